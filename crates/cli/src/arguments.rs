@@ -1,0 +1,185 @@
+//! The command line. Man pages and completions are made from it.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use evenkeel_model::units::BitRate;
+
+/// Manages the queues of a Linux host's network card as one resource, and proves what that does.
+#[derive(Debug, Parser)]
+#[command(name = "evenkeel", version, about, propagate_version = true, after_long_help = EXIT_CODES)]
+pub struct Arguments {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXIT_CODES: &str = "Exit codes: 0 done; 1 ran, and a stated expectation did not hold; 2 bad usage or bad \
+input file; 3 this machine cannot do it (the message names what is missing and what to do); 4 failed while \
+running, everything put back; 130 interrupted, everything put back.";
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a scenario and show how its variants compare
+    Run(RunOptions),
+    /// List, show or check scenarios
+    #[command(subcommand)]
+    Scenario(ScenarioCommand),
+    /// Compare two records: what differs by more than the spread of the repeats
+    Compare(CompareOptions),
+    /// Write man pages or shell completions
+    #[command(hide = true)]
+    Generate(GenerateOptions),
+}
+
+#[derive(Debug, Args)]
+pub struct RunOptions {
+    /// A bundled scenario's name (see `evenkeel scenario list`), or a path to a TOML file
+    pub scenario: String,
+    /// Where to run
+    #[arg(long = "on", value_enum, default_value_t = Place::Netns)]
+    pub place: Place,
+    /// Variant or group to run; may be given several times [default: all that the scenario lists]
+    #[arg(long = "variant", value_name = "NAME")]
+    pub variants: Vec<String>,
+    /// Line rate, such as 2gbit; `auto` takes the highest that leaves the NIC the bottleneck
+    #[arg(long, value_name = "RATE|auto", default_value = "auto", value_parser = parse_rate)]
+    pub rate: Rate,
+    /// Repeats of each variant [default: what the scenario says]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeat: Option<u32>,
+    /// Long windows in each repeat [default: what the scenario says]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub long_windows: Option<u32>,
+    /// Two long windows a repeat: enough to see, too few to claim
+    #[arg(long, conflicts_with = "long_windows")]
+    pub quick: bool,
+    /// How the test bed builds the NIC [default: what the scenario says]
+    #[arg(long, value_enum)]
+    pub topology: Option<TopologyChoice>,
+    /// Seed of what is random in the run
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    pub seed: u64,
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub format: Format,
+    /// Directory for the record [default: a new one below ./evenkeel-records]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// No progress and no remarks on standard error
+    #[arg(long)]
+    pub quiet: bool,
+}
+
+/// Where a scenario runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Place {
+    /// This machine's kernel, in network namespaces of its own (root)
+    Netns,
+}
+
+/// How the test bed builds the NIC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TopologyChoice {
+    /// HTB classes as hardware queues, served by deficit round robin at line rate
+    SoftNic,
+    /// The device's own transmit queues under an mq root, each shaped to its share
+    Mq,
+}
+
+/// How a result is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people
+    Table,
+    /// One JSON object and nothing else
+    Json,
+}
+
+/// A line rate, or the choice left to the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rate {
+    /// The highest that leaves the NIC the bottleneck.
+    Auto,
+    /// This one.
+    Fixed(BitRate),
+}
+
+fn parse_rate(text: &str) -> Result<Rate, String> {
+    const LEAST: u64 = 1_000_000;
+    const MOST: u64 = 1_000_000_000_000;
+    if text == "auto" {
+        return Ok(Rate::Auto);
+    }
+    let rate: BitRate = text.parse().map_err(|error| format!("{error}"))?;
+    if !(LEAST..=MOST).contains(&rate.bits_per_second()) {
+        return Err("a line rate lies between 1mbit and 1000gbit".to_owned());
+    }
+    Ok(Rate::Fixed(rate))
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ScenarioCommand {
+    /// List the bundled scenarios
+    List,
+    /// Show a scenario: its text and its variants with all of their settings
+    Show {
+        /// A bundled scenario's name, or a path to a TOML file
+        scenario: String,
+    },
+    /// Check scenario files: exit code 2 names the first mistake by line and column
+    Check {
+        /// Paths to TOML files
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct CompareOptions {
+    /// A record's directory, or its record.json
+    pub first: PathBuf,
+    /// Another record's
+    pub second: PathBuf,
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub format: Format,
+}
+
+#[derive(Debug, Args)]
+pub struct GenerateOptions {
+    /// What to write
+    #[arg(value_enum)]
+    pub what: Generated,
+    /// Directory to write it to
+    pub directory: PathBuf,
+}
+
+/// What can be made from the command line's definition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Generated {
+    /// Man pages
+    Man,
+    /// Completions for bash, fish and zsh
+    Completions,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn rates_need_a_unit_and_a_sensible_size() {
+        assert_eq!(parse_rate("auto").unwrap(), Rate::Auto);
+        assert_eq!(parse_rate("2gbit").unwrap(), Rate::Fixed(BitRate::from_bits_per_second(2_000_000_000)));
+        for wrong in ["2", "2gb", "-1gbit", "0gbit", "1bit", "9999999gbit", "", "nangbit"] {
+            assert!(parse_rate(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! `evenkeel compare`.
+
+use evenkeel_report::{compare as comparison, store};
+
+use crate::arguments::{CompareOptions, Format};
+use crate::exit::{Exit, Failure, print};
+use crate::progress::table_options;
+
+/// Runs `evenkeel compare`.
+pub fn compare(options: &CompareOptions) -> Result<Exit, Failure> {
+    let read = |path| store::read(path).map_err(|error| Failure::new(Exit::Usage, error));
+    let (first, second) = (read(&options.first)?, read(&options.second)?);
+    let compared = comparison::compare(&first, &second);
+    match options.format {
+        Format::Table => print(&comparison::render(&compared, table_options()))?,
+        Format::Json => print(&format!("{:#}\n", comparison::json(&compared)))?,
+    }
+    Ok(Exit::Done)
+}

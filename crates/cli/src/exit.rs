@@ -1,0 +1,53 @@
+//! Exit codes, and the one place where an error reaches the user.
+
+use std::fmt::Display;
+use std::io::Write;
+
+/// How the command ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// Done.
+    Done = 0,
+    /// Ran, and a stated expectation did not hold.
+    Unmet = 1,
+    /// Bad usage or bad input file.
+    Usage = 2,
+    /// This machine cannot do it.
+    Unable = 3,
+    /// Failed while running; everything is put back.
+    Failed = 4,
+    /// Interrupted; everything is put back.
+    Interrupted = 130,
+}
+
+/// An error with the exit code that it leads to.
+#[derive(Debug)]
+pub struct Failure {
+    exit: Exit,
+    message: String,
+}
+
+impl Failure {
+    /// An error that ends the command with this code.
+    pub fn new(exit: Exit, message: impl Display) -> Self {
+        Self { exit, message: message.to_string() }
+    }
+
+    /// Says what went wrong on standard error.
+    pub fn tell(&self) -> Exit {
+        // Nothing is left to do if standard error is closed as well.
+        let _ = writeln!(std::io::stderr(), "evenkeel: {}", self.message);
+        self.exit
+    }
+}
+
+/// Writes a result to standard output. A reader that has gone away (`| head`) is no error.
+pub fn print(text: &str) -> Result<(), Failure> {
+    let mut output = std::io::stdout().lock();
+    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::new(Exit::Failed, format!("cannot write the result to standard output: {error}")))
+        }
+        _ => Ok(()),
+    }
+}

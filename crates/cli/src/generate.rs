@@ -1,0 +1,25 @@
+//! Man pages and completions, made from the command line's definition.
+
+use clap::CommandFactory;
+use clap_complete::Shell;
+
+use crate::arguments::{Arguments, GenerateOptions, Generated};
+use crate::exit::{Exit, Failure};
+
+/// Runs `evenkeel generate`.
+pub fn generate(options: &GenerateOptions) -> Result<Exit, Failure> {
+    let fail = |error: std::io::Error| {
+        Failure::new(Exit::Failed, format!("cannot write to {}: {error}", options.directory.display()))
+    };
+    std::fs::create_dir_all(&options.directory).map_err(fail)?;
+    match options.what {
+        Generated::Man => clap_mangen::generate_to(Arguments::command(), &options.directory).map_err(fail)?,
+        Generated::Completions => {
+            for shell in [Shell::Bash, Shell::Fish, Shell::Zsh] {
+                clap_complete::generate_to(shell, &mut Arguments::command(), "evenkeel", &options.directory)
+                    .map_err(fail)?;
+            }
+        }
+    }
+    Ok(Exit::Done)
+}

@@ -1,0 +1,45 @@
+//! The `evenkeel` command: wires the rooms together and owns the exit codes.
+//!
+//! | code | meaning |
+//! |---|---|
+//! | 0 | done |
+//! | 1 | ran, and a stated expectation did not hold |
+//! | 2 | bad usage or bad input file |
+//! | 3 | this machine cannot do it; the message names what is missing and what to do |
+//! | 4 | failed while running; everything is put back |
+//! | 130 | interrupted; everything is put back |
+//!
+//! Results go to standard output, progress and logs to standard error.
+
+mod arguments;
+mod compare;
+mod exit;
+mod generate;
+mod progress;
+mod run;
+mod scenario;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::arguments::{Arguments, Command};
+use crate::exit::Exit;
+
+fn main() -> ExitCode {
+    // A usage error exits with 2, help and version with 0.
+    let arguments = Arguments::parse();
+    let result = match arguments.command {
+        Command::Run(options) => run::run(&options),
+        Command::Scenario(command) => scenario::scenario(&command),
+        Command::Compare(options) => compare::compare(&options),
+        Command::Generate(options) => generate::generate(&options),
+    };
+    result.unwrap_or_else(|failure| failure.tell()).into()
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}

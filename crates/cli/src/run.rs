@@ -1,0 +1,96 @@
+//! `evenkeel run`.
+
+use std::path::{Path, PathBuf};
+
+use evenkeel_experiment::{ConductError, Request, conduct};
+use evenkeel_model::record::Record;
+use evenkeel_model::scenario::Topology;
+use evenkeel_model::world::Observer;
+use evenkeel_report::{json, store, table};
+use evenkeel_testbed::{Failure as BedFailure, NetnsWorld, TestbedError};
+
+use crate::arguments::{Format, Place, Rate, RunOptions, TopologyChoice};
+use crate::exit::{Exit, Failure, print};
+use crate::progress::{Progress, table_options};
+use crate::scenario::{Loaded, load};
+
+const QUICK_LONG_WINDOWS: u32 = 2;
+const RECORDS: &str = "evenkeel-records";
+
+/// Runs `evenkeel run`.
+pub fn run(options: &RunOptions) -> Result<Exit, Failure> {
+    let Loaded { scenario, text } = load(&options.scenario)?;
+    let variants =
+        scenario.select(&options.variants).map_err(|error| Failure::new(Exit::Usage, error))?;
+    if let Some(directory) = &options.out {
+        refuse_occupied(directory)?;
+    }
+    let topology = options.topology.map(|choice| match choice {
+        TopologyChoice::SoftNic => Topology::SoftNic,
+        TopologyChoice::Mq => Topology::Mq,
+    });
+    let Place::Netns = options.place;
+    let mut world = NetnsWorld::new(topology).map_err(|error| world_failure(&error))?;
+    let request = Request {
+        scenario: &scenario,
+        scenario_text: &text,
+        variants,
+        repeats: options.repeat.unwrap_or(if options.quick { 2 } else { scenario.measure.repeats }),
+        long_windows: options.long_windows.or(options.quick.then_some(QUICK_LONG_WINDOWS)),
+        rate: match options.rate {
+            Rate::Auto => None,
+            Rate::Fixed(rate) => Some(rate),
+        },
+        seed: options.seed,
+        version: env!("CARGO_PKG_VERSION"),
+    };
+    let progress = Progress::new(options.quiet)?;
+    let result = conduct(&mut world, &request, &progress);
+    progress.finish();
+    let outcome = result.map_err(|error| match error {
+        ConductError::World(error) => world_failure(&error),
+        nothing @ ConductError::NothingToRun { .. } => Failure::new(Exit::Unable, nothing),
+    })?;
+
+    let directory = options.out.clone().unwrap_or_else(|| default_directory(&outcome.record));
+    let record = store::write(&directory, &outcome.record, &outcome.series)
+        .map_err(|error| Failure::new(Exit::Failed, error))?;
+    match options.format {
+        Format::Table => print(&table::render(&record, table_options()))?,
+        Format::Json => print(&format!("{:#}\n", json::run(&record, Some(&directory))))?,
+    }
+    progress.remark(&format!("record: {}", directory.display()));
+    let met = record.expectations.iter().all(|expectation| expectation.met);
+    Ok(if met { Exit::Done } else { Exit::Unmet })
+}
+
+fn world_failure(error: &TestbedError) -> Failure {
+    let exit = match error.failure() {
+        BedFailure::Unable => Exit::Unable,
+        BedFailure::Failed => Exit::Failed,
+        BedFailure::Interrupted => Exit::Interrupted,
+    };
+    Failure::new(exit, error)
+}
+
+/// Said before a run of minutes, not after it.
+fn refuse_occupied(directory: &Path) -> Result<(), Failure> {
+    let occupied = match std::fs::read_dir(directory) {
+        Ok(mut entries) => entries.next().is_some(),
+        Err(error) => error.kind() != std::io::ErrorKind::NotFound,
+    };
+    if occupied {
+        return Err(Failure::new(
+            Exit::Usage,
+            format!("--out {}: it is not an empty directory; name a new one", directory.display()),
+        ));
+    }
+    Ok(())
+}
+
+/// A name that no other run takes: scenario, world, start, process.
+fn default_directory(record: &Record) -> PathBuf {
+    let started: String = record.started.chars().filter(char::is_ascii_alphanumeric).collect();
+    let name = format!("{}-{}-{started}-{}", record.scenario, record.world, std::process::id());
+    Path::new(RECORDS).join(name)
+}

@@ -1,0 +1,108 @@
+//! `evenkeel scenario`, and how a scenario is found by name or path.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use evenkeel_model::scenario::bundled::{bundled, variant_tables};
+use evenkeel_model::scenario::{Scenario, decode, parse};
+
+use crate::arguments::ScenarioCommand;
+use crate::exit::{Exit, Failure, print};
+
+/// Largest scenario file that is read at all.
+const LARGEST_FILE: u64 = 1 << 20;
+
+/// A scenario and the text that it was read from.
+pub struct Loaded {
+    pub scenario: Scenario,
+    pub text: String,
+}
+
+/// Finds a scenario by its bundled name, or by its path.
+pub fn load(name: &str) -> Result<Loaded, Failure> {
+    if let Some((_, text)) = bundled().iter().find(|(bundled, _)| *bundled == name) {
+        return read(text, name);
+    }
+    let path = Path::new(name);
+    if path.extension().is_none() && !name.contains('/') && !path.exists() {
+        let names: Vec<&str> = bundled().iter().map(|(name, _)| *name).collect();
+        return Err(Failure::new(
+            Exit::Usage,
+            format!("there is no scenario '{}'; bundled ones: {}, or give a path to a TOML file", name.escape_debug(), names.join(", ")),
+        ));
+    }
+    load_file(path)
+}
+
+fn load_file(path: &Path) -> Result<Loaded, Failure> {
+    let origin = path.display().to_string();
+    let unreadable = |error: &dyn std::fmt::Display| Failure::new(Exit::Usage, format!("cannot read {origin}: {error}"));
+    let metadata = std::fs::metadata(path).map_err(|error| unreadable(&error))?;
+    if !metadata.is_file() {
+        return Err(unreadable(&"it is not a file"));
+    }
+    if metadata.len() > LARGEST_FILE {
+        return Err(unreadable(&"it is larger than 1 MiB, and no scenario is"));
+    }
+    let bytes = std::fs::read(path).map_err(|error| unreadable(&error))?;
+    let text = decode(&bytes, &origin).map_err(|error| Failure::new(Exit::Usage, error))?;
+    read(text, &origin)
+}
+
+fn read(text: &str, origin: &str) -> Result<Loaded, Failure> {
+    let scenario =
+        parse(text, origin, variant_tables()).map_err(|error| Failure::new(Exit::Usage, error))?;
+    Ok(Loaded { scenario, text: text.to_owned() })
+}
+
+/// Runs `evenkeel scenario`.
+pub fn scenario(command: &ScenarioCommand) -> Result<Exit, Failure> {
+    match command {
+        ScenarioCommand::List => list(),
+        ScenarioCommand::Show { scenario } => show(scenario),
+        ScenarioCommand::Check { files } => check(files),
+    }
+}
+
+fn list() -> Result<Exit, Failure> {
+    let mut text = String::new();
+    let widest = bundled().iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    for (name, _) in bundled() {
+        let title = load(name)?.scenario.title;
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "{name:widest$}  {title}");
+    }
+    print(&text)?;
+    Ok(Exit::Done)
+}
+
+fn show(name: &str) -> Result<Exit, Failure> {
+    let Loaded { scenario, text } = load(name)?;
+    let mut shown = text.trim_end().to_owned();
+    shown.push_str("\n\n# Its variants, with every setting:\n");
+    for variant in scenario.all_variants() {
+        let base = variant.base.as_ref().map(|base| format!(" (base: {base})")).unwrap_or_default();
+        let _ = writeln!(shown, "#\n# {}{base}: {}", variant.name, variant.summary);
+        for (key, value) in variant.knobs.settings() {
+            let _ = writeln!(shown, "#   {key} = {value}");
+        }
+    }
+    print(&shown)?;
+    Ok(Exit::Done)
+}
+
+fn check(files: &[std::path::PathBuf]) -> Result<Exit, Failure> {
+    let mut exit = Exit::Done;
+    for file in files {
+        match load_file(file) {
+            Ok(loaded) => print(&format!(
+                "{}: {} is a valid scenario with {} variants\n",
+                file.display(),
+                loaded.scenario.name,
+                loaded.scenario.variants.len()
+            ))?,
+            Err(failure) => exit = failure.tell(),
+        }
+    }
+    Ok(exit)
+}

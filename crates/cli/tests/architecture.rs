@@ -1,0 +1,461 @@
+//! The rules of `docs/architecture.md` that a machine can check: which crate may depend on which, what
+//! the pure crates must not touch, and how large a file may grow.
+//!
+//! Each rule is a function from text to violations. The tests at the end hold the repository against
+//! the rules, and the rules against inputs that break them.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The crates from the lowest to the highest, each with the crates of this workspace it may depend on.
+/// An edge points to an earlier row only. A new edge is a decision: add it here and to
+/// `docs/architecture.md`.
+const ALLOWED: &[(&str, &[&str])] = &[
+    ("model", &[]),
+    ("metrics", &["model"]),
+    ("netlink", &[]),
+    ("transmit", &["model"]),
+    ("host", &["model", "netlink"]),
+    ("datapath", &["model", "transmit"]),
+    ("testbed", &["model", "netlink", "transmit", "host", "datapath"]),
+    ("report", &["model", "metrics"]),
+    ("cli", &["model", "metrics", "host", "testbed", "report"]),
+];
+
+/// What the sources of a pure crate must not mention, as paths and keywords of Rust.
+const PURE: &[(&str, &[&str])] = &[
+    ("model", &["std::fs", "std::net", "std::process", "unsafe"]),
+    ("metrics", &["std::fs", "std::net", "std::process", "unsafe"]),
+    // It calls the C header of the queue choice, which is what its `unsafe` is for.
+    ("transmit", &["std::fs", "std::net", "std::process"]),
+    ("report", &["std::net", "std::process", "unsafe"]),
+];
+
+/// Marks of unfinished work; split, so that this file does not hold them.
+const UNFINISHED: &[&str] =
+    &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("unimplemented", "!"), concat!("todo", "!")];
+
+/// Longest source file, lines.
+const MAX_LINES: usize = 800;
+
+/// `main.rs` of the binary wires and does nothing else: it stays below this, lines.
+const MAX_MAIN_LINES: usize = 100;
+
+// ---- Dependencies ----------------------------------------------------------------------------------
+
+/// The crates of this workspace that a manifest depends on, by directory name, in whatever table and
+/// under whatever alias they are named.
+fn workspace_dependencies(manifest: &toml::Table) -> Vec<String> {
+    let mut found = Vec::new();
+    collect_dependencies(manifest, &mut found);
+    for target in
+        manifest.get("target").and_then(toml::Value::as_table).into_iter().flat_map(toml::Table::values)
+    {
+        if let Some(tables) = target.as_table() {
+            collect_dependencies(tables, &mut found);
+        }
+    }
+    found.sort();
+    found.dedup();
+    found
+}
+
+fn collect_dependencies(tables: &toml::Table, found: &mut Vec<String>) {
+    for kind in ["dependencies", "dev-dependencies", "build-dependencies"] {
+        for (key, value) in tables.get(kind).and_then(toml::Value::as_table).into_iter().flatten() {
+            let renamed = value.get("package").and_then(toml::Value::as_str);
+            found.extend(directory_of(renamed.unwrap_or(key)));
+        }
+    }
+}
+
+/// Directory of a package of this workspace; the binary's package is called `evenkeel`.
+fn directory_of(package: &str) -> Option<String> {
+    match package {
+        "evenkeel" => Some("cli".to_owned()),
+        _ => package.strip_prefix("evenkeel-").map(str::to_owned),
+    }
+}
+
+/// Edges of one crate that the table does not allow.
+fn dependency_violations(directory: &str, manifest: &str) -> Vec<String> {
+    let Some((_, allowed)) = ALLOWED.iter().find(|(name, _)| *name == directory) else {
+        return vec![format!("crates/{directory} is not in the table of allowed dependencies")];
+    };
+    let manifest: toml::Table = match manifest.parse() {
+        Ok(manifest) => manifest,
+        Err(error) => return vec![format!("crates/{directory}/Cargo.toml: {error}")],
+    };
+    workspace_dependencies(&manifest)
+        .iter()
+        .filter(|dependency| !allowed.contains(&dependency.as_str()))
+        .map(|dependency| format!("{directory} -> {dependency} is not an allowed dependency"))
+        .collect()
+}
+
+// ---- Sources ---------------------------------------------------------------------------------------
+
+/// Rust source with comments, strings and characters replaced by blanks, so that only code is searched.
+/// Line breaks outside of them stay.
+fn code_only(source: &str) -> String {
+    let text: Vec<char> = source.chars().collect();
+    let mut code = String::with_capacity(source.len());
+    let mut at = 0;
+    while at < text.len() {
+        let end = skip_comment(&text, at)
+            .or_else(|| skip_raw_string(&text, at))
+            .or_else(|| skip_quoted(&text, at))
+            .unwrap_or(at);
+        if end > at {
+            code.push(' ');
+            code.extend(text[at..end].iter().filter(|&&character| character == '\n'));
+            at = end;
+        } else {
+            code.push(text[at]);
+            at += 1;
+        }
+    }
+    code
+}
+
+/// End of the comment that begins at `at`, if one does; block comments nest.
+fn skip_comment(text: &[char], at: usize) -> Option<usize> {
+    match (text.get(at)?, text.get(at + 1)?) {
+        ('/', '/') => Some((at..text.len()).find(|&end| text[end] == '\n').unwrap_or(text.len())),
+        ('/', '*') => {
+            let (mut depth, mut end) = (1, at + 2);
+            while depth > 0 && end + 1 < text.len() {
+                match (text[end], text[end + 1]) {
+                    ('/', '*') => (depth, end) = (depth + 1, end + 2),
+                    ('*', '/') => (depth, end) = (depth - 1, end + 2),
+                    _ => end += 1,
+                }
+            }
+            Some(if depth == 0 { end } else { text.len() })
+        }
+        _ => None,
+    }
+}
+
+/// End of the raw string (`r"…"`, `br#"…"#`) that begins at `at`, if one does.
+fn skip_raw_string(text: &[char], at: usize) -> Option<usize> {
+    if at > 0 && is_identifier(text[at - 1]) && text[at - 1] != 'b' {
+        return None;
+    }
+    if text[at] != 'r' {
+        return None;
+    }
+    let quote = (at + 1..text.len()).find(|&index| text[index] != '#')?;
+    if text[quote] != '"' {
+        return None;
+    }
+    let hashes = quote - at - 1;
+    let closes = |&end: &usize| {
+        text[end] == '"' && text[end + 1..].iter().take(hashes).filter(|&&mark| mark == '#').count() == hashes
+    };
+    Some((quote + 1..text.len()).find(closes).map_or(text.len(), |end| end + 1 + hashes))
+}
+
+/// End of the string or character that begins at `at`, if one does; a lifetime is neither.
+fn skip_quoted(text: &[char], at: usize) -> Option<usize> {
+    let quote = text[at];
+    let is_character = quote == '\'' && (text.get(at + 1) == Some(&'\\') || text.get(at + 2) == Some(&'\''));
+    if quote != '"' && !is_character {
+        return None;
+    }
+    let mut end = at + 1;
+    while end < text.len() && text[end] != quote {
+        end += if text[end] == '\\' { 2 } else { 1 };
+    }
+    Some((end + 1).min(text.len()))
+}
+
+fn is_identifier(character: char) -> bool {
+    character.is_alphanumeric() || character == '_'
+}
+
+/// Identifiers and punctuation of code, `::` as one.
+fn tokens(code: &str) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    let mut continues = false;
+    for character in code.chars() {
+        let part_of_word = is_identifier(character);
+        match found.last_mut() {
+            Some(last) if part_of_word && continues => last.push(character),
+            Some(last) if character == ':' && last == ":" => last.push(':'),
+            _ if character.is_whitespace() => {}
+            _ => found.push(character.to_string()),
+        }
+        continues = part_of_word;
+    }
+    found
+}
+
+/// Whether code mentions a keyword, or a path of two segments: written out, or as the head of an item
+/// in `use std::{…}`.
+fn mentions(tokens: &[String], what: &str) -> bool {
+    let Some((parent, child)) = what.split_once("::") else {
+        return tokens.iter().any(|token| token == what);
+    };
+    (0..tokens.len())
+        .filter(|&at| tokens[at] == parent && tokens.get(at + 1).is_some_and(|next| next == "::"))
+        .any(|at| match tokens.get(at + 2) {
+            Some(open) if open == "{" => group_heads(&tokens[at + 3..]).any(|head| head == child),
+            Some(segment) => segment == child,
+            None => false,
+        })
+}
+
+/// First tokens of the items of a `use` group whose opening brace was just read.
+fn group_heads(tokens: &[String]) -> impl Iterator<Item = &str> {
+    let mut depth = 1_usize;
+    let mut head_follows = true;
+    tokens
+        .iter()
+        .map_while(move |token| {
+            let is_head = depth == 1 && head_follows;
+            head_follows = depth == 1 && token == ",";
+            match token.as_str() {
+                "{" => depth += 1,
+                "}" => depth -= 1,
+                _ => {}
+            }
+            (depth > 0).then_some((is_head, token.as_str()))
+        })
+        .filter_map(|(is_head, token)| is_head.then_some(token))
+}
+
+/// What a source of a crate mentions that the crate must not.
+fn purity_violations(directory: &str, path: &str, source: &str) -> Vec<String> {
+    let Some((_, forbidden)) = PURE.iter().find(|(name, _)| *name == directory) else { return Vec::new() };
+    let tokens = tokens(&code_only(source));
+    forbidden
+        .iter()
+        .filter(|what| mentions(&tokens, what))
+        .map(|what| format!("{path}: `{what}` has no place in {directory}"))
+        .collect()
+}
+
+/// Files that have grown too long.
+fn length_violations(path: &str, text: &str) -> Vec<String> {
+    let lines = text.lines().count();
+    if path == "crates/cli/src/main.rs" && lines >= MAX_MAIN_LINES {
+        return vec![format!("{path} has {lines} lines: main.rs stays below {MAX_MAIN_LINES}")];
+    }
+    if lines > MAX_LINES {
+        return vec![format!("{path} has {lines} lines of at most {MAX_LINES}")];
+    }
+    Vec::new()
+}
+
+/// Marks of unfinished work, each with its line.
+fn unfinished_violations(path: &str, text: &str) -> Vec<String> {
+    let marks = |(line, number): (&str, usize)| {
+        UNFINISHED
+            .iter()
+            .filter(|mark| line.contains(**mark))
+            .map(|mark| format!("{path}:{number}: {mark}"))
+            .collect::<Vec<_>>()
+    };
+    text.lines().zip(1..).flat_map(marks).collect()
+}
+
+// ---- The repository --------------------------------------------------------------------------------
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace's root")
+}
+
+/// Directories below `crates`, sorted.
+fn crate_directories() -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(root().join("crates"))
+        .expect("crates/")
+        .map(|entry| entry.expect("an entry of crates/"))
+        .filter(|entry| entry.path().join("Cargo.toml").is_file())
+        .map(|entry| entry.file_name().into_string().expect("a crate's name"))
+        .collect();
+    names.sort();
+    names
+}
+
+/// Text files below a directory with one of these extensions: path from the root, and content.
+fn files(below: &str, extensions: &[&str]) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut directories = vec![PathBuf::from(below)];
+    while let Some(directory) = directories.pop() {
+        let Ok(entries) = fs::read_dir(root().join(&directory)) else { continue };
+        for entry in entries {
+            let entry = entry.expect("a directory's entry");
+            let path = directory.join(entry.file_name());
+            let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+            if entry.path().is_dir() {
+                if entry.file_name() != "target" {
+                    directories.push(path);
+                }
+            } else if extensions.contains(&extension) {
+                let text = fs::read_to_string(entry.path()).expect("a text file");
+                found.push((path.to_str().expect("a path in UTF-8").to_owned(), text));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn assert_none(violations: &[String]) {
+    assert!(violations.is_empty(), "{} violations:\n{}", violations.len(), violations.join("\n"));
+}
+
+#[test]
+fn dependencies_point_up_the_list_only() {
+    let directories = crate_directories();
+    let mut violations: Vec<String> = directories
+        .iter()
+        .flat_map(|directory| {
+            let path = root().join("crates").join(directory).join("Cargo.toml");
+            dependency_violations(directory, &fs::read_to_string(path).expect("a manifest"))
+        })
+        .collect();
+    let stale = ALLOWED.iter().filter(|(name, _)| !directories.iter().any(|directory| directory == name));
+    violations.extend(stale.map(|(name, _)| format!("the table has a row of crates/{name}, which is gone")));
+    assert_none(&violations);
+}
+
+#[test]
+fn pure_crates_touch_neither_files_nor_network_nor_processes() {
+    let mut scanned = 0;
+    let mut violations = Vec::new();
+    for (directory, _) in PURE {
+        for (path, source) in files(&format!("crates/{directory}/src"), &["rs"]) {
+            violations.extend(purity_violations(directory, &path, &source));
+            scanned += 1;
+        }
+    }
+    assert!(scanned >= PURE.len(), "only {scanned} sources were found");
+    assert_none(&violations);
+}
+
+#[test]
+fn files_stay_short_and_finished() {
+    let mut texts = files("crates", &["rs", "c", "h", "toml"]);
+    texts.extend(files("scenarios", &["toml"]));
+    texts.extend(files("docs", &["md"]));
+    assert!(texts.iter().any(|(path, _)| path == "crates/cli/src/main.rs"), "main.rs was not found");
+    let sources = |path: &str| !path.ends_with(".md") && !path.ends_with(".toml");
+    let long =
+        texts.iter().filter(|(path, _)| sources(path)).flat_map(|(path, text)| length_violations(path, text));
+    let unfinished = texts.iter().flat_map(|(path, text)| unfinished_violations(path, text));
+    assert_none(&long.chain(unfinished).collect::<Vec<_>>());
+}
+
+// ---- The rules themselves --------------------------------------------------------------------------
+
+#[test]
+fn allowed_edges_point_up_the_list_only() {
+    for (row, (name, allowed)) in ALLOWED.iter().enumerate() {
+        for dependency in *allowed {
+            let found = ALLOWED.iter().position(|(other, _)| other == dependency);
+            assert!(found.is_some_and(|found| found < row), "{name} -> {dependency}");
+        }
+    }
+}
+
+#[test]
+fn a_forbidden_dependency_is_named_wherever_it_stands() {
+    let manifests = [
+        "[dependencies]\nevenkeel-testbed = { path = '../testbed' }",
+        "[dependencies]\nevenkeel-testbed.workspace = true",
+        "[dev-dependencies]\nevenkeel-testbed.workspace = true",
+        "[build-dependencies]\nevenkeel-testbed.workspace = true",
+        "[dependencies]\nbed = { path = '../testbed', package = 'evenkeel-testbed' }",
+        "[target.'cfg(unix)'.dependencies]\nevenkeel-testbed.workspace = true",
+        "[dependencies.evenkeel-testbed]\nworkspace = true",
+    ];
+    for manifest in manifests {
+        assert_eq!(
+            dependency_violations("report", manifest),
+            ["report -> testbed is not an allowed dependency"],
+            "{manifest}"
+        );
+    }
+    let cycle = dependency_violations("model", "[dependencies]\nevenkeel = { path = '../cli' }");
+    assert_eq!(cycle, ["model -> cli is not an allowed dependency"]);
+}
+
+#[test]
+fn allowed_and_foreign_dependencies_pass() {
+    let manifest = "[dependencies]\nevenkeel-model.workspace = true\nserde.workspace = true\n\
+                    [dev-dependencies]\nevenkeel-metrics.workspace = true\n";
+    assert_eq!(dependency_violations("report", manifest), Vec::<String>::new());
+}
+
+#[test]
+fn an_unknown_crate_and_a_damaged_manifest_are_violations() {
+    assert_eq!(dependency_violations("novel", "").len(), 1);
+    assert_eq!(dependency_violations("model", "[dependencies\n").len(), 1);
+}
+
+fn impure(directory: &str, source: &str) -> usize {
+    purity_violations(directory, "lib.rs", source).len()
+}
+
+#[test]
+fn impure_code_is_found() {
+    for source in [
+        "use std::net::IpAddr;",
+        "use std::{fmt, net::IpAddr};",
+        "use std::{\n    net,\n    fmt,\n};",
+        "fn f() { std :: process :: Command::new(\"ls\"); }",
+        "use ::std::process;",
+        "fn f() { unsafe { g() } }",
+        "let text = r#\"\"#; use std::fs;",
+        "let quote = '\"'; use std::fs; let other = '\"';",
+        "fn f<'a>(text: &'a str) { std::fs::read(text); }",
+        "/* a /* nested */ comment */ use std::fs;",
+    ] {
+        assert_eq!(impure("model", source), 1, "{source}");
+    }
+}
+
+#[test]
+fn comments_strings_and_likenesses_are_not_code() {
+    for source in [
+        "// use std::net::IpAddr;",
+        "//! An unsafe thing: std::fs.",
+        "/* std::process /* unsafe */ std::net */",
+        "let text = \"std::net \\\" unsafe\";",
+        "let text = r#\"unsafe \" std::fs\"#;",
+        "let unsafe_flag = not_unsafe;",
+        "use std::{fmt, collections::{net, fs}};",
+        "use other::{net, fs, process};",
+        "use mystd::net;",
+    ] {
+        assert_eq!(impure("model", source), 0, "{source}");
+    }
+}
+
+#[test]
+fn purity_is_a_rule_of_the_pure_crates_only() {
+    assert_eq!(impure("transmit", "fn f() { unsafe { g() } }"), 0);
+    assert_eq!(impure("transmit", "use std::net;"), 1);
+    assert_eq!(impure("testbed", "use std::{fs, net, process};"), 0);
+}
+
+#[test]
+fn long_files_are_found() {
+    let lines = |count: usize| "x\n".repeat(count);
+    assert_eq!(length_violations("crates/model/src/lib.rs", &lines(800)).len(), 0);
+    assert_eq!(length_violations("crates/model/src/lib.rs", &lines(801)).len(), 1);
+    assert_eq!(length_violations("crates/cli/src/main.rs", &lines(99)).len(), 0);
+    assert_eq!(length_violations("crates/cli/src/main.rs", &lines(100)).len(), 1);
+}
+
+#[test]
+fn unfinished_work_is_found() {
+    for mark in UNFINISHED {
+        let text = format!("fn f() {{\n    // {mark} later\n}}\n");
+        assert_eq!(unfinished_violations("lib.rs", &text), [format!("lib.rs:2: {mark}")]);
+    }
+    assert_eq!(unfinished_violations("lib.rs", "fn f() {}\n"), Vec::<String>::new());
+}

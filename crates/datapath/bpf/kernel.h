@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+ *
+ * The few kernel fields that the programs read. CO-RE relocates every access to where the running
+ * kernel keeps the field, so no full vmlinux.h is needed and one object serves all kernels. */
+#ifndef EVENKEEL_KERNEL_H
+#define EVENKEEL_KERNEL_H
+
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/tcp.h>
+#include <linux/udp.h>
+
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_tracing.h>
+
+#define AF_INET 2
+#define AF_INET6 10
+
+/* include/net/tcp_states.h */
+#define TCP_TIME_WAIT 6
+#define TCP_NEW_SYN_RECV 12
+
+/* TCX_NEXT, and TC_ACT_UNSPEC for cls_bpf: go on with the next program. Headers before Linux 6.6 do
+ * not name it. */
+#define NEXT_PROGRAM (-1)
+
+/* include/linux/if_vlan.h */
+#define ETH_P_8021Q 0x8100
+#define ETH_P_8021AD 0x88A8
+struct vlan_header {
+	__be16 tci;
+	__be16 protocol;
+};
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+typedef struct {
+	int counter;
+} atomic_t;
+
+typedef struct {
+	atomic_t refs;
+} refcount_t;
+
+struct sock_common {
+	unsigned short skc_family;
+	volatile unsigned char skc_state;
+	unsigned short skc_tx_queue_mapping;
+};
+
+struct sock {
+	struct sock_common __sk_common;
+	refcount_t sk_wmem_alloc;
+};
+
+struct sk_buff {
+	struct sock *sk;
+	unsigned int len;
+	unsigned int truesize;
+	__u8 ooo_okay : 1;
+};
+
+#pragma clang attribute pop
+
+extern void *bpf_cast_to_kern_ctx(void *ctx) __ksym;
+
+/* A socket's bias in sk_wmem_alloc (sk_alloc), which tcp_wfree keeps until the socket dies. */
+#define WMEM_BIAS 1
+/* Below the smallest truesize of any segment with data, above that of pure ACKs (2 each): the
+ * kernel's own test for "nothing outstanding" is sk_wmem_alloc_get(sk) < SKB_TRUESIZE(1). */
+#define WMEM_IDLE 512
+
+/* Bytes that the socket has below it, without this segment. */
+static __always_inline int outstanding_besides(const struct sk_buff *skb, const struct sock *sk)
+{
+	return sk->sk_wmem_alloc.refs.counter - WMEM_BIAS - (int)skb->truesize;
+}
+
+/* Timewait and request sockets are not `struct sock` beyond their first fields. */
+static __always_inline int is_full_socket(const struct sock *sk)
+{
+	unsigned char state = sk->__sk_common.skc_state;
+
+	return state != TCP_TIME_WAIT && state != TCP_NEW_SYN_RECV;
+}
+
+#endif /* EVENKEEL_KERNEL_H */

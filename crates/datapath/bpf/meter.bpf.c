@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * Counts every flow's bytes and packets on the wire in fine bins, at the receiver. It runs in the
+ * packet's own path (tcx ingress), so no packet passes uncounted, as happens to tracepoints.
+ */
+#include "kernel.h"
+#include "packet.h"
+#include "evenkeel/datapath.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+struct ek_meter meter SEC(".data.meter");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096); /* the loader sets it */
+	__type(key, struct ek_tuple);
+	__type(value, struct ek_metered_flow);
+} metered SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1); /* the loader sets it: flows times bins */
+	__type(key, __u32);
+	__type(value, struct ek_bin);
+} bins SEC(".maps");
+
+static __always_inline struct ek_metered_flow *row_of(const struct ek_tuple *tuple, __u64 now)
+{
+	struct ek_metered_flow *flow = bpf_map_lookup_elem(&metered, tuple);
+	struct ek_metered_flow created = {};
+
+	if (flow)
+		return flow;
+	if (meter.next_index >= meter.flows)
+		return 0;
+	created.first_ns = now;
+	created.index = __sync_fetch_and_add(&meter.next_index, 1);
+	/* Two cores at once: the second row stays empty, and both count in the first. */
+	bpf_map_update_elem(&metered, tuple, &created, BPF_NOEXIST);
+	return bpf_map_lookup_elem(&metered, tuple);
+}
+
+SEC("tcx/ingress")
+int count(struct __sk_buff *ctx)
+{
+	__u64 now = bpf_ktime_get_ns(), bin;
+	struct packet packet = {};
+	struct ek_metered_flow *flow;
+	struct ek_bin *slot;
+	__u32 packets, bytes, payload, key;
+
+	if (!parse_packet(ctx, &packet))
+		return NEXT_PROGRAM;
+	flow = row_of(&packet.tuple, now);
+	if (!flow || flow->index >= meter.flows) {
+		__sync_fetch_and_add(&meter.overflow, 1);
+		return NEXT_PROGRAM;
+	}
+
+	packets = ctx->gso_segs ? ctx->gso_segs : 1;
+	bytes = ctx->len + (packets - 1) * packet.header_length;
+	payload = ctx->len > packet.header_length ? ctx->len - packet.header_length : 0;
+	__sync_fetch_and_add(&flow->bytes, bytes);
+	__sync_fetch_and_add(&flow->packets, packets);
+	__sync_fetch_and_add(&flow->payload_bytes, payload);
+	flow->last_ns = now;
+	flow->receive_queue = ctx->queue_mapping ? ctx->queue_mapping - 1 : EK_NO_QUEUE;
+	if (payload && packet.tuple.protocol == IPPROTO_TCP) {
+		/* RFC 9293 sequence arithmetic: before means a negative difference. */
+		if (flow->next_sequence && (__s32)(packet.sequence - flow->next_sequence) < 0)
+			__sync_fetch_and_add(&flow->out_of_order, packets);
+		else
+			flow->next_sequence = packet.sequence + payload;
+	}
+
+	if (!meter.start_ns || now < meter.start_ns || !meter.bin_ns)
+		return NEXT_PROGRAM;
+	bin = (now - meter.start_ns) / meter.bin_ns;
+	if (bin >= meter.bins)
+		return NEXT_PROGRAM;
+	key = flow->index * meter.bins + (__u32)bin;
+	slot = bpf_map_lookup_elem(&bins, &key);
+	if (slot) {
+		__sync_fetch_and_add(&slot->bytes, bytes);
+		__sync_fetch_and_add(&slot->packets, packets);
+	}
+	return NEXT_PROGRAM;
+}

@@ -1,0 +1,75 @@
+//! Compiles the BPF programs with clang and reads the shared header's types into Rust.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const PROGRAMS: [&str; 2] = ["queue_select", "meter"];
+
+fn main() {
+    if let Err(message) = build() {
+        println!("cargo::error={message}");
+    }
+}
+
+fn build() -> Result<(), String> {
+    for path in ["bpf", "include"] {
+        println!("cargo::rerun-if-changed={path}");
+    }
+    println!("cargo::rerun-if-env-changed=CLANG");
+    let variable = |name: &str| std::env::var(name).map_err(|_| format!("{name} is not set: build with cargo"));
+    let out = PathBuf::from(variable("OUT_DIR")?);
+    let includes = [
+        PathBuf::from("include"),
+        PathBuf::from(variable("DEP_EVENKEEL_TRANSMIT_INCLUDE")?),
+        PathBuf::from(variable("DEP_BPF_INCLUDE")?),
+    ];
+    for program in PROGRAMS {
+        compile(program, &includes, &out)?;
+    }
+
+    let mut builder = bindgen::Builder::default()
+        .header("include/evenkeel/datapath.h")
+        .allowlist_type("ek_(config|counters|device|flow|tuple|metered_flow|bin|meter|steering)")
+        .allowlist_var("EK_MAX_CPUS|EK_STEER.*")
+        .blocklist_type("ek_(policy|segment|choice|outcome)")
+        .default_enum_style(bindgen::EnumVariation::NewType { is_bitfield: false, is_global: false })
+        .prepend_enum_name(false)
+        .derive_default(true)
+        .layout_tests(true);
+    for include in &includes {
+        builder = builder.clang_arg(format!("-I{}", include.display()));
+    }
+    builder
+        .generate()
+        .map_err(|error| format!("bindgen: {error}"))?
+        .write_to_file(out.join("datapath.rs"))
+        .map_err(|error| format!("{}: {error}", out.display()))
+}
+
+fn compile(program: &str, includes: &[PathBuf], out: &Path) -> Result<(), String> {
+    let clang = std::env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
+    let mut command = Command::new(&clang);
+    command.args(["-g", "-O2", "-target", "bpf", "-mcpu=v3", "-Wall", "-Wextra", "-Werror", "-c"]);
+    command.args(["-Wno-unused-parameter", "-Wno-address-of-packed-member", "-D__bpf__"]);
+    // linux/types.h includes asm/types.h, which Debian and Ubuntu keep per architecture.
+    let architecture = std::env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
+    command.arg(format!("-I/usr/include/{architecture}-linux-gnu"));
+    let kernel_name = match architecture.as_str() {
+        "x86_64" => "x86",
+        "aarch64" => "arm64",
+        "riscv64" => "riscv",
+        other => other,
+    };
+    command.arg(format!("-D__TARGET_ARCH_{kernel_name}"));
+    for include in includes {
+        command.arg("-I").arg(include);
+    }
+    command.arg(format!("bpf/{program}.bpf.c")).arg("-o").arg(out.join(format!("{program}.bpf.o")));
+    let output = command.output().map_err(|error| {
+        format!("cannot run {clang}: {error}; clang compiles the BPF programs: run ./dev setup, or set CLANG")
+    })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(format!("clang refused bpf/{program}.bpf.c: {}", String::from_utf8_lossy(&output.stderr).replace('\n', " | ")))
+}

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) OR Apache-2.0 OR MIT
+ *
+ * What BPF programs and user space share: read by both, so it cannot drift. */
+#ifndef EVENKEEL_DATAPATH_H
+#define EVENKEEL_DATAPATH_H
+
+#include "evenkeel/queue_choice.h"
+
+/* CPUs whose XPS pool can be told apart; higher ones use the last entry. A power of two. */
+#define EK_MAX_CPUS 1024
+
+/* Both ends of a flow. An IPv4 address stands in the first word, the others are 0. */
+struct ek_tuple {
+	ek_u32 source[4];      /* network byte order */
+	ek_u32 destination[4]; /* network byte order */
+	ek_u16 source_port;    /* host byte order */
+	ek_u16 destination_port;
+	ek_u16 protocol;  /* IPPROTO_* */
+	ek_u16 family;    /* AF_INET or AF_INET6 */
+};
+
+/* How a choice reaches the device. */
+enum ek_steering {
+	EK_STEER_CLASS = 0, /* skb->priority names an HTB class: `class_base` + queue */
+	EK_STEER_QUEUE = 1, /* skb->queue_mapping, where the kernel re-picks (ooo_okay) */
+};
+
+/* Set by user space; may change while the programs run. */
+struct ek_config {
+	ek_u32 policy;     /* enum ek_policy */
+	ek_u32 steering;   /* enum ek_steering */
+	ek_u32 class_base; /* class id of queue 0 */
+	ek_u32 queue_count;
+	ek_u64 rate_bps;         /* line rate, for the ageing limit */
+	ek_u64 ageing_floor_ns;  /* smallest ageing limit */
+	ek_u64 forget_after_ns;  /* an uncharged flow that is silent this long is forgotten */
+};
+
+/* Counted by the programs. */
+struct ek_counters {
+	ek_u64 segments;       /* all that passed the choice */
+	ek_u64 data_segments;  /* of these, with payload and tracked */
+	ek_u64 picks;          /* a flow with nothing outstanding was given a queue */
+	ek_u64 moves;          /* of these, another queue than before */
+	ek_u64 recharged;      /* released before, but the kernel held the flow on its queue */
+	ek_u64 completed;      /* released because the last segment had left */
+	ek_u64 aged;           /* released by age */
+	ek_u64 false_releases; /* released by age while still queued, as the next segment showed */
+	ek_u64 no_socket;      /* segments without a full socket: hashed, not tracked */
+	ek_u64 untracked;      /* the flow table was full: hashed */
+	ek_u64 contended;      /* lost every race for the flow's word: sent uncharged */
+};
+
+/* The state of one device. */
+struct ek_device {
+	struct ek_config config;
+	struct ek_counters counters;
+	ek_u64 ageing_limit_ns; /* as the last walk computed it */
+	ek_u64 ageing_walks;
+	ek_u32 weight[EK_MAX_QUEUES]; /* sum of the weights of the flows charged to each queue */
+	ek_u64 backlog[EK_MAX_QUEUES]; /* scratch of the ageing walk: bytes outstanding per queue */
+	struct ek_pool pool[EK_MAX_CPUS]; /* queues that each CPU may use */
+};
+
+/* One flow, keyed by its socket's cookie. */
+struct ek_flow {
+	ek_u64 word; /* see queue_choice.h */
+	ek_u64 last_ns;
+	ek_u64 segments;
+	ek_u64 bytes;
+	ek_u32 outstanding; /* bytes below the socket when the last segment was sent */
+	ek_u32 weight;
+	struct ek_tuple tuple;
+};
+
+/* The meter's view of a flow at the receiver. */
+struct ek_metered_flow {
+	ek_u64 first_ns;
+	ek_u64 last_ns;
+	ek_u64 bytes;         /* on the wire: skb->len and the headers of the further segments */
+	ek_u64 packets;       /* on the wire: gso_segs */
+	ek_u64 payload_bytes; /* TCP or UDP payload */
+	ek_u64 out_of_order;  /* data packets that arrived after a later one */
+	ek_u32 index;         /* row in the bins */
+	ek_u32 next_sequence; /* highest TCP sequence number seen, plus 1 */
+	ek_u32 receive_queue; /* queue of the last packet, where the device records it */
+	ek_u32 unused;
+};
+
+/* One bin of one flow. */
+struct ek_bin {
+	ek_u32 bytes;
+	ek_u32 packets;
+};
+
+/* The meter's settings and its own losses. */
+struct ek_meter {
+	ek_u64 start_ns; /* CLOCK_MONOTONIC; bins count from here; 0: not yet */
+	ek_u64 bin_ns;
+	ek_u32 bins;  /* per flow */
+	ek_u32 flows; /* rows */
+	ek_u32 next_index;
+	ek_u32 unused;
+	ek_u64 overflow; /* packets of flows that found no row */
+};
+
+#endif /* EVENKEEL_DATAPATH_H */

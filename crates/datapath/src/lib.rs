@@ -1,0 +1,52 @@
+//! BPF programs in C, and the Rust that loads, attaches and reads them.
+//!
+//! ```text
+//!   sender's device                                   receiver (or the veth peer)
+//!   ┌────────────────────────────┐                    ┌──────────────────────────────┐
+//!   │ tcx egress: select_queue   │ ── wire or veth ─▶ │ tcx ingress: complete_at_peer │
+//!   │   queue, weights, ageing   │                    │ tcx ingress: count (meter)    │
+//!   └────────────────────────────┘                    └──────────────────────────────┘
+//! ```
+//!
+//! [`QueueSelect`] owns the queue choice of one device; [`Meter`] counts what arrives, per flow and
+//! bin. Programs are attached through links that this process owns, so its death detaches them:
+//! nothing is pinned and nothing stays behind. Times are nanoseconds of `CLOCK_MONOTONIC`, sizes
+//! are bytes on the wire (`skb->len` plus the headers of the further segments of a GSO packet).
+//!
+//! The programs decide nothing by themselves: the policy, the pools and the weights are what user
+//! space put into the shared records of `include/evenkeel/datapath.h`.
+
+mod error;
+mod mapped;
+mod meter;
+mod object;
+mod queue_select;
+mod statistics;
+
+pub use error::DatapathError;
+pub use meter::{FlowSample, Meter, MeterOptions};
+pub use queue_select::{Completion, Counters, FlowState, QueueSelect, SelectOptions, Steering, Tuple};
+pub use statistics::{RunTime, RunTimeStatistics};
+
+/// The shared records, as bindgen reads them from the C header.
+#[allow(
+    missing_docs,
+    non_camel_case_types,
+    non_upper_case_globals,
+    unused_qualifications,
+    unsafe_op_in_unsafe_fn,
+    clippy::all,
+    clippy::undocumented_unsafe_blocks
+)]
+pub(crate) mod raw {
+    include!(concat!(env!("OUT_DIR"), "/datapath.rs"));
+}
+
+/// Now on the clock that the programs use (`CLOCK_MONOTONIC`), nanoseconds.
+#[must_use]
+pub fn monotonic_ns() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` is a valid timespec, and CLOCK_MONOTONIC always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}

@@ -1,0 +1,164 @@
+//! The meter: bytes and packets per flow and bin, as they arrive.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use libbpf_rs::{MapCore, MapFlags, Object};
+
+use crate::error::DatapathError;
+use crate::mapped::Mapped;
+use crate::object::{self, Hook};
+use crate::queue_select::Tuple;
+use crate::raw;
+
+const OBJECT: &str = "meter";
+static BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/meter.bpf.o"));
+/// Bins that all flows have together, at most: 1 GiB of memory.
+const MAX_BINS: u64 = 1 << 27;
+
+/// Size and grain of a meter.
+#[derive(Clone, Copy, Debug)]
+pub struct MeterOptions {
+    /// Flows that can be told apart.
+    pub flows: u32,
+    /// Bins per flow.
+    pub bins: u32,
+    /// Length of a bin, ns; at most 300 ms, so that a 100 Gbit/s flow does not overflow its bin.
+    pub bin_ns: u64,
+}
+
+/// A flow as the meter saw it.
+#[derive(Clone, Debug)]
+pub struct FlowSample {
+    /// Both ends.
+    pub tuple: Tuple,
+    /// First packet, `CLOCK_MONOTONIC` ns.
+    pub first_ns: u64,
+    /// Last packet, `CLOCK_MONOTONIC` ns.
+    pub last_ns: u64,
+    /// Bytes on the wire since the meter was attached.
+    pub bytes: u64,
+    /// Packets on the wire since the meter was attached.
+    pub packets: u64,
+    /// TCP or UDP payload since the meter was attached.
+    pub payload_bytes: u64,
+    /// Data packets that arrived after a later one.
+    pub out_of_order: u64,
+    /// Receive queue of the last packet, where the device records it: on veth, the sender's
+    /// transmit queue.
+    pub receive_queue: Option<u32>,
+    row: u32,
+}
+
+/// Counts what arrives at an interface. Dropping it detaches it.
+pub struct Meter {
+    meter: Mapped<raw::ek_meter>,
+    bins: Mapped<raw::ek_bin>,
+    options: MeterOptions,
+    _link: OwnedFd,
+    object: Object,
+}
+
+impl Meter {
+    /// Loads the meter and attaches it to an interface of the current network namespace.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or the meter would be too large.
+    pub fn attach(options: &MeterOptions, ifindex: i32) -> Result<Self, DatapathError> {
+        let cells = u64::from(options.flows) * u64::from(options.bins);
+        if cells == 0 || cells > MAX_BINS || !(1..=300_000_000).contains(&options.bin_ns) {
+            return Err(DatapathError::Limit(format!(
+                "a meter of {} flows by {} bins of {} ns: at most {MAX_BINS} bins of at most 300 ms in all; \
+                 measure for a shorter time, or fewer flows",
+                options.flows, options.bins, options.bin_ns
+            )));
+        }
+        let mut opened = object::open(OBJECT, BYTES)?;
+        for mut map in opened.maps_mut() {
+            let entries = match map.name().to_str() {
+                Some("metered") => options.flows,
+                Some("bins") => cells as u32,
+                _ => continue,
+            };
+            map.set_max_entries(entries).map_err(DatapathError::system("size the meter"))?;
+        }
+        let object = object::load(OBJECT, opened)?;
+        let meter: Mapped<raw::ek_meter> = Mapped::new(object::map(&object, ".data.meter")?.as_fd(), 1)?;
+        let bins = Mapped::new(object::map(&object, "bins")?.as_fd(), cells as usize)?;
+        let settings = raw::ek_meter {
+            bin_ns: options.bin_ns,
+            bins: options.bins,
+            flows: options.flows,
+            ..raw::ek_meter::default()
+        };
+        // SAFETY: a pointer into the mapping, which is as large as the structure.
+        unsafe { std::ptr::write_volatile(meter.pointer(0), settings) };
+        let link = object::attach_tcx(&object, "count", Hook::Ingress, ifindex)?;
+        Ok(Self { meter, bins, options: *options, _link: link, object })
+    }
+
+    /// Starts the bins at a moment of `CLOCK_MONOTONIC`, which may lie ahead.
+    pub fn start(&self, at_ns: u64) {
+        let meter = self.meter.pointer(0);
+        // SAFETY: a pointer into the mapping.
+        unsafe { std::ptr::write_volatile(&raw mut (*meter).start_ns, at_ns) };
+    }
+
+    /// Packets of flows that found no row: anything but 0 means the figures are incomplete.
+    #[must_use]
+    pub fn overflow(&self) -> u64 {
+        self.meter.read(0).overflow
+    }
+
+    /// Every flow seen so far.
+    ///
+    /// # Errors
+    /// When the kernel refuses to read the table.
+    pub fn flows(&self) -> Result<Vec<FlowSample>, DatapathError> {
+        let map = object::map(&self.object, "metered")?;
+        let mut flows = Vec::new();
+        for key in map.keys() {
+            let Some(value) =
+                map.lookup(&key, MapFlags::ANY).map_err(DatapathError::system("read a metered flow"))?
+            else {
+                continue;
+            };
+            if key.len() < size_of::<raw::ek_tuple>() || value.len() < size_of::<raw::ek_metered_flow>() {
+                continue;
+            }
+            // SAFETY: key and value are at least as long as the structures, whose fields are integers.
+            let (tuple, flow) = unsafe {
+                (
+                    std::ptr::read_unaligned(key.as_ptr().cast::<raw::ek_tuple>()),
+                    std::ptr::read_unaligned(value.as_ptr().cast::<raw::ek_metered_flow>()),
+                )
+            };
+            flows.push(FlowSample {
+                tuple: Tuple::from_raw(&tuple),
+                first_ns: flow.first_ns,
+                last_ns: flow.last_ns,
+                bytes: flow.bytes,
+                packets: flow.packets,
+                payload_bytes: flow.payload_bytes,
+                out_of_order: flow.out_of_order,
+                receive_queue: (flow.receive_queue != evenkeel_transmit::raw::EK_NO_QUEUE)
+                    .then_some(flow.receive_queue),
+                row: flow.index,
+            });
+        }
+        flows.sort_by_key(|flow| flow.row);
+        Ok(flows)
+    }
+
+    /// A flow's bins: bytes and packets on the wire, from the start.
+    #[must_use]
+    pub fn bins(&self, flow: &FlowSample) -> (Vec<u64>, Vec<u64>) {
+        if flow.row >= self.options.flows {
+            return (Vec::new(), Vec::new());
+        }
+        let first = flow.row as usize * self.options.bins as usize;
+        (first..first + self.options.bins as usize)
+            .map(|index| self.bins.read(index))
+            .map(|bin| (u64::from(bin.bytes), u64::from(bin.packets)))
+            .unzip()
+    }
+}

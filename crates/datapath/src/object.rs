@@ -1,0 +1,140 @@
+//! Opening, loading and attaching BPF objects, with libbpf's own words in the error.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::{Mutex, Once, PoisonError};
+
+use libbpf_rs::{MapCore, Object, ObjectBuilder, OpenObject, PrintLevel};
+
+use crate::error::{DatapathError, io_error};
+use crate::statistics::RunTime;
+
+/// Last words of libbpf, for the error of a load that failed.
+static WORDS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+const WORDS_KEPT: usize = 12;
+
+fn keep_words(_level: PrintLevel, text: String) {
+    let mut words = WORDS.lock().unwrap_or_else(PoisonError::into_inner);
+    if words.len() >= WORDS_KEPT {
+        words.remove(0);
+    }
+    words.push(text.trim_end().to_owned());
+}
+
+/// Opens an object from the bytes that the build script compiled.
+pub(crate) fn open(object: &'static str, bytes: &[u8]) -> Result<OpenObject, DatapathError> {
+    static QUIET: Once = Once::new();
+    QUIET.call_once(|| {
+        libbpf_rs::set_print(Some((PrintLevel::Warn, keep_words)));
+    });
+    WORDS.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    ObjectBuilder::default()
+        .name(object)
+        .and_then(|builder| builder.open_memory(bytes))
+        .map_err(|error| load_error(object, &error))
+}
+
+/// Loads an opened object into the kernel.
+pub(crate) fn load(object: &'static str, opened: OpenObject) -> Result<Object, DatapathError> {
+    opened.load().map_err(|error| load_error(object, &error))
+}
+
+fn load_error(object: &'static str, error: &libbpf_rs::Error) -> DatapathError {
+    let log = WORDS.lock().unwrap_or_else(PoisonError::into_inner).join("\n");
+    DatapathError::Load { object, source: io_error(error), log }
+}
+
+/// Where a program hangs on an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hook {
+    Ingress,
+    Egress,
+}
+
+/// Attaches a program to a tcx hook of an interface of the current network namespace. The link is
+/// owned by the descriptor: closing it detaches the program.
+pub(crate) fn attach_tcx(
+    object: &Object,
+    program: &'static str,
+    hook: Hook,
+    ifindex: i32,
+) -> Result<OwnedFd, DatapathError> {
+    let descriptor = program_fd(object, program)?;
+    let (kind, words) = match hook {
+        Hook::Ingress => (libbpf_sys::BPF_TCX_INGRESS, "tcx ingress"),
+        Hook::Egress => (libbpf_sys::BPF_TCX_EGRESS, "tcx egress"),
+    };
+    // SAFETY: no options are passed, and the program's descriptor is alive.
+    let link = unsafe { libbpf_sys::bpf_link_create(descriptor.as_raw_fd(), ifindex, kind, std::ptr::null()) };
+    if link < 0 {
+        let source = io::Error::from_raw_os_error(-link);
+        return Err(DatapathError::Attach { program, hook: words, ifindex, source });
+    }
+    // SAFETY: the kernel just gave this descriptor to us alone.
+    Ok(unsafe { OwnedFd::from_raw_fd(link) })
+}
+
+/// Attaches a tracing program (fentry) to its function.
+pub(crate) fn attach_trace(object: &Object, program: &'static str) -> Result<OwnedFd, DatapathError> {
+    let descriptor = program_fd(object, program)?;
+    // SAFETY: no options are passed, and the program's descriptor is alive.
+    let link = unsafe {
+        libbpf_sys::bpf_link_create(descriptor.as_raw_fd(), 0, libbpf_sys::BPF_TRACE_FENTRY, std::ptr::null())
+    };
+    if link < 0 {
+        let source = io::Error::from_raw_os_error(-link);
+        return Err(DatapathError::Attach { program, hook: "fentry", ifindex: 0, source });
+    }
+    // SAFETY: the kernel just gave this descriptor to us alone.
+    Ok(unsafe { OwnedFd::from_raw_fd(link) })
+}
+
+/// Runs a `syscall` program once; its own return value.
+pub(crate) fn run_once(object: &Object, program: &'static str) -> Result<i32, DatapathError> {
+    let descriptor = program_fd(object, program)?;
+    let mut options = MaybeUninit::<libbpf_sys::bpf_test_run_opts>::zeroed();
+    // SAFETY: all zeroes is a valid value of this plain C structure.
+    let options = unsafe { options.assume_init_mut() };
+    options.sz = size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t;
+    // SAFETY: the descriptor is alive and the options are initialised.
+    let result = unsafe { libbpf_sys::bpf_prog_test_run_opts(descriptor.as_raw_fd(), options) };
+    if result < 0 {
+        let source = io::Error::from_raw_os_error(-result);
+        return Err(DatapathError::System { action: "run a BPF program", source });
+    }
+    Ok(options.retval as i32)
+}
+
+/// What a program has cost so far (needs [`crate::RunTimeStatistics`]); zero if it is not loaded.
+pub(crate) fn run_time(object: &Object, program: &'static str) -> Result<RunTime, DatapathError> {
+    let Ok(descriptor) = program_fd(object, program) else { return Ok(RunTime::default()) };
+    let mut info = MaybeUninit::<libbpf_sys::bpf_prog_info>::zeroed();
+    let mut length = size_of::<libbpf_sys::bpf_prog_info>() as u32;
+    // SAFETY: `info` is zeroed and as long as `length` says.
+    let result =
+        unsafe { libbpf_sys::bpf_prog_get_info_by_fd(descriptor.as_raw_fd(), info.as_mut_ptr(), &mut length) };
+    if result < 0 {
+        let source = io::Error::from_raw_os_error(-result);
+        return Err(DatapathError::System { action: "read a BPF program's statistics", source });
+    }
+    // SAFETY: zeroed at first, and all zeroes is a valid value of this plain C structure.
+    let info = unsafe { info.assume_init() };
+    Ok(RunTime { nanoseconds: info.run_time_ns, runs: info.run_cnt })
+}
+
+fn program_fd<'a>(object: &'a Object, name: &'static str) -> Result<BorrowedFd<'a>, DatapathError> {
+    let descriptor = object
+        .progs()
+        .find(|program| program.name() == name)
+        .map(|program| program.as_fd().as_raw_fd())
+        .filter(|descriptor| *descriptor >= 0)
+        .ok_or(DatapathError::Missing { kind: "program", name })?;
+    // SAFETY: the object owns the descriptor and outlives the borrow.
+    Ok(unsafe { BorrowedFd::borrow_raw(descriptor) })
+}
+
+/// A map of a loaded object.
+pub(crate) fn map<'a>(object: &'a Object, name: &'static str) -> Result<libbpf_rs::Map<'a>, DatapathError> {
+    object.maps().find(|map| map.name() == name).ok_or(DatapathError::Missing { kind: "map", name })
+}

@@ -1,0 +1,380 @@
+//! The queue choice of one device: loading, settings, state.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd, OwnedFd};
+
+use evenkeel_transmit::{MAX_QUEUES, Policy, Pool, SeenWord};
+use libbpf_rs::{MapCore, MapFlags, Object};
+
+use crate::error::DatapathError;
+use crate::mapped::Mapped;
+use crate::object::{self, Hook};
+use crate::raw;
+use crate::statistics::RunTime;
+
+const OBJECT: &str = "queue_select";
+static BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/queue_select.bpf.o"));
+
+const SELECT: &str = "select_queue";
+const COMPLETE_EXACT: &str = "complete_exact";
+const COMPLETE_AT_PEER: &str = "complete_at_peer";
+const START_AGEING: &str = "start_ageing";
+
+/// How a choice reaches the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Steering {
+    /// `skb->priority` names an HTB class: this class id is queue 0, the next one queue 1.
+    Class(u32),
+    /// `skb->queue_mapping`: the device's own transmit queues, whenever the kernel re-picks.
+    Queue,
+}
+
+/// Who tells that a flow's last segment has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Completion {
+    /// fentry on `tcp_wfree`: exact.
+    Exact,
+    /// tcx ingress on the veth peer: exact in a test bed.
+    Peer,
+    /// Only ageing, which every mode has as its net.
+    Ageing,
+}
+
+impl std::fmt::Display for Completion {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            Self::Exact => "exact (fentry tcp_wfree)",
+            Self::Peer => "peer ingress",
+            Self::Ageing => "ageing",
+        })
+    }
+}
+
+/// Settings of a device's queue choice.
+#[derive(Clone, Debug)]
+pub struct SelectOptions {
+    /// How queues are picked.
+    pub policy: Policy,
+    /// How the choice reaches the device.
+    pub steering: Steering,
+    /// Queues of the device, 1 to [`MAX_QUEUES`].
+    pub queues: u32,
+    /// XPS pools: CPU *n* uses pool *n* modulo their number. Empty: every CPU uses every queue.
+    pub pools: Vec<Pool>,
+    /// Line rate, bit/s: the ageing limit follows from it.
+    pub rate_bps: u64,
+    /// Smallest time of silence after which a flow is released by age, ns.
+    pub ageing_floor_ns: u64,
+    /// Flows that can be tracked at a time; further ones are hashed and counted.
+    pub max_flows: u32,
+}
+
+impl Default for SelectOptions {
+    fn default() -> Self {
+        Self {
+            policy: Policy::Dqa,
+            steering: Steering::Queue,
+            queues: 1,
+            pools: Vec::new(),
+            rate_bps: 0,
+            ageing_floor_ns: 10_000_000,
+            max_flows: 16_384,
+        }
+    }
+}
+
+/// Both ends of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Tuple {
+    /// Sender's address.
+    pub source: IpAddr,
+    /// Sender's port.
+    pub source_port: u16,
+    /// Receiver's address.
+    pub destination: IpAddr,
+    /// Receiver's port.
+    pub destination_port: u16,
+    /// IP protocol number: 6 TCP, 17 UDP.
+    pub protocol: u8,
+}
+
+impl Tuple {
+    pub(crate) fn from_raw(tuple: &raw::ek_tuple) -> Self {
+        let address = |words: &[u32; 4]| {
+            if i32::from(tuple.family) == libc::AF_INET6 {
+                let mut octets = [0; 16];
+                for (chunk, word) in octets.chunks_exact_mut(4).zip(words) {
+                    chunk.copy_from_slice(&word.to_ne_bytes());
+                }
+                IpAddr::V6(Ipv6Addr::from(octets))
+            } else {
+                IpAddr::V4(Ipv4Addr::from(words[0].to_ne_bytes()))
+            }
+        };
+        Self {
+            source: address(&tuple.source),
+            source_port: tuple.source_port,
+            destination: address(&tuple.destination),
+            destination_port: tuple.destination_port,
+            protocol: tuple.protocol as u8,
+        }
+    }
+}
+
+/// A flow as the queue choice sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct FlowState {
+    /// Both ends.
+    pub tuple: Tuple,
+    /// Queue of its last segment.
+    pub queue: Option<u32>,
+    /// Weight charged to that queue; 0 when nothing is outstanding.
+    pub charged_weight: u32,
+    /// Data segments sent.
+    pub segments: u64,
+}
+
+/// What the programs counted; see `struct ek_counters` in the shared header.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)] // the C header documents each
+pub struct Counters {
+    pub segments: u64,
+    pub data_segments: u64,
+    pub picks: u64,
+    pub moves: u64,
+    pub recharged: u64,
+    pub completed: u64,
+    pub aged: u64,
+    pub false_releases: u64,
+    pub no_socket: u64,
+    pub untracked: u64,
+    pub contended: u64,
+}
+
+/// The queue choice of one device. Dropping it detaches every program.
+pub struct QueueSelect {
+    device: Mapped<raw::ek_device>,
+    queues: u32,
+    links: Vec<OwnedFd>,
+    completion: Completion,
+    /// Why the exact completion is not in use, when it is not.
+    exact_refused: Option<String>,
+    object: Object,
+}
+
+impl QueueSelect {
+    /// Loads the programs with their settings; nothing is attached yet. Exact completion is loaded
+    /// where the kernel allows it.
+    ///
+    /// # Errors
+    /// When the kernel refuses the programs, or the settings do not fit them.
+    pub fn load(options: &SelectOptions) -> Result<Self, DatapathError> {
+        validate(options)?;
+        let (object, exact_refused) = match load_object(options, true) {
+            Ok(object) => (object, None),
+            Err(DatapathError::Load { source, .. }) => (load_object(options, false)?, Some(source.to_string())),
+            Err(error) => return Err(error),
+        };
+        let device = Mapped::new(object::map(&object, ".data.device")?.as_fd(), 1)?;
+        let select = Self {
+            device,
+            queues: options.queues,
+            links: Vec::new(),
+            completion: Completion::Ageing,
+            exact_refused,
+            object,
+        };
+        select.configure(options);
+        let started = object::run_once(&select.object, START_AGEING)?;
+        if started != 0 {
+            return Err(DatapathError::System {
+                action: "start the ageing timer",
+                source: std::io::Error::other(format!("the BPF program answered {started}")),
+            });
+        }
+        Ok(select)
+    }
+
+    fn configure(&self, options: &SelectOptions) {
+        let (steering, class_base) = match options.steering {
+            Steering::Class(base) => (raw::ek_steering::EK_STEER_CLASS, base),
+            Steering::Queue => (raw::ek_steering::EK_STEER_QUEUE, 0),
+        };
+        let config = raw::ek_config {
+            policy: options.policy.raw().0,
+            steering: steering.0,
+            class_base,
+            queue_count: options.queues,
+            rate_bps: options.rate_bps,
+            ageing_floor_ns: options.ageing_floor_ns,
+            forget_after_ns: 10_000_000_000,
+        };
+        let device = self.device.pointer(0);
+        // SAFETY: a pointer into the mapping, which is as large as the structure; no program is
+        // attached yet, and later changes of single words are harmless to a running one.
+        unsafe { std::ptr::write_volatile(&raw mut (*device).config, config) };
+        let everything = Pool { first: 0, count: options.queues };
+        for cpu in 0..raw::EK_MAX_CPUS as usize {
+            let pool = match options.pools.len() {
+                0 => everything,
+                count => options.pools[cpu % count],
+            };
+            let pool = raw::ek_pool { first: pool.first, count: pool.count };
+            // SAFETY: as above; `cpu` is below the array's length.
+            unsafe { std::ptr::write_volatile(&raw mut (*device).pool[cpu], pool) };
+        }
+    }
+
+    /// Attaches the choice to an interface of the current network namespace, and exact completion
+    /// where it was loaded.
+    ///
+    /// # Errors
+    /// When the kernel refuses a hook.
+    pub fn attach(&mut self, ifindex: i32) -> Result<(), DatapathError> {
+        if self.exact_refused.is_none() {
+            match object::attach_trace(&self.object, COMPLETE_EXACT) {
+                Ok(link) => {
+                    self.links.push(link);
+                    self.completion = Completion::Exact;
+                }
+                Err(error) => self.exact_refused = Some(error.to_string()),
+            }
+        }
+        self.links.push(object::attach_tcx(&self.object, SELECT, Hook::Egress, ifindex)?);
+        Ok(())
+    }
+
+    /// Attaches completion to the veth peer, an interface of the current network namespace. Not
+    /// needed, and left out, where exact completion is in use.
+    ///
+    /// # Errors
+    /// When the kernel refuses the hook.
+    pub fn attach_peer(&mut self, ifindex: i32) -> Result<(), DatapathError> {
+        if self.completion != Completion::Exact {
+            self.links.push(object::attach_tcx(&self.object, COMPLETE_AT_PEER, Hook::Ingress, ifindex)?);
+            self.completion = Completion::Peer;
+        }
+        Ok(())
+    }
+
+    /// Who tells that a flow's last segment has left.
+    #[must_use]
+    pub fn completion(&self) -> Completion {
+        self.completion
+    }
+
+    /// Why exact completion is not in use, in the kernel's words; none when it is.
+    #[must_use]
+    pub fn exact_refused(&self) -> Option<&str> {
+        self.exact_refused.as_deref()
+    }
+
+    /// Sum of the weights of the flows charged to each queue.
+    #[must_use]
+    pub fn weights(&self) -> Vec<u32> {
+        let device = self.device.pointer(0);
+        (0..self.queues as usize)
+            // SAFETY: a pointer into the mapping; the index is below the array's length.
+            .map(|queue| unsafe { std::ptr::read_volatile(&raw const (*device).weight[queue]) })
+            .collect()
+    }
+
+    /// What the programs counted so far.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        let device = self.device.pointer(0);
+        // SAFETY: a pointer into the mapping; a plain structure of integers.
+        let raw = unsafe { std::ptr::read_volatile(&raw const (*device).counters) };
+        Counters {
+            segments: raw.segments,
+            data_segments: raw.data_segments,
+            picks: raw.picks,
+            moves: raw.moves,
+            recharged: raw.recharged,
+            completed: raw.completed,
+            aged: raw.aged,
+            false_releases: raw.false_releases,
+            no_socket: raw.no_socket,
+            untracked: raw.untracked,
+            contended: raw.contended,
+        }
+    }
+
+    /// The time of silence after which a flow is released by age at present, ns.
+    #[must_use]
+    pub fn ageing_limit_ns(&self) -> u64 {
+        let device = self.device.pointer(0);
+        // SAFETY: a pointer into the mapping.
+        unsafe { std::ptr::read_volatile(&raw const (*device).ageing_limit_ns) }
+    }
+
+    /// Every flow that is tracked now.
+    ///
+    /// # Errors
+    /// When the kernel refuses to read the table.
+    pub fn flows(&self) -> Result<Vec<FlowState>, DatapathError> {
+        let map = object::map(&self.object, "flows")?;
+        let mut flows = Vec::new();
+        for key in map.keys() {
+            // A flow that was forgotten since its key was read is no longer of interest.
+            let Some(value) = map.lookup(&key, MapFlags::ANY).map_err(DatapathError::system("read a flow"))? else {
+                continue;
+            };
+            if value.len() < size_of::<raw::ek_flow>() {
+                continue;
+            }
+            // SAFETY: the value is at least as long as the structure, whose fields are integers.
+            let flow = unsafe { std::ptr::read_unaligned(value.as_ptr().cast::<raw::ek_flow>()) };
+            let word = SeenWord::from(flow.word);
+            flows.push(FlowState {
+                tuple: Tuple::from_raw(&flow.tuple),
+                queue: word.queue(),
+                charged_weight: word.charged_weight(),
+                segments: flow.segments,
+            });
+        }
+        Ok(flows)
+    }
+
+    /// What the choice and the completion have cost (with [`crate::RunTimeStatistics`] on).
+    ///
+    /// # Errors
+    /// When the kernel refuses to tell.
+    pub fn run_time(&self) -> Result<RunTime, DatapathError> {
+        let mut total = RunTime::default();
+        for program in [SELECT, COMPLETE_EXACT, COMPLETE_AT_PEER] {
+            total = total + object::run_time(&self.object, program)?;
+        }
+        Ok(total)
+    }
+}
+
+fn validate(options: &SelectOptions) -> Result<(), DatapathError> {
+    let queues = options.queues;
+    if queues == 0 || queues as usize > MAX_QUEUES {
+        return Err(DatapathError::Limit(format!("{queues} queues: the queue choice handles 1 to {MAX_QUEUES}")));
+    }
+    for Pool { first, count } in &options.pools {
+        if *count == 0 || first.checked_add(*count).is_none_or(|end| end > queues) {
+            return Err(DatapathError::Limit(format!(
+                "a pool of {count} queues from {first} does not fit {queues} queues"
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn load_object(options: &SelectOptions, exact: bool) -> Result<Object, DatapathError> {
+    let mut opened = object::open(OBJECT, BYTES)?;
+    for mut map in opened.maps_mut() {
+        if map.name() == "flows" {
+            map.set_max_entries(options.max_flows).map_err(DatapathError::system("size the flow table"))?;
+        }
+    }
+    for mut program in opened.progs_mut() {
+        if program.name() == COMPLETE_EXACT {
+            program.set_autoload(exact);
+        }
+    }
+    object::load(OBJECT, opened)
+}

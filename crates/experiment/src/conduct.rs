@@ -1,0 +1,217 @@
+//! The run itself.
+
+use std::time::SystemTime;
+
+use evenkeel_model::record::{
+    FlowRecord, PaperRecord, Record, Refusal, RepeatRecord, SCHEMA, VariantRecord,
+};
+use evenkeel_model::scenario::{Scenario, Variant};
+use evenkeel_model::units::BitRate;
+use evenkeel_model::world::{Job, Observer, RawRepeat, World};
+use evenkeel_report::store::{Series, SeriesFlow};
+
+use crate::timing::Timing;
+use crate::{evaluate, expectations};
+
+/// What to conduct.
+#[derive(Clone, Debug)]
+pub struct Request<'a> {
+    /// The scenario.
+    pub scenario: &'a Scenario,
+    /// Its text, for the record.
+    pub scenario_text: &'a str,
+    /// The variants to compare, in order.
+    pub variants: Vec<&'a Variant>,
+    /// Repeats of each, at least 1.
+    pub repeats: u32,
+    /// Long windows in a repeat; none is what the scenario says.
+    pub long_windows: Option<u32>,
+    /// Line rate; none lets the world choose.
+    pub rate: Option<BitRate>,
+    /// Seed of the first repeat; the next has the next.
+    pub seed: u64,
+    /// Version of the program, for the record.
+    pub version: &'a str,
+}
+
+/// A finished run.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The record.
+    pub record: Record,
+    /// Raw series of every repeat.
+    pub series: Vec<Series>,
+}
+
+/// Why there is no outcome.
+#[derive(Debug, thiserror::Error)]
+pub enum ConductError<E: std::error::Error> {
+    /// The world failed, refused or was interrupted.
+    #[error(transparent)]
+    World(E),
+    /// No variant is left to run.
+    #[error("{world} can run none of the variants asked for: {}", reasons(.refused))]
+    NothingToRun {
+        /// The world.
+        world: &'static str,
+        /// Each variant and the reason.
+        refused: Vec<Refusal>,
+    },
+}
+
+fn reasons(refused: &[Refusal]) -> String {
+    refused.iter().map(|refusal| format!("{}: {}", refusal.name, refusal.why)).collect::<Vec<_>>().join("; ")
+}
+
+/// Tells a repeat's progress as a part of the whole run's.
+struct Part<'a> {
+    whole: &'a dyn Observer,
+    done: f64,
+    parts: f64,
+    name: String,
+}
+
+impl Observer for Part<'_> {
+    fn progress(&self, fraction: f64, activity: &str) {
+        self.whole.progress((self.done + fraction) / self.parts, &format!("{}: {activity}", self.name));
+    }
+
+    fn remark(&self, text: &str) {
+        self.whole.remark(text);
+    }
+
+    fn interrupted(&self) -> bool {
+        self.whole.interrupted()
+    }
+}
+
+/// Runs every repeat of every variant and makes the record.
+///
+/// # Errors
+/// When the world fails, refuses or is interrupted, or can run no variant at all.
+pub fn conduct<W: World>(
+    world: &mut W,
+    request: &Request<'_>,
+    observer: &dyn Observer,
+) -> Result<Outcome, ConductError<W::Error>> {
+    let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    let scenario = request.scenario;
+    let mut runnable: Vec<(&Variant, VariantRecord)> = Vec::new();
+    let mut refused = Vec::new();
+    for variant in &request.variants {
+        match world.assess(scenario, variant) {
+            Ok(assessment) => runnable.push((
+                variant,
+                VariantRecord {
+                    name: variant.name.clone(),
+                    settings: assessment.settings,
+                    notes: assessment.notes,
+                    repeats: Vec::new(),
+                },
+            )),
+            Err(why) => refused.push(Refusal { name: variant.name.clone(), why }),
+        }
+    }
+    if runnable.is_empty() {
+        return Err(ConductError::NothingToRun { world: world.name(), refused });
+    }
+
+    let rate = world.settle_rate(scenario, request.rate, observer).map_err(ConductError::World)?;
+    let timing =
+        Timing::new(scenario, rate, request.long_windows.unwrap_or(scenario.measure.long_windows));
+    let mut series = Vec::new();
+    let parts = f64::from(request.repeats) * runnable.len() as f64;
+    let mut done = 0.0;
+    for repeat in 0..request.repeats {
+        for (variant, record) in &mut runnable {
+            let part = Part {
+                whole: observer,
+                done,
+                parts,
+                name: format!("{} {}/{}", variant.name, repeat + 1, request.repeats),
+            };
+            let job = Job {
+                scenario,
+                variant,
+                repeat,
+                seed: request.seed.wrapping_add(u64::from(repeat)),
+                rate,
+                warmup: timing.warmup,
+                duration: timing.duration,
+                bin: timing.bin,
+            };
+            let raw = world.repeat(&job, &part).map_err(ConductError::World)?;
+            for note in &raw.notes {
+                if !record.notes.contains(note) {
+                    record.notes.push(note.clone());
+                }
+            }
+            record.repeats.push(summarise(&raw, &timing, rate));
+            series.push(raw_series(&variant.name, repeat, &timing, raw));
+            done += 1.0;
+        }
+    }
+
+    let variants: Vec<VariantRecord> = runnable.into_iter().map(|(_, record)| record).collect();
+    let record = Record {
+        schema: SCHEMA,
+        evenkeel: request.version.to_owned(),
+        scenario: scenario.name.clone(),
+        scenario_text: request.scenario_text.to_owned(),
+        world: world.name().to_owned(),
+        kernel: world.kernel(),
+        started,
+        host: world.facts(),
+        rate_bps: rate.bits_per_second(),
+        nominal_rate_bps: scenario.link.rate.bits_per_second(),
+        seed: request.seed,
+        duration_s: timing.duration.as_secs_f64(),
+        warmup_s: timing.warmup.as_secs_f64(),
+        windows: timing.windows.iter().map(|(name, length)| (name.clone(), length.as_secs_f64())).collect(),
+        expectations: expectations::judge(&scenario.expectations, &variants),
+        variants,
+        refused,
+        paper: scenario.paper.as_ref().map(|paper| PaperRecord {
+            source: paper.source.clone(),
+            variants: paper.variants.clone(),
+        }),
+    };
+    Ok(Outcome { record, series })
+}
+
+fn summarise(raw: &RawRepeat, timing: &Timing, rate: BitRate) -> RepeatRecord {
+    RepeatRecord {
+        metrics: evaluate::metrics(raw, timing, rate),
+        queues: raw.queues.clone(),
+        flows: raw
+            .flows
+            .iter()
+            .map(|flow| FlowRecord {
+                name: flow.name.clone(),
+                queue: flow.queue,
+                bytes: flow.bytes.iter().sum(),
+                packets: flow.packets.iter().sum(),
+                payload_bytes: flow.payload_bytes,
+                retransmits: flow.retransmits,
+                out_of_order: flow.out_of_order,
+            })
+            .collect(),
+        sim: raw.sim,
+        datapath: raw.datapath,
+        counters: raw.counters.clone(),
+        series: None,
+    }
+}
+
+fn raw_series(variant: &str, repeat: u32, timing: &Timing, raw: RawRepeat) -> Series {
+    Series {
+        variant: variant.to_owned(),
+        repeat: repeat as usize,
+        bin_ns: timing.bin.as_u64(),
+        flows: raw
+            .flows
+            .into_iter()
+            .map(|flow| SeriesFlow { name: flow.name, bytes: flow.bytes, packets: flow.packets })
+            .collect(),
+    }
+}

@@ -1,0 +1,69 @@
+//! Windows, bins and duration at the rate of a run.
+
+use std::collections::BTreeMap;
+
+use evenkeel_metrics::stretched_window_ns;
+use evenkeel_model::scenario::Scenario;
+use evenkeel_model::units::{BitRate, Nanoseconds};
+
+/// Times of a repeat, stretched so that at a slower rate the same number of bytes pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// Grain of the series: the shortest window.
+    pub bin: Nanoseconds,
+    /// Window name at the nominal rate to its length, a whole number of bins.
+    pub windows: BTreeMap<String, Nanoseconds>,
+    /// Measured time: a whole number of the longest window.
+    pub duration: Nanoseconds,
+    /// Time before the measurement. It is TCP's time to settle and so not stretched.
+    pub warmup: Nanoseconds,
+}
+
+impl Timing {
+    /// Times for a scenario at a rate, with `long_windows` of the longest window per repeat.
+    #[must_use]
+    pub fn new(scenario: &Scenario, rate: BitRate, long_windows: u32) -> Self {
+        let stretch = |length: Nanoseconds| {
+            stretched_window_ns(length.as_u64(), scenario.link.rate.bits_per_second(), rate.bits_per_second())
+        };
+        let bin =
+            scenario.measure.windows.iter().map(|window| stretch(window.length)).min().unwrap_or(1).max(1);
+        let windows: BTreeMap<String, Nanoseconds> = scenario
+            .measure
+            .windows
+            .iter()
+            .map(|window| {
+                let bins = (stretch(window.length) as f64 / bin as f64).round().max(1.0) as u64;
+                (window.name.clone(), Nanoseconds::new(bin.saturating_mul(bins)))
+            })
+            .collect();
+        let longest = windows.values().copied().max().unwrap_or(Nanoseconds::new(bin));
+        Self {
+            bin: Nanoseconds::new(bin),
+            duration: longest.saturating_mul(u64::from(long_windows.max(1))),
+            windows,
+            warmup: scenario.measure.warmup,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use evenkeel_model::scenario::bundled::{bundled, variant_tables};
+    use evenkeel_model::scenario::parse;
+
+    #[test]
+    fn slower_lines_get_longer_windows() {
+        let (_, text) = bundled().iter().find(|(name, _)| *name == "titan-6-flows").unwrap();
+        let scenario = parse(text, "test", variant_tables()).unwrap();
+        let timing = Timing::new(&scenario, BitRate::from_bits_per_second(2_000_000_000), 4);
+        assert_eq!(timing.windows["1ms"], Nanoseconds::from_millis(5));
+        assert_eq!(timing.windows["1s"], Nanoseconds::from_secs(5));
+        assert_eq!(timing.duration, Nanoseconds::from_secs(20));
+        // A rate that does not divide: every window stays a whole number of bins.
+        let odd = Timing::new(&scenario, BitRate::from_bits_per_second(3_000_000_000), 2);
+        assert!(odd.windows.values().all(|window| window.as_u64() % odd.bin.as_u64() == 0));
+    }
+}

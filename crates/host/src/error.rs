@@ -1,0 +1,27 @@
+//! What can go wrong while reading a host.
+
+use std::io;
+use std::path::PathBuf;
+
+/// A fact about the host could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum HostError {
+    /// A file could not be read.
+    #[error("cannot read {path}: {source}", path = .path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// A file did not look as the kernel writes it.
+    #[error("{path}:{line}: {reason}", path = .path.display())]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// What is wrong.
+        reason: String,
+    },
+}

@@ -1,0 +1,111 @@
+//! Reads what a host is and has: kernel, processors, privileges, tools. It changes nothing.
+//!
+//! Everything is read under a root that the caller names (`/` on a live machine, a directory with
+//! recorded files in a test), and every error names the file and the line.
+
+mod cpu;
+mod error;
+mod privilege;
+mod tool;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+pub use cpu::CpuTimes;
+pub use error::HostError;
+pub use privilege::Capability;
+pub use tool::{find_tool, tool_version};
+
+/// A host, as the files below a root describe it.
+#[derive(Clone, Debug)]
+pub struct Host {
+    root: PathBuf,
+}
+
+impl Host {
+    /// The machine that this process runs on.
+    #[must_use]
+    pub fn live() -> Self {
+        Self::at("/")
+    }
+
+    /// A host whose files lie below `root`.
+    #[must_use]
+    pub fn at(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// A file of the host, given by its absolute path.
+    pub(crate) fn path(&self, path: &str) -> PathBuf {
+        self.root.join(path.trim_start_matches('/'))
+    }
+
+    /// A file's text without surrounding white space.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn read(&self, path: &str) -> Result<String, HostError> {
+        let path = self.path(path);
+        match std::fs::read_to_string(&path) {
+            Ok(text) => Ok(text.trim().to_owned()),
+            Err(source) => Err(HostError::Read { path, source }),
+        }
+    }
+
+    /// Kernel release, such as `6.18.44`.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn kernel_release(&self) -> Result<String, HostError> {
+        self.read("/proc/sys/kernel/osrelease")
+    }
+
+    /// Whether the kernel carries its own type information, which CO-RE programs need.
+    #[must_use]
+    pub fn has_btf(&self) -> bool {
+        self.path("/sys/kernel/btf/vmlinux").is_file()
+    }
+
+    /// Congestion controls that a socket may choose.
+    ///
+    /// # Errors
+    /// When the list cannot be read.
+    pub fn congestion_controls(&self) -> Result<Vec<String>, HostError> {
+        let text = self.read("/proc/sys/net/ipv4/tcp_available_congestion_control")?;
+        Ok(text.split_whitespace().map(str::to_owned).collect())
+    }
+
+    /// Facts for a record. What cannot be read is left out: a record is no place to fail.
+    #[must_use]
+    pub fn facts(&self) -> BTreeMap<String, String> {
+        let mut facts = BTreeMap::new();
+        let mut note = |name: &str, value: Option<String>| {
+            if let Some(value) = value.filter(|value| !value.is_empty()) {
+                facts.insert(name.to_owned(), value);
+            }
+        };
+        note("kernel", self.kernel_release().ok());
+        note("cpu", self.line_value("/proc/cpuinfo", "model name"));
+        note("memory", self.line_value("/proc/meminfo", "MemTotal"));
+        note("cpus", self.cpu_times().ok().map(|times| times.cpus().to_string()));
+        note("distribution", self.distribution());
+        note("clocksource", self.read("/sys/devices/system/clocksource/clocksource0/current_clocksource").ok());
+        note("governor", self.read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").ok());
+        facts
+    }
+
+    fn distribution(&self) -> Option<String> {
+        let text = self.read("/etc/os-release").ok()?;
+        text.lines().find_map(|line| Some(line.strip_prefix("PRETTY_NAME=")?.trim_matches('"').to_owned()))
+    }
+
+    /// Value of the first `key : value` line of a file.
+    fn line_value(&self, path: &str, key: &str) -> Option<String> {
+        let text = self.read(path).ok()?;
+        text.lines().find_map(|line| {
+            let (found, value) = line.split_once(':')?;
+            (found.trim() == key).then(|| value.trim().to_owned())
+        })
+    }
+}
+

@@ -1,0 +1,107 @@
+//! Privileges of this process, from the effective set in `/proc/self/status` (capabilities(7)).
+
+use crate::{Host, HostError};
+
+/// A capability that Evenkeel may need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Capability {
+    /// Change links, queueing disciplines and classifiers.
+    NetAdmin,
+    /// Make and enter namespaces.
+    SysAdmin,
+    /// Load BPF programs that read kernel structures.
+    Perfmon,
+    /// Load BPF programs.
+    Bpf,
+}
+
+impl Capability {
+    const fn bit(self) -> u32 {
+        match self {
+            Self::NetAdmin => 12,
+            Self::SysAdmin => 21,
+            Self::Perfmon => 38,
+            Self::Bpf => 39,
+        }
+    }
+}
+
+impl std::fmt::Display for Capability {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            Self::NetAdmin => "CAP_NET_ADMIN",
+            Self::SysAdmin => "CAP_SYS_ADMIN",
+            Self::Perfmon => "CAP_PERFMON",
+            Self::Bpf => "CAP_BPF",
+        })
+    }
+}
+
+impl Host {
+    /// Those of `wanted` that this process does not have.
+    ///
+    /// # Errors
+    /// When the process's status cannot be read.
+    pub fn missing_capabilities(&self, wanted: &[Capability]) -> Result<Vec<Capability>, HostError> {
+        let path = "/proc/self/status";
+        let text = self.read(path)?;
+        for (index, line) in text.lines().enumerate() {
+            let Some(set) = line.strip_prefix("CapEff:") else { continue };
+            let set = u64::from_str_radix(set.trim(), 16).map_err(|_| HostError::Format {
+                path: self.path(path),
+                line: index + 1,
+                reason: format!("'{}' is not a set of capabilities", set.trim()),
+            })?;
+            // Kernels before 5.8 know neither of the last two: CAP_SYS_ADMIN includes them.
+            let all = set >> Capability::SysAdmin.bit() & 1 == 1;
+            return Ok(wanted
+                .iter()
+                .copied()
+                .filter(|capability| {
+                    let implied = all && matches!(capability, Capability::Bpf | Capability::Perfmon);
+                    set >> capability.bit() & 1 == 0 && !implied
+                })
+                .collect());
+        }
+        Err(HostError::Format { path: self.path(path), line: 0, reason: "no line CapEff".to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    fn missing(status: &str) -> Result<Vec<Capability>, HostError> {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(directory.path().join("proc/self")).unwrap();
+        std::fs::write(directory.path().join("proc/self/status"), status).unwrap();
+        Host::at(directory.path()).missing_capabilities(&[
+            Capability::NetAdmin,
+            Capability::SysAdmin,
+            Capability::Bpf,
+            Capability::Perfmon,
+        ])
+    }
+
+    #[test]
+    fn root_has_everything_and_a_user_nothing() {
+        assert_eq!(missing("Name:\tx\nCapEff:\t000001ffffffffff\n").unwrap(), []);
+        assert_eq!(missing("CapEff:\t0000000000000000\n").unwrap().len(), 4);
+    }
+
+    #[test]
+    fn bpf_alone_is_not_enough() {
+        let set = 1_u64 << 39 | 1 << 38;
+        assert_eq!(
+            missing(&format!("CapEff:\t{set:016x}\n")).unwrap(),
+            [Capability::NetAdmin, Capability::SysAdmin]
+        );
+    }
+
+    #[test]
+    fn damage_is_an_error() {
+        assert!(missing("CapEff:\txyz\n").unwrap_err().to_string().contains("status:1: 'xyz'"));
+        assert!(missing("Name:\tx\n").unwrap_err().to_string().contains("no line CapEff"));
+    }
+}

@@ -1,0 +1,79 @@
+//! How long flows of a given size take.
+
+/// Flow completion times, seconds.
+///
+/// Source: Titan (USENIX ATC 2018), section 6.2: the distribution over the flows (figure 4) and the
+/// difference between the earliest and the last completing flow (figure 3).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CompletionTimes {
+    /// Median.
+    pub p50_s: f64,
+    /// 80th percentile, where the paper lets the tail begin.
+    pub p80_s: f64,
+    /// 99th percentile.
+    pub p99_s: f64,
+    /// Last minus earliest.
+    pub spread_s: f64,
+}
+
+impl CompletionTimes {
+    /// From the completion time of each flow in seconds. `None` if there is none, or if one is
+    /// negative or not finite: a flow that did not complete has no place in a distribution.
+    ///
+    /// A percentile is by nearest rank: the smallest value that at least so large a share of the
+    /// values does not exceed.
+    #[must_use]
+    pub fn from_seconds(times: &[f64]) -> Option<Self> {
+        if times.iter().any(|time| !time.is_finite() || *time < 0.0) {
+            return None;
+        }
+        let mut sorted = times.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let (first, last) = (sorted.first()?, sorted.last()?);
+        let percentile = |percent: usize| {
+            let rank = (sorted.len() * percent).div_ceil(100);
+            sorted[rank.saturating_sub(1)]
+        };
+        Some(Self {
+            p50_s: percentile(50),
+            p80_s: percentile(80),
+            p99_s: percentile(99),
+            spread_s: last - first,
+        })
+    }
+
+    /// The figures under the names that records give them.
+    #[must_use]
+    pub fn parts(&self) -> [(&'static str, f64); 4] {
+        [("p50", self.p50_s), ("p80", self.p80_s), ("p99", self.p99_s), ("spread", self.spread_s)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_by_nearest_rank() {
+        assert_eq!(
+            CompletionTimes::from_seconds(&[5.0, 1.0, 2.0, 4.0, 3.0]),
+            Some(CompletionTimes { p50_s: 3.0, p80_s: 4.0, p99_s: 5.0, spread_s: 4.0 })
+        );
+        assert_eq!(
+            CompletionTimes::from_seconds(&[2.5]),
+            Some(CompletionTimes { p50_s: 2.5, p80_s: 2.5, p99_s: 2.5, spread_s: 0.0 })
+        );
+        let hundred: Vec<f64> = (1..=100).map(f64::from).collect();
+        assert_eq!(
+            CompletionTimes::from_seconds(&hundred),
+            Some(CompletionTimes { p50_s: 50.0, p80_s: 80.0, p99_s: 99.0, spread_s: 99.0 })
+        );
+    }
+
+    #[test]
+    fn a_flow_that_did_not_complete_leaves_no_distribution() {
+        for times in [&[] as &[f64], &[1.0, f64::NAN], &[1.0, f64::INFINITY], &[-1.0]] {
+            assert_eq!(CompletionTimes::from_seconds(times), None, "{times:?}");
+        }
+    }
+}

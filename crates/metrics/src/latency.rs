@@ -1,0 +1,116 @@
+//! Percentiles of latency.
+
+use hdrhistogram::Histogram;
+
+/// The largest latency that is told apart, nanoseconds: one hour. Longer ones count as this long.
+const LONGEST_NS: u64 = 3_600_000_000_000;
+
+/// Significant digits that the percentiles are exact to.
+const SIGNIFICANT_DIGITS: u8 = 3;
+
+/// Mean and percentiles of latency, microseconds.
+///
+/// Latency is half the round trip of a request and its answer, as sockperf's ping-pong reports it;
+/// the samples given are already halved.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LatencySummary {
+    /// Arithmetic mean of the samples, exact.
+    pub mean_us: f64,
+    /// Median.
+    pub p50_us: f64,
+    /// 90th percentile.
+    pub p90_us: f64,
+    /// 99th percentile.
+    pub p99_us: f64,
+    /// 99.9th percentile.
+    pub p999_us: f64,
+    /// How many samples.
+    pub samples: u64,
+}
+
+impl LatencySummary {
+    /// Summary of full samples in nanoseconds. `None` if there is none.
+    ///
+    /// A percentile is the smallest sample that at least so large a share of the samples does not
+    /// exceed, to three significant digits.
+    #[must_use]
+    pub fn from_nanoseconds(samples: impl IntoIterator<Item = u64>) -> Option<Self> {
+        // Bounds and digits are within the histogram's documented limits, so `ok` loses nothing.
+        let mut histogram = Histogram::<u64>::new_with_bounds(1, LONGEST_NS, SIGNIFICANT_DIGITS).ok()?;
+        let mut total: u128 = 0;
+        for sample in samples {
+            let sample = sample.min(LONGEST_NS);
+            histogram.saturating_record(sample);
+            total += u128::from(sample);
+        }
+        let samples = histogram.len();
+        if samples == 0 {
+            return None;
+        }
+        let microseconds = |quantile: f64| histogram.value_at_quantile(quantile) as f64 / 1e3;
+        Some(Self {
+            mean_us: total as f64 / samples as f64 / 1e3,
+            p50_us: microseconds(0.5),
+            p90_us: microseconds(0.9),
+            p99_us: microseconds(0.99),
+            p999_us: microseconds(0.999),
+            samples,
+        })
+    }
+
+    /// The figures under the names that records give them.
+    #[must_use]
+    pub fn parts(&self) -> [(&'static str, f64); 5] {
+        [
+            ("mean", self.mean_us),
+            ("p50", self.p50_us),
+            ("p90", self.p90_us),
+            ("p99", self.p99_us),
+            ("p999", self.p999_us),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+    use super::*;
+
+    #[test]
+    fn percentiles_of_one_to_ten_thousand_microseconds() {
+        let summary = LatencySummary::from_nanoseconds((1..=10_000).rev().map(|us| us * 1_000)).unwrap();
+        assert_eq!(summary.samples, 10_000);
+        assert_eq!(summary.mean_us, 5_000.5);
+        for (found, expected) in [
+            (summary.p50_us, 5_000.0),
+            (summary.p90_us, 9_000.0),
+            (summary.p99_us, 9_900.0),
+            (summary.p999_us, 9_990.0),
+        ] {
+            assert!((found / expected - 1.0).abs() < 1e-3, "{found} is not {expected}");
+        }
+    }
+
+    #[test]
+    fn one_outlier_moves_the_mean_and_the_tail_only() {
+        let samples = std::iter::repeat_n(10_000, 999).chain([1_000_000_000]);
+        let summary = LatencySummary::from_nanoseconds(samples).unwrap();
+        assert!((summary.mean_us - 1_009.99).abs() < 1e-9);
+        assert!((summary.p99_us - 10.0).abs() < 0.01);
+        assert!((summary.p999_us - 10.0).abs() < 0.01);
+    }
+
+    #[test]
+    fn short_and_endless_samples_are_counted() {
+        let summary = LatencySummary::from_nanoseconds([0, 0, u64::MAX]).unwrap();
+        assert_eq!(summary.samples, 3);
+        assert_eq!(summary.p50_us, 0.0);
+        assert!((summary.p999_us / 3.6e9 - 1.0).abs() < 1e-3);
+    }
+
+    #[test]
+    fn no_samples_are_no_latency() {
+        assert_eq!(LatencySummary::from_nanoseconds([]), None);
+    }
+}

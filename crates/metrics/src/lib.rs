@@ -1,0 +1,32 @@
+//! What the figures mean: fairness, latency, completion times, work conservation and the
+//! statistics of repeats, as pure functions of numbers.
+//!
+//! | figure | function | definition from |
+//! |---|---|---|
+//! | normalised fairness metric (NFM) | [`nfm`] | Stephens et al., *Titan: Fair Packet Scheduling for Commodity Multiqueue NICs*, USENIX ATC 2018, section 6 |
+//! | Jain's fairness index | [`jain`] | Jain, Chiu, Hawe, *A Quantitative Measure of Fairness and Discrimination*, DEC-TR-301, 1984 |
+//! | latency percentiles | [`LatencySummary`] | histogram of full samples, three significant digits |
+//! | flow completion times and their spread | [`CompletionTimes`] | Titan, section 6.2 and figures 3 and 4 |
+//! | work conservation | [`work_conservation`] | idle time of the link while somebody wants to send |
+//! | mean, median, range over repeats | [`Summary`] | |
+//! | ratio of two variants | [`paired_ratio`] | Student's t over the pairs |
+//! | difference between two runs | [`welch_difference`] | Welch, *Biometrika* 34, 1947 |
+//!
+//! Arguments carry their unit in their name (`_ns` nanoseconds, `_bps` bit/s); sizes are bytes.
+//! A figure that its input does not determine (no window with two competing flows, no sample) is
+//! `None`, never 0. Input that makes no sense at all is a typed error.
+
+mod completion;
+mod confidence;
+mod conservation;
+mod fairness;
+mod latency;
+mod ranges;
+mod summary;
+
+pub use completion::CompletionTimes;
+pub use confidence::{Difference, Interval, PairedRatio, paired_ratio, welch_difference};
+pub use conservation::{WorkConservation, work_conservation};
+pub use fairness::{FlowSeries, Nfm, NfmError, jain, nfm, stretched_window_ns};
+pub use latency::LatencySummary;
+pub use summary::Summary;

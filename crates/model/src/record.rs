@@ -1,0 +1,214 @@
+//! Records: what came out of a run, with everything needed to read it later.
+//!
+//! A record holds raw values per repeat; summaries, tables and comparisons are functions of it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Version of the record format that this code writes.
+pub const SCHEMA: u32 = 1;
+
+/// A whole run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// [`SCHEMA`] of the code that wrote it.
+    pub schema: u32,
+    /// Version of Evenkeel that wrote it.
+    pub evenkeel: String,
+    /// Scenario's name.
+    pub scenario: String,
+    /// Scenario's TOML text, as it was run.
+    pub scenario_text: String,
+    /// `sim` or `netns`.
+    pub world: String,
+    /// Kernel release (`6.18.44`) or the simulator's profile (`4.4`).
+    pub kernel: String,
+    /// Start of the run, RFC 3339 in UTC.
+    pub started: String,
+    /// Facts about the host: CPU model, cores, memory, tool versions, and so on.
+    pub host: BTreeMap<String, String>,
+    /// Line rate of this run, bit/s.
+    pub rate_bps: u64,
+    /// Line rate at which the scenario states its windows, bit/s.
+    pub nominal_rate_bps: u64,
+    /// Seed.
+    pub seed: u64,
+    /// Length of one repeat without its warm-up, seconds.
+    pub duration_s: f64,
+    /// Warm-up of one repeat, seconds.
+    pub warmup_s: f64,
+    /// Window name at the nominal rate to its length in this run, seconds.
+    pub windows: BTreeMap<String, f64>,
+    /// What was compared, in order.
+    pub variants: Vec<VariantRecord>,
+    /// What could not be run here.
+    pub refused: Vec<Refusal>,
+    /// The paper's figures.
+    pub paper: Option<PaperRecord>,
+    /// Whether each expectation of the scenario held.
+    pub expectations: Vec<ExpectationRecord>,
+}
+
+/// One variant of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct VariantRecord {
+    /// Variant's name.
+    pub name: String,
+    /// Every setting of the variant, and what this world made of it.
+    pub settings: BTreeMap<String, String>,
+    /// What a reader of the figures must know.
+    pub notes: Vec<String>,
+    /// The repeats, in the order they ran.
+    pub repeats: Vec<RepeatRecord>,
+}
+
+/// One repeat of one variant.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RepeatRecord {
+    /// Metric key to value; a metric that could not be measured is absent. See [`metric`].
+    pub metrics: BTreeMap<String, f64>,
+    /// What each transmit queue carried.
+    pub queues: Vec<QueueRecord>,
+    /// Each bulk flow.
+    pub flows: Vec<FlowRecord>,
+    /// Simulator's own cost.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub sim: Option<SimCost>,
+    /// The BPF programs' cost.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub datapath: Option<DatapathCost>,
+    /// Counters of the test bed, such as `false_releases` or `meter_vs_iperf3_max_error`.
+    #[serde(default)]
+    pub counters: BTreeMap<String, f64>,
+    /// File of the raw series, relative to the record's directory.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub series: Option<String>,
+}
+
+/// What a transmit queue carried during the measurement.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct QueueRecord {
+    /// Bulk flows on it at the end.
+    pub flows: u32,
+    /// Bytes sent.
+    pub bytes: u64,
+}
+
+/// One bulk flow during the measurement.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FlowRecord {
+    /// Name: source and destination port.
+    pub name: String,
+    /// Transmit queue at the end.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub queue: Option<u32>,
+    /// Bytes on the wire.
+    pub bytes: u64,
+    /// Packets on the wire.
+    pub packets: u64,
+    /// TCP payload delivered.
+    pub payload_bytes: u64,
+    /// Retransmitted segments.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub retransmits: Option<u64>,
+    /// Data packets that arrived after a later one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub out_of_order: Option<u64>,
+}
+
+/// What the simulation itself cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SimCost {
+    /// Delivered data packets.
+    pub packets: u64,
+    /// CPU time, seconds.
+    pub cpu_seconds: f64,
+}
+
+/// What the BPF programs cost, by the kernel's run-time statistics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DatapathCost {
+    /// Time in the queue choice and completion programs, nanoseconds.
+    pub run_time_ns: u64,
+    /// Segments that passed the queue choice.
+    pub segments: u64,
+}
+
+/// A variant that this world cannot run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// Variant's name.
+    pub name: String,
+    /// Why, and what would help.
+    pub why: String,
+}
+
+/// The paper's figures, as in [`crate::scenario::Paper`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PaperRecord {
+    /// Where the figures stand.
+    pub source: String,
+    /// Variant name to metric key to figure.
+    pub variants: BTreeMap<String, BTreeMap<String, f64>>,
+}
+
+/// An expectation and whether it held.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ExpectationRecord {
+    /// Variant it speaks of.
+    pub variant: String,
+    /// Metric key.
+    pub metric: String,
+    /// `mean`, `median` or `every`.
+    pub statistic: String,
+    /// Smallest value allowed.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub at_least: Option<f64>,
+    /// Largest value allowed.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub at_most: Option<f64>,
+    /// Value that was held against the bounds (with `every`: the worst); absent if not measured.
+    pub value: Option<f64>,
+    /// Whether it held; an unmeasured metric has not held.
+    pub met: bool,
+}
+
+/// Metric keys: the names under which values are recorded, summarised, expected and compared.
+///
+/// A key is a path into the JSON of `run`: `throughput_bps`, `latency_us.p99`, `nfm.1s`.
+pub mod metric {
+    /// TCP payload per second over all bulk flows, bit/s.
+    pub const THROUGHPUT: &str = "throughput_bps";
+    /// Sum over cores of non-idle time, percent of one core.
+    pub const CPU: &str = "cpu_pct";
+    /// Prefix of the latency figures (`mean`, `p50`, `p90`, `p99`, `p999`): half a round trip, µs.
+    pub const LATENCY: &str = "latency_us";
+    /// Prefix of the mean normalised fairness metric, by window name.
+    pub const NFM: &str = "nfm";
+    /// Prefix of the largest normalised fairness metric, by window name.
+    pub const NFM_MAX: &str = "nfm_max";
+    /// Jain's index over bytes per flow.
+    pub const JAIN_BYTES: &str = "jain_bytes";
+    /// Jain's index over packets per flow.
+    pub const JAIN_PACKETS: &str = "jain_packets";
+    /// Retransmitted segments of all bulk flows.
+    pub const RETRANSMITS: &str = "retransmits";
+    /// Data packets that arrived after a later one.
+    pub const OUT_OF_ORDER: &str = "out_of_order";
+    /// Prefix of the flow completion times (`p50`, `p80`, `p99`, `spread`), seconds.
+    pub const COMPLETION: &str = "fct_s";
+
+    /// Keys without a part of their own.
+    pub const PLAIN: [&str; 6] = [THROUGHPUT, CPU, JAIN_BYTES, JAIN_PACKETS, RETRANSMITS, OUT_OF_ORDER];
+    /// Parts of [`LATENCY`].
+    pub const LATENCY_PARTS: [&str; 5] = ["mean", "p50", "p90", "p99", "p999"];
+    /// Parts of [`COMPLETION`].
+    pub const COMPLETION_PARTS: [&str; 4] = ["p50", "p80", "p99", "spread"];
+
+    /// Key of a part: `part(NFM, "1s")` is `nfm.1s`.
+    #[must_use]
+    pub fn part(prefix: &str, part: &str) -> String {
+        format!("{prefix}.{part}")
+    }
+}

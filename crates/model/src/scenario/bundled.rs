@@ -1,0 +1,31 @@
+//! The scenarios and variant tables that are compiled into the program.
+//!
+//! They are the files of `scenarios/` at the root of the repository, where they can be read and
+//! copied; nothing is generated.
+
+macro_rules! scenario_files {
+    ($($name:literal),+ $(,)?) => {
+        [$(($name, include_str!(concat!("../../../../scenarios/", $name, ".toml")))),+]
+    };
+}
+
+/// Names and texts of the bundled scenarios, fewest flows first.
+#[must_use]
+pub fn bundled() -> &'static [(&'static str, &'static str)] {
+    const SCENARIOS: [(&str, &str); 6] = scenario_files![
+        "titan-3-flows",
+        "titan-6-flows",
+        "titan-12-flows",
+        "titan-24-flows",
+        "titan-48-flows",
+        "titan-192-flows",
+    ];
+    &SCENARIOS
+}
+
+/// Names and texts of the tables of variants that a scenario can inherit from.
+#[must_use]
+pub fn variant_tables() -> &'static [(&'static str, &'static str)] {
+    const TABLES: [(&str, &str); 1] = [("titan", include_str!("../../../../scenarios/variants/titan.toml"))];
+    &TABLES
+}

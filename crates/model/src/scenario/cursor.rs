@@ -1,0 +1,278 @@
+//! Walks a TOML document key by key, and keeps the first complaint in file order.
+//!
+//! A [`Table`] remembers which keys were asked for: whatever is left over at the end is unknown, and
+//! what was asked for is the list of known keys. Readers go on after a complaint, so that the error
+//! that is reported is the first one in the file and not the first one in the code.
+
+use std::cell::RefCell;
+use std::ops::Range;
+
+use toml::de::{DeTable, DeValue};
+
+use super::error::{ScenarioError, ScenarioErrorKind, key_segment, line_and_column};
+use crate::text::{list, nearest};
+
+/// A value and where it stands.
+#[derive(Clone, Debug)]
+pub(super) struct Located<T> {
+    pub(super) value: T,
+    pub(super) span: Range<usize>,
+    pub(super) path: String,
+}
+
+/// Collects complaints about one text and keeps the earliest.
+pub(super) struct Complaints<'a> {
+    text: &'a str,
+    origin: &'a str,
+    first: RefCell<Option<Complaint>>,
+}
+
+struct Complaint {
+    /// Offset by which complaints are ordered.
+    order: usize,
+    /// Offset that is reported.
+    offset: usize,
+    kind: ScenarioErrorKind,
+    path: String,
+    problem: String,
+    advice: String,
+}
+
+impl<'a> Complaints<'a> {
+    pub(super) fn new(text: &'a str, origin: &'a str) -> Self {
+        Self { text, origin, first: RefCell::new(None) }
+    }
+
+    /// Notes a complaint about the text at `span`.
+    pub(super) fn push(
+        &self,
+        kind: ScenarioErrorKind,
+        span: &Range<usize>,
+        path: &str,
+        problem: impl Into<String>,
+        advice: impl Into<String>,
+    ) {
+        self.push_ordered(kind, span.start, span.start, path, problem.into(), advice.into());
+    }
+
+    fn push_ordered(
+        &self,
+        kind: ScenarioErrorKind,
+        order: usize,
+        offset: usize,
+        path: &str,
+        problem: String,
+        advice: String,
+    ) {
+        let mut first = self.first.borrow_mut();
+        if first.as_ref().is_none_or(|first| order < first.order) {
+            *first = Some(Complaint { order, offset, kind, path: path.to_owned(), problem, advice });
+        }
+    }
+
+    /// Whether a complaint about the text at `span` would be the first: only then is it worth
+    /// the time to look for good advice.
+    pub(super) fn would_be_first(&self, span: &Range<usize>) -> bool {
+        self.first.borrow().as_ref().is_none_or(|first| span.start < first.order)
+    }
+
+    /// Whether nothing was wrong so far.
+    pub(super) fn is_empty(&self) -> bool {
+        self.first.borrow().is_none()
+    }
+
+    /// The earliest complaint, with its line and column.
+    pub(super) fn into_error(self) -> Option<ScenarioError> {
+        let Complaint { offset, kind, path, problem, advice, .. } = self.first.into_inner()?;
+        let (line, column) = line_and_column(self.text, offset);
+        Some(ScenarioError { kind, origin: self.origin.to_owned(), line, column, key: path, problem, advice })
+    }
+}
+
+/// A table whose keys are taken one by one.
+pub(super) struct Table<'t> {
+    entries: &'t DeTable<'t>,
+    /// Where the table begins: its header or its brace.
+    span: Range<usize>,
+    path: String,
+    known: Vec<&'static str>,
+    complaints: &'t Complaints<'t>,
+}
+
+impl<'t> Table<'t> {
+    /// The whole document.
+    pub(super) fn root(entries: &'t DeTable<'t>, complaints: &'t Complaints<'t>) -> Self {
+        Self { entries, span: 0..0, path: String::new(), known: Vec::new(), complaints }
+    }
+
+    /// Whether there is nothing in it.
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Path of one of its keys.
+    fn path_of(&self, key: &str) -> String {
+        join(&self.path, key)
+    }
+
+    /// The value of `key`, if it is there.
+    pub(super) fn take(&mut self, key: &'static str) -> Option<Field<'t>> {
+        self.known.push(key);
+        let (key, value) = self.entries.get_key_value(key)?;
+        Some(Field {
+            path: self.path_of(key.get_ref()),
+            key_span: key.span(),
+            span: value.span(),
+            value: value.get_ref(),
+            complaints: self.complaints,
+        })
+    }
+
+    /// The value of `key`, which must be there.
+    pub(super) fn require(&mut self, key: &'static str, advice: &str) -> Option<Field<'t>> {
+        let field = self.take(key);
+        if field.is_none() {
+            self.missing(key, advice);
+        }
+        field
+    }
+
+    /// Complains that `key` is not there.
+    ///
+    /// The place is the table's header, but it comes after everything that stands in the table: a
+    /// misspelt key is reported as such, not as a missing one.
+    pub(super) fn missing(&self, key: &str, advice: &str) {
+        let order = if self.path.is_empty() {
+            usize::MAX
+        } else {
+            let ends = self.entries.iter().map(|(key, value)| key.span().end.max(value.span().end));
+            ends.max().unwrap_or(0).max(self.span.end)
+        };
+        let problem = "missing".to_owned();
+        let path = self.path_of(key);
+        let advice = advice.to_owned();
+        self.complaints.push_ordered(
+            ScenarioErrorKind::MissingKey,
+            order,
+            self.span.start,
+            &path,
+            problem,
+            advice,
+        );
+    }
+
+    /// All keys, for a table whose keys the file's author chooses.
+    pub(super) fn entries(&self) -> impl Iterator<Item = (&'t str, Field<'t>)> + use<'t> {
+        let (path, complaints) = (self.path.clone(), self.complaints);
+        self.entries.iter().map(move |(key, value)| {
+            let field = Field {
+                path: join(&path, key.get_ref()),
+                key_span: key.span(),
+                span: value.span(),
+                value: value.get_ref(),
+                complaints,
+            };
+            (key.get_ref().as_ref(), field)
+        })
+    }
+
+    /// Complains about the first key that nobody asked for.
+    pub(super) fn finish(self) {
+        let unknown = self.entries.keys().filter(|key| !self.known.contains(&key.get_ref().as_ref()));
+        let Some(key) = unknown.min_by_key(|key| key.span().start) else { return };
+        let name: &str = key.get_ref();
+        let known = format!("known keys: {}", list(self.known.iter().copied()));
+        let advice = match nearest(name, self.known.iter().copied()) {
+            Some(nearest) => format!("did you mean '{nearest}'? {known}"),
+            None => known,
+        };
+        let path = self.path_of(name);
+        self.complaints.push(ScenarioErrorKind::UnknownKey, &key.span(), &path, "unknown key", advice);
+    }
+}
+
+fn join(path: &str, key: &str) -> String {
+    if path.is_empty() { key_segment(key) } else { format!("{path}.{}", key_segment(key)) }
+}
+
+/// A value and the key it belongs to; the readers are in [`super::value`].
+pub(super) struct Field<'t> {
+    pub(super) path: String,
+    pub(super) key_span: Range<usize>,
+    pub(super) span: Range<usize>,
+    pub(super) value: &'t DeValue<'t>,
+    pub(super) complaints: &'t Complaints<'t>,
+}
+
+impl<'t> Field<'t> {
+    /// Notes a complaint about the value.
+    pub(super) fn complain(
+        &self,
+        kind: ScenarioErrorKind,
+        problem: impl Into<String>,
+        advice: impl Into<String>,
+    ) {
+        self.complaints.push(kind, &self.span, &self.path, problem, advice);
+    }
+
+    /// The same field, with complaints about its key instead of its value.
+    pub(super) fn at_key(&self) -> Self {
+        Self {
+            path: self.path.clone(),
+            key_span: self.key_span.clone(),
+            span: self.key_span.clone(),
+            value: self.value,
+            complaints: self.complaints,
+        }
+    }
+
+    /// Notes that the value is of the wrong type.
+    pub(super) fn wrong_type(&self, wanted: &str) {
+        let found = match self.value {
+            DeValue::String(_) => "a string",
+            DeValue::Integer(_) => "an integer",
+            DeValue::Float(_) => "a decimal number",
+            DeValue::Boolean(_) => "true or false",
+            DeValue::Datetime(_) => "a date or time of day",
+            DeValue::Array(_) => "a list",
+            DeValue::Table(_) => "a table",
+        };
+        self.complain(ScenarioErrorKind::WrongType, format!("expected {wanted}, found {found}"), "");
+    }
+
+    /// The value with its place.
+    pub(super) fn located<T>(&self, value: T) -> Located<T> {
+        Located { value, span: self.span.clone(), path: self.path.clone() }
+    }
+
+    /// A table.
+    pub(super) fn table(&self) -> Option<Table<'t>> {
+        let DeValue::Table(entries) = self.value else {
+            self.wrong_type("a table");
+            return None;
+        };
+        Some(Table {
+            entries,
+            span: self.span.clone(),
+            path: self.path.clone(),
+            known: Vec::new(),
+            complaints: self.complaints,
+        })
+    }
+
+    /// The elements of a list.
+    pub(super) fn list(&self, of: &str) -> Option<Vec<Field<'t>>> {
+        let DeValue::Array(elements) = self.value else {
+            self.wrong_type(&format!("a list of {of}"));
+            return None;
+        };
+        let element = |(index, value): (usize, &'t toml::Spanned<DeValue<'t>>)| Field {
+            path: format!("{}[{index}]", self.path),
+            key_span: value.span(),
+            span: value.span(),
+            value: value.get_ref(),
+            complaints: self.complaints,
+        };
+        Some(elements.iter().enumerate().map(element).collect())
+    }
+}

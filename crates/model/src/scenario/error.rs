@@ -1,0 +1,102 @@
+//! The one error that reading a scenario can give: where, what, and what to do.
+
+use crate::text::{excerpt, printable};
+
+/// Why a text is not a scenario.
+///
+/// Displays as one line: `scenarios/x.toml:12:7: link.queuess: unknown key; did you mean
+/// 'queues'? known keys: rate, mtu, queues, topology`. Whatever comes from the file is shortened and
+/// stripped of control characters.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}:{line}:{column}: {}{problem}{}", printable(.origin), prefix(.key), suffix(.advice))]
+pub struct ScenarioError {
+    /// What went wrong, for callers that branch on it.
+    pub kind: ScenarioErrorKind,
+    /// Name of the file, as the caller gave it.
+    pub origin: String,
+    /// Line, from 1.
+    pub line: usize,
+    /// Column in characters, from 1.
+    pub column: usize,
+    /// Path of the key, such as `link.queues`; empty when the error concerns no single key.
+    pub key: String,
+    /// What is wrong.
+    pub problem: String,
+    /// What to do about it; may be empty.
+    pub advice: String,
+}
+
+fn prefix(key: &str) -> String {
+    if key.is_empty() { String::new() } else { format!("{key}: ") }
+}
+
+fn suffix(advice: &str) -> String {
+    if advice.is_empty() { String::new() } else { format!("; {advice}") }
+}
+
+/// Classes of [`ScenarioError`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ScenarioErrorKind {
+    /// Not TOML, not UTF-8, or too large to be a scenario.
+    Syntax,
+    /// Written for another version of the format.
+    Schema,
+    /// A key that does not exist.
+    UnknownKey,
+    /// A key that must be there is not.
+    MissingKey,
+    /// A value of another type than the key takes, such as a number without a unit.
+    WrongType,
+    /// A value that cannot be, or that contradicts another.
+    BadValue,
+    /// A name that refers to nothing: of a variant, a variant table or a metric.
+    UnknownName,
+    /// A name that stands twice.
+    Duplicate,
+    /// Variants that are each other's base.
+    Cycle,
+}
+
+/// One key of a path as it would be written in the file, shortened.
+pub(super) fn key_segment(key: &str) -> String {
+    let bare = !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
+    if bare { excerpt(key) } else { format!("\"{}\"", excerpt(key)) }
+}
+
+/// Line and column, both from 1, of a byte offset.
+///
+/// Columns count characters. A byte order mark at the start of the text takes no column: editors
+/// do not show it.
+pub(super) fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
+    let before = &text.as_bytes()[..offset.min(text.len())];
+    let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+    let start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1);
+    let in_line = &before[start..];
+    let in_line = in_line.strip_prefix("\u{feff}".as_bytes()).filter(|_| start == 0).unwrap_or(in_line);
+    // Characters are counted by their first bytes: an offset need not be on a boundary.
+    let column = in_line.iter().filter(|byte| **byte & 0b1100_0000 != 0b1000_0000).count() + 1;
+    (line, column)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_count_characters() {
+        assert_eq!(line_and_column("", 0), (1, 1));
+        assert_eq!(line_and_column("a = 1\n", 6), (2, 1));
+        assert_eq!(line_and_column("x = 1\r\nµ = 'ä', b", "x = 1\r\nµ = 'ä', ".len()), (2, 10));
+        assert_eq!(line_and_column("\u{feff}a", 3), (1, 1));
+        assert_eq!(line_and_column("ab", 99), (1, 3));
+    }
+
+    #[test]
+    fn paths_are_written_as_in_the_file() {
+        assert_eq!(key_segment("xps-pool"), "xps-pool");
+        assert_eq!(key_segment("dqa+dqwa"), "\"dqa+dqwa\"");
+        assert_eq!(key_segment(""), "\"\"");
+        assert_eq!(key_segment("a\u{7}b"), "\"a\\u{7}b\"");
+    }
+}

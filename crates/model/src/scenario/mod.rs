@@ -1,0 +1,247 @@
+//! Scenarios: what to run, as data.
+//!
+//! A scenario is a TOML file (see `docs/scenarios.md`). [`parse`] turns its text into a
+//! [`Scenario`] in which every variant has its knobs resolved through the chain of bases, every
+//! number has its unit, and nothing is left to check. It is strict: what it does not know it
+//! refuses, with file, line and column ([`ScenarioError`]).
+//!
+//! ```text
+//! text ─ decode ─> TOML with positions ─ cursor ─> link, workload, ... ──────────┐
+//! variant table ─> TOML with positions ─ cursor ─> knob settings ─ bases ─ knobs ┴─> Scenario
+//! ```
+//!
+//! The scenarios that come with Evenkeel, and the tables of variants that any scenario may inherit
+//! from, are in [`bundled`].
+
+use std::collections::BTreeMap;
+
+use crate::units::{BitRate, ByteSize, Nanoseconds};
+
+pub mod bundled;
+mod cursor;
+mod error;
+mod knobs;
+mod parse;
+mod results;
+mod sections;
+mod select;
+#[cfg(test)]
+mod tests;
+mod value;
+mod variants;
+
+pub use error::{ScenarioError, ScenarioErrorKind};
+pub use parse::{SCHEMA, decode, parse};
+pub use select::UnknownVariant;
+
+/// A scenario with all of its variants resolved.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scenario {
+    /// Name by which the scenario is called on the command line.
+    pub name: String,
+    /// One line for lists.
+    pub title: String,
+    /// Some sentences: what the scenario shows. May be empty.
+    pub description: String,
+    /// The sender's link.
+    pub link: Link,
+    /// The sending host.
+    pub hosts: Hosts,
+    /// The traffic.
+    pub workload: Workload,
+    /// How long and over which windows it is measured.
+    pub measure: Measure,
+    /// What is compared when nothing else is asked for, in the order of the file's `variants`.
+    pub variants: Vec<Variant>,
+    /// The other variants of the file and of its variant table; they run when asked for by name.
+    /// Variants of the table that do not fit the scenario's link are left out.
+    pub further_variants: Vec<Variant>,
+    /// Named groups of variants, such as `main`.
+    pub groups: BTreeMap<String, Vec<String>>,
+    /// The figures of the paper that the scenario comes from.
+    pub paper: Option<Paper>,
+    /// What the results must satisfy; a run that misses one exits with 1.
+    pub expectations: Vec<Expectation>,
+}
+
+/// The sender's link and its NIC.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Link {
+    /// Nominal line rate: windows are stated at this rate.
+    pub rate: BitRate,
+    /// Layer-3 MTU.
+    pub mtu: ByteSize,
+    /// Transmit queues of the NIC, 1 to [`MAX_QUEUES`].
+    pub queues: u32,
+    /// How the test bed on a real kernel builds the NIC.
+    pub topology: Topology,
+}
+
+/// The largest number of transmit queues a scenario may ask for.
+pub const MAX_QUEUES: u32 = 256;
+
+/// How the test bed on a real kernel builds the NIC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Topology {
+    /// HTB classes as hardware queues, served by deficit round robin at line rate.
+    SoftNic,
+    /// The device's own transmit queues under an `mq` root, each shaped to its share of the rate.
+    Mq,
+}
+
+/// The sending host.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hosts {
+    /// Cores that send; half of them carry twice as many flows as the others.
+    pub sending_cores: u32,
+}
+
+/// The traffic.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Workload {
+    /// Bulk TCP flows, always backlogged.
+    pub flows: u32,
+    /// TCP congestion control of the bulk flows.
+    pub congestion_control: String,
+    /// The request-response latency probe, if one runs.
+    pub latency: Option<LatencyProbe>,
+}
+
+/// A request-response probe that runs while the bulk flows do.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LatencyProbe {
+    /// Payload of a request and of its answer.
+    pub message: ByteSize,
+    /// How long the probe runs.
+    pub duration: Nanoseconds,
+}
+
+/// How long and over which windows a run is measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measure {
+    /// Time before the measurement, excluded from every figure.
+    pub warmup: Nanoseconds,
+    /// Windows of the fairness metric, as stated at the nominal rate, shortest first.
+    pub windows: Vec<Window>,
+    /// A repeat lasts this many of the longest window.
+    pub long_windows: u32,
+    /// Repeats when the command line says nothing.
+    pub repeats: u32,
+}
+
+/// A window of the fairness metric.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Window {
+    /// Name in results, such as `1ms`.
+    pub name: String,
+    /// Length at the link's nominal rate.
+    pub length: Nanoseconds,
+}
+
+/// One configuration to compare.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Variant {
+    /// Name, such as `dqa+dqwa`.
+    pub name: String,
+    /// The variant it was derived from.
+    pub base: Option<String>,
+    /// What differs, in a sentence.
+    pub summary: String,
+    /// Its settings, resolved.
+    pub knobs: Knobs,
+}
+
+/// Every setting that a variant can change.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Knobs {
+    /// How a flow gets its transmit queue.
+    pub queue_choice: QueueChoice,
+    /// Number of queues in use, when not all of the link's.
+    pub queues: Option<u32>,
+    /// Queues per XPS pool; none when every core may use every queue.
+    pub xps_pool: Option<u32>,
+    /// Dynamic queue weights (DQWA).
+    pub queue_weights: bool,
+    /// Dynamic segment sizing (DSOS): the size used on shared queues.
+    pub segment_size: Option<ByteSize>,
+    /// TCP transmit batching.
+    pub transmit_batching: bool,
+    /// The qdisc in front of each queue.
+    pub qdisc: Qdisc,
+    /// TCP small queues limit per socket; none is off.
+    pub tcp_small_queues: Option<ByteSize>,
+    /// Byte queue limits of each hardware queue.
+    pub byte_queue_limit: ByteQueueLimit,
+    /// Shortest time between two interrupts; none leaves the driver's default.
+    pub interrupt_interval: Option<Nanoseconds>,
+    /// Largest segment handed to the device.
+    pub gso_size: ByteSize,
+    /// Segmentation offload (TSO and GSO).
+    pub tso: bool,
+    /// The NIC sends one MTU per queue in turn, even within a segment.
+    pub tso_interleaving: bool,
+}
+
+/// How a flow gets its transmit queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueChoice {
+    /// The kernel's: a hash per socket.
+    Hash,
+    /// Dynamic queue assignment: the queue of least weight, when nothing is outstanding.
+    Dqa,
+}
+
+/// The qdisc in front of each queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Qdisc {
+    /// The kernel's default.
+    PfifoFast,
+    /// Stochastic fair queueing under a priority band for the latency probe.
+    SfqPrio,
+}
+
+/// Byte queue limits of a hardware queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ByteQueueLimit {
+    /// The kernel's dynamic queue limits.
+    Dynamic,
+    /// A fixed limit.
+    Fixed(ByteSize),
+    /// None.
+    Off,
+}
+
+/// Figures that a paper states for the scenario.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Paper {
+    /// Where the figures stand.
+    pub source: String,
+    /// Variant name to metric key (see [`crate::record::metric`]) to figure.
+    pub variants: BTreeMap<String, BTreeMap<String, f64>>,
+}
+
+/// A statement about the results.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Expectation {
+    /// Variant it speaks of.
+    pub variant: String,
+    /// Metric key, such as `nfm.1s`.
+    pub metric: String,
+    /// Which value of the repeats is held against the bounds.
+    pub statistic: Statistic,
+    /// Smallest value allowed.
+    pub at_least: Option<f64>,
+    /// Largest value allowed.
+    pub at_most: Option<f64>,
+}
+
+/// Which value of the repeats an expectation speaks of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Statistic {
+    /// Mean over the repeats.
+    Mean,
+    /// Median over the repeats.
+    Median,
+    /// Every repeat.
+    Every,
+}

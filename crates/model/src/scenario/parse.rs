@@ -1,0 +1,192 @@
+//! From text to [`Scenario`]: TOML with positions, the top level of the file, and its version.
+
+use std::collections::BTreeSet;
+
+use toml::Spanned;
+use toml::de::DeTable;
+
+use super::Scenario;
+use super::cursor::{Complaints, Located, Table};
+use super::error::ScenarioErrorKind::{Schema, Syntax};
+use super::error::{ScenarioError, line_and_column};
+use super::results::{metric_keys, read_expectations, read_paper};
+use super::sections::{default_hosts, read_groups, read_hosts, read_link, read_measure, read_workload};
+use super::variants::VariantSet;
+use crate::text::printable;
+use crate::units::ByteSize;
+
+/// Version of the scenario format that this code reads.
+pub const SCHEMA: u32 = 1;
+
+/// Longest description of a scenario or a table.
+pub(super) const LONGEST_DESCRIPTION: usize = 4000;
+/// Longest title: one line of a terminal.
+const LONGEST_TITLE: usize = 100;
+/// A file beyond this is no scenario; the limit also bounds the work that a hostile file can cause.
+const LARGEST_FILE: usize = 1 << 20;
+
+/// The text of a scenario file from its bytes.
+///
+/// # Errors
+/// The file is larger than 1 MiB, or it is not UTF-8: then with the place of the first wrong byte.
+pub fn decode<'b>(bytes: &'b [u8], origin: &str) -> Result<&'b str, ScenarioError> {
+    if bytes.len() > LARGEST_FILE {
+        return Err(too_large(origin));
+    }
+    str::from_utf8(bytes).map_err(|error| {
+        let valid = str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default();
+        let (line, column) = line_and_column(valid, valid.len());
+        syntax_error(origin, (line, column), "not UTF-8", "save the file as UTF-8")
+    })
+}
+
+fn too_large(origin: &str) -> ScenarioError {
+    let problem = format!("larger than {}", ByteSize::from_bytes(LARGEST_FILE as u64));
+    syntax_error(origin, (1, 1), &problem, "this is no scenario")
+}
+
+fn syntax_error(origin: &str, (line, column): (usize, usize), problem: &str, advice: &str) -> ScenarioError {
+    ScenarioError {
+        kind: Syntax,
+        origin: origin.to_owned(),
+        line,
+        column,
+        key: String::new(),
+        problem: problem.to_owned(),
+        advice: advice.to_owned(),
+    }
+}
+
+/// The TOML document, with the place of every key and value.
+pub(super) fn document<'t>(text: &'t str, origin: &str) -> Result<Spanned<DeTable<'t>>, ScenarioError> {
+    if text.len() > LARGEST_FILE {
+        return Err(too_large(origin));
+    }
+    DeTable::parse(text).map_err(|error| {
+        let offset = error.span().map_or_else(|| line_with_spanless_error(text), |span| span.start);
+        let problem = format!("not TOML: {}", printable(error.message()));
+        syntax_error(origin, line_and_column(text, offset), &problem, "")
+    })
+}
+
+/// Offset of the line at which the parser gives up without saying where.
+///
+/// It does so for one thing, keys of very many parts (`a.b.c...`), and goes on doing so however
+/// much text follows: the line is found by bisection.
+fn line_with_spanless_error(text: &str) -> usize {
+    let ends: Vec<usize> = text
+        .split_inclusive('\n')
+        .scan(0, |end, line| {
+            *end += line.len();
+            Some(*end)
+        })
+        .collect();
+    let is_before =
+        |end: &usize| DeTable::parse(&text[..*end]).err().is_none_or(|error| error.span().is_some());
+    let line = ends.partition_point(is_before);
+    line.checked_sub(1).and_then(|previous| ends.get(previous)).copied().unwrap_or(0)
+}
+
+/// Reads `schema`. False if the file was written for another version: nothing else in it can be
+/// judged then.
+pub(super) fn read_schema(table: &mut Table<'_>) -> bool {
+    let Some(field) = table.require("schema", &format!("write schema = {SCHEMA} first")) else { return true };
+    match field.integer(0..=u32::MAX) {
+        Some(schema) if schema != SCHEMA => {
+            let problem =
+                format!("written for version {schema} of the format, and this program reads {SCHEMA}");
+            field.complain(
+                Schema,
+                problem,
+                format!("write schema = {SCHEMA}, or use a program that fits the file"),
+            );
+            false
+        }
+        _ => true,
+    }
+}
+
+/// Reads a scenario.
+///
+/// `origin` names the text in errors. `tables` are the tables of variants, as name and text, from
+/// which the scenario may inherit: usually [`super::bundled::variant_tables`].
+///
+/// # Errors
+/// The first mistake in the text; or in the variant table, if the scenario names one that is wrong.
+pub fn parse(text: &str, origin: &str, tables: &[(&str, &str)]) -> Result<Scenario, ScenarioError> {
+    let document = document(text, origin)?;
+    let complaints = Complaints::new(text, origin);
+    let scenario = read_scenario(Table::root(document.get_ref(), &complaints), tables, &complaints)?;
+    match (complaints.into_error(), scenario) {
+        (None, Some(scenario)) => Ok(scenario),
+        (Some(error), _) => Err(error),
+        // Every reader that gives nothing complains; this is the net below them.
+        (None, None) => Err(syntax_error(origin, (1, 1), "not a complete scenario", "")),
+    }
+}
+
+/// None if there were complaints; an error if the variant table is wrong.
+fn read_scenario(
+    mut root: Table<'_>,
+    tables: &[(&str, &str)],
+    complaints: &Complaints<'_>,
+) -> Result<Option<Scenario>, ScenarioError> {
+    if !read_schema(&mut root) {
+        return Ok(None);
+    }
+    let name = root.require("name", "name the scenario, for example name = \"my-scenario\"");
+    let name = name.and_then(|field| field.name("a name", "-"));
+    let title = root.require("title", "say in a line what is compared");
+    let title = title.and_then(|field| field.prose(LONGEST_TITLE, false));
+    let description = root.take("description").and_then(|field| field.prose(LONGEST_DESCRIPTION, true));
+    let link = root.require("link", "add a [link] table").and_then(|field| read_link(field.table()?));
+    let hosts = root.take("hosts").and_then(|field| read_hosts(field.table()?));
+    let measure = root.require("measure", "add a [measure] table");
+    let measure = measure.and_then(|field| read_measure(field.table()?));
+    let workload = root.require("workload", "add a [workload] table");
+    let workload = workload.and_then(|field| read_workload(field.table()?, measure.as_ref()));
+
+    let set = VariantSet::read(&mut root, tables, complaints)?;
+    let names = set.names();
+    let listed =
+        root.require("variants", "list what is compared, for example variants = [\"cmax\", \"dqa\"]");
+    let listed = listed.and_then(|field| field.names("variant", names.as_ref())).unwrap_or_default();
+    let groups = root.take("groups").and_then(|field| Some(read_groups(&field.table()?, names.as_ref())));
+    let groups = groups.unwrap_or_default();
+    if let Some(link) = &link {
+        set.check(link, listed.iter().chain(groups.values().flatten()), complaints);
+    }
+
+    let metrics: Option<BTreeSet<String>> = measure.as_ref().map(metric_keys);
+    let paper =
+        root.take("paper").and_then(|field| read_paper(field.table()?, names.as_ref(), metrics.as_ref()));
+    let has_probe = workload.as_ref().is_none_or(|workload| workload.latency.is_some());
+    let expectations = root.take("expect");
+    let expectations =
+        expectations.and_then(|field| read_expectations(&field, names.as_ref(), metrics.as_ref(), has_probe));
+    root.finish();
+    if !complaints.is_empty() {
+        return Ok(None);
+    }
+
+    let build = || {
+        let link = link?;
+        let (variants, further_variants) = set.finish(&link, &listed);
+        let values = |names: Vec<_>| names.into_iter().map(|name: Located<String>| name.value).collect();
+        Some(Scenario {
+            name: name?,
+            title: title?,
+            description: description.unwrap_or_default(),
+            hosts: hosts.unwrap_or_else(|| default_hosts(&link)),
+            link,
+            workload: workload?,
+            measure: measure?,
+            variants,
+            further_variants,
+            groups: groups.into_iter().map(|(name, members)| (name, values(members))).collect(),
+            paper,
+            expectations: expectations.unwrap_or_default(),
+        })
+    };
+    Ok(build())
+}

@@ -1,0 +1,170 @@
+//! The tables of a scenario that speak of results: the paper's figures and the expectations.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use toml::de::DeValue;
+
+use super::cursor::{Field, Table};
+use super::error::ScenarioErrorKind::{BadValue, Duplicate};
+use super::knobs::spelled;
+use super::value::Spelling;
+use super::{Expectation, Measure, Paper, Statistic};
+use crate::record::metric;
+
+/// Longest source of a paper's figures.
+const LONGEST_SOURCE: usize = 200;
+
+const STATISTICS: [Spelling<Statistic>; 3] =
+    [("mean", Statistic::Mean), ("median", Statistic::Median), ("every", Statistic::Every)];
+
+impl fmt::Display for Statistic {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(spelled(*self, &STATISTICS))
+    }
+}
+
+/// The keys of all metrics that a scenario with these windows can speak of.
+pub(super) fn metric_keys(measure: &Measure) -> BTreeSet<String> {
+    let windows = || measure.windows.iter().map(|window| window.name.as_str());
+    let parts = [
+        (metric::LATENCY, metric::LATENCY_PARTS.to_vec()),
+        (metric::COMPLETION, metric::COMPLETION_PARTS.to_vec()),
+        (metric::NFM, windows().collect()),
+        (metric::NFM_MAX, windows().collect()),
+    ];
+    let plain = metric::PLAIN.iter().map(|key| (*key).to_owned());
+    let with_parts =
+        parts.iter().flat_map(|(prefix, parts)| parts.iter().map(|part| metric::part(prefix, part)));
+    plain.chain(with_parts).collect()
+}
+
+/// Reads `[paper]`. `variants` and `metrics` are the known names, where they can be told.
+pub(super) fn read_paper(
+    mut table: Table<'_>,
+    variants: Option<&BTreeSet<&str>>,
+    metrics: Option<&BTreeSet<String>>,
+) -> Option<Paper> {
+    let source = table.require("source", "say where the figures stand, for example \"Titan, Table 3\"");
+    let source = source.and_then(|field| field.prose(LONGEST_SOURCE, false));
+    let figures = table.require("variants", "add for example [paper.variants.dqa]");
+    let figures = figures.and_then(|field| field.table()).map(|table| {
+        let read_one = |(name, field): (&str, Field<'_>)| {
+            if let Some(known) = variants.filter(|known| !known.contains(name)) {
+                field.at_key().unknown_name("variant", name, known.iter().copied());
+            }
+            let mut figures = BTreeMap::new();
+            read_figures(&field.table()?, "", metrics, &mut figures);
+            Some((name.to_owned(), figures))
+        };
+        table.entries().filter_map(read_one).collect()
+    });
+    table.finish();
+    Some(Paper { source: source?, variants: figures? })
+}
+
+/// Reads figures into `figures`: `nfm.1s = 0.78`, `"nfm.1s" = 0.78` and `nfm = { 1s = 0.78 }` say the
+/// same. The depth is bounded by that of the TOML parser.
+fn read_figures(
+    table: &Table<'_>,
+    prefix: &str,
+    metrics: Option<&BTreeSet<String>>,
+    figures: &mut BTreeMap<String, f64>,
+) {
+    for (name, field) in table.entries() {
+        let key = if prefix.is_empty() { name.to_owned() } else { metric::part(prefix, name) };
+        if let DeValue::Table(_) = field.value
+            && let Some(table) = field.table()
+        {
+            read_figures(&table, &key, metrics, figures);
+            continue;
+        }
+        check_metric(&key, &field.at_key(), metrics);
+        let Some(figure) = field.figure() else { continue };
+        if figures.insert(key, figure).is_some() {
+            field.at_key().complain(
+                Duplicate,
+                "stands twice",
+                "once with a dot and once as a table is once too often",
+            );
+        }
+    }
+}
+
+fn check_metric(key: &str, field: &Field<'_>, metrics: Option<&BTreeSet<String>>) {
+    if let Some(known) = metrics.filter(|known| !known.contains(key)) {
+        field.unknown_name("metric", key, known.iter().map(String::as_str));
+    }
+}
+
+/// Reads the `[[expect]]` tables.
+pub(super) fn read_expectations(
+    field: &Field<'_>,
+    variants: Option<&BTreeSet<&str>>,
+    metrics: Option<&BTreeSet<String>>,
+    has_probe: bool,
+) -> Option<Vec<Expectation>> {
+    let mut expectations = Vec::new();
+    let mut seen = BTreeSet::new();
+    for element in field.list("tables, each [[expect]]")? {
+        let Some(table) = element.table() else { continue };
+        let Some(expectation) = read_expectation(table, variants, metrics, has_probe) else { continue };
+        let statistic = expectation.statistic.to_string();
+        if !seen.insert((expectation.variant.clone(), expectation.metric.clone(), statistic)) {
+            element.complain(
+                Duplicate,
+                "the same variant, metric and statistic as above",
+                "merge the bounds",
+            );
+        }
+        expectations.push(expectation);
+    }
+    Some(expectations)
+}
+
+fn read_expectation(
+    mut table: Table<'_>,
+    variants: Option<&BTreeSet<&str>>,
+    metrics: Option<&BTreeSet<String>>,
+    has_probe: bool,
+) -> Option<Expectation> {
+    let variant = table.require("variant", "name the variant it speaks of").and_then(|field| {
+        let name = field.string("the name of a variant")?;
+        if let Some(known) = variants.filter(|known| !known.contains(name)) {
+            field.unknown_name("variant", name, known.iter().copied());
+        }
+        Some(name.to_owned())
+    });
+    let metric = table.require("metric", "for example metric = \"nfm.1s\"").and_then(|field| {
+        let key = field.string("the key of a metric, for example \"nfm.1s\"")?;
+        check_metric(key, &field, metrics);
+        let is_latency = key.strip_prefix(metric::LATENCY).is_some_and(|part| part.starts_with('.'));
+        if is_latency && !has_probe {
+            field.complain(BadValue, "no latency is measured", "add a [workload.latency] table");
+        }
+        Some(key.to_owned())
+    });
+    let statistic = table.require("statistic", "for example statistic = \"mean\"");
+    let statistic = statistic.and_then(|field| field.one_of(&STATISTICS));
+    let least = table.take("at-least");
+    let most = table.take("at-most");
+    if least.is_none() && most.is_none() {
+        table.missing("at-most", "an expectation has a bound: at-least, at-most or both");
+    }
+    let at_least = least.as_ref().map(Field::figure);
+    let at_most = most.as_ref().map(Field::figure);
+    if let (Some(Some(least_allowed)), Some(Some(most_allowed)), Some(field)) = (at_least, at_most, &least)
+        && least_allowed > most_allowed
+    {
+        let problem = format!("{least_allowed} is above at-most, which is {most_allowed}");
+        field.complain(BadValue, problem, "no value can meet both");
+    }
+    table.finish();
+    Some(Expectation {
+        variant: variant?,
+        metric: metric?,
+        statistic: statistic?,
+        at_least: at_least.flatten(),
+        at_most: at_most.flatten(),
+    })
+}

@@ -1,0 +1,223 @@
+//! The tables of a scenario that say what runs: link, hosts, workload, measurement, groups.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::ops::RangeInclusive;
+
+use super::cursor::{Field, Located, Table};
+use super::error::ScenarioErrorKind::{BadValue, Duplicate};
+use super::knobs::spelled;
+use super::value::Spelling;
+use super::variants::NAME_MARKS;
+use super::{Hosts, LatencyProbe, Link, MAX_QUEUES, Measure, Topology, Window, Workload};
+use crate::text::excerpt;
+use crate::units::{BitRate, ByteSize, Nanoseconds};
+
+/// Up to ten times the fastest Ethernet in sight (1.6 Tbit/s, IEEE P802.3dj), rounded.
+const RATES: RangeInclusive<BitRate> =
+    BitRate::from_bits_per_second(1_000)..=BitRate::from_bits_per_second(10_000_000_000_000);
+/// From what every IPv4 host must take (RFC 791) to the longest IPv4 packet.
+const MTUS: RangeInclusive<ByteSize> = ByteSize::from_bytes(576)..=ByteSize::from_bytes(65_535);
+const DEFAULT_MTU: ByteSize = ByteSize::from_bytes(1500);
+const SENDING_CORES: RangeInclusive<u32> = 1..=1024;
+const FLOWS: RangeInclusive<u32> = 1..=100_000;
+/// Longest name of a congestion control: `TCP_CA_NAME_MAX` less the final zero (include/net/tcp.h).
+const LONGEST_CONGESTION_CONTROL: usize = 15;
+const DEFAULT_CONGESTION_CONTROL: &str = "cubic";
+const MESSAGES: RangeInclusive<ByteSize> = ByteSize::from_bytes(1)..=ByteSize::from_kib(64);
+const DEFAULT_MESSAGE: ByteSize = ByteSize::from_bytes(64);
+const PROBE_DURATIONS: RangeInclusive<Nanoseconds> = Nanoseconds::from_millis(1)..=LONGEST_REPEAT;
+const WARMUPS: RangeInclusive<Nanoseconds> = Nanoseconds::new(0)..=Nanoseconds::from_secs(600);
+const DEFAULT_WARMUP: Nanoseconds = Nanoseconds::from_secs(1);
+const WINDOWS: RangeInclusive<Nanoseconds> = Nanoseconds::from_micros(10)..=Nanoseconds::from_secs(600);
+const MOST_WINDOWS: usize = 8;
+const LONGEST_WINDOW_NAME: usize = 16;
+const LONG_WINDOWS: RangeInclusive<u32> = 1..=1000;
+const DEFAULT_LONG_WINDOWS: u32 = 4;
+const REPEATS: RangeInclusive<u32> = 1..=1000;
+const DEFAULT_REPEATS: u32 = 5;
+/// Longest measurement of one repeat.
+const LONGEST_REPEAT: Nanoseconds = Nanoseconds::from_secs(24 * 3600);
+/// Most windows of the shortest kind in a repeat: the meter keeps a bin per flow for each of them.
+const MOST_SHORT_WINDOWS: u64 = 1_000_000;
+
+const TOPOLOGIES: [Spelling<Topology>; 2] = [("soft-nic", Topology::SoftNic), ("mq", Topology::Mq)];
+
+impl fmt::Display for Topology {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(spelled(*self, &TOPOLOGIES))
+    }
+}
+
+/// The value of an optional key: none if it is there but wrong.
+fn or_default<'t, T>(
+    field: Option<Field<'t>>,
+    default: T,
+    read: impl FnOnce(&Field<'t>) -> Option<T>,
+) -> Option<T> {
+    field.map_or(Some(default), |field| read(&field))
+}
+
+/// Reads `[link]`.
+pub(super) fn read_link(mut table: Table<'_>) -> Option<Link> {
+    let rate = table.require("rate", "for example rate = \"10gbit\"");
+    let rate = rate.and_then(|field| field.quantity(RATES, "10gbit"));
+    let mtu = or_default(table.take("mtu"), DEFAULT_MTU, |field| field.quantity(MTUS, "1500B"));
+    let queues =
+        table.require("queues", "for example queues = 8").and_then(|field| field.integer(1..=MAX_QUEUES));
+    let topology = or_default(table.take("topology"), Topology::SoftNic, |field| field.one_of(&TOPOLOGIES));
+    table.finish();
+    Some(Link { rate: rate?, mtu: mtu?, queues: queues?, topology: topology? })
+}
+
+/// Reads `[hosts]`.
+pub(super) fn read_hosts(mut table: Table<'_>) -> Option<Hosts> {
+    let cores = table.require("sending-cores", "for example sending-cores = 8");
+    let sending_cores = cores.and_then(|field| field.integer(SENDING_CORES));
+    table.finish();
+    Some(Hosts { sending_cores: sending_cores? })
+}
+
+/// The hosts of a scenario that does not speak of them: a core for every queue.
+pub(super) fn default_hosts(link: &Link) -> Hosts {
+    Hosts { sending_cores: link.queues }
+}
+
+/// Reads `[workload]`; `measure`, if known, is what the latency probe has to fit into.
+pub(super) fn read_workload(mut table: Table<'_>, measure: Option<&Measure>) -> Option<Workload> {
+    let flows = table.require("flows", "for example flows = 12").and_then(|field| field.integer(FLOWS));
+    let congestion_control = or_default(
+        table.take("congestion-control"),
+        DEFAULT_CONGESTION_CONTROL.to_owned(),
+        congestion_control,
+    );
+    let latency =
+        or_default(table.take("latency"), None, |field| read_probe(field.table()?, measure).map(Some));
+    table.finish();
+    Some(Workload { flows: flows?, congestion_control: congestion_control?, latency: latency? })
+}
+
+fn congestion_control(field: &Field<'_>) -> Option<String> {
+    let name = field.string("the name of a congestion control")?;
+    let good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    if !name.is_empty() && name.len() <= LONGEST_CONGESTION_CONTROL && name.chars().all(good) {
+        return Some(name.to_owned());
+    }
+    let problem = format!("'{}' cannot name a congestion control", excerpt(name));
+    let advice = format!("use 1 to {LONGEST_CONGESTION_CONTROL} of a-z, 0-9 and '_', for example \"cubic\"");
+    field.complain(BadValue, problem, advice);
+    None
+}
+
+fn read_probe(mut table: Table<'_>, measure: Option<&Measure>) -> Option<LatencyProbe> {
+    let message = or_default(table.take("message"), DEFAULT_MESSAGE, |field| field.quantity(MESSAGES, "64B"));
+    let duration = table.require("duration", "for example duration = \"2s\"").and_then(|field| {
+        let duration = field.quantity(PROBE_DURATIONS, "2s")?;
+        let repeat = measure.map(Measure::duration).filter(|repeat| duration > *repeat);
+        if let Some(repeat) = repeat {
+            let problem = format!("a probe of {duration} outlasts the measurement of {repeat}");
+            field.complain(BadValue, problem, "shorten it, or raise measure.long-windows");
+        }
+        Some(duration)
+    });
+    table.finish();
+    Some(LatencyProbe { message: message?, duration: duration? })
+}
+
+impl Measure {
+    /// Length of the measurement of one repeat at the nominal rate, without the warm-up.
+    #[must_use]
+    pub fn duration(&self) -> Nanoseconds {
+        let longest = self.windows.iter().map(|window| window.length).max().unwrap_or_default();
+        longest.saturating_mul(u64::from(self.long_windows))
+    }
+}
+
+/// Reads `[measure]`.
+pub(super) fn read_measure(mut table: Table<'_>) -> Option<Measure> {
+    let warmup = or_default(table.take("warmup"), DEFAULT_WARMUP, |field| field.quantity(WARMUPS, "1s"));
+    let windows_field = table.require("windows", "add for example [measure.windows] with 1s = \"1s\"");
+    let windows = windows_field.as_ref().and_then(read_windows);
+    let long_windows =
+        or_default(table.take("long-windows"), DEFAULT_LONG_WINDOWS, |field| field.integer(LONG_WINDOWS));
+    let repeats = or_default(table.take("repeats"), DEFAULT_REPEATS, |field| field.integer(REPEATS));
+    table.finish();
+    let measure =
+        Measure { warmup: warmup?, windows: windows?, long_windows: long_windows?, repeats: repeats? };
+    check_extent(&measure, windows_field.as_ref()?);
+    Some(measure)
+}
+
+/// Complains if a repeat would last too long or need too many bins.
+fn check_extent(measure: &Measure, windows: &Field<'_>) {
+    let duration = measure.duration();
+    let shortest = measure.windows.first().map_or(1, |window| window.length.as_u64().max(1));
+    let bins = duration.as_u64() / shortest;
+    if duration > LONGEST_REPEAT {
+        let problem = format!("{} of the longest window are {duration}", measure.long_windows);
+        windows.complain(BadValue, problem, format!("keep a repeat below {LONGEST_REPEAT}"));
+    } else if bins > MOST_SHORT_WINDOWS {
+        let problem = format!("a repeat of {duration} has {bins} of the shortest window");
+        windows.complain(BadValue, problem, format!("keep them below {MOST_SHORT_WINDOWS}"));
+    }
+}
+
+/// None if a window is wrong: what depends on the windows cannot be judged then.
+fn read_windows(field: &Field<'_>) -> Option<Vec<Window>> {
+    let table = field.table()?;
+    if table.is_empty() {
+        field.complain(BadValue, "empty", "state at least one, for example 1s = \"1s\"");
+        return None;
+    }
+    let mut windows: Vec<Window> = Vec::new();
+    let mut complete = true;
+    for (number, (name, field)) in table.entries().enumerate() {
+        if number == MOST_WINDOWS {
+            field.at_key().complain(BadValue, format!("more than {MOST_WINDOWS} windows"), "leave some out");
+            break;
+        }
+        check_window_name(name, &field.at_key());
+        let Some(length) = field.quantity(WINDOWS, "1ms") else {
+            complete = false;
+            continue;
+        };
+        // A name that is a time would otherwise lie in every table of results.
+        if name.parse::<Nanoseconds>().is_ok_and(|named| named != length) {
+            let problem = format!("the window '{}' is {length} long", excerpt(name));
+            field.complain(BadValue, problem, "let the name say its length, or make it a word");
+        }
+        if let Some(same) = windows.iter().find(|window| window.length == length) {
+            let problem = format!("as long as the window '{}'", excerpt(&same.name));
+            field.complain(Duplicate, problem, "leave one of them out");
+        }
+        windows.push(Window { name: name.to_owned(), length });
+    }
+    windows.sort_by_key(|window| window.length);
+    complete.then_some(windows)
+}
+
+fn check_window_name(name: &str, key: &Field<'_>) {
+    let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if name.is_empty() || name.len() > LONGEST_WINDOW_NAME || !name.chars().all(good) {
+        let problem = format!("'{}' cannot name a window", excerpt(name));
+        let advice = format!("use 1 to {LONGEST_WINDOW_NAME} letters, digits, '-' and '_', for example 1ms");
+        key.complain(BadValue, problem, advice);
+    }
+}
+
+/// Reads `[groups]`.
+pub(super) fn read_groups(
+    table: &Table<'_>,
+    variants: Option<&BTreeSet<&str>>,
+) -> BTreeMap<String, Vec<Located<String>>> {
+    let read_one = |(name, field): (&str, Field<'_>)| {
+        let key = field.at_key();
+        // The command line takes the names of groups where it takes those of variants.
+        if key.check_name(name, NAME_MARKS) && variants.is_some_and(|variants| variants.contains(name)) {
+            let problem = format!("'{}' is a variant already", excerpt(name));
+            key.complain(Duplicate, problem, "give the group another name");
+        }
+        Some((name.to_owned(), field.names("variant", variants)?))
+    };
+    table.entries().filter_map(read_one).collect()
+}

@@ -1,0 +1,258 @@
+//! Broken texts: one change each to a valid scenario, the place that must be named, and the words.
+
+use super::*;
+
+/// What is replaced in the valid text, by what, line and column of the complaint, and its words.
+type Case = (&'static str, &'static str, (usize, usize), &'static str);
+
+#[rustfmt::skip]
+const SYNTAX_AND_TOP_LEVEL: &[Case] = &[
+    ("schema = 1", "schema = = 1", (1, 10), ": not TOML: extra `=`, expected nothing"),
+    ("rate = \"10gbit\"", "rate = \"10gbit", (8, 15), ": not TOML: invalid basic string"),
+    ("queues = 4", "queues = 4\nqueues = 8", (10, 1), ": not TOML: duplicate key"),
+    ("[groups]", "[link]", (35, 2), ": not TOML: duplicate key"),
+    ("schema = 1\n", "", (1, 1), ": schema: missing; write schema = 1 first"),
+    ("schema = 1", "schema = 2", (1, 10), ": schema: written for version 2 of the format, and this program reads 1;"),
+    ("schema = 1", "schema = \"1\"", (1, 10), ": schema: expected a whole number, found a string"),
+    ("name = \"valid\"\n", "", (1, 1), ": name: missing; name the scenario"),
+    ("name = \"valid\"", "nane = \"valid\"", (2, 1), ": nane: unknown key; did you mean 'name'? known keys: schema, name,"),
+    ("\"valid\"", "\"../valid\"", (2, 8), ": name: '../valid' cannot be a name; use at most 64 of a-z, 0-9 and '-', begin"),
+    ("\"valid\"", "\"Valid\"", (2, 8), ": name: 'Valid' cannot be a name"),
+    ("\"valid\"", "\"\"", (2, 8), ": name: '' cannot be a name"),
+    ("\"A scenario to break\"", "\"\"", (3, 9), ": title: empty;"),
+    ("\"A scenario to break\"", "\"one\\ntwo\"", (3, 9), ": title: contains a line break"),
+    ("\"A scenario to break\"", "\"\\u001b[2J\"", (3, 9), ": title: contains a control character"),
+    ("\"A scenario to break\"", "['a']", (3, 9), ": title: expected a string, found a list"),
+    ("[link]", "[lnk]", (7, 2), ": lnk: unknown key; did you mean 'link'?"),
+    ("[workload]\nflows = 12\n", "[work]\nflows = 12\n", (11, 2), ": work: unknown key;"),
+    ("[groups]", "[extras]", (35, 2), ": extras: unknown key; known keys: schema, name, title,"),
+];
+
+#[rustfmt::skip]
+const LINK_AND_WORKLOAD: &[Case] = &[
+    ("queues = 4", "queuess = 4", (9, 1), ": link.queuess: unknown key; did you mean 'queues'? known keys: rate, mtu,"),
+    ("queues = 4\n", "", (7, 1), ": link.queues: missing; for example queues = 8"),
+    ("queues = 4", "queues = 0", (9, 10), ": link.queues: 0 is out of range; write a value from 1 to 256"),
+    ("queues = 4", "queues = 257", (9, 10), ": link.queues: 257 is out of range; write a value from 1 to 256"),
+    ("queues = 4", "queues = -1", (9, 10), ": link.queues: -1 is out of range"),
+    ("queues = 4", "queues = 99999999999999999999999999999999999999999", (9, 10), ": link.queues: out of range; write"),
+    ("queues = 4", "queues = 4.0", (9, 10), ": link.queues: expected a whole number, found a decimal number"),
+    ("queues = 4", "queues = 1979-05-27", (9, 10), ": link.queues: expected a whole number, found a date or time"),
+    ("\"10gbit\"", "10", (8, 8), ": link.rate: a bare number; units are needed; write it as a string, for example \"10gbit\""),
+    ("\"10gbit\"", "\"10\"", (8, 8), ": link.rate: a rate needs a unit; write for example 10gbit"),
+    ("\"10gbit\"", "\"10Gb\"", (8, 8), ": link.rate: 'Gb' is not a unit of a rate; use bit, kbit, mbit, gbit or tbit"),
+    ("\"10gbit\"", "\"-10gbit\"", (8, 8), ": link.rate: a rate cannot be negative"),
+    ("\"10gbit\"", "\"0gbit\"", (8, 8), ": link.rate: 0bit is out of range; write a value from 1kbit to 10tbit"),
+    ("\"10gbit\"", "\"11tbit\"", (8, 8), ": link.rate: 11tbit is out of range"),
+    ("\"10gbit\"", "\"NaN\"", (8, 8), ": link.rate: 'NaN' is not a rate"),
+    ("\"10gbit\"", "\"\"", (8, 8), ": link.rate: empty; write a rate with its unit"),
+    ("\"10gbit\"", "true", (8, 8), ": link.rate: expected a string with a unit, for example \"10gbit\", found true or false"),
+    ("queues = 4", "queues = 4\nmtu = \"575B\"", (10, 7), ": link.mtu: 575B is out of range; write a value from 576B to"),
+    ("queues = 4", "queues = 4\nmtu = \"64KiB\"", (10, 7), ": link.mtu: 64KiB is out of range"),
+    ("queues = 4", "queues = 4\ntopology = \"mqq\"", (10, 12), ": link.topology: 'mqq' is not a value of this key; did you mean 'mq'? known: soft-nic, mq"),
+    ("[link]", "[hosts]\nsending-cores = 0\n\n[link]", (8, 17), ": hosts.sending-cores: 0 is out of range"),
+    ("[link]", "[hosts]\n\n[link]", (7, 1), ": hosts.sending-cores: missing"),
+    ("[link]", "hosts = 8\n\n[link]", (7, 9), ": hosts: expected a table, found an integer"),
+    ("flows = 12", "flows = 0", (12, 9), ": workload.flows: 0 is out of range; write a value from 1 to 100000"),
+    ("flows = 12", "flows = 100_001", (12, 9), ": workload.flows: 100001 is out of range"),
+    ("flows = 12", "flows = 12\ncongestion-control = \"Cubic\"", (13, 22), "'Cubic' cannot name a congestion control; use 1"),
+    ("flows = 12", "flows = 12\ncongestion-control = \"\"", (13, 22), "'' cannot name a congestion control"),
+    ("flows = 12", "flows = 12\ncongestion-control = \"a_name_too_long_\"", (13, 22), "cannot name a congestion control"),
+    ("duration = \"2s\"", "duration = \"0s\"", (15, 12), ": workload.latency.duration: 0ns is out of range"),
+    ("duration = \"2s\"", "duration = \"-2s\"", (15, 12), ": workload.latency.duration: a time cannot be negative"),
+    ("duration = \"2s\"", "duration = \"5s\"", (15, 12), ": workload.latency.duration: a probe of 5s outlasts the measurement of 4s; "),
+    ("duration = \"2s\"\n", "", (14, 1), ": workload.latency.duration: missing"),
+    ("duration = \"2s\"", "duration = \"2s\"\nmessage = \"0B\"", (16, 11), ": workload.latency.message: 0B is out of range"),
+    ("duration = \"2s\"", "duration = \"2s\"\nmessage = \"65KiB\"", (16, 11), "latency.message: 65KiB is out of range; write a value from 1B to 64KiB"),
+];
+
+#[rustfmt::skip]
+const MEASURE: &[Case] = &[
+    ("repeats = 3", "repeats = 0", (18, 11), ": measure.repeats: 0 is out of range"),
+    ("repeats = 3", "long-windows = 0", (18, 16), ": measure.long-windows: 0 is out of range"),
+    ("repeats = 3", "warmup = \"11min\"", (18, 10), ": measure.warmup: 660s is out of range; write a value from 0ns to 600s"),
+    ("repeats = 3", "warmup = \"-1s\"", (18, 10), ": measure.warmup: a time cannot be negative"),
+    ("repeats = 3", "warm-up = \"1s\"", (18, 1), ": measure.warm-up: unknown key; did you mean 'warmup'?"),
+    ("long = \"1s\"\nshort = \"1ms\"\n", "", (20, 1), ": measure.windows: empty; state at least one"),
+    ("[measure.windows]\nlong = \"1s\"\nshort = \"1ms\"\n", "", (17, 1), ": measure.windows: missing"),
+    ("long = \"1s\"", "long = \"0s\"", (21, 8), ": measure.windows.long: 0ns is out of range"),
+    ("long = \"1s\"", "long = \"-1s\"", (21, 8), ": measure.windows.long: a time cannot be negative"),
+    ("long = \"1s\"", "long = \"1\"", (21, 8), ": measure.windows.long: a time needs a unit"),
+    ("long = \"1s\"", "long = \"1h\"", (21, 8), ": measure.windows.long: 'h' is not a unit of a time"),
+    ("long = \"1s\"", "long = \"1s\"\nlong = \"2s\"", (22, 1), ": not TOML: duplicate key"),
+    ("long = \"1s\"", "long = \"1s\"\nsame = \"1000ms\"", (22, 8), ": measure.windows.same: as long as the window 'long'"),
+    ("long = \"1s\"", "long = \"1s\"\n2s = \"3s\"", (22, 6), ": measure.windows.2s: the window '2s' is 3s long; let the name"),
+    ("long = \"1s\"", "long = \"1s\"\n\"1.5s\" = \"1.5s\"", (22, 1), ": measure.windows.\"1.5s\": '1.5s' cannot name a window"),
+    ("short = \"1ms\"", "a='1ms'\nb='2ms'\nc='3ms'\nd='4ms'\ne='5ms'\nf='6ms'\ng='7ms'\nh='8ms'", (29, 1), "more than 8 windows"),
+    ("short = \"1ms\"", "short = \"10us\"\nlonger = \"3s\"", (20, 1), "a repeat of 12s has 1200000 of the shortest window;"),
+    ("repeats = 3\n\n[measure.windows]\nlong = \"1s\"\nshort = \"1ms\"", "long-windows = 1000\n\n[measure.windows]\nlong = \"90s\"", (20, 1), "1000 of the longest window are 90000s; keep a repeat below 86400s"),
+];
+
+#[rustfmt::skip]
+const VARIANTS: &[Case] = &[
+    ("\"titan\"", "\"titen\"", (4, 17), ": variant-table: unknown variant table 'titen'; did you mean 'titan'? known: titan"),
+    ("\"titan\"", "7", (4, 17), ": variant-table: expected the name of a variant table, found an integer"),
+    ("variant-table = \"titan\"\n", "", (4, 22), ": variants[1]: unknown variant 'dqa'; known: small, smaller"),
+    ("variants = [\"small\", \"dqa\", \"smaller\"]\n", "", (1, 1), ": variants: missing; list what is compared"),
+    ("[\"small\", \"dqa\", \"smaller\"]", "[]", (5, 12), ": variants: empty; name at least one variant"),
+    ("[\"small\", \"dqa\", \"smaller\"]", "\"dqa\"", (5, 12), ": variants: expected a list of variant names, found a string"),
+    ("[\"small\", \"dqa\", \"smaller\"]", "[\"dqa\", 1]", (5, 20), ": variants[1]: expected the name of a variant, found an"),
+    ("\"small\", \"dqa\", \"smaller\"", "\"dqa\", \"cmax\", \"dqa\"", (5, 28), ": variants[2]: 'dqa' stands twice; name it once"),
+    ("\"dqa\", \"smaller\"", "\"dpa\"", (5, 22), ": variants[1]: unknown variant 'dpa'; did you mean 'dqa'? known: "),
+    ("base = \"dqa\"", "base = \"dqaa\"", (25, 8), ": variant.small.base: unknown variant 'dqaa'; did you mean 'dqa'?"),
+    ("base = \"dqa\"", "base = \"smaller\"", (25, 8), ": variant.small.base: bases in a circle: small, smaller; let one"),
+    ("base = \"dqa\"", "base = \"small\"", (25, 8), ": variant.small.base: bases in a circle: small;"),
+    ("base = \"dqa\"\n", "", (24, 1), ": variant.small.queue-choice: missing; a variant without a 'base' sets every knob"),
+    ("summary = \"Two queues and small segments.\"\n", "", (24, 1), ": variant.small.summary: missing"),
+    ("[variant.smaller]", "[variant.small]", (30, 10), ": not TOML: duplicate key"),
+    ("[groups]", "[variant.cmax]\nbase = \"dqa\"\nsummary = \"s\"\n[groups]", (35, 10), ": variant.cmax: 'cmax' stands in the variant table already; give it"),
+    ("[groups]", "[variant.\"sm/aller\"]\nbase = \"dqa\"\nsummary = \"s\"\n[groups]", (35, 10), ": variant.\"sm/aller\": 'sm/aller' cannot be a name; use at"),
+    ("[groups]", "[variant.\"\"]\nbase = \"dqa\"\nsummary = \"s\"\n[groups]", (35, 10), ": variant.\"\": '' cannot be a name"),
+    ("[variant.small]\n", "[variant]\nx = 1\n[variant.small]\n", (25, 5), ": variant.x: expected a table, found an integer"),
+    ("queues = 2", "queues = 0", (27, 10), ": variant.small.queues: 0 is out of range; write a value from 1 to 256"),
+    ("queues = 2", "queues = 5", (27, 10), ": variant.small.queues: 5 queues, and the link has 4; use at most 4"),
+    ("queues = 2", "queues = \"two\"", (27, 10), ": variant.small.queues: 'two' is not a value of this key; write \"all\" or"),
+    ("queues = 2", "queues = 2\nxps-pool = 0", (28, 12), ": variant.small.xps-pool: 0 is out of range"),
+    ("queues = 2", "queues = 3\nxps-pool = 2", (28, 12), ".xps-pool: 3 queues cannot be divided into XPS pools of 2; use"),
+    ("base = \"dqa\"\n", "base = \"dqa\"\nxps-pool = 3\n", (26, 12), "2 queues cannot be divided into XPS pools of 3"),
+    ("queues = 2", "queue-choice = \"dqaa\"", (27, 16), "'dqaa' is not a value of this key; did you mean 'dqa'? known: hash, dqa"),
+    ("queues = 2", "qdisc = \"sfq\"", (27, 9), ": variant.small.qdisc: 'sfq' is not a value of this key; known: pfifo_fast, sfq+prio"),
+    ("queues = 2", "tso = \"on\"", (27, 7), ": variant.small.tso: expected true or false, found a string"),
+    ("queues = 2", "queue-weight = true", (27, 1), ".queue-weight: unknown key; did you mean 'queue-weights'? known keys: base,"),
+    ("queues = 2", "byte-queue-limit = \"dynamik\"", (27, 20), "'dynamik' is not a value of this key; write \"dynamic\", \"off\" or a value such as \"256KiB\""),
+    ("queues = 2", "byte-queue-limit = \"0B\"", (27, 20), ".byte-queue-limit: 0B is out of range"),
+    ("queues = 2", "tcp-small-queues = 262144", (27, 20), "a bare number; units are needed; write it as a string, for example \"256KiB\""),
+    ("queues = 2", "tcp-small-queues = \"256Kb\"", (27, 20), "'Kb' is not a unit of a size (b is a bit, B is a byte); use B, kB,"),
+    ("queues = 2", "interrupt-interval = \"0us\"", (27, 22), "0ns is out of range; write a value from 1us to 1s"),
+    ("queues = 2", "interrupt-interval = \"off\"", (27, 22), "'off' is not a value of this key; write \"default\" or a value such as \"50us\""),
+    ("queues = 2", "segment-size = \"513KiB\"", (27, 16), ".segment-size: 513KiB is out of range; write a value from 576B to 512KiB"),
+    ("queues = 2", "segment-size = \"1kB\"", (27, 16), "a segment size of 1kB is below the link's MTU of 1500B; use at least 1500B"),
+    ("queues = 2", "segment-size = \"32KiB\"", (27, 16), "a segment size of 32KiB is above the GSO size of 16KiB"),
+    ("gso-size = \"16KiB\"", "gso-size = \"1MiB\"", (28, 12), ".gso-size: 1MiB is out of range"),
+    ("gso-size = \"16KiB\"", "gso-size = \"1499B\"", (28, 12), "a GSO size of 1499B is below the link's MTU of 1500B"),
+    ("[\"small\", \"dqa\", \"smaller\"]\n\n[link]", "[\"small\", \"gso-16k\"]\n\n[link]\nmtu = \"20kB\"", (5, 22), ": variants[1]: variant 'gso-16k' does not fit the link: a GSO size of 16KiB is below the link's MTU"),
+];
+
+#[rustfmt::skip]
+const GROUPS_PAPER_AND_EXPECTATIONS: &[Case] = &[
+    ("[\"small\", \"smaller\"]", "[\"small\", \"tiny\"]", (36, 19), ": groups.sizes[1]: unknown variant 'tiny'; known: "),
+    ("[\"small\", \"smaller\"]", "[]", (36, 9), ": groups.sizes: empty"),
+    ("sizes = ", "small = ", (36, 1), ": groups.small: 'small' is a variant already; give the group another name"),
+    ("sizes = ", "\"all of them\" = ", (36, 1), ": groups.\"all of them\": 'all of them' cannot be a name"),
+    ("source = \"Nowhere\"\n", "", (38, 1), ": paper.source: missing"),
+    ("[paper.variants.dqa]", "[paper.variants.dqaa]", (41, 17), ": paper.variants.dqaa: unknown variant 'dqaa'; did you mean"),
+    ("short = 1,", "shirt = 1,", (42, 9), ": paper.variants.dqa.nfm.shirt: unknown metric 'nfm.shirt'; did you mean 'nfm.short'?"),
+    ("nfm = { short = 1,", "nfm = { short = { mean = 1 },", (42, 19), "unknown metric 'nfm.short.mean'; known: cpu_pct, "),
+    ("cpu_pct = 66", "cpu = 66", (43, 1), ": paper.variants.dqa.cpu: unknown metric 'cpu'; known: cpu_pct, "),
+    ("cpu_pct = 66", "cpu_pct = nan", (43, 11), ": paper.variants.dqa.cpu_pct: not a finite number"),
+    ("cpu_pct = 66", "cpu_pct = -inf", (43, 11), ": paper.variants.dqa.cpu_pct: not a finite number"),
+    ("cpu_pct = 66", "cpu_pct = 1e999", (43, 11), ": paper.variants.dqa.cpu_pct: not a finite number"),
+    ("cpu_pct = 66", "cpu_pct = -66", (43, 11), ": paper.variants.dqa.cpu_pct: negative, and no metric can be"),
+    ("cpu_pct = 66", "cpu_pct = \"66\"", (43, 11), ": paper.variants.dqa.cpu_pct: expected a number, found a string"),
+    ("cpu_pct = 66", "\"nfm.short\" = 1", (43, 1), ": paper.variants.dqa.\"nfm.short\": stands twice"),
+    ("variant = \"dqa\"", "variant = \"dqaa\"", (46, 11), ": expect[0].variant: unknown variant 'dqaa'; did you mean 'dqa'?"),
+    ("metric = \"nfm.long\"", "metric = \"nfm.1s\"", (47, 10), ": expect[0].metric: unknown metric 'nfm.1s'"),
+    ("metric = \"nfm.long\"\n", "", (45, 1), ": expect[0].metric: missing"),
+    ("statistic = \"every\"", "statistic = \"avery\"", (48, 13), "did you mean 'every'? known: mean, median, every"),
+    ("at-least = 0.70\nat-most = 0.80\n", "", (45, 1), ": expect[0].at-most: missing; an expectation has a bound"),
+    ("at-least = 0.70", "at-least = 0.90", (49, 12), ": expect[0].at-least: 0.9 is above at-most, which is 0.8; no value"),
+    ("at-least = 0.70", "at-least = nan", (49, 12), ": expect[0].at-least: not a finite number"),
+    ("at-least = 0.70", "atleast = 0.70", (49, 1), ": expect[0].atleast: unknown key; did you mean 'at-least'?"),
+    ("[[expect]]\nvariant = \"dqa\"\n", "[expect]\nvariant = \"dqa\"\n", (52, 3), ": not TOML: duplicate key"),
+    ("variant = \"small\"\nmetric = \"latency_us.p99\"\nstatistic = \"median\"", "variant = \"dqa\"\nmetric = \"nfm.long\"\nstatistic = \"every\"", (52, 1), ": expect[1]: the same variant, metric and statistic as above"),
+    ("[workload.latency]\nduration = \"2s\"\n", "", (52, 10), ": expect[1].metric: no latency is measured; add a [workload.latency]"),
+];
+
+#[test]
+fn every_broken_text_is_refused_at_its_place() {
+    parse_text(VALID).unwrap();
+    let cases = [SYNTAX_AND_TOP_LEVEL, LINK_AND_WORKLOAD, MEASURE, VARIANTS, GROUPS_PAPER_AND_EXPECTATIONS];
+    let mut wrong = Vec::new();
+    for (from, to, (line, column), words) in cases.into_iter().flatten() {
+        let text = VALID.replacen(from, to, 1);
+        assert_ne!(text, VALID, "{from:?} is not in the text");
+        let message = match parse_text(&text) {
+            Ok(_) => "accepted".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        if !message.starts_with(&format!("x.toml:{line}:{column}: ")) || !message.contains(words) {
+            wrong.push(format!(
+                "{from:?} -> {to:?}\n   wanted x.toml:{line}:{column}: ...{words}\n   got    {message}"
+            ));
+        }
+    }
+    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn the_first_mistake_in_the_file_is_the_one_that_is_reported() {
+    let text = VALID.replace("queues = 4", "queues = 0").replace("flows = 12", "flows = 0");
+    assert_eq!(parse_text(&text).unwrap_err().line, 9);
+    // A misspelt key comes before the key that is missing because of it, and before later mistakes.
+    let text = VALID.replace("rate =", "rat =").replace("queues = 4", "queues = 0");
+    assert_eq!(parse_text(&text).unwrap_err().key, "link.rat");
+    // What is wrong with the variants is read late, and still comes first.
+    let text = VALID.replace("\"dqa\", ", "\"dpa\", ").replace("10gbit", "10");
+    assert_eq!(parse_text(&text).unwrap_err().key, "variants[1]");
+}
+
+#[test]
+fn the_kind_of_a_mistake_is_told() {
+    use ScenarioErrorKind::*;
+    let kind = |from: &str, to: &str| parse_text(&VALID.replacen(from, to, 1)).unwrap_err().kind;
+    assert_eq!(kind("schema = 1", "schema"), Syntax);
+    assert_eq!(kind("schema = 1", "schema = 3"), Schema);
+    assert_eq!(kind("queues = 4", "queues = 4\nx = 1"), UnknownKey);
+    assert_eq!(kind("queues = 4", ""), MissingKey);
+    assert_eq!(kind("queues = 4", "queues = true"), WrongType);
+    assert_eq!(kind("queues = 4", "queues = 0"), BadValue);
+    assert_eq!(kind("base = \"dqa\"", "base = \"q\""), UnknownName);
+    assert_eq!(kind("sizes = ", "small = "), Duplicate);
+    assert_eq!(kind("base = \"dqa\"", "base = \"small\""), Cycle);
+}
+
+#[test]
+fn columns_count_characters_and_a_byte_order_mark_is_none() {
+    let text = format!("\u{feff}{}", VALID.replace("schema = 1", "schema = 7"));
+    let error = parse_text(&text).unwrap_err();
+    assert_eq!((error.line, error.column), (1, 10));
+    let text = VALID
+        .replace("duration = \"2s\"\n", "")
+        .replace("[workload.latency]", "latency = { message = \"1µB\" }");
+    let error = parse_text(&text).unwrap_err();
+    assert_eq!((error.line, error.column, error.key.as_str()), (14, 23, "workload.latency.message"));
+    let text = VALID.replace("variants = [", "variants = [\"ä\", ").replace('\n', "\r\n");
+    assert_eq!(parse_text(&text).unwrap_err().column, 13);
+    let text = VALID.replace("long = \"1s\"\nshort = \"1ms\"", "\"ä\" = \"x\"");
+    let error = parse_text(&text).unwrap_err();
+    assert_eq!((error.line, error.column), (21, 1));
+    let text = VALID.replace("{ short = 1, long = 0.5 }", "{ short = 1, \"µ\" = 1, long = x }");
+    let error = parse_text(&text).unwrap_err();
+    assert_eq!((error.line, error.column), (42, 36));
+}
+
+#[test]
+fn a_mistake_in_a_variant_table_is_reported_in_the_table() {
+    let (_, titan) = variant_tables()[0];
+    let message = |from: &str, to: &str| {
+        let table = titan.replacen(from, to, 1);
+        assert_ne!(table, titan, "{from:?} is not in the table");
+        parse(VALID, "x.toml", &[("titan", &table)]).unwrap_err().to_string()
+    };
+    let line = |start: &str| titan.lines().position(|line| line.starts_with(start)).unwrap() + 1;
+    let at = |line: usize, column: usize, rest: &str| format!("variants/titan.toml:{line}:{column}: {rest}");
+    let cvanilla = line("[variant.cvanilla]");
+    assert_eq!(
+        message("tso = true\n", ""),
+        at(cvanilla, 1, "variant.cvanilla.tso: missing; a variant without a 'base' sets every knob")
+    );
+    let sfq = line("[variant.sfq-prio]");
+    assert!(message("irq]\nbase = \"sfq-prio\"", "irq]\nbase = \"cmax\"").contains("bases in a circle"));
+    assert!(
+        message("[variant.sfq-prio]\nbase = \"cvanilla\"", "[variant.sfq-prio]\nbase = \"small\"")
+            .starts_with(&at(sfq + 1, 8, "variant.sfq-prio.base: unknown variant 'small'"))
+    );
+    assert!(message("name = \"titan\"\n", "").contains(":1:1: name: missing"));
+    assert!(message("schema = 1", "schema = 2").contains("written for version 2"));
+    assert!(message("name = \"titan\"", "name = \"titan\"\nlink = 1").contains("link: unknown key"));
+}

@@ -1,0 +1,258 @@
+//! Readers of single values: each gives the value, or notes why it cannot be one.
+
+use std::collections::BTreeSet;
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+use toml::de::DeValue;
+
+use super::cursor::{Field, Located};
+use super::error::ScenarioErrorKind::{BadValue, Duplicate, UnknownName, WrongType};
+use crate::text::{excerpt, is_invisible, list, suggestion};
+use crate::units::UnitError;
+
+/// Longest name of a scenario, a variant or a group.
+const LONGEST_NAME: usize = 64;
+
+/// A value of an enumeration and how the file spells it.
+pub(super) type Spelling<T> = (&'static str, T);
+
+impl<'t> Field<'t> {
+    /// A string.
+    pub(super) fn string(&self, wanted: &str) -> Option<&'t str> {
+        if let DeValue::String(text) = self.value {
+            return Some(text.as_ref());
+        }
+        self.wrong_type(wanted);
+        None
+    }
+
+    /// Prose on one line, or on several if `lines`.
+    pub(super) fn prose(&self, longest: usize, lines: bool) -> Option<String> {
+        let text = self.string("a string")?.trim();
+        let allowed = |c: char| !is_invisible(c) || (lines && matches!(c, '\n' | '\r'));
+        if text.is_empty() {
+            self.complain(BadValue, "empty", "write a sentence, or leave the key out if it is optional");
+        } else if text.chars().take(longest + 1).count() > longest {
+            self.complain(BadValue, format!("longer than {longest} characters"), "");
+        } else if let Some(character) = text.chars().find(|c| !allowed(*c)) {
+            let what = if character == '\n' { "a line break" } else { "a control character" };
+            self.complain(BadValue, format!("contains {what}"), "");
+        } else {
+            return Some(text.to_owned());
+        }
+        None
+    }
+
+    /// Whether `name` may name a scenario, a variant or a group: it ends up in file names, on command
+    /// lines and in tables.
+    pub(super) fn check_name(&self, name: &str, punctuation: &str) -> bool {
+        let good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || punctuation.contains(c);
+        let fits = name.len() <= LONGEST_NAME
+            && name.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit())
+            && name.chars().all(good);
+        if !fits {
+            let marks: Vec<String> = punctuation.chars().map(|mark| format!("'{mark}'")).collect();
+            let advice = format!(
+                "use at most {LONGEST_NAME} of a-z, 0-9 and {}, beginning with a letter or digit",
+                marks.join(" ")
+            );
+            self.complain(BadValue, format!("'{}' cannot be a name", excerpt(name)), advice);
+        }
+        fits
+    }
+
+    /// Some names without repetition: at least one, each of them known.
+    ///
+    /// `known` is none when the names cannot be told because of another mistake.
+    pub(super) fn names(&self, what: &str, known: Option<&BTreeSet<&str>>) -> Option<Vec<Located<String>>> {
+        let elements = self.list(&format!("{what} names"))?;
+        if elements.is_empty() {
+            self.complain(BadValue, "empty", format!("name at least one {what}"));
+            return None;
+        }
+        let mut names = Vec::with_capacity(elements.len());
+        let mut seen = BTreeSet::new();
+        // Elements come in file order, so the first complaint is the one that counts.
+        for element in elements {
+            let name = element.string(&format!("the name of a {what}"))?;
+            if let Some(known) = known.filter(|known| !known.contains(name)) {
+                element.unknown_name(what, name, known.iter().copied());
+                return None;
+            }
+            if !seen.insert(name) {
+                element.complain(Duplicate, format!("'{}' stands twice", excerpt(name)), "name it once");
+                return None;
+            }
+            names.push(element.located(name.to_owned()));
+        }
+        Some(names)
+    }
+
+    /// A name of the file's author; `punctuation` is what may stand in it besides letters and digits.
+    pub(super) fn name(&self, wanted: &str, punctuation: &str) -> Option<String> {
+        let name = self.string(wanted)?;
+        self.check_name(name, punctuation).then(|| name.to_owned())
+    }
+
+    /// A rate, a size or a time within `range`.
+    pub(super) fn quantity<T>(&self, range: RangeInclusive<T>, example: &str) -> Option<T>
+    where
+        T: FromStr<Err = UnitError> + Display + PartialOrd,
+    {
+        match self.value {
+            DeValue::Integer(_) | DeValue::Float(_) => {
+                let advice = format!("write it as a string, for example \"{example}\"");
+                self.complain(WrongType, "a bare number; units are needed", advice);
+                None
+            }
+            _ => {
+                let text = self.string(&format!("a string with a unit, for example \"{example}\""))?;
+                self.quantity_text(text, range)
+            }
+        }
+    }
+
+    /// As [`Self::quantity`], where the text has been looked at already.
+    fn quantity_text<T>(&self, text: &str, range: RangeInclusive<T>) -> Option<T>
+    where
+        T: FromStr<Err = UnitError> + Display + PartialOrd,
+    {
+        match text.parse::<T>() {
+            Err(error) => {
+                self.complain(BadValue, error.to_string(), "");
+                None
+            }
+            Ok(value) if !range.contains(&value) => {
+                self.out_of_range(&value, &range);
+                None
+            }
+            Ok(value) => Some(value),
+        }
+    }
+
+    fn out_of_range<T: Display>(&self, value: &T, range: &RangeInclusive<T>) {
+        let advice = format!("write a value from {} to {}", range.start(), range.end());
+        self.complain(BadValue, format!("{value} is out of range"), advice);
+    }
+
+    /// One of some words, or a quantity of which `value` makes the same type.
+    pub(super) fn word_or_quantity<T, U: Copy>(
+        &self,
+        words: &[Spelling<U>],
+        range: RangeInclusive<T>,
+        example: &str,
+        value: impl FnOnce(T) -> U,
+    ) -> Option<U>
+    where
+        T: FromStr<Err = UnitError> + Display + PartialOrd,
+    {
+        if let DeValue::String(text) = self.value {
+            if let Some((_, value)) = words.iter().find(|(word, _)| word == text) {
+                return Some(*value);
+            }
+            if !text.starts_with(|c: char| c.is_ascii_digit() || c == '-') {
+                let words: Vec<String> = words.iter().map(|(word, _)| format!("\"{word}\"")).collect();
+                let problem = format!("'{}' is not a value of this key", excerpt(text));
+                let advice = format!("write {} or a value such as \"{example}\"", words.join(", "));
+                self.complain(BadValue, problem, advice);
+                return None;
+            }
+        }
+        self.quantity(range, example).map(value)
+    }
+
+    /// A whole number within `range`.
+    pub(super) fn integer(&self, range: RangeInclusive<u32>) -> Option<u32> {
+        let DeValue::Integer(integer) = self.value else {
+            self.wrong_type("a whole number");
+            return None;
+        };
+        match i128::from_str_radix(integer.as_str(), integer.radix()) {
+            Ok(value) => {
+                let number = u32::try_from(value).ok().filter(|number| range.contains(number));
+                if number.is_none() {
+                    self.out_of_range(&value, &(i128::from(*range.start())..=i128::from(*range.end())));
+                }
+                number
+            }
+            Err(_) => {
+                let advice = format!("write a value from {} to {}", range.start(), range.end());
+                self.complain(BadValue, "out of range", advice);
+                None
+            }
+        }
+    }
+
+    /// A whole number, or the word that stands for having none.
+    pub(super) fn word_or_integer(&self, word: &str, range: RangeInclusive<u32>) -> Option<Option<u32>> {
+        match self.value {
+            DeValue::String(text) if text == word => Some(None),
+            DeValue::String(text) => {
+                let advice = format!("write \"{word}\" or a whole number without quotes");
+                self.complain(BadValue, format!("'{}' is not a value of this key", excerpt(text)), advice);
+                None
+            }
+            _ => self.integer(range).map(Some),
+        }
+    }
+
+    /// A finite number that is not negative.
+    pub(super) fn figure(&self) -> Option<f64> {
+        let figure = match self.value {
+            DeValue::Integer(integer) => {
+                i128::from_str_radix(integer.as_str(), integer.radix()).ok().map(|integer| integer as f64)
+            }
+            DeValue::Float(float) => float.as_str().parse::<f64>().ok(),
+            _ => {
+                self.wrong_type("a number");
+                return None;
+            }
+        };
+        match figure {
+            Some(figure) if !figure.is_finite() => self.complain(BadValue, "not a finite number", ""),
+            Some(figure) if figure < 0.0 => {
+                self.complain(BadValue, "negative, and no metric can be", "");
+            }
+            // Adding zero turns -0.0 into 0.0.
+            Some(figure) => return Some(figure + 0.0),
+            None => self.complain(BadValue, "out of range", ""),
+        }
+        None
+    }
+
+    /// `true` or `false`.
+    pub(super) fn boolean(&self) -> Option<bool> {
+        if let DeValue::Boolean(value) = self.value {
+            return Some(*value);
+        }
+        self.wrong_type("true or false");
+        None
+    }
+
+    /// One of some words.
+    pub(super) fn one_of<T: Copy>(&self, spellings: &[Spelling<T>]) -> Option<T> {
+        let words = spellings.iter().map(|(word, _)| *word);
+        let text = self.string(&format!("one of {}", list(words.clone())))?;
+        let found = spellings.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
+        if found.is_none() {
+            let problem = format!("'{}' is not a value of this key", excerpt(text));
+            self.complain(BadValue, problem, suggestion(text, words));
+        }
+        found
+    }
+
+    /// Complains that `name` is none of `known`.
+    pub(super) fn unknown_name<'k>(
+        &self,
+        what: &str,
+        name: &str,
+        known: impl Iterator<Item = &'k str> + Clone,
+    ) {
+        if self.complaints.would_be_first(&self.span) {
+            let advice = suggestion(name, known);
+            self.complain(UnknownName, format!("unknown {what} '{}'", excerpt(name)), advice);
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! Variants: reading them, and resolving what each inherits.
+//!
+//! A variant names a *base* and the knobs in which it differs. Bases are looked up in the same file
+//! and in the table of variants that the file inherits from; a table stands on its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::cursor::{Complaints, Field, Located, Table};
+use super::error::ScenarioError;
+use super::error::ScenarioErrorKind::{BadValue, Cycle, Duplicate, UnknownName};
+use super::knobs::{KnobSettings, clash};
+use super::parse::{LONGEST_DESCRIPTION, document, read_schema};
+use super::{Link, Variant};
+use crate::text::{excerpt, list, suggestion};
+
+/// Longest summary: one line of a wide terminal.
+const LONGEST_SUMMARY: usize = 200;
+
+/// What may stand in the name of a variant besides letters and digits.
+pub(super) const NAME_MARKS: &str = "-_+:.";
+
+/// A variant as one file states it.
+#[derive(Clone, Debug)]
+struct Draft {
+    /// Name, with the place of its key.
+    name: Located<String>,
+    base: Option<Located<String>>,
+    summary: String,
+    settings: KnobSettings,
+}
+
+/// Reads the `[variant.NAME]` tables.
+fn read_drafts(variants: &Table<'_>) -> Vec<Draft> {
+    let read_one = |(name, field): (&str, Field<'_>)| {
+        let key = field.at_key();
+        key.check_name(name, NAME_MARKS);
+        let mut table = field.table()?;
+        let base = table.take("base");
+        let summary = table.require("summary", "say in a sentence what differs");
+        let draft = Draft {
+            name: key.located(name.to_owned()),
+            base: base
+                .as_ref()
+                .and_then(|base| Some(base.located(base.string("the name of a variant")?.to_owned()))),
+            summary: summary.and_then(|summary| summary.prose(LONGEST_SUMMARY, false)).unwrap_or_default(),
+            settings: KnobSettings::read(&mut table, base.is_none()),
+        };
+        table.finish();
+        Some(draft)
+    };
+    variants.entries().filter_map(read_one).collect()
+}
+
+/// A variant with what it inherits.
+#[derive(Clone, Debug)]
+struct Resolved {
+    draft: Draft,
+    /// Own settings over those of the bases; none if the bases could not be resolved.
+    settings: Option<KnobSettings>,
+}
+
+impl Resolved {
+    /// Name of the variant.
+    fn name(&self) -> &str {
+        &self.draft.name.value
+    }
+
+    /// The finished variant, if nothing was wrong with it.
+    fn variant(&self) -> Option<Variant> {
+        Some(Variant {
+            name: self.draft.name.value.clone(),
+            base: self.draft.base.as_ref().map(|base| base.value.clone()),
+            summary: self.draft.summary.clone(),
+            knobs: self.settings.as_ref()?.knobs()?,
+        })
+    }
+
+    /// Complains if a variant of the scenario's own file cannot run on `link`: at the knob that it
+    /// sets, or at its base if all that clashes is inherited.
+    fn check_own(&self, link: &Link, complaints: &Complaints<'_>) {
+        let Some(found) = self.variant().and_then(|variant| clash(&variant.knobs, link)) else { return };
+        let knob = found.knobs.iter().find_map(|knob| self.draft.settings.place_of(*knob));
+        let base = self.draft.base.as_ref().map(|base| (base.span.clone(), base.path.clone()));
+        let name = &self.draft.name;
+        let (span, path) = knob.or(base).unwrap_or_else(|| (name.span.clone(), name.path.clone()));
+        complaints.push(BadValue, &span, &path, found.problem, found.advice);
+    }
+
+    /// Complains, at the place where the scenario asks for it, if a variant of the table cannot run
+    /// on `link`.
+    fn check_used(&self, link: &Link, used: &Located<String>, complaints: &Complaints<'_>) {
+        let Some(found) = self.variant().and_then(|variant| clash(&variant.knobs, link)) else { return };
+        let problem = format!("variant '{}' does not fit the link: {}", excerpt(self.name()), found.problem);
+        complaints.push(BadValue, &used.span, &used.path, problem, "leave it out, or change the link");
+    }
+
+    /// Whether the variant is complete and can run on `link`.
+    fn fits(&self, link: &Link) -> bool {
+        self.variant().is_some_and(|variant| clash(&variant.knobs, link).is_none())
+    }
+}
+
+/// The variants of a scenario: those of its variant table and its own.
+pub(super) struct VariantSet {
+    inherited: Vec<Resolved>,
+    own: Vec<Resolved>,
+    /// Whether both could be read. Otherwise no name can be called unknown.
+    complete: bool,
+}
+
+impl VariantSet {
+    /// Reads `variant-table` and the `[variant.NAME]` tables.
+    ///
+    /// # Errors
+    /// The first mistake in the text of the variant table; mistakes of the scenario are complaints.
+    pub(super) fn read(
+        root: &mut Table<'_>,
+        tables: &[(&str, &str)],
+        complaints: &Complaints<'_>,
+    ) -> Result<Self, ScenarioError> {
+        let inherited = match root.take("variant-table") {
+            None => Some(Vec::new()),
+            Some(field) => field.string("the name of a variant table").map_or(Ok(None), |name| {
+                let Some((name, text)) = tables.iter().find(|(known, _)| *known == name) else {
+                    field.unknown_name("variant table", name, tables.iter().map(|(name, _)| *name));
+                    return Ok(None);
+                };
+                read_table(text, &format!("variants/{name}.toml")).map(Some)
+            })?,
+        };
+        let drafts = match root.take("variant") {
+            None => Some(Vec::new()),
+            Some(field) => field.table().map(|table| read_drafts(&table)),
+        };
+        let (Some(inherited), Some(drafts)) = (inherited, drafts) else {
+            return Ok(Self { inherited: Vec::new(), own: Vec::new(), complete: false });
+        };
+        let taken: BTreeSet<&str> = inherited.iter().map(Resolved::name).collect();
+        for Located { value, span, path } in drafts.iter().map(|draft| &draft.name) {
+            if taken.contains(value.as_str()) {
+                let problem = format!("'{}' stands in the variant table already", excerpt(value));
+                let advice = "give it another name; it can have the other as its base";
+                complaints.push(Duplicate, span, path, problem, advice);
+            }
+        }
+        let own = resolve(drafts, &inherited, complaints);
+        Ok(Self { inherited, own, complete: true })
+    }
+
+    /// All names, if they can be told.
+    pub(super) fn names(&self) -> Option<BTreeSet<&str>> {
+        self.complete.then(|| self.inherited.iter().chain(&self.own).map(Resolved::name).collect())
+    }
+
+    /// Complains about variants that cannot run on `link`: all of the file's own, and those of the
+    /// table that the scenario has a use for.
+    pub(super) fn check<'u>(
+        &self,
+        link: &Link,
+        used: impl Iterator<Item = &'u Located<String>>,
+        complaints: &Complaints<'_>,
+    ) {
+        self.own.iter().for_each(|variant| variant.check_own(link, complaints));
+        let inherited: BTreeMap<&str, &Resolved> =
+            self.inherited.iter().map(|variant| (variant.name(), variant)).collect();
+        for used in used {
+            if let Some(variant) = inherited.get(used.value.as_str()) {
+                variant.check_used(link, used, complaints);
+            }
+        }
+    }
+
+    /// The variants that are listed, in the order of the list, and the others that fit the link.
+    pub(super) fn finish(&self, link: &Link, listed: &[Located<String>]) -> (Vec<Variant>, Vec<Variant>) {
+        let position: BTreeMap<&str, usize> =
+            listed.iter().enumerate().map(|(position, name)| (name.value.as_str(), position)).collect();
+        let fitting = self.inherited.iter().chain(&self.own).filter(|variant| variant.fits(link));
+        let (mut first, further): (Vec<Variant>, Vec<Variant>) = fitting
+            .filter_map(Resolved::variant)
+            .partition(|variant| position.contains_key(variant.name.as_str()));
+        first.sort_by_key(|variant| position.get(variant.name.as_str()).copied());
+        (first, further)
+    }
+}
+
+/// Where the search for a variant's settings stands.
+#[derive(Clone, Copy)]
+enum State {
+    NotVisited,
+    OnPath,
+    Done,
+}
+
+/// Resolves the bases of `drafts` among themselves and in `inherited`.
+///
+/// The chains are followed with a loop, not by recursion: a file may make them as long as it likes.
+fn resolve(drafts: Vec<Draft>, inherited: &[Resolved], complaints: &Complaints<'_>) -> Vec<Resolved> {
+    let index: BTreeMap<&str, usize> =
+        drafts.iter().enumerate().map(|(index, draft)| (draft.name.value.as_str(), index)).collect();
+    let inherited: BTreeMap<&str, &Resolved> = inherited.iter().map(|base| (base.name(), base)).collect();
+    let mut states = vec![State::NotVisited; drafts.len()];
+    let mut resolved: Vec<Option<KnobSettings>> = vec![None; drafts.len()];
+    for start in 0..drafts.len() {
+        let mut path: Vec<usize> = Vec::new();
+        let mut at = start;
+        let mut settings = loop {
+            match states[at] {
+                State::Done => break resolved[at].clone(),
+                State::OnPath => {
+                    let from = path.iter().position(|visited| *visited == at).unwrap_or(0);
+                    complain_of_cycle(&drafts, &path[from..], complaints);
+                    break None;
+                }
+                State::NotVisited => {}
+            }
+            states[at] = State::OnPath;
+            path.push(at);
+            let Some(base) = &drafts[at].base else { break Some(KnobSettings::default()) };
+            match (index.get(base.value.as_str()), inherited.get(base.value.as_str())) {
+                (Some(next), _) => at = *next,
+                (None, Some(base)) => break base.settings.clone(),
+                (None, None) => {
+                    if complaints.would_be_first(&base.span) {
+                        let known = index.keys().chain(inherited.keys()).copied();
+                        let problem = format!("unknown variant '{}'", excerpt(&base.value));
+                        let advice = suggestion(&base.value, known);
+                        complaints.push(UnknownName, &base.span, &base.path, problem, advice);
+                    }
+                    break None;
+                }
+            }
+        };
+        for visited in path.into_iter().rev() {
+            settings = settings.map(|base| drafts[visited].settings.over(base));
+            states[visited] = State::Done;
+            resolved[visited].clone_from(&settings);
+        }
+    }
+    drafts.into_iter().zip(resolved).map(|(draft, settings)| Resolved { draft, settings }).collect()
+}
+
+/// Complains at the earliest `base` of the circle.
+fn complain_of_cycle(drafts: &[Draft], members: &[usize], complaints: &Complaints<'_>) {
+    let base_of = |member: &usize| drafts[*member].base.as_ref();
+    let Some(first) = members.iter().filter_map(base_of).min_by_key(|base| base.span.start) else { return };
+    let names = list(members.iter().map(|member| drafts[*member].name.value.as_str()));
+    let advice = "let one of them be without a base, or have another";
+    complaints.push(Cycle, &first.span, &first.path, format!("bases in a circle: {names}"), advice);
+}
+
+/// Reads a table of variants: `schema`, `name`, `description` and the variants.
+///
+/// # Errors
+/// The first mistake in the text.
+fn read_table(text: &str, origin: &str) -> Result<Vec<Resolved>, ScenarioError> {
+    let document = document(text, origin)?;
+    let complaints = Complaints::new(text, origin);
+    let resolved = {
+        let mut table = Table::root(document.get_ref(), &complaints);
+        if !read_schema(&mut table) {
+            Vec::new()
+        } else {
+            table.require("name", "name the table as its file").and_then(|field| field.name("a name", "-"));
+            if let Some(field) = table.take("description") {
+                field.prose(LONGEST_DESCRIPTION, true);
+            }
+            let drafts = table.require("variant", "state at least one, as [variant.NAME]");
+            let drafts = drafts.and_then(|field| Some(read_drafts(&field.table()?)));
+            table.finish();
+            resolve(drafts.unwrap_or_default(), &[], &complaints)
+        }
+    };
+    complaints.into_error().map_or(Ok(resolved), Err)
+}

@@ -1,0 +1,444 @@
+//! Units as types: bit/s, bytes and nanoseconds, written and read with their unit.
+//!
+//! All three are whole numbers of their base unit, so that adding up a million packets loses
+//! nothing. Text is exact as well: `2.5gbit` is 2,500,000,000 bit/s, and a decimal that is not a
+//! whole number of the base unit is refused rather than rounded.
+//!
+//! | type | base unit | spellings |
+//! |---|---|---|
+//! | [`BitRate`] | bit/s | `bit` `kbit` `mbit` `gbit` `tbit`, powers of 1000, in any case, with or without `/s` |
+//! | [`ByteSize`] | byte | `B` `kB` `MB` `GB` (powers of 1000) and `KiB` `MiB` `GiB` (powers of 1024) |
+//! | [`Nanoseconds`] | ns | `ns` `us` (or `µs`) `ms` `s` `min`, in any case |
+//!
+//! The spellings of rates are those of tc(8), except that tc's `bps`, which means *bytes* per
+//! second, is refused. Sizes are case-sensitive because `b` is a bit and `K` is 1000 to some and
+//! 1024 to others. [`Display`](fmt::Display) writes what [`FromStr`] reads back unchanged.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::text::excerpt;
+
+const NANOSECONDS_PER_SECOND: u64 = 1_000_000_000;
+const BITS_PER_BYTE: u128 = 8;
+
+/// A rate in bits per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BitRate(u64);
+
+impl BitRate {
+    /// A rate of this many bits per second.
+    #[must_use]
+    pub const fn from_bits_per_second(bits_per_second: u64) -> Self {
+        Self(bits_per_second)
+    }
+
+    /// Bits per second.
+    #[must_use]
+    pub const fn bits_per_second(self) -> u64 {
+        self.0
+    }
+
+    /// Whole bytes that pass in `time`, rounded down; `u64::MAX` bytes if there are more.
+    #[must_use]
+    pub const fn bytes_in(self, time: Nanoseconds) -> ByteSize {
+        let bit_nanoseconds = self.0 as u128 * time.0 as u128;
+        ByteSize(saturate(bit_nanoseconds / (BITS_PER_BYTE * NANOSECONDS_PER_SECOND as u128)))
+    }
+
+    /// Time that `size` takes on the wire, rounded up, so that a sender that waits for it never
+    /// exceeds the rate. A rate of zero, or a time beyond the type, gives [`Nanoseconds::MAX`].
+    #[must_use]
+    pub const fn time_to_send(self, size: ByteSize) -> Nanoseconds {
+        if self.0 == 0 {
+            return if size.0 == 0 { Nanoseconds(0) } else { Nanoseconds::MAX };
+        }
+        // At most 2^64 * 8 * 10^9, far below 2^128.
+        let bit_nanoseconds = size.0 as u128 * BITS_PER_BYTE * NANOSECONDS_PER_SECOND as u128;
+        Nanoseconds(saturate(bit_nanoseconds.div_ceil(self.0 as u128)))
+    }
+}
+
+/// A number of bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ByteSize(u64);
+
+impl ByteSize {
+    /// This many bytes.
+    #[must_use]
+    pub const fn from_bytes(bytes: u64) -> Self {
+        Self(bytes)
+    }
+
+    /// This many KiB (1024 bytes), at most `u64::MAX` bytes.
+    #[must_use]
+    pub const fn from_kib(kib: u64) -> Self {
+        Self(kib.saturating_mul(1024))
+    }
+
+    /// Bytes.
+    #[must_use]
+    pub const fn bytes(self) -> u64 {
+        self.0
+    }
+}
+
+/// A length of time in nanoseconds: up to 584 years.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Nanoseconds(u64);
+
+impl Nanoseconds {
+    /// The longest time the type can hold.
+    pub const MAX: Self = Self(u64::MAX);
+
+    /// This many nanoseconds.
+    #[must_use]
+    pub const fn new(nanoseconds: u64) -> Self {
+        Self(nanoseconds)
+    }
+
+    /// This many microseconds, at most [`Self::MAX`].
+    #[must_use]
+    pub const fn from_micros(microseconds: u64) -> Self {
+        Self(microseconds.saturating_mul(1_000))
+    }
+
+    /// This many milliseconds, at most [`Self::MAX`].
+    #[must_use]
+    pub const fn from_millis(milliseconds: u64) -> Self {
+        Self(milliseconds.saturating_mul(1_000_000))
+    }
+
+    /// This many seconds, at most [`Self::MAX`].
+    #[must_use]
+    pub const fn from_secs(seconds: u64) -> Self {
+        Self(seconds.saturating_mul(NANOSECONDS_PER_SECOND))
+    }
+
+    /// Nanoseconds.
+    #[must_use]
+    pub const fn as_u64(self) -> u64 {
+        self.0
+    }
+
+    /// Seconds, to the precision of an `f64`.
+    #[must_use]
+    pub const fn as_secs_f64(self) -> f64 {
+        self.0 as f64 / NANOSECONDS_PER_SECOND as f64
+    }
+
+    /// The sum, at most [`Self::MAX`].
+    #[must_use]
+    pub const fn saturating_add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+
+    /// The time this many times over, at most [`Self::MAX`].
+    #[must_use]
+    pub const fn saturating_mul(self, factor: u64) -> Self {
+        Self(self.0.saturating_mul(factor))
+    }
+}
+
+impl From<Nanoseconds> for Duration {
+    fn from(time: Nanoseconds) -> Self {
+        Self::from_nanos(time.0)
+    }
+}
+
+/// A duration beyond 584 years becomes [`Nanoseconds::MAX`].
+impl From<Duration> for Nanoseconds {
+    fn from(duration: Duration) -> Self {
+        Self(saturate(duration.as_nanos()))
+    }
+}
+
+const fn saturate(value: u128) -> u64 {
+    if value > u64::MAX as u128 { u64::MAX } else { value as u64 }
+}
+
+/// Why a text is not a rate, a size or a time.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UnitError {
+    /// Nothing was written.
+    #[error("empty; write a {quantity} with its unit, for example {example}")]
+    Empty {
+        /// What was wanted: `rate`, `size` or `time`.
+        quantity: &'static str,
+        /// A correct text.
+        example: &'static str,
+    },
+    /// A bare number.
+    #[error("a {quantity} needs a unit; write for example {example}")]
+    MissingUnit {
+        /// What was wanted.
+        quantity: &'static str,
+        /// A correct text.
+        example: &'static str,
+    },
+    /// A number followed by something that is not a unit of the quantity.
+    #[error("'{}' is not a unit of a {quantity}{hint}; use {units}, for example {example}", excerpt(.unit))]
+    UnknownUnit {
+        /// What was wanted.
+        quantity: &'static str,
+        /// What was written.
+        unit: String,
+        /// What the writer may have meant, or nothing.
+        hint: &'static str,
+        /// The units there are.
+        units: &'static str,
+        /// A correct text.
+        example: &'static str,
+    },
+    /// A negative number.
+    #[error("a {quantity} cannot be negative")]
+    Negative {
+        /// What was wanted.
+        quantity: &'static str,
+    },
+    /// Something that does not begin with a plain decimal number.
+    #[error("'{}' is not a {quantity}; write a number with its unit, for example {example}", excerpt(.text))]
+    NotANumber {
+        /// What was wanted.
+        quantity: &'static str,
+        /// What was written.
+        text: String,
+        /// A correct text.
+        example: &'static str,
+    },
+    /// A fraction of the base unit.
+    #[error("not a whole number of {base_unit}")]
+    NotWhole {
+        /// The smallest unit there is of the quantity.
+        base_unit: &'static str,
+    },
+    /// More than 64 bits hold.
+    #[error("too large for a {quantity}")]
+    TooLarge {
+        /// What was wanted.
+        quantity: &'static str,
+    },
+}
+
+/// One kind of quantity: how it is spelled.
+struct Quantity {
+    name: &'static str,
+    base_unit: &'static str,
+    example: &'static str,
+    units: &'static str,
+    unit: fn(&str) -> Result<u64, &'static str>,
+}
+
+const RATE: Quantity = Quantity {
+    name: "rate",
+    base_unit: "bit/s",
+    example: "10gbit",
+    units: "bit, kbit, mbit, gbit or tbit",
+    unit: |unit| {
+        let unit = unit.to_ascii_lowercase();
+        match unit.strip_suffix("/s").unwrap_or(&unit) {
+            "bit" => Ok(1),
+            "kbit" => Ok(1_000),
+            "mbit" => Ok(1_000_000),
+            "gbit" => Ok(NANOSECONDS_PER_SECOND),
+            "tbit" => Ok(1_000_000_000_000),
+            "bps" | "kbps" | "mbps" | "gbps" | "tbps" => Err(" (to tc it means bytes, to others bits)"),
+            _ => Err(""),
+        }
+    },
+};
+
+const SIZE: Quantity = Quantity {
+    name: "size",
+    base_unit: "bytes",
+    example: "256KiB",
+    units: "B, kB, MB, GB, KiB, MiB or GiB",
+    unit: |unit| match unit {
+        "B" => Ok(1),
+        "kB" => Ok(1_000),
+        "MB" => Ok(1_000_000),
+        "GB" => Ok(1_000_000_000),
+        "KiB" => Ok(1 << 10),
+        "MiB" => Ok(1 << 20),
+        "GiB" => Ok(1 << 30),
+        "KB" | "K" | "k" => Err(" (kB is 1000 bytes, KiB is 1024)"),
+        _ if unit.ends_with('b') => Err(" (b is a bit, B is a byte)"),
+        _ => Err(""),
+    },
+};
+
+const TIME: Quantity = Quantity {
+    name: "time",
+    base_unit: "nanoseconds",
+    example: "50us",
+    units: "ns, us, ms, s or min",
+    unit: |unit| match unit.to_lowercase().as_str() {
+        "ns" => Ok(1),
+        // U+00B5 (micro sign) becomes itself in lower case; U+03BC is the Greek letter.
+        "us" | "\u{b5}s" | "\u{3bc}s" => Ok(1_000),
+        "ms" => Ok(1_000_000),
+        "s" => Ok(NANOSECONDS_PER_SECOND),
+        "min" => Ok(60 * NANOSECONDS_PER_SECOND),
+        "m" => Err(" (min is a minute, ms a millisecond)"),
+        _ => Err(""),
+    },
+};
+
+impl Quantity {
+    /// Reads `number unit`: digits, optionally a point and digits, optionally spaces, the unit.
+    fn parse(&self, text: &str) -> Result<u64, UnitError> {
+        let (quantity, example) = (self.name, self.example);
+        if text.is_empty() {
+            return Err(UnitError::Empty { quantity, example });
+        }
+        if text.strip_prefix('-').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit())) {
+            return Err(UnitError::Negative { quantity });
+        }
+        let not_a_number = || UnitError::NotANumber { quantity, text: text.to_owned(), example };
+        let (whole, rest) = split_digits(text);
+        if whole.is_empty() {
+            return Err(not_a_number());
+        }
+        let (fraction, rest) = match rest.strip_prefix('.') {
+            Some(rest) => split_digits(rest),
+            None => ("0", rest),
+        };
+        if fraction.is_empty() {
+            return Err(not_a_number());
+        }
+        let unit = rest.trim_start_matches(' ');
+        if unit.is_empty() {
+            return Err(UnitError::MissingUnit { quantity, example });
+        }
+        let factor = (self.unit)(unit).map_err(|hint| UnitError::UnknownUnit {
+            quantity,
+            unit: unit.to_owned(),
+            hint,
+            units: self.units,
+            example,
+        })?;
+        self.scale(whole, fraction, factor)
+    }
+
+    /// `whole.fraction` times `factor`, exactly.
+    fn scale(&self, whole: &str, fraction: &str, factor: u64) -> Result<u64, UnitError> {
+        let too_large = || UnitError::TooLarge { quantity: self.name };
+        let factor = u128::from(factor);
+        // The only way that digits fail to parse is that there are too many of them.
+        let whole =
+            whole.parse::<u128>().ok().and_then(|whole| whole.checked_mul(factor)).ok_or_else(too_large)?;
+        let fraction = fraction.trim_end_matches('0');
+        let part = if fraction.is_empty() {
+            0
+        } else {
+            // In lowest terms the product is whole exactly if the denominator divides the factor. A
+            // fraction too long for 128 bits never does: its last digit is not 0, so the denominator
+            // keeps a factor of 2^n or 5^n for n digits, and all factors are below 2^40.
+            let not_whole = || UnitError::NotWhole { base_unit: self.base_unit };
+            let denominator =
+                u32::try_from(fraction.len()).ok().and_then(|digits| 10_u128.checked_pow(digits));
+            let (denominator, numerator) = denominator.zip(fraction.parse().ok()).ok_or_else(not_whole)?;
+            let divisor = greatest_common_divisor(numerator, denominator);
+            if !factor.is_multiple_of(denominator / divisor) {
+                return Err(not_whole());
+            }
+            numerator / divisor * (factor / (denominator / divisor))
+        };
+        whole.checked_add(part).and_then(|value| u64::try_from(value).ok()).ok_or_else(too_large)
+    }
+}
+
+fn greatest_common_divisor(mut a: u128, mut b: u128) -> u128 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+fn split_digits(text: &str) -> (&str, &str) {
+    text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()))
+}
+
+impl FromStr for BitRate {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        RATE.parse(text).map(Self)
+    }
+}
+
+impl FromStr for ByteSize {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        SIZE.parse(text).map(Self)
+    }
+}
+
+impl FromStr for Nanoseconds {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        TIME.parse(text).map(Self)
+    }
+}
+
+/// Writes `value` in the largest of `units` in which it needs at most three decimals.
+fn write_decimal(formatter: &mut fmt::Formatter<'_>, value: u64, units: &[(u64, &str)]) -> fmt::Result {
+    for &(factor, unit) in units {
+        // A factor is 1 or a multiple of 1000, and then a thousandth of it is whole.
+        let thousandth = (factor / 1000).max(1);
+        if value >= factor && value.is_multiple_of(thousandth) {
+            let thousandths = value % factor / thousandth;
+            if thousandths == 0 {
+                return formatter.pad(&format!("{}{unit}", value / factor));
+            }
+            let fraction = format!("{thousandths:03}");
+            return formatter.pad(&format!("{}.{}{unit}", value / factor, fraction.trim_end_matches('0')));
+        }
+    }
+    // Only zero is below the base unit.
+    formatter.pad(&format!("{value}{}", units.last().map_or("", |(_, unit)| unit)))
+}
+
+impl fmt::Display for BitRate {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [(u64, &str); 5] = [
+            (1_000_000_000_000, "tbit"),
+            (1_000_000_000, "gbit"),
+            (1_000_000, "mbit"),
+            (1_000, "kbit"),
+            (1, "bit"),
+        ];
+        write_decimal(formatter, self.0, &UNITS)
+    }
+}
+
+/// Whole numbers only: sizes are powers of two as often as of ten, and `1.464KiB` helps nobody.
+impl fmt::Display for ByteSize {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [(u64, &str); 6] = [
+            (1 << 30, "GiB"),
+            (1 << 20, "MiB"),
+            (1 << 10, "KiB"),
+            (1_000_000_000, "GB"),
+            (1_000_000, "MB"),
+            (1_000, "kB"),
+        ];
+        let unit = UNITS.iter().find(|(factor, _)| self.0 != 0 && self.0.is_multiple_of(*factor));
+        let (factor, unit) = unit.copied().unwrap_or((1, "B"));
+        formatter.pad(&format!("{}{unit}", self.0 / factor))
+    }
+}
+
+impl fmt::Display for Nanoseconds {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [(u64, &str); 4] =
+            [(NANOSECONDS_PER_SECOND, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns")];
+        write_decimal(formatter, self.0, &UNITS)
+    }
+}
+
+#[cfg(test)]
+mod tests;

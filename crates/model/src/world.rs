@@ -1,0 +1,133 @@
+//! Worlds: where a scenario can run, and what each owes.
+//!
+//! A world is the simulator, or this machine's kernel in network namespaces. It turns a variant
+//! and a repeat into raw observations; everything after that (metrics, records, reports) is the
+//! same for all of them.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use crate::record::{DatapathCost, QueueRecord, SimCost};
+use crate::scenario::{Scenario, Variant};
+use crate::units::{BitRate, Nanoseconds};
+
+/// What a world makes of a variant.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Assessment {
+    /// Every setting, and what this world makes of it.
+    pub settings: BTreeMap<String, String>,
+    /// What a reader of the figures must know, such as a knob that this world lacks.
+    pub notes: Vec<String>,
+}
+
+/// One repeat of one variant, to be run.
+#[derive(Clone, Debug)]
+pub struct Job<'a> {
+    /// The scenario.
+    pub scenario: &'a Scenario,
+    /// The variant, one of the scenario's.
+    pub variant: &'a Variant,
+    /// Number of the repeat, from 0.
+    pub repeat: u32,
+    /// Seed of this repeat.
+    pub seed: u64,
+    /// Line rate.
+    pub rate: BitRate,
+    /// Time before the measurement.
+    pub warmup: Nanoseconds,
+    /// Measured time.
+    pub duration: Nanoseconds,
+    /// Grain of the per-flow series; divides every window and the duration.
+    pub bin: Nanoseconds,
+}
+
+/// What was observed in one repeat.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RawRepeat {
+    /// The bulk flows.
+    pub flows: Vec<RawFlow>,
+    /// The transmit queues.
+    pub queues: Vec<QueueRecord>,
+    /// Sum over cores of the share of time that each was busy: 1.0 is one core.
+    pub busy_cores: Option<f64>,
+    /// Half of each round trip of the latency probe, µs.
+    pub latency_us: Vec<f64>,
+    /// Retransmitted segments of all bulk flows.
+    pub retransmits: Option<u64>,
+    /// The simulator's own cost.
+    pub sim: Option<SimCost>,
+    /// The BPF programs' cost.
+    pub datapath: Option<DatapathCost>,
+    /// Further counters of the world, by name.
+    pub counters: BTreeMap<String, f64>,
+    /// What a reader must know of this repeat.
+    pub notes: Vec<String>,
+}
+
+/// One bulk flow in one repeat.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RawFlow {
+    /// Name, unique in the repeat: source and destination port.
+    pub name: String,
+    /// Weight; 1 is an ordinary flow.
+    pub weight: f64,
+    /// Transmit queue at the end, if known.
+    pub queue: Option<u32>,
+    /// Bytes on the wire in each bin.
+    pub bytes: Vec<u64>,
+    /// Packets on the wire in each bin.
+    pub packets: Vec<u64>,
+    /// TCP payload delivered in the measured time.
+    pub payload_bytes: u64,
+    /// Retransmitted segments, if known per flow.
+    pub retransmits: Option<u64>,
+    /// Data packets that arrived after a later one.
+    pub out_of_order: Option<u64>,
+    /// Bins throughout which the flow had something to send.
+    pub backlogged: Vec<Range<usize>>,
+    /// Time from start to end, seconds, of a flow of fixed size.
+    pub completion_s: Option<f64>,
+}
+
+/// Watches a run: told of its progress, and asked whether it should go on.
+pub trait Observer: Sync {
+    /// A repeat is `fraction` (0 to 1) done, and doing `activity`.
+    fn progress(&self, fraction: f64, activity: &str);
+    /// A remark for the person at the terminal.
+    fn remark(&self, text: &str);
+    /// The user wants to stop: put everything back and return.
+    fn interrupted(&self) -> bool;
+}
+
+/// Where scenarios run.
+pub trait World {
+    /// What can go wrong in it.
+    type Error: std::error::Error;
+
+    /// Name on the command line and in records: `sim` or `netns`.
+    fn name(&self) -> &'static str;
+    /// Kernel release, or kernel profile of the simulator.
+    fn kernel(&self) -> String;
+    /// Facts for the record: hardware, versions, settings.
+    fn facts(&self) -> BTreeMap<String, String>;
+    /// What this world makes of a variant; the reason when it cannot run it at all.
+    ///
+    /// # Errors
+    /// The reason, for the record's list of refusals.
+    fn assess(&self, scenario: &Scenario, variant: &Variant) -> Result<Assessment, String>;
+    /// The rate at which the scenario will run. `wanted` is what the user asked for, if anything.
+    ///
+    /// # Errors
+    /// When this world cannot run the scenario, or not at the wanted rate.
+    fn settle_rate(
+        &mut self,
+        scenario: &Scenario,
+        wanted: Option<BitRate>,
+        observer: &dyn Observer,
+    ) -> Result<BitRate, Self::Error>;
+    /// Runs one repeat and leaves nothing behind.
+    ///
+    /// # Errors
+    /// When it could not be run to its end, or was interrupted.
+    fn repeat(&mut self, job: &Job<'_>, observer: &dyn Observer) -> Result<RawRepeat, Self::Error>;
+}

@@ -1,0 +1,337 @@
+//! Queueing disciplines and classes: set-up and statistics.
+//!
+//! Rates are bytes per second inside the kernel's structures and bit/s in this interface; times in
+//! HTB's buffers are in ticks of 64 ns (`PSCHED_SHIFT` 6).
+
+use netlink_packet_core::{DefaultNla, Emitable, NLM_F_CREATE, NLM_F_REPLACE};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcStats2};
+
+use crate::transport::{Netlink, NetlinkError};
+
+/// A handle as `tc` writes it, `major:minor`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Handle {
+    /// The qdisc's number.
+    pub major: u16,
+    /// The class's number in it; 0 is the qdisc itself.
+    pub minor: u16,
+}
+
+impl Handle {
+    /// The place of a root qdisc.
+    pub const ROOT: Self = Self { major: u16::MAX, minor: u16::MAX };
+
+    /// `major:minor`.
+    #[must_use]
+    pub const fn new(major: u16, minor: u16) -> Self {
+        Self { major, minor }
+    }
+
+    /// The number that `skb->priority` carries to name a class.
+    #[must_use]
+    pub const fn class_id(self) -> u32 {
+        (self.major as u32) << 16 | self.minor as u32
+    }
+}
+
+impl std::fmt::Display for Handle {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if *self == Self::ROOT { formatter.write_str("root") } else { write!(formatter, "{:x}:{:x}", self.major, self.minor) }
+    }
+}
+
+impl From<Handle> for TcHandle {
+    fn from(handle: Handle) -> Self {
+        Self { major: handle.major, minor: handle.minor }
+    }
+}
+
+/// A queueing discipline with its parameters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Qdisc {
+    /// Hierarchical token bucket; unclassified packets go to the class with this minor number, and
+    /// past the shaper when it is 0.
+    Htb {
+        /// Minor number of the default class.
+        default_class: u16,
+    },
+    /// One child per transmit queue of the device.
+    Mq,
+    /// Token bucket filter.
+    Tbf {
+        /// Rate, bit/s.
+        rate_bps: u64,
+        /// Bucket, bytes: at least the largest GSO packet.
+        burst_bytes: u32,
+        /// Queue, bytes.
+        limit_bytes: u32,
+    },
+    /// First in, first out.
+    Pfifo {
+        /// Queue, packets.
+        limit_packets: u32,
+    },
+    /// A qdisc with the kernel's defaults, by name (`pfifo_fast`, `sfq`).
+    Named(&'static str),
+}
+
+impl Qdisc {
+    /// The kernel's name for it.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Htb { .. } => "htb",
+            Self::Mq => "mq",
+            Self::Tbf { .. } => "tbf",
+            Self::Pfifo { .. } => "pfifo",
+            Self::Named(kind) => kind,
+        }
+    }
+
+    fn options(&self) -> Option<Vec<u8>> {
+        match self {
+            Self::Htb { default_class } => {
+                // struct tc_htb_glob: version, rate2quantum, defcls, debug, direct_pkts
+                let global = words(&[3, 10, u32::from(*default_class), 0, 0]);
+                Some(attributes(&[(TCA_HTB_INIT, global)]))
+            }
+            Self::Tbf { rate_bps, burst_bytes, limit_bytes } => {
+                // struct tc_tbf_qopt: rate, peakrate, limit, buffer, mtu
+                let mut parameters = rate_specification(*rate_bps);
+                parameters.extend(rate_specification(0));
+                parameters.extend(words(&[*limit_bytes, ticks(*burst_bytes, *rate_bps), 0]));
+                Some(attributes(&[
+                    (TCA_TBF_PARMS, parameters),
+                    (TCA_TBF_RATE64, (rate_bps / 8).to_ne_bytes().to_vec()),
+                    (TCA_TBF_BURST, words(&[*burst_bytes])),
+                ]))
+            }
+            Self::Pfifo { limit_packets } => Some(words(&[*limit_packets])),
+            Self::Mq | Self::Named(_) => None,
+        }
+    }
+}
+
+/// An HTB class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HtbClass {
+    /// Guaranteed rate, bit/s.
+    pub rate_bps: u64,
+    /// Rate that it may reach by borrowing, bit/s.
+    pub ceil_bps: u64,
+    /// Bucket of both rates, bytes.
+    pub burst_bytes: u32,
+    /// Bytes served in turn among classes that borrow: the weight in deficit round robin. It has an
+    /// effect from the largest GSO packet on.
+    pub quantum_bytes: u32,
+}
+
+/// What a qdisc or class has carried.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Bytes sent, headers of further segments included.
+    pub bytes: u64,
+    /// Packets sent; GSO packets count as their segments.
+    pub packets: u64,
+    /// Packets dropped.
+    pub drops: u64,
+    /// Packets waiting now.
+    pub queue_length: u64,
+    /// Bytes waiting now.
+    pub backlog_bytes: u64,
+}
+
+const TCA_OPTIONS: u16 = 2;
+const TCA_HTB_PARMS: u16 = 1;
+const TCA_HTB_INIT: u16 = 2;
+const TCA_HTB_RATE64: u16 = 6;
+const TCA_HTB_CEIL64: u16 = 7;
+const TCA_TBF_PARMS: u16 = 1;
+const TCA_TBF_RATE64: u16 = 4;
+const TCA_TBF_BURST: u16 = 6;
+/// `TC_LINKLAYER_ETHERNET`; with it the kernel computes rates itself and wants no table.
+const LINKLAYER_ETHERNET: u8 = 1;
+const TICK_NS: u64 = 64;
+
+fn words(values: &[u32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_ne_bytes()).collect()
+}
+
+fn attributes(list: &[(u16, Vec<u8>)]) -> Vec<u8> {
+    let list: Vec<DefaultNla> = list.iter().map(|(kind, value)| DefaultNla::new(*kind, value.clone())).collect();
+    let mut bytes = vec![0; list.as_slice().buffer_len()];
+    list.as_slice().emit(&mut bytes);
+    bytes
+}
+
+/// `struct tc_ratespec`: cell_log, linklayer, overhead, cell_align, mpu, rate in bytes per second.
+fn rate_specification(rate_bps: u64) -> Vec<u8> {
+    let mut bytes = vec![0, LINKLAYER_ETHERNET, 0, 0, 0, 0, 0, 0];
+    bytes.extend(u32::try_from(rate_bps / 8).unwrap_or(u32::MAX).to_ne_bytes());
+    bytes
+}
+
+/// Time to send `bytes` at a rate, in the kernel's ticks.
+fn ticks(bytes: u32, rate_bps: u64) -> u32 {
+    let nanoseconds = u128::from(bytes) * 8_000_000_000 / u128::from(rate_bps.max(1));
+    u32::try_from(nanoseconds / u128::from(TICK_NS)).unwrap_or(u32::MAX)
+}
+
+fn message(index: u32, parent: Handle, handle: Handle, kind: &str, options: Option<Vec<u8>>) -> TcMessage {
+    let mut message = TcMessage::default();
+    message.header.index = index.cast_signed();
+    message.header.parent = parent.into();
+    message.header.handle = handle.into();
+    message.attributes.push(TcAttribute::Kind(kind.to_owned()));
+    if let Some(options) = options {
+        message.attributes.push(TcAttribute::Other(DefaultNla::new(TCA_OPTIONS, options)));
+    }
+    message
+}
+
+impl Netlink {
+    /// Puts a qdisc in a place, replacing what is there.
+    ///
+    /// # Errors
+    /// When the kernel refuses; `ENOENT` says that it does not have this kind.
+    pub fn replace_qdisc(
+        &mut self,
+        index: u32,
+        parent: Handle,
+        handle: Handle,
+        qdisc: &Qdisc,
+    ) -> Result<(), NetlinkError> {
+        let message = message(index, parent, handle, qdisc.kind(), qdisc.options());
+        let action = format!("put the qdisc {} at {parent} of interface {index}", qdisc.kind());
+        self.change(RouteNetlinkMessage::NewQueueDiscipline(message), NLM_F_CREATE | NLM_F_REPLACE, &action)
+    }
+
+    /// Makes an HTB class, or changes it while it runs.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn replace_htb_class(
+        &mut self,
+        index: u32,
+        parent: Handle,
+        handle: Handle,
+        class: &HtbClass,
+    ) -> Result<(), NetlinkError> {
+        // struct tc_htb_opt: rate, ceil, buffer, cbuffer, quantum, level, prio
+        let mut parameters = rate_specification(class.rate_bps);
+        parameters.extend(rate_specification(class.ceil_bps));
+        parameters.extend(words(&[
+            ticks(class.burst_bytes, class.rate_bps),
+            ticks(class.burst_bytes, class.ceil_bps),
+            class.quantum_bytes,
+            0,
+            0,
+        ]));
+        let options = attributes(&[
+            (TCA_HTB_PARMS, parameters),
+            (TCA_HTB_RATE64, (class.rate_bps / 8).to_ne_bytes().to_vec()),
+            (TCA_HTB_CEIL64, (class.ceil_bps / 8).to_ne_bytes().to_vec()),
+        ]);
+        let message = message(index, parent, handle, "htb", Some(options));
+        let action = format!("set the HTB class {handle} of interface {index}");
+        self.change(RouteNetlinkMessage::NewTrafficClass(message), NLM_F_CREATE | NLM_F_REPLACE, &action)
+    }
+
+    /// What each class of an interface has carried, by handle.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn class_statistics(&mut self, index: u32) -> Result<Vec<(Handle, Statistics)>, NetlinkError> {
+        let mut request = TcMessage::default();
+        request.header.index = index.cast_signed();
+        let action = format!("list the classes of interface {index}");
+        Ok(statistics(self.dump(RouteNetlinkMessage::GetTrafficClass(request), &action)?, index, |header| header.handle))
+    }
+
+    /// What each qdisc of an interface has carried, by the place it has.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn qdisc_statistics(&mut self, index: u32) -> Result<Vec<(Handle, Statistics)>, NetlinkError> {
+        let mut request = TcMessage::default();
+        request.header.index = index.cast_signed();
+        let action = format!("list the qdiscs of interface {index}");
+        Ok(statistics(
+            self.dump(RouteNetlinkMessage::GetQueueDiscipline(request), &action)?,
+            index,
+            |header| header.parent,
+        ))
+    }
+}
+
+fn statistics(
+    messages: Vec<RouteNetlinkMessage>,
+    index: u32,
+    key: impl Fn(&netlink_packet_route::tc::TcHeader) -> TcHandle,
+) -> Vec<(Handle, Statistics)> {
+    messages
+        .into_iter()
+        .filter_map(|message| match message {
+            RouteNetlinkMessage::NewTrafficClass(message) | RouteNetlinkMessage::NewQueueDiscipline(message) => {
+                Some(message)
+            }
+            _ => None,
+        })
+        .filter(|message| message.header.index == index.cast_signed())
+        .map(|message| {
+            let mut statistics = Statistics::default();
+            for attribute in &message.attributes {
+                let TcAttribute::Stats2(parts) = attribute else { continue };
+                for part in parts {
+                    match part {
+                        TcStats2::Basic(basic) => {
+                            statistics.bytes = basic.bytes;
+                            statistics.packets = u64::from(basic.packets);
+                        }
+                        TcStats2::Queue(queue) => {
+                            statistics.drops = u64::from(queue.drops);
+                            statistics.queue_length = u64::from(queue.qlen);
+                            statistics.backlog_bytes = u64::from(queue.backlog);
+                        }
+                        _ => {}
+                    }
+                }
+            }
+            let handle = key(&message.header);
+            (Handle::new(handle.major, handle.minor), statistics)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    #[test]
+    fn class_ids_are_the_kernels() {
+        assert_eq!(Handle::new(1, 0x10).class_id(), 0x1_0010);
+        assert_eq!(Handle::new(1, 0x1f).to_string(), "1:1f");
+        assert_eq!(Handle::ROOT.to_string(), "root");
+    }
+
+    #[test]
+    fn ticks_are_64_ns() {
+        // 1,000,000 bytes at 8 Gbit/s take 1 ms.
+        assert_eq!(ticks(1_000_000, 8_000_000_000), 15_625);
+        assert_eq!(ticks(u32::MAX, 1), u32::MAX);
+    }
+
+    #[test]
+    fn rates_beyond_32_bits_saturate_the_short_field() {
+        assert_eq!(&rate_specification(100_000_000_000)[8..], &u32::MAX.to_ne_bytes());
+        assert_eq!(&rate_specification(8_000)[8..], &1000_u32.to_ne_bytes());
+    }
+
+    #[test]
+    fn fifo_options_are_bare() {
+        assert_eq!(Qdisc::Pfifo { limit_packets: 5 }.options().unwrap(), 5_u32.to_ne_bytes());
+        assert_eq!(Qdisc::Mq.options(), None);
+    }
+}

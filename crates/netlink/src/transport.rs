@@ -1,0 +1,227 @@
+//! Requests and answers.
+
+use std::io;
+
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_sys::constants::NETLINK_ROUTE;
+use netlink_sys::{Socket, SocketAddr};
+
+/// A conversation with the kernel failed.
+#[derive(Debug, thiserror::Error)]
+pub enum NetlinkError {
+    /// The kernel refused a request.
+    #[error("the kernel refused to {action}: {source}{}", words(.kernel_says))]
+    Refused {
+        /// What was asked, with the names of the things concerned.
+        action: String,
+        /// The error number.
+        source: io::Error,
+        /// The kernel's extended acknowledgement, if it gave one.
+        kernel_says: Option<String>,
+    },
+    /// The socket failed.
+    #[error("netlink: cannot {action}: {source}")]
+    Socket {
+        /// What was tried.
+        action: &'static str,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The answer made no sense.
+    #[error("netlink: cannot understand the kernel's answer to {action}: {reason}")]
+    Answer {
+        /// What was asked.
+        action: String,
+        /// What is wrong with the answer.
+        reason: String,
+    },
+}
+
+impl NetlinkError {
+    /// The error number of a refusal.
+    #[must_use]
+    pub fn refusal_code(&self) -> Option<i32> {
+        match self {
+            Self::Refused { source, .. } => source.raw_os_error(),
+            _ => None,
+        }
+    }
+}
+
+fn words(kernel_says: &Option<String>) -> String {
+    kernel_says.as_ref().map(|words| format!(" (the kernel says: {words})")).unwrap_or_default()
+}
+
+/// A netlink socket of the network namespace in which it was opened.
+pub struct Netlink {
+    socket: Socket,
+    sequence: u32,
+}
+
+/// `NLMSGERR_ATTR_MSG`: the kernel's words.
+const ERROR_ATTRIBUTE_MESSAGE: u16 = 1;
+const ATTRIBUTE_TYPE_MASK: u16 = 0x3fff;
+const MESSAGE_HEADER_LENGTH: usize = 16;
+
+impl Netlink {
+    /// Opens a socket in the current network namespace.
+    ///
+    /// # Errors
+    /// When the system has no netlink socket to give.
+    pub fn open() -> Result<Self, NetlinkError> {
+        let fail = |action| move |source| NetlinkError::Socket { action, source };
+        let mut socket = Socket::new(NETLINK_ROUTE).map_err(fail("open a socket"))?;
+        socket.bind_auto().map_err(fail("bind a socket"))?;
+        socket.connect(&SocketAddr::new(0, 0)).map_err(fail("connect to the kernel"))?;
+        // Kernels before 4.12 lack these; then refusals come without words.
+        let _ = socket.set_ext_ack(true);
+        let _ = socket.set_cap_ack(true);
+        Ok(Self { socket, sequence: 0 })
+    }
+
+    /// Sends a request that changes something and waits for its acknowledgement.
+    pub(crate) fn change(
+        &mut self,
+        message: RouteNetlinkMessage,
+        flags: u16,
+        action: &str,
+    ) -> Result<(), NetlinkError> {
+        self.exchange(message, NLM_F_REQUEST | NLM_F_ACK | flags, action).map(drop)
+    }
+
+    /// Sends a request for a list.
+    pub(crate) fn dump(
+        &mut self,
+        message: RouteNetlinkMessage,
+        action: &str,
+    ) -> Result<Vec<RouteNetlinkMessage>, NetlinkError> {
+        self.exchange(message, NLM_F_REQUEST | NLM_F_DUMP, action)
+    }
+
+    fn exchange(
+        &mut self,
+        message: RouteNetlinkMessage,
+        flags: u16,
+        action: &str,
+    ) -> Result<Vec<RouteNetlinkMessage>, NetlinkError> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let mut packet = NetlinkMessage::from(message);
+        packet.header.flags = flags;
+        packet.header.sequence_number = self.sequence;
+        packet.finalize();
+        let mut buffer = vec![0; packet.buffer_len()];
+        packet.serialize(&mut buffer);
+        self.socket
+            .send(&buffer, 0)
+            .map_err(|source| NetlinkError::Socket { action: "send a request", source })?;
+
+        let mut answers = Vec::new();
+        loop {
+            let (datagram, _) = self
+                .socket
+                .recv_from_full()
+                .map_err(|source| NetlinkError::Socket { action: "receive an answer", source })?;
+            let mut rest = datagram.as_slice();
+            while rest.len() >= MESSAGE_HEADER_LENGTH {
+                let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest).map_err(|error| {
+                    NetlinkError::Answer { action: action.to_owned(), reason: error.to_string() }
+                })?;
+                let length = answer.header.length as usize;
+                if length < MESSAGE_HEADER_LENGTH || length > rest.len() {
+                    return Err(NetlinkError::Answer {
+                        action: action.to_owned(),
+                        reason: format!("a message of {length} bytes in {} bytes", rest.len()),
+                    });
+                }
+                let ours = answer.header.sequence_number == self.sequence;
+                let flags = answer.header.flags;
+                rest = &rest[length.next_multiple_of(4).min(rest.len())..];
+                if !ours {
+                    continue;
+                }
+                match answer.payload {
+                    NetlinkPayload::Error(error) if error.code.is_none() => return Ok(answers),
+                    NetlinkPayload::Error(error) => {
+                        return Err(NetlinkError::Refused {
+                            action: action.to_owned(),
+                            source: io::Error::from_raw_os_error(error.raw_code().wrapping_neg()),
+                            kernel_says: extended_acknowledgement(&error.header, flags),
+                        });
+                    }
+                    NetlinkPayload::Done(_) => return Ok(answers),
+                    NetlinkPayload::InnerMessage(inner) => answers.push(inner),
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
+const NLM_F_CAPPED: u16 = 0x100;
+const NLM_F_ACK_TLVS: u16 = 0x200;
+
+/// The kernel's words behind an error: attributes after the echoed request header (only the header
+/// with `NETLINK_CAP_ACK`, the whole request without).
+fn extended_acknowledgement(echo: &[u8], flags: u16) -> Option<String> {
+    if flags & NLM_F_ACK_TLVS == 0 {
+        return None;
+    }
+    let echoed = if flags & NLM_F_CAPPED != 0 {
+        MESSAGE_HEADER_LENGTH
+    } else {
+        let length = echo.get(..4)?;
+        u32::from_ne_bytes(length.try_into().ok()?) as usize
+    };
+    let mut rest = echo.get(echoed.next_multiple_of(4)..)?;
+    while rest.len() >= 4 {
+        let length = u16::from_ne_bytes([rest[0], rest[1]]) as usize;
+        let kind = u16::from_ne_bytes([rest[2], rest[3]]) & ATTRIBUTE_TYPE_MASK;
+        let value = rest.get(4..length)?;
+        if kind == ERROR_ATTRIBUTE_MESSAGE {
+            let text = value.split(|byte| *byte == 0).next().unwrap_or_default();
+            return Some(String::from_utf8_lossy(text).into_owned());
+        }
+        rest = rest.get(length.next_multiple_of(4)..)?;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+        let mut bytes = ((value.len() + 4) as u16).to_ne_bytes().to_vec();
+        bytes.extend(kind.to_ne_bytes());
+        bytes.extend(value);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes
+    }
+
+    #[test]
+    fn reads_the_kernels_words() {
+        let mut echo = vec![0; MESSAGE_HEADER_LENGTH];
+        echo.extend(attribute(2, &7_u32.to_ne_bytes()));
+        echo.extend(attribute(ERROR_ATTRIBUTE_MESSAGE, b"Specified qdisc kind is unknown\0"));
+        let words = extended_acknowledgement(&echo, NLM_F_CAPPED | NLM_F_ACK_TLVS);
+        assert_eq!(words.as_deref(), Some("Specified qdisc kind is unknown"));
+        assert_eq!(extended_acknowledgement(&echo, NLM_F_CAPPED), None);
+    }
+
+    #[test]
+    fn damaged_acknowledgements_are_silent() {
+        let mut echo = vec![0; MESSAGE_HEADER_LENGTH];
+        echo.extend(attribute(ERROR_ATTRIBUTE_MESSAGE, b"words\0"));
+        for length in 0..echo.len() {
+            let _ = extended_acknowledgement(&echo[..length], NLM_F_CAPPED | NLM_F_ACK_TLVS);
+            let _ = extended_acknowledgement(&echo[..length], NLM_F_ACK_TLVS);
+        }
+        let mut zero_length = vec![0; MESSAGE_HEADER_LENGTH];
+        zero_length.extend([0, 0, 1, 0]);
+        assert_eq!(extended_acknowledgement(&zero_length, NLM_F_CAPPED | NLM_F_ACK_TLVS), None);
+    }
+}

@@ -1,0 +1,227 @@
+//! What each metric key is called, in which unit it is shown, and which way is better.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use evenkeel_model::record::metric;
+
+use crate::format::{number, trimmed};
+
+/// Which way a metric is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// More is better, as with throughput.
+    HigherIsBetter,
+    /// Less is better, as with latency.
+    LowerIsBetter,
+    /// Neither is known to be.
+    Neutral,
+}
+
+/// How a metric is shown.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Description {
+    /// What is measured: `latency`.
+    pub name: String,
+    /// Which part of it: `p99`; may be empty.
+    pub part: String,
+    /// Unit it is shown in; empty for pure numbers.
+    pub unit: &'static str,
+    /// Factor from the recorded unit to the unit it is shown in.
+    pub scale: f64,
+    /// Decimals at most.
+    pub decimals: usize,
+    /// Whether it counts things, so that whole numbers need no decimals.
+    count: bool,
+    /// Which way is better.
+    pub direction: Direction,
+    /// Where it stands among the columns.
+    order: u32,
+    /// Which metrics stay when there is no room for all: 0 is kept longest.
+    pub importance: u32,
+}
+
+impl Description {
+    /// Name and part on one line: `latency p99`.
+    pub fn label(&self) -> String {
+        if self.part.is_empty() { self.name.clone() } else { format!("{} {}", self.name, self.part) }
+    }
+
+    /// Two lines for the head of a column.
+    pub fn heading(&self) -> String {
+        let second = [self.part.as_str(), self.unit]
+            .into_iter()
+            .filter(|word| !word.is_empty())
+            .collect::<Vec<_>>()
+            .join(" ");
+        format!("{}\n{second}", self.name)
+    }
+
+    /// A recorded value in the unit shown, without the unit.
+    pub fn show(&self, value: f64) -> String {
+        let text = number(value * self.scale, self.decimals);
+        if self.count { trimmed(text) } else { text }
+    }
+
+    /// A recorded value with its unit, with as many decimals as are needed and no zeros behind.
+    pub fn show_with_unit(&self, value: f64) -> String {
+        self.with_unit(trimmed(self.show(value)))
+    }
+
+    /// A recorded value with its unit, with so many digits that it reads different from `others`
+    /// unless it equals one of them.
+    pub fn show_distinctly(&self, value: f64, others: &[f64]) -> String {
+        let others: Vec<f64> = others.iter().copied().filter(|other| *other != value).collect();
+        (self.decimals..=12)
+            .map(|decimals| {
+                let show = |value: f64| {
+                    if decimals == self.decimals {
+                        trimmed(self.show(value))
+                    } else {
+                        trimmed(format!("{:.decimals$}", value * self.scale))
+                    }
+                };
+                (show(value), others.iter().any(|other| show(*other) == show(value)))
+            })
+            .find(|(_, alike)| !alike)
+            .map_or_else(|| value.to_string(), |(text, _)| self.with_unit(text))
+    }
+
+    fn with_unit(&self, text: String) -> String {
+        if self.unit.is_empty() { text } else { format!("{text} {}", self.unit) }
+    }
+}
+
+/// Describes the metric of a key; an unknown key is shown under its own name, unscaled.
+pub(crate) fn describe(key: &str) -> Description {
+    use Direction::{HigherIsBetter, LowerIsBetter, Neutral};
+
+    let (prefix, part) = key.split_once('.').unwrap_or((key, ""));
+    let describe = |name: &str, part: &str, unit, direction, order, importance| Description {
+        name: name.to_owned(),
+        part: part.to_owned(),
+        unit,
+        scale: 1.0,
+        decimals: 3,
+        count: false,
+        direction,
+        order,
+        importance,
+    };
+    match prefix {
+        metric::THROUGHPUT => {
+            Description { scale: 1e-9, ..describe("throughput", part, "Gbit/s", HigherIsBetter, 0, 0) }
+        }
+        metric::CPU => Description { decimals: 1, ..describe("CPU", part, "%", LowerIsBetter, 1, 2) },
+        metric::LATENCY => {
+            let part = if part == "p999" { "p99.9" } else { part };
+            let importance = match part {
+                "mean" => 3,
+                "p99" => 4,
+                _ => 8,
+            };
+            describe("latency", part, "µs", LowerIsBetter, 2, importance)
+        }
+        metric::NFM => describe("NFM", part, "", LowerIsBetter, 3, 1),
+        metric::NFM_MAX => describe("NFM max", part, "", LowerIsBetter, 4, 7),
+        metric::JAIN_BYTES => {
+            Description { decimals: 4, ..describe("Jain", "bytes", "", HigherIsBetter, 5, 5) }
+        }
+        metric::JAIN_PACKETS => {
+            Description { decimals: 4, ..describe("Jain", "packets", "", HigherIsBetter, 6, 9) }
+        }
+        metric::RETRANSMITS => Description {
+            decimals: 1,
+            count: true,
+            ..describe("retransmits", part, "segments", LowerIsBetter, 7, 6)
+        },
+        metric::OUT_OF_ORDER => Description {
+            decimals: 1,
+            count: true,
+            ..describe("out of order", part, "packets", LowerIsBetter, 8, 10)
+        },
+        metric::COMPLETION => describe("completion", part, "s", LowerIsBetter, 9, 5),
+        _ => describe(prefix, part, "", Neutral, 10, 11),
+    }
+}
+
+/// `keys` in the order in which they are shown: by what they measure, windows by their length.
+pub(crate) fn in_order(keys: BTreeSet<String>, windows: &BTreeMap<String, f64>) -> Vec<String> {
+    let rank = |key: &str| {
+        let (prefix, part) = key.split_once('.').unwrap_or((key, ""));
+        let within = match prefix {
+            metric::LATENCY => metric::LATENCY_PARTS.iter().position(|known| *known == part),
+            metric::COMPLETION => metric::COMPLETION_PARTS.iter().position(|known| *known == part),
+            _ => None,
+        };
+        let length = windows.get(part).copied().unwrap_or(f64::INFINITY);
+        (describe(key).order, within.unwrap_or(usize::MAX), length)
+    };
+    let mut keys: Vec<String> = keys.into_iter().collect();
+    // The sort is stable, so keys that rank alike stay in the alphabetical order of the set.
+    keys.sort_by(|first, second| {
+        let (first, second) = (rank(first), rank(second));
+        (first.0, first.1).cmp(&(second.0, second.1)).then(first.2.total_cmp(&second.2))
+    });
+    keys
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_stand_by_length_and_percentiles_by_rank() {
+        let keys = [
+            "nfm.1s",
+            "nfm.10ms",
+            "latency_us.p999",
+            "latency_us.mean",
+            "zeta",
+            "nfm.unknown",
+            "cpu_pct",
+            "nfm.1ms",
+            "alpha.beta",
+            "throughput_bps",
+        ];
+        let windows =
+            [("1s", 5.0), ("1ms", 0.005), ("10ms", 0.05)].map(|(name, length)| (name.to_owned(), length));
+        let ordered = in_order(keys.map(str::to_owned).into(), &windows.into());
+        assert_eq!(
+            ordered,
+            [
+                "throughput_bps",
+                "cpu_pct",
+                "latency_us.mean",
+                "latency_us.p999",
+                "nfm.1ms",
+                "nfm.10ms",
+                "nfm.1s",
+                "nfm.unknown",
+                "alpha.beta",
+                "zeta"
+            ]
+        );
+    }
+
+    #[test]
+    fn values_are_shown_in_their_unit() {
+        assert_eq!(describe("throughput_bps").show_with_unit(1.884e9), "1.88 Gbit/s");
+        assert_eq!(describe("nfm.1s").show_with_unit(0.0021), "0.002");
+        assert_eq!(describe("latency_us.p999").label(), "latency p99.9");
+        assert_eq!(describe("latency_us.p999").heading(), "latency\np99.9 µs");
+        assert_eq!(describe("unheard_of").show_with_unit(12.0), "12");
+        assert_eq!(describe("retransmits").show(12.0), "12");
+        assert_eq!(describe("retransmits").show(12.5), "12.5");
+        assert_eq!(describe("cpu_pct").show(12.0), "12.0");
+    }
+
+    #[test]
+    fn a_value_just_beyond_its_bound_reads_as_beyond() {
+        let nfm = describe("nfm.1s");
+        assert_eq!(nfm.show_distinctly(0.0204, &[0.02]), "0.0204");
+        assert_eq!(nfm.show_distinctly(0.02, &[0.02]), "0.02");
+        assert_eq!(nfm.show_distinctly(0.5, &[0.02]), "0.5");
+        assert_eq!(describe("throughput_bps").show_distinctly(1.8396e9, &[1.84e9]), "1.8396 Gbit/s");
+        assert_eq!(nfm.show_distinctly(1.0 + f64::EPSILON, &[1.0]), "1.0000000000000002");
+    }
+}

@@ -1,0 +1,179 @@
+//! Numbers and text for a terminal.
+
+/// `value` to three significant digits, with `decimals` decimals at most and never fewer digits
+/// than its whole part has: 1.88, 52.1, 912, 3881, 0.002.
+pub(crate) fn number(value: f64, decimals: usize) -> String {
+    let whole_digits = match value.abs() {
+        below if below < 9.995 => 1,
+        below if below < 99.95 => 2,
+        _ => 3,
+    };
+    // Values below 1 keep all decimals allowed: their leading 0 is not a significant digit.
+    let wanted = if value.abs() < 0.9995 { decimals } else { 3 - whole_digits };
+    let text = if decimals > 3 && value.abs() < 9.995 {
+        format!("{value:.decimals$}")
+    } else {
+        format!("{value:.0$}", wanted.min(decimals))
+    };
+    // A tiny negative value would read -0.00.
+    match text.strip_prefix('-') {
+        Some(rest) if rest.bytes().all(|byte| matches!(byte, b'0' | b'.')) => rest.to_owned(),
+        _ => text,
+    }
+}
+
+/// `value` with three significant digits at most and without trailing zeros: 2, 0.05, 2.5.
+pub(crate) fn short(value: f64) -> String {
+    trimmed(number(value, 3))
+}
+
+/// A number's text without zeros at the end of its decimals.
+pub(crate) fn trimmed(text: String) -> String {
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+/// A number's text with its sign, unless it reads as 0.
+pub(crate) fn signed(text: String) -> String {
+    if text.starts_with('-') || text.bytes().all(|byte| matches!(byte, b'0' | b'.')) {
+        text
+    } else {
+        format!("+{text}")
+    }
+}
+
+/// A count with a mark between thousands: 1,234,567.
+pub(crate) fn count(value: u64) -> String {
+    let digits = value.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A bit rate with its unit: `2 Gbit/s`.
+pub(crate) fn rate(bits_per_second: u64) -> String {
+    let value = bits_per_second as f64;
+    match bits_per_second {
+        0..1_000 => format!("{bits_per_second} bit/s"),
+        1_000..1_000_000 => format!("{} kbit/s", short(value / 1e3)),
+        1_000_000..1_000_000_000 => format!("{} Mbit/s", short(value / 1e6)),
+        _ => format!("{} Gbit/s", short(value / 1e9)),
+    }
+}
+
+/// A time with its unit: `5 ms`.
+pub(crate) fn seconds(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0 s".to_owned(),
+        below if below < 1e-6 => format!("{} ns", short(value * 1e9)),
+        below if below < 1e-3 => format!("{} µs", short(value * 1e6)),
+        below if below < 1.0 => format!("{} ms", short(value * 1e3)),
+        _ => format!("{} s", short(value)),
+    }
+}
+
+/// `text` on one line and without control characters: a record is data, and data from elsewhere
+/// must not steer the reader's terminal.
+pub(crate) fn clean(text: &str) -> String {
+    text.chars()
+        .map(|character| match character {
+            '\n' | '\t' => ' ',
+            // Also the marks that turn the direction of writing, which can disguise text.
+            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
+            other if other.is_control() => '\u{fffd}',
+            other => other,
+        })
+        .collect()
+}
+
+/// `text` cleaned and broken between words so that lines fit `width`. The first line starts with
+/// `indent`, the following ones with as many spaces.
+pub(crate) fn wrapped(indent: &str, text: &str, width: usize) -> String {
+    let hanging = " ".repeat(indent.chars().count());
+    let mut result = String::new();
+    let mut line = indent.to_owned();
+    let mut line_has_word = false;
+    for word in clean(text).split_whitespace() {
+        let needed = line.chars().count() + usize::from(line_has_word) + word.chars().count();
+        if line_has_word && needed > width {
+            result.push_str(&line);
+            result.push('\n');
+            line.clone_from(&hanging);
+            line_has_word = false;
+        }
+        if line_has_word {
+            line.push(' ');
+        }
+        line.push_str(word);
+        line_has_word = true;
+    }
+    result.push_str(line.trim_end());
+    result.push('\n');
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_three_digits_that_matter() {
+        for (value, decimals, expected) in [
+            (1.8836, 3, "1.88"),
+            (9.996, 3, "10.0"),
+            (52.13, 3, "52.1"),
+            (99.97, 3, "100"),
+            (912.4, 3, "912"),
+            (3881.2, 3, "3881"),
+            (0.0021, 3, "0.002"),
+            (0.99964, 3, "1.00"),
+            (0.0, 3, "0.000"),
+            (-0.0001, 3, "0.000"),
+            (-0.25, 3, "-0.250"),
+            (0.99987, 4, "0.9999"),
+            (1.0, 4, "1.0000"),
+            (0.0, 1, "0.0"),
+            (4.25, 1, "4.2"),
+        ] {
+            assert_eq!(number(value, decimals), expected, "{value} with {decimals} decimals");
+        }
+    }
+
+    #[test]
+    fn differences_carry_their_sign() {
+        assert_eq!(signed(number(1.5, 3)), "+1.50");
+        assert_eq!(signed(number(-1.5, 3)), "-1.50");
+        assert_eq!(signed(number(-0.0001, 3)), "0.000");
+    }
+
+    #[test]
+    fn rates_times_and_counts_have_units() {
+        assert_eq!(rate(2_000_000_000), "2 Gbit/s");
+        assert_eq!(rate(2_500_000_000), "2.5 Gbit/s");
+        assert_eq!(rate(800_000), "800 kbit/s");
+        assert_eq!(rate(7), "7 bit/s");
+        assert_eq!(seconds(0.005), "5 ms");
+        assert_eq!(seconds(5.0), "5 s");
+        assert_eq!(seconds(50e-6), "50 µs");
+        assert_eq!(seconds(200.0), "200 s");
+        assert_eq!(seconds(0.0), "0 s");
+        assert_eq!(count(1_234_567), "1,234,567");
+        assert_eq!(count(123), "123");
+    }
+
+    #[test]
+    fn text_cannot_steer_the_terminal() {
+        assert_eq!(clean("a\u{1b}[31mb\nc\u{202e}d"), "a\u{fffd}[31mb c\u{fffd}d");
+    }
+
+    #[test]
+    fn lines_break_between_words_and_hang() {
+        assert_eq!(wrapped("- ", "one two three", 9), "- one two\n  three\n");
+        assert_eq!(wrapped("", "unbreakable", 4), "unbreakable\n");
+        assert_eq!(wrapped("  ", "", 4), "\n");
+    }
+}

@@ -1,0 +1,183 @@
+//! The JSON of `run`: one object, for scripts.
+//!
+//! Metric keys nest at their dot, so `nfm.1s` is `metrics.nfm["1s"]`. Every metric and counter is
+//! summarised over the repeats as `{"mean", "median", "min", "max", "n"}`; a metric that was not
+//! measured is absent. Keys may be added, none changes its meaning within a schema.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use evenkeel_metrics::{Interval, PairedRatio, Summary};
+use evenkeel_model::record::{ExpectationRecord, Record, RepeatRecord, VariantRecord};
+use serde_json::{Map, Value, json};
+
+use crate::{catalogue, paired, summaries};
+
+/// Version of the JSON written here.
+pub const SCHEMA: u32 = 1;
+
+/// The JSON of a run; `directory` is where its record was put, if anywhere.
+#[must_use]
+pub fn run(record: &Record, directory: Option<&Path>) -> Value {
+    let variants: Vec<Value> = record.variants.iter().map(|variant| variant_json(record, variant)).collect();
+    let mut object = object(json!({
+        "schema": SCHEMA,
+        "scenario": record.scenario,
+        "world": record.world,
+        "kernel": record.kernel,
+        "rate_bps": record.rate_bps,
+        "seed": record.seed,
+        "duration_s": record.duration_s,
+        "warmup_s": record.warmup_s,
+        "windows": by_length(&record.windows),
+        "variants": variants,
+        "refused": record.refused,
+    }));
+    if let Some(paper) = &record.paper {
+        let variants: Map<String, Value> = paper
+            .variants
+            .iter()
+            .map(|(name, figures)| {
+                let figures = figures.iter().map(|(key, figure)| (key.clone(), json!(figure))).collect();
+                (name.clone(), nested(figures, record))
+            })
+            .collect();
+        object.insert("paper".to_owned(), json!({"source": paper.source, "variants": variants}));
+    }
+    let expectations: Vec<Value> = record.expectations.iter().map(expectation_json).collect();
+    object.insert("expectations".to_owned(), expectations.into());
+    object.insert("paired".to_owned(), paired_json(record));
+    if let Some(directory) = directory {
+        object.insert("record".to_owned(), directory.to_string_lossy().into());
+    }
+    object.into()
+}
+
+/// `{"mean", "median", "min", "max", "n"}`.
+pub(crate) fn summary(summary: &Summary) -> Value {
+    json!({
+        "mean": summary.mean,
+        "median": summary.median,
+        "min": summary.min,
+        "max": summary.max,
+        "n": summary.n,
+    })
+}
+
+/// `{"low", "high"}`.
+pub(crate) fn interval(interval: Interval) -> Value {
+    json!({"low": interval.low, "high": interval.high})
+}
+
+fn variant_json(record: &Record, variant: &VariantRecord) -> Value {
+    let metrics = summaries::of_metrics(variant).iter().map(|(key, s)| (key.clone(), summary(s))).collect();
+    let mut object = object(json!({
+        "name": variant.name,
+        "repeats": variant.repeats.len(),
+        "metrics": nested(metrics, record),
+        "queues": variant.repeats.last().map_or(&[][..], |repeat| &repeat.queues),
+    }));
+    if let Some(sim) = sim_json(&variant.repeats) {
+        object.insert("sim".to_owned(), sim);
+    }
+    if let Some((ns_per_segment, segments)) = summaries::datapath(variant) {
+        let mut datapath = Map::new();
+        if let Some(nanoseconds) = ns_per_segment {
+            datapath.insert("ns_per_segment".to_owned(), nanoseconds.into());
+        }
+        datapath.insert("segments".to_owned(), segments.into());
+        object.insert("datapath".to_owned(), datapath.into());
+    }
+    let counters: Map<String, Value> =
+        summaries::of_counters(variant).iter().map(|(key, s)| (key.clone(), summary(s))).collect();
+    if !counters.is_empty() {
+        object.insert("counters".to_owned(), counters.into());
+    }
+    object.insert("notes".to_owned(), json!(variant.notes));
+    object.into()
+}
+
+fn sim_json(repeats: &[RepeatRecord]) -> Option<Value> {
+    let mut costs = repeats.iter().filter_map(|repeat| repeat.sim).peekable();
+    costs.peek()?;
+    let (packets, cpu_seconds) = costs.fold((0_u64, 0.0), |(packets, seconds), cost| {
+        (packets.saturating_add(cost.packets), seconds + cost.cpu_seconds)
+    });
+    Some(json!({"packets": packets, "cpu_seconds": cpu_seconds}))
+}
+
+fn expectation_json(expectation: &ExpectationRecord) -> Value {
+    let ExpectationRecord { variant, metric, statistic, at_least, at_most, value, met } = expectation;
+    let mut object = object(json!({"variant": variant, "metric": metric, "statistic": statistic}));
+    for (name, figure) in [("at_least", at_least), ("at_most", at_most), ("value", value)] {
+        if let Some(figure) = figure {
+            object.insert(name.to_owned(), json!(figure));
+        }
+    }
+    object.insert("met".to_owned(), json!(met));
+    object.into()
+}
+
+fn paired_json(record: &Record) -> Value {
+    paired::against_baseline(record)
+        .into_iter()
+        .map(|paired| {
+            let mut object = object(json!({"variant": paired.variant, "baseline": paired.baseline}));
+            for (name, ratio) in [("cpu_ratio", paired.cpu), ("throughput_ratio", paired.throughput)] {
+                if let Some(ratio) = ratio {
+                    object.insert(name.to_owned(), ratio_json(&ratio));
+                }
+            }
+            Value::from(object)
+        })
+        .collect()
+}
+
+/// `{"mean", "low", "high", "n"}`, without an interval for a single pair.
+fn ratio_json(ratio: &PairedRatio) -> Value {
+    let mut object = Map::new();
+    object.insert("mean".to_owned(), ratio.mean.into());
+    if let Some(interval) = ratio.interval {
+        object.insert("low".to_owned(), interval.low.into());
+        object.insert("high".to_owned(), interval.high.into());
+    }
+    object.insert("n".to_owned(), ratio.n.into());
+    object.into()
+}
+
+/// Windows in the order of their length.
+fn by_length(windows: &BTreeMap<String, f64>) -> Map<String, Value> {
+    let mut windows: Vec<(&String, &f64)> = windows.iter().collect();
+    windows.sort_by(|first, second| first.1.total_cmp(second.1));
+    windows.into_iter().map(|(name, length)| (name.clone(), json!(length))).collect()
+}
+
+/// Figures by key as an object in the order in which they are shown, each nested at its dot.
+fn nested(mut figures: BTreeMap<String, Value>, record: &Record) -> Value {
+    let keys = catalogue::in_order(figures.keys().cloned().collect(), &record.windows);
+    let mut root = Map::new();
+    for key in keys {
+        let Some(figure) = figures.remove(&key) else { continue };
+        // A window's name may hold further dots (`2.5ms`), so only the first one nests.
+        match key.split_once('.') {
+            None => {
+                root.entry(key).or_insert(figure);
+            }
+            Some((prefix, part)) => {
+                let group = root.entry(prefix).or_insert_with(|| Map::new().into());
+                if let Some(group) = group.as_object_mut() {
+                    group.insert(part.to_owned(), figure);
+                }
+            }
+        }
+    }
+    root.into()
+}
+
+/// The map of a value that was written as an object.
+fn object(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(object) => object,
+        _ => Map::new(),
+    }
+}

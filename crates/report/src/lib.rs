@@ -1,0 +1,26 @@
+//! What a run found, for people and for scripts.
+//!
+//! Everything here is a function of [records](evenkeel_model::record): nothing is run and nothing
+//! is measured again, so a record gives the same table today and on another machine next year.
+//!
+//! ```text
+//!             ┌─> table::render   terminal table
+//!  Record ────┼─> json::run       one JSON object
+//!    ↕        └─> compare::compare(first, second)
+//!  store      record directory: record.json and the raw series
+//! ```
+//!
+//! Statistics come from [`evenkeel_metrics`]; this room decides how they are shown.
+
+pub mod compare;
+pub mod json;
+pub mod store;
+pub mod table;
+
+mod catalogue;
+mod format;
+mod grid;
+mod paired;
+mod summaries;
+
+pub use catalogue::Direction;

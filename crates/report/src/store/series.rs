@@ -1,0 +1,272 @@
+//! Raw series as compressed CSV: what each flow sent in each bin.
+//!
+//! ```text
+//! # bin_ns=5000000
+//! start_ns,5201-40000 bytes,5201-40000 packets
+//! 0,312208,208
+//! 5000000,310762,207
+//! ```
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::path::Path;
+
+use flate2::Compression;
+use flate2::read::MultiGzDecoder;
+use flate2::write::GzEncoder;
+
+use super::StoreError;
+
+/// More than any run leaves; what unpacks to more is not a series but an attack on memory.
+const LARGEST_UNPACKED: u64 = 1 << 30;
+
+/// What the flows of one repeat sent, bin by bin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Series {
+    /// Name of the variant.
+    pub variant: String,
+    /// The repeat, counted from 0.
+    pub repeat: usize,
+    /// Length of a bin, nanoseconds. The first bin begins at the end of the warm-up.
+    pub bin_ns: u64,
+    /// The flows; all have the same number of bins.
+    pub flows: Vec<SeriesFlow>,
+}
+
+/// What one flow sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeriesFlow {
+    /// Name of the flow, as in the record.
+    pub name: String,
+    /// Bytes on the wire in each bin.
+    pub bytes: Vec<u64>,
+    /// Packets on the wire in each bin.
+    pub packets: Vec<u64>,
+}
+
+/// File name of a series: no two series share one, and none can leave its directory.
+///
+/// Bytes other than letters, digits, `-`, `_` and (not in front) `.` are written as in URLs
+/// (RFC 3986, section 2.1): `xps:dqa+dqwa` becomes `xps%3Adqa%2Bdqwa`.
+pub(super) fn file_name(variant: &str, repeat: usize) -> String {
+    let mut name = String::with_capacity(variant.len() + 12);
+    for byte in variant.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => name.push(char::from(byte)),
+            b'.' if !name.is_empty() => name.push('.'),
+            // `write!` into a string cannot fail.
+            other => {
+                let _ = write!(name, "%{other:02X}");
+            }
+        }
+    }
+    let _ = write!(name, "-{repeat}.csv.gz");
+    name
+}
+
+pub(super) fn write(path: &Path, series: &Series) -> Result<(), StoreError> {
+    let unsuitable = |reason: String| StoreError::UnsuitableSeries {
+        variant: series.variant.clone(),
+        repeat: series.repeat,
+        reason,
+    };
+    let bins = series.flows.first().map_or(0, |flow| flow.bytes.len());
+    for flow in &series.flows {
+        if flow.bytes.len() != bins || flow.packets.len() != bins {
+            return Err(unsuitable(format!("flow {:?} does not have {bins} bins", flow.name)));
+        }
+        if flow.name.chars().any(char::is_control) {
+            return Err(unsuitable(format!("flow {:?} has control characters in its name", flow.name)));
+        }
+    }
+    let last_start = (bins as u64).saturating_sub(1).checked_mul(series.bin_ns);
+    if series.bin_ns == 0 || last_start.is_none() {
+        return Err(unsuitable(format!("{bins} bins of {} ns", series.bin_ns)));
+    }
+    File::create_new(path)
+        .and_then(|file| {
+            let mut out = BufWriter::new(GzEncoder::new(file, Compression::default()));
+            write_csv(&mut out, series, bins)?;
+            let file = out.into_inner().map_err(io::IntoInnerError::into_error)?.finish()?;
+            file.sync_all()
+        })
+        .map_err(|source| StoreError::io("write", path, source))
+}
+
+fn write_csv(out: &mut impl Write, series: &Series, bins: usize) -> io::Result<()> {
+    writeln!(out, "# bin_ns={}", series.bin_ns)?;
+    write!(out, "start_ns")?;
+    for flow in &series.flows {
+        write!(
+            out,
+            ",{},{}",
+            quoted(&format!("{} bytes", flow.name)),
+            quoted(&format!("{} packets", flow.name))
+        )?;
+    }
+    writeln!(out)?;
+    for bin in 0..bins {
+        write!(out, "{}", bin as u64 * series.bin_ns)?;
+        for flow in &series.flows {
+            write!(out, ",{},{}", flow.bytes[bin], flow.packets[bin])?;
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+pub(super) fn read(path: &Path, variant: &str, repeat: usize) -> Result<Series, StoreError> {
+    let file = File::open(path).map_err(|source| StoreError::io("open", path, source))?;
+    let unpacked = MultiGzDecoder::new(BufReader::new(file)).take(LARGEST_UNPACKED);
+    let mut lines = Lines { path, reader: BufReader::new(unpacked), number: 0, text: String::new() };
+
+    let first = lines.next()?.unwrap_or_default();
+    let bin_ns = first
+        .strip_prefix("# bin_ns=")
+        .and_then(|value| value.parse::<u64>().ok())
+        .filter(|value| *value > 0)
+        .ok_or_else(|| lines.malformed("expected \"# bin_ns=\" and the length of a bin"))?;
+    let head = lines.next()?.unwrap_or_default().to_owned();
+    let mut flows = flows_of_head(&head).map_err(|reason| lines.malformed(reason))?;
+
+    let mut start_ns = Some(0_u64);
+    while let Some(line) = lines.next()? {
+        let mut values = line.split(',').map(str::parse::<u64>);
+        let mut next = || values.next().and_then(Result::ok);
+        let complete = start_ns.is_some() && next() == start_ns && {
+            flows.iter_mut().all(|flow| match (next(), next()) {
+                (Some(bytes), Some(packets)) => {
+                    flow.bytes.push(bytes);
+                    flow.packets.push(packets);
+                    true
+                }
+                _ => false,
+            })
+        };
+        if !complete || values.next().is_some() {
+            let start = start_ns.map_or("a representable time".to_owned(), |start| start.to_string());
+            let reason = format!("expected {start} and two numbers for each of {} flows", flows.len());
+            return Err(lines.malformed(reason));
+        }
+        start_ns = start_ns.and_then(|start| start.checked_add(bin_ns));
+    }
+    Ok(Series { variant: variant.to_owned(), repeat, bin_ns, flows })
+}
+
+/// Lines of an unpacked file, counted.
+struct Lines<'p, R> {
+    path: &'p Path,
+    reader: BufReader<io::Take<R>>,
+    number: usize,
+    text: String,
+}
+
+impl<R: Read> Lines<'_, R> {
+    /// The next line without its end; `None` at the end of the file.
+    fn next(&mut self) -> Result<Option<&str>, StoreError> {
+        self.text.clear();
+        let read = self.reader.read_line(&mut self.text).map_err(|source| match source.kind() {
+            io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => {
+                StoreError::DamagedSeries { path: self.path.to_owned(), source }
+            }
+            _ => StoreError::io("read", self.path, source),
+        })?;
+        self.number += 1;
+        if self.reader.get_ref().limit() == 0 {
+            return Err(self.malformed(format!("unpacks to more than {LARGEST_UNPACKED} bytes")));
+        }
+        Ok((read > 0).then(|| self.text.trim_end_matches(['\n', '\r'])))
+    }
+
+    fn malformed(&self, reason: impl Into<String>) -> StoreError {
+        StoreError::MalformedSeries { path: self.path.to_owned(), line: self.number, reason: reason.into() }
+    }
+}
+
+/// The flows that the head of a file names, still without bins.
+fn flows_of_head(head: &str) -> Result<Vec<SeriesFlow>, String> {
+    let fields = fields(head)?;
+    let Some(("start_ns", columns)) = fields.split_first().map(|(first, rest)| (first.as_str(), rest)) else {
+        return Err("expected \"start_ns\" and the names of columns".to_owned());
+    };
+    columns
+        .chunks(2)
+        .map(|pair| match pair {
+            [bytes, packets] => match (bytes.strip_suffix(" bytes"), packets.strip_suffix(" packets")) {
+                (Some(name), Some(same)) if name == same => {
+                    Ok(SeriesFlow { name: name.to_owned(), bytes: Vec::new(), packets: Vec::new() })
+                }
+                _ => Err(format!("columns {bytes:?} and {packets:?} are not bytes and packets of one flow")),
+            },
+            _ => Err("the last flow has a single column".to_owned()),
+        })
+        .collect()
+}
+
+/// A CSV field, in quotes where it needs them (RFC 4180, section 2).
+fn quoted(field: &str) -> String {
+    if field.contains([',', '"']) { format!("\"{}\"", field.replace('"', "\"\"")) } else { field.to_owned() }
+}
+
+/// Fields of a CSV line (RFC 4180, section 2).
+fn fields(line: &str) -> Result<Vec<String>, String> {
+    let mut fields = Vec::new();
+    let mut rest = line;
+    loop {
+        let after = if let Some(mut inner) = rest.strip_prefix('"') {
+            let mut field = String::new();
+            loop {
+                let (text, after) = inner.split_once('"').ok_or("a quote is not closed")?;
+                field.push_str(text);
+                match after.strip_prefix('"') {
+                    // A doubled quote stands for one.
+                    Some(more) => {
+                        field.push('"');
+                        inner = more;
+                    }
+                    None => {
+                        inner = after;
+                        break;
+                    }
+                }
+            }
+            fields.push(field);
+            inner
+        } else {
+            let end = rest.find(',').unwrap_or(rest.len());
+            fields.push(rest[..end].to_owned());
+            &rest[end..]
+        };
+        if after.is_empty() {
+            return Ok(fields);
+        }
+        rest = after.strip_prefix(',').ok_or("text follows a closing quote")?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+    use super::*;
+
+    #[test]
+    fn file_names_cannot_leave_their_directory_and_do_not_collide() {
+        assert_eq!(file_name("xps:dqa+dqwa", 3), "xps%3Adqa%2Bdqwa-3.csv.gz");
+        assert_eq!(file_name("../../etc/passwd", 0), "%2E.%2F..%2Fetc%2Fpasswd-0.csv.gz");
+        assert_eq!(file_name("a b\0ü", 0), "a%20b%00%C3%BC-0.csv.gz");
+        assert_ne!(file_name("a%3A", 0), file_name("a:", 0));
+        assert_ne!(file_name("a-1", 1), file_name("a", 11));
+    }
+
+    #[test]
+    fn csv_fields_survive_quoting() {
+        for names in [vec!["plain"], vec!["a,b", "c\"d", "", "\"", "x"], vec!["", ""]] {
+            let line = names.iter().map(|name| quoted(name)).collect::<Vec<_>>().join(",");
+            assert_eq!(fields(&line).unwrap(), names, "{line}");
+        }
+        assert!(fields("\"open").is_err());
+        assert!(fields("\"a\"b,c").is_err());
+    }
+}

@@ -1,0 +1,371 @@
+//! The terminal table of a run.
+//!
+//! Variants are rows and metrics are columns. A variant shows its median over the repeats, the
+//! range of the repeats below and, where a paper states figures, the mean (papers report means) and
+//! the paper's figure. What does not fit the terminal's width is named under the table.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use evenkeel_metrics::{PairedRatio, Summary};
+use evenkeel_model::record::{ExpectationRecord, Record, VariantRecord};
+
+use crate::catalogue::{self, Description, describe};
+use crate::format::{clean, count, number, rate, seconds, short, wrapped};
+use crate::grid::{Cell, Column, Emphasis, Grid};
+use crate::{paired, summaries};
+
+pub use crate::grid::TableOptions;
+
+/// Queues of which the number of flows is spelt out; of more, only how many hold how many.
+const QUEUES_SPELT_OUT: usize = 16;
+
+/// The table of a run, with everything that a reader of its figures must know around it.
+#[must_use]
+pub fn render(record: &Record, options: TableOptions) -> String {
+    let mut text = String::new();
+    header(&mut text, record, options);
+    let notes = Notes::of(record);
+    results(&mut text, record, &notes, options);
+    notes.render(&mut text, options);
+    paper(&mut text, record, options);
+    costs(&mut text, record, options);
+    queues(&mut text, record, options);
+    counters(&mut text, record, options);
+    refused(&mut text, record, options);
+    expectations(&mut text, record, options);
+    text
+}
+
+fn header(text: &mut String, record: &Record, options: TableOptions) {
+    let width = options.text_width();
+    let title = format!(
+        "{} on {}, kernel {}, evenkeel {}",
+        record.scenario, record.world, record.kernel, record.evenkeel
+    );
+    heading(text, &title, options);
+    let rates = if record.rate_bps == record.nominal_rate_bps {
+        rate(record.rate_bps)
+    } else {
+        format!("{} (nominally {})", rate(record.rate_bps), rate(record.nominal_rate_bps))
+    };
+    text.push_str(&wrapped(
+        "",
+        &format!(
+            "{rates}, {} of {} after {} of warm-up, seed {}, {}",
+            repeats(record),
+            seconds(record.duration_s),
+            seconds(record.warmup_s),
+            record.seed,
+            record.started
+        ),
+        width,
+    ));
+    let mut windows: Vec<(&String, &f64)> = record.windows.iter().collect();
+    windows.sort_by(|first, second| first.1.total_cmp(second.1));
+    let windows: Vec<String> = windows
+        .into_iter()
+        .map(|(name, length)| {
+            if record.rate_bps == record.nominal_rate_bps {
+                format!("{name} window = {}", seconds(*length))
+            } else {
+                format!("{name} window = {} at {}", seconds(*length), rate(record.rate_bps))
+            }
+        })
+        .collect();
+    if !windows.is_empty() {
+        text.push_str(&wrapped("", &windows.join(", "), width));
+    }
+    text.push('\n');
+}
+
+/// `5 repeats`, or `4 to 5 repeats` when a variant has fewer.
+fn repeats(record: &Record) -> String {
+    let numbers = || record.variants.iter().map(|variant| variant.repeats.len());
+    match (numbers().min().unwrap_or(0), numbers().max().unwrap_or(0)) {
+        (1, 1) => "1 repeat".to_owned(),
+        (least, most) if least == most => format!("{most} repeats"),
+        (least, most) => format!("{least} to {most} repeats"),
+    }
+}
+
+/// The notes of all variants, each numbered once.
+struct Notes<'r> {
+    numbered: Vec<&'r str>,
+}
+
+impl<'r> Notes<'r> {
+    fn of(record: &'r Record) -> Self {
+        let mut numbered: Vec<&str> = Vec::new();
+        for note in record.variants.iter().flat_map(|variant| &variant.notes) {
+            if !numbered.contains(&note.as_str()) {
+                numbered.push(note);
+            }
+        }
+        Self { numbered }
+    }
+
+    /// ` [1,3]` behind a variant's name.
+    fn marks(&self, variant: &VariantRecord) -> String {
+        let numbers: BTreeSet<usize> = variant
+            .notes
+            .iter()
+            .filter_map(|note| self.numbered.iter().position(|known| known == note))
+            .collect();
+        if numbers.is_empty() {
+            return String::new();
+        }
+        let numbers: Vec<String> = numbers.into_iter().map(|number| (number + 1).to_string()).collect();
+        format!(" [{}]", numbers.join(","))
+    }
+
+    fn render(&self, text: &mut String, options: TableOptions) {
+        for (index, note) in self.numbered.iter().enumerate() {
+            text.push_str(&wrapped(&format!("[{}] ", index + 1), note, options.text_width()));
+        }
+    }
+}
+
+fn results(text: &mut String, record: &Record, notes: &Notes<'_>, options: TableOptions) {
+    let all: Vec<BTreeMap<String, Summary>> = record.variants.iter().map(summaries::of_metrics).collect();
+    let keys = all.iter().flat_map(BTreeMap::keys).cloned().collect();
+    let keys = catalogue::in_order(keys, &record.windows);
+    if keys.is_empty() {
+        text.push_str("Nothing was measured.\n");
+        return;
+    }
+    let descriptions: Vec<Description> = keys.iter().map(|key| describe(key)).collect();
+    let mut columns = vec![Column { heading: "variant".to_owned(), importance: 0, text: true }];
+    columns.extend(descriptions.iter().map(|description| Column {
+        heading: description.heading(),
+        importance: description.importance + 1,
+        text: false,
+    }));
+
+    let mut rows = Vec::new();
+    for (variant, summaries) in record.variants.iter().zip(&all) {
+        let paper = record.paper.as_ref().and_then(|paper| paper.variants.get(&variant.name));
+        let paper = paper.filter(|figures| keys.iter().any(|key| figures.contains_key(key)));
+        let mut row =
+            |label: String, emphasis, cell: &dyn Fn(&str, &Description) -> Option<String>| {
+                let mut cells = vec![Cell::new(label, emphasis)];
+                cells.extend(keys.iter().zip(&descriptions).map(|(key, description)| {
+                    Cell::new(cell(key, description).unwrap_or_default(), emphasis)
+                }));
+                rows.push(cells);
+            };
+        row(format!("{}{}", variant.name, notes.marks(variant)), Emphasis::Strong, &|key, description| {
+            let median = summaries.get(key).map(|summary| description.show(summary.median));
+            Some(median.unwrap_or_else(|| "–".to_owned()))
+        });
+        if variant.repeats.len() > 1 {
+            row("  range".to_owned(), Emphasis::Faint, &|key, description| {
+                summaries.get(key).map(|summary| range(summary, description))
+            });
+        }
+        if let Some(paper) = paper {
+            if variant.repeats.len() > 1 {
+                row("  mean".to_owned(), Emphasis::Plain, &|key, description| {
+                    paper.get(key)?;
+                    summaries.get(key).map(|summary| description.show(summary.mean))
+                });
+            }
+            row("  paper".to_owned(), Emphasis::Plain, &|key, description| {
+                paper.get(key).map(|figure| description.show(*figure))
+            });
+        }
+    }
+
+    let drawing = Grid { columns, rows }.draw(options);
+    text.push_str(&drawing.text);
+    if record.variants.iter().any(|variant| variant.repeats.len() > 1) {
+        text.push_str("A variant's own row is the median of its repeats.\n");
+    }
+    if !drawing.dropped.is_empty() {
+        let names: Vec<String> = drawing
+            .dropped
+            .iter()
+            .filter_map(|column| descriptions.get(column.checked_sub(1)?))
+            .map(Description::label)
+            .collect();
+        let line = format!("Not shown at this width: {}.", names.join(", "));
+        text.push_str(&wrapped("", &line, options.text_width()));
+    }
+}
+
+fn range(summary: &Summary, description: &Description) -> String {
+    let (low, high) = (description.show(summary.min), description.show(summary.max));
+    if low == high { low } else { format!("{low}–{high}") }
+}
+
+fn paper(text: &mut String, record: &Record, options: TableOptions) {
+    let Some(paper) = &record.paper else { return };
+    let at_rate = if record.rate_bps == record.nominal_rate_bps {
+        String::new()
+    } else {
+        format!(", at {}", rate(record.nominal_rate_bps))
+    };
+    text.push_str(&wrapped("", &format!("Paper: {}{at_rate}.", paper.source), options.text_width()));
+}
+
+fn costs(text: &mut String, record: &Record, options: TableOptions) {
+    let paired = paired::against_baseline(record);
+    let datapath: Vec<_> = record.variants.iter().map(summaries::datapath).collect();
+    if paired.is_empty() && datapath.iter().all(Option::is_none) {
+        return;
+    }
+    let column = |heading: &str, importance, text| Column { heading: heading.to_owned(), importance, text };
+    let mut columns = vec![column("variant", 0, true)];
+    if !paired.is_empty() {
+        columns.push(column("CPU\nratio", 1, false));
+        columns.push(column("throughput\nratio", 2, false));
+    }
+    if datapath.iter().any(Option::is_some) {
+        columns.push(column("data path\nns/segment", 1, false));
+        columns.push(column("segments\n", 3, false));
+    }
+    let mut rows = Vec::new();
+    for (variant, datapath) in record.variants.iter().zip(&datapath) {
+        let ratios = paired.iter().find(|paired| paired.variant == variant.name);
+        if ratios.is_none() && datapath.is_none() {
+            continue;
+        }
+        let mut cells = vec![Cell::new(variant.name.clone(), Emphasis::Strong)];
+        if !paired.is_empty() {
+            let shown = |ratio: Option<&PairedRatio>| Cell::plain(ratio.map(ratio_text).unwrap_or_default());
+            cells.push(shown(ratios.and_then(|paired| paired.cpu.as_ref())));
+            cells.push(shown(ratios.and_then(|paired| paired.throughput.as_ref())));
+        }
+        if columns.len() > cells.len() {
+            let nanoseconds = datapath.and_then(|(nanoseconds, _)| nanoseconds);
+            cells.push(Cell::plain(nanoseconds.map(|value| number(value, 1)).unwrap_or_default()));
+            cells.push(Cell::plain(datapath.map(|(_, segments)| count(segments)).unwrap_or_default()));
+        }
+        rows.push(cells);
+    }
+    text.push('\n');
+    let title = match paired.first() {
+        Some(first) => {
+            format!("Cost: ratios to {}, repeat by repeat (mean, 95 % confidence interval)", first.baseline)
+        }
+        None => "Cost".to_owned(),
+    };
+    heading(text, &title, options);
+    text.push_str(&Grid { columns, rows }.draw(options).text);
+}
+
+/// `1.020 (0.981–1.059)`; a single pair has no interval.
+fn ratio_text(ratio: &PairedRatio) -> String {
+    ratio.interval.map_or_else(
+        || format!("{:.3} (1 pair)", ratio.mean),
+        |interval| format!("{:.3} ({:.3}–{:.3})", ratio.mean, interval.low, interval.high),
+    )
+}
+
+fn queues(text: &mut String, record: &Record, options: TableOptions) {
+    let mut lines = String::new();
+    for variant in &record.variants {
+        let Some(queues) = variant.repeats.last().map(|repeat| &repeat.queues) else { continue };
+        if queues.is_empty() {
+            continue;
+        }
+        let flows = if queues.len() <= QUEUES_SPELT_OUT {
+            queues.iter().map(|queue| queue.flows.to_string()).collect::<Vec<_>>().join(" ")
+        } else {
+            let mut by_flows: BTreeMap<u32, usize> = BTreeMap::new();
+            for queue in queues {
+                *by_flows.entry(queue.flows).or_default() += 1;
+            }
+            let groups: Vec<String> =
+                by_flows.into_iter().map(|(flows, queues)| format!("{queues} with {flows}")).collect();
+            groups.join(", ")
+        };
+        lines.push_str(&wrapped(&format!("  {}: ", clean(&variant.name)), &flows, options.text_width()));
+    }
+    section(text, "Flows on each queue at the end of the last repeat", &lines, options);
+}
+
+fn counters(text: &mut String, record: &Record, options: TableOptions) {
+    let mut lines = String::new();
+    for variant in &record.variants {
+        let counters: Vec<String> = summaries::of_counters(variant)
+            .iter()
+            .map(|(name, summary)| {
+                let (median, low, high) = (short(summary.median), short(summary.min), short(summary.max));
+                if low == high {
+                    format!("{name} {median}")
+                } else {
+                    format!("{name} {median} ({low}–{high})")
+                }
+            })
+            .collect();
+        if !counters.is_empty() {
+            let indent = format!("  {}: ", clean(&variant.name));
+            lines.push_str(&wrapped(&indent, &counters.join(", "), options.text_width()));
+        }
+    }
+    section(text, "Counters (median and range of the repeats)", &lines, options);
+}
+
+fn refused(text: &mut String, record: &Record, options: TableOptions) {
+    let lines: String = record
+        .refused
+        .iter()
+        .map(|refusal| wrapped(&format!("  {}: ", clean(&refusal.name)), &refusal.why, options.text_width()))
+        .collect();
+    section(text, "Not run here", &lines, options);
+}
+
+fn expectations(text: &mut String, record: &Record, options: TableOptions) {
+    let met = record.expectations.iter().filter(|expectation| expectation.met).count();
+    let title = format!("Expectations: {met} of {} met", record.expectations.len());
+    let lines: String = record
+        .expectations
+        .iter()
+        .map(|expectation| {
+            let line = wrapped("           ", &expectation_text(expectation), options.text_width());
+            // The verdict takes the place of the indent; styles have no width.
+            let rest = line.trim_start();
+            if expectation.met {
+                format!("  {}      {rest}", options.good("met"))
+            } else {
+                format!("  {}  {rest}", options.bad("NOT MET"))
+            }
+        })
+        .collect();
+    section(text, &title, &lines, options);
+}
+
+/// `dqa: NFM 1s at most 0.02 in every repeat; worst: 0.002`.
+fn expectation_text(expectation: &ExpectationRecord) -> String {
+    let description = describe(&expectation.metric);
+    let show = |value: f64| description.show_with_unit(value);
+    let bounds = match (expectation.at_least, expectation.at_most) {
+        (Some(least), Some(most)) => format!("from {} to {}", show(least), show(most)),
+        (Some(least), None) => format!("at least {}", show(least)),
+        (None, Some(most)) => format!("at most {}", show(most)),
+        (None, None) => "measured".to_owned(),
+    };
+    let (what, found) = match expectation.statistic.as_str() {
+        "every" => (format!("{} {bounds} in every repeat", description.label()), "worst"),
+        other => (format!("{other} {} {bounds}", description.label()), "found"),
+    };
+    let limits: Vec<f64> = [expectation.at_least, expectation.at_most].into_iter().flatten().collect();
+    let value = expectation
+        .value
+        .map_or_else(|| "not measured".to_owned(), |value| description.show_distinctly(value, &limits));
+    format!("{}: {what}; {found}: {value}", expectation.variant)
+}
+
+/// A section of its own, unless it is empty.
+fn section(text: &mut String, title: &str, lines: &str, options: TableOptions) {
+    if !lines.is_empty() {
+        text.push('\n');
+        heading(text, title, options);
+        text.push_str(lines);
+    }
+}
+
+fn heading(text: &mut String, title: &str, options: TableOptions) {
+    text.push_str(&options.strong(wrapped("", title, options.text_width()).trim_end()));
+    text.push('\n');
+}

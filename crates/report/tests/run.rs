@@ -1,0 +1,214 @@
+//! The table and the JSON of a run.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::path::Path;
+
+use evenkeel_model::record::{DatapathCost, RepeatRecord, SimCost};
+use evenkeel_report::table::TableOptions;
+use evenkeel_report::{json, table};
+use serde_json::{Value, json};
+use support::{assert_golden, map, record, variant};
+
+fn render(width: Option<usize>) -> String {
+    table::render(&record(), TableOptions { width, colour: false })
+}
+
+#[test]
+fn table_at_120_columns() {
+    assert_golden("run-120.txt", &render(Some(120)));
+}
+
+#[test]
+fn table_at_80_columns() {
+    assert_golden("run-80.txt", &render(Some(80)));
+}
+
+#[test]
+fn table_with_everything() {
+    assert_golden("run-all.txt", &render(None));
+}
+
+#[test]
+fn table_in_colour() {
+    let options = TableOptions { width: Some(100), colour: true };
+    assert_golden("run-100-colour.txt", &table::render(&record(), options));
+}
+
+#[test]
+fn json_of_a_run() {
+    let found = json::run(&record(), Some(Path::new("records/one")));
+    assert_golden("run.json", &format!("{found:#}\n"));
+}
+
+#[test]
+fn no_line_is_wider_than_the_terminal() {
+    for width in 60..150 {
+        for line in render(Some(width)).lines() {
+            assert!(line.chars().count() <= width, "{width}: {line}");
+        }
+    }
+}
+
+#[test]
+fn colour_changes_nothing_but_colour() {
+    let options = TableOptions { width: Some(100), colour: true };
+    let coloured = table::render(&record(), options);
+    let mut plain = String::new();
+    let mut rest = coloured.as_str();
+    while let Some((text, escape)) = rest.split_once('\u{1b}') {
+        plain.push_str(text);
+        rest = escape.split_once('m').unwrap().1;
+    }
+    plain.push_str(rest);
+    let without_trailing =
+        |text: &str| text.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>();
+    assert_eq!(without_trailing(&plain), without_trailing(&render(Some(100))));
+}
+
+#[test]
+fn a_hostile_record_cannot_steer_the_terminal() {
+    let mut record = record();
+    let attack = "\u{1b}]0;title\u{7}\r\u{202e}x\ny";
+    record.scenario = attack.to_owned();
+    record.started = attack.to_owned();
+    record.windows = map(&[(attack, 1.0)]);
+    record.refused[0].name = attack.to_owned();
+    record.refused[0].why = attack.to_owned();
+    record.expectations[0].variant = attack.to_owned();
+    record.expectations[0].metric = attack.to_owned();
+    record.expectations[0].statistic = attack.to_owned();
+    record.paper.as_mut().unwrap().source = attack.to_owned();
+    // As the baseline of ratios, too.
+    record.variants.remove(1);
+    record.variants[0].name = attack.to_owned();
+    record.variants[0].notes = vec![attack.to_owned()];
+    record.variants[0].repeats[0].metrics.insert(attack.to_owned(), 1.0);
+    record.variants[0].repeats[0].counters.insert(attack.to_owned(), 1.0);
+    for width in [None, Some(60)] {
+        let text = table::render(&record, TableOptions { width, colour: false });
+        assert!(!text.contains(['\u{1b}', '\u{7}', '\r', '\u{202e}']), "{text:?}");
+    }
+}
+
+#[test]
+fn an_empty_record_has_a_table_and_json() {
+    let mut record = record();
+    record.variants.clear();
+    record.paper = None;
+    record.refused.clear();
+    record.expectations.clear();
+    let text = table::render(&record, TableOptions::default());
+    assert!(text.contains("Nothing was measured."), "{text}");
+    assert!(!text.contains("Expectations"), "{text}");
+    let found = json::run(&record, None);
+    assert_eq!(found["variants"], json!([]));
+    assert_eq!(found["paired"], json!([]));
+    assert_eq!(found.get("paper"), None);
+    assert_eq!(found.get("record"), None);
+}
+
+#[test]
+fn what_was_not_measured_is_absent_and_not_zero() {
+    let mut record = record();
+    record.variants = vec![variant("single", "nfm.2.5ms", &[0.5])];
+    let found = &json::run(&record, None)["variants"][0];
+    let summary = json!({"mean": 0.5, "median": 0.5, "min": 0.5, "max": 0.5, "n": 1});
+    assert_eq!(found["metrics"], json!({"nfm": {"2.5ms": summary}}));
+    for absent in ["sim", "datapath", "counters"] {
+        assert_eq!(found.get(absent), None, "{absent}");
+    }
+    assert_eq!(found["queues"], json!([]));
+    assert_eq!(found["notes"], json!([]));
+}
+
+#[test]
+fn costs_are_summed_over_the_repeats() {
+    let repeat = |packets, cpu_seconds, run_time_ns, segments| RepeatRecord {
+        sim: Some(SimCost { packets, cpu_seconds }),
+        datapath: Some(DatapathCost { run_time_ns, segments }),
+        ..RepeatRecord::default()
+    };
+    let mut record = record();
+    record.variants = vec![variant("summed", "", &[]), variant("idle", "", &[])];
+    record.variants[0].repeats = vec![repeat(10, 0.25, 1_000, 10), repeat(20, 0.5, 500, 20)];
+    record.variants[1].repeats = vec![repeat(0, 0.0, 0, 0)];
+    let found = json::run(&record, None);
+    assert_eq!(found["variants"][0]["sim"], json!({"packets": 30, "cpu_seconds": 0.75}));
+    assert_eq!(found["variants"][0]["datapath"], json!({"ns_per_segment": 50.0, "segments": 30}));
+    assert_eq!(found["variants"][1]["datapath"], json!({"segments": 0}));
+}
+
+#[test]
+fn ratios_pair_repeat_with_repeat() {
+    let mut record = record();
+    let mut baseline = variant("cmax", "cpu_pct", &[10.0, 20.0, 40.0]);
+    // The second repeat of the baseline lost its figure: its partner must not slide up.
+    baseline.repeats[1].metrics.clear();
+    record.variants = vec![
+        variant("first", "nfm.1s", &[1.0]),
+        variant("dqa", "cpu_pct", &[11.0, 99.0, 44.0, 7.0]),
+        baseline,
+    ];
+    let paired = &json::run(&record, None)["paired"];
+    assert_eq!(paired.as_array().unwrap().len(), 1);
+    assert_eq!(paired[0]["variant"], "dqa");
+    assert_eq!(paired[0]["baseline"], "cmax");
+    assert_eq!(paired[0]["cpu_ratio"]["n"], 2);
+    assert!((paired[0]["cpu_ratio"]["mean"].as_f64().unwrap() - 1.1).abs() < 1e-12);
+    assert_eq!(paired[0].get("throughput_ratio"), None);
+}
+
+#[test]
+fn the_first_variant_is_the_baseline_without_cmax_and_one_pair_has_no_interval() {
+    let mut record = record();
+    record.variants = vec![variant("hash", "cpu_pct", &[10.0]), variant("dqa", "cpu_pct", &[12.0])];
+    let paired = &json::run(&record, None)["paired"];
+    assert_eq!(*paired, json!([{"variant": "dqa", "baseline": "hash", "cpu_ratio": {"mean": 1.2, "n": 1}}]));
+}
+
+#[test]
+fn keys_that_are_also_prefixes_do_no_harm() {
+    let mut record = record();
+    record.variants = vec![variant("odd", "nfm", &[1.0])];
+    record.variants[0].repeats[0].metrics.extend(map(&[
+        ("nfm.1s", 2.0),
+        (".", 3.0),
+        ("", 4.0),
+        ("a..b", 5.0),
+    ]));
+    let found = json::run(&record, None);
+    assert_eq!(found["variants"][0]["metrics"]["nfm"]["1s"]["mean"], 2.0);
+    assert_eq!(found["variants"][0]["metrics"]["a"][".b"]["mean"], 5.0);
+    let text = table::render(&record, TableOptions::default());
+    assert!(text.contains("odd"), "{text}");
+}
+
+#[test]
+fn the_json_has_the_shape_that_scripts_rely_on() {
+    let found = json::run(&record(), None);
+    assert_eq!(found["schema"], 1);
+    for key in ["scenario", "world", "kernel"] {
+        assert!(found[key].is_string(), "{key}");
+    }
+    for key in ["rate_bps", "seed", "duration_s", "warmup_s"] {
+        assert!(found[key].is_number(), "{key}");
+    }
+    assert_eq!(found["windows"], json!({"1ms": 0.005, "1s": 5.0}));
+    let dqa = &found["variants"][2];
+    assert_eq!(dqa["name"], "dqa");
+    assert_eq!(dqa["repeats"], 3);
+    for path in ["throughput_bps", "cpu_pct", "latency_us/p999", "nfm/1ms", "nfm_max/1s", "jain_packets"] {
+        let summary = dqa.pointer(&format!("/metrics/{path}")).unwrap();
+        let keys: Vec<&String> = summary.as_object().unwrap().keys().collect();
+        assert_eq!(keys, ["mean", "median", "min", "max", "n"], "{path}");
+    }
+    // The last repeat's.
+    assert_eq!(dqa["queues"][1], json!({"flows": 1, "bytes": 1_250_000}));
+    assert_eq!(dqa["datapath"], json!({"ns_per_segment": 175.0, "segments": 48_000}));
+    assert_eq!(found["refused"][0]["name"], "dqa+dqwa+dsos");
+    assert_eq!(found["paper"]["variants"]["dqa"]["nfm"]["1s"], 0.78);
+    assert_eq!(found["expectations"][3].get("value"), None::<&Value>);
+}

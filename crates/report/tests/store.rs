@@ -1,0 +1,303 @@
+//! Record directories: what is written is read, and damage is told.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::error::Error;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use evenkeel_model::record::{Record, SCHEMA};
+use evenkeel_report::store::{self, Series, SeriesFlow, StoreError};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use proptest::prelude::*;
+use support::{record, variant};
+use tempfile::TempDir;
+
+fn series(variant: &str, repeat: usize) -> Series {
+    let flow = |name: &str, bytes: [u64; 3]| SeriesFlow {
+        name: name.to_owned(),
+        bytes: bytes.into(),
+        packets: bytes.map(|bytes| bytes / 1500).into(),
+    };
+    let flows = vec![flow("5201-40000", [15_000, 0, u64::MAX]), flow("odd, \"name\"", [1, 2, 3])];
+    Series { variant: variant.to_owned(), repeat, bin_ns: 5_000_000, flows }
+}
+
+/// A record with one series, in a directory of its own.
+fn stored() -> (TempDir, PathBuf, Record) {
+    let place = TempDir::new().unwrap();
+    let directory = place.path().join("one");
+    let record = store::write(&directory, &record(), &[series("dqa", 1)]).unwrap();
+    (place, directory, record)
+}
+
+fn gz(text: &str) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(text.as_bytes()).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn series_path(directory: &Path) -> PathBuf {
+    directory.join("series/dqa-1.csv.gz")
+}
+
+fn read_dqa(directory: &Path, record: &Record) -> Result<Option<Series>, StoreError> {
+    store::read_series(directory, record, "dqa", 1)
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let place = TempDir::new().unwrap();
+    let directory = place.path().join("deep/down/one");
+    let all = [series("cmax", 0), series("xps:dqa", 1)];
+    let written = store::write(&directory, &record(), &all).unwrap();
+    assert_eq!(written.variants[1].repeats[0].series.as_deref(), Some("series/cmax-0.csv.gz"));
+    assert_eq!(written.variants[3].repeats[1].series.as_deref(), Some("series/xps%3Adqa-1.csv.gz"));
+    for path in [directory.clone(), directory.join("record.json")] {
+        assert_eq!(store::read(&path).unwrap(), written);
+    }
+    for one in all {
+        let found = store::read_series(&directory, &written, &one.variant, one.repeat).unwrap();
+        assert_eq!(found, Some(one));
+    }
+    assert_eq!(store::read_series(&directory, &written, "dqa", 0).unwrap(), None);
+    assert!(matches!(
+        store::read_series(&directory, &written, "dqa", 9),
+        Err(StoreError::NoSuchRepeat { repeat: 9, .. })
+    ));
+}
+
+#[test]
+fn nothing_but_the_directory_appears_and_others_may_read_it() {
+    let (place, directory, _) = stored();
+    let names: Vec<_> = fs::read_dir(place.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["one"]);
+    let plain = place.path().join("plain");
+    fs::create_dir(&plain).unwrap();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode();
+    assert_eq!(mode(&directory), mode(&plain));
+}
+
+#[test]
+fn an_empty_directory_is_taken_and_a_full_one_is_not_touched() {
+    let place = TempDir::new().unwrap();
+    let empty = place.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    store::write(&empty, &record(), &[]).unwrap();
+    let before = fs::read(empty.join("record.json")).unwrap();
+    let again = store::write(&empty, &record(), &[series("dqa", 0)]);
+    assert!(matches!(again, Err(StoreError::NotEmpty { .. })), "{again:?}");
+    assert_eq!(fs::read(empty.join("record.json")).unwrap(), before);
+    assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
+
+    let file = place.path().join("file");
+    fs::write(&file, "mine").unwrap();
+    assert!(matches!(store::write(&file, &record(), &[]), Err(StoreError::Io { .. })));
+    assert_eq!(fs::read(&file).unwrap(), b"mine");
+}
+
+#[test]
+fn a_failed_write_leaves_nothing_behind() {
+    let place = TempDir::new().unwrap();
+    let directory = place.path().join("one");
+    let mut ragged = series("dqa", 0);
+    ragged.flows[1].packets.pop();
+    let mut control = series("dqa", 0);
+    control.flows[0].name = "a\nb".to_owned();
+    let mut binless = series("dqa", 0);
+    binless.bin_ns = 0;
+    for bad in [ragged, control, binless] {
+        let found = store::write(&directory, &record(), &[bad]);
+        assert!(matches!(found, Err(StoreError::UnsuitableSeries { .. })), "{found:?}");
+    }
+    for stranger in [series("unknown", 0), series("dqa", 17)] {
+        let found = store::write(&directory, &record(), &[stranger]);
+        assert!(matches!(found, Err(StoreError::NoSuchRepeat { .. })), "{found:?}");
+    }
+    assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn figures_that_json_cannot_hold_are_refused_by_name() {
+    let place = TempDir::new().unwrap();
+    let mut bad = record();
+    bad.variants[2].repeats[1].metrics.insert("nfm.1s".to_owned(), f64::NAN);
+    let error = store::write(&place.path().join("one"), &bad, &[]).unwrap_err();
+    assert!(error.to_string().contains("nfm.1s of dqa, repeat 1 is NaN"), "{error}");
+    let mut bad = record();
+    bad.expectations[0].value = Some(f64::INFINITY);
+    assert!(matches!(store::write(&place.path().join("one"), &bad, &[]), Err(StoreError::NotFinite { .. })));
+}
+
+#[test]
+fn a_missing_record_is_named() {
+    let place = TempDir::new().unwrap();
+    let error = store::read(place.path()).unwrap_err();
+    assert!(matches!(&error, StoreError::Missing { path } if path.ends_with("record.json")), "{error:?}");
+    assert!(matches!(store::read(&place.path().join("none")), Err(StoreError::Missing { .. })));
+}
+
+#[test]
+fn a_record_cut_short_anywhere_is_told() {
+    let (_place, directory, _) = stored();
+    let path = directory.join("record.json");
+    let whole = fs::read(&path).unwrap();
+    // Without its final newline it is still whole.
+    for length in (0..whole.len() - 1).step_by(23) {
+        fs::write(&path, &whole[..length]).unwrap();
+        let error = store::read(&directory).unwrap_err();
+        assert!(matches!(error, StoreError::Truncated { .. }), "{length}: {error:?}");
+    }
+}
+
+#[test]
+fn a_record_with_a_wrong_field_is_told_with_its_line() {
+    let (_place, directory, _) = stored();
+    let path = directory.join("record.json");
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, text.replace("\"seed\": 1,", "\"seed\": \"one\",")).unwrap();
+    let error = store::read(&directory).unwrap_err();
+    assert!(matches!(error, StoreError::Malformed { .. }), "{error:?}");
+    let reason = error.source().unwrap().to_string();
+    assert!(reason.contains("line") && reason.contains("u64"), "{reason}");
+}
+
+#[test]
+fn a_record_of_another_schema_is_told_before_its_fields_are_judged() {
+    let place = TempDir::new().unwrap();
+    let path = place.path().join("record.json");
+    fs::write(&path, format!("{{\"schema\": {}, \"all\": \"new\"}}", SCHEMA + 1)).unwrap();
+    let error = store::read(&path).unwrap_err();
+    assert!(
+        matches!(error, StoreError::Schema { found, supported, .. } if found == SCHEMA + 1 && supported == SCHEMA),
+        "{error:?}"
+    );
+    for text in ["{}", "{}1", "{\"schema\": 1}}", "{\"schema\": -1}", "[1]", "{\"schema\": 01"] {
+        fs::write(&path, text).unwrap();
+        let found = store::read(&path);
+        assert!(matches!(found, Err(StoreError::Malformed { .. })), "{text}: {found:?}");
+    }
+}
+
+#[test]
+fn a_series_cut_short_or_changed_is_damaged() {
+    let (_place, directory, record) = stored();
+    let path = series_path(&directory);
+    let whole = fs::read(&path).unwrap();
+    for length in 0..whole.len() {
+        fs::write(&path, &whole[..length]).unwrap();
+        let found = read_dqa(&directory, &record);
+        assert!(matches!(found, Err(StoreError::DamagedSeries { .. })), "{length}: {found:?}");
+    }
+    let mut flipped = whole.clone();
+    let middle = flipped.len() - 6;
+    flipped[middle] ^= 0x10;
+    fs::write(&path, &flipped).unwrap();
+    assert!(matches!(read_dqa(&directory, &record), Err(StoreError::DamagedSeries { .. })));
+    fs::remove_file(&path).unwrap();
+    assert!(matches!(read_dqa(&directory, &record), Err(StoreError::Missing { .. })));
+}
+
+#[test]
+fn a_series_that_unpacks_to_something_else_is_told_with_its_line() {
+    let (_place, directory, record) = stored();
+    let head = "# bin_ns=10\nstart_ns,a bytes,a packets\n";
+    for (text, line) in [
+        (String::new(), 1),
+        ("# bin_ns=0\n".to_owned(), 1),
+        ("bin 10\n".to_owned(), 1),
+        ("# bin_ns=10\n".to_owned(), 2),
+        ("# bin_ns=10\ntime,a bytes,a packets\n".to_owned(), 2),
+        ("# bin_ns=10\nstart_ns,a bytes\n".to_owned(), 2),
+        ("# bin_ns=10\nstart_ns,a bytes,b packets\n".to_owned(), 2),
+        ("# bin_ns=10\nstart_ns,\"a bytes,a packets\n".to_owned(), 2),
+        (format!("{head}0,1,2\n20,1,2\n"), 4),
+        (format!("{head}0,1\n"), 3),
+        (format!("{head}0,1,2,3\n"), 3),
+        (format!("{head}0,1,-2\n"), 3),
+        (format!("{head}0,1,2\n\n"), 4),
+    ] {
+        fs::write(series_path(&directory), gz(&text)).unwrap();
+        match read_dqa(&directory, &record) {
+            Err(StoreError::MalformedSeries { line: found, .. }) => assert_eq!(found, line, "{text:?}"),
+            other => panic!("{text:?}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn times_that_overflow_are_told() {
+    let (_place, directory, record) = stored();
+    let text = format!("# bin_ns={}\nstart_ns\n0\n{}\n0\n", u64::MAX, u64::MAX);
+    fs::write(series_path(&directory), gz(&text)).unwrap();
+    assert!(matches!(read_dqa(&directory, &record), Err(StoreError::MalformedSeries { line: 5, .. })));
+}
+
+#[test]
+fn a_record_cannot_name_files_outside_of_its_directory() {
+    let (place, directory, mut record) = stored();
+    let secret = place.path().join("secret.csv.gz");
+    fs::copy(series_path(&directory), &secret).unwrap();
+    symlink(&secret, directory.join("series/link.csv.gz")).unwrap();
+    symlink(place.path(), directory.join("up")).unwrap();
+    for file in [
+        "../secret.csv.gz",
+        "series/../../secret.csv.gz",
+        secret.to_str().unwrap(),
+        "series/link.csv.gz",
+        "up/secret.csv.gz",
+        "series",
+        "",
+        ".",
+    ] {
+        record.variants[2].repeats[1].series = Some(file.to_owned());
+        let found = read_dqa(&directory, &record);
+        assert!(matches!(found, Err(StoreError::OutsideRecord { .. })), "{file:?}: {found:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn any_names_and_figures_survive(
+        names in prop::collection::btree_set(".{0,12}", 1..4),
+        metric in ".{0,8}",
+        value in prop::num::f64::NORMAL | prop::num::f64::SUBNORMAL | prop::num::f64::ZERO,
+        bins in prop::collection::vec((any::<u64>(), any::<u64>()), 0..8),
+        flow in "\\PC{0,12}",
+    ) {
+        let place = TempDir::new().unwrap();
+        let directory = place.path().join("one");
+        let mut record = record();
+        record.variants = names.iter().map(|name| variant(name, &metric, &[value])).collect();
+        let (bytes, packets) = bins.into_iter().unzip();
+        let flows = vec![SeriesFlow { name: flow, bytes, packets }];
+        let all: Vec<Series> = names
+            .into_iter()
+            .map(|variant| Series { variant, repeat: 0, bin_ns: 7, flows: flows.clone() })
+            .collect();
+        let written = store::write(&directory, &record, &all).unwrap();
+        prop_assert_eq!(&store::read(&directory).unwrap(), &written);
+        for one in all {
+            let found = store::read_series(&directory, &written, &one.variant, 0).unwrap();
+            prop_assert_eq!(found, Some(one));
+        }
+    }
+
+    #[test]
+    fn no_bytes_make_the_reader_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), text in ".{0,200}") {
+        let (_place, directory, record) = stored();
+        fs::write(series_path(&directory), &bytes).unwrap();
+        prop_assert!(read_dqa(&directory, &record).is_err());
+        fs::write(series_path(&directory), gz(&text)).unwrap();
+        prop_assert!(read_dqa(&directory, &record).is_err());
+        fs::write(directory.join("record.json"), &bytes).unwrap();
+        prop_assert!(store::read(&directory).is_err());
+    }
+}

@@ -1,0 +1,202 @@
+//! A test bed that stands: two namespaces, the veth pair, the NIC, the programs.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use evenkeel_datapath::{Meter, MeterOptions, QueueSelect, SelectOptions, Steering};
+use evenkeel_model::scenario::Topology;
+use evenkeel_model::units::BitRate;
+use evenkeel_netlink::{Netlink, VethOptions};
+use evenkeel_netlink::tc::Statistics;
+use evenkeel_transmit::{Policy, Pool};
+
+use crate::error::TestbedError;
+use crate::kernel;
+use crate::namespace::Namespace;
+use crate::nic::{LeafQdisc, Nic, NicOptions};
+
+/// Sender's IPv4 address: from the range for benchmarks (RFC 2544).
+pub const SENDER_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
+/// Receiver's IPv4 address.
+pub const RECEIVER_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
+/// Sender's IPv6 address: from the range for benchmarks (RFC 5180).
+pub const SENDER_ADDRESS_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 1);
+/// Receiver's IPv6 address.
+pub const RECEIVER_ADDRESS_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 2);
+
+const SENDER_INTERFACE: &str = "evk0";
+const RECEIVER_INTERFACE: &str = "evk1";
+
+/// What a test bed consists of.
+#[derive(Clone, Debug)]
+pub struct BedOptions {
+    /// How the NIC is built.
+    pub topology: Topology,
+    /// Line rate.
+    pub rate: BitRate,
+    /// Hardware queues.
+    pub queues: u32,
+    /// What stands in front of each queue.
+    pub leaf: LeafQdisc,
+    /// How flows get their queue.
+    pub policy: Policy,
+    /// XPS pools; empty for none.
+    pub pools: Vec<Pool>,
+    /// Layer-3 MTU, bytes.
+    pub mtu: u32,
+    /// Largest GSO packet; none leaves the device's default.
+    pub gso_max_size: Option<u32>,
+    /// TSO and GSO on the sending device.
+    pub segmentation_offload: bool,
+    /// Sysctls of the sending namespace.
+    pub sender_sysctls: Vec<(String, String)>,
+    /// Flows that the queue choice tracks.
+    pub max_flows: u32,
+    /// The meter at the receiver, if wanted.
+    pub meter: Option<MeterOptions>,
+    /// Leave the completion hook away, so that only ageing releases flows.
+    pub ageing_only: bool,
+}
+
+impl Default for BedOptions {
+    fn default() -> Self {
+        Self {
+            topology: Topology::SoftNic,
+            rate: BitRate::from_bits_per_second(1_000_000_000),
+            queues: 8,
+            leaf: LeafQdisc::Pfifo(1000),
+            policy: Policy::Hash,
+            pools: Vec::new(),
+            mtu: 1500,
+            gso_max_size: None,
+            segmentation_offload: true,
+            sender_sysctls: Vec::new(),
+            max_flows: 16_384,
+            meter: None,
+            ageing_only: false,
+        }
+    }
+}
+
+/// A standing test bed. Dropping it takes everything away.
+pub struct Bed {
+    /// The queue choice on the sender's device.
+    pub select: QueueSelect,
+    /// The meter at the receiver.
+    pub meter: Option<Meter>,
+    /// The sender's NIC.
+    pub nic: Nic,
+    /// Sending host.
+    pub sender: Namespace,
+    /// Receiving host.
+    pub receiver: Namespace,
+    sender_netlink: Netlink,
+    sender_index: u32,
+}
+
+/// A net for what no completion reports, and so never shorter than a scheduling hiccup.
+const AGEING_FLOOR_WITH_COMPLETION_NS: u64 = 200_000_000;
+const AGEING_FLOOR_ALONE_NS: u64 = 20_000_000;
+
+impl Bed {
+    /// Builds the test bed.
+    ///
+    /// # Errors
+    /// When the kernel refuses any part of it; what had been built is gone then.
+    pub fn build(options: &BedOptions) -> Result<Self, TestbedError> {
+        let (sender, receiver) = (Namespace::new()?, Namespace::new()?);
+        for (name, value) in &options.sender_sysctls {
+            sender.set_sysctl(name, value)?;
+        }
+        let mut sender_netlink = sender.netlink()?;
+        let mut receiver_netlink = receiver.netlink()?;
+        sender_netlink.add_veth(&VethOptions {
+            name: SENDER_INTERFACE,
+            peer_name: RECEIVER_INTERFACE,
+            peer_namespace: std::os::fd::AsFd::as_fd(&receiver),
+            queues: match options.topology {
+                Topology::SoftNic => 1,
+                Topology::Mq => options.queues,
+            },
+            mtu: options.mtu,
+        })?;
+        let sender_index = sender_netlink.link_index(SENDER_INTERFACE)?;
+        let receiver_index = receiver_netlink.link_index(RECEIVER_INTERFACE)?;
+
+        let addresses: [(&mut Netlink, u32, IpAddr, IpAddr); 2] = [
+            (&mut sender_netlink, sender_index, SENDER_ADDRESS.into(), SENDER_ADDRESS_V6.into()),
+            (&mut receiver_netlink, receiver_index, RECEIVER_ADDRESS.into(), RECEIVER_ADDRESS_V6.into()),
+        ];
+        for (netlink, index, v4, v6) in addresses {
+            netlink.add_address(index, v4, 24)?;
+            if kernel::has_ipv6() {
+                netlink.add_address(index, v6, 64)?;
+            }
+        }
+        if let Some(bytes) = options.gso_max_size {
+            sender_netlink.set_gso_max_size(sender_index, bytes)?;
+        }
+        if !options.segmentation_offload {
+            kernel::turn_segmentation_offload_off(&sender, SENDER_INTERFACE)?;
+        }
+        let nic_options =
+            NicOptions { topology: options.topology, rate: options.rate, queues: options.queues, leaf: options.leaf };
+        sender_netlink.set_up(sender_index)?;
+        receiver_netlink.set_up(receiver_index)?;
+        let nic = Nic::build(&mut sender_netlink, sender_index, &nic_options)?;
+
+        let mut select = QueueSelect::load(&SelectOptions {
+            policy: options.policy,
+            steering: match options.topology {
+                Topology::SoftNic => Steering::Class(nic.first_class_id()),
+                Topology::Mq => Steering::Queue,
+            },
+            queues: options.queues,
+            pools: options.pools.clone(),
+            rate_bps: options.rate.bits_per_second(),
+            ageing_floor_ns: if options.ageing_only {
+                AGEING_FLOOR_ALONE_NS
+            } else {
+                AGEING_FLOOR_WITH_COMPLETION_NS
+            },
+            max_flows: options.max_flows,
+        })?;
+        if !options.ageing_only {
+            receiver.run(|| Ok(select.attach_peer(receiver_index.cast_signed())?))?;
+        }
+        sender.run(|| Ok(select.attach(sender_index.cast_signed())?))?;
+        let meter = match &options.meter {
+            Some(meter) => Some(receiver.run(|| Ok(Meter::attach(meter, receiver_index.cast_signed())?))?),
+            None => None,
+        };
+        Ok(Self { select, meter, nic, sender, receiver, sender_netlink, sender_index })
+    }
+
+    /// What each hardware queue has carried.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn queue_statistics(&mut self) -> Result<Vec<Statistics>, TestbedError> {
+        self.nic.queue_statistics(&mut self.sender_netlink)
+    }
+
+    /// Whether the device's own transmit queues are the hardware queues.
+    pub(crate) fn nic_is_mq(&self) -> bool {
+        self.nic.topology() == Topology::Mq
+    }
+
+    /// Sets the limit of every hardware queue, in packets, while it runs.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn set_queue_limits(&mut self, limit_packets: u32) -> Result<(), TestbedError> {
+        let queues = self.select.weights().len() as u32;
+        (0..queues).try_for_each(|queue| self.nic.set_queue_limit(&mut self.sender_netlink, queue, limit_packets))
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        // At once, instead of whenever the kernel gets to cleaning up the namespaces.
+        let _ = self.sender_netlink.delete_link(self.sender_index);
+    }
+}

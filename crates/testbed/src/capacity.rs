@@ -1,0 +1,118 @@
+//! What this machine's processors can carry, and the line rate that leaves the NIC the bottleneck.
+
+use std::time::Duration;
+
+use evenkeel_model::scenario::{Scenario, Topology, Variant};
+use evenkeel_model::units::{BitRate, Nanoseconds};
+use evenkeel_model::world::{Job, Observer};
+
+use crate::error::TestbedError;
+use crate::kernel::{KernelFeatures, bed_options};
+use crate::repeat;
+
+/// Line rates that `auto` chooses from.
+const LADDER_BPS: [u64; 7] =
+    [100_000_000_000, 40_000_000_000, 25_000_000_000, 10_000_000_000, 5_000_000_000, 2_000_000_000, 1_000_000_000];
+/// `auto` leaves this factor between the line rate and what the processors carry, since on a shared
+/// machine they slow down by as much for seconds at a time.
+const AUTO_HEADROOM: f64 = 3.5;
+/// A rate that the user asks for needs this much.
+const LEAST_HEADROOM: f64 = 1.3;
+/// As good as no shaper at all.
+const UNSHAPED: BitRate = BitRate::from_bits_per_second(400_000_000_000);
+const WARMUP: Nanoseconds = Nanoseconds::from_millis(500);
+const DURATION: Nanoseconds = Nanoseconds::from_millis(1500);
+
+/// Payload that the scenario's flows get through the test bed when no shaper limits them, bit/s.
+pub(crate) fn measure(
+    scenario: &Scenario,
+    variant: &Variant,
+    features: KernelFeatures,
+    observer: &dyn Observer,
+) -> Result<f64, TestbedError> {
+    let mut scenario = scenario.clone();
+    scenario.workload.latency = None;
+    let job = Job {
+        scenario: &scenario,
+        variant,
+        repeat: 0,
+        seed: 0,
+        rate: UNSHAPED,
+        warmup: WARMUP,
+        duration: DURATION,
+        bin: DURATION,
+    };
+    let mut options = bed_options(
+        variant,
+        features,
+        scenario.link.queues,
+        Topology::SoftNic,
+        &scenario.workload.congestion_control,
+    );
+    options.rate = UNSHAPED;
+    options.mtu = u32::try_from(scenario.link.mtu.bytes()).unwrap_or(1500);
+    let raw = repeat::run(&job, options, observer)?;
+    let bytes: u64 = raw.flows.iter().map(|flow| flow.payload_bytes).sum();
+    Ok(bytes as f64 * 8.0 / Duration::from(DURATION).as_secs_f64())
+}
+
+/// The line rate to use, given what the processors carry.
+pub(crate) fn settle(
+    capacity_bps: f64,
+    nominal: BitRate,
+    wanted: Option<BitRate>,
+) -> Result<BitRate, TestbedError> {
+    let gigabits = |bps: f64| format!("{:.1} Gbit/s", bps / 1e9);
+    match wanted {
+        Some(rate) if rate.bits_per_second() as f64 * LEAST_HEADROOM <= capacity_bps => Ok(rate),
+        Some(rate) => Err(TestbedError::Unable {
+            missing: format!(
+                "at {rate} this machine's processors would be the bottleneck, not the NIC: they carry {} of these \
+                 flows, and {LEAST_HEADROOM} times the rate is needed",
+                gigabits(capacity_bps)
+            ),
+            remedy: format!(
+                "ask for at most --rate {}, or leave it to --rate auto",
+                BitRate::from_bits_per_second((capacity_bps / LEAST_HEADROOM / 1e8) as u64 * 100_000_000)
+            ),
+        }),
+        None => LADDER_BPS
+            .into_iter()
+            .map(|rate| rate.min(nominal.bits_per_second()))
+            .find(|rate| *rate as f64 * AUTO_HEADROOM <= capacity_bps)
+            .map(BitRate::from_bits_per_second)
+            .ok_or_else(|| TestbedError::Unable {
+                missing: format!(
+                    "this machine's processors carry only {} of these flows: too little to leave the NIC the \
+                     bottleneck at any rate from 1 Gbit/s on",
+                    gigabits(capacity_bps)
+                ),
+                remedy: "stop other work on the machine, or ask for a lower rate, such as --rate 100mbit".to_owned(),
+            }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    const NOMINAL: BitRate = BitRate::from_bits_per_second(10_000_000_000);
+
+    #[test]
+    fn auto_leaves_headroom() {
+        let auto = |capacity| settle(capacity, NOMINAL, None).map(BitRate::bits_per_second);
+        assert_eq!(auto(9e9).unwrap(), 2_000_000_000);
+        assert_eq!(auto(20e9).unwrap(), 5_000_000_000);
+        assert_eq!(auto(500e9).unwrap(), 10_000_000_000, "never above the nominal rate");
+        assert!(auto(1e9).unwrap_err().to_string().contains("--rate 100mbit"));
+    }
+
+    #[test]
+    fn a_rate_too_high_is_refused_with_one_that_works() {
+        let wanted = Some(BitRate::from_bits_per_second(10_000_000_000));
+        let message = settle(8e9, NOMINAL, wanted).unwrap_err().to_string();
+        assert!(message.contains("8.0 Gbit/s") && message.contains("--rate 6.1gbit"), "{message}");
+        assert_eq!(settle(14e9, NOMINAL, wanted).unwrap().bits_per_second(), 10_000_000_000);
+    }
+}

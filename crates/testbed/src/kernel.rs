@@ -1,0 +1,250 @@
+//! What this kernel can do for a variant, and how each knob is turned here.
+
+use std::os::fd::AsRawFd;
+
+use evenkeel_model::scenario::{ByteQueueLimit, Knobs, Qdisc, QueueChoice, Topology, Variant};
+use evenkeel_model::world::Assessment;
+use evenkeel_netlink::tc;
+use evenkeel_transmit::{Policy, Pool};
+
+use crate::bed::BedOptions;
+use crate::error::TestbedError;
+use crate::namespace::Namespace;
+use crate::nic::LeafQdisc;
+
+/// Packets in front of each queue; TCP small queues keep far fewer there.
+const LEAF_LIMIT_PACKETS: u32 = 1000;
+/// XPS pools of the emulation: two, since the machines that run a test bed may have two processors.
+const XPS_POOLS: u32 = 2;
+
+/// What was found out about this kernel once, before anything runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KernelFeatures {
+    /// Stochastic fair queueing.
+    pub(crate) sfq: bool,
+}
+
+impl KernelFeatures {
+    /// Asks the kernel, in a namespace of its own.
+    pub(crate) fn probe() -> Result<Self, TestbedError> {
+        let namespace = Namespace::new()?;
+        let mut netlink = namespace.netlink()?;
+        let loopback = netlink.link_index("lo")?;
+        let place = |netlink: &mut evenkeel_netlink::Netlink, kind| {
+            netlink.replace_qdisc(loopback, tc::Handle::ROOT, tc::Handle::new(1, 0), &tc::Qdisc::Named(kind))
+        };
+        Ok(Self { sfq: place(&mut netlink, "sfq").is_ok() })
+    }
+}
+
+/// What the test bed makes of a variant; the reason when it cannot run it at all.
+pub(crate) fn assess(
+    variant: &Variant,
+    topology: Topology,
+    features: KernelFeatures,
+    queues: u32,
+) -> Result<Assessment, String> {
+    let Knobs {
+        queue_choice,
+        queues: own_queues,
+        xps_pool,
+        queue_weights,
+        segment_size,
+        transmit_batching,
+        qdisc,
+        tcp_small_queues,
+        byte_queue_limit,
+        interrupt_interval,
+        gso_size,
+        tso,
+        tso_interleaving,
+    } = &variant.knobs;
+    if *queue_weights {
+        return Err("dynamic queue weights are not available on the kernel in this version; leave the variant \
+                    out, or compare the ones without +dqwa"
+            .to_owned());
+    }
+    if segment_size.is_some() {
+        return Err("dynamic segment sizing is not available on the kernel in this version; the variant \
+                    gso-16k shows a fixed smaller segment"
+            .to_owned());
+    }
+
+    let mut assessment = Assessment::default();
+    let mut set = |name: &str, value: String| {
+        assessment.settings.insert(name.to_owned(), value);
+    };
+    let mut lacking = Vec::new();
+    set("queue-choice", if *queue_choice == QueueChoice::Dqa { "dqa" } else { "hash" }.to_owned());
+    set("queues", own_queues.unwrap_or(queues).to_string());
+    set("topology", if topology == Topology::Mq { "mq" } else { "soft-nic" }.to_owned());
+    let sfq = *qdisc == Qdisc::SfqPrio && features.sfq && topology == Topology::SoftNic;
+    if *qdisc == Qdisc::SfqPrio && !sfq {
+        lacking.push("SFQ");
+    }
+    if *qdisc == Qdisc::SfqPrio {
+        lacking.push("priority band");
+    }
+    set("qdisc", if sfq { "sfq".to_owned() } else { format!("pfifo limit {LEAF_LIMIT_PACKETS}") });
+    if *byte_queue_limit != ByteQueueLimit::Off {
+        lacking.push("BQL");
+    }
+    set("byte-queue-limit", "none: veth has no BQL".to_owned());
+    if interrupt_interval.is_some() {
+        lacking.push("interrupt interval");
+    }
+    set("interrupt-interval", "none: veth has no interrupts".to_owned());
+    if *transmit_batching {
+        lacking.push("transmit batching");
+    }
+    if *tso_interleaving && *tso {
+        lacking.push("TSO interleaving");
+    }
+    set("gso-size", gso_size.to_string());
+    set("tso", tso.to_string());
+    match tcp_small_queues {
+        Some(limit) => set("tcp-small-queues", limit.to_string()),
+        None => {
+            set("tcp-small-queues", format!("{SMALL_QUEUES_OFF_BYTES} bytes, pacing ratio {PACING_RATIO_LARGEST} %"));
+            assessment.notes.push(
+                "TCP small queues cannot be turned off in this kernel: a socket still holds back what exceeds \
+                 about 10 ms at its pacing rate"
+                    .to_owned(),
+            );
+        }
+    }
+    if xps_pool.is_some() {
+        let pools = xps_pools(variant, queues);
+        set("xps-pools", format!("{} of {} queues", pools.len(), pools.first().map_or(0, |pool| pool.count)));
+        assessment.notes.push(format!(
+            "XPS as {} pools of {} queues, emulated by the queue choice: processor n uses pool n modulo {}",
+            pools.len(),
+            pools.first().map_or(0, |pool| pool.count),
+            pools.len()
+        ));
+    }
+    if !lacking.is_empty() {
+        let leaves = if sfq { "SFQ leaves" } else { "pfifo leaves" };
+        assessment.notes.insert(0, format!("this test bed has no {}: {leaves}", join_or(&lacking)));
+    }
+    if topology == Topology::Mq {
+        assessment.notes.push("mq: each queue is shaped to its share of the rate; idle shares are lost".to_owned());
+    }
+    Ok(assessment)
+}
+
+/// `a`, `a or b`, `a, b or c`.
+fn join_or(words: &[&str]) -> String {
+    match words {
+        [] => String::new(),
+        [one] => (*one).to_owned(),
+        [all @ .., last] => format!("{} or {last}", all.join(", ")),
+    }
+}
+
+/// The pools of an `xps:` variant: two halves of the queues.
+fn xps_pools(variant: &Variant, queues: u32) -> Vec<Pool> {
+    let queues = variant.knobs.queues.unwrap_or(queues);
+    if variant.knobs.xps_pool.is_none() || queues < XPS_POOLS {
+        return Vec::new();
+    }
+    let count = queues / XPS_POOLS;
+    (0..XPS_POOLS)
+        .map(|pool| Pool {
+            first: pool * count,
+            count: if pool + 1 == XPS_POOLS { queues - pool * count } else { count },
+        })
+        .collect()
+}
+
+const SMALL_QUEUES_OFF_BYTES: u32 = 1 << 30;
+const PACING_RATIO_LARGEST: u32 = 1000;
+
+/// A variant's knobs as the test bed's options; rate, topology and meter are the caller's.
+pub(crate) fn bed_options(
+    variant: &Variant,
+    features: KernelFeatures,
+    queues: u32,
+    topology: Topology,
+    congestion_control: &str,
+) -> BedOptions {
+    let knobs = &variant.knobs;
+    let mut sysctls = vec![
+        ("net/ipv4/tcp_congestion_control".to_owned(), congestion_control.to_owned()),
+        // A repeat must not start from what an earlier connection measured.
+        ("net/ipv4/tcp_no_metrics_save".to_owned(), "1".to_owned()),
+    ];
+    match knobs.tcp_small_queues {
+        Some(limit) => sysctls.push(("net/ipv4/tcp_limit_output_bytes".to_owned(), limit.bytes().to_string())),
+        None => {
+            sysctls.push(("net/ipv4/tcp_limit_output_bytes".to_owned(), SMALL_QUEUES_OFF_BYTES.to_string()));
+            for ratio in ["tcp_pacing_ss_ratio", "tcp_pacing_ca_ratio"] {
+                sysctls.push((format!("net/ipv4/{ratio}"), PACING_RATIO_LARGEST.to_string()));
+            }
+        }
+    }
+    let sfq = knobs.qdisc == Qdisc::SfqPrio && features.sfq;
+    BedOptions {
+        topology,
+        queues: knobs.queues.unwrap_or(queues),
+        leaf: if sfq { LeafQdisc::Sfq } else { LeafQdisc::Pfifo(LEAF_LIMIT_PACKETS) },
+        policy: match knobs.queue_choice {
+            QueueChoice::Hash => Policy::Hash,
+            QueueChoice::Dqa => Policy::Dqa,
+        },
+        pools: xps_pools(variant, queues),
+        gso_max_size: u32::try_from(knobs.gso_size.bytes()).ok(),
+        segmentation_offload: knobs.tso,
+        sender_sysctls: sysctls,
+        ..BedOptions::default()
+    }
+}
+
+/// Whether this kernel speaks IPv6.
+pub(crate) fn has_ipv6() -> bool {
+    std::path::Path::new("/proc/net/if_inet6").exists()
+}
+
+/// Turns TSO and GSO of an interface off (the ethtool ioctls of include/uapi/linux/ethtool.h).
+pub(crate) fn turn_segmentation_offload_off(namespace: &Namespace, interface: &str) -> Result<(), TestbedError> {
+    const SIOCETHTOOL: libc::c_ulong = 0x8946;
+    const ETHTOOL_STSO: u32 = 0x1f;
+    const ETHTOOL_SGSO: u32 = 0x24;
+    #[repr(C)]
+    struct EthtoolValue {
+        command: u32,
+        data: u32,
+    }
+    namespace.run(|| {
+        let socket = std::net::UdpSocket::bind(("0.0.0.0", 0)).map_err(TestbedError::system("open a socket"))?;
+        for command in [ETHTOOL_STSO, ETHTOOL_SGSO] {
+            let mut value = EthtoolValue { command, data: 0 };
+            // SAFETY: all zeroes is a valid request.
+            let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+            for (slot, byte) in request.ifr_name.iter_mut().zip(interface.bytes().take(libc::IFNAMSIZ - 1)) {
+                *slot = byte.cast_signed();
+            }
+            request.ifr_ifru.ifru_data = (&raw mut value).cast();
+            // SAFETY: the request and the value that it points to live through the call.
+            let result = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, &raw mut request) };
+            if result < 0 {
+                return Err(TestbedError::system(format!("turn segmentation offload of {interface} off"))(
+                    std::io::Error::last_os_error(),
+                ));
+            }
+        }
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_read_like_sentences() {
+        assert_eq!(join_or(&["SFQ"]), "SFQ");
+        assert_eq!(join_or(&["SFQ", "BQL"]), "SFQ or BQL");
+        assert_eq!(join_or(&["SFQ", "BQL", "interrupt interval"]), "SFQ, BQL or interrupt interval");
+    }
+}

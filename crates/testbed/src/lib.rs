@@ -1,0 +1,35 @@
+//! The test bed: this machine's kernel, two network namespaces, a soft NIC and real traffic.
+//!
+//! ```text
+//!   namespace "sender"                                      namespace "receiver"
+//!   iperf3 clients, one per sending core                    iperf3 servers
+//!   sockperf client                                         sockperf server
+//!        │ real TCP, real GSO segments                           ▲
+//!   ┌────▼─────────────────────────────────────┐           ┌─────┴────────────────┐
+//!   │ evk0   tcx egress: queue choice          │           │ evk1  tcx ingress:    │
+//!   │ soft NIC: HTB at line rate, one class    │── veth ──▶│   completion, meter   │
+//!   │ per hardware queue, DRR by quantum       │           └──────────────────────┘
+//!   └──────────────────────────────────────────┘
+//! ```
+//!
+//! The namespaces have no names: they live as long as this process and its traffic do, and the
+//! traffic dies with this process. So nothing is left behind, whatever ends it, `kill -9` included.
+
+mod bed;
+mod capacity;
+mod error;
+mod kernel;
+mod namespace;
+mod netns;
+mod nic;
+mod placement;
+mod process;
+mod repeat;
+pub mod traffic;
+
+pub use bed::{Bed, BedOptions, RECEIVER_ADDRESS, RECEIVER_ADDRESS_V6, SENDER_ADDRESS, SENDER_ADDRESS_V6};
+pub use error::{Failure, TestbedError};
+pub use namespace::Namespace;
+pub use netns::NetnsWorld;
+pub use nic::{LeafQdisc, Nic, NicOptions};
+pub use process::{Process, ProcessOptions};

@@ -1,0 +1,141 @@
+//! Network namespaces without a name, entered with setns(2).
+
+use std::fs::File;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use evenkeel_netlink::Netlink;
+use nix::sched::{CloneFlags, setns, unshare};
+
+use crate::error::TestbedError;
+
+/// A network namespace that lives as long as this value and the processes started in it.
+#[derive(Debug)]
+pub struct Namespace {
+    descriptor: File,
+}
+
+impl Namespace {
+    /// Makes a namespace with its loopback interface up.
+    ///
+    /// # Errors
+    /// When the kernel refuses, which it does without `CAP_SYS_ADMIN`.
+    pub fn new() -> Result<Self, TestbedError> {
+        // unshare moves the calling thread, so a thread of its own does it and ends.
+        let namespace = on_own_thread(|| {
+            unshare(CloneFlags::CLONE_NEWNET)
+                .map_err(|error| TestbedError::system("make a network namespace")(error.into()))?;
+            let descriptor = File::open("/proc/thread-self/ns/net")
+                .map_err(TestbedError::system("open the new network namespace"))?;
+            Ok(Self { descriptor })
+        })?;
+        namespace.netlink()?.set_up(1)?;
+        Ok(namespace)
+    }
+
+    /// Runs `work` inside the namespace, on a thread of its own, so that the caller's thread never
+    /// leaves where it is.
+    ///
+    /// # Errors
+    /// When the namespace cannot be entered, or `work` fails.
+    pub fn run<T: Send>(
+        &self,
+        work: impl FnOnce() -> Result<T, TestbedError> + Send,
+    ) -> Result<T, TestbedError> {
+        on_own_thread(|| {
+            setns(&self.descriptor, CloneFlags::CLONE_NEWNET)
+                .map_err(|error| TestbedError::system("enter a network namespace")(error.into()))?;
+            work()
+        })
+    }
+
+    /// A netlink socket that speaks for this namespace.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn netlink(&self) -> Result<Netlink, TestbedError> {
+        self.run(|| Ok(Netlink::open()?))
+    }
+
+    /// Sets a sysctl of the namespace, such as `net/ipv4/tcp_limit_output_bytes`.
+    ///
+    /// # Errors
+    /// When the kernel does not have it or refuses the value.
+    pub fn set_sysctl(&self, name: &str, value: &str) -> Result<(), TestbedError> {
+        self.run(|| {
+            let path = format!("/proc/sys/{name}");
+            std::fs::write(&path, value).map_err(TestbedError::system(format!("write '{value}' to {path}")))
+        })
+    }
+
+    /// Text of a file below `/proc/thread-self/net`.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn read_proc_net(&self, name: &str) -> Result<String, TestbedError> {
+        self.run(|| {
+            let path = format!("/proc/thread-self/net/{name}");
+            std::fs::read_to_string(&path).map_err(TestbedError::system(format!("read {path}")))
+        })
+    }
+
+    /// Whether a TCP socket of the namespace listens at a port of an address.
+    ///
+    /// # Errors
+    /// When the kernel's list cannot be read.
+    pub fn listens(&self, address: IpAddr, port: u16) -> Result<bool, TestbedError> {
+        let file = if address.is_ipv4() { "tcp" } else { "tcp6" };
+        Ok(lists_listener(&self.read_proc_net(file)?, port))
+    }
+}
+
+/// Whether a table like `/proc/net/tcp` (proc_pid_net(5)) has a listener at a port.
+fn lists_listener(table: &str, port: u16) -> bool {
+    const LISTEN: &str = "0A";
+    table.lines().skip(1).any(|line| {
+        let mut fields = line.split_ascii_whitespace();
+        let local_port = fields.nth(1).and_then(|local| local.rsplit(':').next()?.parse_hex());
+        local_port == Some(port) && fields.nth(1) == Some(LISTEN)
+    })
+}
+
+trait ParseHex {
+    fn parse_hex(&self) -> Option<u16>;
+}
+
+impl ParseHex for str {
+    fn parse_hex(&self) -> Option<u16> {
+        u16::from_str_radix(self, 16).ok()
+    }
+}
+
+impl AsFd for Namespace {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+fn on_own_thread<T: Send>(
+    work: impl FnOnce() -> Result<T, TestbedError> + Send,
+) -> Result<T, TestbedError> {
+    std::thread::scope(|scope| match scope.spawn(work).join() {
+        Ok(result) => result,
+        Err(panic) => std::panic::resume_unwind(panic),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_listeners_only() {
+        let table = "  sl  local_address rem_address   st tx_queue rx_queue\n   \
+                     0: 0100007F:1451 00000000:0000 0A 00000000:00000000 00:00000000 00000000\n   \
+                     1: 0100007F:1452 0100007F:9999 01 00000000:00000000 00:00000000 00000000\n";
+        assert!(lists_listener(table, 0x1451));
+        assert!(!lists_listener(table, 0x1452));
+        assert!(!lists_listener("", 1));
+        assert!(!lists_listener("header\nshort\n", 1));
+    }
+}

@@ -1,0 +1,145 @@
+//! The world `netns`: this machine's kernel.
+
+use std::collections::BTreeMap;
+
+use evenkeel_datapath::{QueueSelect, SelectOptions};
+use evenkeel_host::{Capability, Host, tool_version};
+use evenkeel_model::scenario::{Scenario, Topology, Variant};
+use evenkeel_model::units::BitRate;
+use evenkeel_model::world::{Assessment, Job, Observer, RawRepeat, World};
+
+use crate::capacity;
+use crate::error::TestbedError;
+use crate::kernel::{self, KernelFeatures};
+use crate::repeat;
+
+/// This machine's kernel, in network namespaces.
+#[derive(Debug)]
+pub struct NetnsWorld {
+    host: Host,
+    features: KernelFeatures,
+    topology: Option<Topology>,
+}
+
+const TOOLS: [&str; 2] = ["iperf3", "sockperf"];
+
+impl NetnsWorld {
+    /// Checks that this machine can run a test bed. `topology` overrides the scenario's.
+    ///
+    /// # Errors
+    /// [`TestbedError::Unable`], naming what is missing and what to do.
+    pub fn new(topology: Option<Topology>) -> Result<Self, TestbedError> {
+        let host = Host::live();
+        let wanted = [Capability::SysAdmin, Capability::NetAdmin, Capability::Bpf, Capability::Perfmon];
+        let missing = host.missing_capabilities(&wanted)?;
+        if !missing.is_empty() {
+            let names: Vec<String> = missing.iter().map(ToString::to_string).collect();
+            return Err(TestbedError::Unable {
+                missing: format!("this process lacks {}", names.join(", ")),
+                remedy: "run it as root: the test bed makes network namespaces and loads BPF programs".to_owned(),
+            });
+        }
+        if !host.has_btf() {
+            return Err(TestbedError::Unable {
+                missing: "this kernel has no BTF (/sys/kernel/btf/vmlinux)".to_owned(),
+                remedy: "use a kernel built with CONFIG_DEBUG_INFO_BTF, as distributions' kernels are".to_owned(),
+            });
+        }
+        for tool in TOOLS {
+            if evenkeel_host::find_tool(tool).is_none() {
+                return Err(TestbedError::Unable {
+                    missing: format!("{tool} is not installed: it makes the traffic of the test bed"),
+                    remedy: format!("install it (Debian, Ubuntu: apt-get install {tool}) or run ./dev setup"),
+                });
+            }
+        }
+        if let Err(error) = QueueSelect::load(&SelectOptions::default()) {
+            return Err(TestbedError::Unable {
+                missing: error.to_string(),
+                remedy: "the queue choice needs Linux 6.6 or later, with BPF allowed for this process".to_owned(),
+            });
+        }
+        Ok(Self { host, features: KernelFeatures::probe()?, topology })
+    }
+
+    fn topology(&self, scenario: &Scenario) -> Topology {
+        self.topology.unwrap_or(scenario.link.topology)
+    }
+}
+
+impl World for NetnsWorld {
+    type Error = TestbedError;
+
+    fn name(&self) -> &'static str {
+        "netns"
+    }
+
+    fn kernel(&self) -> String {
+        self.host.kernel_release().unwrap_or_else(|_| "unknown".to_owned())
+    }
+
+    fn facts(&self) -> BTreeMap<String, String> {
+        let mut facts = self.host.facts();
+        for tool in TOOLS {
+            if let Some(version) = tool_version(tool) {
+                facts.insert(tool.to_owned(), version);
+            }
+        }
+        facts
+    }
+
+    fn assess(&self, scenario: &Scenario, variant: &Variant) -> Result<Assessment, String> {
+        kernel::assess(variant, self.topology(scenario), self.features, scenario.link.queues)
+    }
+
+    fn settle_rate(
+        &mut self,
+        scenario: &Scenario,
+        wanted: Option<BitRate>,
+        observer: &dyn Observer,
+    ) -> Result<BitRate, TestbedError> {
+        let control = &scenario.workload.congestion_control;
+        let available = self.host.congestion_controls()?;
+        if !available.contains(control) {
+            return Err(TestbedError::Unable {
+                missing: format!("this kernel does not offer the congestion control {control}"),
+                remedy: format!("load it (modprobe tcp_{control}) or use one of: {}", available.join(", ")),
+            });
+        }
+        let Some(variant) = scenario.variants.first() else {
+            return Ok(wanted.unwrap_or(scenario.link.rate));
+        };
+        // The processors' limit shows with the cheapest configuration: one plain variant.
+        let mut plain = variant.clone();
+        plain.knobs.tso = true;
+        observer.progress(0.0, "checking what the processors can carry");
+        let capacity = capacity::measure(scenario, &plain, self.features, observer)?;
+        let rate = capacity::settle(capacity, scenario.link.rate, wanted)?;
+        observer.remark(&format!(
+            "the processors carry {:.1} Gbit/s of these flows; line rate {rate}{}",
+            capacity / 1e9,
+            if wanted.is_none() && rate < scenario.link.rate {
+                format!(
+                    " instead of {}, so that the NIC is the bottleneck (--rate asks for another)",
+                    scenario.link.rate
+                )
+            } else {
+                String::new()
+            }
+        ));
+        Ok(rate)
+    }
+
+    fn repeat(&mut self, job: &Job<'_>, observer: &dyn Observer) -> Result<RawRepeat, TestbedError> {
+        let mut options = kernel::bed_options(
+            job.variant,
+            self.features,
+            job.scenario.link.queues,
+            self.topology(job.scenario),
+            &job.scenario.workload.congestion_control,
+        );
+        options.rate = job.rate;
+        options.mtu = u32::try_from(job.scenario.link.mtu.bytes()).unwrap_or(1500);
+        repeat::run(job, options, observer)
+    }
+}

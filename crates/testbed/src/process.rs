@@ -1,0 +1,189 @@
+//! Traffic tools as child processes that cannot outlive this process.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use evenkeel_host::find_tool;
+use evenkeel_model::world::Observer;
+
+use crate::error::TestbedError;
+use crate::namespace::Namespace;
+
+/// How often a wait looks whether it is over.
+const POLL: Duration = Duration::from_millis(20);
+
+/// What to start, and where.
+#[derive(Debug)]
+pub struct ProcessOptions<'a> {
+    /// Program, looked up on the PATH.
+    pub program: &'a str,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
+    /// Network namespace to run in.
+    pub namespace: &'a Namespace,
+    /// Processor to run on; none leaves it to the scheduler.
+    pub cpu: Option<usize>,
+}
+
+/// A child process in a network namespace. Dropping it kills it, and the kernel kills it when the
+/// thread that started it dies.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    child: Child,
+    output: File,
+    errors: File,
+    status: Option<ExitStatus>,
+}
+
+impl Process {
+    /// Starts a program. The thread that calls this must live as long as the process should.
+    ///
+    /// # Errors
+    /// When the program is not installed or cannot be started.
+    pub fn start(options: ProcessOptions<'_>) -> Result<Self, TestbedError> {
+        let name = options.program.to_owned();
+        let file = find_tool(options.program).ok_or_else(|| TestbedError::Unable {
+            missing: format!("{name} is not installed: it makes the traffic of the test bed"),
+            remedy: format!("install it (Debian, Ubuntu: apt-get install {name}) or run ./dev setup"),
+        })?;
+        let temporary = || tempfile::tempfile().map_err(TestbedError::system("make a temporary file"));
+        let (output, errors) = (temporary()?, temporary()?);
+        let duplicate =
+            |file: &File| file.try_clone().map_err(TestbedError::system("duplicate a descriptor"));
+
+        let mut command = Command::new(file);
+        command.args(&options.arguments).stdin(Stdio::null());
+        command.stdout(duplicate(&output)?).stderr(duplicate(&errors)?);
+        // A group of its own: the terminal's Ctrl-C is for this process, which then ends the child.
+        command.process_group(0);
+
+        let namespace = options.namespace.as_fd().as_raw_fd();
+        let affinity = options.cpu.map(single_cpu);
+        // SAFETY: getpid has no preconditions.
+        let parent = unsafe { libc::getpid() };
+        // SAFETY: the closure runs between fork and exec and makes system calls only, on values
+        // that live on its own stack or in the parent's memory, which the fork copied.
+        unsafe {
+            command.pre_exec(move || {
+                check(libc::setns(namespace, libc::CLONE_NEWNET))?;
+                check(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL))?;
+                // The parent may have died before the line above.
+                if libc::getppid() != parent {
+                    return Err(std::io::Error::from_raw_os_error(libc::ESRCH));
+                }
+                if let Some(set) = &affinity {
+                    check(libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), set))?;
+                }
+                Ok(())
+            });
+        }
+        let child = command.spawn().map_err(TestbedError::system(format!("start {name}")))?;
+        Ok(Self { name, child, output, errors, status: None })
+    }
+
+    /// Whether it has ended by itself.
+    ///
+    /// # Errors
+    /// When the system does not tell.
+    pub fn has_ended(&mut self) -> Result<bool, TestbedError> {
+        if self.status.is_none() {
+            self.status = self
+                .child
+                .try_wait()
+                .map_err(TestbedError::system(format!("wait for {}", self.name)))?;
+        }
+        Ok(self.status.is_some())
+    }
+
+    /// Waits for its end, until `limit` has passed.
+    ///
+    /// # Errors
+    /// When the limit passes, or the user interrupts.
+    pub fn wait(&mut self, limit: Duration, observer: &dyn Observer) -> Result<(), TestbedError> {
+        let deadline = Instant::now() + limit;
+        while !self.has_ended()? {
+            if Instant::now() > deadline {
+                let words = self.error_text();
+                return Err(TestbedError::Traffic(format!(
+                    "{} did not end within {:.0} s{}",
+                    self.name,
+                    limit.as_secs_f64(),
+                    if words.is_empty() { String::new() } else { format!("; it said: {words}") }
+                )));
+            }
+            pause(POLL, observer)?;
+        }
+        Ok(())
+    }
+
+    /// What it has printed so far.
+    ///
+    /// # Errors
+    /// When the text cannot be read, or is not UTF-8.
+    pub fn output_text(&mut self) -> Result<String, TestbedError> {
+        let mut text = String::new();
+        self.output
+            .rewind()
+            .and_then(|()| self.output.read_to_string(&mut text))
+            .map_err(TestbedError::system(format!("read the output of {}", self.name)))?;
+        Ok(text)
+    }
+
+    /// What it has printed to standard error so far; empty if that cannot be read.
+    pub fn error_text(&mut self) -> String {
+        let mut bytes = Vec::new();
+        let _ = self.errors.rewind().and_then(|()| self.errors.read_to_end(&mut bytes));
+        String::from_utf8_lossy(&bytes).trim().to_owned()
+    }
+
+    /// Process number.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if self.status.is_none() {
+            // Both fail only when it is already gone.
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// Sleeps, but wakes up when the user interrupts.
+pub(crate) fn pause(time: Duration, observer: &dyn Observer) -> Result<(), TestbedError> {
+    let deadline = Instant::now() + time;
+    loop {
+        if observer.interrupted() {
+            return Err(TestbedError::Interrupted);
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        std::thread::sleep(left.min(POLL));
+    }
+}
+
+fn check(result: libc::c_int) -> std::io::Result<()> {
+    if result < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn single_cpu(cpu: usize) -> libc::cpu_set_t {
+    // SAFETY: all zeroes is the empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    if cpu < libc::CPU_SETSIZE as usize {
+        // SAFETY: within the set, as just checked.
+        unsafe { libc::CPU_SET(cpu, &mut set) };
+    }
+    set
+}

@@ -1,0 +1,504 @@
+//! One repeat: build the bed, start the traffic, warm up, measure, probe the latency, take it down.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use evenkeel_datapath::{Counters, FlowSample, MeterOptions, RunTime, RunTimeStatistics, monotonic_ns};
+use evenkeel_host::{CpuTimes, Host};
+use evenkeel_model::record::{DatapathCost, QueueRecord};
+use evenkeel_model::world::{Job, Observer, RawFlow, RawRepeat};
+use evenkeel_netlink::tc::Statistics;
+
+use crate::bed::{Bed, BedOptions, RECEIVER_ADDRESS};
+use crate::error::TestbedError;
+use crate::placement::{SendingCore, place};
+use crate::process::{Process, ProcessOptions, pause};
+use crate::traffic::{iperf3, sockperf};
+
+/// Port of the first iperf3 server; each sending core has a server of its own.
+const FIRST_BULK_PORT: u16 = 5201;
+const LATENCY_PORT: u16 = 11_111;
+/// How long servers may take to listen, and flows to start.
+const START_LIMIT: Duration = Duration::from_secs(15);
+/// What iperf3 runs longer than needed, so that it never stops inside the measurement.
+const SLACK: Duration = Duration::from_secs(1);
+/// What sockperf 3.7 takes before its first exchange and after its last one.
+const PROBE_START: Duration = Duration::from_millis(2500);
+/// Flows that are no bulk flows: iperf3's control connections, the probe, answers.
+const SPARE_METER_ROWS: u32 = 256;
+/// A meter that differs from iperf3's own count by more than this is not to be believed.
+const LARGEST_METER_ERROR: f64 = 0.02;
+
+/// The bulk flows of a repeat, as iperf3 processes.
+struct Bulk {
+    clients: Vec<Process>,
+    servers: Vec<Process>,
+    flows: usize,
+}
+
+/// Everything that is read at the beginning and at the end of the measurement.
+struct Snapshot {
+    cpu: CpuTimes,
+    counters: Counters,
+    run_time: RunTime,
+    queues: Vec<Statistics>,
+    flows: Vec<FlowSample>,
+    retransmits: u64,
+}
+
+/// Runs a repeat on a bed with these options (its meter is set here).
+pub(crate) fn run(job: &Job<'_>, bed: BedOptions, observer: &dyn Observer) -> Result<RawRepeat, TestbedError> {
+    let workload = &job.scenario.workload;
+    let latency_time =
+        workload.latency.as_ref().map_or(Duration::ZERO, |probe| Duration::from(probe.duration).max(SECOND) + PROBE_START);
+    let phases = Phases::new(job, latency_time, observer);
+    let bins = u32::try_from(job.duration.as_u64() / job.bin.as_u64().max(1)).unwrap_or(u32::MAX);
+
+    phases.begin(0.0, "setting up");
+    let statistics = RunTimeStatistics::enable()?;
+    let meter = MeterOptions { flows: workload.flows + SPARE_METER_ROWS, bins, bin_ns: job.bin.as_u64() };
+    let mut bed = Bed::build(&BedOptions { meter: Some(meter), ..bed })?;
+    let cpus = Host::live().cpu_times()?.cpus();
+    let cores = place(workload.flows, job.scenario.hosts.sending_cores, cpus);
+
+    let total = Duration::from(job.warmup) + Duration::from(job.duration) + latency_time + SLACK;
+    let mut bulk = Bulk::start(&bed, &cores, &workload.congestion_control, total, observer)?;
+    let started = Instant::now();
+    let probe_server = match &workload.latency {
+        Some(_) => Some(start_probe_server(&bed, observer)?),
+        None => None,
+    };
+    bulk.wait_for_flows(&bed, observer)?;
+
+    phases.sleep("warming up", job.warmup.into())?;
+    let before = Snapshot::take(&mut bed)?;
+    meter_of(&bed)?.start(monotonic_ns());
+    phases.sleep("measuring", job.duration.into())?;
+    let after = Snapshot::take(&mut bed)?;
+    let weights_in_use = bed.select.weights().iter().sum::<u32>();
+    // A socket that is gone is no backlog: every flow must still have been there.
+    if bulk.any_client_ended()? || started.elapsed() > total + Duration::from_secs(1) {
+        return Err(TestbedError::Traffic(
+            bulk.failure().unwrap_or_else(|| "iperf3 stopped before the measurement was over".to_owned()),
+        ));
+    }
+
+    let latency_us = match &workload.latency {
+        Some(probe) => {
+            phases.begin(0.0, "measuring latency");
+            measure_latency(&bed, probe.message.bytes(), latency_time, observer)?
+        }
+        None => Vec::new(),
+    };
+    drop(probe_server);
+    phases.begin(0.97, "finishing");
+    let reports = bulk.finish(observer)?;
+    let settled = wait_until_weightless(&bed, observer)?;
+    let meter = meter_of(&bed)?;
+    let at_end = meter.flows()?;
+    drop(statistics);
+
+    let mut repeat = RawRepeat { latency_us, ..RawRepeat::default() };
+    repeat.retransmits = Some(after.retransmits.saturating_sub(before.retransmits));
+    repeat.busy_cores = after.cpu.busy_since(&before.cpu);
+    let cost = after.run_time - before.run_time;
+    repeat.datapath = Some(DatapathCost {
+        run_time_ns: cost.nanoseconds,
+        segments: after.counters.segments.saturating_sub(before.counters.segments),
+    });
+    collect_flows(&mut repeat, &bed, &reports, [&before.flows, &after.flows, &at_end])?;
+    repeat.queues = before
+        .queues
+        .iter()
+        .zip(&after.queues)
+        .enumerate()
+        .map(|(queue, (before, after))| QueueRecord {
+            flows: repeat.flows.iter().filter(|flow| flow.queue == Some(queue as u32)).count() as u32,
+            bytes: after.bytes.saturating_sub(before.bytes),
+        })
+        .collect();
+    let drops = |queues: &[Statistics]| queues.iter().map(|queue| queue.drops).sum::<u64>();
+    let counters = bed.select.counters();
+    repeat.counters.extend(
+        [
+            ("queue_drops", drops(&after.queues).saturating_sub(drops(&before.queues))),
+            ("queue_changes", after.counters.moves.saturating_sub(before.counters.moves)),
+            ("picks", after.counters.picks.saturating_sub(before.counters.picks)),
+            ("aged_releases", counters.aged),
+            ("false_releases", counters.false_releases),
+            ("untracked_segments", counters.untracked),
+            ("contended_segments", counters.contended),
+            ("meter_overflow", meter.overflow()),
+            ("charged_weight_while_running", u64::from(weights_in_use)),
+            ("charged_weight_left_at_end", settled),
+        ]
+        .map(|(name, value)| (name.to_owned(), value as f64)),
+    );
+    repeat.notes.push(format!("completion: {}", bed.select.completion()));
+    if meter.overflow() > 0 {
+        repeat.notes.push(format!("the meter had no row for {} packets: figures are incomplete", meter.overflow()));
+    }
+    Ok(repeat)
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn meter_of(bed: &Bed) -> Result<&evenkeel_datapath::Meter, TestbedError> {
+    bed.meter.as_ref().ok_or_else(|| TestbedError::Traffic("the bed was built without a meter".to_owned()))
+}
+
+impl Snapshot {
+    fn take(bed: &mut Bed) -> Result<Self, TestbedError> {
+        let flows = meter_of(bed)?.flows()?;
+        Ok(Self {
+            queues: bed.queue_statistics()?,
+            counters: bed.select.counters(),
+            run_time: bed.select.run_time()?,
+            retransmits: retransmitted_segments(&bed.sender.read_proc_net("snmp")?),
+            flows,
+            cpu: Host::live().cpu_times()?,
+        })
+    }
+}
+
+/// `RetransSegs` of a table like `/proc/net/snmp`: a line of names, then a line of values.
+fn retransmitted_segments(table: &str) -> u64 {
+    let mut tcp = table.lines().filter_map(|line| line.strip_prefix("Tcp: "));
+    let (Some(names), Some(values)) = (tcp.next(), tcp.next()) else { return 0 };
+    names
+        .split_ascii_whitespace()
+        .zip(values.split_ascii_whitespace())
+        .find(|(name, _)| *name == "RetransSegs")
+        .and_then(|(_, value)| value.parse().ok())
+        .unwrap_or(0)
+}
+
+impl Bulk {
+    fn start(
+        bed: &Bed,
+        cores: &[SendingCore],
+        congestion_control: &str,
+        time: Duration,
+        observer: &dyn Observer,
+    ) -> Result<Self, TestbedError> {
+        let address = IpAddr::V4(RECEIVER_ADDRESS);
+        let mut bulk = Self { clients: Vec::new(), servers: Vec::new(), flows: 0 };
+        let tool = |error: crate::traffic::ArgumentError| TestbedError::Traffic(error.to_string());
+        let ports = (FIRST_BULK_PORT..).take(cores.len());
+        for port in ports.clone() {
+            bulk.servers.push(Process::start(ProcessOptions {
+                program: "iperf3",
+                arguments: iperf3::server_args(address, port).into_iter().map(Into::into).collect(),
+                namespace: &bed.receiver,
+                cpu: None,
+            })?);
+        }
+        for (port, server) in ports.clone().zip(&mut bulk.servers) {
+            wait_for_listener(bed, address, port, server, observer)?;
+        }
+        for (port, core) in ports.zip(cores) {
+            let arguments = iperf3::client_args(&iperf3::ClientOptions {
+                server: address,
+                port,
+                streams: core.flows,
+                seconds: time.as_secs_f64().ceil() as u32,
+                congestion_control: congestion_control.to_owned(),
+                first_source_port: None,
+                connect_timeout: START_LIMIT,
+            })
+            .map_err(tool)?;
+            bulk.clients.push(Process::start(ProcessOptions {
+                program: "iperf3",
+                arguments: arguments.into_iter().map(Into::into).collect(),
+                namespace: &bed.sender,
+                cpu: Some(core.cpu),
+            })?);
+            bulk.flows += core.flows as usize;
+        }
+        Ok(bulk)
+    }
+
+    /// Waits until every bulk flow has delivered data. A control connection carries less than a
+    /// few kilobytes, a bulk flow much more within its first round trips.
+    fn wait_for_flows(&mut self, bed: &Bed, observer: &dyn Observer) -> Result<(), TestbedError> {
+        const BULK_BYTES: u64 = 100_000;
+        let deadline = Instant::now() + START_LIMIT;
+        let last_port = FIRST_BULK_PORT + self.servers.len() as u16;
+        loop {
+            let flowing = meter_of(bed)?
+                .flows()?
+                .iter()
+                .filter(|flow| {
+                    (FIRST_BULK_PORT..last_port).contains(&flow.tuple.destination_port)
+                        && flow.payload_bytes >= BULK_BYTES
+                })
+                .count();
+            if flowing >= self.flows {
+                return Ok(());
+            }
+            if self.any_client_ended()? {
+                let reason = self.failure().unwrap_or_else(|| "iperf3 ended at once".to_owned());
+                return Err(TestbedError::Traffic(reason));
+            }
+            if Instant::now() > deadline {
+                return Err(TestbedError::Traffic(format!(
+                    "only {flowing} of {} bulk flows carried data within {} s: is the machine overloaded?",
+                    self.flows,
+                    START_LIMIT.as_secs()
+                )));
+            }
+            pause(Duration::from_millis(50), observer)?;
+        }
+    }
+
+    fn any_client_ended(&mut self) -> Result<bool, TestbedError> {
+        let mut any = false;
+        for client in &mut self.clients {
+            any |= client.has_ended()?;
+        }
+        Ok(any)
+    }
+
+    /// What a client that ended early had to say.
+    fn failure(&mut self) -> Option<String> {
+        self.clients.iter_mut().find_map(|client| {
+            let text = client.output_text().ok()?;
+            match iperf3::parse("iperf3 client", &text) {
+                Err(error) if !text.is_empty() => Some(error.to_string()),
+                _ => Some(client.error_text()).filter(|words| !words.is_empty()),
+            }
+        })
+    }
+
+    /// Waits for clients and servers and returns the servers' reports: what was really received.
+    fn finish(&mut self, observer: &dyn Observer) -> Result<Vec<FlowReport>, TestbedError> {
+        let limit = START_LIMIT + Duration::from_secs(self.flows as u64 / 10);
+        let mut reports = Vec::new();
+        for (client, server) in self.clients.iter_mut().zip(&mut self.servers) {
+            client.wait(limit, observer)?;
+            server.wait(limit, observer)?;
+            let traffic = |error: iperf3::ParseError| TestbedError::Traffic(error.to_string());
+            let sent = iperf3::parse("iperf3 client", &client.output_text()?).map_err(traffic)?;
+            let received = iperf3::parse("iperf3 server", &server.output_text()?).map_err(traffic)?;
+            for stream in &received.streams {
+                let source = stream.remote.port();
+                reports.push(FlowReport {
+                    source_port: source,
+                    destination_port: stream.local.port(),
+                    received_bytes: stream.received.bytes,
+                    retransmits: sent
+                        .streams
+                        .iter()
+                        .find(|client| client.local.port() == source)
+                        .and_then(|client| client.retransmits),
+                });
+            }
+        }
+        Ok(reports)
+    }
+}
+
+/// What iperf3 itself says of a flow, over its whole life.
+struct FlowReport {
+    source_port: u16,
+    destination_port: u16,
+    received_bytes: u64,
+    retransmits: Option<u64>,
+}
+
+fn wait_for_listener(
+    bed: &Bed,
+    address: IpAddr,
+    port: u16,
+    server: &mut Process,
+    observer: &dyn Observer,
+) -> Result<(), TestbedError> {
+    let deadline = Instant::now() + START_LIMIT;
+    while !bed.receiver.listens(address, port)? {
+        if server.has_ended()? || Instant::now() > deadline {
+            let words = format!("{} {}", server.error_text(), server.output_text().unwrap_or_default());
+            return Err(TestbedError::Traffic(format!("no server came up at port {port}: {}", words.trim())));
+        }
+        pause(Duration::from_millis(10), observer)?;
+    }
+    Ok(())
+}
+
+fn start_probe_server(bed: &Bed, observer: &dyn Observer) -> Result<Process, TestbedError> {
+    let mut server = Process::start(ProcessOptions {
+        program: "sockperf",
+        arguments: sockperf::server_args(RECEIVER_ADDRESS, LATENCY_PORT),
+        namespace: &bed.receiver,
+        cpu: None,
+    })?;
+    wait_for_listener(bed, IpAddr::V4(RECEIVER_ADDRESS), LATENCY_PORT, &mut server, observer)?;
+    Ok(server)
+}
+
+fn measure_latency(
+    bed: &Bed,
+    message_bytes: u64,
+    time: Duration,
+    observer: &dyn Observer,
+) -> Result<Vec<f64>, TestbedError> {
+    let log = tempfile::NamedTempFile::new().map_err(TestbedError::system("make a temporary file"))?;
+    let options = sockperf::ClientOptions {
+        server: RECEIVER_ADDRESS,
+        port: LATENCY_PORT,
+        seconds: time.saturating_sub(PROBE_START).as_secs_f64().ceil() as u32,
+        message_bytes: u32::try_from(message_bytes).unwrap_or(u32::MAX),
+        rate: None,
+        full_log: log.path().to_owned(),
+    };
+    let arguments =
+        sockperf::client_args(&options).map_err(|error| TestbedError::Traffic(error.to_string()))?;
+    let mut client =
+        Process::start(ProcessOptions { program: "sockperf", arguments, namespace: &bed.sender, cpu: None })?;
+    client.wait(time + START_LIMIT, observer)?;
+    let text = std::fs::read_to_string(log.path())
+        .map_err(TestbedError::system(format!("read {}", log.path().display())))?;
+    let parsed = sockperf::parse("sockperf log", &text).map_err(|error| {
+        TestbedError::Traffic(format!("{error}; sockperf said: {}", client.error_text()))
+    })?;
+    Ok(parsed.samples.iter().map(sockperf::Sample::half_round_trip_us).collect())
+}
+
+/// Waits until every flow has been released; the weight that is left when patience ends.
+fn wait_until_weightless(bed: &Bed, observer: &dyn Observer) -> Result<u64, TestbedError> {
+    // Ageing sees to what no completion reported; its walk comes at least every 100 ms.
+    let patience = Duration::from_nanos(2 * bed.select.ageing_limit_ns()) + Duration::from_millis(500);
+    let deadline = Instant::now() + patience.min(Duration::from_secs(10));
+    loop {
+        let left = bed.select.weights().iter().map(|weight| u64::from(*weight)).sum();
+        if left == 0 || Instant::now() > deadline {
+            return Ok(left);
+        }
+        pause(Duration::from_millis(20), observer)?;
+    }
+}
+
+/// Joins what the meter counted, where the queue choice put each flow, and what iperf3 says.
+fn collect_flows(
+    repeat: &mut RawRepeat,
+    bed: &Bed,
+    reports: &[FlowReport],
+    [before, after, at_end]: [&[FlowSample]; 3],
+) -> Result<(), TestbedError> {
+    let meter = meter_of(bed)?;
+    let tracked = bed.select.flows()?;
+    let key = |sample: &FlowSample| (sample.tuple.source_port, sample.tuple.destination_port);
+    let find = |samples: &[FlowSample], wanted| samples.iter().find(|sample| key(sample) == wanted).cloned();
+    let mut worst = 0.0_f64;
+    let mut worst_flow = None;
+    for report in reports {
+        let ports = (report.source_port, report.destination_port);
+        let (Some(end), Some(last)) = (find(after, ports), find(at_end, ports)) else {
+            return Err(TestbedError::Traffic(format!(
+                "the meter did not see the flow from port {} to port {}",
+                ports.0, ports.1
+            )));
+        };
+        let start = find(before, ports);
+        let since = |value: fn(&FlowSample) -> u64| {
+            value(&end).saturating_sub(start.as_ref().map_or(0, value))
+        };
+        let (bytes, packets) = meter.bins(&end);
+        let queue = match bed.nic_is_mq() {
+            true => end.receive_queue,
+            false => tracked
+                .iter()
+                .find(|flow| (flow.tuple.source_port, flow.tuple.destination_port) == ports)
+                .and_then(|flow| flow.queue),
+        };
+        let error = (last.payload_bytes as f64 / report.received_bytes.max(1) as f64 - 1.0).abs();
+        if error > worst {
+            (worst, worst_flow) = (error, Some(ports));
+        }
+        repeat.flows.push(RawFlow {
+            name: format!("{}-{}", ports.0, ports.1),
+            weight: 1.0,
+            queue,
+            backlogged: backlogged(&bytes, start.is_some()),
+            bytes,
+            packets,
+            payload_bytes: since(|flow| flow.payload_bytes),
+            retransmits: report.retransmits,
+            out_of_order: Some(since(|flow| flow.out_of_order)),
+            completion_s: None,
+        });
+    }
+    repeat.counters.insert("meter_vs_iperf3_max_error".to_owned(), worst);
+    if worst > LARGEST_METER_ERROR
+        && let Some((source, destination)) = worst_flow
+    {
+        repeat.notes.push(format!(
+            "the meter and iperf3 differ by {:.1} % for the flow {source}-{destination}",
+            worst * 100.0
+        ));
+    }
+    Ok(())
+}
+
+/// A bulk flow is backlogged from its first byte on: throughout the measurement if it was there
+/// before, else from the bin after its first one.
+fn backlogged(bytes: &[u64], from_the_start: bool) -> Vec<std::ops::Range<usize>> {
+    let first = if from_the_start {
+        Some(0)
+    } else {
+        bytes.iter().position(|bytes| *bytes > 0).map(|bin| bin + 1)
+    };
+    first.filter(|first| *first < bytes.len()).map(|first| first..bytes.len()).into_iter().collect()
+}
+
+/// Progress through the phases of a repeat, as a fraction of its whole time.
+struct Phases<'a> {
+    observer: &'a dyn Observer,
+    total: Duration,
+    begun: Instant,
+}
+
+impl<'a> Phases<'a> {
+    fn new(job: &Job<'_>, latency: Duration, observer: &'a dyn Observer) -> Self {
+        let total = Duration::from(job.warmup) + Duration::from(job.duration) + latency + 2 * SLACK;
+        Self { observer, total, begun: Instant::now() }
+    }
+
+    fn begin(&self, at_least: f64, activity: &str) {
+        let fraction = self.begun.elapsed().as_secs_f64() / self.total.as_secs_f64();
+        self.observer.progress(fraction.clamp(at_least, 1.0), activity);
+    }
+
+    fn sleep(&self, activity: &str, time: Duration) -> Result<(), TestbedError> {
+        const STEP: Duration = Duration::from_millis(200);
+        let deadline = Instant::now() + time;
+        loop {
+            self.begin(0.0, activity);
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            pause(left.min(STEP), self.observer)?;
+        }
+    }
+
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn retransmissions_are_found_by_name() {
+        let table = "Ip: Forwarding\nIp: 1\nTcp: RtoAlgorithm RetransSegs InErrs\nTcp: 1 42 0\n";
+        assert_eq!(retransmitted_segments(table), 42);
+        assert_eq!(retransmitted_segments("Tcp: RetransSegs\n"), 0);
+        assert_eq!(retransmitted_segments(""), 0);
+    }
+
+    #[test]
+    fn a_late_flow_counts_from_its_second_bin() {
+        assert_eq!(backlogged(&[0, 0, 5, 9], false), [3..4]);
+        assert_eq!(backlogged(&[0, 0, 5, 9], true), [0..4]);
+        assert!(backlogged(&[0, 0], false).is_empty());
+    }
+}

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) OR Apache-2.0 OR MIT
+ *
+ * The transmit queue choice, written once: the BPF program includes this header, and so does
+ * everything that runs in user space, so that what is simulated is what runs in the kernel.
+ *
+ * A flow's whole state is one 64-bit word (queue, weight, flags, sequence) that changes by
+ * compare-and-swap only. A queue's state is the sum of the weights of the flows that have
+ * something outstanding on it. No lock is taken; each change of a flow's word that charges or
+ * releases a queue has exactly one winner, so the sums cannot drift:
+ *
+ *     weight[q] == sum of the weights of the flows charged to q
+ *
+ * Dynamic queue assignment follows Titan (USENIX ATC 2018, section 3.1): the queue of least
+ * weight, chosen only when the flow has nothing outstanding; the weight leaves the queue when the
+ * flow's last segment has left. Three choices differ from the original on purpose:
+ *   - a tie goes to the flow's previous queue (nothing moves without need), else to the queue its
+ *     hash names (load spreads), not to the lowest number;
+ *   - two cores cannot pick the same empty queue: the claim is a compare-and-swap on the queue's
+ *     weight, where the original serialises every pick by a lock;
+ *   - flows have weights, where the original counts every flow as 1.
+ */
+#ifndef EVENKEEL_QUEUE_CHOICE_H
+#define EVENKEEL_QUEUE_CHOICE_H
+
+#ifdef __bpf__
+#include <linux/types.h>
+typedef __u64 ek_u64;
+typedef __u32 ek_u32;
+typedef __u16 ek_u16;
+#else
+#include <stdint.h>
+typedef uint64_t ek_u64;
+typedef uint32_t ek_u32;
+typedef uint16_t ek_u16;
+#endif
+
+#define EK_INLINE static inline __attribute__((always_inline, unused))
+
+/* Transmit queues at most. A power of two: a mask is a bound that the verifier understands. */
+#define EK_MAX_QUEUES 256
+/* "No queue", where a queue number is expected. */
+#define EK_NO_QUEUE 0xffffffffu
+/* Tries to win a compare-and-swap before giving up on exactness for one segment. */
+#define EK_TRIES 8
+
+/* How a queue is picked once a flow may change it. */
+enum ek_policy {
+	EK_POLICY_HASH = 0, /* the kernel's: a hash per socket (skb_tx_hash) */
+	EK_POLICY_DQA = 1,  /* dynamic queue assignment: the least weight */
+};
+
+/* The flow's word: bits 0-15 queue, 16-31 weight, 32-34 flags, 36-63 sequence. */
+#define EK_WORD_QUEUE(word) ((ek_u32)((word)&0xffff))
+#define EK_WORD_WEIGHT(word) ((ek_u32)(((word) >> 16) & 0xffff))
+#define EK_WORD_ASSIGNED (1ULL << 32) /* the queue field is valid */
+#define EK_WORD_CHARGED (1ULL << 33)  /* the weight is part of the queue's sum */
+#define EK_WORD_AGED (1ULL << 34)     /* the last release was by age, not by completion */
+#define EK_WORD_SEQUENCE (1ULL << 36) /* one more segment; wraps harmlessly */
+#define EK_WORD_SEQUENCE_MASK (~0ULL << 36)
+
+/* The queues a flow may use: `count` queues from `first` (an XPS pool, or all of them). */
+struct ek_pool {
+	ek_u32 first;
+	ek_u32 count;
+};
+
+/* One segment that asks for a queue. */
+struct ek_segment {
+	struct ek_pool pool;
+	enum ek_policy policy;
+	ek_u32 hash;   /* the flow's hash */
+	ek_u32 weight; /* the flow's weight, 1 to 65535 */
+	/* The flow had nothing outstanding before this segment: it may change queue. */
+	ek_u32 idle;
+	/* Queue on which the kernel holds the flow unless `idle`, or EK_NO_QUEUE where this
+	 * code alone decides (then a flow that was released may change queue as well). */
+	ek_u32 held_on;
+	/* Carries payload. A pure ACK follows its flow and is never charged. */
+	ek_u32 data;
+};
+
+/* What the choice did, for statistics. */
+enum ek_outcome {
+	EK_KEPT = 0,      /* stayed, already charged */
+	EK_PICKED = 1,    /* picked a queue and was charged */
+	EK_RECHARGED = 2, /* released before, but still held on its queue: charged again */
+	EK_UNCHARGED = 3, /* carries no data */
+	EK_CONTENDED = 4, /* lost every compare-and-swap: sent uncharged */
+};
+
+struct ek_choice {
+	ek_u32 queue;
+	enum ek_outcome outcome;
+};
+
+EK_INLINE ek_u64 ek_word(ek_u64 sequence, ek_u32 queue, ek_u32 weight, ek_u64 flags)
+{
+	return (sequence & EK_WORD_SEQUENCE_MASK) | flags | ((ek_u64)(weight & 0xffff) << 16) |
+	       (queue & 0xffff);
+}
+
+/* The kernel's mapping of a hash to a queue (reciprocal_scale, as in skb_tx_hash). */
+EK_INLINE ek_u32 ek_hash_queue(ek_u32 hash, struct ek_pool pool)
+{
+	return pool.first + (ek_u32)(((ek_u64)hash * pool.count) >> 32);
+}
+
+EK_INLINE int ek_in_pool(ek_u32 queue, struct ek_pool pool)
+{
+	return queue - pool.first < pool.count;
+}
+
+/* The queue of least weight in the pool. Of equals, the first at or after `preferred` (which must be
+ * in the pool) wins, going round: ties spread as the preferences do. */
+EK_INLINE ek_u32 ek_least_queue(const ek_u32 *weight, struct ek_pool pool, ek_u32 preferred, ek_u32 *least)
+{
+	ek_u32 best = preferred & (EK_MAX_QUEUES - 1);
+	ek_u32 best_weight = ((const volatile ek_u32 *)weight)[best];
+	ek_u32 offset = preferred - pool.first, i;
+
+	for (i = 1; i < EK_MAX_QUEUES; i++) {
+		ek_u32 queue, queue_weight;
+
+		if (i >= pool.count || best_weight == 0)
+			break;
+		if (++offset >= pool.count)
+			offset = 0;
+		queue = (pool.first + offset) & (EK_MAX_QUEUES - 1);
+		queue_weight = ((const volatile ek_u32 *)weight)[queue];
+		if (queue_weight < best_weight) {
+			best = queue;
+			best_weight = queue_weight;
+		}
+	}
+	*least = best_weight;
+	return best;
+}
+
+EK_INLINE void ek_discharge(ek_u32 *weight, ek_u64 word)
+{
+	__sync_fetch_and_sub(&weight[EK_WORD_QUEUE(word) & (EK_MAX_QUEUES - 1)], EK_WORD_WEIGHT(word));
+}
+
+/* Picks a queue and adds the flow's weight to it. */
+EK_INLINE ek_u32 ek_claim(ek_u32 *weight, const struct ek_segment *segment, ek_u32 previous)
+{
+	ek_u32 hashed = ek_hash_queue(segment->hash, segment->pool) & (EK_MAX_QUEUES - 1);
+	ek_u32 preferred = ek_in_pool(previous, segment->pool) ? previous : hashed;
+	ek_u32 queue = hashed, least, tries;
+
+	if (segment->policy == EK_POLICY_DQA) {
+		for (tries = 0; tries < EK_TRIES; tries++) {
+			queue = ek_least_queue(weight, segment->pool, preferred, &least);
+			if (__sync_val_compare_and_swap(&weight[queue & (EK_MAX_QUEUES - 1)], least,
+							least + segment->weight) == least)
+				return queue;
+		}
+		/* Others keep changing this queue: it was the lightest a moment ago. */
+	}
+	__sync_fetch_and_add(&weight[queue & (EK_MAX_QUEUES - 1)], segment->weight);
+	return queue;
+}
+
+/* Takes the charge off a flow's queue if the word is still `seen`; 1 if it did.
+ *
+ * Whoever finds that a flow has nothing outstanding reads the word BEFORE it looks, and passes
+ * what it read: a segment sent in between has changed the sequence, and the release fails as it
+ * should. `aged` is EK_WORD_AGED for a release by age, else 0. */
+EK_INLINE int ek_release(ek_u64 *flow, ek_u32 *weight, ek_u64 seen, ek_u64 aged)
+{
+	if (!(seen & EK_WORD_CHARGED))
+		return 0;
+	if (__sync_val_compare_and_swap(flow, seen, (seen & ~EK_WORD_CHARGED) | aged) != seen)
+		return 0;
+	ek_discharge(weight, seen);
+	return 1;
+}
+
+/* The queue for a segment; charges the flow's weight to it. */
+EK_INLINE struct ek_choice ek_choose(ek_u64 *flow, ek_u32 *weight, const struct ek_segment *segment)
+{
+	struct ek_choice choice = {.queue = 0, .outcome = EK_CONTENDED};
+	ek_u32 tries;
+
+	for (tries = 0; tries < EK_TRIES; tries++) {
+		ek_u64 seen = *(volatile ek_u64 *)flow, next;
+		ek_u32 previous = seen & EK_WORD_ASSIGNED ? EK_WORD_QUEUE(seen) : EK_NO_QUEUE;
+		ek_u32 held = segment->held_on != EK_NO_QUEUE ? segment->held_on : previous;
+		int free_to_move = segment->idle || held == EK_NO_QUEUE ||
+				   (segment->held_on == EK_NO_QUEUE && !(seen & EK_WORD_CHARGED));
+
+		if (!segment->data) {
+			choice.queue = held != EK_NO_QUEUE ? held : ek_hash_queue(segment->hash, segment->pool);
+			choice.outcome = EK_UNCHARGED;
+			break;
+		}
+		if (!free_to_move && seen & EK_WORD_CHARGED && previous == held) {
+			next = seen + EK_WORD_SEQUENCE;
+			choice.queue = held;
+			if (__sync_val_compare_and_swap(flow, seen, next) == seen) {
+				choice.outcome = EK_KEPT;
+				break;
+			}
+			continue;
+		}
+		/* An old charge goes first, so that the flow does not see its own weight. */
+		if (seen & EK_WORD_CHARGED) {
+			if (!ek_release(flow, weight, seen, 0))
+				continue;
+			seen &= ~EK_WORD_CHARGED;
+		}
+		if (free_to_move) {
+			choice.queue = ek_claim(weight, segment, previous);
+		} else {
+			choice.queue = held & (EK_MAX_QUEUES - 1);
+			__sync_fetch_and_add(&weight[choice.queue], segment->weight);
+		}
+		next = ek_word(seen + EK_WORD_SEQUENCE, choice.queue, segment->weight,
+			       EK_WORD_ASSIGNED | EK_WORD_CHARGED);
+		if (__sync_val_compare_and_swap(flow, seen, next) == seen) {
+			choice.outcome = free_to_move ? EK_PICKED : EK_RECHARGED;
+			break;
+		}
+		/* Another core sent for the same flow (a shared UDP socket): take the claim back. */
+		ek_discharge(weight, next);
+	}
+	choice.queue &= EK_MAX_QUEUES - 1;
+	return choice;
+}
+
+#endif /* EVENKEEL_QUEUE_CHOICE_H */

@@ -19,6 +19,8 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 #define NO_QUEUE_MAPPING 0xffff /* include/net/sock.h */
 #define CLOCK_MONOTONIC 1
+/* Ethernet with two VLAN tags, IPv6, TCP with all options: what is longer carries data. */
+#define LONGEST_HEADERS (14 + 8 + 40 + 60)
 
 struct ek_device device SEC(".data.device");
 
@@ -45,7 +47,10 @@ struct {
 static __always_inline struct ek_pool pool_of_cpu(void)
 {
 	__u32 cpu = bpf_get_smp_processor_id();
+	struct ek_pool all = {.count = device.config.queue_count};
 
+	if (!device.config.use_pools)
+		return all;
 	return device.pool[cpu < EK_MAX_CPUS ? cpu : EK_MAX_CPUS - 1];
 }
 
@@ -58,81 +63,83 @@ static __always_inline void steer(struct __sk_buff *ctx, __u32 queue)
 		ctx->queue_mapping = queue + 1;
 }
 
-static __always_inline struct ek_flow *find_or_create(__u64 cookie, const struct packet *packet)
+/* Whether the flow may change queue at this segment, and if not, where the kernel holds it. */
+static __always_inline int may_move(const struct sk_buff *skb, const struct sock *sk, int besides,
+				    __u32 *held_on)
 {
-	struct ek_flow *flow = bpf_map_lookup_elem(&flows, &cookie);
-	struct ek_flow created = {};
+	__u32 held;
 
-	if (flow)
-		return flow;
-	created.weight = 1;
-	created.tuple = packet->tuple;
+	*held_on = EK_NO_QUEUE;
+	if (device.config.steering == EK_STEER_CLASS)
+		return besides < WMEM_IDLE;
+	held = sk->__sk_common.skc_tx_queue_mapping;
+	if (BPF_CORE_READ_BITFIELD(skb, ooo_okay) || held == NO_QUEUE_MAPPING)
+		return 1;
+	*held_on = held;
+	return 0;
+}
+
+/* Notes a data segment in its flow. A socket sends on one core at a time, so plain writes do; a UDP
+ * socket that several threads share may lose a count. */
+static __always_inline void note_segment(struct ek_flow *flow, const struct __sk_buff *ctx,
+					 const struct sk_buff *skb, int besides)
+{
+	flow->last_ns = bpf_ktime_get_coarse_ns(); /* to a tick: ageing needs no more */
+	flow->outstanding = skb->truesize + (besides < 0 ? 0 : (__u32)besides);
+	flow->segments += 1;
+	flow->bytes += ctx->len;
+}
+
+static __always_inline struct ek_flow *create_flow(__u64 cookie, const struct packet *packet)
+{
+	struct ek_flow created = {.weight = 1, .tuple = packet->tuple};
+
 	bpf_map_update_elem(&flows, &cookie, &created, BPF_NOEXIST);
 	return bpf_map_lookup_elem(&flows, &cookie);
 }
 
-SEC("tcx/egress")
-int select_queue(struct __sk_buff *ctx)
+/* Everything but the common case: a pick, a flow's first segment, a pure ACK, no socket. A function
+ * of its own keeps the common case short. */
+static __noinline int choose(struct __sk_buff *ctx)
 {
-	struct ek_pool pool = pool_of_cpu();
 	struct sk_buff *skb = bpf_cast_to_kern_ctx(ctx);
 	struct sock *sk = skb->sk;
 	struct packet packet = {};
-	struct ek_segment segment = {};
+	struct ek_segment segment = {.pool = pool_of_cpu(), .hash = bpf_get_hash_recalc(ctx)};
 	struct ek_choice choice;
 	struct ek_flow *flow;
 	__u64 cookie, before;
-	int besides, parsed;
+	int besides;
 
-	__sync_fetch_and_add(&device.counters.segments, 1);
-	if (pool.count == 0)
+	if (segment.pool.count == 0)
 		return NEXT_PROGRAM;
-	segment.hash = bpf_get_hash_recalc(ctx);
-
 	if (!sk || !is_full_socket(sk)) {
-		/* Forwarded or answered without a socket: the kernel's own choice. */
+		/* Forwarded, or answered without a socket: the kernel's own choice. */
 		COUNT(no_socket);
-		steer(ctx, ek_hash_queue(segment.hash, pool));
+		steer(ctx, ek_hash_queue(segment.hash, segment.pool));
 		return NEXT_PROGRAM;
 	}
-	parsed = parse_packet(ctx, &packet);
+	segment.data = parse_packet(ctx, &packet) && ctx->len > packet.header_length;
 	cookie = bpf_get_socket_cookie(ctx);
 	flow = bpf_map_lookup_elem(&flows, &cookie);
-	segment.data = parsed && ctx->len > packet.header_length;
 	if (!flow && segment.data)
-		flow = find_or_create(cookie, &packet);
+		flow = create_flow(cookie, &packet);
 	if (!flow) {
 		if (segment.data)
 			COUNT(untracked);
-		steer(ctx, ek_hash_queue(segment.hash, pool));
+		steer(ctx, ek_hash_queue(segment.hash, segment.pool));
 		return NEXT_PROGRAM;
 	}
 
 	besides = outstanding_besides(skb, sk);
-	segment.pool = pool;
 	segment.policy = device.config.policy;
 	segment.weight = flow->weight;
-	segment.held_on = EK_NO_QUEUE;
-	if (device.config.steering == EK_STEER_QUEUE) {
-		__u32 held = sk->__sk_common.skc_tx_queue_mapping;
-
-		segment.idle = BPF_CORE_READ_BITFIELD(skb, ooo_okay) || held == NO_QUEUE_MAPPING;
-		if (!segment.idle)
-			segment.held_on = held;
-	} else {
-		segment.idle = besides < WMEM_IDLE;
-	}
-
+	segment.idle = may_move(skb, sk, besides, &segment.held_on);
 	before = flow->word;
 	if (segment.data) {
-		COUNT(data_segments);
 		if (before & EK_WORD_AGED && !(before & EK_WORD_CHARGED) && besides >= WMEM_IDLE)
 			COUNT(false_releases);
-		flow->last_ns = bpf_ktime_get_ns();
-		flow->outstanding = besides < 0 ? skb->truesize : (__u32)besides + skb->truesize;
-		/* One socket sends on one core at a time; a shared UDP socket may lose a count. */
-		flow->segments += 1;
-		flow->bytes += ctx->len;
+		note_segment(flow, ctx, skb, besides);
 	}
 	choice = ek_choose(&flow->word, device.weight, &segment);
 	switch (choice.outcome) {
@@ -154,7 +161,35 @@ int select_queue(struct __sk_buff *ctx)
 	return NEXT_PROGRAM;
 }
 
-/* A segment of the flow has left: if it was the last one, the flow's weight leaves its queue. */
+SEC("tcx/egress")
+int select_queue(struct __sk_buff *ctx)
+{
+	struct sk_buff *skb = bpf_cast_to_kern_ctx(ctx);
+	struct sock *sk = skb->sk;
+	struct ek_flow *flow;
+	__u64 cookie, seen;
+	__u32 held_on, idle;
+	int besides;
+
+	/* A pure ACK carries no more than headers; what is longer is a segment with data. */
+	if (ctx->len <= LONGEST_HEADERS || !sk || !is_full_socket(sk))
+		return choose(ctx);
+	cookie = bpf_get_socket_cookie(ctx);
+	flow = bpf_map_lookup_elem(&flows, &cookie);
+	if (!flow)
+		return choose(ctx);
+	seen = *(volatile __u64 *)&flow->word;
+	besides = outstanding_besides(skb, sk);
+	idle = may_move(skb, sk, besides, &held_on);
+	if (!ek_follow(&flow->word, seen, idle, held_on))
+		return choose(ctx);
+	note_segment(flow, ctx, skb, besides);
+	steer(ctx, EK_WORD_QUEUE(seen));
+	return NEXT_PROGRAM;
+}
+
+/* A segment of the flow has left: if it was the last one, the flow's weight leaves its queue. The
+ * caller has seen nothing else outstanding, which only saves the look-up for most segments. */
 static __always_inline void complete(__u64 cookie, const struct sk_buff *skb, const struct sock *sk)
 {
 	struct ek_flow *flow = bpf_map_lookup_elem(&flows, &cookie);
@@ -173,10 +208,11 @@ static __always_inline void complete(__u64 cookie, const struct sk_buff *skb, co
 SEC("tcx/ingress")
 int complete_at_peer(struct __sk_buff *ctx)
 {
+	if (ctx->len > 1000) return NEXT_PROGRAM;
 	struct sk_buff *skb = bpf_cast_to_kern_ctx(ctx);
 	struct sock *sk = skb->sk;
 
-	if (sk && is_full_socket(sk))
+	if (sk && is_full_socket(sk) && outstanding_besides(skb, sk) < WMEM_IDLE)
 		complete(bpf_get_socket_cookie(ctx), skb, sk);
 	return NEXT_PROGRAM;
 }
@@ -186,7 +222,7 @@ int BPF_PROG(complete_exact, struct sk_buff *skb)
 {
 	struct sock *sk = skb->sk;
 
-	if (sk)
+	if (sk && outstanding_besides(skb, sk) < WMEM_IDLE)
 		complete(bpf_get_socket_cookie(sk), skb, sk);
 	return 0;
 }

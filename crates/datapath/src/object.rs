@@ -12,14 +12,14 @@ use crate::statistics::RunTime;
 
 /// Last words of libbpf, for the error of a load that failed.
 static WORDS: Mutex<Vec<String>> = Mutex::new(Vec::new());
-const WORDS_KEPT: usize = 12;
+const LINES_KEPT: usize = 8;
 
 fn keep_words(_level: PrintLevel, text: String) {
     let mut words = WORDS.lock().unwrap_or_else(PoisonError::into_inner);
-    if words.len() >= WORDS_KEPT {
-        words.remove(0);
-    }
-    words.push(text.trim_end().to_owned());
+    // A verifier's log comes as one text of many lines; what matters stands at its end.
+    words.extend(text.lines().map(str::to_owned));
+    let excess = words.len().saturating_sub(LINES_KEPT);
+    words.drain(..excess);
 }
 
 /// Opens an object from the bytes that the build script compiled.

@@ -138,8 +138,6 @@ pub struct FlowState {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)] // the C header documents each
 pub struct Counters {
-    pub segments: u64,
-    pub data_segments: u64,
     pub picks: u64,
     pub moves: u64,
     pub recharged: u64,
@@ -205,6 +203,8 @@ impl QueueSelect {
             steering: steering.0,
             class_base,
             queue_count: options.queues,
+            use_pools: u32::from(!options.pools.is_empty()),
+            unused: 0,
             rate_bps: options.rate_bps,
             ageing_floor_ns: options.ageing_floor_ns,
             forget_after_ns: 10_000_000_000,
@@ -286,8 +286,6 @@ impl QueueSelect {
         // SAFETY: a pointer into the mapping; a plain structure of integers.
         let raw = unsafe { std::ptr::read_volatile(&raw const (*device).counters) };
         Counters {
-            segments: raw.segments,
-            data_segments: raw.data_segments,
             picks: raw.picks,
             moves: raw.moves,
             recharged: raw.recharged,
@@ -336,14 +334,15 @@ impl QueueSelect {
         Ok(flows)
     }
 
-    /// What the choice and the completion have cost (with [`crate::RunTimeStatistics`] on).
+    /// What the choice and the completion have cost (with [`crate::RunTimeStatistics`] on): the time
+    /// of both, and a run for each segment that passed the choice.
     ///
     /// # Errors
     /// When the kernel refuses to tell.
     pub fn run_time(&self) -> Result<RunTime, DatapathError> {
-        let mut total = RunTime::default();
-        for program in [SELECT, COMPLETE_EXACT, COMPLETE_AT_PEER] {
-            total = total + object::run_time(&self.object, program)?;
+        let mut total = object::run_time(&self.object, SELECT)?;
+        for program in [COMPLETE_EXACT, COMPLETE_AT_PEER] {
+            total.nanoseconds += object::run_time(&self.object, program)?.nanoseconds;
         }
         Ok(total)
     }

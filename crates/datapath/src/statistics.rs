@@ -25,14 +25,6 @@ impl std::ops::Sub for RunTime {
     }
 }
 
-impl std::ops::Add for RunTime {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self { nanoseconds: self.nanoseconds + other.nanoseconds, runs: self.runs + other.runs }
-    }
-}
-
 /// Run-time statistics are on while this lives (`BPF_ENABLE_STATS`); the kernel turns them off by
 /// itself when the descriptor closes, so a crash leaves nothing changed.
 #[derive(Debug)]

@@ -166,14 +166,10 @@ pub(crate) fn bed_options(
     features: KernelFeatures,
     queues: u32,
     topology: Topology,
-    congestion_control: &str,
 ) -> BedOptions {
     let knobs = &variant.knobs;
-    let mut sysctls = vec![
-        ("net/ipv4/tcp_congestion_control".to_owned(), congestion_control.to_owned()),
-        // A repeat must not start from what an earlier connection measured.
-        ("net/ipv4/tcp_no_metrics_save".to_owned(), "1".to_owned()),
-    ];
+    // A flow must not start from what an earlier connection measured.
+    let mut sysctls = vec![("net/ipv4/tcp_no_metrics_save".to_owned(), "1".to_owned())];
     match knobs.tcp_small_queues {
         Some(limit) => sysctls.push(("net/ipv4/tcp_limit_output_bytes".to_owned(), limit.bytes().to_string())),
         None => {

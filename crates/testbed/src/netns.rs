@@ -136,7 +136,6 @@ impl World for NetnsWorld {
             self.features,
             job.scenario.link.queues,
             self.topology(job.scenario),
-            &job.scenario.workload.congestion_control,
         );
         options.rate = job.rate;
         options.mtu = u32::try_from(job.scenario.link.mtu.bytes()).unwrap_or(1500);

@@ -104,7 +104,7 @@ pub(crate) fn run(job: &Job<'_>, bed: BedOptions, observer: &dyn Observer) -> Re
     let cost = after.run_time - before.run_time;
     repeat.datapath = Some(DatapathCost {
         run_time_ns: cost.nanoseconds,
-        segments: after.counters.segments.saturating_sub(before.counters.segments),
+        segments: cost.runs,
     });
     collect_flows(&mut repeat, &bed, &reports, [&before.flows, &after.flows, &at_end])?;
     repeat.queues = before

@@ -31,6 +31,8 @@ struct ek_config {
 	ek_u32 steering;   /* enum ek_steering */
 	ek_u32 class_base; /* class id of queue 0 */
 	ek_u32 queue_count;
+	ek_u32 use_pools; /* `pool` below is in force; else every CPU may use every queue */
+	ek_u32 unused;
 	ek_u64 rate_bps;         /* line rate, for the ageing limit */
 	ek_u64 ageing_floor_ns;  /* smallest ageing limit */
 	ek_u64 forget_after_ns;  /* an uncharged flow that is silent this long is forgotten */
@@ -38,8 +40,6 @@ struct ek_config {
 
 /* Counted by the programs. */
 struct ek_counters {
-	ek_u64 segments;       /* all that passed the choice */
-	ek_u64 data_segments;  /* of these, with payload and tracked */
 	ek_u64 picks;          /* a flow with nothing outstanding was given a queue */
 	ek_u64 moves;          /* of these, another queue than before */
 	ek_u64 recharged;      /* released before, but the kernel held the flow on its queue */
@@ -51,15 +51,18 @@ struct ek_counters {
 	ek_u64 contended;      /* lost every race for the flow's word: sent uncharged */
 };
 
+/* What one core writes and all cores read has cache lines of its own. */
+#define EK_OWN_CACHE_LINE __attribute__((aligned(64)))
+
 /* The state of one device. */
 struct ek_device {
-	struct ek_config config;
-	struct ek_counters counters;
-	ek_u64 ageing_limit_ns; /* as the last walk computed it */
+	struct ek_config config EK_OWN_CACHE_LINE;
+	struct ek_counters counters EK_OWN_CACHE_LINE;
+	ek_u64 ageing_limit_ns EK_OWN_CACHE_LINE; /* as the last walk computed it */
 	ek_u64 ageing_walks;
-	ek_u32 weight[EK_MAX_QUEUES]; /* sum of the weights of the flows charged to each queue */
+	ek_u32 weight[EK_MAX_QUEUES] EK_OWN_CACHE_LINE; /* flow weights charged to each queue */
 	ek_u64 backlog[EK_MAX_QUEUES]; /* scratch of the ageing walk: bytes outstanding per queue */
-	struct ek_pool pool[EK_MAX_CPUS]; /* queues that each CPU may use */
+	struct ek_pool pool[EK_MAX_CPUS] EK_OWN_CACHE_LINE; /* queues that each CPU may use */
 };
 
 /* One flow, keyed by its socket's cookie. */

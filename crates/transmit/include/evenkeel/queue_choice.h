@@ -41,7 +41,7 @@ typedef uint16_t ek_u16;
 /* "No queue", where a queue number is expected. */
 #define EK_NO_QUEUE 0xffffffffu
 /* Tries to win a compare-and-swap before giving up on exactness for one segment. */
-#define EK_TRIES 8
+#define EK_TRIES 4
 
 /* How a queue is picked once a flow may change it. */
 enum ek_policy {
@@ -110,30 +110,66 @@ EK_INLINE int ek_in_pool(ek_u32 queue, struct ek_pool pool)
 	return queue - pool.first < pool.count;
 }
 
+/* A walk over the queues of a pool. */
+struct ek_scan {
+	const ek_u32 *weight;
+	struct ek_pool pool;
+	ek_u32 offset; /* of the queue looked at last */
+	ek_u32 best;
+	ek_u32 best_weight;
+};
+
+/* Looks at the next queue of the pool; 1 ends the walk. */
+static __attribute__((unused)) long ek_scan_step(ek_u32 index, void *context)
+{
+	struct ek_scan *scan = context;
+	ek_u32 queue, queue_weight;
+
+	(void)index;
+	if (scan->best_weight == 0)
+		return 1;
+	if (++scan->offset >= scan->pool.count)
+		scan->offset = 0;
+	queue = (scan->pool.first + scan->offset) & (EK_MAX_QUEUES - 1);
+	queue_weight = ((const volatile ek_u32 *)scan->weight)[queue];
+	if (queue_weight < scan->best_weight) {
+		scan->best = queue;
+		scan->best_weight = queue_weight;
+	}
+	return 0;
+}
+
+/* In the kernel the walk is bpf_loop: an ordinary loop of 256 rounds would be verified round by
+ * round, and again for each of the tries around it. */
+#ifdef __bpf__
+#define ek_loop(count, step, context) bpf_loop(count, step, context, 0)
+#else
+EK_INLINE void ek_loop(ek_u32 count, long (*step)(ek_u32, void *), void *context)
+{
+	ek_u32 index;
+
+	for (index = 0; index < count; index++)
+		if (step(index, context))
+			break;
+}
+#endif
+
 /* The queue of least weight in the pool. Of equals, the first at or after `preferred` (which must be
  * in the pool) wins, going round: ties spread as the preferences do. */
 EK_INLINE ek_u32 ek_least_queue(const ek_u32 *weight, struct ek_pool pool, ek_u32 preferred, ek_u32 *least)
 {
-	ek_u32 best = preferred & (EK_MAX_QUEUES - 1);
-	ek_u32 best_weight = ((const volatile ek_u32 *)weight)[best];
-	ek_u32 offset = preferred - pool.first, i;
+	struct ek_scan scan = {
+		.weight = weight,
+		.pool = pool,
+		.offset = preferred - pool.first,
+		.best = preferred & (EK_MAX_QUEUES - 1),
+	};
 
-	for (i = 1; i < EK_MAX_QUEUES; i++) {
-		ek_u32 queue, queue_weight;
-
-		if (i >= pool.count || best_weight == 0)
-			break;
-		if (++offset >= pool.count)
-			offset = 0;
-		queue = (pool.first + offset) & (EK_MAX_QUEUES - 1);
-		queue_weight = ((const volatile ek_u32 *)weight)[queue];
-		if (queue_weight < best_weight) {
-			best = queue;
-			best_weight = queue_weight;
-		}
-	}
-	*least = best_weight;
-	return best;
+	scan.best_weight = ((const volatile ek_u32 *)weight)[scan.best];
+	if (scan.best_weight && pool.count > 1)
+		ek_loop((pool.count - 1) & (EK_MAX_QUEUES - 1), ek_scan_step, &scan);
+	*least = scan.best_weight;
+	return scan.best & (EK_MAX_QUEUES - 1);
 }
 
 EK_INLINE void ek_discharge(ek_u32 *weight, ek_u64 word)
@@ -176,6 +212,15 @@ EK_INLINE int ek_release(ek_u64 *flow, ek_u32 *weight, ek_u64 seen, ek_u64 aged)
 	return 1;
 }
 
+/* The common case of a backlogged flow: charged, with something outstanding, and held on its queue
+ * (`held_on` as in struct ek_segment). 1 if the segment simply follows, on EK_WORD_QUEUE(seen). */
+EK_INLINE int ek_follow(ek_u64 *flow, ek_u64 seen, ek_u32 idle, ek_u32 held_on)
+{
+	if (idle || !(seen & EK_WORD_CHARGED) || (held_on != EK_NO_QUEUE && held_on != EK_WORD_QUEUE(seen)))
+		return 0;
+	return __sync_val_compare_and_swap(flow, seen, seen + EK_WORD_SEQUENCE) == seen;
+}
+
 /* The queue for a segment; charges the flow's weight to it. */
 EK_INLINE struct ek_choice ek_choose(ek_u64 *flow, ek_u32 *weight, const struct ek_segment *segment)
 {
@@ -195,9 +240,8 @@ EK_INLINE struct ek_choice ek_choose(ek_u64 *flow, ek_u32 *weight, const struct 
 			break;
 		}
 		if (!free_to_move && seen & EK_WORD_CHARGED && previous == held) {
-			next = seen + EK_WORD_SEQUENCE;
 			choice.queue = held;
-			if (__sync_val_compare_and_swap(flow, seen, next) == seen) {
+			if (ek_follow(flow, seen, segment->idle, segment->held_on)) {
 				choice.outcome = EK_KEPT;
 				break;
 			}

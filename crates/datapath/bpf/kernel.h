@@ -47,10 +47,15 @@ typedef struct {
 	atomic_t refs;
 } refcount_t;
 
+typedef struct {
+	__s64 counter;
+} atomic64_t;
+
 struct sock_common {
 	unsigned short skc_family;
 	volatile unsigned char skc_state;
 	unsigned short skc_tx_queue_mapping;
+	atomic64_t skc_cookie;
 };
 
 struct sock {

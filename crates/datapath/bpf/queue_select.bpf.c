@@ -7,7 +7,7 @@
  *   complete_at_peer  tcx ingress of a veth peer: the same moment in a test bed, without loss
  *   start_ageing      starts the walk that releases flows no completion ever came for
  *
- * A flow is known by its socket's cookie. "Nothing outstanding" is read from the socket itself
+ * A flow is known by its socket's cookie, and lives in a slot of a table (see datapath.h). "Nothing outstanding" is read from the socket itself
  * (sk_wmem_alloc, what the kernel's own ooo_okay rests on), never counted: a segment dropped in a
  * qdisc corrects the figure by being freed, and nothing can leak.
  */
@@ -25,11 +25,20 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 struct ek_device device SEC(".data.device");
 
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 16384); /* the loader may change it */
-	__type(key, __u64);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE); /* so that slots start on cache lines, too */
+	__uint(max_entries, EK_SLOTS_PER_BLOCK); /* the loader sets it */
+	__type(key, __u32);
 	__type(value, struct ek_flow);
 } flows SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, EK_SLOTS_PER_BLOCK); /* as many as flows */
+	__type(key, __u32);
+	__type(value, struct ek_flow_detail);
+} details SEC(".maps");
 
 struct ageing {
 	struct bpf_timer timer;
@@ -43,6 +52,62 @@ struct {
 } ageing SEC(".maps");
 
 #define COUNT(field) __sync_fetch_and_add(&device.counters.field, 1)
+
+/* Where the probes for a cookie begin: Fibonacci hashing, since cookies come in runs. */
+static __always_inline __u32 home_of(__u64 cookie)
+{
+	return (cookie * 0x9e3779b97f4a7c15ULL) >> (device.config.slot_shift & 63);
+}
+
+static __always_inline __u32 probe(__u32 home, __u32 step)
+{
+	__u32 slots_mask = (1U << ((64 - device.config.slot_shift) & 31)) - 1;
+
+	return (home + step) & slots_mask;
+}
+
+/* A flow's slot, looking at this many probes. */
+static __always_inline struct ek_flow *find_flow(__u64 cookie, __u32 probes)
+{
+	__u32 home = home_of(cookie), step;
+
+#pragma unroll
+	for (step = 0; step < probes; step++) {
+		__u32 key = probe(home, step);
+		struct ek_flow *flow = bpf_map_lookup_elem(&flows, &key);
+
+		if (flow && *(volatile __u64 *)&flow->cookie == cookie)
+			return flow;
+	}
+	return 0;
+}
+
+/* Takes a free slot for a flow; none if all of its probes are taken. */
+static __always_inline struct ek_flow *create_flow(__u64 cookie, const struct ek_tuple *tuple)
+{
+	__u32 home = home_of(cookie), step;
+
+	for (step = 0; step < EK_PROBES; step++) {
+		__u32 key = probe(home, step);
+		struct ek_flow *flow = bpf_map_lookup_elem(&flows, &key);
+		struct ek_flow_detail *detail = bpf_map_lookup_elem(&details, &key);
+
+		if (!flow || !detail || flow->cookie)
+			continue;
+		if (__sync_val_compare_and_swap(&flow->cookie, 0, cookie))
+			continue;
+		flow->weight = 1;
+		flow->outstanding = 0;
+		detail->tuple = *tuple;
+		detail->walked_word = 0;
+		detail->quiet_since_ns = bpf_ktime_get_ns();
+		__sync_fetch_and_add(&device.occupied[(key / EK_SLOTS_PER_BLOCK) & (EK_MAX_BLOCKS - 1)], 1);
+		/* Last: until now the slot's word said that it was forgotten. */
+		*(volatile __u64 *)&flow->word = 0;
+		return flow;
+	}
+	return 0;
+}
 
 static __always_inline struct ek_pool pool_of_cpu(void)
 {
@@ -79,23 +144,9 @@ static __always_inline int may_move(const struct sk_buff *skb, const struct sock
 	return 0;
 }
 
-/* Notes a data segment in its flow. A socket sends on one core at a time, so plain writes do; a UDP
- * socket that several threads share may lose a count. */
-static __always_inline void note_segment(struct ek_flow *flow, const struct __sk_buff *ctx,
-					 const struct sk_buff *skb, int besides)
+static __always_inline void note_outstanding(struct ek_flow *flow, const struct sk_buff *skb, int besides)
 {
-	flow->last_ns = bpf_ktime_get_coarse_ns(); /* to a tick: ageing needs no more */
 	flow->outstanding = skb->truesize + (besides < 0 ? 0 : (__u32)besides);
-	flow->segments += 1;
-	flow->bytes += ctx->len;
-}
-
-static __always_inline struct ek_flow *create_flow(__u64 cookie, const struct packet *packet)
-{
-	struct ek_flow created = {.weight = 1, .tuple = packet->tuple};
-
-	bpf_map_update_elem(&flows, &cookie, &created, BPF_NOEXIST);
-	return bpf_map_lookup_elem(&flows, &cookie);
 }
 
 /* Everything but the common case: a pick, a flow's first segment, a pure ACK, no socket. A function
@@ -121,9 +172,9 @@ static __noinline int choose(struct __sk_buff *ctx)
 	}
 	segment.data = parse_packet(ctx, &packet) && ctx->len > packet.header_length;
 	cookie = bpf_get_socket_cookie(ctx);
-	flow = bpf_map_lookup_elem(&flows, &cookie);
+	flow = find_flow(cookie, EK_PROBES);
 	if (!flow && segment.data)
-		flow = create_flow(cookie, &packet);
+		flow = create_flow(cookie, &packet.tuple);
 	if (!flow) {
 		if (segment.data)
 			COUNT(untracked);
@@ -139,7 +190,7 @@ static __noinline int choose(struct __sk_buff *ctx)
 	if (segment.data) {
 		if (before & EK_WORD_AGED && !(before & EK_WORD_CHARGED) && besides >= WMEM_IDLE)
 			COUNT(false_releases);
-		note_segment(flow, ctx, skb, besides);
+		note_outstanding(flow, skb, besides);
 	}
 	choice = ek_choose(&flow->word, device.weight, &segment);
 	switch (choice.outcome) {
@@ -161,21 +212,24 @@ static __noinline int choose(struct __sk_buff *ctx)
 	return NEXT_PROGRAM;
 }
 
+/* Probes of the common case; choose() looks at all of them. */
+#define QUICK_PROBES 2
+
 SEC("tcx/egress")
 int select_queue(struct __sk_buff *ctx)
 {
 	struct sk_buff *skb = bpf_cast_to_kern_ctx(ctx);
 	struct sock *sk = skb->sk;
 	struct ek_flow *flow;
-	__u64 cookie, seen;
+	__u64 seen;
 	__u32 held_on, idle;
 	int besides;
 
 	/* A pure ACK carries no more than headers; what is longer is a segment with data. */
 	if (ctx->len <= LONGEST_HEADERS || !sk || !is_full_socket(sk))
 		return choose(ctx);
-	cookie = bpf_get_socket_cookie(ctx);
-	flow = bpf_map_lookup_elem(&flows, &cookie);
+	/* A socket without a cookie matches a free slot, whose word is not charged. */
+	flow = find_flow(sk->__sk_common.skc_cookie.counter, QUICK_PROBES);
 	if (!flow)
 		return choose(ctx);
 	seen = *(volatile __u64 *)&flow->word;
@@ -183,7 +237,7 @@ int select_queue(struct __sk_buff *ctx)
 	idle = may_move(skb, sk, besides, &held_on);
 	if (!ek_follow(&flow->word, seen, idle, held_on))
 		return choose(ctx);
-	note_segment(flow, ctx, skb, besides);
+	note_outstanding(flow, skb, besides);
 	steer(ctx, EK_WORD_QUEUE(seen));
 	return NEXT_PROGRAM;
 }
@@ -192,7 +246,7 @@ int select_queue(struct __sk_buff *ctx)
  * caller has seen nothing else outstanding, which only saves the look-up for most segments. */
 static __always_inline void complete(__u64 cookie, const struct sk_buff *skb, const struct sock *sk)
 {
-	struct ek_flow *flow = bpf_map_lookup_elem(&flows, &cookie);
+	struct ek_flow *flow = find_flow(cookie, EK_PROBES);
 	__u64 seen;
 
 	if (!flow)
@@ -208,12 +262,11 @@ static __always_inline void complete(__u64 cookie, const struct sk_buff *skb, co
 SEC("tcx/ingress")
 int complete_at_peer(struct __sk_buff *ctx)
 {
-	if (ctx->len > 1000) return NEXT_PROGRAM;
 	struct sk_buff *skb = bpf_cast_to_kern_ctx(ctx);
 	struct sock *sk = skb->sk;
 
 	if (sk && is_full_socket(sk) && outstanding_besides(skb, sk) < WMEM_IDLE)
-		complete(bpf_get_socket_cookie(ctx), skb, sk);
+		complete(sk->__sk_common.skc_cookie.counter, skb, sk);
 	return NEXT_PROGRAM;
 }
 
@@ -223,32 +276,49 @@ int BPF_PROG(complete_exact, struct sk_buff *skb)
 	struct sock *sk = skb->sk;
 
 	if (sk && outstanding_besides(skb, sk) < WMEM_IDLE)
-		complete(bpf_get_socket_cookie(sk), skb, sk);
+		complete(sk->__sk_common.skc_cookie.counter, skb, sk);
 	return 0;
 }
 
 struct walk {
 	__u64 now;
 	__u64 limit;
+	__u32 block;
 };
 
-static long age_flow(void *map, __u64 *cookie, struct ek_flow *flow, struct walk *walk)
+static long age_slot(__u32 index, struct walk *walk)
 {
-	__u64 seen = *(volatile __u64 *)&flow->word;
-	__u64 last = *(volatile __u64 *)&flow->last_ns;
-	__u64 silent = walk->now > last ? walk->now - last : 0;
+	__u32 key = walk->block * EK_SLOTS_PER_BLOCK + index;
+	struct ek_flow *flow = bpf_map_lookup_elem(&flows, &key);
+	struct ek_flow_detail *detail = bpf_map_lookup_elem(&details, &key);
+	__u64 seen, quiet;
 
-	if (!(seen & EK_WORD_CHARGED)) {
-		if (silent > device.config.forget_after_ns)
-			bpf_map_delete_elem(map, cookie);
+	if (!flow || !detail || !flow->cookie)
 		return 0;
+	seen = *(volatile __u64 *)&flow->word;
+	/* Silence counts from the first walk that saw the word as it is: never too long. */
+	if (seen != detail->walked_word) {
+		detail->walked_word = seen;
+		detail->quiet_since_ns = walk->now;
 	}
-	if (silent > walk->limit) {
-		if (ek_release(&flow->word, device.weight, seen, EK_WORD_AGED))
+	quiet = walk->now > detail->quiet_since_ns ? walk->now - detail->quiet_since_ns : 0;
+	if (seen & EK_WORD_CHARGED) {
+		if (quiet <= walk->limit)
+			device.backlog[EK_WORD_QUEUE(seen) & (EK_MAX_QUEUES - 1)] += flow->outstanding;
+		else if (ek_release(&flow->word, device.weight, seen, EK_WORD_AGED))
 			COUNT(aged);
-		return 0;
+	} else if (quiet > device.config.forget_after_ns && ek_forget(&flow->word, seen)) {
+		__sync_fetch_and_sub(&device.occupied[walk->block & (EK_MAX_BLOCKS - 1)], 1);
+		*(volatile __u64 *)&flow->cookie = 0;
 	}
-	device.backlog[EK_WORD_QUEUE(seen) & (EK_MAX_QUEUES - 1)] += flow->outstanding;
+	return 0;
+}
+
+static long age_block(__u32 block, struct walk *walk)
+{
+	walk->block = block;
+	if (*(volatile __u32 *)&device.occupied[block & (EK_MAX_BLOCKS - 1)])
+		bpf_loop(EK_SLOTS_PER_BLOCK, age_slot, walk, 0);
 	return 0;
 }
 
@@ -261,13 +331,13 @@ static int walk_flows(void *map, int *key, struct bpf_timer *timer)
 {
 	struct walk walk = {.now = bpf_ktime_get_ns(), .limit = device.ageing_limit_ns};
 	__u64 largest = 0, active = 0, rate = device.config.rate_bps, limit, period;
-	__u32 i;
+	__u32 i, blocks = (1U << ((64 - device.config.slot_shift) & 31)) / EK_SLOTS_PER_BLOCK;
 
 	if (walk.limit < device.config.ageing_floor_ns)
 		walk.limit = device.config.ageing_floor_ns;
 	for (i = 0; i < EK_MAX_QUEUES; i++)
 		*(volatile __u64 *)&device.backlog[i] = 0; /* volatile: BPF has no memset to call */
-	bpf_for_each_map_elem(&flows, age_flow, &walk, 0);
+	bpf_loop(blocks < EK_MAX_BLOCKS ? blocks : EK_MAX_BLOCKS, age_block, &walk, 0);
 	for (i = 0; i < EK_MAX_QUEUES; i++) {
 		__u64 backlog = device.backlog[i];
 

@@ -56,6 +56,11 @@ impl<T: Copy> Mapped<T> {
         unsafe { self.memory.as_ptr().add(index) }
     }
 
+    /// Number of values.
+    pub(crate) fn length(&self) -> usize {
+        self.length
+    }
+
     /// A copy of a value.
     pub(crate) fn read(&self, index: usize) -> T {
         // SAFETY: a valid, aligned pointer into the mapping; every bit pattern is a value of the

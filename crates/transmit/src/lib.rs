@@ -120,7 +120,7 @@ pub enum Outcome {
     Recharged,
     /// Carries no data.
     Uncharged,
-    /// Lost every race for the flow's word and was sent uncharged.
+    /// Lost every race for the flow's word, or the flow was forgotten: sent uncharged.
     Contended,
 }
 
@@ -166,6 +166,12 @@ impl SeenWord {
     #[must_use]
     pub fn queue(self) -> Option<u32> {
         (self.0 & raw::EK_WORD_ASSIGNED as u64 != 0).then_some((self.0 & 0xffff) as u32)
+    }
+
+    /// Data segments so far, modulo 2^28.
+    #[must_use]
+    pub fn segments(self) -> u64 {
+        self.0 >> raw::EK_WORD_SEQUENCE_SHIFT
     }
 
     /// The weight charged to the queue; 0 when the flow has nothing outstanding.

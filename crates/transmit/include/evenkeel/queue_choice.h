@@ -49,13 +49,15 @@ enum ek_policy {
 	EK_POLICY_DQA = 1,  /* dynamic queue assignment: the least weight */
 };
 
-/* The flow's word: bits 0-15 queue, 16-31 weight, 32-34 flags, 36-63 sequence. */
+/* The flow's word: bits 0-15 queue, 16-31 weight, 32-35 flags, 36-63 sequence. */
 #define EK_WORD_QUEUE(word) ((ek_u32)((word)&0xffff))
 #define EK_WORD_WEIGHT(word) ((ek_u32)(((word) >> 16) & 0xffff))
 #define EK_WORD_ASSIGNED (1ULL << 32) /* the queue field is valid */
 #define EK_WORD_CHARGED (1ULL << 33)  /* the weight is part of the queue's sum */
 #define EK_WORD_AGED (1ULL << 34)     /* the last release was by age, not by completion */
+#define EK_WORD_FORGOTTEN (1ULL << 35) /* the word is no flow's any more */
 #define EK_WORD_SEQUENCE (1ULL << 36) /* one more segment; wraps harmlessly */
+#define EK_WORD_SEQUENCE_SHIFT 36
 #define EK_WORD_SEQUENCE_MASK (~0ULL << 36)
 
 /* The queues a flow may use: `count` queues from `first` (an XPS pool, or all of them). */
@@ -85,7 +87,7 @@ enum ek_outcome {
 	EK_PICKED = 1,    /* picked a queue and was charged */
 	EK_RECHARGED = 2, /* released before, but still held on its queue: charged again */
 	EK_UNCHARGED = 3, /* carries no data */
-	EK_CONTENDED = 4, /* lost every compare-and-swap: sent uncharged */
+	EK_CONTENDED = 4, /* lost every compare-and-swap, or forgotten meanwhile: sent uncharged */
 };
 
 struct ek_choice {
@@ -212,6 +214,13 @@ EK_INLINE int ek_release(ek_u64 *flow, ek_u32 *weight, ek_u64 seen, ek_u64 aged)
 	return 1;
 }
 
+/* Makes the word nobody's, if it is still `seen` and uncharged; 1 if it did. Whoever holds a pointer
+ * to it then finds that out by the word itself. */
+EK_INLINE int ek_forget(ek_u64 *flow, ek_u64 seen)
+{
+	return !(seen & EK_WORD_CHARGED) && __sync_val_compare_and_swap(flow, seen, EK_WORD_FORGOTTEN) == seen;
+}
+
 /* The common case of a backlogged flow: charged, with something outstanding, and held on its queue
  * (`held_on` as in struct ek_segment). 1 if the segment simply follows, on EK_WORD_QUEUE(seen). */
 EK_INLINE int ek_follow(ek_u64 *flow, ek_u64 seen, ek_u32 idle, ek_u32 held_on)
@@ -234,6 +243,10 @@ EK_INLINE struct ek_choice ek_choose(ek_u64 *flow, ek_u32 *weight, const struct 
 		int free_to_move = segment->idle || held == EK_NO_QUEUE ||
 				   (segment->held_on == EK_NO_QUEUE && !(seen & EK_WORD_CHARGED));
 
+		if (seen & EK_WORD_FORGOTTEN) {
+			choice.queue = ek_hash_queue(segment->hash, segment->pool);
+			break;
+		}
 		if (!segment->data) {
 			choice.queue = held != EK_NO_QUEUE ? held : ek_hash_queue(segment->hash, segment->pool);
 			choice.outcome = EK_UNCHARGED;

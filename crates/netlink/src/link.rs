@@ -102,6 +102,19 @@ impl Netlink {
         self.change(RouteNetlinkMessage::SetLink(link), 0, &action)
     }
 
+    /// Sets how many segments a GSO packet that the stack builds for a device may have; with 1 TCP
+    /// sends single segments, as without any segmentation offload.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn set_gso_max_segments(&mut self, index: u32, segments: u32) -> Result<(), NetlinkError> {
+        let mut link = LinkMessage::default();
+        link.header.index = index;
+        link.attributes.push(LinkAttribute::GsoMaxSegs(segments));
+        let action = format!("set gso_max_segs of interface {index} to {segments}");
+        self.change(RouteNetlinkMessage::SetLink(link), 0, &action)
+    }
+
     /// Removes an interface (of a veth pair: both ends).
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use evenkeel_datapath::{Meter, MeterOptions, QueueSelect, SelectOptions, Steering};
+use evenkeel_host::Host;
 use evenkeel_model::scenario::Topology;
 use evenkeel_model::units::BitRate;
 use evenkeel_netlink::{Netlink, VethOptions};
@@ -45,7 +46,7 @@ pub struct BedOptions {
     pub mtu: u32,
     /// Largest GSO packet; none leaves the device's default.
     pub gso_max_size: Option<u32>,
-    /// TSO and GSO on the sending device.
+    /// TSO and GSO on the sending device; without, TCP sends single segments.
     pub segmentation_offload: bool,
     /// Sysctls of the sending namespace.
     pub sender_sysctls: Vec<(String, String)>,
@@ -136,12 +137,15 @@ impl Bed {
             sender_netlink.set_gso_max_size(sender_index, bytes)?;
         }
         if !options.segmentation_offload {
-            kernel::turn_segmentation_offload_off(&sender, SENDER_INTERFACE)?;
+            // Turning TSO and GSO of the device off would not do: TCP has built GSO packets all the
+            // same since Linux 4.17, and they would be cut behind the queues.
+            sender_netlink.set_gso_max_segments(sender_index, 1)?;
         }
         let nic_options =
             NicOptions { topology: options.topology, rate: options.rate, queues: options.queues, leaf: options.leaf };
         sender_netlink.set_up(sender_index)?;
         receiver_netlink.set_up(receiver_index)?;
+        steer_receives_by_flow(&receiver, options)?;
         let nic = Nic::build(&mut sender_netlink, sender_index, &nic_options)?;
 
         let mut select = QueueSelect::load(&SelectOptions {
@@ -192,6 +196,30 @@ impl Bed {
         let queues = self.select.weights().len() as u32;
         (0..queues).try_for_each(|queue| self.nic.set_queue_limit(&mut self.sender_netlink, queue, limit_packets))
     }
+}
+
+/// Receive packet steering on the receiving device: each flow is received by one processor, as RSS
+/// of a real NIC has it. Without, veth delivers on whichever processor sent, and a flow whose sender
+/// moves overtakes itself.
+fn steer_receives_by_flow(receiver: &Namespace, options: &BedOptions) -> Result<(), TestbedError> {
+    let queues = match options.topology {
+        Topology::SoftNic => 1,
+        Topology::Mq => options.queues,
+    };
+    // A mask of 32-bit words, separated by commas (Documentation/networking/scaling.rst).
+    let cpus = Host::live().cpu_times()?.cpus().clamp(1, 1024);
+    let words: Vec<String> = (0..cpus.div_ceil(32))
+        .rev()
+        .map(|word| {
+            let bits = (cpus - word * 32).min(32);
+            format!("{:08x}", (1_u64 << bits) - 1)
+        })
+        .collect();
+    let mask = words.join(",");
+    let files = (0..queues)
+        .map(|queue| (format!("class/net/{RECEIVER_INTERFACE}/queues/rx-{queue}/rps_cpus"), mask.clone()))
+        .collect::<Vec<_>>();
+    receiver.write_sysfs(&files)
 }
 
 impl Drop for Bed {

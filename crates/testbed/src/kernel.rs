@@ -1,7 +1,5 @@
 //! What this kernel can do for a variant, and how each knob is turned here.
 
-use std::os::fd::AsRawFd;
-
 use evenkeel_model::scenario::{ByteQueueLimit, Knobs, Qdisc, QueueChoice, Topology, Variant};
 use evenkeel_model::world::Assessment;
 use evenkeel_netlink::tc;
@@ -101,7 +99,7 @@ pub(crate) fn assess(
         lacking.push("TSO interleaving");
     }
     set("gso-size", gso_size.to_string());
-    set("tso", tso.to_string());
+    set("tso", if *tso { "on".to_owned() } else { "off: gso_max_segs 1".to_owned() });
     match tcp_small_queues {
         Some(limit) => set("tcp-small-queues", limit.to_string()),
         None => {
@@ -199,38 +197,6 @@ pub(crate) fn bed_options(
 /// Whether this kernel speaks IPv6.
 pub(crate) fn has_ipv6() -> bool {
     std::path::Path::new("/proc/net/if_inet6").exists()
-}
-
-/// Turns TSO and GSO of an interface off (the ethtool ioctls of include/uapi/linux/ethtool.h).
-pub(crate) fn turn_segmentation_offload_off(namespace: &Namespace, interface: &str) -> Result<(), TestbedError> {
-    const SIOCETHTOOL: libc::c_ulong = 0x8946;
-    const ETHTOOL_STSO: u32 = 0x1f;
-    const ETHTOOL_SGSO: u32 = 0x24;
-    #[repr(C)]
-    struct EthtoolValue {
-        command: u32,
-        data: u32,
-    }
-    namespace.run(|| {
-        let socket = std::net::UdpSocket::bind(("0.0.0.0", 0)).map_err(TestbedError::system("open a socket"))?;
-        for command in [ETHTOOL_STSO, ETHTOOL_SGSO] {
-            let mut value = EthtoolValue { command, data: 0 };
-            // SAFETY: all zeroes is a valid request.
-            let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-            for (slot, byte) in request.ifr_name.iter_mut().zip(interface.bytes().take(libc::IFNAMSIZ - 1)) {
-                *slot = byte.cast_signed();
-            }
-            request.ifr_ifru.ifru_data = (&raw mut value).cast();
-            // SAFETY: the request and the value that it points to live through the call.
-            let result = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, &raw mut request) };
-            if result < 0 {
-                return Err(TestbedError::system(format!("turn segmentation offload of {interface} off"))(
-                    std::io::Error::last_os_error(),
-                ));
-            }
-        }
-        Ok(())
-    })
 }
 
 #[cfg(test)]

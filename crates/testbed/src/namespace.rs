@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use evenkeel_netlink::Netlink;
+use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};
 
 use crate::error::TestbedError;
@@ -65,6 +66,33 @@ impl Namespace {
         self.run(|| {
             let path = format!("/proc/sys/{name}");
             std::fs::write(&path, value).map_err(TestbedError::system(format!("write '{value}' to {path}")))
+        })
+    }
+
+    /// Writes files of the namespace's sysfs, given below `/sys`. The sysfs that this process sees
+    /// shows the devices of the namespace in which it was mounted, so one is mounted for the
+    /// purpose, in a mount namespace that ends with the writing thread.
+    ///
+    /// # Errors
+    /// When the kernel refuses the mount or a value.
+    pub fn write_sysfs(&self, files: &[(String, String)]) -> Result<(), TestbedError> {
+        const NOTHING: Option<&str> = None;
+        self.run(|| {
+            let system = |action: &str| {
+                let action = action.to_owned();
+                move |error: nix::Error| TestbedError::system(action)(error.into())
+            };
+            unshare(CloneFlags::CLONE_NEWNS).map_err(system("make a mount namespace"))?;
+            mount(NOTHING, "/", NOTHING, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NOTHING)
+                .map_err(system("make mounts private"))?;
+            mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), NOTHING)
+                .map_err(system("mount sysfs"))?;
+            for (path, value) in files {
+                let path = format!("/sys/{path}");
+                std::fs::write(&path, value)
+                    .map_err(TestbedError::system(format!("write '{value}' to {path}")))?;
+            }
+            Ok(())
         })
     }
 

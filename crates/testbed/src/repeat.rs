@@ -28,6 +28,8 @@ const PROBE_START: Duration = Duration::from_millis(2500);
 const SPARE_METER_ROWS: u32 = 256;
 /// A meter that differs from iperf3's own count by more than this is not to be believed.
 const LARGEST_METER_ERROR: f64 = 0.02;
+/// Beyond this share of busy processors, they may have been the bottleneck.
+const MOST_BUSY: f64 = 0.85;
 
 /// The bulk flows of a repeat, as iperf3 processes.
 struct Bulk {
@@ -135,6 +137,13 @@ pub(crate) fn run(job: &Job<'_>, bed: BedOptions, observer: &dyn Observer) -> Re
         .map(|(name, value)| (name.to_owned(), value as f64)),
     );
     repeat.notes.push(format!("completion: {}", bed.select.completion()));
+    if let Some(busy) = repeat.busy_cores.filter(|busy| *busy > MOST_BUSY * cpus as f64) {
+        repeat.notes.push(format!(
+            "the processors were {:.0} % busy while it ran: something else used them too, or they and not the \
+             NIC were the bottleneck; run it again on a quiet machine",
+            100.0 * busy / cpus as f64
+        ));
+    }
     if meter.overflow() > 0 {
         repeat.notes.push(format!("the meter had no row for {} packets: figures are incomplete", meter.overflow()));
     }

@@ -1,1 +1,160 @@
-//! Placeholder.
+//! The weights of the queues are conserved: whatever happens to flows and segments, every queue's
+//! weight returns to zero.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::io::Read;
+use std::time::{Duration, Instant};
+
+use evenkeel_model::scenario::Topology;
+use evenkeel_model::units::BitRate;
+use evenkeel_testbed::{Bed, BedOptions, Process, ProcessOptions, RECEIVER_ADDRESS};
+use evenkeel_transmit::Policy;
+
+use support::traffic::{Bulk, BulkOptions, accept, listen, short_connections, short_size};
+use support::{PATIENCE, assert_weightless, options, wait_for, weight_sum};
+
+fn short_flows_leave_no_weight(topology: Topology) {
+    const CONNECTIONS: usize = 2_000;
+    let bed = Bed::build(&BedOptions { meter: None, ..options(topology, Policy::Dqa) }).unwrap();
+    let received = short_connections(&bed, CONNECTIONS, 8);
+    assert_eq!(received, (1..=CONNECTIONS).map(|number| short_size(number) as u64).sum::<u64>());
+    assert_weightless(&bed);
+
+    let counters = bed.select.counters();
+    assert!(counters.picks >= CONNECTIONS as u64, "every connection has picked a queue: {counters:?}");
+    assert_eq!((counters.contended, counters.untracked), (0, 0), "{counters:?}");
+    assert!(counters.completed > 0, "{counters:?}");
+    // Those that have been silent for long are forgotten; the last ones are still known.
+    let flows = bed.select.flows();
+    assert!(
+        !flows.is_empty() && flows.iter().all(|flow| flow.queue.is_some() && flow.segments > 0),
+        "{flows:?}"
+    );
+}
+
+#[test]
+fn two_thousand_short_connections_on_the_soft_nic() {
+    short_flows_leave_no_weight(Topology::SoftNic);
+}
+
+#[test]
+fn two_thousand_short_connections_on_mq() {
+    short_flows_leave_no_weight(Topology::Mq);
+}
+
+fn drops(bed: &mut Bed) -> u64 {
+    bed.queue_statistics().unwrap().iter().map(|queue| queue.drops).sum()
+}
+
+#[test]
+fn drops_in_the_queues_leave_no_weight() {
+    for (limit, ageing_only) in [(1, false), (2, false), (1, true)] {
+        let options = BedOptions {
+            queues: 2,
+            meter: None,
+            ageing_only,
+            rate: BitRate::from_bits_per_second(100_000_000),
+            ..options(Topology::SoftNic, Policy::Dqa)
+        };
+        let mut bed = Bed::build(&options).unwrap();
+        bed.set_queue_limits(limit).unwrap();
+        let bulk = Bulk::start(&bed, BulkOptions { flows: 12, ..BulkOptions::default() });
+        wait_for("the queues drop", PATIENCE, || (drops(&mut bed) > 50).then_some(()));
+        short_connections(&bed, 50, 8);
+        bulk.wait_for_all(2_000_000);
+        for flow in bulk.finish() {
+            assert_eq!(flow.received, flow.sent, "TCP recovers what the queues drop: {:?}", flow.ends);
+        }
+        assert_weightless(&bed);
+        assert_eq!(bed.select.counters().contended, 0);
+    }
+}
+
+/// A slow link, so that much is queued when its sender vanishes.
+fn slow(topology: Topology) -> BedOptions {
+    BedOptions {
+        rate: BitRate::from_bits_per_second(40_000_000),
+        meter: None,
+        ..options(topology, Policy::Dqa)
+    }
+}
+
+#[test]
+fn connections_that_are_reset_leave_no_weight() {
+    for (topology, limit) in [(Topology::SoftNic, None), (Topology::SoftNic, Some(1)), (Topology::Mq, None)] {
+        let mut bed = Bed::build(&slow(topology)).unwrap();
+        if let Some(limit) = limit {
+            bed.set_queue_limits(limit).unwrap();
+        }
+        let bulk = Bulk::start(&bed, BulkOptions { flows: 16, ..BulkOptions::default() });
+        bulk.wait_for_all(500_000);
+        wait_for("something is charged", PATIENCE, || (weight_sum(&bed) > 0).then_some(()));
+        bulk.reset();
+        assert_weightless(&bed);
+    }
+}
+
+#[test]
+fn processes_that_are_killed_leave_no_weight() {
+    const SENDERS: usize = 6;
+    let bed = Bed::build(&slow(Topology::SoftNic)).unwrap();
+    let listener = listen(&bed.receiver, RECEIVER_ADDRESS.into());
+    let port = listener.local_addr().unwrap().port();
+    let script = format!("exec cat /dev/zero > /dev/tcp/{RECEIVER_ADDRESS}/{port}");
+    let senders: Vec<Process> = (0..SENDERS)
+        .map(|_| {
+            Process::start(ProcessOptions {
+                program: "bash",
+                arguments: vec!["-c".into(), (&script).into()],
+                namespace: &bed.sender,
+                cpu: None,
+            })
+            .unwrap()
+        })
+        .collect();
+    let mut receivers: Vec<_> = (0..SENDERS).map(|_| accept(&listener)).collect();
+    for receiver in &mut receivers {
+        receiver.set_read_timeout(Some(PATIENCE)).unwrap();
+        receiver.read_exact(&mut [0; 50_000]).unwrap();
+    }
+    assert!(weight_sum(&bed) > 0, "they still send");
+    drop(senders);
+    // What the dead had in their sockets still arrives.
+    for receiver in &mut receivers {
+        receiver.read_to_end(&mut Vec::new()).unwrap();
+    }
+    assert_weightless(&bed);
+}
+
+/// Without completions a flow is released when it has been silent for longer than its queue can take
+/// to drain. Deep queues at a low rate: with a fixed limit flows would be released while they queue.
+#[test]
+fn ageing_alone_releases_late_and_never_early() {
+    for (topology, flows) in [(Topology::SoftNic, 24), (Topology::Mq, 12)] {
+        let options = BedOptions {
+            ageing_only: true,
+            rate: BitRate::from_bits_per_second(60_000_000),
+            ..options(topology, Policy::Dqa)
+        };
+        let bed = Bed::build(&options).unwrap();
+        let bulk = Bulk::start(&bed, BulkOptions { flows, ..BulkOptions::default() });
+        // Several times the limit, which itself has grown with the queues by then.
+        let begun = Instant::now();
+        wait_for("the limit has grown, and the flows have run for five times as long", PATIENCE, || {
+            let limit = Duration::from_nanos(bed.select.ageing_limit_ns());
+            (limit > Duration::from_millis(40) && begun.elapsed() > 5 * limit.max(Duration::from_millis(200)))
+                .then_some(())
+        });
+        let counters = bed.select.counters();
+        assert_eq!(counters.false_releases, 0, "{topology:?}: {counters:?}");
+        assert_eq!(counters.completed, 0, "nothing but ageing releases: {counters:?}");
+        assert!(weight_sum(&bed) > 0);
+        bulk.finish();
+        assert_weightless(&bed);
+        let counters = bed.select.counters();
+        assert!(counters.aged > 0, "{counters:?}");
+        assert_eq!(counters.false_releases, 0, "{topology:?}: {counters:?}");
+    }
+}

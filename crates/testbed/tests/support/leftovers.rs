@@ -1,0 +1,209 @@
+//! What a process has made in the kernel, and whether any of it outlives the process.
+//!
+//! Things are known by their number (of a BPF object, of a namespace's inode, of a process and its
+//! start), never by their name alone: other runs on the same machine have things of the same names.
+
+#![allow(dead_code)]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long the kernel may take to clean up behind a closed descriptor.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// A process, told apart from a later one of the same number by its start time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ProcessIdentity {
+    pub id: u32,
+    start: u64,
+}
+
+/// Kernel objects that a process holds, by number.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Holdings {
+    pub programs: BTreeSet<u32>,
+    pub maps: BTreeSet<u32>,
+    pub links: BTreeSet<u32>,
+    /// Inodes of network namespaces other than the test's own.
+    pub namespaces: BTreeSet<u64>,
+    pub children: BTreeSet<ProcessIdentity>,
+}
+
+impl Holdings {
+    /// What a process holds by its descriptors and through its children.
+    pub fn of(process: u32) -> Self {
+        let mut found = Self::default();
+        let directory = PathBuf::from(format!("/proc/{process}"));
+        for entry in entries(&directory.join("fdinfo")) {
+            // A descriptor may be closed while it is looked at.
+            for line in fs::read_to_string(&entry).unwrap_or_default().lines() {
+                let Some((key, value)) = line.split_once(':') else { continue };
+                let set = match key {
+                    "prog_id" => &mut found.programs,
+                    "map_id" => &mut found.maps,
+                    "link_id" => &mut found.links,
+                    _ => continue,
+                };
+                set.insert(value.trim().parse().unwrap());
+            }
+        }
+        found.namespaces.extend(namespaces_at(&directory));
+        for child in children(process) {
+            found.namespaces.extend(namespaces_at(&PathBuf::from(format!("/proc/{}", child.id))));
+            found.children.insert(child);
+        }
+        found.namespaces.remove(&own_namespace());
+        found
+    }
+
+    /// Adds what another look has found.
+    pub fn add(&mut self, other: &Self) {
+        self.programs.extend(&other.programs);
+        self.maps.extend(&other.maps);
+        self.links.extend(&other.links);
+        self.namespaces.extend(&other.namespaces);
+        self.children.extend(&other.children);
+    }
+
+    /// What is here and was not there before.
+    pub fn since(&self, before: &Self) -> Self {
+        Self {
+            programs: &self.programs - &before.programs,
+            maps: &self.maps - &before.maps,
+            links: &self.links - &before.links,
+            namespaces: &self.namespaces - &before.namespaces,
+            children: &self.children - &before.children,
+        }
+    }
+
+    /// What of it still exists anywhere on the machine.
+    pub fn still_there(&self) -> Self {
+        let exists = |by_number: unsafe extern "C" fn(u32) -> i32| {
+            move |id: &&u32| {
+                // SAFETY: takes a number and returns a descriptor or a negative error.
+                let descriptor = unsafe { by_number(**id) };
+                if descriptor >= 0 {
+                    // SAFETY: the kernel just gave this descriptor to us alone.
+                    unsafe { libc::close(descriptor) };
+                }
+                descriptor >= 0
+            }
+        };
+        let seen = if self.namespaces.is_empty() { BTreeSet::new() } else { all_namespaces() };
+        Self {
+            programs: self
+                .programs
+                .iter()
+                .filter(exists(libbpf_sys::bpf_prog_get_fd_by_id))
+                .copied()
+                .collect(),
+            maps: self.maps.iter().filter(exists(libbpf_sys::bpf_map_get_fd_by_id)).copied().collect(),
+            links: self.links.iter().filter(exists(libbpf_sys::bpf_link_get_fd_by_id)).copied().collect(),
+            namespaces: &self.namespaces & &seen,
+            children: self.children.iter().filter(|child| runs(**child)).copied().collect(),
+        }
+    }
+
+    /// Checks that nothing of it exists any more; the kernel may take a moment.
+    pub fn assert_gone(&self) {
+        let deadline = Instant::now() + LIMIT;
+        loop {
+            let left = self.still_there();
+            if left == Self::default() {
+                return;
+            }
+            assert!(Instant::now() < deadline, "left behind: {left:?}, of {self:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// Interfaces of the namespace that the test runs in.
+pub fn interfaces() -> BTreeSet<PathBuf> {
+    entries(Path::new("/sys/class/net")).into_iter().collect()
+}
+
+/// Number of this process's open descriptors.
+pub fn open_descriptors() -> usize {
+    entries(Path::new("/proc/self/fd")).len()
+}
+
+/// Inode of the network namespace that the calling thread is in.
+pub fn own_namespace() -> u64 {
+    namespace_inode(Path::new("/proc/thread-self/ns/net")).unwrap()
+}
+
+/// Every network namespace that some process is in or holds open, or that is mounted somewhere.
+pub fn all_namespaces() -> BTreeSet<u64> {
+    let mut found: BTreeSet<u64> = processes()
+        .flat_map(|process| {
+            let directory = PathBuf::from(format!("/proc/{process}"));
+            let mut found = namespaces_at(&directory);
+            for thread in entries(&directory.join("task")) {
+                found.extend(namespace_inode(&thread.join("ns/net")));
+            }
+            found
+        })
+        .collect();
+    // A namespace with a name is a mount of its inode: `... - nsfs nsfs rw`, with `net:[inode]` as its root.
+    for line in fs::read_to_string("/proc/self/mountinfo").unwrap_or_default().lines() {
+        found.extend(line.split_ascii_whitespace().find_map(parse_inode));
+    }
+    found
+}
+
+fn namespaces_at(process: &Path) -> Vec<u64> {
+    let held = entries(&process.join("fd"));
+    held.iter().chain([&process.join("ns/net")]).filter_map(|path| namespace_inode(path)).collect()
+}
+
+fn namespace_inode(path: &Path) -> Option<u64> {
+    parse_inode(fs::read_link(path).ok()?.to_str()?)
+}
+
+fn parse_inode(text: &str) -> Option<u64> {
+    text.strip_prefix("net:[")?.strip_suffix(']')?.parse().ok()
+}
+
+/// Direct children of a process.
+pub fn children(parent: u32) -> Vec<ProcessIdentity> {
+    processes()
+        .filter_map(status)
+        .filter(|status| status.parent == parent)
+        .map(|status| status.identity)
+        .collect()
+}
+
+/// Whether a process is there and has not ended; one that only waits to be reaped has.
+fn runs(process: ProcessIdentity) -> bool {
+    status(process.id).is_some_and(|status| status.identity == process && !matches!(status.state, 'Z' | 'X'))
+}
+
+struct Status {
+    identity: ProcessIdentity,
+    parent: u32,
+    state: char,
+}
+
+/// From /proc/PID/stat (proc_pid_stat(5)): state and parent are fields 3 and 4, the start is field 22.
+fn status(id: u32) -> Option<Status> {
+    let text = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    // The name in field 2 may hold anything, a closing parenthesis included.
+    let fields: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
+    Some(Status {
+        identity: ProcessIdentity { id, start: fields.get(19)?.parse().ok()? },
+        parent: fields.get(1)?.parse().ok()?,
+        state: fields.first()?.chars().next()?,
+    })
+}
+
+fn processes() -> impl Iterator<Item = u32> {
+    entries(Path::new("/proc")).into_iter().filter_map(|path| path.file_name()?.to_str()?.parse().ok())
+}
+
+/// What a directory holds; nothing, if it is gone.
+fn entries(directory: &Path) -> Vec<PathBuf> {
+    fs::read_dir(directory).map(|list| list.flatten().map(|entry| entry.path()).collect()).unwrap_or_default()
+}

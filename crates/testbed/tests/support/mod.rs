@@ -1,0 +1,120 @@
+//! What the tests on the real kernel share. Each test binary uses a part of it.
+
+#![allow(dead_code)]
+
+pub mod leftovers;
+pub mod traffic;
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use evenkeel_datapath::{FlowSample, FlowState, MeterOptions, Tuple};
+use evenkeel_model::scenario::Topology;
+use evenkeel_model::units::BitRate;
+use evenkeel_testbed::{Bed, BedOptions};
+use evenkeel_transmit::Policy;
+
+use traffic::{Bulk, Ends};
+
+/// How long a condition may take on a machine that is busy with other things.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+/// How long the weights may take to return to zero once the traffic is over.
+pub const SETTLE_LIMIT: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::from_millis(2);
+
+/// Looks until there is something to see, and fails when that takes longer than `limit`.
+pub fn wait_for<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + limit;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "not within {limit:?}: {what}");
+        std::thread::sleep(POLL);
+    }
+}
+
+/// A bed of eight queues at a rate that two busy cores still carry, with a meter. Its bins, 100 ms
+/// each, cover half a minute.
+pub fn options(topology: Topology, policy: Policy) -> BedOptions {
+    BedOptions {
+        topology,
+        policy,
+        rate: BitRate::from_bits_per_second(300_000_000),
+        meter: Some(MeterOptions { flows: 256, bins: 300, bin_ns: 100_000_000 }),
+        ..BedOptions::default()
+    }
+}
+
+/// Whether a tuple is a flow between these two sockets.
+pub fn is_between(tuple: &Tuple, ends: &Ends) -> bool {
+    SocketAddr::new(tuple.source, tuple.source_port) == ends.source
+        && SocketAddr::new(tuple.destination, tuple.destination_port) == ends.destination
+}
+
+/// The queue choice's state of a flow, if it tracks it.
+pub fn tracked(bed: &Bed, ends: &Ends) -> Option<FlowState> {
+    bed.select.flows().into_iter().find(|flow| is_between(&flow.tuple, ends))
+}
+
+/// The meter's sample of a flow, if it has one.
+pub fn metered(bed: &Bed, ends: &Ends) -> Option<FlowSample> {
+    bed.meter.as_ref().unwrap().flows().unwrap().into_iter().find(|flow| is_between(&flow.tuple, ends))
+}
+
+/// States of all bulk flows at a moment at which every one of them is charged to a queue and none
+/// changes it.
+pub fn charged_states(bed: &Bed, bulk: &Bulk) -> Vec<FlowState> {
+    wait_for("every bulk flow is charged at the same time", PATIENCE, || {
+        let before = bed.select.counters();
+        let states: Vec<FlowState> = bulk.ends().iter().filter_map(|ends| tracked(bed, ends)).collect();
+        let weights: u32 = bed.select.weights().iter().sum();
+        let steady = bed.select.counters().picks == before.picks
+            && states.len() == bulk.ends().len()
+            && states.iter().all(|state| state.charged_weight > 0);
+        // The sum is a part of the same moment: nobody else sends on this bed.
+        let charged: u32 = states.iter().map(|state| state.charged_weight).sum();
+        (steady && weights == charged).then_some(states)
+    })
+}
+
+/// Queues of these flows, in order.
+pub fn queues(states: &[FlowState]) -> Vec<u32> {
+    states.iter().map(|state| state.queue.unwrap()).collect()
+}
+
+/// Whether no two flows share a queue.
+pub fn all_distinct(queues: &[u32]) -> bool {
+    let distinct: std::collections::BTreeSet<_> = queues.iter().collect();
+    distinct.len() == queues.len()
+}
+
+/// Sum of all queues' weights.
+pub fn weight_sum(bed: &Bed) -> u64 {
+    bed.select.weights().iter().map(|weight| u64::from(*weight)).sum()
+}
+
+/// Waits until no queue has any weight, and checks that no flow claims to have some.
+pub fn assert_weightless(bed: &Bed) {
+    let deadline = Instant::now() + SETTLE_LIMIT;
+    while weight_sum(bed) > 0 && Instant::now() < deadline {
+        std::thread::sleep(POLL);
+    }
+    let charged: Vec<FlowState> =
+        bed.select.flows().into_iter().filter(|flow| flow.charged_weight > 0).collect();
+    assert!(
+        weight_sum(bed) == 0 && charged.is_empty(),
+        "weights {:?} are left after {SETTLE_LIMIT:?}; charged flows: {charged:?}; {:?}",
+        bed.select.weights(),
+        bed.select.counters()
+    );
+}
+
+/// Segments that the sending host has retransmitted.
+pub fn retransmitted(bed: &Bed) -> u64 {
+    let table = bed.sender.read_proc_net("snmp").unwrap();
+    let mut tcp = table.lines().filter_map(|line| line.strip_prefix("Tcp: "));
+    let (names, values) = (tcp.next().unwrap(), tcp.next().unwrap());
+    let column = names.split_ascii_whitespace().position(|name| name == "RetransSegs").unwrap();
+    values.split_ascii_whitespace().nth(column).unwrap().parse().unwrap()
+}

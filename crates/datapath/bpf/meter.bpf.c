@@ -66,7 +66,9 @@ int count(struct __sk_buff *ctx)
 	__sync_fetch_and_add(&flow->packets, packets);
 	__sync_fetch_and_add(&flow->payload_bytes, payload);
 	flow->last_ns = now;
-	flow->receive_queue = ctx->queue_mapping ? ctx->queue_mapping - 1 : EK_NO_QUEUE;
+	/* A veth leaves the sender's transmit queue as it is; it records no receive queue, which would
+	 * be offset by one (drivers/net/veth.c since Linux 5.17). */
+	flow->receive_queue = ctx->queue_mapping;
 	if (payload && packet.tuple.protocol == IPPROTO_TCP) {
 		/* RFC 9293 sequence arithmetic: before means a negative difference. */
 		if (flow->next_sequence && (__s32)(packet.sequence - flow->next_sequence) < 0)

@@ -22,6 +22,8 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 /* Ethernet with two VLAN tags, IPv6, TCP with all options: what is longer carries data. */
 #define LONGEST_HEADERS (14 + 8 + 40 + 60)
 
+const volatile struct ek_config config = {};
+
 struct ek_device device SEC(".data.device");
 
 struct {
@@ -56,12 +58,12 @@ struct {
 /* Where the probes for a cookie begin: Fibonacci hashing, since cookies come in runs. */
 static __always_inline __u32 home_of(__u64 cookie)
 {
-	return (cookie * 0x9e3779b97f4a7c15ULL) >> (device.config.slot_shift & 63);
+	return (cookie * 0x9e3779b97f4a7c15ULL) >> (config.slot_shift & 63);
 }
 
 static __always_inline __u32 probe(__u32 home, __u32 step)
 {
-	__u32 slots_mask = (1U << ((64 - device.config.slot_shift) & 31)) - 1;
+	__u32 slots_mask = (1U << ((64 - config.slot_shift) & 31)) - 1;
 
 	return (home + step) & slots_mask;
 }
@@ -112,18 +114,18 @@ static __always_inline struct ek_flow *create_flow(__u64 cookie, const struct ek
 static __always_inline struct ek_pool pool_of_cpu(void)
 {
 	__u32 cpu = bpf_get_smp_processor_id();
-	struct ek_pool all = {.count = device.config.queue_count};
+	struct ek_pool all = {.count = config.queue_count};
 
-	if (!device.config.use_pools)
+	if (!config.use_pools)
 		return all;
 	return device.pool[cpu < EK_MAX_CPUS ? cpu : EK_MAX_CPUS - 1];
 }
 
 static __always_inline void steer(struct __sk_buff *ctx, __u32 queue)
 {
-	if (device.config.steering == EK_STEER_CLASS)
-		ctx->priority = device.config.class_base + queue;
-	else if (device.config.policy == EK_POLICY_DQA)
+	if (config.steering == EK_STEER_CLASS)
+		ctx->priority = config.class_base + queue;
+	else if (config.policy == EK_POLICY_DQA)
 		/* Offset by one as in skb_record_rx_queue; skb_tx_hash undoes it. */
 		ctx->queue_mapping = queue + 1;
 }
@@ -135,7 +137,7 @@ static __always_inline int may_move(const struct sk_buff *skb, const struct sock
 	__u32 held;
 
 	*held_on = EK_NO_QUEUE;
-	if (device.config.steering == EK_STEER_CLASS)
+	if (config.steering == EK_STEER_CLASS)
 		return besides < WMEM_IDLE;
 	held = sk->__sk_common.skc_tx_queue_mapping;
 	if (BPF_CORE_READ_BITFIELD(skb, ooo_okay) || held == NO_QUEUE_MAPPING)
@@ -183,7 +185,7 @@ static __noinline int choose(struct __sk_buff *ctx)
 	}
 
 	besides = outstanding_besides(skb, sk);
-	segment.policy = device.config.policy;
+	segment.policy = config.policy;
 	segment.weight = flow->weight;
 	segment.idle = may_move(skb, sk, besides, &segment.held_on);
 	before = flow->word;
@@ -307,7 +309,7 @@ static long age_slot(__u32 index, struct walk *walk)
 			device.backlog[EK_WORD_QUEUE(seen) & (EK_MAX_QUEUES - 1)] += flow->outstanding;
 		else if (ek_release(&flow->word, device.weight, seen, EK_WORD_AGED))
 			COUNT(aged);
-	} else if (quiet > device.config.forget_after_ns && ek_forget(&flow->word, seen)) {
+	} else if (quiet > config.forget_after_ns && ek_forget(&flow->word, seen)) {
 		__sync_fetch_and_sub(&device.occupied[walk->block & (EK_MAX_BLOCKS - 1)], 1);
 		*(volatile __u64 *)&flow->cookie = 0;
 	}
@@ -330,11 +332,11 @@ static long age_block(__u32 block, struct walk *walk)
 static int walk_flows(void *map, int *key, struct bpf_timer *timer)
 {
 	struct walk walk = {.now = bpf_ktime_get_ns(), .limit = device.ageing_limit_ns};
-	__u64 largest = 0, active = 0, rate = device.config.rate_bps, limit, period;
-	__u32 i, blocks = (1U << ((64 - device.config.slot_shift) & 31)) / EK_SLOTS_PER_BLOCK;
+	__u64 largest = 0, active = 0, rate = config.rate_bps, limit, period;
+	__u32 i, blocks = (1U << ((64 - config.slot_shift) & 31)) / EK_SLOTS_PER_BLOCK;
 
-	if (walk.limit < device.config.ageing_floor_ns)
-		walk.limit = device.config.ageing_floor_ns;
+	if (walk.limit < config.ageing_floor_ns)
+		walk.limit = config.ageing_floor_ns;
 	for (i = 0; i < EK_MAX_QUEUES; i++)
 		*(volatile __u64 *)&device.backlog[i] = 0; /* volatile: BPF has no memset to call */
 	bpf_loop(blocks < EK_MAX_BLOCKS ? blocks : EK_MAX_BLOCKS, age_block, &walk, 0);
@@ -349,8 +351,8 @@ static int walk_flows(void *map, int *key, struct bpf_timer *timer)
 	}
 	/* In KiB, so that no realistic backlog overflows: 8192e9 / rate is ns per KiB. */
 	limit = rate ? 2 * active * ((largest >> 10) + 1) * (8192000000000ULL / rate + 1) : 0;
-	if (limit < device.config.ageing_floor_ns)
-		limit = device.config.ageing_floor_ns;
+	if (limit < config.ageing_floor_ns)
+		limit = config.ageing_floor_ns;
 	/* Never shrink at once: what was queued a moment ago is still draining. */
 	if (limit < device.ageing_limit_ns)
 		limit = device.ageing_limit_ns - (device.ageing_limit_ns - limit) / 8;

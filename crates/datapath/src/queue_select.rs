@@ -19,6 +19,8 @@ const SELECT: &str = "select_queue";
 const COMPLETE_EXACT: &str = "complete_exact";
 const COMPLETE_AT_PEER: &str = "complete_at_peer";
 const START_AGEING: &str = "start_ageing";
+/// An uncharged flow that is silent this long loses its slot; its next segment takes one again.
+const FORGET_AFTER_NS: u64 = 10_000_000_000;
 
 /// How a choice reaches the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,7 +190,7 @@ impl QueueSelect {
             exact_refused,
             object,
         };
-        select.configure(options);
+        select.set_pools(options);
         let started = object::run_once(&select.object, START_AGEING)?;
         if started != 0 {
             return Err(DatapathError::System {
@@ -199,34 +201,13 @@ impl QueueSelect {
         Ok(select)
     }
 
-    fn configure(&self, options: &SelectOptions) {
-        let (steering, class_base) = match options.steering {
-            Steering::Class(base) => (raw::ek_steering::EK_STEER_CLASS, base),
-            Steering::Queue => (raw::ek_steering::EK_STEER_QUEUE, 0),
-        };
-        let config = raw::ek_config {
-            policy: options.policy.raw().0,
-            steering: steering.0,
-            class_base,
-            queue_count: options.queues,
-            use_pools: u32::from(!options.pools.is_empty()),
-            slot_shift: 64 - slots(options.max_flows).trailing_zeros(),
-            rate_bps: options.rate_bps,
-            ageing_floor_ns: options.ageing_floor_ns,
-            forget_after_ns: 10_000_000_000,
-        };
+    /// Fills in the XPS pools; no program is attached yet.
+    fn set_pools(&self, options: &SelectOptions) {
         let device = self.device.pointer(0);
-        // SAFETY: a pointer into the mapping, which is as large as the structure; no program is
-        // attached yet, and later changes of single words are harmless to a running one.
-        unsafe { std::ptr::write_volatile(&raw mut (*device).config, config) };
-        let everything = Pool { first: 0, count: options.queues };
-        for cpu in 0..raw::EK_MAX_CPUS as usize {
-            let pool = match options.pools.len() {
-                0 => everything,
-                count => options.pools[cpu % count],
-            };
+        for (cpu, pool) in (0..raw::EK_MAX_CPUS as usize).zip(options.pools.iter().cycle()) {
             let pool = raw::ek_pool { first: pool.first, count: pool.count };
-            // SAFETY: as above; `cpu` is below the array's length.
+            // SAFETY: a pointer into the mapping, which is as large as the structure; `cpu` is below
+            // the array's length.
             unsafe { std::ptr::write_volatile(&raw mut (*device).pool[cpu], pool) };
         }
     }
@@ -330,17 +311,28 @@ impl QueueSelect {
             .collect()
     }
 
-    /// What the choice and the completion have cost (with [`crate::RunTimeStatistics`] on): the time
-    /// of both, and a run for each segment that passed the choice.
+    /// What the choice has cost (with [`crate::RunTimeStatistics`] on): a run is a segment.
     ///
     /// # Errors
     /// When the kernel refuses to tell.
-    pub fn run_time(&self) -> Result<RunTime, DatapathError> {
-        let mut total = object::run_time(&self.object, SELECT)?;
-        for program in [COMPLETE_EXACT, COMPLETE_AT_PEER] {
-            total.nanoseconds += object::run_time(&self.object, program)?.nanoseconds;
-        }
-        Ok(total)
+    pub fn choice_run_time(&self) -> Result<RunTime, DatapathError> {
+        object::run_time(&self.object, SELECT)
+    }
+
+    /// What completion has cost (with [`crate::RunTimeStatistics`] on); zero with ageing alone, whose
+    /// walk is not a segment's.
+    ///
+    /// # Errors
+    /// When the kernel refuses to tell.
+    pub fn completion_run_time(&self) -> Result<RunTime, DatapathError> {
+        object::run_time(
+            &self.object,
+            match self.completion {
+                Completion::Exact => COMPLETE_EXACT,
+                Completion::Peer => COMPLETE_AT_PEER,
+                Completion::Ageing => return Ok(RunTime::default()),
+            },
+        )
     }
 }
 
@@ -369,12 +361,44 @@ fn slots(max_flows: u32) -> u32 {
         .unwrap_or(raw::EK_MAX_SLOTS)
 }
 
+fn config(options: &SelectOptions) -> raw::ek_config {
+    let (steering, class_base) = match options.steering {
+        Steering::Class(base) => (raw::ek_steering::EK_STEER_CLASS, base),
+        Steering::Queue => (raw::ek_steering::EK_STEER_QUEUE, 0),
+    };
+    raw::ek_config {
+        policy: options.policy.raw().0,
+        steering: steering.0,
+        class_base,
+        queue_count: options.queues,
+        use_pools: u32::from(!options.pools.is_empty()),
+        slot_shift: 64 - slots(options.max_flows).trailing_zeros(),
+        rate_bps: options.rate_bps,
+        ageing_floor_ns: options.ageing_floor_ns,
+        forget_after_ns: FORGET_AFTER_NS,
+    }
+}
+
 fn load_object(options: &SelectOptions, exact: bool) -> Result<Object, DatapathError> {
     let mut opened = object::open(OBJECT, BYTES)?;
+    let config = config(options);
     for mut map in opened.maps_mut() {
-        if map.name() == "flows" || map.name() == "details" {
-            map.set_max_entries(slots(options.max_flows))
-                .map_err(DatapathError::system("size the flow table"))?;
+        match map.name().to_str() {
+            Some("flows" | "details") => map
+                .set_max_entries(slots(options.max_flows))
+                .map_err(DatapathError::system("size the flow table"))?,
+            Some(name) if name.ends_with(".rodata") => {
+                // SAFETY: a plain structure of integers without padding, read as bytes.
+                let bytes = unsafe {
+                    std::slice::from_raw_parts((&raw const config).cast::<u8>(), size_of::<raw::ek_config>())
+                };
+                let words =
+                    map.initial_value_mut().and_then(|words| words.get_mut(..bytes.len())).ok_or(
+                        DatapathError::Missing { kind: "map of settings", name: ".rodata" },
+                    )?;
+                words.copy_from_slice(bytes);
+            }
+            _ => {}
         }
     }
     for mut program in opened.progs_mut() {

@@ -129,8 +129,12 @@ pub struct SimCost {
 /// What the BPF programs cost, by the kernel's run-time statistics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DatapathCost {
-    /// Time in the queue choice and completion programs, nanoseconds.
+    /// Time in the queue choice, nanoseconds.
     pub run_time_ns: u64,
+    /// Time in finding out that segments have left, nanoseconds. In a test bed the receiver's device
+    /// does this for the sender.
+    #[serde(default)]
+    pub completion_ns: u64,
     /// Segments that passed the queue choice.
     pub segments: u64,
 }

@@ -80,12 +80,16 @@ fn variant_json(record: &Record, variant: &VariantRecord) -> Value {
     if let Some(sim) = sim_json(&variant.repeats) {
         object.insert("sim".to_owned(), sim);
     }
-    if let Some((ns_per_segment, segments)) = summaries::datapath(variant) {
+    if let Some(cost) = summaries::datapath(variant) {
         let mut datapath = Map::new();
-        if let Some(nanoseconds) = ns_per_segment {
-            datapath.insert("ns_per_segment".to_owned(), nanoseconds.into());
+        for (key, nanoseconds) in
+            [("ns_per_segment", cost.choice), ("completion_ns_per_segment", cost.completion)]
+        {
+            if let Some(nanoseconds) = nanoseconds {
+                datapath.insert(key.to_owned(), nanoseconds.into());
+            }
         }
-        datapath.insert("segments".to_owned(), segments.into());
+        datapath.insert("segments".to_owned(), cost.segments.into());
         object.insert("datapath".to_owned(), datapath.into());
     }
     let counters: Map<String, Value> =

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use evenkeel_metrics::Summary;
-use evenkeel_model::record::{RepeatRecord, VariantRecord};
+use evenkeel_model::record::{DatapathCost, RepeatRecord, VariantRecord};
 
 /// Summary of each metric over the repeats in which it was measured.
 pub(crate) fn of_metrics(variant: &VariantRecord) -> BTreeMap<String, Summary> {
@@ -20,15 +20,31 @@ pub(crate) fn values(variant: &VariantRecord, key: &str) -> Vec<f64> {
     variant.repeats.iter().filter_map(|repeat| repeat.metrics.get(key).copied()).collect()
 }
 
-/// Cost of the BPF programs over all repeats: nanoseconds per segment (absent without a segment)
-/// and segments.
-pub(crate) fn datapath(variant: &VariantRecord) -> Option<(Option<f64>, u64)> {
+/// Cost of the BPF programs over all repeats, nanoseconds per segment.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Datapath {
+    /// The queue choice; absent without a segment.
+    pub(crate) choice: Option<f64>,
+    /// Finding out that segments have left; absent without a segment.
+    pub(crate) completion: Option<f64>,
+    /// Segments that passed the choice.
+    pub(crate) segments: u64,
+}
+
+pub(crate) fn datapath(variant: &VariantRecord) -> Option<Datapath> {
     let mut costs = variant.repeats.iter().filter_map(|repeat| repeat.datapath).peekable();
     costs.peek()?;
-    let (time, segments) = costs.fold((0_u64, 0_u64), |(time, segments), cost| {
-        (time.saturating_add(cost.run_time_ns), segments.saturating_add(cost.segments))
+    let sum = costs.fold(DatapathCost::default(), |sum, cost| DatapathCost {
+        run_time_ns: sum.run_time_ns.saturating_add(cost.run_time_ns),
+        completion_ns: sum.completion_ns.saturating_add(cost.completion_ns),
+        segments: sum.segments.saturating_add(cost.segments),
     });
-    Some(((segments > 0).then(|| time as f64 / segments as f64), segments))
+    let each = |nanoseconds: u64| (sum.segments > 0).then(|| nanoseconds as f64 / sum.segments as f64);
+    Some(Datapath {
+        choice: each(sum.run_time_ns),
+        completion: each(sum.completion_ns),
+        segments: sum.segments,
+    })
 }
 
 fn summarised<'r>(

@@ -220,7 +220,8 @@ fn costs(text: &mut String, record: &Record, options: TableOptions) {
         columns.push(column("throughput\nratio", 2, false));
     }
     if datapath.iter().any(Option::is_some) {
-        columns.push(column("data path\nns/segment", 1, false));
+        columns.push(column("queue choice\nns/segment", 1, false));
+        columns.push(column("completion\nns/segment", 2, false));
         columns.push(column("segments\n", 3, false));
     }
     let mut rows = Vec::new();
@@ -236,9 +237,12 @@ fn costs(text: &mut String, record: &Record, options: TableOptions) {
             cells.push(shown(ratios.and_then(|paired| paired.throughput.as_ref())));
         }
         if columns.len() > cells.len() {
-            let nanoseconds = datapath.and_then(|(nanoseconds, _)| nanoseconds);
-            cells.push(Cell::plain(nanoseconds.map(|value| number(value, 1)).unwrap_or_default()));
-            cells.push(Cell::plain(datapath.map(|(_, segments)| count(segments)).unwrap_or_default()));
+            for nanoseconds in
+                [datapath.and_then(|cost| cost.choice), datapath.and_then(|cost| cost.completion)]
+            {
+                cells.push(Cell::plain(nanoseconds.map(|value| number(value, 1)).unwrap_or_default()));
+            }
+            cells.push(Cell::plain(datapath.map(|cost| count(cost.segments)).unwrap_or_default()));
         }
         rows.push(cells);
     }
@@ -287,20 +291,24 @@ fn queues(text: &mut String, record: &Record, options: TableOptions) {
 fn counters(text: &mut String, record: &Record, options: TableOptions) {
     let mut lines = String::new();
     for variant in &record.variants {
-        let counters: Vec<String> = summaries::of_counters(variant)
-            .iter()
-            .map(|(name, summary)| {
-                let (median, low, high) = (short(summary.median), short(summary.min), short(summary.max));
-                if low == high {
-                    format!("{name} {median}")
-                } else {
-                    format!("{name} {median} ({low}–{high})")
-                }
-            })
-            .collect();
-        if !counters.is_empty() {
+        let (mut counted, mut zero) = (Vec::new(), Vec::new());
+        for (name, summary) in summaries::of_counters(variant) {
+            let (median, low, high) = (short(summary.median), short(summary.min), short(summary.max));
+            let name = name.replace('_', " ");
+            if low != high {
+                counted.push(format!("{name} {median} ({low}–{high})"));
+            } else if summary.max == 0.0 {
+                zero.push(name);
+            } else {
+                counted.push(format!("{name} {median}"));
+            }
+        }
+        if !zero.is_empty() {
+            counted.push(format!("and none of: {}", zero.join(", ")));
+        }
+        if !counted.is_empty() {
             let indent = format!("  {}: ", clean(&variant.name));
-            lines.push_str(&wrapped(&indent, &counters.join(", "), options.text_width()));
+            lines.push_str(&wrapped(&indent, &counted.join(", "), options.text_width()));
         }
     }
     section(text, "Counters (median and range of the repeats)", &lines, options);

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{Read, Seek};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -28,6 +29,15 @@ pub struct ProcessOptions<'a> {
     pub namespace: &'a Namespace,
     /// Processor to run on; none leaves it to the scheduler.
     pub cpu: Option<usize>,
+    /// A file that the program may open by [`inherited_path`]; without a name, so that it cannot be
+    /// left behind.
+    pub inherit: Option<&'a File>,
+}
+
+/// Path by which a program opens a file that it inherited.
+#[must_use]
+pub fn inherited_path(file: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
 /// A child process in a network namespace. Dropping it kills it, and the kernel kills it when the
@@ -65,6 +75,7 @@ impl Process {
 
         let namespace = options.namespace.as_fd().as_raw_fd();
         let affinity = options.cpu.map(single_cpu);
+        let inherited = options.inherit.map(AsRawFd::as_raw_fd);
         // SAFETY: getpid has no preconditions.
         let parent = unsafe { libc::getpid() };
         // SAFETY: the closure runs between fork and exec and makes system calls only, on values
@@ -76,6 +87,10 @@ impl Process {
                 // The parent may have died before the line above.
                 if libc::getppid() != parent {
                     return Err(std::io::Error::from_raw_os_error(libc::ESRCH));
+                }
+                if let Some(descriptor) = inherited {
+                    // Without its flag "close on exec".
+                    check(libc::fcntl(descriptor, libc::F_SETFD, 0))?;
                 }
                 if let Some(set) = &affinity {
                     check(libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), set))?;

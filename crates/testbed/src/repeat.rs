@@ -1,5 +1,6 @@
 //! One repeat: build the bed, start the traffic, warm up, measure, probe the latency, take it down.
 
+use std::io::{Read, Seek};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use evenkeel_netlink::tc::Statistics;
 use crate::bed::{Bed, BedOptions, RECEIVER_ADDRESS};
 use crate::error::TestbedError;
 use crate::placement::{SendingCore, place};
-use crate::process::{Process, ProcessOptions, pause};
+use crate::process::{Process, ProcessOptions, inherited_path, pause};
 use crate::traffic::{iperf3, sockperf};
 
 /// Port of the first iperf3 server; each sending core has a server of its own.
@@ -42,7 +43,8 @@ struct Bulk {
 struct Snapshot {
     cpu: CpuTimes,
     counters: Counters,
-    run_time: RunTime,
+    choice: RunTime,
+    completion: RunTime,
     queues: Vec<Statistics>,
     flows: Vec<FlowSample>,
     retransmits: u64,
@@ -103,10 +105,11 @@ pub(crate) fn run(job: &Job<'_>, bed: BedOptions, observer: &dyn Observer) -> Re
     let mut repeat = RawRepeat { latency_us, ..RawRepeat::default() };
     repeat.retransmits = Some(after.retransmits.saturating_sub(before.retransmits));
     repeat.busy_cores = after.cpu.busy_since(&before.cpu);
-    let cost = after.run_time - before.run_time;
+    let choice = after.choice - before.choice;
     repeat.datapath = Some(DatapathCost {
-        run_time_ns: cost.nanoseconds,
-        segments: cost.runs,
+        run_time_ns: choice.nanoseconds,
+        completion_ns: (after.completion - before.completion).nanoseconds,
+        segments: choice.runs,
     });
     collect_flows(&mut repeat, &bed, &reports, [&before.flows, &after.flows, &at_end])?;
     repeat.queues = before
@@ -162,7 +165,8 @@ impl Snapshot {
         Ok(Self {
             queues: bed.queue_statistics()?,
             counters: bed.select.counters(),
-            run_time: bed.select.run_time()?,
+            choice: bed.select.choice_run_time()?,
+            completion: bed.select.completion_run_time()?,
             retransmits: retransmitted_segments(&bed.sender.read_proc_net("snmp")?),
             flows,
             cpu: Host::live().cpu_times()?,
@@ -200,6 +204,7 @@ impl Bulk {
                 arguments: iperf3::server_args(address, port).into_iter().map(Into::into).collect(),
                 namespace: &bed.receiver,
                 cpu: None,
+                inherit: None,
             })?);
         }
         for (port, server) in ports.clone().zip(&mut bulk.servers) {
@@ -221,6 +226,7 @@ impl Bulk {
                 arguments: arguments.into_iter().map(Into::into).collect(),
                 namespace: &bed.sender,
                 cpu: Some(core.cpu),
+                inherit: None,
             })?);
             bulk.flows += core.flows as usize;
         }
@@ -339,6 +345,7 @@ fn start_probe_server(bed: &Bed, observer: &dyn Observer) -> Result<Process, Tes
         arguments: sockperf::server_args(RECEIVER_ADDRESS, LATENCY_PORT),
         namespace: &bed.receiver,
         cpu: None,
+        inherit: None,
     })?;
     wait_for_listener(bed, IpAddr::V4(RECEIVER_ADDRESS), LATENCY_PORT, &mut server, observer)?;
     Ok(server)
@@ -350,22 +357,29 @@ fn measure_latency(
     time: Duration,
     observer: &dyn Observer,
 ) -> Result<Vec<f64>, TestbedError> {
-    let log = tempfile::NamedTempFile::new().map_err(TestbedError::system("make a temporary file"))?;
+    let mut log = tempfile::tempfile().map_err(TestbedError::system("make a temporary file"))?;
     let options = sockperf::ClientOptions {
         server: RECEIVER_ADDRESS,
         port: LATENCY_PORT,
         seconds: time.saturating_sub(PROBE_START).as_secs_f64().ceil() as u32,
         message_bytes: u32::try_from(message_bytes).unwrap_or(u32::MAX),
         rate: None,
-        full_log: log.path().to_owned(),
+        full_log: inherited_path(&log),
     };
     let arguments =
         sockperf::client_args(&options).map_err(|error| TestbedError::Traffic(error.to_string()))?;
-    let mut client =
-        Process::start(ProcessOptions { program: "sockperf", arguments, namespace: &bed.sender, cpu: None })?;
+    let mut client = Process::start(ProcessOptions {
+        program: "sockperf",
+        arguments,
+        namespace: &bed.sender,
+        cpu: None,
+        inherit: Some(&log),
+    })?;
     client.wait(time + START_LIMIT, observer)?;
-    let text = std::fs::read_to_string(log.path())
-        .map_err(TestbedError::system(format!("read {}", log.path().display())))?;
+    let mut text = String::new();
+    log.rewind()
+        .and_then(|()| log.read_to_string(&mut text))
+        .map_err(TestbedError::system("read sockperf's log"))?;
     let parsed = sockperf::parse("sockperf log", &text).map_err(|error| {
         TestbedError::Traffic(format!("{error}; sockperf said: {}", client.error_text()))
     })?;

@@ -4,15 +4,15 @@
 
 mod support;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind};
 
 use evenkeel_model::scenario::Topology;
-use evenkeel_testbed::{Bed, BedOptions, Namespace, Process, ProcessOptions};
+use evenkeel_testbed::{Bed, BedOptions, Namespace};
 use evenkeel_transmit::{Policy, Pool};
 
 use support::leftovers::{Holdings, interfaces, open_descriptors, own_namespace};
-use support::options;
 use support::traffic::{Bulk, BulkOptions};
+use support::{options, process};
 
 fn mine() -> Holdings {
     Holdings::of(std::process::id())
@@ -43,8 +43,9 @@ fn leaves_nothing(topology: Topology, work: impl FnOnce(&mut Bed)) {
     assert_eq!(open_descriptors(), descriptors);
     assert_eq!(interfaces(), links);
     assert_eq!(own_namespace(), own);
-    if let Err(panic) = outcome {
-        assert!(panic.downcast_ref::<&str>() == Some(&EXPECTED), "{panic:?}");
+    match outcome {
+        Err(panic) if panic.downcast_ref() != Some(&EXPECTED) => resume_unwind(panic),
+        _ => {}
     }
 }
 
@@ -74,14 +75,8 @@ fn a_bed_that_is_dropped_under_load() {
 fn a_test_body_that_panics() {
     leaves_nothing(Topology::SoftNic, |bed| {
         let _bulk = Bulk::start(bed, BulkOptions { flows: 2, ..BulkOptions::default() });
-        let _process = Process::start(ProcessOptions {
-            program: "sleep",
-            arguments: vec!["60".into()],
-            namespace: &bed.sender,
-            cpu: None,
-        })
-        .unwrap();
-        panic!("{EXPECTED}");
+        let _process = process(&bed.sender, "sleep", &["60"]);
+        panic_any(EXPECTED);
     });
 }
 
@@ -89,13 +84,7 @@ fn a_test_body_that_panics() {
 fn a_process_dies_with_its_bed() {
     leaves_nothing(Topology::SoftNic, |bed| {
         let before = mine();
-        let process = Process::start(ProcessOptions {
-            program: "sleep",
-            arguments: vec!["60".into()],
-            namespace: &bed.sender,
-            cpu: None,
-        })
-        .unwrap();
+        let process = process(&bed.sender, "sleep", &["60"]);
         let child = mine().since(&before);
         assert_eq!(child.children.iter().map(|child| child.id).collect::<Vec<_>>(), [process.id()]);
         drop(process);

@@ -34,7 +34,8 @@ enum ek_steering {
 	EK_STEER_QUEUE = 1, /* skb->queue_mapping, where the kernel re-picks (ooo_okay) */
 };
 
-/* Set by user space; may change while the programs run. */
+/* Set by user space before the programs are loaded: the verifier then knows every value and removes
+ * the branches that it rules out. */
 struct ek_config {
 	ek_u32 policy;     /* enum ek_policy */
 	ek_u32 steering;   /* enum ek_steering */
@@ -65,7 +66,6 @@ struct ek_counters {
 
 /* The state of one device. */
 struct ek_device {
-	struct ek_config config EK_OWN_CACHE_LINE;
 	struct ek_counters counters EK_OWN_CACHE_LINE;
 	ek_u64 ageing_limit_ns EK_OWN_CACHE_LINE; /* as the last walk computed it */
 	ek_u64 ageing_walks;

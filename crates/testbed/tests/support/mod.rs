@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use evenkeel_datapath::{FlowSample, FlowState, MeterOptions, Tuple};
 use evenkeel_model::scenario::Topology;
 use evenkeel_model::units::BitRate;
-use evenkeel_testbed::{Bed, BedOptions};
+use evenkeel_testbed::{Bed, BedOptions, Namespace, Process, ProcessOptions};
 use evenkeel_transmit::Policy;
 
 use traffic::{Bulk, Ends};
@@ -117,4 +117,16 @@ pub fn retransmitted(bed: &Bed) -> u64 {
     let (names, values) = (tcp.next().unwrap(), tcp.next().unwrap());
     let column = names.split_ascii_whitespace().position(|name| name == "RetransSegs").unwrap();
     values.split_ascii_whitespace().nth(column).unwrap().parse().unwrap()
+}
+
+/// A process in a namespace; it ends with the value.
+pub fn process(namespace: &Namespace, program: &str, arguments: &[&str]) -> Process {
+    Process::start(ProcessOptions {
+        program,
+        arguments: arguments.iter().map(Into::into).collect(),
+        namespace,
+        cpu: None,
+        inherit: None,
+    })
+    .unwrap()
 }

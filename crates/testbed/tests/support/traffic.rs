@@ -88,7 +88,10 @@ struct Flow {
 
 /// Bulk TCP flows. Dropping them ends them.
 pub struct Bulk {
+    /// Tells the sending threads to say goodbye.
     stop: Arc<AtomicBool>,
+    /// Tells the receiving threads that nothing will come any more, a goodbye included.
+    abandon: Arc<AtomicBool>,
     ends_by_itself: bool,
     ends: Vec<Ends>,
     flows: Vec<Flow>,
@@ -103,7 +106,7 @@ impl Bulk {
         };
         let listener = listen(to, options.destination);
         let destination = listener.local_addr().unwrap();
-        let stop = Arc::new(AtomicBool::new(false));
+        let (stop, abandon) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let connections: Vec<(TcpStream, TcpStream)> = (0..options.flows)
             .map(|_| {
                 let sending = connect(from, destination);
@@ -119,17 +122,20 @@ impl Bulk {
                 let socket = sending.try_clone().unwrap();
                 let received = Arc::new(AtomicU64::new(0));
                 let (count, stopped) = (Arc::clone(&received), Arc::clone(&stop));
+                let abandoned = Arc::clone(&abandon);
                 Flow {
                     ends,
                     socket,
                     received,
-                    receiver: Some(std::thread::spawn(move || receive(receiving, options.cpu, &count))),
+                    receiver: Some(std::thread::spawn(move || {
+                        receive(receiving, options.cpu, &count, &abandoned)
+                    })),
                     sender: Some(std::thread::spawn(move || send(sending, options, &stopped))),
                 }
             })
             .collect();
         let ends_by_itself = options.bytes.is_some();
-        Self { stop, ends_by_itself, ends: flows.iter().map(|flow| flow.ends).collect(), flows }
+        Self { stop, abandon, ends_by_itself, ends: flows.iter().map(|flow| flow.ends).collect(), flows }
     }
 
     /// The sockets of each flow.
@@ -183,10 +189,10 @@ impl Bulk {
 
     fn stop_now(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
+        self.abandon.store(true, Ordering::Relaxed);
         for mut flow in self.flows.drain(..) {
-            // Joins only fail when the thread panicked, which the test then has seen elsewhere.
+            // A join fails when the thread panicked, which has been printed by then.
             let _ = flow.sender.take().map(JoinHandle::join);
-            let _ = flow.socket.shutdown(Shutdown::Both);
             drop(flow.socket);
             let _ = flow.receiver.take().map(JoinHandle::join);
         }
@@ -243,12 +249,12 @@ fn send(mut socket: TcpStream, options: BulkOptions, stop: &AtomicBool) -> u64 {
     sent
 }
 
-fn receive(mut socket: TcpStream, cpu: Option<usize>, received: &AtomicU64) {
+fn receive(mut socket: TcpStream, cpu: Option<usize>, received: &AtomicU64, abandon: &AtomicBool) {
     pin(cpu);
     socket.set_read_timeout(Some(TICK)).unwrap();
     let begun = Instant::now();
     let mut buffer = vec![0; 1 << 18];
-    while begun.elapsed() < LAST_RESORT {
+    while !abandon.load(Ordering::Relaxed) && begun.elapsed() < LAST_RESORT {
         match socket.read(&mut buffer) {
             Ok(0) => return,
             Ok(bytes) => {

@@ -16,7 +16,8 @@ fn build() -> Result<(), String> {
         println!("cargo::rerun-if-changed={path}");
     }
     println!("cargo::rerun-if-env-changed=CLANG");
-    let variable = |name: &str| std::env::var(name).map_err(|_| format!("{name} is not set: build with cargo"));
+    let variable =
+        |name: &str| std::env::var(name).map_err(|_| format!("{name} is not set: build with cargo"));
     let out = PathBuf::from(variable("OUT_DIR")?);
     let includes = [
         PathBuf::from("include"),
@@ -71,5 +72,8 @@ fn compile(program: &str, includes: &[PathBuf], out: &Path) -> Result<(), String
     if output.status.success() {
         return Ok(());
     }
-    Err(format!("clang refused bpf/{program}.bpf.c: {}", String::from_utf8_lossy(&output.stderr).replace('\n', " | ")))
+    Err(format!(
+        "clang refused bpf/{program}.bpf.c: {}",
+        String::from_utf8_lossy(&output.stderr).replace('\n', " | ")
+    ))
 }

@@ -56,7 +56,7 @@ pub struct RunOptions {
     /// How the test bed builds the NIC [default: what the scenario says]
     #[arg(long, value_enum)]
     pub topology: Option<TopologyChoice>,
-    /// Seed of what is random in the run
+    /// Seed for a world that draws random numbers (netns draws none: its hashes are the kernel's)
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub seed: u64,
     /// How to print the result

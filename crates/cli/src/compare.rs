@@ -8,7 +8,7 @@ use crate::progress::table_options;
 
 /// Runs `evenkeel compare`.
 pub fn compare(options: &CompareOptions) -> Result<Exit, Failure> {
-    let read = |path| store::read(path).map_err(|error| Failure::new(Exit::Usage, error));
+    let read = |path| store::read(path).map_err(|error| Failure::with_causes(Exit::Usage, &error));
     let (first, second) = (read(&options.first)?, read(&options.second)?);
     let compared = comparison::compare(&first, &second);
     match options.format {

@@ -1,5 +1,6 @@
 //! Exit codes, and the one place where an error reaches the user.
 
+use std::error::Error;
 use std::fmt::Display;
 use std::io::Write;
 
@@ -31,6 +32,20 @@ impl Failure {
     /// An error that ends the command with this code.
     pub fn new(exit: Exit, message: impl Display) -> Self {
         Self { exit, message: message.to_string() }
+    }
+
+    /// An error with its causes, each of which is added unless the text before says it already.
+    pub fn with_causes(exit: Exit, error: &dyn Error) -> Self {
+        let mut message = error.to_string();
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            let text = error.to_string();
+            if !message.contains(&text) {
+                message = format!("{message}: {text}");
+            }
+            cause = error.source();
+        }
+        Self { exit, message }
     }
 
     /// Says what went wrong on standard error.

@@ -1,6 +1,6 @@
 //! What a person at the terminal sees while a run goes on, and how Ctrl-C reaches it.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -29,7 +29,8 @@ impl Progress {
     /// Takes over Ctrl-C and SIGTERM, and shows progress unless `quiet`.
     pub fn new(quiet: bool) -> Result<Self, Failure> {
         let interrupted = Arc::new(AtomicBool::new(false));
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP]
+        {
             signal_hook::flag::register(signal, Arc::clone(&interrupted))
                 .map_err(|error| Failure::new(Exit::Failed, format!("cannot catch signals: {error}")))?;
         }
@@ -69,7 +70,7 @@ impl Observer for Progress {
                 let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
                 if *last != activity {
                     activity.clone_into(&mut last);
-                    eprintln!("{:3.0} %  {activity}", fraction * 100.0);
+                    say(&format!("{:3.0} %  {activity}", fraction * 100.0));
                 }
             }
         }
@@ -79,7 +80,7 @@ impl Observer for Progress {
         match &self.shown {
             Shown::Nothing => {}
             Shown::Bar(bar) => bar.println(text),
-            Shown::Lines(_) => eprintln!("{text}"),
+            Shown::Lines(_) => say(text),
         }
     }
 
@@ -88,10 +89,19 @@ impl Observer for Progress {
     }
 }
 
+/// A line on standard error. That nobody reads it any more (`2>&1 | head`) is no reason to end a run.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// Width of a table that goes to a file or a pipe, unless COLUMNS says otherwise.
+const FILE_WIDTH: usize = 120;
+
 /// Width and colour of the terminal that standard output is, if it is one.
 pub fn table_options() -> TableOptions {
     if !std::io::stdout().is_terminal() {
-        return TableOptions::default();
+        let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+        return TableOptions { width: Some(columns.unwrap_or(FILE_WIDTH)), colour: false };
     }
     TableOptions {
         width: terminal_size::terminal_size().map(|(width, _)| usize::from(width.0)),

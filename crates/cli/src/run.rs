@@ -20,8 +20,7 @@ const RECORDS: &str = "evenkeel-records";
 /// Runs `evenkeel run`.
 pub fn run(options: &RunOptions) -> Result<Exit, Failure> {
     let Loaded { scenario, text } = load(&options.scenario)?;
-    let variants =
-        scenario.select(&options.variants).map_err(|error| Failure::new(Exit::Usage, error))?;
+    let variants = scenario.select(&options.variants).map_err(|error| Failure::new(Exit::Usage, error))?;
     if let Some(directory) = &options.out {
         refuse_occupied(directory)?;
     }
@@ -54,7 +53,7 @@ pub fn run(options: &RunOptions) -> Result<Exit, Failure> {
 
     let directory = options.out.clone().unwrap_or_else(|| default_directory(&outcome.record));
     let record = store::write(&directory, &outcome.record, &outcome.series)
-        .map_err(|error| Failure::new(Exit::Failed, error))?;
+        .map_err(|error| Failure::with_causes(Exit::Failed, &error))?;
     match options.format {
         Format::Table => print(&table::render(&record, table_options()))?,
         Format::Json => print(&format!("{:#}\n", json::run(&record, Some(&directory))))?,

@@ -28,7 +28,11 @@ pub fn load(name: &str) -> Result<Loaded, Failure> {
         let names: Vec<&str> = bundled().iter().map(|(name, _)| *name).collect();
         return Err(Failure::new(
             Exit::Usage,
-            format!("there is no scenario '{}'; bundled ones: {}, or give a path to a TOML file", name.escape_debug(), names.join(", ")),
+            format!(
+                "there is no scenario '{}'; bundled ones: {}, or give a path to a TOML file",
+                name.escape_debug(),
+                names.join(", ")
+            ),
         ));
     }
     load_file(path)
@@ -36,7 +40,8 @@ pub fn load(name: &str) -> Result<Loaded, Failure> {
 
 fn load_file(path: &Path) -> Result<Loaded, Failure> {
     let origin = path.display().to_string();
-    let unreadable = |error: &dyn std::fmt::Display| Failure::new(Exit::Usage, format!("cannot read {origin}: {error}"));
+    let unreadable =
+        |error: &dyn std::fmt::Display| Failure::new(Exit::Usage, format!("cannot read {origin}: {error}"));
     let metadata = std::fs::metadata(path).map_err(|error| unreadable(&error))?;
     if !metadata.is_file() {
         return Err(unreadable(&"it is not a file"));
@@ -50,8 +55,7 @@ fn load_file(path: &Path) -> Result<Loaded, Failure> {
 }
 
 fn read(text: &str, origin: &str) -> Result<Loaded, Failure> {
-    let scenario =
-        parse(text, origin, variant_tables()).map_err(|error| Failure::new(Exit::Usage, error))?;
+    let scenario = parse(text, origin, variant_tables()).map_err(|error| Failure::new(Exit::Usage, error))?;
     Ok(Loaded { scenario, text: text.to_owned() })
 }
 

@@ -7,9 +7,9 @@
  *   complete_at_peer  tcx ingress of a veth peer: the same moment in a test bed, without loss
  *   start_ageing      starts the walk that releases flows no completion ever came for
  *
- * A flow is known by its socket's cookie, and lives in a slot of a table (see datapath.h). "Nothing outstanding" is read from the socket itself
- * (sk_wmem_alloc, what the kernel's own ooo_okay rests on), never counted: a segment dropped in a
- * qdisc corrects the figure by being freed, and nothing can leak.
+ * A flow is known by its socket's cookie, and lives in a slot of a table (see datapath.h). "Nothing
+ * outstanding" is read from the socket itself (sk_wmem_alloc, what the kernel's own ooo_okay rests on), never
+ * counted: a segment dropped in a qdisc corrects the figure by being freed, and nothing can leak.
  */
 #include "kernel.h"
 #include "packet.h"
@@ -28,7 +28,7 @@ struct ek_device device SEC(".data.device");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE); /* so that slots start on cache lines, too */
+	__uint(map_flags, BPF_F_MMAPABLE);       /* so that slots start on cache lines, too */
 	__uint(max_entries, EK_SLOTS_PER_BLOCK); /* the loader sets it */
 	__type(key, __u32);
 	__type(value, struct ek_flow);
@@ -349,6 +349,9 @@ static int walk_flows(void *map, int *key, struct bpf_timer *timer)
 		if (backlog > largest)
 			largest = backlog;
 	}
+	/* The device's own queues may be shaped each by itself: then an idle one's share is lost. */
+	if (active && config.steering == EK_STEER_QUEUE)
+		active = config.queue_count;
 	/* In KiB, so that no realistic backlog overflows: 8192e9 / rate is ns per KiB. */
 	limit = rate ? 2 * active * ((largest >> 10) + 1) * (8192000000000ULL / rate + 1) : 0;
 	if (limit < config.ageing_floor_ns)

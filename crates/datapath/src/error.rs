@@ -61,10 +61,19 @@ impl DatapathError {
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         match self {
-            Self::Load { source, .. } | Self::Attach { source, .. } | Self::System { source, .. } => matches!(
-                source.raw_os_error(),
-                Some(libc::EPERM | libc::EACCES | libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL | libc::ENOENT)
-            ),
+            Self::Load { source, .. } | Self::Attach { source, .. } | Self::System { source, .. } => {
+                matches!(
+                    source.raw_os_error(),
+                    Some(
+                        libc::EPERM
+                            | libc::EACCES
+                            | libc::EOPNOTSUPP
+                            | libc::ENOSYS
+                            | libc::EINVAL
+                            | libc::ENOENT
+                    )
+                )
+            }
             _ => false,
         }
     }

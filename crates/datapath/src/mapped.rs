@@ -26,10 +26,9 @@ unsafe impl<T: Copy + Send> Sync for Mapped<T> {}
 impl<T: Copy> Mapped<T> {
     /// Maps `length` values of an mmapable array map.
     pub(crate) fn new(map: BorrowedFd<'_>, length: usize) -> Result<Self, DatapathError> {
-        let bytes = length
-            .checked_mul(size_of::<T>())
-            .filter(|bytes| *bytes > 0)
-            .ok_or_else(|| DatapathError::Limit(format!("a BPF array of {length} values cannot be mapped")))?;
+        let bytes = length.checked_mul(size_of::<T>()).filter(|bytes| *bytes > 0).ok_or_else(|| {
+            DatapathError::Limit(format!("a BPF array of {length} values cannot be mapped"))
+        })?;
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
         let memory = unsafe {
             libc::mmap(

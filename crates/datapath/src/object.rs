@@ -66,7 +66,8 @@ pub(crate) fn attach_tcx(
         Hook::Egress => (libbpf_sys::BPF_TCX_EGRESS, "tcx egress"),
     };
     // SAFETY: no options are passed, and the program's descriptor is alive.
-    let link = unsafe { libbpf_sys::bpf_link_create(descriptor.as_raw_fd(), ifindex, kind, std::ptr::null()) };
+    let link =
+        unsafe { libbpf_sys::bpf_link_create(descriptor.as_raw_fd(), ifindex, kind, std::ptr::null()) };
     if link < 0 {
         let source = io::Error::from_raw_os_error(-link);
         return Err(DatapathError::Attach { program, hook: words, ifindex, source });
@@ -112,8 +113,9 @@ pub(crate) fn run_time(object: &Object, program: &'static str) -> Result<RunTime
     let mut info = MaybeUninit::<libbpf_sys::bpf_prog_info>::zeroed();
     let mut length = size_of::<libbpf_sys::bpf_prog_info>() as u32;
     // SAFETY: `info` is zeroed and as long as `length` says.
-    let result =
-        unsafe { libbpf_sys::bpf_prog_get_info_by_fd(descriptor.as_raw_fd(), info.as_mut_ptr(), &mut length) };
+    let result = unsafe {
+        libbpf_sys::bpf_prog_get_info_by_fd(descriptor.as_raw_fd(), info.as_mut_ptr(), &mut length)
+    };
     if result < 0 {
         let source = io::Error::from_raw_os_error(-result);
         return Err(DatapathError::System { action: "read a BPF program's statistics", source });

@@ -175,7 +175,9 @@ impl QueueSelect {
         validate(options)?;
         let (object, exact_refused) = match load_object(options, true) {
             Ok(object) => (object, None),
-            Err(DatapathError::Load { source, .. }) => (load_object(options, false)?, Some(source.to_string())),
+            Err(DatapathError::Load { source, .. }) => {
+                (load_object(options, false)?, Some(source.to_string()))
+            }
             Err(error) => return Err(error),
         };
         let device = Mapped::new(object::map(&object, ".data.device")?.as_fd(), 1)?;
@@ -339,7 +341,9 @@ impl QueueSelect {
 fn validate(options: &SelectOptions) -> Result<(), DatapathError> {
     let queues = options.queues;
     if queues == 0 || queues as usize > MAX_QUEUES {
-        return Err(DatapathError::Limit(format!("{queues} queues: the queue choice handles 1 to {MAX_QUEUES}")));
+        return Err(DatapathError::Limit(format!(
+            "{queues} queues: the queue choice handles 1 to {MAX_QUEUES}"
+        )));
     }
     for Pool { first, count } in &options.pools {
         if *count == 0 || first.checked_add(*count).is_none_or(|end| end > queues) {
@@ -392,10 +396,10 @@ fn load_object(options: &SelectOptions, exact: bool) -> Result<Object, DatapathE
                 let bytes = unsafe {
                     std::slice::from_raw_parts((&raw const config).cast::<u8>(), size_of::<raw::ek_config>())
                 };
-                let words =
-                    map.initial_value_mut().and_then(|words| words.get_mut(..bytes.len())).ok_or(
-                        DatapathError::Missing { kind: "map of settings", name: ".rodata" },
-                    )?;
+                let words = map
+                    .initial_value_mut()
+                    .and_then(|words| words.get_mut(..bytes.len()))
+                    .ok_or(DatapathError::Missing { kind: "map of settings", name: ".rodata" })?;
                 words.copy_from_slice(bytes);
             }
             _ => {}

@@ -2,9 +2,7 @@
 
 use std::time::SystemTime;
 
-use evenkeel_model::record::{
-    FlowRecord, PaperRecord, Record, Refusal, RepeatRecord, SCHEMA, VariantRecord,
-};
+use evenkeel_model::record::{FlowRecord, PaperRecord, Record, Refusal, RepeatRecord, SCHEMA, VariantRecord};
 use evenkeel_model::scenario::{Scenario, Variant};
 use evenkeel_model::units::BitRate;
 use evenkeel_model::world::{Job, Observer, RawRepeat, World};
@@ -117,8 +115,7 @@ pub fn conduct<W: World>(
     }
 
     let rate = world.settle_rate(scenario, request.rate, observer).map_err(ConductError::World)?;
-    let timing =
-        Timing::new(scenario, rate, request.long_windows.unwrap_or(scenario.measure.long_windows));
+    let timing = Timing::new(scenario, rate, request.long_windows.unwrap_or(scenario.measure.long_windows));
     let mut series = Vec::new();
     let parts = f64::from(request.repeats) * runnable.len() as f64;
     let mut done = 0.0;
@@ -171,10 +168,10 @@ pub fn conduct<W: World>(
         expectations: expectations::judge(&scenario.expectations, &variants),
         variants,
         refused,
-        paper: scenario.paper.as_ref().map(|paper| PaperRecord {
-            source: paper.source.clone(),
-            variants: paper.variants.clone(),
-        }),
+        paper: scenario
+            .paper
+            .as_ref()
+            .map(|paper| PaperRecord { source: paper.source.clone(), variants: paper.variants.clone() }),
     };
     Ok(Outcome { record, series })
 }

@@ -16,8 +16,11 @@ pub(crate) fn judge(expectations: &[Expectation], variants: &[VariantRecord]) ->
 }
 
 fn judge_one(expectation: &Expectation, variant: &VariantRecord) -> ExpectationRecord {
-    let values: Vec<f64> =
-        variant.repeats.iter().filter_map(|repeat| repeat.metrics.get(&expectation.metric).copied()).collect();
+    let values: Vec<f64> = variant
+        .repeats
+        .iter()
+        .filter_map(|repeat| repeat.metrics.get(&expectation.metric).copied())
+        .collect();
     let within = |value: f64| {
         expectation.at_least.is_none_or(|bound| value >= bound)
             && expectation.at_most.is_none_or(|bound| value <= bound)
@@ -33,9 +36,10 @@ fn judge_one(expectation: &Expectation, variant: &VariantRecord) -> ExpectationR
     let (statistic, value) = match expectation.statistic {
         Statistic::Mean => ("mean", summary.map(|summary| summary.mean)),
         Statistic::Median => ("median", summary.map(|summary| summary.median)),
-        Statistic::Every => {
-            ("every", summary.and_then(|_| values.iter().copied().max_by(|a, b| outside(*a).total_cmp(&outside(*b)))))
-        }
+        Statistic::Every => (
+            "every",
+            summary.and_then(|_| values.iter().copied().max_by(|a, b| outside(*a).total_cmp(&outside(*b)))),
+        ),
     };
     ExpectationRecord {
         variant: expectation.variant.clone(),
@@ -85,7 +89,8 @@ mod tests {
 
     #[test]
     fn variants_that_did_not_run_are_not_judged() {
-        let expectation = Expectation { variant: "other".to_owned(), ..expect(Statistic::Mean, None, Some(1.0)) };
+        let expectation =
+            Expectation { variant: "other".to_owned(), ..expect(Statistic::Mean, None, Some(1.0)) };
         assert!(judge(&[expectation], &[variant(&[Some(0.5)])]).is_empty());
     }
 }

@@ -1,35 +1,40 @@
 //! Processor time from `/proc/stat` (proc_stat(5)).
+//!
+//! Of its columns, idle time and stolen time are measured; the others are sampled by the tick, and
+//! load that comes and goes between ticks (a shaper's timer, for one) is missed or doubled there.
+//! So busy time is what is left of the elapsed time.
+
+use std::time::Duration;
 
 use crate::{Host, HostError};
 
-/// Processor time since boot, in ticks of all processors together and of each.
+/// Processor time since boot, of each processor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CpuTimes {
-    /// Per processor: busy and total ticks.
-    processors: Vec<(u64, u64)>,
+    /// Per processor: ticks in which it was idle, waited for I/O, or was taken by the hypervisor.
+    not_used: Vec<u64>,
 }
+
+/// `USER_HZ`: the tick of `/proc/stat` on every architecture that Linux has today.
+const TICKS_PER_SECOND: f64 = 100.0;
 
 impl CpuTimes {
     /// Number of processors online.
     #[must_use]
     pub fn cpus(&self) -> usize {
-        self.processors.len()
+        self.not_used.len()
     }
 
-    /// Sum over processors of the share of time that each was not idle since an earlier reading:
-    /// 1.0 is one processor's worth. Waiting for I/O is idle time. None when no time has passed.
+    /// Sum over processors of the share of `elapsed` that each was busy since an earlier reading:
+    /// 1.0 is one processor's worth. None when no time has passed.
     #[must_use]
-    pub fn busy_since(&self, earlier: &Self) -> Option<f64> {
-        let mut busy = 0.0;
-        let mut any = false;
-        for ((busy_now, total_now), (busy_then, total_then)) in self.processors.iter().zip(&earlier.processors) {
-            let total = total_now.saturating_sub(*total_then);
-            if total > 0 {
-                busy += busy_now.saturating_sub(*busy_then) as f64 / total as f64;
-                any = true;
-            }
+    pub fn busy_since(&self, earlier: &Self, elapsed: Duration) -> Option<f64> {
+        let ticks = elapsed.as_secs_f64() * TICKS_PER_SECOND;
+        if ticks <= 0.0 {
+            return None;
         }
-        any.then_some(busy)
+        let not_used = self.not_used.iter().zip(&earlier.not_used);
+        Some(not_used.map(|(now, then)| 1.0 - (now.saturating_sub(*then) as f64 / ticks).min(1.0)).sum())
     }
 }
 
@@ -41,11 +46,12 @@ impl Host {
     pub fn cpu_times(&self) -> Result<CpuTimes, HostError> {
         let path = "/proc/stat";
         let text = self.read(path)?;
-        let mut processors = Vec::new();
+        let mut not_used = Vec::new();
         for (index, line) in text.lines().enumerate() {
             let mut fields = line.split_ascii_whitespace();
             let Some(name) = fields.next() else { continue };
-            if !name.strip_prefix("cpu").is_some_and(|number| number.parse::<u32>().is_ok()) {
+            let number = name.strip_prefix("cpu").map(str::parse::<u32>);
+            if !matches!(number, Some(Ok(_))) {
                 continue;
             }
             let damaged =
@@ -60,10 +66,10 @@ impl Host {
             if count < 4 {
                 return Err(damaged(format!("{count} fields where a processor has at least 4")));
             }
-            let total: u64 = ticks.iter().sum();
-            processors.push((total - ticks[3] - ticks[4], total));
+            let [_, _, _, idle, waiting, _, _, stolen] = ticks;
+            not_used.push(idle.saturating_add(waiting).saturating_add(stolen));
         }
-        Ok(CpuTimes { processors })
+        Ok(CpuTimes { not_used })
     }
 }
 
@@ -82,14 +88,17 @@ mod tests {
 
     #[test]
     fn busy_time_is_summed_over_processors() {
-        let (_keep, before) = host("cpu 0 0 0 0\ncpu0 10 0 10 80 0 0 0 0 0 0\ncpu1 0 0 0 100 0 0 0 0 0 0\nintr 5\n");
+        let (_keep, before) =
+            host("cpu 0 0 0 0\ncpu0 10 0 10 80 0 0 0 0 0 0\ncpu1 0 0 0 100 0 0 0 0 0 0\nintr 5\n");
         let (_keep_too, after) =
-            host("cpu 0 0 0 0\ncpu0 60 0 10 130 0 0 0 0 0 0\ncpu1 0 0 0 100 50 0 0 50 0 0\nintr 5\n");
+            host("cpu 0 0 0 0\ncpu0 60 0 10 130 0 0 0 0 0 0\ncpu1 0 0 0 100 50 0 0 25 0 0\nintr 5\n");
         let (before, after) = (before.cpu_times().unwrap(), after.cpu_times().unwrap());
         assert_eq!(after.cpus(), 2);
-        // cpu0: 50 of 100 ticks; cpu1: 50 stolen of 100, 50 waiting.
-        assert_eq!(after.busy_since(&before), Some(1.0));
-        assert_eq!(after.busy_since(&after), None);
+        // In a second cpu0 was idle for 50 ticks; cpu1 waited for 50 and lost 25 to others.
+        assert_eq!(after.busy_since(&before, Duration::from_secs(1)), Some(0.75));
+        assert_eq!(after.busy_since(&before, Duration::ZERO), None);
+        // A clock that disagrees by a tick does not make it negative.
+        assert_eq!(after.busy_since(&before, Duration::from_millis(490)), Some(0.0));
     }
 
     #[test]

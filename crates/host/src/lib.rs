@@ -89,7 +89,10 @@ impl Host {
         note("memory", self.line_value("/proc/meminfo", "MemTotal"));
         note("cpus", self.cpu_times().ok().map(|times| times.cpus().to_string()));
         note("distribution", self.distribution());
-        note("clocksource", self.read("/sys/devices/system/clocksource/clocksource0/current_clocksource").ok());
+        note(
+            "clocksource",
+            self.read("/sys/devices/system/clocksource/clocksource0/current_clocksource").ok(),
+        );
         note("governor", self.read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").ok());
         facts
     }
@@ -108,4 +111,3 @@ impl Host {
         })
     }
 }
-

@@ -19,7 +19,8 @@ pub fn find_tool(name: &str) -> Option<PathBuf> {
 #[must_use]
 pub fn tool_version(name: &str) -> Option<String> {
     let file = find_tool(name)?;
-    let output = Command::new(file).arg("--version").stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+    let output =
+        Command::new(file).arg("--version").stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     text.lines().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned)
 }

@@ -130,7 +130,12 @@ impl Netlink {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn add_address(&mut self, index: u32, address: IpAddr, prefix_length: u8) -> Result<(), NetlinkError> {
+    pub fn add_address(
+        &mut self,
+        index: u32,
+        address: IpAddr,
+        prefix_length: u8,
+    ) -> Result<(), NetlinkError> {
         let mut message = AddressMessage::default();
         message.header.index = index;
         message.header.prefix_len = prefix_length;

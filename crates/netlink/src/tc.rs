@@ -37,7 +37,11 @@ impl Handle {
 
 impl std::fmt::Display for Handle {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if *self == Self::ROOT { formatter.write_str("root") } else { write!(formatter, "{:x}:{:x}", self.major, self.minor) }
+        if *self == Self::ROOT {
+            formatter.write_str("root")
+        } else {
+            write!(formatter, "{:x}:{:x}", self.major, self.minor)
+        }
     }
 }
 
@@ -159,7 +163,8 @@ fn words(values: &[u32]) -> Vec<u8> {
 }
 
 fn attributes(list: &[(u16, Vec<u8>)]) -> Vec<u8> {
-    let list: Vec<DefaultNla> = list.iter().map(|(kind, value)| DefaultNla::new(*kind, value.clone())).collect();
+    let list: Vec<DefaultNla> =
+        list.iter().map(|(kind, value)| DefaultNla::new(*kind, value.clone())).collect();
     let mut bytes = vec![0; list.as_slice().buffer_len()];
     list.as_slice().emit(&mut bytes);
     bytes
@@ -246,7 +251,9 @@ impl Netlink {
         let mut request = TcMessage::default();
         request.header.index = index.cast_signed();
         let action = format!("list the classes of interface {index}");
-        Ok(statistics(self.dump(RouteNetlinkMessage::GetTrafficClass(request), &action)?, index, |header| header.handle))
+        Ok(statistics(self.dump(RouteNetlinkMessage::GetTrafficClass(request), &action)?, index, |header| {
+            header.handle
+        }))
     }
 
     /// What each qdisc of an interface has carried, by the place it has.
@@ -273,9 +280,8 @@ fn statistics(
     messages
         .into_iter()
         .filter_map(|message| match message {
-            RouteNetlinkMessage::NewTrafficClass(message) | RouteNetlinkMessage::NewQueueDiscipline(message) => {
-                Some(message)
-            }
+            RouteNetlinkMessage::NewTrafficClass(message)
+            | RouteNetlinkMessage::NewQueueDiscipline(message) => Some(message),
             _ => None,
         })
         .filter(|message| message.header.index == index.cast_signed())

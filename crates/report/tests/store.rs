@@ -301,3 +301,18 @@ proptest! {
         prop_assert!(store::read(&directory).is_err());
     }
 }
+
+#[test]
+fn what_a_killed_writer_left_is_removed() {
+    let directory = tempfile::tempdir().unwrap();
+    // Numbers of processes are smaller than this (PID_MAX_LIMIT), so this one cannot be.
+    let abandoned = directory.path().join(".evenkeel-record-999999999-x");
+    let in_use = directory.path().join(format!(".evenkeel-record-{}-x", std::process::id()));
+    let foreign = directory.path().join(".evenkeel-record-nobody");
+    for path in [&abandoned, &in_use, &foreign] {
+        fs::create_dir(path).unwrap();
+        fs::write(path.join("record.json"), "{").unwrap();
+    }
+    store::write(&directory.path().join("new"), &record(), &[]).unwrap();
+    assert!(!abandoned.exists() && in_use.exists() && foreign.exists());
+}

@@ -6,8 +6,8 @@ use evenkeel_datapath::{Meter, MeterOptions, QueueSelect, SelectOptions, Steerin
 use evenkeel_host::Host;
 use evenkeel_model::scenario::Topology;
 use evenkeel_model::units::BitRate;
-use evenkeel_netlink::{Netlink, VethOptions};
 use evenkeel_netlink::tc::Statistics;
+use evenkeel_netlink::{Netlink, VethOptions};
 use evenkeel_transmit::{Policy, Pool};
 
 use crate::error::TestbedError;
@@ -141,8 +141,12 @@ impl Bed {
             // same since Linux 4.17, and they would be cut behind the queues.
             sender_netlink.set_gso_max_segments(sender_index, 1)?;
         }
-        let nic_options =
-            NicOptions { topology: options.topology, rate: options.rate, queues: options.queues, leaf: options.leaf };
+        let nic_options = NicOptions {
+            topology: options.topology,
+            rate: options.rate,
+            queues: options.queues,
+            leaf: options.leaf,
+        };
         sender_netlink.set_up(sender_index)?;
         receiver_netlink.set_up(receiver_index)?;
         steer_receives_by_flow(&receiver, options)?;
@@ -194,7 +198,8 @@ impl Bed {
     /// When the kernel refuses.
     pub fn set_queue_limits(&mut self, limit_packets: u32) -> Result<(), TestbedError> {
         let queues = self.select.weights().len() as u32;
-        (0..queues).try_for_each(|queue| self.nic.set_queue_limit(&mut self.sender_netlink, queue, limit_packets))
+        (0..queues)
+            .try_for_each(|queue| self.nic.set_queue_limit(&mut self.sender_netlink, queue, limit_packets))
     }
 }
 

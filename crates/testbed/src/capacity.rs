@@ -12,8 +12,7 @@ use crate::repeat;
 
 /// Line rates that `auto` chooses from: far enough apart that a busy moment does not move a machine from
 /// one to the next, so that its runs can be compared.
-const LADDER_BPS: [u64; 5] =
-    [100_000_000_000, 40_000_000_000, 10_000_000_000, 2_000_000_000, 1_000_000_000];
+const LADDER_BPS: [u64; 5] = [100_000_000_000, 40_000_000_000, 10_000_000_000, 2_000_000_000, 1_000_000_000];
 /// `auto` leaves this factor between the line rate and what the processors carry, since on a shared
 /// machine they slow down by as much for seconds at a time.
 const AUTO_HEADROOM: f64 = 3.5;
@@ -83,7 +82,8 @@ pub(crate) fn settle(
                      bottleneck at any rate from 1 Gbit/s on",
                     gigabits(capacity_bps)
                 ),
-                remedy: "stop other work on the machine, or ask for a lower rate, such as --rate 100mbit".to_owned(),
+                remedy: "stop other work on the machine, or ask for a lower rate, such as --rate 100mbit"
+                    .to_owned(),
             }),
     }
 }

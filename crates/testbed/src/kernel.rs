@@ -58,9 +58,11 @@ pub(crate) fn assess(
         tso_interleaving,
     } = &variant.knobs;
     if *queue_weights {
-        return Err("dynamic queue weights are not available on the kernel in this version; leave the variant \
+        return Err(
+            "dynamic queue weights are not available on the kernel in this version; leave the variant \
                     out, or compare the ones without +dqwa"
-            .to_owned());
+                .to_owned(),
+        );
     }
     if segment_size.is_some() {
         return Err("dynamic segment sizing is not available on the kernel in this version; the variant \
@@ -103,7 +105,10 @@ pub(crate) fn assess(
     match tcp_small_queues {
         Some(limit) => set("tcp-small-queues", limit.to_string()),
         None => {
-            set("tcp-small-queues", format!("{SMALL_QUEUES_OFF_BYTES} bytes, pacing ratio {PACING_RATIO_LARGEST} %"));
+            set(
+                "tcp-small-queues",
+                format!("{SMALL_QUEUES_OFF_BYTES} bytes, pacing ratio {PACING_RATIO_LARGEST} %"),
+            );
             assessment.notes.push(
                 "TCP small queues cannot be turned off in this kernel: a socket still holds back what exceeds \
                  about 10 ms at its pacing rate"
@@ -126,7 +131,9 @@ pub(crate) fn assess(
         assessment.notes.insert(0, format!("this test bed has no {}: {leaves}", join_or(&lacking)));
     }
     if topology == Topology::Mq {
-        assessment.notes.push("mq: each queue is shaped to its share of the rate; idle shares are lost".to_owned());
+        assessment
+            .notes
+            .push("mq: each queue is shaped to its share of the rate; idle shares are lost".to_owned());
     }
     Ok(assessment)
 }
@@ -169,7 +176,9 @@ pub(crate) fn bed_options(
     // A flow must not start from what an earlier connection measured.
     let mut sysctls = vec![("net/ipv4/tcp_no_metrics_save".to_owned(), "1".to_owned())];
     match knobs.tcp_small_queues {
-        Some(limit) => sysctls.push(("net/ipv4/tcp_limit_output_bytes".to_owned(), limit.bytes().to_string())),
+        Some(limit) => {
+            sysctls.push(("net/ipv4/tcp_limit_output_bytes".to_owned(), limit.bytes().to_string()))
+        }
         None => {
             sysctls.push(("net/ipv4/tcp_limit_output_bytes".to_owned(), SMALL_QUEUES_OFF_BYTES.to_string()));
             for ratio in ["tcp_pacing_ss_ratio", "tcp_pacing_ca_ratio"] {

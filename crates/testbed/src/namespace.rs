@@ -143,9 +143,7 @@ impl AsFd for Namespace {
     }
 }
 
-fn on_own_thread<T: Send>(
-    work: impl FnOnce() -> Result<T, TestbedError> + Send,
-) -> Result<T, TestbedError> {
+fn on_own_thread<T: Send>(work: impl FnOnce() -> Result<T, TestbedError> + Send) -> Result<T, TestbedError> {
     std::thread::scope(|scope| match scope.spawn(work).join() {
         Ok(result) => result,
         Err(panic) => std::panic::resume_unwind(panic),

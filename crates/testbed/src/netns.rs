@@ -12,6 +12,7 @@ use crate::capacity;
 use crate::error::TestbedError;
 use crate::kernel::{self, KernelFeatures};
 use crate::repeat;
+use crate::traffic::sockperf;
 
 /// This machine's kernel, in network namespaces.
 #[derive(Debug)]
@@ -36,13 +37,15 @@ impl NetnsWorld {
             let names: Vec<String> = missing.iter().map(ToString::to_string).collect();
             return Err(TestbedError::Unable {
                 missing: format!("this process lacks {}", names.join(", ")),
-                remedy: "run it as root: the test bed makes network namespaces and loads BPF programs".to_owned(),
+                remedy: "run it as root: the test bed makes network namespaces and loads BPF programs"
+                    .to_owned(),
             });
         }
         if !host.has_btf() {
             return Err(TestbedError::Unable {
                 missing: "this kernel has no BTF (/sys/kernel/btf/vmlinux)".to_owned(),
-                remedy: "use a kernel built with CONFIG_DEBUG_INFO_BTF, as distributions' kernels are".to_owned(),
+                remedy: "use a kernel built with CONFIG_DEBUG_INFO_BTF, as distributions' kernels are"
+                    .to_owned(),
             });
         }
         for tool in TOOLS {
@@ -56,7 +59,8 @@ impl NetnsWorld {
         if let Err(error) = QueueSelect::load(&SelectOptions::default()) {
             return Err(TestbedError::Unable {
                 missing: error.to_string(),
-                remedy: "the queue choice needs Linux 6.6 or later, with BPF allowed for this process".to_owned(),
+                remedy: "the queue choice needs Linux 6.6 or later, with BPF allowed for this process"
+                    .to_owned(),
             });
         }
         Ok(Self { host, features: KernelFeatures::probe()?, topology })
@@ -105,6 +109,18 @@ impl World for NetnsWorld {
                 missing: format!("this kernel does not offer the congestion control {control}"),
                 remedy: format!("load it (modprobe tcp_{control}) or use one of: {}", available.join(", ")),
             });
+        }
+        if let Some(probe) = &scenario.workload.latency {
+            let (least, most) = (u64::from(sockperf::MIN_MESSAGE), u64::from(sockperf::MAX_MESSAGE));
+            if !(least..=most).contains(&probe.message.bytes()) {
+                return Err(TestbedError::Unable {
+                    missing: format!(
+                        "sockperf exchanges messages of {least} B to {most} B, not {}",
+                        probe.message
+                    ),
+                    remedy: "change workload.latency.message in the scenario".to_owned(),
+                });
+            }
         }
         let Some(variant) = scenario.variants.first() else {
             return Ok(wanted.unwrap_or(scenario.link.rate));

@@ -11,8 +11,8 @@
 
 use evenkeel_model::scenario::Topology;
 use evenkeel_model::units::BitRate;
-use evenkeel_netlink::tc::{Handle, HtbClass, Qdisc, Statistics};
 use evenkeel_netlink::Netlink;
+use evenkeel_netlink::tc::{Handle, HtbClass, Qdisc, Statistics};
 
 use crate::error::TestbedError;
 
@@ -89,8 +89,7 @@ impl Nic {
         // What names no class (nothing does, once the queue choice is attached) takes queue 0.
         let root = Qdisc::Htb { default_class: FIRST_QUEUE };
         netlink.replace_qdisc(self.index, Handle::ROOT, Handle::new(ROOT, 0), &root)?;
-        let line =
-            HtbClass { rate_bps, ceil_bps: rate_bps, burst_bytes, quantum_bytes: BASE_QUANTUM };
+        let line = HtbClass { rate_bps, ceil_bps: rate_bps, burst_bytes, quantum_bytes: BASE_QUANTUM };
         netlink.replace_htb_class(self.index, Handle::new(ROOT, 0), LINE, &line)?;
         for queue in 0..queues {
             let class = HtbClass {

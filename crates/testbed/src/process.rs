@@ -108,10 +108,8 @@ impl Process {
     /// When the system does not tell.
     pub fn has_ended(&mut self) -> Result<bool, TestbedError> {
         if self.status.is_none() {
-            self.status = self
-                .child
-                .try_wait()
-                .map_err(TestbedError::system(format!("wait for {}", self.name)))?;
+            self.status =
+                self.child.try_wait().map_err(TestbedError::system(format!("wait for {}", self.name)))?;
         }
         Ok(self.status.is_some())
     }

@@ -41,6 +41,7 @@ struct Bulk {
 
 /// Everything that is read at the beginning and at the end of the measurement.
 struct Snapshot {
+    taken: Instant,
     cpu: CpuTimes,
     counters: Counters,
     choice: RunTime,
@@ -51,10 +52,16 @@ struct Snapshot {
 }
 
 /// Runs a repeat on a bed with these options (its meter is set here).
-pub(crate) fn run(job: &Job<'_>, bed: BedOptions, observer: &dyn Observer) -> Result<RawRepeat, TestbedError> {
+pub(crate) fn run(
+    job: &Job<'_>,
+    bed: BedOptions,
+    observer: &dyn Observer,
+) -> Result<RawRepeat, TestbedError> {
     let workload = &job.scenario.workload;
-    let latency_time =
-        workload.latency.as_ref().map_or(Duration::ZERO, |probe| Duration::from(probe.duration).max(SECOND) + PROBE_START);
+    let latency_time = workload
+        .latency
+        .as_ref()
+        .map_or(Duration::ZERO, |probe| Duration::from(probe.duration).max(SECOND) + PROBE_START);
     let phases = Phases::new(job, latency_time, observer);
     let bins = u32::try_from(job.duration.as_u64() / job.bin.as_u64().max(1)).unwrap_or(u32::MAX);
 
@@ -104,7 +111,7 @@ pub(crate) fn run(job: &Job<'_>, bed: BedOptions, observer: &dyn Observer) -> Re
 
     let mut repeat = RawRepeat { latency_us, ..RawRepeat::default() };
     repeat.retransmits = Some(after.retransmits.saturating_sub(before.retransmits));
-    repeat.busy_cores = after.cpu.busy_since(&before.cpu);
+    repeat.busy_cores = after.cpu.busy_since(&before.cpu, after.taken - before.taken);
     let choice = after.choice - before.choice;
     repeat.datapath = Some(DatapathCost {
         run_time_ns: choice.nanoseconds,
@@ -148,7 +155,9 @@ pub(crate) fn run(job: &Job<'_>, bed: BedOptions, observer: &dyn Observer) -> Re
         ));
     }
     if meter.overflow() > 0 {
-        repeat.notes.push(format!("the meter had no row for {} packets: figures are incomplete", meter.overflow()));
+        repeat
+            .notes
+            .push(format!("the meter had no row for {} packets: figures are incomplete", meter.overflow()));
     }
     Ok(repeat)
 }
@@ -170,6 +179,7 @@ impl Snapshot {
             retransmits: retransmitted_segments(&bed.sender.read_proc_net("snmp")?),
             flows,
             cpu: Host::live().cpu_times()?,
+            taken: Instant::now(),
         })
     }
 }
@@ -380,9 +390,8 @@ fn measure_latency(
     log.rewind()
         .and_then(|()| log.read_to_string(&mut text))
         .map_err(TestbedError::system("read sockperf's log"))?;
-    let parsed = sockperf::parse("sockperf log", &text).map_err(|error| {
-        TestbedError::Traffic(format!("{error}; sockperf said: {}", client.error_text()))
-    })?;
+    let parsed = sockperf::parse("sockperf log", &text)
+        .map_err(|error| TestbedError::Traffic(format!("{error}; sockperf said: {}", client.error_text())))?;
     Ok(parsed.samples.iter().map(sockperf::Sample::half_round_trip_us).collect())
 }
 
@@ -422,9 +431,8 @@ fn collect_flows(
             )));
         };
         let start = find(before, ports);
-        let since = |value: fn(&FlowSample) -> u64| {
-            value(&end).saturating_sub(start.as_ref().map_or(0, value))
-        };
+        let since =
+            |value: fn(&FlowSample) -> u64| value(&end).saturating_sub(start.as_ref().map_or(0, value));
         let (bytes, packets) = meter.bins(&end);
         let queue = match bed.nic_is_mq() {
             true => end.receive_queue,
@@ -441,7 +449,7 @@ fn collect_flows(
             name: format!("{}-{}", ports.0, ports.1),
             weight: 1.0,
             queue,
-            backlogged: backlogged(&bytes, start.is_some()),
+            backlogged: backlogged(&bytes, start.is_some()).into_iter().collect(),
             bytes,
             packets,
             payload_bytes: since(|flow| flow.payload_bytes),
@@ -464,13 +472,10 @@ fn collect_flows(
 
 /// A bulk flow is backlogged from its first byte on: throughout the measurement if it was there
 /// before, else from the bin after its first one.
-fn backlogged(bytes: &[u64], from_the_start: bool) -> Vec<std::ops::Range<usize>> {
-    let first = if from_the_start {
-        Some(0)
-    } else {
-        bytes.iter().position(|bytes| *bytes > 0).map(|bin| bin + 1)
-    };
-    first.filter(|first| *first < bytes.len()).map(|first| first..bytes.len()).into_iter().collect()
+fn backlogged(bytes: &[u64], from_the_start: bool) -> Option<std::ops::Range<usize>> {
+    let first =
+        if from_the_start { Some(0) } else { bytes.iter().position(|bytes| *bytes > 0).map(|bin| bin + 1) };
+    first.filter(|first| *first < bytes.len()).map(|first| first..bytes.len())
 }
 
 /// Progress through the phases of a repeat, as a fraction of its whole time.
@@ -503,7 +508,6 @@ impl<'a> Phases<'a> {
             pause(left.min(STEP), self.observer)?;
         }
     }
-
 }
 
 #[cfg(test)]
@@ -520,8 +524,8 @@ mod tests {
 
     #[test]
     fn a_late_flow_counts_from_its_second_bin() {
-        assert_eq!(backlogged(&[0, 0, 5, 9], false), [3..4]);
-        assert_eq!(backlogged(&[0, 0, 5, 9], true), [0..4]);
-        assert!(backlogged(&[0, 0], false).is_empty());
+        assert_eq!(backlogged(&[0, 0, 5, 9], false), Some(3..4));
+        assert_eq!(backlogged(&[0, 0, 5, 9], true), Some(0..4));
+        assert_eq!(backlogged(&[0, 0], false), None);
     }
 }

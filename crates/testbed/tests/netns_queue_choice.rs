@@ -12,7 +12,8 @@ use evenkeel_transmit::{Policy, Pool};
 
 use support::traffic::{Bulk, BulkOptions, Ends, accept, connect, listen, pin};
 use support::{
-    PATIENCE, all_distinct, assert_weightless, charged_states, metered, options, queues, tracked, weight_sum,
+    PATIENCE, all_distinct, assert_weightless, charged_states, metered, options, queues, tracked, wait_for,
+    weight_sum,
 };
 
 const EACH: u64 = 4_000_000;
@@ -80,16 +81,15 @@ fn the_recorded_queue_is_the_true_one(policy: Policy, flows: usize) -> Vec<u32> 
     let recorded = queues(&charged_states(&bed, &bulk));
     // From a moment at which all are backlogged on, a queue's segments say where they went.
     let before = bulk.received();
-    support::wait_for("every flow has carried more", support::PATIENCE, || {
+    wait_for("every flow has carried more", PATIENCE, || {
         bulk.received().iter().zip(&before).all(|(now, before)| *now >= before + EACH / 8).then_some(())
     });
     for ends in bulk.ends() {
-        let steady =
-            support::wait_for("a flow's queue and its segments' queue agree", support::PATIENCE, || {
-                let state = tracked(&bed, ends)?;
-                let sample = metered(&bed, ends)?;
-                (sample.receive_queue == state.queue).then_some(state)
-            });
+        let steady = wait_for("a flow's queue and its segments' queue agree", PATIENCE, || {
+            let state = tracked(&bed, ends)?;
+            let sample = metered(&bed, ends)?;
+            (sample.receive_queue == state.queue).then_some(state)
+        });
         assert!(steady.queue.is_some());
     }
     bulk.finish();

@@ -165,7 +165,7 @@ impl SeenWord {
     /// The queue, once the flow has one.
     #[must_use]
     pub fn queue(self) -> Option<u32> {
-        (self.0 & raw::EK_WORD_ASSIGNED as u64 != 0).then_some((self.0 & 0xffff) as u32)
+        (self.0 & raw::EK_WORD_ASSIGNED != 0).then_some((self.0 & 0xffff) as u32)
     }
 
     /// Data segments so far, modulo 2^28.
@@ -177,7 +177,7 @@ impl SeenWord {
     /// The weight charged to the queue; 0 when the flow has nothing outstanding.
     #[must_use]
     pub fn charged_weight(self) -> u32 {
-        if self.0 & raw::EK_WORD_CHARGED as u64 != 0 { ((self.0 >> 16) & 0xffff) as u32 } else { 0 }
+        if self.0 & raw::EK_WORD_CHARGED != 0 { ((self.0 >> 16) & 0xffff) as u32 } else { 0 }
     }
 }
 
@@ -231,7 +231,9 @@ impl QueueWeights {
         };
         // SAFETY: both pointers are to live atomics of the size that the C side changes, and it
         // changes them by atomic operations only; the request is read, not kept.
-        let choice = unsafe { raw::ek_shim_choose(flow.0.as_ptr(), self.0.as_ptr().cast::<u32>().cast_mut(), &request) };
+        let choice = unsafe {
+            raw::ek_shim_choose(flow.0.as_ptr(), self.0.as_ptr().cast::<u32>().cast_mut(), &request)
+        };
         let outcome = match choice.outcome {
             raw::ek_outcome::EK_KEPT => Outcome::Kept,
             raw::ek_outcome::EK_PICKED => Outcome::Picked,
@@ -246,10 +248,11 @@ impl QueueWeights {
     /// `aged` says that it is released by age and not by a completion. True if it was released.
     #[must_use]
     pub fn release(&self, flow: &FlowWord, seen: SeenWord, aged: bool) -> bool {
-        let aged = if aged { raw::EK_WORD_AGED as u64 } else { 0 };
+        let aged = if aged { raw::EK_WORD_AGED } else { 0 };
         // SAFETY: as in `choose`.
-        let released =
-            unsafe { raw::ek_shim_release(flow.0.as_ptr(), self.0.as_ptr().cast::<u32>().cast_mut(), seen.0, aged) };
+        let released = unsafe {
+            raw::ek_shim_release(flow.0.as_ptr(), self.0.as_ptr().cast::<u32>().cast_mut(), seen.0, aged)
+        };
         released != 0
     }
 }

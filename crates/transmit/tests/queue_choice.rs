@@ -175,8 +175,12 @@ proptest! {
 fn a_tie_keeps_the_previous_queue() {
     let queues = QueueWeights::new();
     let flow = FlowWord::new();
-    let segment =
-        Segment { pool: Pool { first: 0, count: 8 }, policy: Policy::Dqa, hash: u32::MAX, ..Segment::default() };
+    let segment = Segment {
+        pool: Pool { first: 0, count: 8 },
+        policy: Policy::Dqa,
+        hash: u32::MAX,
+        ..Segment::default()
+    };
     for _ in 0..5 {
         assert_eq!(queues.choose(&flow, &segment).queue, 7);
         assert!(queues.release(&flow, flow.read(), false));

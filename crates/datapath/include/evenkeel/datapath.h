@@ -24,8 +24,8 @@ struct ek_tuple {
 	ek_u32 destination[4]; /* network byte order */
 	ek_u16 source_port;    /* host byte order */
 	ek_u16 destination_port;
-	ek_u16 protocol;  /* IPPROTO_* */
-	ek_u16 family;    /* AF_INET or AF_INET6 */
+	ek_u16 protocol; /* IPPROTO_* */
+	ek_u16 family;   /* AF_INET or AF_INET6 */
 };
 
 /* How a choice reaches the device. */
@@ -41,10 +41,10 @@ struct ek_config {
 	ek_u32 steering;   /* enum ek_steering */
 	ek_u32 class_base; /* class id of queue 0 */
 	ek_u32 queue_count;
-	ek_u32 use_pools;  /* `pool` below is in force; else every CPU may use every queue */
-	ek_u32 slot_shift; /* 64 minus the binary logarithm of the number of slots */
-	ek_u64 rate_bps;         /* line rate, for the ageing limit */
-	ek_u64 ageing_floor_ns;  /* smallest ageing limit */
+	ek_u32 use_pools;       /* `pool` below is in force; else every CPU may use every queue */
+	ek_u32 slot_shift;      /* 64 minus the binary logarithm of the number of slots */
+	ek_u64 rate_bps;        /* line rate, for the ageing limit */
+	ek_u64 ageing_floor_ns; /* smallest ageing limit */
 	ek_u64 forget_after_ns; /* an uncharged flow that is silent this long is forgotten */
 };
 
@@ -70,15 +70,15 @@ struct ek_device {
 	ek_u64 ageing_limit_ns EK_OWN_CACHE_LINE; /* as the last walk computed it */
 	ek_u64 ageing_walks;
 	ek_u32 weight[EK_MAX_QUEUES] EK_OWN_CACHE_LINE; /* flow weights charged to each queue */
-	ek_u64 backlog[EK_MAX_QUEUES]; /* scratch of the ageing walk: bytes outstanding per queue */
+	ek_u64 backlog[EK_MAX_QUEUES];  /* scratch of the ageing walk: bytes outstanding per queue */
 	ek_u32 occupied[EK_MAX_BLOCKS]; /* slots in use in each block */
 	struct ek_pool pool[EK_MAX_CPUS] EK_OWN_CACHE_LINE; /* queues that each CPU may use */
 };
 
 /* One flow's slot: what every segment touches, half a cache line. */
 struct ek_flow {
-	ek_u64 cookie; /* of its socket; 0: the slot is free */
-	ek_u64 word;   /* see queue_choice.h */
+	ek_u64 cookie;      /* of its socket; 0: the slot is free */
+	ek_u64 word;        /* see queue_choice.h */
 	ek_u32 outstanding; /* bytes below the socket when the last segment was sent */
 	ek_u32 weight;
 	ek_u64 unused;
@@ -87,7 +87,7 @@ struct ek_flow {
 /* The rest of the slot: what the ageing walk and user space need. */
 struct ek_flow_detail {
 	struct ek_tuple tuple;
-	ek_u64 walked_word; /* as the walk saw it last */
+	ek_u64 walked_word;    /* as the walk saw it last */
 	ek_u64 quiet_since_ns; /* when the walk first saw it so */
 };
 

@@ -31,6 +31,9 @@ pub const RECORD_FILE: &str = "record.json";
 /// Name of the directory of the raw series within a record's directory.
 const SERIES_DIRECTORY: &str = "series";
 
+/// What an unfinished record's directory is called, before the number of the process that writes it.
+const PARTIAL_PREFIX: &str = ".evenkeel-record-";
+
 /// Writes `record` and its raw `series` as a new `directory` (which may exist if it is empty;
 /// missing parents are made). Returns the record as written: with the file of each series.
 ///
@@ -53,9 +56,10 @@ pub fn write(directory: &Path, record: &Record, series: &[Series]) -> Result<Rec
 
     let directory = destination(directory)?;
     let parent = directory.parent().unwrap_or(Path::new("/"));
+    remove_abandoned(parent);
     // The same rights as a directory made in the ordinary way; the umask applies.
     let partial = tempfile::Builder::new()
-        .prefix(".evenkeel-record-")
+        .prefix(&format!("{PARTIAL_PREFIX}{}-", std::process::id()))
         .permissions(Permissions::from_mode(0o777))
         .tempdir_in(parent)
         .map_err(|source| StoreError::io("create a directory in", parent, source))?;
@@ -81,6 +85,21 @@ pub fn write(directory: &Path, record: &Record, series: &[Series]) -> Result<Rec
         .and_then(|parent| parent.sync_all())
         .map_err(|source| StoreError::io("sync", parent, source))?;
     Ok(record)
+}
+
+/// Removes what a process that was killed while it wrote has left: unfinished records whose names
+/// tell of a process that no longer is. One that cannot be removed is left.
+fn remove_abandoned(parent: &Path) {
+    let Ok(entries) = fs::read_dir(parent) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let writer = name
+            .to_str()
+            .and_then(|name| name.strip_prefix(PARTIAL_PREFIX)?.split_once('-')?.0.parse::<u32>().ok());
+        if writer.is_some_and(|writer| !Path::new(&format!("/proc/{writer}")).exists()) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
 /// Reads a record from its directory or from its `record.json`.

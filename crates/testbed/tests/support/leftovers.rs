@@ -106,6 +106,14 @@ impl Holdings {
         }
     }
 
+    /// Ends the children that still run, so that a failed test leaves none.
+    fn end_children(&self) {
+        for child in self.children.iter().filter(|child| runs(**child)) {
+            // SAFETY: takes a process and a signal; the process is the one that was seen.
+            unsafe { libc::kill(child.id.cast_signed(), libc::SIGKILL) };
+        }
+    }
+
     /// Checks that nothing of it exists any more; the kernel may take a moment.
     pub fn assert_gone(&self) {
         let deadline = Instant::now() + LIMIT;
@@ -114,7 +122,10 @@ impl Holdings {
             if left == Self::default() {
                 return;
             }
-            assert!(Instant::now() < deadline, "left behind: {left:?}, of {self:?}");
+            if Instant::now() > deadline {
+                self.end_children();
+                panic!("left behind: {left:?}, of {self:?}");
+            }
             std::thread::sleep(Duration::from_millis(5));
         }
     }

@@ -52,11 +52,11 @@ enum ek_policy {
 /* The flow's word: bits 0-15 queue, 16-31 weight, 32-35 flags, 36-63 sequence. */
 #define EK_WORD_QUEUE(word) ((ek_u32)((word)&0xffff))
 #define EK_WORD_WEIGHT(word) ((ek_u32)(((word) >> 16) & 0xffff))
-#define EK_WORD_ASSIGNED (1ULL << 32) /* the queue field is valid */
-#define EK_WORD_CHARGED (1ULL << 33)  /* the weight is part of the queue's sum */
-#define EK_WORD_AGED (1ULL << 34)     /* the last release was by age, not by completion */
+#define EK_WORD_ASSIGNED (1ULL << 32)  /* the queue field is valid */
+#define EK_WORD_CHARGED (1ULL << 33)   /* the weight is part of the queue's sum */
+#define EK_WORD_AGED (1ULL << 34)      /* the last release was by age, not by completion */
 #define EK_WORD_FORGOTTEN (1ULL << 35) /* the word is no flow's any more */
-#define EK_WORD_SEQUENCE (1ULL << 36) /* one more segment; wraps harmlessly */
+#define EK_WORD_SEQUENCE (1ULL << 36)  /* one more segment; wraps harmlessly */
 #define EK_WORD_SEQUENCE_SHIFT 36
 #define EK_WORD_SEQUENCE_MASK (~0ULL << 36)
 
@@ -218,7 +218,8 @@ EK_INLINE int ek_release(ek_u64 *flow, ek_u32 *weight, ek_u64 seen, ek_u64 aged)
  * to it then finds that out by the word itself. */
 EK_INLINE int ek_forget(ek_u64 *flow, ek_u64 seen)
 {
-	return !(seen & EK_WORD_CHARGED) && __sync_val_compare_and_swap(flow, seen, EK_WORD_FORGOTTEN) == seen;
+	return !(seen & EK_WORD_CHARGED) &&
+	       __sync_val_compare_and_swap(flow, seen, EK_WORD_FORGOTTEN) == seen;
 }
 
 /* The common case of a backlogged flow: charged, with something outstanding, and held on its queue
@@ -248,7 +249,8 @@ EK_INLINE struct ek_choice ek_choose(ek_u64 *flow, ek_u32 *weight, const struct 
 			break;
 		}
 		if (!segment->data) {
-			choice.queue = held != EK_NO_QUEUE ? held : ek_hash_queue(segment->hash, segment->pool);
+			choice.queue =
+				held != EK_NO_QUEUE ? held : ek_hash_queue(segment->hash, segment->pool);
 			choice.outcome = EK_UNCHARGED;
 			break;
 		}

@@ -1,0 +1,119 @@
+//! `evenkeel compare` on records that are sound, damaged, or none.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use evenkeel_model::record::{Record, RepeatRecord, SCHEMA, VariantRecord};
+use evenkeel_report::store;
+
+use support::{Ended, run};
+
+/// Writes a record with these figures of one metric for the variant `dqa`.
+fn record(directory: &Path, name: &str, nfm: &[f64]) -> PathBuf {
+    let repeats = nfm
+        .iter()
+        .map(|nfm| RepeatRecord {
+            metrics: [("nfm.1s".to_owned(), *nfm), ("throughput_bps".to_owned(), 1.9e9)].into(),
+            ..RepeatRecord::default()
+        })
+        .collect();
+    let record = Record {
+        schema: SCHEMA,
+        evenkeel: "0.1.0".to_owned(),
+        scenario: "uplink".to_owned(),
+        scenario_text: "schema = 1".to_owned(),
+        world: "netns".to_owned(),
+        kernel: "6.18.44".to_owned(),
+        started: "2026-01-31T12:00:00Z".to_owned(),
+        host: BTreeMap::new(),
+        rate_bps: 2_000_000_000,
+        nominal_rate_bps: 10_000_000_000,
+        seed: 1,
+        duration_s: 20.0,
+        warmup_s: 1.0,
+        windows: [("1s".to_owned(), 5.0)].into(),
+        variants: vec![VariantRecord {
+            name: "dqa".to_owned(),
+            settings: BTreeMap::new(),
+            notes: Vec::new(),
+            repeats,
+        }],
+        refused: Vec::new(),
+        paper: None,
+        expectations: Vec::new(),
+    };
+    let path = directory.join(name);
+    store::write(&path, &record, &[]).unwrap();
+    path
+}
+
+fn compare(first: &Path, second: &Path, more: &[&str]) -> Ended {
+    let mut arguments = vec!["compare", first.to_str().unwrap(), second.to_str().unwrap()];
+    arguments.extend(more);
+    run(&arguments)
+}
+
+#[test]
+fn a_difference_beyond_the_spread_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let fair = record(directory.path(), "fair", &[0.010, 0.012, 0.011]);
+    let unfair = record(directory.path(), "unfair", &[0.70, 0.75, 0.72]);
+    let ended = compare(&fair, &unfair, &[]);
+    assert_eq!((ended.code, ended.stderr.as_str()), (0, ""), "{ended:?}");
+    assert!(ended.stdout.contains("dqa"), "{ended:?}");
+
+    let json = compare(&fair, &unfair.join("record.json"), &["--format", "json"]);
+    assert_eq!((json.code, json.stderr.as_str()), (0, ""), "{json:?}");
+    let object: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    assert!(object.is_object());
+    // Both are the same but for the one metric.
+    let same: serde_json::Value =
+        serde_json::from_str(&compare(&fair, &fair, &["--format", "json"]).stdout).unwrap();
+    assert_ne!(object, same);
+}
+
+#[test]
+fn what_is_no_record_exits_with_2() {
+    let directory = tempfile::tempdir().unwrap();
+    let good = record(directory.path(), "good", &[0.1, 0.2]);
+    let text = std::fs::read_to_string(good.join("record.json")).unwrap();
+    let cases: Vec<(&str, Vec<u8>, &str)> = vec![
+        ("empty", Vec::new(), "cut short"),
+        ("half", text.as_bytes()[..text.len() / 2].to_vec(), "cut short"),
+        ("object", b"{}".to_vec(), "missing field `schema`"),
+        ("list", b"[1, 2]".to_vec(), "not a record"),
+        ("html", b"<html></html>".to_vec(), "line 1 column 1"),
+        ("binary", vec![0xff, 0, 0xfe], "not a record"),
+        ("future", text.replacen("\"schema\": 1", "\"schema\": 99", 1).into_bytes(), "schema 99"),
+        ("type", text.replacen("\"seed\": 1", "\"seed\": \"one\"", 1).into_bytes(), "expected u64"),
+        ("field", text.replacen("\"kernel\"", "\"kernal\"", 1).into_bytes(), "missing field `kernel`"),
+        ("negative", text.replacen("\"seed\": 1", "\"seed\": -1", 1).into_bytes(), "not a record"),
+        ("deep", "[".repeat(200_000).into_bytes(), "record"),
+    ];
+    for (name, content, words) in cases {
+        let path = support::file(directory.path(), &format!("{name}.json"), content);
+        for (first, second) in [(&good, &path), (&path, &good)] {
+            let ended = compare(first, second, &[]);
+            assert_eq!((ended.code, ended.stdout.as_str()), (2, ""), "{name}: {ended:?}");
+            assert!(ended.stderr.contains(words), "{name}: wanted {words:?} in {ended:?}");
+            assert!(ended.stderr.contains(&format!("{name}.json")), "{name}: {ended:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_not_there_exits_with_2() {
+    let directory = tempfile::tempdir().unwrap();
+    let good = record(directory.path(), "good", &[0.1]);
+    let empty = directory.path().join("empty");
+    std::fs::create_dir(&empty).unwrap();
+    for missing in [directory.path().join("nowhere"), empty] {
+        let ended = compare(&good, &missing, &[]);
+        assert_eq!((ended.code, ended.stdout.as_str()), (2, ""), "{ended:?}");
+        assert!(ended.stderr.contains(missing.to_str().unwrap()), "{ended:?}");
+        assert!(ended.stderr.contains("does not exist"), "{ended:?}");
+    }
+}

@@ -1,0 +1,260 @@
+//! `evenkeel scenario list | show | check`.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::path::PathBuf;
+
+use support::{Ended, end, evenkeel, file, run};
+
+const VALID: &str = r#"schema = 1
+name = "uplink"
+title = "Five flows on four queues"
+variant-table = "titan"
+variants = ["cmax", "dqa", "small"]
+
+[link]
+rate = "2.5gbit"
+queues = 4
+
+[hosts]
+sending-cores = 4
+
+[workload]
+flows = 5
+
+[workload.latency]
+duration = "1s"
+
+[measure]
+repeats = 3
+
+[measure.windows]
+10ms = "10ms"
+1s = "1s"
+
+[variant.small]
+base = "cmax"
+summary = "Hashing, with segments of 16 KiB."
+gso-size = "16KiB"
+
+[groups]
+both = ["cmax", "dqa"]
+
+[paper]
+source = "Nowhere"
+
+[paper.variants.dqa]
+nfm = { 1s = 0.78 }
+
+[[expect]]
+variant = "dqa"
+metric = "nfm.1s"
+statistic = "mean"
+at-most = 0.65
+"#;
+
+/// Text of VALID, what stands there instead, and words of the message. `»` marks the place that the
+/// message must name; it is not part of the file.
+const BROKEN: &[(&str, &str, &str)] = &[
+    // Not TOML at all.
+    ("schema = 1", "schema = »", "not TOML"),
+    ("[link]", "[link»", "not TOML"),
+    ("queues = 4", "queues = 4\n»queues = 5", "duplicate key"),
+    ("title = \"Five", "title = »Five", "not TOML"),
+    // Keys.
+    ("queues = 4", "»queuess = 4", "did you mean 'queues'?"),
+    ("[workload]", "[»worklaod]", "did you mean 'workload'?"),
+    ("repeats = 3", "repeats = 3\n»colour = \"blue\"", "unknown key"),
+    ("gso-size =", "»gso-sise =", "did you mean 'gso-size'?"),
+    ("rate = \"2.5gbit\"\n", "", "link.rate: missing"),
+    ("name = \"uplink\"\n", "", "name: missing"),
+    // Versions and types.
+    ("schema = 1", "schema = »2", "version 2"),
+    ("flows = 5", "flows = »\"5\"", "expected"),
+    ("flows = 5", "flows = »5.5", "expected"),
+    ("variants = [\"cmax\", \"dqa\", \"small\"]", "variants = »\"cmax\"", "expected"),
+    ("title = \"Five flows on four queues\"", "title = »5", "expected"),
+    // Units.
+    ("rate = \"2.5gbit\"", "rate = »2500000000", "units are needed"),
+    ("rate = \"2.5gbit\"", "rate = »\"2500000000\"", "link.rate"),
+    ("rate = \"2.5gbit\"", "rate = »\"2.5gb\"", "link.rate"),
+    ("duration = \"1s\"", "duration = »\"1 parsec\"", "workload.latency.duration"),
+    ("duration = \"1s\"", "duration = »\"-1s\"", "workload.latency.duration"),
+    ("gso-size = \"16KiB\"", "gso-size = »16384", "units are needed"),
+    // Impossible values.
+    ("queues = 4", "queues = »0", "link.queues"),
+    ("queues = 4", "queues = »257", "link.queues"),
+    ("queues = 4", "queues = »-4", "link.queues"),
+    ("flows = 5", "flows = »0", "workload.flows"),
+    ("sending-cores = 4", "sending-cores = »0", "hosts.sending-cores"),
+    ("repeats = 3", "repeats = »0", "measure.repeats"),
+    ("rate = \"2.5gbit\"", "rate = »\"0gbit\"", "link.rate"),
+    ("10ms = \"10ms\"", "10ms = »\"20ms\"", "measure.windows.10ms"),
+    ("1s = 0.78", "1s = »nan", "not a finite number"),
+    ("at-most = 0.65", "at-least = »0.9\nat-most = 0.65", "above at-most"),
+    // Names.
+    ("name = \"uplink\"", "name = »\"Up link\"", "name"),
+    ("\"dqa\", \"small\"]", "»\"dpa\", \"small\"]", "unknown variant 'dpa'"),
+    ("base = \"cmax\"", "base = »\"cmaxx\"", "did you mean 'cmax'?"),
+    ("base = \"cmax\"", "base = »\"small\"", "circle"),
+    ("[groups]", "[variant.»dqa]\nbase = \"cmax\"\nsummary = \"Again.\"\n\n[groups]", "variant.dqa"),
+    ("variant-table = \"titan\"", "variant-table = »\"titanic\"", "did you mean 'titan'?"),
+    ("both = [\"cmax\"", "both = [»\"cvanila\"", "did you mean 'cvanilla'?"),
+    ("metric = \"nfm.1s\"", "metric = »\"nfm.2s\"", "unknown metric 'nfm.2s'"),
+    ("statistic = \"mean\"", "statistic = »\"average\"", "statistic"),
+];
+
+/// Runs a command on paths.
+fn with(command: &[&str], paths: &[&PathBuf]) -> Ended {
+    let mut command = evenkeel(command);
+    command.args(paths);
+    end(command)
+}
+
+/// Line and column, both counted from 1, of the mark; of the text without it.
+fn take_mark(text: &str) -> (String, Option<(usize, usize)>) {
+    let Some((before, after)) = text.split_once('»') else { return (text.to_owned(), None) };
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap().chars().count() + 1;
+    (format!("{before}{after}"), Some((line, column)))
+}
+
+#[test]
+fn the_base_of_the_broken_files_is_valid() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = file(directory.path(), "uplink.toml", VALID);
+    let ended = with(&["scenario", "check"], &[&path]);
+    assert_eq!((ended.code, ended.stderr.as_str()), (0, ""), "{ended:?}");
+    assert!(
+        ended.stdout.starts_with(&format!("{}: uplink is a valid scenario", path.display())),
+        "{ended:?}"
+    );
+}
+
+#[test]
+fn broken_files_are_refused_by_line_and_column() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut wrong = Vec::new();
+    for (number, (from, to, words)) in BROKEN.iter().enumerate() {
+        let text = VALID.replacen(from, to, 1);
+        assert_ne!(text, VALID, "{from:?} is not in the text");
+        let (text, place) = take_mark(&text);
+        let path = file(directory.path(), &format!("{number}.toml"), text);
+        let ended = with(&["scenario", "check"], &[&path]);
+        let start = match place {
+            Some((line, column)) => format!("evenkeel: {}:{line}:{column}: ", path.display()),
+            None => format!("evenkeel: {}:", path.display()),
+        };
+        let fits = ended.code == 2
+            && ended.stdout.is_empty()
+            && ended.stderr.starts_with(&start)
+            && names_a_place(ended.stderr.strip_prefix(&format!("evenkeel: {}", path.display())))
+            && ended.stderr.contains(words);
+        if !fits {
+            wrong.push(format!("{from:?} -> {to:?}: wanted {start}...{words}\n  got {ended:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {} wrong:\n{}", wrong.len(), BROKEN.len(), wrong.join("\n"));
+}
+
+/// Whether a text begins with `:LINE:COLUMN: `.
+fn names_a_place(text: Option<&str>) -> bool {
+    let mut parts = text.unwrap_or_default().splitn(4, ':').skip(1);
+    let mut number = || parts.next().is_some_and(|part| part.parse::<usize>().is_ok_and(|number| number > 0));
+    number() && number()
+}
+
+#[test]
+fn files_that_are_no_text_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let check = |name: &str, content: &[u8]| {
+        let path = file(directory.path(), name, content);
+        let ended = with(&["scenario", "check"], &[&path]);
+        assert_eq!((ended.code, ended.stdout.as_str()), (2, ""), "{name}: {ended:?}");
+        assert!(ended.stderr.contains(name), "{ended:?}");
+        ended.stderr
+    };
+    let latin1 = VALID.replace("Five", "F\u{fc}nf").chars().map(|c| c as u8).collect::<Vec<u8>>();
+    let message = check("latin1.toml", &latin1);
+    assert!(message.contains("latin1.toml:3:"), "{message}");
+    check("empty.toml", b"");
+    check("binary.toml", &[0, 159, 146, 150, 0, 0, 255]);
+    check("large.toml", &vec![b'#'; (1 << 20) + 1]);
+    check("nul.toml", format!("{VALID}\0").as_bytes());
+    check("deep.toml", format!("x = {}", "[".repeat(100_000)).as_bytes());
+}
+
+#[test]
+fn files_that_are_not_there_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, words) in [("missing.toml", "No such file"), (".", "not a file")] {
+        let path = directory.path().join(name);
+        for command in [vec!["scenario", "check"], vec!["scenario", "show"], vec!["run"]] {
+            let ended = with(&command, &[&path]);
+            assert_eq!((ended.code, ended.stdout.as_str()), (2, ""), "{command:?}: {ended:?}");
+            assert!(ended.stderr.contains(words), "{command:?}: {ended:?}");
+        }
+    }
+}
+
+#[test]
+fn check_goes_on_after_a_broken_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let good = file(directory.path(), "good.toml", VALID);
+    let bad = file(directory.path(), "bad.toml", VALID.replace("queues = 4", "queues = 0"));
+    let ended = with(&["scenario", "check"], &[&bad, &good, &bad]);
+    assert_eq!(ended.code, 2);
+    assert_eq!(ended.stdout.lines().count(), 1, "{ended:?}");
+    assert_eq!(ended.stderr.lines().count(), 2, "{ended:?}");
+}
+
+#[test]
+fn bundled_scenarios_are_listed_shown_and_valid() {
+    let list = run(&["scenario", "list"]);
+    assert_eq!((list.code, list.stderr.as_str()), (0, ""));
+    let names: Vec<&str> = list.stdout.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    for flows in [3, 6, 12, 24, 48, 192] {
+        assert!(names.contains(&format!("titan-{flows}-flows").as_str()), "{names:?}");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    for name in names {
+        let shown = run(&["scenario", "show", name]);
+        assert_eq!((shown.code, shown.stderr.as_str()), (0, ""), "{name}");
+        assert!(shown.stdout.contains(&format!("name = \"{name}\"")), "{name}");
+        for (variant, setting) in
+            [("dqa (base: cmax)", "queue-choice = dqa"), ("cmax", "queue-choice = hash")]
+        {
+            assert!(shown.stdout.contains(variant) && shown.stdout.contains(setting), "{name}: {variant}");
+        }
+        // What is shown is a scenario file itself: its variants are comments.
+        let path = file(directory.path(), &format!("{name}.toml"), &shown.stdout);
+        let checked = with(&["scenario", "check"], &[&path]);
+        assert_eq!(checked.code, 0, "{checked:?}");
+    }
+}
+
+#[test]
+fn a_file_is_shown_with_its_own_variants() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = file(directory.path(), "uplink.toml", VALID);
+    let shown = with(&["scenario", "show"], &[&path]);
+    assert_eq!(shown.code, 0, "{shown:?}");
+    assert!(shown.stdout.starts_with(VALID.trim_end()), "{shown:?}");
+    let own = shown.stdout.split("# small (base: cmax):").nth(1).expect("the file's own variant");
+    let own = own.split("#\n").next().unwrap();
+    assert!(own.contains("# "), "{own}");
+    assert!(shown.stdout.contains("gso-size = 16"), "{shown:?}");
+}
+
+#[test]
+fn unknown_names_are_refused_with_the_known_ones() {
+    for command in [["scenario", "show", "titan-7-flows"].as_slice(), &["run", "titan-7-flows"]] {
+        let ended = run(command);
+        assert_eq!((ended.code, ended.stdout.as_str()), (2, ""), "{ended:?}");
+        assert!(
+            ended.stderr.contains("'titan-7-flows'") && ended.stderr.contains("titan-6-flows"),
+            "{ended:?}"
+        );
+    }
+}

@@ -1,0 +1,92 @@
+//! Running the binary. Each test binary uses a part of it.
+
+#![allow(dead_code)]
+
+#[cfg(feature = "netns-tests")]
+#[path = "../../../testbed/tests/support/leftovers.rs"]
+pub mod leftovers;
+#[cfg(feature = "netns-tests")]
+pub mod running;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// How a command ended, and what it said.
+#[derive(Debug)]
+pub struct Ended {
+    pub code: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+/// The binary with these arguments, without the colours and backtraces that a developer may have
+/// asked for.
+pub fn evenkeel<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
+    command.args(arguments).stdin(Stdio::null());
+    for variable in ["RUST_BACKTRACE", "RUST_LOG", "CLICOLOR_FORCE"] {
+        command.env_remove(variable);
+    }
+    command
+}
+
+/// Runs a command to its end. Whatever the arguments and files are, it must not panic.
+pub fn end(mut command: Command) -> Ended {
+    ended(command.output().unwrap())
+}
+
+/// Runs the binary with these arguments to its end.
+pub fn run<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Ended {
+    end(evenkeel(arguments))
+}
+
+pub fn ended(output: Output) -> Ended {
+    let text = |bytes| String::from_utf8(bytes).expect("output is UTF-8");
+    let ended = Ended {
+        code: output.status.code().unwrap_or_else(|| panic!("ended by a signal: {output:?}")),
+        stdout: text(output.stdout),
+        stderr: text(output.stderr),
+    };
+    for trace in ["panicked", "RUST_BACKTRACE", "unwrap()"] {
+        assert!(!ended.stderr.contains(trace) && !ended.stdout.contains(trace), "{ended:?}");
+    }
+    assert_ne!(ended.code, 101, "{ended:?}");
+    ended
+}
+
+/// Writes a file into a directory, and returns its path.
+pub fn file(directory: &Path, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+    let path = directory.join(name);
+    std::fs::write(&path, content).unwrap();
+    path
+}
+
+/// Makes the command run without any capability, for root as for everybody else.
+pub fn without_capabilities(command: &mut Command) {
+    without(command, 0..64);
+}
+
+/// Makes the command run without these capabilities (by number, capability.h), even as root: what is
+/// not in the bounding set is not gained by executing a program (capabilities(7)).
+pub fn without(command: &mut Command, capabilities: impl IntoIterator<Item = libc::c_ulong>) {
+    use std::os::unix::process::CommandExt;
+    // SAFETY: geteuid has no preconditions.
+    if unsafe { libc::geteuid() } != 0 {
+        return;
+    }
+    let capabilities: Vec<libc::c_ulong> = capabilities.into_iter().collect();
+    // SAFETY: the closure makes system calls only, on memory that the fork copied.
+    unsafe {
+        command.pre_exec(move || {
+            for capability in &capabilities {
+                // Numbers that this kernel does not know are refused with EINVAL.
+                if libc::prctl(libc::PR_CAPBSET_DROP, *capability, 0, 0, 0) < 0
+                    && std::io::Error::last_os_error().raw_os_error() != Some(libc::EINVAL)
+                {
+                    return Err(std::io::Error::last_os_error());
+                }
+            }
+            Ok(())
+        });
+    }
+}

@@ -1,0 +1,153 @@
+//! Arguments, exit codes, output: what scripts rely on.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::process::Stdio;
+
+use support::{end, ended, evenkeel, run, without_capabilities};
+
+#[test]
+fn bad_usage_exits_with_2_and_says_why() {
+    let cases: &[(&[&str], &str)] = &[
+        (&[], "Usage"),
+        (&["fair", "eth0"], "unrecognized subcommand 'fair'"),
+        (&["steer", "eth0"], "unrecognized subcommand 'steer'"),
+        (&["check"], "unrecognized subcommand 'check'"),
+        (&["run"], "<SCENARIO>"),
+        (&["run", "titan-6-flows", "--on", "sim"], "netns"),
+        (&["run", "titan-6-flows", "--on", "ssh://host"], "netns"),
+        (&["run", "titan-6-flows", "--rate", "2000000000"], "unit"),
+        (&["run", "titan-6-flows", "--rate", "2gb"], "--rate"),
+        (&["run", "titan-6-flows", "--rate", "0gbit"], "between 1mbit and 1000gbit"),
+        (&["run", "titan-6-flows", "--rate=-1gbit"], "--rate"),
+        (&["run", "titan-6-flows", "--repeat", "0"], "1..=1000"),
+        (&["run", "titan-6-flows", "--repeat", "many"], "--repeat"),
+        (&["run", "titan-6-flows", "--long-windows", "0"], "1..=1000"),
+        (&["run", "titan-6-flows", "--quick", "--long-windows", "2"], "cannot be used with"),
+        (&["run", "titan-6-flows", "--seed=-1"], "--seed"),
+        (&["run", "titan-6-flows", "--format", "yaml"], "json"),
+        (&["run", "titan-6-flows", "--topology", "ring"], "soft-nic"),
+        (&["run", "titan-6-flows", "--variant"], "--variant"),
+        (&["run", "titan-6-flows", "--colour"], "--colour"),
+        (&["run", "titan-6-flows", "titan-12-flows"], "titan-12-flows"),
+        (&["scenario"], "Usage"),
+        (&["scenario", "check"], "<FILE>"),
+        (&["scenario", "list", "all"], "all"),
+        (&["compare", "one"], "<SECOND>"),
+        (&["generate", "poems", "."], "poems"),
+    ];
+    for (arguments, words) in cases {
+        let ended = run(arguments);
+        assert_eq!((ended.code, ended.stdout.as_str()), (2, ""), "{arguments:?}: {ended:?}");
+        assert!(ended.stderr.contains(words), "{arguments:?}: {ended:?}");
+    }
+}
+
+#[test]
+fn unknown_variants_are_refused_before_anything_runs() {
+    let ended = run(&["run", "titan-6-flows", "--variant", "dpa"]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (2, ""), "{ended:?}");
+    assert!(ended.stderr.contains("'dpa'") && ended.stderr.contains("dqa"), "{ended:?}");
+}
+
+#[test]
+fn an_occupied_record_directory_is_refused_before_anything_runs() {
+    let directory = tempfile::tempdir().unwrap();
+    support::file(directory.path(), "precious", "keep me");
+    let file = directory.path().join("precious");
+    for out in [directory.path(), &file] {
+        let ended = run(&["run", "titan-6-flows", "--out", out.to_str().unwrap()]);
+        assert_eq!((ended.code, ended.stdout.as_str()), (2, ""), "{ended:?}");
+        assert!(ended.stderr.contains(out.to_str().unwrap()), "{ended:?}");
+    }
+    assert_eq!(std::fs::read_to_string(file).unwrap(), "keep me");
+}
+
+#[test]
+fn help_and_version_are_results() {
+    for arguments in [["--help"].as_slice(), &["-h"], &["run", "--help"], &["scenario", "check", "--help"]] {
+        let ended = run(arguments);
+        assert_eq!((ended.code, ended.stderr.as_str()), (0, ""), "{arguments:?}");
+        assert!(ended.stdout.contains("Usage: evenkeel"), "{arguments:?}");
+    }
+    assert!(run(&["--help"]).stdout.contains("Exit codes: 0 done"));
+    let version = run(&["--version"]);
+    assert_eq!((version.code, version.stdout), (0, format!("evenkeel {}\n", env!("CARGO_PKG_VERSION"))));
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    for arguments in [
+        ["scenario", "list"].as_slice(),
+        &["scenario", "show", "titan-12-flows"],
+        &["--help"],
+        &["--version"],
+        &["run", "--help"],
+    ] {
+        // The reading end is closed before the command starts, so its first write fails.
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = evenkeel(arguments).stdout(writer).stderr(Stdio::piped()).output().unwrap();
+        let ended = ended(output);
+        assert_eq!((ended.code, ended.stderr.as_str()), (0, ""), "{arguments:?}");
+    }
+}
+
+#[test]
+fn an_error_without_anybody_to_tell_keeps_its_exit_code() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let status = evenkeel(&["scenario", "show", "nothing"]).stderr(writer).status().unwrap();
+    assert_eq!(status.code(), Some(2));
+}
+
+#[test]
+fn a_full_disk_is_an_error() {
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = evenkeel(&["scenario", "list"]).stdout(full).stderr(Stdio::piped()).output().unwrap();
+    let ended = ended(output);
+    assert_eq!(ended.code, 4, "{ended:?}");
+    assert!(ended.stderr.contains("No space left"), "{ended:?}");
+}
+
+#[test]
+fn without_privileges_a_run_names_what_is_missing() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = evenkeel(&["run", "titan-6-flows"]);
+    command.current_dir(directory.path());
+    without_capabilities(&mut command);
+    let ended = end(command);
+    assert_eq!((ended.code, ended.stdout.as_str()), (3, ""), "{ended:?}");
+    for words in ["CAP_SYS_ADMIN", "CAP_NET_ADMIN", "CAP_BPF", "as root"] {
+        assert!(ended.stderr.contains(words), "{words}: {ended:?}");
+    }
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "nothing is written");
+}
+
+#[test]
+fn what_needs_no_privileges_asks_for_none() {
+    let mut command = evenkeel(&["scenario", "list"]);
+    without_capabilities(&mut command);
+    assert_eq!(end(command).code, 0);
+}
+
+#[test]
+fn man_pages_and_completions_are_generated() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("new/share");
+    let path = path.to_str().unwrap();
+    for what in ["man", "completions"] {
+        let ended = run(&["generate", what, path]);
+        assert_eq!((ended.code, ended.stderr.as_str()), (0, ""), "{what}: {ended:?}");
+    }
+    let read = |name: &str| std::fs::read_to_string(format!("{path}/{name}")).unwrap();
+    assert!(read("evenkeel.1").contains(".TH evenkeel 1"));
+    assert!(read("evenkeel-run.1").contains("long\\-windows"));
+    for completion in ["evenkeel.bash", "evenkeel.fish", "_evenkeel"] {
+        assert!(read(completion).contains("scenario"), "{completion}");
+    }
+    let file = support::file(directory.path(), "file", "");
+    let ended = run(&["generate", "man", file.to_str().unwrap()]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (4, ""), "{ended:?}");
+}

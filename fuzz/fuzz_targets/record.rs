@@ -1,0 +1,18 @@
+//! Reads anything as a record, and makes of it all that a record is used for: no figure, name or
+//! gap in it may cause a panic.
+
+#![no_main]
+
+use evenkeel_model::record::Record;
+use evenkeel_report::table::TableOptions;
+use evenkeel_report::{compare, json, table};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    let Ok(record) = serde_json::from_slice::<Record>(bytes) else { return };
+    let _ = json::run(&record, None);
+    for width in [None, Some(80)] {
+        let _ = table::render(&record, TableOptions { width, colour: true });
+    }
+    let _ = compare::json(&compare::compare(&record, &record));
+});

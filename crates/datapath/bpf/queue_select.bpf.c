@@ -286,7 +286,25 @@ struct walk {
 	__u64 now;
 	__u64 limit;
 	__u32 block;
+	__u32 active;  /* queues with a backlog */
+	__u64 largest; /* backlog of the fullest of them, bytes */
 };
+
+static long clear_backlog(__u32 queue, struct walk *walk)
+{
+	device.backlog[queue & (EK_MAX_QUEUES - 1)] = 0;
+	return 0;
+}
+
+static long add_up_backlog(__u32 queue, struct walk *walk)
+{
+	__u64 backlog = device.backlog[queue & (EK_MAX_QUEUES - 1)];
+
+	walk->active += backlog > 0;
+	if (backlog > walk->largest)
+		walk->largest = backlog;
+	return 0;
+}
 
 static long age_slot(__u32 index, struct walk *walk)
 {
@@ -332,28 +350,19 @@ static long age_block(__u32 block, struct walk *walk)
 static int walk_flows(void *map, int *key, struct bpf_timer *timer)
 {
 	struct walk walk = {.now = bpf_ktime_get_ns(), .limit = device.ageing_limit_ns};
-	__u64 largest = 0, active = 0, rate = config.rate_bps, limit, period;
-	__u32 i, blocks = (1U << ((64 - config.slot_shift) & 31)) / EK_SLOTS_PER_BLOCK;
+	__u64 rate = config.rate_bps, limit, period;
+	__u32 blocks = (1U << ((64 - config.slot_shift) & 31)) / EK_SLOTS_PER_BLOCK;
 
 	if (walk.limit < config.ageing_floor_ns)
 		walk.limit = config.ageing_floor_ns;
-	for (i = 0; i < EK_MAX_QUEUES; i++)
-		*(volatile __u64 *)&device.backlog[i] = 0; /* volatile: BPF has no memset to call */
+	bpf_loop(EK_MAX_QUEUES, clear_backlog, &walk, 0);
 	bpf_loop(blocks < EK_MAX_BLOCKS ? blocks : EK_MAX_BLOCKS, age_block, &walk, 0);
-	for (i = 0; i < EK_MAX_QUEUES; i++) {
-		__u64 backlog = device.backlog[i];
-
-		if (backlog == 0)
-			continue;
-		active++;
-		if (backlog > largest)
-			largest = backlog;
-	}
+	bpf_loop(EK_MAX_QUEUES, add_up_backlog, &walk, 0);
 	/* The device's own queues may be shaped each by itself: then an idle one's share is lost. */
-	if (active && config.steering == EK_STEER_QUEUE)
-		active = config.queue_count;
+	if (config.steering == EK_STEER_QUEUE)
+		walk.active = config.queue_count;
 	/* In KiB, so that no realistic backlog overflows: 8192e9 / rate is ns per KiB. */
-	limit = rate ? 2 * active * ((largest >> 10) + 1) * (8192000000000ULL / rate + 1) : 0;
+	limit = rate ? 2 * walk.active * ((walk.largest >> 10) + 1) * (8192000000000ULL / rate + 1) : 0;
 	if (limit < config.ageing_floor_ns)
 		limit = config.ageing_floor_ns;
 	/* Never shrink at once: what was queued a moment ago is still draining. */

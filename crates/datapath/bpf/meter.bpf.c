@@ -68,7 +68,7 @@ int count(struct __sk_buff *ctx)
 	flow->last_ns = now;
 	/* A veth leaves the sender's transmit queue as it is; it records no receive queue, which would
 	 * be offset by one (drivers/net/veth.c since Linux 5.17). */
-	flow->receive_queue = ctx->queue_mapping;
+	flow->queue_mapping = ctx->queue_mapping;
 	if (payload && packet.tuple.protocol == IPPROTO_TCP) {
 		/* RFC 9293 sequence arithmetic: before means a negative difference. */
 		if (flow->next_sequence && (__s32)(packet.sequence - flow->next_sequence) < 0)

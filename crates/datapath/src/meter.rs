@@ -43,9 +43,9 @@ pub struct FlowSample {
     pub payload_bytes: u64,
     /// Data packets that arrived after a later one.
     pub out_of_order: u64,
-    /// Receive queue of the last packet, where the device records it: on veth, the sender's
-    /// transmit queue.
-    pub receive_queue: Option<u32>,
+    /// `skb->queue_mapping` of the last packet: behind a veth, the transmit queue on which the
+    /// sender's device really sent it.
+    pub queue_mapping: u32,
     row: u32,
 }
 
@@ -140,8 +140,7 @@ impl Meter {
                 packets: flow.packets,
                 payload_bytes: flow.payload_bytes,
                 out_of_order: flow.out_of_order,
-                receive_queue: (flow.receive_queue != evenkeel_transmit::raw::EK_NO_QUEUE)
-                    .then_some(flow.receive_queue),
+                queue_mapping: flow.queue_mapping,
                 row: flow.index,
             });
         }

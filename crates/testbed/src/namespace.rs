@@ -107,6 +107,15 @@ impl Namespace {
         })
     }
 
+    /// Number of established TCP connections from the namespace to a port.
+    ///
+    /// # Errors
+    /// When the kernel's list cannot be read.
+    pub fn connections_to(&self, address: IpAddr, port: u16) -> Result<usize, TestbedError> {
+        let file = if address.is_ipv4() { "tcp" } else { "tcp6" };
+        Ok(established_to(&self.read_proc_net(file)?, port))
+    }
+
     /// Whether a TCP socket of the namespace listens at a port of an address.
     ///
     /// # Errors
@@ -115,6 +124,17 @@ impl Namespace {
         let file = if address.is_ipv4() { "tcp" } else { "tcp6" };
         Ok(lists_listener(&self.read_proc_net(file)?, port))
     }
+}
+
+/// Connections in a table like `/proc/net/tcp` whose far end has this port.
+fn established_to(table: &str, port: u16) -> usize {
+    const ESTABLISHED: &str = "01";
+    let is_one = |line: &str| {
+        let mut fields = line.split_ascii_whitespace().skip(2);
+        let far_port = fields.next().and_then(|far| far.rsplit(':').next()?.parse_hex());
+        far_port == Some(port) && fields.next() == Some(ESTABLISHED)
+    };
+    table.lines().skip(1).filter(|line| is_one(line)).count()
 }
 
 /// Whether a table like `/proc/net/tcp` (proc_pid_net(5)) has a listener at a port.
@@ -159,6 +179,8 @@ mod tests {
         let table = "  sl  local_address rem_address   st tx_queue rx_queue\n   \
                      0: 0100007F:1451 00000000:0000 0A 00000000:00000000 00:00000000 00000000\n   \
                      1: 0100007F:1452 0100007F:9999 01 00000000:00000000 00:00000000 00000000\n";
+        assert_eq!((established_to(table, 0x9999), established_to(table, 0x1452)), (1, 0));
+        assert_eq!((established_to("", 1), established_to("header\nshort\n", 1)), (0, 0));
         assert!(lists_listener(table, 0x1451));
         assert!(!lists_listener(table, 0x1452));
         assert!(!lists_listener("", 1));

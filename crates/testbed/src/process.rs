@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use evenkeel_host::find_tool;
 use evenkeel_model::world::Observer;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use crate::error::TestbedError;
 use crate::namespace::Namespace;
@@ -153,6 +155,31 @@ impl Process {
         let mut bytes = Vec::new();
         let _ = self.errors.rewind().and_then(|()| self.errors.read_to_end(&mut bytes));
         String::from_utf8_lossy(&bytes).trim().to_owned()
+    }
+
+    /// Holds it where it is, until [`Process::go_on`].
+    ///
+    /// # Errors
+    /// When it has ended already.
+    pub fn hold(&self) -> Result<(), TestbedError> {
+        self.signal(Signal::SIGSTOP)
+    }
+
+    /// Lets it go on.
+    ///
+    /// # Errors
+    /// When it has ended already.
+    pub fn go_on(&self) -> Result<(), TestbedError> {
+        self.signal(Signal::SIGCONT)
+    }
+
+    /// The number is this child's for as long as it has not been waited for.
+    fn signal(&self, signal: Signal) -> Result<(), TestbedError> {
+        if self.status.is_some() {
+            return Err(TestbedError::Traffic(format!("{} has ended", self.name)));
+        }
+        kill(Pid::from_raw(self.child.id().cast_signed()), signal)
+            .map_err(|error| TestbedError::system(format!("send {signal} to {}", self.name))(error.into()))
     }
 
     /// Process number.

@@ -88,7 +88,7 @@ fn the_recorded_queue_is_the_true_one(policy: Policy, flows: usize) -> Vec<u32> 
         let steady = wait_for("a flow's queue and its segments' queue agree", PATIENCE, || {
             let state = tracked(&bed, ends)?;
             let sample = metered(&bed, ends)?;
-            (sample.receive_queue == state.queue).then_some(state)
+            (Some(sample.queue_mapping) == state.queue).then_some(state)
         });
         assert!(steady.queue.is_some());
     }

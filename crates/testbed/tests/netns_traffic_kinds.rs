@@ -88,7 +88,7 @@ fn udp_gets_a_queue_and_gives_it_back() {
                 let sample = metered(&bed, &ends).unwrap();
                 assert_eq!((sample.payload_bytes, sample.packets), (200 * 1_000, 200));
                 if topology == Topology::Mq {
-                    assert_eq!(sample.receive_queue, Some(queue), "connected: {connected}, {flow:?}");
+                    assert_eq!(sample.queue_mapping, queue, "connected: {connected}, {flow:?}");
                 }
             }
         }

@@ -101,7 +101,7 @@ struct ek_metered_flow {
 	ek_u64 out_of_order;  /* data packets that arrived after a later one */
 	ek_u32 index;         /* row in the bins */
 	ek_u32 next_sequence; /* highest TCP sequence number seen, plus 1 */
-	ek_u32 receive_queue; /* queue of the last packet, where the device records it */
+	ek_u32 queue_mapping; /* of the last packet: behind a veth, the sender's transmit queue */
 	ek_u32 unused;
 };
 

@@ -84,7 +84,11 @@ static __always_inline struct ek_flow *find_flow(__u64 cookie, __u32 probes)
 	return 0;
 }
 
-/* Takes a free slot for a flow; none if all of its probes are taken. */
+/* Takes a free slot for a flow; none if all of its probes are taken.
+ *
+ * Two cores may send for one socket at the same time (what waited for ARP goes out on the core that
+ * got the answer). So a free slot's word says that it is forgotten, from the beginning on: whoever
+ * finds the slot before it is ready leaves the word alone. */
 static __always_inline struct ek_flow *create_flow(__u64 cookie, const struct ek_tuple *tuple)
 {
 	__u32 home = home_of(cookie), step;
@@ -316,6 +320,8 @@ static long age_slot(__u32 index, struct walk *walk)
 	if (!flow || !detail || !flow->cookie)
 		return 0;
 	seen = *(volatile __u64 *)&flow->word;
+	if (seen & EK_WORD_FORGOTTEN) /* being taken right now */
+		return 0;
 	/* Silence counts from the first walk that saw the word as it is: never too long. */
 	if (seen != detail->walked_word) {
 		detail->walked_word = seen;

@@ -193,6 +193,7 @@ impl QueueSelect {
             object,
         };
         select.set_pools(options);
+        select.free_all_slots();
         let started = object::run_once(&select.object, START_AGEING)?;
         if started != 0 {
             return Err(DatapathError::System {
@@ -201,6 +202,17 @@ impl QueueSelect {
             });
         }
         Ok(select)
+    }
+
+    /// Marks every slot's word as nobody's; no program is attached yet.
+    fn free_all_slots(&self) {
+        for slot in 0..self.slots.length() {
+            let slot = self.slots.pointer(slot);
+            // SAFETY: a pointer to a slot in the mapping.
+            unsafe {
+                std::ptr::write_volatile(&raw mut (*slot).word, evenkeel_transmit::raw::EK_WORD_FORGOTTEN)
+            };
+        }
     }
 
     /// Fills in the XPS pools; no program is attached yet.

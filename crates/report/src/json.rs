@@ -82,9 +82,11 @@ fn variant_json(record: &Record, variant: &VariantRecord) -> Value {
     }
     if let Some(cost) = summaries::datapath(variant) {
         let mut datapath = Map::new();
-        for (key, nanoseconds) in
-            [("ns_per_segment", cost.choice), ("completion_ns_per_segment", cost.completion)]
-        {
+        for (key, nanoseconds) in [
+            ("ns_per_segment", cost.whole()),
+            ("choice_ns_per_segment", cost.choice),
+            ("completion_ns_per_segment", cost.completion),
+        ] {
             if let Some(nanoseconds) = nanoseconds {
                 datapath.insert(key.to_owned(), nanoseconds.into());
             }

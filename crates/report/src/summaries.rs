@@ -31,6 +31,13 @@ pub(crate) struct Datapath {
     pub(crate) segments: u64,
 }
 
+impl Datapath {
+    /// Choice and completion together.
+    pub(crate) fn whole(&self) -> Option<f64> {
+        Some(self.choice? + self.completion?)
+    }
+}
+
 pub(crate) fn datapath(variant: &VariantRecord) -> Option<Datapath> {
     let mut costs = variant.repeats.iter().filter_map(|repeat| repeat.datapath).peekable();
     costs.peek()?;

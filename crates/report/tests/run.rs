@@ -139,7 +139,7 @@ fn costs_are_summed_over_the_repeats() {
     assert_eq!(found["variants"][0]["sim"], json!({"packets": 30, "cpu_seconds": 0.75}));
     assert_eq!(
         found["variants"][0]["datapath"],
-        json!({"ns_per_segment": 50.0, "completion_ns_per_segment": 12.5, "segments": 30})
+        json!({"ns_per_segment": 62.5, "choice_ns_per_segment": 50.0, "completion_ns_per_segment": 12.5, "segments": 30})
     );
     assert_eq!(found["variants"][1]["datapath"], json!({"segments": 0}));
 }
@@ -212,7 +212,7 @@ fn the_json_has_the_shape_that_scripts_rely_on() {
     assert_eq!(dqa["queues"][1], json!({"flows": 1, "bytes": 1_250_000}));
     assert_eq!(
         dqa["datapath"],
-        json!({"ns_per_segment": 175.0, "completion_ns_per_segment": 87.5, "segments": 48_000})
+        json!({"ns_per_segment": 262.5, "choice_ns_per_segment": 175.0, "completion_ns_per_segment": 87.5, "segments": 48_000})
     );
     assert_eq!(found["refused"][0]["name"], "dqa+dqwa+dsos");
     assert_eq!(found["paper"]["variants"]["dqa"]["nfm"]["1s"], 0.78);

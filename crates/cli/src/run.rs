@@ -59,7 +59,7 @@ pub fn run(options: &RunOptions) -> Result<Exit, Failure> {
         Format::Json => print(&format!("{:#}\n", json::run(&record, Some(&directory))))?,
     }
     progress.remark(&format!("record: {}", directory.display()));
-    let met = record.expectations.iter().all(|expectation| expectation.met);
+    let met = record.expectations.iter().all(|expectation| expectation.met != Some(false));
     Ok(if met { Exit::Done } else { Exit::Unmet })
 }
 

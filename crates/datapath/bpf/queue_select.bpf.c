@@ -2,14 +2,19 @@
 /*
  * Chooses a transmit queue for every segment and keeps each queue's weight true.
  *
- *   select_queue      tcx egress of the managed device: the choice itself
+ *   select_*          tcx egress of the managed device: the choice itself
+ *   look              looks at the sockets of all charged flows now
  *   complete_exact    fentry tcp_wfree: a TCP segment has left (where the kernel loads fentry)
  *   complete_at_peer  tcx ingress of a veth peer: the same moment in a test bed, without loss
- *   start_ageing      starts the walk that releases flows no completion ever came for
+ *   start_timers      starts the timers of looking and of ageing
  *
  * A flow is known by its socket's cookie, and lives in a slot of a table (see datapath.h). "Nothing
  * outstanding" is read from the socket itself (sk_wmem_alloc, what the kernel's own ooo_okay rests on), never
  * counted: a segment dropped in a qdisc corrects the figure by being freed, and nothing can leak.
+ *
+ * Because the socket knows, no program has to run when a segment leaves: a weight has to be true only
+ * when somebody decides by it. So charged flows are on a list, and whoever is about to pick a queue
+ * looks at them first (see "Looking" below).
  */
 #include "kernel.h"
 #include "packet.h"
@@ -28,8 +33,8 @@ struct ek_device device SEC(".data.device");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);       /* so that slots start on cache lines, too */
-	__uint(max_entries, EK_SLOTS_PER_BLOCK); /* the loader sets it */
+	__uint(map_flags, BPF_F_MMAPABLE); /* so that slots start on cache lines, too */
+	__uint(max_entries, EK_SLOTS);
 	__type(key, __u32);
 	__type(value, struct ek_flow);
 } flows SEC(".maps");
@@ -37,82 +42,223 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, EK_SLOTS_PER_BLOCK); /* as many as flows */
+	__uint(max_entries, EK_SLOTS);
 	__type(key, __u32);
 	__type(value, struct ek_flow_detail);
 } details SEC(".maps");
 
-struct ageing {
+/* The charged flows, as slot numbers plus 1: a ring as long as the table, in which a flow stands at
+ * most once, so that it cannot overflow. 0: not yet written. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, EK_SLOTS);
+	__type(key, __u32);
+	__type(value, __u32);
+} charged SEC(".maps");
+
+enum timer_of { LOOK_TIMER, AGEING_TIMER, TIMERS };
+
+struct timer_entry {
 	struct bpf_timer timer;
 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, TIMERS);
 	__type(key, __u32);
-	__type(value, struct ageing);
-} ageing SEC(".maps");
+	__type(value, struct timer_entry);
+} timers SEC(".maps");
 
 #define COUNT(field) __sync_fetch_and_add(&device.counters.field, 1)
 
-/* Where the probes for a cookie begin: Fibonacci hashing, since cookies come in runs. */
+/* Where the probes for a cookie begin. Cookies come in runs, as sockets come to send: sixteen in a row
+ * are neighbours, so that few flows share few cache lines and pages; runs spread by Fibonacci hashing. */
 static __always_inline __u32 home_of(__u64 cookie)
 {
-	return (cookie * 0x9e3779b97f4a7c15ULL) >> (config.slot_shift & 63);
+	__u64 run = (cookie >> 4) * 0x9e3779b97f4a7c15ULL;
+
+	return (__u32)(run >> (64 - EK_SLOT_BITS + 4) << 4) | (cookie & 15);
 }
 
 static __always_inline __u32 probe(__u32 home, __u32 step)
 {
-	__u32 slots_mask = (1U << ((64 - config.slot_shift) & 31)) - 1;
-
-	return (home + step) & slots_mask;
+	return (home + step) & (EK_SLOTS - 1);
 }
 
-/* A flow's slot, looking at this many probes. */
-static __always_inline struct ek_flow *find_flow(__u64 cookie, __u32 probes)
+/* The flow's slot if it is the first one that it may be in. */
+static __always_inline struct ek_flow *home_slot(__u64 cookie)
+{
+	__u32 key = home_of(cookie);
+	struct ek_flow *flow = bpf_map_lookup_elem(&flows, &key);
+
+	return flow && *(volatile __u64 *)&flow->cookie == cookie ? flow : 0;
+}
+
+/* A flow's slot and its number. */
+static __always_inline struct ek_flow *find_flow(__u64 cookie, __u32 *slot)
 {
 	__u32 home = home_of(cookie), step;
 
-#pragma unroll
-	for (step = 0; step < probes; step++) {
-		__u32 key = probe(home, step);
-		struct ek_flow *flow = bpf_map_lookup_elem(&flows, &key);
+	for (step = 0; step < EK_PROBES; step++) {
+		struct ek_flow *flow;
 
+		*slot = probe(home, step);
+		flow = bpf_map_lookup_elem(&flows, slot);
 		if (flow && *(volatile __u64 *)&flow->cookie == cookie)
 			return flow;
 	}
 	return 0;
 }
 
-/* Takes a free slot for a flow; none if all of its probes are taken.
+static __always_inline __u32 weight_of(__u32 slot)
+{
+	struct ek_flow_detail *detail = bpf_map_lookup_elem(&details, &slot);
+
+	return detail ? detail->weight : 1;
+}
+
+/* Takes a free slot for a flow; none if all of its probes are taken, or as many flows as are wanted.
  *
  * Two cores may send for one socket at the same time (what waited for ARP goes out on the core that
  * got the answer). So a free slot's word says that it is forgotten, from the beginning on: whoever
  * finds the slot before it is ready leaves the word alone. */
-static __always_inline struct ek_flow *create_flow(__u64 cookie, const struct ek_tuple *tuple)
+static __always_inline struct ek_flow *create_flow(__u64 cookie, const struct sock *sk,
+						   const struct ek_tuple *tuple, __u32 *slot)
 {
 	__u32 home = home_of(cookie), step;
 
+	if (__sync_fetch_and_add(&device.flow_count, 1) >= config.max_flows)
+		goto full;
 	for (step = 0; step < EK_PROBES; step++) {
-		__u32 key = probe(home, step);
-		struct ek_flow *flow = bpf_map_lookup_elem(&flows, &key);
-		struct ek_flow_detail *detail = bpf_map_lookup_elem(&details, &key);
+		struct ek_flow_detail *detail;
+		struct ek_flow *flow;
 
+		*slot = probe(home, step);
+		flow = bpf_map_lookup_elem(&flows, slot);
+		detail = bpf_map_lookup_elem(&details, slot);
 		if (!flow || !detail || flow->cookie)
 			continue;
 		if (__sync_val_compare_and_swap(&flow->cookie, 0, cookie))
 			continue;
-		flow->weight = 1;
-		flow->outstanding = 0;
+		flow->class_base = config.class_base;
+		flow->is_tcp = tuple->protocol == IPPROTO_TCP;
+		flow->socket = (__u64)sk;
+		detail->weight = 1;
+		detail->outstanding = 0;
 		detail->tuple = *tuple;
 		detail->walked_word = 0;
 		detail->quiet_since_ns = bpf_ktime_get_ns();
-		__sync_fetch_and_add(&device.occupied[(key / EK_SLOTS_PER_BLOCK) & (EK_MAX_BLOCKS - 1)], 1);
+		__sync_fetch_and_add(&device.occupied[(*slot / EK_SLOTS_PER_BLOCK) & (EK_MAX_BLOCKS - 1)], 1);
 		/* Last: until now the slot's word said that it was forgotten. */
 		*(volatile __u64 *)&flow->word = 0;
 		return flow;
 	}
+full:
+	__sync_fetch_and_sub(&device.flow_count, 1);
 	return 0;
+}
+
+/* Looking: releases the charged flows whose sockets have nothing outstanding.
+ *
+ * One walker at a time (`look_lock`), whoever it is: a pick, the timer, or user space. A flow is on the
+ * list exactly while its detail says `listed`. The walker takes a flow off, and puts it back at the end
+ * while it stays charged. What is charged meanwhile is listed by whoever charged it. */
+
+static __always_inline void list_charged(__u32 slot)
+{
+	struct ek_flow_detail *detail = bpf_map_lookup_elem(&details, &slot);
+	__u32 position, *entry;
+
+	if (!detail || __sync_val_compare_and_swap(&detail->listed, 0, 1))
+		return;
+	position = __sync_fetch_and_add(&device.charged_head, 1) & (EK_SLOTS - 1);
+	entry = bpf_map_lookup_elem(&charged, &position);
+	if (entry)
+		*(volatile __u32 *)entry = slot + 1;
+}
+
+/* Whether the flow's socket has nothing below it. A socket that is gone has not: the last segment
+ * holds it. Its memory may be another socket's by now, or unmapped; the cookie, unique since boot and
+ * read last, tells. */
+static __always_inline int socket_is_idle(const struct ek_flow *flow)
+{
+	const struct sock *sk = (const struct sock *)flow->socket;
+	__u64 cookie = 0;
+	int below = 0;
+
+	if (BPF_CORE_READ_INTO(&below, sk, sk_wmem_alloc.refs.counter) ||
+	    BPF_CORE_READ_INTO(&cookie, sk, __sk_common.skc_cookie.counter))
+		return 1;
+	return cookie != flow->cookie || below - WMEM_BIAS < WMEM_IDLE;
+}
+
+/* Releases the flow if it has nothing outstanding. */
+static __always_inline void look_at(struct ek_flow *flow)
+{
+	/* The word first: a segment sent after this line makes the release fail. */
+	__u64 seen = *(volatile __u64 *)&flow->word;
+
+	if (seen & EK_WORD_CHARGED && socket_is_idle(flow) && ek_release(&flow->word, device.weight, seen, 0))
+		COUNT(completed);
+}
+
+static long look_at_next(__u32 index, void *context)
+{
+	__u32 position = device.charged_tail & (EK_SLOTS - 1), slot, *entry;
+	struct ek_flow_detail *detail;
+	struct ek_flow *flow;
+
+	entry = bpf_map_lookup_elem(&charged, &position);
+	if (!entry || !*(volatile __u32 *)entry)
+		return 1;
+	slot = *entry - 1;
+	flow = bpf_map_lookup_elem(&flows, &slot);
+	detail = bpf_map_lookup_elem(&details, &slot);
+	if (!flow || !detail)
+		return 1;
+	*(volatile __u32 *)entry = 0;
+	device.charged_tail++;
+	look_at(flow);
+	/* Off the list before the last look at the word, with a full barrier between: whoever charges
+	 * the flow after that look finds it unlisted. */
+	__sync_val_compare_and_swap(&detail->listed, 1, 0);
+	if (*(volatile __u64 *)&flow->word & EK_WORD_CHARGED)
+		list_charged(slot);
+	return 0;
+}
+
+/* Looks at up to this many of the charged flows, the longest unseen first. */
+static __always_inline void look_at_charged(__u32 limit)
+{
+	__u32 count;
+
+	if (__sync_val_compare_and_swap(&device.look_lock, 0, 1))
+		return;
+	count = *(volatile __u32 *)&device.charged_head - device.charged_tail;
+	bpf_loop(count < limit ? count : limit, look_at_next, 0, 0);
+	__sync_val_compare_and_swap(&device.look_lock, 1, 0);
+}
+
+/* A pick looks at no more flows than this, and not more often than this, so that what it costs is
+ * bounded whatever the number of flows. */
+#define LOOK_BEFORE_PICK 64
+#define LOOK_INTERVAL_NS (50 * 1000ULL)
+
+/* Looks before a pick if that may find a better queue: the one that the flow would take without
+ * looking holds somebody else. */
+static __always_inline void look_before_pick(__u64 word, const struct ek_segment *segment)
+{
+	__u32 preferred = ek_preferred_queue(word, segment), own, now;
+
+	own = word & EK_WORD_CHARGED && EK_WORD_QUEUE(word) == preferred ? EK_WORD_WEIGHT(word) : 0;
+	if (*(volatile __u32 *)&device.weight[preferred] <= own)
+		return;
+	/* In µs, 32 bits: it wraps every 71 minutes, which costs one look at most. */
+	now = bpf_ktime_get_ns() / 1000;
+	if (now - device.looked_us < LOOK_INTERVAL_NS / 1000)
+		return;
+	device.looked_us = now;
+	look_at_charged(LOOK_BEFORE_PICK);
 }
 
 static __always_inline struct ek_pool pool_of_cpu(void)
@@ -125,9 +271,9 @@ static __always_inline struct ek_pool pool_of_cpu(void)
 	return device.pool[cpu < EK_MAX_CPUS ? cpu : EK_MAX_CPUS - 1];
 }
 
-static __always_inline void steer(struct __sk_buff *ctx, __u32 queue)
+static __always_inline void steer(struct __sk_buff *ctx, enum ek_steering steering, __u32 queue)
 {
-	if (config.steering == EK_STEER_CLASS)
+	if (steering == EK_STEER_CLASS)
 		ctx->priority = config.class_base + queue;
 	else if (config.policy == EK_POLICY_DQA)
 		/* Offset by one as in skb_record_rx_queue; skb_tx_hash undoes it. */
@@ -135,13 +281,13 @@ static __always_inline void steer(struct __sk_buff *ctx, __u32 queue)
 }
 
 /* Whether the flow may change queue at this segment, and if not, where the kernel holds it. */
-static __always_inline int may_move(const struct sk_buff *skb, const struct sock *sk, int besides,
-				    __u32 *held_on)
+static __always_inline int may_move(enum ek_steering steering, const struct sk_buff *skb,
+				    const struct sock *sk, int besides, __u32 *held_on)
 {
 	__u32 held;
 
 	*held_on = EK_NO_QUEUE;
-	if (config.steering == EK_STEER_CLASS)
+	if (steering == EK_STEER_CLASS)
 		return besides < WMEM_IDLE;
 	held = sk->__sk_common.skc_tx_queue_mapping;
 	if (BPF_CORE_READ_BITFIELD(skb, ooo_okay) || held == NO_QUEUE_MAPPING)
@@ -150,14 +296,16 @@ static __always_inline int may_move(const struct sk_buff *skb, const struct sock
 	return 0;
 }
 
-static __always_inline void note_outstanding(struct ek_flow *flow, const struct sk_buff *skb, int besides)
+static __always_inline void note_outstanding(__u32 slot, const struct sk_buff *skb, int besides)
 {
-	flow->outstanding = skb->truesize + (besides < 0 ? 0 : (__u32)besides);
+	struct ek_flow_detail *detail = bpf_map_lookup_elem(&details, &slot);
+
+	if (detail)
+		detail->outstanding = skb->truesize + (besides < 0 ? 0 : (__u32)besides);
 }
 
-/* Everything but the common case: a pick, a flow's first segment, a pure ACK, no socket. A function
- * of its own keeps the common case short. */
-static __noinline int choose(struct __sk_buff *ctx)
+/* Everything but the common case: a pick, a flow's first segment, a pure ACK, no socket. */
+static __always_inline int choose(struct __sk_buff *ctx, enum ek_steering steering)
 {
 	struct sk_buff *skb = bpf_cast_to_kern_ctx(ctx);
 	struct sock *sk = skb->sk;
@@ -166,6 +314,7 @@ static __noinline int choose(struct __sk_buff *ctx)
 	struct ek_choice choice;
 	struct ek_flow *flow;
 	__u64 cookie, before;
+	__u32 slot;
 	int besides;
 
 	if (segment.pool.count == 0)
@@ -173,30 +322,33 @@ static __noinline int choose(struct __sk_buff *ctx)
 	if (!sk || !is_full_socket(sk)) {
 		/* Forwarded, or answered without a socket: the kernel's own choice. */
 		COUNT(no_socket);
-		steer(ctx, ek_hash_queue(segment.hash, segment.pool));
+		steer(ctx, steering, ek_hash_queue(segment.hash, segment.pool));
 		return NEXT_PROGRAM;
 	}
 	segment.data = parse_packet(ctx, &packet) && ctx->len > packet.header_length;
 	cookie = bpf_get_socket_cookie(ctx);
-	flow = find_flow(cookie, EK_PROBES);
+	flow = find_flow(cookie, &slot);
 	if (!flow && segment.data)
-		flow = create_flow(cookie, &packet.tuple);
+		flow = create_flow(cookie, sk, &packet.tuple, &slot);
 	if (!flow) {
 		if (segment.data)
 			COUNT(untracked);
-		steer(ctx, ek_hash_queue(segment.hash, segment.pool));
+		steer(ctx, steering, ek_hash_queue(segment.hash, segment.pool));
 		return NEXT_PROGRAM;
 	}
 
 	besides = outstanding_besides(skb, sk);
 	segment.policy = config.policy;
-	segment.weight = flow->weight;
-	segment.idle = may_move(skb, sk, besides, &segment.held_on);
+	segment.weight = weight_of(slot);
+	segment.idle = may_move(steering, skb, sk, besides, &segment.held_on);
 	before = flow->word;
 	if (segment.data) {
 		if (before & EK_WORD_AGED && !(before & EK_WORD_CHARGED) && besides >= WMEM_IDLE)
 			COUNT(false_releases);
-		note_outstanding(flow, skb, besides);
+		if (!config.read_sockets)
+			note_outstanding(slot, skb, besides);
+		if (config.read_sockets && config.policy == EK_POLICY_DQA && segment.idle)
+			look_before_pick(before, &segment);
 	}
 	choice = ek_choose(&flow->word, device.weight, &segment);
 	switch (choice.outcome) {
@@ -214,45 +366,89 @@ static __noinline int choose(struct __sk_buff *ctx)
 	default:
 		break;
 	}
-	steer(ctx, choice.queue);
+	if (config.read_sockets && (choice.outcome == EK_PICKED || choice.outcome == EK_RECHARGED))
+		list_charged(slot);
+	steer(ctx, steering, choice.queue);
 	return NEXT_PROGRAM;
 }
 
-/* Probes of the common case; choose() looks at all of them. */
-#define QUICK_PROBES 2
-
-SEC("tcx/egress")
-int select_queue(struct __sk_buff *ctx)
+/* The common case: a segment with data, of a flow in its first slot, that stays on its queue. Caches
+ * are cold whenever it comes, so what counts is the number of cache lines: the flow's slot, this code,
+ * and what TCP has just touched. Not even the settings are read, and nothing but the packet is written:
+ * whoever sees that a flow has nothing outstanding, and releases it, races only with the first segment
+ * after that, which picks. 1 if this was it. */
+static __always_inline int follow(struct __sk_buff *ctx, enum ek_steering steering)
 {
 	struct sk_buff *skb = bpf_cast_to_kern_ctx(ctx);
 	struct sock *sk = skb->sk;
 	struct ek_flow *flow;
 	__u64 seen;
-	__u32 held_on, idle;
-	int besides;
+	__u32 held_on = EK_NO_QUEUE;
 
 	/* A pure ACK carries no more than headers; what is longer is a segment with data. */
 	if (ctx->len <= LONGEST_HEADERS || !sk || !is_full_socket(sk))
-		return choose(ctx);
+		return 0;
 	/* A socket without a cookie matches a free slot, whose word is not charged. */
-	flow = find_flow(sk->__sk_common.skc_cookie.counter, QUICK_PROBES);
-	if (!flow)
-		return choose(ctx);
+	flow = home_slot(sk->__sk_common.skc_cookie.counter);
+	/* TCP has just said whether something was outstanding (__tcp_transmit_skb), in a cache line
+	 * that, unlike sk_wmem_alloc, the core that frees segments does not take away. It says so of
+	 * everything that has not been acknowledged, which is more: choose() looks closer. */
+	if (!flow || !flow->is_tcp || BPF_CORE_READ_BITFIELD(skb, ooo_okay))
+		return 0;
+	if (steering == EK_STEER_QUEUE)
+		held_on = sk->__sk_common.skc_tx_queue_mapping;
 	seen = *(volatile __u64 *)&flow->word;
-	besides = outstanding_besides(skb, sk);
-	idle = may_move(skb, sk, besides, &held_on);
-	if (!ek_follow(&flow->word, seen, idle, held_on))
-		return choose(ctx);
-	note_outstanding(flow, skb, besides);
-	steer(ctx, EK_WORD_QUEUE(seen));
-	return NEXT_PROGRAM;
+	if (!ek_stays(seen, 0, held_on))
+		return 0;
+	/* The device's own queue needs no word: the kernel holds the flow there. */
+	if (steering == EK_STEER_CLASS)
+		ctx->priority = flow->class_base + EK_WORD_QUEUE(seen);
+	return 1;
+}
+
+/* Functions of their own keep the common case's code together. */
+static __noinline int choose_class(struct __sk_buff *ctx)
+{
+	return choose(ctx, EK_STEER_CLASS);
+}
+
+static __noinline int choose_queue(struct __sk_buff *ctx)
+{
+	return choose(ctx, EK_STEER_QUEUE);
+}
+
+/* Where sockets are read. */
+SEC("?tcx/egress")
+int select_class(struct __sk_buff *ctx)
+{
+	return follow(ctx, EK_STEER_CLASS) ? NEXT_PROGRAM : choose_class(ctx);
+}
+
+SEC("?tcx/egress")
+int select_queue(struct __sk_buff *ctx)
+{
+	return follow(ctx, EK_STEER_QUEUE) ? NEXT_PROGRAM : choose_queue(ctx);
+}
+
+/* Where they are not, each segment counts: ageing goes by the time of the last one. */
+SEC("?tcx/egress")
+int select_class_aged(struct __sk_buff *ctx)
+{
+	return choose_class(ctx);
+}
+
+SEC("?tcx/egress")
+int select_queue_aged(struct __sk_buff *ctx)
+{
+	return choose_queue(ctx);
 }
 
 /* A segment of the flow has left: if it was the last one, the flow's weight leaves its queue. The
  * caller has seen nothing else outstanding, which only saves the look-up for most segments. */
 static __always_inline void complete(__u64 cookie, const struct sk_buff *skb, const struct sock *sk)
 {
-	struct ek_flow *flow = find_flow(cookie, EK_PROBES);
+	__u32 slot;
+	struct ek_flow *flow = find_flow(cookie, &slot);
 	__u64 seen;
 
 	if (!flow)
@@ -265,7 +461,7 @@ static __always_inline void complete(__u64 cookie, const struct sk_buff *skb, co
 		COUNT(completed);
 }
 
-SEC("tcx/ingress")
+SEC("?tcx/ingress")
 int complete_at_peer(struct __sk_buff *ctx)
 {
 	struct sk_buff *skb = bpf_cast_to_kern_ctx(ctx);
@@ -322,6 +518,11 @@ static long age_slot(__u32 index, struct walk *walk)
 	seen = *(volatile __u64 *)&flow->word;
 	if (seen & EK_WORD_FORGOTTEN) /* being taken right now */
 		return 0;
+	if (config.read_sockets) {
+		/* The list's own net, and the reason why nothing has to be released by age. */
+		look_at(flow);
+		seen = *(volatile __u64 *)&flow->word;
+	}
 	/* Silence counts from the first walk that saw the word as it is: never too long. */
 	if (seen != detail->walked_word) {
 		detail->walked_word = seen;
@@ -329,12 +530,15 @@ static long age_slot(__u32 index, struct walk *walk)
 	}
 	quiet = walk->now > detail->quiet_since_ns ? walk->now - detail->quiet_since_ns : 0;
 	if (seen & EK_WORD_CHARGED) {
+		if (config.read_sockets)
+			return 0;
 		if (quiet <= walk->limit)
-			device.backlog[EK_WORD_QUEUE(seen) & (EK_MAX_QUEUES - 1)] += flow->outstanding;
+			device.backlog[EK_WORD_QUEUE(seen) & (EK_MAX_QUEUES - 1)] += detail->outstanding;
 		else if (ek_release(&flow->word, device.weight, seen, EK_WORD_AGED))
 			COUNT(aged);
 	} else if (quiet > config.forget_after_ns && ek_forget(&flow->word, seen)) {
 		__sync_fetch_and_sub(&device.occupied[walk->block & (EK_MAX_BLOCKS - 1)], 1);
+		__sync_fetch_and_sub(&device.flow_count, 1);
 		*(volatile __u64 *)&flow->cookie = 0;
 	}
 	return 0;
@@ -350,53 +554,98 @@ static long age_block(__u32 block, struct walk *walk)
 
 #define AGEING_SHORTEST_WALK_NS (1000 * 1000ULL)
 #define AGEING_LONGEST_WALK_NS (100 * 1000 * 1000ULL)
+/* Where sockets are read, this walk only forgets flows, and waits for nothing. */
+#define FORGETTING_WALK_NS (1000 * 1000 * 1000ULL)
 
 /* A flow is released by age after twice the time that the fullest queue needs to drain when all
  * active queues are served in turn, so that nothing still queued is released. */
-static int walk_flows(void *map, int *key, struct bpf_timer *timer)
+static __always_inline __u64 next_ageing_limit(const struct walk *walk)
 {
-	struct walk walk = {.now = bpf_ktime_get_ns(), .limit = device.ageing_limit_ns};
-	__u64 rate = config.rate_bps, limit, period;
-	__u32 blocks = (1U << ((64 - config.slot_shift) & 31)) / EK_SLOTS_PER_BLOCK;
+	__u64 rate = config.rate_bps, limit;
+	__u32 active = walk->active;
 
-	if (walk.limit < config.ageing_floor_ns)
-		walk.limit = config.ageing_floor_ns;
-	bpf_loop(EK_MAX_QUEUES, clear_backlog, &walk, 0);
-	bpf_loop(blocks < EK_MAX_BLOCKS ? blocks : EK_MAX_BLOCKS, age_block, &walk, 0);
-	bpf_loop(EK_MAX_QUEUES, add_up_backlog, &walk, 0);
 	/* The device's own queues may be shaped each by itself: then an idle one's share is lost. */
 	if (config.steering == EK_STEER_QUEUE)
-		walk.active = config.queue_count;
+		active = config.queue_count;
 	/* In KiB, so that no realistic backlog overflows: 8192e9 / rate is ns per KiB. */
-	limit = rate ? 2 * walk.active * ((walk.largest >> 10) + 1) * (8192000000000ULL / rate + 1) : 0;
+	limit = rate ? 2 * active * ((walk->largest >> 10) + 1) * (8192000000000ULL / rate + 1) : 0;
 	if (limit < config.ageing_floor_ns)
 		limit = config.ageing_floor_ns;
 	/* Never shrink at once: what was queued a moment ago is still draining. */
-	if (limit < device.ageing_limit_ns)
-		limit = device.ageing_limit_ns - (device.ageing_limit_ns - limit) / 8;
-	device.ageing_limit_ns = limit;
-	device.ageing_walks++;
+	if (limit < walk->limit)
+		limit = walk->limit - (walk->limit - limit) / 8;
+	return limit;
+}
 
-	period = limit / 4;
-	if (period < AGEING_SHORTEST_WALK_NS)
-		period = AGEING_SHORTEST_WALK_NS;
-	if (period > AGEING_LONGEST_WALK_NS)
-		period = AGEING_LONGEST_WALK_NS;
+static int walk_flows(void *map, int *key, struct bpf_timer *timer)
+{
+	struct walk walk = {.now = bpf_ktime_get_ns(), .limit = device.ageing_limit_ns};
+	__u32 blocks = (EK_SLOTS) / EK_SLOTS_PER_BLOCK;
+	__u64 period = FORGETTING_WALK_NS;
+
+	if (walk.limit < config.ageing_floor_ns)
+		walk.limit = config.ageing_floor_ns;
+	if (!config.read_sockets)
+		bpf_loop(EK_MAX_QUEUES, clear_backlog, &walk, 0);
+	bpf_loop(blocks < EK_MAX_BLOCKS ? blocks : EK_MAX_BLOCKS, age_block, &walk, 0);
+	if (!config.read_sockets) {
+		bpf_loop(EK_MAX_QUEUES, add_up_backlog, &walk, 0);
+		device.ageing_limit_ns = next_ageing_limit(&walk);
+		period = device.ageing_limit_ns / 4;
+		if (period < AGEING_SHORTEST_WALK_NS)
+			period = AGEING_SHORTEST_WALK_NS;
+		if (period > AGEING_LONGEST_WALK_NS)
+			period = AGEING_LONGEST_WALK_NS;
+	}
+	__sync_fetch_and_add(&device.walks, 1);
+	__sync_fetch_and_add(&device.walk_ns, bpf_ktime_get_ns() - walk.now);
 	bpf_timer_start(timer, period, 0);
 	return 0;
 }
 
-SEC("syscall")
-int start_ageing(void *ctx)
+/* How long a weight may stay that nobody decided by, and how many flows one tick looks at. */
+#define LOOK_TIMER_NS (250 * 1000 * 1000ULL)
+#define LOOK_AT_TICK 4096
+
+static int look_at_tick(void *map, int *key, struct bpf_timer *timer)
 {
-	__u32 key = 0;
-	struct ageing *entry = bpf_map_lookup_elem(&ageing, &key);
+	__u64 begin = bpf_ktime_get_ns();
+
+	look_at_charged(LOOK_AT_TICK);
+	__sync_fetch_and_add(&device.walks, 1);
+	__sync_fetch_and_add(&device.walk_ns, bpf_ktime_get_ns() - begin);
+	bpf_timer_start(timer, LOOK_TIMER_NS, 0);
+	return 0;
+}
+
+static __always_inline int start_timer(__u32 which, __u64 period,
+				       int (*callback)(void *, int *, struct bpf_timer *))
+{
+	struct timer_entry *entry = bpf_map_lookup_elem(&timers, &which);
 
 	if (!entry)
 		return -1;
-	if (bpf_timer_init(&entry->timer, &ageing, CLOCK_MONOTONIC))
+	if (bpf_timer_init(&entry->timer, &timers, CLOCK_MONOTONIC))
 		return -2;
-	if (bpf_timer_set_callback(&entry->timer, walk_flows))
+	if (bpf_timer_set_callback(&entry->timer, callback))
 		return -3;
-	return bpf_timer_start(&entry->timer, AGEING_SHORTEST_WALK_NS, 0);
+	return bpf_timer_start(&entry->timer, period, 0);
+}
+
+SEC("syscall")
+int start_timers(void *ctx)
+{
+	int error = start_timer(AGEING_TIMER, AGEING_SHORTEST_WALK_NS, walk_flows);
+
+	if (!error && config.read_sockets)
+		error = start_timer(LOOK_TIMER, LOOK_TIMER_NS, look_at_tick);
+	return error;
+}
+
+SEC("syscall")
+int look(void *ctx)
+{
+	if (config.read_sockets)
+		look_at_charged(EK_SLOTS);
+	return 0;
 }

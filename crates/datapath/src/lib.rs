@@ -1,11 +1,12 @@
 //! BPF programs in C, and the Rust that loads, attaches and reads them.
 //!
 //! ```text
-//!   sender's device                                   receiver (or the veth peer)
-//!   ┌────────────────────────────┐                    ┌──────────────────────────────┐
-//!   │ tcx egress: select_queue   │ ── wire or veth ─▶ │ tcx ingress: complete_at_peer │
-//!   │   queue, weights, ageing   │                    │ tcx ingress: count (meter)    │
-//!   └────────────────────────────┘                    └──────────────────────────────┘
+//!   sender's device                                     receiver
+//!   ┌──────────────────────────────┐                    ┌────────────────────────────┐
+//!   │ tcx egress: select_class,    │ ── wire or veth ─▶ │ tcx ingress: count (meter) │
+//!   │   select_queue               │                    └────────────────────────────┘
+//!   │ timers: look, ageing         │
+//!   └──────────────────────────────┘
 //! ```
 //!
 //! [`QueueSelect`] owns the queue choice of one device; [`Meter`] counts what arrives, per flow and

@@ -15,10 +15,10 @@ use crate::statistics::RunTime;
 const OBJECT: &str = "queue_select";
 static BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/queue_select.bpf.o"));
 
-const SELECT: &str = "select_queue";
 const COMPLETE_EXACT: &str = "complete_exact";
 const COMPLETE_AT_PEER: &str = "complete_at_peer";
-const START_AGEING: &str = "start_ageing";
+const LOOK: &str = "look";
+const START_TIMERS: &str = "start_timers";
 /// An uncharged flow that is silent this long loses its slot; its next segment takes one again.
 const FORGET_AFTER_NS: u64 = 10_000_000_000;
 
@@ -34,17 +34,20 @@ pub enum Steering {
 /// Who tells that a flow's last segment has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completion {
-    /// fentry on `tcp_wfree`: exact.
+    /// The flows' sockets, looked at before a pick and four times a second: costs nothing per segment.
+    Sockets,
+    /// fentry on `tcp_wfree`: at once.
     Exact,
-    /// tcx ingress on the veth peer: exact in a test bed.
+    /// tcx ingress on the veth peer: at once, in a test bed.
     Peer,
-    /// Only ageing, which every mode has as its net.
+    /// Only ageing, the net below `Exact` and `Peer`: flows that are silent for long.
     Ageing,
 }
 
 impl std::fmt::Display for Completion {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str(match self {
+            Self::Sockets => "the flows' sockets",
             Self::Exact => "exact (fentry tcp_wfree)",
             Self::Peer => "peer ingress",
             Self::Ageing => "ageing",
@@ -59,6 +62,9 @@ pub struct SelectOptions {
     pub policy: Policy,
     /// How the choice reaches the device.
     pub steering: Steering,
+    /// Who tells that a flow's last segment has left; where the kernel refuses, [`QueueSelect::load`]
+    /// takes the next best.
+    pub completion: Completion,
     /// Queues of the device, 1 to [`MAX_QUEUES`].
     pub queues: u32,
     /// XPS pools: CPU *n* uses pool *n* modulo their number. Empty: every CPU uses every queue.
@@ -67,8 +73,7 @@ pub struct SelectOptions {
     pub rate_bps: u64,
     /// Smallest time of silence after which a flow is released by age, ns.
     pub ageing_floor_ns: u64,
-    /// Flows for which the table is sized, up to 65,536; a flow that finds no slot is hashed and
-    /// counted.
+    /// Flows tracked at most, 1 to 65,536; further ones are hashed and counted.
     pub max_flows: u32,
 }
 
@@ -77,11 +82,12 @@ impl Default for SelectOptions {
         Self {
             policy: Policy::Dqa,
             steering: Steering::Queue,
+            completion: Completion::Sockets,
             queues: 1,
             pools: Vec::new(),
             rate_bps: 0,
             ageing_floor_ns: 10_000_000,
-            max_flows: 16_384,
+            max_flows: raw::EK_MAX_FLOWS,
         }
     }
 }
@@ -133,7 +139,8 @@ pub struct FlowState {
     pub queue: Option<u32>,
     /// Weight charged to that queue; 0 when nothing is outstanding.
     pub charged_weight: u32,
-    /// Data segments sent, modulo 2^28.
+    /// Data segments for which the choice went further than "it stays", modulo 2^28; unless sockets
+    /// are looked at, all data segments.
     pub segments: u64,
 }
 
@@ -160,44 +167,56 @@ pub struct QueueSelect {
     queues: u32,
     links: Vec<OwnedFd>,
     completion: Completion,
-    /// Why the exact completion is not in use, when it is not.
-    exact_refused: Option<String>,
+    /// The program of the choice.
+    program: &'static str,
+    /// Why the wanted completion is not in use, when it is not.
+    refused: Option<String>,
     object: Object,
 }
 
 impl QueueSelect {
-    /// Loads the programs with their settings; nothing is attached yet. Exact completion is loaded
-    /// where the kernel allows it.
+    /// Loads the programs with their settings; nothing is attached yet. Where the kernel refuses the
+    /// wanted completion (it has no fentry, or is locked down against programs that read its memory),
+    /// the next best is loaded: sockets, then ageing.
     ///
     /// # Errors
     /// When the kernel refuses the programs, or the settings do not fit them.
     pub fn load(options: &SelectOptions) -> Result<Self, DatapathError> {
         validate(options)?;
-        let (object, exact_refused) = match load_object(options, true) {
-            Ok(object) => (object, None),
-            Err(DatapathError::Load { source, .. }) => {
-                (load_object(options, false)?, Some(source.to_string()))
+        let mut completion = options.completion;
+        let mut refused = None;
+        let object = loop {
+            match (load_object(options, completion), completion) {
+                (Ok(object), _) => break object,
+                (Err(DatapathError::Load { source, .. }), Completion::Exact | Completion::Sockets) => {
+                    refused.get_or_insert_with(|| source.to_string());
+                    completion = match completion {
+                        Completion::Exact => Completion::Sockets,
+                        _ => Completion::Ageing,
+                    };
+                }
+                (Err(error), _) => return Err(error),
             }
-            Err(error) => return Err(error),
         };
         let device = Mapped::new(object::map(&object, ".data.device")?.as_fd(), 1)?;
-        let count = slots(options.max_flows) as usize;
+        let count = raw::EK_SLOTS as usize;
         let select = Self {
             device,
             slots: Mapped::new(object::map(&object, "flows")?.as_fd(), count)?,
             details: Mapped::new(object::map(&object, "details")?.as_fd(), count)?,
             queues: options.queues,
             links: Vec::new(),
-            completion: Completion::Ageing,
-            exact_refused,
+            completion,
+            program: select_program(options.steering, completion),
+            refused,
             object,
         };
         select.set_pools(options);
         select.free_all_slots();
-        let started = object::run_once(&select.object, START_AGEING)?;
+        let started = object::run_once(&select.object, START_TIMERS)?;
         if started != 0 {
             return Err(DatapathError::System {
-                action: "start the ageing timer",
+                action: "start the timers",
                 source: std::io::Error::other(format!("the BPF program answered {started}")),
             });
         }
@@ -226,34 +245,27 @@ impl QueueSelect {
         }
     }
 
-    /// Attaches the choice to an interface of the current network namespace, and exact completion
-    /// where it was loaded.
+    /// Attaches the choice to an interface of the current network namespace, and exact completion if
+    /// that is in use.
     ///
     /// # Errors
     /// When the kernel refuses a hook.
     pub fn attach(&mut self, ifindex: i32) -> Result<(), DatapathError> {
-        if self.exact_refused.is_none() {
-            match object::attach_trace(&self.object, COMPLETE_EXACT) {
-                Ok(link) => {
-                    self.links.push(link);
-                    self.completion = Completion::Exact;
-                }
-                Err(error) => self.exact_refused = Some(error.to_string()),
-            }
+        if self.completion == Completion::Exact {
+            self.links.push(object::attach_trace(&self.object, COMPLETE_EXACT)?);
         }
-        self.links.push(object::attach_tcx(&self.object, SELECT, Hook::Egress, ifindex)?);
+        self.links.push(object::attach_tcx(&self.object, self.program, Hook::Egress, ifindex)?);
         Ok(())
     }
 
-    /// Attaches completion to the veth peer, an interface of the current network namespace. Not
-    /// needed, and left out, where exact completion is in use.
+    /// Attaches completion to the veth peer, an interface of the current network namespace. Needed for
+    /// [`Completion::Peer`] only; does nothing otherwise.
     ///
     /// # Errors
     /// When the kernel refuses the hook.
     pub fn attach_peer(&mut self, ifindex: i32) -> Result<(), DatapathError> {
-        if self.completion != Completion::Exact {
+        if self.completion == Completion::Peer {
             self.links.push(object::attach_tcx(&self.object, COMPLETE_AT_PEER, Hook::Ingress, ifindex)?);
-            self.completion = Completion::Peer;
         }
         Ok(())
     }
@@ -264,10 +276,19 @@ impl QueueSelect {
         self.completion
     }
 
-    /// Why exact completion is not in use, in the kernel's words; none when it is.
+    /// Why another completion than the wanted one is in use, in the kernel's words; none if it is not.
     #[must_use]
-    pub fn exact_refused(&self) -> Option<&str> {
-        self.exact_refused.as_deref()
+    pub fn refused(&self) -> Option<&str> {
+        self.refused.as_deref()
+    }
+
+    /// Makes the weights true now: releases every flow whose socket has nothing outstanding. Does
+    /// nothing unless [`Completion::Sockets`] is in use.
+    ///
+    /// # Errors
+    /// When the kernel refuses to run the program.
+    pub fn look(&self) -> Result<(), DatapathError> {
+        object::run_once(&self.object, LOOK).map(|_| ())
     }
 
     /// Sum of the weights of the flows charged to each queue.
@@ -330,23 +351,30 @@ impl QueueSelect {
     /// # Errors
     /// When the kernel refuses to tell.
     pub fn choice_run_time(&self) -> Result<RunTime, DatapathError> {
-        object::run_time(&self.object, SELECT)
+        object::run_time(&self.object, self.program)
     }
 
-    /// What completion has cost (with [`crate::RunTimeStatistics`] on); zero with ageing alone, whose
-    /// walk is not a segment's.
+    /// What completion has cost: its program, if it has one (with [`crate::RunTimeStatistics`] on), and
+    /// the timers' walks, each of which is a run. Looking before a pick is part of
+    /// [`Self::choice_run_time`].
     ///
     /// # Errors
     /// When the kernel refuses to tell.
     pub fn completion_run_time(&self) -> Result<RunTime, DatapathError> {
-        object::run_time(
-            &self.object,
-            match self.completion {
-                Completion::Exact => COMPLETE_EXACT,
-                Completion::Peer => COMPLETE_AT_PEER,
-                Completion::Ageing => return Ok(RunTime::default()),
-            },
-        )
+        let program = match self.completion {
+            Completion::Exact => object::run_time(&self.object, COMPLETE_EXACT)?,
+            Completion::Peer => object::run_time(&self.object, COMPLETE_AT_PEER)?,
+            Completion::Sockets | Completion::Ageing => RunTime::default(),
+        };
+        let device = self.device.pointer(0);
+        // SAFETY: pointers into the mapping.
+        let (nanoseconds, runs) = unsafe {
+            (
+                std::ptr::read_volatile(&raw const (*device).walk_ns),
+                std::ptr::read_volatile(&raw const (*device).walks),
+            )
+        };
+        Ok(RunTime { nanoseconds: program.nanoseconds + nanoseconds, runs: program.runs + runs })
     }
 }
 
@@ -355,6 +383,13 @@ fn validate(options: &SelectOptions) -> Result<(), DatapathError> {
     if queues == 0 || queues as usize > MAX_QUEUES {
         return Err(DatapathError::Limit(format!(
             "{queues} queues: the queue choice handles 1 to {MAX_QUEUES}"
+        )));
+    }
+    if !(1..=raw::EK_MAX_FLOWS).contains(&options.max_flows) {
+        return Err(DatapathError::Limit(format!(
+            "{} flows: the queue choice tracks 1 to {}",
+            options.max_flows,
+            raw::EK_MAX_FLOWS
         )));
     }
     for Pool { first, count } in &options.pools {
@@ -367,17 +402,17 @@ fn validate(options: &SelectOptions) -> Result<(), DatapathError> {
     Ok(())
 }
 
-/// Slots for this many flows: four times as many, so that a flow hardly ever finds all of its probes
-/// taken (at a quarter full, eight in a row are: less than once in 10,000 flows).
-fn slots(max_flows: u32) -> u32 {
-    max_flows
-        .saturating_mul(4)
-        .clamp(raw::EK_SLOTS_PER_BLOCK, raw::EK_MAX_SLOTS)
-        .checked_next_power_of_two()
-        .unwrap_or(raw::EK_MAX_SLOTS)
+/// The program for a way of steering and a way of completion.
+fn select_program(steering: Steering, completion: Completion) -> &'static str {
+    match (steering, completion) {
+        (Steering::Class(_), Completion::Sockets) => "select_class",
+        (Steering::Queue, Completion::Sockets) => "select_queue",
+        (Steering::Class(_), _) => "select_class_aged",
+        (Steering::Queue, _) => "select_queue_aged",
+    }
 }
 
-fn config(options: &SelectOptions) -> raw::ek_config {
+fn config(options: &SelectOptions, completion: Completion) -> raw::ek_config {
     let (steering, class_base) = match options.steering {
         Steering::Class(base) => (raw::ek_steering::EK_STEER_CLASS, base),
         Steering::Queue => (raw::ek_steering::EK_STEER_QUEUE, 0),
@@ -388,21 +423,20 @@ fn config(options: &SelectOptions) -> raw::ek_config {
         class_base,
         queue_count: options.queues,
         use_pools: u32::from(!options.pools.is_empty()),
-        slot_shift: 64 - slots(options.max_flows).trailing_zeros(),
+        max_flows: options.max_flows,
+        read_sockets: u32::from(completion == Completion::Sockets),
+        unused: 0,
         rate_bps: options.rate_bps,
         ageing_floor_ns: options.ageing_floor_ns,
         forget_after_ns: FORGET_AFTER_NS,
     }
 }
 
-fn load_object(options: &SelectOptions, exact: bool) -> Result<Object, DatapathError> {
+fn load_object(options: &SelectOptions, completion: Completion) -> Result<Object, DatapathError> {
     let mut opened = object::open(OBJECT, BYTES)?;
-    let config = config(options);
+    let config = config(options, completion);
     for mut map in opened.maps_mut() {
         match map.name().to_str() {
-            Some("flows" | "details") => map
-                .set_max_entries(slots(options.max_flows))
-                .map_err(DatapathError::system("size the flow table"))?,
             Some(name) if name.ends_with(".rodata") => {
                 // SAFETY: a plain structure of integers without padding, read as bytes.
                 let bytes = unsafe {
@@ -418,8 +452,12 @@ fn load_object(options: &SelectOptions, exact: bool) -> Result<Object, DatapathE
         }
     }
     for mut program in opened.progs_mut() {
-        if program.name() == COMPLETE_EXACT {
-            program.set_autoload(exact);
+        let name = program.name();
+        let wanted = name == select_program(options.steering, completion)
+            || name == COMPLETE_EXACT && completion == Completion::Exact
+            || name == COMPLETE_AT_PEER && completion == Completion::Peer;
+        if wanted {
+            program.set_autoload(true);
         }
     }
     object::load(OBJECT, opened)

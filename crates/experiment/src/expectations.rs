@@ -48,7 +48,8 @@ fn judge_one(expectation: &Expectation, variant: &VariantRecord) -> ExpectationR
         at_least: expectation.at_least,
         at_most: expectation.at_most,
         value,
-        met: value.is_some_and(within),
+        repeats: expectation.repeats,
+        met: (variant.repeats.len() >= expectation.repeats as usize).then(|| value.is_some_and(within)),
     }
 }
 
@@ -69,22 +70,35 @@ mod tests {
     }
 
     fn expect(statistic: Statistic, at_least: Option<f64>, at_most: Option<f64>) -> Expectation {
-        Expectation { variant: "dqa".to_owned(), metric: "nfm.1s".to_owned(), statistic, at_least, at_most }
+        Expectation {
+            variant: "dqa".to_owned(),
+            metric: "nfm.1s".to_owned(),
+            statistic,
+            at_least,
+            at_most,
+            repeats: 2,
+        }
     }
 
     #[test]
     fn every_names_the_worst_repeat() {
         let variant = variant(&[Some(0.75), Some(0.9), Some(0.72)]);
         let judged = judge_one(&expect(Statistic::Every, Some(0.7), Some(0.8)), &variant);
-        assert_eq!((judged.value, judged.met), (Some(0.9), false));
+        assert_eq!((judged.value, judged.met), (Some(0.9), Some(false)));
         let judged = judge_one(&expect(Statistic::Median, Some(0.7), Some(0.8)), &variant);
-        assert_eq!((judged.value, judged.met), (Some(0.75), true));
+        assert_eq!((judged.value, judged.met), (Some(0.75), Some(true)));
     }
 
     #[test]
     fn what_was_not_measured_has_not_held() {
         let judged = judge_one(&expect(Statistic::Mean, None, Some(1.0)), &variant(&[Some(0.5), None]));
-        assert_eq!((judged.value, judged.met), (None, false));
+        assert_eq!((judged.value, judged.met), (None, Some(false)));
+    }
+
+    #[test]
+    fn too_few_repeats_are_not_judged() {
+        let judged = judge_one(&expect(Statistic::Mean, None, Some(1.0)), &variant(&[Some(2.0)]));
+        assert_eq!((judged.value, judged.met), (Some(2.0), None));
     }
 
     #[test]

@@ -174,8 +174,15 @@ pub struct ExpectationRecord {
     pub at_most: Option<f64>,
     /// Value that was held against the bounds (with `every`: the worst); absent if not measured.
     pub value: Option<f64>,
-    /// Whether it held; an unmeasured metric has not held.
-    pub met: bool,
+    /// Repeats that it takes to judge.
+    #[serde(default = "one_repeat")]
+    pub repeats: u32,
+    /// Whether it held; an unmeasured metric has not held. None: there were too few repeats to tell.
+    pub met: Option<bool>,
+}
+
+fn one_repeat() -> u32 {
+    1
 }
 
 /// Metric keys: the names under which values are recorded, summarised, expected and compared.

@@ -113,8 +113,10 @@ fn sim_json(repeats: &[RepeatRecord]) -> Option<Value> {
 }
 
 fn expectation_json(expectation: &ExpectationRecord) -> Value {
-    let ExpectationRecord { variant, metric, statistic, at_least, at_most, value, met } = expectation;
-    let mut object = object(json!({"variant": variant, "metric": metric, "statistic": statistic}));
+    let ExpectationRecord { variant, metric, statistic, at_least, at_most, value, repeats, met } =
+        expectation;
+    let mut object =
+        object(json!({"variant": variant, "metric": metric, "statistic": statistic, "repeats": repeats}));
     for (name, figure) in [("at_least", at_least), ("at_most", at_most), ("value", value)] {
         if let Some(figure) = figure {
             object.insert(name.to_owned(), json!(figure));

@@ -324,8 +324,9 @@ fn refused(text: &mut String, record: &Record, options: TableOptions) {
 }
 
 fn expectations(text: &mut String, record: &Record, options: TableOptions) {
-    let met = record.expectations.iter().filter(|expectation| expectation.met).count();
-    let title = format!("Expectations: {met} of {} met", record.expectations.len());
+    let count = |verdict| record.expectations.iter().filter(|expectation| expectation.met == verdict).count();
+    let judged = record.expectations.len() - count(None);
+    let title = format!("Expectations: {} of {judged} met", count(Some(true)));
     let lines: String = record
         .expectations
         .iter()
@@ -333,10 +334,10 @@ fn expectations(text: &mut String, record: &Record, options: TableOptions) {
             let line = wrapped("           ", &expectation_text(expectation), options.text_width());
             // The verdict takes the place of the indent; styles have no width.
             let rest = line.trim_start();
-            if expectation.met {
-                format!("  {}      {rest}", options.good("met"))
-            } else {
-                format!("  {}  {rest}", options.bad("NOT MET"))
+            match expectation.met {
+                Some(true) => format!("  {}      {rest}", options.good("met")),
+                Some(false) => format!("  {}  {rest}", options.bad("NOT MET")),
+                None => format!("  open     {rest}"),
             }
         })
         .collect();
@@ -361,7 +362,11 @@ fn expectation_text(expectation: &ExpectationRecord) -> String {
     let value = expectation
         .value
         .map_or_else(|| "not measured".to_owned(), |value| description.show_distinctly(value, &limits));
-    format!("{}: {what}; {found}: {value}", expectation.variant)
+    let open = match expectation.met {
+        None => format!("; {} repeats are needed to judge", expectation.repeats),
+        Some(_) => String::new(),
+    };
+    format!("{}: {what}; {found}: {value}{open}", expectation.variant)
 }
 
 /// A section of its own, unless it is empty.

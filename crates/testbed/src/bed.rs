@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use evenkeel_datapath::{Meter, MeterOptions, QueueSelect, SelectOptions, Steering};
+use evenkeel_datapath::{Completion, Meter, MeterOptions, QueueSelect, SelectOptions, Steering};
 use evenkeel_host::Host;
 use evenkeel_model::scenario::Topology;
 use evenkeel_model::units::BitRate;
@@ -54,8 +54,8 @@ pub struct BedOptions {
     pub max_flows: u32,
     /// The meter at the receiver, if wanted.
     pub meter: Option<MeterOptions>,
-    /// Leave the completion hook away, so that only ageing releases flows.
-    pub ageing_only: bool,
+    /// Who tells that a flow's last segment has left.
+    pub completion: Completion,
 }
 
 impl Default for BedOptions {
@@ -71,9 +71,9 @@ impl Default for BedOptions {
             gso_max_size: None,
             segmentation_offload: true,
             sender_sysctls: Vec::new(),
-            max_flows: 16_384,
+            max_flows: 65_536,
             meter: None,
-            ageing_only: false,
+            completion: Completion::Sockets,
         }
     }
 }
@@ -161,16 +161,14 @@ impl Bed {
             queues: options.queues,
             pools: options.pools.clone(),
             rate_bps: options.rate.bits_per_second(),
-            ageing_floor_ns: if options.ageing_only {
-                AGEING_FLOOR_ALONE_NS
-            } else {
-                AGEING_FLOOR_WITH_COMPLETION_NS
+            completion: options.completion,
+            ageing_floor_ns: match options.completion {
+                Completion::Ageing => AGEING_FLOOR_ALONE_NS,
+                Completion::Sockets | Completion::Exact | Completion::Peer => AGEING_FLOOR_WITH_COMPLETION_NS,
             },
             max_flows: options.max_flows,
         })?;
-        if !options.ageing_only {
-            receiver.run(|| Ok(select.attach_peer(receiver_index.cast_signed())?))?;
-        }
+        receiver.run(|| Ok(select.attach_peer(receiver_index.cast_signed())?))?;
         sender.run(|| Ok(select.attach(sender_index.cast_signed())?))?;
         let meter = match &options.meter {
             Some(meter) => Some(receiver.run(|| Ok(Meter::attach(meter, receiver_index.cast_signed())?))?),

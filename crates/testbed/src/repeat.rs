@@ -430,10 +430,11 @@ fn measure_latency(
 
 /// Waits until every flow has been released; the weight that is left when patience ends.
 fn wait_until_weightless(bed: &Bed, observer: &dyn Observer) -> Result<u64, TestbedError> {
-    // Ageing sees to what no completion reported; its walk comes at least every 100 ms.
+    // Where sockets are not read, ageing sees to what no completion reported, at least every 100 ms.
     let patience = Duration::from_nanos(2 * bed.select.ageing_limit_ns()) + Duration::from_millis(500);
     let deadline = Instant::now() + patience.min(Duration::from_secs(10));
     loop {
+        bed.select.look()?;
         let left = bed.select.weights().iter().map(|weight| u64::from(*weight)).sum();
         if left == 0 || Instant::now() > deadline {
             return Ok(left);

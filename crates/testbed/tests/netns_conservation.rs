@@ -7,6 +7,7 @@ mod support;
 use std::io::Read;
 use std::time::{Duration, Instant};
 
+use evenkeel_datapath::Completion;
 use evenkeel_model::scenario::Topology;
 use evenkeel_model::units::BitRate;
 use evenkeel_testbed::{Bed, BedOptions, Process, RECEIVER_ADDRESS};
@@ -50,11 +51,13 @@ fn drops(bed: &mut Bed) -> u64 {
 
 #[test]
 fn drops_in_the_queues_leave_no_weight() {
-    for (limit, ageing_only) in [(1, false), (2, false), (1, true)] {
+    for (limit, completion) in
+        [(1, Completion::Sockets), (2, Completion::Sockets), (1, Completion::Peer), (1, Completion::Ageing)]
+    {
         let options = BedOptions {
             queues: 2,
             meter: None,
-            ageing_only,
+            completion,
             rate: BitRate::from_bits_per_second(100_000_000),
             ..options(Topology::SoftNic, Policy::Dqa)
         };
@@ -126,7 +129,7 @@ fn processes_that_are_killed_leave_no_weight() {
 fn ageing_alone_releases_late_and_never_early() {
     for (topology, flows) in [(Topology::SoftNic, 16), (Topology::Mq, 12)] {
         let options = BedOptions {
-            ageing_only: true,
+            completion: Completion::Ageing,
             rate: BitRate::from_bits_per_second(80_000_000),
             ..options(topology, Policy::Dqa)
         };

@@ -81,7 +81,8 @@ fn udp_gets_a_queue_and_gives_it_back() {
                 }
                 let ends = Ends { source: from.local_addr().unwrap(), destination: target };
                 let flow = tracked(&bed, &ends).expect("a UDP flow is tracked");
-                assert_eq!((flow.tuple.protocol, flow.segments), (UDP, 200), "{flow:?}");
+                assert_eq!(flow.tuple.protocol, UDP, "{flow:?}");
+                assert!((1..=200).contains(&flow.segments), "{flow:?}");
                 let queue = flow.queue.expect("it has a queue");
                 assert!(queue < 8);
                 assert_weightless(&bed);

@@ -89,7 +89,7 @@ pub struct Segment {
     /// The flow had nothing outstanding before this segment.
     pub idle: bool,
     /// Queue on which the kernel holds the flow unless it is idle; none where this choice alone
-    /// decides.
+    /// decides, and the flow stays where it was.
     pub held_on: Option<u32>,
     /// Carries payload; a pure ACK is never charged.
     pub data: bool,
@@ -168,7 +168,8 @@ impl SeenWord {
         (self.0 & raw::EK_WORD_ASSIGNED != 0).then_some((self.0 & 0xffff) as u32)
     }
 
-    /// Data segments so far, modulo 2^28.
+    /// How often the state advanced, modulo 2^28: with each data segment that went through
+    /// [`QueueWeights::choose`].
     #[must_use]
     pub fn segments(self) -> u64 {
         self.0 >> raw::EK_WORD_SEQUENCE_SHIFT

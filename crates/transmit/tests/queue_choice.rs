@@ -107,7 +107,7 @@ proptest! {
                             Outcome::Kept | Outcome::Recharged => prop_assert_eq!(Some(choice.queue), flow.queue),
                             other => panic!("unexpected {other:?}"),
                         }
-                        if !idle && (held_by_kernel || before.charged_weight() > 0) {
+                        if !idle {
                             prop_assert_eq!(Some(choice.queue), flow.queue, "moved with data outstanding");
                         }
                         prop_assert_eq!(flow.word.read().charged_weight(), flow.weight);

@@ -13,10 +13,14 @@
  * finds cold caches, and a hash map's look-up misses in four or five lines where this misses in one.
  * A flow is in one of EK_PROBES slots from where its socket's cookie hashes to. */
 #define EK_PROBES 8
+/* A constant, so that no setting is read to find a slot. */
+#define EK_SLOT_BITS 17
+#define EK_SLOTS (1 << EK_SLOT_BITS)
+/* Flows at most: at half full, few of them find all their probes taken. */
+#define EK_MAX_FLOWS (EK_SLOTS / 2)
 /* Slots that the ageing walk passes over at once when none is in use. */
 #define EK_SLOTS_PER_BLOCK 64
-#define EK_MAX_BLOCKS 4096
-#define EK_MAX_SLOTS (EK_SLOTS_PER_BLOCK * EK_MAX_BLOCKS)
+#define EK_MAX_BLOCKS (EK_SLOTS / EK_SLOTS_PER_BLOCK)
 
 /* Both ends of a flow. An IPv4 address stands in the first word, the others are 0. */
 struct ek_tuple {
@@ -41,8 +45,10 @@ struct ek_config {
 	ek_u32 steering;   /* enum ek_steering */
 	ek_u32 class_base; /* class id of queue 0 */
 	ek_u32 queue_count;
-	ek_u32 use_pools;       /* `pool` below is in force; else every CPU may use every queue */
-	ek_u32 slot_shift;      /* 64 minus the binary logarithm of the number of slots */
+	ek_u32 use_pools;    /* `pool` below is in force; else every CPU may use every queue */
+	ek_u32 max_flows;    /* more are hashed and counted */
+	ek_u32 read_sockets; /* completion is seen by looking at the flows' sockets */
+	ek_u32 unused;
 	ek_u64 rate_bps;        /* line rate, for the ageing limit */
 	ek_u64 ageing_floor_ns; /* smallest ageing limit */
 	ek_u64 forget_after_ns; /* an uncharged flow that is silent this long is forgotten */
@@ -68,7 +74,13 @@ struct ek_counters {
 struct ek_device {
 	struct ek_counters counters EK_OWN_CACHE_LINE;
 	ek_u64 ageing_limit_ns EK_OWN_CACHE_LINE; /* as the last walk computed it */
-	ek_u64 ageing_walks;
+	ek_u64 walks;                             /* of both timers */
+	ek_u64 walk_ns;                           /* spent in both timers, which no program's run time has */
+	ek_u32 charged_head EK_OWN_CACHE_LINE;    /* entries ever put on the list of charged flows */
+	ek_u32 charged_tail;                      /* entries ever taken off it */
+	ek_u32 look_lock;                         /* somebody is looking */
+	ek_u32 looked_us;                         /* when a pick looked last */
+	ek_u32 flow_count;                        /* slots in use */
 	ek_u32 weight[EK_MAX_QUEUES] EK_OWN_CACHE_LINE; /* flow weights charged to each queue */
 	ek_u64 backlog[EK_MAX_QUEUES];  /* scratch of the ageing walk: bytes outstanding per queue */
 	ek_u32 occupied[EK_MAX_BLOCKS]; /* slots in use in each block */
@@ -77,18 +89,21 @@ struct ek_device {
 
 /* One flow's slot: what every segment touches, half a cache line. */
 struct ek_flow {
-	ek_u64 cookie;      /* of its socket; 0: the slot is free */
-	ek_u64 word;        /* see queue_choice.h */
-	ek_u32 outstanding; /* bytes below the socket when the last segment was sent */
-	ek_u32 weight;
-	ek_u64 unused;
+	ek_u64 cookie; /* of its socket; 0: the slot is free */
+	ek_u64 word;   /* see queue_choice.h */
+	ek_u32 is_tcp;
+	ek_u32 class_base; /* as in the settings */
+	ek_u64 socket;     /* its address */
 };
 
 /* The rest of the slot: what the ageing walk and user space need. */
 struct ek_flow_detail {
 	struct ek_tuple tuple;
+	ek_u32 weight;
+	ek_u32 outstanding;    /* bytes below the socket when the last segment was sent, for ageing */
 	ek_u64 walked_word;    /* as the walk saw it last */
 	ek_u64 quiet_since_ns; /* when the walk first saw it so */
+	ek_u64 listed;         /* it is on the list of charged flows */
 };
 
 /* The meter's view of a flow at the receiver. */

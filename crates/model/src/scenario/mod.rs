@@ -233,6 +233,8 @@ pub struct Expectation {
     pub at_least: Option<f64>,
     /// Largest value allowed.
     pub at_most: Option<f64>,
+    /// Repeats that it takes to judge: with fewer it is luck.
+    pub repeats: u32,
 }
 
 /// Which value of the repeats an expectation speaks of.

@@ -8,6 +8,7 @@ use toml::de::DeValue;
 use super::cursor::{Field, Table};
 use super::error::ScenarioErrorKind::{BadValue, Duplicate};
 use super::knobs::spelled;
+use super::sections::REPEATS;
 use super::value::Spelling;
 use super::{Expectation, Measure, Paper, Statistic};
 use crate::record::metric;
@@ -159,6 +160,10 @@ fn read_expectation(
         let problem = format!("{least_allowed} is above at-most, which is {most_allowed}");
         field.complain(BadValue, problem, "no value can meet both");
     }
+    let repeats = match table.take("repeats") {
+        Some(field) => field.integer(REPEATS),
+        None => Some(1),
+    };
     table.finish();
     Some(Expectation {
         variant: variant?,
@@ -166,5 +171,6 @@ fn read_expectation(
         statistic: statistic?,
         at_least: at_least.flatten(),
         at_most: at_most.flatten(),
+        repeats: repeats?,
     })
 }

@@ -34,7 +34,7 @@ const MOST_WINDOWS: usize = 8;
 const LONGEST_WINDOW_NAME: usize = 16;
 const LONG_WINDOWS: RangeInclusive<u32> = 1..=1000;
 const DEFAULT_LONG_WINDOWS: u32 = 4;
-const REPEATS: RangeInclusive<u32> = 1..=1000;
+pub(super) const REPEATS: RangeInclusive<u32> = 1..=1000;
 const DEFAULT_REPEATS: u32 = 5;
 /// Longest measurement of one repeat.
 const LONGEST_REPEAT: Nanoseconds = Nanoseconds::from_secs(24 * 3600);

@@ -187,6 +187,7 @@ fn expectation(
         at_least,
         at_most,
         value,
-        met,
+        repeats: 1,
+        met: Some(met),
     }
 }

@@ -75,7 +75,7 @@ struct ek_segment {
 	/* The flow had nothing outstanding before this segment: it may change queue. */
 	ek_u32 idle;
 	/* Queue on which the kernel holds the flow unless `idle`, or EK_NO_QUEUE where this
-	 * code alone decides (then a flow that was released may change queue as well). */
+	 * code alone decides (then the flow stays where it was). */
 	ek_u32 held_on;
 	/* Carries payload. A pure ACK follows its flow and is never charged. */
 	ek_u32 data;
@@ -179,14 +179,24 @@ EK_INLINE void ek_discharge(ek_u32 *weight, ek_u64 word)
 	__sync_fetch_and_sub(&weight[EK_WORD_QUEUE(word) & (EK_MAX_QUEUES - 1)], EK_WORD_WEIGHT(word));
 }
 
-/* Picks a queue and adds the flow's weight to it. */
-EK_INLINE ek_u32 ek_claim(ek_u32 *weight, const struct ek_segment *segment, ek_u32 previous)
+/* The queue that a flow takes if no other one is lighter: its previous one, else the hash's. */
+EK_INLINE ek_u32 ek_preferred_queue(ek_u64 word, const struct ek_segment *segment)
 {
-	ek_u32 hashed = ek_hash_queue(segment->hash, segment->pool) & (EK_MAX_QUEUES - 1);
-	ek_u32 preferred = ek_in_pool(previous, segment->pool) ? previous : hashed;
-	ek_u32 queue = hashed, least, tries;
+	ek_u32 queue = EK_WORD_QUEUE(word);
+
+	if (!(word & EK_WORD_ASSIGNED) || !ek_in_pool(queue, segment->pool))
+		queue = ek_hash_queue(segment->hash, segment->pool);
+	return queue & (EK_MAX_QUEUES - 1);
+}
+
+/* Picks a queue and adds the flow's weight to it. */
+EK_INLINE ek_u32 ek_claim(ek_u32 *weight, const struct ek_segment *segment, ek_u64 word)
+{
+	ek_u32 queue, least, tries;
 
 	if (segment->policy == EK_POLICY_DQA) {
+		ek_u32 preferred = ek_preferred_queue(word, segment);
+
 		for (tries = 0; tries < EK_TRIES; tries++) {
 			queue = ek_least_queue(weight, segment->pool, preferred, &least);
 			if (__sync_val_compare_and_swap(&weight[queue & (EK_MAX_QUEUES - 1)], least,
@@ -194,6 +204,8 @@ EK_INLINE ek_u32 ek_claim(ek_u32 *weight, const struct ek_segment *segment, ek_u
 				return queue;
 		}
 		/* Others keep changing this queue: it was the lightest a moment ago. */
+	} else {
+		queue = ek_hash_queue(segment->hash, segment->pool) & (EK_MAX_QUEUES - 1);
 	}
 	__sync_fetch_and_add(&weight[queue & (EK_MAX_QUEUES - 1)], segment->weight);
 	return queue;
@@ -223,12 +235,10 @@ EK_INLINE int ek_forget(ek_u64 *flow, ek_u64 seen)
 }
 
 /* The common case of a backlogged flow: charged, with something outstanding, and held on its queue
- * (`held_on` as in struct ek_segment). 1 if the segment simply follows, on EK_WORD_QUEUE(seen). */
-EK_INLINE int ek_follow(ek_u64 *flow, ek_u64 seen, ek_u32 idle, ek_u32 held_on)
+ * (`held_on` as in struct ek_segment). The segment simply follows, on EK_WORD_QUEUE(seen). */
+EK_INLINE int ek_stays(ek_u64 seen, ek_u32 idle, ek_u32 held_on)
 {
-	if (idle || !(seen & EK_WORD_CHARGED) || (held_on != EK_NO_QUEUE && held_on != EK_WORD_QUEUE(seen)))
-		return 0;
-	return __sync_val_compare_and_swap(flow, seen, seen + EK_WORD_SEQUENCE) == seen;
+	return !idle && seen & EK_WORD_CHARGED && (held_on == EK_NO_QUEUE || held_on == EK_WORD_QUEUE(seen));
 }
 
 /* The queue for a segment; charges the flow's weight to it. */
@@ -241,8 +251,7 @@ EK_INLINE struct ek_choice ek_choose(ek_u64 *flow, ek_u32 *weight, const struct 
 		ek_u64 seen = *(volatile ek_u64 *)flow, next;
 		ek_u32 previous = seen & EK_WORD_ASSIGNED ? EK_WORD_QUEUE(seen) : EK_NO_QUEUE;
 		ek_u32 held = segment->held_on != EK_NO_QUEUE ? segment->held_on : previous;
-		int free_to_move = segment->idle || held == EK_NO_QUEUE ||
-				   (segment->held_on == EK_NO_QUEUE && !(seen & EK_WORD_CHARGED));
+		int free_to_move = segment->idle || held == EK_NO_QUEUE;
 
 		if (seen & EK_WORD_FORGOTTEN) {
 			choice.queue = ek_hash_queue(segment->hash, segment->pool);
@@ -254,9 +263,9 @@ EK_INLINE struct ek_choice ek_choose(ek_u64 *flow, ek_u32 *weight, const struct 
 			choice.outcome = EK_UNCHARGED;
 			break;
 		}
-		if (!free_to_move && seen & EK_WORD_CHARGED && previous == held) {
-			choice.queue = held;
-			if (ek_follow(flow, seen, segment->idle, segment->held_on)) {
+		if (ek_stays(seen, segment->idle, segment->held_on)) {
+			choice.queue = EK_WORD_QUEUE(seen);
+			if (__sync_val_compare_and_swap(flow, seen, seen + EK_WORD_SEQUENCE) == seen) {
 				choice.outcome = EK_KEPT;
 				break;
 			}
@@ -269,7 +278,7 @@ EK_INLINE struct ek_choice ek_choose(ek_u64 *flow, ek_u32 *weight, const struct 
 			seen &= ~EK_WORD_CHARGED;
 		}
 		if (free_to_move) {
-			choice.queue = ek_claim(weight, segment, previous);
+			choice.queue = ek_claim(weight, segment, seen);
 		} else {
 			choice.queue = held & (EK_MAX_QUEUES - 1);
 			__sync_fetch_and_add(&weight[choice.queue], segment->weight);

@@ -1,0 +1,95 @@
+//! Who tells that a flow's last segment has left, and when a pick knows of it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::io::{Read, Write};
+use std::time::Duration;
+
+use evenkeel_datapath::Completion;
+use evenkeel_model::scenario::Topology;
+use evenkeel_testbed::{Bed, BedOptions, RECEIVER_ADDRESS};
+use evenkeel_transmit::Policy;
+
+use support::traffic::{Bulk, BulkOptions, Ends, accept, connect, listen, short_connections};
+use support::{assert_weightless, options, tracked, weight_sum};
+
+fn bed(completion: Completion, queues: u32) -> Bed {
+    let options = options(Topology::SoftNic, Policy::Dqa);
+    Bed::build(&BedOptions { completion, queues, meter: None, ..options }).unwrap()
+}
+
+/// One flow holds a queue. Short ones come and go on the other; each of them finds it empty, although
+/// no timer has told so since the one before: a pick that looked at nothing would see one flow on each
+/// queue and go by the hash.
+#[test]
+fn a_pick_looks_at_the_sockets_first() {
+    const SHORT_FLOWS: usize = 40;
+    let bed = bed(Completion::Sockets, 2);
+    let bulk = Bulk::start(&bed, BulkOptions { flows: 1, ..BulkOptions::default() });
+    // Past the opening of its window: then it never is idle, and so never moves.
+    bulk.wait_for_each(20_000_000);
+    let listener = listen(&bed.receiver, RECEIVER_ADDRESS.into());
+    let destination = listener.local_addr().unwrap();
+    let mut beside_it = 0;
+    for _ in 0..SHORT_FLOWS {
+        let held = tracked(&bed, &bulk.ends()[0]).unwrap().queue.unwrap();
+        let mut sending = connect(&bed.sender, destination);
+        let mut receiving = accept(&listener);
+        sending.write_all(&[7; 4_000]).unwrap();
+        receiving.read_exact(&mut [0; 4_000]).unwrap();
+        let ends = Ends { source: sending.local_addr().unwrap(), destination };
+        let chosen = tracked(&bed, &ends).unwrap().queue.unwrap();
+        beside_it += usize::from(chosen != held);
+    }
+    assert_eq!(beside_it, SHORT_FLOWS, "short flows had the empty queue");
+    bulk.finish();
+    assert_weightless(&bed);
+}
+
+/// Flows that have nothing outstanding any more, and sockets that are gone.
+#[test]
+fn a_look_makes_the_weights_true() {
+    let bed = bed(Completion::Sockets, 8);
+    short_connections(&bed, 200, 4);
+    let listener = listen(&bed.receiver, RECEIVER_ADDRESS.into());
+    let open: Vec<_> = (0..20)
+        .map(|_| {
+            let mut sending = connect(&bed.sender, listener.local_addr().unwrap());
+            let mut receiving = accept(&listener);
+            sending.write_all(&[7; 4_000]).unwrap();
+            receiving.read_exact(&mut [0; 4_000]).unwrap();
+            (sending, receiving)
+        })
+        .collect();
+    // A walker that is at it already (a timer, another pick) finishes in microseconds.
+    for _ in 0..3 {
+        bed.select.look().unwrap();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(weight_sum(&bed), 0, "{:?}", bed.select.weights());
+    let counters = bed.select.counters();
+    assert!(counters.completed >= 100, "{counters:?}");
+    assert_eq!((counters.aged, counters.contended, counters.untracked), (0, 0, 0), "{counters:?}");
+    drop(open);
+}
+
+#[test]
+fn every_way_of_completion_conserves_weights() {
+    for completion in [Completion::Sockets, Completion::Exact, Completion::Peer, Completion::Ageing] {
+        let bed = bed(completion, 8);
+        match bed.select.refused() {
+            // Not every kernel has fentry; the next best is in use then.
+            Some(reason) => {
+                assert_eq!(completion, Completion::Exact, "{reason}");
+                assert_eq!(bed.select.completion(), Completion::Sockets, "{reason}");
+            }
+            None => assert_eq!(bed.select.completion(), completion),
+        }
+        short_connections(&bed, 400, 4);
+        assert_weightless(&bed);
+        let counters = bed.select.counters();
+        assert!(counters.picks >= 400 && counters.contended == 0, "{counters:?}");
+        assert_eq!(counters.completed == 0, completion == Completion::Ageing, "{counters:?}");
+    }
+}

@@ -31,16 +31,24 @@ fn a_pick_looks_at_the_sockets_first() {
     bulk.wait_for_each(20_000_000);
     let listener = listen(&bed.receiver, RECEIVER_ADDRESS.into());
     let destination = listener.local_addr().unwrap();
-    let mut beside_it = 0;
-    for _ in 0..SHORT_FLOWS {
-        let held = tracked(&bed, &bulk.ends()[0]).unwrap().queue.unwrap();
+    let of_bulk = || tracked(&bed, &bulk.ends()[0]).unwrap();
+    let (mut rounds, mut beside_it) = (0, 0);
+    while rounds < SHORT_FLOWS {
+        // The kernel frees what was read a little later (skb_attempt_defer_free); the timer that would
+        // look by itself is much slower.
+        std::thread::sleep(Duration::from_millis(5));
+        let held = of_bulk();
         let mut sending = connect(&bed.sender, destination);
         let mut receiving = accept(&listener);
         sending.write_all(&[7; 4_000]).unwrap();
         receiving.read_exact(&mut [0; 4_000]).unwrap();
         let ends = Ends { source: sending.local_addr().unwrap(), destination };
-        let chosen = tracked(&bed, &ends).unwrap().queue.unwrap();
-        beside_it += usize::from(chosen != held);
+        let chosen = tracked(&bed, &ends).unwrap().queue;
+        // On a busy machine even a bulk flow may fall idle, and move.
+        if of_bulk().segments == held.segments {
+            rounds += 1;
+            beside_it += usize::from(chosen != held.queue);
+        }
     }
     assert_eq!(beside_it, SHORT_FLOWS, "short flows had the empty queue");
     bulk.finish();

@@ -144,7 +144,7 @@ impl Running {
             if held.namespaces.len() >= 2
                 && !held.children.is_empty()
                 && held.programs.len() >= 3
-                && held.links.len() >= 3
+                && held.links.len() >= 2
             {
                 return held;
             }

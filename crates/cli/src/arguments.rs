@@ -56,6 +56,9 @@ pub struct RunOptions {
     /// How the test bed builds the NIC [default: what the scenario says]
     #[arg(long, value_enum)]
     pub topology: Option<TopologyChoice>,
+    /// Which kernel the simulator is
+    #[arg(long, value_enum, default_value_t = ProfileChoice::Linux4_4)]
+    pub profile: ProfileChoice,
     /// Seed for a world that draws random numbers (netns draws none: its hashes are the kernel's)
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub seed: u64,
@@ -75,6 +78,19 @@ pub struct RunOptions {
 pub enum Place {
     /// This machine's kernel, in network namespaces of its own (root)
     Netns,
+    /// The simulator: any machine, no privileges, the same result for the same seed
+    Sim,
+}
+
+/// Which kernel the simulator is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ProfileChoice {
+    /// Linux 4.4, the one of the Titan paper
+    #[value(name = "4.4")]
+    Linux4_4,
+    /// Linux 6.18
+    #[value(name = "6.18")]
+    Linux6_18,
 }
 
 /// How the test bed builds the NIC.

@@ -2,14 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
-use evenkeel_experiment::{ConductError, Request, conduct};
+use evenkeel_experiment::{ConductError, Outcome, Request, conduct};
 use evenkeel_model::record::Record;
 use evenkeel_model::scenario::Topology;
-use evenkeel_model::world::Observer;
+use evenkeel_model::world::{Observer, World};
 use evenkeel_report::{json, store, table};
+use evenkeel_sim::tcp::Profile;
+use evenkeel_sim::world::{SimError, SimWorld};
 use evenkeel_testbed::{Failure as BedFailure, NetnsWorld, TestbedError};
 
-use crate::arguments::{Format, Place, Rate, RunOptions, TopologyChoice};
+use crate::arguments::{Format, Place, ProfileChoice, Rate, RunOptions, TopologyChoice};
 use crate::exit::{Exit, Failure, print};
 use crate::progress::{Progress, table_options};
 use crate::scenario::{Loaded, load};
@@ -24,12 +26,6 @@ pub fn run(options: &RunOptions) -> Result<Exit, Failure> {
     if let Some(directory) = &options.out {
         refuse_occupied(directory)?;
     }
-    let topology = options.topology.map(|choice| match choice {
-        TopologyChoice::SoftNic => Topology::SoftNic,
-        TopologyChoice::Mq => Topology::Mq,
-    });
-    let Place::Netns = options.place;
-    let mut world = NetnsWorld::new(topology).map_err(|error| world_failure(&error))?;
     let request = Request {
         scenario: &scenario,
         scenario_text: &text,
@@ -44,12 +40,23 @@ pub fn run(options: &RunOptions) -> Result<Exit, Failure> {
         version: env!("CARGO_PKG_VERSION"),
     };
     let progress = Progress::new(options.quiet)?;
-    let result = conduct(&mut world, &request, &progress);
-    progress.finish();
-    let outcome = result.map_err(|error| match error {
-        ConductError::World(error) => world_failure(&error),
-        nothing @ ConductError::NothingToRun { .. } => Failure::new(Exit::Unable, nothing),
-    })?;
+    let outcome = match options.place {
+        Place::Netns => {
+            let topology = options.topology.map(|choice| match choice {
+                TopologyChoice::SoftNic => Topology::SoftNic,
+                TopologyChoice::Mq => Topology::Mq,
+            });
+            let mut world = NetnsWorld::new(topology).map_err(|error| bed_failure(&error))?;
+            conduct_in(&mut world, &request, &progress, bed_failure)
+        }
+        Place::Sim => {
+            let mut world = SimWorld::new(match options.profile {
+                ProfileChoice::Linux4_4 => Profile::Linux4_4,
+                ProfileChoice::Linux6_18 => Profile::Linux6_18,
+            });
+            conduct_in(&mut world, &request, &progress, simulation_failure)
+        }
+    }?;
 
     let directory = options.out.clone().unwrap_or_else(|| default_directory(&outcome.record));
     let record = store::write(&directory, &outcome.record, &outcome.series)
@@ -63,7 +70,30 @@ pub fn run(options: &RunOptions) -> Result<Exit, Failure> {
     Ok(if met { Exit::Done } else { Exit::Unmet })
 }
 
-fn world_failure(error: &TestbedError) -> Failure {
+fn conduct_in<W: World>(
+    world: &mut W,
+    request: &Request<'_>,
+    progress: &Progress,
+    failure: impl Fn(&W::Error) -> Failure,
+) -> Result<Outcome, Failure> {
+    let result = conduct(world, request, progress);
+    progress.finish();
+    result.map_err(|error| match error {
+        ConductError::World(error) => failure(&error),
+        nothing @ ConductError::NothingToRun { .. } => Failure::new(Exit::Unable, nothing),
+    })
+}
+
+fn simulation_failure(error: &SimError) -> Failure {
+    let exit = match error {
+        SimError::Unable(_) => Exit::Unable,
+        SimError::Failed { .. } => Exit::Failed,
+        SimError::Interrupted => Exit::Interrupted,
+    };
+    Failure::new(exit, error)
+}
+
+fn bed_failure(error: &TestbedError) -> Failure {
     let exit = match error.failure() {
         BedFailure::Unable => Exit::Unable,
         BedFailure::Failed => Exit::Failed,

@@ -19,9 +19,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("host", &["model", "netlink"]),
     ("datapath", &["model", "transmit"]),
     ("testbed", &["model", "netlink", "transmit", "host", "datapath"]),
+    ("sim", &["model", "transmit"]),
     ("report", &["model", "metrics"]),
     ("experiment", &["model", "metrics", "report"]),
-    ("cli", &["model", "metrics", "host", "testbed", "report", "experiment"]),
+    ("cli", &["model", "metrics", "host", "testbed", "report", "experiment", "sim"]),
 ];
 
 /// What the sources of a pure crate must not mention, as paths and keywords of Rust.
@@ -30,6 +31,7 @@ const PURE: &[(&str, &[&str])] = &[
     ("metrics", &["std::fs", "std::net", "std::process", "unsafe"]),
     // It calls the C header of the queue choice, which is what its `unsafe` is for.
     ("transmit", &["std::fs", "std::net", "std::process"]),
+    ("sim", &["std::fs", "std::net", "std::process", "std::time", "unsafe", "static mut"]),
     // It keeps records, under the process's number while it writes, but starts no process.
     ("report", &["std::net", "process::Command", "unsafe"]),
     // It conducts a world through the trait, and writes nothing by itself.

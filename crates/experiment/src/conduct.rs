@@ -1,6 +1,9 @@
 //! The run itself.
 
-use std::time::SystemTime;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, SystemTime};
 
 use evenkeel_model::record::{FlowRecord, PaperRecord, Record, Refusal, RepeatRecord, SCHEMA, VariantRecord};
 use evenkeel_model::scenario::{Scenario, Variant};
@@ -64,14 +67,16 @@ fn reasons(refused: &[Refusal]) -> String {
 /// Tells a repeat's progress as a part of the whole run's.
 struct Part<'a> {
     whole: &'a dyn Observer,
-    done: f64,
+    /// Repeats that are done, those that run at the same time included.
+    done: &'a AtomicUsize,
     parts: f64,
     name: String,
 }
 
 impl Observer for Part<'_> {
     fn progress(&self, fraction: f64, activity: &str) {
-        self.whole.progress((self.done + fraction) / self.parts, &format!("{}: {activity}", self.name));
+        let done = self.done.load(Ordering::Relaxed) as f64;
+        self.whole.progress((done + fraction) / self.parts, &format!("{}: {activity}", self.name));
     }
 
     fn remark(&self, text: &str) {
@@ -116,38 +121,34 @@ pub fn conduct<W: World>(
 
     let rate = world.settle_rate(scenario, request.rate, observer).map_err(ConductError::World)?;
     let timing = Timing::new(scenario, rate, request.long_windows.unwrap_or(scenario.measure.long_windows));
+    // One repeat of every variant after the other, so that what changes on the machine meanwhile
+    // meets all variants alike.
+    let jobs: Vec<Job<'_>> = (0..request.repeats)
+        .flat_map(|repeat| runnable.iter().map(move |(variant, _)| (repeat, *variant)))
+        .map(|(repeat, variant)| Job {
+            scenario,
+            variant,
+            repeat,
+            seed: request.seed.wrapping_add(u64::from(repeat)),
+            rate,
+            warmup: timing.warmup,
+            duration: timing.duration,
+            bin: timing.bin,
+        })
+        .collect();
     let mut series = Vec::new();
-    let parts = f64::from(request.repeats) * runnable.len() as f64;
-    let mut done = 0.0;
-    for repeat in 0..request.repeats {
-        for (variant, record) in &mut runnable {
-            let part = Part {
-                whole: observer,
-                done,
-                parts,
-                name: format!("{} {}/{}", variant.name, repeat + 1, request.repeats),
-            };
-            let job = Job {
-                scenario,
-                variant,
-                repeat,
-                seed: request.seed.wrapping_add(u64::from(repeat)),
-                rate,
-                warmup: timing.warmup,
-                duration: timing.duration,
-                bin: timing.bin,
-            };
-            let raw = world.repeat(&job, &part).map_err(ConductError::World)?;
-            for note in &raw.notes {
-                if !record.notes.contains(note) {
-                    record.notes.push(note.clone());
-                }
+    let variants = runnable.len();
+    run_all(world, &jobs, request.repeats, observer, |number, raw| {
+        let (variant, record) = &mut runnable[number % variants];
+        for note in &raw.notes {
+            if !record.notes.contains(note) {
+                record.notes.push(note.clone());
             }
-            record.repeats.push(summarise(&raw, &timing, rate));
-            series.push(raw_series(&variant.name, repeat, &timing, raw));
-            done += 1.0;
         }
-    }
+        record.repeats.push(summarise(&raw, &timing, rate));
+        series.push(raw_series(&variant.name, jobs[number].repeat, &timing, raw));
+    })
+    .map_err(ConductError::World)?;
 
     let variants: Vec<VariantRecord> = runnable.into_iter().map(|(_, record)| record).collect();
     let record = Record {
@@ -174,6 +175,74 @@ pub fn conduct<W: World>(
             .map(|paper| PaperRecord { source: paper.source.clone(), variants: paper.variants.clone() }),
     };
     Ok(Outcome { record, series })
+}
+
+/// Runs every job, several at a time where the world allows it, and takes the results in order.
+fn run_all<W: World>(
+    world: &mut W,
+    jobs: &[Job<'_>],
+    repeats: u32,
+    observer: &dyn Observer,
+    mut take: impl FnMut(usize, RawRepeat),
+) -> Result<(), W::Error> {
+    let done = AtomicUsize::new(0);
+    let part = |job: &Job<'_>| Part {
+        whole: observer,
+        done: &done,
+        parts: jobs.len() as f64,
+        name: format!("{} {}/{repeats}", job.variant.name, job.repeat + 1),
+    };
+    let Some(world) = world.concurrent() else {
+        for (number, job) in jobs.iter().enumerate() {
+            take(number, world.repeat(job, &part(job))?);
+            done.fetch_add(1, Ordering::Relaxed);
+        }
+        return Ok(());
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(jobs.len());
+    let next = AtomicUsize::new(0);
+    let failed = AtomicBool::new(false);
+    let (send, receive) = mpsc::channel();
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            let (send, part, next, failed, done) = (send.clone(), &part, &next, &failed, &done);
+            scope.spawn(move || {
+                while let Some(number) = Some(next.fetch_add(1, Ordering::Relaxed))
+                    .filter(|number| *number < jobs.len() && !failed.load(Ordering::Relaxed))
+                {
+                    let begun = thread_cpu_seconds();
+                    let mut result = world.repeat(&jobs[number], &part(&jobs[number]));
+                    match &mut result {
+                        Ok(RawRepeat { sim: Some(cost), .. }) => {
+                            cost.cpu_seconds = thread_cpu_seconds() - begun;
+                        }
+                        Ok(_) => {}
+                        Err(_) => failed.store(true, Ordering::Relaxed),
+                    }
+                    done.fetch_add(1, Ordering::Relaxed);
+                    // Nobody listens any more only after a failure.
+                    let _ = send.send((number, result));
+                }
+            });
+        }
+        drop(send);
+        let mut early = BTreeMap::new();
+        let mut wanted = 0;
+        for (number, result) in receive {
+            early.insert(number, result?);
+            while let Some(raw) = early.remove(&wanted) {
+                take(wanted, raw);
+                wanted += 1;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Time that this thread has spent on a processor, seconds.
+fn thread_cpu_seconds() -> f64 {
+    nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID)
+        .map_or(0.0, |time| Duration::from(time).as_secs_f64())
 }
 
 fn summarise(raw: &RawRepeat, timing: &Timing, rate: BitRate) -> RepeatRecord {

@@ -102,7 +102,7 @@ pub trait Observer: Sync {
 /// Where scenarios run.
 pub trait World {
     /// What can go wrong in it.
-    type Error: std::error::Error;
+    type Error: std::error::Error + Send;
 
     /// Name on the command line and in records: `sim` or `netns`.
     fn name(&self) -> &'static str;
@@ -130,4 +130,20 @@ pub trait World {
     /// # Errors
     /// When it could not be run to its end, or was interrupted.
     fn repeat(&mut self, job: &Job<'_>, observer: &dyn Observer) -> Result<RawRepeat, Self::Error>;
+    /// This world, if it can run several repeats at the same time without one changing another.
+    fn concurrent(&self) -> Option<&dyn ConcurrentWorld<Error = Self::Error>> {
+        None
+    }
+}
+
+/// A world that can run several repeats at the same time.
+pub trait ConcurrentWorld: Sync {
+    /// What can go wrong in it.
+    type Error: std::error::Error + Send;
+
+    /// Runs one repeat; see [`World::repeat`].
+    ///
+    /// # Errors
+    /// As [`World::repeat`].
+    fn repeat(&self, job: &Job<'_>, observer: &dyn Observer) -> Result<RawRepeat, Self::Error>;
 }

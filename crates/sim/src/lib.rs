@@ -1,0 +1,32 @@
+//! The host's network path, simulated.
+//!
+//! The path of a byte, and the modules that model its stations:
+//!
+//! ```text
+//!   application ─▶ tcp ─▶ queue choice ─▶ qdisc ─▶ byte queue limit ─▶ ring ─▶ nic ─▶ wire
+//!        ▲          ▲    (evenkeel-transmit)                                          │
+//!        │          └──────────────── acknowledgements ◀──── receiver ◀───────────────┘
+//!        └── processors: every station's work takes their time
+//! ```
+//!
+//! Time is integer picoseconds. Everything random comes from generators that are seeded per
+//! component, and nothing is global: the same seed gives the same record on any machine, and many
+//! simulations run in one process. What saves time is that segments stay whole above the NIC, and that
+//! the NIC computes the departures of interleaved packets in closed form between changes of its state.
+
+pub mod event;
+pub mod nic;
+pub mod observation;
+pub mod parameters;
+pub mod probe;
+pub mod processors;
+pub mod qdisc;
+pub mod random;
+pub mod segment;
+pub mod settings;
+pub mod simulation;
+pub mod sink;
+pub mod tcp;
+pub mod time;
+mod transmit;
+pub mod world;

@@ -1,0 +1,412 @@
+//! Byte queue limits: how many bytes the stack lets into a transmit ring.
+//!
+//! The stack reports what it enqueues (`netdev_tx_sent_queue`) and what the driver has completed
+//! (`netdev_tx_completed_queue`, both include/linux/netdevice.h). A queue is stopped only once it has
+//! gone over its limit, so that it may exceed it by one segment less a byte.
+
+use crate::time::{MILLISECOND, SECOND, Span, Time};
+
+/// The limit of one transmit queue. Bytes are [`Segment::frame_bytes`](crate::segment::Segment::frame_bytes).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ByteQueueLimit {
+    /// No limit: the driver does not support it, as veth's.
+    Off,
+    /// Always the same limit: `limit_min` equals `limit_max` in sysfs.
+    Fixed {
+        /// Bytes.
+        limit: u64,
+        /// Bytes that are queued and not completed.
+        in_flight: u64,
+    },
+    /// Dynamic queue limits.
+    Dynamic(Dql),
+}
+
+impl ByteQueueLimit {
+    /// An empty queue with a limit that stays, bytes.
+    #[must_use]
+    pub const fn fixed(limit: u64) -> Self {
+        Self::Fixed { limit, in_flight: 0 }
+    }
+
+    /// An empty queue with a limit that adapts.
+    #[must_use]
+    pub const fn dynamic(config: DqlConfig) -> Self {
+        Self::Dynamic(Dql::new(config))
+    }
+
+    /// The stack may hand over a segment: the queue has not gone over its limit.
+    #[must_use]
+    #[inline]
+    pub const fn may_enqueue(&self) -> bool {
+        match self {
+            Self::Off => true,
+            Self::Fixed { limit, in_flight } => *in_flight <= *limit,
+            Self::Dynamic(dql) => dql.may_enqueue(),
+        }
+    }
+
+    /// A segment of this many bytes was put into the ring.
+    #[inline]
+    pub const fn queued(&mut self, bytes: u64) {
+        match self {
+            Self::Off => {}
+            Self::Fixed { in_flight, .. } => *in_flight += bytes,
+            Self::Dynamic(dql) => dql.queued(bytes),
+        }
+    }
+
+    /// A completion round of the driver found that this many bytes, summed over its segments, have left.
+    #[inline]
+    pub fn completed(&mut self, bytes: u64, now: Time) {
+        match self {
+            Self::Off => {}
+            Self::Fixed { in_flight, .. } => *in_flight = in_flight.saturating_sub(bytes),
+            Self::Dynamic(dql) => dql.completed(bytes, now),
+        }
+    }
+
+    /// The present limit, bytes; `None` without one.
+    #[must_use]
+    pub const fn limit(&self) -> Option<u64> {
+        match self {
+            Self::Off => None,
+            Self::Fixed { limit, .. } => Some(*limit),
+            Self::Dynamic(dql) => Some(dql.limit),
+        }
+    }
+}
+
+/// What can be set of a [`Dql`], in sysfs for the first three.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DqlConfig {
+    /// `limit_min`, bytes.
+    pub smallest_limit: u64,
+    /// `limit_max`, bytes; not less than `smallest_limit`.
+    pub largest_limit: u64,
+    /// `hold_time`: for how long slack must have been there before the limit shrinks.
+    pub hold: Span,
+    /// The kernel's clock tick, which that is measured in; 0 counts as 1 ps.
+    pub jiffy: Span,
+}
+
+impl Default for DqlConfig {
+    /// The kernel's: no smallest limit, `DQL_MAX_LIMIT` (include/linux/dynamic_queue_limits.h), a hold
+    /// time of `HZ` jiffies (`netdev_queue_add_kobject`, net/core/net-sysfs.c), and `CONFIG_HZ=250`.
+    fn default() -> Self {
+        let largest_object = u64::from(u32::MAX / 16);
+        Self {
+            smallest_limit: 0,
+            largest_limit: u64::from(u32::MAX / 2) - largest_object,
+            hold: SECOND,
+            jiffy: 4 * MILLISECOND,
+        }
+    }
+}
+
+/// Dynamic queue limits: the smallest limit that does not let the ring run empty between two completion
+/// rounds (lib/dynamic_queue_limits.c).
+///
+/// Counters are 64 bits wide where the kernel's 32 wrap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dql {
+    config: DqlConfig,
+    limit: u64,
+    /// Bytes that were ever queued (`num_queued`) and completed (`num_completed`).
+    queued: u64,
+    completed: u64,
+    /// The queue is available while `queued` is not beyond this (`adj_limit`).
+    available_to: u64,
+    /// What was queued last, bytes (`last_obj_cnt`).
+    last_segment: u64,
+    previous: Round,
+    /// Least slack since `slack_since` (`lowest_slack`, `slack_start_time`).
+    least_slack: u64,
+    slack_since_jiffies: u64,
+}
+
+/// What a completion round leaves to the next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Round {
+    /// How far the queue was over the limit, bytes (`prev_ovlimit`).
+    over_limit: u64,
+    /// Bytes that had ever been queued (`prev_num_queued`).
+    queued: u64,
+    /// The last segment before it, bytes (`prev_last_obj_cnt`).
+    last_segment: u64,
+}
+
+impl Dql {
+    /// An empty queue. Its limit is 0 until the first completion: one segment at a time.
+    #[must_use]
+    pub const fn new(config: DqlConfig) -> Self {
+        Self {
+            config,
+            limit: 0,
+            queued: 0,
+            completed: 0,
+            available_to: 0,
+            last_segment: 0,
+            previous: Round { over_limit: 0, queued: 0, last_segment: 0 },
+            least_slack: u64::MAX,
+            slack_since_jiffies: 0,
+        }
+    }
+
+    /// The present limit, bytes.
+    #[must_use]
+    pub const fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Bytes that are queued and not completed.
+    #[must_use]
+    pub const fn in_flight(&self) -> u64 {
+        self.queued - self.completed
+    }
+
+    /// The queue has not gone over its limit (`dql_avail`).
+    #[must_use]
+    #[inline]
+    pub const fn may_enqueue(&self) -> bool {
+        self.queued <= self.available_to
+    }
+
+    /// A segment was put into the ring (`dql_queued`).
+    #[inline]
+    pub const fn queued(&mut self, bytes: u64) {
+        self.last_segment = bytes;
+        self.queued += bytes;
+    }
+
+    /// A completion round found that this many bytes have left (`dql_completed`). They have been queued
+    /// before; a round without any changes nothing, as in `netdev_tx_completed_queue`.
+    pub fn completed(&mut self, bytes: u64, now: Time) {
+        if bytes == 0 {
+            return;
+        }
+        let in_flight = self.in_flight();
+        debug_assert!(bytes <= in_flight, "more is completed than was queued");
+        let bytes = bytes.min(in_flight);
+        let completed = self.completed + bytes;
+        let left = in_flight - bytes;
+        // Queued after the previous round, and left already.
+        let passed_through = completed.saturating_sub(self.previous.queued);
+        let over_limit = in_flight.saturating_sub(self.limit);
+        let jiffies = now.0 / self.config.jiffy.max(1);
+
+        // The limit held segments back, and the ring ran empty or may have done so for a while.
+        let starved = (over_limit > 0 && left == 0) || (self.previous.over_limit > 0 && passed_through > 0);
+        // Something was in the ring all the time: what completes had been there at the previous round.
+        // (The kernel also asks whether that one left anything, which follows from it.)
+        let busy = left > 0 && passed_through == 0;
+        let mut limit = self.limit;
+        if starved {
+            limit += passed_through + self.previous.over_limit;
+            self.restart_slack(jiffies);
+        } else if busy {
+            self.least_slack = self.least_slack.min(self.slack(bytes));
+            if jiffies > self.slack_since_jiffies + self.config.hold / self.config.jiffy.max(1) {
+                limit = limit.saturating_sub(self.least_slack);
+                self.restart_slack(jiffies);
+            }
+        }
+        limit = limit.min(self.config.largest_limit).max(self.config.smallest_limit);
+
+        self.previous = Round {
+            // Whether it was over the limit says nothing about the new one.
+            over_limit: if limit == self.limit { over_limit } else { 0 },
+            queued: self.queued,
+            last_segment: self.last_segment,
+        };
+        self.limit = limit;
+        self.completed = completed;
+        self.available_to = completed + limit;
+    }
+
+    /// Bytes of the limit that this round, which completed `bytes`, would not have needed.
+    ///
+    /// Twice what a round completes is enough. And where the limit was exceeded, that part of the last
+    /// segment which lay within it was not needed either: without it the segment had been let in too.
+    fn slack(&self, bytes: u64) -> u64 {
+        let Round { over_limit, last_segment, .. } = self.previous;
+        let beyond_twice = (self.limit + over_limit).saturating_sub(2 * bytes);
+        let within_limit = if over_limit > 0 { last_segment.saturating_sub(over_limit) } else { 0 };
+        beyond_twice.max(within_limit)
+    }
+
+    fn restart_slack(&mut self, jiffies: u64) {
+        self.slack_since_jiffies = jiffies;
+        self.least_slack = u64::MAX;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: Time = Time::ZERO;
+
+    fn dql() -> Dql {
+        Dql::new(DqlConfig::default())
+    }
+
+    #[test]
+    fn without_a_limit_nothing_stops() {
+        let mut queue = ByteQueueLimit::Off;
+        queue.queued(1 << 40);
+        assert!(queue.may_enqueue());
+        assert_eq!(queue.limit(), None);
+    }
+
+    #[test]
+    fn a_fixed_limit_stops_the_queue_once_exceeded() {
+        let mut queue = ByteQueueLimit::fixed(3_000);
+        queue.queued(1_500);
+        queue.queued(1_500);
+        assert!(queue.may_enqueue());
+        queue.queued(1);
+        assert!(!queue.may_enqueue());
+        queue.completed(1, START);
+        assert!(queue.may_enqueue());
+        assert_eq!(queue.limit(), Some(3_000));
+    }
+
+    #[test]
+    fn kernel_defaults() {
+        let config = DqlConfig::default();
+        assert_eq!(config.largest_limit, 1_879_048_192);
+        assert_eq!((config.smallest_limit, config.hold), (0, SECOND));
+    }
+
+    #[test]
+    fn the_limit_grows_while_the_ring_runs_empty() {
+        let mut queue = dql();
+        assert!(queue.may_enqueue());
+        queue.queued(1_514);
+        assert!(!queue.may_enqueue());
+        // Over the limit of 0, and empty: grows by what passed through, 1514.
+        queue.completed(1_514, START);
+        assert_eq!(queue.limit(), 1_514);
+
+        queue.queued(1_514);
+        assert!(queue.may_enqueue());
+        queue.queued(1_514);
+        assert!(!queue.may_enqueue());
+        // Again: 1514 + 3028.
+        queue.completed(3_028, START);
+        assert_eq!(queue.limit(), 4_542);
+        assert_eq!(queue.in_flight(), 0);
+
+        for available in [true, true, true, false] {
+            queue.queued(1_514);
+            assert_eq!(queue.may_enqueue(), available);
+        }
+        // Over the limit by 1514, but not empty, and not over it in the previous round: stays.
+        queue.completed(1_514, START);
+        assert_eq!(queue.limit(), 4_542);
+        assert!(queue.may_enqueue());
+        // Over the limit in the previous round, but nothing has passed through since: stays.
+        queue.queued(1_514);
+        assert!(!queue.may_enqueue());
+        queue.completed(4_542, START);
+        assert_eq!(queue.limit(), 4_542);
+        // Now 1514 remain, which were queued since; 4542 more follow, and of these 3028 pass through. As
+        // the previous round was 1514 over the limit: 4542 + 3028 + 1514.
+        for _ in 0..3 {
+            queue.queued(1_514);
+        }
+        queue.completed(4_542, START);
+        assert_eq!(queue.limit(), 9_084);
+    }
+
+    #[test]
+    fn the_limit_shrinks_by_the_least_slack_after_the_hold_time() {
+        let mut queue = dql();
+        queue.queued(10_000);
+        queue.completed(10_000, START);
+        assert_eq!(queue.limit(), 10_000);
+
+        for _ in 0..11 {
+            queue.queued(1_000);
+        }
+        assert!(!queue.may_enqueue());
+        // Nothing was left over by the previous round: no slack is measured.
+        queue.completed(1_000, START);
+        // Slack: 10 000 + 1000 over the limit - 2 * 1000 = 9000.
+        queue.queued(1_000);
+        queue.completed(1_000, START);
+        // 10 000 + 1000 - 2 * 3000 = 5000 is the least. The hold time is over only a jiffy after it.
+        queue.queued(1_000);
+        queue.completed(3_000, Time(SECOND));
+        assert_eq!(queue.limit(), 10_000);
+        // 10 000 + 1000 - 2 * 2000 = 7000 is not less; 5000 goes.
+        queue.queued(1_000);
+        queue.queued(1_000);
+        queue.completed(2_000, Time(SECOND + 4 * MILLISECOND));
+        assert_eq!(queue.limit(), 5_000);
+        // In flight 8000 of 5000.
+        assert_eq!(queue.in_flight(), 8_000);
+        assert!(!queue.may_enqueue());
+        queue.completed(2_999, Time(SECOND + 8 * MILLISECOND));
+        assert!(!queue.may_enqueue());
+        queue.completed(1, Time(SECOND + 8 * MILLISECOND));
+        assert!(queue.may_enqueue());
+    }
+
+    #[test]
+    fn a_last_segment_that_straddled_the_limit_is_slack() {
+        let mut queue = dql();
+        queue.queued(10_000);
+        queue.completed(10_000, START);
+        // 2000 of the second 8000 lie within the limit, 6000 beyond it.
+        queue.queued(8_000);
+        queue.queued(8_000);
+        queue.completed(1_000, START);
+        // 10 000 + 6000 - 2 * 7600 = 800 beyond twice the round, but those 2000 are more.
+        queue.completed(7_600, Time(2 * SECOND));
+        assert_eq!(queue.limit(), 8_000);
+    }
+
+    #[test]
+    fn an_empty_ring_that_no_limit_held_back_changes_nothing() {
+        let mut queue = dql();
+        queue.queued(10_000);
+        queue.completed(10_000, START);
+        for second in 1..5 {
+            queue.queued(10_000);
+            assert!(queue.may_enqueue());
+            queue.completed(10_000, Time(second * SECOND));
+            assert_eq!(queue.limit(), 10_000);
+        }
+    }
+
+    #[test]
+    fn slack_is_measured_only_while_the_ring_is_busy() {
+        let mut queue = dql();
+        queue.queued(10_000);
+        queue.completed(10_000, START);
+        queue.queued(4_000);
+        queue.queued(4_000);
+        // 10 000 - 2 * 4000 = 2000 would be slack. But the ring was empty at the previous round,
+        queue.completed(4_000, Time(2 * SECOND));
+        assert_eq!(queue.limit(), 10_000);
+        // and here it is empty now.
+        queue.completed(4_000, Time(4 * SECOND));
+        assert_eq!(queue.limit(), 10_000);
+    }
+
+    #[test]
+    fn limits_are_kept_within_their_bounds() {
+        let bounds = DqlConfig { smallest_limit: 3_000, largest_limit: 5_000, ..DqlConfig::default() };
+        let mut queue = ByteQueueLimit::dynamic(bounds);
+        queue.queued(100);
+        queue.completed(0, START);
+        assert_eq!(queue.limit(), Some(0));
+        queue.completed(100, START);
+        assert_eq!(queue.limit(), Some(3_000));
+        queue.queued(20_000);
+        queue.completed(20_000, START);
+        assert_eq!(queue.limit(), Some(5_000));
+    }
+}

@@ -1,0 +1,104 @@
+//! Descriptors of a transmit ring, after Intel's ixgbe driver.
+
+use crate::segment::Segment;
+
+/// Descriptors of a ring unless configured (`IXGBE_DEFAULT_TXD`,
+/// drivers/net/ethernet/intel/ixgbe/ixgbe.h).
+pub const DEFAULT_RING_DESCRIPTORS: u32 = 512;
+
+/// Most data that one descriptor describes, bytes (`IXGBE_MAX_DATA_PER_TXD`, ixgbe.h).
+const DATA_PER_DESCRIPTOR_BYTES: u32 = 1 << 14;
+/// What the worst segment needs (`DESC_NEEDED`, ixgbe.h): `MAX_SKB_FRAGS`, which is 17 by default, and 4.
+const WORST_CASE_DESCRIPTORS: u32 = 17 + 4;
+/// A stopped queue is woken from this many free descriptors on (`TX_WAKE_THRESHOLD`, `ixgbe_clean_tx_irq`
+/// in ixgbe_main.c).
+const WAKE_DESCRIPTORS: u32 = 2 * WORST_CASE_DESCRIPTORS;
+
+/// Descriptors that a segment takes: the context (checksum, TSO), the headers, and the payload in pieces
+/// of 16 KiB.
+///
+/// `ixgbe_tx_map` counts page fragments separately. A full segment of TCP is in two or three fragments
+/// of up to 32 KiB, so that this is one or two less than it takes at worst.
+#[must_use]
+pub const fn descriptors_of(segment: &Segment) -> u32 {
+    2 + segment.payload.div_ceil(DATA_PER_DESCRIPTOR_BYTES)
+}
+
+/// The free descriptors of one ring, and whether the driver has stopped the queue for want of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingSpace {
+    free: u32,
+    stopped: bool,
+}
+
+impl RingSpace {
+    /// An empty ring. One of its descriptors always stays unused (`ixgbe_desc_unused`, ixgbe.h).
+    #[must_use]
+    pub const fn new(descriptors: u32) -> Self {
+        Self { free: descriptors.saturating_sub(1), stopped: false }
+    }
+
+    /// Descriptors that are free.
+    #[must_use]
+    pub const fn free(&self) -> u32 {
+        self.free
+    }
+
+    /// The stack may hand over a segment: the driver has not stopped the queue.
+    #[must_use]
+    pub const fn may_enqueue(&self) -> bool {
+        !self.stopped
+    }
+
+    /// A segment was put into the ring. The queue is stopped if the worst segment would no longer fit
+    /// (`ixgbe_maybe_stop_tx`).
+    pub fn queued(&mut self, segment: &Segment) {
+        let descriptors = descriptors_of(segment);
+        debug_assert!(descriptors <= self.free, "the ring is full");
+        self.free = self.free.saturating_sub(descriptors);
+        self.stopped |= self.free < WORST_CASE_DESCRIPTORS;
+    }
+
+    /// A completion round of the driver freed this many descriptors, see [`descriptors_of`]. A stopped
+    /// queue is woken once two of the worst segments fit.
+    pub fn completed(&mut self, descriptors: u32) {
+        self.free += descriptors;
+        self.stopped &= self.free < WAKE_DESCRIPTORS;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segment(payload: u32) -> Segment {
+        Segment { payload, mss: 1448, ..Segment::default() }
+    }
+
+    #[test]
+    fn descriptors_by_size() {
+        let counts =
+            [0, 1, 1448, 16_384, 16_385, 65_160, 65_536].map(|payload| descriptors_of(&segment(payload)));
+        assert_eq!(counts, [2, 3, 3, 3, 4, 6, 6]);
+    }
+
+    #[test]
+    fn stops_below_the_worst_case_and_wakes_at_twice_that() {
+        let mut space = RingSpace::new(DEFAULT_RING_DESCRIPTORS);
+        assert_eq!(space.free(), 511);
+        // 81 segments of 6 descriptors leave 25; with the next 19 are left, less than 21.
+        for _ in 0..81 {
+            space.queued(&segment(65_160));
+            assert!(space.may_enqueue());
+        }
+        space.queued(&segment(65_160));
+        assert_eq!(space.free(), 19);
+        assert!(!space.may_enqueue());
+        // 37 free descriptors are not enough to wake it, 43 are.
+        space.completed(18);
+        assert!(!space.may_enqueue());
+        space.completed(6);
+        assert_eq!(space.free(), 43);
+        assert!(space.may_enqueue());
+    }
+}

@@ -1,0 +1,150 @@
+//! When segments will have left, as far as that can be known now.
+//!
+//! Neither service depends on time, only on turns, and what a ring sends in its next n turns depends on
+//! that ring alone. So the finish of a head follows from the number of turns that it needs: all rings
+//! before it in line have as many, all behind it one less.
+
+use super::{
+    Nic, Service,
+    ring::{Ring, Shape},
+};
+use crate::time::Time;
+
+impl Nic {
+    /// When the first segment of `queue` will have left, if nothing more is enqueued and no weight
+    /// changes; [`Time::NEVER`] if there is none.
+    ///
+    /// Segments enqueued in the meantime make it later, never earlier.
+    #[must_use]
+    pub fn next_finish(&self, queue: u32) -> Time {
+        match self.active.iter().position(|&active| active == queue) {
+            Some(place) => self.finish_in(place, self.turns_to_finish(place)),
+            None => Time::NEVER,
+        }
+    }
+
+    /// The earliest [`Nic::next_finish`] of all queues for which `wanted` holds; [`Time::NEVER`] if
+    /// none of them has a segment.
+    #[must_use]
+    pub fn earliest_finish(&self, mut wanted: impl FnMut(u32) -> bool) -> Time {
+        let mut first: Option<(u64, usize)> = None;
+        for (place, &queue) in self.active.iter().enumerate() {
+            if !wanted(queue) {
+                continue;
+            }
+            let turns = self.turns_to_finish(place);
+            if first.is_none_or(|(least, _)| turns < least) {
+                first = Some((turns, place));
+            }
+            // Nobody has less than one turn.
+            if turns <= 1 {
+                break;
+            }
+        }
+        match first {
+            Some((turns, place)) => self.finish_in(place, turns),
+            None => Time::NEVER,
+        }
+    }
+
+    fn ring_at(&self, place: usize) -> &Ring {
+        &self.rings[self.active[place] as usize]
+    }
+
+    /// Turns of the ring at `place` in line until its head has left, the present one included if it is
+    /// the first.
+    fn turns_to_finish(&self, place: usize) -> u64 {
+        let ring = self.ring_at(place);
+        let interleave = self.config().interleave;
+        match self.config().service {
+            Service::RoundRobin if interleave => u64::from(ring.head.packets - ring.sent),
+            Service::RoundRobin => 1,
+            Service::Deficit { .. } => {
+                let charge = if interleave { ring.left_bytes() } else { ring.head_bytes() };
+                granted(place) + charge.saturating_sub(ring.deficit).div_ceil(ring.credit)
+            }
+        }
+    }
+
+    /// The end of the head at `place` in its turn number `turns`, from 1.
+    fn finish_in(&self, place: usize, turns: u64) -> Time {
+        let others: u64 = (0..self.active.len())
+            .filter(|&other| other != place)
+            .map(|other| self.bytes_in(other, if other < place { turns } else { turns - 1 }))
+            .sum();
+        self.wire.time_of(self.position + others + self.ring_at(place).left_bytes())
+    }
+
+    /// Wire bytes that the ring at `place` sends in its next `turns`.
+    fn bytes_in(&self, place: usize, turns: u64) -> u64 {
+        let ring = self.ring_at(place);
+        if turns == 0 {
+            return 0;
+        }
+        match (self.config().service, self.config().interleave) {
+            (Service::RoundRobin, true) => bytes_of_packets(ring, turns),
+            // Nobody needs more than one turn to finish a head.
+            (Service::RoundRobin, false) => ring.left_bytes(),
+            (Service::Deficit { .. }, interleave) => {
+                let deficit = ring.deficit + (turns - granted(place)) * ring.credit;
+                if interleave {
+                    bytes_of_fitting_packets(ring, deficit)
+                } else {
+                    bytes_of_fitting_segments(ring, deficit)
+                }
+            }
+        }
+    }
+}
+
+/// Turns whose credit the ring at `place` in line already has.
+fn granted(place: usize) -> u64 {
+    u64::from(place == 0)
+}
+
+/// The shapes of a ring's segments, and how many packets of each have left.
+fn shapes(ring: &Ring) -> impl Iterator<Item = (Shape, u32)> {
+    let rest = ring.segments().skip(1).map(|segment| (Shape::of(segment), 0));
+    std::iter::once((ring.head, ring.sent)).chain(rest)
+}
+
+/// Wire bytes of the next `packets` of the ring, or of all if there are fewer.
+fn bytes_of_packets(ring: &Ring, mut packets: u64) -> u64 {
+    let mut bytes = 0;
+    for (shape, sent) in shapes(ring) {
+        let taken = u64::from(shape.packets - sent).min(packets);
+        bytes += shape.bytes(sent, sent + taken as u32);
+        packets -= taken;
+        if packets == 0 {
+            break;
+        }
+    }
+    bytes
+}
+
+/// Wire bytes of the ring's next packets as far as `deficit` covers them.
+fn bytes_of_fitting_packets(ring: &Ring, deficit: u64) -> u64 {
+    let mut bytes = 0;
+    for (shape, sent) in shapes(ring) {
+        let taken = shape.fitting(sent, deficit - bytes);
+        bytes += shape.bytes(sent, sent + taken);
+        if sent + taken < shape.packets {
+            break;
+        }
+    }
+    bytes
+}
+
+/// Wire bytes still to be sent of the ring's next segments as far as `deficit` covers whole segments.
+fn bytes_of_fitting_segments(ring: &Ring, mut deficit: u64) -> u64 {
+    let mut bytes = 0;
+    for (shape, sent) in shapes(ring) {
+        let charge = shape.bytes(0, shape.packets);
+        if charge > deficit {
+            break;
+        }
+        deficit -= charge;
+        bytes += shape.bytes(sent, shape.packets);
+    }
+    bytes
+}

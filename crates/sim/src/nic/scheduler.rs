@@ -1,0 +1,368 @@
+//! The transmit scheduler: which ring has the wire, and when each packet leaves it.
+//!
+//! A packet that has begun is never preempted. When its last bit leaves, the scheduler decides what is
+//! next, knowing everything that was enqueued before that moment.
+//!
+//! Positions count wire bytes since the wire was last idle; only [`Wire`] turns them into time.
+
+use std::collections::VecDeque;
+
+use super::{
+    ring::Ring,
+    train::{Departures, Pace},
+    wire::Wire,
+};
+use crate::{segment::Segment, time::Time};
+
+/// Rounds without a ring that can send, after which it pays to compute how many more there will be.
+const FRUITLESS_ROUNDS: usize = 4;
+
+/// How the NIC shares its wire between rings that have something to send.
+///
+/// Rings take turns in the order in which they became non-empty: a ring that receives its first segment
+/// goes to the end of the list, and one that runs empty leaves it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// One packet per turn, or one segment without interleaving.
+    RoundRobin,
+    /// Deficit round robin (Shreedhar and Varghese, "Efficient fair queuing using deficit round-robin",
+    /// IEEE/ACM Transactions on Networking 4(3), 1996, section 3): a turn adds `weight * quantum_bytes`
+    /// to the ring's deficit, and the ring sends while the deficit covers the next packet, or the whole
+    /// next segment without interleaving. A ring that runs empty loses its deficit. Sizes are wire
+    /// bytes, framing included.
+    Deficit {
+        /// Wire bytes per turn and unit of weight; 0 counts as 1.
+        quantum_bytes: u32,
+        /// Weights above are cut to this: credit registers have a width.
+        largest_weight: u32,
+    },
+}
+
+/// What a NIC is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NicConfig {
+    /// Line rate, bits per second; 0 counts as 1.
+    pub rate_bps: u64,
+    /// Number of transmit rings; 0 counts as 1.
+    pub queues: u32,
+    /// TSO interleaving: the packets of several rings' segments alternate. Without it a segment's
+    /// packets leave back to back.
+    pub interleave: bool,
+    /// How rings share the wire.
+    pub service: Service,
+    /// Computes packet by packet, never several at once. The departures are the same; this is the
+    /// yardstick for the closed form, and much slower.
+    pub exact: bool,
+}
+
+/// The transmit side of a NIC.
+///
+/// Calls name times that never go back. What leaves is told to a [`Departures`]; a call with `now`
+/// first computes everything that leaves up to and including `now`.
+#[derive(Clone, Debug)]
+pub struct Nic {
+    config: NicConfig,
+    pub(super) wire: Wire,
+    pub(super) rings: Vec<Ring>,
+    /// The rings that have something to send. It is the first one's turn: its next packet is on the wire.
+    pub(super) active: VecDeque<u32>,
+    /// Where the packet on the wire began.
+    pub(super) position: u64,
+    /// When it ends.
+    next_departure: Time,
+    /// Nothing of the present turn has been sent, and its credit is what the weight now says.
+    turn_is_new: bool,
+}
+
+impl Nic {
+    /// A NIC with empty rings, all of weight 1.
+    #[must_use]
+    pub fn new(config: NicConfig) -> Self {
+        let queues = config.queues.max(1);
+        Self {
+            config,
+            wire: Wire::new(config.rate_bps),
+            rings: (0..queues).map(|_| Ring::new(config.service)).collect(),
+            active: VecDeque::with_capacity(queues as usize),
+            position: 0,
+            next_departure: Time::NEVER,
+            turn_is_new: true,
+        }
+    }
+
+    /// What it was built from.
+    #[must_use]
+    pub fn config(&self) -> &NicConfig {
+        &self.config
+    }
+
+    /// Nothing waits and nothing is on the wire.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.active.is_empty()
+    }
+
+    /// How many rings have something to send.
+    #[must_use]
+    pub fn active_queues(&self) -> usize {
+        self.active.len()
+    }
+
+    /// Frames of `queue` that have not left, bytes, without framing on the wire. The packet on the wire
+    /// counts in full.
+    #[must_use]
+    pub fn backlog_bytes(&self, queue: u32) -> u64 {
+        self.rings[queue as usize].backlog_bytes
+    }
+
+    /// Packets of `queue` that have not left; the one on the wire counts.
+    #[must_use]
+    pub fn backlog_packets(&self, queue: u32) -> u64 {
+        self.rings[queue as usize].backlog_packets
+    }
+
+    /// Packets of all rings that have not left; the one on the wire counts.
+    #[must_use]
+    pub fn total_backlog_packets(&self) -> u64 {
+        self.active.iter().map(|&queue| self.rings[queue as usize].backlog_packets).sum()
+    }
+
+    /// When the packet on the wire ends; [`Time::NEVER`] if there is none.
+    #[must_use]
+    pub fn next_departure(&self) -> Time {
+        self.next_departure
+    }
+
+    /// The weight of `queue`, as it was cut; always 1 with [`Service::RoundRobin`].
+    #[must_use]
+    pub fn weight(&self, queue: u32) -> u32 {
+        self.rings[queue as usize].weight
+    }
+
+    /// Changes the weight of `queue` from its next turn on. It is cut to between 1 and `largest_weight`;
+    /// [`Service::RoundRobin`] has no weights and ignores it.
+    pub fn set_weight<S: Departures>(&mut self, now: Time, queue: u32, weight: u32, sink: &mut S) {
+        self.advance(now, sink);
+        if self.config.service == Service::RoundRobin {
+            return;
+        }
+        self.rings[queue as usize].set_weight(weight, self.config.service);
+        if self.active.front() == Some(&queue) {
+            self.turn_is_new = false;
+        }
+    }
+
+    /// Appends a segment to the ring `queue`, which is less than the number of rings. What leaves at
+    /// `now` leaves before.
+    pub fn enqueue<S: Departures>(&mut self, now: Time, queue: u32, segment: Segment, sink: &mut S) {
+        self.advance(now, sink);
+        if !self.rings[queue as usize].push(segment, self.config.service) {
+            return;
+        }
+        self.active.push_back(queue);
+        if self.active.len() == 1 {
+            self.wire.restart(now);
+            self.position = 0;
+            self.begin_turn();
+            self.announce(sink);
+            self.plan_departure();
+        }
+    }
+
+    /// Computes everything that leaves up to and including `now`.
+    #[inline]
+    pub fn advance<S: Departures>(&mut self, now: Time, sink: &mut S) {
+        if self.next_departure <= now && !self.is_idle() {
+            self.depart(self.wire.position_at(now), sink);
+        }
+    }
+
+    fn depart<S: Departures>(&mut self, limit: u64, sink: &mut S) {
+        while let Some(&queue) = self.active.front()
+            && self.position + u64::from(self.rings[queue as usize].packet_bytes()) <= limit
+        {
+            if self.config.exact || !self.send_turns(limit, sink) {
+                self.send_run(limit, sink);
+            }
+        }
+        self.plan_departure();
+    }
+
+    fn plan_departure(&mut self) {
+        self.next_departure = match self.active.front() {
+            Some(&queue) => {
+                let bytes = self.rings[queue as usize].packet_bytes();
+                self.wire.time_of(self.position + u64::from(bytes))
+            }
+            None => Time::NEVER,
+        };
+    }
+
+    /// The ring whose turn it is sends what its turn allows of its head, up to the position `limit`; at
+    /// least the packet on the wire ends by then.
+    fn send_run<S: Departures>(&mut self, limit: u64, sink: &mut S) {
+        let NicConfig { interleave, service, exact, .. } = self.config;
+        let alone = self.active.len() == 1;
+        let Some(&queue) = self.active.front() else { return };
+        let ring = &mut self.rings[queue as usize];
+
+        let room = limit - self.position;
+        let packets = match service {
+            _ if exact => 1,
+            // Without another ring, turn follows turn.
+            Service::RoundRobin if interleave && !alone => 1,
+            Service::Deficit { .. } if interleave => ring.head.fitting(ring.sent, room.min(ring.deficit)),
+            _ => ring.head.fitting(ring.sent, room),
+        };
+        let bytes = ring.head.bytes(ring.sent, ring.sent + packets);
+        let whole = ring.head_bytes();
+        let pace = Pace { wire: self.wire, begin: self.position, burst: packets, round_bytes: 0 };
+        ring.send(queue, packets, pace, sink);
+        self.position += bytes;
+
+        let ended = ring.sent == ring.head.packets;
+        if ended && let Some(segment) = ring.pop(service) {
+            sink.finished(queue, &segment, self.wire.time_of(self.position));
+        }
+        let turn_ends = match service {
+            Service::RoundRobin => interleave || ended,
+            Service::Deficit { .. } => {
+                if interleave {
+                    ring.deficit -= bytes;
+                } else if ended {
+                    ring.deficit -= whole;
+                }
+                (interleave || ended) && ring.deficit < ring.need(interleave)
+            }
+        };
+        if ring.is_empty() {
+            ring.deficit = 0;
+            self.active.pop_front();
+            self.begin_turn();
+        } else if turn_ends {
+            self.next_in_line();
+            self.begin_turn();
+        } else {
+            self.turn_is_new = false;
+        }
+        self.announce(sink);
+    }
+
+    /// Several whole turns at once, up to the position `limit`: as many as no head ends in, and as are
+    /// each like the ring's turn before. Whether there were any.
+    ///
+    /// Let ring i send `b_i` bytes in each of its turns. A round takes R, the sum of all `b_i`, and the
+    /// n-th turn of ring i begins at `n R + b_0 + .. + b_(i-1)`: closed form, for all rings together in
+    /// one pass over them.
+    fn send_turns<S: Departures>(&mut self, limit: u64, sink: &mut S) -> bool {
+        let Some(&front) = self.active.front() else { return false };
+        let first = &self.rings[front as usize];
+        let room = limit - self.position;
+        let worthwhile = self.active.len() as u64 * u64::from(first.head.full);
+        if !self.config.interleave || !self.turn_is_new || first.equal_turns() == 0 || room < worthwhile {
+            return false;
+        }
+
+        // Up to the turn of the ring that comes first to the end of its equal turns, in `holder`.
+        let (mut rounds, mut holder, mut round_bytes) = (u32::MAX, 0, 0);
+        for (place, &queue) in self.active.iter().enumerate() {
+            let ring = &self.rings[queue as usize];
+            let turns = ring.equal_turns();
+            if turns < rounds {
+                (rounds, holder) = (turns, place);
+            }
+            round_bytes += ring.turn_bytes();
+        }
+        // What `limit` cuts off: whole rounds, then turns of the round in which it lies.
+        let uncut = u64::from(rounds) * round_bytes <= room;
+        if !uncut {
+            rounds = u32::try_from(room / round_bytes).unwrap_or(rounds);
+            holder = self.active.len();
+        }
+        let mut rest = room - u64::from(rounds) * round_bytes;
+
+        let mut begin = self.position;
+        let mut extra = 0;
+        for (place, &queue) in self.active.iter().enumerate() {
+            let ring = &mut self.rings[queue as usize];
+            let turn_bytes = ring.turn_bytes();
+            let one_more = place == extra && place < holder && turn_bytes <= rest;
+            let turns = rounds + u32::from(one_more);
+            if turns == 0 {
+                break;
+            }
+            let pace = Pace { wire: self.wire, begin, burst: ring.burst, round_bytes };
+            if ring.sent == 0 && place > 0 {
+                ring.announce(queue, &pace, sink);
+            }
+            ring.send(queue, turns * ring.burst, pace, sink);
+            begin += turn_bytes;
+            if one_more {
+                extra += 1;
+                rest -= turn_bytes;
+                self.position += turn_bytes;
+            }
+        }
+        self.position += u64::from(rounds) * round_bytes;
+
+        if extra > 0 {
+            // Turns leave deficits as they were; the credit of the present turn is with the first ring.
+            let first = &mut self.rings[front as usize];
+            first.deficit -= first.credit;
+            self.active.rotate_left(extra);
+            self.begin_turn();
+            self.announce(sink);
+        }
+        extra > 0 || rounds > 0
+    }
+
+    fn next_in_line(&mut self) {
+        if let Some(queue) = self.active.pop_front() {
+            self.active.push_back(queue);
+        }
+    }
+
+    /// Grants the first ring its turn's credit. A ring that it does not suffice for has had its turn.
+    fn begin_turn(&mut self) {
+        self.turn_is_new = true;
+        if self.config.service == Service::RoundRobin {
+            return;
+        }
+        let mut passed = 0;
+        while let Some(&queue) = self.active.front() {
+            let ring = &mut self.rings[queue as usize];
+            ring.deficit += ring.credit;
+            if ring.deficit >= ring.need(self.config.interleave) {
+                return;
+            }
+            self.next_in_line();
+            passed += 1;
+            if passed == FRUITLESS_ROUNDS * self.active.len() && !self.config.exact {
+                self.skip_rounds();
+                passed = 0;
+            }
+        }
+    }
+
+    /// Grants all rings the credits of the rounds in which none of them can send yet.
+    fn skip_rounds(&mut self) {
+        let interleave = self.config.interleave;
+        let turns = |ring: &Ring| ring.need(interleave).saturating_sub(ring.deficit).div_ceil(ring.credit);
+        let rounds = self.active.iter().map(|&queue| turns(&self.rings[queue as usize])).min().unwrap_or(0);
+        for &queue in &self.active {
+            let ring = &mut self.rings[queue as usize];
+            ring.deficit += rounds.saturating_sub(1) * ring.credit;
+        }
+    }
+
+    /// Tells that a segment begins, if the packet on the wire is its first.
+    fn announce<S: Departures>(&self, sink: &mut S) {
+        if let Some(&queue) = self.active.front() {
+            let ring = &self.rings[queue as usize];
+            if ring.sent == 0 {
+                let pace = Pace { wire: self.wire, begin: self.position, burst: 1, round_bytes: 0 };
+                ring.announce(queue, &pace, sink);
+            }
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! Random scenarios: the closed form, the same packet by packet, and the reference agree to the
+//! picosecond, and the schedule has the properties that it must have.
+
+use proptest::prelude::*;
+
+use super::{reference::Reference, *};
+
+#[derive(Clone, Debug)]
+enum Action {
+    Enqueue { queue: u32, payload: u32, mss: u32 },
+    Advance,
+    SetWeight { queue: u32, weight: u32 },
+}
+
+/// What is done, each after a pause in picoseconds.
+type Script = Vec<(u64, Action)>;
+
+fn payloads() -> impl Strategy<Value = (u32, u32)> {
+    let mss = prop_oneof![6 => Just(1448), 1 => Just(536), 1 => Just(8948), 1 => 100u32..2000];
+    mss.prop_flat_map(|mss| {
+        let most = 65_536 / mss;
+        let payload = prop_oneof![
+            1 => Just(0),
+            2 => 1..=mss,
+            4 => (1..=most).prop_map(move |packets| packets * mss),
+            3 => 1..65_536u32,
+        ];
+        (payload, Just(mss))
+    })
+}
+
+fn action(queues: u32) -> impl Strategy<Value = Action> {
+    prop_oneof![
+        8 => (0..queues, payloads())
+            .prop_map(|(queue, (payload, mss))| Action::Enqueue { queue, payload, mss }),
+        3 => Just(Action::Advance),
+        1 => (0..queues, 0..10u32).prop_map(|(queue, weight)| Action::SetWeight { queue, weight }),
+    ]
+}
+
+/// Nothing, less than a packet, some packets, some segments.
+fn pause() -> impl Strategy<Value = u64> {
+    prop_oneof![5 => Just(0), 2 => 0..200_000u64, 2 => 0..3_000_000u64, 2 => 0..30_000_000u64]
+}
+
+fn nic() -> impl Strategy<Value = NicConfig> {
+    let rate = prop_oneof![
+        6 => Just(100_000_000_000),
+        2 => Just(10_000_000_000),
+        1 => Just(3_000_000_000),
+        1 => Just(300_000_000_000),
+        2 => 1_000_000_000u64..1_000_000_000_000,
+    ];
+    let quantum = prop_oneof![4 => Just(1538), 2 => Just(768), 1 => Just(3076), 1 => 50..5000u32];
+    let service = prop_oneof![
+        1 => Just(Service::RoundRobin),
+        2 => quantum.prop_map(|quantum_bytes| Service::Deficit { quantum_bytes, largest_weight: 8 }),
+    ];
+    (rate, prop_oneof![5 => 1..=5u32, 1 => 6..=40u32], any::<bool>(), service).prop_map(
+        |(rate_bps, queues, interleave, service)| NicConfig {
+            rate_bps,
+            queues,
+            interleave,
+            service,
+            exact: false,
+        },
+    )
+}
+
+fn scenario() -> impl Strategy<Value = (NicConfig, Script)> {
+    nic().prop_flat_map(|config| {
+        (Just(config), prop::collection::vec((pause(), action(config.queues)), 1..40))
+    })
+}
+
+/// Plays a script; `after` sees the NIC and the moment after each action.
+fn play(config: NicConfig, script: &Script, mut after: impl FnMut(&Nic, Time)) -> (Nic, Log) {
+    let (mut nic, mut log, mut now) = (Nic::new(config), Log::default(), Time::ZERO);
+    for (flow, (pause, action)) in script.iter().enumerate() {
+        now += *pause;
+        match *action {
+            Action::Enqueue { queue, payload, mss } => {
+                nic.enqueue(now, queue, segment(flow as u32, payload, mss), &mut log);
+            }
+            Action::Advance => nic.advance(now, &mut log),
+            Action::SetWeight { queue, weight } => nic.set_weight(now, queue, weight, &mut log),
+        }
+        after(&nic, now);
+    }
+    (nic, log)
+}
+
+fn drained(config: NicConfig, script: &Script) -> Log {
+    let (mut nic, mut log) = play(config, script, |_, _| {});
+    nic.advance(Time::NEVER, &mut log);
+    assert!(nic.is_idle());
+    assert_eq!((0..config.queues).map(|queue| nic.backlog_bytes(queue)).sum::<u64>(), 0);
+    log
+}
+
+fn by_reference(config: NicConfig, script: &Script) -> Log {
+    let (mut reference, mut now) = (Reference::new(config), Time::ZERO);
+    for (flow, (pause, action)) in script.iter().enumerate() {
+        now += *pause;
+        reference.advance(now);
+        match *action {
+            Action::Enqueue { queue, payload, mss } => {
+                reference.enqueue(now, queue, segment(flow as u32, payload, mss));
+            }
+            Action::Advance => {}
+            Action::SetWeight { queue, weight } => reference.set_weight(queue, weight),
+        }
+    }
+    reference.advance(Time::NEVER);
+    reference.log
+}
+
+/// (flow, queue, segment, moment) of everything that is enqueued.
+fn enqueued(script: &Script) -> Vec<(u32, u32, Segment, Time)> {
+    let mut now = Time::ZERO;
+    let mut list = Vec::new();
+    for (flow, (pause, action)) in script.iter().enumerate() {
+        now += *pause;
+        if let Action::Enqueue { queue, payload, mss } = *action {
+            list.push((flow as u32, queue, segment(flow as u32, payload, mss), now));
+        }
+    }
+    list
+}
+
+/// The first segment of each ring that finishes from now on.
+fn first_finishes(nic: &Nic) -> Vec<Time> {
+    let mut log = Log::default();
+    nic.clone().advance(Time::NEVER, &mut log);
+    let first = |queue| log.finished.iter().filter(|event| event.1 == queue).map(|event| event.0).min();
+    (0..nic.config().queues).map(|queue| first(queue).unwrap_or(Time::NEVER)).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(600))]
+
+    #[test]
+    fn closed_form_equals_packet_by_packet_equals_reference((config, script) in scenario()) {
+        let closed = drained(config, &script);
+        // For one ring, calls come in the order of time.
+        for queue in 0..config.queues {
+            let ends: Vec<Time> =
+                closed.packets.iter().filter(|packet| packet.queue == queue).map(|packet| packet.end).collect();
+            prop_assert!(ends.is_sorted());
+        }
+        let closed = closed.sorted();
+        prop_assert_eq!(&closed, &drained(NicConfig { exact: true, ..config }, &script).sorted());
+        prop_assert_eq!(&closed, &by_reference(config, &script).sorted());
+    }
+
+    #[test]
+    fn asking_in_between_changes_nothing((config, script) in scenario(), step in 1u64..2_000_000) {
+        let mut log = Log::default();
+        let (mut nic, mut now) = (Nic::new(config), Time::ZERO);
+        for (flow, (pause, action)) in script.iter().enumerate() {
+            let next = now + *pause;
+            for _ in 0..20 {
+                now = (now + step).min(next);
+                nic.advance(now, &mut log);
+                prop_assert!(nic.next_departure() > now);
+            }
+            now = next;
+            match *action {
+                Action::Enqueue { queue, payload, mss } => {
+                    nic.enqueue(now, queue, segment(flow as u32, payload, mss), &mut log);
+                }
+                Action::Advance => nic.advance(now, &mut log),
+                Action::SetWeight { queue, weight } => nic.set_weight(now, queue, weight, &mut log),
+            }
+        }
+        nic.advance(Time::NEVER, &mut log);
+        prop_assert_eq!(log.sorted(), drained(config, &script).sorted());
+    }
+
+    #[test]
+    fn everything_leaves_once_and_in_order((config, script) in scenario()) {
+        let log = drained(config, &script).sorted();
+        let list = enqueued(&script);
+        let frames: u64 = list.iter().map(|(_, _, segment, _)| u64::from(segment.frame_bytes())).sum();
+        prop_assert_eq!(log.frame_bytes, frames);
+        for queue in 0..config.queues {
+            let expected: Vec<(u32, u32)> = list
+                .iter()
+                .filter(|entry| entry.1 == queue)
+                .flat_map(|(flow, _, segment, _)| (0..segment.packets()).map(|index| (*flow, index)))
+                .collect();
+            let left: Vec<(u32, u32)> = log
+                .packets
+                .iter()
+                .filter(|packet| packet.queue == queue)
+                .map(|packet| (packet.flow, packet.index))
+                .collect();
+            prop_assert_eq!(left, expected);
+        }
+    }
+
+    #[test]
+    fn the_wire_carries_one_packet_at_a_time_and_never_rests((config, script) in scenario()) {
+        let log = drained(config, &script).sorted();
+        let list = enqueued(&script);
+        let mut free = Time::ZERO;
+        for (sent, packet) in log.packets.iter().enumerate() {
+            prop_assert!(packet.begin >= free);
+            if packet.begin > free || sent == 0 {
+                // It rested: then all that had been enqueued before this moment has left.
+                let before: u32 = list
+                    .iter()
+                    .filter(|(.., at)| *at < packet.begin)
+                    .map(|(_, _, segment, _)| segment.packets())
+                    .sum();
+                prop_assert_eq!(before as usize, sent);
+            }
+            free = packet.end;
+        }
+    }
+
+    #[test]
+    fn finishes_are_foretold((config, script) in scenario(), wanted in any::<u64>()) {
+        let wanted = |queue: u32| wanted >> (queue % 64) & 1 == 1;
+        play(config, &script, |nic, _| {
+            let finishes = first_finishes(nic);
+            let mut earliest = Time::NEVER;
+            for queue in 0..config.queues {
+                let finish = finishes[queue as usize];
+                assert_eq!(nic.next_finish(queue), finish, "queue {queue}");
+                if wanted(queue) {
+                    earliest = earliest.min(finish);
+                }
+            }
+            assert_eq!(nic.earliest_finish(wanted), earliest);
+        });
+    }
+
+    /// Shreedhar and Varghese 1996, theorem 4: over any interval in which two flows are backlogged, what
+    /// they have sent per share differs by less than twice the largest packet and the quantum.
+    #[test]
+    fn deficit_round_robin_is_fair(
+        quantum in 64u32..4000,
+        interleave in any::<bool>(),
+        weights in prop::collection::vec(1u32..8, 2..6),
+        sizes in prop::collection::vec(payloads(), 2..6),
+    ) {
+        let service = Service::Deficit { quantum_bytes: quantum, largest_weight: 8 };
+        let queues = weights.len() as u32;
+        let mut nic = Nic::new(NicConfig { queues, ..config(interleave, service) });
+        let mut log = Log::default();
+        let mut largest = 0;
+        for queue in 0..queues {
+            nic.set_weight(Time::ZERO, queue, weights[queue as usize], &mut log);
+            let (payload, mss) = sizes[queue as usize % sizes.len()];
+            let one = segment(queue, payload, mss);
+            let wire = |index| u64::from(wire_bytes(one.packet_payload(index)));
+            let all: u64 = (0..one.packets()).map(wire).sum();
+            largest = largest.max(if interleave { wire(0) } else { all });
+            for _ in 0..400_000 / all {
+                nic.enqueue(Time::ZERO, queue, one, &mut log);
+            }
+        }
+        // Until the first ring runs empty.
+        let mut sent = vec![0u64; queues as usize];
+        while (0..queues).all(|queue| nic.backlog_packets(queue) > 0) {
+            let mut step = Log::default();
+            nic.advance(nic.next_departure(), &mut step);
+            for packet in &step.packets {
+                sent[packet.queue as usize] += packet.end.since(packet.begin) / 80;
+            }
+            let shares = sent.iter().zip(&weights).map(|(sent, weight)| sent / u64::from(*weight));
+            let (low, high) = shares.fold((u64::MAX, 0), |(low, high), share| (low.min(share), high.max(share)));
+            prop_assert!(high - low <= 2 * largest + u64::from(quantum), "{sent:?} with {weights:?}");
+        }
+    }
+}

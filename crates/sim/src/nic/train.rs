@@ -1,0 +1,103 @@
+//! What leaves the NIC, and who is told.
+
+use super::wire::Wire;
+use crate::{segment::Segment, time::Time};
+
+/// Consecutive packets of one segment that have left the wire, with the exact time of each.
+///
+/// Their ring sends them in bursts (its turns): `packets` of them over rounds of equal length, as far as
+/// other rings have their turns in between. Times are computed when they are asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Train<'a> {
+    /// The ring that they left.
+    pub queue: u32,
+    /// The segment that they belong to.
+    pub segment: &'a Segment,
+    /// Index within the segment of the first of them, from 0.
+    pub first: u32,
+    /// How many; 1 at least.
+    pub packets: u32,
+    /// Their frames together, without framing on the wire, bytes.
+    pub frame_bytes: u64,
+    pub(super) pace: Pace,
+    /// Wire bytes of every packet but the last.
+    pub(super) packet_bytes: u32,
+    /// Wire bytes of the last: less where it is the short end of the segment.
+    pub(super) last_bytes: u32,
+}
+
+/// When the packets of a train follow each other, in wire positions.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace {
+    pub(super) wire: Wire,
+    /// Where the first packet begins.
+    pub(super) begin: u64,
+    /// Packets back to back in one turn.
+    pub(super) burst: u32,
+    /// Bytes from the beginning of one turn to that of the next.
+    pub(super) round_bytes: u64,
+}
+
+impl Train<'_> {
+    /// When the first bit of the packet `first + index` was on the wire; `index` is less than `packets`.
+    #[must_use]
+    #[inline]
+    pub fn begin_of(&self, index: u32) -> Time {
+        self.pace.wire.time_of(self.position_of(index))
+    }
+
+    /// When the last bit of the packet `first + index` (framing included) was on the wire; `index` is
+    /// less than `packets`.
+    #[must_use]
+    #[inline]
+    pub fn end_of(&self, index: u32) -> Time {
+        let bytes = if index + 1 < self.packets { self.packet_bytes } else { self.last_bytes };
+        self.pace.wire.time_of(self.position_of(index) + u64::from(bytes))
+    }
+
+    /// When the first packet began.
+    #[must_use]
+    #[inline]
+    pub fn begin(&self) -> Time {
+        self.begin_of(0)
+    }
+
+    /// When the last packet had left.
+    #[must_use]
+    #[inline]
+    pub fn end(&self) -> Time {
+        self.end_of(self.packets - 1)
+    }
+
+    /// The segment's last packet is among them.
+    #[must_use]
+    #[inline]
+    pub fn finishes(&self) -> bool {
+        self.first + self.packets == self.segment.packets()
+    }
+
+    fn position_of(&self, index: u32) -> u64 {
+        let Pace { begin, burst, round_bytes, .. } = self.pace;
+        let (turn, place) = match burst {
+            1 => (index, 0),
+            _ if index < burst => (0, index),
+            _ => (index / burst, index % burst),
+        };
+        begin + u64::from(turn) * round_bytes + u64::from(place) * u64::from(self.packet_bytes)
+    }
+}
+
+/// Told what leaves a [`Nic`](super::Nic).
+///
+/// For one ring, calls come in the order of time: a segment's `started`, its trains, its `finished`.
+/// Between rings they need not: trains of several rings that interleave are reported one after the other.
+pub trait Departures {
+    /// The first packet of `segment` begins at `at`.
+    fn started(&mut self, queue: u32, segment: &Segment, at: Time);
+
+    /// Consecutive packets of a segment have left.
+    fn packets(&mut self, train: &Train<'_>);
+
+    /// The last packet of `segment` has left at `at`: the driver may complete it.
+    fn finished(&mut self, queue: u32, segment: &Segment, at: Time);
+}

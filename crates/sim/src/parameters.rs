@@ -1,0 +1,103 @@
+//! What a scenario does not say: the numbers of the simulated hosts, each with its source.
+//!
+//! Two kinds. *Sourced* ones come from a data sheet, a driver, the kernel or the paper's section on its
+//! method. *Calibrated* ones have no source that states them; they were fitted once, together, on all
+//! rows of Titan's Table 3 (`docs/simulator.md` says how), and are the same for every scenario, variant
+//! and row.
+
+use crate::tcp::Profile;
+use crate::time::{MICROSECOND, Span};
+
+/// The numbers of the two hosts and of the line between them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parameters {
+    /// The sender's kernel.
+    pub profile: Profile,
+    /// Receive queues over which a host spreads what it receives. Sourced: 4, the RSS queues of the
+    /// Intel 82599 in VMDq mode, which Titan used (section 4).
+    pub receive_queues: u32,
+    /// One way from NIC to NIC: cables and one switch. Sourced: store and forward of a full frame at
+    /// 10 Gbit/s (1.2 µs) and about a microsecond in the switch.
+    pub line_latency: Span,
+    /// Round trip that TCP's handshake measures. Calibrated with the other latencies.
+    pub handshake_rtt: Span,
+    /// Shortest time between two interrupts of one vector of the receiver. Sourced: 50 µs, since the
+    /// receiver "always uses configuration Cmax" (Titan, section 5).
+    pub sink_interrupt_interval: Span,
+    /// The same at the sender where the variant leaves it to the driver. Sourced: ixgbe 4.4.6 moderates
+    /// bulk traffic to 12,000 interrupts a second (`IXGBE_12K_ITR`).
+    pub default_interrupt_interval: Span,
+    /// Descriptors in a transmit ring. Sourced: ixgbe's default (`IXGBE_DEFAULT_TXD`).
+    pub ring_descriptors: u32,
+    /// Flows that SFQ keeps apart, and packets that it holds. Sourced: Titan raised it from 127 to 250.
+    pub sfq_depth: u32,
+    /// A queue's credits are changed this long after its weight. Sourced: order of a posted PCIe write.
+    pub weight_latency: Span,
+    /// Largest weight of a queue. Sourced: the 14 bits of the 82599's credit register hold 1365
+    /// quanta of half an MTU.
+    pub largest_queue_weight: u32,
+    /// From a packet's interrupt until its program has read it and answered. Calibrated.
+    pub application_latency: Span,
+    /// Time that work takes.
+    pub costs: Costs,
+}
+
+/// Time on a processor, nanoseconds. All calibrated, from starting values of the usual order on a
+/// Xeon of 2.8 GHz (Titan's E5-1410).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Costs {
+    /// An interrupt with its poll: entry, NAPI, exit.
+    pub interrupt: f64,
+    /// An acknowledgement up to TCP.
+    pub acknowledgement: f64,
+    /// A segment from TCP to the ring.
+    pub segment: f64,
+    /// A piece that a segment is cut into before the qdisc (DSOS).
+    pub piece: f64,
+    /// A segment's completion.
+    pub completion: f64,
+    /// Cutting a packet off a segment in software (no segmentation offload).
+    pub packet: f64,
+    /// A byte that the application writes: copy and its share of the system call.
+    pub byte: f64,
+    /// Looking at one queue's weight in a choice by weight.
+    pub queue_look: f64,
+    /// Writing a queue's weight to the NIC.
+    pub weight_write: f64,
+    /// More, for each segment, where another processor completes it than sent it: cold caches and
+    /// contended locks.
+    pub remote_completion: f64,
+    /// More, for each segment, when SFQ sorts it.
+    pub fair_queueing: f64,
+}
+
+impl Default for Parameters {
+    fn default() -> Self {
+        Self {
+            profile: Profile::Linux4_4,
+            receive_queues: 4,
+            line_latency: 2 * MICROSECOND,
+            handshake_rtt: 100 * MICROSECOND,
+            sink_interrupt_interval: 50 * MICROSECOND,
+            default_interrupt_interval: 83 * MICROSECOND,
+            ring_descriptors: 512,
+            sfq_depth: 250,
+            weight_latency: MICROSECOND,
+            largest_queue_weight: 1365,
+            application_latency: 40 * MICROSECOND,
+            costs: Costs {
+                interrupt: 2_000.0,
+                acknowledgement: 900.0,
+                segment: 2_500.0,
+                piece: 1_200.0,
+                completion: 500.0,
+                packet: 900.0,
+                byte: 0.2,
+                queue_look: 15.0,
+                weight_write: 400.0,
+                remote_completion: 1_500.0,
+                fair_queueing: 200.0,
+            },
+        }
+    }
+}

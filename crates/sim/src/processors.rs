@@ -1,0 +1,106 @@
+//! The sender's processors: every piece of work takes time on one of them.
+//!
+//! Work in softirq context comes first and is what delays interrupts on a saturated processor; an
+//! application's work waits behind it, so that on a saturated processor its flows run out of data.
+
+use crate::time::{NANOSECOND, Span, Time};
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Processor {
+    /// When the softirq work at hand is done.
+    softirq_until: Time,
+    /// When all work at hand is done.
+    all_until: Time,
+    /// Work since the count began.
+    busy: Span,
+}
+
+/// The processors of one host.
+#[derive(Clone, Debug)]
+pub struct Processors {
+    all: Vec<Processor>,
+}
+
+impl Processors {
+    /// That many idle processors.
+    #[must_use]
+    pub fn new(count: u32) -> Self {
+        Self { all: vec![Processor::default(); count.max(1) as usize] }
+    }
+
+    /// The processor that serves an interrupt vector.
+    #[must_use]
+    pub fn of_vector(&self, vector: u32) -> u32 {
+        vector % self.all.len() as u32
+    }
+
+    /// When the processor can begin softirq work that comes up `now`.
+    #[must_use]
+    pub fn softirq_begin(&self, processor: u32, now: Time) -> Time {
+        self.all[processor as usize].softirq_until.max(now)
+    }
+
+    /// Does softirq work of this many nanoseconds.
+    pub fn softirq(&mut self, processor: u32, now: Time, nanoseconds: f64) {
+        let work = span(nanoseconds);
+        let processor = &mut self.all[processor as usize];
+        processor.softirq_until = processor.softirq_until.max(now) + work;
+        processor.all_until = processor.all_until.max(now) + work;
+        processor.busy += work;
+    }
+
+    /// Does an application's work of this many nanoseconds; when it is done.
+    pub fn application(&mut self, processor: u32, now: Time, nanoseconds: f64) -> Time {
+        let work = span(nanoseconds);
+        let processor = &mut self.all[processor as usize];
+        processor.all_until = processor.all_until.max(now) + work;
+        processor.busy += work;
+        processor.all_until
+    }
+
+    /// Begins counting busy time.
+    pub fn begin_count(&mut self, now: Time) {
+        for processor in &mut self.all {
+            processor.busy = processor.all_until.since(now);
+        }
+    }
+
+    /// Sum over processors of the time that each was busy since the count began; work that is still
+    /// ahead is not in it.
+    #[must_use]
+    pub fn busy(&self, now: Time) -> Span {
+        self.all.iter().map(|processor| processor.busy.saturating_sub(processor.all_until.since(now))).sum()
+    }
+}
+
+fn span(nanoseconds: f64) -> Span {
+    // Rounded once, so that sums are integers whatever the order of events.
+    (nanoseconds * NANOSECOND as f64) as Span
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::MICROSECOND;
+
+    #[test]
+    fn softirq_work_comes_first_and_all_of_it_counts() {
+        let mut processors = Processors::new(1);
+        let now = Time(0);
+        assert_eq!(processors.application(0, now, 5_000.0), Time(5 * MICROSECOND));
+        assert_eq!(processors.softirq_begin(0, now), now);
+        processors.softirq(0, now, 2_000.0);
+        assert_eq!(processors.softirq_begin(0, now), Time(2 * MICROSECOND));
+        assert_eq!(processors.application(0, now, 1_000.0), Time(8 * MICROSECOND));
+        assert_eq!(processors.busy(Time(3 * MICROSECOND)), 3 * MICROSECOND);
+        assert_eq!(processors.busy(Time(9 * MICROSECOND)), 8 * MICROSECOND);
+    }
+
+    #[test]
+    fn work_from_before_the_count_is_left_out() {
+        let mut processors = Processors::new(2);
+        processors.softirq(1, Time(0), 4_000.0);
+        processors.begin_count(Time(MICROSECOND));
+        assert_eq!(processors.busy(Time(10 * MICROSECOND)), 3 * MICROSECOND);
+    }
+}

@@ -1,0 +1,270 @@
+//! CoDel, controlled delay (`include/net/codel_impl.h`; Nichols and Jacobson, *Controlling Queue
+//! Delay*, ACM Queue 2012; RFC 8289).
+//!
+//! Times are picoseconds where the kernel counts units of 1024 ns. Explicit congestion notification is
+//! left out: what would be marked is dropped.
+
+use super::queue::Item;
+use crate::time::{Span, Time};
+
+/// Bits of the fixed-point reciprocal square root that are kept between steps (`REC_INV_SQRT_BITS`).
+const KEPT_BITS: u32 = 16;
+/// What is missing to 32 bits (`REC_INV_SQRT_SHIFT`).
+const KEPT_SHIFT: u32 = 32 - KEPT_BITS;
+
+/// A segment and when it came.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Timed {
+    pub(super) item: Item,
+    pub(super) enqueued: Time,
+}
+
+/// What a dequeue of CoDel does to its queue.
+pub(super) trait CodelQueue {
+    /// Takes the head; the backlog counts without it at once.
+    fn pop(&mut self) -> Option<Timed>;
+    /// Drops what was taken.
+    fn drop(&mut self, timed: Timed);
+    /// Whether no more than one frame is left to send, which never counts as a standing queue.
+    fn is_short(&self) -> bool;
+}
+
+/// The two parameters (RFC 8289, section 4.3).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CodelParameters {
+    /// Delay that may stand.
+    pub(super) target: Span,
+    /// How long it has to stand before anything is dropped.
+    pub(super) interval: Span,
+}
+
+/// State of one queue (`struct codel_vars`).
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Codel {
+    /// Drops since the dropping state was entered.
+    pub(super) count: u32,
+    last_count: u32,
+    dropping: bool,
+    /// 1 / sqrt(`count`), as a fraction of 2^16.
+    reciprocal_root: u16,
+    /// When the delay will have been above target for an interval.
+    first_above: Option<Time>,
+    drop_next: Time,
+}
+
+impl Codel {
+    pub(super) const NEW: Self = Self {
+        count: 0,
+        last_count: 0,
+        dropping: false,
+        reciprocal_root: 0,
+        first_above: None,
+        drop_next: Time::ZERO,
+    };
+
+    /// The next segment, after drops (`codel_dequeue`).
+    pub(super) fn dequeue(
+        &mut self,
+        now: Time,
+        parameters: CodelParameters,
+        queue: &mut impl CodelQueue,
+    ) -> Option<Timed> {
+        let Some(mut head) = queue.pop() else {
+            self.dropping = false;
+            return None;
+        };
+        let above = self.stands(now, parameters, Some(&head), queue);
+        if self.dropping {
+            if !above {
+                self.dropping = false;
+            }
+            while self.dropping && now >= self.drop_next {
+                self.count = self.count.wrapping_add(1);
+                self.newton_step();
+                queue.drop(head);
+                let next = queue.pop();
+                if self.stands(now, parameters, next.as_ref(), queue) {
+                    self.drop_next = self.control_law(self.drop_next, parameters);
+                } else {
+                    self.dropping = false;
+                }
+                head = next?;
+            }
+            return Some(head);
+        }
+        if !above {
+            return Some(head);
+        }
+        queue.drop(head);
+        let next = queue.pop();
+        self.stands(now, parameters, next.as_ref(), queue);
+        self.enter_dropping(now, parameters);
+        next
+    }
+
+    /// Whether the delay has stood above target for an interval (`codel_should_drop`).
+    fn stands(
+        &mut self,
+        now: Time,
+        parameters: CodelParameters,
+        head: Option<&Timed>,
+        queue: &impl CodelQueue,
+    ) -> bool {
+        let below = head.is_none_or(|timed| now.since(timed.enqueued) < parameters.target);
+        if below || queue.is_short() {
+            self.first_above = None;
+            return false;
+        }
+        match self.first_above {
+            None => {
+                self.first_above = Some(now + parameters.interval);
+                false
+            }
+            Some(since) => now > since,
+        }
+    }
+
+    /// A dropping state soon after the last one starts near the rate that controlled the queue then.
+    fn enter_dropping(&mut self, now: Time, parameters: CodelParameters) {
+        self.dropping = true;
+        let delta = self.count.wrapping_sub(self.last_count);
+        if delta > 1 && now.since(self.drop_next) < 16 * parameters.interval {
+            self.count = delta;
+            self.newton_step();
+        } else {
+            self.count = 1;
+            self.reciprocal_root = u16::MAX;
+        }
+        self.last_count = self.count;
+        self.drop_next = self.control_law(now, parameters);
+    }
+
+    /// One step towards 1 / sqrt(`count`): x / 2 * (3 - count * x^2), wrapping as the kernel's does.
+    fn newton_step(&mut self) {
+        let root = u64::from(self.reciprocal_root) << KEPT_SHIFT;
+        let square = (root * root) >> 32;
+        let mut value = (3u64 << 32).wrapping_sub(u64::from(self.count) * square);
+        value >>= 2;
+        value = value.wrapping_mul(root) >> (32 - 2 + 1);
+        self.reciprocal_root = (value >> KEPT_SHIFT) as u16;
+    }
+
+    /// The interval over the square root of the count, after `time`.
+    fn control_law(&self, time: Time, parameters: CodelParameters) -> Time {
+        let scaled = u128::from(parameters.interval) * u128::from(self.reciprocal_root);
+        time + (scaled >> KEPT_BITS) as Span
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use super::*;
+    use crate::segment::Segment;
+    use crate::time::MILLISECOND;
+
+    const PARAMETERS: CodelParameters =
+        CodelParameters { target: 5 * MILLISECOND, interval: 100 * MILLISECOND };
+
+    #[derive(Default)]
+    struct Standing {
+        waiting: VecDeque<Timed>,
+        dropped: usize,
+    }
+
+    impl CodelQueue for Standing {
+        fn pop(&mut self) -> Option<Timed> {
+            self.waiting.pop_front()
+        }
+
+        fn drop(&mut self, _: Timed) {
+            self.dropped += 1;
+        }
+
+        fn is_short(&self) -> bool {
+            self.waiting.is_empty()
+        }
+    }
+
+    fn at(milliseconds: u64) -> Time {
+        Time(milliseconds * MILLISECOND)
+    }
+
+    fn timed(enqueued: Time) -> Timed {
+        Timed { item: Item::from(Segment { payload: 1448, mss: 1448, ..Segment::default() }), enqueued }
+    }
+
+    #[test]
+    fn the_root_follows_the_count() {
+        let mut codel = Codel { count: 1, reciprocal_root: u16::MAX, ..Codel::NEW };
+        for count in 2..=400u32 {
+            codel.count = count;
+            codel.newton_step();
+        }
+        let exact = 65_536.0 / 400f64.sqrt();
+        assert!((f64::from(codel.reciprocal_root) - exact).abs() < 0.02 * exact);
+    }
+
+    #[test]
+    fn drops_after_an_interval_and_then_faster() {
+        let mut codel = Codel::NEW;
+        let mut queue = Standing::default();
+        queue.waiting.extend((0..2000).map(|_| timed(Time::ZERO)));
+        let mut drops = Vec::new();
+        for millisecond in 10..=400 {
+            let before = queue.dropped;
+            assert!(codel.dequeue(at(millisecond), PARAMETERS, &mut queue).is_some());
+            if queue.dropped > before {
+                drops.push((millisecond, queue.dropped - before));
+            }
+        }
+        // Above target since 10 ms, so from 110 ms; then after 100, 71, 58 ms (the law at 1, 2, 3, of
+        // which one Newton step from 1 makes 0.5, 0.5625, ...: 211, 261, 317, ...).
+        assert_eq!(drops[0], (111, 1));
+        assert_eq!(drops[1], (211, 1));
+        let gaps: Vec<u64> = drops.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
+        assert!(gaps[1..].iter().all(|gap| *gap < 75), "{gaps:?}");
+    }
+
+    #[test]
+    fn a_new_dropping_state_takes_up_the_last_rate() {
+        // Left after 20 drops, 10 of them since it was entered; 10 more make the root of the count.
+        let left = Codel {
+            count: 20,
+            last_count: 10,
+            reciprocal_root: (65_536.0 / 10f64.sqrt()) as u16,
+            drop_next: at(1000),
+            first_above: Some(at(1100)),
+            ..Codel::NEW
+        };
+        for (now, count, next) in [(2599, 10, 2599 + 31), (2601, 1, 2601 + 99)] {
+            let mut codel = left;
+            let mut queue = Standing::default();
+            queue.waiting.extend((0..10).map(|_| timed(Time::ZERO)));
+            assert!(codel.dequeue(at(now), PARAMETERS, &mut queue).is_some());
+            assert_eq!((queue.dropped, codel.count), (1, count));
+            assert_eq!(codel.drop_next.0 / MILLISECOND, next);
+        }
+    }
+
+    #[test]
+    fn a_short_delay_or_a_short_queue_never_drops() {
+        let mut codel = Codel::NEW;
+        let mut queue = Standing::default();
+        for millisecond in 0..1000 {
+            queue.waiting.push_back(timed(at(millisecond)));
+            if millisecond >= 4 {
+                assert!(codel.dequeue(at(millisecond), PARAMETERS, &mut queue).is_some());
+            }
+        }
+        assert_eq!(queue.dropped, 0);
+        let mut queue = Standing::default();
+        for round in 1..100 {
+            queue.waiting.push_back(timed(at(100 * (round - 1))));
+            assert!(codel.dequeue(at(100 * round), PARAMETERS, &mut queue).is_some());
+        }
+        assert_eq!(queue.dropped, 0);
+        assert!(codel.dequeue(at(100_000), PARAMETERS, &mut queue).is_none());
+    }
+}

@@ -1,0 +1,110 @@
+//! Parameters of `htb`, and the classes they make.
+
+use super::super::queue::NONE;
+use super::super::rate::Rate;
+use super::super::{Classifier, Discipline, Kind, KindError, require};
+use super::{Class, LEVELS, Mode, PRIORITIES};
+use crate::time::Time;
+
+/// Bytes of quantum per byte/s of rate, if none is given: one tenth (`rate2quantum`).
+const RATE_TO_QUANTUM: u64 = 10;
+/// Bounds of such a quantum, bytes.
+const QUANTUM_RANGE: (u64, u64) = (1000, 200_000);
+
+/// Parameters of `htb`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HtbConfig {
+    /// What chooses the leaf; leaves are numbered in the order they are written in.
+    pub classifier: Classifier,
+    /// The trees of classes.
+    pub roots: Vec<HtbClass>,
+}
+
+/// A class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HtbClass {
+    /// Rate that it has for itself, bit/s.
+    pub rate: u64,
+    /// Rate up to which it borrows, bit/s.
+    pub ceiling: u64,
+    /// Depth of the bucket of the rate, bytes.
+    pub burst: u32,
+    /// Depth of the bucket of the ceiling, bytes.
+    pub ceiling_burst: u32,
+    /// Of a leaf: 0 borrows first, 7 last.
+    pub priority: u8,
+    /// Of a leaf: bytes that it sends before another leaf's turn. If absent, a tenth of a second's at
+    /// its rate, but 1000 to 200 000.
+    pub quantum: Option<u32>,
+    /// What is in it.
+    pub content: HtbContent,
+}
+
+/// What is in a class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HtbContent {
+    /// Segments, in a discipline.
+    Leaf(Kind),
+    /// Classes.
+    Inner(Vec<HtbClass>),
+}
+
+impl HtbClass {
+    fn quantum(&self) -> i64 {
+        let (low, high) = QUANTUM_RANGE;
+        let by_rate = (self.rate / 8 / RATE_TO_QUANTUM).clamp(low, high);
+        self.quantum.map_or(by_rate as i64, i64::from)
+    }
+
+    fn check(&self) -> Result<(), KindError> {
+        require("htb", "rate", "at least 1 bit/s", 0, self.rate >= 1)?;
+        require("htb", "ceiling", "at least 1 bit/s", 0, self.ceiling >= 1)?;
+        require("htb", "quantum", "at least 1", 0, self.quantum != Some(0))
+    }
+}
+
+/// Adds a class and those below it to `classes`, in the order of their numbers.
+pub(super) fn build(
+    config: &HtbClass,
+    parent: u32,
+    level: usize,
+    seed: u64,
+    classes: &mut Vec<Class>,
+) -> Result<(), KindError> {
+    config.check()?;
+    let (rate, ceiling) = (Rate::new(config.rate), Rate::new(config.ceiling));
+    let (burst, ceiling_burst) =
+        (rate.tokens(u64::from(config.burst)), ceiling.tokens(u64::from(config.ceiling_burst)));
+    let index = classes.len() as u32;
+    let (level, queue) = match &config.content {
+        // Leaves differ in their seeds as separate qdiscs do.
+        HtbContent::Leaf(kind) => (0, Some(Discipline::new(kind, seed.wrapping_add(u64::from(index)))?)),
+        HtbContent::Inner(_) => (level, None),
+    };
+    classes.push(Class {
+        parent,
+        level: level as u8,
+        priority: config.priority.min(PRIORITIES as u8 - 1),
+        mode: Mode::Sending,
+        activity: 0,
+        feeds: NONE,
+        rate,
+        ceiling,
+        burst,
+        ceiling_burst,
+        tokens: burst,
+        ceiling_tokens: ceiling_burst,
+        checkpoint: Time::ZERO,
+        quantum: config.quantum(),
+        deficit: [0; LEVELS],
+        queue,
+    });
+    if let HtbContent::Inner(children) = &config.content {
+        // Inner classes are at levels 7 to 1.
+        require("htb", "depth of the tree", "at most 8", (LEVELS + 1) as u64, level > 0)?;
+        for child in children {
+            build(child, index, level - 1, seed, classes)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,490 @@
+//! `htb`: the hierarchical token bucket (`net/sched/sch_htb.c`; Devera, *Hierarchical token bucket
+//! theory*, 2002).
+//!
+//! A class may send while it has tokens of its rate; without them it borrows from its parent while it
+//! has tokens of its ceiling. Leaves are at level 0 and roots with children at level 7. Of the classes
+//! that may send by themselves, each level has a *row* per priority; a class that borrows is in its
+//! parent's *feed* of that priority. The lowest level goes first, in it the lowest priority, and in that
+//! the leaves below take turns by deficit round robin.
+//!
+//! Tokens are picoseconds of sending, the kernel's are nanoseconds. Left out: the direct queue (every
+//! segment has a class), hysteresis (off by default), offload, link layer overheads, filters.
+
+mod config;
+mod members;
+#[cfg(test)]
+mod tests;
+mod waiting;
+
+pub use config::{HtbClass, HtbConfig, HtbContent};
+
+use self::members::Members;
+use self::waiting::Waiting;
+use super::queue::NONE;
+use super::rate::{Rate, as_tokens, filled};
+use super::{Classifier, Dequeued, Discipline, KindError};
+use crate::segment::Segment;
+use crate::time::{SECOND, Span, Time};
+
+/// Levels of the tree (`TC_HTB_MAXDEPTH`).
+const LEVELS: usize = 8;
+/// Priorities (`TC_HTB_NUMPRIO`).
+const PRIORITIES: usize = 8;
+/// Deepest debt, and most that is credited at once (`mbuffer`).
+const LONGEST_DEBT: i64 = (60 * SECOND) as i64;
+/// When to look again if no class says when it may send (`htb_dequeue`).
+const IDLE_WAIT: Span = 5 * SECOND;
+
+/// Steps of a search for a leaf: no tree needs as many, and none may search for ever.
+const SEARCH_STEPS: u32 = 65_535;
+
+/// Whether a class may send (`enum htb_cmode`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// Out of tokens of its ceiling.
+    Stopped,
+    /// Out of tokens of its rate.
+    Borrowing,
+    /// With tokens.
+    Sending,
+}
+
+#[derive(Clone, Debug)]
+struct Class {
+    parent: u32,
+    level: u8,
+    priority: u8,
+    mode: Mode,
+    /// Priorities, as bits, in which segments wait in it or below it.
+    activity: u8,
+    /// Its first feed; the others follow, one a priority. Leaves have none.
+    feeds: u32,
+    rate: Rate,
+    ceiling: Rate,
+    /// Depths of the two buckets.
+    burst: i64,
+    ceiling_burst: i64,
+    tokens: i64,
+    ceiling_tokens: i64,
+    /// When the tokens were counted last (`t_c`).
+    checkpoint: Time,
+    quantum: i64,
+    deficit: [i64; LEVELS],
+    /// Of a leaf.
+    queue: Option<Discipline>,
+}
+
+impl Class {
+    /// Its mode `elapsed` after the checkpoint, and if it may not send, how long that lasts
+    /// (`htb_class_mode`).
+    fn mode_after(&self, elapsed: i64) -> (Mode, i64) {
+        let ceiling_tokens = self.ceiling_tokens.saturating_add(elapsed);
+        if ceiling_tokens < 0 {
+            return (Mode::Stopped, -ceiling_tokens);
+        }
+        let tokens = self.tokens.saturating_add(elapsed);
+        if tokens >= 0 { (Mode::Sending, 0) } else { (Mode::Borrowing, -tokens) }
+    }
+
+    fn elapsed(&self, now: Time) -> i64 {
+        as_tokens(now.since(self.checkpoint)).min(LONGEST_DEBT)
+    }
+
+    /// Accounts a segment that was sent with tokens of `level` (`htb_charge_class`).
+    fn charge(&mut self, now: Time, level: u8, bytes: u64) {
+        let elapsed = self.elapsed(now);
+        let debt = 1 - LONGEST_DEBT;
+        if self.level >= level {
+            let tokens = filled(self.tokens, elapsed, self.burst);
+            self.tokens = tokens.saturating_sub(self.rate.tokens(bytes)).max(debt);
+        } else {
+            self.tokens = self.tokens.saturating_add(elapsed);
+        }
+        let tokens = filled(self.ceiling_tokens, elapsed, self.ceiling_burst);
+        self.ceiling_tokens = tokens.saturating_sub(self.ceiling.tokens(bytes)).max(debt);
+        self.checkpoint = now;
+    }
+}
+
+/// Classes of one priority that take turns: a row, or a feed (`struct htb_prio`).
+#[derive(Clone, Debug)]
+struct Feed {
+    members: Members,
+    /// Whose turn it is.
+    pointer: u32,
+    /// Whose turn it was when it left: the turn goes to it or to the next one.
+    last: u32,
+}
+
+impl Feed {
+    fn new(classes: usize) -> Self {
+        Self { members: Members::new(classes), pointer: NONE, last: NONE }
+    }
+
+    /// Passes the turn on; behind the last one it points to none.
+    fn advance(&mut self) {
+        if self.pointer != NONE {
+            self.pointer = self.members.first_from(self.pointer + 1);
+        }
+    }
+}
+
+/// The bits of a mask of priorities.
+fn priorities(mut mask: u8) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let priority = mask.trailing_zeros() as usize;
+        mask &= mask.wrapping_sub(1);
+        (priority < PRIORITIES).then_some(priority)
+    })
+}
+
+/// Why a feed gave no segment.
+#[derive(Clone, Copy, Debug)]
+struct Nothing {
+    /// When a shaper below may have one.
+    until: Option<Time>,
+}
+
+/// The hierarchical token bucket.
+#[derive(Clone, Debug)]
+pub(super) struct Htb {
+    classifier: Classifier,
+    classes: Vec<Class>,
+    /// The leaves, in order.
+    leaves: Vec<u32>,
+    /// Rows, a level after the other, then the feeds of classes.
+    feeds: Vec<Feed>,
+    /// Priorities, as bits, of each level's rows with members.
+    rows: [u8; LEVELS],
+    waiting: Vec<Waiting>,
+    segments: usize,
+    bytes: u64,
+}
+
+impl Htb {
+    pub(super) fn new(config: &HtbConfig, seed: u64) -> Result<Self, KindError> {
+        let mut classes = Vec::new();
+        for root in &config.roots {
+            config::build(root, NONE, LEVELS - 1, seed, &mut classes)?;
+        }
+        let count = classes.len();
+        let mut feeds = vec![Feed::new(count); LEVELS * PRIORITIES];
+        let mut leaves = Vec::new();
+        for (index, class) in classes.iter_mut().enumerate() {
+            if class.queue.is_some() {
+                leaves.push(index as u32);
+            } else {
+                class.feeds = feeds.len() as u32;
+                feeds.resize(feeds.len() + PRIORITIES, Feed::new(count));
+            }
+        }
+        super::require("htb", "number of leaves", "at least 1", 0, !leaves.is_empty())?;
+        Ok(Self {
+            classifier: config.classifier,
+            classes,
+            leaves,
+            feeds,
+            rows: [0; LEVELS],
+            waiting: vec![Waiting::new(count); LEVELS],
+            segments: 0,
+            bytes: 0,
+        })
+    }
+
+    pub(super) fn enqueue(&mut self, now: Time, segment: Segment, dropped: &mut Vec<Segment>) {
+        let index = self.leaves[self.classifier.class(&segment, self.leaves.len())];
+        let class = &mut self.classes[index as usize];
+        let Some(queue) = &mut class.queue else { return };
+        let before = (queue.len(), queue.backlog_bytes());
+        queue.enqueue(now, segment, dropped);
+        let after = (queue.len(), queue.backlog_bytes());
+        if after.0 > 0 && class.activity == 0 {
+            class.activity = 1 << class.priority;
+            self.activate(index);
+        }
+        self.recount(before, after);
+    }
+
+    pub(super) fn dequeue(&mut self, now: Time, dropped: &mut Vec<Segment>) -> Dequeued {
+        if self.segments == 0 {
+            return Dequeued::Empty;
+        }
+        let mut next = None;
+        for level in 0..LEVELS {
+            let event = self.run_events(now, level);
+            next = earlier(next, event);
+            for priority in priorities(self.rows[level]) {
+                match self.dequeue_row(now, level, priority, dropped) {
+                    Ok(segment) => return Dequeued::Segment(segment),
+                    Err(Nothing { until }) => next = earlier(next, until),
+                }
+            }
+        }
+        if self.segments == 0 {
+            // A leaf dropped all it had.
+            return Dequeued::Empty;
+        }
+        Dequeued::Wait(next.unwrap_or(now + IDLE_WAIT))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.segments
+    }
+
+    pub(super) fn backlog_bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn recount(&mut self, before: (usize, u64), after: (usize, u64)) {
+        self.segments = self.segments + after.0 - before.0;
+        self.bytes = self.bytes + after.1 - before.1;
+    }
+
+    fn row(level: usize, priority: usize) -> usize {
+        level * PRIORITIES + priority
+    }
+
+    fn feed(&self, class: u32, priority: usize) -> usize {
+        self.classes[class as usize].feeds as usize + priority
+    }
+
+    /// Links a class with activity and its ancestors, up to one that sends by itself
+    /// (`htb_activate_prios`).
+    fn activate(&mut self, mut index: u32) {
+        let mut mask = self.classes[index as usize].activity;
+        loop {
+            let Class { mode, parent, .. } = self.classes[index as usize];
+            if mode != Mode::Borrowing || parent == NONE || mask == 0 {
+                break;
+            }
+            for priority in priorities(mask) {
+                let feed = self.feed(parent, priority);
+                if !self.feeds[feed].members.is_empty() {
+                    // The parent is linked in this priority already.
+                    mask &= !(1 << priority);
+                }
+                self.feeds[feed].members.insert(index);
+            }
+            self.classes[parent as usize].activity |= mask;
+            index = parent;
+        }
+        let Class { mode, level, .. } = self.classes[index as usize];
+        if mode == Mode::Sending {
+            self.rows[usize::from(level)] |= mask;
+            for priority in priorities(mask) {
+                self.feeds[Self::row(usize::from(level), priority)].members.insert(index);
+            }
+        }
+    }
+
+    /// Undoes [`Self::activate`]; the mode is still the one it was activated with
+    /// (`htb_deactivate_prios`).
+    fn deactivate(&mut self, mut index: u32) {
+        let mut mask = self.classes[index as usize].activity;
+        loop {
+            let Class { mode, parent, .. } = self.classes[index as usize];
+            if mode != Mode::Borrowing || parent == NONE || mask == 0 {
+                break;
+            }
+            let mut emptied = 0;
+            for priority in priorities(mask) {
+                let feed = self.feed(parent, priority);
+                let feed = &mut self.feeds[feed];
+                if feed.pointer == index {
+                    feed.last = index;
+                    feed.pointer = NONE;
+                }
+                feed.members.remove(index);
+                if feed.members.is_empty() {
+                    emptied |= 1 << priority;
+                }
+            }
+            mask = emptied;
+            self.classes[parent as usize].activity &= !mask;
+            index = parent;
+        }
+        let Class { mode, level, .. } = self.classes[index as usize];
+        if mode == Mode::Sending {
+            for priority in priorities(mask) {
+                let feed = &mut self.feeds[Self::row(usize::from(level), priority)];
+                if feed.pointer == index {
+                    feed.advance();
+                }
+                feed.members.remove(index);
+                if feed.members.is_empty() {
+                    self.rows[usize::from(level)] &= !(1 << priority);
+                }
+            }
+        }
+    }
+
+    /// Gives a class the mode that it has `elapsed` after its checkpoint, and the links that go with it;
+    /// how long that mode lasts (`htb_change_class_mode`).
+    fn change_mode(&mut self, index: u32, elapsed: i64) -> (Mode, i64) {
+        let class = &mut self.classes[index as usize];
+        let (mode, wait) = class.mode_after(elapsed);
+        if mode != class.mode {
+            let active = class.activity != 0;
+            if active && class.mode != Mode::Stopped {
+                self.deactivate(index);
+            }
+            self.classes[index as usize].mode = mode;
+            if active && mode != Mode::Stopped {
+                self.activate(index);
+            }
+        }
+        (mode, wait)
+    }
+
+    /// Changes the modes that have been waited for (`htb_do_events`); the time of the next change.
+    fn run_events(&mut self, now: Time, level: usize) -> Option<Time> {
+        loop {
+            let (at, class) = self.waiting[level].first()?;
+            if at > now {
+                return Some(at);
+            }
+            self.waiting[level].remove(class);
+            let elapsed = self.classes[class as usize].elapsed(now);
+            let (mode, wait) = self.change_mode(class, elapsed);
+            if mode != Mode::Sending {
+                self.waiting[level].insert(class, now + wait.max(1) as Span);
+            }
+        }
+    }
+
+    /// The leaf whose turn it is in a row (`htb_lookup_leaf`).
+    fn find_leaf(&mut self, row: usize, priority: usize) -> Option<u32> {
+        if self.feeds[row].members.is_empty() {
+            return None;
+        }
+        let mut path = [row; LEVELS];
+        let mut depth = 0;
+        for _ in 0..SEARCH_STEPS {
+            let feed = &mut self.feeds[path[depth]];
+            if feed.pointer == NONE && feed.last != NONE {
+                feed.pointer = feed.members.first_from(feed.last);
+            }
+            feed.last = NONE;
+            if feed.pointer == NONE {
+                // The end of this feed: back to its start, and the turn passes on above.
+                feed.pointer = feed.members.first_from(0);
+                if depth > 0 {
+                    depth -= 1;
+                    self.feeds[path[depth]].advance();
+                } else if feed.pointer == NONE {
+                    return None;
+                }
+                continue;
+            }
+            let class = feed.pointer;
+            if self.classes[class as usize].level == 0 {
+                return Some(class);
+            }
+            depth += 1;
+            *path.get_mut(depth)? = self.feed(class, priority);
+        }
+        None
+    }
+
+    /// Passes the turn of a leaf on, in the feed or row that it is in for `level`.
+    fn pass_turn(&mut self, leaf: u32, level: usize, priority: usize) {
+        let feed = if level == 0 {
+            Self::row(0, priority)
+        } else {
+            self.feed(self.classes[leaf as usize].parent, priority)
+        };
+        self.feeds[feed].advance();
+    }
+
+    /// A segment of the leaf whose turn it is in a row (`htb_dequeue_tree`).
+    fn dequeue_row(
+        &mut self,
+        now: Time,
+        level: usize,
+        priority: usize,
+        dropped: &mut Vec<Segment>,
+    ) -> Result<Segment, Nothing> {
+        let row = Self::row(level, priority);
+        let mut nothing = Nothing { until: None };
+        let mut leaf = self.find_leaf(row, priority).ok_or(nothing)?;
+        let mut start = leaf;
+        loop {
+            let Some(queue) = &mut self.classes[leaf as usize].queue else { return Err(nothing) };
+            let before = (queue.len(), queue.backlog_bytes());
+            if before.0 == 0 {
+                // It dropped what it had.
+                self.retire(leaf);
+                let next = self.find_leaf(row, priority).ok_or(nothing)?;
+                if leaf == start {
+                    start = next;
+                }
+                leaf = next;
+                continue;
+            }
+            let dequeued = queue.dequeue(now, dropped);
+            let after = (queue.len(), queue.backlog_bytes());
+            self.recount(before, after);
+            match dequeued {
+                Dequeued::Segment(segment) => {
+                    self.account(now, leaf, level, priority, &segment);
+                    return Ok(segment);
+                }
+                Dequeued::Wait(time) => nothing.until = earlier(nothing.until, Some(time)),
+                Dequeued::Empty => {}
+            }
+            self.pass_turn(leaf, level, priority);
+            leaf = self.find_leaf(row, priority).ok_or(nothing)?;
+            if leaf == start {
+                return Err(nothing);
+            }
+        }
+    }
+
+    /// Takes a leaf without segments out of all feeds.
+    fn retire(&mut self, leaf: u32) {
+        self.deactivate(leaf);
+        self.classes[leaf as usize].activity = 0;
+    }
+
+    /// Charges a segment to its leaf and the ancestors, whose modes may change.
+    fn account(&mut self, now: Time, leaf: u32, level: usize, priority: usize, segment: &Segment) {
+        let bytes = segment.frame_bytes();
+        let class = &mut self.classes[leaf as usize];
+        let deficit = &mut class.deficit[level];
+        *deficit -= i64::from(bytes);
+        let used_up = *deficit < 0;
+        if used_up {
+            *deficit += class.quantum;
+        }
+        let empty = class.queue.as_ref().is_none_or(|queue| queue.len() == 0);
+        if used_up {
+            self.pass_turn(leaf, level, priority);
+        }
+        if empty {
+            self.retire(leaf);
+        }
+        let mut index = leaf;
+        while let Some(class) = self.classes.get_mut(index as usize) {
+            class.charge(now, level as u8, u64::from(bytes));
+            let (old, own_level, parent) = (class.mode, usize::from(class.level), class.parent);
+            let (mode, wait) = self.change_mode(index, 0);
+            if mode != old {
+                if old != Mode::Sending {
+                    self.waiting[own_level].remove(index);
+                }
+                if mode != Mode::Sending {
+                    self.waiting[own_level].insert(index, now + wait.max(1) as Span);
+                }
+            }
+            index = parent;
+        }
+    }
+}
+
+/// The earlier of two times that may not be.
+fn earlier(a: Option<Time>, b: Option<Time>) -> Option<Time> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        _ => a.or(b),
+    }
+}

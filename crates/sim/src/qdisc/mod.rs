@@ -1,0 +1,351 @@
+//! Queueing disciplines: where segments wait between TCP and the device's ring.
+//!
+//! | [`Kind`] | kernel source | what it is |
+//! |---|---|---|
+//! | `Pfifo`, `Bfifo` | `net/sched/sch_fifo.c` | a queue with a limit |
+//! | `PfifoFast` | `net/sched/sch_generic.c` | three strict bands |
+//! | `Prio` | `net/sched/sch_prio.c` | strict bands of other disciplines |
+//! | `Sfq` | `net/sched/sch_sfq.c` | hashed flows in rounds |
+//! | `FqCodel` | `net/sched/sch_fq_codel.c` | hashed flows in rounds, controlled delay |
+//! | `Fq` | `net/sched/sch_fq.c` | sockets in rounds |
+//! | `Drr`, `Ets` | `net/sched/sch_drr.c`, `sch_ets.c` | classes in rounds; behind strict ones |
+//! | `Qfq` | `net/sched/sch_qfq.c` | weighted classes by virtual time |
+//! | `Htb` | `net/sched/sch_htb.c` | a tree of classes with rates that borrow |
+//! | `Tbf` | `net/sched/sch_tbf.c` | a shaper |
+//!
+//! Each file names what it leaves out. They handle GSO segments, as the kernel's do, and count a segment
+//! as the frames of all its packets ([`Segment::frame_bytes`], the kernel's `qdisc_pkt_len`).
+//!
+//! Everything is in slabs and rings that grow to the largest backlog and then allocate no more.
+//! Dispatch is by enumeration.
+
+mod codel;
+mod drr;
+mod fifo;
+mod fq;
+mod fq_codel;
+mod htb;
+mod prio;
+mod qfq;
+mod queue;
+mod rate;
+mod rounds;
+mod sfq;
+mod tbf;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+
+use crate::segment::Segment;
+use crate::time::Time;
+
+pub use drr::{DrrConfig, EtsConfig};
+pub use fq::FqConfig;
+pub use fq_codel::FqCodelConfig;
+pub use htb::{HtbClass, HtbConfig, HtbContent};
+pub use qfq::{QfqClass, QfqConfig};
+pub use sfq::SfqConfig;
+pub use tbf::{TbfConfig, TbfPeak};
+
+/// The default limit of queues, segments: the usual `txqueuelen` of a device.
+pub const DEFAULT_LIMIT: u32 = 1000;
+/// A full Ethernet frame, bytes: 1500 and the header, the kernel's `psched_mtu`, which most quanta
+/// default to.
+pub const ETHERNET_FRAME_BYTES: u32 = 1514;
+
+/// A discipline and its parameters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// First in, first out, up to a number of segments.
+    Pfifo {
+        /// Segments.
+        limit: u32,
+    },
+    /// First in, first out, up to a number of bytes.
+    Bfifo {
+        /// Bytes.
+        limit: u64,
+    },
+    /// Three strict bands, up to a number of segments in all of them.
+    PfifoFast {
+        /// Segments.
+        limit: u32,
+    },
+    /// Strict bands, each another discipline.
+    Prio {
+        /// The bands, first one first.
+        bands: Vec<Kind>,
+    },
+    /// Stochastic fair queueing.
+    Sfq(SfqConfig),
+    /// Fair queueing with controlled delay.
+    FqCodel(FqCodelConfig),
+    /// Fair queueing per socket.
+    Fq(FqConfig),
+    /// Deficit round robin.
+    Drr(DrrConfig),
+    /// Enhanced transmission selection.
+    Ets(EtsConfig),
+    /// Quick fair queueing plus.
+    Qfq(QfqConfig),
+    /// The hierarchical token bucket.
+    Htb(HtbConfig),
+    /// The token bucket filter.
+    Tbf(TbfConfig),
+}
+
+impl Kind {
+    /// A `pfifo` for the segments of band 0, and behind it an `sfq` for all others: the best one found
+    /// for plain Linux by Stephens et al., *Titan*, USENIX ATC 2018, section 4.
+    #[must_use]
+    pub fn sfq_prio(sfq: SfqConfig, limit: u32) -> Self {
+        Self::Prio { bands: vec![Self::Pfifo { limit }, Self::Sfq(sfq)] }
+    }
+}
+
+/// What chooses the class of a segment, as filters do: a number, modulo the classes there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Classifier {
+    /// The number of its flow.
+    #[default]
+    Flow,
+    /// The hash of its flow.
+    Hash,
+    /// Its band; those beyond the last class go to that one.
+    Band,
+}
+
+impl Classifier {
+    /// The class, of `classes`, which are at least one.
+    fn class(self, segment: &Segment, classes: usize) -> usize {
+        match self {
+            Self::Flow => segment.flow as usize % classes,
+            Self::Hash => segment.hash as usize % classes,
+            Self::Band => usize::from(segment.band).min(classes - 1),
+        }
+    }
+}
+
+/// A parameter that no qdisc can have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{qdisc}: {parameter} has to be {range}, not {value}")]
+pub struct KindError {
+    /// The discipline.
+    pub qdisc: &'static str,
+    /// The parameter.
+    pub parameter: &'static str,
+    /// What it may be.
+    pub range: &'static str,
+    /// What it is.
+    pub value: u64,
+}
+
+/// An error unless `holds`.
+fn require(
+    qdisc: &'static str,
+    parameter: &'static str,
+    range: &'static str,
+    value: u64,
+    holds: bool,
+) -> Result<(), KindError> {
+    if holds { Ok(()) } else { Err(KindError { qdisc, parameter, range, value }) }
+}
+
+/// What a qdisc has for the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dequeued {
+    /// A segment.
+    Segment(Segment),
+    /// Nothing.
+    Empty,
+    /// Nothing before that time, unless something is enqueued.
+    Wait(Time),
+}
+
+/// A queueing discipline at work.
+///
+/// Calls pass the present time, which never goes back.
+#[derive(Clone, Debug)]
+pub struct Qdisc {
+    discipline: Discipline,
+    /// Dropped and not fetched yet.
+    dropped: Vec<Segment>,
+}
+
+impl Qdisc {
+    /// An empty one. The seed decides which flows share a bucket, where flows are hashed with one.
+    ///
+    /// # Errors
+    /// [`KindError`] if a parameter is outside its range.
+    pub fn new(kind: &Kind, seed: u64) -> Result<Self, KindError> {
+        Ok(Self { discipline: Discipline::new(kind, seed)?, dropped: Vec::new() })
+    }
+
+    /// Enqueues a segment. A segment that is dropped for it comes back: this one or another.
+    ///
+    /// A discipline may drop more than one: see [`Self::pop_dropped`].
+    #[inline]
+    pub fn enqueue(&mut self, now: Time, segment: Segment) -> Option<Segment> {
+        self.discipline.enqueue(now, segment, &mut self.dropped);
+        self.dropped.pop()
+    }
+
+    /// The next segment to send, at this time.
+    ///
+    /// A discipline may drop segments on the way: see [`Self::pop_dropped`].
+    #[inline]
+    pub fn dequeue(&mut self, now: Time) -> Dequeued {
+        self.discipline.dequeue(now, &mut self.dropped)
+    }
+
+    /// A segment that the last call dropped and that has not come back yet: `fq_codel` drops when it
+    /// dequeues, and up to 64 when it is full, and `tbf` may drop several packets of a segment that it
+    /// splits. To be called until there is none, wherever such a discipline may be.
+    #[inline]
+    pub fn pop_dropped(&mut self) -> Option<Segment> {
+        self.dropped.pop()
+    }
+
+    /// Whether nothing waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Segments that wait.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.discipline.len()
+    }
+
+    /// Bytes that wait, frames of all packets.
+    #[must_use]
+    pub fn backlog_bytes(&self) -> u64 {
+        self.discipline.backlog_bytes()
+    }
+}
+
+/// A discipline, of whichever kind.
+#[derive(Clone, Debug)]
+enum Discipline {
+    Fifo(fifo::Fifo),
+    PfifoFast(fifo::PfifoFast),
+    Prio(prio::Prio),
+    Sfq(Box<sfq::Sfq>),
+    FqCodel(Box<fq_codel::FqCodel>),
+    Fq(Box<fq::Fq>),
+    Drr(Box<drr::Drr>),
+    Qfq(Box<qfq::Qfq>),
+    Htb(Box<htb::Htb>),
+    Tbf(Box<tbf::Tbf>),
+}
+
+impl Discipline {
+    fn new(kind: &Kind, seed: u64) -> Result<Self, KindError> {
+        Ok(match kind {
+            Kind::Pfifo { limit } => Self::Fifo(fifo::Fifo::with_segments(*limit)),
+            Kind::Bfifo { limit } => Self::Fifo(fifo::Fifo::with_bytes(*limit)),
+            Kind::PfifoFast { limit } => Self::PfifoFast(fifo::PfifoFast::new(*limit)),
+            Kind::Prio { bands } => {
+                // `TCQ_PRIO_BANDS`.
+                let count = bands.len() as u64;
+                require("prio", "number of bands", "1 to 16", count, (1..=16).contains(&count))?;
+                let seeded = (seed..=u64::MAX).chain(0..seed);
+                let bands = bands.iter().zip(seeded).map(|(band, seed)| Self::new(band, seed));
+                Self::Prio(prio::Prio::new(bands.collect::<Result<_, _>>()?))
+            }
+            Kind::Sfq(config) => {
+                config.check()?;
+                Self::Sfq(Box::new(sfq::Sfq::new(config, seed)))
+            }
+            Kind::FqCodel(config) => {
+                config.check()?;
+                Self::FqCodel(Box::new(fq_codel::FqCodel::new(config)))
+            }
+            Kind::Fq(config) => {
+                config.check()?;
+                Self::Fq(Box::new(fq::Fq::new(config)))
+            }
+            Kind::Drr(config) => {
+                config.check()?;
+                Self::Drr(Box::new(drr::Drr::new(config)))
+            }
+            Kind::Ets(config) => {
+                config.check()?;
+                Self::Drr(Box::new(drr::Drr::ets(config)))
+            }
+            Kind::Qfq(config) => {
+                config.check()?;
+                Self::Qfq(Box::new(qfq::Qfq::new(config)))
+            }
+            Kind::Htb(config) => Self::Htb(Box::new(htb::Htb::new(config, seed)?)),
+            Kind::Tbf(config) => {
+                config.check()?;
+                Self::Tbf(Box::new(tbf::Tbf::new(config, Self::new(&config.inner, seed)?)))
+            }
+        })
+    }
+
+    #[inline]
+    fn enqueue(&mut self, now: Time, segment: Segment, dropped: &mut Vec<Segment>) {
+        match self {
+            Self::Fifo(fifo) => fifo.enqueue(segment, dropped),
+            Self::PfifoFast(fifo) => fifo.enqueue(segment, dropped),
+            Self::Prio(prio) => prio.enqueue(now, segment, dropped),
+            Self::Sfq(sfq) => sfq.enqueue(segment, dropped),
+            Self::FqCodel(fq_codel) => fq_codel.enqueue(now, segment, dropped),
+            Self::Fq(fq) => fq.enqueue(now, segment, dropped),
+            Self::Drr(drr) => drr.enqueue(segment, dropped),
+            Self::Qfq(qfq) => qfq.enqueue(segment, dropped),
+            Self::Htb(htb) => htb.enqueue(now, segment, dropped),
+            Self::Tbf(tbf) => tbf.enqueue(now, segment, dropped),
+        }
+    }
+
+    #[inline]
+    fn dequeue(&mut self, now: Time, dropped: &mut Vec<Segment>) -> Dequeued {
+        match self {
+            Self::Fifo(fifo) => fifo.dequeue(),
+            Self::PfifoFast(fifo) => fifo.dequeue(),
+            Self::Prio(prio) => prio.dequeue(now, dropped),
+            Self::Sfq(sfq) => sfq.dequeue(),
+            Self::FqCodel(fq_codel) => fq_codel.dequeue(now, dropped),
+            Self::Fq(fq) => fq.dequeue(now),
+            Self::Drr(drr) => drr.dequeue(),
+            Self::Qfq(qfq) => qfq.dequeue(),
+            Self::Htb(htb) => htb.dequeue(now, dropped),
+            Self::Tbf(tbf) => tbf.dequeue(now, dropped),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Fifo(fifo) => fifo.len(),
+            Self::PfifoFast(fifo) => fifo.len(),
+            Self::Prio(prio) => prio.len(),
+            Self::Sfq(sfq) => sfq.len(),
+            Self::FqCodel(fq_codel) => fq_codel.len(),
+            Self::Fq(fq) => fq.len(),
+            Self::Drr(drr) => drr.len(),
+            Self::Qfq(qfq) => qfq.len(),
+            Self::Htb(htb) => htb.len(),
+            Self::Tbf(tbf) => tbf.len(),
+        }
+    }
+
+    fn backlog_bytes(&self) -> u64 {
+        match self {
+            Self::Fifo(fifo) => fifo.backlog_bytes(),
+            Self::PfifoFast(fifo) => fifo.backlog_bytes(),
+            Self::Prio(prio) => prio.backlog_bytes(),
+            Self::Sfq(sfq) => sfq.backlog_bytes(),
+            Self::FqCodel(fq_codel) => fq_codel.backlog_bytes(),
+            Self::Fq(fq) => fq.backlog_bytes(),
+            Self::Drr(drr) => drr.backlog_bytes(),
+            Self::Qfq(qfq) => qfq.backlog_bytes(),
+            Self::Htb(htb) => htb.backlog_bytes(),
+            Self::Tbf(tbf) => tbf.backlog_bytes(),
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Rates, and how long bytes take at them (`psched_l2t_ns`, `include/net/sch_generic.h`; there in
+//! nanoseconds by a multiplication and a shift, here exact to the picosecond, rounded down).
+
+use crate::time::{SECOND, Span};
+
+/// A rate.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rate {
+    /// Bit/s; not 0.
+    bits_per_second: u64,
+    /// Picoseconds of a byte if that is a whole number, as at all usual rates; else 0.
+    byte: Span,
+}
+
+/// Fewer bytes than this times the picoseconds of 8 seconds fit 64 bits.
+const SHORT_BYTES: u64 = 1 << 21;
+
+impl Rate {
+    pub(super) fn new(bits_per_second: u64) -> Self {
+        let bits_per_second = bits_per_second.max(1);
+        let whole = (8 * SECOND).is_multiple_of(bits_per_second);
+        Self { bits_per_second, byte: if whole { 8 * SECOND / bits_per_second } else { 0 } }
+    }
+
+    /// The time that `bytes` take.
+    pub(super) fn span(self, bytes: u64) -> Span {
+        if self.byte != 0 {
+            return bytes.saturating_mul(self.byte);
+        }
+        if bytes < SHORT_BYTES {
+            return bytes * (8 * SECOND) / self.bits_per_second;
+        }
+        let exact = u128::from(bytes) * u128::from(8 * SECOND) / u128::from(self.bits_per_second);
+        Span::try_from(exact).unwrap_or(Span::MAX)
+    }
+
+    /// The same as a signed number of tokens.
+    pub(super) fn tokens(self, bytes: u64) -> i64 {
+        i64::try_from(self.span(bytes)).unwrap_or(i64::MAX)
+    }
+}
+
+/// What a bucket has after `elapsed` more tokens, with room for `depth`.
+pub(super) fn filled(tokens: i64, elapsed: i64, depth: i64) -> i64 {
+    tokens.saturating_add(elapsed).min(depth)
+}
+
+/// A span as tokens.
+pub(super) fn as_tokens(span: Span) -> i64 {
+    i64::try_from(span).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans() {
+        assert_eq!(Rate::new(10_000_000_000).span(1514), 1_211_200);
+        // 400 Gbit/s: 20 ps a byte.
+        assert_eq!(Rate::new(400_000_000_000).span(1), 20);
+        assert_eq!(Rate::new(8).span(10), 10 * SECOND);
+        // Over 7: rounded down, with 64 bits and with more.
+        assert_eq!(Rate::new(7_000).span(3), 3_428_571_428);
+        assert_eq!(Rate::new(7_000).span(SHORT_BYTES - 1), 2_396_744_000_000_000);
+        assert_eq!(Rate::new(7_000).span(SHORT_BYTES), 2_396_745_142_857_142);
+        assert_eq!(Rate::new(1).span(u64::MAX), Span::MAX);
+        assert_eq!(Rate::new(0).tokens(u64::MAX), i64::MAX);
+    }
+}

@@ -1,0 +1,227 @@
+//! Rounds of deficit round robin, with whole rounds skipped.
+//!
+//! A GSO segment costs its flow many quanta, so most visits of a round only add a quantum and go on:
+//! 45 per segment of 64 KiB at a quantum of one Ethernet frame. When a whole round served nobody, the
+//! number of further rounds that cannot serve anybody follows from the debts, and they are added in one
+//! step. The order of service is the same as with the visits made one by one.
+
+use super::queue::NONE;
+
+/// A member's place and credit in a [`Ring`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Turn {
+    next: u32,
+    quantum: u32,
+    /// Outside a ring the credit itself, inside it without the quanta of the rounds since its start.
+    credit: i64,
+}
+
+impl Turn {
+    pub(super) const fn new(quantum: u32) -> Self {
+        Self { next: NONE, quantum, credit: 0 }
+    }
+
+    /// Sets the credit; for members outside a ring.
+    pub(super) fn set_credit(&mut self, credit: i64) {
+        self.credit = credit;
+    }
+
+    /// The credit; for members outside a ring.
+    pub(super) fn credit(&self) -> i64 {
+        self.credit
+    }
+
+    /// Adds a quantum.
+    pub(super) fn refill(&mut self) {
+        self.credit += i64::from(self.quantum);
+    }
+
+    /// Takes the cost of a service.
+    pub(super) fn charge(&mut self, cost: u32) {
+        self.credit -= i64::from(cost);
+    }
+
+    pub(super) fn quantum(&self) -> i64 {
+        i64::from(self.quantum)
+    }
+}
+
+/// What can be a member of a [`Ring`]: it holds its turn.
+pub(super) trait TakesTurns {
+    fn turn(&self) -> &Turn;
+    fn turn_mut(&mut self) -> &mut Turn;
+}
+
+/// A circle of members that are visited in order; the members lie in a slice of their owner.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ring {
+    /// The member behind all others, whose next one is the front.
+    tail: u32,
+    length: u32,
+    /// Rounds skipped since the start: that many quanta count to the credit of everyone inside.
+    skipped: i64,
+}
+
+impl Ring {
+    pub(super) const EMPTY: Self = Self { tail: NONE, length: 0, skipped: 0 };
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.tail == NONE
+    }
+
+    /// Puts a member that is in no ring behind all others.
+    pub(super) fn push<T: TakesTurns>(&mut self, members: &mut [T], index: u32) {
+        let front = match members.get_mut(self.tail as usize) {
+            Some(tail) => std::mem::replace(&mut tail.turn_mut().next, index),
+            None => index,
+        };
+        let turn = members[index as usize].turn_mut();
+        turn.next = front;
+        turn.credit -= self.skipped * turn.quantum();
+        self.tail = index;
+        self.length += 1;
+    }
+
+    /// The member whose turn it is.
+    pub(super) fn front<T: TakesTurns>(&self, members: &[T]) -> Option<u32> {
+        Some(members.get(self.tail as usize)?.turn().next)
+    }
+
+    /// Takes the front out.
+    pub(super) fn pop<T: TakesTurns>(&mut self, members: &mut [T]) -> Option<u32> {
+        let front = self.front(members)?;
+        let turn = members[front as usize].turn_mut();
+        turn.credit += self.skipped * turn.quantum();
+        let next = std::mem::replace(&mut turn.next, NONE);
+        if front == self.tail {
+            self.tail = NONE;
+        } else {
+            members[self.tail as usize].turn_mut().next = next;
+        }
+        self.length -= 1;
+        Some(front)
+    }
+
+    /// The credit of a member of this ring.
+    pub(super) fn credit<T: TakesTurns>(&self, member: &T) -> i64 {
+        let turn = member.turn();
+        turn.credit + self.skipped * turn.quantum()
+    }
+
+    /// Goes round until the front has the credit that `needed` asks of it; members on the way get a
+    /// quantum each. That front stays the front.
+    pub(super) fn advance<T: TakesTurns>(
+        &mut self,
+        members: &mut [T],
+        needed: impl Fn(&T) -> i64,
+    ) -> Option<u32> {
+        let mut visits = 0;
+        let mut fewest = i64::MAX;
+        loop {
+            let front = self.front(members)?;
+            let member = &mut members[front as usize];
+            let missing = needed(member) - self.credit(member);
+            if missing <= 0 {
+                return Some(front);
+            }
+            let turn = member.turn_mut();
+            let quantum = turn.quantum().max(1);
+            let further = if missing <= quantum { 0 } else { (missing - 1) / quantum };
+            fewest = fewest.min(further);
+            turn.refill();
+            self.tail = front;
+            visits += 1;
+            if visits == self.length {
+                self.skipped += fewest;
+                visits = 0;
+                fewest = i64::MAX;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    struct Member {
+        turn: Turn,
+        need: i64,
+    }
+
+    impl TakesTurns for Member {
+        fn turn(&self) -> &Turn {
+            &self.turn
+        }
+
+        fn turn_mut(&mut self) -> &mut Turn {
+            &mut self.turn
+        }
+    }
+
+    #[test]
+    fn skips_to_whoever_pays_off_first() {
+        let mut members: Vec<Member> = (0..3).map(|_| Member { turn: Turn::new(100), need: 1 }).collect();
+        let mut ring = Ring::EMPTY;
+        for (index, credit) in [(0, -4450), (1, -1200), (2, -1299)] {
+            members[index as usize].turn.set_credit(credit);
+            ring.push(&mut members, index);
+        }
+        // 1 and 2 both need 13 rounds (-1200 + 13 * 100 = 100, -1299 + 1300 = 1); 1 stands first.
+        assert_eq!(ring.advance(&mut members, |member| member.need), Some(1));
+        assert_eq!(ring.credit(&members[1]), 100);
+        // 0 has been visited once more than the two that come after it.
+        assert_eq!(ring.credit(&members[0]), -4450 + 14 * 100);
+        assert_eq!(ring.pop(&mut members), Some(1));
+        assert_eq!(members[1].turn.credit(), 100);
+        assert_eq!(ring.advance(&mut members, |member| member.need), Some(2));
+    }
+
+    proptest! {
+        /// The same services as a queue that visits one by one.
+        #[test]
+        fn skipping_changes_nothing(
+            start in prop::collection::vec((1u32..300, -5000i64..300, 1i64..3000), 1..9),
+            costs in prop::collection::vec((1u32..7000, 0u8..8), 1..60),
+        ) {
+            let mut members: Vec<Member> = Vec::new();
+            let mut credits: Vec<i64> = Vec::new();
+            let mut order: VecDeque<usize> = VecDeque::new();
+            let mut ring = Ring::EMPTY;
+            for (index, (quantum, credit, need)) in start.iter().enumerate() {
+                let mut turn = Turn::new(*quantum);
+                turn.set_credit(*credit);
+                members.push(Member { turn, need: *need });
+                credits.push(*credit);
+                order.push_back(index);
+            }
+            for index in 0..members.len() {
+                ring.push(&mut members, index as u32);
+            }
+            for (cost, action) in costs {
+                let expected = loop {
+                    let Some(&front) = order.front() else { break None };
+                    if credits[front] >= start[front].2 {
+                        break Some(front as u32);
+                    }
+                    credits[front] += i64::from(start[front].0);
+                    order.rotate_left(1);
+                };
+                prop_assert_eq!(ring.advance(&mut members, |member| member.need), expected);
+                let Some(front) = expected else { break };
+                let front = front as usize;
+                prop_assert_eq!(ring.credit(&members[front]), credits[front]);
+                members[front].turn.charge(cost);
+                credits[front] -= i64::from(cost);
+                if action == 0 {
+                    prop_assert_eq!(ring.pop(&mut members), order.pop_front().map(|front| front as u32));
+                    prop_assert_eq!(members[front].turn.credit(), credits[front]);
+                }
+            }
+        }
+    }
+}

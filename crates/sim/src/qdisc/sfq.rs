@@ -1,0 +1,398 @@
+//! `sfq`: stochastic fair queueing (`net/sched/sch_sfq.c`; McKenney, *Stochastic Fairness Queuing*,
+//! INFOCOM 1990; served as in Shreedhar and Varghese, *Efficient Fair Queuing using Deficit Round
+//! Robin*, SIGCOMM 1995).
+//!
+//! Left out: the timer that changes the perturbation (off by default), RED, and filters.
+
+use super::queue::{Backlog, Item, List, NONE, Pool};
+use super::rounds::{Ring, TakesTurns, Turn};
+use super::{Dequeued, ETHERNET_FRAME_BYTES, KindError, require};
+use crate::segment::Segment;
+
+/// Bytes per unit of allotment (`SFQ_ALLOT_SHIFT`): the kernel counted in units of 8 bytes, rounded up,
+/// until late 2024, and since then in bytes.
+const ALLOT_UNIT: u32 = 8;
+/// Largest table of buckets (`sfq_change`).
+const MAX_DIVISOR: u32 = 65_536;
+/// Largest number of flows and depth here; the kernel's are 65 408 and 127.
+const MAX_FLOWS: u32 = 65_536;
+
+/// Parameters of `sfq`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SfqConfig {
+    /// Segments in all queues together.
+    pub limit: u32,
+    /// Segments in one flow's queue.
+    pub depth: u32,
+    /// Flows at a time.
+    pub flows: u32,
+    /// Buckets that flows are hashed to; a power of two.
+    pub divisor: u32,
+    /// Bytes that a flow gets per round.
+    pub quantum: u32,
+    /// When a flow is at its depth, its oldest segment goes, not the new one; and from the longest
+    /// queue the oldest one goes, not the newest. `tc`'s `headdrop`.
+    pub head_drop: bool,
+}
+
+impl Default for SfqConfig {
+    /// The kernel's defaults: 127 segments, 127 a flow, 128 flows, 1024 buckets, a frame per round,
+    /// tail drop.
+    fn default() -> Self {
+        Self {
+            limit: 127,
+            depth: 127,
+            flows: 128,
+            divisor: 1024,
+            quantum: ETHERNET_FRAME_BYTES,
+            head_drop: false,
+        }
+    }
+}
+
+impl SfqConfig {
+    /// The defaults of a kernel with another `SFQ_MAX_DEPTH`, from which limit, depth and flows follow:
+    /// 250 is what Titan's kernel has.
+    #[must_use]
+    pub fn with_depth(depth: u32) -> Self {
+        Self { limit: depth, depth, flows: depth.saturating_add(1), ..Self::default() }
+    }
+
+    pub(super) fn check(&self) -> Result<(), KindError> {
+        require("sfq", "limit", "at least 1", u64::from(self.limit), self.limit >= 1)?;
+        require("sfq", "depth", "1 to 65536", u64::from(self.depth), (1..=MAX_FLOWS).contains(&self.depth))?;
+        require("sfq", "flows", "1 to 65536", u64::from(self.flows), (1..=MAX_FLOWS).contains(&self.flows))?;
+        let divides = self.divisor.is_power_of_two() && self.divisor <= MAX_DIVISOR;
+        require("sfq", "divisor", "a power of two up to 65536", u64::from(self.divisor), divides)?;
+        require("sfq", "quantum", "at least 1", u64::from(self.quantum), self.quantum >= 1)
+    }
+}
+
+/// A flow that has segments, or room for one.
+#[derive(Clone, Debug)]
+struct Slot {
+    turn: Turn,
+    queue: List,
+    length: u32,
+    bucket: u32,
+    /// When its length changed last, in changes of all slots.
+    changed: u64,
+}
+
+impl TakesTurns for Slot {
+    fn turn(&self) -> &Turn {
+        &self.turn
+    }
+
+    fn turn_mut(&mut self) -> &mut Turn {
+        &mut self.turn
+    }
+}
+
+/// Stochastic fair queueing.
+#[derive(Clone, Debug)]
+pub(super) struct Sfq {
+    config: SfqConfig,
+    perturbation: u64,
+    scaled_quantum: i64,
+    /// Slot of each bucket.
+    buckets: Vec<u32>,
+    slots: Vec<Slot>,
+    /// Slots with segments, in order of service.
+    ring: Ring,
+    /// Slots without segments.
+    free: Vec<u32>,
+    /// Changes of lengths so far.
+    changes: u64,
+    pool: Pool<Item>,
+    backlog: Backlog,
+}
+
+impl Sfq {
+    pub(super) fn new(config: &SfqConfig, seed: u64) -> Self {
+        let scaled_quantum = config.quantum.div_ceil(ALLOT_UNIT);
+        let slot =
+            Slot { turn: Turn::new(scaled_quantum), queue: List::EMPTY, length: 0, bucket: 0, changed: 0 };
+        Self {
+            config: config.clone(),
+            perturbation: seed,
+            scaled_quantum: i64::from(scaled_quantum),
+            buckets: vec![NONE; config.divisor as usize],
+            slots: vec![slot; config.flows as usize],
+            ring: Ring::EMPTY,
+            free: (0..config.flows).collect(),
+            changes: 0,
+            pool: Pool::new(),
+            backlog: Backlog::default(),
+        }
+    }
+
+    pub(super) fn enqueue(&mut self, segment: Segment, dropped: &mut Vec<Segment>) {
+        let item = Item::from(segment);
+        let bucket = self.bucket(segment.hash);
+        let mut index = self.buckets[bucket];
+        if index == NONE {
+            let Some(free) = self.free.pop() else {
+                dropped.push(segment);
+                return;
+            };
+            index = free;
+            self.buckets[bucket] = index;
+            self.slots[index as usize].bucket = bucket as u32;
+        } else if self.slots[index as usize].length >= self.config.depth {
+            self.enqueue_to_full(index, item, dropped);
+            return;
+        }
+        self.backlog.add(&item);
+        let slot = &mut self.slots[index as usize];
+        self.pool.push_back(&mut slot.queue, item);
+        slot.length += 1;
+        self.changes += 1;
+        slot.changed = self.changes;
+        if slot.length == 1 {
+            slot.turn.set_credit(self.scaled_quantum);
+            self.ring.push(&mut self.slots, index);
+        }
+        if self.backlog.segments > self.config.limit as usize {
+            self.drop_from_longest(dropped);
+        }
+    }
+
+    pub(super) fn dequeue(&mut self) -> Dequeued {
+        let Some(index) = self.ring.advance(&mut self.slots, |_| 1) else { return Dequeued::Empty };
+        let slot = &mut self.slots[index as usize];
+        let Some(item) = self.pool.pop_front(&mut slot.queue) else { return Dequeued::Empty };
+        slot.turn.charge(item.bytes.div_ceil(ALLOT_UNIT));
+        self.backlog.remove(&item);
+        self.shorten(index);
+        Dequeued::Segment(item.segment)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.backlog.segments
+    }
+
+    pub(super) fn backlog_bytes(&self) -> u64 {
+        self.backlog.bytes
+    }
+
+    /// The bucket of a flow; another seed collides other flows (`skb_get_hash_perturb`).
+    fn bucket(&self, hash: u32) -> usize {
+        let mut mixed = u64::from(hash).wrapping_add(self.perturbation);
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((mixed >> 32) as usize) & (self.buckets.len() - 1)
+    }
+
+    /// A flow at its depth keeps it.
+    fn enqueue_to_full(&mut self, index: u32, item: Item, dropped: &mut Vec<Segment>) {
+        let queue = &mut self.slots[index as usize].queue;
+        let oldest = if self.config.head_drop { self.pool.pop_front(queue) } else { None };
+        let Some(oldest) = oldest else {
+            dropped.push(item.segment);
+            return;
+        };
+        self.pool.push_back(queue, item);
+        self.backlog.remove(&oldest);
+        self.backlog.add(&item);
+        dropped.push(oldest.segment);
+    }
+
+    /// Drops a segment of the longest queue (`sfq_drop`): of the one that reached its length last, as the
+    /// kernel's lists of queues of equal length have it first; of queues of one segment, of the one whose
+    /// turn it is. The kernel keeps those lists up with every segment; looking at all slots costs less,
+    /// because it is rare.
+    fn drop_from_longest(&mut self, dropped: &mut Vec<Segment>) {
+        let longest = (0u32..).zip(&self.slots).max_by_key(|(_, slot)| (slot.length, slot.changed));
+        let index = match longest {
+            Some((index, slot)) if slot.length > 1 => index,
+            _ => self.ring.front(&self.slots).unwrap_or(NONE),
+        };
+        let Some(slot) = self.slots.get_mut(index as usize) else { return };
+        let item = if self.config.head_drop {
+            self.pool.pop_front(&mut slot.queue)
+        } else {
+            self.pool.pop_back(&mut slot.queue)
+        };
+        if let Some(item) = item {
+            self.backlog.remove(&item);
+            self.shorten(index);
+            dropped.push(item.segment);
+        }
+    }
+
+    /// A segment of a slot has left; a slot that is empty is the front of the ring, and is freed.
+    fn shorten(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        slot.length -= 1;
+        self.changes += 1;
+        slot.changed = self.changes;
+        if slot.length == 0 {
+            self.buckets[slot.bucket as usize] = NONE;
+            self.free.push(index);
+            self.ring.pop(&mut self.slots);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::expect_used)]
+
+    use proptest::prelude::*;
+
+    use super::super::testing::{Saturated, drain, segment};
+    use super::super::{Kind, Qdisc};
+    use super::*;
+    use crate::time::Time;
+
+    fn sfq(config: SfqConfig) -> Qdisc {
+        Qdisc::new(&Kind::Sfq(config), 1).expect("valid")
+    }
+
+    fn fill(qdisc: &mut Qdisc, flow: u32, count: u64, payload: u32) {
+        for sequence in 0..count {
+            assert_eq!(qdisc.enqueue(Time::ZERO, segment(flow, sequence, payload)), None);
+        }
+    }
+
+    #[test]
+    fn full_frames_alternate() {
+        let mut qdisc = sfq(SfqConfig::default());
+        fill(&mut qdisc, 1, 4, 1448);
+        fill(&mut qdisc, 2, 2, 1448);
+        // An allotment of 190 units, and 190 (1514 / 8, rounded up) a frame.
+        assert_eq!(drain(&mut qdisc, Time::ZERO), [(1, 0), (2, 0), (1, 1), (2, 1), (1, 2), (1, 3)]);
+    }
+
+    #[test]
+    fn a_segment_of_many_frames_waits_for_its_rounds() {
+        let mut qdisc = sfq(SfqConfig::default());
+        // 10 packets are 14480 + 660 = 15140 bytes, 1893 units: 190 - 1893 = -1703.
+        fill(&mut qdisc, 1, 2, 14_480);
+        // A frame is 190 units: one a round.
+        fill(&mut qdisc, 2, 12, 1448);
+        let order = drain(&mut qdisc, Time::ZERO);
+        // -1703 needs 9 rounds, in each of which flow 2 sends one frame: its first, and 8 more, before
+        // flow 1 stands in front with -1703 + 9 * 190 = 7.
+        let second = order.iter().position(|(flow, sequence)| (*flow, *sequence) == (1, 1));
+        assert_eq!(second, Some(10));
+        assert_eq!(order[0], (1, 0));
+    }
+
+    #[test]
+    fn small_segments_share_an_allotment() {
+        let mut qdisc = sfq(SfqConfig::default());
+        // 500 + 66 bytes are 71 units: 190, 119, 48, -23: three a round at first.
+        fill(&mut qdisc, 1, 4, 500);
+        fill(&mut qdisc, 2, 1, 500);
+        assert_eq!(drain(&mut qdisc, Time::ZERO), [(1, 0), (1, 1), (1, 2), (2, 0), (1, 3)]);
+    }
+
+    #[test]
+    fn the_longest_queue_loses() {
+        for (head_drop, lost, kept) in [(false, 3, 0), (true, 0, 1)] {
+            let mut qdisc = sfq(SfqConfig { limit: 5, head_drop, ..SfqConfig::default() });
+            fill(&mut qdisc, 1, 4, 1448);
+            fill(&mut qdisc, 2, 1, 1448);
+            assert_eq!(qdisc.enqueue(Time::ZERO, segment(3, 0, 1448)), Some(segment(1, lost, 1448)));
+            assert_eq!(qdisc.len(), 5);
+            assert_eq!(drain(&mut qdisc, Time::ZERO)[0], (1, kept));
+        }
+    }
+
+    #[test]
+    fn of_equally_long_queues_the_latest_loses() {
+        for order in [[1, 2], [2, 1]] {
+            let mut qdisc = sfq(SfqConfig { limit: 4, ..SfqConfig::default() });
+            fill(&mut qdisc, order[0], 2, 1448);
+            fill(&mut qdisc, order[1], 2, 1448);
+            let dropped = qdisc.enqueue(Time::ZERO, segment(3, 0, 1448));
+            assert_eq!(dropped, Some(segment(order[1], 1, 1448)));
+        }
+    }
+
+    #[test]
+    fn of_queues_of_one_segment_the_front_loses() {
+        let mut qdisc = sfq(SfqConfig { limit: 3, ..SfqConfig::default() });
+        for flow in 1..4 {
+            fill(&mut qdisc, flow, 1, 1448);
+        }
+        assert_eq!(qdisc.enqueue(Time::ZERO, segment(4, 0, 1448)), Some(segment(1, 0, 1448)));
+        // Its bucket is free: it comes back as a new flow, at the end.
+        assert_eq!(qdisc.enqueue(Time::ZERO, segment(1, 1, 1448)), Some(segment(2, 0, 1448)));
+        assert_eq!(drain(&mut qdisc, Time::ZERO), [(3, 0), (4, 0), (1, 1)]);
+        assert!(qdisc.is_empty());
+    }
+
+    #[test]
+    fn a_flow_has_a_depth_and_the_table_a_number_of_flows() {
+        let mut qdisc = sfq(SfqConfig { depth: 2, flows: 2, ..SfqConfig::default() });
+        fill(&mut qdisc, 1, 2, 100);
+        assert_eq!(qdisc.enqueue(Time::ZERO, segment(1, 2, 100)), Some(segment(1, 2, 100)));
+        fill(&mut qdisc, 2, 1, 100);
+        assert_eq!(qdisc.enqueue(Time::ZERO, segment(3, 0, 100)), Some(segment(3, 0, 100)));
+        let mut qdisc = sfq(SfqConfig { depth: 2, head_drop: true, ..SfqConfig::default() });
+        fill(&mut qdisc, 1, 2, 100);
+        assert_eq!(qdisc.enqueue(Time::ZERO, segment(1, 2, 300)), Some(segment(1, 0, 100)));
+        assert_eq!(qdisc.backlog_bytes(), 166 + 366);
+        assert_eq!(drain(&mut qdisc, Time::ZERO), [(1, 1), (1, 2)]);
+    }
+
+    #[test]
+    fn the_seed_decides_who_collides() {
+        let colliding = |seed| {
+            let qdisc = Sfq::new(&SfqConfig::default(), seed);
+            (0..200u32).filter(|hash| qdisc.bucket(*hash) == qdisc.bucket(777)).collect::<Vec<u32>>()
+        };
+        assert!((0..50).map(colliding).any(|flows| !flows.is_empty()));
+        assert_ne!((0..50).map(colliding).collect::<Vec<_>>(), (50..100).map(colliding).collect::<Vec<_>>());
+    }
+
+    proptest! {
+        /// Between backlogged flows in different buckets, over any interval, services differ by a
+        /// quantum and a longest segment of each; an allotment rounds by less than 8 bytes a segment.
+        #[test]
+        fn flows_that_do_not_collide_get_the_same(
+            seed in any::<u64>(),
+            payloads in prop::collection::vec(1u32..65_160, 2..6),
+        ) {
+            let config = SfqConfig { divisor: 65_536, ..SfqConfig::default() };
+            let sfq = Sfq::new(&config, seed);
+            let templates: Vec<Segment> =
+                (0..).zip(&payloads).map(|(flow, payload)| segment(flow, 0, *payload)).collect();
+            let mut buckets: Vec<usize> =
+                templates.iter().map(|template| sfq.bucket(template.hash)).collect();
+            buckets.sort_unstable();
+            buckets.dedup();
+            prop_assume!(buckets.len() == payloads.len());
+            let qdisc = Qdisc::new(&Kind::Sfq(config), seed).expect("valid");
+            let mut saturated = Saturated::new(qdisc, &templates, 3);
+            let mut extremes = vec![(0i64, 0i64); payloads.len()];
+            for number in 1..300 {
+                saturated.send();
+                for (flow, template) in templates.iter().enumerate() {
+                    let difference = saturated.sent[&(flow as u32)] as i64 - saturated.sent[&0] as i64;
+                    let (low, high) = &mut extremes[flow];
+                    (*low, *high) = ((*low).min(difference), (*high).max(difference));
+                    let longest = template.frame_bytes() + templates[0].frame_bytes();
+                    let bound = 1520 + i64::from(longest) + 8 * number;
+                    prop_assert!(*high - *low <= bound, "{} > {bound}", *high - *low);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rejects_what_the_kernel_rejects() {
+        for config in [
+            SfqConfig { divisor: 1000, ..SfqConfig::default() },
+            SfqConfig { divisor: 131_072, ..SfqConfig::default() },
+            SfqConfig { quantum: 0, ..SfqConfig::default() },
+            SfqConfig::with_depth(0),
+        ] {
+            assert!(Qdisc::new(&Kind::Sfq(config), 0).is_err());
+        }
+        assert_eq!(SfqConfig::with_depth(250).flows, 251);
+    }
+}

@@ -1,0 +1,78 @@
+//! Seeded generators, one for each component, so that a change in one leaves the others' numbers alone.
+
+use rand_core::{RngCore, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+/// What a generator is for. The numbers are part of what a seed means: never change one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Component {
+    /// Hashes of sockets (`sk_txhash`), and with them ports.
+    SocketHashes = 1,
+    /// Perturbation of hashing qdiscs.
+    QdiscHashes = 2,
+    /// Moments at which flows start.
+    Starts = 3,
+    /// Receive-side scaling: which receive queue a flow's packets go to.
+    ReceiveHashes = 4,
+    /// The latency probe.
+    Probe = 5,
+    /// Work of the processors that has no model of its own.
+    Processors = 6,
+    /// Paths through a network of switches.
+    Paths = 7,
+}
+
+/// A component's generator.
+#[derive(Clone, Debug)]
+pub struct Generator(Xoshiro256PlusPlus);
+
+impl Generator {
+    /// The generator of a component of the run with this seed.
+    #[must_use]
+    pub fn new(seed: u64, component: Component) -> Self {
+        // `seed_from_u64` spreads neighbouring seeds (SplitMix64); the multiplier keeps
+        // components of neighbouring seeds apart.
+        Self(Xoshiro256PlusPlus::seed_from_u64(
+            seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(component as u64),
+        ))
+    }
+
+    /// 32 random bits.
+    pub fn bits(&mut self) -> u32 {
+        self.0.next_u32()
+    }
+
+    /// 64 random bits.
+    pub fn long_bits(&mut self) -> u64 {
+        self.0.next_u64()
+    }
+
+    /// A number below `bound`; 0 if that is 0.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        ((u128::from(self.0.next_u64()) * u128::from(bound)) >> 64) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn components_and_seeds_differ_and_repeat() {
+        let first = |seed, component| Generator::new(seed, component).long_bits();
+        assert_eq!(first(1, Component::Starts), first(1, Component::Starts));
+        assert_ne!(first(1, Component::Starts), first(2, Component::Starts));
+        assert_ne!(first(1, Component::Starts), first(1, Component::Probe));
+    }
+
+    #[test]
+    fn numbers_stay_below_their_bound() {
+        let mut generator = Generator::new(7, Component::Paths);
+        let mut seen = [false; 5];
+        for _ in 0..200 {
+            seen[generator.below(5) as usize] = true;
+        }
+        assert_eq!(seen, [true; 5]);
+        assert_eq!(generator.below(0), 0);
+    }
+}

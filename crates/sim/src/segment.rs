@@ -1,0 +1,63 @@
+//! What TCP hands to the device: a GSO segment, which the NIC cuts into packets.
+
+/// Headers of a TCP packet with timestamps over IPv4 and Ethernet, bytes (`skb->len` counts them).
+pub const HEADER_BYTES: u32 = 14 + 20 + 32;
+/// What a packet takes on the wire besides `skb->len`, bytes: preamble and start 8, frame check 4, gap
+/// between frames 12 (IEEE 802.3, clauses 3 and 4).
+pub const FRAMING_BYTES: u32 = 24;
+/// Smallest frame without its check, bytes: shorter ones are padded.
+pub const SMALLEST_FRAME_BYTES: u32 = 60;
+
+/// A GSO segment on its way through the host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Segment {
+    /// Number of the flow.
+    pub flow: u32,
+    /// The flow's hash (`skb->hash`), for qdiscs that hash.
+    pub hash: u32,
+    /// First payload byte.
+    pub sequence: u64,
+    /// TCP payload, bytes; 0 is a pure ACK.
+    pub payload: u32,
+    /// Largest payload of one packet, bytes.
+    pub mss: u32,
+    /// 0 is the band that is served first where a qdisc has bands.
+    pub band: u8,
+    /// Sent before.
+    pub retransmit: bool,
+}
+
+impl Segment {
+    /// Packets that it is cut into; 1 at least.
+    #[must_use]
+    pub const fn packets(&self) -> u32 {
+        if self.payload <= self.mss { 1 } else { self.payload.div_ceil(self.mss) }
+    }
+
+    /// `skb->len`: payload, and headers once.
+    #[must_use]
+    pub const fn length(&self) -> u32 {
+        self.payload + HEADER_BYTES
+    }
+
+    /// Frames of all packets, without framing: `skb->len` and the headers of the further packets. This
+    /// is what byte queue limits, qdisc statistics and the meter count.
+    #[must_use]
+    pub const fn frame_bytes(&self) -> u32 {
+        self.payload + self.packets() * HEADER_BYTES
+    }
+
+    /// Payload of packet `index`, from 0.
+    #[must_use]
+    pub const fn packet_payload(&self, index: u32) -> u32 {
+        if index + 1 < self.packets() { self.mss } else { self.payload - index * self.mss }
+    }
+}
+
+/// What a packet with this much payload takes on the wire, framing included, bytes.
+#[must_use]
+pub const fn wire_bytes(payload: u32) -> u32 {
+    let frame = payload + HEADER_BYTES;
+    let padded = if frame < SMALLEST_FRAME_BYTES { SMALLEST_FRAME_BYTES } else { frame };
+    padded + FRAMING_BYTES
+}

@@ -1,0 +1,515 @@
+//! Two hosts and the line between them: the calendar's main loop, and who does what when.
+//!
+//! The sender's stations are in [`crate::transmit`], the receiver is [`crate::sink`]. What happens:
+//!
+//! | event | what it does |
+//! |---|---|
+//! | interrupt of a vector | completes what the ring has sent, takes in acknowledgements, restarts the qdisc, runs the TSQ tasklet |
+//! | head of a ring | the NIC has finished a segment: plans the vector's interrupt, and the receiver's for the next segment |
+//! | interrupt at the receiver | hands what has arrived to TCP, which answers |
+//! | timer of a flow | retransmission, pacing, the application's next write |
+//! | delayed acknowledgement | the receiver's timer of a flow |
+//! | watchdog of a qdisc | a shaper may send again |
+//! | weight of a queue | the NIC serves the queue with its new weight |
+
+use std::collections::VecDeque;
+
+use evenkeel_transmit::{FlowWord, QueueWeights};
+
+use crate::event::{Calendar, Slot};
+use evenkeel_model::scenario;
+
+use crate::nic::{
+    ByteQueueLimit, Departures, DqlConfig, Nic, NicConfig, RingSpace, Service, TITAN_QUANTUM_BYTES, Train,
+};
+use crate::observation::Observation;
+use crate::parameters::Parameters;
+use crate::probe::{PROBE, Probe};
+use crate::processors::Processors;
+use crate::qdisc::Qdisc;
+use crate::random::{Component, Generator};
+use crate::segment::Segment;
+use crate::settings::Settings;
+use crate::sink::{Reaction, Sink};
+use crate::tcp::{Ack, Receiver, ReceiverConfig, Sender, SenderConfig};
+use crate::time::{Span, Time};
+
+/// What goes wrong in a simulation.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SimulationError {
+    /// The settings do not fit.
+    #[error(transparent)]
+    Qdisc(#[from] crate::qdisc::KindError),
+    /// Nothing is planned, and yet not everything is done.
+    #[error(
+        "the simulation came to a standstill at {at_us} µs: nothing is planned, and {unfinished} flows have data outstanding"
+    )]
+    Standstill {
+        /// When, µs.
+        at_us: u64,
+        /// Flows with something outstanding.
+        unfinished: usize,
+    },
+}
+
+/// A bulk flow's sending end.
+#[derive(Debug)]
+pub(crate) struct Flow {
+    pub(crate) sender: Sender,
+    /// State of the queue choice.
+    pub(crate) word: FlowWord,
+    pub(crate) weight: u32,
+    pub(crate) hash: u32,
+    /// Queue of the last segment.
+    pub(crate) queue: u32,
+    /// Processor of its application.
+    pub(crate) processor: u32,
+    /// Vector that its acknowledgements arrive at.
+    pub(crate) vector: u32,
+    /// Acknowledged so far, for what the application may write.
+    pub(crate) acknowledged: u64,
+    /// Bytes that the application is writing.
+    pub(crate) writing: u64,
+}
+
+/// A transmit queue: qdisc, byte queue limits, ring.
+#[derive(Debug)]
+pub(crate) struct TransmitQueue {
+    pub(crate) qdisc: Qdisc,
+    pub(crate) limit: ByteQueueLimit,
+    pub(crate) ring: RingSpace,
+    /// Sent, and not yet completed.
+    pub(crate) sent: Vec<Segment>,
+    /// Frame bytes sent since the count began.
+    pub(crate) bytes: u64,
+    pub(crate) drops: u64,
+}
+
+/// An interrupt vector of the sender's NIC: a transmit queue's completions and a share of what
+/// arrives.
+#[derive(Debug, Default)]
+pub(crate) struct Vector {
+    pub(crate) last_interrupt: Time,
+    /// Acknowledgements, with when they arrive, in that order.
+    pub(crate) acknowledgements: VecDeque<(Time, u32, Ack)>,
+    /// Answers to the probe: when they arrive.
+    pub(crate) answers: VecDeque<Time>,
+}
+
+/// Where each kind of event stands in the calendar.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slots {
+    pub(crate) heads: Slot,
+    pub(crate) sink: Slot,
+    pub(crate) watchdogs: Slot,
+    pub(crate) weights: Slot,
+    pub(crate) probe: Slot,
+    pub(crate) timers: Slot,
+    pub(crate) delayed: Slot,
+    pub(crate) end: Slot,
+}
+
+impl Slots {
+    fn new(queues: u32, receive_queues: u32, flows: u32) -> Self {
+        let heads = queues + receive_queues;
+        let sink = heads + queues;
+        let watchdogs = sink + receive_queues;
+        let weights = watchdogs + queues;
+        let probe = weights + queues;
+        let timers = probe + 1;
+        let delayed = timers + flows;
+        Self { heads, sink, watchdogs, weights, probe, timers, delayed, end: delayed + flows }
+    }
+}
+
+/// A simulation of two hosts.
+pub struct Simulation {
+    pub(crate) settings: Settings,
+    pub(crate) parameters: Parameters,
+    pub(crate) now: Time,
+    pub(crate) calendar: Calendar,
+    pub(crate) slots: Slots,
+    pub(crate) flows: Vec<Flow>,
+    pub(crate) queues: Vec<TransmitQueue>,
+    pub(crate) weights: QueueWeights,
+    pub(crate) vectors: Vec<Vector>,
+    pub(crate) nic: Nic,
+    pub(crate) sink: Sink,
+    pub(crate) processors: Processors,
+    pub(crate) observation: Observation,
+    pub(crate) probe: Option<Probe>,
+    /// Scratch of the tasklet: flows that may send.
+    pub(crate) tasklet: Vec<u32>,
+    /// Scratch of batching: queues that have got something.
+    pub(crate) touched: Vec<u32>,
+    pub(crate) scratch_segments: Vec<Segment>,
+    /// Rings that have a new head since the ends of heads were planned.
+    heads: Vec<u32>,
+    /// Rings that had something when the ends of heads were planned.
+    planned_active: usize,
+    /// A weight has changed since.
+    pub(crate) replan: bool,
+    /// Weight changes written to the NIC.
+    pub(crate) weight_writes: u64,
+}
+
+/// What the NIC tells: it goes to the receiver, to the completions, and to the bins.
+pub(crate) struct Outlet<'a> {
+    pub(crate) queues: &'a mut [TransmitQueue],
+    pub(crate) vectors: &'a [Vector],
+    pub(crate) sink: &'a mut Sink,
+    pub(crate) observation: &'a mut Observation,
+    pub(crate) probe: Option<&'a mut Probe>,
+    pub(crate) calendar: &'a mut Calendar,
+    pub(crate) heads: &'a mut Vec<u32>,
+    pub(crate) interrupt_interval: Span,
+}
+
+impl Departures for Outlet<'_> {
+    #[inline]
+    fn packets(&mut self, train: &Train<'_>) {
+        let segment = train.segment;
+        if segment.flow == PROBE {
+            return;
+        }
+        let (first, last) = (train.end_of(0), train.end());
+        self.observation.count(segment.flow as usize, train.packets, train.frame_bytes, first, last);
+        let begin = u64::from(train.first * segment.mss);
+        let end = u64::from(((train.first + train.packets) * segment.mss).min(segment.payload));
+        self.sink.arrived(segment, segment.sequence + begin, end - begin, train.packets);
+    }
+
+    fn started(&mut self, queue: u32, segment: &Segment, at: Time) {
+        self.heads.push(queue);
+        if segment.flow != PROBE {
+            self.sink.begins(segment.flow, at, self.calendar);
+        }
+    }
+
+    fn finished(&mut self, queue: u32, segment: &Segment, at: Time) {
+        if segment.flow == PROBE {
+            if let Some(probe) = self.probe.as_mut() {
+                probe.at_sink = true;
+                self.sink.poke(probe.sink_queue, at, self.calendar);
+            }
+        } else {
+            self.sink.ends(segment.flow);
+        }
+        let ring = &mut self.queues[queue as usize];
+        ring.bytes += u64::from(segment.frame_bytes());
+        ring.sent.push(*segment);
+        let last = self.vectors[queue as usize].last_interrupt;
+        self.calendar.plan_no_later(queue, at.max(last + self.interrupt_interval));
+    }
+}
+
+impl Simulation {
+    /// Two idle hosts; bins of length `bin` are counted from `begin` on.
+    ///
+    /// # Errors
+    /// When the settings do not fit a qdisc.
+    pub fn new(
+        settings: Settings,
+        parameters: Parameters,
+        seed: u64,
+        begin: Time,
+        bin: Span,
+        bins: usize,
+    ) -> Result<Self, SimulationError> {
+        let queues = settings.queues.max(1);
+        let slots = Slots::new(queues, parameters.receive_queues, settings.flows);
+        let mut hashes = Generator::new(seed, Component::SocketHashes);
+        let mut qdisc_seeds = Generator::new(seed, Component::QdiscHashes);
+        let mut receive = Generator::new(seed, Component::ReceiveHashes);
+        let config = SenderConfig {
+            congestion: settings.congestion,
+            mss: settings.mss,
+            gso_max_bytes: settings.gso_bytes,
+            tso: settings.offload,
+            small_queue_limit: settings.small_queue_limit,
+            handshake_rtt: parameters.handshake_rtt,
+            ..SenderConfig::new(parameters.profile)
+        };
+        let mut peers = Vec::new();
+        let flows: Vec<Flow> = settings
+            .placement()
+            .into_iter()
+            .enumerate()
+            .map(|(number, processor)| {
+                let hash = hashes.bits();
+                let received = receive.bits();
+                peers.push((
+                    Receiver::new(&ReceiverConfig { mss: settings.mss, ..ReceiverConfig::default() }),
+                    received,
+                ));
+                Flow {
+                    sender: Sender::new(&config, number as u32, hash),
+                    word: FlowWord::new(),
+                    weight: 1,
+                    hash,
+                    queue: 0,
+                    processor,
+                    vector: queues + (received >> 16) % parameters.receive_queues.max(1),
+                    acknowledged: 0,
+                    writing: 0,
+                }
+            })
+            .collect();
+        let kind = crate::transmit::qdisc_of(&settings, &parameters);
+        let transmit_queues = (0..queues)
+            .map(|_| {
+                Ok(TransmitQueue {
+                    qdisc: Qdisc::new(&kind, qdisc_seeds.long_bits()).map_err(SimulationError::from)?,
+                    limit: match settings.byte_queue_limit {
+                        scenario::ByteQueueLimit::Off => ByteQueueLimit::Off,
+                        scenario::ByteQueueLimit::Fixed(size) => ByteQueueLimit::fixed(size.bytes()),
+                        scenario::ByteQueueLimit::Dynamic => ByteQueueLimit::dynamic(DqlConfig::default()),
+                    },
+                    ring: RingSpace::new(parameters.ring_descriptors),
+                    sent: Vec::with_capacity(64),
+                    bytes: 0,
+                    drops: 0,
+                })
+            })
+            .collect::<Result<_, SimulationError>>()?;
+        let service = if settings.queue_weights {
+            Service::Deficit {
+                quantum_bytes: TITAN_QUANTUM_BYTES,
+                largest_weight: parameters.largest_queue_weight,
+            }
+        } else {
+            Service::RoundRobin
+        };
+        let probe = settings.probe_bytes.map(|bytes| Probe::new(bytes, &settings, &parameters, seed));
+        Ok(Self {
+            now: Time::ZERO,
+            calendar: Calendar::new(slots.end as usize),
+            slots,
+            queues: transmit_queues,
+            weights: QueueWeights::new(),
+            vectors: (0..queues + parameters.receive_queues).map(|_| Vector::default()).collect(),
+            nic: Nic::new(NicConfig {
+                rate_bps: settings.rate,
+                queues,
+                interleave: settings.interleaving,
+                service,
+                exact: settings.exact,
+            }),
+            sink: Sink::new(peers, parameters.receive_queues, parameters.sink_interrupt_interval, slots.sink),
+            processors: Processors::new(settings.processors),
+            observation: Observation::new(flows.len(), begin, bin, bins),
+            probe,
+            tasklet: Vec::new(),
+            touched: Vec::new(),
+            scratch_segments: Vec::new(),
+            heads: Vec::new(),
+            planned_active: 0,
+            replan: false,
+            weight_writes: 0,
+            flows,
+            settings,
+            parameters,
+        })
+    }
+
+    /// Lets the flows start, within the first milliseconds.
+    pub fn start(&mut self, seed: u64, within: Span) {
+        let mut starts = Generator::new(seed, Component::Starts);
+        for flow in 0..self.flows.len() as u32 {
+            let at = self.now + starts.below(within.max(1));
+            self.calendar.plan(self.slots.timers + flow, at);
+            self.flows[flow as usize].writing = crate::transmit::SEND_BUFFER_BYTES;
+        }
+    }
+
+    /// Lets the latency probe start.
+    pub fn start_probe(&mut self) {
+        if let Some(probe) = &self.probe {
+            self.calendar.plan(self.slots.probe, self.now + probe.first_wait());
+        }
+    }
+
+    /// Runs until `until`, which becomes the present.
+    ///
+    /// # Errors
+    /// When nothing is planned any more.
+    pub fn run(&mut self, until: Time) -> Result<(), SimulationError> {
+        while let Some((time, slot)) = self.calendar.pop(until) {
+            self.now = time;
+            self.handle(slot);
+        }
+        if self.calendar.next_time().is_none() && !self.flows.is_empty() {
+            let unfinished = self.flows.iter().filter(|flow| flow.sender.unfinished() > 0).count();
+            return Err(SimulationError::Standstill {
+                at_us: self.now.0 / crate::time::MICROSECOND,
+                unfinished,
+            });
+        }
+        self.now = until;
+        self.advance();
+        Ok(())
+    }
+
+    /// The NIC catches up with the present.
+    pub(crate) fn advance(&mut self) {
+        self.with_nic(|nic, now, outlet| nic.advance(now, outlet));
+    }
+
+    pub(crate) fn with_nic(&mut self, work: impl FnOnce(&mut Nic, Time, &mut Outlet<'_>)) {
+        let mut outlet = Outlet {
+            queues: &mut self.queues,
+            vectors: &self.vectors,
+            sink: &mut self.sink,
+            observation: &mut self.observation,
+            probe: self.probe.as_mut(),
+            calendar: &mut self.calendar,
+            heads: &mut self.heads,
+            interrupt_interval: self.settings.interrupt_interval,
+        };
+        work(&mut self.nic, self.now, &mut outlet);
+    }
+
+    fn handle(&mut self, slot: Slot) {
+        let slots = self.slots;
+        if slot < slots.heads {
+            self.interrupt(slot);
+        } else if slot < slots.sink {
+            self.advance();
+            self.plan_heads();
+        } else if slot < slots.watchdogs {
+            self.sink_interrupt(slot - slots.sink);
+        } else if slot < slots.weights {
+            self.advance();
+            self.run_qdisc(slot - slots.watchdogs);
+            self.plan_heads();
+        } else if slot < slots.probe {
+            self.write_weight(slot - slots.weights);
+        } else if slot < slots.timers {
+            self.probe_event();
+        } else if slot < slots.delayed {
+            self.flow_timer(slot - slots.timers);
+        } else {
+            let flow = slot - slots.delayed;
+            if let Some(ack) = self.sink.deadline(flow, self.now) {
+                self.acknowledge(flow, ack);
+            }
+        }
+    }
+
+    fn sink_interrupt(&mut self, queue: u32) {
+        self.advance();
+        self.plan_heads();
+        let (flows, vectors, slots) = (&self.flows, &mut self.vectors, self.slots);
+        let arrival = self.now + 2 * self.parameters.line_latency;
+        let interval = self.settings.interrupt_interval;
+        // The calendar is lent to the sink meanwhile.
+        let mut delayed = std::mem::take(&mut self.touched);
+        let mut interrupts = std::mem::take(&mut self.tasklet);
+        let now = self.now;
+        let mut deadlines: Vec<(u32, Time)> = Vec::new();
+        self.sink.interrupt(queue, now, &mut self.calendar, |flow, reaction| match reaction {
+            Reaction::Acknowledge(ack) => {
+                let vector = flows[flow as usize].vector;
+                vectors[vector as usize].acknowledgements.push_back((arrival, flow, ack));
+                interrupts.push(vector);
+            }
+            Reaction::Wait(deadline) => deadlines.push((flow, deadline)),
+        });
+        for vector in interrupts.drain(..) {
+            let last = self.vectors[vector as usize].last_interrupt;
+            self.calendar.plan_no_later(vector, arrival.max(last + interval));
+        }
+        for (flow, deadline) in deadlines {
+            self.calendar.plan(slots.delayed + flow, deadline);
+        }
+        delayed.clear();
+        self.touched = delayed;
+        self.tasklet = interrupts;
+        if let Some(probe) = self.probe.as_mut().filter(|probe| probe.at_sink && probe.sink_queue == queue) {
+            probe.at_sink = false;
+            // The answering program runs on an idle machine, and its answer meets no queue.
+            let answer = arrival + self.parameters.application_latency;
+            let line = &mut self.vectors[probe.vector as usize];
+            line.answers.push_back(answer);
+            self.calendar.plan_no_later(probe.vector, answer.max(line.last_interrupt + interval));
+        }
+    }
+
+    fn acknowledge(&mut self, flow: u32, ack: Ack) {
+        let arrival = self.now + 2 * self.parameters.line_latency;
+        let vector = self.flows[flow as usize].vector;
+        let line = &mut self.vectors[vector as usize];
+        line.acknowledgements.push_back((arrival, flow, ack));
+        self.calendar
+            .plan_no_later(vector, arrival.max(line.last_interrupt + self.settings.interrupt_interval));
+    }
+
+    /// Plans the end of the segment at the head of every ring for which it has changed: a new head, or
+    /// every ring's if they share the wire with more or fewer than before.
+    pub(crate) fn plan_heads(&mut self) {
+        let active = self.nic.active_queues();
+        if self.replan || active != self.planned_active {
+            self.replan = false;
+            self.planned_active = active;
+            for queue in 0..self.queues.len() as u32 {
+                self.calendar.plan(self.slots.heads + queue, self.nic.next_finish(queue));
+            }
+        } else {
+            for &queue in &self.heads {
+                self.calendar.plan(self.slots.heads + queue, self.nic.next_finish(queue));
+            }
+        }
+        self.heads.clear();
+    }
+}
+
+/// Running totals, to be taken before and after a time.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Snapshot {
+    pub(crate) busy: Span,
+    pub(crate) retransmits: u64,
+    pub(crate) drops: u64,
+    pub(crate) weight_writes: u64,
+    pub(crate) queue_bytes: Vec<u64>,
+    /// Payload delivered, segments retransmitted, packets out of order, of each flow.
+    pub(crate) flows: Vec<(u64, u64, u64)>,
+}
+
+impl Simulation {
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        let flows: Vec<(u64, u64, u64)> = (0..self.flows.len())
+            .map(|flow| {
+                let receiver = &self.sink.peer(flow as u32).receiver;
+                (
+                    receiver.delivered(),
+                    self.flows[flow].sender.counters().retransmitted_segments,
+                    receiver.out_of_order_packets(),
+                )
+            })
+            .collect();
+        Snapshot {
+            busy: self.processors.busy(self.now),
+            retransmits: flows.iter().map(|flow| flow.1).sum(),
+            drops: self.queues.iter().map(|queue| queue.drops).sum(),
+            weight_writes: self.weight_writes,
+            queue_bytes: self.queues.iter().map(|queue| queue.bytes).collect(),
+            flows,
+        }
+    }
+
+    pub(crate) fn take_latencies(&mut self) -> Vec<f64> {
+        self.probe.as_mut().map(|probe| std::mem::take(&mut probe.samples)).unwrap_or_default()
+    }
+
+    pub(crate) fn flow_count(&self) -> usize {
+        self.flows.len()
+    }
+
+    pub(crate) fn queue_of(&self, flow: usize) -> u32 {
+        self.flows[flow].queue
+    }
+
+    pub(crate) fn flows_on(&self, queue: u32) -> u32 {
+        self.flows.iter().filter(|flow| flow.queue == queue).count() as u32
+    }
+}

@@ -1,0 +1,167 @@
+//! The receiving host: interrupts, GRO, acknowledgements.
+//!
+//! The receiver takes part only through what arrives at it and what it answers, both a constant line
+//! latency away. So its clock runs behind the sender's by that latency: what has left the sender's NIC
+//! by now has arrived by the receiver's now, and an answer reaches the sender after both ways.
+//!
+//! Packets go to one of a few receive queues by the flow's hash. A queue's interrupt comes when
+//! something has arrived and the last one is long enough ago. Its poll hands TCP each flow's new data
+//! in runs, as GRO merges them, and TCP answers a run that has two full packets at once. The receiver
+//! is never short of processor time here.
+
+use crate::event::{Calendar, Slot};
+use crate::segment::Segment;
+use crate::tcp::{Ack, Receiver, Reply};
+use crate::time::{Span, Time};
+
+/// Consecutive payload that has arrived and waits for the poll.
+#[derive(Clone, Copy, Debug, Default)]
+struct Run {
+    begin: u64,
+    end: u64,
+    packets: u32,
+}
+
+/// A flow's receiving end.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// TCP.
+    pub receiver: Receiver,
+    /// Receive queue.
+    queue: u32,
+    runs: Vec<Run>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct ReceiveQueue {
+    last_interrupt: Time,
+    /// Rings of the sender whose segment on the wire belongs to this queue: more is about to arrive.
+    arriving: u32,
+    /// Flows with runs to hand over, in order of arrival.
+    flows: Vec<u32>,
+}
+
+/// The receiving host.
+#[derive(Clone, Debug)]
+pub struct Sink {
+    peers: Vec<Peer>,
+    queues: Vec<ReceiveQueue>,
+    interval: Span,
+    first_slot: Slot,
+    scratch: Vec<u32>,
+}
+
+impl Sink {
+    /// A sink with these flows' receiving ends, `(receiver, hash)`; its interrupts are in the
+    /// calendar from `first_slot` on.
+    #[must_use]
+    pub fn new(peers: Vec<(Receiver, u32)>, queues: u32, interval: Span, first_slot: Slot) -> Self {
+        let peers = peers
+            .into_iter()
+            .map(|(receiver, hash)| Peer {
+                receiver,
+                queue: hash % queues.max(1),
+                runs: Vec::with_capacity(4),
+            })
+            .collect();
+        let queues = vec![ReceiveQueue::default(); queues.max(1) as usize];
+        Self { peers, queues, interval, first_slot, scratch: Vec::new() }
+    }
+
+    /// Number of receive queues, and so of interrupts in the calendar.
+    #[must_use]
+    pub fn queues(&self) -> u32 {
+        self.queues.len() as u32
+    }
+
+    /// A flow's receiving end.
+    #[must_use]
+    pub fn peer(&self, flow: u32) -> &Peer {
+        &self.peers[flow as usize]
+    }
+
+    /// The first packet of a segment will have arrived at `at`.
+    pub fn begins(&mut self, flow: u32, at: Time, calendar: &mut Calendar) {
+        let number = self.peers[flow as usize].queue;
+        let queue = &mut self.queues[number as usize];
+        queue.arriving += 1;
+        let slot = self.first_slot + number;
+        if calendar.planned(slot) == Time::NEVER {
+            calendar.plan(slot, at.max(queue.last_interrupt + self.interval));
+        }
+    }
+
+    /// Something of no flow has arrived at a receive queue: it will be seen at the next interrupt.
+    pub fn poke(&self, number: u32, at: Time, calendar: &mut Calendar) {
+        let last = self.queues[number as usize].last_interrupt;
+        calendar.plan_no_later(self.first_slot + number, at.max(last + self.interval));
+    }
+
+    /// The last packet of a segment has arrived.
+    pub fn ends(&mut self, flow: u32) {
+        let queue = self.peers[flow as usize].queue;
+        self.queues[queue as usize].arriving -= 1;
+    }
+
+    /// Packets of a segment have arrived, with `payload` bytes from `begin` on.
+    #[inline]
+    pub fn arrived(&mut self, segment: &Segment, begin: u64, payload: u64, packets: u32) {
+        let peer = &mut self.peers[segment.flow as usize];
+        match peer.runs.last_mut() {
+            Some(run) if run.end == begin => {
+                run.end += payload;
+                run.packets += packets;
+            }
+            last => {
+                if last.is_none() {
+                    self.queues[peer.queue as usize].flows.push(segment.flow);
+                }
+                peer.runs.push(Run { begin, end: begin + payload, packets });
+            }
+        }
+    }
+
+    /// The interrupt of a receive queue: hands everything over to TCP; `answer` gets every
+    /// acknowledgement, and every deadline of a delayed one.
+    pub fn interrupt(
+        &mut self,
+        number: u32,
+        now: Time,
+        calendar: &mut Calendar,
+        mut answer: impl FnMut(u32, Reaction),
+    ) {
+        let queue = &mut self.queues[number as usize];
+        queue.last_interrupt = now;
+        std::mem::swap(&mut queue.flows, &mut self.scratch);
+        if queue.arriving > 0 {
+            calendar.plan(self.first_slot + number, now + self.interval);
+        }
+        for &flow in &self.scratch {
+            let peer = &mut self.peers[flow as usize];
+            for run in peer.runs.drain(..) {
+                let bytes = (run.end - run.begin) as u32;
+                match peer.receiver.on_data(now, run.begin, bytes, run.packets) {
+                    Reply::Now => answer(flow, Reaction::Acknowledge(peer.receiver.acknowledgement())),
+                    Reply::Delayed(deadline) => answer(flow, Reaction::Wait(deadline)),
+                    Reply::Unchanged => {}
+                }
+            }
+        }
+        self.scratch.clear();
+    }
+
+    /// A delayed acknowledgement's deadline has come: the acknowledgement, if it is still due.
+    pub fn deadline(&mut self, flow: u32, now: Time) -> Option<Ack> {
+        let receiver = &mut self.peers[flow as usize].receiver;
+        receiver.on_deadline(now).then(|| receiver.acknowledgement())
+    }
+}
+
+/// What a flow's receiving end does about data.
+#[derive(Clone, Copy, Debug)]
+pub enum Reaction {
+    /// It sends an acknowledgement.
+    Acknowledge(Ack),
+    /// It will, at that time, unless more comes.
+    Wait(Time),
+}

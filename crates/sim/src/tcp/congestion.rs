@@ -1,0 +1,178 @@
+//! The congestion window: slow start, congestion avoidance, reductions.
+
+use super::cubic::{Cubic, DelaySample};
+use super::{CongestionControl, Profile};
+use crate::time::{Span, Time};
+
+/// Slow-start threshold before any loss (`TCP_INFINITE_SSTHRESH`).
+const INFINITE_THRESHOLD: u32 = 0x7fff_ffff;
+
+/// The algorithm's own state.
+#[derive(Clone, Debug)]
+enum Algorithm {
+    Cubic(Cubic),
+    Reno,
+}
+
+/// A flow's congestion window, in packets as Linux counts it.
+#[derive(Clone, Debug)]
+pub(super) struct Window {
+    /// The window (`snd_cwnd`).
+    pub packets: u32,
+    /// Slow start ends here (`snd_ssthresh`).
+    pub threshold: u32,
+    /// Packets acknowledged towards the next packet of growth (`snd_cwnd_cnt`).
+    credit: u32,
+    algorithm: Algorithm,
+}
+
+impl Window {
+    pub fn new(congestion: CongestionControl, profile: Profile, initial: u32) -> Self {
+        Self {
+            packets: initial.max(1),
+            threshold: INFINITE_THRESHOLD,
+            credit: 0,
+            algorithm: match congestion {
+                CongestionControl::Cubic => Algorithm::Cubic(Cubic::new(profile)),
+                CongestionControl::Reno => Algorithm::Reno,
+            },
+        }
+    }
+
+    /// Whether the window is below the threshold.
+    pub fn in_slow_start(&self) -> bool {
+        self.packets < self.threshold
+    }
+
+    /// `acknowledged` packets have arrived while the window limited the flow
+    /// (`tcp_slow_start`, `bictcp_cong_avoid`, `tcp_reno_cong_avoid`).
+    pub fn grow(&mut self, now: Time, acknowledged: u32) {
+        let mut acknowledged = acknowledged;
+        if self.in_slow_start() {
+            let target = self.packets.saturating_add(acknowledged).min(self.threshold);
+            acknowledged -= target - self.packets;
+            self.packets = target;
+            if acknowledged == 0 {
+                return;
+            }
+        }
+        let each = match &mut self.algorithm {
+            Algorithm::Cubic(cubic) => cubic.update(now, self.packets, acknowledged),
+            Algorithm::Reno => self.packets,
+        };
+        self.add(each, acknowledged);
+    }
+
+    /// One packet for `each` that are acknowledged (`tcp_cong_avoid_ai`).
+    fn add(&mut self, each: u32, acknowledged: u32) {
+        // Credit from a time when a packet cost more buys one packet, not several.
+        if self.credit >= each {
+            self.credit = 0;
+            self.packets += 1;
+        }
+        self.credit += acknowledged;
+        if self.credit >= each {
+            let grown = self.credit / each;
+            self.credit -= grown * each;
+            self.packets += grown;
+        }
+    }
+
+    /// A packet's round trip; may end slow start.
+    pub fn on_delay(&mut self, sample: &DelaySample) {
+        if let Algorithm::Cubic(cubic) = &mut self.algorithm
+            && cubic.on_delay(sample)
+        {
+            self.threshold = self.packets;
+        }
+    }
+
+    /// Congestion: sets the threshold; how the window gets there is the caller's affair.
+    pub fn reduce(&mut self) {
+        self.threshold = match &mut self.algorithm {
+            Algorithm::Cubic(cubic) => cubic.reduced(self.packets),
+            Algorithm::Reno => (self.packets / 2).max(2),
+        };
+    }
+
+    /// A timeout: what the algorithm knew is void.
+    pub fn time_out(&mut self, now: Time, next: u64, packets: u32) {
+        self.packets = packets;
+        self.credit = 0;
+        if let Algorithm::Cubic(cubic) = &mut self.algorithm {
+            cubic.reset(now, next);
+        }
+    }
+
+    /// Threshold that a reduction for other reasons than congestion should leave
+    /// (`tcp_current_ssthresh` outside of recovery).
+    pub fn remembered_threshold(&self) -> u32 {
+        self.threshold.max(self.packets / 2 + self.packets / 4)
+    }
+
+    /// The flow sends again after being idle for `idle`.
+    pub fn resume(&mut self, now: Time, idle: Span) {
+        if let Algorithm::Cubic(cubic) = &mut self.algorithm {
+            cubic.resume(now, idle);
+        }
+    }
+
+    /// Forgets half of the window for every timeout that the flow was idle, down to the initial window
+    /// (RFC 2861; `tcp_cwnd_restart`).
+    pub fn restart(&mut self, idle: Span, timeout: Span, initial: u32) {
+        let floor = initial.min(self.packets);
+        self.threshold = self.remembered_threshold();
+        let mut idle = idle;
+        while idle > timeout && self.packets > floor {
+            idle -= timeout;
+            self.packets /= 2;
+        }
+        self.packets = self.packets.max(floor);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::SECOND;
+
+    #[test]
+    fn slow_start_doubles_a_round_trip_and_stops_at_the_threshold() {
+        let mut window = Window::new(CongestionControl::Reno, Profile::Linux4_4, 10);
+        window.grow(Time::ZERO, 10);
+        assert_eq!(window.packets, 20);
+        window.threshold = 25;
+        // 5 reach the threshold; 25 more are a round trip of congestion avoidance.
+        window.grow(Time::ZERO, 30);
+        assert_eq!(window.packets, 26);
+    }
+
+    #[test]
+    fn reno_adds_a_packet_a_round_trip_and_halves() {
+        let mut window = Window::new(CongestionControl::Reno, Profile::Linux4_4, 10);
+        window.threshold = 10;
+        for _ in 0..10 {
+            window.grow(Time::ZERO, 1);
+        }
+        assert_eq!(window.packets, 11);
+        window.reduce();
+        assert_eq!(window.threshold, 5);
+        window.packets = 1;
+        window.reduce();
+        assert_eq!(window.threshold, 2);
+    }
+
+    #[test]
+    fn idle_flows_restart() {
+        let mut window = Window::new(CongestionControl::Cubic, Profile::Linux6_18, 10);
+        window.packets = 100;
+        window.threshold = 40;
+        window.restart(5 * SECOND / 2, SECOND, 10);
+        assert_eq!((window.packets, window.threshold), (25, 75));
+        window.restart(60 * SECOND, SECOND, 10);
+        assert_eq!(window.packets, 10);
+        window.packets = 4;
+        window.restart(60 * SECOND, SECOND, 10);
+        assert_eq!(window.packets, 4);
+    }
+}

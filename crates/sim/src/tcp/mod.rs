@@ -1,0 +1,112 @@
+//! TCP as Linux has it: the sender's and the receiver's state machines.
+//!
+//! Neither has events of its own. The host calls them with the time, and does what they answer:
+//!
+//! | when | the host calls |
+//! |---|---|
+//! | the application writes | [`Sender::write`], then the loop below |
+//! | an acknowledgement arrives | [`Sender::on_ack`], then the loop |
+//! | [`Sender::deadline`] has come | [`Sender::on_deadline`], then the loop |
+//! | the device frees a segment | [`Sender::freed`], then the loop if it says so |
+//! | the qdisc refuses a segment | [`Sender::refused`], and the loop ends |
+//! | the loop | [`Sender::next_segment`] until it says why not |
+//! | data arrive | [`Receiver::on_data`], then perhaps [`Receiver::acknowledgement`] |
+//! | [`Receiver::deadline`] has come | [`Receiver::on_deadline`], then perhaps the same |
+//!
+//! # Kernels
+//!
+//! The two [`Profile`]s differ in what decides how much of a flow sits below TCP, and in how big pieces:
+//!
+//! | | [`Profile::Linux4_4`] | [`Profile::Linux6_18`] |
+//! |---|---|---|
+//! | segment size (`tcp_tso_autosize`) | 1/1024 s at the pacing rate, 2 packets at least | the same, and `gso_max_size >> (minimum RTT / 512 µs)` more |
+//! | short remainders in the send queue | sent alone | filled up from the next skb (`tcp_grow_skb`) |
+//! | small queue (TSQ) limit | max(2 skbs, 1/1024 s), at most `tcp_limit_output_bytes` (256 KiB) | the same with 4 MiB; no such cap when paced; doubled for retransmissions; with at most one skb unacknowledged always one more |
+//! | waiting for more window (`tcp_tso_should_defer`) | if the oldest skb is older than RTT/2 | if its ACK is due within min(RTT/2, 1 ms) |
+//! | window growth needs (`tcp_is_cwnd_limited`) | slow start: window < 2 · most packets out; else the flag of this window | the flag, or in slow start the same |
+//! | HyStart clock | milliseconds; delays in 1/8 ms | microseconds, and an allowance for aggregation |
+//! | loss | 3 packets SACKed above (early retransmit: 1); lost retransmissions by time sent, 1 ms slack | RACK with reordering timer |
+//! | a retransmission is | one packet | a segment |
+//! | PRR (`tcp_cwnd_reduction`) below the threshold | conservative, and slow start after a delivered retransmission | slow start, one more when the head advances |
+//! | after a timeout | everything lost, window 1 | what was sent an RTT ago lost, window in flight + 1 |
+//! | tail loss probe after | max(2 RTT, 10 ms) | 2 RTT + 2 ms |
+//!
+//! Equal in both: CUBIC with its constants, Reno, RTT and timeout estimation, the pacing rate (which sizes
+//! segments even where nothing is paced), PRR above the threshold (RFC 6937), D-SACK undo, restart after idle.
+//!
+//! # Deliberate simplifications
+//!
+//! - Sequence numbers are 64-bit stream offsets from 0; no handshake ([`SenderConfig::handshake_rtt`]
+//!   stands for its RTT sample), no FIN, Nagle's algorithm off (`TCP_NODELAY`), no ECN.
+//! - Times are picoseconds where the kernel has microseconds or jiffies, except where the coarse clock
+//!   is what matters (HyStart 4.4, CUBIC's update once a jiffy; a jiffy is 1 ms).
+//! - The minimum RTT is that of the whole connection; the kernel forgets after 300 s.
+//! - Linux 4.4 detects loss as RFC 6675 does, without its FACK heuristic. No F-RTO, no undo by
+//!   timestamps, no adaptive RACK window, no window reduction after a successful tail loss probe, no test
+//!   whether the original is still in a queue of the host, no ACK compression at the receiver.
+//! - The receive window and the send buffer never shrink or grow.
+
+mod congestion;
+mod cubic;
+mod receiver;
+mod round_trip;
+mod scoreboard;
+mod sender;
+#[cfg(test)]
+mod tests;
+
+pub use receiver::{Receiver, ReceiverConfig, Reply};
+pub use sender::{Blocked, Counters, Sender, SenderConfig, State, truesize};
+
+use crate::time::{MILLISECOND, Span};
+
+/// A timer tick of the kernel: 1/HZ with HZ = 1000.
+const JIFFY: Span = MILLISECOND;
+
+/// Whose behaviour is modelled; the module's table has the differences.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Profile {
+    /// Linux 4.4 (2016), the kernel of Titan's evaluation.
+    #[default]
+    Linux4_4,
+    /// Linux 6.18 (2025).
+    Linux6_18,
+}
+
+/// Congestion control algorithm.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum CongestionControl {
+    /// CUBIC with HyStart (RFC 9438, `net/ipv4/tcp_cubic.c`), Linux's default.
+    #[default]
+    Cubic,
+    /// NewReno's window (RFC 5681, `net/ipv4/tcp_cong.c`).
+    Reno,
+}
+
+/// A range of the stream, bytes: `start` is in it, `end` is not. Empty by default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Block {
+    /// First byte.
+    pub start: u64,
+    /// First byte after.
+    pub end: u64,
+}
+
+impl Block {
+    /// Whether nothing is in it.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.start >= self.end
+    }
+}
+
+/// An acknowledgement.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ack {
+    /// Everything below has been received in order.
+    pub cumulative: u64,
+    /// What has been received above, most recently changed first (RFC 2018, section 4); empty blocks at
+    /// the end. The first may report a duplicate instead: it then lies below `cumulative` or inside the
+    /// second (D-SACK, RFC 2883). Three fit beside timestamps.
+    pub sack: [Block; 3],
+}

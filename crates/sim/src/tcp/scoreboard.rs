@@ -1,0 +1,668 @@
+//! What has been sent and is not acknowledged: the retransmission queue with its SACK marks.
+
+use std::collections::VecDeque;
+
+use super::Block;
+use crate::time::{Span, Time};
+
+/// Received out of order, says a SACK block (`TCPCB_SACKED_ACKED`).
+const SACKED: u8 = 1;
+/// Taken for lost (`TCPCB_LOST`).
+const LOST: u8 = 2;
+/// Sent again, and that is under way (`TCPCB_SACKED_RETRANS`).
+const RETRANSMITTED: u8 = 4;
+/// Sent again at some time (`TCPCB_EVER_RETRANS`).
+const EVER_RETRANSMITTED: u8 = 8;
+
+/// Entries that a new flow has room for.
+const INITIAL_CAPACITY: usize = 32;
+/// Entries are not merged beyond this, so that their length fits its type, bytes.
+const LARGEST_MERGED: u32 = 1 << 30;
+
+/// A sent segment, or a part of one.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    /// First byte.
+    sequence: u64,
+    /// When it was sent last.
+    sent_at: Time,
+    /// Bytes.
+    payload: u32,
+    /// Packets that it was cut into.
+    packets: u32,
+    /// The marks above.
+    marks: u8,
+}
+
+impl Entry {
+    fn end(&self) -> u64 {
+        self.sequence + u64::from(self.payload)
+    }
+
+    fn has(&self, marks: u8) -> bool {
+        self.marks & marks != 0
+    }
+
+    /// Taken for lost, and not on its way again.
+    fn is_due(&self) -> bool {
+        self.marks & (LOST | RETRANSMITTED) == LOST
+    }
+}
+
+/// When a delivered packet was sent, and where it ends: the order in which packets were sent
+/// (RFC 8985, `RACK_sent_after`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct SentOrder {
+    /// When it was sent.
+    pub sent_at: Time,
+    /// Its end.
+    pub end: u64,
+}
+
+/// What one acknowledgement has told.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Progress {
+    /// Packets acknowledged cumulatively for the first time.
+    pub acknowledged: u32,
+    /// Packets delivered, cumulatively or by SACK, and not known before.
+    pub delivered: u32,
+    /// Packets SACKed for the first time.
+    pub sacked: u32,
+    /// When the first of the cumulatively acknowledged packets that were never retransmitted was sent.
+    pub first_sent: Option<Time>,
+    /// The same of the last.
+    pub last_sent: Option<Time>,
+    /// When the first of the newly SACKed packets that were never retransmitted was sent.
+    pub first_sacked: Option<Time>,
+    /// The same of the last.
+    pub last_sacked: Option<Time>,
+    /// Something retransmitted was acknowledged cumulatively.
+    pub retransmission_acknowledged: bool,
+    /// The packet sent last of those delivered, if it was never retransmitted.
+    pub newest: SentOrder,
+    /// The same of those that were.
+    pub newest_retransmitted: SentOrder,
+    /// First byte of what arrived after a later packet had: reordering by the network.
+    pub reordered_from: Option<u64>,
+}
+
+/// When a packet counts as lost by the time it was sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TimeRule {
+    /// The most recently sent packet of those delivered.
+    pub newest: SentOrder,
+    /// Lost is what was sent `slack` before this.
+    pub limit: Time,
+    /// Allowance for reordering.
+    pub slack: Span,
+}
+
+/// The queue and its sums, in packets. Their names in the kernel are in brackets.
+#[derive(Clone, Debug)]
+pub(super) struct Scoreboard {
+    /// In order of sequence and without gaps. Neighbours that are SACKed are merged, so that a hole costs
+    /// two entries, whatever is SACKed above.
+    entries: VecDeque<Entry>,
+    mss: u32,
+    /// Unacknowledged (`packets_out`).
+    outstanding: u32,
+    /// SACKed (`sacked_out`).
+    sacked: u32,
+    /// Taken for lost (`lost_out`).
+    lost: u32,
+    /// Retransmissions under way (`retrans_out`).
+    retransmitted: u32,
+    /// Taken for lost and not on their way again.
+    due: u32,
+    /// End of the highest SACKed packet.
+    highest_sacked: u64,
+    /// What ends below has been judged by the count of SACKed packets above it.
+    judged_to: u64,
+    /// What is due begins here or above.
+    due_from: u64,
+}
+
+impl Scoreboard {
+    pub fn new(mss: u32) -> Self {
+        Self {
+            entries: VecDeque::with_capacity(INITIAL_CAPACITY),
+            mss,
+            outstanding: 0,
+            sacked: 0,
+            lost: 0,
+            retransmitted: 0,
+            due: 0,
+            highest_sacked: 0,
+            judged_to: 0,
+            due_from: 0,
+        }
+    }
+
+    /// Unacknowledged packets.
+    pub fn outstanding(&self) -> u32 {
+        self.outstanding
+    }
+
+    /// SACKed packets.
+    pub fn sacked(&self) -> u32 {
+        self.sacked
+    }
+
+    /// Packets taken for lost.
+    pub fn lost(&self) -> u32 {
+        self.lost
+    }
+
+    /// Retransmitted packets under way.
+    pub fn retransmitted(&self) -> u32 {
+        self.retransmitted
+    }
+
+    /// Packets that wait for their retransmission.
+    pub fn due(&self) -> u32 {
+        self.due
+    }
+
+    /// Packets under way (`tcp_packets_in_flight`).
+    pub fn in_flight(&self) -> u32 {
+        self.outstanding - self.sacked - self.lost + self.retransmitted
+    }
+
+    /// Whether there is anything that recovery has to look at.
+    pub fn is_clean(&self) -> bool {
+        self.sacked | self.lost | self.retransmitted == 0
+    }
+
+    /// When the oldest segment was sent (last).
+    pub fn oldest_sent_at(&self) -> Option<Time> {
+        self.entries.front().map(|entry| entry.sent_at)
+    }
+
+    /// Segments or parts of some.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// A new segment has been sent.
+    pub fn push(&mut self, now: Time, sequence: u64, payload: u32, packets: u32) {
+        self.entries.push_back(Entry { sequence, sent_at: now, payload, packets, marks: 0 });
+        self.outstanding += packets;
+    }
+
+    /// Takes back the newest segment, if that is this one and it was sent once.
+    pub fn unsend(&mut self, sequence: u64, payload: u32) -> bool {
+        match self.entries.back() {
+            Some(last) if last.sequence == sequence && last.payload == payload && last.marks == 0 => {
+                self.outstanding -= last.packets;
+                self.entries.pop_back();
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// A retransmission never left the host: it is due again.
+    pub fn undo_retransmission(&mut self, sequence: u64) {
+        let index = self.first_ending_above(sequence);
+        if self.entries.get(index).is_some_and(|entry| entry.has(RETRANSMITTED)) {
+            self.change(index, |entry| entry.marks &= !RETRANSMITTED);
+            self.due_from = self.due_from.min(sequence);
+        }
+    }
+
+    /// Everything below `cumulative` has arrived.
+    pub fn acknowledge(&mut self, cumulative: u64, progress: &mut Progress) {
+        while let Some(&entry) = self.entries.front() {
+            if entry.end() > cumulative {
+                if entry.sequence < cumulative {
+                    self.trim(cumulative, progress);
+                }
+                return;
+            }
+            self.entries.pop_front();
+            if entry.marks == 0 {
+                self.outstanding -= entry.packets;
+            } else {
+                self.count_out(&entry);
+            }
+            self.credit(&entry, entry.packets, progress);
+        }
+    }
+
+    /// The front segment is acknowledged in part (`tcp_tso_acked`).
+    fn trim(&mut self, cumulative: u64, progress: &mut Progress) {
+        let Some(&entry) = self.entries.front() else { return };
+        // Fits: less than the entry's payload.
+        let bytes = (cumulative - entry.sequence) as u32;
+        let rest = entry.payload - bytes;
+        let packets = rest.div_ceil(self.mss).min(entry.packets);
+        self.change(0, |entry| {
+            entry.sequence = cumulative;
+            entry.payload = rest;
+            entry.packets = packets;
+        });
+        if packets < entry.packets {
+            self.credit(&Entry { payload: bytes, ..entry }, entry.packets - packets, progress);
+        }
+    }
+
+    /// Notes what the cumulative acknowledgement of (`packets` of) an entry says.
+    fn credit(&self, entry: &Entry, packets: u32, progress: &mut Progress) {
+        progress.acknowledged += packets;
+        progress.retransmission_acknowledged |= entry.has(EVER_RETRANSMITTED);
+        if entry.has(SACKED) {
+            return;
+        }
+        progress.delivered += packets;
+        self.note_delivery(entry, progress);
+        if !entry.has(EVER_RETRANSMITTED) {
+            progress.first_sent.get_or_insert(entry.sent_at);
+            progress.last_sent = Some(entry.sent_at);
+        }
+    }
+
+    fn note_delivery(&self, entry: &Entry, progress: &mut Progress) {
+        let order = SentOrder { sent_at: entry.sent_at, end: entry.end() };
+        if entry.has(EVER_RETRANSMITTED) {
+            progress.newest_retransmitted = progress.newest_retransmitted.max(order);
+            return;
+        }
+        progress.newest = progress.newest.max(order);
+        if entry.sequence < self.highest_sacked {
+            let from = progress.reordered_from.get_or_insert(entry.sequence);
+            *from = (*from).min(entry.sequence);
+        }
+    }
+
+    /// A SACK block (`tcp_sacktag_walk`). The caller has checked that it lies in what is outstanding.
+    pub fn sack(&mut self, block: Block, progress: &mut Progress) {
+        let mut index = self.first_ending_above(block.start);
+        // Reordering is judged against what was SACKed before this block.
+        let mut highest = self.highest_sacked;
+        while let Some(&entry) = self.entries.get(index) {
+            if entry.sequence >= block.end {
+                break;
+            }
+            if entry.has(SACKED) {
+                index = self.merge(index);
+                continue;
+            }
+            // Only whole packets count: the start rounds up, the end rounds down.
+            let skipped = block.start.saturating_sub(entry.sequence).div_ceil(u64::from(self.mss))
+                * u64::from(self.mss);
+            if skipped > 0 {
+                if skipped < u64::from(entry.payload) {
+                    self.split(index, skipped as u32);
+                }
+                index += 1;
+                continue;
+            }
+            if entry.end() > block.end {
+                let covered = (block.end - entry.sequence) as u32 / self.mss * self.mss;
+                if covered == 0 {
+                    break;
+                }
+                self.split(index, covered);
+            }
+            let entry = self.entries[index];
+            self.note_delivery(&entry, progress);
+            progress.sacked += entry.packets;
+            progress.delivered += entry.packets;
+            if !entry.has(EVER_RETRANSMITTED) {
+                progress.first_sacked.get_or_insert(entry.sent_at);
+                progress.last_sacked = Some(entry.sent_at);
+            }
+            highest = highest.max(entry.end());
+            self.change(index, |entry| {
+                entry.marks = (entry.marks | SACKED) & !(LOST | RETRANSMITTED);
+            });
+            index = self.merge(index);
+        }
+        self.highest_sacked = highest;
+    }
+
+    /// Merges a SACKED entry into the one before, if that is SACKed too. Answers where the next one is.
+    fn merge(&mut self, index: usize) -> usize {
+        let entry = self.entries[index];
+        let Some(before) = index.checked_sub(1) else { return index + 1 };
+        let previous = &mut self.entries[before];
+        if !previous.has(SACKED) || previous.payload + entry.payload > LARGEST_MERGED {
+            return index + 1;
+        }
+        previous.payload += entry.payload;
+        previous.packets += entry.packets;
+        previous.marks |= entry.marks;
+        self.entries.remove(index);
+        index
+    }
+
+    /// Takes for lost what has at least `threshold` SACKed packets above it (RFC 6675, `IsLost`).
+    /// Answers whether anything was.
+    pub fn judge_by_count(&mut self, threshold: u32) -> bool {
+        if self.sacked < threshold.max(1) {
+            return false;
+        }
+        let mut index = self.first_ending_above(self.highest_sacked);
+        let mut above = 0;
+        while index > 0 && above < threshold {
+            index -= 1;
+            let entry = &self.entries[index];
+            if entry.has(SACKED) {
+                above += entry.packets;
+            }
+        }
+        let mut any = false;
+        let from = self.first_ending_above(self.judged_to);
+        for candidate in from..index {
+            if !self.entries[candidate].has(SACKED | LOST) {
+                self.take_for_lost(candidate);
+                any = true;
+            }
+        }
+        if let Some(entry) = self.entries.get(index) {
+            self.judged_to = self.judged_to.max(entry.sequence);
+        }
+        any
+    }
+
+    /// Takes for lost what was sent long enough before something that has arrived (RFC 8985, section 6.2,
+    /// step 5; `tcp_rack_detect_loss`). Answers whether anything was, and how long until the last of
+    /// what is in doubt would be.
+    pub fn judge_by_time(&mut self, rule: TimeRule) -> (bool, Span) {
+        let (mut any, mut wait) = (false, 0);
+        for index in 0..self.entries.len() {
+            let entry = self.entries[index];
+            if entry.has(SACKED) || entry.is_due() {
+                continue;
+            }
+            if rule.newest <= (SentOrder { sent_at: entry.sent_at, end: entry.end() }) {
+                if entry.has(EVER_RETRANSMITTED) {
+                    continue;
+                }
+                // What follows was sent later still, or has been judged lost and retransmitted: but
+                // that is never above a packet that is not lost.
+                break;
+            }
+            let remaining = (entry.sent_at + rule.slack).since(rule.limit);
+            if remaining == 0 {
+                self.take_for_lost(index);
+                any = true;
+            } else {
+                wait = wait.max(remaining);
+            }
+        }
+        (any, wait)
+    }
+
+    /// Takes everything for lost that is not SACKed: the front always, others if they were sent before
+    /// `sent_before` (`tcp_timeout_mark_lost`).
+    pub fn judge_all_lost(&mut self, sent_before: Time) {
+        for index in 0..self.entries.len() {
+            let entry = &self.entries[index];
+            if !entry.has(SACKED) && !entry.is_due() && (index == 0 || entry.sent_at <= sent_before) {
+                self.take_for_lost(index);
+            }
+        }
+    }
+
+    fn take_for_lost(&mut self, index: usize) {
+        self.change(index, |entry| entry.marks = (entry.marks | LOST) & !RETRANSMITTED);
+        self.due_from = self.due_from.min(self.entries[index].sequence);
+    }
+
+    /// What is due first, at most so many packets of it: first byte and bytes.
+    pub fn first_due(&mut self, most_packets: u32) -> Option<(u64, u32)> {
+        if self.due == 0 {
+            return None;
+        }
+        let from = self.first_ending_above(self.due_from);
+        let index = (from..self.entries.len()).find(|&index| self.entries[index].is_due())?;
+        let most = self.mss.saturating_mul(most_packets);
+        if self.entries[index].payload > most {
+            self.split(index, most);
+        }
+        let entry = &self.entries[index];
+        self.due_from = entry.sequence;
+        Some((entry.sequence, entry.payload))
+    }
+
+    /// The last packet, if it is neither SACKed nor on its way again: first byte and bytes. It is the tail
+    /// loss probe of a flow that has nothing new to send.
+    pub fn last_packet(&mut self) -> Option<(u64, u32)> {
+        let last = self.entries.back()?;
+        if last.has(SACKED | RETRANSMITTED) {
+            return None;
+        }
+        let before = (last.packets - 1) * self.mss;
+        if last.packets > 1 && before < last.payload {
+            self.split(self.entries.len() - 1, before);
+        }
+        let last = self.entries.back()?;
+        Some((last.sequence, last.payload))
+    }
+
+    /// The entry that begins with this byte is sent again. Answers its packets.
+    pub fn retransmit(&mut self, now: Time, sequence: u64) -> u32 {
+        let index = self.first_ending_above(sequence);
+        if index >= self.entries.len() {
+            return 0;
+        }
+        self.change(index, |entry| {
+            entry.marks |= RETRANSMITTED | EVER_RETRANSMITTED;
+            entry.sent_at = now;
+        });
+        self.entries[index].packets
+    }
+
+    /// Packets between this byte and the end of the highest SACKed packet.
+    pub fn distance_to_highest(&self, from: u64) -> u32 {
+        let packets = self.highest_sacked.saturating_sub(from).div_ceil(u64::from(self.mss));
+        u32::try_from(packets).unwrap_or(u32::MAX)
+    }
+
+    fn first_ending_above(&self, sequence: u64) -> usize {
+        match self.entries.front() {
+            Some(front) if front.end() <= sequence => {
+                self.entries.partition_point(|entry| entry.end() <= sequence)
+            }
+            _ => 0,
+        }
+    }
+
+    /// Cuts an entry in two, the first with so many bytes.
+    fn split(&mut self, index: usize, bytes: u32) {
+        let entry = self.entries[index];
+        let rest = entry.payload - bytes;
+        let second = Entry {
+            sequence: entry.sequence + u64::from(bytes),
+            payload: rest,
+            packets: rest.div_ceil(self.mss),
+            ..entry
+        };
+        let packets = bytes.div_ceil(self.mss);
+        self.change(index, |entry| {
+            entry.payload = bytes;
+            entry.packets = packets;
+        });
+        self.count_in(&second);
+        self.entries.insert(index + 1, second);
+    }
+
+    /// Changes an entry and keeps the sums right.
+    fn change(&mut self, index: usize, change: impl FnOnce(&mut Entry)) {
+        let mut entry = self.entries[index];
+        self.count_out(&entry);
+        change(&mut entry);
+        self.count_in(&entry);
+        self.entries[index] = entry;
+    }
+
+    fn count_in(&mut self, entry: &Entry) {
+        let packets = entry.packets;
+        let counted = |marks| if entry.has(marks) { packets } else { 0 };
+        self.outstanding += packets;
+        self.sacked += counted(SACKED);
+        self.lost += counted(LOST);
+        self.retransmitted += counted(RETRANSMITTED);
+        self.due += if entry.is_due() { packets } else { 0 };
+    }
+
+    fn count_out(&mut self, entry: &Entry) {
+        let packets = entry.packets;
+        let counted = |marks| if entry.has(marks) { packets } else { 0 };
+        self.outstanding -= packets;
+        self.sacked -= counted(SACKED);
+        self.lost -= counted(LOST);
+        self.retransmitted -= counted(RETRANSMITTED);
+        self.due -= if entry.is_due() { packets } else { 0 };
+    }
+
+    /// Whether the sums are those of the entries, and these have no gap.
+    #[cfg(test)]
+    pub fn is_consistent(&self, unacknowledged: u64, next: u64) -> bool {
+        let mut fresh = Self::new(self.mss);
+        let mut expected = unacknowledged;
+        for entry in &self.entries {
+            if entry.sequence != expected || entry.payload == 0 || entry.packets == 0 {
+                return false;
+            }
+            expected = entry.end();
+            fresh.count_in(entry);
+        }
+        let sums =
+            |board: &Self| (board.outstanding, board.sacked, board.lost, board.retransmitted, board.due);
+        expected == next && sums(&fresh) == sums(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MSS: u32 = 1000;
+
+    /// Segments of 4 packets each, sent 1 ps apart.
+    fn board(segments: u64) -> Scoreboard {
+        let mut board = Scoreboard::new(MSS);
+        for index in 0..segments {
+            board.push(Time(index + 1), index * 4000, 4000, 4);
+        }
+        board
+    }
+
+    fn sack(board: &mut Scoreboard, start: u64, end: u64) -> Progress {
+        let mut progress = Progress::default();
+        board.sack(Block { start, end }, &mut progress);
+        progress
+    }
+
+    #[test]
+    fn cumulative_acknowledgements_pop_and_trim() {
+        let mut board = board(3);
+        let mut progress = Progress::default();
+        board.acknowledge(6000, &mut progress);
+        assert_eq!((progress.acknowledged, progress.delivered), (6, 6));
+        assert_eq!((progress.first_sent, progress.last_sent), (Some(Time(1)), Some(Time(2))));
+        assert_eq!(progress.newest, SentOrder { sent_at: Time(2), end: 6000 });
+        assert_eq!((board.outstanding(), board.in_flight()), (6, 6));
+        assert!(board.is_consistent(6000, 12_000));
+        // Half a packet: nothing is acknowledged yet that counts.
+        let mut progress = Progress::default();
+        board.acknowledge(6500, &mut progress);
+        assert_eq!(progress.acknowledged, 0);
+        assert!(board.is_consistent(6500, 12_000));
+    }
+
+    #[test]
+    fn sack_splits_at_packets_and_merges() {
+        let mut board = board(3);
+        let progress = sack(&mut board, 5000, 7000);
+        assert_eq!((progress.sacked, progress.delivered, board.sacked()), (2, 2, 2));
+        assert_eq!(progress.reordered_from, None);
+        assert_eq!(board.in_flight(), 10);
+        assert!(board.is_consistent(0, 12_000));
+        // The block grows on both sides, in whole packets only.
+        let progress = sack(&mut board, 3500, 9500);
+        assert_eq!(progress.sacked, 3);
+        assert_eq!(progress.reordered_from, Some(4000));
+        // [0, 4000) unsent marks, [4000, 9000) in one piece, [9000, 12000).
+        assert_eq!(board.len(), 3);
+        assert!(board.is_consistent(0, 12_000));
+        assert_eq!(sack(&mut board, 3500, 9500).sacked, 0);
+    }
+
+    #[test]
+    fn three_packets_above_are_a_loss() {
+        let mut board = board(3);
+        sack(&mut board, 4000, 6000);
+        assert!(!board.judge_by_count(3));
+        sack(&mut board, 9000, 10_000);
+        // Above [6000, 9000) there is but one.
+        assert!(board.judge_by_count(3));
+        assert_eq!((board.lost(), board.due(), board.in_flight()), (4, 4, 5));
+        sack(&mut board, 10_000, 12_000);
+        assert!(board.judge_by_count(3));
+        assert_eq!(board.lost(), 7);
+        assert!(!board.judge_by_count(3));
+        assert!(board.is_consistent(0, 12_000));
+    }
+
+    #[test]
+    fn retransmissions_take_what_is_due_in_order() {
+        let mut board = board(3);
+        sack(&mut board, 8000, 12_000);
+        assert!(board.judge_by_count(3));
+        assert_eq!(board.first_due(3), Some((0, 3000)));
+        assert_eq!(board.retransmit(Time(10), 0), 3);
+        assert_eq!((board.due(), board.in_flight()), (5, 3));
+        assert_eq!(board.first_due(3), Some((3000, 1000)));
+        board.retransmit(Time(11), 3000);
+        board.undo_retransmission(0);
+        assert_eq!(board.first_due(9), Some((0, 3000)));
+        assert!(board.is_consistent(0, 12_000));
+        let mut progress = Progress::default();
+        board.acknowledge(4000, &mut progress);
+        assert!(progress.retransmission_acknowledged);
+        assert_eq!(progress.first_sent, None);
+        assert_eq!(progress.newest_retransmitted, SentOrder { sent_at: Time(11), end: 4000 });
+    }
+
+    #[test]
+    fn time_tells_losses_and_doubts() {
+        let mut board = board(4);
+        sack(&mut board, 8000, 12_000);
+        let rule = TimeRule { newest: SentOrder { sent_at: Time(3), end: 12_000 }, limit: Time(2), slack: 1 };
+        // Sent at 1: lost. Sent at 2: in doubt for 1 more. Sent at 4: after what has arrived.
+        assert_eq!(board.judge_by_time(rule), (true, 1));
+        assert_eq!(board.lost(), 4);
+        assert!(board.is_consistent(0, 16_000));
+        // The retransmission is lost too, as something sent after it arrives.
+        board.retransmit(Time(5), 0);
+        assert_eq!(board.due(), 0);
+        let rule = TimeRule { newest: SentOrder { sent_at: Time(9), end: 16_000 }, limit: Time(7), slack: 1 };
+        assert_eq!(board.judge_by_time(rule), (true, 0));
+        assert_eq!(board.due(), 12);
+        assert!(board.is_consistent(0, 16_000));
+    }
+
+    #[test]
+    fn a_timeout_spares_what_was_sent_recently() {
+        let mut board = board(3);
+        board.judge_all_lost(Time(2));
+        assert_eq!((board.lost(), board.in_flight()), (8, 4));
+        board.judge_all_lost(Time::NEVER);
+        assert_eq!(board.lost(), 12);
+    }
+
+    #[test]
+    fn the_newest_segment_can_be_taken_back() {
+        let mut board = board(2);
+        assert!(!board.unsend(0, 4000));
+        assert!(board.unsend(4000, 4000));
+        assert_eq!(board.outstanding(), 4);
+        assert_eq!(board.last_packet(), Some((3000, 1000)));
+        assert_eq!(board.retransmit(Time(9), 3000), 1);
+        assert!(!board.unsend(3000, 1000));
+        assert_eq!(board.last_packet(), None);
+    }
+}

@@ -1,0 +1,211 @@
+//! Acknowledgements (net/ipv4/tcp_input.c, `tcp_ack`).
+
+use super::super::cubic::DelaySample;
+use super::super::scoreboard::Progress;
+use super::super::{Ack, Block, Profile};
+use super::{INITIAL_REORDERING, Sender, State, Timer, is_duplicate_report};
+use crate::time::{Span, Time};
+
+/// Most reordering that is believed, packets (`tcp_max_reordering`).
+const MOST_REORDERING: u32 = 300;
+
+impl Sender {
+    /// An acknowledgement has arrived. What acknowledges data never sent is ignored.
+    pub fn on_ack(&mut self, now: Time, ack: &Ack) {
+        if ack.cumulative > self.next {
+            return;
+        }
+        let cumulative = ack.cumulative.max(self.unacknowledged);
+        let advanced = cumulative > self.unacknowledged;
+        let mut progress = Progress::default();
+        self.unacknowledged = cumulative;
+        if advanced {
+            self.board.acknowledge(cumulative, &mut progress);
+            self.backoff = 0;
+        }
+        if !ack.sack[0].is_empty() {
+            self.take_sack(ack, cumulative, &mut progress);
+        }
+        if advanced && self.probe_end.is_some_and(|end| cumulative >= end) {
+            self.probe_end = None;
+        }
+        self.measure(now, &progress);
+        if advanced {
+            self.arm_timer(now, true);
+        }
+        self.counters.delivered_packets += u64::from(progress.delivered);
+
+        let mut lost = false;
+        let was_reducing = self.is_reducing();
+        if self.state != State::Open || !self.board.is_clean() {
+            self.note_newest(now, &progress);
+            self.note_reordering(&progress);
+            lost = self.react(now, advanced);
+        } else if progress.delivered > 0 {
+            self.note_newest(now, &progress);
+        }
+        if self.is_reducing() {
+            self.reduce_in_proportion(advanced, lost, &progress);
+        } else if !(was_reducing && self.profile == Profile::Linux4_4) {
+            // 4.4 grows before it looks at recovery: what ends that does not count as growth.
+            self.grow_window(now, advanced, &progress);
+        }
+        if advanced || progress.delivered > 0 {
+            self.update_pacing_rate();
+        }
+    }
+
+    fn take_sack(&mut self, ack: &Ack, cumulative: u64, progress: &mut Progress) {
+        let mut blocks = ack.sack;
+        if is_duplicate_report(blocks[0], blocks[1], cumulative) {
+            self.on_duplicate(blocks[0]);
+            blocks[0] = blocks[2];
+            blocks[2] = Block::default();
+        }
+        // In order of sequence, so that a block above does not make one below look reordered.
+        blocks.sort_unstable_by_key(|block| block.start);
+        for block in blocks {
+            if !block.is_empty() && block.end > cumulative && block.end <= self.next {
+                self.board.sack(block, progress);
+            }
+        }
+    }
+
+    /// Round-trip times (`tcp_ack_update_rtt`, `pkts_acked`).
+    fn measure(&mut self, now: Time, progress: &Progress) {
+        let (mut first, mut last) = (progress.first_sent, progress.last_sent);
+        if progress.retransmission_acknowledged {
+            // Karn's rule.
+            (first, last) = (None, None);
+        }
+        let first = first.or(progress.first_sacked);
+        let last = progress.last_sacked.or(last);
+        if let Some(sent) = last {
+            let rtt = now.since(sent);
+            self.round_trip.sample_minimum(rtt);
+            let sample = DelaySample {
+                now,
+                rtt,
+                window: self.window.packets,
+                slow_start: self.window.in_slow_start(),
+                unacknowledged: self.unacknowledged,
+                next: self.next,
+                pacing_rate: self.pacing_rate,
+                paced: self.pacing,
+                gso_max_bytes: self.gso_max_bytes,
+            };
+            self.window.on_delay(&sample);
+        }
+        if let Some(sent) = first {
+            self.round_trip.sample(now.since(sent), self.unacknowledged, self.next);
+        }
+    }
+
+    /// The most recently sent packet of those delivered (RFC 8985, section 6.2, step 2;
+    /// `tcp_rack_advance`).
+    fn note_newest(&mut self, now: Time, progress: &Progress) {
+        if progress.newest > self.newest {
+            self.newest = progress.newest;
+            self.newest_rtt = now.since(self.newest.sent_at);
+        }
+        let again = progress.newest_retransmitted;
+        // An acknowledgement sooner than any RTT is for the original.
+        if again > self.newest && now.since(again.sent_at) >= self.minimum_for_retransmissions() {
+            self.newest = again;
+            self.newest_rtt = now.since(again.sent_at);
+        }
+    }
+
+    fn minimum_for_retransmissions(&self) -> Span {
+        match self.round_trip.minimum() {
+            Span::MAX => 0,
+            minimum => minimum,
+        }
+    }
+
+    /// Packets that arrived behind later ones raise the bar for losses (`tcp_check_sack_reordering`).
+    fn note_reordering(&mut self, progress: &Progress) {
+        if let Some(from) = progress.reordered_from {
+            let distance = self.board.distance_to_highest(from);
+            self.reordering = self.reordering.max(distance.min(MOST_REORDERING));
+            self.reordering_seen = true;
+        }
+    }
+
+    /// Whether proportional rate reduction is at work (`tcp_in_cwnd_reduction`).
+    fn is_reducing(&self) -> bool {
+        matches!(self.state, State::Reduction | State::Recovery)
+    }
+
+    /// Growth, if the window is what limits the flow (`tcp_cong_avoid`).
+    fn grow_window(&mut self, now: Time, advanced: bool, progress: &Progress) {
+        // In an orderly network only the front's progress counts (`tcp_may_raise_cwnd`).
+        let may_grow = advanced || (self.reordering > INITIAL_REORDERING && progress.delivered > 0);
+        if !may_grow || !self.is_window_limited() {
+            return;
+        }
+        let packets = match self.profile {
+            Profile::Linux4_4 => progress.acknowledged,
+            Profile::Linux6_18 => progress.delivered,
+        };
+        if packets > 0 {
+            self.window.grow(now, packets);
+        }
+    }
+
+    /// Proportional rate reduction (RFC 6937; `tcp_cwnd_reduction`): while more is in flight than the
+    /// threshold, so many packets are sent for those delivered that the window ends up at the threshold;
+    /// below it, slow start brings it there.
+    fn reduce_in_proportion(&mut self, advanced: bool, lost: bool, progress: &Progress) {
+        let delivered = progress.delivered;
+        if delivered == 0 || self.prior_window == 0 {
+            return;
+        }
+        self.reduction_delivered += delivered;
+        let in_flight = self.board.in_flight();
+        let threshold = self.window.threshold;
+        let outpaced = self.reduction_delivered.saturating_sub(self.reduction_sent);
+        let room = threshold.saturating_sub(in_flight);
+        let allowed = if in_flight > threshold {
+            let share = u64::from(threshold) * u64::from(self.reduction_delivered);
+            let share = share.div_ceil(u64::from(self.prior_window));
+            share.saturating_sub(u64::from(self.reduction_sent)) as u32
+        } else {
+            let slow_start = match self.profile {
+                Profile::Linux4_4 => progress.retransmission_acknowledged && !lost,
+                Profile::Linux6_18 => true,
+            };
+            let one_more = match self.profile {
+                Profile::Linux4_4 => slow_start,
+                Profile::Linux6_18 => advanced && !lost,
+            };
+            let allowed = if slow_start { outpaced.max(delivered) } else { delivered };
+            room.min(allowed + u32::from(one_more))
+        };
+        // The first retransmission goes out whatever happens.
+        let allowed = allowed.max(u32::from(self.reduction_sent == 0));
+        self.window.packets = (in_flight + allowed).max(1);
+    }
+
+    /// The deadline has come (`tcp_write_timer_handler`). Too early a call does nothing.
+    pub fn on_deadline(&mut self, now: Time) {
+        if now < self.deadline {
+            return;
+        }
+        let timer = std::mem::replace(&mut self.timer, Timer::Idle);
+        self.deadline = Time::NEVER;
+        match timer {
+            Timer::Idle | Timer::Retry => {}
+            Timer::Probe => {
+                self.probe_due = true;
+                self.timer = Timer::Retransmit;
+                self.deadline = now + self.round_trip.timeout(self.backoff);
+            }
+            Timer::Reorder => {
+                self.arm_timer(now, false);
+                self.react(now, false);
+            }
+            Timer::Retransmit => self.time_out(now),
+        }
+    }
+}

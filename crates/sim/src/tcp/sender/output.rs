@@ -1,0 +1,393 @@
+//! Sending: how much, in how big segments, and when not (net/ipv4/tcp_output.c).
+
+use super::super::{JIFFY, Profile};
+use super::{Blocked, PACING_SHIFT, Sender, State, Timer, truesize};
+use crate::segment::Segment;
+use crate::time::{MILLISECOND, SECOND, Time};
+
+/// Part of the window that is worth a segment, as a divisor (`tcp_tso_win_divisor`).
+const DEFER_DIVISOR: u64 = 3;
+/// 6.18 defers only if data were sent, and an acknowledgement is due, within so long.
+const DEFER_HORIZON: u64 = MILLISECOND;
+/// The first packets of a connection are not paced (`tcp_update_skb_after_send`).
+const UNPACED_PACKETS: u64 = 10;
+
+impl Sender {
+    /// The next segment, if window, small queue and pacing allow one (`tcp_write_xmit`,
+    /// `tcp_xmit_retransmit_queue`). The host calls it until it says why not; it has then sent all that it
+    /// may, and that is when the sender judges whether its window limits it.
+    ///
+    /// # Errors
+    /// Why there is none.
+    #[inline]
+    pub fn next_segment(&mut self, now: Time) -> Result<Segment, Blocked> {
+        let result = if self.probe_due {
+            self.loss_probe(now)
+        } else if self.board.due() > 0 {
+            self.retransmission(now)
+        } else {
+            self.new_segment(now)
+        };
+        if result.is_err() {
+            self.end_loop(now);
+        }
+        result
+    }
+
+    /// The qdisc has refused a segment (`NET_XMIT_DROP`): the host calls this right after
+    /// [`Self::next_segment`] gave it, and ends the loop. It stays in the send queue, and the window is
+    /// reduced (`tcp_enter_cwr`), for the host's own queue is congested. It counts as freed.
+    pub fn refused(&mut self, now: Time, segment: &Segment) {
+        self.bytes_below = self.bytes_below.saturating_sub(u64::from(truesize(segment.payload)));
+        self.counters.refused_segments += 1;
+        let packets = segment.packets();
+        if segment.retransmit {
+            self.board.undo_retransmission(segment.sequence);
+            self.undo_packets = self.undo_packets.map(|undo| undo.saturating_sub(packets));
+        } else if self.board.unsend(segment.sequence, segment.payload) {
+            self.next = segment.sequence;
+            self.head_end = segment.sequence + u64::from(segment.payload);
+            self.skb_end = self.skb_end.max(self.head_end);
+        }
+        self.reduction_sent = self.reduction_sent.saturating_sub(packets);
+        self.local_congestion();
+        self.end_loop(now);
+        if self.board.outstanding() == 0 {
+            // No acknowledgement will come that could start the loop (`tcp_check_probe_timer`).
+            self.timer = Timer::Retry;
+            self.deadline = now + self.round_trip.timeout(0);
+        }
+    }
+
+    fn new_segment(&mut self, now: Time) -> Result<Segment, Blocked> {
+        if self.next == self.written {
+            return Err(Blocked::NoData);
+        }
+        if self.pacing && self.departure > now {
+            return Err(Blocked::Pacing(self.departure));
+        }
+        if self.board.outstanding() == 0 {
+            self.restart_after_idle(now);
+        }
+        let in_flight = self.board.in_flight();
+        if in_flight >= self.window.packets {
+            return Err(Blocked::Window);
+        }
+        let room = self.window.packets - in_flight;
+        // At least two segments in flight (`tcp_cwnd_test`).
+        let quota = room.min((self.window.packets / 2).max(1)).min(self.goal);
+        let most = quota * self.mss;
+        if self.profile == Profile::Linux6_18 {
+            self.grow_head(most);
+        }
+        let window_end = self.unacknowledged.saturating_add(self.receive_window);
+        let head = self.head_end.min(self.written) - self.next;
+        if self.next + head.min(u64::from(self.mss)) > window_end {
+            return Err(Blocked::Window);
+        }
+        let receive_room = window_end - self.next;
+        let mut payload = head.min(u64::from(self.mss));
+        if head > u64::from(self.mss) {
+            if self.should_defer(now, room, receive_room, head) {
+                return Err(Blocked::Deferred);
+            }
+            // `tcp_mss_split_point` with Nagle's algorithm off.
+            payload = head.min(receive_room).min(u64::from(most));
+        }
+        // At most `quota` packets.
+        let payload = payload as u32;
+        self.check_small_queue(payload, 0).inspect_err(|_| {
+            // The skb has been cut all the same.
+            self.head_end = self.next + u64::from(payload);
+        })?;
+
+        let sequence = self.next;
+        let packets = if payload <= self.mss { 1 } else { payload.div_ceil(self.mss) };
+        self.board.push(now, sequence, payload, packets);
+        self.next += u64::from(payload);
+        if self.next >= self.head_end {
+            if self.skb_end > self.next {
+                self.head_end = self.skb_end;
+            } else {
+                self.start_skb();
+            }
+        }
+        Ok(self.send(now, sequence, payload, packets, false))
+    }
+
+    /// A lost segment again, or the part of it that the window has room for.
+    fn retransmission(&mut self, now: Time) -> Result<Segment, Blocked> {
+        if self.pacing && self.departure > now {
+            return Err(Blocked::Pacing(self.departure));
+        }
+        let in_flight = self.board.in_flight();
+        if in_flight >= self.window.packets {
+            return Err(Blocked::Window);
+        }
+        let most = match self.profile {
+            Profile::Linux4_4 => 1,
+            Profile::Linux6_18 => (self.window.packets - in_flight).min(self.goal),
+        };
+        let Some((sequence, payload)) = self.board.first_due(most) else { return self.new_segment(now) };
+        if self.profile == Profile::Linux6_18 {
+            self.check_small_queue(payload, 1)?;
+        }
+        let packets = self.board.retransmit(now, sequence);
+        let segment = self.send(now, sequence, payload, packets, true);
+        if sequence == self.unacknowledged && self.timer != Timer::Reorder {
+            self.timer = Timer::Retransmit;
+            self.deadline = now + self.round_trip.timeout(self.backoff);
+        }
+        Ok(segment)
+    }
+
+    /// A packet of new data whatever the window, or else the last packet again (`tcp_send_loss_probe`).
+    fn loss_probe(&mut self, now: Time) -> Result<Segment, Blocked> {
+        self.probe_due = false;
+        let head = self.head_end.min(self.written) - self.next;
+        let payload = head.min(u64::from(self.mss));
+        if payload > 0 {
+            if self.next + payload > self.unacknowledged.saturating_add(self.receive_window) {
+                return Err(Blocked::Window);
+            }
+            let sequence = self.next;
+            self.board.push(now, sequence, payload as u32, 1);
+            self.next += payload;
+            if self.next >= self.head_end {
+                self.start_skb();
+            }
+            self.counters.probes += 1;
+            let segment = self.send(now, sequence, payload as u32, 1, false);
+            // No probe follows a probe: the retransmission timer stays as it is.
+            self.sent_now = false;
+            return Ok(segment);
+        }
+        if self.probe_end.is_some() {
+            return Err(Blocked::NoData);
+        }
+        let Some((sequence, payload)) = self.board.last_packet() else { return Err(Blocked::NoData) };
+        let packets = self.board.retransmit(now, sequence);
+        self.probe_end = Some(self.next);
+        self.counters.probes += 1;
+        Ok(self.send(now, sequence, payload, packets, true))
+    }
+
+    /// Accounts for a segment on its way down.
+    fn send(&mut self, now: Time, sequence: u64, payload: u32, packets: u32, retransmit: bool) -> Segment {
+        self.bytes_below += u64::from(truesize(payload));
+        self.counters.segments += 1;
+        self.counters.packets += u64::from(packets);
+        if retransmit {
+            self.counters.retransmitted_segments += 1;
+            self.counters.retransmitted_packets += u64::from(packets);
+            *self.undo_packets.get_or_insert(0) += packets;
+        } else {
+            self.sent_now = true;
+            self.last_sent = now;
+        }
+        if self.state != State::Open {
+            self.reduction_sent += packets;
+        }
+        let before = self.departure;
+        self.departure = before.max(now);
+        if self.pacing && self.pacing_rate != u64::MAX && self.counters.packets > UNPACED_PACKETS {
+            // Late segments make up for up to half of their own time.
+            let span = u64::from(payload) * SECOND / self.pacing_rate.max(1);
+            self.departure += span - (span / 2).min(self.departure.since(before));
+        }
+        Segment { flow: self.flow, hash: self.hash, sequence, payload, mss: self.mss, band: 0, retransmit }
+    }
+
+    /// TCP small queues (`tcp_small_queue_check`); the limit is doubled `doublings` times.
+    fn check_small_queue(&mut self, payload: u32, doublings: u32) -> Result<(), Blocked> {
+        let Some(cap) = self.small_queue_limit else { return Ok(()) };
+        let mut limit = (2 * u64::from(truesize(payload))).max(self.pacing_rate >> PACING_SHIFT);
+        if self.profile == Profile::Linux4_4 || !self.pacing {
+            limit = limit.min(u64::from(cap));
+        }
+        if self.bytes_below <= limit << doublings {
+            return Ok(());
+        }
+        if self.profile == Profile::Linux6_18 && self.board.len() <= 1 {
+            return Ok(());
+        }
+        self.throttled = true;
+        Err(Blocked::SmallQueue)
+    }
+
+    /// Whether to wait for acknowledgements, so that the segment gets larger (`tcp_tso_should_defer`).
+    /// `room` packets and `receive_room` bytes may be sent; the first skb has `head` bytes.
+    fn should_defer(&mut self, now: Time, room: u32, receive_room: u64, head: u64) -> bool {
+        if self.state >= State::Recovery {
+            return false;
+        }
+        let recent = match self.profile {
+            Profile::Linux4_4 => now.0 / JIFFY <= self.last_sent.0 / JIFFY,
+            Profile::Linux6_18 => now.since(self.departure) <= DEFER_HORIZON,
+        };
+        if !recent {
+            return false;
+        }
+        let mss = u64::from(self.mss);
+        let congestion_room = u64::from(room) * mss;
+        let limit = congestion_room.min(receive_room);
+        if limit >= u64::from(self.goal) * mss {
+            return false;
+        }
+        let is_last = self.next + head == self.written;
+        if !is_last && limit >= head {
+            return false;
+        }
+        let window = self.receive_window.min(u64::from(self.window.packets) * mss);
+        if limit >= window / DEFER_DIVISOR {
+            return false;
+        }
+        let Some(oldest) = self.board.oldest_sent_at() else { return false };
+        let rtt = self.round_trip.smoothed();
+        let soon = match self.profile {
+            Profile::Linux4_4 => now.since(oldest) >= rtt / 2,
+            Profile::Linux6_18 => (oldest + rtt).since(now) <= (rtt / 2).min(DEFER_HORIZON),
+        };
+        if soon && congestion_room < receive_room && congestion_room <= head {
+            self.limited_now = true;
+        }
+        soon
+    }
+
+    /// Fills up a short first skb from the next one (`tcp_grow_skb`).
+    fn grow_head(&mut self, most: u32) {
+        let target = self.next + u64::from(most);
+        let end = self.head_end.min(self.written);
+        if end >= target || end == self.written {
+            return;
+        }
+        let next_end = if self.head_end < self.skb_end { self.skb_end } else { end + self.skb_bytes() };
+        self.head_end = target.min(next_end);
+        if self.head_end > self.skb_end {
+            self.skb_end = next_end;
+        }
+    }
+
+    /// The next byte begins a new skb (`tcp_sendmsg`, `tcp_xmit_size_goal`).
+    pub(super) fn start_skb(&mut self) {
+        self.head_end = self.next + self.skb_bytes();
+        self.skb_end = self.head_end;
+    }
+
+    fn skb_bytes(&self) -> u64 {
+        u64::from(self.largest) * u64::from(self.mss)
+    }
+
+    /// After [`Self::next_segment`] has ended: did the window limit the flow, and which timer runs?
+    fn end_loop(&mut self, now: Time) {
+        self.limited_now |= self.board.in_flight() >= self.window.packets;
+        if self.sent_now || (self.limited_now && self.profile == Profile::Linux6_18) {
+            self.validate_window(now);
+        }
+        if self.sent_now && self.timer != Timer::Reorder {
+            self.arm_timer(now, false);
+        }
+        self.sent_now = false;
+        self.limited_now = false;
+    }
+
+    /// Remembers how much of the window is used (`tcp_cwnd_validate`).
+    fn validate_window(&mut self, now: Time) {
+        let outstanding = self.board.outstanding();
+        let new_round = self.unacknowledged >= self.usage_end;
+        let note = match self.profile {
+            Profile::Linux4_4 => new_round || outstanding > self.most_outstanding,
+            Profile::Linux6_18 => {
+                new_round || self.limited_now || (!self.window_limited && outstanding > self.most_outstanding)
+            }
+        };
+        if note {
+            self.window_limited = self.limited_now;
+            self.most_outstanding = outstanding;
+            self.usage_end = self.next;
+        }
+        if self.is_window_limited() {
+            self.window_used = 0;
+            self.window_full_at = now;
+        } else {
+            self.window_used = self.window_used.max(outstanding);
+            if now.since(self.window_full_at) >= self.round_trip.timeout(self.backoff) {
+                self.shrink_unused_window(now);
+            }
+        }
+    }
+
+    /// Whether the window may grow (`tcp_is_cwnd_limited`).
+    pub(super) fn is_window_limited(&self) -> bool {
+        let in_slow_start = self.window.in_slow_start();
+        let used = self.window.packets < self.most_outstanding.saturating_mul(2);
+        match self.profile {
+            Profile::Linux4_4 if in_slow_start => used,
+            Profile::Linux4_4 => self.window_limited,
+            Profile::Linux6_18 => self.window_limited || (in_slow_start && used),
+        }
+    }
+
+    /// The flow has not needed its window for a timeout (RFC 2861; `tcp_cwnd_application_limited`).
+    fn shrink_unused_window(&mut self, now: Time) {
+        if self.state == State::Open {
+            let used = self.window_used.max(self.initial_window);
+            if used < self.window.packets {
+                self.window.threshold = self.window.remembered_threshold();
+                self.window.packets = (self.window.packets + used) / 2;
+            }
+            self.window_used = 0;
+        }
+        self.window_full_at = now;
+    }
+
+    /// The flow starts sending again (`tcp_slow_start_after_idle_check`, `CA_EVENT_TX_START`).
+    fn restart_after_idle(&mut self, now: Time) {
+        if self.counters.packets == 0 {
+            // The application's silence before its first write is none of the flow's.
+            self.window_full_at = now;
+            return;
+        }
+        let idle = now.since(self.last_sent);
+        let timeout = self.round_trip.timeout(self.backoff);
+        if idle > timeout {
+            self.window.restart(idle, timeout, self.initial_window);
+            self.window_full_at = now;
+            self.window_used = 0;
+        }
+        self.window.resume(now, idle);
+        // The pause counts once, however often the loop comes here before something is sent.
+        self.last_sent = now;
+    }
+
+    /// Sets the timer for what is outstanding: retransmission or, before it, a tail loss probe
+    /// (`tcp_rearm_rto`, `tcp_schedule_loss_probe`). `advanced`: an acknowledgement has just moved the front.
+    pub(super) fn arm_timer(&mut self, now: Time, advanced: bool) {
+        let Some(oldest) = self.board.oldest_sent_at() else {
+            self.timer = Timer::Idle;
+            self.deadline = Time::NEVER;
+            return;
+        };
+        let timeout = self.round_trip.timeout(self.backoff);
+        let from = if advanced { now } else { oldest };
+        self.timer = Timer::Retransmit;
+        self.deadline = (from + timeout).max(now);
+        if self.state != State::Open || self.backoff > 0 {
+            return;
+        }
+        let rtt = self.round_trip.smoothed();
+        let alone = self.board.outstanding() == 1;
+        let probe = match (rtt, self.profile) {
+            (0, _) => SECOND,
+            // Linux 4.4 allows for the receiver's longest delay of an acknowledgement, 200 ms.
+            (_, Profile::Linux4_4) if alone => (rtt + rtt / 2 + 200 * MILLISECOND).max(2 * rtt),
+            (_, Profile::Linux4_4) => (2 * rtt).max(10 * MILLISECOND),
+            (_, Profile::Linux6_18) if alone => 2 * rtt + self.minimum_timeout,
+            (_, Profile::Linux6_18) => 2 * rtt + 2 * MILLISECOND,
+        };
+        if now + probe < self.deadline || self.deadline == now {
+            self.deadline = now + probe.min(timeout);
+        }
+        self.timer = Timer::Probe;
+    }
+}

@@ -1,0 +1,181 @@
+//! Loss detection and recovery (net/ipv4/tcp_input.c, `tcp_fastretrans_alert`; net/ipv4/tcp_recovery.c).
+
+use super::super::scoreboard::TimeRule;
+use super::super::{Block, Profile};
+use super::{INITIAL_REORDERING, Sender, State, Timer};
+use crate::time::{MILLISECOND, Span, Time};
+
+/// Slack of Linux 4.4 for packets sent before a delivered one.
+const OLD_SLACK: Span = MILLISECOND;
+/// What timers for packets in doubt add (`TCP_TIMEOUT_MIN`: two jiffies).
+const REORDER_TIMER_MARGIN: Span = 2 * MILLISECOND;
+
+impl Sender {
+    /// Something is not in order: finds losses and changes the state. Answers whether any were found.
+    pub(super) fn react(&mut self, now: Time, advanced: bool) -> bool {
+        if advanced && self.state >= State::Reduction && self.unacknowledged >= self.recovery_end {
+            self.finish_recovery();
+        }
+        let lost = self.find_losses(now);
+        if self.state < State::Recovery {
+            if self.board.lost() > 0 {
+                self.begin_recovery();
+            } else if self.state < State::Reduction {
+                self.state = if self.board.sacked() > 0 { State::Disorder } else { State::Open };
+            }
+        }
+        lost
+    }
+
+    fn finish_recovery(&mut self) {
+        // After a timeout, slow start goes on.
+        if self.state != State::Loss {
+            self.window.packets = self.window.threshold.max(1);
+        }
+        self.state = State::Open;
+    }
+
+    fn find_losses(&mut self, now: Time) -> bool {
+        if self.board.outstanding() == 0 {
+            return false;
+        }
+        match self.profile {
+            Profile::Linux4_4 => {
+                let counted = self.board.judge_by_count(self.loss_threshold());
+                if self.state < State::Recovery && self.board.lost() == 0 {
+                    return counted;
+                }
+                let slack = if self.reordering_seen {
+                    OLD_SLACK.max(self.round_trip.minimum() / 4)
+                } else {
+                    OLD_SLACK
+                };
+                // Strictly longer before it than the slack.
+                let limit = Time(self.newest.sent_at.0.saturating_sub(1));
+                let (timed, _) = self.board.judge_by_time(TimeRule { newest: self.newest, limit, slack });
+                counted | timed
+            }
+            Profile::Linux6_18 => {
+                let limit = Time(now.0.saturating_sub(self.newest_rtt));
+                let rule = TimeRule { newest: self.newest, limit, slack: self.reordering_slack() };
+                let (lost, wait) = self.board.judge_by_time(rule);
+                if wait > 0 {
+                    self.timer = Timer::Reorder;
+                    self.deadline = now + wait + REORDER_TIMER_MARGIN;
+                }
+                lost
+            }
+        }
+    }
+
+    /// Packets SACKed above a lost one in Linux 4.4: fewer where there are too few to come, and nothing new
+    /// that could bring about more (early retransmit, RFC 5827; without the kernel's delay of RTT/4).
+    fn loss_threshold(&self) -> u32 {
+        let few = self.board.outstanding() <= INITIAL_REORDERING && self.next == self.written;
+        if few && !self.reordering_seen && self.board.retransmitted() == 0 { 1 } else { self.reordering }
+    }
+
+    /// How long packets may be late (RFC 8985, section 6.2, step 4; `tcp_rack_reo_wnd`): not at all
+    /// where nothing hints at reordering.
+    fn reordering_slack(&self) -> Span {
+        if !self.reordering_seen && (self.state >= State::Recovery || self.board.sacked() >= self.reordering)
+        {
+            return 0;
+        }
+        match self.round_trip.minimum() {
+            Span::MAX => 0,
+            minimum => (minimum / 4).min(self.round_trip.smoothed()),
+        }
+    }
+
+    fn begin_recovery(&mut self) {
+        if self.state != State::Reduction {
+            self.remember_for_undo();
+            self.begin_reduction();
+        }
+        self.recovery_end = self.next;
+        self.state = State::Recovery;
+        self.counters.recoveries += 1;
+    }
+
+    fn begin_reduction(&mut self) {
+        self.reduction_delivered = 0;
+        self.reduction_sent = 0;
+        self.window.reduce();
+    }
+
+    fn remember_for_undo(&mut self) {
+        self.can_undo = true;
+        self.undo_from = self.unacknowledged;
+        self.undo_packets = Some(self.board.retransmitted()).filter(|packets| *packets > 0);
+        self.prior_window = self.window.packets;
+        self.prior_threshold = self.window.remembered_threshold();
+    }
+
+    /// The host's own queue has dropped a packet of the flow, or marks it as congested: the window is
+    /// reduced without anything being retransmitted (`NET_XMIT_CN`, `tcp_enter_cwr`).
+    pub fn local_congestion(&mut self) {
+        if self.state < State::Reduction {
+            self.can_undo = false;
+            self.prior_window = self.window.packets;
+            self.begin_reduction();
+            self.recovery_end = self.next;
+            self.state = State::Reduction;
+        }
+    }
+
+    /// The retransmission timer has run out (`tcp_retransmit_timer`, `tcp_enter_loss`).
+    pub(super) fn time_out(&mut self, now: Time) {
+        if self.board.outstanding() == 0 {
+            return;
+        }
+        self.counters.timeouts += 1;
+        self.probe_due = false;
+        let anew = self.state == State::Loss && self.backoff == 0;
+        if self.state <= State::Disorder || self.unacknowledged >= self.recovery_end || anew {
+            self.remember_for_undo();
+            self.window.reduce();
+        }
+        if self.state <= State::Disorder && self.board.sacked() >= self.reordering {
+            // Disorder for so long was no reordering.
+            self.reordering = self.reordering.min(INITIAL_REORDERING);
+        }
+        let packets = match self.profile {
+            Profile::Linux4_4 => {
+                self.board.judge_all_lost(Time::NEVER);
+                1
+            }
+            Profile::Linux6_18 => {
+                self.board.judge_all_lost(Time(now.0.saturating_sub(self.newest_rtt)));
+                self.board.in_flight() + 1
+            }
+        };
+        self.window.time_out(now, self.next, packets);
+        self.state = State::Loss;
+        self.recovery_end = self.next;
+        self.backoff += 1;
+        self.timer = Timer::Retransmit;
+        self.deadline = now + self.round_trip.timeout(self.backoff);
+    }
+
+    /// The receiver got these bytes twice. If that explains every retransmission since the reduction, there
+    /// was no loss, and the reduction is undone, though recovery may be over (`tcp_try_undo_dsack`).
+    pub(super) fn on_duplicate(&mut self, block: Block) {
+        let Some(left) = self.undo_packets.filter(|_| self.can_undo && block.end > self.undo_from) else {
+            return;
+        };
+        let packets = (block.end - block.start).div_ceil(u64::from(self.mss));
+        let left = u64::from(left).saturating_sub(packets) as u32;
+        self.undo_packets = Some(left);
+        if left > 0 {
+            return;
+        }
+        self.can_undo = false;
+        if self.state == State::Recovery {
+            self.state = State::Disorder;
+        }
+        self.window.packets = self.window.packets.max(self.prior_window);
+        self.window.threshold = self.window.threshold.max(self.prior_threshold);
+        self.counters.undone += 1;
+    }
+}

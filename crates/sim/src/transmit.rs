@@ -1,0 +1,422 @@
+//! The sender's way down: TCP, the queue choice, the qdisc, the byte queue limit, the ring; and the
+//! interrupt that brings completions and acknowledgements back up.
+//!
+//! The order of work in an interrupt is the kernel's: the driver's poll completes what was sent and
+//! takes in what has arrived (`ixgbe_poll`), each acknowledgement letting its flow send at once; then
+//! the qdisc that had run into a full ring is restarted (`net_tx_action`); then the tasklet of TCP
+//! small queues lets the flows send that had run into their limit (`tcp_tasklet_func`).
+
+use evenkeel_transmit::{Outcome, Pool};
+
+use crate::nic::descriptors_of;
+use crate::parameters::Parameters;
+use crate::probe::PROBE;
+use crate::qdisc::{Dequeued, Kind, SfqConfig};
+use crate::segment::Segment;
+use crate::settings::Settings;
+use crate::simulation::Simulation;
+use crate::tcp::Blocked;
+use crate::time::{MICROSECOND, Time};
+
+/// What an application keeps written ahead of the acknowledgements, bytes: the default limit of
+/// `tcp_wmem`.
+pub(crate) const SEND_BUFFER_BYTES: u64 = 4 << 20;
+/// The band of bulk traffic, where a qdisc has bands.
+const BULK_BAND: u8 = 1;
+/// A lost request is sent again after this time: the least that a retransmission waits.
+const PROBE_PATIENCE: u64 = 200_000 * MICROSECOND;
+/// An application that is behind by less than this has not kept its flow waiting: the send buffer
+/// covers it.
+const APPLICATION_SLACK: u64 = 200 * MICROSECOND;
+
+/// Segments that a device's FIFO holds by default (`tx_queue_len`).
+const DEFAULT_QUEUE_LENGTH: u32 = 1000;
+
+/// The kind of qdisc in front of each queue.
+pub(crate) fn qdisc_of(settings: &Settings, parameters: &Parameters) -> Kind {
+    if settings.fair_queueing {
+        let quantum = settings.mss + crate::segment::HEADER_BYTES;
+        Kind::sfq_prio(
+            SfqConfig { quantum, ..SfqConfig::with_depth(parameters.sfq_depth) },
+            DEFAULT_QUEUE_LENGTH,
+        )
+    } else {
+        Kind::PfifoFast { limit: DEFAULT_QUEUE_LENGTH }
+    }
+}
+
+/// Whether a qdisc has taken what it was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Taken {
+    Yes,
+    No,
+}
+
+impl Simulation {
+    /// The interrupt of a vector.
+    pub(crate) fn interrupt(&mut self, vector: u32) {
+        let now = self.now;
+        let processor = self.processors.of_vector(vector);
+        let begin = self.processors.softirq_begin(processor, now);
+        if begin > now {
+            // The processor is at something else; the interrupt waits.
+            self.calendar.plan(vector, begin);
+            return;
+        }
+        self.advance();
+        self.vectors[vector as usize].last_interrupt = now;
+        self.charge(processor, self.parameters.costs.interrupt);
+        if (vector as usize) < self.queues.len() {
+            self.complete(vector, processor);
+            self.run_qdisc(vector);
+            self.run_tasklet(processor);
+        } else {
+            self.take_acknowledgements(vector, processor);
+        }
+        self.plan_heads();
+        // What arrives later has an interrupt of its own.
+        let line = &self.vectors[vector as usize];
+        let arrival = line.acknowledgements.front().map(|entry| entry.0);
+        let answer = line.answers.front().copied();
+        if let Some(next) = arrival.into_iter().chain(answer).min() {
+            self.calendar.plan_no_later(vector, next.max(now + self.settings.interrupt_interval));
+        }
+    }
+
+    pub(crate) fn charge(&mut self, processor: u32, nanoseconds: f64) {
+        self.processors.softirq(processor, self.now, nanoseconds);
+    }
+
+    /// Completes what the ring has sent.
+    fn complete(&mut self, queue: u32, processor: u32) {
+        let mut sent = std::mem::take(&mut self.scratch_segments);
+        std::mem::swap(&mut sent, &mut self.queues[queue as usize].sent);
+        let (mut bytes, mut descriptors) = (0, 0);
+        let mut work = 0.0;
+        for segment in sent.drain(..) {
+            bytes += u64::from(segment.frame_bytes());
+            descriptors += descriptors_of(&segment);
+            work += self.parameters.costs.completion;
+            if segment.flow == PROBE {
+                if let Some(probe) = &self.probe
+                    && self.weights.release(&probe.word, probe.word.read(), false)
+                {
+                    self.weight_changed(queue, processor);
+                }
+                continue;
+            }
+            let flow = &mut self.flows[segment.flow as usize];
+            if flow.processor != processor {
+                work += self.parameters.costs.remote_completion;
+            }
+            if flow.sender.freed(&segment) {
+                self.tasklet.push(segment.flow);
+            }
+            if flow.sender.bytes_below() == 0 && self.weights.release(&flow.word, flow.word.read(), false) {
+                self.weight_changed(queue, processor);
+            }
+        }
+        self.scratch_segments = sent;
+        if bytes > 0 {
+            let transmit = &mut self.queues[queue as usize];
+            transmit.limit.completed(bytes, self.now);
+            transmit.ring.completed(descriptors);
+        }
+        self.charge(processor, work);
+    }
+
+    /// Takes in the acknowledgements that have arrived; their flows may send at once.
+    fn take_acknowledgements(&mut self, vector: u32, processor: u32) {
+        let now = self.now;
+        while let Some(&(arrival, flow, ack)) = self.vectors[vector as usize].acknowledgements.front() {
+            if arrival > now {
+                break;
+            }
+            self.vectors[vector as usize].acknowledgements.pop_front();
+            self.charge(processor, self.parameters.costs.acknowledgement);
+            self.flows[flow as usize].sender.on_ack(now, &ack);
+            self.application_writes(flow);
+            self.send(flow, processor, false);
+        }
+        while self.vectors[vector as usize].answers.front().is_some_and(|arrival| *arrival <= now) {
+            self.vectors[vector as usize].answers.pop_front();
+            if let Some(probe) = &mut self.probe {
+                let next = probe.answered(now);
+                self.calendar.plan(self.slots.probe, next);
+            }
+        }
+    }
+
+    /// The application fills the room that acknowledgements have made in the send buffer.
+    fn application_writes(&mut self, number: u32) {
+        let flow = &mut self.flows[number as usize];
+        let acknowledged = flow.sender.delivered();
+        let room = acknowledged - flow.acknowledged;
+        if room == 0 {
+            return;
+        }
+        flow.acknowledged = acknowledged;
+        let work = room as f64 * self.parameters.costs.byte;
+        let done = self.processors.application(flow.processor, self.now, work);
+        if done.since(self.now) <= APPLICATION_SLACK && flow.writing == 0 {
+            flow.sender.write(room);
+        } else {
+            flow.writing += room;
+            self.calendar.plan_no_later(self.slots.timers + number, done);
+        }
+    }
+
+    /// The flows that had run into their small queue send.
+    fn run_tasklet(&mut self, processor: u32) {
+        if self.tasklet.is_empty() {
+            return;
+        }
+        let mut flows = std::mem::take(&mut self.tasklet);
+        let batching = self.settings.transmit_batching;
+        for flow in flows.drain(..) {
+            self.send(flow, processor, batching);
+        }
+        self.tasklet = flows;
+        let mut touched = std::mem::take(&mut self.touched);
+        for queue in touched.drain(..) {
+            self.run_qdisc(queue);
+        }
+        self.touched = touched;
+    }
+
+    /// A flow sends what it may. With `batch`, its qdisc is only noted, and runs later.
+    pub(crate) fn send(&mut self, number: u32, processor: u32, batch: bool) {
+        loop {
+            let sender = &mut self.flows[number as usize].sender;
+            // What is on its way already holds the flow on its queue.
+            let idle = sender.bytes_below() == 0;
+            match sender.next_segment(self.now) {
+                Ok(segment) => {
+                    let segment = Segment { band: BULK_BAND, ..segment };
+                    let queue = self.choose(number, idle, processor);
+                    if !self.enqueue(queue, segment, processor) {
+                        self.flows[number as usize].sender.refused(self.now, &segment);
+                        self.plan_timer(number, Blocked::Window);
+                        return;
+                    }
+                    if batch {
+                        if !self.touched.contains(&queue) {
+                            self.touched.push(queue);
+                        }
+                    } else {
+                        self.run_qdisc(queue);
+                    }
+                }
+                Err(blocked) => {
+                    self.plan_timer(number, blocked);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn plan_timer(&mut self, number: u32, blocked: Blocked) {
+        let slot = self.slots.timers + number;
+        if let Blocked::Pacing(until) = blocked {
+            self.calendar.plan_no_later(slot, until);
+        }
+        // The timer that is planned looks at the deadline of that moment when it fires.
+        let deadline = self.flows[number as usize].sender.deadline();
+        if deadline != Time::NEVER {
+            self.calendar.plan_no_later(slot, deadline);
+        }
+    }
+
+    /// The queue of a flow's next segment.
+    fn choose(&mut self, number: u32, idle: bool, processor: u32) -> u32 {
+        let flow = &self.flows[number as usize];
+        let pool = self.settings.pool(flow.processor);
+        let choice = self.weights.choose(
+            &flow.word,
+            &evenkeel_transmit::Segment {
+                pool,
+                policy: self.settings.policy,
+                hash: flow.hash,
+                weight: flow.weight,
+                idle,
+                held_on: None,
+                data: true,
+            },
+        );
+        self.flows[number as usize].queue = choice.queue;
+        if choice.outcome == Outcome::Picked {
+            self.picked(choice.queue, pool, processor);
+        }
+        choice.queue
+    }
+
+    fn picked(&mut self, queue: u32, pool: Pool, processor: u32) {
+        if self.settings.policy == evenkeel_transmit::Policy::Dqa {
+            self.charge(processor, f64::from(pool.count) * self.parameters.costs.queue_look);
+        }
+        self.weight_changed(queue, processor);
+    }
+
+    /// A queue's weight has changed: the NIC hears of it a little later.
+    fn weight_changed(&mut self, queue: u32, processor: u32) {
+        if !self.settings.queue_weights {
+            return;
+        }
+        let slot = self.slots.weights + queue;
+        if self.calendar.planned(slot) == Time::NEVER {
+            self.charge(processor, self.parameters.costs.weight_write);
+            self.calendar.plan(slot, self.now + self.parameters.weight_latency);
+        }
+    }
+
+    /// The NIC takes over a queue's weight.
+    pub(crate) fn write_weight(&mut self, queue: u32) {
+        let weight = self.weights.weight(queue).max(1);
+        self.with_nic(|nic, now, outlet| nic.set_weight(now, queue, weight, outlet));
+        self.weight_writes += 1;
+        self.replan = true;
+        self.plan_heads();
+    }
+
+    /// Hands a segment to the queue's qdisc, in pieces where the queue is shared (DSOS). False if the
+    /// qdisc refuses it as a whole.
+    fn enqueue(&mut self, queue: u32, segment: Segment, processor: u32) -> bool {
+        let costs = &self.parameters.costs;
+        let mut work = costs.segment;
+        if self.settings.fair_queueing {
+            work += costs.fair_queueing;
+        }
+        let shared = self.weights.weight(queue) > 1;
+        let mut taken = true;
+        match self.settings.shared_segment {
+            Some(limit) if shared && segment.payload > limit => {
+                let piece_bytes = (limit / segment.mss).max(1) * segment.mss;
+                self.flows[segment.flow as usize].sender.cut(segment.payload.div_ceil(piece_bytes));
+                let mut sent = 0;
+                while sent < segment.payload {
+                    let payload = piece_bytes.min(segment.payload - sent);
+                    let piece = Segment { sequence: segment.sequence + u64::from(sent), payload, ..segment };
+                    sent += payload;
+                    work += self.parameters.costs.piece;
+                    // A piece that is refused is lost on the way, as on the wire.
+                    if self.enqueue_piece(queue, piece) == Taken::No {
+                        self.freed(&piece);
+                    }
+                }
+            }
+            _ => taken = self.enqueue_piece(queue, segment) == Taken::Yes,
+        }
+        if !self.settings.offload {
+            work += self.parameters.costs.packet;
+        }
+        self.charge(processor, work);
+        taken
+    }
+
+    /// Hands a segment or a piece to the qdisc, which may drop it or another one for it.
+    fn enqueue_piece(&mut self, queue: u32, segment: Segment) -> Taken {
+        let mut taken = Taken::Yes;
+        let mut dropped = self.queues[queue as usize].qdisc.enqueue(self.now, segment);
+        while let Some(victim) = dropped {
+            self.queues[queue as usize].drops += 1;
+            if victim == segment {
+                taken = Taken::No;
+            } else {
+                self.freed(&victim);
+                if segment.flow != PROBE {
+                    // The qdisc answers NET_XMIT_CN.
+                    self.flows[segment.flow as usize].sender.local_congestion();
+                }
+            }
+            dropped = self.queues[queue as usize].qdisc.pop_dropped();
+        }
+        if taken == Taken::No && segment.flow == PROBE {
+            self.lost_probe();
+        }
+        taken
+    }
+
+    /// A segment that the qdisc had is no more.
+    fn freed(&mut self, segment: &Segment) {
+        if segment.flow == PROBE {
+            self.lost_probe();
+        } else if self.flows[segment.flow as usize].sender.freed(segment) {
+            self.tasklet.push(segment.flow);
+        }
+    }
+
+    /// Moves segments from a qdisc to its ring while the ring and its byte limit have room.
+    pub(crate) fn run_qdisc(&mut self, queue: u32) {
+        loop {
+            let transmit = &mut self.queues[queue as usize];
+            if transmit.qdisc.is_empty() || !transmit.limit.may_enqueue() || !transmit.ring.may_enqueue() {
+                return;
+            }
+            let dequeued = transmit.qdisc.dequeue(self.now);
+            while let Some(victim) = self.queues[queue as usize].qdisc.pop_dropped() {
+                self.queues[queue as usize].drops += 1;
+                self.freed(&victim);
+            }
+            let transmit = &mut self.queues[queue as usize];
+            match dequeued {
+                Dequeued::Segment(segment) => {
+                    transmit.limit.queued(u64::from(segment.frame_bytes()));
+                    transmit.ring.queued(&segment);
+                    self.with_nic(|nic, now, outlet| nic.enqueue(now, queue, segment, outlet));
+                }
+                Dequeued::Wait(until) => {
+                    self.calendar.plan(self.slots.watchdogs + queue, until);
+                    return;
+                }
+                Dequeued::Empty => return,
+            }
+        }
+    }
+
+    /// A flow's timer: the application's write is done, pacing allows more, or a retransmission is due.
+    pub(crate) fn flow_timer(&mut self, number: u32) {
+        let flow = &mut self.flows[number as usize];
+        let processor = flow.processor;
+        if flow.writing > 0 {
+            let bytes = std::mem::take(&mut flow.writing);
+            flow.sender.write(bytes);
+        }
+        if flow.sender.deadline() <= self.now {
+            flow.sender.on_deadline(self.now);
+        }
+        self.advance();
+        self.send(number, processor, false);
+        self.plan_heads();
+    }
+
+    /// A request was dropped: the probe tries again when its patience ends.
+    fn lost_probe(&mut self) {
+        self.calendar.plan(self.slots.probe, self.now + PROBE_PATIENCE);
+    }
+
+    /// The probe's program sends a request.
+    pub(crate) fn probe_event(&mut self) {
+        self.advance();
+        let Some(probe) = &mut self.probe else { return };
+        probe.sent = self.now;
+        let segment = probe.request(self.settings.mss);
+        let pool = self.settings.pool(probe.processor);
+        let choice = self.weights.choose(
+            &probe.word,
+            &evenkeel_transmit::Segment {
+                pool,
+                policy: self.settings.policy,
+                hash: probe.hash,
+                weight: 1,
+                idle: true,
+                held_on: None,
+                data: true,
+            },
+        );
+        let processor = probe.processor;
+        self.weight_changed(choice.queue, processor);
+        self.enqueue_piece(choice.queue, segment);
+        self.run_qdisc(choice.queue);
+        self.plan_heads();
+    }
+}

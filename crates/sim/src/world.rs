@@ -1,0 +1,202 @@
+//! The simulator as a world that scenarios run in.
+
+use std::collections::BTreeMap;
+
+use evenkeel_model::record::{QueueRecord, SimCost};
+use evenkeel_model::scenario::{Scenario, Variant};
+use evenkeel_model::units::BitRate;
+use evenkeel_model::world::{Assessment, ConcurrentWorld, Job, Observer, RawFlow, RawRepeat, World};
+
+use crate::parameters::Parameters;
+use crate::settings::Settings;
+use crate::simulation::{Simulation, SimulationError};
+use crate::tcp::Profile;
+use crate::time::{MILLISECOND, NANOSECOND, SECOND, Time};
+
+/// Why a simulation has no result.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SimError {
+    /// The scenario is beyond what is simulated.
+    #[error("{0}")]
+    Unable(String),
+    /// It failed while it ran.
+    #[error("{variant}, seed {seed}: {source}")]
+    Failed {
+        /// Variant.
+        variant: String,
+        /// Seed of the repeat.
+        seed: u64,
+        /// What happened.
+        source: SimulationError,
+    },
+    /// The user wanted to stop.
+    #[error("interrupted; nothing was changed on this machine")]
+    Interrupted,
+}
+
+/// Flows start within this time, as connections that a program opens one after the other.
+const STARTS_WITHIN: u64 = MILLISECOND / 50;
+/// Progress is told, and a wish to stop heard, this often.
+const STEPS: u64 = 100;
+
+/// The simulator.
+#[derive(Clone, Debug, Default)]
+pub struct SimWorld {
+    parameters: Parameters,
+}
+
+impl SimWorld {
+    /// The simulator with a kernel profile, and every other parameter as documented.
+    #[must_use]
+    pub fn new(profile: Profile) -> Self {
+        Self { parameters: Parameters { profile, ..Parameters::default() } }
+    }
+
+    fn simulate(&self, job: &Job<'_>, observer: &dyn Observer) -> Result<RawRepeat, SimError> {
+        let settings = Settings::new(job.scenario, job.variant, job.rate, &self.parameters);
+        let span = |time: evenkeel_model::units::Nanoseconds| time.as_u64().saturating_mul(NANOSECOND);
+        let (begin, bin) = (Time(span(job.warmup)), span(job.bin));
+        let end = begin + span(job.duration);
+        let bins = (job.duration.as_u64() / job.bin.as_u64().max(1)) as usize;
+        let failed = |source| SimError::Failed { variant: job.variant.name.clone(), seed: job.seed, source };
+        let mut simulation =
+            Simulation::new(settings, self.parameters.clone(), job.seed, begin, bin, bins).map_err(failed)?;
+        simulation.start(job.seed, STARTS_WITHIN);
+        let run = |simulation: &mut Simulation, until: Time| simulation.run(until).map_err(failed);
+        run(&mut simulation, begin)?;
+        let before = simulation.snapshot();
+        for step in 1..=STEPS {
+            run(&mut simulation, begin + (end.since(begin) / STEPS) * step)?;
+            observer.progress(step as f64 / STEPS as f64, "simulating");
+            if observer.interrupted() {
+                return Err(SimError::Interrupted);
+            }
+        }
+        run(&mut simulation, end)?;
+        let after = simulation.snapshot();
+        // The probe's own work and its place in a queue are not in the other figures (Titan, section 5:
+        // latency is measured in separate experiments).
+        if let Some(probe) = &job.scenario.workload.latency {
+            simulation.start_probe();
+            run(&mut simulation, end + span(probe.duration))?;
+        }
+
+        let mut raw = RawRepeat {
+            busy_cores: Some(after.busy.saturating_sub(before.busy) as f64 / end.since(begin) as f64),
+            latency_us: simulation.take_latencies(),
+            retransmits: Some(after.retransmits - before.retransmits),
+            sim: Some(SimCost { packets: simulation.observation.packets, cpu_seconds: 0.0 }),
+            queues: before
+                .queue_bytes
+                .iter()
+                .zip(&after.queue_bytes)
+                .enumerate()
+                .map(|(queue, (before, after))| QueueRecord {
+                    flows: simulation.flows_on(queue as u32),
+                    bytes: after - before,
+                })
+                .collect(),
+            ..RawRepeat::default()
+        };
+        raw.counters.extend(
+            [
+                ("queue_drops", after.drops - before.drops),
+                ("weight_writes", after.weight_writes - before.weight_writes),
+            ]
+            .map(|(name, value)| (name.to_owned(), value as f64)),
+        );
+        let facts: Vec<(u32, u64, u64, u64)> = (0..simulation.flow_count())
+            .map(|flow| {
+                let then = before.flows[flow];
+                let now = after.flows[flow];
+                (simulation.queue_of(flow), now.0 - then.0, now.1 - then.1, now.2 - then.2)
+            })
+            .collect();
+        raw.flows = simulation
+            .observation
+            .into_flows()
+            .into_iter()
+            .zip(facts)
+            .enumerate()
+            .map(|(number, (series, (queue, payload, retransmits, out_of_order)))| RawFlow {
+                name: format!("flow-{number}"),
+                weight: 1.0,
+                queue: Some(queue),
+                backlogged: std::iter::once(0..series.bytes.len()).collect(),
+                bytes: series.bytes,
+                packets: series.packets,
+                payload_bytes: payload,
+                retransmits: Some(retransmits),
+                out_of_order: Some(out_of_order),
+                completion_s: None,
+            })
+            .collect();
+        Ok(raw)
+    }
+}
+
+impl World for SimWorld {
+    type Error = SimError;
+
+    fn name(&self) -> &'static str {
+        "sim"
+    }
+
+    fn kernel(&self) -> String {
+        match self.parameters.profile {
+            Profile::Linux4_4 => "4.4",
+            Profile::Linux6_18 => "6.18",
+        }
+        .to_owned()
+    }
+
+    fn facts(&self) -> BTreeMap<String, String> {
+        BTreeMap::from([
+            ("profile".to_owned(), self.kernel()),
+            ("parameters".to_owned(), format!("{:?}", self.parameters)),
+        ])
+    }
+
+    fn assess(&self, scenario: &Scenario, variant: &Variant) -> Result<Assessment, String> {
+        let settings = Settings::new(scenario, variant, scenario.link.rate, &self.parameters);
+        Ok(Assessment {
+            settings: BTreeMap::from([("settings".to_owned(), format!("{settings:?}"))]),
+            notes: Vec::new(),
+        })
+    }
+
+    fn settle_rate(
+        &mut self,
+        scenario: &Scenario,
+        wanted: Option<BitRate>,
+        _observer: &dyn Observer,
+    ) -> Result<BitRate, SimError> {
+        let control = scenario.workload.congestion_control.as_str();
+        if !["cubic", "reno"].contains(&control) {
+            return Err(SimError::Unable(format!(
+                "the congestion control {control} is not simulated; use cubic or reno"
+            )));
+        }
+        let rate = wanted.unwrap_or(scenario.link.rate);
+        if rate.bits_per_second() == 0 || rate.bits_per_second() > 8 * SECOND {
+            return Err(SimError::Unable(format!("{rate} is beyond what is simulated")));
+        }
+        Ok(rate)
+    }
+
+    fn repeat(&mut self, job: &Job<'_>, observer: &dyn Observer) -> Result<RawRepeat, SimError> {
+        self.simulate(job, observer)
+    }
+
+    fn concurrent(&self) -> Option<&dyn ConcurrentWorld<Error = SimError>> {
+        Some(self)
+    }
+}
+
+impl ConcurrentWorld for SimWorld {
+    type Error = SimError;
+
+    fn repeat(&self, job: &Job<'_>, observer: &dyn Observer) -> Result<RawRepeat, SimError> {
+        self.simulate(job, observer)
+    }
+}

@@ -14,6 +14,7 @@
 //! simulations run in one process. What saves time is that segments stay whole above the NIC, and that
 //! the NIC computes the departures of interleaved packets in closed form between changes of its state.
 
+pub mod account;
 pub mod event;
 pub mod nic;
 pub mod observation;

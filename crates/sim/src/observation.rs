@@ -3,7 +3,7 @@
 use crate::time::{Span, Time};
 
 /// A flow's bins.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bins {
     /// Bytes on the wire (frames, as `skb->len` counts them, headers of every packet included).
     pub bytes: Vec<u64>,
@@ -30,9 +30,17 @@ impl Observation {
     }
 
     /// `packets` packets of `bytes` bytes in all have left; the last bit of the first one at
-    /// `first`, of the last one at `last`, the others evenly between.
+    /// `first`, of the last one at `last`. Where they do not all belong to one bin, `each` is asked
+    /// when a packet, by its index, had left, and how many bytes it has.
     #[inline]
-    pub fn count(&mut self, flow: usize, packets: u32, bytes: u64, first: Time, last: Time) {
+    pub fn count(
+        &mut self,
+        flow: usize,
+        packets: u32,
+        bytes: u64,
+        (first, last): (Time, Time),
+        each: impl Fn(u32) -> (Time, u64),
+    ) {
         self.packets += u64::from(packets);
         if last < self.begin {
             return;
@@ -47,21 +55,23 @@ impl Observation {
             }
             return;
         }
-        let spacing = last.since(first) / u64::from(packets.max(2) - 1);
         for packet in 0..packets {
-            let at = first + spacing * u64::from(packet);
+            let (at, bytes) = each(packet);
             if at < self.begin {
                 continue;
             }
             let index = of(at);
-            // What does not divide goes to the first packets.
-            let share =
-                bytes / u64::from(packets) + u64::from(u64::from(packet) < bytes % u64::from(packets));
             if let Some(bin) = bins.bytes.get_mut(index) {
-                *bin += share;
+                *bin += bytes;
                 bins.packets[index] += 1;
             }
         }
+    }
+
+    /// The bins of a flow.
+    #[must_use]
+    pub fn flow(&self, flow: usize) -> &Bins {
+        &self.flows[flow]
     }
 
     /// The bins of all flows.
@@ -78,14 +88,17 @@ mod tests {
     #[test]
     fn a_run_across_a_boundary_is_split_by_its_packets() {
         let mut observation = Observation::new(1, Time(100), 10, 3);
-        // Ends at 98, 102, 106, 110, 114.
-        observation.count(0, 5, 500, Time(98), Time(114));
-        observation.count(0, 2, 7, Time(121), Time(123));
-        observation.count(0, 1, 50, Time(500), Time(500));
+        // Ends at 98, 102, 106, 110, and, as it is short, 111.
+        let each =
+            |packet| if packet == 4 { (Time(111), 20) } else { (Time(98 + 4 * u64::from(packet)), 100) };
+        observation.count(0, 5, 420, (Time(98), Time(111)), each);
+        let nobody_asks = |_| (Time::NEVER, 0);
+        observation.count(0, 2, 7, (Time(121), Time(123)), nobody_asks);
+        observation.count(0, 1, 50, (Time(500), Time(500)), nobody_asks);
         let bins = &observation.flows[0];
         assert_eq!(
             (bins.bytes.as_slice(), bins.packets.as_slice()),
-            ([200, 200, 7].as_slice(), [2, 2, 2].as_slice())
+            ([200, 120, 7].as_slice(), [2, 2, 2].as_slice())
         );
         assert_eq!(observation.packets, 8);
     }

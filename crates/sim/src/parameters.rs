@@ -33,8 +33,8 @@ pub struct Parameters {
     pub sfq_depth: u32,
     /// A queue's credits are changed this long after its weight. Sourced: order of a posted PCIe write.
     pub weight_latency: Span,
-    /// Largest weight of a queue. Sourced: the 14 bits of the 82599's credit register hold 1365
-    /// quanta of half an MTU.
+    /// Largest weight of a queue, in frames per turn. Sourced: the 14 bits of the 82599's credit
+    /// register hold 1365 times half an MTU.
     pub largest_queue_weight: u32,
     /// From a packet's interrupt until its program has read it and answered. Calibrated.
     pub application_latency: Span,
@@ -83,8 +83,8 @@ impl Default for Parameters {
             ring_descriptors: 512,
             sfq_depth: 250,
             weight_latency: MICROSECOND,
-            largest_queue_weight: 1365,
-            application_latency: 40 * MICROSECOND,
+            largest_queue_weight: 682,
+            application_latency: 110 * MICROSECOND,
             costs: Costs {
                 interrupt: 2_000.0,
                 acknowledgement: 900.0,

@@ -17,7 +17,7 @@ pub struct Probe {
     /// State of the queue choice.
     pub(crate) word: FlowWord,
     pub(crate) hash: u32,
-    /// Processor of its program.
+    /// Processor of its program: the last one, which has the fewest flows.
     pub(crate) processor: u32,
     /// Vector that the answers arrive at.
     pub(crate) vector: u32,
@@ -43,7 +43,7 @@ impl Probe {
         Self {
             word: FlowWord::new(),
             hash: generator.bits(),
-            processor: generator.below(u64::from(settings.processors.max(1))) as u32,
+            processor: settings.processors.max(1) - 1,
             vector: settings.queues.max(1)
                 + generator.below(u64::from(parameters.receive_queues.max(1))) as u32,
             sink_queue: generator.below(u64::from(parameters.receive_queues.max(1))) as u32,

@@ -1,6 +1,6 @@
 //! Two hosts and the line between them: the calendar's main loop, and who does what when.
 //!
-//! The sender's stations are in [`crate::transmit`], the receiver is [`crate::sink`]. What happens:
+//! The sender's stations are in `transmit.rs`, the receiver is [`crate::sink`]. What happens:
 //!
 //! | event | what it does |
 //! |---|---|
@@ -14,13 +14,13 @@
 
 use std::collections::VecDeque;
 
-use evenkeel_transmit::{FlowWord, QueueWeights};
+use evenkeel_transmit::{FlowWord, MAX_QUEUES, QueueWeights};
 
 use crate::event::{Calendar, Slot};
 use evenkeel_model::scenario;
 
 use crate::nic::{
-    ByteQueueLimit, Departures, DqlConfig, Nic, NicConfig, RingSpace, Service, TITAN_QUANTUM_BYTES, Train,
+    ByteQueueLimit, Departures, DqlConfig, MTU_QUANTUM_BYTES, Nic, NicConfig, RingSpace, Service, Train,
 };
 use crate::observation::Observation;
 use crate::parameters::Parameters;
@@ -28,11 +28,11 @@ use crate::probe::{PROBE, Probe};
 use crate::processors::Processors;
 use crate::qdisc::Qdisc;
 use crate::random::{Component, Generator};
-use crate::segment::Segment;
+use crate::segment::{HEADER_BYTES, Segment};
 use crate::settings::Settings;
 use crate::sink::{Reaction, Sink};
 use crate::tcp::{Ack, Receiver, ReceiverConfig, Sender, SenderConfig};
-use crate::time::{Span, Time};
+use crate::time::{MICROSECOND, Span, Time};
 
 /// What goes wrong in a simulation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -40,6 +40,16 @@ pub enum SimulationError {
     /// The settings do not fit.
     #[error(transparent)]
     Qdisc(#[from] crate::qdisc::KindError),
+    /// A number is beyond what is simulated.
+    #[error("{what} has to be {range}, not {value}")]
+    Range {
+        /// What number.
+        what: &'static str,
+        /// What it may be.
+        range: &'static str,
+        /// What it is.
+        value: u64,
+    },
     /// Nothing is planned, and yet not everything is done.
     #[error(
         "the simulation came to a standstill at {at_us} µs: nothing is planned, and {unfinished} flows have data outstanding"
@@ -70,6 +80,10 @@ pub(crate) struct Flow {
     pub(crate) acknowledged: u64,
     /// Bytes that the application is writing.
     pub(crate) writing: u64,
+    /// Bytes that it will write after that.
+    pub(crate) remaining: u64,
+    /// Payload that the qdisc has refused or dropped, bytes.
+    pub(crate) dropped: u64,
 }
 
 /// A transmit queue: qdisc, byte queue limits, ring.
@@ -143,7 +157,11 @@ pub struct Simulation {
     /// Scratch of batching: queues that have got something.
     pub(crate) touched: Vec<u32>,
     pub(crate) scratch_segments: Vec<Segment>,
-    /// Rings that have a new head since the ends of heads were planned.
+    /// Scratch of the receiver's interrupt: vectors that it has sent acknowledgements to, and delayed
+    /// acknowledgements' deadlines.
+    scratch_vectors: Vec<u32>,
+    scratch_deadlines: Vec<(u32, Time)>,
+    /// Rings that may have a new head since the ends of heads were planned.
     heads: Vec<u32>,
     /// Rings that had something when the ends of heads were planned.
     planned_active: usize,
@@ -165,6 +183,16 @@ pub(crate) struct Outlet<'a> {
     pub(crate) interrupt_interval: Span,
 }
 
+impl Outlet<'_> {
+    /// A segment was put into a ring: its end is to be planned if it is the head.
+    #[inline]
+    pub(crate) fn queued(&mut self, nic: &Nic, queue: u32, segment: &Segment) {
+        if nic.backlog_packets(queue) == u64::from(segment.packets()) {
+            self.heads.push(queue);
+        }
+    }
+}
+
 impl Departures for Outlet<'_> {
     #[inline]
     fn packets(&mut self, train: &Train<'_>) {
@@ -172,17 +200,20 @@ impl Departures for Outlet<'_> {
         if segment.flow == PROBE {
             return;
         }
-        let (first, last) = (train.end_of(0), train.end());
-        self.observation.count(segment.flow as usize, train.packets, train.frame_bytes, first, last);
+        let ends = (train.end_of(0), train.end());
+        let each = |packet| {
+            let payload = segment.packet_payload(train.first + packet);
+            (train.end_of(packet), u64::from(payload + HEADER_BYTES))
+        };
+        self.observation.count(segment.flow as usize, train.packets, train.frame_bytes, ends, each);
         let begin = u64::from(train.first * segment.mss);
         let end = u64::from(((train.first + train.packets) * segment.mss).min(segment.payload));
         self.sink.arrived(segment, segment.sequence + begin, end - begin, train.packets);
     }
 
-    fn started(&mut self, queue: u32, segment: &Segment, at: Time) {
-        self.heads.push(queue);
+    fn started(&mut self, _queue: u32, segment: &Segment, _at: Time) {
         if segment.flow != PROBE {
-            self.sink.begins(segment.flow, at, self.calendar);
+            self.sink.begins(segment.flow);
         }
     }
 
@@ -207,7 +238,7 @@ impl Simulation {
     /// Two idle hosts; bins of length `bin` are counted from `begin` on.
     ///
     /// # Errors
-    /// When the settings do not fit a qdisc.
+    /// When the settings do not fit a qdisc, or a number is beyond what is simulated.
     pub fn new(
         settings: Settings,
         parameters: Parameters,
@@ -216,7 +247,8 @@ impl Simulation {
         bin: Span,
         bins: usize,
     ) -> Result<Self, SimulationError> {
-        let queues = settings.queues.max(1);
+        check(&settings, &parameters)?;
+        let queues = settings.queues;
         let slots = Slots::new(queues, parameters.receive_queues, settings.flows);
         let mut hashes = Generator::new(seed, Component::SocketHashes);
         let mut qdisc_seeds = Generator::new(seed, Component::QdiscHashes);
@@ -249,9 +281,11 @@ impl Simulation {
                     hash,
                     queue: 0,
                     processor,
-                    vector: queues + (received >> 16) % parameters.receive_queues.max(1),
+                    vector: queues + (received >> 16) % parameters.receive_queues,
                     acknowledged: 0,
                     writing: 0,
+                    remaining: 0,
+                    dropped: 0,
                 }
             })
             .collect();
@@ -262,7 +296,12 @@ impl Simulation {
                     qdisc: Qdisc::new(&kind, qdisc_seeds.long_bits()).map_err(SimulationError::from)?,
                     limit: match settings.byte_queue_limit {
                         scenario::ByteQueueLimit::Off => ByteQueueLimit::Off,
-                        scenario::ByteQueueLimit::Fixed(size) => ByteQueueLimit::fixed(size.bytes()),
+                        // What sysfs offers is a largest limit (`limit_max`); the kernel goes on
+                        // adapting below it.
+                        scenario::ByteQueueLimit::Fixed(size) => ByteQueueLimit::dynamic(DqlConfig {
+                            largest_limit: size.bytes(),
+                            ..DqlConfig::default()
+                        }),
                         scenario::ByteQueueLimit::Dynamic => ByteQueueLimit::dynamic(DqlConfig::default()),
                     },
                     ring: RingSpace::new(parameters.ring_descriptors),
@@ -274,7 +313,7 @@ impl Simulation {
             .collect::<Result<_, SimulationError>>()?;
         let service = if settings.queue_weights {
             Service::Deficit {
-                quantum_bytes: TITAN_QUANTUM_BYTES,
+                quantum_bytes: MTU_QUANTUM_BYTES,
                 largest_weight: parameters.largest_queue_weight,
             }
         } else {
@@ -302,6 +341,8 @@ impl Simulation {
             tasklet: Vec::new(),
             touched: Vec::new(),
             scratch_segments: Vec::new(),
+            scratch_vectors: Vec::new(),
+            scratch_deadlines: Vec::new(),
             heads: Vec::new(),
             planned_active: 0,
             replan: false,
@@ -312,13 +353,20 @@ impl Simulation {
         })
     }
 
-    /// Lets the flows start, within the first milliseconds.
+    /// Lets the flows start, each at its own moment `within` this time. They never end.
     pub fn start(&mut self, seed: u64, within: Span) {
+        self.start_transfers(seed, within, u64::MAX);
+    }
+
+    /// Lets the flows start, each at its own moment `within` this time, and transfer so many bytes.
+    pub fn start_transfers(&mut self, seed: u64, within: Span, bytes: u64) {
         let mut starts = Generator::new(seed, Component::Starts);
         for flow in 0..self.flows.len() as u32 {
             let at = self.now + starts.below(within.max(1));
             self.calendar.plan(self.slots.timers + flow, at);
-            self.flows[flow as usize].writing = crate::transmit::SEND_BUFFER_BYTES;
+            let flow = &mut self.flows[flow as usize];
+            flow.writing = bytes.min(crate::transmit::SEND_BUFFER_BYTES);
+            flow.remaining = bytes - flow.writing;
         }
     }
 
@@ -332,18 +380,18 @@ impl Simulation {
     /// Runs until `until`, which becomes the present.
     ///
     /// # Errors
-    /// When nothing is planned any more.
+    /// When nothing is planned any more, and yet not everything is done.
     pub fn run(&mut self, until: Time) -> Result<(), SimulationError> {
         while let Some((time, slot)) = self.calendar.pop(until) {
+            debug_assert!(time >= self.now, "time goes back");
             self.now = time;
             self.handle(slot);
         }
-        if self.calendar.next_time().is_none() && !self.flows.is_empty() {
+        if self.calendar.next_time().is_none() {
             let unfinished = self.flows.iter().filter(|flow| flow.sender.unfinished() > 0).count();
-            return Err(SimulationError::Standstill {
-                at_us: self.now.0 / crate::time::MICROSECOND,
-                unfinished,
-            });
+            if unfinished > 0 {
+                return Err(SimulationError::Standstill { at_us: self.now.0 / MICROSECOND, unfinished });
+            }
         }
         self.now = until;
         self.advance();
@@ -375,6 +423,8 @@ impl Simulation {
             self.interrupt(slot);
         } else if slot < slots.sink {
             self.advance();
+            // The next segment is the head now; or what was enqueued elsewhere has delayed the end.
+            self.heads.push(slot - slots.heads);
             self.plan_heads();
         } else if slot < slots.watchdogs {
             self.sink_interrupt(slot - slots.sink);
@@ -403,11 +453,10 @@ impl Simulation {
         let arrival = self.now + 2 * self.parameters.line_latency;
         let interval = self.settings.interrupt_interval;
         // The calendar is lent to the sink meanwhile.
-        let mut delayed = std::mem::take(&mut self.touched);
-        let mut interrupts = std::mem::take(&mut self.tasklet);
+        let mut interrupts = std::mem::take(&mut self.scratch_vectors);
+        let mut deadlines = std::mem::take(&mut self.scratch_deadlines);
         let now = self.now;
-        let mut deadlines: Vec<(u32, Time)> = Vec::new();
-        self.sink.interrupt(queue, now, &mut self.calendar, |flow, reaction| match reaction {
+        let more = self.sink.interrupt(queue, now, &mut self.calendar, |flow, reaction| match reaction {
             Reaction::Acknowledge(ack) => {
                 let vector = flows[flow as usize].vector;
                 vectors[vector as usize].acknowledgements.push_back((arrival, flow, ack));
@@ -419,12 +468,16 @@ impl Simulation {
             let last = self.vectors[vector as usize].last_interrupt;
             self.calendar.plan_no_later(vector, arrival.max(last + interval));
         }
-        for (flow, deadline) in deadlines {
+        for (flow, deadline) in deadlines.drain(..) {
             self.calendar.plan(slots.delayed + flow, deadline);
         }
-        delayed.clear();
-        self.touched = delayed;
-        self.tasklet = interrupts;
+        self.scratch_vectors = interrupts;
+        self.scratch_deadlines = deadlines;
+        if !more {
+            for ring in 0..self.queues.len() as u32 {
+                self.expect(ring, Some(queue));
+            }
+        }
         if let Some(probe) = self.probe.as_mut().filter(|probe| probe.at_sink && probe.sink_queue == queue) {
             probe.at_sink = false;
             // The answering program runs on an idle machine, and its answer meets no queue.
@@ -452,14 +505,52 @@ impl Simulation {
             self.replan = false;
             self.planned_active = active;
             for queue in 0..self.queues.len() as u32 {
-                self.calendar.plan(self.slots.heads + queue, self.nic.next_finish(queue));
+                self.plan_head(queue);
             }
         } else {
-            for &queue in &self.heads {
-                self.calendar.plan(self.slots.heads + queue, self.nic.next_finish(queue));
+            for index in 0..self.heads.len() {
+                self.plan_head(self.heads[index]);
             }
         }
         self.heads.clear();
+    }
+
+    fn plan_head(&mut self, queue: u32) {
+        self.calendar.plan(self.slots.heads + queue, self.nic.next_finish(queue));
+        self.expect(queue, None);
+    }
+
+    /// Tells the receiver when the next packet of a ring arrives; only if that is for the receive queue
+    /// `only`, if there is one.
+    fn expect(&mut self, queue: u32, only: Option<u32>) {
+        let nic = &self.nic;
+        if let Some(head) = nic.head(queue)
+            && head.flow != PROBE
+            && only.is_none_or(|only| self.sink.queue_of(head.flow) == only)
+        {
+            self.sink.expects(head.flow, &mut self.calendar, || nic.next_packet(queue));
+        }
+    }
+}
+
+/// An error if a number is beyond what is simulated.
+fn check(settings: &Settings, parameters: &Parameters) -> Result<(), SimulationError> {
+    let most = MAX_QUEUES as u64;
+    let ranges = [
+        ("the number of queues", "1 to 256", u64::from(settings.queues), 1..=most),
+        ("the number of receive queues", "1 at least", u64::from(parameters.receive_queues), 1..=u64::MAX),
+        // `IXGBE_MIN_TXD`. With fewer than 43, a ring that has been stopped is never woken.
+        ("the number of descriptors", "64 at least", u64::from(parameters.ring_descriptors), 64..=u64::MAX),
+        (
+            "the receiver's interrupt interval, ps,",
+            "a microsecond at least",
+            parameters.sink_interrupt_interval,
+            MICROSECOND..=u64::MAX,
+        ),
+    ];
+    match ranges.into_iter().find(|(_, _, value, range)| !range.contains(value)) {
+        Some((what, range, value, _)) => Err(SimulationError::Range { what, range, value }),
+        None => Ok(()),
     }
 }
 
@@ -497,7 +588,8 @@ impl Simulation {
         }
     }
 
-    pub(crate) fn take_latencies(&mut self) -> Vec<f64> {
+    /// Takes out the latencies that the probe has measured: half round trips, µs.
+    pub fn take_latencies(&mut self) -> Vec<f64> {
         self.probe.as_mut().map(|probe| std::mem::take(&mut probe.samples)).unwrap_or_default()
     }
 

@@ -5,9 +5,10 @@
 //! by now has arrived by the receiver's now, and an answer reaches the sender after both ways.
 //!
 //! Packets go to one of a few receive queues by the flow's hash. A queue's interrupt comes when
-//! something has arrived and the last one is long enough ago. Its poll hands TCP each flow's new data
-//! in runs, as GRO merges them, and TCP answers a run that has two full packets at once. The receiver
-//! is never short of processor time here.
+//! something has arrived and the last one is long enough ago: it is planned for when the next packet
+//! will have arrived, as far as that is known, and is none if that has changed meanwhile. Its poll
+//! hands TCP each flow's new data in runs, as GRO merges them, and TCP answers a run that has two full
+//! packets at once. The receiver is never short of processor time here.
 
 use crate::event::{Calendar, Slot};
 use crate::segment::Segment;
@@ -37,6 +38,8 @@ struct ReceiveQueue {
     last_interrupt: Time,
     /// Rings of the sender whose segment on the wire belongs to this queue: more is about to arrive.
     arriving: u32,
+    /// Something of no flow has arrived.
+    poked: bool,
     /// Flows with runs to hand over, in order of arrival.
     flows: Vec<u32>,
 }
@@ -80,21 +83,39 @@ impl Sink {
         &self.peers[flow as usize]
     }
 
-    /// The first packet of a segment will have arrived at `at`.
-    pub fn begins(&mut self, flow: u32, at: Time, calendar: &mut Calendar) {
+    /// Payload of a flow that has arrived and waits for the poll, bytes.
+    #[must_use]
+    pub fn waiting_bytes(&self, flow: u32) -> u64 {
+        self.peers[flow as usize].runs.iter().map(|run| run.end - run.begin).sum()
+    }
+
+    /// Receive queue of a flow.
+    #[must_use]
+    pub fn queue_of(&self, flow: u32) -> u32 {
+        self.peers[flow as usize].queue
+    }
+
+    /// More of a flow will arrive: its next packet at the time that `at` tells, if it matters.
+    pub fn expects(&self, flow: u32, calendar: &mut Calendar, at: impl FnOnce() -> Time) {
         let number = self.peers[flow as usize].queue;
-        let queue = &mut self.queues[number as usize];
-        queue.arriving += 1;
         let slot = self.first_slot + number;
-        if calendar.planned(slot) == Time::NEVER {
-            calendar.plan(slot, at.max(queue.last_interrupt + self.interval));
+        let allowed = self.queues[number as usize].last_interrupt + self.interval;
+        if calendar.planned(slot) > allowed {
+            calendar.plan_no_later(slot, at().max(allowed));
         }
     }
 
+    /// The first packet of a segment is arriving.
+    pub fn begins(&mut self, flow: u32) {
+        let number = self.peers[flow as usize].queue;
+        self.queues[number as usize].arriving += 1;
+    }
+
     /// Something of no flow has arrived at a receive queue: it will be seen at the next interrupt.
-    pub fn poke(&self, number: u32, at: Time, calendar: &mut Calendar) {
-        let last = self.queues[number as usize].last_interrupt;
-        calendar.plan_no_later(self.first_slot + number, at.max(last + self.interval));
+    pub fn poke(&mut self, number: u32, at: Time, calendar: &mut Calendar) {
+        let queue = &mut self.queues[number as usize];
+        queue.poked = true;
+        calendar.plan_no_later(self.first_slot + number, at.max(queue.last_interrupt + self.interval));
     }
 
     /// The last packet of a segment has arrived.
@@ -122,18 +143,24 @@ impl Sink {
     }
 
     /// The interrupt of a receive queue: hands everything over to TCP; `answer` gets every
-    /// acknowledgement, and every deadline of a delayed one.
+    /// acknowledgement, and every deadline of a delayed one. False if no next interrupt is planned: then
+    /// [`Self::expects`] is to be told of what may arrive.
     pub fn interrupt(
         &mut self,
         number: u32,
         now: Time,
         calendar: &mut Calendar,
         mut answer: impl FnMut(u32, Reaction),
-    ) {
+    ) -> bool {
         let queue = &mut self.queues[number as usize];
+        if queue.flows.is_empty() && !std::mem::take(&mut queue.poked) {
+            return false;
+        }
+        queue.poked = false;
         queue.last_interrupt = now;
         std::mem::swap(&mut queue.flows, &mut self.scratch);
-        if queue.arriving > 0 {
+        let more = queue.arriving > 0;
+        if more {
             calendar.plan(self.first_slot + number, now + self.interval);
         }
         for &flow in &self.scratch {
@@ -148,6 +175,7 @@ impl Sink {
             }
         }
         self.scratch.clear();
+        more
     }
 
     /// A delayed acknowledgement's deadline has come: the acknowledgement, if it is still due.

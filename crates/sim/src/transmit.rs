@@ -63,10 +63,10 @@ impl Simulation {
             self.calendar.plan(vector, begin);
             return;
         }
-        self.advance();
         self.vectors[vector as usize].last_interrupt = now;
         self.charge(processor, self.parameters.costs.interrupt);
         if (vector as usize) < self.queues.len() {
+            self.advance();
             self.complete(vector, processor);
             self.run_qdisc(vector);
             self.run_tasklet(processor);
@@ -112,9 +112,7 @@ impl Simulation {
             if flow.sender.freed(&segment) {
                 self.tasklet.push(segment.flow);
             }
-            if flow.sender.bytes_below() == 0 && self.weights.release(&flow.word, flow.word.read(), false) {
-                self.weight_changed(queue, processor);
-            }
+            self.release_if_idle(segment.flow, processor);
         }
         self.scratch_segments = sent;
         if bytes > 0 {
@@ -151,11 +149,12 @@ impl Simulation {
     fn application_writes(&mut self, number: u32) {
         let flow = &mut self.flows[number as usize];
         let acknowledged = flow.sender.delivered();
-        let room = acknowledged - flow.acknowledged;
+        let room = (acknowledged - flow.acknowledged).min(flow.remaining);
+        flow.acknowledged = acknowledged;
         if room == 0 {
             return;
         }
-        flow.acknowledged = acknowledged;
+        flow.remaining -= room;
         let work = room as f64 * self.parameters.costs.byte;
         let done = self.processors.application(flow.processor, self.now, work);
         if done.since(self.now) <= APPLICATION_SLACK && flow.writing == 0 {
@@ -168,15 +167,14 @@ impl Simulation {
 
     /// The flows that had run into their small queue send.
     fn run_tasklet(&mut self, processor: u32) {
-        if self.tasklet.is_empty() {
-            return;
-        }
-        let mut flows = std::mem::take(&mut self.tasklet);
         let batching = self.settings.transmit_batching;
-        for flow in flows.drain(..) {
+        // What a flow sends may drop another's segment, which then may send too: the list grows.
+        let mut next = 0;
+        while let Some(&flow) = self.tasklet.get(next) {
+            next += 1;
             self.send(flow, processor, batching);
         }
-        self.tasklet = flows;
+        self.tasklet.clear();
         let mut touched = std::mem::take(&mut self.touched);
         for queue in touched.drain(..) {
             self.run_qdisc(queue);
@@ -195,7 +193,10 @@ impl Simulation {
                     let segment = Segment { band: BULK_BAND, ..segment };
                     let queue = self.choose(number, idle, processor);
                     if !self.enqueue(queue, segment, processor) {
-                        self.flows[number as usize].sender.refused(self.now, &segment);
+                        let flow = &mut self.flows[number as usize];
+                        flow.dropped += u64::from(segment.payload);
+                        flow.sender.refused(self.now, &segment);
+                        self.release_if_idle(number, processor);
                         self.plan_timer(number, Blocked::Window);
                         return;
                     }
@@ -257,6 +258,14 @@ impl Simulation {
         self.weight_changed(queue, processor);
     }
 
+    /// A flow that has nothing below TCP no longer weighs on its queue.
+    fn release_if_idle(&mut self, number: u32, processor: u32) {
+        let flow = &self.flows[number as usize];
+        if flow.sender.bytes_below() == 0 && self.weights.release(&flow.word, flow.word.read(), false) {
+            self.weight_changed(flow.queue, processor);
+        }
+    }
+
     /// A queue's weight has changed: the NIC hears of it a little later.
     fn weight_changed(&mut self, queue: u32, processor: u32) {
         if !self.settings.queue_weights {
@@ -300,7 +309,7 @@ impl Simulation {
                     work += self.parameters.costs.piece;
                     // A piece that is refused is lost on the way, as on the wire.
                     if self.enqueue_piece(queue, piece) == Taken::No {
-                        self.freed(&piece);
+                        self.lost(&piece);
                     }
                 }
             }
@@ -322,7 +331,7 @@ impl Simulation {
             if victim == segment {
                 taken = Taken::No;
             } else {
-                self.freed(&victim);
+                self.lost(&victim);
                 if segment.flow != PROBE {
                     // The qdisc answers NET_XMIT_CN.
                     self.flows[segment.flow as usize].sender.local_congestion();
@@ -336,13 +345,19 @@ impl Simulation {
         taken
     }
 
-    /// A segment that the qdisc had is no more.
-    fn freed(&mut self, segment: &Segment) {
+    /// The qdisc has dropped a segment or a piece.
+    fn lost(&mut self, segment: &Segment) {
         if segment.flow == PROBE {
             self.lost_probe();
-        } else if self.flows[segment.flow as usize].sender.freed(segment) {
+            return;
+        }
+        let flow = &mut self.flows[segment.flow as usize];
+        flow.dropped += u64::from(segment.payload);
+        let processor = flow.processor;
+        if flow.sender.freed(segment) {
             self.tasklet.push(segment.flow);
         }
+        self.release_if_idle(segment.flow, processor);
     }
 
     /// Moves segments from a qdisc to its ring while the ring and its byte limit have room.
@@ -355,14 +370,17 @@ impl Simulation {
             let dequeued = transmit.qdisc.dequeue(self.now);
             while let Some(victim) = self.queues[queue as usize].qdisc.pop_dropped() {
                 self.queues[queue as usize].drops += 1;
-                self.freed(&victim);
+                self.lost(&victim);
             }
             let transmit = &mut self.queues[queue as usize];
             match dequeued {
                 Dequeued::Segment(segment) => {
                     transmit.limit.queued(u64::from(segment.frame_bytes()));
                     transmit.ring.queued(&segment);
-                    self.with_nic(|nic, now, outlet| nic.enqueue(now, queue, segment, outlet));
+                    self.with_nic(|nic, now, outlet| {
+                        nic.enqueue(now, queue, segment, outlet);
+                        outlet.queued(nic, queue, &segment);
+                    });
                 }
                 Dequeued::Wait(until) => {
                     self.calendar.plan(self.slots.watchdogs + queue, until);
@@ -391,6 +409,14 @@ impl Simulation {
 
     /// A request was dropped: the probe tries again when its patience ends.
     fn lost_probe(&mut self) {
+        if let Some(probe) = &self.probe {
+            let (seen, processor) = (probe.word.read(), probe.processor);
+            if self.weights.release(&probe.word, seen, false)
+                && let Some(queue) = seen.queue()
+            {
+                self.weight_changed(queue, processor);
+            }
+        }
         self.calendar.plan(self.slots.probe, self.now + PROBE_PATIENCE);
     }
 

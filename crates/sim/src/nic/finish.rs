@@ -23,6 +23,19 @@ impl Nic {
         }
     }
 
+    /// When the next packet of `queue` will have left, under the same conditions; [`Time::NEVER`] if
+    /// there is none.
+    #[must_use]
+    pub fn next_packet(&self, queue: u32) -> Time {
+        match self.active.iter().position(|&active| active == queue) {
+            Some(place) => {
+                let bytes = u64::from(self.ring_at(place).packet_bytes());
+                self.end_in(place, self.turns_to_send(place, 1, bytes), bytes)
+            }
+            None => Time::NEVER,
+        }
+    }
+
     /// The earliest [`Nic::next_finish`] of all queues for which `wanted` holds; [`Time::NEVER`] if
     /// none of them has a segment.
     #[must_use]
@@ -55,12 +68,18 @@ impl Nic {
     /// the first.
     fn turns_to_finish(&self, place: usize) -> u64 {
         let ring = self.ring_at(place);
+        self.turns_to_send(place, ring.head.packets - ring.sent, ring.left_bytes())
+    }
+
+    /// The same until its next `packets` have left, which take `bytes` on the wire.
+    fn turns_to_send(&self, place: usize, packets: u32, bytes: u64) -> u64 {
+        let ring = self.ring_at(place);
         let interleave = self.config().interleave;
         match self.config().service {
-            Service::RoundRobin if interleave => u64::from(ring.head.packets - ring.sent),
+            Service::RoundRobin if interleave => u64::from(packets),
             Service::RoundRobin => 1,
             Service::Deficit { .. } => {
-                let charge = if interleave { ring.left_bytes() } else { ring.head_bytes() };
+                let charge = if interleave { bytes } else { ring.head_bytes() };
                 granted(place) + charge.saturating_sub(ring.deficit).div_ceil(ring.credit)
             }
         }
@@ -68,11 +87,16 @@ impl Nic {
 
     /// The end of the head at `place` in its turn number `turns`, from 1.
     fn finish_in(&self, place: usize, turns: u64) -> Time {
+        self.end_in(place, turns, self.ring_at(place).left_bytes())
+    }
+
+    /// When the ring at `place` has sent its next `bytes`, the last of them in its turn number `turns`.
+    fn end_in(&self, place: usize, turns: u64, bytes: u64) -> Time {
         let others: u64 = (0..self.active.len())
             .filter(|&other| other != place)
             .map(|other| self.bytes_in(other, if other < place { turns } else { turns - 1 }))
             .sum();
-        self.wire.time_of(self.position + others + self.ring_at(place).left_bytes())
+        self.wire.time_of(self.position + others + bytes)
     }
 
     /// Wire bytes that the ring at `place` sends in its next `turns`.

@@ -127,6 +127,12 @@ impl Nic {
         self.active.iter().map(|&queue| self.rings[queue as usize].backlog_packets).sum()
     }
 
+    /// The segment at the head of `queue`, whose packets leave next.
+    #[must_use]
+    pub fn head(&self, queue: u32) -> Option<&Segment> {
+        self.rings[queue as usize].segments().next()
+    }
+
     /// When the packet on the wire ends; [`Time::NEVER`] if there is none.
     #[must_use]
     pub fn next_departure(&self) -> Time {

@@ -214,6 +214,12 @@ impl Receiver {
         self.next
     }
 
+    /// Bytes that have been received above a gap and wait for what fills it.
+    #[must_use]
+    pub fn out_of_order_bytes(&self) -> u64 {
+        self.ranges.iter().map(|range| range.end - range.start).sum()
+    }
+
     /// Packets that arrived above a gap (`TCPOFOQueue`).
     #[must_use]
     pub fn out_of_order_packets(&self) -> u64 {

@@ -159,6 +159,10 @@ fn next_finish_is_known_in_advance() {
     // 1 2 1 2 1 1
     assert_eq!(nic.next_finish(0), Time(6 * FULL));
     assert_eq!(nic.next_finish(1), Time(4 * FULL));
+    assert_eq!(
+        (nic.next_packet(0), nic.next_packet(1), nic.next_packet(2)),
+        (Time(FULL), Time(2 * FULL), Time::NEVER)
+    );
     assert_eq!(nic.earliest_finish(|_| true), Time(4 * FULL));
     assert_eq!(nic.earliest_finish(|queue| queue != 1), Time(6 * FULL));
     assert_eq!(nic.earliest_finish(|_| false), Time::NEVER);

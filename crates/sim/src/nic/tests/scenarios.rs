@@ -128,12 +128,16 @@ fn enqueued(script: &Script) -> Vec<(u32, u32, Segment, Time)> {
     list
 }
 
-/// The first segment of each ring that finishes from now on.
-fn first_finishes(nic: &Nic) -> Vec<Time> {
+/// When the first segment, and the first packet, of each ring will have left.
+fn first_finishes(nic: &Nic) -> Vec<(Time, Time)> {
     let mut log = Log::default();
     nic.clone().advance(Time::NEVER, &mut log);
-    let first = |queue| log.finished.iter().filter(|event| event.1 == queue).map(|event| event.0).min();
-    (0..nic.config().queues).map(|queue| first(queue).unwrap_or(Time::NEVER)).collect()
+    let segment = |queue| log.finished.iter().filter(|event| event.1 == queue).map(|event| event.0).min();
+    let packet =
+        |queue| log.packets.iter().filter(|packet| packet.queue == queue).map(|packet| packet.end).min();
+    (0..nic.config().queues)
+        .map(|queue| (segment(queue).unwrap_or(Time::NEVER), packet(queue).unwrap_or(Time::NEVER)))
+        .collect()
 }
 
 proptest! {
@@ -226,8 +230,9 @@ proptest! {
             let finishes = first_finishes(nic);
             let mut earliest = Time::NEVER;
             for queue in 0..config.queues {
-                let finish = finishes[queue as usize];
+                let (finish, packet) = finishes[queue as usize];
                 assert_eq!(nic.next_finish(queue), finish, "queue {queue}");
+                assert_eq!(nic.next_packet(queue), packet, "queue {queue}");
                 if wanted(queue) {
                     earliest = earliest.min(finish);
                 }

@@ -252,6 +252,8 @@ pub struct Counters {
     pub segments: u64,
     /// Packets of these.
     pub packets: u64,
+    /// Payload of these, bytes.
+    pub bytes: u64,
     /// Retransmitted segments.
     pub retransmitted_segments: u64,
     /// Packets of these.

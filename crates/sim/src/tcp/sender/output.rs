@@ -177,6 +177,7 @@ impl Sender {
         self.bytes_below += u64::from(truesize(payload));
         self.counters.segments += 1;
         self.counters.packets += u64::from(packets);
+        self.counters.bytes += u64::from(payload);
         if retransmit {
             self.counters.retransmitted_segments += 1;
             self.counters.retransmitted_packets += u64::from(packets);

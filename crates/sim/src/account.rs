@@ -1,0 +1,125 @@
+//! Where every byte of a flow is: nothing is lost on the way, and nothing made up.
+
+use crate::nic::{Departures, Train};
+use crate::observation::Observation;
+use crate::probe::PROBE;
+use crate::qdisc::Dequeued;
+use crate::segment::Segment;
+use crate::simulation::Simulation;
+use crate::tcp::truesize;
+use crate::time::Time;
+
+/// The payload that a flow has sent, by where it is now, bytes. What is sent again counts again.
+///
+/// At any time, [`Account::sent`] is the sum of [`Account::received`], [`Account::dropped`],
+/// [`Account::in_qdisc`], [`Account::in_ring`] and [`Account::at_sink`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Account {
+    /// Handed down by TCP.
+    pub sent: u64,
+    /// Received by TCP: in order, above a gap, or a second time.
+    pub received: u64,
+    /// Received by TCP in order: what the application can read.
+    pub delivered: u64,
+    /// Refused or dropped by the qdisc.
+    pub dropped: u64,
+    /// In the qdisc.
+    pub in_qdisc: u64,
+    /// In the ring, the packet on the wire included.
+    pub in_ring: u64,
+    /// Arrived, and waiting for the receiver's interrupt.
+    pub at_sink: u64,
+    /// Memory of the flow's segments below TCP, as found there (`skb->truesize`).
+    pub memory_below: u64,
+    /// The same as TCP counts it (`sk_wmem_alloc`).
+    pub memory_counted: u64,
+    /// Not acknowledged, of what the application has written and will write.
+    pub unfinished: u64,
+    /// Data packets that arrived after a later one.
+    pub out_of_order_packets: u64,
+    /// Queue of the last segment.
+    pub queue: u32,
+    /// Weight of the flow on that queue: 0 while it has nothing below TCP.
+    pub weight: u32,
+}
+
+/// Sums up what is left in a ring.
+struct RingContent<'a>(&'a mut [Account]);
+
+impl RingContent<'_> {
+    fn of(&mut self, segment: &Segment) -> Option<&mut Account> {
+        if segment.flow == PROBE { None } else { self.0.get_mut(segment.flow as usize) }
+    }
+}
+
+impl Departures for RingContent<'_> {
+    fn started(&mut self, _queue: u32, _segment: &Segment, _at: Time) {}
+
+    fn packets(&mut self, train: &Train<'_>) {
+        if let Some(account) = self.of(train.segment) {
+            let payload = |packet| u64::from(train.segment.packet_payload(packet));
+            account.in_ring += (train.first..train.first + train.packets).map(payload).sum::<u64>();
+        }
+    }
+
+    fn finished(&mut self, _queue: u32, segment: &Segment, _at: Time) {
+        if let Some(account) = self.of(segment) {
+            account.memory_below += u64::from(truesize(segment.payload));
+        }
+    }
+}
+
+impl Simulation {
+    /// The account of each flow. It is found by emptying copies of all queues: meant for checks.
+    #[must_use]
+    pub fn accounts(&self) -> Vec<Account> {
+        let mut accounts: Vec<Account> = (0..self.flows.len()).map(|flow| self.ends_of(flow)).collect();
+        for queue in &self.queues {
+            let mut qdisc = queue.qdisc.clone();
+            while let Dequeued::Segment(segment) = qdisc.dequeue(self.now) {
+                if let Some(account) = RingContent(&mut accounts).of(&segment) {
+                    account.in_qdisc += u64::from(segment.payload);
+                    account.memory_below += u64::from(truesize(segment.payload));
+                }
+            }
+            for segment in &queue.sent {
+                if let Some(account) = RingContent(&mut accounts).of(segment) {
+                    account.memory_below += u64::from(truesize(segment.payload));
+                }
+            }
+        }
+        self.nic.clone().advance(Time::NEVER, &mut RingContent(&mut accounts));
+        accounts
+    }
+
+    /// A flow's account as far as its two ends know it.
+    fn ends_of(&self, number: usize) -> Account {
+        let flow = &self.flows[number];
+        let receiver = &self.sink.peer(number as u32).receiver;
+        Account {
+            sent: flow.sender.counters().bytes,
+            received: receiver.delivered() + receiver.out_of_order_bytes() + receiver.duplicate_bytes(),
+            delivered: receiver.delivered(),
+            dropped: flow.dropped,
+            at_sink: self.sink.waiting_bytes(number as u32),
+            memory_counted: flow.sender.bytes_below(),
+            unfinished: flow.sender.unfinished() + flow.writing + flow.remaining,
+            out_of_order_packets: receiver.out_of_order_packets(),
+            queue: flow.queue,
+            weight: flow.word.read().charged_weight(),
+            ..Account::default()
+        }
+    }
+
+    /// Sum of the weights of the flows, and of the probe, on a queue.
+    #[must_use]
+    pub fn queue_weight(&self, queue: u32) -> u32 {
+        self.weights.weight(queue)
+    }
+
+    /// What has been counted on the wire.
+    #[must_use]
+    pub fn observation(&self) -> &Observation {
+        &self.observation
+    }
+}

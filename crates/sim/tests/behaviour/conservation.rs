@@ -1,0 +1,180 @@
+//! Every byte that TCP sends is somewhere, and a queue weighs what its flows do.
+
+use evenkeel_sim::account::Account;
+use evenkeel_sim::parameters::Parameters;
+use evenkeel_sim::settings::Settings;
+use evenkeel_sim::simulation::Simulation;
+use evenkeel_sim::tcp::Profile;
+use evenkeel_sim::time::{MICROSECOND, MILLISECOND, SECOND, Time};
+use evenkeel_transmit::Policy;
+use proptest::prelude::*;
+
+use crate::settings::{GIGABIT, STARTS_WITHIN, base, profiles, scenarios, simulation};
+
+/// Headers of a packet as bins count them, bytes.
+const HEADERS: u64 = 66;
+
+/// Holds every flow's account, and the queues' weights, against what they have to add up to.
+fn balance(simulation: &Simulation, settings: &Settings) -> Result<Vec<Account>, TestCaseError> {
+    let accounts = simulation.accounts();
+    let no_drops = accounts.iter().all(|account| account.dropped == 0);
+    for (flow, account) in accounts.iter().enumerate() {
+        let Account { received, dropped, in_qdisc, in_ring, at_sink, .. } = *account;
+        let places = received + dropped + in_qdisc + in_ring + at_sink;
+        prop_assert_eq!(account.sent, places, "flow {}: {:?}", flow, account);
+        let bins = simulation.observation().flow(flow);
+        let (frames, packets) = (bins.bytes.iter().sum::<u64>(), bins.packets.iter().sum::<u64>());
+        prop_assert_eq!(frames, received + at_sink + HEADERS * packets, "flow {} on the wire", flow);
+        prop_assert_eq!(account.memory_below, account.memory_counted, "flow {}: {:?}", flow, account);
+        prop_assert_eq!(account.weight > 0, account.memory_counted > 0, "flow {}: {:?}", flow, account);
+        if no_drops {
+            prop_assert_eq!(account.out_of_order_packets, 0, "flow {}: {:?}", flow, account);
+        }
+    }
+    let mut probe = 0;
+    for queue in 0..settings.queues {
+        let flows = accounts.iter().filter(|account| account.queue == queue);
+        let weight: u32 = flows.map(|account| account.weight).sum();
+        prop_assert!(simulation.queue_weight(queue) >= weight, "queue {}", queue);
+        probe += simulation.queue_weight(queue) - weight;
+    }
+    prop_assert!(probe <= u32::from(settings.probe_bytes.is_some()));
+    Ok(accounts)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whenever it is stopped.
+    #[test]
+    fn bytes_are_conserved(
+        settings in scenarios(),
+        profile in profiles(),
+        seed in any::<u64>(),
+        pauses_us in prop::collection::vec(1_u64..8_000, 1..4),
+    ) {
+        let mut simulation = simulation(&settings, profile, seed);
+        simulation.start(seed, STARTS_WITHIN);
+        simulation.start_probe();
+        let mut now = Time::ZERO;
+        for pause in pauses_us {
+            now += pause * MICROSECOND;
+            simulation.run(now).unwrap();
+            balance(&simulation, &settings)?;
+        }
+    }
+
+    /// Transfers end, whatever is dropped on the way, and leave nothing behind.
+    #[test]
+    fn transfers_end(
+        settings in scenarios(),
+        profile in profiles(),
+        seed in any::<u64>(),
+        kib in 1_u64..400,
+    ) {
+        let settings = Settings { probe_bytes: None, ..settings };
+        let mut simulation = simulation(&settings, profile, seed);
+        simulation.start_transfers(seed, STARTS_WITHIN, kib << 10);
+        let mut now = Time::ZERO;
+        for _ in 0..20 {
+            now += SECOND;
+            simulation.run(now).unwrap();
+            if balance(&simulation, &settings)?.iter().all(|account| account.unfinished == 0) {
+                break;
+            }
+        }
+        // Spurious retransmissions may still be under way.
+        simulation.run(now + SECOND).unwrap();
+        for account in balance(&simulation, &settings)? {
+            prop_assert_eq!((account.delivered, account.unfinished), (kib << 10, 0));
+            prop_assert_eq!((account.memory_counted, account.weight), (0, 0));
+        }
+        for queue in 0..settings.queues {
+            prop_assert_eq!(simulation.queue_weight(queue), 0);
+        }
+    }
+}
+
+/// Drops happen, or the tests above do not see any: a thousand segments of a packet are less than
+/// forty windows.
+#[test]
+fn a_full_qdisc_drops_and_the_account_says_so() {
+    for fair_queueing in [false, true] {
+        let settings = Settings {
+            queues: 1,
+            flows: 40,
+            policy: Policy::Dqa,
+            fair_queueing,
+            offload: false,
+            small_queue_limit: None,
+            transmit_batching: true,
+            ..base()
+        };
+        let mut simulation = simulation(&settings, Profile::Linux4_4, 1);
+        simulation.start_transfers(1, STARTS_WITHIN, 400 << 10);
+        let mut dropped = 0;
+        for step in 1..=400 {
+            simulation.run(Time(step * 5 * MILLISECOND)).unwrap();
+            let accounts = balance(&simulation, &settings).unwrap();
+            dropped = accounts.iter().map(|account| account.dropped).sum();
+        }
+        assert!(dropped > 0, "fair queueing {fair_queueing}");
+        assert!(simulation.accounts().iter().all(|account| account.unfinished == 0));
+    }
+}
+
+/// An SFQ that holds less than small queues let through drops other flows' segments, at any time: these
+/// flows may send then.
+#[test]
+fn a_drop_lets_a_flow_go_on_that_small_queues_hold_back() {
+    let settings = Settings {
+        queues: 1,
+        flows: 40,
+        small_queue_limit: Some(64 << 10),
+        transmit_batching: true,
+        ..base()
+    };
+    let parameters = Parameters { sfq_depth: 24, ..Parameters::default() };
+    let mut simulation =
+        Simulation::new(settings.clone(), parameters, 1, Time::ZERO, MILLISECOND, 10_000).unwrap();
+    simulation.start_transfers(1, STARTS_WITHIN, 300 << 10);
+    for step in 1..=400 {
+        simulation.run(Time(step * 10 * MILLISECOND)).unwrap();
+        balance(&simulation, &settings).unwrap();
+    }
+    let accounts = simulation.accounts();
+    assert!(accounts.iter().map(|account| account.dropped).sum::<u64>() > 0);
+    assert!(accounts.iter().all(|account| account.unfinished == 0));
+}
+
+/// Flows that change their queue still arrive in order. The line is so long that their windows do not
+/// fill it: they wait for acknowledgements with nothing below TCP, and then choose a queue again.
+#[test]
+fn queues_are_changed_without_reordering() {
+    let settings = Settings {
+        queues: 8,
+        flows: 24,
+        policy: Policy::Dqa,
+        rate: 10 * GIGABIT,
+        transmit_batching: true,
+        ..base()
+    };
+    let parameters = Parameters { line_latency: 500 * MICROSECOND, ..Parameters::default() };
+    let mut simulation =
+        Simulation::new(settings.clone(), parameters, 3, Time::ZERO, MILLISECOND, 1_000).unwrap();
+    simulation.start(3, STARTS_WITHIN);
+    let mut changes = 0;
+    let mut before: Vec<u32> = Vec::new();
+    for step in 1..=150 {
+        simulation.run(Time(step * 100 * MICROSECOND)).unwrap();
+        let accounts = balance(&simulation, &settings).unwrap();
+        let queues: Vec<u32> = accounts.iter().map(|account| account.queue).collect();
+        changes += before.iter().zip(&queues).filter(|(before, now)| before != now).count();
+        before = queues;
+    }
+    assert!(changes > 12, "{changes}");
+    for account in simulation.accounts() {
+        assert_eq!((account.dropped, account.out_of_order_packets), (0, 0));
+        assert!(account.delivered > 0);
+    }
+}

@@ -1,0 +1,69 @@
+//! The closed form against one event per packet.
+
+use evenkeel_sim::parameters::Parameters;
+use evenkeel_sim::settings::Settings;
+use evenkeel_sim::simulation::Simulation;
+use evenkeel_sim::tcp::Profile;
+use evenkeel_sim::time::{MICROSECOND, Time};
+use evenkeel_transmit::Policy;
+use proptest::prelude::*;
+
+use crate::settings::{GIGABIT, STARTS_WITHIN, base, profiles, scenarios};
+
+/// Runs both and compares accounts, bins and latencies. Bins are so short that most runs of packets lie
+/// in several of them.
+fn compare(settings: &Settings, profile: Profile, seed: u64, end: Time) -> Result<(), TestCaseError> {
+    let run = |exact| {
+        let settings = Settings { exact, ..settings.clone() };
+        let parameters = Parameters { profile, ..Parameters::default() };
+        let mut simulation =
+            Simulation::new(settings, parameters, seed, Time::ZERO, 30 * MICROSECOND, 500).unwrap();
+        simulation.start(seed, STARTS_WITHIN);
+        simulation.start_probe();
+        simulation.run(end).unwrap();
+        simulation
+    };
+    let (mut exact, mut fast) = (run(true), run(false));
+    prop_assert_eq!(exact.accounts(), fast.accounts());
+    prop_assert_eq!(exact.observation().packets, fast.observation().packets);
+    for flow in 0..settings.flows as usize {
+        prop_assert_eq!(exact.observation().flow(flow), fast.observation().flow(flow), "flow {}", flow);
+    }
+    prop_assert_eq!(exact.take_latencies(), fast.take_latencies());
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn it_gives_the_same_result(
+        settings in scenarios(),
+        profile in profiles(),
+        seed in any::<u64>(),
+        end_us in 1_000_u64..12_000,
+    ) {
+        compare(&settings, profile, seed, Time(end_us * MICROSECOND))?;
+    }
+
+    /// Packets that divide a turn's credit are sent several at a time.
+    #[test]
+    fn it_gives_the_same_result_with_several_packets_a_turn(
+        seed in any::<u64>(),
+        flows in 1_u32..12,
+        shared in any::<bool>(),
+        packet in prop_oneof![Just(256_u32), Just(384), Just(768)],
+    ) {
+        let settings = Settings {
+            rate: GIGABIT,
+            flows,
+            // Headers and framing take 90 bytes.
+            mss: packet - 90,
+            policy: Policy::Dqa,
+            queue_weights: true,
+            shared_segment: shared.then_some(16 << 10),
+            ..base()
+        };
+        compare(&settings, Profile::Linux4_4, seed, Time(5_000 * MICROSECOND))?;
+    }
+}

@@ -1,5 +1,6 @@
 //! What a person at the terminal sees while a run goes on, and how Ctrl-C reaches it.
 
+use std::collections::BTreeSet;
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,7 +23,8 @@ pub struct Progress {
 enum Shown {
     Nothing,
     Bar(ProgressBar),
-    Lines(Mutex<String>),
+    /// What has been said already: several repeats at a time take turns.
+    Lines(Mutex<BTreeSet<String>>),
 }
 
 impl Progress {
@@ -45,7 +47,7 @@ impl Progress {
             bar.enable_steady_tick(Duration::from_millis(500));
             Shown::Bar(bar)
         } else {
-            Shown::Lines(Mutex::new(String::new()))
+            Shown::Lines(Mutex::new(BTreeSet::new()))
         };
         Ok(Self { interrupted, shown })
     }
@@ -63,13 +65,15 @@ impl Observer for Progress {
         match &self.shown {
             Shown::Nothing => {}
             Shown::Bar(bar) => {
-                bar.set_position((fraction.clamp(0.0, 1.0) * STEPS as f64) as u64);
+                // Of several repeats at a time each tells its own part.
+                let position = (fraction.clamp(0.0, 1.0) * STEPS as f64) as u64;
+                bar.set_position(position.max(bar.position()));
                 bar.set_message(activity.to_owned());
             }
-            Shown::Lines(last) => {
-                let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
-                if *last != activity {
-                    activity.clone_into(&mut last);
+            Shown::Lines(said) => {
+                let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
+                if !said.contains(activity) {
+                    said.insert(activity.to_owned());
                     say(&format!("{:3.0} %  {activity}", fraction * 100.0));
                 }
             }

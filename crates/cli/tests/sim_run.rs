@@ -1,0 +1,109 @@
+//! `evenkeel run --on sim`, end to end: no privilege is needed.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::process::{Command, Output};
+
+const SCENARIO: &str = r#"
+schema = 1
+name = "small"
+title = "Six flows, briefly"
+variant-table = "titan"
+variants = ["cmax", "dqa", "dqa+dqwa+dsos"]
+[link]
+rate = "1gbit"
+mtu = "1500B"
+queues = 8
+topology = "soft-nic"
+[hosts]
+sending-cores = 8
+[workload]
+flows = 6
+congestion-control = "cubic"
+[workload.latency]
+message = "64B"
+duration = "50ms"
+[measure]
+warmup = "200ms"
+long-windows = 4
+repeats = 2
+[measure.windows]
+1ms = "1ms"
+50ms = "50ms"
+"#;
+
+fn run(arguments: &[&str]) -> (Output, tempfile::TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("small.toml");
+    std::fs::write(&file, SCENARIO).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_evenkeel"))
+        .arg("run")
+        .arg(&file)
+        .args(["--on", "sim", "--format", "json", "--quiet", "--out"])
+        .arg(directory.path().join("record"))
+        .args(arguments)
+        .output()
+        .unwrap();
+    (output, directory)
+}
+
+fn json(output: &Output) -> serde_json::Value {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn a_simulated_run_follows_the_contract() {
+    let (output, directory) = run(&[]);
+    let result = json(&output);
+    assert_eq!((result["world"].as_str(), result["kernel"].as_str()), (Some("sim"), Some("4.4")));
+    assert_eq!(result["rate_bps"], 1_000_000_000_u64);
+    let variants = result["variants"].as_array().unwrap();
+    assert_eq!(variants.len(), 3);
+    for variant in variants {
+        let payload = variant["metrics"]["throughput_bps"]["mean"].as_f64().unwrap();
+        assert!((0.92e9..0.942e9).contains(&payload), "{payload}");
+        // Two repeats of 0.2 + 0.2 + 0.05 s of 1 Gbit/s, in packets of 1538 bytes.
+        let packets = variant["sim"]["packets"].as_f64().unwrap();
+        assert!((0.9..1.0).contains(&(packets * 1538.0 * 8.0 / 1e9 / 0.9)), "{packets}");
+        assert!(variant["sim"]["cpu_seconds"].as_f64().unwrap() > 0.0);
+        assert!(variant["metrics"]["latency_us"]["mean"]["mean"].as_f64().unwrap() > 10.0);
+        assert_eq!(variant["metrics"]["out_of_order"]["max"], 0.0);
+        assert!(variant.get("datapath").is_none());
+    }
+    // Under DQA each of six flows has one of eight queues.
+    assert!(variants[1]["metrics"]["nfm"]["50ms"]["max"].as_f64().unwrap() < 0.02);
+    assert!(directory.path().join("record/record.json").exists());
+}
+
+#[test]
+fn the_same_seed_gives_the_same_figures_whatever_the_number_of_threads() {
+    let metrics = |arguments: &[&str]| {
+        let (output, _directory) = run(arguments);
+        json(&output)["variants"].as_array().unwrap().iter().map(|v| v["metrics"].clone()).collect::<Vec<_>>()
+    };
+    let first = metrics(&["--seed", "7"]);
+    assert_eq!(first, metrics(&["--seed", "7"]));
+    assert_ne!(first, metrics(&["--seed", "8"]));
+}
+
+#[test]
+fn todays_kernel_is_simulated_too() {
+    let (output, _directory) = run(&["--profile", "6.18", "--variant", "dqa", "--rate", "100gbit"]);
+    let result = json(&output);
+    assert_eq!(result["kernel"], "6.18");
+    assert_eq!(result["rate_bps"], 100_000_000_000_u64);
+}
+
+#[test]
+fn a_congestion_control_that_is_not_simulated_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("bbr.toml");
+    std::fs::write(&file, SCENARIO.replace("\"cubic\"", "\"bbr\"")).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_evenkeel"))
+        .args(["run", file.to_str().unwrap(), "--on", "sim", "--quiet"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("bbr") && error.contains("cubic"), "{error}");
+}

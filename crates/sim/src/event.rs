@@ -15,15 +15,18 @@ const ARITY: usize = 4;
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    time: Time,
-    /// Order among equals.
-    sequence: u64,
+    /// Time in the upper half, order among equals in the lower one: a single comparison.
+    key: u128,
     slot: Slot,
 }
 
 impl Entry {
-    fn before(&self, other: &Self) -> bool {
-        (self.time, self.sequence) < (other.time, other.sequence)
+    const fn time(&self) -> Time {
+        Time((self.key >> 64) as u64)
+    }
+
+    const fn before(&self, other: &Self) -> bool {
+        self.key < other.key
     }
 }
 
@@ -49,7 +52,7 @@ impl Calendar {
             self.cancel(slot);
             return;
         }
-        let entry = Entry { time, sequence: self.next_sequence, slot };
+        let entry = Entry { key: u128::from(time.0) << 64 | u128::from(self.next_sequence), slot };
         self.next_sequence += 1;
         let position = self.position[slot as usize];
         if position == ABSENT {
@@ -82,24 +85,24 @@ impl Calendar {
     pub fn planned(&self, slot: Slot) -> Time {
         match self.position[slot as usize] {
             ABSENT => Time::NEVER,
-            position => self.heap[position as usize].time,
+            position => self.heap[position as usize].time(),
         }
     }
 
     /// The time of the next event.
     #[must_use]
     pub fn next_time(&self) -> Option<Time> {
-        self.heap.first().map(|entry| entry.time)
+        self.heap.first().map(Entry::time)
     }
 
     /// Takes the next event off, if it is not after `limit`.
     pub fn pop(&mut self, limit: Time) -> Option<(Time, Slot)> {
         let first = *self.heap.first()?;
-        if first.time > limit {
+        if first.time() > limit {
             return None;
         }
         self.remove(0);
-        Some((first.time, first.slot))
+        Some((first.time(), first.slot))
     }
 
     fn remove(&mut self, position: usize) {

@@ -424,8 +424,15 @@ impl Simulation {
         } else if slot < slots.sink {
             self.advance();
             // The next segment is the head now; or what was enqueued elsewhere has delayed the end.
-            self.heads.push(slot - slots.heads);
-            self.plan_heads();
+            let queue = slot - slots.heads;
+            self.heads.push(queue);
+            if self.calendar.planned(queue) == self.now {
+                // Nothing holds the interrupt back.
+                self.calendar.cancel(queue);
+                self.interrupt(queue);
+            } else {
+                self.plan_heads();
+            }
         } else if slot < slots.watchdogs {
             self.sink_interrupt(slot - slots.sink);
         } else if slot < slots.weights {

@@ -61,6 +61,7 @@ impl Simulation {
         if begin > now {
             // The processor is at something else; the interrupt waits.
             self.calendar.plan(vector, begin);
+            self.plan_heads();
             return;
         }
         self.vectors[vector as usize].last_interrupt = now;

@@ -15,7 +15,7 @@ fn bad_usage_exits_with_2_and_says_why() {
         (&["steer", "eth0"], "unrecognized subcommand 'steer'"),
         (&["check"], "unrecognized subcommand 'check'"),
         (&["run"], "<SCENARIO>"),
-        (&["run", "titan-6-flows", "--on", "sim"], "netns"),
+        (&["run", "titan-6-flows", "--on", "simulator"], "netns"),
         (&["run", "titan-6-flows", "--on", "ssh://host"], "netns"),
         (&["run", "titan-6-flows", "--rate", "2000000000"], "unit"),
         (&["run", "titan-6-flows", "--rate", "2gb"], "--rate"),

@@ -19,7 +19,8 @@ pub(crate) fn metrics(raw: &RawRepeat, timing: &Timing, rate: BitRate) -> BTreeM
     };
 
     let payload: u64 = raw.flows.iter().map(|flow| flow.payload_bytes).sum();
-    put(metric::THROUGHPUT.to_owned(), Some(payload as f64 * 8.0 / timing.duration.as_secs_f64()));
+    let measured = raw.elapsed.unwrap_or(timing.duration);
+    put(metric::THROUGHPUT.to_owned(), Some(payload as f64 * 8.0 / measured.as_secs_f64()));
     put(metric::CPU.to_owned(), raw.busy_cores.map(|cores| cores * 100.0));
     put(metric::RETRANSMITS.to_owned(), raw.retransmits.map(|count| count as f64));
     let out_of_order: Option<u64> = raw.flows.iter().map(|flow| flow.out_of_order).sum();

@@ -13,7 +13,7 @@ pub struct Timing {
     pub bin: Nanoseconds,
     /// Window name at the nominal rate to its length, a whole number of bins.
     pub windows: BTreeMap<String, Nanoseconds>,
-    /// Measured time: a whole number of the longest window.
+    /// Measured time: a whole number of the longest window; 0 where the workload decides it.
     pub duration: Nanoseconds,
     /// Time before the measurement. It is TCP's time to settle and so not stretched.
     pub warmup: Nanoseconds,
@@ -37,7 +37,7 @@ impl Timing {
                 (window.name.clone(), Nanoseconds::new(bin.saturating_mul(bins)))
             })
             .collect();
-        let longest = windows.values().copied().max().unwrap_or(Nanoseconds::new(bin));
+        let longest = windows.values().copied().max().unwrap_or_default();
         Self {
             bin: Nanoseconds::new(bin),
             duration: longest.saturating_mul(u64::from(long_windows.max(1))),

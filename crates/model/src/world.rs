@@ -50,6 +50,8 @@ pub struct RawRepeat {
     pub queues: Vec<QueueRecord>,
     /// Sum over cores of the share of time that each was busy: 1.0 is one core.
     pub busy_cores: Option<f64>,
+    /// Time that was measured, where the workload decides it and not the job.
+    pub elapsed: Option<Nanoseconds>,
     /// Half of each round trip of the latency probe, µs.
     pub latency_us: Vec<f64>,
     /// Retransmitted segments of all bulk flows.
@@ -85,7 +87,7 @@ pub struct RawFlow {
     pub out_of_order: Option<u64>,
     /// Bins throughout which the flow had something to send.
     pub backlogged: Vec<Range<usize>>,
-    /// Time from start to end, seconds, of a flow of fixed size.
+    /// Time from start to completion, seconds, of a flow of fixed size.
     pub completion_s: Option<f64>,
 }
 

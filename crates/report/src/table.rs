@@ -48,16 +48,15 @@ fn header(text: &mut String, record: &Record, options: TableOptions) {
     } else {
         format!("{} (nominally {})", rate(record.rate_bps), rate(record.nominal_rate_bps))
     };
+    // Where flows have a size, a repeat lasts until they are complete.
+    let extent = if record.duration_s == 0.0 {
+        String::new()
+    } else {
+        format!(" of {} after {} of warm-up", seconds(record.duration_s), seconds(record.warmup_s))
+    };
     text.push_str(&wrapped(
         "",
-        &format!(
-            "{rates}, {} of {} after {} of warm-up, seed {}, {}",
-            repeats(record),
-            seconds(record.duration_s),
-            seconds(record.warmup_s),
-            record.seed,
-            record.started
-        ),
+        &format!("{rates}, {}{extent}, seed {}, {}", repeats(record), record.seed, record.started),
         width,
     ));
     let mut windows: Vec<(&String, &f64)> = record.windows.iter().collect();

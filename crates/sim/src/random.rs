@@ -20,6 +20,8 @@ pub enum Component {
     Processors = 6,
     /// Paths through a network of switches.
     Paths = 7,
+    /// Seeds of the hosts of a network.
+    Hosts = 8,
 }
 
 /// A component's generator.

@@ -19,6 +19,7 @@ use evenkeel_transmit::{FlowWord, MAX_QUEUES, QueueWeights};
 use crate::event::{Calendar, Slot};
 use evenkeel_model::scenario;
 
+use crate::network::Packet;
 use crate::nic::{
     ByteQueueLimit, Departures, DqlConfig, MTU_QUANTUM_BYTES, Nic, NicConfig, RingSpace, Service, Train,
 };
@@ -50,6 +51,9 @@ pub enum SimulationError {
         /// What it is.
         value: u64,
     },
+    /// The network is none.
+    #[error(transparent)]
+    Topology(#[from] crate::network::TopologyError),
     /// Nothing is planned, and yet not everything is done.
     #[error(
         "the simulation came to a standstill at {at_us} µs: nothing is planned, and {unfinished} flows have data outstanding"
@@ -169,6 +173,8 @@ pub struct Simulation {
     pub(crate) replan: bool,
     /// Weight changes written to the NIC.
     pub(crate) weight_writes: u64,
+    /// In a network, where packets go instead of the sink.
+    pub(crate) outbox: Option<Vec<Packet>>,
 }
 
 /// What the NIC tells: it goes to the receiver, to the completions, and to the bins.
@@ -181,6 +187,7 @@ pub(crate) struct Outlet<'a> {
     pub(crate) calendar: &'a mut Calendar,
     pub(crate) heads: &'a mut Vec<u32>,
     pub(crate) interrupt_interval: Span,
+    pub(crate) outbox: Option<&'a mut Vec<Packet>>,
 }
 
 impl Outlet<'_> {
@@ -206,13 +213,17 @@ impl Departures for Outlet<'_> {
             (train.end_of(packet), u64::from(payload + HEADER_BYTES))
         };
         self.observation.count(segment.flow as usize, train.packets, train.frame_bytes, ends, each);
+        if let Some(outbox) = self.outbox.as_mut() {
+            outbox.extend((0..train.packets).map(|packet| Packet::of_train(train, packet)));
+            return;
+        }
         let begin = u64::from(train.first * segment.mss);
         let end = u64::from(((train.first + train.packets) * segment.mss).min(segment.payload));
         self.sink.arrived(segment, segment.sequence + begin, end - begin, train.packets);
     }
 
     fn started(&mut self, _queue: u32, segment: &Segment, _at: Time) {
-        if segment.flow != PROBE {
+        if segment.flow != PROBE && self.outbox.is_none() {
             self.sink.begins(segment.flow);
         }
     }
@@ -223,7 +234,7 @@ impl Departures for Outlet<'_> {
                 probe.at_sink = true;
                 self.sink.poke(probe.sink_queue, at, self.calendar);
             }
-        } else {
+        } else if self.outbox.is_none() {
             self.sink.ends(segment.flow);
         }
         let ring = &mut self.queues[queue as usize];
@@ -347,6 +358,7 @@ impl Simulation {
             planned_active: 0,
             replan: false,
             weight_writes: 0,
+            outbox: None,
             flows,
             settings,
             parameters,
@@ -360,13 +372,21 @@ impl Simulation {
 
     /// Lets the flows start, each at its own moment `within` this time, and transfer so many bytes.
     pub fn start_transfers(&mut self, seed: u64, within: Span, bytes: u64) {
+        for flow in &mut self.flows {
+            flow.remaining = bytes;
+        }
+        self.start_flows(seed, within);
+    }
+
+    /// The same, where each flow knows what it transfers.
+    pub(crate) fn start_flows(&mut self, seed: u64, within: Span) {
         let mut starts = Generator::new(seed, Component::Starts);
         for flow in 0..self.flows.len() as u32 {
             let at = self.now + starts.below(within.max(1));
             self.calendar.plan(self.slots.timers + flow, at);
             let flow = &mut self.flows[flow as usize];
-            flow.writing = bytes.min(crate::transmit::SEND_BUFFER_BYTES);
-            flow.remaining = bytes - flow.writing;
+            flow.writing = flow.remaining.min(crate::transmit::SEND_BUFFER_BYTES);
+            flow.remaining -= flow.writing;
         }
     }
 
@@ -382,11 +402,7 @@ impl Simulation {
     /// # Errors
     /// When nothing is planned any more, and yet not everything is done.
     pub fn run(&mut self, until: Time) -> Result<(), SimulationError> {
-        while let Some((time, slot)) = self.calendar.pop(until) {
-            debug_assert!(time >= self.now, "time goes back");
-            self.now = time;
-            self.handle(slot);
-        }
+        self.handle_events(until);
         if self.calendar.next_time().is_none() {
             let unfinished = self.flows.iter().filter(|flow| flow.sender.unfinished() > 0).count();
             if unfinished > 0 {
@@ -396,6 +412,27 @@ impl Simulation {
         self.now = until;
         self.advance();
         Ok(())
+    }
+
+    /// Handles what is planned until `until`.
+    fn handle_events(&mut self, until: Time) {
+        while let Some((time, slot)) = self.calendar.pop(until) {
+            debug_assert!(time >= self.now, "time goes back");
+            self.now = time;
+            self.handle(slot);
+        }
+    }
+
+    /// Runs a host of a network until `until`, which becomes the present.
+    pub(crate) fn run_host(&mut self, until: Time) {
+        self.handle_events(until);
+        self.now = until;
+        self.advance();
+    }
+
+    /// When the host does something by itself again.
+    pub(crate) fn next_activity(&self) -> Time {
+        self.calendar.next_time().unwrap_or(Time::NEVER).min(self.nic.next_departure())
     }
 
     /// The NIC catches up with the present.
@@ -413,6 +450,7 @@ impl Simulation {
             calendar: &mut self.calendar,
             heads: &mut self.heads,
             interrupt_interval: self.settings.interrupt_interval,
+            outbox: self.outbox.as_mut(),
         };
         work(&mut self.nic, self.now, &mut outlet);
     }
@@ -496,10 +534,16 @@ impl Simulation {
     }
 
     fn acknowledge(&mut self, flow: u32, ack: Ack) {
-        let arrival = self.now + 2 * self.parameters.line_latency;
+        self.acknowledge_at(flow, self.now + 2 * self.parameters.line_latency, ack);
+    }
+
+    /// An acknowledgement will arrive at `arrival`.
+    pub(crate) fn acknowledge_at(&mut self, flow: u32, arrival: Time, ack: Ack) {
         let vector = self.flows[flow as usize].vector;
         let line = &mut self.vectors[vector as usize];
-        line.acknowledgements.push_back((arrival, flow, ack));
+        // Paths of different lengths may bring them out of order; those of one flow stay in order.
+        let behind = line.acknowledgements.iter().rev().take_while(|later| later.0 > arrival).count();
+        line.acknowledgements.insert(line.acknowledgements.len() - behind, (arrival, flow, ack));
         self.calendar
             .plan_no_later(vector, arrival.max(line.last_interrupt + self.settings.interrupt_interval));
     }
@@ -533,6 +577,7 @@ impl Simulation {
         let nic = &self.nic;
         if let Some(head) = nic.head(queue)
             && head.flow != PROBE
+            && self.outbox.is_none()
             && only.is_none_or(|only| self.sink.queue_of(head.flow) == only)
         {
             self.sink.expects(head.flow, &mut self.calendar, || nic.next_packet(queue));

@@ -53,6 +53,9 @@ impl SimWorld {
     }
 
     fn simulate(&self, job: &Job<'_>, observer: &dyn Observer) -> Result<RawRepeat, SimError> {
+        if let Some(bytes) = job.scenario.workload.shuffled_bytes() {
+            return crate::network::shuffle::run(job, bytes, &self.parameters, observer);
+        }
         let settings = Settings::new(job.scenario, job.variant, job.rate, &self.parameters);
         let span = |time: evenkeel_model::units::Nanoseconds| time.as_u64().saturating_mul(NANOSECOND);
         let (begin, bin) = (Time(span(job.warmup)), span(job.bin));

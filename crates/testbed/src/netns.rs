@@ -71,6 +71,16 @@ impl NetnsWorld {
     }
 }
 
+/// Why a scenario is nothing for one kernel, if it is not.
+fn beyond_one_kernel(scenario: &Scenario) -> Option<String> {
+    scenario.workload.shuffled_bytes().map(|_| {
+        format!(
+            "a shuffle among {} hosts needs as many machines and a switch; run it with --on sim",
+            scenario.hosts.count
+        )
+    })
+}
+
 impl World for NetnsWorld {
     type Error = TestbedError;
 
@@ -93,6 +103,9 @@ impl World for NetnsWorld {
     }
 
     fn assess(&self, scenario: &Scenario, variant: &Variant) -> Result<Assessment, String> {
+        if let Some(why) = beyond_one_kernel(scenario) {
+            return Err(why);
+        }
         kernel::assess(variant, self.topology(scenario), self.features, scenario.link.queues)
     }
 
@@ -156,5 +169,26 @@ impl World for NetnsWorld {
         options.rate = job.rate;
         options.mtu = u32::try_from(job.scenario.link.mtu.bytes()).unwrap_or(1500);
         repeat::run(job, options, observer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use evenkeel_model::scenario::bundled::{bundled, variant_tables};
+    use evenkeel_model::scenario::parse;
+
+    #[test]
+    fn a_shuffle_is_refused_with_the_world_that_can_run_it() {
+        let refusal = |name: &str| {
+            let (_, text) = bundled().iter().find(|(known, _)| *known == name).unwrap();
+            beyond_one_kernel(&parse(text, name, variant_tables()).unwrap())
+        };
+        assert_eq!(
+            refusal("shuffle-12").unwrap(),
+            "a shuffle among 12 hosts needs as many machines and a switch; run it with --on sim"
+        );
+        assert_eq!(refusal("titan-12-flows"), None);
     }
 }

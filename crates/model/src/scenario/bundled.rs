@@ -9,16 +9,20 @@ macro_rules! scenario_files {
     };
 }
 
-/// Names and texts of the bundled scenarios, fewest flows first.
+/// Names and texts of the bundled scenarios: those between two hosts, then those of a cluster, each with
+/// the fewest flows first.
 #[must_use]
 pub fn bundled() -> &'static [(&'static str, &'static str)] {
-    const SCENARIOS: [(&str, &str); 6] = scenario_files![
+    const SCENARIOS: [(&str, &str); 9] = scenario_files![
         "titan-3-flows",
         "titan-6-flows",
         "titan-12-flows",
         "titan-24-flows",
         "titan-48-flows",
         "titan-192-flows",
+        "shuffle-6",
+        "shuffle-12",
+        "shuffle-24",
     ];
     &SCENARIOS
 }

@@ -45,8 +45,10 @@ pub struct Scenario {
     pub description: String,
     /// The sender's link.
     pub link: Link,
-    /// The sending host.
+    /// The hosts.
     pub hosts: Hosts,
+    /// The switch between the hosts, where the workload needs one.
+    pub switch: Option<Switch>,
     /// The traffic.
     pub workload: Workload,
     /// How long and over which windows it is measured.
@@ -89,22 +91,56 @@ pub enum Topology {
     Mq,
 }
 
-/// The sending host.
+/// The hosts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hosts {
-    /// Cores that send; half of them carry twice as many flows as the others.
+    /// How many: a sender and a receiver, or those of a shuffle, which are all both.
+    pub count: u32,
+    /// Cores of each sender; half of them carry twice as many flows as the others.
     pub sending_cores: u32,
+}
+
+/// The switch between several hosts, each with a link as the scenario's.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Switch {
+    /// Packet buffer that its ports share.
+    pub buffer: ByteSize,
 }
 
 /// The traffic.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
-    /// Bulk TCP flows, always backlogged.
+    /// What the flows do.
+    pub kind: WorkloadKind,
+    /// TCP flows that each sending host has.
     pub flows: u32,
-    /// TCP congestion control of the bulk flows.
+    /// TCP congestion control of the flows.
     pub congestion_control: String,
     /// The request-response latency probe, if one runs.
     pub latency: Option<LatencyProbe>,
+}
+
+/// What the flows of a workload do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkloadKind {
+    /// One host sends to another, and all flows are always backlogged.
+    Bulk,
+    /// Every host sends to every other, one flow each, and the run ends when all are complete.
+    Shuffle {
+        /// Payload of each flow.
+        bytes_per_flow: ByteSize,
+    },
+}
+
+impl Workload {
+    /// What each flow transfers in a shuffle.
+    #[must_use]
+    pub fn shuffled_bytes(&self) -> Option<ByteSize> {
+        match self.kind {
+            WorkloadKind::Bulk => None,
+            WorkloadKind::Shuffle { bytes_per_flow } => Some(bytes_per_flow),
+        }
+    }
 }
 
 /// A request-response probe that runs while the bulk flows do.
@@ -121,7 +157,8 @@ pub struct LatencyProbe {
 pub struct Measure {
     /// Time before the measurement, excluded from every figure.
     pub warmup: Nanoseconds,
-    /// Windows of the fairness metric, as stated at the nominal rate, shortest first.
+    /// Windows of the fairness metric, as stated at the nominal rate, shortest first. None in a
+    /// shuffle, which lasts as long as its flows.
     pub windows: Vec<Window>,
     /// A repeat lasts this many of the longest window.
     pub long_windows: u32,

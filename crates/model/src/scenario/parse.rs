@@ -10,7 +10,10 @@ use super::cursor::{Complaints, Located, Table};
 use super::error::ScenarioErrorKind::{Schema, Syntax};
 use super::error::{ScenarioError, line_and_column};
 use super::results::{metric_keys, read_expectations, read_paper};
-use super::sections::{default_hosts, read_groups, read_hosts, read_link, read_measure, read_workload};
+use super::sections::{
+    Kind, default_hosts, kind_of, read_groups, read_hosts, read_link, read_measure, read_shuffle_measure,
+    read_switch, read_workload,
+};
 use super::variants::VariantSet;
 use crate::text::printable;
 use crate::units::ByteSize;
@@ -140,11 +143,27 @@ fn read_scenario(
     let title = title.and_then(|field| field.prose(LONGEST_TITLE, false));
     let description = root.take("description").and_then(|field| field.prose(LONGEST_DESCRIPTION, true));
     let link = root.require("link", "add a [link] table").and_then(|field| read_link(field.table()?));
-    let hosts = root.take("hosts").and_then(|field| read_hosts(field.table()?));
-    let measure = root.require("measure", "add a [measure] table");
-    let measure = measure.and_then(|field| read_measure(field.table()?));
     let workload = root.require("workload", "add a [workload] table");
-    let workload = workload.and_then(|field| read_workload(field.table()?, measure.as_ref()));
+    let kind = kind_of(workload.as_ref());
+    let (hosts, switch, measure) = match kind {
+        Kind::Bulk => {
+            let hosts = root.take("hosts").and_then(|field| read_hosts(field.table()?, kind));
+            let measure = root.require("measure", "add a [measure] table");
+            (hosts, None, measure.and_then(|field| read_measure(field.table()?)))
+        }
+        Kind::Shuffle => {
+            let hosts = root.require("hosts", "say how many hosts shuffle, for example count = 24");
+            let hosts = hosts.and_then(|field| read_hosts(field.table()?, kind));
+            let switch = root.require("switch", "a shuffle needs one, for example buffer = \"12MB\"");
+            let switch = switch.and_then(|field| read_switch(field.table()?));
+            let measure = match root.take("measure") {
+                Some(field) => field.table().and_then(|table| read_shuffle_measure(Some(table))),
+                None => read_shuffle_measure(None),
+            };
+            (hosts, switch, measure)
+        }
+    };
+    let workload = workload.and_then(|field| read_workload(field.table()?, measure.as_ref(), hosts.as_ref()));
 
     let set = VariantSet::read(&mut root, tables, complaints)?;
     let names = set.names();
@@ -179,6 +198,7 @@ fn read_scenario(
             description: description.unwrap_or_default(),
             hosts: hosts.unwrap_or_else(|| default_hosts(&link)),
             link,
+            switch,
             workload: workload?,
             measure: measure?,
             variants,

@@ -4,12 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::RangeInclusive;
 
+use toml::de::DeValue;
+
 use super::cursor::{Field, Located, Table};
 use super::error::ScenarioErrorKind::{BadValue, Duplicate};
 use super::knobs::spelled;
 use super::value::Spelling;
 use super::variants::NAME_MARKS;
-use super::{Hosts, LatencyProbe, Link, MAX_QUEUES, Measure, Topology, Window, Workload};
+use super::{
+    Hosts, LatencyProbe, Link, MAX_QUEUES, Measure, Switch, Topology, Window, Workload, WorkloadKind,
+};
 use crate::text::excerpt;
 use crate::units::{BitRate, ByteSize, Nanoseconds};
 
@@ -21,6 +25,12 @@ const MTUS: RangeInclusive<ByteSize> = ByteSize::from_bytes(576)..=ByteSize::fro
 const DEFAULT_MTU: ByteSize = ByteSize::from_bytes(1500);
 const SENDING_CORES: RangeInclusive<u32> = 1..=1024;
 const FLOWS: RangeInclusive<u32> = 1..=100_000;
+/// Hosts of a workload between two.
+const TWO_HOSTS: u32 = 2;
+/// Hosts of a shuffle: at most 16 racks.
+const SHUFFLE_HOSTS: RangeInclusive<u32> = 2..=512;
+const SHUFFLE_BYTES: RangeInclusive<ByteSize> = ByteSize::from_bytes(1)..=ByteSize::from_kib(1 << 30);
+const SWITCH_BUFFERS: RangeInclusive<ByteSize> = ByteSize::from_kib(1)..=ByteSize::from_kib(16 << 20);
 /// Longest name of a congestion control: `TCP_CA_NAME_MAX` less the final zero (include/net/tcp.h).
 const LONGEST_CONGESTION_CONTROL: usize = 15;
 const DEFAULT_CONGESTION_CONTROL: &str = "cubic";
@@ -42,6 +52,26 @@ const LONGEST_REPEAT: Nanoseconds = Nanoseconds::from_secs(24 * 3600);
 const MOST_SHORT_WINDOWS: u64 = 1_000_000;
 
 const TOPOLOGIES: [Spelling<Topology>; 2] = [("soft-nic", Topology::SoftNic), ("mq", Topology::Mq)];
+
+/// What the key `kind` of a workload says, before its other keys are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Bulk,
+    Shuffle,
+}
+
+const KINDS: [Spelling<Kind>; 2] = [("bulk", Kind::Bulk), ("shuffle", Kind::Shuffle)];
+
+/// The kind of a workload: other tables depend on it. Complains about nothing; [`read_workload`] does.
+pub(super) fn kind_of(workload: Option<&Field<'_>>) -> Kind {
+    match workload.map(|field| field.value) {
+        Some(DeValue::Table(entries)) => match entries.get("kind").map(|kind| kind.get_ref()) {
+            Some(DeValue::String(kind)) if kind.as_ref() == "shuffle" => Kind::Shuffle,
+            _ => Kind::Bulk,
+        },
+        _ => Kind::Bulk,
+    }
+}
 
 impl fmt::Display for Topology {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -71,30 +101,64 @@ pub(super) fn read_link(mut table: Table<'_>) -> Option<Link> {
 }
 
 /// Reads `[hosts]`.
-pub(super) fn read_hosts(mut table: Table<'_>) -> Option<Hosts> {
+pub(super) fn read_hosts(mut table: Table<'_>, kind: Kind) -> Option<Hosts> {
+    let count = match kind {
+        Kind::Bulk => Some(TWO_HOSTS),
+        Kind::Shuffle => {
+            table.require("count", "for example count = 24").and_then(|field| field.integer(SHUFFLE_HOSTS))
+        }
+    };
     let cores = table.require("sending-cores", "for example sending-cores = 8");
     let sending_cores = cores.and_then(|field| field.integer(SENDING_CORES));
     table.finish();
-    Some(Hosts { sending_cores: sending_cores? })
+    Some(Hosts { count: count?, sending_cores: sending_cores? })
 }
 
 /// The hosts of a scenario that does not speak of them: a core for every queue.
 pub(super) fn default_hosts(link: &Link) -> Hosts {
-    Hosts { sending_cores: link.queues }
+    Hosts { count: TWO_HOSTS, sending_cores: link.queues }
 }
 
-/// Reads `[workload]`; `measure`, if known, is what the latency probe has to fit into.
-pub(super) fn read_workload(mut table: Table<'_>, measure: Option<&Measure>) -> Option<Workload> {
-    let flows = table.require("flows", "for example flows = 12").and_then(|field| field.integer(FLOWS));
+/// Reads `[switch]`.
+pub(super) fn read_switch(mut table: Table<'_>) -> Option<Switch> {
+    let buffer = table.require("buffer", "for example buffer = \"12MB\"");
+    let buffer = buffer.and_then(|field| field.quantity(SWITCH_BUFFERS, "12MB"));
+    table.finish();
+    Some(Switch { buffer: buffer? })
+}
+
+/// Reads `[workload]`; `measure`, if known, is what the latency probe has to fit into, and `hosts` are
+/// those of a shuffle.
+pub(super) fn read_workload(
+    mut table: Table<'_>,
+    measure: Option<&Measure>,
+    hosts: Option<&Hosts>,
+) -> Option<Workload> {
+    let kind = or_default(table.take("kind"), Kind::Bulk, |field| field.one_of(&KINDS));
+    let (kind, flows) = match kind {
+        Some(Kind::Shuffle) => {
+            let bytes = table.require("bytes-per-flow", "for example bytes-per-flow = \"1GB\"");
+            let bytes = bytes.and_then(|field| field.quantity(SHUFFLE_BYTES, "1GB"));
+            let kind = bytes.map(|bytes_per_flow| WorkloadKind::Shuffle { bytes_per_flow });
+            (kind, hosts.map(|hosts| hosts.count - 1))
+        }
+        Some(Kind::Bulk) => {
+            let flows = table.require("flows", "for example flows = 12");
+            (Some(WorkloadKind::Bulk), flows.and_then(|field| field.integer(FLOWS)))
+        }
+        None => (None, table.take("flows").and_then(|field| field.integer(FLOWS))),
+    };
     let congestion_control = or_default(
         table.take("congestion-control"),
         DEFAULT_CONGESTION_CONTROL.to_owned(),
         congestion_control,
     );
-    let latency =
-        or_default(table.take("latency"), None, |field| read_probe(field.table()?, measure).map(Some));
+    let latency = match kind {
+        Some(WorkloadKind::Shuffle { .. }) => Some(None),
+        _ => or_default(table.take("latency"), None, |field| read_probe(field.table()?, measure).map(Some)),
+    };
     table.finish();
-    Some(Workload { flows: flows?, congestion_control: congestion_control?, latency: latency? })
+    Some(Workload { kind: kind?, flows: flows?, congestion_control: congestion_control?, latency: latency? })
 }
 
 fn congestion_control(field: &Field<'_>) -> Option<String> {
@@ -131,6 +195,16 @@ impl Measure {
         let longest = self.windows.iter().map(|window| window.length).max().unwrap_or_default();
         longest.saturating_mul(u64::from(self.long_windows))
     }
+}
+
+/// Reads `[measure]` of a shuffle, which is measured from its first flow's start to its last one's end.
+pub(super) fn read_shuffle_measure(table: Option<Table<'_>>) -> Option<Measure> {
+    let mut repeats = Some(DEFAULT_REPEATS);
+    if let Some(mut table) = table {
+        repeats = or_default(table.take("repeats"), DEFAULT_REPEATS, |field| field.integer(REPEATS));
+        table.finish();
+    }
+    Some(Measure { warmup: Nanoseconds::new(0), windows: Vec::new(), long_windows: 1, repeats: repeats? })
 }
 
 /// Reads `[measure]`.

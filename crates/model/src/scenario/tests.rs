@@ -42,10 +42,15 @@ fn every_bundled_scenario_is_the_paper_s_set_up() {
         let ten_gigabit = BitRate::from_bits_per_second(10_000_000_000);
         let mtu = ByteSize::from_bytes(1500);
         assert_eq!(scenario.link, Link { rate: ten_gigabit, mtu, queues: 8, topology: Topology::SoftNic });
-        assert_eq!(scenario.hosts, Hosts { sending_cores: 8 });
+        assert_eq!(scenario.hosts, Hosts { count: 2, sending_cores: 8 });
         let second = Nanoseconds::from_secs(1);
         let latency = LatencyProbe { message: ByteSize::from_bytes(64), duration: Nanoseconds::from_secs(2) };
-        let workload = Workload { flows, congestion_control: "cubic".to_owned(), latency: Some(latency) };
+        let workload = Workload {
+            kind: WorkloadKind::Bulk,
+            flows,
+            congestion_control: "cubic".to_owned(),
+            latency: Some(latency),
+        };
         assert_eq!(scenario.workload, workload);
         let windows = vec![
             Window { name: "1ms".to_owned(), length: Nanoseconds::from_millis(1) },
@@ -56,6 +61,23 @@ fn every_bundled_scenario_is_the_paper_s_set_up() {
         assert_eq!(scenario.groups.keys().collect::<Vec<_>>(), ["main"]);
         assert_eq!(scenario.groups["main"], MAIN);
         assert_eq!(scenario.all_variants().count(), 20);
+    }
+}
+
+#[test]
+fn the_shuffles_are_those_of_the_paper() {
+    for hosts in [6, 12, 24] {
+        let scenario = parse_bundled(&format!("shuffle-{hosts}"));
+        assert_eq!(scenario.name, format!("shuffle-{hosts}"));
+        assert_eq!(scenario.hosts, Hosts { count: hosts, sending_cores: 20 });
+        assert_eq!(scenario.switch, Some(Switch { buffer: ByteSize::from_bytes(12_000_000) }));
+        let bytes_per_flow = ByteSize::from_bytes(1_000_000_000);
+        assert_eq!(scenario.workload.kind, WorkloadKind::Shuffle { bytes_per_flow });
+        assert_eq!(scenario.workload.shuffled_bytes(), Some(bytes_per_flow));
+        assert_eq!((scenario.workload.flows, &scenario.workload.latency), (hosts - 1, &None));
+        assert_eq!(scenario.measure.windows, []);
+        let variants: Vec<&str> = scenario.variants.iter().map(|variant| variant.name.as_str()).collect();
+        assert_eq!(variants, ["cvanilla", "cmax", "dqa", "dqa+dqwa"]);
     }
 }
 

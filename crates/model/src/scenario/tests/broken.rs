@@ -54,6 +54,10 @@ const LINK_AND_WORKLOAD: &[Case] = &[
     ("[link]", "[hosts]\n\n[link]", (7, 1), ": hosts.sending-cores: missing"),
     ("[link]", "hosts = 8\n\n[link]", (7, 9), ": hosts: expected a table, found an integer"),
     ("flows = 12", "flows = 0", (12, 9), ": workload.flows: 0 is out of range; write a value from 1 to 100000"),
+    ("flows = 12", "kind = \"shuffel\"", (12, 8), ": workload.kind: 'shuffel' is not a value of this key; did you mean 'shuffle'? known: bulk, shuffle"),
+    ("flows = 12", "flows = 12\nbytes-per-flow = \"1GB\"", (13, 1), ": workload.bytes-per-flow: unknown key; known keys: kind, flows,"),
+    ("[link]", "[hosts]\ncount = 6\nsending-cores = 4\n\n[link]", (8, 1), ": hosts.count: unknown key; known keys: sending-cores"),
+    ("[link]", "[switch]\nbuffer = \"12MB\"\n\n[link]", (7, 2), ": switch: unknown key;"),
     ("flows = 12", "flows = 100_001", (12, 9), ": workload.flows: 100001 is out of range"),
     ("flows = 12", "flows = 12\ncongestion-control = \"Cubic\"", (13, 22), "'Cubic' cannot name a congestion control; use 1"),
     ("flows = 12", "flows = 12\ncongestion-control = \"\"", (13, 22), "'' cannot name a congestion control"),
@@ -163,14 +167,70 @@ const GROUPS_PAPER_AND_EXPECTATIONS: &[Case] = &[
     ("[workload.latency]\nduration = \"2s\"\n", "", (52, 10), ": expect[1].metric: no latency is measured; add a [workload.latency]"),
 ];
 
+/// Changes to a shuffle.
+#[rustfmt::skip]
+const SHUFFLE: &[Case] = &[
+    ("count = 3\n", "", (10, 1), ": hosts.count: missing; for example count = 24"),
+    ("count = 3", "count = 1", (11, 9), ": hosts.count: 1 is out of range; write a value from 2 to 512"),
+    ("count = 3", "count = \"3\"", (11, 9), ": hosts.count: expected a whole number, found a string"),
+    ("[hosts]\ncount = 3\nsending-cores = 4\n", "", (1, 1), ": hosts: missing; say how many hosts shuffle"),
+    ("[switch]\nbuffer = \"1MB\"\n", "", (1, 1), ": switch: missing; a shuffle needs one"),
+    ("buffer = \"1MB\"", "buffer = 12", (15, 10), ": switch.buffer: a bare number; units are needed"),
+    ("buffer = \"1MB\"", "bufer = \"1MB\"", (15, 1), ": switch.bufer: unknown key; did you mean 'buffer'?"),
+    ("bytes-per-flow = \"2MB\"\n", "", (17, 1), ": workload.bytes-per-flow: missing; for example bytes-per-flow = \"1GB\""),
+    ("\"2MB\"", "\"0B\"", (19, 18), ": workload.bytes-per-flow: 0B is out of range"),
+    ("\"2MB\"", "\"2MB\"\nflows = 4", (20, 1), ": workload.flows: unknown key; known keys: kind, bytes-per-flow, congestion-control"),
+    ("\"2MB\"", "\"2MB\"\nlatency = { duration = \"1s\" }", (20, 1), ": workload.latency: unknown key"),
+    ("repeats = 2", "warmup = \"1s\"", (22, 1), ": measure.warmup: unknown key; known keys: repeats"),
+    ("repeats = 2", "repeats = 0", (22, 11), ": measure.repeats: 0 is out of range"),
+];
+
+const VALID_SHUFFLE: &str = r#"schema = 1
+name = "valid"
+title = "A shuffle to break"
+variant-table = "titan"
+variants = ["cmax", "dqa"]
+
+[link]
+rate = "10gbit"
+queues = 4
+[hosts]
+count = 3
+sending-cores = 4
+
+[switch]
+buffer = "1MB"
+
+[workload]
+kind = "shuffle"
+bytes-per-flow = "2MB"
+[measure]
+
+repeats = 2
+"#;
+
+#[test]
+fn every_broken_shuffle_is_refused_at_its_place() {
+    let scenario = parse_text(VALID_SHUFFLE).unwrap();
+    assert_eq!((scenario.workload.flows, scenario.measure.repeats), (2, 2));
+    let without = VALID_SHUFFLE.replace("[measure]\n\nrepeats = 2\n", "");
+    assert_eq!(parse_text(&without).unwrap().measure.repeats, 5, "the default");
+    assert_refused(VALID_SHUFFLE, SHUFFLE.iter());
+}
+
 #[test]
 fn every_broken_text_is_refused_at_its_place() {
     parse_text(VALID).unwrap();
     let cases = [SYNTAX_AND_TOP_LEVEL, LINK_AND_WORKLOAD, MEASURE, VARIANTS, GROUPS_PAPER_AND_EXPECTATIONS];
+    assert_refused(VALID, cases.into_iter().flatten());
+}
+
+/// Every change to `valid` is refused at its place and with its words.
+fn assert_refused<'c>(valid: &str, cases: impl Iterator<Item = &'c Case>) {
     let mut wrong = Vec::new();
-    for (from, to, (line, column), words) in cases.into_iter().flatten() {
-        let text = VALID.replacen(from, to, 1);
-        assert_ne!(text, VALID, "{from:?} is not in the text");
+    for (from, to, (line, column), words) in cases {
+        let text = valid.replacen(from, to, 1);
+        assert_ne!(text, valid, "{from:?} is not in the text");
         let message = match parse_text(&text) {
             Ok(_) => "accepted".to_owned(),
             Err(error) => error.to_string(),

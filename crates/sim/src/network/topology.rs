@@ -1,0 +1,302 @@
+//! Hosts, switches and links, and the paths through them.
+
+use super::switch::{Switch, SwitchConfig};
+use crate::time::Span;
+
+/// An end of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Node {
+    /// A host's NIC.
+    Host(u32),
+    /// A switch.
+    Switch(u32),
+}
+
+/// A link, the same in both directions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// One end: a host, or a switch.
+    pub from: Node,
+    /// The other end, a switch.
+    pub to: u32,
+    /// Bits per second of the switches' ports; a host's NIC has its own.
+    pub rate_bps: u64,
+    /// From the departure of a bit at one end to where the other end has it: cable, PHYs, and the
+    /// pipelines of NIC and switch.
+    pub latency: Span,
+}
+
+/// A network. Hosts are numbered from 0, each with one link.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Topology {
+    /// Number of hosts.
+    pub hosts: u32,
+    /// The switches.
+    pub switches: Vec<SwitchConfig>,
+    /// The links. Several between the same two switches are used alike, each by a share of the flows.
+    pub links: Vec<Link>,
+}
+
+/// Why a topology is no network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TopologyError {
+    /// A host has no link or several.
+    #[error("host {host} has {links} links; it must have one")]
+    HostLinks {
+        /// The host.
+        host: u32,
+        /// How many.
+        links: usize,
+    },
+    /// A link has an end that there is not.
+    #[error("link {link} ends at a host or switch that there is not, or at the switch that it comes from")]
+    LooseEnd {
+        /// Its number.
+        link: usize,
+    },
+    /// There is no path.
+    #[error("no path leads from host {from} to host {to}")]
+    Unreachable {
+        /// Source.
+        from: u32,
+        /// Destination.
+        to: u32,
+    },
+    /// A host sends to itself, or a host is meant that there is not.
+    #[error("there is no transfer from host {from} to host {to}")]
+    Transfer {
+        /// Source.
+        from: u32,
+        /// Destination.
+        to: u32,
+    },
+}
+
+/// A switch, and the port that a packet leaves it by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hop {
+    /// The switch.
+    pub switch: u32,
+    /// Its output port.
+    pub port: u32,
+    /// The link behind that port and its direction: twice the link's number, and 1 more where it is
+    /// taken from its end `to`.
+    pub line: u32,
+}
+
+/// A way from host to host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Path {
+    /// The switches on the way.
+    pub hops: Vec<Hop>,
+    /// Latency of the link to the first switch.
+    pub access_latency: Span,
+    /// Latencies of all links.
+    pub latency: Span,
+}
+
+/// A topology with its ports and distances.
+#[derive(Clone, Debug)]
+pub(super) struct Routes<'a> {
+    topology: &'a Topology,
+    /// Link of each host.
+    access: Vec<usize>,
+    /// Output ports of each switch: the link, and the node behind it.
+    ports: Vec<Vec<(u32, Node)>>,
+    /// Links from switch to switch (row, column); `u32::MAX` is no way.
+    distances: Vec<Vec<u32>>,
+}
+
+impl Topology {
+    /// Hosts on one switch, all links alike.
+    #[must_use]
+    pub fn star(hosts: u32, switch: SwitchConfig, rate_bps: u64, latency: Span) -> Self {
+        let links =
+            (0..hosts).map(|host| Link { from: Node::Host(host), to: 0, rate_bps, latency }).collect();
+        Self { hosts, switches: vec![switch], links }
+    }
+
+    pub(super) fn routes(&self) -> Result<Routes<'_>, TopologyError> {
+        let mut access = vec![Vec::new(); self.hosts as usize];
+        let mut ports = vec![Vec::new(); self.switches.len()];
+        for (number, link) in self.links.iter().enumerate() {
+            let loose = TopologyError::LooseEnd { link: number };
+            let to = ports.get_mut(link.to as usize).ok_or(loose)?;
+            to.push((number as u32, link.from));
+            match link.from {
+                Node::Host(host) => access.get_mut(host as usize).ok_or(loose)?.push(number),
+                Node::Switch(switch) if switch == link.to => return Err(loose),
+                Node::Switch(switch) => {
+                    ports.get_mut(switch as usize).ok_or(loose)?.push((number as u32, Node::Switch(link.to)));
+                }
+            }
+        }
+        let access = access
+            .into_iter()
+            .enumerate()
+            .map(|(host, links)| match links[..] {
+                [link] => Ok(link),
+                _ => Err(TopologyError::HostLinks { host: host as u32, links: links.len() }),
+            })
+            .collect::<Result<_, _>>()?;
+        let distances = (0..ports.len()).map(|to| distances(&ports, to)).collect();
+        Ok(Routes { topology: self, access, ports, distances })
+    }
+}
+
+/// Links from every switch to the switch `to`.
+fn distances(ports: &[Vec<(u32, Node)>], to: usize) -> Vec<u32> {
+    let mut found = vec![u32::MAX; ports.len()];
+    found[to] = 0;
+    let mut reached = vec![to];
+    let mut next = 0;
+    while let Some(&switch) = reached.get(next) {
+        next += 1;
+        for &(_, node) in &ports[switch] {
+            if let Node::Switch(neighbour) = node
+                && found[neighbour as usize] == u32::MAX
+            {
+                found[neighbour as usize] = found[switch] + 1;
+                reached.push(neighbour as usize);
+            }
+        }
+    }
+    found
+}
+
+/// A flow's hash as a switch sees it: each mixes it in its own way, so that what one has separated is not
+/// separated in the same way by the next (the finaliser of SplitMix64).
+fn mixed(hash: u32, switch: u32) -> u64 {
+    let mut bits = (u64::from(switch) << 32 | u64::from(hash)).wrapping_add(0x9e37_79b9_7f4a_7c15);
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
+}
+
+impl Routes<'_> {
+    /// The switches, their ports in the order in which [`Hop::port`] counts them.
+    pub(super) fn switches(&self) -> Vec<Switch> {
+        let configs = self.topology.switches.iter();
+        configs
+            .zip(&self.ports)
+            .map(|(config, ports)| {
+                let mut switch = Switch::new(*config);
+                for &(link, _) in ports {
+                    let link = &self.topology.links[link as usize];
+                    switch.add_port(link.rate_bps, link.latency);
+                }
+                switch
+            })
+            .collect()
+    }
+
+    /// A shortest path. Where there are several, the flow's hash decides at each switch (equal-cost
+    /// multipath, RFC 2992, by modulo).
+    pub(super) fn path(&self, from: u32, to: u32, hash: u32) -> Result<Path, TopologyError> {
+        let unreachable = TopologyError::Unreachable { from, to };
+        let known = |host: u32| self.access.get(host as usize).copied();
+        let (Some(first), Some(last)) = (known(from), known(to)) else {
+            return Err(TopologyError::Transfer { from, to });
+        };
+        if from == to {
+            return Err(TopologyError::Transfer { from, to });
+        }
+        let links = &self.topology.links;
+        let (mut switch, end) = (links[first].to as usize, links[last].to as usize);
+        let access_latency = links[first].latency;
+        let mut path = Path { hops: Vec::new(), access_latency, latency: access_latency };
+        loop {
+            let here = self.distances[end][switch];
+            if here == u32::MAX {
+                return Err(unreachable);
+            }
+            let leads_on = |node: Node| match node {
+                Node::Host(host) => here == 0 && host == to,
+                Node::Switch(next) => here > 0 && self.distances[end][next as usize] == here - 1,
+            };
+            let choices = self.ports[switch].iter().filter(|(_, node)| leads_on(*node)).count();
+            let chosen = mixed(hash, switch as u32) % (choices.max(1) as u64);
+            let (port, &(link, node)) = self.ports[switch]
+                .iter()
+                .enumerate()
+                .filter(|(_, (_, node))| leads_on(*node))
+                .nth(chosen as usize)
+                .ok_or(unreachable)?;
+            let line = 2 * link + u32::from(links[link as usize].to == switch as u32);
+            path.hops.push(Hop { switch: switch as u32, port: port as u32, line });
+            path.latency += links[link as usize].latency;
+            match node {
+                Node::Host(_) => return Ok(path),
+                Node::Switch(next) => switch = next as usize,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const SWITCH: SwitchConfig = SwitchConfig { buffer_bytes: 1 << 20, alpha_exponent: 0 };
+
+    fn link(from: Node, to: u32, latency: Span) -> Link {
+        Link { from, to, rate_bps: 10_000_000_000, latency }
+    }
+
+    /// Two leaves of two hosts each, two spines, and two parallel links from each leaf to each spine.
+    fn leaf_spine() -> Topology {
+        let mut links = Vec::new();
+        for host in 0..4 {
+            links.push(link(Node::Host(host), host / 2, 10));
+        }
+        for leaf in 0..2 {
+            for spine in [2, 3] {
+                links.extend([link(Node::Switch(leaf), spine, 3); 2]);
+            }
+        }
+        Topology { hosts: 4, switches: vec![SWITCH; 4], links }
+    }
+
+    #[test]
+    fn a_star_has_one_hop() {
+        let star = Topology::star(3, SWITCH, 10, 7);
+        let path = star.routes().unwrap().path(0, 2, 99).unwrap();
+        assert_eq!(path.hops, [Hop { switch: 0, port: 2, line: 5 }]);
+        assert_eq!((path.access_latency, path.latency), (7, 14));
+    }
+
+    #[test]
+    fn flows_spread_over_all_shortest_paths_and_keep_theirs() {
+        let topology = leaf_spine();
+        let routes = topology.routes().unwrap();
+        let local = routes.path(0, 1, 5).unwrap();
+        assert_eq!((local.hops.len(), local.latency), (1, 20));
+        let mut seen = std::collections::BTreeMap::new();
+        for hash in 0..4096_u32 {
+            let hash = hash.wrapping_mul(0x9e37_79b1);
+            let path = routes.path(0, 3, hash).unwrap();
+            assert_eq!((path.hops.len(), path.latency), (3, 26));
+            assert_eq!(path, routes.path(0, 3, hash).unwrap());
+            *seen.entry((path.hops[0].line, path.hops[1].line)).or_insert(0) += 1;
+        }
+        // Four links up, and two links down from either spine.
+        assert_eq!(seen.len(), 8);
+        assert!(seen.values().all(|count| (400..640).contains(count)), "{seen:?}");
+    }
+
+    #[test]
+    fn what_is_no_network_is_refused() {
+        let mut topology = leaf_spine();
+        topology.links.truncate(4);
+        let unreachable = topology.routes().unwrap().path(0, 3, 0);
+        assert_eq!(unreachable, Err(TopologyError::Unreachable { from: 0, to: 3 }));
+        assert_eq!(topology.routes().unwrap().path(1, 1, 0), Err(TopologyError::Transfer { from: 1, to: 1 }));
+        topology.links[3].from = Node::Host(2);
+        assert_eq!(topology.routes().err(), Some(TopologyError::HostLinks { host: 2, links: 2 }));
+        topology.links[3] = link(Node::Switch(1), 1, 0);
+        assert_eq!(topology.routes().err(), Some(TopologyError::LooseEnd { link: 3 }));
+        topology.links[3] = link(Node::Host(3), 9, 0);
+        assert_eq!(topology.routes().err(), Some(TopologyError::LooseEnd { link: 3 }));
+    }
+}

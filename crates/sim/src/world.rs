@@ -34,7 +34,8 @@ pub enum SimError {
     Interrupted,
 }
 
-/// Flows start within this time, as connections that a program opens one after the other.
+/// Flows start within this time, before the first has filled a queue: one that starts later takes the
+/// others' queueing for its own delay, and its segments stay small (the test bed starts them so, too).
 const STARTS_WITHIN: u64 = MILLISECOND / 50;
 /// Progress is told, and a wish to stop heard, this often.
 const STEPS: u64 = 100;

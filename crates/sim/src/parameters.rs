@@ -1,9 +1,9 @@
 //! What a scenario does not say: the numbers of the simulated hosts, each with its source.
 //!
-//! Two kinds. *Sourced* ones come from a data sheet, a driver, the kernel or the paper's section on its
-//! method. *Calibrated* ones have no source that states them; they were fitted once, together, on all
-//! rows of Titan's Table 3 (`docs/simulator.md` says how), and are the same for every scenario, variant
-//! and row.
+//! Three kinds. *Sourced* ones come from a data sheet, a driver, the kernel or the paper's section on
+//! its method. *Calibrated* ones have no source that states them and were set by Titan's Table 3;
+//! `docs/simulator.md` says by which rows. *Estimated* ones have neither: the usual order of such a
+//! thing. All are the same for every scenario, variant and row.
 
 use crate::tcp::Profile;
 use crate::time::{MICROSECOND, Span};
@@ -19,7 +19,7 @@ pub struct Parameters {
     /// One way from NIC to NIC: cables and one switch. Sourced: store and forward of a full frame at
     /// 10 Gbit/s (1.2 µs) and about a microsecond in the switch.
     pub line_latency: Span,
-    /// Round trip that TCP's handshake measures. Calibrated with the other latencies.
+    /// Round trip that TCP's handshake measures. Estimated.
     pub handshake_rtt: Span,
     /// Shortest time between two interrupts of one vector of the receiver. Sourced: 50 µs, since the
     /// receiver "always uses configuration Cmax" (Titan, section 5).
@@ -36,14 +36,15 @@ pub struct Parameters {
     /// Largest weight of a queue, in frames per turn. Sourced: the 14 bits of the 82599's credit
     /// register hold 1365 times half an MTU.
     pub largest_queue_weight: u32,
-    /// From a packet's interrupt until its program has read it and answered. Calibrated.
+    /// From a packet's interrupt until its program has read it and answered. Calibrated: on the latency
+    /// of three flows under DQA, where the probe has a queue for itself.
     pub application_latency: Span,
     /// Time that work takes.
     pub costs: Costs,
 }
 
-/// Time on a processor, nanoseconds. All calibrated, from starting values of the usual order on a
-/// Xeon of 2.8 GHz (Titan's E5-1410).
+/// Time on a processor, nanoseconds. All estimated: the usual order on a Xeon of 2.8 GHz (Titan's
+/// E5-1410). They have not been fitted to anything, nor measured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Costs {
     /// An interrupt with its poll: entry, NAPI, exit.

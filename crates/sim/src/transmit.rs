@@ -1,10 +1,12 @@
 //! The sender's way down: TCP, the queue choice, the qdisc, the byte queue limit, the ring; and the
 //! interrupt that brings completions and acknowledgements back up.
 //!
-//! The order of work in an interrupt is the kernel's: the driver's poll completes what was sent and
-//! takes in what has arrived (`ixgbe_poll`), each acknowledgement letting its flow send at once; then
-//! the qdisc that had run into a full ring is restarted (`net_tx_action`); then the tasklet of TCP
-//! small queues lets the flows send that had run into their limit (`tcp_tasklet_func`).
+//! A transmit queue's interrupt completes what was sent; then the qdisc that had run into a full ring is
+//! restarted (`net_tx_action`); then the tasklet of TCP small queues lets the flows send that had run
+//! into their limit (`tcp_tasklet_func`). A receive queue's interrupt takes in acknowledgements, each of
+//! which lets its flow send at once. ixgbe pairs a transmit and a receive queue on one vector where
+//! processors are few, and then handles both in one poll; here each queue has a vector of its own
+//! (`docs/simulator.md`, "Assumptions").
 
 use evenkeel_transmit::{Outcome, Pool};
 

@@ -1,5 +1,7 @@
 //! What this kernel can do for a variant, and how each knob is turned here.
 
+use std::path::Path;
+
 use evenkeel_model::scenario::{ByteQueueLimit, Knobs, Qdisc, QueueChoice, Topology, Variant};
 use evenkeel_model::world::Assessment;
 use evenkeel_netlink::tc;
@@ -20,6 +22,8 @@ const XPS_POOLS: u32 = 2;
 pub(crate) struct KernelFeatures {
     /// Stochastic fair queueing.
     pub(crate) sfq: bool,
+    /// TCP sizes segments by the smallest round trip (`tcp_tso_rtt_log`, from Linux 5.18 on).
+    pub(crate) tso_by_rtt: bool,
 }
 
 impl KernelFeatures {
@@ -31,7 +35,10 @@ impl KernelFeatures {
         let place = |netlink: &mut evenkeel_netlink::Netlink, kind| {
             netlink.replace_qdisc(loopback, tc::Handle::ROOT, tc::Handle::new(1, 0), &tc::Qdisc::Named(kind))
         };
-        Ok(Self { sfq: place(&mut netlink, "sfq").is_ok() })
+        Ok(Self {
+            sfq: place(&mut netlink, "sfq").is_ok(),
+            tso_by_rtt: Path::new("/proc/sys/net/ipv4/tcp_tso_rtt_log").exists(),
+        })
     }
 }
 
@@ -102,6 +109,9 @@ pub(crate) fn assess(
     }
     set("gso-size", gso_size.to_string());
     set("tso", if *tso { "on".to_owned() } else { "off: gso_max_segs 1".to_owned() });
+    if features.tso_by_rtt {
+        set("tcp-tso-rtt-log", TSO_RTT_LOG.to_owned());
+    }
     match tcp_small_queues {
         Some(limit) => set("tcp-small-queues", limit.to_string()),
         None => {
@@ -164,6 +174,11 @@ fn xps_pools(variant: &Variant, queues: u32) -> Vec<Pool> {
 
 const SMALL_QUEUES_OFF_BYTES: u32 = 1 << 30;
 const PACING_RATIO_LARGEST: u32 = 1000;
+/// From Linux 5.18 on, TCP sizes its segments by the smallest round trip, too, down by half for every
+/// 2^9 µs of it. Here that is no distance: a handshake is slow only if the processor was busy, and its
+/// flow would have small segments, and less than its share of the queue, for good. In units of 2^20 µs
+/// all flows are near.
+const TSO_RTT_LOG: &str = "20";
 
 /// A variant's knobs as the test bed's options; rate, topology and meter are the caller's.
 pub(crate) fn bed_options(
@@ -175,6 +190,9 @@ pub(crate) fn bed_options(
     let knobs = &variant.knobs;
     // A flow must not start from what an earlier connection measured.
     let mut sysctls = vec![("net/ipv4/tcp_no_metrics_save".to_owned(), "1".to_owned())];
+    if features.tso_by_rtt {
+        sysctls.push(("net/ipv4/tcp_tso_rtt_log".to_owned(), TSO_RTT_LOG.to_owned()));
+    }
     match knobs.tcp_small_queues {
         Some(limit) => {
             sysctls.push(("net/ipv4/tcp_limit_output_bytes".to_owned(), limit.bytes().to_string()))
@@ -205,7 +223,7 @@ pub(crate) fn bed_options(
 
 /// Whether this kernel speaks IPv6.
 pub(crate) fn has_ipv6() -> bool {
-    std::path::Path::new("/proc/net/if_inet6").exists()
+    Path::new("/proc/net/if_inet6").exists()
 }
 
 #[cfg(test)]

@@ -1,71 +1,133 @@
 //! The calendar: what happens next.
 //!
-//! Every source of events (an interrupt line, a ring's head, a flow's timer) has a slot of its own and
-//! at most one event pending, so the calendar is an indexed heap: planning again moves the entry, and
-//! nothing stale is ever popped. Events at the same time come in the order in which they were planned.
+//! Every source of events (an interrupt line, a flow's timer) has a slot of its own and at most one event
+//! pending, so the calendar is a tournament: each slot is a leaf, each node the earlier of its two
+//! children. Planning again replays the matches on the way up, and nothing stale is ever popped. Events at
+//! the same time come in the order in which they were planned.
 
 use crate::time::Time;
 
 /// A source of events; slots are numbered by whoever builds the calendar.
 pub type Slot = u32;
 
-const ABSENT: u32 = u32::MAX;
-/// Children per node: wide and shallow, since re-planning moves entries up more often than down.
-const ARITY: usize = 4;
+/// Bits of an entry that hold its slot.
+const SLOT_BITS: u32 = 24;
 
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    /// Time in the upper half, order among equals in the lower one: a single comparison.
-    key: u128,
-    slot: Slot,
-}
+/// Time in the upper half; in the lower one order among equals, and the slot: a single comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Entry(u128);
 
 impl Entry {
-    const fn time(&self) -> Time {
-        Time((self.key >> 64) as u64)
+    /// Nothing is planned.
+    const NONE: Self = Self(u128::MAX);
+
+    const fn new(time: Time, sequence: u64, slot: Slot) -> Self {
+        Self((time.0 as u128) << 64 | (sequence << SLOT_BITS) as u128 | slot as u128)
     }
 
-    const fn before(&self, other: &Self) -> bool {
-        self.key < other.key
+    const fn time(self) -> Time {
+        Time((self.0 >> 64) as u64)
+    }
+
+    const fn slot(self) -> Slot {
+        self.0 as Slot & ((1 << SLOT_BITS) - 1)
+    }
+}
+
+/// A tournament. The root is node 1, the children of node n are 2n and 2n + 1.
+#[derive(Clone, Debug)]
+struct Tournament {
+    nodes: Vec<Entry>,
+    leaves: usize,
+}
+
+impl Tournament {
+    fn new(slots: usize) -> Self {
+        // With one leaf, it would be the root.
+        let leaves = slots.next_power_of_two().max(2);
+        Self { nodes: vec![Entry::NONE; 2 * leaves], leaves }
+    }
+
+    fn first(&self) -> Entry {
+        self.nodes[1]
+    }
+
+    fn entry(&self, leaf: usize) -> Entry {
+        self.nodes[self.leaves + leaf]
+    }
+
+    fn set(&mut self, leaf: usize, entry: Entry) {
+        let mut node = self.leaves + leaf;
+        self.nodes[node] = entry;
+        while node > 1 {
+            let winner = self.nodes[node].min(self.nodes[node ^ 1]);
+            node /= 2;
+            if self.nodes[node] == winner {
+                break;
+            }
+            self.nodes[node] = winner;
+        }
     }
 }
 
 /// Planned events, one per slot at most.
 #[derive(Clone, Debug)]
 pub struct Calendar {
-    heap: Vec<Entry>,
-    /// Where each slot's entry stands in the heap.
-    position: Vec<u32>,
+    /// Of the slots that are planned all the time: few, so that their matches are.
+    frequent: Tournament,
+    /// Of the others.
+    rare: Tournament,
+    /// Number of frequent slots, which come first.
+    split: usize,
     next_sequence: u64,
+    /// The slot whose event was taken off last and whose entry still stands: it is planned again more
+    /// often than not, and then its matches are played once and not twice.
+    taken: Option<Slot>,
 }
 
 impl Calendar {
-    /// An empty calendar for `slots` sources.
+    /// An empty calendar for `frequent` slots and `rare` ones, which follow them. There may be 2^24.
     #[must_use]
-    pub fn new(slots: usize) -> Self {
-        Self { heap: Vec::with_capacity(slots), position: vec![ABSENT; slots], next_sequence: 0 }
+    pub fn new(frequent: usize, rare: usize) -> Self {
+        debug_assert!(frequent + rare <= 1 << SLOT_BITS, "too many slots");
+        Self {
+            frequent: Tournament::new(frequent),
+            rare: Tournament::new(rare),
+            split: frequent,
+            next_sequence: 0,
+            taken: None,
+        }
+    }
+
+    fn set(&mut self, slot: Slot, entry: Entry) {
+        let slot = slot as usize;
+        match slot.checked_sub(self.split) {
+            None => self.frequent.set(slot, entry),
+            Some(leaf) => self.rare.set(leaf, entry),
+        }
+    }
+
+    fn first(&self) -> Entry {
+        self.frequent.first().min(self.rare.first())
     }
 
     /// Plans the slot's event for `time`, in place of the one it may have; [`Time::NEVER`] cancels it.
+    #[inline]
     pub fn plan(&mut self, slot: Slot, time: Time) {
         if time == Time::NEVER {
             self.cancel(slot);
             return;
         }
-        let entry = Entry { key: u128::from(time.0) << 64 | u128::from(self.next_sequence), slot };
-        self.next_sequence += 1;
-        let position = self.position[slot as usize];
-        if position == ABSENT {
-            self.heap.push(entry);
-            self.rise(self.heap.len() - 1, entry);
-        } else if entry.before(&self.heap[position as usize]) {
-            self.rise(position as usize, entry);
-        } else {
-            self.sink(position as usize, entry);
+        if self.taken == Some(slot) {
+            self.taken = None;
         }
+        let entry = Entry::new(time, self.next_sequence, slot);
+        self.next_sequence += 1;
+        self.set(slot, entry);
     }
 
     /// Plans the slot's event unless an earlier one is planned already.
+    #[inline]
     pub fn plan_no_later(&mut self, slot: Slot, time: Time) {
         if self.planned(slot) > time {
             self.plan(slot, time);
@@ -74,89 +136,51 @@ impl Calendar {
 
     /// Takes the slot's event back, if it has one.
     pub fn cancel(&mut self, slot: Slot) {
-        let position = self.position[slot as usize];
-        if position != ABSENT {
-            self.remove(position as usize);
+        if self.taken == Some(slot) {
+            self.taken = None;
+        }
+        self.set(slot, Entry::NONE);
+    }
+
+    /// Removes the entry of the event that was taken off last.
+    fn settle(&mut self) {
+        if let Some(slot) = self.taken.take() {
+            self.set(slot, Entry::NONE);
         }
     }
 
     /// When the slot's event is planned; [`Time::NEVER`] if it has none.
     #[must_use]
+    #[inline]
     pub fn planned(&self, slot: Slot) -> Time {
-        match self.position[slot as usize] {
-            ABSENT => Time::NEVER,
-            position => self.heap[position as usize].time(),
+        if self.taken == Some(slot) {
+            return Time::NEVER;
+        }
+        let slot = slot as usize;
+        match slot.checked_sub(self.split) {
+            None => self.frequent.entry(slot).time(),
+            Some(leaf) => self.rare.entry(leaf).time(),
         }
     }
 
     /// The time of the next event.
     #[must_use]
-    pub fn next_time(&self) -> Option<Time> {
-        self.heap.first().map(Entry::time)
+    pub fn next_time(&mut self) -> Option<Time> {
+        self.settle();
+        let first = self.first();
+        (first != Entry::NONE).then(|| first.time())
     }
 
     /// Takes the next event off, if it is not after `limit`.
+    #[inline]
     pub fn pop(&mut self, limit: Time) -> Option<(Time, Slot)> {
-        let first = *self.heap.first()?;
-        if first.time() > limit {
+        self.settle();
+        let first = self.first();
+        if first == Entry::NONE || first.time() > limit {
             return None;
         }
-        self.remove(0);
-        Some((first.time(), first.slot))
-    }
-
-    fn remove(&mut self, position: usize) {
-        let removed = self.heap[position].slot;
-        self.position[removed as usize] = ABSENT;
-        let Some(last) = self.heap.pop() else { return };
-        if position < self.heap.len() {
-            if position > 0 && last.before(&self.heap[(position - 1) / ARITY]) {
-                self.rise(position, last);
-            } else {
-                self.sink(position, last);
-            }
-        }
-    }
-
-    /// Puts the entry at the hole `position` or above it.
-    fn rise(&mut self, mut position: usize, entry: Entry) {
-        while position > 0 {
-            let parent = (position - 1) / ARITY;
-            if !entry.before(&self.heap[parent]) {
-                break;
-            }
-            self.put(position, self.heap[parent]);
-            position = parent;
-        }
-        self.put(position, entry);
-    }
-
-    /// Puts the entry at the hole `position` or below it.
-    fn sink(&mut self, mut position: usize, entry: Entry) {
-        loop {
-            let first = position * ARITY + 1;
-            let end = (first + ARITY).min(self.heap.len());
-            let Some(least) =
-                (first..end).reduce(
-                    |least, child| {
-                        if self.heap[child].before(&self.heap[least]) { child } else { least }
-                    },
-                )
-            else {
-                break;
-            };
-            if !self.heap[least].before(&entry) {
-                break;
-            }
-            self.put(position, self.heap[least]);
-            position = least;
-        }
-        self.put(position, entry);
-    }
-
-    fn put(&mut self, position: usize, entry: Entry) {
-        self.heap[position] = entry;
-        self.position[entry.slot as usize] = position as u32;
+        self.taken = Some(first.slot());
+        Some((first.time(), first.slot()))
     }
 }
 
@@ -168,7 +192,7 @@ mod tests {
 
     #[test]
     fn equal_times_come_in_the_order_of_planning() {
-        let mut calendar = Calendar::new(4);
+        let mut calendar = Calendar::new(2, 2);
         for slot in [2, 0, 3] {
             calendar.plan(slot, Time(5));
         }
@@ -180,7 +204,7 @@ mod tests {
 
     #[test]
     fn nothing_comes_after_the_limit() {
-        let mut calendar = Calendar::new(1);
+        let mut calendar = Calendar::new(1, 0);
         calendar.plan(0, Time(5));
         assert_eq!(calendar.pop(Time(4)), None);
         assert_eq!(calendar.pop(Time(5)), Some((Time(5), 0)));
@@ -191,7 +215,7 @@ mod tests {
         /// Against a plain list that is searched each time.
         #[test]
         fn it_is_a_sorted_list(steps in prop::collection::vec((0_u32..12, 0_u64..50, 0_u8..4), 1..300)) {
-            let mut calendar = Calendar::new(12);
+            let mut calendar = Calendar::new(5, 7);
             let mut list: Vec<(u64, usize, Slot)> = Vec::new();
             for (order, (slot, time, action)) in steps.into_iter().enumerate() {
                 match action {

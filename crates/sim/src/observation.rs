@@ -11,12 +11,21 @@ pub struct Bins {
     pub packets: Vec<u64>,
 }
 
+/// One bin of one flow.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cell {
+    bytes: u64,
+    packets: u64,
+}
+
 /// Counts packets by flow and bin.
 #[derive(Clone, Debug)]
 pub struct Observation {
     begin: Time,
     bin: Span,
-    flows: Vec<Bins>,
+    flows: Vec<Vec<Cell>>,
+    /// Begin and end of the bin that was counted in last, and its number: nearly always the next one.
+    present: (Time, Time, usize),
     /// Data packets since the start of the simulation.
     pub packets: u64,
 }
@@ -25,8 +34,8 @@ impl Observation {
     /// `bins` bins of length `bin` from `begin` on, for each flow.
     #[must_use]
     pub fn new(flows: usize, begin: Time, bin: Span, bins: usize) -> Self {
-        let empty = Bins { bytes: vec![0; bins], packets: vec![0; bins] };
-        Self { begin, bin: bin.max(1), flows: vec![empty; flows], packets: 0 }
+        let flows = vec![vec![Cell::default(); bins]; flows];
+        Self { begin, bin: bin.max(1), flows, present: (Time::ZERO, Time::ZERO, 0), packets: 0 }
     }
 
     /// `packets` packets of `bytes` bytes in all have left; the last bit of the first one at
@@ -45,39 +54,67 @@ impl Observation {
         if last < self.begin {
             return;
         }
-        let bins = &mut self.flows[flow];
-        let of = |time: Time| (time.since(self.begin) / self.bin) as usize;
-        let (from, to) = (of(first), of(last));
-        if from == to && first >= self.begin {
-            if let Some(bin) = bins.bytes.get_mut(to) {
-                *bin += bytes;
-                bins.packets[to] += u64::from(packets);
+        if !self.is_present(first, last) {
+            self.turn_to(last);
+            if !self.is_present(first, last) {
+                self.count_apart(flow, packets, each);
+                return;
             }
-            return;
         }
+        self.add(flow, bytes, packets);
+    }
+
+    fn is_present(&self, first: Time, last: Time) -> bool {
+        self.present.0 <= first && last < self.present.1
+    }
+
+    /// Makes the bin of a time, not before the first bin, the present one.
+    #[cold]
+    fn turn_to(&mut self, at: Time) {
+        let index = at.since(self.begin) / self.bin;
+        let begin = self.begin + index * self.bin;
+        self.present = (begin, begin + self.bin, index as usize);
+    }
+
+    /// Counts in the present bin.
+    fn add(&mut self, flow: usize, bytes: u64, packets: u32) {
+        if let Some(cell) = self.flows[flow].get_mut(self.present.2) {
+            cell.bytes += bytes;
+            cell.packets += u64::from(packets);
+        }
+    }
+
+    #[cold]
+    fn count_apart(&mut self, flow: usize, packets: u32, each: impl Fn(u32) -> (Time, u64)) {
         for packet in 0..packets {
             let (at, bytes) = each(packet);
-            if at < self.begin {
-                continue;
-            }
-            let index = of(at);
-            if let Some(bin) = bins.bytes.get_mut(index) {
-                *bin += bytes;
-                bins.packets[index] += 1;
+            if at >= self.begin {
+                self.turn_to(at);
+                self.add(flow, bytes, 1);
             }
         }
     }
 
     /// The bins of a flow.
     #[must_use]
-    pub fn flow(&self, flow: usize) -> &Bins {
-        &self.flows[flow]
+    pub fn flow(&self, flow: usize) -> Bins {
+        Bins {
+            bytes: self.flows[flow].iter().map(|cell| cell.bytes).collect(),
+            packets: self.flows[flow].iter().map(|cell| cell.packets).collect(),
+        }
     }
 
     /// The bins of all flows.
     #[must_use]
-    pub fn into_flows(self) -> Vec<Bins> {
-        self.flows
+    pub fn into_flows(mut self) -> Vec<Bins> {
+        (0..self.flows.len())
+            .map(|flow| {
+                let bins = self.flow(flow);
+                // There may be many: no two copies of all.
+                self.flows[flow] = Vec::new();
+                bins
+            })
+            .collect()
     }
 }
 
@@ -95,11 +132,11 @@ mod tests {
         let nobody_asks = |_| (Time::NEVER, 0);
         observation.count(0, 2, 7, (Time(121), Time(123)), nobody_asks);
         observation.count(0, 1, 50, (Time(500), Time(500)), nobody_asks);
-        let bins = &observation.flows[0];
+        assert_eq!(observation.packets, 8);
+        let bins = &observation.flow(0);
         assert_eq!(
             (bins.bytes.as_slice(), bins.packets.as_slice()),
             ([200, 120, 7].as_slice(), [2, 2, 2].as_slice())
         );
-        assert_eq!(observation.packets, 8);
     }
 }

@@ -5,12 +5,16 @@
 //! | event | what it does |
 //! |---|---|
 //! | interrupt of a vector | completes what the ring has sent, takes in acknowledgements, restarts the qdisc, runs the TSQ tasklet |
-//! | head of a ring | the NIC has finished a segment: plans the vector's interrupt, and the receiver's for the next segment |
 //! | interrupt at the receiver | hands what has arrived to TCP, which answers |
 //! | timer of a flow | retransmission, pacing, the application's next write |
 //! | delayed acknowledgement | the receiver's timer of a flow |
 //! | watchdog of a qdisc | a shaper may send again |
 //! | weight of a queue | the NIC serves the queue with its new weight |
+//!
+//! There is no event for what leaves the NIC: that follows in closed form. An interrupt is planned for
+//! when the segment or packet that causes it leaves if nothing more is enqueued. What is enqueued makes
+//! it later, never earlier; then nothing has left yet when the interrupt's event comes, and it is planned
+//! again.
 
 use std::collections::VecDeque;
 
@@ -117,7 +121,6 @@ pub(crate) struct Vector {
 /// Where each kind of event stands in the calendar.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slots {
-    pub(crate) heads: Slot,
     pub(crate) sink: Slot,
     pub(crate) watchdogs: Slot,
     pub(crate) weights: Slot,
@@ -129,14 +132,13 @@ pub(crate) struct Slots {
 
 impl Slots {
     fn new(queues: u32, receive_queues: u32, flows: u32) -> Self {
-        let heads = queues + receive_queues;
-        let sink = heads + queues;
+        let sink = queues + receive_queues;
         let watchdogs = sink + receive_queues;
         let weights = watchdogs + queues;
         let probe = weights + queues;
         let timers = probe + 1;
         let delayed = timers + flows;
-        Self { heads, sink, watchdogs, weights, probe, timers, delayed, end: delayed + flows }
+        Self { sink, watchdogs, weights, probe, timers, delayed, end: delayed + flows }
     }
 }
 
@@ -165,12 +167,6 @@ pub struct Simulation {
     /// acknowledgements' deadlines.
     scratch_vectors: Vec<u32>,
     scratch_deadlines: Vec<(u32, Time)>,
-    /// Rings that may have a new head since the ends of heads were planned.
-    heads: Vec<u32>,
-    /// Rings that had something when the ends of heads were planned.
-    planned_active: usize,
-    /// A weight has changed since.
-    pub(crate) replan: bool,
     /// Weight changes written to the NIC.
     pub(crate) weight_writes: u64,
     /// In a network, where packets go instead of the sink.
@@ -180,24 +176,10 @@ pub struct Simulation {
 /// What the NIC tells: it goes to the receiver, to the completions, and to the bins.
 pub(crate) struct Outlet<'a> {
     pub(crate) queues: &'a mut [TransmitQueue],
-    pub(crate) vectors: &'a [Vector],
     pub(crate) sink: &'a mut Sink,
     pub(crate) observation: &'a mut Observation,
     pub(crate) probe: Option<&'a mut Probe>,
-    pub(crate) calendar: &'a mut Calendar,
-    pub(crate) heads: &'a mut Vec<u32>,
-    pub(crate) interrupt_interval: Span,
     pub(crate) outbox: Option<&'a mut Vec<Packet>>,
-}
-
-impl Outlet<'_> {
-    /// A segment was put into a ring: its end is to be planned if it is the head.
-    #[inline]
-    pub(crate) fn queued(&mut self, nic: &Nic, queue: u32, segment: &Segment) {
-        if nic.backlog_packets(queue) == u64::from(segment.packets()) {
-            self.heads.push(queue);
-        }
-    }
 }
 
 impl Departures for Outlet<'_> {
@@ -219,7 +201,7 @@ impl Departures for Outlet<'_> {
         }
         let begin = u64::from(train.first * segment.mss);
         let end = u64::from(((train.first + train.packets) * segment.mss).min(segment.payload));
-        self.sink.arrived(segment, segment.sequence + begin, end - begin, train.packets);
+        self.sink.arrived(segment.flow, segment.sequence + begin, end - begin, train.packets, ends.0);
     }
 
     fn started(&mut self, _queue: u32, segment: &Segment, _at: Time) {
@@ -228,20 +210,19 @@ impl Departures for Outlet<'_> {
         }
     }
 
-    fn finished(&mut self, queue: u32, segment: &Segment, at: Time) {
+    fn finished(&mut self, queue: u32, segment: &Segment, _at: Time) {
         if segment.flow == PROBE {
             if let Some(probe) = self.probe.as_mut() {
                 probe.at_sink = true;
-                self.sink.poke(probe.sink_queue, at, self.calendar);
+                self.sink.poke(probe.sink_queue);
             }
         } else if self.outbox.is_none() {
             self.sink.ends(segment.flow);
         }
         let ring = &mut self.queues[queue as usize];
         ring.bytes += u64::from(segment.frame_bytes());
+        // The interrupt is planned since the segment was enqueued.
         ring.sent.push(*segment);
-        let last = self.vectors[queue as usize].last_interrupt;
-        self.calendar.plan_no_later(queue, at.max(last + self.interrupt_interval));
     }
 }
 
@@ -333,7 +314,7 @@ impl Simulation {
         let probe = settings.probe_bytes.map(|bytes| Probe::new(bytes, &settings, &parameters, seed));
         Ok(Self {
             now: Time::ZERO,
-            calendar: Calendar::new(slots.end as usize),
+            calendar: Calendar::new(slots.watchdogs as usize, (slots.end - slots.watchdogs) as usize),
             slots,
             queues: transmit_queues,
             weights: QueueWeights::new(),
@@ -354,9 +335,6 @@ impl Simulation {
             scratch_segments: Vec::new(),
             scratch_vectors: Vec::new(),
             scratch_deadlines: Vec::new(),
-            heads: Vec::new(),
-            planned_active: 0,
-            replan: false,
             weight_writes: 0,
             outbox: None,
             flows,
@@ -417,7 +395,7 @@ impl Simulation {
     /// Handles what is planned until `until`.
     fn handle_events(&mut self, until: Time) {
         while let Some((time, slot)) = self.calendar.pop(until) {
-            debug_assert!(time >= self.now, "time goes back");
+            debug_assert!(time >= self.now, "time goes back from {:?} to {time:?} in slot {slot}", self.now);
             self.now = time;
             self.handle(slot);
         }
@@ -431,7 +409,7 @@ impl Simulation {
     }
 
     /// When the host does something by itself again.
-    pub(crate) fn next_activity(&self) -> Time {
+    pub(crate) fn next_activity(&mut self) -> Time {
         self.calendar.next_time().unwrap_or(Time::NEVER).min(self.nic.next_departure())
     }
 
@@ -443,13 +421,9 @@ impl Simulation {
     pub(crate) fn with_nic(&mut self, work: impl FnOnce(&mut Nic, Time, &mut Outlet<'_>)) {
         let mut outlet = Outlet {
             queues: &mut self.queues,
-            vectors: &self.vectors,
             sink: &mut self.sink,
             observation: &mut self.observation,
             probe: self.probe.as_mut(),
-            calendar: &mut self.calendar,
-            heads: &mut self.heads,
-            interrupt_interval: self.settings.interrupt_interval,
             outbox: self.outbox.as_mut(),
         };
         work(&mut self.nic, self.now, &mut outlet);
@@ -457,26 +431,13 @@ impl Simulation {
 
     fn handle(&mut self, slot: Slot) {
         let slots = self.slots;
-        if slot < slots.heads {
+        if slot < slots.sink {
             self.interrupt(slot);
-        } else if slot < slots.sink {
-            self.advance();
-            // The next segment is the head now; or what was enqueued elsewhere has delayed the end.
-            let queue = slot - slots.heads;
-            self.heads.push(queue);
-            if self.calendar.planned(queue) == self.now {
-                // Nothing holds the interrupt back.
-                self.calendar.cancel(queue);
-                self.interrupt(queue);
-            } else {
-                self.plan_heads();
-            }
         } else if slot < slots.watchdogs {
             self.sink_interrupt(slot - slots.sink);
         } else if slot < slots.weights {
             self.advance();
             self.run_qdisc(slot - slots.watchdogs);
-            self.plan_heads();
         } else if slot < slots.probe {
             self.write_weight(slot - slots.weights);
         } else if slot < slots.timers {
@@ -493,7 +454,6 @@ impl Simulation {
 
     fn sink_interrupt(&mut self, queue: u32) {
         self.advance();
-        self.plan_heads();
         let (flows, vectors, slots) = (&self.flows, &mut self.vectors, self.slots);
         let arrival = self.now + 2 * self.parameters.line_latency;
         let interval = self.settings.interrupt_interval;
@@ -519,9 +479,7 @@ impl Simulation {
         self.scratch_vectors = interrupts;
         self.scratch_deadlines = deadlines;
         if !more {
-            for ring in 0..self.queues.len() as u32 {
-                self.expect(ring, Some(queue));
-            }
+            self.expect_arrival(queue);
         }
         if let Some(probe) = self.probe.as_mut().filter(|probe| probe.at_sink && probe.sink_queue == queue) {
             probe.at_sink = false;
@@ -548,39 +506,73 @@ impl Simulation {
             .plan_no_later(vector, arrival.max(line.last_interrupt + self.settings.interrupt_interval));
     }
 
-    /// Plans the end of the segment at the head of every ring for which it has changed: a new head, or
-    /// every ring's if they share the wire with more or fewer than before.
-    pub(crate) fn plan_heads(&mut self) {
-        let active = self.nic.active_queues();
-        if self.replan || active != self.planned_active {
-            self.replan = false;
-            self.planned_active = active;
-            for queue in 0..self.queues.len() as u32 {
-                self.plan_head(queue);
-            }
+    /// Plans the interrupts that a segment put into the ring `queue` may cause, where none are planned:
+    /// the sender's, and the receiver's.
+    #[inline]
+    pub(crate) fn expect_segment(&mut self, queue: u32, flow: u32) {
+        if self.calendar.planned(queue) == Time::NEVER {
+            self.expect_completion(queue);
+        }
+        if self.outbox.is_none()
+            && let Some(receive_queue) = self.receive_queue_of(flow)
+        {
+            let nic = &self.nic;
+            let at = || nic.first_packet_of_newest(queue);
+            self.sink.expects(receive_queue, &mut self.calendar, at);
+        }
+    }
+
+    /// Plans the interrupt of a ring for when its next segment will have left at the earliest.
+    pub(crate) fn expect_completion(&mut self, queue: u32) {
+        if self.nic.head(queue).is_none() {
+            return;
+        }
+        let last = self.vectors[queue as usize].last_interrupt;
+        let allowed = last + self.settings.interrupt_interval;
+        // If that turns out to be too early, it is known better then.
+        let at = if allowed > self.now && self.nic.may_finish_by(queue, allowed) {
+            allowed
         } else {
-            for index in 0..self.heads.len() {
-                self.plan_head(self.heads[index]);
+            self.nic.next_finish(queue).max(allowed)
+        };
+        self.calendar.plan(queue, at);
+    }
+
+    /// Plans the interrupt of a receive queue for when the next packet for it arrives at the earliest, if
+    /// there is one in a ring.
+    fn expect_arrival(&mut self, receive_queue: u32) {
+        let at =
+            self.nic.earliest_packet(|segment| self.receive_queue_of(segment.flow) == Some(receive_queue));
+        if at != Time::NEVER {
+            self.sink.expects(receive_queue, &mut self.calendar, || at);
+        }
+    }
+
+    /// The receive queue that a flow, or the probe, arrives at.
+    #[inline]
+    fn receive_queue_of(&self, flow: u32) -> Option<u32> {
+        match flow {
+            PROBE => self.probe.as_ref().map(|probe| probe.sink_queue),
+            flow => Some(self.sink.queue_of(flow)),
+        }
+    }
+
+    /// What was planned by the NIC's weights is planned anew: they have changed.
+    pub(crate) fn expect_anew(&mut self) {
+        for queue in 0..self.queues.len() as u32 {
+            // What waits for its interval is no matter of weights.
+            let last = self.vectors[queue as usize].last_interrupt;
+            let waits = self.calendar.planned(queue) <= last + self.settings.interrupt_interval;
+            if !waits && self.queues[queue as usize].sent.is_empty() {
+                self.expect_completion(queue);
             }
         }
-        self.heads.clear();
-    }
-
-    fn plan_head(&mut self, queue: u32) {
-        self.calendar.plan(self.slots.heads + queue, self.nic.next_finish(queue));
-        self.expect(queue, None);
-    }
-
-    /// Tells the receiver when the next packet of a ring arrives; only if that is for the receive queue
-    /// `only`, if there is one.
-    fn expect(&mut self, queue: u32, only: Option<u32>) {
-        let nic = &self.nic;
-        if let Some(head) = nic.head(queue)
-            && head.flow != PROBE
-            && self.outbox.is_none()
-            && only.is_none_or(|only| self.sink.queue_of(head.flow) == only)
-        {
-            self.sink.expects(head.flow, &mut self.calendar, || nic.next_packet(queue));
+        if self.outbox.is_none() {
+            for queue in 0..self.sink.queues() {
+                if self.sink.awaits(queue, &self.calendar) {
+                    self.expect_arrival(queue);
+                }
+            }
         }
     }
 }
@@ -590,6 +582,8 @@ fn check(settings: &Settings, parameters: &Parameters) -> Result<(), SimulationE
     let most = MAX_QUEUES as u64;
     let ranges = [
         ("the number of queues", "1 to 256", u64::from(settings.queues), 1..=most),
+        // The calendar has a slot for each end of each.
+        ("the number of flows", "4,000,000 at most", u64::from(settings.flows), 0..=4_000_000),
         ("the number of receive queues", "1 at least", u64::from(parameters.receive_queues), 1..=u64::MAX),
         // `IXGBE_MIN_TXD`. With fewer than 43, a ring that has been stopped is never woken.
         ("the number of descriptors", "64 at least", u64::from(parameters.ring_descriptors), 64..=u64::MAX),

@@ -11,7 +11,6 @@
 //! packets at once. The receiver is never short of processor time here.
 
 use crate::event::{Calendar, Slot};
-use crate::segment::Segment;
 use crate::tcp::{Ack, Receiver, Reply};
 use crate::time::{Span, Time};
 
@@ -40,8 +39,8 @@ struct ReceiveQueue {
     arriving: u32,
     /// Something of no flow has arrived.
     poked: bool,
-    /// Flows with runs to hand over, in order of arrival.
-    flows: Vec<u32>,
+    /// Flows with runs to hand over, and when the first packet of each had arrived.
+    flows: Vec<(Time, u32)>,
 }
 
 /// The receiving host.
@@ -51,7 +50,7 @@ pub struct Sink {
     queues: Vec<ReceiveQueue>,
     interval: Span,
     first_slot: Slot,
-    scratch: Vec<u32>,
+    scratch: Vec<(Time, u32)>,
 }
 
 impl Sink {
@@ -95,14 +94,21 @@ impl Sink {
         self.peers[flow as usize].queue
     }
 
-    /// More of a flow will arrive: its next packet at the time that `at` tells, if it matters.
-    pub fn expects(&self, flow: u32, calendar: &mut Calendar, at: impl FnOnce() -> Time) {
-        let number = self.peers[flow as usize].queue;
+    /// More will arrive at a receive queue, at the time that `at` tells or later, if that matters.
+    #[inline]
+    pub fn expects(&self, number: u32, calendar: &mut Calendar, at: impl FnOnce() -> Time) {
         let slot = self.first_slot + number;
         let allowed = self.queues[number as usize].last_interrupt + self.interval;
         if calendar.planned(slot) > allowed {
             calendar.plan_no_later(slot, at().max(allowed));
         }
+    }
+
+    /// Whether a receive queue's interrupt waits for something to arrive, and not for its interval.
+    #[must_use]
+    pub fn awaits(&self, number: u32, calendar: &Calendar) -> bool {
+        let planned = calendar.planned(self.first_slot + number);
+        planned != Time::NEVER && planned > self.queues[number as usize].last_interrupt + self.interval
     }
 
     /// The first packet of a segment is arriving.
@@ -111,11 +117,10 @@ impl Sink {
         self.queues[number as usize].arriving += 1;
     }
 
-    /// Something of no flow has arrived at a receive queue: it will be seen at the next interrupt.
-    pub fn poke(&mut self, number: u32, at: Time, calendar: &mut Calendar) {
-        let queue = &mut self.queues[number as usize];
-        queue.poked = true;
-        calendar.plan_no_later(self.first_slot + number, at.max(queue.last_interrupt + self.interval));
+    /// Something of no flow has arrived at a receive queue that expects it: it will be seen at the next
+    /// interrupt.
+    pub fn poke(&mut self, number: u32) {
+        self.queues[number as usize].poked = true;
     }
 
     /// The last packet of a segment has arrived.
@@ -124,10 +129,10 @@ impl Sink {
         self.queues[queue as usize].arriving -= 1;
     }
 
-    /// Packets of a segment have arrived, with `payload` bytes from `begin` on.
+    /// Packets of a flow have arrived, with `payload` bytes from `begin` on; the first of them at `at`.
     #[inline]
-    pub fn arrived(&mut self, segment: &Segment, begin: u64, payload: u64, packets: u32) {
-        let peer = &mut self.peers[segment.flow as usize];
+    pub fn arrived(&mut self, flow: u32, begin: u64, payload: u64, packets: u32, at: Time) {
+        let peer = &mut self.peers[flow as usize];
         match peer.runs.last_mut() {
             Some(run) if run.end == begin => {
                 run.end += payload;
@@ -135,7 +140,7 @@ impl Sink {
             }
             last => {
                 if last.is_none() {
-                    self.queues[peer.queue as usize].flows.push(segment.flow);
+                    self.queues[peer.queue as usize].flows.push((at, flow));
                 }
                 peer.runs.push(Run { begin, end: begin + payload, packets });
             }
@@ -163,7 +168,9 @@ impl Sink {
         if more {
             calendar.plan(self.first_slot + number, now + self.interval);
         }
-        for &flow in &self.scratch {
+        // What leaves several rings in turns is not told in order of time.
+        self.scratch.sort_unstable();
+        for &(_, flow) in &self.scratch {
             let peer = &mut self.peers[flow as usize];
             for run in peer.runs.drain(..) {
                 let bytes = (run.end - run.begin) as u32;

@@ -58,25 +58,34 @@ impl Simulation {
     /// The interrupt of a vector.
     pub(crate) fn interrupt(&mut self, vector: u32) {
         let now = self.now;
+        let transmits = (vector as usize) < self.queues.len();
+        if transmits {
+            self.advance();
+            if self.queues[vector as usize].sent.is_empty() {
+                // What was enqueued elsewhere has delayed the segment.
+                self.expect_completion(vector);
+                return;
+            }
+        }
         let processor = self.processors.of_vector(vector);
         let begin = self.processors.softirq_begin(processor, now);
         if begin > now {
             // The processor is at something else; the interrupt waits.
             self.calendar.plan(vector, begin);
-            self.plan_heads();
             return;
         }
         self.vectors[vector as usize].last_interrupt = now;
         self.charge(processor, self.parameters.costs.interrupt);
-        if (vector as usize) < self.queues.len() {
-            self.advance();
+        if transmits {
             self.complete(vector, processor);
             self.run_qdisc(vector);
             self.run_tasklet(processor);
-        } else {
-            self.take_acknowledgements(vector, processor);
+            if self.calendar.planned(vector) == Time::NEVER {
+                self.expect_completion(vector);
+            }
+            return;
         }
-        self.plan_heads();
+        self.take_acknowledgements(vector, processor);
         // What arrives later has an interrupt of its own.
         let line = &self.vectors[vector as usize];
         let arrival = line.acknowledgements.front().map(|entry| entry.0);
@@ -284,10 +293,12 @@ impl Simulation {
     /// The NIC takes over a queue's weight.
     pub(crate) fn write_weight(&mut self, queue: u32) {
         let weight = self.weights.weight(queue).max(1);
+        let before = self.nic.weight(queue);
         self.with_nic(|nic, now, outlet| nic.set_weight(now, queue, weight, outlet));
         self.weight_writes += 1;
-        self.replan = true;
-        self.plan_heads();
+        if self.nic.weight(queue) != before {
+            self.expect_anew();
+        }
     }
 
     /// Hands a segment to the queue's qdisc, in pieces where the queue is shared (DSOS). False if the
@@ -380,10 +391,8 @@ impl Simulation {
                 Dequeued::Segment(segment) => {
                     transmit.limit.queued(u64::from(segment.frame_bytes()));
                     transmit.ring.queued(&segment);
-                    self.with_nic(|nic, now, outlet| {
-                        nic.enqueue(now, queue, segment, outlet);
-                        outlet.queued(nic, queue, &segment);
-                    });
+                    self.with_nic(|nic, now, outlet| nic.enqueue(now, queue, segment, outlet));
+                    self.expect_segment(queue, segment.flow);
                 }
                 Dequeued::Wait(until) => {
                     self.calendar.plan(self.slots.watchdogs + queue, until);
@@ -407,7 +416,6 @@ impl Simulation {
         }
         self.advance();
         self.send(number, processor, false);
-        self.plan_heads();
     }
 
     /// A request was dropped: the probe tries again when its patience ends.
@@ -446,6 +454,5 @@ impl Simulation {
         self.weight_changed(choice.queue, processor);
         self.enqueue_piece(choice.queue, segment);
         self.run_qdisc(choice.queue);
-        self.plan_heads();
     }
 }

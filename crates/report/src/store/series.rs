@@ -86,7 +86,7 @@ pub(super) fn write(path: &Path, series: &Series) -> Result<(), StoreError> {
     }
     File::create_new(path)
         .and_then(|file| {
-            let mut out = BufWriter::new(GzEncoder::new(file, Compression::default()));
+            let mut out = BufWriter::new(GzEncoder::new(file, Compression::fast()));
             write_csv(&mut out, series, bins)?;
             let file = out.into_inner().map_err(io::IntoInnerError::into_error)?.finish()?;
             file.sync_all()

@@ -164,7 +164,7 @@ impl Cluster {
             order: Vec::new(),
             left_over: Vec::new(),
             lines: vec![InFlight::new(); 2 * topology.links.len()],
-            line_calendar: Calendar::new(2 * topology.links.len()),
+            line_calendar: Calendar::new(2 * topology.links.len(), 0),
             now: Time::ZERO,
             slice: (reception_ahead + least(|(_, whole)| *whole)).max(1),
             switches_ahead,

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 
 use super::Packet;
 use crate::event::Calendar;
-use crate::segment::Segment;
 use crate::sink::{Reaction, Sink};
 use crate::tcp::{Ack, Receiver, ReceiverConfig};
 use crate::time::{Span, Time};
@@ -61,7 +60,7 @@ impl Reception {
             .collect();
         Self {
             sink: Sink::new(peers, queues, interval, 0),
-            calendar: Calendar::new(queues as usize + readers.len()),
+            calendar: Calendar::new(queues as usize, readers.len()),
             queues: all,
             completed: vec![Time::NEVER; readers.len()],
             unfinished: readers.len(),
@@ -79,7 +78,7 @@ impl Reception {
         let queue = &mut self.queues[number as usize];
         // Behind another one, it will find an interrupt planned.
         if queue.arriving.is_empty() {
-            self.sink.expects(packet.flow, &mut self.calendar, || packet.at);
+            self.sink.expects(number, &mut self.calendar, || packet.at);
         }
         queue.arriving.push_back(packet);
     }
@@ -100,8 +99,7 @@ impl Reception {
     fn interrupt(&mut self, number: u32, now: Time, answer: &mut impl FnMut(u32, Time, Ack)) {
         let queue = &mut self.queues[number as usize];
         while let Some(packet) = queue.arriving.front().filter(|packet| packet.at <= now) {
-            let segment = Segment { flow: packet.flow, ..Segment::default() };
-            self.sink.arrived(&segment, packet.sequence, packet.payload.into(), 1);
+            self.sink.arrived(packet.flow, packet.sequence, packet.payload.into(), 1, packet.at);
             let end = packet.sequence + u64::from(packet.payload);
             queue.ending |= end >= self.readers[packet.flow as usize].bytes;
             self.packets += 1;
@@ -119,7 +117,7 @@ impl Reception {
         }
         let queue = &mut self.queues[number as usize];
         if let Some(packet) = queue.arriving.front() {
-            self.sink.expects(packet.flow, &mut self.calendar, || packet.at);
+            self.sink.expects(number, &mut self.calendar, || packet.at);
         }
         if queue.ending {
             let (sink, readers) = (&self.sink, &self.readers);
@@ -136,7 +134,7 @@ impl Reception {
     }
 
     /// When the next interrupt or deadline is.
-    pub(super) fn next_time(&self) -> Time {
+    pub(super) fn next_time(&mut self) -> Time {
         self.calendar.next_time().unwrap_or(Time::NEVER)
     }
 

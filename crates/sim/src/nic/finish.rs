@@ -4,11 +4,8 @@
 //! that ring alone. So the finish of a head follows from the number of turns that it needs: all rings
 //! before it in line have as many, all behind it one less.
 
-use super::{
-    Nic, Service,
-    ring::{Ring, Shape},
-};
-use crate::time::Time;
+use super::{Nic, Service, ring::Ring};
+use crate::{segment::Segment, time::Time};
 
 impl Nic {
     /// When the first segment of `queue` will have left, if nothing more is enqueued and no weight
@@ -58,6 +55,66 @@ impl Nic {
             Some((turns, place)) => self.finish_in(place, turns),
             None => Time::NEVER,
         }
+    }
+
+    /// When the first packet of the newest segment of `queue` will have left, under the same conditions;
+    /// [`Time::NEVER`] if there is none.
+    #[must_use]
+    pub fn first_packet_of_newest(&self, queue: u32) -> Time {
+        let newest = self.rings[queue as usize].segments().len().checked_sub(1);
+        match (newest, self.active.iter().position(|&active| active == queue)) {
+            (Some(newest), Some(place)) => {
+                let (turns, bytes) = self.reach(place, newest);
+                self.end_in(place, turns, bytes)
+            }
+            _ => Time::NEVER,
+        }
+    }
+
+    /// When the first packet of any segment for which `wanted` holds will have left, or the next one if
+    /// that has left; [`Time::NEVER`] if there is no such segment.
+    #[must_use]
+    pub fn earliest_packet(&self, wanted: impl Fn(&Segment) -> bool) -> Time {
+        let reach = |(place, &queue): (usize, &u32)| {
+            let index = self.rings[queue as usize].segments().position(&wanted)?;
+            let (turns, bytes) = self.reach(place, index);
+            Some((turns, place, bytes))
+        };
+        match self.active.iter().enumerate().filter_map(reach).min() {
+            Some((turns, place, bytes)) => self.end_in(place, turns, bytes),
+            None => Time::NEVER,
+        }
+    }
+
+    /// Turns of the ring at `place` until it has sent the next packet of its segment `index`, and wire
+    /// bytes that it sends until then.
+    fn reach(&self, place: usize, index: usize) -> (u64, u64) {
+        let ring = self.ring_at(place);
+        let (mut packets, mut bytes, mut segments_bytes) = (0, 0, 0);
+        for (number, (shape, sent)) in ring.shapes().take(index + 1).enumerate() {
+            let end = if number < index { shape.packets } else { sent + 1 };
+            packets += u64::from(end - sent);
+            bytes += shape.bytes(sent, end);
+            segments_bytes += shape.bytes(0, shape.packets);
+        }
+        let turns = match (self.config().service, self.config().interleave) {
+            (Service::RoundRobin, true) => packets,
+            (Service::RoundRobin, false) => index as u64 + 1,
+            (Service::Deficit { .. }, interleave) => {
+                let charge = if interleave { bytes } else { segments_bytes };
+                granted(place) + charge.saturating_sub(ring.deficit).div_ceil(ring.credit)
+            }
+        };
+        (turns, bytes)
+    }
+
+    /// Whether the first segment of `queue` will have left at `time`, as far as a rough estimate tells:
+    /// rings that take turns send the same in each.
+    #[must_use]
+    pub fn may_finish_by(&self, queue: u32, time: Time) -> bool {
+        let ring = &self.rings[queue as usize];
+        let left = ring.left_bytes() * self.active.len() as u64;
+        self.position + left <= self.wire.position_at(time)
     }
 
     fn ring_at(&self, place: usize) -> &Ring {
@@ -126,16 +183,10 @@ fn granted(place: usize) -> u64 {
     u64::from(place == 0)
 }
 
-/// The shapes of a ring's segments, and how many packets of each have left.
-fn shapes(ring: &Ring) -> impl Iterator<Item = (Shape, u32)> {
-    let rest = ring.segments().skip(1).map(|segment| (Shape::of(segment), 0));
-    std::iter::once((ring.head, ring.sent)).chain(rest)
-}
-
 /// Wire bytes of the next `packets` of the ring, or of all if there are fewer.
 fn bytes_of_packets(ring: &Ring, mut packets: u64) -> u64 {
     let mut bytes = 0;
-    for (shape, sent) in shapes(ring) {
+    for (shape, sent) in ring.shapes() {
         let taken = u64::from(shape.packets - sent).min(packets);
         bytes += shape.bytes(sent, sent + taken as u32);
         packets -= taken;
@@ -149,7 +200,7 @@ fn bytes_of_packets(ring: &Ring, mut packets: u64) -> u64 {
 /// Wire bytes of the ring's next packets as far as `deficit` covers them.
 fn bytes_of_fitting_packets(ring: &Ring, deficit: u64) -> u64 {
     let mut bytes = 0;
-    for (shape, sent) in shapes(ring) {
+    for (shape, sent) in ring.shapes() {
         let taken = shape.fitting(sent, deficit - bytes);
         bytes += shape.bytes(sent, sent + taken);
         if sent + taken < shape.packets {
@@ -162,7 +213,7 @@ fn bytes_of_fitting_packets(ring: &Ring, deficit: u64) -> u64 {
 /// Wire bytes still to be sent of the ring's next segments as far as `deficit` covers whole segments.
 fn bytes_of_fitting_segments(ring: &Ring, mut deficit: u64) -> u64 {
     let mut bytes = 0;
-    for (shape, sent) in shapes(ring) {
+    for (shape, sent) in ring.shapes() {
         let charge = shape.bytes(0, shape.packets);
         if charge > deficit {
             break;

@@ -6,7 +6,10 @@ use super::{
     Service,
     train::{Departures, Pace, Train},
 };
-use crate::segment::{HEADER_BYTES, Segment, wire_bytes};
+use crate::{
+    segment::{HEADER_BYTES, Segment, wire_bytes},
+    time::Time,
+};
 
 /// The packets of a segment as the wire sees them: all have the same size but the last.
 #[derive(Clone, Copy, Debug, Default)]
@@ -53,17 +56,22 @@ impl Shape {
     }
 }
 
+/// A segment in a ring.
+#[derive(Clone, Copy, Debug)]
+struct Queued {
+    segment: Segment,
+    shape: Shape,
+}
+
 /// A FIFO of segments. The first of them is the head; `sent` of its packets have left.
 #[derive(Clone, Debug)]
 pub(super) struct Ring {
-    segments: VecDeque<Segment>,
+    segments: VecDeque<Queued>,
     pub(super) head: Shape,
     pub(super) sent: u32,
     /// Full-sized packets that every turn sends; 0 if turns differ, as then they cannot be computed
     /// together.
     pub(super) burst: u32,
-    /// Packets at the head's end that cannot be part of a turn which is like any other.
-    reserve: u32,
     /// Wire bytes that the ring may still send (deficit round robin).
     pub(super) deficit: u64,
     /// Wire bytes that a turn adds to that.
@@ -82,7 +90,6 @@ impl Ring {
             head: Shape::default(),
             sent: 0,
             burst: 0,
-            reserve: 0,
             deficit: 0,
             credit: 0,
             weight: 1,
@@ -105,17 +112,24 @@ impl Ring {
         self.segments.is_empty()
     }
 
-    pub(super) fn segments(&self) -> impl Iterator<Item = &Segment> {
-        self.segments.iter()
+    pub(super) fn segments(&self) -> impl ExactSizeIterator<Item = &Segment> {
+        self.segments.iter().map(|queued| &queued.segment)
+    }
+
+    /// The shapes of the segments, and how many packets of each have left.
+    pub(super) fn shapes(&self) -> impl Iterator<Item = (Shape, u32)> {
+        let sent = std::iter::once(self.sent).chain(std::iter::repeat(0));
+        self.segments.iter().map(|queued| queued.shape).zip(sent)
     }
 
     /// Appends a segment. Whether the ring was empty.
     pub(super) fn push(&mut self, segment: Segment, service: Service) -> bool {
         let was_empty = self.segments.is_empty();
-        let packets = segment.packets();
-        self.backlog_packets += u64::from(packets);
-        self.backlog_bytes += u64::from(segment.payload) + u64::from(packets) * u64::from(HEADER_BYTES);
-        self.segments.push_back(segment);
+        let shape = Shape::of(&segment);
+        let packets = u64::from(shape.packets);
+        self.backlog_packets += packets;
+        self.backlog_bytes += u64::from(segment.payload) + packets * u64::from(HEADER_BYTES);
+        self.segments.push_back(Queued { segment, shape });
         if was_empty {
             self.load_head(service);
         }
@@ -146,11 +160,39 @@ impl Ring {
         if interleave { u64::from(self.packet_bytes()) } else { self.head_bytes() }
     }
 
-    /// How many turns, all alike, the head has before the one in which it may end.
+    /// How many turns, all alike, the ring has before the one in which it may run empty, or in which a
+    /// packet of another size follows: no more than `enough`.
     #[inline]
-    pub(super) fn equal_turns(&self) -> u32 {
-        let packets = (self.head.packets - self.sent).saturating_sub(self.reserve);
-        if self.burst <= 1 { packets * self.burst } else { packets / self.burst }
+    pub(super) fn equal_turns(&self, enough: u32) -> u32 {
+        if self.burst == 0 {
+            return 0;
+        }
+        // One packet stays: a turn in deficit round robin is like the one before only if the next packet
+        // is full-sized, as what is left of the deficit may cover a shorter one.
+        let packets = self.alike(enough.saturating_mul(self.burst).saturating_add(1)).saturating_sub(1);
+        let turns = if self.burst == 1 { packets } else { packets / self.burst };
+        turns.min(enough)
+    }
+
+    /// How many packets of the same size are next, over segments; counted up to `enough` or beyond.
+    #[inline]
+    fn alike(&self, enough: u32) -> u32 {
+        let head = (self.head.packets - u32::from(self.head.last < self.head.full)).saturating_sub(self.sent);
+        if head >= enough || self.head.last < self.head.full { head } else { self.alike_behind(head, enough) }
+    }
+
+    fn alike_behind(&self, head: u32, enough: u32) -> u32 {
+        let mut packets = head;
+        for Queued { shape, .. } in self.segments.iter().skip(1) {
+            if packets >= enough || shape.full != self.head.full {
+                break;
+            }
+            packets += shape.packets - u32::from(shape.last < shape.full);
+            if shape.last < shape.full {
+                break;
+            }
+        }
+        packets
     }
 
     /// Wire bytes of such a turn.
@@ -162,15 +204,45 @@ impl Ring {
     /// Tells that the head begins.
     #[inline]
     pub(super) fn announce<S: Departures>(&self, queue: u32, pace: &Pace, sink: &mut S) {
-        if let Some(segment) = self.segments.front() {
-            sink.started(queue, segment, pace.wire.time_of(pace.begin));
+        if let Some(Queued { segment, .. }) = self.segments.front() {
+            let begin = pace.position_of(0, self.head.full);
+            sink.started(queue, segment, pace.wire.time_of(begin));
         }
     }
 
-    /// Sends the next packets of the head, and tells so; as many are left.
+    /// Sends the next packets, which may be of several segments, and tells so; as many are in the ring,
+    /// and more. What begins is announced, but for a head that already `is_announced`.
     #[inline]
-    pub(super) fn send<S: Departures>(&mut self, queue: u32, packets: u32, pace: Pace, sink: &mut S) {
-        let Some(segment) = self.segments.front() else { return };
+    pub(super) fn send_on<S: Departures>(
+        &mut self,
+        queue: u32,
+        packets: u32,
+        pace: Pace,
+        service: Service,
+        mut is_announced: bool,
+        sink: &mut S,
+    ) {
+        let mut done = 0;
+        while done < packets {
+            let pace = Pace { place: done, ..pace };
+            if self.sent == 0 && !is_announced {
+                self.announce(queue, &pace, sink);
+            }
+            is_announced = false;
+            let some = (packets - done).min(self.head.packets - self.sent);
+            let end = self.send(queue, some, pace, sink);
+            done += some;
+            if self.sent == self.head.packets {
+                self.finish(queue, end, service, sink);
+            }
+        }
+    }
+
+    /// Sends the next packets of the head, and tells so; as many are left. Answers when the last of them
+    /// has left.
+    #[inline]
+    pub(super) fn send<S: Departures>(&mut self, queue: u32, packets: u32, pace: Pace, sink: &mut S) -> Time {
+        let Some(Queued { segment, .. }) = self.segments.front() else { return Time::NEVER };
         let first = self.sent;
         let end = first + packets;
         let ends = end == self.head.packets;
@@ -179,7 +251,7 @@ impl Ring {
         self.sent = end;
         self.backlog_packets -= u64::from(packets);
         self.backlog_bytes -= frame_bytes;
-        sink.packets(&Train {
+        let train = Train {
             queue,
             segment,
             first,
@@ -188,37 +260,38 @@ impl Ring {
             pace,
             packet_bytes: self.head.full,
             last_bytes: if ends { self.head.last } else { self.head.full },
-        });
+        };
+        sink.packets(&train);
+        train.end()
     }
 
-    /// Removes the head, whose packets have all left.
+    /// Removes the head, whose last packet has left at `end`, and tells so.
     #[inline]
-    pub(super) fn pop(&mut self, service: Service) -> Option<Segment> {
-        let segment = self.segments.pop_front();
+    pub(super) fn finish<S: Departures>(&mut self, queue: u32, end: Time, service: Service, sink: &mut S) {
+        if let Some(Queued { segment, .. }) = self.segments.pop_front() {
+            sink.finished(queue, &segment, end);
+        }
         self.load_head(service);
-        segment
     }
 
     #[inline]
     fn load_head(&mut self, service: Service) {
         self.sent = 0;
-        self.head = self.segments.front().map(Shape::of).unwrap_or_default();
+        self.head = self.segments.front().map(|queued| queued.shape).unwrap_or_default();
         self.plan_turns(service);
     }
 
     #[inline]
     fn plan_turns(&mut self, service: Service) {
         match service {
-            // Any packet is a turn; in the last one the head ends.
-            Service::RoundRobin => (self.burst, self.reserve) = (1, 1),
+            // Any packet is a turn.
+            Service::RoundRobin => self.burst = 1,
             // A turn sends the same packets as the one before if it leaves the same deficit, which is
-            // smaller than a packet: if the credit is a multiple of the packet. The next packet must be
-            // full-sized, as the deficit may cover a shorter one.
+            // smaller than a packet: if the credit is a multiple of the packet.
             Service::Deficit { .. } => {
-                let full = u64::from(self.head.full);
-                let multiple = self.head.packets > 1 && self.credit.is_multiple_of(full);
+                let full = u64::from(self.head.full.max(1));
+                let multiple = self.credit.is_multiple_of(full);
                 self.burst = if multiple { u32::try_from(self.credit / full).unwrap_or(0) } else { 0 };
-                self.reserve = if self.head.last < self.head.full { 2 } else { 1 };
             }
         }
     }

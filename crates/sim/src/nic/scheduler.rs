@@ -222,13 +222,13 @@ impl Nic {
         };
         let bytes = ring.head.bytes(ring.sent, ring.sent + packets);
         let whole = ring.head_bytes();
-        let pace = Pace { wire: self.wire, begin: self.position, burst: packets, round_bytes: 0 };
-        ring.send(queue, packets, pace, sink);
+        let pace = Pace { wire: self.wire, begin: self.position, place: 0, burst: packets, round_bytes: 0 };
+        let end = ring.send(queue, packets, pace, sink);
         self.position += bytes;
 
         let ended = ring.sent == ring.head.packets;
-        if ended && let Some(segment) = ring.pop(service) {
-            sink.finished(queue, &segment, self.wire.time_of(self.position));
+        if ended {
+            ring.finish(queue, end, service, sink);
         }
         let turn_ends = match service {
             Service::RoundRobin => interleave || ended,
@@ -254,30 +254,30 @@ impl Nic {
         self.announce(sink);
     }
 
-    /// Several whole turns at once, up to the position `limit`: as many as no head ends in, and as are
-    /// each like the ring's turn before. Whether there were any.
+    /// Several whole turns at once, up to the position `limit`: as many as are each like the ring's turn
+    /// before. Whether there were any.
     ///
     /// Let ring i send `b_i` bytes in each of its turns. A round takes R, the sum of all `b_i`, and the
     /// n-th turn of ring i begins at `n R + b_0 + .. + b_(i-1)`: closed form, for all rings together in
-    /// one pass over them.
+    /// one pass over them, and for all the segments whose packets are of one size.
     fn send_turns<S: Departures>(&mut self, limit: u64, sink: &mut S) -> bool {
         let Some(&front) = self.active.front() else { return false };
         let first = &self.rings[front as usize];
         let room = limit - self.position;
         let worthwhile = self.active.len() as u64 * u64::from(first.head.full);
-        if !self.config.interleave || !self.turn_is_new || first.equal_turns() == 0 || room < worthwhile {
+        if !self.config.interleave || !self.turn_is_new || room < worthwhile || first.equal_turns(1) == 0 {
             return false;
         }
 
         // Up to the turn of the ring that comes first to the end of its equal turns, in `holder`.
-        let (mut rounds, mut holder, mut round_bytes) = (u32::MAX, 0, 0);
+        let round_bytes: u64 = self.active.iter().map(|&queue| self.rings[queue as usize].turn_bytes()).sum();
+        let enough = u32::try_from(room / round_bytes + 1).unwrap_or(u32::MAX);
+        let (mut rounds, mut holder) = (u32::MAX, 0);
         for (place, &queue) in self.active.iter().enumerate() {
-            let ring = &self.rings[queue as usize];
-            let turns = ring.equal_turns();
+            let turns = self.rings[queue as usize].equal_turns(enough);
             if turns < rounds {
                 (rounds, holder) = (turns, place);
             }
-            round_bytes += ring.turn_bytes();
         }
         // What `limit` cuts off: whole rounds, then turns of the round in which it lies.
         let uncut = u64::from(rounds) * round_bytes <= room;
@@ -297,11 +297,8 @@ impl Nic {
             if turns == 0 {
                 break;
             }
-            let pace = Pace { wire: self.wire, begin, burst: ring.burst, round_bytes };
-            if ring.sent == 0 && place > 0 {
-                ring.announce(queue, &pace, sink);
-            }
-            ring.send(queue, turns * ring.burst, pace, sink);
+            let pace = Pace { wire: self.wire, begin, place: 0, burst: ring.burst, round_bytes };
+            ring.send_on(queue, turns * ring.burst, pace, self.config.service, place == 0, sink);
             begin += turn_bytes;
             if one_more {
                 extra += 1;
@@ -317,9 +314,12 @@ impl Nic {
             first.deficit -= first.credit;
             self.active.rotate_left(extra);
             self.begin_turn();
+        }
+        let any = extra > 0 || rounds > 0;
+        if any {
             self.announce(sink);
         }
-        extra > 0 || rounds > 0
+        any
     }
 
     fn next_in_line(&mut self) {
@@ -366,7 +366,7 @@ impl Nic {
         if let Some(&queue) = self.active.front() {
             let ring = &self.rings[queue as usize];
             if ring.sent == 0 {
-                let pace = Pace { wire: self.wire, begin: self.position, burst: 1, round_bytes: 0 };
+                let pace = Pace { wire: self.wire, begin: self.position, place: 0, burst: 1, round_bytes: 0 };
                 ring.announce(queue, &pace, sink);
             }
         }

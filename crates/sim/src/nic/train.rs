@@ -30,8 +30,10 @@ pub struct Train<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
     pub(super) wire: Wire,
-    /// Where the first packet begins.
+    /// Where the first turn begins.
     pub(super) begin: u64,
+    /// Packets of that turn that went before the train.
+    pub(super) place: u32,
     /// Packets back to back in one turn.
     pub(super) burst: u32,
     /// Bytes from the beginning of one turn to that of the next.
@@ -77,13 +79,22 @@ impl Train<'_> {
     }
 
     fn position_of(&self, index: u32) -> u64 {
-        let Pace { begin, burst, round_bytes, .. } = self.pace;
-        let (turn, place) = match burst {
+        self.pace.position_of(index, self.packet_bytes)
+    }
+}
+
+impl Pace {
+    /// Where the packet `index`, from 0, of those sent at this pace begins, if each before it has
+    /// `packet_bytes`.
+    #[inline]
+    pub(super) fn position_of(&self, index: u32, packet_bytes: u32) -> u64 {
+        let index = self.place + index;
+        let (turn, place) = match self.burst {
             1 => (index, 0),
-            _ if index < burst => (0, index),
-            _ => (index / burst, index % burst),
+            burst if index < burst => (0, index),
+            burst => (index / burst, index % burst),
         };
-        begin + u64::from(turn) * round_bytes + u64::from(place) * u64::from(self.packet_bytes)
+        self.begin + u64::from(turn) * self.round_bytes + u64::from(place) * u64::from(packet_bytes)
     }
 }
 

@@ -24,7 +24,7 @@ fn run(seed: u64) -> Run {
     simulation.start(seed, STARTS_WITHIN);
     simulation.start_probe();
     simulation.run(Time(20 * MILLISECOND)).unwrap();
-    let bins = (0..16).map(|flow| simulation.observation().flow(flow).bytes.clone()).collect();
+    let bins = (0..16).map(|flow| simulation.observation().flow(flow).bytes).collect();
     (simulation.accounts(), bins, simulation.take_latencies())
 }
 

@@ -61,6 +61,12 @@ pub enum ConductError<E: std::error::Error> {
 }
 
 fn reasons(refused: &[Refusal]) -> String {
+    // What is wrong with the scenario is wrong with all of its variants: said once.
+    if let Some((first, others)) = refused.split_first()
+        && others.iter().all(|other| other.why == first.why)
+    {
+        return first.why.clone();
+    }
     refused.iter().map(|refusal| format!("{}: {}", refusal.name, refusal.why)).collect::<Vec<_>>().join("; ")
 }
 
@@ -279,5 +285,18 @@ fn raw_series(variant: &str, repeat: u32, timing: &Timing, raw: RawRepeat) -> Se
             .into_iter()
             .map(|flow| SeriesFlow { name: flow.name, bytes: flow.bytes, packets: flow.packets })
             .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_that_all_variants_share_is_said_once() {
+        let refusal = |name: &str, why: &str| Refusal { name: name.to_owned(), why: why.to_owned() };
+        assert_eq!(reasons(&[refusal("a", "no switch"), refusal("b", "no switch")]), "no switch");
+        assert_eq!(reasons(&[refusal("a", "no switch"), refusal("b", "no BPF")]), "a: no switch; b: no BPF");
+        assert_eq!(reasons(&[]), "");
     }
 }

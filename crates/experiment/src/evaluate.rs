@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use evenkeel_metrics::{CompletionTimes, FlowSeries, LatencySummary, jain, nfm};
 use evenkeel_model::record::metric;
-use evenkeel_model::units::BitRate;
+use evenkeel_model::units::{BitRate, ByteSize};
 use evenkeel_model::world::RawRepeat;
 
 use crate::timing::Timing;
@@ -56,11 +56,67 @@ pub(crate) fn metrics(raw: &RawRepeat, timing: &Timing, rate: BitRate) -> BTreeM
             put(metric::part(metric::LATENCY, part), Some(value));
         }
     }
-    let completions: Vec<f64> = raw.flows.iter().filter_map(|flow| flow.completion_s).collect();
+    let fetches = raw.fetches.iter().map(|fetch| fetch.completion_s);
+    let completions: Vec<f64> =
+        raw.flows.iter().filter_map(|flow| flow.completion_s).chain(fetches).collect();
     if let Some(completion) = CompletionTimes::from_seconds(&completions) {
         for (part, value) in completion.parts() {
             put(metric::part(metric::COMPLETION, part), Some(value));
         }
     }
+    let mut by_size: BTreeMap<ByteSize, Vec<f64>> = BTreeMap::new();
+    for fetch in &raw.fetches {
+        by_size.entry(fetch.size).or_default().push(fetch.completion_s);
+    }
+    for (size, completions) in by_size {
+        let Some(completion) = CompletionTimes::from_seconds(&completions) else { continue };
+        for (part, value) in completion.parts() {
+            if metric::SIZE_PARTS.contains(&part) {
+                put(metric::completion_of(size, part), Some(value));
+            }
+        }
+    }
     metrics
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use evenkeel_model::units::Nanoseconds;
+    use evenkeel_model::world::RawFetch;
+
+    #[test]
+    fn fetches_are_told_together_and_by_size() {
+        let fetch = |kib, completion_s| RawFetch { size: ByteSize::from_kib(kib), completion_s };
+        let raw = RawRepeat {
+            fetches: vec![fetch(2, 0.001), fetch(64, 0.004), fetch(2, 0.002), fetch(64, 0.005)],
+            ..RawRepeat::default()
+        };
+        let timing = Timing {
+            bin: Nanoseconds::new(1),
+            windows: BTreeMap::new(),
+            duration: Nanoseconds::from_secs(1),
+            warmup: Nanoseconds::new(0),
+        };
+        let metrics = metrics(&raw, &timing, BitRate::from_bits_per_second(1_000_000_000));
+        let found: Vec<(&str, f64)> = metrics
+            .iter()
+            .filter(|(key, _)| key.starts_with("fct_s."))
+            .map(|(key, value)| (key.as_str(), (value * 1e6).round() / 1e6))
+            .collect();
+        let expected = [
+            ("fct_s.2KiB.mean", 0.0015),
+            ("fct_s.2KiB.p50", 0.001),
+            ("fct_s.2KiB.p99", 0.002),
+            ("fct_s.64KiB.mean", 0.0045),
+            ("fct_s.64KiB.p50", 0.004),
+            ("fct_s.64KiB.p99", 0.005),
+            ("fct_s.mean", 0.003),
+            ("fct_s.p50", 0.002),
+            ("fct_s.p80", 0.005),
+            ("fct_s.p99", 0.005),
+            ("fct_s.spread", 0.004),
+        ];
+        assert_eq!(found, expected);
+    }
 }

@@ -13,7 +13,8 @@ pub struct Timing {
     pub bin: Nanoseconds,
     /// Window name at the nominal rate to its length, a whole number of bins.
     pub windows: BTreeMap<String, Nanoseconds>,
-    /// Measured time: a whole number of the longest window; 0 where the workload decides it.
+    /// Measured time: a whole number of the longest window, or the scenario's own length; 0 where the
+    /// workload decides it.
     pub duration: Nanoseconds,
     /// Time before the measurement. It is TCP's time to settle and so not stretched.
     pub warmup: Nanoseconds,
@@ -40,7 +41,10 @@ impl Timing {
         let longest = windows.values().copied().max().unwrap_or_default();
         Self {
             bin: Nanoseconds::new(bin),
-            duration: longest.saturating_mul(u64::from(long_windows.max(1))),
+            duration: match scenario.measure.length {
+                Some(length) => Nanoseconds::new(stretch(length)),
+                None => longest.saturating_mul(u64::from(long_windows.max(1))),
+            },
             windows,
             warmup: scenario.measure.warmup,
         }
@@ -62,6 +66,11 @@ mod tests {
         assert_eq!(timing.windows["1ms"], Nanoseconds::from_millis(5));
         assert_eq!(timing.windows["1s"], Nanoseconds::from_secs(5));
         assert_eq!(timing.duration, Nanoseconds::from_secs(20));
+        let mut fetching = scenario.clone();
+        fetching.measure.windows.clear();
+        fetching.measure.length = Some(Nanoseconds::from_secs(3));
+        let timing = Timing::new(&fetching, BitRate::from_bits_per_second(2_000_000_000), 4);
+        assert_eq!(timing.duration, Nanoseconds::from_secs(15));
         // A rate that does not divide: every window stays a whole number of bins.
         let odd = Timing::new(&scenario, BitRate::from_bits_per_second(3_000_000_000), 2);
         assert!(odd.windows.values().all(|window| window.as_u64() % odd.bin.as_u64() == 0));

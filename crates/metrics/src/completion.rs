@@ -1,11 +1,13 @@
 //! How long flows of a given size take.
 
-/// Flow completion times, seconds.
+/// Completion times of flows, or of values that clients fetch, seconds.
 ///
 /// Source: Titan (USENIX ATC 2018), section 6.2: the distribution over the flows (figure 4) and the
 /// difference between the earliest and the last completing flow (figure 3).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CompletionTimes {
+    /// Arithmetic mean.
+    pub mean_s: f64,
     /// Median.
     pub p50_s: f64,
     /// 80th percentile, where the paper lets the tail begin.
@@ -35,6 +37,7 @@ impl CompletionTimes {
             sorted[rank.saturating_sub(1)]
         };
         Some(Self {
+            mean_s: sorted.iter().sum::<f64>() / sorted.len() as f64,
             p50_s: percentile(50),
             p80_s: percentile(80),
             p99_s: percentile(99),
@@ -44,8 +47,14 @@ impl CompletionTimes {
 
     /// The figures under the names that records give them.
     #[must_use]
-    pub fn parts(&self) -> [(&'static str, f64); 4] {
-        [("p50", self.p50_s), ("p80", self.p80_s), ("p99", self.p99_s), ("spread", self.spread_s)]
+    pub fn parts(&self) -> [(&'static str, f64); 5] {
+        [
+            ("mean", self.mean_s),
+            ("p50", self.p50_s),
+            ("p80", self.p80_s),
+            ("p99", self.p99_s),
+            ("spread", self.spread_s),
+        ]
     }
 }
 
@@ -57,16 +66,16 @@ mod tests {
     fn percentiles_are_by_nearest_rank() {
         assert_eq!(
             CompletionTimes::from_seconds(&[5.0, 1.0, 2.0, 4.0, 3.0]),
-            Some(CompletionTimes { p50_s: 3.0, p80_s: 4.0, p99_s: 5.0, spread_s: 4.0 })
+            Some(CompletionTimes { mean_s: 3.0, p50_s: 3.0, p80_s: 4.0, p99_s: 5.0, spread_s: 4.0 })
         );
         assert_eq!(
             CompletionTimes::from_seconds(&[2.5]),
-            Some(CompletionTimes { p50_s: 2.5, p80_s: 2.5, p99_s: 2.5, spread_s: 0.0 })
+            Some(CompletionTimes { mean_s: 2.5, p50_s: 2.5, p80_s: 2.5, p99_s: 2.5, spread_s: 0.0 })
         );
         let hundred: Vec<f64> = (1..=100).map(f64::from).collect();
         assert_eq!(
             CompletionTimes::from_seconds(&hundred),
-            Some(CompletionTimes { p50_s: 50.0, p80_s: 80.0, p99_s: 99.0, spread_s: 99.0 })
+            Some(CompletionTimes { mean_s: 50.5, p50_s: 50.0, p80_s: 80.0, p99_s: 99.0, spread_s: 99.0 })
         );
     }
 

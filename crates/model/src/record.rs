@@ -166,6 +166,9 @@ pub struct ExpectationRecord {
     pub metric: String,
     /// `mean`, `median` or `every`.
     pub statistic: String,
+    /// The variant whose value the first one's was divided by: then bounds and value are ratios.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub relative_to: Option<String>,
     /// Smallest value allowed.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub at_least: Option<f64>,
@@ -189,6 +192,8 @@ fn one_repeat() -> u32 {
 ///
 /// A key is a path into the JSON of `run`: `throughput_bps`, `latency_us.p99`, `nfm.1s`.
 pub mod metric {
+    use crate::units::ByteSize;
+
     /// TCP payload per second over all bulk flows, bit/s.
     pub const THROUGHPUT: &str = "throughput_bps";
     /// Sum over cores of non-idle time, percent of one core.
@@ -207,7 +212,8 @@ pub mod metric {
     pub const RETRANSMITS: &str = "retransmits";
     /// Data packets that arrived after a later one.
     pub const OUT_OF_ORDER: &str = "out_of_order";
-    /// Prefix of the flow completion times (`p50`, `p80`, `p99`, `spread`), seconds.
+    /// Prefix of the completion times of flows, or of fetches (`mean`, `p50`, `p80`, `p99`, `spread`),
+    /// seconds; also of those of one size (see [`completion_of`]).
     pub const COMPLETION: &str = "fct_s";
 
     /// Keys without a part of their own.
@@ -215,11 +221,19 @@ pub mod metric {
     /// Parts of [`LATENCY`].
     pub const LATENCY_PARTS: [&str; 5] = ["mean", "p50", "p90", "p99", "p999"];
     /// Parts of [`COMPLETION`].
-    pub const COMPLETION_PARTS: [&str; 4] = ["p50", "p80", "p99", "spread"];
+    pub const COMPLETION_PARTS: [&str; 5] = ["mean", "p50", "p80", "p99", "spread"];
+    /// Parts of [`COMPLETION`] that the fetches of one size have.
+    pub const SIZE_PARTS: [&str; 3] = ["mean", "p50", "p99"];
 
     /// Key of a part: `part(NFM, "1s")` is `nfm.1s`.
     #[must_use]
     pub fn part(prefix: &str, part: &str) -> String {
         format!("{prefix}.{part}")
+    }
+
+    /// Key of the completion times of values of one size: `fct_s.2KiB.p99`.
+    #[must_use]
+    pub fn completion_of(size: ByteSize, part: &str) -> String {
+        format!("{COMPLETION}.{size}.{part}")
     }
 }

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use crate::record::{DatapathCost, QueueRecord, SimCost};
 use crate::scenario::{Scenario, Variant};
-use crate::units::{BitRate, Nanoseconds};
+use crate::units::{BitRate, ByteSize, Nanoseconds};
 
 /// What a world makes of a variant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,6 +54,8 @@ pub struct RawRepeat {
     pub elapsed: Option<Nanoseconds>,
     /// Half of each round trip of the latency probe, µs.
     pub latency_us: Vec<f64>,
+    /// What the timed clients of a fetch workload have fetched in the measured time.
+    pub fetches: Vec<RawFetch>,
     /// Retransmitted segments of all bulk flows.
     pub retransmits: Option<u64>,
     /// The simulator's own cost.
@@ -89,6 +91,15 @@ pub struct RawFlow {
     pub backlogged: Vec<Range<usize>>,
     /// Time from start to completion, seconds, of a flow of fixed size.
     pub completion_s: Option<f64>,
+}
+
+/// A value that a client has fetched.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RawFetch {
+    /// Its size.
+    pub size: ByteSize,
+    /// From the request until the whole response was there for the client, seconds.
+    pub completion_s: f64,
 }
 
 /// Watches a run: told of its progress, and asked whether it should go on.

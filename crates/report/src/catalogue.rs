@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_model::record::metric;
+use evenkeel_model::units::ByteSize;
 
 use crate::format::{number, trimmed};
 
@@ -65,6 +66,11 @@ impl Description {
     /// A recorded value with its unit, with as many decimals as are needed and no zeros behind.
     pub fn show_with_unit(&self, value: f64) -> String {
         self.with_unit(trimmed(self.show(value)))
+    }
+
+    /// For ratios of values of the metric.
+    pub fn into_ratio(self) -> Self {
+        Self { unit: "", scale: 1.0, decimals: 3, count: false, ..self }
     }
 
     /// A recorded value with its unit, with so many digits that it reads different from `others`
@@ -139,7 +145,15 @@ pub(crate) fn describe(key: &str) -> Description {
             count: true,
             ..describe("out of order", part, "packets", LowerIsBetter, 8, 10)
         },
-        metric::COMPLETION => describe("completion", part, "s", LowerIsBetter, 9, 5),
+        // Flows of a shuffle take seconds, values that clients fetch parts of a millisecond.
+        metric::COMPLETION => {
+            let (part, importance) = match part.split_once('.') {
+                // Of one size.
+                Some((size, part)) => (format!("{size} {part}"), 12),
+                None => (part.to_owned(), 5),
+            };
+            Description { scale: 1e3, ..describe("completion", &part, "ms", LowerIsBetter, 9, importance) }
+        }
         _ => describe(prefix, part, "", Neutral, 10, 11),
     }
 }
@@ -153,7 +167,10 @@ pub(crate) fn in_order(keys: BTreeSet<String>, windows: &BTreeMap<String, f64>) 
             metric::COMPLETION => metric::COMPLETION_PARTS.iter().position(|known| *known == part),
             _ => None,
         };
-        let length = windows.get(part).copied().unwrap_or(f64::INFINITY);
+        // Completion times by size: by that.
+        let size = part.split_once('.').filter(|_| prefix == metric::COMPLETION);
+        let size = size.and_then(|(size, _)| size.parse::<ByteSize>().ok()).map(|size| size.bytes() as f64);
+        let length = windows.get(part).copied().or(size).unwrap_or(f64::INFINITY);
         (describe(key).order, within.unwrap_or(usize::MAX), length)
     };
     let mut keys: Vec<String> = keys.into_iter().collect();
@@ -201,6 +218,17 @@ mod tests {
                 "zeta"
             ]
         );
+    }
+
+    #[test]
+    fn completion_times_of_a_size_follow_those_of_all() {
+        let keys = ["fct_s.64KiB.p99", "fct_s.2KiB.p99", "fct_s.2KiB.mean", "fct_s.16KiB.mean", "fct_s.p99"];
+        let ordered = in_order(keys.map(str::to_owned).into(), &BTreeMap::new());
+        let expected =
+            ["fct_s.p99", "fct_s.2KiB.mean", "fct_s.2KiB.p99", "fct_s.16KiB.mean", "fct_s.64KiB.p99"];
+        assert_eq!(ordered, expected);
+        assert_eq!(describe("fct_s.2KiB.p99").label(), "completion 2KiB p99");
+        assert_eq!(describe("fct_s.p99").show_with_unit(0.000_512), "0.512 ms");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The JSON of `run`: one object, for scripts.
 //!
-//! Metric keys nest at their dot, so `nfm.1s` is `metrics.nfm["1s"]`. Every metric and counter is
+//! Metric keys nest at their dot, so `nfm.1s` is `metrics.nfm["1s"]`, and completion times of one size at both:
+//! `fct_s.2KiB.p99` is `metrics.fct_s["2KiB"].p99`. Every metric and counter is
 //! summarised over the repeats as `{"mean", "median", "min", "max", "n"}`; a metric that was not
 //! measured is absent. Keys may be added, none changes its meaning within a schema.
 
@@ -8,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use evenkeel_metrics::{Interval, PairedRatio, Summary};
-use evenkeel_model::record::{ExpectationRecord, Record, RepeatRecord, VariantRecord};
+use evenkeel_model::record::{ExpectationRecord, Record, RepeatRecord, VariantRecord, metric};
 use serde_json::{Map, Value, json};
 
 use crate::{catalogue, paired, summaries};
@@ -113,10 +114,13 @@ fn sim_json(repeats: &[RepeatRecord]) -> Option<Value> {
 }
 
 fn expectation_json(expectation: &ExpectationRecord) -> Value {
-    let ExpectationRecord { variant, metric, statistic, at_least, at_most, value, repeats, met } =
+    let ExpectationRecord { variant, metric, statistic, relative_to, at_least, at_most, value, repeats, met } =
         expectation;
     let mut object =
         object(json!({"variant": variant, "metric": metric, "statistic": statistic, "repeats": repeats}));
+    if let Some(base) = relative_to {
+        object.insert("relative_to".to_owned(), json!(base));
+    }
     for (name, figure) in [("at_least", at_least), ("at_most", at_most), ("value", value)] {
         if let Some(figure) = figure {
             object.insert(name.to_owned(), json!(figure));
@@ -166,13 +170,24 @@ fn nested(mut figures: BTreeMap<String, Value>, record: &Record) -> Value {
     let mut root = Map::new();
     for key in keys {
         let Some(figure) = figures.remove(&key) else { continue };
-        // A window's name may hold further dots (`2.5ms`), so only the first one nests.
+        // A window's name may hold further dots (`2.5ms`), so only the first one nests; a size holds none.
         match key.split_once('.') {
             None => {
                 root.entry(key).or_insert(figure);
             }
             Some((prefix, part)) => {
-                let group = root.entry(prefix).or_insert_with(|| Map::new().into());
+                let mut group = root.entry(prefix).or_insert_with(|| Map::new().into());
+                let mut part = part;
+                if prefix == metric::COMPLETION
+                    && let Some((size, of_size)) = part.split_once('.')
+                    && group.is_object()
+                {
+                    group = &mut group[size];
+                    if group.is_null() {
+                        *group = Map::new().into();
+                    }
+                    part = of_size;
+                }
                 if let Some(group) = group.as_object_mut() {
                     group.insert(part.to_owned(), figure);
                 }

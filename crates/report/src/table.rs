@@ -345,13 +345,20 @@ fn expectations(text: &mut String, record: &Record, options: TableOptions) {
 
 /// `dqa: NFM 1s at most 0.02 in every repeat; worst: 0.002`.
 fn expectation_text(expectation: &ExpectationRecord) -> String {
-    let description = describe(&expectation.metric);
+    let description = match &expectation.relative_to {
+        None => describe(&expectation.metric),
+        Some(_) => describe(&expectation.metric).into_ratio(),
+    };
     let show = |value: f64| description.show_with_unit(value);
     let bounds = match (expectation.at_least, expectation.at_most) {
         (Some(least), Some(most)) => format!("from {} to {}", show(least), show(most)),
         (Some(least), None) => format!("at least {}", show(least)),
         (None, Some(most)) => format!("at most {}", show(most)),
         (None, None) => "measured".to_owned(),
+    };
+    let bounds = match &expectation.relative_to {
+        Some(base) => format!("{bounds} times {base}'s"),
+        None => bounds,
     };
     let (what, found) = match expectation.statistic.as_str() {
         "every" => (format!("{} {bounds} in every repeat", description.label()), "worst"),

@@ -16,6 +16,7 @@
 
 pub mod account;
 pub mod event;
+pub mod fetch;
 pub mod network;
 pub mod nic;
 pub mod observation;

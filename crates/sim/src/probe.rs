@@ -1,6 +1,6 @@
 //! The latency probe: one small request and its answer at a time, as sockperf's ping-pong.
 
-use evenkeel_transmit::FlowWord;
+use evenkeel_transmit::{FlowWord, Pool};
 
 use crate::parameters::Parameters;
 use crate::random::{Component, Generator};
@@ -19,6 +19,8 @@ pub struct Probe {
     pub(crate) hash: u32,
     /// Processor of its program: the last one, which has the fewest flows.
     pub(crate) processor: u32,
+    /// Queues that it may use.
+    pub(crate) pool: Pool,
     /// Vector that the answers arrive at.
     pub(crate) vector: u32,
     /// Queue of the receiver that the requests arrive at.
@@ -40,10 +42,12 @@ impl Probe {
     #[must_use]
     pub fn new(bytes: u32, settings: &Settings, parameters: &Parameters, seed: u64) -> Self {
         let mut generator = Generator::new(seed, Component::Probe);
+        let processor = settings.processors.max(1) - 1;
         Self {
             word: FlowWord::new(),
             hash: generator.bits(),
-            processor: settings.processors.max(1) - 1,
+            processor,
+            pool: settings.pool(settings.probe_priority, processor),
             vector: settings.queues.max(1)
                 + generator.below(u64::from(parameters.receive_queues.max(1))) as u32,
             sink_queue: generator.below(u64::from(parameters.receive_queues.max(1))) as u32,

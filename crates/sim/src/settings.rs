@@ -1,11 +1,12 @@
 //! One simulation's settings: a scenario's link and workload, and a variant's knobs.
 
-use evenkeel_model::scenario::{ByteQueueLimit, Qdisc, QueueChoice, Scenario, Variant};
+use evenkeel_model::scenario::{ByteQueueLimit, ClientGroup, Qdisc, QueueChoice, Scenario, Variant};
 use evenkeel_model::units::BitRate;
 use evenkeel_transmit::{Policy, Pool};
 
 use crate::parameters::Parameters;
 use crate::segment::HEADER_BYTES;
+use crate::simulation::SimulationError;
 use crate::tcp::CongestionControl;
 use crate::time::{NANOSECOND, Span};
 
@@ -28,6 +29,15 @@ pub struct Settings {
     pub policy: Policy,
     /// Queues per pool of XPS; none when every processor may use every queue.
     pub xps_pool: Option<u32>,
+    /// Queues of each priority of data-centre bridging, which follow one another; none where all flows share
+    /// all queues.
+    pub priorities: Vec<u32>,
+    /// Priority of the bulk flows.
+    pub priority: u32,
+    /// Priority of the latency probe.
+    pub probe_priority: u32,
+    /// The clients that fetch values, one for each flow; none where flows send by themselves.
+    pub clients: Vec<ClientGroup>,
     /// The NIC serves a queue in proportion to the flows on it (DQWA).
     pub queue_weights: bool,
     /// Largest piece of a segment on a shared queue, payload bytes (DSOS).
@@ -77,6 +87,10 @@ impl Settings {
                 QueueChoice::Dqa => Policy::Dqa,
             },
             xps_pool: knobs.xps_pool,
+            priorities: scenario.link.priorities.clone(),
+            priority: scenario.workload.priority,
+            probe_priority: scenario.workload.latency.as_ref().map_or(0, |probe| probe.priority),
+            clients: scenario.workload.clients().to_vec(),
             queue_weights: knobs.queue_weights,
             shared_segment: knobs.segment_size.map(bytes),
             transmit_batching: knobs.transmit_batching,
@@ -94,27 +108,70 @@ impl Settings {
         }
     }
 
-    /// The queues that a processor may use.
+    /// The queues that flows of a priority may use from a processor: those of the priority, or, with XPS, the
+    /// processor's pool within them.
     #[must_use]
-    pub fn pool(&self, processor: u32) -> Pool {
+    pub fn pool(&self, priority: u32, processor: u32) -> Pool {
+        let own = self.priority_pool(priority);
         match self.xps_pool {
-            None => Pool { first: 0, count: self.queues },
+            None => own,
             Some(size) => {
-                let size = size.clamp(1, self.queues);
-                let pools = (self.queues / size).max(1);
+                let size = size.clamp(1, own.count.max(1));
+                let pools = (own.count / size).max(1);
                 let pool = processor % pools;
                 // The last pool takes what does not divide.
-                let count = if pool + 1 == pools { self.queues - pool * size } else { size };
-                Pool { first: pool * size, count }
+                let count = if pool + 1 == pools { own.count - pool * size } else { size };
+                Pool { first: own.first + pool * size, count }
             }
         }
     }
 
-    /// The processor of each flow's application: half of them carry twice as many flows as the others
-    /// (Titan, section 5).
+    /// The queues of a priority: all, where there are no priorities.
+    fn priority_pool(&self, priority: u32) -> Pool {
+        match self.priorities.get(priority as usize) {
+            Some(&count) => Pool { first: self.priorities[..priority as usize].iter().sum(), count },
+            None => Pool { first: 0, count: self.queues },
+        }
+    }
+
+    /// The priority of each flow.
+    #[must_use]
+    pub fn flow_priorities(&self) -> Vec<u32> {
+        let groups = self.clients.iter();
+        let priorities = groups.flat_map(|group| std::iter::repeat_n(group.priority, group.count as usize));
+        priorities.chain(std::iter::repeat(self.priority)).take(self.flows as usize).collect()
+    }
+
+    /// Whether clients and priorities fit flows and queues.
+    pub(crate) fn check_groups(&self) -> Result<(), SimulationError> {
+        let wrong = |what, range, value| Err(SimulationError::Range { what, range, value });
+        let clients: u64 = self.clients.iter().map(|group| u64::from(group.count)).sum();
+        if clients != u64::from(self.flows) && !self.clients.is_empty() {
+            return wrong("the number of clients", "as many as flows", clients);
+        }
+        let pooled: u64 = self.priorities.iter().copied().map(u64::from).sum();
+        if pooled != u64::from(self.queues) && !self.priorities.is_empty() {
+            return wrong("the number of queues of all priorities", "that of the queues", pooled);
+        }
+        if self.priorities.contains(&0) {
+            return wrong("the number of a priority's queues", "1 at least", 0);
+        }
+        let named = self.flow_priorities().into_iter().chain([self.probe_priority]).max().unwrap_or(0);
+        if named as usize >= self.priorities.len().max(1) {
+            return wrong("a priority", "one of those that there are", named.into());
+        }
+        Ok(())
+    }
+
+    /// The processor of each flow's application. Of bulk flows, half of the processors carry twice as many as
+    /// the others (Titan, section 5); a server of clients hands its connections to its threads in turn, as
+    /// memcached does (`dispatch_conn_new` in its thread.c).
     #[must_use]
     pub fn placement(&self) -> Vec<u32> {
         let processors = self.processors.max(1);
+        if !self.clients.is_empty() {
+            return (0..self.flows).map(|flow| flow % processors).collect();
+        }
         // In turns of three: two flows on each crowded processor, one on each of the others.
         let crowded = processors.div_ceil(2);
         let turn = (0..crowded).chain(0..processors);

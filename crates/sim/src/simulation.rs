@@ -7,6 +7,7 @@
 //! | interrupt of a vector | completes what the ring has sent, takes in acknowledgements, restarts the qdisc, runs the TSQ tasklet |
 //! | interrupt at the receiver | hands what has arrived to TCP, which answers |
 //! | timer of a flow | retransmission, pacing, the application's next write |
+//! | response | the server's program answers a client ([`crate::fetch`]) |
 //! | delayed acknowledgement | the receiver's timer of a flow |
 //! | watchdog of a qdisc | a shaper may send again |
 //! | weight of a queue | the NIC serves the queue with its new weight |
@@ -18,9 +19,10 @@
 
 use std::collections::VecDeque;
 
-use evenkeel_transmit::{FlowWord, MAX_QUEUES, QueueWeights};
+use evenkeel_transmit::{FlowWord, MAX_QUEUES, Pool, QueueWeights};
 
 use crate::event::{Calendar, Slot};
+use crate::fetch::Fetches;
 use evenkeel_model::scenario;
 
 use crate::network::Packet;
@@ -82,6 +84,8 @@ pub(crate) struct Flow {
     pub(crate) queue: u32,
     /// Processor of its application.
     pub(crate) processor: u32,
+    /// Queues that it may use.
+    pub(crate) pool: Pool,
     /// Vector that its acknowledgements arrive at.
     pub(crate) vector: u32,
     /// Acknowledged so far, for what the application may write.
@@ -116,6 +120,8 @@ pub(crate) struct Vector {
     pub(crate) acknowledgements: VecDeque<(Time, u32, Ack)>,
     /// Answers to the probe: when they arrive.
     pub(crate) answers: VecDeque<Time>,
+    /// Clients' requests, with when they arrive, in that order.
+    pub(crate) requests: VecDeque<(Time, u32)>,
 }
 
 /// Where each kind of event stands in the calendar.
@@ -127,18 +133,21 @@ pub(crate) struct Slots {
     pub(crate) probe: Slot,
     pub(crate) timers: Slot,
     pub(crate) delayed: Slot,
+    pub(crate) responses: Slot,
     pub(crate) end: Slot,
 }
 
 impl Slots {
-    fn new(queues: u32, receive_queues: u32, flows: u32) -> Self {
+    fn new(queues: u32, receive_queues: u32, flows: u32, clients: u32) -> Self {
         let sink = queues + receive_queues;
         let watchdogs = sink + receive_queues;
         let weights = watchdogs + queues;
         let probe = weights + queues;
         let timers = probe + 1;
         let delayed = timers + flows;
-        Self { sink, watchdogs, weights, probe, timers, delayed, end: delayed + flows }
+        let responses = delayed + flows;
+        let end = responses + clients;
+        Self { sink, watchdogs, weights, probe, timers, delayed, responses, end }
     }
 }
 
@@ -158,6 +167,8 @@ pub struct Simulation {
     pub(crate) processors: Processors,
     pub(crate) observation: Observation,
     pub(crate) probe: Option<Probe>,
+    /// The clients, where they fetch.
+    pub(crate) fetches: Option<Fetches>,
     /// Scratch of the tasklet: flows that may send.
     pub(crate) tasklet: Vec<u32>,
     /// Scratch of batching: queues that have got something.
@@ -240,8 +251,10 @@ impl Simulation {
         bins: usize,
     ) -> Result<Self, SimulationError> {
         check(&settings, &parameters)?;
+        settings.check_groups()?;
         let queues = settings.queues;
-        let slots = Slots::new(queues, parameters.receive_queues, settings.flows);
+        let clients = if settings.clients.is_empty() { 0 } else { settings.flows };
+        let slots = Slots::new(queues, parameters.receive_queues, settings.flows, clients);
         let mut hashes = Generator::new(seed, Component::SocketHashes);
         let mut qdisc_seeds = Generator::new(seed, Component::QdiscHashes);
         let mut receive = Generator::new(seed, Component::ReceiveHashes);
@@ -258,8 +271,9 @@ impl Simulation {
         let flows: Vec<Flow> = settings
             .placement()
             .into_iter()
+            .zip(settings.flow_priorities())
             .enumerate()
-            .map(|(number, processor)| {
+            .map(|(number, (processor, priority))| {
                 let hash = hashes.bits();
                 let received = receive.bits();
                 peers.push((
@@ -273,6 +287,7 @@ impl Simulation {
                     hash,
                     queue: 0,
                     processor,
+                    pool: settings.pool(priority, processor),
                     vector: queues + (received >> 16) % parameters.receive_queues,
                     acknowledged: 0,
                     writing: 0,
@@ -330,6 +345,7 @@ impl Simulation {
             processors: Processors::new(settings.processors),
             observation: Observation::new(flows.len(), begin, bin, bins),
             probe,
+            fetches: Fetches::new(&settings.clients),
             tasklet: Vec::new(),
             touched: Vec::new(),
             scratch_segments: Vec::new(),
@@ -444,6 +460,8 @@ impl Simulation {
             self.probe_event();
         } else if slot < slots.delayed {
             self.flow_timer(slot - slots.timers);
+        } else if slot >= slots.responses {
+            self.respond(slot - slots.responses);
         } else {
             let flow = slot - slots.delayed;
             if let Some(ack) = self.sink.deadline(flow, self.now) {
@@ -478,6 +496,9 @@ impl Simulation {
         }
         self.scratch_vectors = interrupts;
         self.scratch_deadlines = deadlines;
+        if self.fetches.is_some() {
+            self.take_responses();
+        }
         if !more {
             self.expect_arrival(queue);
         }

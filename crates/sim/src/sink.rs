@@ -50,7 +50,8 @@ pub struct Sink {
     queues: Vec<ReceiveQueue>,
     interval: Span,
     first_slot: Slot,
-    scratch: Vec<(Time, u32)>,
+    /// Flows that the last interrupt has handed over, with when the first packet of each had arrived.
+    taken: Vec<(Time, u32)>,
 }
 
 impl Sink {
@@ -67,7 +68,7 @@ impl Sink {
             })
             .collect();
         let queues = vec![ReceiveQueue::default(); queues.max(1) as usize];
-        Self { peers, queues, interval, first_slot, scratch: Vec::new() }
+        Self { peers, queues, interval, first_slot, taken: Vec::new() }
     }
 
     /// Number of receive queues, and so of interrupts in the calendar.
@@ -157,20 +158,21 @@ impl Sink {
         calendar: &mut Calendar,
         mut answer: impl FnMut(u32, Reaction),
     ) -> bool {
+        self.taken.clear();
         let queue = &mut self.queues[number as usize];
         if queue.flows.is_empty() && !std::mem::take(&mut queue.poked) {
             return false;
         }
         queue.poked = false;
         queue.last_interrupt = now;
-        std::mem::swap(&mut queue.flows, &mut self.scratch);
+        std::mem::swap(&mut queue.flows, &mut self.taken);
         let more = queue.arriving > 0;
         if more {
             calendar.plan(self.first_slot + number, now + self.interval);
         }
         // What leaves several rings in turns is not told in order of time.
-        self.scratch.sort_unstable();
-        for &(_, flow) in &self.scratch {
+        self.taken.sort_unstable();
+        for &(_, flow) in &self.taken {
             let peer = &mut self.peers[flow as usize];
             for run in peer.runs.drain(..) {
                 let bytes = (run.end - run.begin) as u32;
@@ -181,8 +183,18 @@ impl Sink {
                 }
             }
         }
-        self.scratch.clear();
         more
+    }
+
+    /// A flow whose data the last interrupt has handed over: the one of this index, from 0.
+    #[must_use]
+    pub fn taken(&self, index: usize) -> Option<u32> {
+        self.taken.get(index).map(|&(_, flow)| flow)
+    }
+
+    /// A flow's acknowledgement, to go with data in the other direction: none is due any more.
+    pub fn acknowledge(&mut self, flow: u32) -> Ack {
+        self.peers[flow as usize].receiver.acknowledgement()
     }
 
     /// A delayed acknowledgement's deadline has come: the acknowledgement, if it is still due.

@@ -90,7 +90,8 @@ impl Simulation {
         let line = &self.vectors[vector as usize];
         let arrival = line.acknowledgements.front().map(|entry| entry.0);
         let answer = line.answers.front().copied();
-        if let Some(next) = arrival.into_iter().chain(answer).min() {
+        let request = line.requests.front().map(|entry| entry.0);
+        if let Some(next) = arrival.into_iter().chain(answer).chain(request).min() {
             self.calendar.plan_no_later(vector, next.max(now + self.settings.interrupt_interval));
         }
     }
@@ -155,6 +156,7 @@ impl Simulation {
                 self.calendar.plan(self.slots.probe, next);
             }
         }
+        self.take_requests(vector);
     }
 
     /// The application fills the room that acknowledgements have made in the send buffer.
@@ -243,7 +245,7 @@ impl Simulation {
     /// The queue of a flow's next segment.
     fn choose(&mut self, number: u32, idle: bool, processor: u32) -> u32 {
         let flow = &self.flows[number as usize];
-        let pool = self.settings.pool(flow.processor);
+        let pool = flow.pool;
         let choice = self.weights.choose(
             &flow.word,
             &evenkeel_transmit::Segment {
@@ -256,6 +258,7 @@ impl Simulation {
                 data: true,
             },
         );
+        debug_assert!(choice.queue.wrapping_sub(pool.first) < pool.count, "a flow has left its pool");
         self.flows[number as usize].queue = choice.queue;
         if choice.outcome == Outcome::Picked {
             self.picked(choice.queue, pool, processor);
@@ -437,7 +440,7 @@ impl Simulation {
         let Some(probe) = &mut self.probe else { return };
         probe.sent = self.now;
         let segment = probe.request(self.settings.mss);
-        let pool = self.settings.pool(probe.processor);
+        let pool = probe.pool;
         let choice = self.weights.choose(
             &probe.word,
             &evenkeel_transmit::Segment {

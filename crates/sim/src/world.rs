@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use evenkeel_model::record::{QueueRecord, SimCost};
 use evenkeel_model::scenario::{Scenario, Variant};
-use evenkeel_model::units::BitRate;
-use evenkeel_model::world::{Assessment, ConcurrentWorld, Job, Observer, RawFlow, RawRepeat, World};
+use evenkeel_model::units::{BitRate, ByteSize};
+use evenkeel_model::world::{
+    Assessment, ConcurrentWorld, Job, Observer, RawFetch, RawFlow, RawRepeat, World,
+};
 
 use crate::parameters::Parameters;
 use crate::settings::Settings;
@@ -61,14 +63,27 @@ impl SimWorld {
         let span = |time: evenkeel_model::units::Nanoseconds| time.as_u64().saturating_mul(NANOSECOND);
         let (begin, bin) = (Time(span(job.warmup)), span(job.bin));
         let end = begin + span(job.duration);
-        let bins = (job.duration.as_u64() / job.bin.as_u64().max(1)) as usize;
+        // Where clients fetch, no flow is always backlogged, and there are no windows to count in.
+        let fetching = !settings.clients.is_empty();
+        let (count_from, bins) = if fetching {
+            (Time::NEVER, 0)
+        } else {
+            (begin, (job.duration.as_u64() / job.bin.as_u64().max(1)) as usize)
+        };
         let failed = |source| SimError::Failed { variant: job.variant.name.clone(), seed: job.seed, source };
         let mut simulation =
-            Simulation::new(settings, self.parameters.clone(), job.seed, begin, bin, bins).map_err(failed)?;
-        simulation.start(job.seed, STARTS_WITHIN);
+            Simulation::new(settings, self.parameters.clone(), job.seed, count_from, bin, bins)
+                .map_err(failed)?;
+        if fetching {
+            simulation.start_fetches(job.seed, STARTS_WITHIN);
+        } else {
+            simulation.start(job.seed, STARTS_WITHIN);
+        }
         let run = |simulation: &mut Simulation, until: Time| simulation.run(until).map_err(failed);
         run(&mut simulation, begin)?;
         let before = simulation.snapshot();
+        // What was complete before does not count.
+        drop(simulation.take_fetched());
         for step in 1..=STEPS {
             run(&mut simulation, begin + (end.since(begin) / STEPS) * step)?;
             observer.progress(step as f64 / STEPS as f64, "simulating");
@@ -88,6 +103,14 @@ impl SimWorld {
         let mut raw = RawRepeat {
             busy_cores: Some(after.busy.saturating_sub(before.busy) as f64 / end.since(begin) as f64),
             latency_us: simulation.take_latencies(),
+            fetches: simulation
+                .take_fetched()
+                .into_iter()
+                .map(|fetched| RawFetch {
+                    size: ByteSize::from_bytes(fetched.bytes),
+                    completion_s: fetched.took as f64 / SECOND as f64,
+                })
+                .collect(),
             retransmits: Some(after.retransmits - before.retransmits),
             sim: Some(SimCost { packets: simulation.observation.packets, cpu_seconds: 0.0 }),
             queues: before

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use evenkeel_datapath::{QueueSelect, SelectOptions};
 use evenkeel_host::{Capability, Host, tool_version};
-use evenkeel_model::scenario::{Scenario, Topology, Variant};
+use evenkeel_model::scenario::{Scenario, Topology, Variant, WorkloadKind};
 use evenkeel_model::units::BitRate;
 use evenkeel_model::world::{Assessment, Job, Observer, RawRepeat, World};
 
@@ -73,12 +73,20 @@ impl NetnsWorld {
 
 /// Why a scenario is nothing for one kernel, if it is not.
 fn beyond_one_kernel(scenario: &Scenario) -> Option<String> {
-    scenario.workload.shuffled_bytes().map(|_| {
-        format!(
+    match &scenario.workload.kind {
+        WorkloadKind::Shuffle { .. } => Some(format!(
             "a shuffle among {} hosts needs as many machines and a switch; run it with --on sim",
             scenario.hosts.count
-        )
-    })
+        )),
+        WorkloadKind::Fetch { .. } => Some(
+            "the test bed has no server and clients that fetch values from it; run it with --on sim"
+                .to_owned(),
+        ),
+        WorkloadKind::Bulk if !scenario.link.priorities.is_empty() => Some(
+            "the test bed's NIC has no priorities with queues of their own; run it with --on sim".to_owned(),
+        ),
+        WorkloadKind::Bulk => None,
+    }
 }
 
 impl World for NetnsWorld {
@@ -180,7 +188,7 @@ mod tests {
     use evenkeel_model::scenario::parse;
 
     #[test]
-    fn a_shuffle_is_refused_with_the_world_that_can_run_it() {
+    fn what_only_the_simulator_runs_is_refused() {
         let refusal = |name: &str| {
             let (_, text) = bundled().iter().find(|(known, _)| *known == name).unwrap();
             beyond_one_kernel(&parse(text, name, variant_tables()).unwrap())
@@ -189,6 +197,17 @@ mod tests {
             refusal("shuffle-12").unwrap(),
             "a shuffle among 12 hosts needs as many machines and a switch; run it with --on sim"
         );
+        assert_eq!(
+            refusal("memcached-hol").unwrap(),
+            "the test bed has no server and clients that fetch values from it; run it with --on sim"
+        );
         assert_eq!(refusal("titan-12-flows"), None);
+        let (_, text) = bundled().iter().find(|(known, _)| *known == "titan-12-flows").unwrap();
+        let mut scenario = parse(text, "test", variant_tables()).unwrap();
+        scenario.link.priorities = vec![2, 6];
+        assert_eq!(
+            beyond_one_kernel(&scenario).unwrap(),
+            "the test bed's NIC has no priorities with queues of their own; run it with --on sim"
+        );
     }
 }

@@ -9,11 +9,11 @@ macro_rules! scenario_files {
     };
 }
 
-/// Names and texts of the bundled scenarios: those between two hosts, then those of a cluster, each with
-/// the fewest flows first.
+/// Names and texts of the bundled scenarios: those with bulk flows between two hosts, then those of a
+/// cluster, each with the fewest flows first; then clients that fetch values.
 #[must_use]
 pub fn bundled() -> &'static [(&'static str, &'static str)] {
-    const SCENARIOS: [(&str, &str); 9] = scenario_files![
+    const SCENARIOS: [(&str, &str); 10] = scenario_files![
         "titan-3-flows",
         "titan-6-flows",
         "titan-12-flows",
@@ -23,6 +23,7 @@ pub fn bundled() -> &'static [(&'static str, &'static str)] {
         "shuffle-6",
         "shuffle-12",
         "shuffle-24",
+        "memcached-hol",
     ];
     &SCENARIOS
 }

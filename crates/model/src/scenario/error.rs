@@ -5,7 +5,7 @@ use crate::text::{excerpt, printable};
 /// Why a text is not a scenario.
 ///
 /// Displays as one line: `scenarios/x.toml:12:7: link.queuess: unknown key; did you mean
-/// 'queues'? known keys: rate, mtu, queues, topology`. Whatever comes from the file is shortened and
+/// 'queues'? known keys: rate, mtu, queues, topology, priorities`. Whatever comes from the file is shortened and
 /// stripped of control characters.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}:{line}:{column}: {}{problem}{}", printable(.origin), prefix(.key), suffix(.advice))]

@@ -228,6 +228,23 @@ pub(super) fn clash(knobs: &Knobs, link: &Link) -> Option<Clash> {
             advice: "use a divisor of the number of queues".to_owned(),
         });
     }
+    if !link.priorities.is_empty() && queues != link.queues {
+        return Some(Clash {
+            knobs: vec![ClashingKnob::Queues],
+            problem: format!("{queues} queues, and the link's priorities have {}", link.queues),
+            advice: "use all queues, or leave link.priorities out".to_owned(),
+        });
+    }
+    if let Some((pool, own)) = knobs
+        .xps_pool
+        .and_then(|pool| Some((pool, link.priorities.iter().find(|own| !own.is_multiple_of(pool))?)))
+    {
+        return Some(Clash {
+            knobs: vec![ClashingKnob::XpsPool],
+            problem: format!("the {own} queues of a priority cannot be divided into XPS pools of {pool}"),
+            advice: "use a divisor of the queues of every priority".to_owned(),
+        });
+    }
     let mtu = link.mtu;
     if knobs.gso_size < mtu {
         return Some(Clash {

@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use crate::units::{BitRate, ByteSize, Nanoseconds};
 
 pub mod bundled;
+mod clients;
 mod cursor;
 mod error;
 mod knobs;
@@ -75,6 +76,9 @@ pub struct Link {
     pub mtu: ByteSize,
     /// Transmit queues of the NIC, 1 to [`MAX_QUEUES`].
     pub queues: u32,
+    /// Queues of each priority of data-centre bridging (a traffic class, IEEE 802.1Q), which follow one
+    /// another: a pool of its own for each (Titan, section 1). None where all flows share all queues.
+    pub priorities: Vec<u32>,
     /// How the test bed on a real kernel builds the NIC.
     pub topology: Topology,
 }
@@ -116,12 +120,14 @@ pub struct Workload {
     pub flows: u32,
     /// TCP congestion control of the flows.
     pub congestion_control: String,
+    /// Priority of the flows, an index into [`Link::priorities`]; that of clients is their own.
+    pub priority: u32,
     /// The request-response latency probe, if one runs.
     pub latency: Option<LatencyProbe>,
 }
 
 /// What the flows of a workload do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WorkloadKind {
     /// One host sends to another, and all flows are always backlogged.
     Bulk,
@@ -130,6 +136,25 @@ pub enum WorkloadKind {
         /// Payload of each flow.
         bytes_per_flow: ByteSize,
     },
+    /// Clients on one host fetch values from a server on the other, each over a connection that stays
+    /// open: a small request, and the value as its response. The next request follows at once.
+    Fetch {
+        /// The clients, with as many flows in all as the workload has.
+        clients: Vec<ClientGroup>,
+    },
+}
+
+/// Clients of a fetch workload that are alike.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientGroup {
+    /// How many.
+    pub count: u32,
+    /// Sizes of the values that each of them fetches, in turn.
+    pub sizes: Vec<ByteSize>,
+    /// Whether the completion times of their fetches are among the results.
+    pub timed: bool,
+    /// Priority of their responses, an index into [`Link::priorities`].
+    pub priority: u32,
 }
 
 impl Workload {
@@ -137,8 +162,17 @@ impl Workload {
     #[must_use]
     pub fn shuffled_bytes(&self) -> Option<ByteSize> {
         match self.kind {
-            WorkloadKind::Bulk => None,
             WorkloadKind::Shuffle { bytes_per_flow } => Some(bytes_per_flow),
+            WorkloadKind::Bulk | WorkloadKind::Fetch { .. } => None,
+        }
+    }
+
+    /// The clients of a fetch workload; none in others.
+    #[must_use]
+    pub fn clients(&self) -> &[ClientGroup] {
+        match &self.kind {
+            WorkloadKind::Fetch { clients } => clients,
+            WorkloadKind::Bulk | WorkloadKind::Shuffle { .. } => &[],
         }
     }
 }
@@ -150,6 +184,8 @@ pub struct LatencyProbe {
     pub message: ByteSize,
     /// How long the probe runs.
     pub duration: Nanoseconds,
+    /// Priority of the requests, an index into [`Link::priorities`].
+    pub priority: u32,
 }
 
 /// How long and over which windows a run is measured.
@@ -158,8 +194,10 @@ pub struct Measure {
     /// Time before the measurement, excluded from every figure.
     pub warmup: Nanoseconds,
     /// Windows of the fairness metric, as stated at the nominal rate, shortest first. None in a
-    /// shuffle, which lasts as long as its flows.
+    /// shuffle, which lasts as long as its flows, and where clients fetch: no flow is always backlogged.
     pub windows: Vec<Window>,
+    /// Length of the measurement at the nominal rate, where it is not made of windows.
+    pub length: Option<Nanoseconds>,
     /// A repeat lasts this many of the longest window.
     pub long_windows: u32,
     /// Repeats when the command line says nothing.
@@ -266,6 +304,8 @@ pub struct Expectation {
     pub metric: String,
     /// Which value of the repeats is held against the bounds.
     pub statistic: Statistic,
+    /// The variant whose value the first one's is divided by before it is held against the bounds.
+    pub relative_to: Option<String>,
     /// Smallest value allowed.
     pub at_least: Option<f64>,
     /// Largest value allowed.

@@ -11,8 +11,8 @@ use super::error::ScenarioErrorKind::{Schema, Syntax};
 use super::error::{ScenarioError, line_and_column};
 use super::results::{metric_keys, read_expectations, read_paper};
 use super::sections::{
-    Kind, default_hosts, kind_of, read_groups, read_hosts, read_link, read_measure, read_shuffle_measure,
-    read_switch, read_workload,
+    Kind, default_hosts, kind_of, read_fetch_measure, read_groups, read_hosts, read_link, read_measure,
+    read_shuffle_measure, read_switch, read_workload,
 };
 use super::variants::VariantSet;
 use crate::text::printable;
@@ -151,6 +151,11 @@ fn read_scenario(
             let measure = root.require("measure", "add a [measure] table");
             (hosts, None, measure.and_then(|field| read_measure(field.table()?)))
         }
+        Kind::Fetch => {
+            let hosts = root.take("hosts").and_then(|field| read_hosts(field.table()?, kind));
+            let measure = root.require("measure", "add a [measure] table");
+            (hosts, None, measure.and_then(|field| read_fetch_measure(field.table()?)))
+        }
         Kind::Shuffle => {
             let hosts = root.require("hosts", "say how many hosts shuffle, for example count = 24");
             let hosts = hosts.and_then(|field| read_hosts(field.table()?, kind));
@@ -163,7 +168,8 @@ fn read_scenario(
             (hosts, switch, measure)
         }
     };
-    let workload = workload.and_then(|field| read_workload(field.table()?, measure.as_ref(), hosts.as_ref()));
+    let workload = workload
+        .and_then(|field| read_workload(field.table()?, link.as_ref(), measure.as_ref(), hosts.as_ref()));
 
     let set = VariantSet::read(&mut root, tables, complaints)?;
     let names = set.names();
@@ -176,7 +182,8 @@ fn read_scenario(
         set.check(link, listed.iter().chain(groups.values().flatten()), complaints);
     }
 
-    let metrics: Option<BTreeSet<String>> = measure.as_ref().map(metric_keys);
+    let metrics: Option<BTreeSet<String>> =
+        measure.as_ref().zip(workload.as_ref()).map(|(measure, workload)| metric_keys(measure, workload));
     let paper =
         root.take("paper").and_then(|field| read_paper(field.table()?, names.as_ref(), metrics.as_ref()));
     let has_probe = workload.as_ref().is_none_or(|workload| workload.latency.is_some());

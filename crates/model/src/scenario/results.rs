@@ -10,7 +10,7 @@ use super::error::ScenarioErrorKind::{BadValue, Duplicate};
 use super::knobs::spelled;
 use super::sections::REPEATS;
 use super::value::Spelling;
-use super::{Expectation, Measure, Paper, Statistic};
+use super::{Expectation, Measure, Paper, Statistic, Workload};
 use crate::record::metric;
 
 /// Longest source of a paper's figures.
@@ -25,8 +25,8 @@ impl fmt::Display for Statistic {
     }
 }
 
-/// The keys of all metrics that a scenario with these windows can speak of.
-pub(super) fn metric_keys(measure: &Measure) -> BTreeSet<String> {
+/// The keys of all metrics that a scenario with these windows, and these sizes of values, can speak of.
+pub(super) fn metric_keys(measure: &Measure, workload: &Workload) -> BTreeSet<String> {
     let windows = || measure.windows.iter().map(|window| window.name.as_str());
     let parts = [
         (metric::LATENCY, metric::LATENCY_PARTS.to_vec()),
@@ -37,7 +37,11 @@ pub(super) fn metric_keys(measure: &Measure) -> BTreeSet<String> {
     let plain = metric::PLAIN.iter().map(|key| (*key).to_owned());
     let with_parts =
         parts.iter().flat_map(|(prefix, parts)| parts.iter().map(|part| metric::part(prefix, part)));
-    plain.chain(with_parts).collect()
+    let timed = workload.clients().iter().filter(|group| group.timed);
+    let by_size = timed
+        .flat_map(|group| &group.sizes)
+        .flat_map(|size| metric::SIZE_PARTS.map(|part| metric::completion_of(*size, part)));
+    plain.chain(with_parts).chain(by_size).collect()
 }
 
 /// Reads `[paper]`. `variants` and `metrics` are the known names, where they can be told.
@@ -111,7 +115,8 @@ pub(super) fn read_expectations(
         let Some(table) = element.table() else { continue };
         let Some(expectation) = read_expectation(table, variants, metrics, has_probe) else { continue };
         let statistic = expectation.statistic.to_string();
-        if !seen.insert((expectation.variant.clone(), expectation.metric.clone(), statistic)) {
+        let relative_to = expectation.relative_to.clone();
+        if !seen.insert((expectation.variant.clone(), expectation.metric.clone(), statistic, relative_to)) {
             element.complain(
                 Duplicate,
                 "the same variant, metric and statistic as above",
@@ -145,6 +150,18 @@ fn read_expectation(
         }
         Some(key.to_owned())
     });
+    let relative_to = match table.take("relative-to") {
+        Some(field) => {
+            let name = field.string("the name of a variant")?;
+            if let Some(known) = variants.filter(|known| !known.contains(name)) {
+                field.unknown_name("variant", name, known.iter().copied());
+            } else if variant.as_deref() == Some(name) {
+                field.complain(BadValue, "the variant itself", "name the one to compare it with");
+            }
+            Some(name.to_owned())
+        }
+        None => None,
+    };
     let statistic = table.require("statistic", "for example statistic = \"mean\"");
     let statistic = statistic.and_then(|field| field.one_of(&STATISTICS));
     let least = table.take("at-least");
@@ -169,6 +186,7 @@ fn read_expectation(
         variant: variant?,
         metric: metric?,
         statistic: statistic?,
+        relative_to,
         at_least: at_least.flatten(),
         at_most: at_most.flatten(),
         repeats: repeats?,

@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 
 use toml::de::DeValue;
 
+use super::clients::read_clients;
 use super::cursor::{Field, Located, Table};
 use super::error::ScenarioErrorKind::{BadValue, Duplicate};
 use super::knobs::spelled;
@@ -24,7 +25,9 @@ const RATES: RangeInclusive<BitRate> =
 const MTUS: RangeInclusive<ByteSize> = ByteSize::from_bytes(576)..=ByteSize::from_bytes(65_535);
 const DEFAULT_MTU: ByteSize = ByteSize::from_bytes(1500);
 const SENDING_CORES: RangeInclusive<u32> = 1..=1024;
-const FLOWS: RangeInclusive<u32> = 1..=100_000;
+pub(super) const FLOWS: RangeInclusive<u32> = 1..=100_000;
+/// Priorities of data-centre bridging: the eight code points of IEEE 802.1Q.
+const MOST_PRIORITIES: usize = 8;
 /// Hosts of a workload between two.
 const TWO_HOSTS: u32 = 2;
 /// Hosts of a shuffle: at most 16 racks.
@@ -46,6 +49,8 @@ const LONG_WINDOWS: RangeInclusive<u32> = 1..=1000;
 const DEFAULT_LONG_WINDOWS: u32 = 4;
 pub(super) const REPEATS: RangeInclusive<u32> = 1..=1000;
 const DEFAULT_REPEATS: u32 = 5;
+/// Shortest and longest measurement where it is not made of windows.
+const DURATIONS: RangeInclusive<Nanoseconds> = Nanoseconds::from_millis(1)..=LONGEST_REPEAT;
 /// Longest measurement of one repeat.
 const LONGEST_REPEAT: Nanoseconds = Nanoseconds::from_secs(24 * 3600);
 /// Most windows of the shortest kind in a repeat: the meter keeps a bin per flow for each of them.
@@ -58,15 +63,19 @@ const TOPOLOGIES: [Spelling<Topology>; 2] = [("soft-nic", Topology::SoftNic), ("
 pub(super) enum Kind {
     Bulk,
     Shuffle,
+    Fetch,
 }
 
-const KINDS: [Spelling<Kind>; 2] = [("bulk", Kind::Bulk), ("shuffle", Kind::Shuffle)];
+const KINDS: [Spelling<Kind>; 3] = [("bulk", Kind::Bulk), ("shuffle", Kind::Shuffle), ("fetch", Kind::Fetch)];
 
 /// The kind of a workload: other tables depend on it. Complains about nothing; [`read_workload`] does.
 pub(super) fn kind_of(workload: Option<&Field<'_>>) -> Kind {
     match workload.map(|field| field.value) {
         Some(DeValue::Table(entries)) => match entries.get("kind").map(|kind| kind.get_ref()) {
-            Some(DeValue::String(kind)) if kind.as_ref() == "shuffle" => Kind::Shuffle,
+            Some(DeValue::String(word)) => {
+                let word: &str = word;
+                KINDS.iter().find(|(known, _)| *known == word).map_or(Kind::Bulk, |(_, kind)| *kind)
+            }
             _ => Kind::Bulk,
         },
         _ => Kind::Bulk,
@@ -96,14 +105,56 @@ pub(super) fn read_link(mut table: Table<'_>) -> Option<Link> {
     let queues =
         table.require("queues", "for example queues = 8").and_then(|field| field.integer(1..=MAX_QUEUES));
     let topology = or_default(table.take("topology"), Topology::SoftNic, |field| field.one_of(&TOPOLOGIES));
+    let priorities = or_default(table.take("priorities"), Vec::new(), |field| read_priorities(field, queues));
     table.finish();
-    Some(Link { rate: rate?, mtu: mtu?, queues: queues?, topology: topology? })
+    Some(Link { rate: rate?, mtu: mtu?, queues: queues?, topology: topology?, priorities: priorities? })
+}
+
+/// Reads `link.priorities`, which together have all of the link's queues.
+fn read_priorities(field: &Field<'_>, queues: Option<u32>) -> Option<Vec<u32>> {
+    let elements = field.list("tables, each { queues = N }")?;
+    if elements.is_empty() || elements.len() > MOST_PRIORITIES {
+        let problem = format!("{} priorities", elements.len());
+        field.complain(BadValue, problem, format!("state 1 to {MOST_PRIORITIES}, or leave the key out"));
+        return None;
+    }
+    let mut priorities = Vec::with_capacity(elements.len());
+    for element in &elements {
+        let mut table = element.table()?;
+        let own = table.require("queues", "for example { queues = 2 }");
+        let own = own.and_then(|field| field.integer(1..=MAX_QUEUES));
+        table.finish();
+        priorities.push(own?);
+    }
+    let sum: u32 = priorities.iter().sum();
+    if let Some(queues) = queues.filter(|queues| *queues != sum) {
+        let problem = format!("the priorities have {sum} queues in all, and the link has {queues}");
+        field.complain(BadValue, problem, "give every queue to one of them");
+        return None;
+    }
+    Some(priorities)
+}
+
+/// Reads the `priority` of flows: a place in `link.priorities`. `link` is none if it is wrong.
+pub(super) fn read_priority(field: Option<Field<'_>>, link: Option<&Link>) -> Option<u32> {
+    or_default(field, 0, |field| {
+        let Some(link) = link else { return field.integer(0..=MAX_QUEUES) };
+        let Some(last) = link.priorities.len().checked_sub(1) else {
+            field.complain(
+                BadValue,
+                "the link has no priorities",
+                "add link.priorities, or leave the key out",
+            );
+            return None;
+        };
+        field.integer(0..=last as u32)
+    })
 }
 
 /// Reads `[hosts]`.
 pub(super) fn read_hosts(mut table: Table<'_>, kind: Kind) -> Option<Hosts> {
     let count = match kind {
-        Kind::Bulk => Some(TWO_HOSTS),
+        Kind::Bulk | Kind::Fetch => Some(TWO_HOSTS),
         Kind::Shuffle => {
             table.require("count", "for example count = 24").and_then(|field| field.integer(SHUFFLE_HOSTS))
         }
@@ -127,10 +178,11 @@ pub(super) fn read_switch(mut table: Table<'_>) -> Option<Switch> {
     Some(Switch { buffer: buffer? })
 }
 
-/// Reads `[workload]`; `measure`, if known, is what the latency probe has to fit into, and `hosts` are
-/// those of a shuffle.
+/// Reads `[workload]`; `link` has the priorities, `measure`, if known, is what the latency probe has to fit
+/// into, and `hosts` are those of a shuffle.
 pub(super) fn read_workload(
     mut table: Table<'_>,
+    link: Option<&Link>,
     measure: Option<&Measure>,
     hosts: Option<&Hosts>,
 ) -> Option<Workload> {
@@ -141,6 +193,12 @@ pub(super) fn read_workload(
             let bytes = bytes.and_then(|field| field.quantity(SHUFFLE_BYTES, "1GB"));
             let kind = bytes.map(|bytes_per_flow| WorkloadKind::Shuffle { bytes_per_flow });
             (kind, hosts.map(|hosts| hosts.count - 1))
+        }
+        Some(Kind::Fetch) => {
+            let clients = table.require("clients", "add for example [[workload.clients]] with count = 6");
+            let clients = clients.and_then(|field| read_clients(&field, link));
+            let flows = clients.as_ref().map(|clients| clients.iter().map(|group| group.count).sum());
+            (clients.map(|clients| WorkloadKind::Fetch { clients }), flows)
         }
         Some(Kind::Bulk) => {
             let flows = table.require("flows", "for example flows = 12");
@@ -153,12 +211,24 @@ pub(super) fn read_workload(
         DEFAULT_CONGESTION_CONTROL.to_owned(),
         congestion_control,
     );
+    let priority = match kind {
+        Some(WorkloadKind::Fetch { .. }) => Some(0),
+        _ => read_priority(table.take("priority"), link),
+    };
     let latency = match kind {
-        Some(WorkloadKind::Shuffle { .. }) => Some(None),
-        _ => or_default(table.take("latency"), None, |field| read_probe(field.table()?, measure).map(Some)),
+        Some(WorkloadKind::Shuffle { .. } | WorkloadKind::Fetch { .. }) => Some(None),
+        _ => or_default(table.take("latency"), None, |field| {
+            read_probe(field.table()?, link, measure).map(Some)
+        }),
     };
     table.finish();
-    Some(Workload { kind: kind?, flows: flows?, congestion_control: congestion_control?, latency: latency? })
+    Some(Workload {
+        kind: kind?,
+        flows: flows?,
+        congestion_control: congestion_control?,
+        priority: priority?,
+        latency: latency?,
+    })
 }
 
 fn congestion_control(field: &Field<'_>) -> Option<String> {
@@ -173,7 +243,7 @@ fn congestion_control(field: &Field<'_>) -> Option<String> {
     None
 }
 
-fn read_probe(mut table: Table<'_>, measure: Option<&Measure>) -> Option<LatencyProbe> {
+fn read_probe(mut table: Table<'_>, link: Option<&Link>, measure: Option<&Measure>) -> Option<LatencyProbe> {
     let message = or_default(table.take("message"), DEFAULT_MESSAGE, |field| field.quantity(MESSAGES, "64B"));
     let duration = table.require("duration", "for example duration = \"2s\"").and_then(|field| {
         let duration = field.quantity(PROBE_DURATIONS, "2s")?;
@@ -184,14 +254,18 @@ fn read_probe(mut table: Table<'_>, measure: Option<&Measure>) -> Option<Latency
         }
         Some(duration)
     });
+    let priority = read_priority(table.take("priority"), link);
     table.finish();
-    Some(LatencyProbe { message: message?, duration: duration? })
+    Some(LatencyProbe { message: message?, duration: duration?, priority: priority? })
 }
 
 impl Measure {
     /// Length of the measurement of one repeat at the nominal rate, without the warm-up.
     #[must_use]
     pub fn duration(&self) -> Nanoseconds {
+        if let Some(length) = self.length {
+            return length;
+        }
         let longest = self.windows.iter().map(|window| window.length).max().unwrap_or_default();
         longest.saturating_mul(u64::from(self.long_windows))
     }
@@ -204,7 +278,29 @@ pub(super) fn read_shuffle_measure(table: Option<Table<'_>>) -> Option<Measure> 
         repeats = or_default(table.take("repeats"), DEFAULT_REPEATS, |field| field.integer(REPEATS));
         table.finish();
     }
-    Some(Measure { warmup: Nanoseconds::new(0), windows: Vec::new(), long_windows: 1, repeats: repeats? })
+    Some(Measure {
+        warmup: Nanoseconds::new(0),
+        windows: Vec::new(),
+        length: None,
+        long_windows: 1,
+        repeats: repeats?,
+    })
+}
+
+/// Reads `[measure]` of a fetch workload, which has no windows: none of its flows is always backlogged.
+pub(super) fn read_fetch_measure(mut table: Table<'_>) -> Option<Measure> {
+    let warmup = or_default(table.take("warmup"), DEFAULT_WARMUP, |field| field.quantity(WARMUPS, "1s"));
+    let length = table.require("duration", "for example duration = \"4s\"");
+    let length = length.and_then(|field| field.quantity(DURATIONS, "4s"));
+    let repeats = or_default(table.take("repeats"), DEFAULT_REPEATS, |field| field.integer(REPEATS));
+    table.finish();
+    Some(Measure {
+        warmup: warmup?,
+        windows: Vec::new(),
+        length: Some(length?),
+        long_windows: 1,
+        repeats: repeats?,
+    })
 }
 
 /// Reads `[measure]`.
@@ -216,8 +312,13 @@ pub(super) fn read_measure(mut table: Table<'_>) -> Option<Measure> {
         or_default(table.take("long-windows"), DEFAULT_LONG_WINDOWS, |field| field.integer(LONG_WINDOWS));
     let repeats = or_default(table.take("repeats"), DEFAULT_REPEATS, |field| field.integer(REPEATS));
     table.finish();
-    let measure =
-        Measure { warmup: warmup?, windows: windows?, long_windows: long_windows?, repeats: repeats? };
+    let measure = Measure {
+        warmup: warmup?,
+        windows: windows?,
+        length: None,
+        long_windows: long_windows?,
+        repeats: repeats?,
+    };
     check_extent(&measure, windows_field.as_ref()?);
     Some(measure)
 }

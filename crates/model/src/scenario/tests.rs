@@ -41,14 +41,22 @@ fn every_bundled_scenario_is_the_paper_s_set_up() {
         assert_eq!(*name, format!("titan-{flows}-flows"));
         let ten_gigabit = BitRate::from_bits_per_second(10_000_000_000);
         let mtu = ByteSize::from_bytes(1500);
-        assert_eq!(scenario.link, Link { rate: ten_gigabit, mtu, queues: 8, topology: Topology::SoftNic });
+        assert_eq!(
+            scenario.link,
+            Link { rate: ten_gigabit, mtu, queues: 8, topology: Topology::SoftNic, priorities: vec![] }
+        );
         assert_eq!(scenario.hosts, Hosts { count: 2, sending_cores: 8 });
         let second = Nanoseconds::from_secs(1);
-        let latency = LatencyProbe { message: ByteSize::from_bytes(64), duration: Nanoseconds::from_secs(2) };
+        let latency = LatencyProbe {
+            message: ByteSize::from_bytes(64),
+            duration: Nanoseconds::from_secs(2),
+            priority: 0,
+        };
         let workload = Workload {
             kind: WorkloadKind::Bulk,
             flows,
             congestion_control: "cubic".to_owned(),
+            priority: 0,
             latency: Some(latency),
         };
         assert_eq!(scenario.workload, workload);
@@ -56,7 +64,10 @@ fn every_bundled_scenario_is_the_paper_s_set_up() {
             Window { name: "1ms".to_owned(), length: Nanoseconds::from_millis(1) },
             Window { name: "1s".to_owned(), length: second },
         ];
-        assert_eq!(scenario.measure, Measure { warmup: second, windows, long_windows: 4, repeats: 5 });
+        assert_eq!(
+            scenario.measure,
+            Measure { warmup: second, windows, length: None, long_windows: 4, repeats: 5 }
+        );
         assert!(scenario.variants.iter().map(|variant| variant.name.as_str()).eq(MAIN));
         assert_eq!(scenario.groups.keys().collect::<Vec<_>>(), ["main"]);
         assert_eq!(scenario.groups["main"], MAIN);
@@ -79,6 +90,42 @@ fn the_shuffles_are_those_of_the_paper() {
         let variants: Vec<&str> = scenario.variants.iter().map(|variant| variant.name.as_str()).collect();
         assert_eq!(variants, ["cvanilla", "cmax", "dqa", "dqa+dqwa"]);
     }
+}
+
+#[test]
+fn the_memcached_experiment_is_that_of_the_paper() {
+    let scenario = parse_bundled("memcached-hol");
+    let kib = |sizes: &[u64]| sizes.iter().map(|size| ByteSize::from_kib(*size)).collect();
+    let clients = [
+        ClientGroup { count: 6, sizes: kib(&[512]), timed: false, priority: 0 },
+        ClientGroup { count: 1, sizes: kib(&[2, 4, 8, 16, 32, 64]), timed: true, priority: 0 },
+    ];
+    assert_eq!(scenario.workload.clients(), clients);
+    assert_eq!((scenario.workload.flows, scenario.hosts.count, scenario.link.queues), (7, 2, 8));
+    let variants: Vec<&str> = scenario.variants.iter().map(|variant| variant.name.as_str()).collect();
+    assert_eq!(variants, ["cmax", "dqa", "dqa+dqwa+dsos"]);
+    assert_eq!(scenario.measure.windows, []);
+    assert_eq!(scenario.measure.length, Some(scenario.measure.duration()));
+    assert!(
+        scenario.expectations.iter().all(|expectation| expectation.relative_to.as_deref() == Some("cmax"))
+    );
+}
+
+/// A link with priorities, with the bulk flows in the second.
+const PRIORITIES: &str = "queues = 4\npriorities = [{ queues = 1 }, { queues = 3 }]";
+
+#[test]
+fn priorities_divide_the_queues() {
+    let text = VALID
+        .replace("queues = 4", PRIORITIES)
+        .replace("queues = 2\n", "")
+        .replace("flows = 12", "flows = 12\npriority = 1");
+    let scenario = parse_text(&text).unwrap();
+    assert_eq!(scenario.link.priorities, [1, 3]);
+    assert_eq!((scenario.workload.priority, scenario.workload.latency.as_ref().unwrap().priority), (1, 0));
+    // One queue is not what the priorities have.
+    assert!(scenario.variant("single-queue").is_none());
+    assert!(scenario.variant("xps:dqa").is_some());
 }
 
 #[test]

@@ -184,6 +184,7 @@ fn expectation(
         variant: variant.to_owned(),
         metric: metric.to_owned(),
         statistic: statistic.to_owned(),
+        relative_to: None,
         at_least,
         at_most,
         value,

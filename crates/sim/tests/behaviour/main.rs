@@ -5,7 +5,9 @@
 mod conservation;
 mod determinism;
 mod exact;
+mod fetch;
 mod golden;
 mod hostile;
+mod priorities;
 mod settings;
 mod shares;

@@ -54,10 +54,18 @@ const LINK_AND_WORKLOAD: &[Case] = &[
     ("[link]", "[hosts]\n\n[link]", (7, 1), ": hosts.sending-cores: missing"),
     ("[link]", "hosts = 8\n\n[link]", (7, 9), ": hosts: expected a table, found an integer"),
     ("flows = 12", "flows = 0", (12, 9), ": workload.flows: 0 is out of range; write a value from 1 to 100000"),
-    ("flows = 12", "kind = \"shuffel\"", (12, 8), ": workload.kind: 'shuffel' is not a value of this key; did you mean 'shuffle'? known: bulk, shuffle"),
+    ("flows = 12", "kind = \"shuffel\"", (12, 8), ": workload.kind: 'shuffel' is not a value of this key; did you mean 'shuffle'? known: bulk, shuffle, fetch"),
     ("flows = 12", "flows = 12\nbytes-per-flow = \"1GB\"", (13, 1), ": workload.bytes-per-flow: unknown key; known keys: kind, flows,"),
     ("[link]", "[hosts]\ncount = 6\nsending-cores = 4\n\n[link]", (8, 1), ": hosts.count: unknown key; known keys: sending-cores"),
     ("[link]", "[switch]\nbuffer = \"12MB\"\n\n[link]", (7, 2), ": switch: unknown key;"),
+    ("queues = 4", "queues = 4\npriorities = []", (10, 14), ": link.priorities: 0 priorities; state 1 to 8, or leave the key out"),
+    ("queues = 4", "queues = 4\npriorities = [2, 2]", (10, 15), ": link.priorities[0]: expected a table, found an integer"),
+    ("queues = 4", "queues = 4\npriorities = [{ queues = 1 }, { queues = 2 }]", (10, 14), ": link.priorities: the priorities have 3 queues in all, and the link has 4; give"),
+    ("queues = 4", "queues = 4\npriorities = [{ queues = 0 }]", (10, 26), ": link.priorities[0].queues: 0 is out of range; write a value from 1 to 256"),
+    ("queues = 4", "queues = 4\npriorities = [{ queues = 4, rate = 1 }]", (10, 29), ": link.priorities[0].rate: unknown key; known keys: queues"),
+    ("queues = 4", "queues = 4\npriorities = [{ queues = 1 }, { queues = 3 }]", (28, 10), ": variant.small.queues: 2 queues, and the link's priorities have 4; use all queues"),
+    ("flows = 12", "flows = 12\npriority = 0", (13, 12), ": workload.priority: the link has no priorities; add link.priorities, or leave"),
+    ("duration = \"2s\"", "duration = \"2s\"\npriority = 1", (16, 12), ": workload.latency.priority: the link has no priorities;"),
     ("flows = 12", "flows = 100_001", (12, 9), ": workload.flows: 100001 is out of range"),
     ("flows = 12", "flows = 12\ncongestion-control = \"Cubic\"", (13, 22), "'Cubic' cannot name a congestion control; use 1"),
     ("flows = 12", "flows = 12\ncongestion-control = \"\"", (13, 22), "'' cannot name a congestion control"),
@@ -72,6 +80,7 @@ const LINK_AND_WORKLOAD: &[Case] = &[
 
 #[rustfmt::skip]
 const MEASURE: &[Case] = &[
+    ("repeats = 3", "duration = \"4s\"", (18, 1), ": measure.duration: unknown key; known keys: warmup, windows, long-windows,"),
     ("repeats = 3", "repeats = 0", (18, 11), ": measure.repeats: 0 is out of range"),
     ("repeats = 3", "long-windows = 0", (18, 16), ": measure.long-windows: 0 is out of range"),
     ("repeats = 3", "warmup = \"11min\"", (18, 10), ": measure.warmup: 660s is out of range; write a value from 0ns to 600s"),
@@ -158,6 +167,8 @@ const GROUPS_PAPER_AND_EXPECTATIONS: &[Case] = &[
     ("metric = \"nfm.long\"", "metric = \"nfm.1s\"", (47, 10), ": expect[0].metric: unknown metric 'nfm.1s'"),
     ("metric = \"nfm.long\"\n", "", (45, 1), ": expect[0].metric: missing"),
     ("statistic = \"every\"", "statistic = \"avery\"", (48, 13), "did you mean 'every'? known: mean, median, every"),
+    ("statistic = \"every\"", "statistic = \"every\"\nrelative-to = \"dqaa\"", (49, 15), ": expect[0].relative-to: unknown variant 'dqaa'; did you mean 'dqa'?"),
+    ("statistic = \"every\"", "statistic = \"every\"\nrelative-to = \"dqa\"", (49, 15), ": expect[0].relative-to: the variant itself; name the one to compare it with"),
     ("at-least = 0.70\nat-most = 0.80\n", "", (45, 1), ": expect[0].at-most: missing; an expectation has a bound"),
     ("at-least = 0.70", "at-least = 0.90", (49, 12), ": expect[0].at-least: 0.9 is above at-most, which is 0.8; no value"),
     ("at-least = 0.70", "at-least = nan", (49, 12), ": expect[0].at-least: not a finite number"),
@@ -216,6 +227,78 @@ fn every_broken_shuffle_is_refused_at_its_place() {
     let without = VALID_SHUFFLE.replace("[measure]\n\nrepeats = 2\n", "");
     assert_eq!(parse_text(&without).unwrap().measure.repeats, 5, "the default");
     assert_refused(VALID_SHUFFLE, SHUFFLE.iter());
+}
+
+/// Changes to a scenario with clients.
+#[rustfmt::skip]
+const FETCH: &[Case] = &[
+    ("[[workload.clients]]\ncount = 2\nsizes = [\"1KiB\", \"1500B\"]\npriority = 1\n", "", (12, 1), ": workload.clients: missing; add for example [[workload.clients]]"),
+    ("count = 2\n", "", (15, 1), ": workload.clients[0].count: missing; for example count = 6"),
+    ("count = 2", "count = 0", (16, 9), ": workload.clients[0].count: 0 is out of range; write a value from 1 to 100000"),
+    ("count = 2", "number = 2", (16, 1), ": workload.clients[0].number: unknown key; known keys: count, sizes, timed, priority"),
+    ("sizes = [\"1KiB\", \"1500B\"]\n", "", (15, 1), ": workload.clients[0].sizes: missing; for example sizes = [\"512KiB\"]"),
+    ("[\"1KiB\", \"1500B\"]", "[]", (17, 9), ": workload.clients[0].sizes: 0 sizes; state 1 to 32"),
+    ("[\"1KiB\", \"1500B\"]", "\"1KiB\"", (17, 9), ": workload.clients[0].sizes: expected a list of sizes, each a string with a unit, found a string"),
+    ("[\"1KiB\", \"1500B\"]", "[\"1KiB\", 1500]", (17, 18), ": workload.clients[0].sizes[1]: a bare number; units are needed"),
+    ("[\"1KiB\", \"1500B\"]", "[\"1KiB\", \"1024B\"]", (17, 18), ": workload.clients[0].sizes[1]: 1KiB stands twice; name it once"),
+    ("[\"1KiB\", \"1500B\"]", "[\"0B\"]", (17, 10), ": workload.clients[0].sizes[0]: 0B is out of range; write a value from 1B to 1GiB"),
+    ("priority = 1", "priority = 2", (18, 12), ": workload.clients[0].priority: 2 is out of range; write a value from 0 to 1"),
+    ("priority = 1", "timed = 1", (18, 9), ": workload.clients[0].timed: expected true or false, found an integer"),
+    ("kind = \"fetch\"", "kind = \"fetch\"\npriority = 1", (14, 1), ": workload.priority: unknown key; known keys: kind, clients, congestion-control"),
+    ("kind = \"fetch\"", "kind = \"fetch\"\nflows = 7", (14, 1), ": workload.flows: unknown key;"),
+    ("duration = \"1s\"\n", "", (19, 1), ": measure.duration: missing; for example duration = \"4s\""),
+    ("duration = \"1s\"", "duration = \"0s\"", (20, 12), ": measure.duration: 0ns is out of range; write a value from 1ms to 86400s"),
+    ("duration = \"1s\"", "windows = { 1s = \"1s\" }", (20, 1), ": measure.windows: unknown key; known keys: warmup, duration, repeats"),
+    ("fct_s.1KiB.p99", "fct_s.2KiB.p99", (24, 10), ": expect[0].metric: unknown metric 'fct_s.2KiB.p99'; did you mean 'fct_s.1KiB.p99'?"),
+    ("fct_s.1KiB.p99", "latency_us.p99", (24, 10), ": expect[0].metric: no latency is measured;"),
+];
+
+const VALID_FETCH: &str = r#"schema = 1
+name = "valid"
+title = "Clients to break"
+variant-table = "titan"
+variants = ["cmax", "dqa"]
+
+[link]
+rate = "10gbit"
+queues = 4
+priorities = [{ queues = 3 }, { queues = 1 }]
+
+[workload]
+kind = "fetch"
+
+[[workload.clients]]
+count = 2
+sizes = ["1KiB", "1500B"]
+priority = 1
+[measure]
+duration = "1s"
+
+[[expect]]
+variant = "dqa"
+metric = "fct_s.1KiB.p99"
+statistic = "mean"
+relative-to = "cmax"
+at-most = 1.0
+"#;
+
+#[test]
+fn every_broken_scenario_with_clients_is_refused_at_its_place() {
+    let scenario = parse_text(VALID_FETCH).unwrap();
+    let sizes = [ByteSize::from_kib(1), ByteSize::from_bytes(1500)].to_vec();
+    assert_eq!(scenario.workload.clients(), [ClientGroup { count: 2, sizes, timed: true, priority: 1 }]);
+    assert_eq!((scenario.workload.flows, scenario.measure.repeats), (2, 5));
+    assert_eq!(scenario.measure.duration(), Nanoseconds::from_secs(1));
+    assert_eq!(scenario.expectations[0].relative_to.as_deref(), Some("cmax"));
+    assert_refused(VALID_FETCH, FETCH.iter());
+    let untimed = VALID_FETCH.replace("priority = 1\n", "timed = false\n");
+    let error = parse_text(&untimed).unwrap_err().to_string();
+    assert!(error.contains("unknown metric 'fct_s.1KiB.p99'"), "{error}");
+    let many = VALID_FETCH
+        .replace("[measure]", &"[[workload.clients]]\ncount = 60_000\nsizes = [\"1B\"]\n".repeat(2));
+    let many = many.replacen("duration", "[measure]\nduration", 1);
+    let error = parse_text(&many).unwrap_err().to_string();
+    assert!(error.contains(": workload.clients: 120002 clients in all; have at most 100000"), "{error}");
 }
 
 #[test]

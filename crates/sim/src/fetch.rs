@@ -1,0 +1,176 @@
+//! Clients that fetch values: requests and responses over connections that stay open.
+//!
+//! The sending host is the server, as memcached in Titan's experiment (USENIX ATC 2018, section 6.1). A
+//! client sends a request, waits for all of the value, and sends the next request at once:
+//!
+//! | when | what |
+//! |---|---|
+//! | the request's packet arrives | after the line's latency, with the acknowledgement of what came before; the interrupt of its receive queue is moderated like any other |
+//! | the server's program has read it | [`Parameters::application_latency`](crate::parameters::Parameters) later, as with the latency probe |
+//! | the program answers | as soon as its processor is free; the copy of the value takes the processor's time, and TCP sends what has been copied meanwhile |
+//! | the response has arrived | when the receiver's TCP has all of it, at an interrupt there: the completion time counts from the request to this |
+//!
+//! Requests meet no queue on their way, like acknowledgements. Between responses a connection is idle: once
+//! its last segment has left the NIC it weighs on no queue, and the next response may get another one.
+
+use evenkeel_model::scenario::ClientGroup;
+
+use crate::random::{Component, Generator};
+use crate::simulation::Simulation;
+use crate::tcp::Ack;
+use crate::time::{Span, Time};
+use crate::transmit::SEND_BUFFER_BYTES;
+
+/// A value that a client has fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fetched {
+    /// Number of the client, and of its flow.
+    pub client: u32,
+    /// Size of the value, bytes.
+    pub bytes: u64,
+    /// From the request until the receiver's TCP had all of it.
+    pub took: Span,
+}
+
+/// A client's connection.
+#[derive(Clone, Debug)]
+struct Connection {
+    /// Its group in the settings.
+    group: u32,
+    /// Which of the group's sizes is being fetched.
+    turn: u32,
+    /// When the request was sent, by the receiver's clock.
+    sent: Time,
+    /// Size of the value, bytes.
+    bytes: u64,
+    /// The response is complete when so much of the stream is there.
+    complete_at: u64,
+    /// The copy of the value has been charged to the processor, and waits for its turn there.
+    copying: bool,
+}
+
+/// The clients and what they have fetched.
+#[derive(Clone, Debug)]
+pub(crate) struct Fetches {
+    connections: Vec<Connection>,
+    fetched: Vec<Fetched>,
+}
+
+impl Fetches {
+    /// Clients that have fetched nothing; none where there are no groups.
+    pub(crate) fn new(groups: &[ClientGroup]) -> Option<Self> {
+        let connections: Vec<Connection> = (0_u32..)
+            .zip(groups)
+            .flat_map(|(group, clients)| std::iter::repeat_n(group, clients.count as usize))
+            .map(|group| Connection {
+                group,
+                turn: 0,
+                sent: Time::ZERO,
+                bytes: 0,
+                complete_at: u64::MAX,
+                copying: false,
+            })
+            .collect();
+        (!connections.is_empty()).then(|| Self { connections, fetched: Vec::new() })
+    }
+}
+
+impl Simulation {
+    /// Lets every client send its first request, each at its own moment `within` this time.
+    pub fn start_fetches(&mut self, seed: u64, within: Span) {
+        let Some(fetches) = &mut self.fetches else { return };
+        for connection in &mut fetches.connections {
+            connection.complete_at = 0;
+        }
+        let clients = fetches.connections.len() as u32;
+        let mut starts = Generator::new(seed, Component::Starts);
+        for client in 0..clients.min(self.flows.len() as u32) {
+            let sent = self.now + starts.below(within.max(1));
+            self.request(client, sent, Ack::default());
+        }
+    }
+
+    /// Takes out what timed clients have fetched since the last time.
+    pub fn take_fetched(&mut self) -> Vec<Fetched> {
+        self.fetches.as_mut().map(|fetches| std::mem::take(&mut fetches.fetched)).unwrap_or_default()
+    }
+
+    /// A client sends its next request, with an acknowledgement of all that has come.
+    fn request(&mut self, client: u32, sent: Time, ack: Ack) {
+        let Some(fetches) = &mut self.fetches else { return };
+        let connection = &mut fetches.connections[client as usize];
+        let sizes = &self.settings.clients[connection.group as usize].sizes;
+        connection.bytes = sizes.get(connection.turn as usize).map_or(1, |size| size.bytes().max(1));
+        connection.turn = if connection.turn as usize + 1 < sizes.len() { connection.turn + 1 } else { 0 };
+        connection.complete_at += connection.bytes;
+        connection.sent = sent;
+        // The receiver's clock is behind by the latency, and the request takes it, too.
+        let arrival = sent + 2 * self.parameters.line_latency;
+        let vector = self.flows[client as usize].vector;
+        let requests = &mut self.vectors[vector as usize].requests;
+        let behind = requests.iter().rev().take_while(|later| later.0 > arrival).count();
+        requests.insert(requests.len() - behind, (arrival, client));
+        // The packet is one, and its cost that of an acknowledgement.
+        self.acknowledge_at(client, arrival, ack);
+    }
+
+    /// The receiver's interrupt has handed over data: whose response is complete asks for the next value.
+    pub(crate) fn take_responses(&mut self) {
+        let mut index = 0;
+        while let Some(client) = self.sink.taken(index) {
+            index += 1;
+            let Some(connection) =
+                self.fetches.as_ref().and_then(|fetches| fetches.connections.get(client as usize))
+            else {
+                return;
+            };
+            if self.sink.peer(client).receiver.delivered() < connection.complete_at {
+                continue;
+            }
+            let fetched = Fetched { client, bytes: connection.bytes, took: self.now.since(connection.sent) };
+            let timed = self.settings.clients[connection.group as usize].timed;
+            if let Some(fetches) = self.fetches.as_mut().filter(|_| timed) {
+                fetches.fetched.push(fetched);
+            }
+            let ack = self.sink.acknowledge(client);
+            self.request(client, self.now, ack);
+        }
+    }
+
+    /// Takes in the requests that have arrived at a vector.
+    pub(crate) fn take_requests(&mut self, vector: u32) {
+        while let Some(&(_, client)) =
+            self.vectors[vector as usize].requests.front().filter(|request| request.0 <= self.now)
+        {
+            self.vectors[vector as usize].requests.pop_front();
+            self.calendar.plan(self.slots.responses + client, self.now + self.parameters.application_latency);
+        }
+    }
+
+    /// The server's program has read a request, or its processor comes to the copy of the value.
+    pub(crate) fn respond(&mut self, client: u32) {
+        let Some(fetches) = &mut self.fetches else { return };
+        let connection = &mut fetches.connections[client as usize];
+        let flow = &mut self.flows[client as usize];
+        let bytes = connection.bytes;
+        if !connection.copying {
+            // The copy begins when the processor is through with what came before.
+            let begin = self.processors.application(flow.processor, self.now, 0.0);
+            self.processors.application(flow.processor, self.now, bytes as f64 * self.parameters.costs.byte);
+            if begin > self.now {
+                connection.copying = true;
+                self.calendar.plan(self.slots.responses + client, begin);
+                return;
+            }
+        }
+        connection.copying = false;
+        // What the send buffer has no room for follows with the acknowledgements.
+        let first = bytes.min(SEND_BUFFER_BYTES);
+        flow.acknowledged = flow.sender.delivered();
+        flow.sender.write(first);
+        flow.remaining += bytes - first;
+        let processor = flow.processor;
+        self.advance();
+        self.send(client, processor, false);
+    }
+}

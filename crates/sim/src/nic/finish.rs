@@ -185,6 +185,9 @@ fn granted(place: usize) -> u64 {
 
 /// Wire bytes of the next `packets` of the ring, or of all if there are fewer.
 fn bytes_of_packets(ring: &Ring, mut packets: u64) -> u64 {
+    if let Some(each) = ring.uniform_bytes() {
+        return packets.min(ring.backlog_packets) * each;
+    }
     let mut bytes = 0;
     for (shape, sent) in ring.shapes() {
         let taken = u64::from(shape.packets - sent).min(packets);
@@ -199,6 +202,9 @@ fn bytes_of_packets(ring: &Ring, mut packets: u64) -> u64 {
 
 /// Wire bytes of the ring's next packets as far as `deficit` covers them.
 fn bytes_of_fitting_packets(ring: &Ring, deficit: u64) -> u64 {
+    if let Some(each) = ring.uniform_bytes() {
+        return (deficit / each).min(ring.backlog_packets) * each;
+    }
     let mut bytes = 0;
     for (shape, sent) in ring.shapes() {
         let taken = shape.fitting(sent, deficit - bytes);

@@ -34,6 +34,12 @@ impl Shape {
         Self { packets, full: wire_bytes(segment.mss), last: wire_bytes(rest) }
     }
 
+    /// All packets have this many wire bytes.
+    #[inline]
+    fn is_uniform(&self, bytes: u32) -> bool {
+        self.full == bytes && self.last == bytes
+    }
+
     /// Wire bytes of packets `first..end`; `end` is not beyond the segment.
     #[inline]
     pub(super) fn bytes(&self, first: u32, end: u32) -> u64 {
@@ -77,6 +83,10 @@ pub(super) struct Ring {
     /// Wire bytes that a turn adds to that.
     pub(super) credit: u64,
     pub(super) weight: u32,
+    /// Wire bytes of a packet, while all that are queued have as many.
+    uniform: u32,
+    /// Segments with a packet of another size.
+    odd: u32,
     /// Packets that have not left.
     pub(super) backlog_packets: u64,
     /// Their frames, bytes.
@@ -93,6 +103,8 @@ impl Ring {
             deficit: 0,
             credit: 0,
             weight: 1,
+            uniform: 0,
+            odd: 0,
             backlog_packets: 0,
             backlog_bytes: 0,
         };
@@ -127,6 +139,10 @@ impl Ring {
         let was_empty = self.segments.is_empty();
         let shape = Shape::of(&segment);
         let packets = u64::from(shape.packets);
+        if was_empty {
+            (self.uniform, self.odd) = (shape.full, 0);
+        }
+        self.odd += u32::from(!shape.is_uniform(self.uniform));
         self.backlog_packets += packets;
         self.backlog_bytes += u64::from(segment.payload) + packets * u64::from(HEADER_BYTES);
         self.segments.push_back(Queued { segment, shape });
@@ -134,6 +150,12 @@ impl Ring {
             self.load_head(service);
         }
         was_empty
+    }
+
+    /// Wire bytes of each packet in the ring, if all have as many.
+    #[inline]
+    pub(super) fn uniform_bytes(&self) -> Option<u64> {
+        (self.odd == 0).then_some(u64::from(self.uniform))
     }
 
     /// Wire bytes of the packet that is next.
@@ -177,6 +199,9 @@ impl Ring {
     /// How many packets of the same size are next, over segments; counted up to `enough` or beyond.
     #[inline]
     fn alike(&self, enough: u32) -> u32 {
+        if self.odd == 0 {
+            return u32::try_from(self.backlog_packets).unwrap_or(u32::MAX);
+        }
         let head = (self.head.packets - u32::from(self.head.last < self.head.full)).saturating_sub(self.sent);
         if head >= enough || self.head.last < self.head.full { head } else { self.alike_behind(head, enough) }
     }
@@ -268,7 +293,8 @@ impl Ring {
     /// Removes the head, whose last packet has left at `end`, and tells so.
     #[inline]
     pub(super) fn finish<S: Departures>(&mut self, queue: u32, end: Time, service: Service, sink: &mut S) {
-        if let Some(Queued { segment, .. }) = self.segments.pop_front() {
+        if let Some(Queued { segment, shape }) = self.segments.pop_front() {
+            self.odd -= u32::from(!shape.is_uniform(self.uniform));
             sink.finished(queue, &segment, end);
         }
         self.load_head(service);

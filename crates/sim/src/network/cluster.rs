@@ -107,6 +107,7 @@ impl Cluster {
         let mut hops = Vec::new();
         let mut readers = Vec::new();
         let mut latencies = Vec::new();
+        let mut edges = Vec::new();
         let mut rest = transfers.as_slice();
         for host in 0..topology.hosts {
             let (own, others) = rest.split_at(rest.partition_point(|transfer| transfer.from <= host));
@@ -121,7 +122,8 @@ impl Cluster {
             for (local, transfer) in own.iter().enumerate() {
                 let path = routes_of.path(host, transfer.to, paths.bits())?;
                 access = path.access_latency;
-                latencies.push((path.access_latency, path.latency));
+                latencies.push(path.latency);
+                edges.push((path.access_latency, path.delivery_latency));
                 let bytes = transfer.bytes.max(1);
                 simulation.flows[local].remaining = bytes;
                 let queue = transfer.to * receive_queues + receive.bits() % receive_queues;
@@ -144,10 +146,10 @@ impl Cluster {
         }
 
         // What has left the hosts by now has reached every first switch by now and the shortest access
-        // latency, and every host by that and the shortest rest of a way.
-        let least = |of: fn(&(Span, Span)) -> Span| latencies.iter().map(of).min().unwrap_or(MICROSECOND);
+        // latency, and what is between switches then every host by that and the shortest last link.
+        let least = |of: fn(&(Span, Span)) -> Span| edges.iter().map(of).min().unwrap_or(MICROSECOND);
         let switches_ahead = least(|(access, _)| *access);
-        let reception_ahead = switches_ahead + least(|(access, whole)| whole - access);
+        let reception_ahead = switches_ahead + least(|(_, delivery)| *delivery);
         Ok(Self {
             switches: routes_of.switches(),
             reception: Reception::new(
@@ -166,7 +168,7 @@ impl Cluster {
             lines: vec![InFlight::new(); 2 * topology.links.len()],
             line_calendar: Calendar::new(2 * topology.links.len(), 0),
             now: Time::ZERO,
-            slice: (reception_ahead + least(|(_, whole)| *whole)).max(1),
+            slice: (reception_ahead + latencies.iter().copied().min().unwrap_or(MICROSECOND)).max(1),
             switches_ahead,
             reception_ahead,
             last_progress: (0, Time::ZERO),

@@ -188,7 +188,7 @@ fn leaf_spine(leaves: u32, spine_rate: u64, buffer_bytes: u64) -> Topology {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+    #![proptest_config(ProptestConfig::with_cases(64))]
 
     /// Every transfer gets through any network, however often its packets are dropped, and the slices'
     /// length changes nothing where links differ.

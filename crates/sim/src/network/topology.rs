@@ -91,6 +91,8 @@ pub struct Path {
     pub hops: Vec<Hop>,
     /// Latency of the link to the first switch.
     pub access_latency: Span,
+    /// Latency of the link from the last switch.
+    pub delivery_latency: Span,
     /// Latencies of all links.
     pub latency: Span,
 }
@@ -204,7 +206,8 @@ impl Routes<'_> {
         let links = &self.topology.links;
         let (mut switch, end) = (links[first].to as usize, links[last].to as usize);
         let access_latency = links[first].latency;
-        let mut path = Path { hops: Vec::new(), access_latency, latency: access_latency };
+        let delivery_latency = links[last].latency;
+        let mut path = Path { hops: Vec::new(), access_latency, delivery_latency, latency: access_latency };
         loop {
             let here = self.distances[end][switch];
             if here == u32::MAX {

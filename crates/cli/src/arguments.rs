@@ -56,9 +56,15 @@ pub struct RunOptions {
     /// How the test bed builds the NIC [default: what the scenario says]
     #[arg(long, value_enum)]
     pub topology: Option<TopologyChoice>,
-    /// Which kernel the simulator is
-    #[arg(long, value_enum, default_value_t = ProfileChoice::Linux4_4)]
-    pub profile: ProfileChoice,
+    /// Which kernel the simulator is [default: 4.4, with --nic soft 6.18]
+    #[arg(long, value_enum)]
+    pub profile: Option<ProfileChoice>,
+    /// Which NIC the simulator simulates
+    #[arg(long, value_enum, default_value_t = NicChoice::Hardware)]
+    pub nic: NicChoice,
+    /// Processors of the machine whose test bed is simulated, with --nic soft
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub processors: u32,
     /// Seed for a world that draws random numbers (netns draws none: its hashes are the kernel's)
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub seed: u64,
@@ -91,6 +97,15 @@ pub enum ProfileChoice {
     /// Linux 6.18
     #[value(name = "6.18")]
     Linux6_18,
+}
+
+/// Which NIC the simulator simulates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum NicChoice {
+    /// A multiqueue NIC, as the variant's settings have it
+    Hardware,
+    /// The soft NIC that --on netns builds, with the whole test bed around it: to compare the two worlds
+    Soft,
 }
 
 /// How the test bed builds the NIC.
@@ -133,6 +148,18 @@ fn parse_rate(text: &str) -> Result<Rate, String> {
     Ok(Rate::Fixed(rate))
 }
 
+/// A share such as `30%`; a bare number is refused, as everywhere.
+fn parse_share(text: &str) -> Result<f64, String> {
+    const MOST: f64 = 1000.0;
+    let digits = text.strip_suffix('%').ok_or("write a share with its unit, such as 30%")?;
+    let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let percent: f64 = plain.then(|| digits.parse().ok()).flatten().ok_or("not a number of per cent")?;
+    if percent > MOST {
+        return Err("a share lies between 0% and 1000%".to_owned());
+    }
+    Ok(percent / 100.0)
+}
+
 #[derive(Debug, Subcommand)]
 pub enum ScenarioCommand {
     /// List the bundled scenarios
@@ -156,6 +183,13 @@ pub struct CompareOptions {
     pub first: PathBuf,
     /// Another record's
     pub second: PathBuf,
+    /// Only this metric, by its key in the record, such as nfm.1s; may be given several times
+    #[arg(long = "metric", value_name = "KEY")]
+    pub metrics: Vec<String>,
+    /// Judge each metric: the mean of the second record may differ from the first's by this share of it;
+    /// exit code 1 if one differs by more
+    #[arg(long, value_name = "N%", value_parser = parse_share)]
+    pub within: Option<f64>,
     /// How to print the result
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
@@ -188,6 +222,16 @@ mod tests {
     #[test]
     fn the_definition_is_sound() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn shares_need_a_unit() {
+        assert_eq!(parse_share("30%"), Ok(0.3));
+        assert_eq!(parse_share("0%"), Ok(0.0));
+        assert_eq!(parse_share("2.5%"), Ok(0.025));
+        for wrong in ["30", "0.3", "%", "-1%", "nan%", "inf%", "1e2%", "1001%", "3 %", "1.2.3%", ""] {
+            assert!(parse_share(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

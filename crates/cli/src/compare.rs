@@ -10,10 +10,16 @@ use crate::progress::table_options;
 pub fn compare(options: &CompareOptions) -> Result<Exit, Failure> {
     let read = |path| store::read(path).map_err(|error| Failure::with_causes(Exit::Usage, &error));
     let (first, second) = (read(&options.first)?, read(&options.second)?);
-    let compared = comparison::compare(&first, &second);
+    let mut compared = comparison::compare(&first, &second);
+    if !options.metrics.is_empty() {
+        compared.keep(&options.metrics).map_err(|error| Failure::new(Exit::Usage, error))?;
+    }
+    if let Some(share) = options.within {
+        compared.judge(share);
+    }
     match options.format {
         Format::Table => print(&comparison::render(&compared, table_options()))?,
         Format::Json => print(&format!("{:#}\n", comparison::json(&compared)))?,
     }
-    Ok(Exit::Done)
+    Ok(if compared.agrees() { Exit::Done } else { Exit::Unmet })
 }

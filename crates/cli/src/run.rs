@@ -11,7 +11,7 @@ use evenkeel_sim::tcp::Profile;
 use evenkeel_sim::world::{SimError, SimWorld};
 use evenkeel_testbed::{Failure as BedFailure, NetnsWorld, TestbedError};
 
-use crate::arguments::{Format, Place, ProfileChoice, Rate, RunOptions, TopologyChoice};
+use crate::arguments::{Format, NicChoice, Place, ProfileChoice, Rate, RunOptions, TopologyChoice};
 use crate::exit::{Exit, Failure, print};
 use crate::progress::{Progress, table_options};
 use crate::scenario::{Loaded, load};
@@ -50,10 +50,7 @@ pub fn run(options: &RunOptions) -> Result<Exit, Failure> {
             conduct_in(&mut world, &request, &progress, bed_failure)
         }
         Place::Sim => {
-            let mut world = SimWorld::new(match options.profile {
-                ProfileChoice::Linux4_4 => Profile::Linux4_4,
-                ProfileChoice::Linux6_18 => Profile::Linux6_18,
-            });
+            let mut world = simulator(options);
             conduct_in(&mut world, &request, &progress, simulation_failure)
         }
     }?;
@@ -68,6 +65,18 @@ pub fn run(options: &RunOptions) -> Result<Exit, Failure> {
     progress.remark(&format!("record: {}", directory.display()));
     let met = record.expectations.iter().all(|expectation| expectation.met != Some(false));
     Ok(if met { Exit::Done } else { Exit::Unmet })
+}
+
+fn simulator(options: &RunOptions) -> SimWorld {
+    let profile = options.profile.map(|profile| match profile {
+        ProfileChoice::Linux4_4 => Profile::Linux4_4,
+        ProfileChoice::Linux6_18 => Profile::Linux6_18,
+    });
+    match options.nic {
+        NicChoice::Hardware => SimWorld::new(profile.unwrap_or(Profile::Linux4_4)),
+        // A test bed needs a kernel of today.
+        NicChoice::Soft => SimWorld::of_test_bed(profile.unwrap_or(Profile::Linux6_18), options.processors),
+    }
 }
 
 fn conduct_in<W: World>(

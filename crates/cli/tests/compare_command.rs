@@ -117,3 +117,32 @@ fn what_is_not_there_exits_with_2() {
         assert!(ended.stderr.contains("does not exist"), "{ended:?}");
     }
 }
+
+#[test]
+fn agreement_is_judged_by_a_tolerance() {
+    let directory = tempfile::tempdir().unwrap();
+    let real = record(directory.path(), "real", &[0.74, 0.76]);
+    let near = record(directory.path(), "near", &[0.85, 0.87]);
+    let far = record(directory.path(), "far", &[0.99, 1.01]);
+    let judge = |second: &Path, more: &[&str]| {
+        let ended = compare(&real, second, &[&["--within", "30%"], more].concat());
+        assert_eq!(ended.stderr, "", "{ended:?}");
+        ended
+    };
+    assert_eq!(judge(&near, &[]).code, 0);
+    let ended = judge(&far, &[]);
+    assert_eq!(ended.code, 1, "{ended:?}");
+    assert!(ended.stdout.contains("differs from that of the first by at most 30 %"), "{ended:?}");
+    // The throughput is the same.
+    assert_eq!(judge(&far, &["--metric", "throughput_bps"]).code, 0);
+    let json = judge(&far, &["--metric", "nfm.1s", "--format", "json"]);
+    assert_eq!(json.code, 1);
+    let object: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!(object["tolerance"], 0.3);
+    let metrics = object["variants"][0]["metrics"].as_object().unwrap();
+    assert_eq!((metrics.len(), &metrics["nfm.1s"]["within"]), (1, &false.into()));
+
+    let unknown = compare(&real, &near, &["--metric", "nfm.2s"]);
+    assert_eq!((unknown.code, unknown.stdout.as_str()), (2, ""), "{unknown:?}");
+    assert!(unknown.stderr.contains("nfm.2s") && unknown.stderr.contains("throughput_bps"), "{unknown:?}");
+}

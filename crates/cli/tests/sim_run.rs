@@ -95,6 +95,28 @@ fn todays_kernel_is_simulated_too() {
 }
 
 #[test]
+fn the_test_bed_is_simulated_too() {
+    let (output, _directory) = run(&["--nic", "soft"]);
+    let result = json(&output);
+    assert_eq!((result["kernel"].as_str(), result["world"].as_str()), (Some("6.18"), Some("sim")));
+    let variants = result["variants"].as_array().unwrap();
+    assert_eq!(variants.len(), 2);
+    assert_eq!(result["refused"][0]["name"], "dqa+dqwa+dsos");
+    for variant in variants {
+        // 1448 bytes of payload in frames of 1514, which is what HTB counts.
+        let payload = variant["metrics"]["throughput_bps"]["mean"].as_f64().unwrap();
+        assert!((0.94e9..0.97e9).contains(&payload), "{payload}");
+        assert!(variant["metrics"].get("cpu_pct").is_none());
+        assert!(variant["notes"][0].as_str().unwrap().contains("pfifo leaves"), "{variant:#}");
+    }
+    // Under DQA each of six flows has one of eight queues.
+    assert!(variants[1]["metrics"]["nfm"]["50ms"]["max"].as_f64().unwrap() < 0.1, "{:#}", variants[1]);
+    let (output, _directory) =
+        run(&["--nic", "soft", "--profile", "4.4", "--processors", "4", "--variant", "dqa"]);
+    assert_eq!(json(&output)["kernel"], "4.4");
+}
+
+#[test]
 fn a_congestion_control_that_is_not_simulated_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("bbr.toml");

@@ -34,7 +34,11 @@ fn bad_usage_exits_with_2_and_says_why() {
         (&["scenario"], "Usage"),
         (&["scenario", "check"], "<FILE>"),
         (&["scenario", "list", "all"], "all"),
+        (&["run", "titan-6-flows", "--nic", "e1000"], "soft"),
+        (&["run", "titan-6-flows", "--processors", "0"], "1..=1024"),
         (&["compare", "one"], "<SECOND>"),
+        (&["compare", "one", "two", "--within", "30"], "such as 30%"),
+        (&["compare", "one", "two", "--within=-1%"], "not a number"),
         (&["generate", "poems", "."], "poems"),
     ];
     for (arguments, words) in cases {

@@ -7,6 +7,7 @@
 
 pub mod record;
 pub mod scenario;
+pub mod soft_nic;
 mod text;
 pub mod units;
 pub mod world;

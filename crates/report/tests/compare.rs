@@ -146,3 +146,45 @@ fn records_with_nothing_in_common_are_told() {
         assert!(text.contains("no metric of the same variant in common"), "{text}");
     }
 }
+
+#[test]
+fn a_tolerance_is_a_share_of_the_first_mean() {
+    let judged = |first: &[f64], second: &[f64], share: f64| {
+        let mut comparison = compare(&with("nfm.1s", first), &with("nfm.1s", second));
+        comparison.judge(share);
+        let within = comparison.variants[0].metrics[0].within;
+        assert_eq!(within, Some(comparison.agrees()));
+        comparison.agrees()
+    };
+    assert!(judged(&[0.5, 1.5], &[1.25], 0.25));
+    assert!(!judged(&[0.5, 1.5], &[1.26], 0.25));
+    assert!(judged(&[0.5, 1.5], &[0.75], 0.25));
+    // It is not the same the other way round.
+    assert!(!judged(&[1.0], &[1.4], 0.3) && judged(&[1.4], &[1.0], 0.3));
+    // Of nothing there is no share.
+    assert!(judged(&[0.0], &[0.0], 0.3) && !judged(&[0.0], &[1e-9], 0.3));
+}
+
+#[test]
+fn only_what_is_asked_for_is_judged() {
+    let mut comparison = compare(&record(), &changed());
+    assert!(comparison.agrees(), "nothing is judged yet");
+    let error = comparison.keep(&["nfm.3s".to_owned()]).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .starts_with("no variant has the metric nfm.3s in both records; they have: throughput_bps, ")
+    );
+    comparison.keep(&["cpu_pct".to_owned(), "retransmits".to_owned()]).unwrap();
+    assert!(comparison.variants.iter().all(|variant| variant.metrics.len() == 2));
+    comparison.judge(0.02);
+    assert!(comparison.agrees());
+    comparison.judge(0.005);
+    assert!(!comparison.agrees());
+    let text = render(&comparison, TableOptions { width: Some(100), colour: false });
+    assert!(text.contains("0.5 %") && text.contains(" no") && text.contains(" yes"), "{text}");
+
+    let mut nothing = compare(&with("nfm.1s", &[1.0]), &with("cpu_pct", &[1.0]));
+    nothing.judge(10.0);
+    assert!(!nothing.agrees(), "records with nothing in common do not agree");
+}

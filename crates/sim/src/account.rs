@@ -76,7 +76,17 @@ impl Simulation {
         let mut accounts: Vec<Account> = (0..self.flows.len()).map(|flow| self.ends_of(flow)).collect();
         for queue in &self.queues {
             let mut qdisc = queue.qdisc.clone();
-            while let Dequeued::Segment(segment) = qdisc.dequeue(self.now) {
+            let mut now = self.now;
+            loop {
+                let segment = match qdisc.dequeue(now) {
+                    Dequeued::Segment(segment) => segment,
+                    // A shaper lets go of everything in time.
+                    Dequeued::Wait(until) => {
+                        now = until;
+                        continue;
+                    }
+                    Dequeued::Empty => break,
+                };
                 if let Some(account) = RingContent(&mut accounts).of(&segment) {
                     account.in_qdisc += u64::from(segment.payload);
                     account.memory_below += u64::from(truesize(segment.payload));

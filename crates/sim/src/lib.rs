@@ -29,6 +29,7 @@ pub mod segment;
 pub mod settings;
 pub mod simulation;
 pub mod sink;
+pub mod soft_nic;
 pub mod tcp;
 pub mod time;
 mod transmit;

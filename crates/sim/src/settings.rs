@@ -1,12 +1,14 @@
 //! One simulation's settings: a scenario's link and workload, and a variant's knobs.
 
 use evenkeel_model::scenario::{ByteQueueLimit, ClientGroup, Qdisc, QueueChoice, Scenario, Variant};
+use evenkeel_model::soft_nic::{XPS_POOLS, place};
 use evenkeel_model::units::BitRate;
 use evenkeel_transmit::{Policy, Pool};
 
 use crate::parameters::Parameters;
 use crate::segment::HEADER_BYTES;
 use crate::simulation::SimulationError;
+use crate::soft_nic::NicModel;
 use crate::tcp::CongestionControl;
 use crate::time::{NANOSECOND, Span};
 
@@ -60,6 +62,8 @@ pub struct Settings {
     pub interleaving: bool,
     /// Payload of the latency probe's messages, if it runs.
     pub probe_bytes: Option<u32>,
+    /// The NIC.
+    pub nic: NicModel,
     /// One event per packet in the NIC: slow, and the same result.
     pub exact: bool,
 }
@@ -104,6 +108,7 @@ impl Settings {
             offload: knobs.tso,
             interleaving: knobs.tso_interleaving,
             probe_bytes: scenario.workload.latency.as_ref().map(|probe| bytes(probe.message)),
+            nic: NicModel::Hardware,
             exact: false,
         }
     }
@@ -116,8 +121,16 @@ impl Settings {
         match self.xps_pool {
             None => own,
             Some(size) => {
-                let size = size.clamp(1, own.count.max(1));
-                let pools = (own.count / size).max(1);
+                let (size, pools) = match self.nic {
+                    NicModel::Hardware => {
+                        let size = size.clamp(1, own.count.max(1));
+                        (size, (own.count / size).max(1))
+                    }
+                    NicModel::Soft { .. } => {
+                        let pools = XPS_POOLS.clamp(1, own.count.max(1));
+                        (own.count / pools, pools)
+                    }
+                };
                 let pool = processor % pools;
                 // The last pool takes what does not divide.
                 let count = if pool + 1 == pools { own.count - pool * size } else { size };
@@ -169,6 +182,13 @@ impl Settings {
     #[must_use]
     pub fn placement(&self) -> Vec<u32> {
         let processors = self.processors.max(1);
+        if let NicModel::Soft { sending_cores } = self.nic {
+            // The test bed's: on fewer cores, if the rule comes out exactly there.
+            return place(self.flows, sending_cores, processors)
+                .into_iter()
+                .flat_map(|core| (0..core.flows).map(move |_| core.processor))
+                .collect();
+        }
         if !self.clients.is_empty() {
             return (0..self.flows).map(|flow| flow % processors).collect();
         }

@@ -296,9 +296,9 @@ impl Simulation {
                 }
             })
             .collect();
-        let kind = crate::transmit::qdisc_of(&settings, &parameters);
         let transmit_queues = (0..queues)
-            .map(|_| {
+            .map(|queue| {
+                let kind = crate::transmit::qdisc_of(&settings, &parameters, queue);
                 Ok(TransmitQueue {
                     qdisc: Qdisc::new(&kind, qdisc_seeds.long_bits()).map_err(SimulationError::from)?,
                     limit: match settings.byte_queue_limit {

@@ -34,9 +34,11 @@ const APPLICATION_SLACK: u64 = 200 * MICROSECOND;
 /// Segments that a device's FIFO holds by default (`tx_queue_len`).
 const DEFAULT_QUEUE_LENGTH: u32 = 1000;
 
-/// The kind of qdisc in front of each queue.
-pub(crate) fn qdisc_of(settings: &Settings, parameters: &Parameters) -> Kind {
-    if settings.fair_queueing {
+/// The kind of qdisc in front of a queue.
+pub(crate) fn qdisc_of(settings: &Settings, parameters: &Parameters, queue: u32) -> Kind {
+    if settings.nic.is_soft() {
+        crate::soft_nic::qdisc_of(settings, queue)
+    } else if settings.fair_queueing {
         let quantum = settings.mss + crate::segment::HEADER_BYTES;
         Kind::sfq_prio(
             SfqConfig { quantum, ..SfqConfig::with_depth(parameters.sfq_depth) },
@@ -128,7 +130,7 @@ impl Simulation {
             self.release_if_idle(segment.flow, processor);
         }
         self.scratch_segments = sent;
-        if bytes > 0 {
+        if bytes > 0 && !self.settings.nic.is_soft() {
             let transmit = &mut self.queues[queue as usize];
             transmit.limit.completed(bytes, self.now);
             transmit.ring.completed(descriptors);
@@ -342,7 +344,8 @@ impl Simulation {
     /// Hands a segment or a piece to the qdisc, which may drop it or another one for it.
     fn enqueue_piece(&mut self, queue: u32, segment: Segment) -> Taken {
         let mut taken = Taken::Yes;
-        let mut dropped = self.queues[queue as usize].qdisc.enqueue(self.now, segment);
+        let (place, segment) = self.settings.nic.qdisc_for(queue, segment);
+        let mut dropped = self.queues[place as usize].qdisc.enqueue(self.now, segment);
         while let Some(victim) = dropped {
             self.queues[queue as usize].drops += 1;
             if victim == segment {
@@ -354,7 +357,7 @@ impl Simulation {
                     self.flows[segment.flow as usize].sender.local_congestion();
                 }
             }
-            dropped = self.queues[queue as usize].qdisc.pop_dropped();
+            dropped = self.queues[place as usize].qdisc.pop_dropped();
         }
         if taken == Taken::No && segment.flow == PROBE {
             self.lost_probe();
@@ -379,6 +382,10 @@ impl Simulation {
 
     /// Moves segments from a qdisc to its ring while the ring and its byte limit have room.
     pub(crate) fn run_qdisc(&mut self, queue: u32) {
+        if self.settings.nic.is_soft() {
+            self.run_soft_nic();
+            return;
+        }
         loop {
             let transmit = &mut self.queues[queue as usize];
             if transmit.qdisc.is_empty() || !transmit.limit.may_enqueue() || !transmit.ring.may_enqueue() {

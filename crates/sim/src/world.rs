@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use evenkeel_model::record::{QueueRecord, SimCost};
 use evenkeel_model::scenario::{Scenario, Variant};
+use evenkeel_model::soft_nic;
 use evenkeel_model::units::{BitRate, ByteSize};
 use evenkeel_model::world::{
     Assessment, ConcurrentWorld, Job, Observer, RawFetch, RawFlow, RawRepeat, World,
@@ -46,20 +47,37 @@ const STEPS: u64 = 100;
 #[derive(Clone, Debug, Default)]
 pub struct SimWorld {
     parameters: Parameters,
+    /// Processors of the test bed that is simulated, if it is one.
+    test_bed: Option<u32>,
 }
 
 impl SimWorld {
     /// The simulator with a kernel profile, and every other parameter as documented.
     #[must_use]
     pub fn new(profile: Profile) -> Self {
-        Self { parameters: Parameters { profile, ..Parameters::default() } }
+        Self { parameters: Parameters { profile, ..Parameters::default() }, test_bed: None }
+    }
+
+    /// The simulator of the test bed: its soft NIC, on a machine with so many processors.
+    #[must_use]
+    pub fn of_test_bed(profile: Profile, processors: u32) -> Self {
+        let Self { parameters, .. } = Self::new(profile);
+        Self { parameters: parameters.on_test_bed(processors), test_bed: Some(processors) }
+    }
+
+    fn settings(&self, scenario: &Scenario, variant: &Variant, rate: BitRate) -> Settings {
+        let settings = Settings::new(scenario, variant, rate, &self.parameters);
+        match self.test_bed {
+            Some(processors) => settings.on_test_bed(processors),
+            None => settings,
+        }
     }
 
     fn simulate(&self, job: &Job<'_>, observer: &dyn Observer) -> Result<RawRepeat, SimError> {
         if let Some(bytes) = job.scenario.workload.shuffled_bytes() {
             return crate::network::shuffle::run(job, bytes, &self.parameters, observer);
         }
-        let settings = Settings::new(job.scenario, job.variant, job.rate, &self.parameters);
+        let settings = self.settings(job.scenario, job.variant, job.rate);
         let span = |time: evenkeel_model::units::Nanoseconds| time.as_u64().saturating_mul(NANOSECOND);
         let (begin, bin) = (Time(span(job.warmup)), span(job.bin));
         let end = begin + span(job.duration);
@@ -101,7 +119,11 @@ impl SimWorld {
         }
 
         let mut raw = RawRepeat {
-            busy_cores: Some(after.busy.saturating_sub(before.busy) as f64 / end.since(begin) as f64),
+            // A test bed's processors do both hosts' work and the programs'; only the sender's is simulated.
+            busy_cores: self
+                .test_bed
+                .is_none()
+                .then(|| after.busy.saturating_sub(before.busy) as f64 / end.since(begin) as f64),
             latency_us: simulation.take_latencies(),
             fetches: simulation
                 .take_fetched()
@@ -162,6 +184,36 @@ impl SimWorld {
     }
 }
 
+/// What a reader of a simulated test bed's figures must know; the reason where the test bed cannot do it.
+fn notes_of_test_bed(scenario: &Scenario, variant: &Variant) -> Result<Vec<String>, String> {
+    if scenario.workload.shuffled_bytes().is_some() {
+        return Err(format!(
+            "a shuffle among {} hosts is nothing for a test bed with two; run it without --nic soft",
+            scenario.hosts.count
+        ));
+    }
+    if !scenario.workload.clients().is_empty() {
+        return Err("a test bed has no server and clients that fetch values from it; run it without --nic soft"
+            .to_owned());
+    }
+    if !scenario.link.priorities.is_empty() {
+        return Err("a soft NIC has no priorities with queues of their own; run it without --nic soft".to_owned());
+    }
+    let knobs = &variant.knobs;
+    if let Some(why) = soft_nic::refusal(knobs) {
+        return Err(why.to_owned());
+    }
+    let mut notes: Vec<String> = soft_nic::lacking(knobs, false).into_iter().collect();
+    if knobs.tcp_small_queues.is_none() {
+        notes.push("TCP small queues are off here, which the real test bed's kernel cannot do".to_owned());
+    }
+    if knobs.xps_pool.is_some() {
+        notes.push(format!("XPS as {} pools, as on the real test bed", soft_nic::XPS_POOLS));
+    }
+    notes.push("a simulated test bed: soft NIC, exact timers; its CPU use is not simulated".to_owned());
+    Ok(notes)
+}
+
 impl World for SimWorld {
     type Error = SimError;
 
@@ -178,18 +230,24 @@ impl World for SimWorld {
     }
 
     fn facts(&self) -> BTreeMap<String, String> {
+        let nic = match self.test_bed {
+            Some(processors) => format!("soft, on {processors} processors"),
+            None => "hardware".to_owned(),
+        };
         BTreeMap::from([
             ("profile".to_owned(), self.kernel()),
+            ("nic".to_owned(), nic),
             ("parameters".to_owned(), format!("{:?}", self.parameters)),
         ])
     }
 
     fn assess(&self, scenario: &Scenario, variant: &Variant) -> Result<Assessment, String> {
-        let settings = Settings::new(scenario, variant, scenario.link.rate, &self.parameters);
-        Ok(Assessment {
-            settings: BTreeMap::from([("settings".to_owned(), format!("{settings:?}"))]),
-            notes: Vec::new(),
-        })
+        let notes = match self.test_bed {
+            Some(_) => notes_of_test_bed(scenario, variant)?,
+            None => Vec::new(),
+        };
+        let settings = self.settings(scenario, variant, scenario.link.rate);
+        Ok(Assessment { settings: BTreeMap::from([("settings".to_owned(), format!("{settings:?}"))]), notes })
     }
 
     fn settle_rate(

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use evenkeel_model::scenario::{ByteQueueLimit, Knobs, Qdisc, QueueChoice, Topology, Variant};
+use evenkeel_model::scenario::{Knobs, Qdisc, QueueChoice, Topology, Variant};
+use evenkeel_model::soft_nic::{self, LEAF_LIMIT_PACKETS, XPS_POOLS};
 use evenkeel_model::world::Assessment;
 use evenkeel_netlink::tc;
 use evenkeel_transmit::{Policy, Pool};
@@ -11,11 +12,6 @@ use crate::bed::BedOptions;
 use crate::error::TestbedError;
 use crate::namespace::Namespace;
 use crate::nic::LeafQdisc;
-
-/// Packets in front of each queue; TCP small queues keep far fewer there.
-const LEAF_LIMIT_PACKETS: u32 = 1000;
-/// XPS pools of the emulation: two, since the machines that run a test bed may have two processors.
-const XPS_POOLS: u32 = 2;
 
 /// What was found out about this kernel once, before anything runs.
 #[derive(Clone, Copy, Debug)]
@@ -49,64 +45,23 @@ pub(crate) fn assess(
     features: KernelFeatures,
     queues: u32,
 ) -> Result<Assessment, String> {
-    let Knobs {
-        queue_choice,
-        queues: own_queues,
-        xps_pool,
-        queue_weights,
-        segment_size,
-        transmit_batching,
-        qdisc,
-        tcp_small_queues,
-        byte_queue_limit,
-        interrupt_interval,
-        gso_size,
-        tso,
-        tso_interleaving,
-    } = &variant.knobs;
-    if *queue_weights {
-        return Err(
-            "dynamic queue weights are not available on the kernel in this version; leave the variant \
-                    out, or compare the ones without +dqwa"
-                .to_owned(),
-        );
-    }
-    if segment_size.is_some() {
-        return Err("dynamic segment sizing is not available on the kernel in this version; the variant \
-                    gso-16k shows a fixed smaller segment"
-            .to_owned());
+    let Knobs { queue_choice, queues: own_queues, xps_pool, qdisc, tcp_small_queues, gso_size, tso, .. } =
+        &variant.knobs;
+    if let Some(why) = soft_nic::refusal(&variant.knobs) {
+        return Err(why.to_owned());
     }
 
     let mut assessment = Assessment::default();
     let mut set = |name: &str, value: String| {
         assessment.settings.insert(name.to_owned(), value);
     };
-    let mut lacking = Vec::new();
     set("queue-choice", if *queue_choice == QueueChoice::Dqa { "dqa" } else { "hash" }.to_owned());
     set("queues", own_queues.unwrap_or(queues).to_string());
     set("topology", if topology == Topology::Mq { "mq" } else { "soft-nic" }.to_owned());
     let sfq = *qdisc == Qdisc::SfqPrio && features.sfq && topology == Topology::SoftNic;
-    if *qdisc == Qdisc::SfqPrio && !sfq {
-        lacking.push("SFQ");
-    }
-    if *qdisc == Qdisc::SfqPrio {
-        lacking.push("priority band");
-    }
     set("qdisc", if sfq { "sfq".to_owned() } else { format!("pfifo limit {LEAF_LIMIT_PACKETS}") });
-    if *byte_queue_limit != ByteQueueLimit::Off {
-        lacking.push("BQL");
-    }
     set("byte-queue-limit", "none: veth has no BQL".to_owned());
-    if interrupt_interval.is_some() {
-        lacking.push("interrupt interval");
-    }
     set("interrupt-interval", "none: veth has no interrupts".to_owned());
-    if *transmit_batching {
-        lacking.push("transmit batching");
-    }
-    if *tso_interleaving && *tso {
-        lacking.push("TSO interleaving");
-    }
     set("gso-size", gso_size.to_string());
     set("tso", if *tso { "on".to_owned() } else { "off: gso_max_segs 1".to_owned() });
     if features.tso_by_rtt {
@@ -136,9 +91,8 @@ pub(crate) fn assess(
             pools.len()
         ));
     }
-    if !lacking.is_empty() {
-        let leaves = if sfq { "SFQ leaves" } else { "pfifo leaves" };
-        assessment.notes.insert(0, format!("this test bed has no {}: {leaves}", join_or(&lacking)));
+    if let Some(lacking) = soft_nic::lacking(&variant.knobs, sfq) {
+        assessment.notes.insert(0, lacking);
     }
     if topology == Topology::Mq {
         assessment
@@ -146,15 +100,6 @@ pub(crate) fn assess(
             .push("mq: each queue is shaped to its share of the rate; idle shares are lost".to_owned());
     }
     Ok(assessment)
-}
-
-/// `a`, `a or b`, `a, b or c`.
-fn join_or(words: &[&str]) -> String {
-    match words {
-        [] => String::new(),
-        [one] => (*one).to_owned(),
-        [all @ .., last] => format!("{} or {last}", all.join(", ")),
-    }
 }
 
 /// The pools of an `xps:` variant: two halves of the queues.
@@ -224,16 +169,4 @@ pub(crate) fn bed_options(
 /// Whether this kernel speaks IPv6.
 pub(crate) fn has_ipv6() -> bool {
     Path::new("/proc/net/if_inet6").exists()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lists_read_like_sentences() {
-        assert_eq!(join_or(&["SFQ"]), "SFQ");
-        assert_eq!(join_or(&["SFQ", "BQL"]), "SFQ or BQL");
-        assert_eq!(join_or(&["SFQ", "BQL", "interrupt interval"]), "SFQ, BQL or interrupt interval");
-    }
 }

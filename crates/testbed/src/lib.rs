@@ -22,7 +22,6 @@ mod kernel;
 mod namespace;
 mod netns;
 mod nic;
-mod placement;
 mod process;
 mod repeat;
 pub mod traffic;

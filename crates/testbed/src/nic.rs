@@ -1,28 +1,19 @@
 //! The NIC of the test bed: HTB classes as hardware queues, or the device's own transmit queues.
 //!
-//! *Soft NIC*: one HTB class at line rate; below it one leaf per hardware queue with next to no rate
-//! of its own, so that all of them borrow and are served in deficit round robin by their quantum,
-//! as a NIC with DRR credits per queue serves them. The queue choice names the class in
-//! `skb->priority`.
+//! *Soft NIC*: the classes of [`soft_nic`]. The queue choice names the class in `skb->priority`.
 //!
 //! *mq*: the veth's own transmit queues under an `mq` root, each shaped to its share of the rate,
 //! which exercises `skb->queue_mapping` as a real NIC does. It does not conserve work: an idle
 //! queue's share is lost.
 
 use evenkeel_model::scenario::Topology;
+use evenkeel_model::soft_nic;
 use evenkeel_model::units::BitRate;
 use evenkeel_netlink::Netlink;
 use evenkeel_netlink::tc::{Handle, HtbClass, Qdisc, Statistics};
 
 use crate::error::TestbedError;
 
-/// Largest GSO packet on the wire at an MTU of 1500: 64 KiB and the headers of 45 more segments.
-const LARGEST_GSO_PACKET: u32 = 65_536 + 46 * 66;
-/// A leaf class's DRR credit. A quantum below the largest packet has no effect in HTB: its deficit
-/// would never skip a turn.
-const BASE_QUANTUM: u32 = LARGEST_GSO_PACKET;
-/// What the line may send at once after its timer was late: the larger of this and two packets.
-const BURST_TIME_NS: u64 = 250_000;
 const ROOT: u16 = 1;
 const LINE: Handle = Handle::new(ROOT, 1);
 /// Minor number of the first hardware queue's class.
@@ -84,21 +75,17 @@ impl Nic {
 
     fn build_soft(&self, netlink: &mut Netlink) -> Result<(), TestbedError> {
         let NicOptions { rate, queues, leaf, .. } = self.options;
-        let rate_bps = rate.bits_per_second();
-        let burst_bytes = burst(rate_bps);
         // What names no class (nothing does, once the queue choice is attached) takes queue 0.
         let root = Qdisc::Htb { default_class: FIRST_QUEUE };
         netlink.replace_qdisc(self.index, Handle::ROOT, Handle::new(ROOT, 0), &root)?;
-        let line = HtbClass { rate_bps, ceil_bps: rate_bps, burst_bytes, quantum_bytes: BASE_QUANTUM };
-        netlink.replace_htb_class(self.index, Handle::new(ROOT, 0), LINE, &line)?;
+        netlink.replace_htb_class(
+            self.index,
+            Handle::new(ROOT, 0),
+            LINE,
+            &htb_class(soft_nic::line(rate)),
+        )?;
         for queue in 0..queues {
-            let class = HtbClass {
-                // All leaves together own a thousandth of the line: they live on borrowing.
-                rate_bps: (rate_bps / 1000 / u64::from(queues)).max(8_000),
-                ceil_bps: rate_bps,
-                burst_bytes,
-                quantum_bytes: BASE_QUANTUM,
-            };
+            let class = htb_class(soft_nic::queue(rate, queues));
             netlink.replace_htb_class(self.index, LINE, self.class(queue), &class)?;
             let handle = Handle::new(FIRST_LEAF + queue as u16, 0);
             netlink.replace_qdisc(self.index, self.class(queue), handle, &leaf.qdisc())?;
@@ -108,14 +95,14 @@ impl Nic {
 
     fn build_mq(&self, netlink: &mut Netlink) -> Result<(), TestbedError> {
         let NicOptions { rate, queues, .. } = self.options;
-        let rate_bps = (rate.bits_per_second() / u64::from(queues)).max(8_000);
+        let share = BitRate::from_bits_per_second((rate.bits_per_second() / u64::from(queues)).max(8_000));
         netlink.replace_qdisc(self.index, Handle::ROOT, Handle::new(ROOT, 0), &Qdisc::Mq)?;
         for queue in 0..queues {
             let shaper = Qdisc::Tbf {
-                rate_bps,
-                burst_bytes: burst(rate_bps),
-                // As much as a byte FIFO of 1000 full segments; TCP small queues keep it far lower.
-                limit_bytes: 1000 * LARGEST_GSO_PACKET,
+                rate_bps: share.bits_per_second(),
+                burst_bytes: soft_nic::burst_bytes(share),
+                // As much as a byte FIFO of so many full segments; TCP small queues keep it far lower.
+                limit_bytes: soft_nic::LEAF_LIMIT_PACKETS * soft_nic::LARGEST_GSO_PACKET_BYTES,
             };
             let handle = Handle::new(FIRST_LEAF + queue as u16, 0);
             netlink.replace_qdisc(self.index, Handle::new(ROOT, queue as u16 + 1), handle, &shaper)?;
@@ -173,7 +160,11 @@ impl Nic {
     }
 }
 
-fn burst(rate_bps: u64) -> u32 {
-    let bytes = u128::from(rate_bps) * u128::from(BURST_TIME_NS) / 8_000_000_000;
-    u32::try_from(bytes).unwrap_or(u32::MAX).max(2 * LARGEST_GSO_PACKET)
+fn htb_class(class: soft_nic::Class) -> HtbClass {
+    HtbClass {
+        rate_bps: class.rate.bits_per_second(),
+        ceil_bps: class.ceiling.bits_per_second(),
+        burst_bytes: class.burst_bytes,
+        quantum_bytes: class.quantum_bytes,
+    }
 }

@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use evenkeel_datapath::{Counters, FlowSample, MeterOptions, RunTime, RunTimeStatistics, monotonic_ns};
 use evenkeel_host::{CpuTimes, Host};
 use evenkeel_model::record::{DatapathCost, QueueRecord};
+use evenkeel_model::soft_nic::{SendingCore, place};
 use evenkeel_model::world::{Job, Observer, RawFlow, RawRepeat};
 use evenkeel_netlink::tc::Statistics;
 
 use crate::bed::{Bed, BedOptions, RECEIVER_ADDRESS};
 use crate::error::TestbedError;
-use crate::placement::{SendingCore, place};
 use crate::process::{Process, ProcessOptions, inherited_path, pause};
 use crate::traffic::{iperf3, sockperf};
 
@@ -70,7 +70,7 @@ pub(crate) fn run(
     let meter = MeterOptions { flows: workload.flows + SPARE_METER_ROWS, bins, bin_ns: job.bin.as_u64() };
     let mut bed = Bed::build(&BedOptions { meter: Some(meter), ..bed })?;
     let cpus = Host::live().cpu_times()?.cpus();
-    let cores = place(workload.flows, job.scenario.hosts.sending_cores, cpus);
+    let cores = place(workload.flows, job.scenario.hosts.sending_cores, cpus as u32);
 
     let total = Duration::from(job.warmup) + Duration::from(job.duration) + latency_time + SLACK;
     let mut bulk = Bulk::start(&bed, &cores, &workload.congestion_control, total, observer)?;
@@ -235,7 +235,7 @@ impl Bulk {
                 program: "iperf3",
                 arguments: arguments.into_iter().map(Into::into).collect(),
                 namespace: &bed.sender,
-                cpu: Some(core.cpu),
+                cpu: Some(core.processor as usize),
                 inherit: None,
             })?;
             bulk.clients.push(client);

@@ -11,16 +11,21 @@ use crate::json::{interval, summary};
 /// "only_in_second"}`.
 ///
 /// Keys of metrics are as recorded (`nfm.1s`, not nested); `better` is `higher`, `lower` or `null`;
-/// `relative` and `interval` are `null` where there is none.
+/// `relative` and `interval` are `null` where there is none. With a tolerance there are also `tolerance`, a
+/// share, and for each metric `within`, a boolean.
 #[must_use]
 pub fn json(comparison: &Comparison) -> Value {
-    json!({
+    let mut object = json!({
         "schema": crate::json::SCHEMA,
         "warnings": comparison.warnings,
         "variants": comparison.variants.iter().map(variant).collect::<Vec<_>>(),
         "only_in_first": comparison.only_in_first,
         "only_in_second": comparison.only_in_second,
-    })
+    });
+    if let Some(tolerance) = comparison.tolerance {
+        object["tolerance"] = tolerance.into();
+    }
+    object
 }
 
 fn variant(variant: &VariantComparison) -> Value {
@@ -35,7 +40,7 @@ fn metric(comparison: &MetricComparison) -> Value {
         Direction::LowerIsBetter => Some("lower"),
         Direction::Neutral => None,
     };
-    json!({
+    let mut object = json!({
         "better": better,
         "first": summary(&comparison.first),
         "second": summary(&comparison.second),
@@ -43,5 +48,9 @@ fn metric(comparison: &MetricComparison) -> Value {
         "relative": comparison.relative,
         "interval": comparison.interval.map(interval),
         "verdict": comparison.verdict.name(),
-    })
+    });
+    if let Some(within) = comparison.within {
+        object["within"] = within.into();
+    }
+    object
 }

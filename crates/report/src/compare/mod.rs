@@ -5,6 +5,11 @@
 //! (Welch's t, which does not take the two records for equally noisy) leaves out 0. With fewer than
 //! two repeats in either record nothing can be said about spread, and the metric is undecided.
 //! Of twenty metrics that did not change, about one is still reported as different.
+//!
+//! # Tolerance
+//! Whether two worlds agree is another question: a difference may be beyond the spread and yet small. With a
+//! tolerance each metric is judged by its means: the second's may differ from the first's by that share of
+//! the first's. That is the point estimate; the interval says how sure it is.
 
 mod json;
 mod table;
@@ -31,6 +36,57 @@ pub struct Comparison {
     pub only_in_first: Vec<String>,
     /// Variants of the second record that the first lacks.
     pub only_in_second: Vec<String>,
+    /// By which share of the first mean the second may differ, if that is judged.
+    pub tolerance: Option<f64>,
+}
+
+/// A metric was asked for that no variant has in both records.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no variant has the metric {key} in both records; they have: {known}")]
+pub struct UnknownMetric {
+    /// Its key.
+    pub key: String,
+    /// Those that there are, comma separated.
+    pub known: String,
+}
+
+impl Comparison {
+    /// Leaves only the metrics with these keys.
+    ///
+    /// # Errors
+    /// When no variant has one of them in both records.
+    pub fn keep(&mut self, keys: &[String]) -> Result<(), UnknownMetric> {
+        let all = self.variants.iter().flat_map(|variant| &variant.metrics);
+        let mut known: Vec<&str> = Vec::new();
+        for metric in all {
+            if !known.contains(&metric.key.as_str()) {
+                known.push(&metric.key);
+            }
+        }
+        if let Some(key) = keys.iter().find(|key| !known.contains(&key.as_str())) {
+            return Err(UnknownMetric { key: key.clone(), known: known.join(", ") });
+        }
+        for variant in &mut self.variants {
+            variant.metrics.retain(|metric| keys.contains(&metric.key));
+        }
+        Ok(())
+    }
+
+    /// Judges every metric: the mean of the second may differ from that of the first by this share of it.
+    pub fn judge(&mut self, tolerance: f64) {
+        self.tolerance = Some(tolerance);
+        for metric in self.variants.iter_mut().flat_map(|variant| &mut variant.metrics) {
+            metric.within = Some(metric.difference.abs() <= tolerance * metric.first.mean.abs());
+        }
+    }
+
+    /// Whether nothing was found to be beyond the tolerance, and something within it. True if none is judged.
+    #[must_use]
+    pub fn agrees(&self) -> bool {
+        let mut metrics = self.variants.iter().flat_map(|variant| &variant.metrics).peekable();
+        self.tolerance.is_none()
+            || (metrics.peek().is_some() && metrics.all(|metric| metric.within == Some(true)))
+    }
 }
 
 /// One variant in both records.
@@ -61,6 +117,8 @@ pub struct MetricComparison {
     pub relative: Option<f64>,
     /// What can be said.
     pub verdict: Verdict,
+    /// Whether the means agree within the tolerance, if that is judged.
+    pub within: Option<bool>,
 }
 
 /// What can be said about a difference.
@@ -116,6 +174,7 @@ pub fn compare(first: &Record, second: &Record) -> Comparison {
         variants,
         only_in_first: missing(first, second),
         only_in_second: missing(second, first),
+        tolerance: None,
     }
 }
 
@@ -146,6 +205,7 @@ fn metrics(
                 interval: difference.interval,
                 relative: (before.mean != 0.0).then(|| difference.mean / before.mean.abs()),
                 verdict: verdict(direction, difference.mean, difference.interval),
+                within: None,
             })
         })
         .collect()

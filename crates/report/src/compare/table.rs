@@ -1,8 +1,10 @@
 //! A comparison as a terminal table.
 
+use evenkeel_metrics::Summary;
+
 use super::{Comparison, MetricComparison, Verdict};
 use crate::catalogue::describe;
-use crate::format::{number, signed, wrapped};
+use crate::format::{number, signed, trimmed, wrapped};
 use crate::grid::{Cell, Column, Emphasis, Grid, TableOptions};
 
 /// The comparison as a table: warnings first, then a row for each metric of each variant.
@@ -28,7 +30,7 @@ pub fn render(comparison: &Comparison, options: TableOptions) -> String {
     }
 
     let column = |heading: &str, importance, text| Column { heading: heading.to_owned(), importance, text };
-    let columns = vec![
+    let mut columns = vec![
         column("variant", 0, true),
         column("metric", 0, true),
         column("first\nmedian", 1, false),
@@ -38,6 +40,12 @@ pub fn render(comparison: &Comparison, options: TableOptions) -> String {
         column("relative\n", 3, false),
         column("verdict", 0, true),
     ];
+    if let Some(tolerance) = comparison.tolerance {
+        columns.push(column(&format!("within\n{}", percent(tolerance)), 0, true));
+        // What is judged: the means, not the medians.
+        columns[2].heading = "first\nmean".to_owned();
+        columns[3].heading = "second\nmean".to_owned();
+    }
     let mut rows = Vec::new();
     for variant in &comparison.variants {
         for (index, metric) in variant.metrics.iter().enumerate() {
@@ -49,7 +57,18 @@ pub fn render(comparison: &Comparison, options: TableOptions) -> String {
     let rule = "better, worse: the 95 % confidence interval of the difference of means (Welch) leaves out 0. \
                 undecided: fewer than two repeats.";
     text.push_str(&wrapped("", rule, options.text_width()));
+    if let Some(tolerance) = comparison.tolerance {
+        let rule = format!(
+            "within: the mean of the second differs from that of the first by at most {} of it.",
+            percent(tolerance)
+        );
+        text.push_str(&wrapped("", &rule, options.text_width()));
+    }
     text
+}
+
+fn percent(share: f64) -> String {
+    format!("{} %", trimmed(number(share * 100.0, 3)))
 }
 
 fn row(variant: &str, metric: &MetricComparison) -> Vec<Cell> {
@@ -68,14 +87,21 @@ fn row(variant: &str, metric: &MetricComparison) -> Vec<Cell> {
         Verdict::Different => Emphasis::Strong,
         Verdict::Same | Verdict::Undecided => Emphasis::Plain,
     };
-    vec![
+    // Where means are judged they are shown, else what is typical.
+    let typical = |summary: &Summary| if metric.within.is_some() { summary.mean } else { summary.median };
+    let mut cells = vec![
         Cell::new(variant, Emphasis::Strong),
         Cell::plain(label),
-        Cell::plain(description.show(metric.first.median)),
-        Cell::plain(description.show(metric.second.median)),
+        Cell::plain(description.show(typical(&metric.first))),
+        Cell::plain(description.show(typical(&metric.second))),
         Cell::plain(signed(description.show(metric.difference))),
         Cell::plain(interval.unwrap_or_default()),
         Cell::plain(relative.unwrap_or_default()),
         Cell::new(metric.verdict.name(), emphasis),
-    ]
+    ];
+    cells.extend(metric.within.map(|within| match within {
+        true => Cell::new("yes", Emphasis::Good),
+        false => Cell::new("no", Emphasis::Bad),
+    }));
+    cells
 }

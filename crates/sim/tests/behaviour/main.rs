@@ -11,3 +11,4 @@ mod hostile;
 mod priorities;
 mod settings;
 mod shares;
+mod soft_nic;

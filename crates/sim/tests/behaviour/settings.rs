@@ -5,6 +5,7 @@ use evenkeel_model::units::ByteSize;
 use evenkeel_sim::parameters::Parameters;
 use evenkeel_sim::settings::Settings;
 use evenkeel_sim::simulation::Simulation;
+use evenkeel_sim::soft_nic::NicModel;
 use evenkeel_sim::tcp::{CongestionControl, Profile};
 use evenkeel_sim::time::{MICROSECOND, MILLISECOND, Time};
 use evenkeel_transmit::Policy;
@@ -41,6 +42,7 @@ pub fn base() -> Settings {
         offload: true,
         interleaving: true,
         probe_bytes: None,
+        nic: NicModel::Hardware,
         exact: false,
     }
 }
@@ -108,8 +110,9 @@ prop_compose! {
         offload in prop_oneof![4 => Just(true), 1 => Just(false)],
         interleaving in any::<bool>(),
         probe_bytes in prop_oneof![Just(None), Just(Some(64))],
+        test_bed in prop_oneof![3 => Just(None), 1 => (1_u32..=4).prop_map(Some)],
     ) -> Settings {
-        Settings {
+        let settings = Settings {
             rate,
             mss,
             small_queue_limit,
@@ -120,6 +123,10 @@ prop_compose! {
             interleaving,
             probe_bytes,
             ..settings
+        };
+        match test_bed {
+            Some(processors) => settings.on_test_bed(processors),
+            None => settings,
         }
     }
 }

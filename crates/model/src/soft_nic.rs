@@ -1,0 +1,234 @@
+//! The soft NIC: a multiqueue NIC made of queueing disciplines, as numbers.
+//!
+//! The test bed builds it in the kernel, the simulator simulates the same one, and what both must agree
+//! on is here: its classes, what a variant asks for that it lacks, and where the traffic's programs run.
+//!
+//! One HTB class is the line. Below it each hardware queue is a class with next to no rate of its own, so
+//! that all of them borrow from the line and are served in deficit round robin by their quantum, as a NIC
+//! with credits per queue serves its queues (`net/sched/sch_htb.c`).
+
+use crate::scenario::{ByteQueueLimit, Knobs, Qdisc};
+use crate::units::BitRate;
+
+/// Largest GSO packet as qdiscs count it at an MTU of 1500, bytes: 64 KiB, and the headers of 46 packets.
+pub const LARGEST_GSO_PACKET_BYTES: u32 = 65_536 + 46 * 66;
+/// GSO packets that the FIFO in front of each queue holds: the usual `txqueuelen` of a device. TCP small
+/// queues keep far fewer there.
+pub const LEAF_LIMIT_PACKETS: u32 = 1000;
+/// XPS pools of an `xps:` variant: two, since the machines that run a test bed may have two processors.
+pub const XPS_POOLS: u32 = 2;
+
+/// What the line may send at once after its timer was late, ns: the larger of this and two packets.
+const BURST_TIME_NS: u64 = 250_000;
+/// A queue's DRR credit, bytes. A quantum below the largest packet has no effect in HTB: its deficit would
+/// never skip a turn.
+const BASE_QUANTUM_BYTES: u32 = LARGEST_GSO_PACKET_BYTES;
+/// The line's rate over what all queues own together: they live on borrowing.
+const OWNED_SHARE: u64 = 1000;
+/// Least rate of a class, bit/s: HTB counts whole bytes per second, and this is a thousand.
+const LEAST_RATE_BPS: u64 = 8_000;
+
+/// An HTB class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Class {
+    /// Rate that it has for itself.
+    pub rate: BitRate,
+    /// Rate up to which it borrows.
+    pub ceiling: BitRate,
+    /// Depth of both of its buckets, bytes.
+    pub burst_bytes: u32,
+    /// What it sends before the next class's turn, bytes.
+    pub quantum_bytes: u32,
+}
+
+/// The class that is the line, at this rate.
+#[must_use]
+pub fn line(rate: BitRate) -> Class {
+    Class { rate, ceiling: rate, burst_bytes: burst_bytes(rate), quantum_bytes: BASE_QUANTUM_BYTES }
+}
+
+/// The class of each of so many hardware queues on a line of this rate.
+#[must_use]
+pub fn queue(rate: BitRate, queues: u32) -> Class {
+    let own = rate.bits_per_second() / OWNED_SHARE / u64::from(queues.max(1));
+    Class { rate: BitRate::from_bits_per_second(own.max(LEAST_RATE_BPS)), ..line(rate) }
+}
+
+/// Depth of a bucket that is filled at this rate, bytes.
+#[must_use]
+pub fn burst_bytes(rate: BitRate) -> u32 {
+    let bytes = u128::from(rate.bits_per_second()) * u128::from(BURST_TIME_NS) / 8_000_000_000;
+    u32::try_from(bytes).unwrap_or(u32::MAX).max(2 * LARGEST_GSO_PACKET_BYTES)
+}
+
+/// Why a variant cannot run on a soft NIC at all, if it cannot.
+#[must_use]
+pub fn refusal(knobs: &Knobs) -> Option<&'static str> {
+    if knobs.queue_weights {
+        return Some(
+            "dynamic queue weights are not available on the kernel in this version; leave the variant out, or \
+             compare the ones without +dqwa",
+        );
+    }
+    knobs.segment_size.is_some().then_some(
+        "dynamic segment sizing is not available on the kernel in this version; the variant gso-16k shows a \
+         fixed smaller segment",
+    )
+}
+
+/// What a variant asks for and the soft NIC lacks, as a remark for the reader of its figures. `sfq`: its
+/// queues have SFQ in front of them where the variant wants it.
+#[must_use]
+pub fn lacking(knobs: &Knobs, sfq: bool) -> Option<String> {
+    let fair = knobs.qdisc == Qdisc::SfqPrio;
+    let lacking: Vec<&str> = [
+        ("SFQ", fair && !sfq),
+        ("priority band", fair),
+        ("BQL", knobs.byte_queue_limit != ByteQueueLimit::Off),
+        ("interrupt interval", knobs.interrupt_interval.is_some()),
+        ("transmit batching", knobs.transmit_batching),
+        ("TSO interleaving", knobs.tso_interleaving && knobs.tso),
+    ]
+    .into_iter()
+    .filter_map(|(what, lacks)| lacks.then_some(what))
+    .collect();
+    let leaves = if fair && sfq { "SFQ leaves" } else { "pfifo leaves" };
+    (!lacking.is_empty()).then(|| format!("this test bed has no {}: {leaves}", join_or(&lacking)))
+}
+
+/// `a`, `a or b`, `a, b or c`.
+fn join_or(words: &[&str]) -> String {
+    match words {
+        [] => String::new(),
+        [one] => (*one).to_owned(),
+        [all @ .., last] => format!("{} or {last}", all.join(", ")),
+    }
+}
+
+/// One sending core: one program with flows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SendingCore {
+    /// Bulk flows.
+    pub flows: u32,
+    /// Processor of the machine, from 0.
+    pub processor: u32,
+}
+
+/// Spreads `flows` over at most `cores` sending cores, and those over `processors`.
+///
+/// Titan's two-server experiments distribute flows "such that half of the cores have twice as many active
+/// flows as the other half" (section 5), because unfairness arises from asymmetry. The largest even number
+/// of cores on which that comes out exactly is used, as 6 flows on 4 cores (2, 2, 1, 1); if there is none,
+/// all cores carry what is nearest to it.
+#[must_use]
+pub fn place(flows: u32, cores: u32, processors: u32) -> Vec<SendingCore> {
+    let exact = (1..=cores / 2).rev().map(|half| half * 2).find(|count| flows.is_multiple_of(count / 2 * 3));
+    let count = exact.unwrap_or(cores).min(flows).max(1);
+    let share = |core: u32| if core < count / 2 { 2_u64 } else { 1 };
+    let total: u64 = (0..count).map(share).sum();
+    let mut placed = 0;
+    let mut passed = 0;
+    (0..count)
+        .map(|core| {
+            // Cumulative rounding: the sum is exact, and each core within one of its share.
+            passed += share(core);
+            let until = (u64::from(flows) * passed).div_ceil(total) as u32;
+            let flows = until - placed;
+            placed = until;
+            let processor = u64::from(core) * u64::from(processors.max(1)) / u64::from(count);
+            SendingCore { flows, processor: processor as u32 }
+        })
+        .filter(|core| core.flows > 0)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::scenario::bundled::{bundled, variant_tables};
+    use crate::scenario::{Scenario, parse};
+
+    const GIGABIT: u64 = 1_000_000_000;
+
+    fn scenario() -> Scenario {
+        let (_, text) = bundled().iter().find(|(name, _)| *name == "titan-12-flows").unwrap();
+        parse(text, "titan-12-flows", variant_tables()).unwrap()
+    }
+
+    fn knobs(variant: &str) -> Knobs {
+        scenario().select(&[variant.to_owned()]).unwrap()[0].knobs.clone()
+    }
+
+    #[test]
+    fn classes() {
+        let rate = BitRate::from_bits_per_second(2 * GIGABIT);
+        // 250 µs are 62,500 bytes: less than two packets.
+        let class = line(rate);
+        assert_eq!((class.rate, class.ceiling), (rate, rate));
+        assert_eq!((class.burst_bytes, class.quantum_bytes), (137_144, 68_572));
+        let own = BitRate::from_bits_per_second(250_000);
+        assert_eq!(queue(rate, 8), Class { rate: own, ..class });
+        assert_eq!(line(BitRate::from_bits_per_second(100 * GIGABIT)).burst_bytes, 3_125_000);
+        let slow = BitRate::from_bits_per_second(1_000_000);
+        assert_eq!(queue(slow, 8).rate.bits_per_second(), LEAST_RATE_BPS);
+    }
+
+    #[test]
+    fn what_is_lacking_is_one_sentence() {
+        assert_eq!(
+            lacking(&knobs("cvanilla"), false).unwrap(),
+            "this test bed has no BQL or TSO interleaving: pfifo leaves"
+        );
+        assert_eq!(
+            lacking(&knobs("cmax"), false).unwrap(),
+            "this test bed has no SFQ, priority band, BQL, interrupt interval or TSO interleaving: pfifo leaves"
+        );
+        assert_eq!(
+            lacking(&knobs("dqa"), true).unwrap(),
+            "this test bed has no priority band, BQL, interrupt interval, transmit batching or TSO interleaving: SFQ \
+             leaves"
+        );
+        let plain =
+            Knobs { byte_queue_limit: ByteQueueLimit::Off, tso_interleaving: false, ..knobs("cvanilla") };
+        assert_eq!(lacking(&plain, true), None);
+    }
+
+    #[test]
+    fn weights_and_segment_sizing_are_refused() {
+        assert_eq!(refusal(&knobs("dqa")), None);
+        assert!(refusal(&knobs("dqa+dqwa")).unwrap().contains("queue weights"));
+        let sizing = Knobs { queue_weights: false, ..knobs("dqa+dqwa+dsos") };
+        assert!(refusal(&sizing).unwrap().contains("segment sizing"));
+    }
+
+    fn flows(flows: u32, cores: u32) -> Vec<u32> {
+        place(flows, cores, 8).iter().map(|core| core.flows).collect()
+    }
+
+    #[test]
+    fn the_papers_placements() {
+        assert_eq!(flows(3, 8), [2, 1]);
+        assert_eq!(flows(6, 8), [2, 2, 1, 1]);
+        assert_eq!(flows(12, 8), [2, 2, 2, 2, 1, 1, 1, 1]);
+        assert_eq!(flows(48, 8), [8, 8, 8, 8, 4, 4, 4, 4]);
+        assert_eq!(flows(192, 8), [32, 32, 32, 32, 16, 16, 16, 16]);
+    }
+
+    #[test]
+    fn odd_numbers_still_add_up() {
+        for count in 1..300 {
+            for cores in 1..12 {
+                let placed = place(count, cores, 2);
+                assert_eq!(placed.iter().map(|core| core.flows).sum::<u32>(), count, "{count} on {cores}");
+                assert!(placed.iter().all(|core| core.processor < 2));
+            }
+        }
+    }
+
+    #[test]
+    fn on_two_processors_the_heavy_half_is_one() {
+        let processors: Vec<u32> = place(12, 8, 2).iter().map(|core| core.processor).collect();
+        assert_eq!(processors, [0, 0, 0, 0, 1, 1, 1, 1]);
+    }
+}

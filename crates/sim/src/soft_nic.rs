@@ -1,0 +1,267 @@
+//! The test bed, simulated: its soft NIC, the veth pair below it, and where its programs run.
+//!
+//! The classes are those that the test bed builds ([`evenkeel_model::soft_nic`]), in the same `htb`
+//! ([`crate::qdisc`]). What differs from the NIC of [`crate::nic`]:
+//!
+//! | | here |
+//! |---|---|
+//! | what a hardware queue is | an HTB class that the queue choice names in `skb->priority`, a FIFO in it |
+//! | who is next | deficit round robin by whole GSO segments: never a packet of another queue in between |
+//! | what paces | the tokens of the line's class and a timer: a veth has no wire, no ring and no byte queue limit |
+//! | arrival | the segment as a whole, a moment after its class has let it go, without interrupt moderation |
+//! | completion | there, at the peer's IP input, which lets go of the sender's memory (`skb_orphan` in `ip_rcv_core`) |
+//!
+//! Timers are exact here, and no other program takes the processors.
+
+use evenkeel_model::scenario::ByteQueueLimit;
+use evenkeel_model::soft_nic::{self, LEAF_LIMIT_PACKETS, XPS_POOLS};
+use evenkeel_model::units::BitRate;
+
+use crate::parameters::Parameters;
+use crate::probe::PROBE;
+use crate::qdisc::{Classifier, Dequeued, HtbClass, HtbConfig, HtbContent, Kind};
+use crate::segment::Segment;
+use crate::settings::Settings;
+use crate::simulation::Simulation;
+use crate::time::{MICROSECOND, Span};
+
+/// The veth's one transmit queue, which has the soft NIC as its qdisc.
+const DEVICE_QUEUE: u32 = 0;
+/// From a class to the peer's IP input: a softirq on the processor that receive packet steering names.
+/// Estimated: the usual order of an inter-processor interrupt with a softirq.
+const HAND_OVER: Span = 5 * MICROSECOND;
+/// From a packet's arrival until its program has read it and answered. Estimated: the usual order of a
+/// wake-up with two system calls.
+const APPLICATION_LATENCY: Span = 10 * MICROSECOND;
+/// A veth's receive interrupts are not moderated. This is the least that is simulated.
+const NO_MODERATION: Span = MICROSECOND;
+
+/// The sender's NIC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NicModel {
+    /// A multiqueue NIC: rings, byte queue limits, a scheduler, interrupts.
+    #[default]
+    Hardware,
+    /// The test bed's soft NIC.
+    Soft {
+        /// Programs with bulk flows; the processors may be fewer.
+        sending_cores: u32,
+    },
+}
+
+impl NicModel {
+    /// Whether it is the soft one.
+    #[must_use]
+    #[inline]
+    pub const fn is_soft(self) -> bool {
+        matches!(self, Self::Soft { .. })
+    }
+
+    /// Whose qdisc takes a segment for this hardware queue, and the segment as it is marked for that.
+    #[inline]
+    pub(crate) fn qdisc_for(self, queue: u32, segment: Segment) -> (u32, Segment) {
+        match self {
+            Self::Hardware => (queue, segment),
+            // There are no bands: `skb->priority` names the class. At most 256 queues are simulated.
+            Self::Soft { .. } => (DEVICE_QUEUE, Segment { band: queue as u8, ..segment }),
+        }
+    }
+}
+
+impl Settings {
+    /// What the test bed makes of these settings, on a machine with so many processors.
+    #[must_use]
+    pub fn on_test_bed(self, processors: u32) -> Self {
+        Self {
+            nic: NicModel::Soft { sending_cores: self.processors },
+            processors: processors.max(1),
+            // Two pools, whatever the variant's size is.
+            xps_pool: self.xps_pool.filter(|_| self.queues >= XPS_POOLS).map(|_| self.queues / XPS_POOLS),
+            transmit_batching: false,
+            fair_queueing: false,
+            byte_queue_limit: ByteQueueLimit::Off,
+            interrupt_interval: 0,
+            interleaving: false,
+            ..self
+        }
+    }
+}
+
+impl Parameters {
+    /// The numbers of both ends of a test bed on a machine with so many processors.
+    #[must_use]
+    pub fn on_test_bed(self, processors: u32) -> Self {
+        Self {
+            // Receive packet steering over all of them.
+            receive_queues: processors.max(1),
+            line_latency: HAND_OVER,
+            sink_interrupt_interval: NO_MODERATION,
+            application_latency: APPLICATION_LATENCY,
+            ..self
+        }
+    }
+}
+
+/// The qdisc of a transmit queue of the device: the soft NIC, or nothing where the veth has no queue.
+pub(crate) fn qdisc_of(settings: &Settings, queue: u32) -> Kind {
+    if queue != DEVICE_QUEUE {
+        return Kind::Pfifo { limit: 0 };
+    }
+    let rate = BitRate::from_bits_per_second(settings.rate);
+    let class = |class: soft_nic::Class, content| HtbClass {
+        rate: class.rate.bits_per_second(),
+        ceiling: class.ceiling.bits_per_second(),
+        burst: class.burst_bytes,
+        ceiling_burst: class.burst_bytes,
+        priority: 0,
+        quantum: Some(class.quantum_bytes),
+        content,
+    };
+    let queues = (0..settings.queues)
+        .map(|_| {
+            let leaf = HtbContent::Leaf(Kind::Pfifo { limit: LEAF_LIMIT_PACKETS });
+            class(soft_nic::queue(rate, settings.queues), leaf)
+        })
+        .collect();
+    Kind::Htb(HtbConfig {
+        classifier: Classifier::Band,
+        roots: vec![class(soft_nic::line(rate), HtbContent::Inner(queues))],
+    })
+}
+
+impl Simulation {
+    /// Lets the soft NIC send what its tokens allow.
+    pub(crate) fn run_soft_nic(&mut self) {
+        loop {
+            match self.queues[DEVICE_QUEUE as usize].qdisc.dequeue(self.now) {
+                Dequeued::Segment(segment) => self.hand_over(segment),
+                Dequeued::Wait(until) => {
+                    self.calendar.plan(self.slots.watchdogs + DEVICE_QUEUE, until);
+                    return;
+                }
+                Dequeued::Empty => return,
+            }
+        }
+    }
+
+    /// A segment goes to the peer, all of it at once. The receiver's clock runs behind by the hand-over,
+    /// so that the segment arrives there now; the sender's memory is free a hand-over later.
+    fn hand_over(&mut self, segment: Segment) {
+        let now = self.now;
+        let queue = u32::from(segment.band);
+        if segment.flow == PROBE {
+            if let Some(probe) = &mut self.probe {
+                probe.at_sink = true;
+                self.sink.poke(probe.sink_queue);
+                self.sink.expects(probe.sink_queue, &mut self.calendar, || now);
+            }
+        } else {
+            let bytes = u64::from(segment.frame_bytes());
+            let each =
+                |packet| (now, u64::from(segment.packet_payload(packet) + crate::segment::HEADER_BYTES));
+            self.observation.count(segment.flow as usize, segment.packets(), bytes, (now, now), each);
+            let payload = u64::from(segment.payload);
+            self.sink.arrived(segment.flow, segment.sequence, payload, segment.packets(), now);
+            self.sink.expects(self.sink.queue_of(segment.flow), &mut self.calendar, || now);
+        }
+        let class = &mut self.queues[queue as usize];
+        class.bytes += u64::from(segment.frame_bytes());
+        class.sent.push(segment);
+        self.calendar.plan_no_later(queue, now + self.parameters.line_latency);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::qdisc::Qdisc;
+    use crate::time::{SECOND, Time};
+    use evenkeel_model::scenario::bundled::{bundled, variant_tables};
+    use evenkeel_model::scenario::parse;
+
+    /// A variant of twelve flows, at 2 Gbit/s, on a test bed with two processors.
+    fn settings(variant: &str) -> Settings {
+        let (_, text) = bundled().iter().find(|(name, _)| *name == "titan-12-flows").unwrap();
+        let scenario = parse(text, "titan-12-flows", variant_tables()).unwrap();
+        let variant = scenario.select(&[variant.to_owned()]).unwrap()[0];
+        let rate = BitRate::from_bits_per_second(2_000_000_000);
+        Settings::new(&scenario, variant, rate, &Parameters::default()).on_test_bed(2)
+    }
+
+    #[test]
+    fn the_test_bed_takes_away_what_it_lacks() {
+        let found = settings("dqa");
+        assert_eq!((found.nic, found.processors), (NicModel::Soft { sending_cores: 8 }, 2));
+        assert_eq!((found.byte_queue_limit, found.interrupt_interval), (ByteQueueLimit::Off, 0));
+        assert!(!found.fair_queueing && !found.interleaving && !found.transmit_batching);
+        assert_eq!(found.policy, evenkeel_transmit::Policy::Dqa);
+        assert_eq!(found.small_queue_limit, Some(256 << 10));
+    }
+
+    #[test]
+    fn flows_run_where_the_test_bed_runs_them() {
+        // 2 2 2 2 on the first processor, 1 1 1 1 on the other.
+        assert_eq!(settings("dqa").placement(), [0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1]);
+        let three = Settings { flows: 3, ..settings("dqa") };
+        assert_eq!(three.placement(), [0, 0, 1]);
+    }
+
+    #[test]
+    fn xps_has_two_pools() {
+        let pools = |queues: u32| {
+            let settings = Settings { queues, ..settings("cmax") };
+            let hardware = Settings { xps_pool: Some(1), nic: NicModel::Hardware, processors: 8, ..settings };
+            let bed = hardware.on_test_bed(4);
+            (0..4)
+                .map(|processor| bed.pool(0, processor))
+                .map(|pool| (pool.first, pool.count))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(pools(8), [(0, 4), (4, 4), (0, 4), (4, 4)]);
+        assert_eq!(pools(3), [(0, 1), (1, 2), (0, 1), (1, 2)]);
+        assert_eq!(pools(1), [(0, 1); 4]);
+    }
+
+    /// Three classes with segments of different sizes share by bytes, whole segments at a time, and leave
+    /// at the line's rate.
+    #[test]
+    fn classes_take_turns_by_whole_segments() {
+        let settings = settings("dqa");
+        let mut qdisc = Qdisc::new(&qdisc_of(&settings, DEVICE_QUEUE), 0).unwrap();
+        let payload = [45 * 1448, 15 * 1448, 45 * 1448];
+        let segment = |queue: u32| {
+            let segment =
+                Segment { flow: queue, payload: payload[queue as usize], mss: 1448, ..Segment::default() };
+            settings.nic.qdisc_for(queue, segment).1
+        };
+        let mut now = Time::ZERO;
+        let (mut bytes, mut last) = ([0_u64; 3], 0);
+        for queue in 0..3 {
+            (0..8).for_each(|_| assert_eq!(qdisc.enqueue(now, segment(queue)), None));
+        }
+        let mut sent_at_begin = 0;
+        while now < Time(SECOND / 2) {
+            match qdisc.dequeue(now) {
+                Dequeued::Segment(sent) => {
+                    last = sent.frame_bytes();
+                    bytes[usize::from(sent.band)] += u64::from(last);
+                    sent_at_begin += if now == Time::ZERO { 1 } else { 0 };
+                    assert_eq!(qdisc.enqueue(now, segment(u32::from(sent.band))), None);
+                }
+                Dequeued::Wait(until) => now = until,
+                Dequeued::Empty => break,
+            }
+        }
+        // Full buckets hold two of the largest packets; with the smaller ones among them it takes five.
+        assert!((2..=5).contains(&sent_at_begin), "{sent_at_begin}");
+        let total: u64 = bytes.iter().sum();
+        // Half a second at 2 Gbit/s, and the bucket of the line's class; to a segment.
+        let expected = 125_000_000 + 137_144;
+        assert!(total.abs_diff(expected) <= 68_130, "{total}, the last {last}");
+        for found in bytes {
+            // What the queues own, 250 kbit/s each, and their buckets; to two segments.
+            assert!(found.abs_diff(total / 3) < 3 * 68_572, "{bytes:?}");
+        }
+    }
+}

@@ -206,7 +206,9 @@ impl Sender {
         if self.profile == Profile::Linux4_4 || !self.pacing {
             limit = limit.min(u64::from(cap));
         }
-        if self.bytes_below <= limit << doublings {
+        // `sk_wmem_alloc` is 1 more (`sk_alloc`), so that two of the largest skbs exceed a limit of two. With
+        // nothing below, there would be no completion to wait for.
+        if self.bytes_below == 0 || self.bytes_below < limit << doublings {
             return Ok(());
         }
         if self.profile == Profile::Linux6_18 && self.board.len() <= 1 {

@@ -29,6 +29,7 @@ long-windows = 3
 repeats = 2
 
 [measure.windows]
+10ms = "10ms"
 2s = "2s"
 "#;
 

@@ -65,6 +65,10 @@ pub struct RunOptions {
     /// Processors of the machine whose test bed is simulated, with --nic soft
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub processors: u32,
+    /// One step for each packet in the simulated NIC, in place of its closed form: slower, and the same
+    /// result to the byte (only with `--on sim`)
+    #[arg(long)]
+    pub exact: bool,
     /// Seed for a world that draws random numbers (netns draws none: its hashes are the kernel's)
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub seed: u64,

@@ -21,6 +21,9 @@ const RECORDS: &str = "evenkeel-records";
 
 /// Runs `evenkeel run`.
 pub fn run(options: &RunOptions) -> Result<Exit, Failure> {
+    if options.exact && options.place != Place::Sim {
+        return Err(Failure::new(Exit::Usage, "--exact is a mode of the simulator; use it with --on sim"));
+    }
     let Loaded { scenario, text } = load(&options.scenario)?;
     let variants = scenario.select(&options.variants).map_err(|error| Failure::new(Exit::Usage, error))?;
     if let Some(directory) = &options.out {
@@ -50,7 +53,7 @@ pub fn run(options: &RunOptions) -> Result<Exit, Failure> {
             conduct_in(&mut world, &request, &progress, bed_failure)
         }
         Place::Sim => {
-            let mut world = simulator(options);
+            let mut world = simulator(options).exact(options.exact);
             conduct_in(&mut world, &request, &progress, simulation_failure)
         }
     }?;

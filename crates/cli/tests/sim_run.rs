@@ -1,6 +1,8 @@
 //! `evenkeel run --on sim`, end to end: no privilege is needed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::process::{Command, Output};
 
 const SCENARIO: &str = r#"
@@ -84,6 +86,39 @@ fn the_same_seed_gives_the_same_figures_whatever_the_number_of_threads() {
     let first = metrics(&["--seed", "7"]);
     assert_eq!(first, metrics(&["--seed", "7"]));
     assert_ne!(first, metrics(&["--seed", "8"]));
+}
+
+/// Every file of a record's series, by name.
+fn series(directory: &tempfile::TempDir) -> BTreeMap<OsString, Vec<u8>> {
+    std::fs::read_dir(directory.path().join("record/series"))
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .map(|entry| (entry.file_name(), std::fs::read(entry.path()).unwrap()))
+        .collect()
+}
+
+#[test]
+fn one_step_for_each_packet_gives_the_same_record() {
+    let ((fast, fast_directory), (exact, exact_directory)) = (run(&[]), run(&["--exact"]));
+    // What may differ is where the record is, and what it took.
+    let figures = |output: &Output| {
+        let mut result = json(output);
+        result.as_object_mut().unwrap().remove("record");
+        for variant in result["variants"].as_array_mut().unwrap() {
+            variant["sim"]["cpu_seconds"].take();
+        }
+        result
+    };
+    assert_eq!(figures(&fast), figures(&exact));
+    let bins = series(&fast_directory);
+    assert_eq!(bins.len(), 6);
+    assert_eq!(bins, series(&exact_directory));
+    // The record says how it was made.
+    let settings = |directory: &tempfile::TempDir| {
+        std::fs::read_to_string(directory.path().join("record/record.json")).unwrap()
+    };
+    assert!(settings(&fast_directory).contains("exact: false"));
+    assert!(settings(&exact_directory).contains("exact: true"));
 }
 
 #[test]

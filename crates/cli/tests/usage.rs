@@ -28,6 +28,8 @@ fn bad_usage_exits_with_2_and_says_why() {
         (&["run", "titan-6-flows", "--seed=-1"], "--seed"),
         (&["run", "titan-6-flows", "--format", "yaml"], "json"),
         (&["run", "titan-6-flows", "--topology", "ring"], "soft-nic"),
+        (&["run", "titan-6-flows", "--exact"], "use it with --on sim"),
+        (&["run", "titan-6-flows", "--on", "netns", "--exact"], "use it with --on sim"),
         (&["run", "titan-6-flows", "--variant"], "--variant"),
         (&["run", "titan-6-flows", "--colour"], "--colour"),
         (&["run", "titan-6-flows", "titan-12-flows"], "titan-12-flows"),

@@ -49,24 +49,35 @@ pub struct SimWorld {
     parameters: Parameters,
     /// Processors of the test bed that is simulated, if it is one.
     test_bed: Option<u32>,
+    exact: bool,
 }
 
 impl SimWorld {
     /// The simulator with a kernel profile, and every other parameter as documented.
     #[must_use]
     pub fn new(profile: Profile) -> Self {
-        Self { parameters: Parameters { profile, ..Parameters::default() }, test_bed: None }
+        Self { parameters: Parameters { profile, ..Parameters::default() }, test_bed: None, exact: false }
     }
 
     /// The simulator of the test bed: its soft NIC, on a machine with so many processors.
     #[must_use]
     pub fn of_test_bed(profile: Profile, processors: u32) -> Self {
         let Self { parameters, .. } = Self::new(profile);
-        Self { parameters: parameters.on_test_bed(processors), test_bed: Some(processors) }
+        Self { parameters: parameters.on_test_bed(processors), test_bed: Some(processors), exact: false }
+    }
+
+    /// The same, whose NIC takes one step for each packet if `exact`: slower, and the same result. It is
+    /// there to check the closed form.
+    #[must_use]
+    pub fn exact(self, exact: bool) -> Self {
+        Self { exact, ..self }
     }
 
     fn settings(&self, scenario: &Scenario, variant: &Variant, rate: BitRate) -> Settings {
-        let settings = Settings::new(scenario, variant, rate, &self.parameters);
+        let settings = Settings {
+            exact: self.exact,
+            ..Settings::new(scenario, variant, rate, &self.parameters)
+        };
         match self.test_bed {
             Some(processors) => settings.on_test_bed(processors),
             None => settings,
@@ -74,10 +85,10 @@ impl SimWorld {
     }
 
     fn simulate(&self, job: &Job<'_>, observer: &dyn Observer) -> Result<RawRepeat, SimError> {
-        if let Some(bytes) = job.scenario.workload.shuffled_bytes() {
-            return crate::network::shuffle::run(job, bytes, &self.parameters, observer);
-        }
         let settings = self.settings(job.scenario, job.variant, job.rate);
+        if let Some(bytes) = job.scenario.workload.shuffled_bytes() {
+            return crate::network::shuffle::run(job, bytes, &settings, &self.parameters, observer);
+        }
         let span = |time: evenkeel_model::units::Nanoseconds| time.as_u64().saturating_mul(NANOSECOND);
         let (begin, bin) = (Time(span(job.warmup)), span(job.bin));
         let end = begin + span(job.duration);

@@ -25,12 +25,12 @@ const ALPHA_EXPONENT: i8 = 0;
 pub(crate) fn run(
     job: &Job<'_>,
     bytes_per_flow: ByteSize,
+    settings: &Settings,
     parameters: &Parameters,
     observer: &dyn Observer,
 ) -> Result<RawRepeat, SimError> {
     let scenario = job.scenario;
     let failed = |source| SimError::Failed { variant: job.variant.name.clone(), seed: job.seed, source };
-    let settings = Settings::new(scenario, job.variant, job.rate, parameters);
     let hosts = scenario.hosts.count;
     let switch = SwitchConfig {
         buffer_bytes: scenario.switch.as_ref().map_or(0, |switch| switch.buffer.bytes()),
@@ -39,7 +39,7 @@ pub(crate) fn run(
     // Half of the line's latency on either side of the switch, which takes in a whole packet besides.
     let topology = Topology::star(hosts, switch, settings.rate, parameters.line_latency / 2);
     let mut cluster =
-        Cluster::new(&topology, &settings, parameters, &all_to_all(hosts, bytes_per_flow.bytes()), job.seed)
+        Cluster::new(&topology, settings, parameters, &all_to_all(hosts, bytes_per_flow.bytes()), job.seed)
             .map_err(failed)?;
     cluster.start(job.seed, STARTS_WITHIN);
     let total = bytes_per_flow.bytes() as f64 * f64::from(cluster.flows());

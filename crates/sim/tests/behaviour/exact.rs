@@ -8,6 +8,7 @@ use evenkeel_sim::time::{MICROSECOND, Time};
 use evenkeel_transmit::Policy;
 use proptest::prelude::*;
 
+use crate::random::{bulk, repeat, shuffle};
 use crate::settings::{GIGABIT, STARTS_WITHIN, base, profiles, scenarios};
 
 /// Runs both and compares accounts, bins and latencies. Bins are so short that most runs of packets lie
@@ -31,6 +32,22 @@ fn compare(settings: &Settings, profile: Profile, seed: u64, end: Time) -> Resul
     }
     prop_assert_eq!(exact.take_latencies(), fast.take_latencies());
     Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    /// Whole repeats of a scenario: bins, latencies, queues, counters, processors.
+    #[test]
+    fn a_scenario_gives_the_same_figures(
+        scenario in prop_oneof![3 => bulk(), 1 => shuffle()],
+        profile in profiles(),
+        seed in any::<u64>(),
+        packets in 50_u64..1_500,
+    ) {
+        let run = |exact| repeat(&scenario, profile, seed, packets, exact);
+        prop_assert_eq!(run(true), run(false));
+    }
 }
 
 proptest! {

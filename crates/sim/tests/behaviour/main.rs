@@ -9,6 +9,7 @@ mod fetch;
 mod golden;
 mod hostile;
 mod priorities;
+mod random;
 mod settings;
 mod shares;
 mod soft_nic;

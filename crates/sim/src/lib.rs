@@ -23,6 +23,7 @@ pub mod observation;
 pub mod parameters;
 pub mod probe;
 pub mod processors;
+mod progress;
 pub mod qdisc;
 pub mod random;
 pub mod segment;

@@ -33,6 +33,7 @@ use crate::observation::Observation;
 use crate::parameters::Parameters;
 use crate::probe::{PROBE, Probe};
 use crate::processors::Processors;
+use crate::progress::EventLimit;
 use crate::qdisc::Qdisc;
 use crate::random::{Component, Generator};
 use crate::segment::{HEADER_BYTES, Segment};
@@ -68,6 +69,30 @@ pub enum SimulationError {
         /// When, µs.
         at_us: u64,
         /// Flows with something outstanding.
+        unfinished: usize,
+    },
+    /// Event follows event, and nothing is sent.
+    #[error(
+        "the simulation does not get on at {at_us} µs: {events} events without a packet that left; this is a \
+         mistake in the simulator, please report it with the scenario and the seed"
+    )]
+    Livelock {
+        /// When, µs.
+        at_us: u64,
+        /// Events without a packet.
+        events: u64,
+    },
+    /// Time goes on, and nothing new arrives.
+    #[error(
+        "the transfers do not get on: at {at_us} µs nothing new has arrived anywhere for {wait_s} s, and \
+         {unfinished} flows are incomplete"
+    )]
+    NoProgress {
+        /// When, µs.
+        at_us: u64,
+        /// For how long, s.
+        wait_s: u64,
+        /// Flows that are incomplete.
         unfinished: usize,
     },
 }
@@ -182,6 +207,7 @@ pub struct Simulation {
     pub(crate) weight_writes: u64,
     /// In a network, where packets go instead of the sink.
     pub(crate) outbox: Option<Vec<Packet>>,
+    pub(crate) event_limit: EventLimit,
 }
 
 /// What the NIC tells: it goes to the receiver, to the completions, and to the bins.
@@ -353,6 +379,7 @@ impl Simulation {
             scratch_deadlines: Vec::new(),
             weight_writes: 0,
             outbox: None,
+            event_limit: EventLimit::new(slots.end as usize),
             flows,
             settings,
             parameters,
@@ -394,9 +421,10 @@ impl Simulation {
     /// Runs until `until`, which becomes the present.
     ///
     /// # Errors
-    /// When nothing is planned any more, and yet not everything is done.
+    /// When nothing is planned any more, and yet not everything is done; or when event follows event, and
+    /// nothing is sent.
     pub fn run(&mut self, until: Time) -> Result<(), SimulationError> {
-        self.handle_events(until);
+        self.handle_events(until)?;
         if self.calendar.next_time().is_none() {
             let unfinished = self.flows.iter().filter(|flow| flow.sender.unfinished() > 0).count();
             if unfinished > 0 {
@@ -409,19 +437,36 @@ impl Simulation {
     }
 
     /// Handles what is planned until `until`.
-    fn handle_events(&mut self, until: Time) {
+    fn handle_events(&mut self, until: Time) -> Result<(), SimulationError> {
         while let Some((time, slot)) = self.calendar.pop(until) {
             debug_assert!(time >= self.now, "time goes back from {:?} to {time:?} in slot {slot}", self.now);
             self.now = time;
+            if self.event_limit.count() {
+                self.check_progress()?;
+            }
             self.handle(slot);
         }
+        Ok(())
+    }
+
+    /// An error if nothing has been sent since the last time.
+    #[cold]
+    fn check_progress(&mut self) -> Result<(), SimulationError> {
+        // The probe's packets are in the queues' bytes only.
+        let bytes: u64 = self.queues.iter().map(|queue| queue.bytes).sum();
+        if self.event_limit.is_stuck(bytes + self.observation.packets) {
+            let (at_us, events) = (self.now.0 / MICROSECOND, self.event_limit.events());
+            return Err(SimulationError::Livelock { at_us, events });
+        }
+        Ok(())
     }
 
     /// Runs a host of a network until `until`, which becomes the present.
-    pub(crate) fn run_host(&mut self, until: Time) {
-        self.handle_events(until);
+    pub(crate) fn run_host(&mut self, until: Time) -> Result<(), SimulationError> {
+        self.handle_events(until)?;
         self.now = until;
         self.advance();
+        Ok(())
     }
 
     /// When the host does something by itself again.

@@ -8,19 +8,17 @@
 
 use std::collections::VecDeque;
 
+use super::rate::Rate;
 use super::reception::{Reader, Reception};
 use super::{Hop, Packet, Switch, Topology, TopologyError};
 use crate::event::Calendar;
 use crate::parameters::Parameters;
+use crate::progress::Patience;
 use crate::random::{Component, Generator};
 use crate::segment::wire_bytes;
 use crate::settings::Settings;
 use crate::simulation::{Simulation, SimulationError};
 use crate::time::{MICROSECOND, SECOND, Span, Time};
-
-/// Longest time without a packet that arrives anywhere: twice the longest retransmission timeout
-/// (`TCP_RTO_MAX`).
-const PATIENCE: Span = 240 * SECOND;
 
 /// Data that one host sends to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,8 +74,7 @@ pub struct Cluster {
     /// The switches run ahead of the hosts by this, and the receiving ends by this.
     switches_ahead: Span,
     reception_ahead: Span,
-    /// Packets received and when, as it was when last looked at.
-    last_progress: (u64, Time),
+    patience: Patience,
 }
 
 impl Cluster {
@@ -150,6 +147,9 @@ impl Cluster {
         let least = |of: fn(&(Span, Span)) -> Span| edges.iter().map(of).min().unwrap_or(MICROSECOND);
         let switches_ahead = least(|(access, _)| *access);
         let reception_ahead = switches_ahead + least(|(_, delivery)| *delivery);
+        let slowest =
+            topology.links.iter().map(|link| link.rate_bps).chain([settings.rate]).min().unwrap_or(1);
+        let packet = Rate::new(slowest).time_of(wire_bytes(settings.mss));
         Ok(Self {
             switches: routes_of.switches(),
             reception: Reception::new(
@@ -171,7 +171,7 @@ impl Cluster {
             slice: (reception_ahead + latencies.iter().copied().min().unwrap_or(MICROSECOND)).max(1),
             switches_ahead,
             reception_ahead,
-            last_progress: (0, Time::ZERO),
+            patience: Patience::new(packet),
         })
     }
 
@@ -190,31 +190,30 @@ impl Cluster {
     /// Runs until all transfers are complete, or until `until`. Whether they are.
     ///
     /// # Errors
-    /// When nothing is planned any more, or nothing has arrived anywhere for minutes.
+    /// When nothing is planned any more, or nothing new has arrived anywhere for minutes.
     pub fn run(&mut self, until: Time) -> Result<bool, SimulationError> {
         let mut earliest = self.now;
         while self.reception.unfinished() > 0 && self.now < until {
             // Where nothing happens within a slice, the next one reaches to where something does.
             let end = (self.now + self.slice).max(earliest).min(until);
-            earliest = self.run_slice(end);
-            if self.reception.packets() > self.last_progress.0 {
-                self.last_progress = (self.reception.packets(), self.now);
+            earliest = self.run_slice(end)?;
+            let (at_us, unfinished) = (self.now.0 / MICROSECOND, self.reception.unfinished());
+            if earliest == Time::NEVER && unfinished > 0 {
+                return Err(SimulationError::Standstill { at_us, unfinished });
             }
-            if earliest == Time::NEVER || self.now.since(self.last_progress.1) > PATIENCE {
-                return Err(SimulationError::Standstill {
-                    at_us: self.now.0 / MICROSECOND,
-                    unfinished: self.reception.unfinished(),
-                });
+            if self.patience.has_run_out(self.now, || self.reception.distinct_bytes()) && unfinished > 0 {
+                let wait_s = self.patience.wait() / SECOND;
+                return Err(SimulationError::NoProgress { at_us, wait_s, unfinished });
             }
         }
         Ok(self.reception.unfinished() == 0)
     }
 
     /// Runs everything until the hosts are at `end`; when anything happens next.
-    fn run_slice(&mut self, end: Time) -> Time {
+    fn run_slice(&mut self, end: Time) -> Result<Time, SimulationError> {
         let mut earliest = Time::NEVER;
         for (host, &(first_flow, latency)) in self.hosts.iter_mut().zip(&self.first_flows) {
-            host.run_host(end);
+            host.run_host(end)?;
             earliest = earliest.min(host.next_activity());
             if let Some(outbox) = host.outbox.as_mut() {
                 self.entering.extend(outbox.drain(..).map(|packet| Packet {
@@ -234,7 +233,7 @@ impl Cluster {
         });
         let waiting = self.entering.iter().map(|packet| packet.at).min().unwrap_or(Time::NEVER);
         let on_lines = self.line_calendar.next_time().unwrap_or(Time::NEVER);
-        earliest.min(self.reception.next_time()).min(waiting).min(on_lines)
+        Ok(earliest.min(self.reception.next_time()).min(waiting).min(on_lines))
     }
 
     /// The switches forward what reaches them until `limit`.
@@ -329,6 +328,12 @@ impl Cluster {
     #[cfg(test)]
     pub(super) fn divide_slice(&mut self, parts: u64) {
         self.slice = (self.slice / parts).max(1);
+    }
+
+    /// Payload that hosts have received, bytes, what came twice counted once.
+    #[cfg(test)]
+    pub(super) fn distinct_bytes(&self) -> u64 {
+        self.reception.distinct_bytes()
     }
 
     pub(crate) fn hosts(&self) -> &[Simulation] {

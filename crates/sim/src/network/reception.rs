@@ -158,6 +158,16 @@ impl Reception {
         self.packets
     }
 
+    /// Payload that has been received, bytes, without what had been received before. It is found by looking
+    /// at every flow.
+    pub(super) fn distinct_bytes(&self) -> u64 {
+        let of = |flow: u32| {
+            let receiver = self.receiver(flow);
+            receiver.delivered() + receiver.out_of_order_bytes()
+        };
+        (0..self.readers.len() as u32).map(of).sum()
+    }
+
     /// Payload of these, bytes, also what had been received before.
     pub(super) fn payload(&self) -> u64 {
         self.payload

@@ -15,7 +15,7 @@ use crate::settings::{GIGABIT, STARTS_WITHIN, base, profiles, scenarios, simulat
 const HEADERS: u64 = 66;
 
 /// Holds every flow's account, and the queues' weights, against what they have to add up to.
-fn balance(simulation: &Simulation, settings: &Settings) -> Result<Vec<Account>, TestCaseError> {
+pub fn balance(simulation: &Simulation, settings: &Settings) -> Result<Vec<Account>, TestCaseError> {
     let accounts = simulation.accounts();
     let no_drops = accounts.iter().all(|account| account.dropped == 0);
     for (flow, account) in accounts.iter().enumerate() {

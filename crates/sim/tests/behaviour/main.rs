@@ -6,6 +6,7 @@ mod conservation;
 mod determinism;
 mod exact;
 mod fetch;
+mod fuzzed;
 mod golden;
 mod hostile;
 mod priorities;

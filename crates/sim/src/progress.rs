@@ -1,0 +1,181 @@
+//! Whether a simulation gets on: what ends one that would go on for ever.
+//!
+//! Three things can keep a run from its end, and each ends with an error of its own:
+//!
+//! | what | found by |
+//! |---|---|
+//! | nothing is planned, and not everything is done | the calendar is empty |
+//! | event follows event, and time stands still or creeps | [`EventLimit`]: too many events between two packets |
+//! | time goes on, and nothing new arrives where transfers are to complete | [`Patience`]: too long without a new byte |
+//!
+//! Each bound is far beyond what timers do in a run that will go on: a retransmission timer doubles up to
+//! two minutes. A run that does get on costs one decrement for each event, and a comparison for each
+//! slice of a cluster's time.
+
+use crate::time::{Span, Time};
+
+/// Events of one source (a timer, an interrupt line) without a packet on the wire. A retransmission timer
+/// that backs off to two minutes (`TCP_RTO_MAX`) takes more than a day for as many.
+const EVENTS_PER_SOURCE: u64 = 1_000;
+/// And in all, at least: less than a second of work.
+const LEAST_EVENTS: u64 = 1_000_000;
+
+/// Ends a simulation in which event follows event, and nothing leaves any more.
+///
+/// It counts events, and looks at what has left only after a whole limit of them. So an endless loop is
+/// found after two limits at most, and one limit without a packet is not yet an error.
+#[derive(Clone, Debug)]
+pub(crate) struct EventLimit {
+    limit: u64,
+    left: u64,
+    /// What had left when it was last looked at.
+    sent: Option<u64>,
+}
+
+impl EventLimit {
+    /// A limit for a calendar with so many sources of events.
+    pub(crate) fn new(sources: usize) -> Self {
+        Self::of_events((sources as u64).saturating_mul(EVENTS_PER_SOURCE).max(LEAST_EVENTS))
+    }
+
+    /// A limit of so many events, 1 at least.
+    pub(crate) fn of_events(limit: u64) -> Self {
+        let limit = limit.max(1);
+        Self { limit, left: limit, sent: None }
+    }
+
+    /// Counts an event. Whether it is time to look at what has left ([`Self::is_stuck`]).
+    #[inline]
+    pub(crate) fn count(&mut self) -> bool {
+        self.left -= 1;
+        self.left == 0
+    }
+
+    /// Whether nothing has left since this was last asked; `sent` is a count that grows with whatever
+    /// leaves.
+    #[cold]
+    pub(crate) fn is_stuck(&mut self, sent: u64) -> bool {
+        self.left = self.limit;
+        self.sent.replace(sent) == Some(sent)
+    }
+
+    /// Events without a packet that are too many.
+    pub(crate) fn events(&self) -> u64 {
+        self.limit
+    }
+}
+
+/// Longest time without a new byte that arrives anywhere: twice the longest retransmission timeout
+/// (`TCP_RTO_MAX`).
+const LONGEST_WAIT: Span = 240 * crate::time::SECOND;
+/// And the time that so many full packets take on the line: where one of them takes minutes, timeouts
+/// come before acknowledgements.
+const PACKETS_OF_WAIT: u64 = 1_000;
+
+/// Ends transfers that make no progress: nothing that had not arrived before has done so for a long time.
+///
+/// What arrives for the second time does not count: a flow whose next byte never gets through may send
+/// others again and again. As a transfer has an end, one that always makes progress comes to it.
+#[derive(Clone, Debug)]
+pub(crate) struct Patience {
+    wait: Span,
+    /// When to look next.
+    look_at: Time,
+    /// Bytes that had arrived when it was last looked at.
+    arrived: u64,
+}
+
+impl Patience {
+    /// The patience with a network in which a full packet takes `packet` on the slowest line.
+    pub(crate) fn new(packet: Span) -> Self {
+        let wait = LONGEST_WAIT.saturating_add(packet.saturating_mul(PACKETS_OF_WAIT));
+        Self { wait, look_at: Time::ZERO + wait, arrived: 0 }
+    }
+
+    /// Whether it has run out at `now`; `arrived` tells how many different bytes have arrived. It is asked
+    /// rarely, since it has to look at every flow.
+    #[inline]
+    pub(crate) fn has_run_out(&mut self, now: Time, arrived: impl FnOnce() -> u64) -> bool {
+        if now < self.look_at {
+            return false;
+        }
+        self.look_at = now + self.wait;
+        let arrived = arrived();
+        std::mem::replace(&mut self.arrived, arrived) == arrived
+    }
+
+    /// How long it lasts.
+    pub(crate) fn wait(&self) -> Span {
+        self.wait
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use evenkeel_model::scenario::bundled::{bundled, variant_tables};
+    use evenkeel_model::scenario::parse;
+
+    use super::*;
+    use crate::parameters::Parameters;
+    use crate::settings::Settings;
+    use crate::simulation::{Simulation, SimulationError};
+    use crate::time::{MICROSECOND, MILLISECOND, SECOND};
+
+    #[test]
+    fn events_without_a_packet_are_limited() {
+        let mut limit = EventLimit::of_events(3);
+        let due: Vec<bool> = (0..3).map(|_| limit.count()).collect();
+        assert_eq!(due, [false, false, true]);
+        // The first look has nothing to compare with; then a packet has left, then none.
+        assert!(!limit.is_stuck(0));
+        assert_eq!((0..3).filter(|_| limit.count()).count(), 1);
+        assert!(!limit.is_stuck(1));
+        assert_eq!((0..3).filter(|_| limit.count()).count(), 1);
+        assert!(limit.is_stuck(1));
+    }
+
+    #[test]
+    fn the_limit_grows_with_the_sources() {
+        assert_eq!(EventLimit::new(10).events(), 1_000_000);
+        assert_eq!(EventLimit::new(20_000).events(), 20_000_000);
+    }
+
+    #[test]
+    fn patience_runs_out_without_new_bytes() {
+        let mut patience = Patience::new(SECOND);
+        let at = |seconds: u64| Time(seconds * SECOND);
+        assert_eq!(patience.wait(), 1_240 * SECOND);
+        let nobody_asks = || u64::MAX;
+        assert!(!patience.has_run_out(at(1_239), nobody_asks));
+        assert!(!patience.has_run_out(at(1_240), || 1));
+        assert!(!patience.has_run_out(at(2_479), nobody_asks));
+        assert!(!patience.has_run_out(at(2_480), || 2));
+        assert!(patience.has_run_out(at(3_720), || 2));
+    }
+
+    /// Of three flows on a line of one bit per second, whose first packet takes hours: only their timers
+    /// do anything.
+    fn creeping(limit: EventLimit) -> Result<(), SimulationError> {
+        let (_, text) = bundled().iter().find(|(name, _)| *name == "titan-3-flows").unwrap();
+        let scenario = parse(text, "test", variant_tables()).unwrap();
+        let parameters = Parameters::default();
+        let variant = scenario.variant("cmax").unwrap();
+        let settings =
+            Settings { rate: 1, ..Settings::new(&scenario, variant, scenario.link.rate, &parameters) };
+        let mut simulation = Simulation::new(settings, parameters, 1, Time::ZERO, MILLISECOND, 1)?;
+        simulation.event_limit = limit;
+        simulation.start(1, MICROSECOND);
+        simulation.run(Time(10_000 * SECOND))
+    }
+
+    #[test]
+    fn a_simulation_ends_with_an_error_where_nothing_leaves() {
+        assert!(matches!(
+            creeping(EventLimit::of_events(10)),
+            Err(SimulationError::Livelock { events: 10, .. })
+        ));
+        // The timers of three flows are no livelock.
+        assert_eq!(creeping(EventLimit::new(100)), Ok(()));
+    }
+}

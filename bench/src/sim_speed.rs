@@ -1,14 +1,18 @@
-//! The simulator's speed: delivered data packets per second of processor time, on one core.
-//!
-//! `sim-speed [SECONDS]`, simulated seconds in each run.
+//! The simulator's speed: delivered data packets per second of processor time, on one core; and what it
+//! takes of memory.
 
 mod common;
+mod memory;
 
 use std::error::Error;
 use std::process::ExitCode;
 
+use evenkeel_model::record::SimCost;
+use evenkeel_model::scenario::{Scenario, WorkloadKind, bundled::variant_tables, parse};
+use evenkeel_model::units::ByteSize;
+
 /// Bulk scenarios, and the variant whose path has most to do.
-const RUNS: [(&str, &str); 6] = [
+const BUNDLED: [(&str, &str); 6] = [
     ("titan-12-flows", "cmax"),
     ("titan-12-flows", "dqa+dqwa"),
     ("titan-12-flows", "dqa+dqwa+dsos"),
@@ -17,33 +21,122 @@ const RUNS: [(&str, &str); 6] = [
     ("titan-192-flows", "cmax"),
 ];
 
-fn run() -> Result<(), Box<dyn Error>> {
-    println!(
-        "{:<16} {:<16} {:>12} {:>14} {:>12}",
-        "scenario", "variant", "packets", "CPU seconds", "million/s"
+/// Flows of the generated scenarios.
+const FLOWS: [u32; 5] = [12, 48, 192, 1_000, 10_000];
+const SCALED_VARIANT: &str = "dqa+dqwa";
+/// Measured packets of each of them.
+const SCALED_PACKETS: u64 = 4_000_000;
+/// Each flow's share of the line, bit/s: that of 192 flows at 10 Gbit/s.
+const RATE_PER_FLOW: u64 = 10_000_000_000 / 192;
+/// Flows on each queue and each core, while there are queues enough; as there.
+const FLOWS_PER_QUEUE: u32 = 24;
+const MOST_QUEUES: u32 = 256;
+
+/// Simulated seconds that are to cost the same.
+const DURATIONS: [u32; 3] = [1, 4, 16];
+
+/// The largest bundled scenario, with a tenth of its bytes: what it takes of memory does not depend on
+/// them.
+const SHUFFLE: (&str, &str, u64) = ("shuffle-24", "dqa", 100_000_000);
+/// What it may take, MB.
+const SHUFFLE_MEGABYTES: f64 = 64.0;
+
+/// A scenario in which every flow has the same rate, and every queue as many flows, however many there
+/// are; so each has segments of the same size, and what a packet costs shows only what the number of
+/// flows costs. At a fixed 10 Gbit/s, ten thousand flows would have less than a packet in each round trip,
+/// and timeouts and drops would be what is simulated.
+///
+/// More than 6,144 flows have to share the 256 queues that there are at most.
+fn scaled(flows: u32) -> Result<Scenario, Box<dyn Error>> {
+    let rate = u64::from(flows) * RATE_PER_FLOW;
+    let queues = flows.div_ceil(FLOWS_PER_QUEUE).min(MOST_QUEUES);
+    // 1538 bytes on the wire are a packet of 1500.
+    let microseconds = SCALED_PACKETS * 1538 * 8 * 1_000_000 / rate;
+    let text = format!(
+        r#"
+schema = 1
+name = "flows-{flows}"
+title = "{flows} flows, each with its share of 10 Gbit/s among 192"
+variant-table = "titan"
+variants = ["{SCALED_VARIANT}"]
+[link]
+rate = "{rate}bit"
+queues = {queues}
+[hosts]
+sending-cores = {queues}
+[workload]
+flows = {flows}
+[measure]
+warmup = "100ms"
+long-windows = 1
+[measure.windows]
+all = "{microseconds}us"
+"#
     );
-    for (name, variant) in RUNS {
-        let scenario = common::scenario(name)?;
-        let record = common::simulate(&scenario, &[variant.to_owned()], 1)?;
-        for variant in &record.variants {
-            for cost in variant.repeats.iter().filter_map(|repeat| repeat.sim) {
-                println!(
-                    "{:<16} {:<16} {:>12} {:>14.3} {:>12.1}",
-                    name,
-                    variant.name,
-                    cost.packets,
-                    cost.cpu_seconds,
-                    cost.packets as f64 / cost.cpu_seconds / 1e6
-                );
-            }
-        }
+    Ok(parse(&text, "generated", variant_tables())?)
+}
+
+/// What one repeat of a variant costs.
+fn cost(scenario: &Scenario, variant: &str) -> Result<SimCost, Box<dyn Error>> {
+    let record = common::simulate(scenario, &[variant.to_owned()], 1)?;
+    let repeat = record.variants.first().and_then(|variant| variant.repeats.first());
+    Ok(repeat.and_then(|repeat| repeat.sim).ok_or("no cost in the record")?)
+}
+
+/// Runs a variant and prints a line: what it is, packets, time, speed, memory.
+fn measure(what: &str, scenario: &Scenario, variant: &str) -> Result<f64, Box<dyn Error>> {
+    memory::forget_peak();
+    let cost = cost(scenario, variant)?;
+    let million = cost.packets as f64 / cost.cpu_seconds / 1e6;
+    let peak = memory::peak_megabytes()?;
+    println!(
+        "{what:<24} {variant:<14} {:>12} {:>12.3} {million:>10.1} {:>10.1} {peak:>9.1}",
+        cost.packets,
+        cost.cpu_seconds,
+        1e3 / million,
+    );
+    Ok(peak)
+}
+
+fn heading(text: &str) {
+    println!(
+        "\n{text}\n{:<24} {:<14} {:>12} {:>12} {:>10} {:>10} {:>9}",
+        "scenario", "variant", "packets", "CPU seconds", "million/s", "ns/packet", "peak MB"
+    );
+}
+
+fn run() -> Result<bool, Box<dyn Error>> {
+    // First: what a run has freed may stay with the process.
+    heading("Several hosts");
+    let (name, variant, bytes) = SHUFFLE;
+    let mut shuffle = common::scenario(name)?;
+    shuffle.workload.kind = WorkloadKind::Shuffle { bytes_per_flow: ByteSize::from_bytes(bytes) };
+    let small = measure(name, &shuffle, variant)? < SHUFFLE_MEGABYTES;
+    if !small {
+        println!("{name} takes {SHUFFLE_MEGABYTES} MB or more");
     }
-    Ok(())
+
+    heading("Bundled bulk scenarios");
+    for (name, variant) in BUNDLED {
+        measure(name, &common::scenario(name)?, variant)?;
+    }
+    heading("Flows of 52 Mbit/s each, 24 on a queue (39 where 10,000 share 256 queues)");
+    for flows in FLOWS {
+        measure(&format!("{flows} flows"), &scaled(flows)?, SCALED_VARIANT)?;
+    }
+    heading("Simulated duration");
+    for seconds in DURATIONS {
+        let mut scenario = common::scenario("titan-12-flows")?;
+        scenario.measure.long_windows = seconds;
+        measure(&format!("titan-12-flows, {seconds} s"), &scenario, SCALED_VARIANT)?;
+    }
+    Ok(small)
 }
 
 fn main() -> ExitCode {
     match run() {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("sim-speed: {error}");
             ExitCode::from(4)

@@ -28,6 +28,7 @@ use evenkeel_model::scenario;
 use crate::network::Packet;
 use crate::nic::{
     ByteQueueLimit, Departures, DqlConfig, MTU_QUANTUM_BYTES, Nic, NicConfig, RingSpace, Service, Train,
+    least_descriptors,
 };
 use crate::observation::Observation;
 use crate::parameters::Parameters;
@@ -337,7 +338,7 @@ impl Simulation {
                         }),
                         scenario::ByteQueueLimit::Dynamic => ByteQueueLimit::dynamic(DqlConfig::default()),
                     },
-                    ring: RingSpace::new(parameters.ring_descriptors),
+                    ring: RingSpace::new(parameters.ring_descriptors, settings.gso_bytes.max(settings.mss)),
                     sent: Vec::with_capacity(64),
                     bytes: 0,
                     drops: 0,
@@ -651,8 +652,14 @@ fn check(settings: &Settings, parameters: &Parameters) -> Result<(), SimulationE
         // The calendar has a slot for each end of each.
         ("the number of flows", "4,000,000 at most", u64::from(settings.flows), 0..=4_000_000),
         ("the number of receive queues", "1 at least", u64::from(parameters.receive_queues), 1..=u64::MAX),
-        // `IXGBE_MIN_TXD`. With fewer than 43, a ring that has been stopped is never woken.
+        // `IXGBE_MIN_TXD`.
         ("the number of descriptors", "64 at least", u64::from(parameters.ring_descriptors), 64..=u64::MAX),
+        (
+            "the number of descriptors for segments of this size",
+            "twice the worst segment's and 1 at least",
+            u64::from(parameters.ring_descriptors),
+            u64::from(least_descriptors(settings.gso_bytes.max(settings.mss)))..=u64::MAX,
+        ),
         (
             "the receiver's interrupt interval, ps,",
             "a microsecond at least",

@@ -10,9 +10,19 @@ pub const DEFAULT_RING_DESCRIPTORS: u32 = 512;
 const DATA_PER_DESCRIPTOR_BYTES: u32 = 1 << 14;
 /// What the worst segment needs (`DESC_NEEDED`, ixgbe.h): `MAX_SKB_FRAGS`, which is 17 by default, and 4.
 const WORST_CASE_DESCRIPTORS: u32 = 17 + 4;
-/// A stopped queue is woken from this many free descriptors on (`TX_WAKE_THRESHOLD`, `ixgbe_clean_tx_irq`
-/// in ixgbe_main.c).
-const WAKE_DESCRIPTORS: u32 = 2 * WORST_CASE_DESCRIPTORS;
+
+/// What the worst segment of up to so many bytes needs: as ixgbe has it up to 64 KiB, which is its own
+/// limit, and more beyond.
+const fn worst_case(largest_segment: u32) -> u32 {
+    let needed = 2 + largest_segment.div_ceil(DATA_PER_DESCRIPTOR_BYTES);
+    if needed > WORST_CASE_DESCRIPTORS { needed } else { WORST_CASE_DESCRIPTORS }
+}
+
+/// Descriptors that a ring has at least for segments of up to so many bytes: with fewer, one that has been
+/// stopped would never be woken.
+pub(crate) const fn least_descriptors(largest_segment: u32) -> u32 {
+    2 * worst_case(largest_segment) + 1
+}
 
 /// Descriptors that a segment takes: the context (checksum, TSO), the headers, and the payload in pieces
 /// of 16 KiB.
@@ -28,14 +38,18 @@ pub const fn descriptors_of(segment: &Segment) -> u32 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingSpace {
     free: u32,
+    /// What the worst segment needs.
+    worst_case: u32,
     stopped: bool,
 }
 
 impl RingSpace {
-    /// An empty ring. One of its descriptors always stays unused (`ixgbe_desc_unused`, ixgbe.h).
+    /// An empty ring for segments of up to `largest_segment` bytes. One of its descriptors always stays
+    /// unused (`ixgbe_desc_unused`, ixgbe.h).
     #[must_use]
-    pub const fn new(descriptors: u32) -> Self {
-        Self { free: descriptors.saturating_sub(1), stopped: false }
+    pub const fn new(descriptors: u32, largest_segment: u32) -> Self {
+        let worst_case = worst_case(largest_segment);
+        Self { free: descriptors.saturating_sub(1), worst_case, stopped: false }
     }
 
     /// Descriptors that are free.
@@ -56,14 +70,15 @@ impl RingSpace {
         let descriptors = descriptors_of(segment);
         debug_assert!(descriptors <= self.free, "the ring is full");
         self.free = self.free.saturating_sub(descriptors);
-        self.stopped |= self.free < WORST_CASE_DESCRIPTORS;
+        self.stopped |= self.free < self.worst_case;
     }
 
     /// A completion round of the driver freed this many descriptors, see [`descriptors_of`]. A stopped
-    /// queue is woken once two of the worst segments fit.
+    /// queue is woken once two of the worst segments fit (`TX_WAKE_THRESHOLD`, `ixgbe_clean_tx_irq` in
+    /// ixgbe_main.c).
     pub fn completed(&mut self, descriptors: u32) {
         self.free += descriptors;
-        self.stopped &= self.free < WAKE_DESCRIPTORS;
+        self.stopped &= self.free < 2 * self.worst_case;
     }
 }
 
@@ -84,7 +99,7 @@ mod tests {
 
     #[test]
     fn stops_below_the_worst_case_and_wakes_at_twice_that() {
-        let mut space = RingSpace::new(DEFAULT_RING_DESCRIPTORS);
+        let mut space = RingSpace::new(DEFAULT_RING_DESCRIPTORS, 65_536);
         assert_eq!(space.free(), 511);
         // 81 segments of 6 descriptors leave 25; with the next 19 are left, less than 21.
         for _ in 0..81 {
@@ -100,5 +115,25 @@ mod tests {
         space.completed(6);
         assert_eq!(space.free(), 43);
         assert!(space.may_enqueue());
+    }
+
+    /// Segments of 512 KiB take 34 descriptors each.
+    #[test]
+    fn segments_beyond_64_kib_always_fit_while_it_is_not_stopped() {
+        let mut space = RingSpace::new(DEFAULT_RING_DESCRIPTORS, 1 << 19);
+        let taken = (0..).take_while(|_| {
+            let takes = space.may_enqueue();
+            if takes {
+                space.queued(&segment(1 << 19));
+            }
+            takes
+        });
+        // Fifteen leave one descriptor; with 67 it still sleeps, with 69 it is woken.
+        assert_eq!((taken.count(), space.free()), (15, 1));
+        space.completed(66);
+        assert!(!space.may_enqueue());
+        space.completed(2);
+        assert!(space.may_enqueue());
+        assert_eq!((least_descriptors(65_536), least_descriptors(1 << 19)), (43, 69));
     }
 }

@@ -139,6 +139,9 @@ fn what_is_not_simulated_is_refused() {
     assert_eq!(found, "the number of receive queues has to be 1 at least, not 0");
     let found = refusal(base(), Parameters { ring_descriptors: 63, ..usual() });
     assert_eq!(found, "the number of descriptors has to be 64 at least, not 63");
+    let found =
+        refusal(Settings { gso_bytes: 1 << 19, ..base() }, Parameters { ring_descriptors: 64, ..usual() });
+    assert!(found.starts_with("the number of descriptors for segments of this size"), "{found}");
     let found = refusal(base(), Parameters { sfq_depth: 0, ..usual() });
     assert_eq!(found, "sfq: limit has to be at least 1, not 0");
     let found = refusal(base(), Parameters { sink_interrupt_interval: 0, ..usual() });

@@ -46,7 +46,9 @@ const SHUFFLE_MEGABYTES: f64 = 64.0;
 /// flows costs. At a fixed 10 Gbit/s, ten thousand flows would have less than a packet in each round trip,
 /// and timeouts and drops would be what is simulated.
 ///
-/// More than 6,144 flows have to share the 256 queues that there are at most.
+/// More than 6,144 flows have to share the 256 queues that there are at most. And ten thousand do not fill
+/// their line: the processors of the receive queues, of which there are four whatever the line, take in
+/// all acknowledgements.
 fn scaled(flows: u32) -> Result<Scenario, Box<dyn Error>> {
     let rate = u64::from(flows) * RATE_PER_FLOW;
     let queues = flows.div_ceil(FLOWS_PER_QUEUE).min(MOST_QUEUES);

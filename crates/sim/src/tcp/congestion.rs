@@ -44,6 +44,16 @@ impl Window {
         self.packets < self.threshold
     }
 
+    /// The window is about to grow, and what is in flight begins with `unacknowledged` and ends before
+    /// `next`: in slow start, a round of HyStart may begin.
+    pub fn begin_round(&mut self, now: Time, unacknowledged: u64, next: u64) {
+        if self.in_slow_start()
+            && let Algorithm::Cubic(cubic) = &mut self.algorithm
+        {
+            cubic.grows_in_slow_start(now, unacknowledged, next);
+        }
+    }
+
     /// `acknowledged` packets have arrived while the window limited the flow
     /// (`tcp_slow_start`, `bictcp_cong_avoid`, `tcp_reno_cong_avoid`).
     pub fn grow(&mut self, now: Time, acknowledged: u32) {

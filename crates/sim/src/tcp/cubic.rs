@@ -237,7 +237,7 @@ impl Cubic {
             return false;
         }
         let tick = sample.now.0 / units.tick;
-        if sample.unacknowledged > self.round_end {
+        if self.profile == Profile::Linux6_18 && sample.unacknowledged > self.round_end {
             self.start_round(tick, sample.next);
         }
         if sample.window < HYSTART_LOW_WINDOW {
@@ -245,6 +245,15 @@ impl Cubic {
         }
         self.found = self.train_is_long(tick, sample) | self.delay_grew(delay);
         self.found
+    }
+
+    /// Slow start grows the window. Only then does Linux 4.4 begin a new round of HyStart
+    /// (`bictcp_cong_avoid`): while something else than the window limits the flow, a round goes on, and
+    /// the train of its ACKs is soon long enough. Linux 5.6 moved that to where delays are looked at.
+    pub fn grows_in_slow_start(&mut self, now: Time, unacknowledged: u64, next: u64) {
+        if self.profile == Profile::Linux4_4 && unacknowledged > self.round_end {
+            self.start_round(now.0 / self.units().tick, next);
+        }
     }
 
     fn start_round(&mut self, tick: u64, next: u64) {
@@ -461,6 +470,21 @@ mod tests {
             assert!(!cubic.on_delay(&sample(at, 300 * MICROSECOND, 1, 1000)));
             assert!(!cubic.on_delay(&sample(at + 50 * MICROSECOND, 300 * MICROSECOND, 2, 1000)));
             assert_eq!(cubic.on_delay(&sample(at + 110 * MICROSECOND, 300 * MICROSECOND, 3, 1000)), ends);
+        }
+    }
+
+    #[test]
+    fn an_old_round_goes_on_while_something_else_limits_the_flow() {
+        for grows in [true, false] {
+            let mut cubic = Cubic::new(Profile::Linux4_4);
+            cubic.grows_in_slow_start(Time(9_900 * MICROSECOND), 1, 1000);
+            assert!(!cubic.on_delay(&sample(9_950 * MICROSECOND, 300 * MICROSECOND, 2, 1000)));
+            // The round's end is passed, and the next millisecond begins.
+            if grows {
+                cubic.grows_in_slow_start(Time(10_010 * MICROSECOND), 1001, 2000);
+            }
+            let found = cubic.on_delay(&sample(10_050 * MICROSECOND, 300 * MICROSECOND, 1002, 2000));
+            assert_eq!(found, !grows);
         }
     }
 

@@ -24,6 +24,7 @@
 //! | small queue (TSQ) limit | max(2 skbs, 1/1024 s), at most `tcp_limit_output_bytes` (256 KiB) | the same with 4 MiB; no such cap when paced; doubled for retransmissions; with at most one skb unacknowledged always one more |
 //! | waiting for more window (`tcp_tso_should_defer`) | if the oldest skb is older than RTT/2 | if its ACK is due within min(RTT/2, 1 ms) |
 //! | window growth needs (`tcp_is_cwnd_limited`) | slow start: window < 2 · most packets out; else the flag of this window | the flag, or in slow start the same |
+//! | a round of HyStart begins | while the window limits the flow | always |
 //! | HyStart clock | milliseconds; delays in 1/8 ms | microseconds, and an allowance for aggregation |
 //! | loss | 3 packets SACKed above (early retransmit: 1); lost retransmissions by time sent, 1 ms slack | RACK with reordering timer |
 //! | a retransmission is | one packet | a segment |

@@ -149,6 +149,7 @@ impl Sender {
             Profile::Linux6_18 => progress.delivered,
         };
         if packets > 0 {
+            self.window.begin_round(now, self.unacknowledged, self.next);
             self.window.grow(now, packets);
         }
     }

@@ -40,7 +40,7 @@
 //! - Sequence numbers are 64-bit stream offsets from 0; no handshake ([`SenderConfig::handshake_rtt`]
 //!   stands for its RTT sample), no FIN, Nagle's algorithm off (`TCP_NODELAY`), no ECN.
 //! - Times are picoseconds where the kernel has microseconds or jiffies, except where the coarse clock
-//!   is what matters (HyStart 4.4, CUBIC's update once a jiffy; a jiffy is 1 ms).
+//!   is what matters (HyStart 4.4, CUBIC's update once a jiffy; a jiffy is 4 ms).
 //! - The minimum RTT is that of the whole connection; the kernel forgets after 300 s.
 //! - Linux 4.4 detects loss as RFC 6675 does, without its FACK heuristic. No F-RTO, no undo by
 //!   timestamps, no adaptive RACK window, no window reduction after a successful tail loss probe, no test
@@ -61,8 +61,9 @@ pub use sender::{Blocked, Counters, Sender, SenderConfig, State, truesize};
 
 use crate::time::{MILLISECOND, Span};
 
-/// A timer tick of the kernel: 1/HZ with HZ = 1000.
-const JIFFY: Span = MILLISECOND;
+/// A timer tick of the kernel: 1/HZ with HZ = 250, as in the configuration of Titan's kernel and of most
+/// distributions'.
+const JIFFY: Span = 4 * MILLISECOND;
 
 /// Whose behaviour is modelled; the module's table has the differences.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -412,6 +412,7 @@ impl Simulation {
         }
     }
 
+            flow.sender.set_buffer_full(flow.remaining > 0);
     /// Lets the latency probe start.
     pub fn start_probe(&mut self) {
         if let Some(probe) = &self.probe {

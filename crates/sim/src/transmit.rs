@@ -171,6 +171,7 @@ impl Simulation {
             return;
         }
         flow.remaining -= room;
+        flow.sender.set_buffer_full(flow.remaining > 0);
         let work = room as f64 * self.parameters.costs.byte;
         let done = self.processors.application(flow.processor, self.now, work);
         if done.since(self.now) <= APPLICATION_SLACK && flow.writing == 0 {

@@ -197,6 +197,8 @@ pub struct Sender {
     round_trip: RoundTrip,
     board: Scoreboard,
 
+    /// The application waits for room in the send buffer (`SOCK_NOSPACE`).
+    buffer_full: bool,
     // Bookkeeping of the window's use (`tcp_cwnd_validate`).
     /// Most packets outstanding in this round (`max_packets_out`).
     most_outstanding: u32,
@@ -313,6 +315,7 @@ impl Sender {
             board: Scoreboard::new(mss),
             most_outstanding: 0,
             usage_end: 0,
+            buffer_full: false,
             window_used: 0,
             window_full_at: Time::ZERO,
             recovery_end: 0,
@@ -359,6 +362,13 @@ impl Sender {
     /// is freed by itself.
     pub fn cut(&mut self, pieces: u32) {
         self.bytes_below += u64::from(pieces.saturating_sub(1)) * u64::from(SKB_OVERHEAD);
+    }
+
+    /// Whether the application has more to write and waits for room in the send buffer (`SOCK_NOSPACE`,
+    /// which `poll` and a blocking write set). While it does, a window that is not used up is not the
+    /// application's doing, and does not shrink. Not so at first.
+    pub fn set_buffer_full(&mut self, full: bool) {
+        self.buffer_full = full;
     }
 
     /// The device has freed a segment: it must be one as [`Self::next_segment`] gave it, however it

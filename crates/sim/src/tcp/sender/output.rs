@@ -333,7 +333,7 @@ impl Sender {
 
     /// The flow has not needed its window for a timeout (RFC 2861; `tcp_cwnd_application_limited`).
     fn shrink_unused_window(&mut self, now: Time) {
-        if self.state == State::Open {
+        if self.state == State::Open && !self.buffer_full {
             let used = self.window_used.max(self.initial_window);
             if used < self.window.packets {
                 self.window.threshold = self.window.remembered_threshold();

@@ -189,6 +189,22 @@ fn a_probe_of_new_data_is_followed_by_a_timeout() {
 
 #[test]
 fn timeouts_back_off_and_slow_start_follows() {
+#[test]
+fn an_unused_window_stays_while_the_application_waits_for_the_send_buffer() {
+    for profile in PROFILES {
+        let mut sender = Sender::new(&config(profile), 0, 0);
+        sender.window_for_test(100);
+        sender.set_buffer_full(true);
+        for turn in 0..45_u64 {
+            let now = Time(turn * 10 * MILLISECOND);
+            sender.write(2 * MSS);
+            assert_eq!(send_all(&mut sender, now), 2);
+            sender.on_ack(now + 100 * MICROSECOND, &ack(2 * turn + 2, &[]));
+            assert_eq!(sender.window_packets(), 100, "{profile:?} {turn}");
+        }
+    }
+}
+
     for profile in PROFILES {
         let config = SenderConfig {
             handshake_rtt: 100 * MILLISECOND,

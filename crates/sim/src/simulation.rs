@@ -40,7 +40,7 @@ use crate::random::{Component, Generator};
 use crate::segment::{HEADER_BYTES, Segment};
 use crate::settings::Settings;
 use crate::sink::{Reaction, Sink};
-use crate::tcp::{Ack, Receiver, ReceiverConfig, Sender, SenderConfig};
+use crate::tcp::{Ack, Profile, Receiver, ReceiverConfig, Sender, SenderConfig};
 use crate::time::{MICROSECOND, Span, Time};
 
 /// What goes wrong in a simulation.
@@ -291,6 +291,9 @@ impl Simulation {
             gso_max_bytes: settings.gso_bytes,
             tso: settings.offload,
             small_queue_limit: settings.small_queue_limit,
+            // In Titan's kernel, a 4.4, one option has both transmit batching and this limit
+            // (`CONFIG_TCP_XMIT_BATCH`, `tcp_write_xmit`).
+            small_queue_floor: !settings.transmit_batching || parameters.profile != Profile::Linux4_4,
             handshake_rtt: parameters.handshake_rtt,
             ..SenderConfig::new(parameters.profile)
         };
@@ -409,10 +412,10 @@ impl Simulation {
             let flow = &mut self.flows[flow as usize];
             flow.writing = flow.remaining.min(crate::transmit::SEND_BUFFER_BYTES);
             flow.remaining -= flow.writing;
+            flow.sender.set_buffer_full(flow.remaining > 0);
         }
     }
 
-            flow.sender.set_buffer_full(flow.remaining > 0);
     /// Lets the latency probe start.
     pub fn start_probe(&mut self) {
         if let Some(probe) = &self.probe {

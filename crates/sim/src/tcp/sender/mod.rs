@@ -41,6 +41,9 @@ pub struct SenderConfig {
     /// Memory that the flow's segments below TCP may take, bytes (`tcp_limit_output_bytes`; TCP small
     /// queues); `None` turns small queues off.
     pub small_queue_limit: Option<u32>,
+    /// Whether the flow may have two segments below TCP however slow it is. Not so in Titan's kernel, which
+    /// has the small queue limit follow the pacing rate alone.
+    pub small_queue_floor: bool,
     /// Whether packets are spaced at the pacing rate, as `fq` does it or, from Linux 4.13, TCP itself.
     pub pacing: bool,
     /// Window at the start and after idle times, packets (RFC 6928).
@@ -68,6 +71,7 @@ impl SenderConfig {
                 Profile::Linux4_4 => 256 << 10,
                 Profile::Linux6_18 => 4 << 20,
             }),
+            small_queue_floor: true,
             pacing: false,
             initial_window: 10,
             minimum_timeout: 200 * MILLISECOND,
@@ -193,12 +197,12 @@ pub struct Sender {
     can_undo: bool,
     /// Reordering has been seen (`reord_seen`).
     reordering_seen: bool,
+    /// The application waits for room in the send buffer (`SOCK_NOSPACE`).
+    buffer_full: bool,
     window: Window,
     round_trip: RoundTrip,
     board: Scoreboard,
 
-    /// The application waits for room in the send buffer (`SOCK_NOSPACE`).
-    buffer_full: bool,
     // Bookkeeping of the window's use (`tcp_cwnd_validate`).
     /// Most packets outstanding in this round (`max_packets_out`).
     most_outstanding: u32,
@@ -242,6 +246,7 @@ pub struct Sender {
     gso_max_bytes: u32,
     initial_window: u32,
     small_queue_limit: Option<u32>,
+    small_queue_floor: bool,
     receive_window: u64,
     minimum_timeout: Span,
     counters: Counters,
@@ -310,12 +315,12 @@ impl Sender {
             probe_due: false,
             can_undo: false,
             reordering_seen: false,
+            buffer_full: false,
             window: Window::new(config.congestion, config.profile, config.initial_window),
             round_trip: RoundTrip::new(config.minimum_timeout),
             board: Scoreboard::new(mss),
             most_outstanding: 0,
             usage_end: 0,
-            buffer_full: false,
             window_used: 0,
             window_full_at: Time::ZERO,
             recovery_end: 0,
@@ -335,6 +340,7 @@ impl Sender {
             gso_max_bytes: config.gso_max_bytes,
             initial_window: config.initial_window.max(1),
             small_queue_limit: config.small_queue_limit,
+            small_queue_floor: config.small_queue_floor,
             // Less than a packet would be a window that never opens.
             receive_window: config.receive_window.max(u64::from(mss)),
             minimum_timeout: config.minimum_timeout,
@@ -358,17 +364,17 @@ impl Sender {
         self.written = self.written.saturating_add(bytes);
     }
 
-    /// A segment is cut into so many pieces before the qdisc, each of which has a buffer of its own and
-    /// is freed by itself.
-    pub fn cut(&mut self, pieces: u32) {
-        self.bytes_below += u64::from(pieces.saturating_sub(1)) * u64::from(SKB_OVERHEAD);
-    }
-
     /// Whether the application has more to write and waits for room in the send buffer (`SOCK_NOSPACE`,
     /// which `poll` and a blocking write set). While it does, a window that is not used up is not the
     /// application's doing, and does not shrink. Not so at first.
     pub fn set_buffer_full(&mut self, full: bool) {
         self.buffer_full = full;
+    }
+
+    /// A segment is cut into so many pieces before the qdisc, each of which has a buffer of its own and
+    /// is freed by itself.
+    pub fn cut(&mut self, pieces: u32) {
+        self.bytes_below += u64::from(pieces.saturating_sub(1)) * u64::from(SKB_OVERHEAD);
     }
 
     /// The device has freed a segment: it must be one as [`Self::next_segment`] gave it, however it

@@ -202,7 +202,8 @@ impl Sender {
     /// TCP small queues (`tcp_small_queue_check`); the limit is doubled `doublings` times.
     fn check_small_queue(&mut self, payload: u32, doublings: u32) -> Result<(), Blocked> {
         let Some(cap) = self.small_queue_limit else { return Ok(()) };
-        let mut limit = (2 * u64::from(truesize(payload))).max(self.pacing_rate >> PACING_SHIFT);
+        let floor = if self.small_queue_floor { 2 * u64::from(truesize(payload)) } else { 0 };
+        let mut limit = floor.max(self.pacing_rate >> PACING_SHIFT);
         if self.profile == Profile::Linux4_4 || !self.pacing {
             limit = limit.min(u64::from(cap));
         }
@@ -331,7 +332,8 @@ impl Sender {
         }
     }
 
-    /// The flow has not needed its window for a timeout (RFC 2861; `tcp_cwnd_application_limited`).
+    /// The flow has not needed its window for a timeout (RFC 2861; `tcp_cwnd_application_limited`). If the
+    /// application has filled the send buffer, it is not the one to blame: small queues are.
     fn shrink_unused_window(&mut self, now: Time) {
         if self.state == State::Open && !self.buffer_full {
             let used = self.window_used.max(self.initial_window);

@@ -27,6 +27,23 @@ fn the_small_queue_limit_follows_a_slow_flows_rate() {
 }
 
 #[test]
+fn without_the_floor_a_slow_flow_has_one_segment_below() {
+    // As above, but the limit is 1/1024 s of 2.9 MB/s, which one skb of 2 packets exceeds.
+    let config = SenderConfig {
+        handshake_rtt: 10 * MILLISECOND,
+        small_queue_floor: false,
+        ..config(Profile::Linux4_4)
+    };
+    let mut sender = Sender::new(&config, 0, 0);
+    sender.write(u64::MAX / 2);
+    let segment = sender.next_segment(Time::ZERO).unwrap();
+    assert_eq!(segment.packets(), 2);
+    assert_eq!(sender.next_segment(Time::ZERO), Err(Blocked::SmallQueue));
+    assert!(sender.freed(&segment));
+    assert!(sender.next_segment(Time(1)).is_ok());
+}
+
+#[test]
 fn segments_are_sized_by_rate_and_by_distance() {
     // (RTT in µs, gso_max_size, packets with 4.4, with 6.18), by hand: 2 · 10 · 1448 bytes an RTT, of
     // which 1/1024 s; 6.18 adds the largest segment's 65,215 bytes, halved for every 512 µs.
@@ -173,6 +190,22 @@ fn a_window_unused_for_a_timeout_shrinks() {
 }
 
 #[test]
+fn an_unused_window_stays_while_the_application_waits_for_the_send_buffer() {
+    for profile in PROFILES {
+        let mut sender = Sender::new(&config(profile), 0, 0);
+        sender.window_for_test(100);
+        sender.set_buffer_full(true);
+        for turn in 0..45_u64 {
+            let now = Time(turn * 10 * MILLISECOND);
+            sender.write(2 * MSS);
+            assert_eq!(send_all(&mut sender, now), 2);
+            sender.on_ack(now + 100 * MICROSECOND, &ack(2 * turn + 2, &[]));
+            assert_eq!(sender.window_packets(), 100, "{profile:?} {turn}");
+        }
+    }
+}
+
+#[test]
 fn a_probe_of_new_data_is_followed_by_a_timeout() {
     for profile in PROFILES {
         let mut sender = twenty_under_way(profile);
@@ -189,22 +222,6 @@ fn a_probe_of_new_data_is_followed_by_a_timeout() {
 
 #[test]
 fn timeouts_back_off_and_slow_start_follows() {
-#[test]
-fn an_unused_window_stays_while_the_application_waits_for_the_send_buffer() {
-    for profile in PROFILES {
-        let mut sender = Sender::new(&config(profile), 0, 0);
-        sender.window_for_test(100);
-        sender.set_buffer_full(true);
-        for turn in 0..45_u64 {
-            let now = Time(turn * 10 * MILLISECOND);
-            sender.write(2 * MSS);
-            assert_eq!(send_all(&mut sender, now), 2);
-            sender.on_ack(now + 100 * MICROSECOND, &ack(2 * turn + 2, &[]));
-            assert_eq!(sender.window_packets(), 100, "{profile:?} {turn}");
-        }
-    }
-}
-
     for profile in PROFILES {
         let config = SenderConfig {
             handshake_rtt: 100 * MILLISECOND,

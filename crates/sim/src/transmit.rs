@@ -185,6 +185,8 @@ impl Simulation {
     /// The flows that had run into their small queue send.
     fn run_tasklet(&mut self, processor: u32) {
         let batching = self.settings.transmit_batching;
+        // `tcp_wfree` puts a flow at the head of the list.
+        self.tasklet.reverse();
         // What a flow sends may drop another's segment, which then may send too: the list grows.
         let mut next = 0;
         while let Some(&flow) = self.tasklet.get(next) {

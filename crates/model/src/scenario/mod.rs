@@ -239,7 +239,7 @@ pub struct Knobs {
     pub queue_weights: bool,
     /// Dynamic segment sizing (DSOS): the size used on shared queues.
     pub segment_size: Option<ByteSize>,
-    /// TCP transmit batching.
+    /// TCP transmit batching. In the simulator, with it come the small queues of Titan's kernel.
     pub transmit_batching: bool,
     /// The qdisc in front of each queue.
     pub qdisc: Qdisc,

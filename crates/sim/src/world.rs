@@ -79,10 +79,8 @@ impl SimWorld {
     }
 
     fn settings(&self, scenario: &Scenario, variant: &Variant, rate: BitRate) -> Settings {
-        let settings = Settings {
-            exact: self.exact,
-            ..Settings::new(scenario, variant, rate, &self.parameters)
-        };
+        let settings =
+            Settings { exact: self.exact, ..Settings::new(scenario, variant, rate, &self.parameters) };
         match self.test_bed {
             Some(processors) => settings.on_test_bed(processors),
             None => settings,
@@ -210,11 +208,15 @@ fn notes_of_test_bed(scenario: &Scenario, variant: &Variant) -> Result<Vec<Strin
         ));
     }
     if !scenario.workload.clients().is_empty() {
-        return Err("a test bed has no server and clients that fetch values from it; run it without --nic soft"
-            .to_owned());
+        return Err(
+            "a test bed has no server and clients that fetch values from it; run it without --nic soft"
+                .to_owned(),
+        );
     }
     if !scenario.link.priorities.is_empty() {
-        return Err("a soft NIC has no priorities with queues of their own; run it without --nic soft".to_owned());
+        return Err(
+            "a soft NIC has no priorities with queues of their own; run it without --nic soft".to_owned()
+        );
     }
     let knobs = &variant.knobs;
     if let Some(why) = soft_nic::refusal(knobs) {

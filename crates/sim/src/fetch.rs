@@ -155,8 +155,8 @@ impl Simulation {
         let bytes = connection.bytes;
         if !connection.copying {
             // The copy begins when the processor is through with what came before.
-            let begin = self.processors.application(flow.processor, self.now, 0.0);
-            self.processors.application(flow.processor, self.now, bytes as f64 * self.parameters.costs.byte);
+            let begin = self.processors.application(flow.processor, self.now, 0);
+            self.processors.application(flow.processor, self.now, bytes * self.parameters.costs.byte);
             if begin > self.now {
                 connection.copying = true;
                 self.calendar.plan(self.slots.responses + client, begin);

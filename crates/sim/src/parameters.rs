@@ -6,7 +6,7 @@
 //! thing. All are the same for every scenario, variant and row.
 
 use crate::tcp::Profile;
-use crate::time::{MICROSECOND, Span};
+use crate::time::{MICROSECOND, NANOSECOND, Span};
 
 /// The numbers of the two hosts and of the line between them.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,33 +43,33 @@ pub struct Parameters {
     pub costs: Costs,
 }
 
-/// Time on a processor, nanoseconds. All estimated: the usual order on a Xeon of 2.8 GHz (Titan's
+/// Time on a processor. All estimated: the usual order on a Xeon of 2.8 GHz (Titan's
 /// E5-1410). They have not been fitted to anything, nor measured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Costs {
     /// An interrupt with its poll: entry, NAPI, exit.
-    pub interrupt: f64,
+    pub interrupt: Span,
     /// An acknowledgement up to TCP.
-    pub acknowledgement: f64,
+    pub acknowledgement: Span,
     /// A segment from TCP to the ring.
-    pub segment: f64,
+    pub segment: Span,
     /// A piece that a segment is cut into before the qdisc (DSOS).
-    pub piece: f64,
+    pub piece: Span,
     /// A segment's completion.
-    pub completion: f64,
+    pub completion: Span,
     /// Cutting a packet off a segment in software (no segmentation offload).
-    pub packet: f64,
+    pub packet: Span,
     /// A byte that the application writes: copy and its share of the system call.
-    pub byte: f64,
+    pub byte: Span,
     /// Looking at one queue's weight in a choice by weight.
-    pub queue_look: f64,
+    pub queue_look: Span,
     /// Writing a queue's weight to the NIC.
-    pub weight_write: f64,
+    pub weight_write: Span,
     /// More, for each segment, where another processor completes it than sent it: cold caches and
     /// contended locks.
-    pub remote_completion: f64,
+    pub remote_completion: Span,
     /// More, for each segment, when SFQ sorts it.
-    pub fair_queueing: f64,
+    pub fair_queueing: Span,
 }
 
 impl Default for Parameters {
@@ -87,17 +87,17 @@ impl Default for Parameters {
             largest_queue_weight: 682,
             application_latency: 110 * MICROSECOND,
             costs: Costs {
-                interrupt: 2_000.0,
-                acknowledgement: 900.0,
-                segment: 2_500.0,
-                piece: 1_200.0,
-                completion: 500.0,
-                packet: 900.0,
-                byte: 0.2,
-                queue_look: 15.0,
-                weight_write: 400.0,
-                remote_completion: 1_500.0,
-                fair_queueing: 200.0,
+                interrupt: 2 * MICROSECOND,
+                acknowledgement: 900 * NANOSECOND,
+                segment: 2500 * NANOSECOND,
+                piece: 1200 * NANOSECOND,
+                completion: 500 * NANOSECOND,
+                packet: 900 * NANOSECOND,
+                byte: NANOSECOND / 5,
+                queue_look: 15 * NANOSECOND,
+                weight_write: 400 * NANOSECOND,
+                remote_completion: 1500 * NANOSECOND,
+                fair_queueing: 200 * NANOSECOND,
             },
         }
     }

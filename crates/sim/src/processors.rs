@@ -3,7 +3,7 @@
 //! Work in softirq context comes first and is what delays interrupts on a saturated processor; an
 //! application's work waits behind it, so that on a saturated processor its flows run out of data.
 
-use crate::time::{NANOSECOND, Span, Time};
+use crate::time::{Span, Time};
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Processor {
@@ -40,18 +40,16 @@ impl Processors {
         self.all[processor as usize].softirq_until.max(now)
     }
 
-    /// Does softirq work of this many nanoseconds.
-    pub fn softirq(&mut self, processor: u32, now: Time, nanoseconds: f64) {
-        let work = span(nanoseconds);
+    /// Does softirq work that takes so long.
+    pub fn softirq(&mut self, processor: u32, now: Time, work: Span) {
         let processor = &mut self.all[processor as usize];
         processor.softirq_until = processor.softirq_until.max(now) + work;
         processor.all_until = processor.all_until.max(now) + work;
         processor.busy += work;
     }
 
-    /// Does an application's work of this many nanoseconds; when it is done.
-    pub fn application(&mut self, processor: u32, now: Time, nanoseconds: f64) -> Time {
-        let work = span(nanoseconds);
+    /// Does an application's work that takes so long; when it is done.
+    pub fn application(&mut self, processor: u32, now: Time, work: Span) -> Time {
         let processor = &mut self.all[processor as usize];
         processor.all_until = processor.all_until.max(now) + work;
         processor.busy += work;
@@ -73,11 +71,6 @@ impl Processors {
     }
 }
 
-fn span(nanoseconds: f64) -> Span {
-    // Rounded once, so that sums are integers whatever the order of events.
-    (nanoseconds * NANOSECOND as f64) as Span
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,11 +80,11 @@ mod tests {
     fn softirq_work_comes_first_and_all_of_it_counts() {
         let mut processors = Processors::new(1);
         let now = Time(0);
-        assert_eq!(processors.application(0, now, 5_000.0), Time(5 * MICROSECOND));
+        assert_eq!(processors.application(0, now, 5 * MICROSECOND), Time(5 * MICROSECOND));
         assert_eq!(processors.softirq_begin(0, now), now);
-        processors.softirq(0, now, 2_000.0);
+        processors.softirq(0, now, 2 * MICROSECOND);
         assert_eq!(processors.softirq_begin(0, now), Time(2 * MICROSECOND));
-        assert_eq!(processors.application(0, now, 1_000.0), Time(8 * MICROSECOND));
+        assert_eq!(processors.application(0, now, MICROSECOND), Time(8 * MICROSECOND));
         assert_eq!(processors.busy(Time(3 * MICROSECOND)), 3 * MICROSECOND);
         assert_eq!(processors.busy(Time(9 * MICROSECOND)), 8 * MICROSECOND);
     }
@@ -99,7 +92,7 @@ mod tests {
     #[test]
     fn work_from_before_the_count_is_left_out() {
         let mut processors = Processors::new(2);
-        processors.softirq(1, Time(0), 4_000.0);
+        processors.softirq(1, Time(0), 4 * MICROSECOND);
         processors.begin_count(Time(MICROSECOND));
         assert_eq!(processors.busy(Time(10 * MICROSECOND)), 3 * MICROSECOND);
     }

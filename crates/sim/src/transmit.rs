@@ -18,7 +18,7 @@ use crate::segment::Segment;
 use crate::settings::Settings;
 use crate::simulation::Simulation;
 use crate::tcp::Blocked;
-use crate::time::{MICROSECOND, Time};
+use crate::time::{MICROSECOND, Span, Time};
 
 /// What an application keeps written ahead of the acknowledgements, bytes: the default limit of
 /// `tcp_wmem`.
@@ -98,8 +98,8 @@ impl Simulation {
         }
     }
 
-    pub(crate) fn charge(&mut self, processor: u32, nanoseconds: f64) {
-        self.processors.softirq(processor, self.now, nanoseconds);
+    pub(crate) fn charge(&mut self, processor: u32, work: Span) {
+        self.processors.softirq(processor, self.now, work);
     }
 
     /// Completes what the ring has sent.
@@ -107,7 +107,7 @@ impl Simulation {
         let mut sent = std::mem::take(&mut self.scratch_segments);
         std::mem::swap(&mut sent, &mut self.queues[queue as usize].sent);
         let (mut bytes, mut descriptors) = (0, 0);
-        let mut work = 0.0;
+        let mut work = 0;
         for segment in sent.drain(..) {
             bytes += u64::from(segment.frame_bytes());
             descriptors += descriptors_of(&segment);
@@ -172,7 +172,7 @@ impl Simulation {
         }
         flow.remaining -= room;
         flow.sender.set_buffer_full(flow.remaining > 0);
-        let work = room as f64 * self.parameters.costs.byte;
+        let work = room * self.parameters.costs.byte;
         let done = self.processors.application(flow.processor, self.now, work);
         if done.since(self.now) <= APPLICATION_SLACK && flow.writing == 0 {
             flow.sender.write(room);
@@ -273,7 +273,7 @@ impl Simulation {
 
     fn picked(&mut self, queue: u32, pool: Pool, processor: u32) {
         if self.settings.policy == evenkeel_transmit::Policy::Dqa {
-            self.charge(processor, f64::from(pool.count) * self.parameters.costs.queue_look);
+            self.charge(processor, u64::from(pool.count) * self.parameters.costs.queue_look);
         }
         self.weight_changed(queue, processor);
     }

@@ -4,7 +4,9 @@ use std::io::{Read, Seek};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use evenkeel_datapath::{Counters, FlowSample, MeterOptions, RunTime, RunTimeStatistics, monotonic_ns};
+use evenkeel_datapath::{
+    Counters, FlowSample, FlowState, MeterOptions, RunTime, RunTimeStatistics, monotonic_ns,
+};
 use evenkeel_host::{CpuTimes, Host};
 use evenkeel_model::record::{DatapathCost, QueueRecord};
 use evenkeel_model::soft_nic::{SendingCore, place};
@@ -86,6 +88,8 @@ pub(crate) fn run(
     meter_of(&bed)?.start(monotonic_ns());
     phases.sleep("measuring", job.duration.into())?;
     let after = Snapshot::take(&mut bed)?;
+    // Where the flows are now: while they end, those that are left may go to the queues of those that have.
+    let placed = bed.select.flows();
     let weights_in_use = bed.select.weights().iter().sum::<u32>();
     // A socket that is gone is no backlog: every flow must still have been there.
     if bulk.any_client_ended()? || started.elapsed() > total + Duration::from_secs(1) {
@@ -118,7 +122,7 @@ pub(crate) fn run(
         completion_ns: (after.completion - before.completion).nanoseconds,
         segments: choice.runs,
     });
-    collect_flows(&mut repeat, &bed, &reports, [&before.flows, &after.flows, &at_end])?;
+    collect_flows(&mut repeat, &bed, &placed, &reports, [&before.flows, &after.flows, &at_end])?;
     repeat.queues = before
         .queues
         .iter()
@@ -443,15 +447,16 @@ fn wait_until_weightless(bed: &Bed, observer: &dyn Observer) -> Result<u64, Test
     }
 }
 
-/// Joins what the meter counted, where the queue choice put each flow, and what iperf3 says.
+/// Joins what the meter counted, where the queue choice had put each flow at the end of the measurement, and
+/// what iperf3 says.
 fn collect_flows(
     repeat: &mut RawRepeat,
     bed: &Bed,
+    placed: &[FlowState],
     reports: &[FlowReport],
     [before, after, at_end]: [&[FlowSample]; 3],
 ) -> Result<(), TestbedError> {
     let meter = meter_of(bed)?;
-    let tracked = bed.select.flows();
     let key = |sample: &FlowSample| (sample.tuple.source_port, sample.tuple.destination_port);
     let find = |samples: &[FlowSample], wanted| samples.iter().find(|sample| key(sample) == wanted).cloned();
     let (mut worst, mut worst_unexplained) = (0.0_f64, 0.0);
@@ -470,7 +475,7 @@ fn collect_flows(
         let (bytes, packets) = meter.bins(&end);
         let queue = match bed.nic_is_mq() {
             true => Some(end.queue_mapping),
-            false => tracked
+            false => placed
                 .iter()
                 .find(|flow| (flow.tuple.source_port, flow.tuple.destination_port) == ports)
                 .and_then(|flow| flow.queue),

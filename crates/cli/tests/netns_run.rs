@@ -42,7 +42,9 @@ fn check_variant(variant: &Value) {
     assert!((0.7 * RATE_BPS..=RATE_BPS).contains(&throughput), "{throughput}");
     assert!(mean(variant, &["cpu_pct"], 1) > 0.0);
     for window in ["10ms", "1s"] {
-        assert!(mean(variant, &["nfm", window], 1) <= mean(variant, &["nfm_max", window], 1));
+        let (average, worst) = (mean(variant, &["nfm", window], 1), mean(variant, &["nfm_max", window], 1));
+        // The average of equal windows is rounded.
+        assert!(average <= worst + 1e-12, "{window}: {average} on average, {worst} at worst");
     }
     for index in ["jain_bytes", "jain_packets"] {
         assert!((1.0 / 6.0..=1.0).contains(&mean(variant, &[index], 1)));

@@ -66,7 +66,7 @@ fn every_bundled_scenario_is_the_paper_s_set_up() {
         ];
         assert_eq!(
             scenario.measure,
-            Measure { warmup: second, windows, length: None, long_windows: 4, repeats: 5 }
+            Measure { warmup: second, windows, length: None, long_windows: 5, repeats: 5 }
         );
         assert!(scenario.variants.iter().map(|variant| variant.name.as_str()).eq(MAIN));
         assert_eq!(scenario.groups.keys().collect::<Vec<_>>(), ["main"]);

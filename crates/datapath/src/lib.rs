@@ -26,7 +26,9 @@ mod statistics;
 
 pub use error::DatapathError;
 pub use meter::{FlowSample, Meter, MeterOptions};
-pub use queue_select::{Completion, Counters, FlowState, QueueSelect, SelectOptions, Steering, Tuple};
+pub use queue_select::{
+    Completion, Counters, FlowState, QueueSelect, QueueView, SelectOptions, Steering, Tuple,
+};
 pub use statistics::{RunTime, RunTimeStatistics};
 
 /// The shared records, as bindgen reads them from the C header.

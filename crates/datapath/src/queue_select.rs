@@ -294,11 +294,19 @@ impl QueueSelect {
     /// Sum of the weights of the flows charged to each queue.
     #[must_use]
     pub fn weights(&self) -> Vec<u32> {
-        let device = self.device.pointer(0);
-        (0..self.queues as usize)
-            // SAFETY: a pointer into the mapping; the index is below the array's length.
-            .map(|queue| unsafe { std::ptr::read_volatile(&raw const (*device).weight[queue]) })
-            .collect()
+        weights(&self.device, self.queues)
+    }
+
+    /// A view of the queues for another thread, which stays valid when this is dropped.
+    ///
+    /// # Errors
+    /// When the kernel refuses to map the tables once more.
+    pub fn view(&self) -> Result<QueueView, DatapathError> {
+        Ok(QueueView {
+            device: Mapped::new(object::map(&self.object, ".data.device")?.as_fd(), 1)?,
+            slots: Mapped::new(object::map(&self.object, "flows")?.as_fd(), raw::EK_SLOTS as usize)?,
+            queues: self.queues,
+        })
     }
 
     /// What the programs counted so far.
@@ -375,6 +383,59 @@ impl QueueSelect {
             )
         };
         Ok(RunTime { nanoseconds: program.nanoseconds + nanoseconds, runs: program.runs + runs })
+    }
+}
+
+fn weights(device: &Mapped<raw::ek_device>, queues: u32) -> Vec<u32> {
+    let device = device.pointer(0);
+    (0..queues as usize)
+        // SAFETY: a pointer into the mapping; the index is below the array's length.
+        .map(|queue| unsafe { std::ptr::read_volatile(&raw const (*device).weight[queue]) })
+        .collect()
+}
+
+/// Reads the state of the queues, on whatever thread, while the programs change it.
+#[derive(Debug)]
+pub struct QueueView {
+    device: Mapped<raw::ek_device>,
+    slots: Mapped<raw::ek_flow>,
+    queues: u32,
+}
+
+impl QueueView {
+    /// Number of queues.
+    #[must_use]
+    pub fn queues(&self) -> u32 {
+        self.queues
+    }
+
+    /// Sum of the weights of the flows charged to each queue.
+    #[must_use]
+    pub fn weights(&self) -> Vec<u32> {
+        weights(&self.device, self.queues)
+    }
+
+    /// Number of flows charged to each queue. Goes through all slots in use: for now and then.
+    #[must_use]
+    pub fn charged_flows(&self) -> Vec<u32> {
+        let device = self.device.pointer(0);
+        let mut flows = vec![0_u32; self.queues as usize];
+        for block in 0..raw::EK_MAX_BLOCKS as usize {
+            // SAFETY: a pointer into the mapping; the index is below the array's length.
+            if unsafe { std::ptr::read_volatile(&raw const (*device).occupied[block]) } == 0 {
+                continue;
+            }
+            let first = block * raw::EK_SLOTS_PER_BLOCK as usize;
+            for slot in first..first + raw::EK_SLOTS_PER_BLOCK as usize {
+                let flow = self.slots.read(slot);
+                let word = SeenWord::from(flow.word);
+                let queue = word.queue().filter(|_| flow.cookie != 0 && word.charged_weight() > 0);
+                if let Some(count) = queue.and_then(|queue| flows.get_mut(queue as usize)) {
+                    *count += 1;
+                }
+            }
+        }
+        flows
     }
 }
 

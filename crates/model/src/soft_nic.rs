@@ -61,21 +61,6 @@ pub fn burst_bytes(rate: BitRate) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX).max(2 * LARGEST_GSO_PACKET_BYTES)
 }
 
-/// Why a variant cannot run on a soft NIC at all, if it cannot.
-#[must_use]
-pub fn refusal(knobs: &Knobs) -> Option<&'static str> {
-    if knobs.queue_weights {
-        return Some(
-            "dynamic queue weights are not available on the kernel in this version; leave the variant out, or \
-             compare the ones without +dqwa",
-        );
-    }
-    knobs.segment_size.is_some().then_some(
-        "dynamic segment sizing is not available on the kernel in this version; the variant gso-16k shows a \
-         fixed smaller segment",
-    )
-}
-
 /// What a variant asks for and the soft NIC lacks, as a remark for the reader of its figures. `sfq`: its
 /// queues have SFQ in front of them where the variant wants it.
 #[must_use]
@@ -192,14 +177,6 @@ mod tests {
         let plain =
             Knobs { byte_queue_limit: ByteQueueLimit::Off, tso_interleaving: false, ..knobs("cvanilla") };
         assert_eq!(lacking(&plain, true), None);
-    }
-
-    #[test]
-    fn weights_and_segment_sizing_are_refused() {
-        assert_eq!(refusal(&knobs("dqa")), None);
-        assert!(refusal(&knobs("dqa+dqwa")).unwrap().contains("queue weights"));
-        let sizing = Knobs { queue_weights: false, ..knobs("dqa+dqwa+dsos") };
-        assert!(refusal(&sizing).unwrap().contains("segment sizing"));
     }
 
     fn flows(flows: u32, cores: u32) -> Vec<u32> {

@@ -10,5 +10,5 @@ mod link;
 pub mod tc;
 mod transport;
 
-pub use link::VethOptions;
+pub use link::{GsoSizes, VethOptions};
 pub use transport::{Netlink, NetlinkError};

@@ -12,6 +12,9 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use crate::transport::{Netlink, NetlinkError};
 
+/// `GSO_LEGACY_MAX_SIZE` (include/linux/netdevice.h), which devices of kernels that do not tell have.
+const LEGACY_GSO_MAX_BYTES: u32 = 65_536;
+
 /// A veth pair whose ends live in two network namespaces.
 #[derive(Clone, Copy, Debug)]
 pub struct VethOptions<'a> {
@@ -25,6 +28,16 @@ pub struct VethOptions<'a> {
     pub queues: u32,
     /// MTU of both, bytes.
     pub mtu: u32,
+}
+
+/// The largest GSO packets that the stack builds for a device, bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GsoSizes {
+    /// `gso_max_size`: for IPv6, and whatever has no limit of its own; above 64 KiB with BIG TCP.
+    pub all: u32,
+    /// `gso_ipv4_max_size` (from Linux 6.3 on): for IPv4. Setting `gso_max_size` to 64 KiB or less sets
+    /// this one, too (`netif_set_gso_max_size`). On older kernels the same as `all`.
+    pub ipv4: u32,
 }
 
 impl Netlink {
@@ -99,6 +112,51 @@ impl Netlink {
         link.header.index = index;
         link.attributes.push(LinkAttribute::GsoMaxSize(bytes));
         let action = format!("set gso_max_size of interface {index} to {bytes} bytes");
+        self.change(RouteNetlinkMessage::SetLink(link), 0, &action)
+    }
+
+    /// The largest GSO packets that the stack builds for a device.
+    ///
+    /// # Errors
+    /// When the interface is gone, or the kernel refuses.
+    pub fn gso_sizes(&mut self, index: u32) -> Result<GsoSizes, NetlinkError> {
+        let action = format!("read gso_max_size of interface {index}");
+        let links = self.dump(RouteNetlinkMessage::GetLink(LinkMessage::default()), &action)?;
+        let attributes = links.into_iter().find_map(|message| match message {
+            RouteNetlinkMessage::NewLink(link) if link.header.index == index => Some(link.attributes),
+            _ => None,
+        });
+        let attributes = attributes.ok_or_else(|| NetlinkError::Refused {
+            action,
+            source: std::io::Error::from_raw_os_error(libc::ENODEV),
+            kernel_says: None,
+        })?;
+        let (mut all, mut ipv4) = (None, None);
+        for attribute in attributes {
+            match attribute {
+                LinkAttribute::GsoMaxSize(bytes) => all = Some(bytes),
+                LinkAttribute::GsoIpv4MaxSize(bytes) => ipv4 = Some(bytes),
+                _ => {}
+            }
+        }
+        let all = all.unwrap_or(LEGACY_GSO_MAX_BYTES);
+        Ok(GsoSizes { all, ipv4: ipv4.unwrap_or(all) })
+    }
+
+    /// Sets the largest GSO packets that the stack builds for a device.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn set_gso_sizes(&mut self, index: u32, sizes: GsoSizes) -> Result<(), NetlinkError> {
+        self.set_gso_max_size(index, sizes.all)?;
+        // Second, because the first may have changed it.
+        if self.gso_sizes(index)?.ipv4 == sizes.ipv4 {
+            return Ok(());
+        }
+        let mut link = LinkMessage::default();
+        link.header.index = index;
+        link.attributes.push(LinkAttribute::GsoIpv4MaxSize(sizes.ipv4));
+        let action = format!("set gso_ipv4_max_size of interface {index} to {} bytes", sizes.ipv4);
         self.change(RouteNetlinkMessage::SetLink(link), 0, &action)
     }
 

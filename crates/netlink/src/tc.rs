@@ -3,9 +3,9 @@
 //! Rates are bytes per second inside the kernel's structures and bit/s in this interface; times in
 //! HTB's buffers are in ticks of 64 ns (`PSCHED_SHIFT` 6).
 
-use netlink_packet_core::{DefaultNla, Emitable, NLM_F_CREATE, NLM_F_REPLACE};
+use netlink_packet_core::{DefaultNla, Emitable, NLM_F_CREATE, NLM_F_REPLACE, Nla};
 use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcStats2};
+use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcOption, TcStats2};
 
 use crate::transport::{Netlink, NetlinkError};
 
@@ -243,6 +243,27 @@ impl Netlink {
         self.change(RouteNetlinkMessage::NewTrafficClass(message), NLM_F_CREATE | NLM_F_REPLACE, &action)
     }
 
+    /// The quantum of each HTB class of an interface, bytes, by handle.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn htb_quanta(&mut self, index: u32) -> Result<Vec<(Handle, u32)>, NetlinkError> {
+        let mut request = TcMessage::default();
+        request.header.index = index.cast_signed();
+        let action = format!("list the classes of interface {index}");
+        let messages = self.dump(RouteNetlinkMessage::GetTrafficClass(request), &action)?;
+        Ok(messages
+            .into_iter()
+            .filter_map(|message| match message {
+                RouteNetlinkMessage::NewTrafficClass(class) if class.header.index == index.cast_signed() => {
+                    let handle = class.header.handle;
+                    htb_quantum(&class).map(|quantum| (Handle::new(handle.major, handle.minor), quantum))
+                }
+                _ => None,
+            })
+            .collect())
+    }
+
     /// What each class of an interface has carried, by handle.
     ///
     /// # Errors
@@ -270,6 +291,28 @@ impl Netlink {
             |header| header.parent,
         ))
     }
+}
+
+/// The quantum in a class's `struct tc_htb_opt`: behind two `struct tc_ratespec` and two buffers.
+fn htb_quantum(class: &TcMessage) -> Option<u32> {
+    const QUANTUM: std::ops::Range<usize> = 32..36;
+    let is_htb = |attribute: &TcAttribute| matches!(attribute, TcAttribute::Kind(kind) if kind == "htb");
+    if !class.attributes.iter().any(is_htb) {
+        return None;
+    }
+    class.attributes.iter().find_map(|attribute| {
+        let TcAttribute::Options(options) = attribute else { return None };
+        options.iter().find_map(|option| {
+            let TcOption::Other(option) = option else { return None };
+            if option.kind() != TCA_HTB_PARMS {
+                return None;
+            }
+            let mut parameters = vec![0; option.value_len()];
+            option.emit_value(&mut parameters);
+            let quantum = parameters.get(QUANTUM)?;
+            Some(u32::from_ne_bytes(quantum.try_into().ok()?))
+        })
+    })
 }
 
 fn statistics(

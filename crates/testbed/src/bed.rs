@@ -1,13 +1,18 @@
 //! A test bed that stands: two namespaces, the veth pair, the NIC, the programs.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
 
+use evenkeel_control::{
+    ControlOptions, Controller, DeviceSegments, HtbQuanta, RouteRefresh, SegmentControl, WeightControl,
+};
 use evenkeel_datapath::{Completion, Meter, MeterOptions, QueueSelect, SelectOptions, Steering};
 use evenkeel_host::Host;
 use evenkeel_model::scenario::Topology;
 use evenkeel_model::units::BitRate;
 use evenkeel_netlink::tc::Statistics;
 use evenkeel_netlink::{Netlink, VethOptions};
+use evenkeel_transmit::segments::{SegmentGoal, SegmentOptions};
 use evenkeel_transmit::{Policy, Pool};
 
 use crate::error::TestbedError;
@@ -48,6 +53,10 @@ pub struct BedOptions {
     pub gso_max_size: Option<u32>,
     /// TSO and GSO on the sending device; without, TCP sends single segments.
     pub segmentation_offload: bool,
+    /// Dynamic queue weights (soft NIC only: the queues of `mq` take none).
+    pub queue_weights: bool,
+    /// Dynamic segment size: what is wanted while queues are shared, bytes.
+    pub segment_size: Option<u32>,
     /// Sysctls of the sending namespace.
     pub sender_sysctls: Vec<(String, String)>,
     /// Flows that the queue choice tracks.
@@ -70,6 +79,8 @@ impl Default for BedOptions {
             mtu: 1500,
             gso_max_size: None,
             segmentation_offload: true,
+            queue_weights: false,
+            segment_size: None,
             sender_sysctls: Vec::new(),
             max_flows: 65_536,
             meter: None,
@@ -80,6 +91,9 @@ impl Default for BedOptions {
 
 /// A standing test bed. Dropping it takes everything away.
 pub struct Bed {
+    /// What keeps queue weights and segment sizes, if the options ask for either. First, so that it ends
+    /// before what it works on.
+    pub controller: Option<Controller>,
     /// The queue choice on the sender's device.
     pub select: QueueSelect,
     /// The meter at the receiver.
@@ -174,7 +188,8 @@ impl Bed {
             Some(meter) => Some(receiver.run(|| Ok(Meter::attach(meter, receiver_index.cast_signed())?))?),
             None => None,
         };
-        Ok(Self { select, meter, nic, sender, receiver, sender_netlink, sender_index })
+        let controller = control(options, &sender, sender_index, &nic, &select)?;
+        Ok(Self { controller, select, meter, nic, sender, receiver, sender_netlink, sender_index })
     }
 
     /// What each hardware queue has carried.
@@ -199,6 +214,59 @@ impl Bed {
         (0..queues)
             .try_for_each(|queue| self.nic.set_queue_limit(&mut self.sender_netlink, queue, limit_packets))
     }
+}
+
+/// Time between two looks at the queues.
+const CONTROL_INTERVAL: Duration = Duration::from_millis(10);
+/// Time constant of the average over queue weights: a few rounds of all flows at 1 Gbit/s and above.
+const WEIGHT_SMOOTHING: Duration = Duration::from_millis(50);
+/// Least time between two updates of the queues' weights.
+const WEIGHT_INTERVAL: Duration = Duration::from_millis(1);
+/// Queues must be shared for so long before segments shrink.
+const SHRINK_AFTER_NS: u64 = 100_000_000;
+/// Queues must be unshared for so long before segments grow again.
+const GROW_AFTER_NS: u64 = 5_000_000_000;
+
+/// Starts what keeps weights and sizes, if the options ask for either.
+fn control(
+    options: &BedOptions,
+    sender: &Namespace,
+    interface: u32,
+    nic: &Nic,
+    select: &QueueSelect,
+) -> Result<Option<Controller>, TestbedError> {
+    if !options.queue_weights && options.segment_size.is_none() {
+        return Ok(None);
+    }
+    let routes = sender.run(|| Ok(RouteRefresh::open()?))?;
+    let segments = DeviceSegments::new(sender.netlink()?, interface, routes)?;
+    let largest = segments.original().ipv4;
+    let weights = if options.queue_weights {
+        let quanta = HtbQuanta::new(sender.netlink()?, interface, nic.htb_queues());
+        Some(WeightControl {
+            backend: Box::new(quanta),
+            smoothing: WEIGHT_SMOOTHING,
+            least_interval: WEIGHT_INTERVAL,
+        })
+    } else {
+        None
+    };
+    let segments = options.segment_size.map(|bytes| SegmentControl {
+        backend: Box::new(segments),
+        options: SegmentOptions {
+            goal: SegmentGoal::Fixed(bytes),
+            largest,
+            shrink_after_ns: SHRINK_AFTER_NS,
+            grow_after_ns: GROW_AFTER_NS,
+        },
+    });
+    Ok(Some(Controller::start(ControlOptions {
+        view: select.view()?,
+        interval: CONTROL_INTERVAL,
+        weights,
+        segments,
+        segment_bytes: largest,
+    })?))
 }
 
 /// Receive packet steering on the receiving device: each flow is received by one processor, as RSS
@@ -227,6 +295,8 @@ fn steer_receives_by_flow(receiver: &Namespace, options: &BedOptions) -> Result<
 
 impl Drop for Bed {
     fn drop(&mut self) {
+        // Nothing to put back on a link that goes; but a thread that works on it ends first.
+        drop(self.controller.take());
         // At once, instead of whenever the kernel gets to cleaning up the namespaces.
         let _ = self.sender_netlink.delete_link(self.sender_index);
     }

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use evenkeel_control::ControlError;
 use evenkeel_datapath::DatapathError;
 use evenkeel_host::HostError;
 use evenkeel_netlink::NetlinkError;
@@ -23,6 +24,9 @@ pub enum TestbedError {
     /// The BPF programs could not be used.
     #[error("test bed: {0}")]
     Datapath(#[from] DatapathError),
+    /// Queue weights or segment sizes could not be kept.
+    #[error("test bed: {0}")]
+    Control(#[from] ControlError),
     /// The host could not be read.
     #[error("test bed: {0}")]
     Host(#[from] HostError),

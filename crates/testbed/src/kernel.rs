@@ -47,8 +47,9 @@ pub(crate) fn assess(
 ) -> Result<Assessment, String> {
     let Knobs { queue_choice, queues: own_queues, xps_pool, qdisc, tcp_small_queues, gso_size, tso, .. } =
         &variant.knobs;
-    if let Some(why) = soft_nic::refusal(&variant.knobs) {
-        return Err(why.to_owned());
+    let Knobs { queue_weights, segment_size, .. } = &variant.knobs;
+    if *queue_weights && topology == Topology::Mq {
+        return Err("the queues of the topology mq take no weights; the soft NIC's do".to_owned());
     }
 
     let mut assessment = Assessment::default();
@@ -63,6 +64,12 @@ pub(crate) fn assess(
     set("byte-queue-limit", "none: veth has no BQL".to_owned());
     set("interrupt-interval", "none: veth has no interrupts".to_owned());
     set("gso-size", gso_size.to_string());
+    if *queue_weights {
+        set("queue-weights", "HTB quantum".to_owned());
+    }
+    if let Some(bytes) = segment_size {
+        set("segment-size", format!("{bytes} while queues are shared: gso_max_size"));
+    }
     set("tso", if *tso { "on".to_owned() } else { "off: gso_max_segs 1".to_owned() });
     if features.tso_by_rtt {
         set("tcp-tso-rtt-log", TSO_RTT_LOG.to_owned());
@@ -161,6 +168,8 @@ pub(crate) fn bed_options(
         pools: xps_pools(variant, queues),
         gso_max_size: u32::try_from(knobs.gso_size.bytes()).ok(),
         segmentation_offload: knobs.tso,
+        queue_weights: knobs.queue_weights,
+        segment_size: knobs.segment_size.and_then(|size| u32::try_from(size.bytes()).ok()),
         sender_sysctls: sysctls,
         ..BedOptions::default()
     }

@@ -6,6 +6,7 @@
 //! which exercises `skb->queue_mapping` as a real NIC does. It does not conserve work: an idle
 //! queue's share is lost.
 
+use evenkeel_control::HtbQueue;
 use evenkeel_model::scenario::Topology;
 use evenkeel_model::soft_nic;
 use evenkeel_model::units::BitRate;
@@ -112,6 +113,20 @@ impl Nic {
 
     fn class(&self, queue: u32) -> Handle {
         Handle::new(ROOT, FIRST_QUEUE + queue as u16)
+    }
+
+    /// The classes that are the hardware queues, as they were built; none in the topology `mq`.
+    #[must_use]
+    pub fn htb_queues(&self) -> Vec<HtbQueue> {
+        let NicOptions { topology, rate, queues, .. } = self.options;
+        let classes = if topology == Topology::SoftNic { 0..queues } else { 0..0 };
+        classes
+            .map(|queue| HtbQueue {
+                parent: LINE,
+                handle: self.class(queue),
+                class: htb_class(soft_nic::queue(rate, queues)),
+            })
+            .collect()
     }
 
     /// Which of the two NICs it is.

@@ -4,6 +4,7 @@ use std::io::{Read, Seek};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use evenkeel_control::Counts;
 use evenkeel_datapath::{
     Counters, FlowSample, FlowState, MeterOptions, RunTime, RunTimeStatistics, monotonic_ns,
 };
@@ -91,6 +92,13 @@ pub(crate) fn run(
     // Where the flows are now: while they end, those that are left may go to the queues of those that have.
     let placed = bed.select.flows();
     let weights_in_use = bed.select.weights().iter().sum::<u32>();
+    let control = match &bed.controller {
+        Some(controller) => match controller.failure() {
+            Some(error) => return Err(error.into()),
+            None => controller.counts(),
+        },
+        None => Counts::default(),
+    };
     // A socket that is gone is no backlog: every flow must still have been there.
     if bulk.any_client_ended()? || started.elapsed() > total + Duration::from_secs(1) {
         return Err(TestbedError::Traffic(
@@ -147,6 +155,8 @@ pub(crate) fn run(
             ("meter_overflow", meter.overflow()),
             ("charged_weight_while_running", u64::from(weights_in_use)),
             ("charged_weight_left_at_end", settled),
+            ("weight_updates", control.weight_updates),
+            ("segment_size_changes", control.segment_changes),
         ]
         .map(|(name, value)| (name.to_owned(), value as f64)),
     );

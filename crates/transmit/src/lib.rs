@@ -24,6 +24,9 @@
 //! assert_eq!(queues.weight(choice.queue), 0);
 //! ```
 
+pub mod segments;
+pub mod weights;
+
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// The C header's own types and constants, as bindgen reads them.

@@ -1,0 +1,299 @@
+//! The loop.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use evenkeel_datapath::{QueueView, monotonic_ns};
+use evenkeel_transmit::segments::{SegmentOptions, SegmentSizer};
+use evenkeel_transmit::weights::{Credits, WeightFilter, quanta};
+
+use crate::backend::{SegmentBackend, WeightBackend};
+use crate::error::ControlError;
+
+/// Queue weights: where they go and how fast.
+pub struct WeightControl {
+    /// Where they go.
+    pub backend: Box<dyn WeightBackend>,
+    /// Time constant of the average over the flows' comings and goings.
+    pub smoothing: Duration,
+    /// Least time between two updates of the device.
+    pub least_interval: Duration,
+}
+
+/// Segment sizes: where they go and what is wanted.
+pub struct SegmentControl {
+    /// Where they go.
+    pub backend: Box<dyn SegmentBackend>,
+    /// What is wanted.
+    pub options: SegmentOptions,
+}
+
+/// What a [`Controller`] does.
+pub struct ControlOptions {
+    /// The queues.
+    pub view: QueueView,
+    /// Time between two looks at them.
+    pub interval: Duration,
+    /// Queue weights, if they are wanted.
+    pub weights: Option<WeightControl>,
+    /// Segment sizes, if they are wanted.
+    pub segments: Option<SegmentControl>,
+    /// Segment size of the device at the beginning, bytes.
+    pub segment_bytes: u32,
+}
+
+/// How often things were done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Updates of queue weights, each of one or more queues.
+    pub weight_updates: u64,
+    /// Queues whose weight was set.
+    pub weights_set: u64,
+    /// Updates in which a weight was cut at what the back end takes.
+    pub weights_cut: u64,
+    /// Changes of the segment size.
+    pub segment_changes: u64,
+    /// Times that running flows were made to follow.
+    pub route_refreshes: u64,
+}
+
+#[derive(Default)]
+struct Shared {
+    stop: AtomicBool,
+    weight_updates: AtomicU64,
+    weights_set: AtomicU64,
+    weights_cut: AtomicU64,
+    segment_changes: AtomicU64,
+    route_refreshes: AtomicU64,
+    failure: Mutex<Option<ControlError>>,
+}
+
+impl Shared {
+    fn add(counter: &AtomicU64, amount: u64) {
+        counter.fetch_add(amount, Ordering::Relaxed);
+    }
+}
+
+/// A running loop. Stopping or dropping it puts back what its back ends have changed.
+pub struct Controller {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<Result<(), ControlError>>>,
+}
+
+/// Running flows take a smaller size within about a second of the refresh (a socket's route is checked when
+/// it sends next, and what it has built already goes out as it is). Until then weights must suit the larger.
+const FLOWS_FOLLOW_AFTER_NS: u64 = 1_500_000_000;
+/// Flows are counted this often; it goes through all of them.
+const COUNT_INTERVAL_NS: u64 = 50_000_000;
+
+impl Controller {
+    /// Starts the loop on a thread of its own.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn start(options: ControlOptions) -> Result<Self, ControlError> {
+        let shared = Arc::new(Shared::default());
+        let theirs = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("evenkeel-control".to_owned())
+            .spawn(move || run(options, &theirs))
+            .map_err(|source| ControlError::System { action: "start a thread".to_owned(), source })?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// What has been done so far.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Counts {
+            weight_updates: read(&self.shared.weight_updates),
+            weights_set: read(&self.shared.weights_set),
+            weights_cut: read(&self.shared.weights_cut),
+            segment_changes: read(&self.shared.segment_changes),
+            route_refreshes: read(&self.shared.route_refreshes),
+        }
+    }
+
+    /// Why the loop has stopped by itself, if it has: somebody else changes what it sets, or the device is gone.
+    #[must_use]
+    pub fn failure(&self) -> Option<ControlError> {
+        self.shared.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Stops the loop and puts everything back.
+    ///
+    /// # Errors
+    /// When something could not be put back.
+    pub fn stop(mut self) -> Result<(), ControlError> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), ControlError> {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        thread.thread().unpark();
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+impl Drop for Controller {
+    fn drop(&mut self) {
+        let _ = self.end();
+    }
+}
+
+fn run(options: ControlOptions, shared: &Shared) -> Result<(), ControlError> {
+    let interval = options.interval;
+    let mut keeper = Keeper::new(options);
+    while !shared.stop.load(Ordering::Relaxed) {
+        if let Err(error) = keeper.tick(monotonic_ns(), shared) {
+            *shared.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            break;
+        }
+        std::thread::park_timeout(interval);
+    }
+    keeper.restore()
+}
+
+/// The state of the loop.
+struct Keeper {
+    view: QueueView,
+    weights: Option<Weights>,
+    segments: Option<Segments>,
+    /// Size for which the weights are made.
+    weighed_size: u32,
+    /// The size that follows once flows have taken it, and when that is.
+    next_size: Option<(u32, u64)>,
+}
+
+struct Weights {
+    control: WeightControl,
+    filter: WeightFilter,
+    /// What the device has; none where it was not set yet.
+    set: Vec<Option<u32>>,
+    updated_ns: Option<u64>,
+    stale: bool,
+}
+
+struct Segments {
+    control: SegmentControl,
+    sizer: SegmentSizer,
+    counted_ns: u64,
+}
+
+impl Keeper {
+    fn new(options: ControlOptions) -> Self {
+        let queues = options.view.queues() as usize;
+        Self {
+            weights: options.weights.map(|control| Weights {
+                filter: WeightFilter::new(queues, control.smoothing.as_nanos() as u64),
+                set: vec![None; queues],
+                updated_ns: None,
+                stale: false,
+                control,
+            }),
+            segments: options.segments.map(|control| Segments {
+                sizer: SegmentSizer::new(control.options),
+                control,
+                counted_ns: 0,
+            }),
+            view: options.view,
+            weighed_size: options.segment_bytes,
+            next_size: None,
+        }
+    }
+
+    fn tick(&mut self, now_ns: u64, shared: &Shared) -> Result<(), ControlError> {
+        if let Some((size, _)) = self.next_size.filter(|(_, at)| now_ns >= *at) {
+            self.next_size = None;
+            self.weigh_for(size);
+        }
+        if let Some(segments) = &mut self.segments
+            && now_ns.saturating_sub(segments.counted_ns) >= COUNT_INTERVAL_NS
+        {
+            segments.counted_ns = now_ns;
+            if let Some(size) = segments.sizer.sample(now_ns, &self.view.charged_flows()) {
+                self.resize(now_ns, size, shared)?;
+            }
+        }
+        match &mut self.weights {
+            Some(weights) => weights.tick(now_ns, &self.view.weights(), self.weighed_size, shared),
+            None => Ok(()),
+        }
+    }
+
+    /// Weights follow larger segments before the flows do, and smaller ones after them: a queue whose credit is
+    /// below its packets runs up a debt.
+    fn resize(&mut self, now_ns: u64, size: u32, shared: &Shared) -> Result<(), ControlError> {
+        if size > self.weighed_size {
+            self.next_size = None;
+            self.weigh_for(size);
+            if let Some(weights) = &mut self.weights {
+                weights.update(now_ns, size, shared)?;
+            }
+        } else {
+            self.next_size = Some((size, now_ns + FLOWS_FOLLOW_AFTER_NS));
+        }
+        if let Some(segments) = &mut self.segments {
+            segments.control.backend.set(size)?;
+            segments.control.backend.refresh()?;
+            Shared::add(&shared.segment_changes, 1);
+            Shared::add(&shared.route_refreshes, 1);
+        }
+        Ok(())
+    }
+
+    fn weigh_for(&mut self, size: u32) {
+        self.weighed_size = size;
+        if let Some(weights) = &mut self.weights {
+            weights.stale = true;
+        }
+    }
+
+    /// Everything is tried; the first error is told.
+    fn restore(&mut self) -> Result<(), ControlError> {
+        let segments = self.segments.as_mut().map_or(Ok(()), |segments| segments.control.backend.restore());
+        let weights = self.weights.as_mut().map_or(Ok(()), |weights| weights.control.backend.restore());
+        segments.and(weights)
+    }
+}
+
+impl Weights {
+    fn tick(
+        &mut self,
+        now_ns: u64,
+        sums: &[u32],
+        segment_bytes: u32,
+        shared: &Shared,
+    ) -> Result<(), ControlError> {
+        self.stale |= self.filter.sample(now_ns, sums);
+        let least = self.control.least_interval.as_nanos() as u64;
+        let due = self.updated_ns.is_none_or(|before| now_ns.saturating_sub(before) >= least);
+        if self.stale && due { self.update(now_ns, segment_bytes, shared) } else { Ok(()) }
+    }
+
+    fn update(&mut self, now_ns: u64, segment_bytes: u32, shared: &Shared) -> Result<(), ControlError> {
+        self.stale = false;
+        let limits = self.control.backend.limits(segment_bytes);
+        let credits = Credits { base: limits.base, most: limits.most };
+        let (wanted, cut) = quanta(self.filter.settled(), credits);
+        let changes: Vec<(u32, u32)> = (0..)
+            .zip(wanted)
+            .filter(|(queue, value)| self.set.get(*queue as usize).is_some_and(|set| *set != Some(*value)))
+            .collect();
+        if changes.is_empty() {
+            return Ok(());
+        }
+        self.control.backend.set(&changes)?;
+        self.updated_ns = Some(now_ns);
+        for (queue, value) in &changes {
+            self.set[*queue as usize] = Some(*value);
+        }
+        Shared::add(&shared.weight_updates, 1);
+        Shared::add(&shared.weights_set, changes.len() as u64);
+        Shared::add(&shared.weights_cut, u64::from(cut));
+        Ok(())
+    }
+}

@@ -1,0 +1,37 @@
+//! What can go wrong while weights and sizes are kept.
+
+use std::io;
+
+use evenkeel_datapath::DatapathError;
+use evenkeel_netlink::NetlinkError;
+
+/// Why a weight or a size could not be set, read back or put back.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// The kernel refused.
+    #[error(transparent)]
+    Netlink(#[from] NetlinkError),
+    /// The queue choice could not be read.
+    #[error(transparent)]
+    Datapath(#[from] DatapathError),
+    /// A file could not be read or written.
+    #[error("cannot {action}: {source}")]
+    System {
+        /// What was tried.
+        action: String,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// What was read back is not what was set: somebody else changes it, or the device took another value.
+    #[error(
+        "{what} reads {found} after it was set to {set}: another program changes it, or the device rounds"
+    )]
+    ReadBack {
+        /// Which setting.
+        what: String,
+        /// What was set.
+        set: u64,
+        /// What the kernel says now.
+        found: String,
+    },
+}

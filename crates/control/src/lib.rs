@@ -1,0 +1,26 @@
+//! Keeps queue weights and segment sizes true while flows come and go.
+//!
+//! The queue choice (crate `datapath`) charges each flow's weight to its queue. A [`Controller`] reads those
+//! sums many times a second, decides with the pure functions of the crate `transmit` what the queues deserve
+//! and which segment size suits them, and carries it out: weights through a [`WeightBackend`], sizes through
+//! a [`SegmentBackend`]. It is the one loop behind both the test bed's variants and `evenkeel fair`.
+//!
+//! ```text
+//!   queue choice ──▶ QueueView ──▶ WeightFilter ──▶ quanta ──▶ WeightBackend   (HTB, NIC, ...)
+//!     (kernel)          │                             ▲
+//!                       └────────▶ SegmentSizer ──────┴──────▶ SegmentBackend  (gso_max_size)
+//! ```
+//!
+//! Both back ends put back what they found when they are asked to, and the controller asks when it ends.
+
+mod backend;
+mod controller;
+mod error;
+mod htb;
+mod segment;
+
+pub use backend::{SegmentBackend, WeightBackend, WeightLimits};
+pub use controller::{ControlOptions, Controller, Counts, SegmentControl, WeightControl};
+pub use error::ControlError;
+pub use htb::{HtbQuanta, HtbQueue};
+pub use segment::{DeviceSegments, RouteRefresh};

@@ -1,0 +1,169 @@
+//! Dynamic segment size (Titan, USENIX ATC 2018, section 3.3): small segments while queues are shared.
+//!
+//! A queue is served in whole segments, so flows that share a queue take turns of a segment each. Over short
+//! times that is what remains unfair once flows are spread and queues weighed. Smaller segments are fairer
+//! and cost processor time, so they are for the times when queues are shared, and go when they are not.
+//!
+//! Changing the size on a live device is not free: running flows follow only once their routes are looked up
+//! anew, for all sockets of the namespace at once. So [`SegmentSizer`] changes its mind slowly, and most
+//! slowly towards larger segments.
+
+/// Which segment size is wanted while queues are shared.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum SegmentGoal {
+    /// This one, bytes.
+    Fixed(u32),
+    /// The largest that keeps the unfairness over a short window within a goal.
+    Auto {
+        /// Bytes that the line carries in the window.
+        window_bytes: u64,
+        /// Normalised fairness metric to stay within: the largest difference between two flows in a window,
+        /// over a flow's fair share of it.
+        goal: f64,
+    },
+}
+
+/// Settings of a [`SegmentSizer`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SegmentOptions {
+    /// What is wanted while queues are shared.
+    pub goal: SegmentGoal,
+    /// What the device has when no queue is shared, bytes.
+    pub largest: u32,
+    /// Queues must have been shared for so long before segments shrink, ns.
+    pub shrink_after_ns: u64,
+    /// Larger segments must have sufficed for so long before they grow again, ns.
+    pub grow_after_ns: u64,
+}
+
+/// Sizes that [`SegmentGoal::Auto`] chooses from, bytes: the paper's 16 and 32 KiB, and one below.
+const SIZES: [u32; 3] = [32_768, 16_384, 8192];
+
+/// Segments by which two flows that are served in turn can differ within a window: one at either end of it.
+const SEGMENTS_APART: f64 = 2.0;
+
+/// Decides the segment size of a device from how its flows share the queues.
+#[derive(Clone, Debug)]
+pub struct SegmentSizer {
+    options: SegmentOptions,
+    size: u32,
+    /// The other size that is wanted, and since when.
+    pending: Option<(u32, u64)>,
+}
+
+impl SegmentSizer {
+    /// Begins with the largest size.
+    #[must_use]
+    pub fn new(options: SegmentOptions) -> Self {
+        Self { options, size: options.largest, pending: None }
+    }
+
+    /// The size that is in force.
+    #[must_use]
+    pub fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// Takes the number of flows on each queue at `now_ns`; the new size if it changes now.
+    pub fn sample(&mut self, now_ns: u64, flows: &[u32]) -> Option<u32> {
+        let wanted = self.wanted(flows);
+        if wanted == self.size {
+            self.pending = None;
+            return None;
+        }
+        let since = match self.pending {
+            // On the way to the same side it has waited already, whatever the exact size.
+            Some((before, since)) if (before < self.size) == (wanted < self.size) => since,
+            _ => now_ns,
+        };
+        self.pending = Some((wanted, since));
+        let patience =
+            if wanted < self.size { self.options.shrink_after_ns } else { self.options.grow_after_ns };
+        if now_ns.saturating_sub(since) < patience {
+            return None;
+        }
+        self.pending = None;
+        self.size = wanted;
+        Some(wanted)
+    }
+
+    fn wanted(&self, flows: &[u32]) -> u32 {
+        let largest = self.options.largest;
+        if flows.iter().all(|flows| *flows <= 1) {
+            return largest;
+        }
+        match self.options.goal {
+            SegmentGoal::Fixed(bytes) => bytes.min(largest),
+            SegmentGoal::Auto { window_bytes, goal } => {
+                let total: u64 = flows.iter().map(|flows| u64::from(*flows)).sum();
+                let share = window_bytes as f64 / total.max(1) as f64;
+                let [.., smallest] = SIZES;
+                std::iter::once(largest)
+                    .chain(SIZES)
+                    .find(|size| SEGMENTS_APART * f64::from(*size) <= goal * share)
+                    .unwrap_or(smallest)
+                    .min(largest)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn sizer(goal: SegmentGoal) -> SegmentSizer {
+        SegmentSizer::new(SegmentOptions {
+            goal,
+            largest: 65_536,
+            shrink_after_ns: SECOND / 10,
+            grow_after_ns: 5 * SECOND,
+        })
+    }
+
+    #[test]
+    fn it_shrinks_soon_and_grows_late() {
+        let mut sizer = sizer(SegmentGoal::Fixed(16_384));
+        assert_eq!(sizer.sample(0, &[1, 1, 0]), None);
+        assert_eq!(sizer.sample(SECOND, &[2, 1, 0]), None);
+        assert_eq!(sizer.sample(SECOND + SECOND / 10, &[2, 1, 0]), Some(16_384));
+        // A pause of one flow is no reason to grow; the wait starts over.
+        assert_eq!(sizer.sample(2 * SECOND, &[1, 1, 0]), None);
+        assert_eq!(sizer.sample(6 * SECOND, &[2, 1, 0]), None);
+        assert_eq!(sizer.sample(7 * SECOND, &[1, 1, 0]), None);
+        assert_eq!(sizer.sample(11 * SECOND, &[1, 1, 0]), None);
+        assert_eq!(sizer.sample(12 * SECOND, &[1, 0, 0]), Some(65_536));
+        assert_eq!(sizer.size(), 65_536);
+    }
+
+    #[test]
+    fn the_largest_size_that_meets_the_goal() {
+        // 1 ms at 10 Gbit/s: 1.25 MB. 48 flows: 26 KB each; 2 x 16 KiB are 1.26 shares, 2 x 32 KiB 2.5.
+        let auto = |goal| SegmentGoal::Auto { window_bytes: 1_250_000, goal };
+        let settled = |goal, flows: &[u32]| {
+            let mut sizer = sizer(auto(goal));
+            sizer.sample(0, flows);
+            sizer.sample(SECOND, flows);
+            sizer.size()
+        };
+        assert_eq!(settled(1.5, &[6; 8]), 16_384);
+        assert_eq!(settled(3.0, &[6; 8]), 32_768);
+        assert_eq!(settled(6.0, &[6; 8]), 65_536);
+        assert_eq!(settled(0.1, &[6; 8]), 8192, "no size meets it: the smallest");
+        assert_eq!(settled(0.1, &[1; 8]), 65_536, "nobody shares");
+    }
+
+    #[test]
+    fn it_never_exceeds_what_the_device_had() {
+        let mut sizer = SegmentSizer::new(SegmentOptions {
+            goal: SegmentGoal::Fixed(32_768),
+            largest: 20_000,
+            shrink_after_ns: 0,
+            grow_after_ns: 0,
+        });
+        assert_eq!(sizer.sample(0, &[2]), None);
+        assert_eq!(sizer.size(), 20_000);
+    }
+}

@@ -1,0 +1,190 @@
+//! Dynamic queue weights (Titan, USENIX ATC 2018, section 3.2): what each queue deserves, steadily.
+//!
+//! A scheduler that serves queues in turn is fair to queues. To be fair to flows, a queue must be served in
+//! proportion to the flow weights on it. The queue choice keeps that sum per queue; [`WeightFilter`] makes a
+//! steady figure of it, and [`quanta`] turns the figures into the credits of a deficit round robin scheduler.
+//!
+//! Two things that the obvious way gets wrong, both seen on a real kernel:
+//!
+//! - **Sums flap.** A flow that is idle for a moment leaves its queue's sum. A scheduler that follows at once
+//!   takes credit away from the flows that stay, and pays for each change. So sums are averaged over time, and
+//!   the figure moves only when the average has left it clearly behind.
+//! - **Credits must be small.** A queue uses a credit of several packets only while it holds that many, and TCP
+//!   small queues keep two segments or so of each flow below the socket. So the lightest queue that has flows
+//!   gets one largest packet, and the others multiples of that: with twice the credits for all, the weights
+//!   have less effect.
+
+/// Averages queue weights over time.
+///
+/// The average of each queue follows its weight exponentially; the settled weight, a whole number, follows
+/// the average once that is more than three quarters away from it, so that neither a flow's pause nor a single
+/// late sample changes anything.
+#[derive(Clone, Debug)]
+pub struct WeightFilter {
+    time_constant_ns: u64,
+    averages: Vec<f64>,
+    settled: Vec<u32>,
+    sampled_ns: Option<u64>,
+}
+
+/// How far the average must be from the settled weight, as a part of one unit of weight.
+const LEAVING: f64 = 0.75;
+
+impl WeightFilter {
+    /// All queues empty. `time_constant_ns`: after so much time 63 % of a change is in the average; 0 follows at
+    /// once.
+    #[must_use]
+    pub fn new(queues: usize, time_constant_ns: u64) -> Self {
+        Self { time_constant_ns, averages: vec![0.0; queues], settled: vec![0; queues], sampled_ns: None }
+    }
+
+    /// Takes the sums of flow weights as they are at `now_ns` (of a clock that does not go back; missing queues
+    /// count as empty). Whether a settled weight changed. The first sample is taken as it is.
+    pub fn sample(&mut self, now_ns: u64, weights: &[u32]) -> bool {
+        let elapsed = self.sampled_ns.replace(now_ns).map(|before| now_ns.saturating_sub(before));
+        let share = match elapsed {
+            Some(elapsed) if self.time_constant_ns > 0 => {
+                1.0 - (-(elapsed as f64) / self.time_constant_ns as f64).exp()
+            }
+            _ => 1.0,
+        };
+        let mut changed = false;
+        for (queue, (average, settled)) in self.averages.iter_mut().zip(&mut self.settled).enumerate() {
+            let weight = weights.get(queue).copied().unwrap_or(0);
+            *average += (f64::from(weight) - *average) * share;
+            if (*average - f64::from(*settled)).abs() > LEAVING {
+                let rounded = average.round() as u32;
+                changed |= rounded != *settled;
+                *settled = rounded;
+            }
+        }
+        changed
+    }
+
+    /// The settled weight of each queue; 0 for a queue without flows.
+    #[must_use]
+    pub fn settled(&self) -> &[u32] {
+        &self.settled
+    }
+}
+
+/// Credits of a deficit round robin scheduler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Credits {
+    /// What the lightest queue with flows gets in a round, bytes: its largest packet.
+    pub base: u32,
+    /// What the scheduler takes at most, bytes.
+    pub most: u32,
+}
+
+/// The credit of each queue for its settled weight: [`Credits::base`] for the lightest queue that has flows
+/// and for queues without, in proportion for the others, at most [`Credits::most`].
+///
+/// When a weight is cut at the limit its queue gets less than its flows deserve; the second value tells whether
+/// that is so.
+#[must_use]
+pub fn quanta(weights: &[u32], credits: Credits) -> (Vec<u32>, bool) {
+    let lightest = weights.iter().copied().filter(|weight| *weight > 0).min().unwrap_or(1);
+    let most = u64::from(credits.most.max(1));
+    let mut cut = false;
+    let quanta = weights
+        .iter()
+        .map(|weight| {
+            let wanted = u64::from(credits.base) * u64::from((*weight).max(lightest)) / u64::from(lightest);
+            cut |= wanted > most;
+            wanted.clamp(1, most) as u32
+        })
+        .collect();
+    (quanta, cut)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn the_first_sample_counts_at_once() {
+        let mut filter = WeightFilter::new(3, 50 * MS);
+        assert!(filter.sample(0, &[2, 1, 0]));
+        assert_eq!(filter.settled(), [2, 1, 0]);
+        assert!(!filter.sample(MS, &[2, 1, 0]));
+    }
+
+    #[test]
+    fn a_pause_changes_nothing_and_a_departure_does() {
+        let mut filter = WeightFilter::new(1, 50 * MS);
+        filter.sample(0, &[2]);
+        // Idle in one of five samples: the average stays above 1.25.
+        for tick in 1..1000 {
+            let weight = if tick % 5 == 0 { 1 } else { 2 };
+            assert!(!filter.sample(tick * 10 * MS, &[weight]), "at tick {tick}");
+        }
+        // Gone: 1 + exp(-t/50 ms) < 1.25 after 50 ms * ln 4 = 70 ms at the latest.
+        let gone = 10_000 * MS;
+        filter.sample(gone, &[1]);
+        for tick in 1..=7 {
+            filter.sample(gone + tick * 10 * MS, &[1]);
+        }
+        assert_eq!(filter.settled(), [1]);
+    }
+
+    #[test]
+    fn without_a_time_constant_it_follows_at_once() {
+        let mut filter = WeightFilter::new(2, 0);
+        filter.sample(0, &[1, 1]);
+        assert!(filter.sample(1, &[5, 0]));
+        assert_eq!(filter.settled(), [5, 0]);
+    }
+
+    #[test]
+    fn queues_that_are_missing_are_empty() {
+        let mut filter = WeightFilter::new(2, 0);
+        filter.sample(0, &[1]);
+        assert_eq!(filter.settled(), [1, 0]);
+    }
+
+    const CREDITS: Credits = Credits { base: 68_572, most: 1 << 30 };
+
+    #[test]
+    fn the_lightest_queue_gets_one_packet() {
+        assert_eq!(quanta(&[1, 2, 0, 3], CREDITS), (vec![68_572, 137_144, 68_572, 205_716], false));
+        assert_eq!(quanta(&[6, 6, 6, 6], CREDITS), (vec![68_572; 4], false));
+        assert_eq!(quanta(&[4, 6], CREDITS), (vec![68_572, 102_858], false));
+        assert_eq!(quanta(&[0, 0], CREDITS), (vec![68_572; 2], false));
+    }
+
+    #[test]
+    fn what_is_cut_is_told() {
+        let small = Credits { base: 1000, most: 1500 };
+        assert_eq!(quanta(&[1, 2], small), (vec![1000, 1500], true));
+        assert_eq!(quanta(&[u32::MAX, 1], Credits { base: u32::MAX, most: u32::MAX }).0[0], u32::MAX);
+    }
+
+    proptest! {
+        #[test]
+        fn credits_are_in_proportion(weights in proptest::collection::vec(0_u32..1000, 1..64)) {
+            let (quanta, cut) = quanta(&weights, Credits { base: 68_572, most: u32::MAX });
+            prop_assert!(!cut);
+            let lightest = weights.iter().copied().filter(|weight| *weight > 0).min().unwrap_or(1);
+            for (weight, quantum) in weights.iter().zip(&quanta) {
+                let exact = 68_572.0 * f64::from((*weight).max(lightest)) / f64::from(lightest);
+                prop_assert!((f64::from(*quantum) - exact).abs() <= 1.0);
+            }
+        }
+
+        #[test]
+        fn a_constant_weight_settles_exactly(
+            before in 0_u32..100, weight in 0_u32..100, tau_ms in 0_u64..200,
+        ) {
+            let mut filter = WeightFilter::new(1, tau_ms * MS);
+            filter.sample(0, &[before]);
+            for tick in 1..500 {
+                filter.sample(tick * 10 * MS, &[weight]);
+            }
+            prop_assert_eq!(filter.settled(), [weight]);
+        }
+    }
+}

@@ -43,6 +43,12 @@ pub trait SegmentBackend: Send {
     /// When the kernel refuses, or keeps something else.
     fn set(&mut self, bytes: u32) -> Result<(), ControlError>;
 
+    /// Sets how much each flow may have below its socket, bytes; none: what was there at first.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or keeps something else.
+    fn limit_backlog(&mut self, bytes: Option<u64>) -> Result<(), ControlError>;
+
     /// Makes running flows follow, which may touch every flow of the network namespace.
     ///
     /// # Errors

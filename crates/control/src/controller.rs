@@ -180,6 +180,8 @@ struct Weights {
 struct Segments {
     control: SegmentControl,
     sizer: SegmentSizer,
+    /// Limit that is in force, if one is.
+    backlog: Option<u64>,
     counted_ns: u64,
 }
 
@@ -197,6 +199,7 @@ impl Keeper {
             segments: options.segments.map(|control| Segments {
                 sizer: SegmentSizer::new(control.options),
                 control,
+                backlog: None,
                 counted_ns: 0,
             }),
             view: options.view,
@@ -214,9 +217,11 @@ impl Keeper {
             && now_ns.saturating_sub(segments.counted_ns) >= COUNT_INTERVAL_NS
         {
             segments.counted_ns = now_ns;
-            if let Some(size) = segments.sizer.sample(now_ns, &self.view.charged_flows()) {
+            let flows = self.view.charged_flows();
+            if let Some(size) = segments.sizer.sample(now_ns, &flows) {
                 self.resize(now_ns, size, shared)?;
             }
+            self.limit_backlog(&flows)?;
         }
         match &mut self.weights {
             Some(weights) => weights.tick(now_ns, &self.view.weights(), self.weighed_size, shared),
@@ -241,6 +246,21 @@ impl Keeper {
             segments.control.backend.refresh()?;
             Shared::add(&shared.segment_changes, 1);
             Shared::add(&shared.route_refreshes, 1);
+        }
+        Ok(())
+    }
+
+    /// Follows the number of flows, but not every one that comes or goes.
+    fn limit_backlog(&mut self, flows: &[u32]) -> Result<(), ControlError> {
+        let Some(segments) = &mut self.segments else { return Ok(()) };
+        let wanted = segments.sizer.backlog_bytes(flows);
+        let near = match (segments.backlog, wanted) {
+            (Some(now), Some(wanted)) => now.abs_diff(wanted) <= now / 4,
+            (now, wanted) => now == wanted,
+        };
+        if !near {
+            segments.control.backend.limit_backlog(wanted)?;
+            segments.backlog = wanted;
         }
         Ok(())
     }

@@ -23,4 +23,4 @@ pub use backend::{SegmentBackend, WeightBackend, WeightLimits};
 pub use controller::{ControlOptions, Controller, Counts, SegmentControl, WeightControl};
 pub use error::ControlError;
 pub use htb::{HtbQuanta, HtbQueue};
-pub use segment::{DeviceSegments, RouteRefresh};
+pub use segment::{DeviceSegments, OutputLimit, RouteRefresh};

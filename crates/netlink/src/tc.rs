@@ -3,7 +3,7 @@
 //! Rates are bytes per second inside the kernel's structures and bit/s in this interface; times in
 //! HTB's buffers are in ticks of 64 ns (`PSCHED_SHIFT` 6).
 
-use netlink_packet_core::{DefaultNla, Emitable, NLM_F_CREATE, NLM_F_REPLACE, Nla};
+use netlink_packet_core::{DefaultNla, Emitable, NLM_F_CREATE, NLM_F_REPLACE, Nla, NlasIterator};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcOption, TcStats2};
 
@@ -295,7 +295,6 @@ impl Netlink {
 
 /// The quantum in a class's `struct tc_htb_opt`: behind two `struct tc_ratespec` and two buffers.
 fn htb_quantum(class: &TcMessage) -> Option<u32> {
-    const QUANTUM: std::ops::Range<usize> = 32..36;
     let is_htb = |attribute: &TcAttribute| matches!(attribute, TcAttribute::Kind(kind) if kind == "htb");
     if !class.attributes.iter().any(is_htb) {
         return None;
@@ -303,15 +302,20 @@ fn htb_quantum(class: &TcMessage) -> Option<u32> {
     class.attributes.iter().find_map(|attribute| {
         let TcAttribute::Options(options) = attribute else { return None };
         options.iter().find_map(|option| {
-            let TcOption::Other(option) = option else { return None };
-            if option.kind() != TCA_HTB_PARMS {
-                return None;
-            }
-            let mut parameters = vec![0; option.value_len()];
-            option.emit_value(&mut parameters);
-            let quantum = parameters.get(QUANTUM)?;
-            Some(u32::from_ne_bytes(quantum.try_into().ok()?))
+            // Of a kind that the library does not know: all options, as they came.
+            let TcOption::Other(options) = option else { return None };
+            let mut bytes = vec![0; options.value_len()];
+            options.emit_value(&mut bytes);
+            htb_quantum_of_options(&bytes)
         })
+    })
+}
+
+fn htb_quantum_of_options(options: &[u8]) -> Option<u32> {
+    const QUANTUM: std::ops::Range<usize> = 32..36;
+    NlasIterator::new(options).map_while(Result::ok).find_map(|option| {
+        let quantum = option.value().get(QUANTUM).filter(|_| option.kind() == TCA_HTB_PARMS)?;
+        Some(u32::from_ne_bytes(quantum.try_into().ok()?))
     })
 }
 
@@ -376,6 +380,16 @@ mod tests {
     fn rates_beyond_32_bits_saturate_the_short_field() {
         assert_eq!(&rate_specification(100_000_000_000)[8..], &u32::MAX.to_ne_bytes());
         assert_eq!(&rate_specification(8_000)[8..], &1000_u32.to_ne_bytes());
+    }
+
+    #[test]
+    fn the_quantum_is_found_behind_rates_and_buffers() {
+        let parameters: Vec<u8> = words(&[0, 0, 1, 0, 0, 1, 7, 7, 68_572, 0, 0]);
+        let options = attributes(&[(TCA_HTB_RATE64, vec![0; 8]), (TCA_HTB_PARMS, parameters)]);
+        assert_eq!(htb_quantum_of_options(&options), Some(68_572));
+        for length in 0..options.len() {
+            assert_eq!(htb_quantum_of_options(&options[..length]), None);
+        }
     }
 
     #[test]

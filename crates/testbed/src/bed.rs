@@ -4,7 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use evenkeel_control::{
-    ControlOptions, Controller, DeviceSegments, HtbQuanta, RouteRefresh, SegmentControl, WeightControl,
+    ControlOptions, Controller, DeviceSegments, HtbQuanta, OutputLimit, RouteRefresh, SegmentControl,
+    WeightControl,
 };
 use evenkeel_datapath::{Completion, Meter, MeterOptions, QueueSelect, SelectOptions, Steering};
 use evenkeel_host::Host;
@@ -238,8 +239,8 @@ fn control(
     if !options.queue_weights && options.segment_size.is_none() {
         return Ok(None);
     }
-    let routes = sender.run(|| Ok(RouteRefresh::open()?))?;
-    let segments = DeviceSegments::new(sender.netlink()?, interface, routes)?;
+    let (routes, limit) = sender.run(|| Ok((RouteRefresh::open()?, OutputLimit::open()?)))?;
+    let segments = DeviceSegments::new(sender.netlink()?, interface, routes, limit)?;
     let largest = segments.original().ipv4;
     let weights = if options.queue_weights {
         let quanta = HtbQuanta::new(sender.netlink()?, interface, nic.htb_queues());
@@ -256,6 +257,7 @@ fn control(
         options: SegmentOptions {
             goal: SegmentGoal::Fixed(bytes),
             largest,
+            rate_bps: Some(options.rate.bits_per_second()),
             shrink_after_ns: SHRINK_AFTER_NS,
             grow_after_ns: GROW_AFTER_NS,
         },

@@ -68,7 +68,12 @@ pub(crate) fn assess(
         set("queue-weights", "HTB quantum".to_owned());
     }
     if let Some(bytes) = segment_size {
-        set("segment-size", format!("{bytes} while queues are shared: gso_max_size"));
+        set(
+            "segment-size",
+            format!(
+                "{bytes} while queues are shared: gso_max_size, and equal backlogs by tcp_limit_output_bytes"
+            ),
+        );
     }
     set("tso", if *tso { "on".to_owned() } else { "off: gso_max_segs 1".to_owned() });
     if features.tso_by_rtt {

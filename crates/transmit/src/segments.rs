@@ -30,6 +30,8 @@ pub struct SegmentOptions {
     pub goal: SegmentGoal,
     /// What the device has when no queue is shared, bytes.
     pub largest: u32,
+    /// Line rate, bit/s, if known; see [`SegmentSizer::backlog_bytes`].
+    pub rate_bps: Option<u64>,
     /// Queues must have been shared for so long before segments shrink, ns.
     pub shrink_after_ns: u64,
     /// Larger segments must have sufficed for so long before they grow again, ns.
@@ -87,6 +89,22 @@ impl SegmentSizer {
         Some(wanted)
     }
 
+    /// What each of so many flows per queue should have below its socket at most, bytes, so that flows that share
+    /// a FIFO have equal shares of it; none while segments have their largest size.
+    ///
+    /// Two segments, so that one waits while the other leaves: more than one and three quarters, since a socket
+    /// may send while it is below the limit. Or what the flow's share of the line sends in a millisecond, which
+    /// the kernel grants, too (`sk_pacing_shift`), so that the limit never idles a fast line.
+    #[must_use]
+    pub fn backlog_bytes(&self, flows: &[u32]) -> Option<u64> {
+        if self.size >= self.options.largest {
+            return None;
+        }
+        let total: u64 = flows.iter().map(|flows| u64::from(*flows)).sum();
+        let millisecond = self.options.rate_bps.unwrap_or(0) / 8 / 1000 / total.max(1);
+        Some((u64::from(self.size) * 7 / 4).max(millisecond))
+    }
+
     fn wanted(&self, flows: &[u32]) -> u32 {
         let largest = self.options.largest;
         if flows.iter().all(|flows| *flows <= 1) {
@@ -118,6 +136,7 @@ mod tests {
         SegmentSizer::new(SegmentOptions {
             goal,
             largest: 65_536,
+            rate_bps: Some(2_000_000_000),
             shrink_after_ns: SECOND / 10,
             grow_after_ns: 5 * SECOND,
         })
@@ -156,10 +175,22 @@ mod tests {
     }
 
     #[test]
+    fn equal_backlogs_while_segments_are_small() {
+        let mut sizer = sizer(SegmentGoal::Fixed(16_384));
+        assert_eq!(sizer.backlog_bytes(&[6; 8]), None);
+        sizer.sample(0, &[6; 8]);
+        sizer.sample(SECOND, &[6; 8]);
+        assert_eq!(sizer.backlog_bytes(&[6; 8]), Some(28_672));
+        // A millisecond of 2 Gbit/s is 250 kB.
+        assert_eq!(sizer.backlog_bytes(&[2, 0]), Some(125_000));
+    }
+
+    #[test]
     fn it_never_exceeds_what_the_device_had() {
         let mut sizer = SegmentSizer::new(SegmentOptions {
             goal: SegmentGoal::Fixed(32_768),
             largest: 20_000,
+            rate_bps: None,
             shrink_after_ns: 0,
             grow_after_ns: 0,
         });

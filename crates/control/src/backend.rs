@@ -2,13 +2,13 @@
 
 use crate::error::ControlError;
 
-/// What a back end takes as the weight of a queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WeightLimits {
-    /// What the lightest queue with flows gets.
-    pub base: u32,
-    /// Largest value.
-    pub most: u32,
+/// What an update did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// Queues whose setting changed.
+    pub queues: u32,
+    /// A weight was cut at what the device takes.
+    pub cut: bool,
 }
 
 /// Where queue weights go.
@@ -16,14 +16,13 @@ pub trait WeightBackend: Send {
     /// What it is, for people: `HTB quantum`.
     fn name(&self) -> String;
 
-    /// What it takes, with segments of this size (bytes, without headers).
-    fn limits(&self, segment_bytes: u32) -> WeightLimits;
-
-    /// Sets the queues of this list, in order, and reads them back.
+    /// Makes the device serve its queues in proportion to these weights (0: the queue has no flows), while its
+    /// segments have this size (bytes, without headers). Only what differs from before is written, in the order
+    /// of the queues, and all of that is read back.
     ///
     /// # Errors
     /// When the kernel refuses, or keeps something else.
-    fn set(&mut self, values: &[(u32, u32)]) -> Result<(), ControlError>;
+    fn apply(&mut self, weights: &[u32], segment_bytes: u32) -> Result<Applied, ControlError>;
 
     /// Puts back what was there before.
     ///
@@ -43,12 +42,6 @@ pub trait SegmentBackend: Send {
     /// When the kernel refuses, or keeps something else.
     fn set(&mut self, bytes: u32) -> Result<(), ControlError>;
 
-    /// Sets how much each flow may have below its socket, bytes; none: what was there at first.
-    ///
-    /// # Errors
-    /// When the kernel refuses, or keeps something else.
-    fn limit_backlog(&mut self, bytes: Option<u64>) -> Result<(), ControlError>;
-
     /// Makes running flows follow, which may touch every flow of the network namespace.
     ///
     /// # Errors
@@ -60,4 +53,16 @@ pub trait SegmentBackend: Send {
     /// # Errors
     /// When the kernel refuses.
     fn restore(&mut self) -> Result<(), ControlError>;
+}
+
+/// Where the limit of what each flow has below its socket goes.
+pub trait BacklogBackend: Send {
+    /// What it is, for people: `tcp_limit_output_bytes`.
+    fn name(&self) -> String;
+
+    /// Sets the limit, bytes, never above what was there at first; none: that.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or keeps something else.
+    fn limit(&mut self, bytes: Option<u64>) -> Result<(), ControlError>;
 }

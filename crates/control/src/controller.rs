@@ -6,10 +6,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use evenkeel_datapath::{QueueView, monotonic_ns};
-use evenkeel_transmit::segments::{SegmentOptions, SegmentSizer};
-use evenkeel_transmit::weights::{Credits, WeightFilter, quanta};
+use evenkeel_transmit::segments::{SegmentOptions, SegmentSizer, equal_backlog};
+use evenkeel_transmit::weights::WeightFilter;
 
-use crate::backend::{SegmentBackend, WeightBackend};
+use crate::backend::{BacklogBackend, SegmentBackend, WeightBackend};
 use crate::error::ControlError;
 
 /// Queue weights: where they go and how fast.
@@ -30,6 +30,14 @@ pub struct SegmentControl {
     pub options: SegmentOptions,
 }
 
+/// Equal backlogs of flows that share a queue: where the limit goes.
+pub struct BacklogControl {
+    /// Where it goes.
+    pub backend: Box<dyn BacklogBackend>,
+    /// Line rate, bit/s, if known.
+    pub rate_bps: Option<u64>,
+}
+
 /// What a [`Controller`] does.
 pub struct ControlOptions {
     /// The queues.
@@ -40,6 +48,8 @@ pub struct ControlOptions {
     pub weights: Option<WeightControl>,
     /// Segment sizes, if they are wanted.
     pub segments: Option<SegmentControl>,
+    /// Equal backlogs, if they are wanted.
+    pub backlog: Option<BacklogControl>,
     /// Segment size of the device at the beginning, bytes.
     pub segment_bytes: u32,
 }
@@ -162,6 +172,8 @@ struct Keeper {
     view: QueueView,
     weights: Option<Weights>,
     segments: Option<Segments>,
+    backlog: Option<Backlog>,
+    counted_ns: u64,
     /// Size for which the weights are made.
     weighed_size: u32,
     /// The size that follows once flows have taken it, and when that is.
@@ -171,8 +183,6 @@ struct Keeper {
 struct Weights {
     control: WeightControl,
     filter: WeightFilter,
-    /// What the device has; none where it was not set yet.
-    set: Vec<Option<u32>>,
     updated_ns: Option<u64>,
     stale: bool,
 }
@@ -180,9 +190,12 @@ struct Weights {
 struct Segments {
     control: SegmentControl,
     sizer: SegmentSizer,
+}
+
+struct Backlog {
+    control: BacklogControl,
     /// Limit that is in force, if one is.
-    backlog: Option<u64>,
-    counted_ns: u64,
+    limit: Option<u64>,
 }
 
 impl Keeper {
@@ -191,17 +204,15 @@ impl Keeper {
         Self {
             weights: options.weights.map(|control| Weights {
                 filter: WeightFilter::new(queues, control.smoothing.as_nanos() as u64),
-                set: vec![None; queues],
                 updated_ns: None,
                 stale: false,
                 control,
             }),
-            segments: options.segments.map(|control| Segments {
-                sizer: SegmentSizer::new(control.options),
-                control,
-                backlog: None,
-                counted_ns: 0,
-            }),
+            segments: options
+                .segments
+                .map(|control| Segments { sizer: SegmentSizer::new(control.options), control }),
+            backlog: options.backlog.map(|control| Backlog { control, limit: None }),
+            counted_ns: 0,
             view: options.view,
             weighed_size: options.segment_bytes,
             next_size: None,
@@ -213,15 +224,18 @@ impl Keeper {
             self.next_size = None;
             self.weigh_for(size);
         }
-        if let Some(segments) = &mut self.segments
-            && now_ns.saturating_sub(segments.counted_ns) >= COUNT_INTERVAL_NS
-        {
-            segments.counted_ns = now_ns;
+        let counts = self.segments.is_some() || self.backlog.is_some();
+        if counts && now_ns.saturating_sub(self.counted_ns) >= COUNT_INTERVAL_NS {
+            self.counted_ns = now_ns;
             let flows = self.view.charged_flows();
-            if let Some(size) = segments.sizer.sample(now_ns, &flows) {
+            let size = self.segments.as_mut().and_then(|segments| segments.sizer.sample(now_ns, &flows));
+            if let Some(size) = size {
                 self.resize(now_ns, size, shared)?;
             }
-            self.limit_backlog(&flows)?;
+            if let Some(backlog) = &mut self.backlog {
+                let size = self.next_size.map_or(self.weighed_size, |(size, _)| size);
+                backlog.follow(equal_backlog(&flows, size, backlog.control.rate_bps))?;
+            }
         }
         match &mut self.weights {
             Some(weights) => weights.tick(now_ns, &self.view.weights(), self.weighed_size, shared),
@@ -250,21 +264,6 @@ impl Keeper {
         Ok(())
     }
 
-    /// Follows the number of flows, but not every one that comes or goes.
-    fn limit_backlog(&mut self, flows: &[u32]) -> Result<(), ControlError> {
-        let Some(segments) = &mut self.segments else { return Ok(()) };
-        let wanted = segments.sizer.backlog_bytes(flows);
-        let near = match (segments.backlog, wanted) {
-            (Some(now), Some(wanted)) => now.abs_diff(wanted) <= now / 4,
-            (now, wanted) => now == wanted,
-        };
-        if !near {
-            segments.control.backend.limit_backlog(wanted)?;
-            segments.backlog = wanted;
-        }
-        Ok(())
-    }
-
     fn weigh_for(&mut self, size: u32) {
         self.weighed_size = size;
         if let Some(weights) = &mut self.weights {
@@ -276,7 +275,23 @@ impl Keeper {
     fn restore(&mut self) -> Result<(), ControlError> {
         let segments = self.segments.as_mut().map_or(Ok(()), |segments| segments.control.backend.restore());
         let weights = self.weights.as_mut().map_or(Ok(()), |weights| weights.control.backend.restore());
-        segments.and(weights)
+        let backlog = self.backlog.as_mut().map_or(Ok(()), |backlog| backlog.control.backend.limit(None));
+        segments.and(weights).and(backlog)
+    }
+}
+
+impl Backlog {
+    /// Follows the number of flows, but not every one that comes or goes.
+    fn follow(&mut self, wanted: Option<u64>) -> Result<(), ControlError> {
+        let near = match (self.limit, wanted) {
+            (Some(now), Some(wanted)) => now.abs_diff(wanted) <= now / 4,
+            (now, wanted) => now == wanted,
+        };
+        if !near {
+            self.control.backend.limit(wanted)?;
+            self.limit = wanted;
+        }
+        Ok(())
     }
 }
 
@@ -296,24 +311,13 @@ impl Weights {
 
     fn update(&mut self, now_ns: u64, segment_bytes: u32, shared: &Shared) -> Result<(), ControlError> {
         self.stale = false;
-        let limits = self.control.backend.limits(segment_bytes);
-        let credits = Credits { base: limits.base, most: limits.most };
-        let (wanted, cut) = quanta(self.filter.settled(), credits);
-        let changes: Vec<(u32, u32)> = (0..)
-            .zip(wanted)
-            .filter(|(queue, value)| self.set.get(*queue as usize).is_some_and(|set| *set != Some(*value)))
-            .collect();
-        if changes.is_empty() {
-            return Ok(());
+        let applied = self.control.backend.apply(self.filter.settled(), segment_bytes)?;
+        if applied.queues > 0 {
+            self.updated_ns = Some(now_ns);
+            Shared::add(&shared.weight_updates, 1);
+            Shared::add(&shared.weights_set, u64::from(applied.queues));
+            Shared::add(&shared.weights_cut, u64::from(applied.cut));
         }
-        self.control.backend.set(&changes)?;
-        self.updated_ns = Some(now_ns);
-        for (queue, value) in &changes {
-            self.set[*queue as usize] = Some(*value);
-        }
-        Shared::add(&shared.weight_updates, 1);
-        Shared::add(&shared.weights_set, changes.len() as u64);
-        Shared::add(&shared.weights_cut, u64::from(cut));
         Ok(())
     }
 }

@@ -2,8 +2,9 @@
 
 use evenkeel_netlink::Netlink;
 use evenkeel_netlink::tc::{Handle, HtbClass};
+use evenkeel_transmit::weights::{Credits, quanta};
 
-use crate::backend::{WeightBackend, WeightLimits};
+use crate::backend::{Applied, WeightBackend};
 use crate::error::ControlError;
 
 /// An HTB class that is a queue.
@@ -18,14 +19,21 @@ pub struct HtbQueue {
 }
 
 /// The queues of one interface.
-pub struct HtbQuanta {
+///
+/// A queue's weight is expressed twice. As its *quantum*, what it sends before the next queue's turn; and as its
+/// *rate*, most of its share of the line. The quantum alone would be deficit round robin, as a NIC does it, and
+/// is what divides whatever is left over; but a queue uses a quantum of several segments only while it holds as
+/// many when its turn comes, and TCP small queues leave it two of each flow. By its rate it catches up after a
+/// turn that it missed.
+pub struct HtbWeights {
     netlink: Netlink,
     interface: u32,
     queues: Vec<HtbQueue>,
+    /// What the kernel has now.
+    current: Vec<HtbClass>,
 }
 
-/// Largest quantum, bytes: `q->quantum` is signed, and HTB warns above 200,000, which costs a line in the
-/// kernel's log and nothing else, only where it computes the quantum itself (`net/sched/sch_htb.c`).
+/// Largest quantum, bytes: the kernel's is signed (`net/sched/sch_htb.c`).
 const LARGEST_QUANTUM: u32 = 1 << 30;
 
 /// Headers of each packet of a segment: Ethernet, IPv6, TCP with timestamps.
@@ -33,56 +41,86 @@ const HEADER_BYTES: u32 = 14 + 40 + 32;
 /// Payload of a packet at an MTU of 1500 at least: with small MTUs a quantum is a little too small.
 const PACKET_PAYLOAD_BYTES: u32 = 1428;
 
-impl HtbQuanta {
-    /// Back end for these classes of an interface; nothing is changed yet. `netlink` speaks for the interface's
-    /// network namespace.
+/// Part of the line that queues own by their rates, per mille. The rest is borrowed, so that nothing is idle
+/// when a queue has less to send than it deserves.
+const OWNED_PER_MILLE: u64 = 900;
+
+impl HtbWeights {
+    /// Back end for these classes of an interface, whose ceiling is the line's rate; nothing is changed yet.
+    /// `netlink` speaks for the interface's network namespace.
     #[must_use]
     pub fn new(netlink: Netlink, interface: u32, queues: Vec<HtbQueue>) -> Self {
-        Self { netlink, interface, queues }
+        let current = queues.iter().map(|queue| queue.class).collect();
+        Self { netlink, interface, queues, current }
     }
 
-    fn put(&mut self, queue: &HtbQueue, quantum_bytes: u32) -> Result<(), ControlError> {
-        let class = HtbClass { quantum_bytes, ..queue.class };
-        Ok(self.netlink.replace_htb_class(self.interface, queue.parent, queue.handle, &class)?)
-    }
-}
-
-impl WeightBackend for HtbQuanta {
-    fn name(&self) -> String {
-        "HTB quantum".to_owned()
+    /// Largest packet with its headers, as qdiscs count it. A class whose quantum is below its packets runs up a
+    /// debt and is served a packet a turn, whatever its weight; so this is the least.
+    fn largest_packet(segment_bytes: u32) -> u32 {
+        segment_bytes + segment_bytes.div_ceil(PACKET_PAYLOAD_BYTES) * HEADER_BYTES
     }
 
-    /// A class whose quantum is below its packets runs up a debt and is served a packet a turn, whatever its
-    /// weight; so the least is the largest packet with its headers, as qdiscs count it.
-    fn limits(&self, segment_bytes: u32) -> WeightLimits {
-        let packets = segment_bytes.div_ceil(PACKET_PAYLOAD_BYTES);
-        WeightLimits { base: segment_bytes + packets * HEADER_BYTES, most: LARGEST_QUANTUM }
+    fn wanted(&self, weights: &[u32], segment_bytes: u32) -> (Vec<HtbClass>, bool) {
+        let credits = Credits { base: Self::largest_packet(segment_bytes), most: LARGEST_QUANTUM };
+        let (quanta, cut) = quanta(weights, credits);
+        let total: u64 = weights.iter().map(|weight| u64::from(*weight)).sum();
+        let classes = self
+            .queues
+            .iter()
+            .enumerate()
+            .map(|(queue, HtbQueue { class, .. })| {
+                let weight = u64::from(weights.get(queue).copied().unwrap_or(0));
+                let share = u128::from(class.ceil_bps) * u128::from(weight * OWNED_PER_MILLE)
+                    / u128::from(total.max(1) * 1000);
+                HtbClass {
+                    rate_bps: (share as u64).max(class.rate_bps),
+                    quantum_bytes: quanta.get(queue).copied().unwrap_or(class.quantum_bytes),
+                    ..*class
+                }
+            })
+            .collect();
+        (classes, cut)
     }
 
-    fn set(&mut self, values: &[(u32, u32)]) -> Result<(), ControlError> {
-        for (queue, quantum) in values {
-            if let Some(class) = self.queues.get(*queue as usize).copied() {
-                self.put(&class, *quantum)?;
-            }
+    fn put(&mut self, wanted: Vec<HtbClass>) -> Result<u32, ControlError> {
+        let changes: Vec<usize> =
+            (0..wanted.len()).filter(|queue| self.current[*queue] != wanted[*queue]).collect();
+        if changes.is_empty() {
+            return Ok(0);
+        }
+        for queue in &changes {
+            let HtbQueue { parent, handle, .. } = self.queues[*queue];
+            self.netlink.replace_htb_class(self.interface, parent, handle, &wanted[*queue])?;
+            self.current[*queue] = wanted[*queue];
         }
         let kept = self.netlink.htb_quanta(self.interface)?;
-        for (queue, quantum) in values {
-            let Some(class) = self.queues.get(*queue as usize) else { continue };
-            let found = kept.iter().find(|(handle, _)| *handle == class.handle).map(|(_, found)| *found);
-            if found != Some(*quantum) {
+        for queue in &changes {
+            let (handle, set) = (self.queues[*queue].handle, wanted[*queue].quantum_bytes);
+            let found = kept.iter().find(|(kept, _)| *kept == handle).map(|(_, found)| *found);
+            if found != Some(set) {
                 return Err(ControlError::ReadBack {
-                    what: format!("the quantum of class {}", class.handle),
-                    set: u64::from(*quantum),
+                    what: format!("the quantum of class {handle}"),
+                    set: u64::from(set),
                     found: found.map_or_else(|| "nothing".to_owned(), |found| found.to_string()),
                 });
             }
         }
-        Ok(())
+        Ok(changes.len() as u32)
+    }
+}
+
+impl WeightBackend for HtbWeights {
+    fn name(&self) -> String {
+        "HTB classes (quantum and rate)".to_owned()
+    }
+
+    fn apply(&mut self, weights: &[u32], segment_bytes: u32) -> Result<Applied, ControlError> {
+        let (wanted, cut) = self.wanted(weights, segment_bytes);
+        Ok(Applied { queues: self.put(wanted)?, cut })
     }
 
     fn restore(&mut self) -> Result<(), ControlError> {
-        let original: Vec<(u32, u32)> =
-            (0..).zip(self.queues.iter().map(|queue| queue.class.quantum_bytes)).collect();
-        self.set(&original)
+        let original = self.queues.iter().map(|queue| queue.class).collect();
+        self.put(original).map(|_| ())
     }
 }

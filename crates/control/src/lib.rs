@@ -8,19 +8,22 @@
 //! ```text
 //!   queue choice ──▶ QueueView ──▶ WeightFilter ──▶ quanta ──▶ WeightBackend   (HTB, NIC, ...)
 //!     (kernel)          │                             ▲
-//!                       └────────▶ SegmentSizer ──────┴──────▶ SegmentBackend  (gso_max_size)
+//!                       ├────────▶ SegmentSizer ──────┴──────▶ SegmentBackend  (gso_max_size)
+//!                       └────────▶ equal_backlog ────────────▶ BacklogBackend  (tcp_limit_output_bytes)
 //! ```
 //!
-//! Both back ends put back what they found when they are asked to, and the controller asks when it ends.
+//! All back ends put back what they found when they are asked to, and the controller asks when it ends.
 
 mod backend;
+mod backlog;
 mod controller;
 mod error;
 mod htb;
 mod segment;
 
-pub use backend::{SegmentBackend, WeightBackend, WeightLimits};
-pub use controller::{ControlOptions, Controller, Counts, SegmentControl, WeightControl};
+pub use backend::{Applied, BacklogBackend, SegmentBackend, WeightBackend};
+pub use backlog::OutputLimit;
+pub use controller::{BacklogControl, ControlOptions, Controller, Counts, SegmentControl, WeightControl};
 pub use error::ControlError;
-pub use htb::{HtbQuanta, HtbQueue};
-pub use segment::{DeviceSegments, OutputLimit, RouteRefresh};
+pub use htb::{HtbQueue, HtbWeights};
+pub use segment::{DeviceSegments, RouteRefresh};

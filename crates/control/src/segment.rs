@@ -1,7 +1,7 @@
 //! Segment sizes as the device's `gso_max_size`.
 
 use std::fs::File;
-use std::io::{Read, Seek, Write};
+use std::io::{Seek, Write};
 
 use evenkeel_netlink::GsoSizes;
 use evenkeel_netlink::Netlink;
@@ -38,81 +38,23 @@ impl RouteRefresh {
     }
 }
 
-/// How much of a flow TCP keeps below its socket (`net.ipv4.tcp_limit_output_bytes`): of every flow of a
-/// network namespace.
-///
-/// TCP small queues let a flow have two segments below its socket, or what its pacing rate sends in a
-/// millisecond if that is more, and the pacing rate follows the congestion window. A window that grew while
-/// segments were large lets a flow have six small ones there, and in a FIFO its share is as much larger: with
-/// 48 flows on 8 queues the long-window unfairness was 1.3 where equal backlogs gave 0.04. The window does not
-/// come back by itself, since a sender that never waits for it never loses it. So while segments are small,
-/// the limit is the same for all.
-#[derive(Debug)]
-pub struct OutputLimit {
-    file: File,
-    original: u64,
-}
-
-impl OutputLimit {
-    /// For the network namespace of the calling thread.
-    ///
-    /// # Errors
-    /// When the kernel's file cannot be opened or read.
-    pub fn open() -> Result<Self, ControlError> {
-        let system = |source| ControlError::System { action: format!("read {OUTPUT_LIMIT}"), source };
-        let file = File::options().read(true).write(true).open(OUTPUT_LIMIT).map_err(system)?;
-        let mut limit = Self { file, original: 0 };
-        limit.original = limit.read()?;
-        Ok(limit)
-    }
-
-    fn read(&mut self) -> Result<u64, ControlError> {
-        let system = |source| ControlError::System { action: format!("read {OUTPUT_LIMIT}"), source };
-        let mut text = String::new();
-        self.file.rewind().and_then(|()| self.file.read_to_string(&mut text)).map_err(system)?;
-        text.trim()
-            .parse()
-            .map_err(|_| system(std::io::Error::other(format!("'{}' is no number", text.trim()))))
-    }
-
-    fn put(&mut self, bytes: u64) -> Result<(), ControlError> {
-        let text = format!("{bytes}\n");
-        self.file.rewind().and_then(|()| self.file.write_all(text.as_bytes())).map_err(|source| {
-            ControlError::System { action: format!("write {bytes} to {OUTPUT_LIMIT}"), source }
-        })?;
-        let found = self.read()?;
-        if found == bytes {
-            return Ok(());
-        }
-        Err(ControlError::ReadBack { what: OUTPUT_LIMIT.to_owned(), set: bytes, found: found.to_string() })
-    }
-}
-
-const OUTPUT_LIMIT: &str = "/proc/sys/net/ipv4/tcp_limit_output_bytes";
-
 /// The segment size of one interface.
 pub struct DeviceSegments {
     netlink: Netlink,
     interface: u32,
     original: GsoSizes,
     routes: RouteRefresh,
-    limit: OutputLimit,
 }
 
 impl DeviceSegments {
-    /// Reads what the interface has; nothing is changed yet. `netlink`, `routes` and `limit` are of the
-    /// interface's network namespace.
+    /// Reads what the interface has; nothing is changed yet. `netlink` and `routes` are of the interface's
+    /// network namespace.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn new(
-        mut netlink: Netlink,
-        interface: u32,
-        routes: RouteRefresh,
-        limit: OutputLimit,
-    ) -> Result<Self, ControlError> {
+    pub fn new(mut netlink: Netlink, interface: u32, routes: RouteRefresh) -> Result<Self, ControlError> {
         let original = netlink.gso_sizes(interface)?;
-        Ok(Self { netlink, interface, original, routes, limit })
+        Ok(Self { netlink, interface, original, routes })
     }
 
     /// What the interface had at first.
@@ -146,11 +88,6 @@ impl SegmentBackend for DeviceSegments {
         self.put(sizes)
     }
 
-    fn limit_backlog(&mut self, bytes: Option<u64>) -> Result<(), ControlError> {
-        let original = self.limit.original;
-        self.limit.put(bytes.map_or(original, |bytes| bytes.min(original)))
-    }
-
     fn refresh(&mut self) -> Result<(), ControlError> {
         self.routes.now()
     }
@@ -159,10 +96,6 @@ impl SegmentBackend for DeviceSegments {
         if self.netlink.gso_sizes(self.interface)? != self.original {
             self.put(self.original)?;
             self.routes.now()?;
-        }
-        let original = self.limit.original;
-        if self.limit.read()? != original {
-            self.limit.put(original)?;
         }
         Ok(())
     }

@@ -110,11 +110,60 @@ static __always_inline struct ek_flow *find_flow(__u64 cookie, __u32 *slot)
 	return 0;
 }
 
-static __always_inline __u32 weight_of(__u32 slot)
-{
-	struct ek_flow_detail *detail = bpf_map_lookup_elem(&details, &slot);
+/* A segment that asks for its flow's weight. */
+struct query {
+	struct __sk_buff *ctx;
+	const struct ek_tuple *tuple;
+	__u32 mark;
+	__u32 priority;
+	__u32 weight;
+};
 
-	return detail ? detail->weight : 1;
+static long try_rule(__u32 index, struct query *query)
+{
+	const struct ek_rule *rule = &device.rule[index & (EK_MAX_RULES - 1)];
+	const struct ek_tuple *tuple = query->tuple;
+	__u32 match = rule->match;
+
+	if ((match & EK_MATCH_PROTOCOL && tuple->protocol != rule->protocol) ||
+	    (match & EK_MATCH_SOURCE_PORT && (tuple->source_port < rule->source_port_first ||
+					      tuple->source_port > rule->source_port_last)) ||
+	    (match & EK_MATCH_DESTINATION_PORT && (tuple->destination_port < rule->destination_port_first ||
+						   tuple->destination_port > rule->destination_port_last)) ||
+	    (match & EK_MATCH_MARK && (query->mark & rule->mark_mask) != rule->mark) ||
+	    (match & EK_MATCH_PRIORITY && query->priority != rule->priority) ||
+	    (match & EK_MATCH_CGROUP &&
+	     bpf_skb_ancestor_cgroup_id(query->ctx, rule->cgroup_level) != rule->cgroup))
+		return 0;
+	query->weight = rule->weight;
+	return 1;
+}
+
+/* The weight that the rules give a segment's flow. */
+static __always_inline __u32 weight_by_rules(struct __sk_buff *ctx, const struct ek_tuple *tuple)
+{
+	struct query query = {
+		.ctx = ctx, .tuple = tuple, .mark = ctx->mark, .priority = ctx->priority, .weight = 1};
+	__u32 count = *(volatile __u32 *)&device.rule_count;
+
+	if (count)
+		bpf_loop(count < EK_MAX_RULES ? count : EK_MAX_RULES, try_rule, &query, 0);
+	return query.weight ? query.weight : 1;
+}
+
+/* The flow's weight, looked up anew if the rules have changed. */
+static __always_inline __u32 weight_of(struct __sk_buff *ctx, struct ek_flow *flow,
+				       struct ek_flow_detail *detail, const struct ek_tuple *tuple)
+{
+	__u32 generation = *(volatile __u32 *)&device.rule_generation;
+
+	if (detail->rule_generation != generation) {
+		detail->rule_generation = generation;
+		detail->weight = weight_by_rules(ctx, tuple);
+		ek_reweigh(&flow->word, device.weight, detail->weight);
+		flow->may_follow = tuple->protocol == IPPROTO_TCP && flow->socket;
+	}
+	return detail->weight;
 }
 
 /* Takes a free slot for a flow; none if all of its probes are taken, or as many flows as are wanted.
@@ -141,9 +190,12 @@ static __always_inline struct ek_flow *create_flow(__u64 cookie, const struct so
 		if (__sync_val_compare_and_swap(&flow->cookie, 0, cookie))
 			continue;
 		flow->class_base = config.class_base;
-		flow->is_tcp = tuple->protocol == IPPROTO_TCP;
+		flow->may_follow = tuple->protocol == IPPROTO_TCP && sk;
 		flow->socket = (__u64)sk;
 		detail->weight = 1;
+		/* No generation of rules: they are asked with the segment at hand. */
+		detail->rule_generation = *(volatile __u32 *)&device.rule_generation - 1;
+		detail->last_us = bpf_ktime_get_ns() / 1000;
 		detail->outstanding = 0;
 		detail->tuple = *tuple;
 		detail->walked_word = 0;
@@ -177,6 +229,13 @@ static __always_inline void list_charged(__u32 slot)
 		*(volatile __u32 *)entry = slot + 1;
 }
 
+/* Whether a flow without a socket has been silent for so long that nothing of it waits any more. In µs, 32
+ * bits: a silence of 71 minutes looks like none, but ageing has forgotten the flow by then. */
+static __always_inline int is_silent(const struct ek_flow_detail *detail)
+{
+	return (__u32)(bpf_ktime_get_ns() / 1000) - *(volatile __u32 *)&detail->last_us > config.gap_us;
+}
+
 /* Whether the flow's socket has nothing below it. A socket that is gone has not: the last segment
  * holds it. Its memory may be another socket's by now, or unmapped; the cookie, unique since boot and
  * read last, tells. */
@@ -193,12 +252,13 @@ static __always_inline int socket_is_idle(const struct ek_flow *flow)
 }
 
 /* Releases the flow if it has nothing outstanding. */
-static __always_inline void look_at(struct ek_flow *flow)
+static __always_inline void look_at(struct ek_flow *flow, const struct ek_flow_detail *detail)
 {
 	/* The word first: a segment sent after this line makes the release fail. */
 	__u64 seen = *(volatile __u64 *)&flow->word;
 
-	if (seen & EK_WORD_CHARGED && socket_is_idle(flow) && ek_release(&flow->word, device.weight, seen, 0))
+	if (seen & EK_WORD_CHARGED && (flow->socket ? socket_is_idle(flow) : is_silent(detail)) &&
+	    ek_release(&flow->word, device.weight, seen, 0))
 		COUNT(completed);
 }
 
@@ -218,7 +278,7 @@ static long look_at_next(__u32 index, void *context)
 		return 1;
 	*(volatile __u32 *)entry = 0;
 	device.charged_tail++;
-	look_at(flow);
+	look_at(flow, detail);
 	/* Off the list before the last look at the word, with a full barrier between: whoever charges
 	 * the flow after that look finds it unlisted. */
 	__sync_val_compare_and_swap(&detail->listed, 1, 0);
@@ -287,7 +347,8 @@ static __always_inline int may_move(enum ek_steering steering, const struct sk_b
 	__u32 held;
 
 	*held_on = EK_NO_QUEUE;
-	if (steering == EK_STEER_CLASS)
+	/* Without a socket nothing but this choice holds the flow. */
+	if (steering == EK_STEER_CLASS || !sk)
 		return besides < WMEM_IDLE;
 	held = sk->__sk_common.skc_tx_queue_mapping;
 	if (BPF_CORE_READ_BITFIELD(skb, ooo_okay) || held == NO_QUEUE_MAPPING)
@@ -296,12 +357,20 @@ static __always_inline int may_move(enum ek_steering steering, const struct sk_b
 	return 0;
 }
 
-static __always_inline void note_outstanding(__u32 slot, const struct sk_buff *skb, int besides)
+/* A cookie for a flow without a socket, as from a container, whose socket stays behind at the border of its
+ * network namespace. Its own numbers are counted up from 1; these have the highest bit. */
+static __always_inline __u64 cookie_of_tuple(const struct ek_tuple *tuple)
 {
-	struct ek_flow_detail *detail = bpf_map_lookup_elem(&details, &slot);
+	const __u64 *words = (const __u64 *)tuple;
+	__u64 hash = 0xcbf29ce484222325ULL;
+	int index;
 
-	if (detail)
-		detail->outstanding = skb->truesize + (besides < 0 ? 0 : (__u32)besides);
+#pragma unroll
+	for (index = 0; index < (int)(sizeof(*tuple) / 8); index++) {
+		hash = (hash ^ words[index]) * 0x9e3779b97f4a7c15ULL;
+		hash ^= hash >> 29;
+	}
+	return hash | 1ULL << 63;
 }
 
 /* Everything but the common case: a pick, a flow's first segment, a pure ACK, no socket. */
@@ -311,6 +380,7 @@ static __always_inline int choose(struct __sk_buff *ctx, enum ek_steering steeri
 	struct sock *sk = skb->sk;
 	struct packet packet = {};
 	struct ek_segment segment = {.pool = pool_of_cpu(), .hash = bpf_get_hash_recalc(ctx)};
+	struct ek_flow_detail *detail;
 	struct ek_choice choice;
 	struct ek_flow *flow;
 	__u64 cookie, before;
@@ -319,34 +389,42 @@ static __always_inline int choose(struct __sk_buff *ctx, enum ek_steering steeri
 
 	if (segment.pool.count == 0)
 		return NEXT_PROGRAM;
-	if (!sk || !is_full_socket(sk)) {
-		/* Forwarded, or answered without a socket: the kernel's own choice. */
+	segment.data = parse_packet(ctx, &packet) && ctx->len > packet.header_length;
+	if (!sk || !is_full_socket(sk))
 		COUNT(no_socket);
+	if (sk ? !is_full_socket(sk) : !packet.header_length) {
+		/* Answered for a connection that is gone, or no flow at all: the kernel's own choice. */
 		steer(ctx, steering, ek_hash_queue(segment.hash, segment.pool));
 		return NEXT_PROGRAM;
 	}
-	segment.data = parse_packet(ctx, &packet) && ctx->len > packet.header_length;
-	cookie = bpf_get_socket_cookie(ctx);
+	cookie = sk ? bpf_get_socket_cookie(ctx) : cookie_of_tuple(&packet.tuple);
 	flow = find_flow(cookie, &slot);
 	if (!flow && segment.data)
 		flow = create_flow(cookie, sk, &packet.tuple, &slot);
-	if (!flow) {
+	detail = bpf_map_lookup_elem(&details, &slot);
+	if (!flow || !detail) {
 		if (segment.data)
 			COUNT(untracked);
 		steer(ctx, steering, ek_hash_queue(segment.hash, segment.pool));
 		return NEXT_PROGRAM;
 	}
 
-	besides = outstanding_besides(skb, sk);
+	if (sk) {
+		besides = outstanding_besides(skb, sk);
+	} else {
+		besides = is_silent(detail) ? 0 : WMEM_IDLE;
+		if (segment.data)
+			detail->last_us = bpf_ktime_get_ns() / 1000;
+	}
 	segment.policy = config.policy;
-	segment.weight = weight_of(slot);
+	segment.weight = weight_of(ctx, flow, detail, &packet.tuple);
 	segment.idle = may_move(steering, skb, sk, besides, &segment.held_on);
 	before = flow->word;
 	if (segment.data) {
 		if (before & EK_WORD_AGED && !(before & EK_WORD_CHARGED) && besides >= WMEM_IDLE)
 			COUNT(false_releases);
 		if (!config.read_sockets)
-			note_outstanding(slot, skb, besides);
+			detail->outstanding = skb->truesize + (besides < 0 ? 0 : (__u32)besides);
 		if (config.read_sockets && config.policy == EK_POLICY_DQA && segment.idle)
 			look_before_pick(before, &segment);
 	}
@@ -393,7 +471,7 @@ static __always_inline int follow(struct __sk_buff *ctx, enum ek_steering steeri
 	/* TCP has just said whether something was outstanding (__tcp_transmit_skb), in a cache line
 	 * that, unlike sk_wmem_alloc, the core that frees segments does not take away. It says so of
 	 * everything that has not been acknowledged, which is more: choose() looks closer. */
-	if (!flow || !flow->is_tcp || BPF_CORE_READ_BITFIELD(skb, ooo_okay))
+	if (!flow || !flow->may_follow || BPF_CORE_READ_BITFIELD(skb, ooo_okay))
 		return 0;
 	if (steering == EK_STEER_QUEUE)
 		held_on = sk->__sk_common.skc_tx_queue_mapping;
@@ -520,7 +598,7 @@ static long age_slot(__u32 index, struct walk *walk)
 		return 0;
 	if (config.read_sockets) {
 		/* The list's own net, and the reason why nothing has to be released by age. */
-		look_at(flow);
+		look_at(flow, detail);
 		seen = *(volatile __u64 *)&flow->word;
 	}
 	/* Silence counts from the first walk that saw the word as it is: never too long. */

@@ -22,6 +22,7 @@ mod mapped;
 mod meter;
 mod object;
 mod queue_select;
+mod rules;
 mod statistics;
 
 pub use error::DatapathError;
@@ -29,6 +30,7 @@ pub use meter::{FlowSample, Meter, MeterOptions};
 pub use queue_select::{
     Completion, Counters, FlowState, QueueSelect, QueueView, SelectOptions, Steering, Tuple,
 };
+pub use rules::{CgroupId, MAX_RULES, Rule};
 pub use statistics::{RunTime, RunTimeStatistics};
 
 /// The shared records, as bindgen reads them from the C header.

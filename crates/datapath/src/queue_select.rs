@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{Ordering, fence};
 
 use evenkeel_transmit::{MAX_QUEUES, Policy, Pool, SeenWord};
 use libbpf_rs::Object;
@@ -10,6 +11,7 @@ use crate::error::DatapathError;
 use crate::mapped::Mapped;
 use crate::object::{self, Hook};
 use crate::raw;
+use crate::rules::{MAX_RULES, Rule};
 use crate::statistics::RunTime;
 
 const OBJECT: &str = "queue_select";
@@ -73,7 +75,10 @@ pub struct SelectOptions {
     pub rate_bps: u64,
     /// Smallest time of silence after which a flow is released by age, ns.
     pub ageing_floor_ns: u64,
-    /// Flows tracked at most, 1 to 65,536; further ones are hashed and counted.
+    /// A flow without a socket in this network namespace (a container's, or a routed one) may change queue
+    /// after so much silence, µs.
+    pub gap_us: u32,
+    /// Flows tracked at most, 1 to 131,072; further ones are hashed and counted.
     pub max_flows: u32,
 }
 
@@ -87,6 +92,7 @@ impl Default for SelectOptions {
             pools: Vec::new(),
             rate_bps: 0,
             ageing_floor_ns: 10_000_000,
+            gap_us: 50_000,
             max_flows: raw::EK_MAX_FLOWS,
         }
     }
@@ -309,6 +315,43 @@ impl QueueSelect {
         })
     }
 
+    /// Gives flows their weights: the first rule that matches decides, and a flow that none matches has weight 1.
+    /// Flows that are running follow with their next segment.
+    ///
+    /// # Errors
+    /// When there are too many rules, or a weight is out of range; then nothing changes.
+    pub fn set_rules(&self, rules: &[Rule]) -> Result<(), DatapathError> {
+        if rules.len() > MAX_RULES {
+            return Err(DatapathError::Limit(format!("{} rules: at most {MAX_RULES}", rules.len())));
+        }
+        let rules: Vec<raw::ek_rule> = rules.iter().map(Rule::to_raw).collect::<Result<_, _>>()?;
+        let device = self.device.pointer(0);
+        // No rules while they change: a flow that asks meanwhile has weight 1, and asks again.
+        // SAFETY: pointers into the mapping; the index is below the array's length, as just checked.
+        unsafe {
+            std::ptr::write_volatile(&raw mut (*device).rule_count, 0);
+            for (index, rule) in rules.iter().enumerate() {
+                std::ptr::write_volatile(&raw mut (*device).rule[index], *rule);
+            }
+            fence(Ordering::SeqCst);
+            std::ptr::write_volatile(&raw mut (*device).rule_count, rules.len() as u32);
+            fence(Ordering::SeqCst);
+            let generation = std::ptr::read_volatile(&raw const (*device).rule_generation);
+            std::ptr::write_volatile(&raw mut (*device).rule_generation, generation.wrapping_add(1));
+        }
+        // Twice: a flow that began under the old rules may have written its slot after the first time.
+        for _ in 0..2 {
+            fence(Ordering::SeqCst);
+            for slot in (0..self.slots.length()).filter(|slot| self.slots.read(*slot).cookie != 0) {
+                let slot = self.slots.pointer(slot);
+                // SAFETY: a pointer to a slot in the mapping.
+                unsafe { std::ptr::write_volatile(&raw mut (*slot).may_follow, 0) };
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
     /// What the programs counted so far.
     #[must_use]
     pub fn counters(&self) -> Counters {
@@ -486,7 +529,7 @@ fn config(options: &SelectOptions, completion: Completion) -> raw::ek_config {
         use_pools: u32::from(!options.pools.is_empty()),
         max_flows: options.max_flows,
         read_sockets: u32::from(completion == Completion::Sockets),
-        unused: 0,
+        gap_us: options.gap_us,
         rate_bps: options.rate_bps,
         ageing_floor_ns: options.ageing_floor_ns,
         forget_after_ns: FORGET_AFTER_NS,

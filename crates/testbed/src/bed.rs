@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use evenkeel_control::{
-    ControlOptions, Controller, DeviceSegments, HtbQuanta, OutputLimit, RouteRefresh, SegmentControl,
-    WeightControl,
+    BacklogControl, ControlOptions, Controller, DeviceSegments, HtbWeights, OutputLimit, RouteRefresh,
+    SegmentControl, WeightControl,
 };
 use evenkeel_datapath::{Completion, Meter, MeterOptions, QueueSelect, SelectOptions, Steering};
 use evenkeel_host::Host;
@@ -111,6 +111,9 @@ pub struct Bed {
 
 /// A net for what no completion reports, and so never shorter than a scheduling hiccup.
 const AGEING_FLOOR_WITH_COMPLETION_NS: u64 = 200_000_000;
+/// Silence after which a flow without a socket has nothing in the queue in front of it: many times what the
+/// FIFOs here take to drain.
+const FLOW_GAP_US: u32 = 50_000;
 const AGEING_FLOOR_ALONE_NS: u64 = 20_000_000;
 
 impl Bed {
@@ -181,6 +184,7 @@ impl Bed {
                 Completion::Ageing => AGEING_FLOOR_ALONE_NS,
                 Completion::Sockets | Completion::Exact | Completion::Peer => AGEING_FLOOR_WITH_COMPLETION_NS,
             },
+            gap_us: FLOW_GAP_US,
             max_flows: options.max_flows,
         })?;
         receiver.run(|| Ok(select.attach_peer(receiver_index.cast_signed())?))?;
@@ -240,10 +244,10 @@ fn control(
         return Ok(None);
     }
     let (routes, limit) = sender.run(|| Ok((RouteRefresh::open()?, OutputLimit::open()?)))?;
-    let segments = DeviceSegments::new(sender.netlink()?, interface, routes, limit)?;
+    let segments = DeviceSegments::new(sender.netlink()?, interface, routes)?;
     let largest = segments.original().ipv4;
     let weights = if options.queue_weights {
-        let quanta = HtbQuanta::new(sender.netlink()?, interface, nic.htb_queues());
+        let quanta = HtbWeights::new(sender.netlink()?, interface, nic.htb_queues());
         Some(WeightControl {
             backend: Box::new(quanta),
             smoothing: WEIGHT_SMOOTHING,
@@ -257,7 +261,6 @@ fn control(
         options: SegmentOptions {
             goal: SegmentGoal::Fixed(bytes),
             largest,
-            rate_bps: Some(options.rate.bits_per_second()),
             shrink_after_ns: SHRINK_AFTER_NS,
             grow_after_ns: GROW_AFTER_NS,
         },
@@ -267,6 +270,10 @@ fn control(
         interval: CONTROL_INTERVAL,
         weights,
         segments,
+        backlog: Some(BacklogControl {
+            backend: Box::new(limit),
+            rate_bps: Some(options.rate.bits_per_second()),
+        }),
         segment_bytes: largest,
     })?))
 }

@@ -65,15 +65,13 @@ pub(crate) fn assess(
     set("interrupt-interval", "none: veth has no interrupts".to_owned());
     set("gso-size", gso_size.to_string());
     if *queue_weights {
-        set("queue-weights", "HTB quantum".to_owned());
+        set("queue-weights", "HTB quantum and rate".to_owned());
     }
     if let Some(bytes) = segment_size {
-        set(
-            "segment-size",
-            format!(
-                "{bytes} while queues are shared: gso_max_size, and equal backlogs by tcp_limit_output_bytes"
-            ),
-        );
+        set("segment-size", format!("{bytes} while queues are shared: gso_max_size"));
+    }
+    if *queue_weights || segment_size.is_some() {
+        set("equal-backlogs", "tcp_limit_output_bytes while queues are shared".to_owned());
     }
     set("tso", if *tso { "on".to_owned() } else { "off: gso_max_segs 1".to_owned() });
     if features.tso_by_rtt {

@@ -14,7 +14,7 @@
  * A flow is in one of EK_PROBES slots from where its socket's cookie hashes to. */
 #define EK_PROBES 8
 /* A constant, so that no setting is read to find a slot. */
-#define EK_SLOT_BITS 17
+#define EK_SLOT_BITS 18
 #define EK_SLOTS (1 << EK_SLOT_BITS)
 /* Flows at most: at half full, few of them find all their probes taken. */
 #define EK_MAX_FLOWS (EK_SLOTS / 2)
@@ -48,7 +48,7 @@ struct ek_config {
 	ek_u32 use_pools;    /* `pool` below is in force; else every CPU may use every queue */
 	ek_u32 max_flows;    /* more are hashed and counted */
 	ek_u32 read_sockets; /* completion is seen by looking at the flows' sockets */
-	ek_u32 unused;
+	ek_u32 gap_us;       /* a flow without a socket may change queue after so much silence */
 	ek_u64 rate_bps;        /* line rate, for the ageing limit */
 	ek_u64 ageing_floor_ns; /* smallest ageing limit */
 	ek_u64 forget_after_ns; /* an uncharged flow that is silent this long is forgotten */
@@ -62,13 +62,42 @@ struct ek_counters {
 	ek_u64 completed;      /* released because the last segment had left */
 	ek_u64 aged;           /* released by age */
 	ek_u64 false_releases; /* released by age while still queued, as the next segment showed */
-	ek_u64 no_socket;      /* segments without a full socket: hashed, not tracked */
+	ek_u64 no_socket;      /* segments without a socket: forwarded, or of a connection that is gone */
 	ek_u64 untracked;      /* the flow table was full: hashed */
 	ek_u64 contended;      /* lost every race for the flow's word: sent uncharged */
 };
 
 /* What one core writes and all cores read has cache lines of its own. */
 #define EK_OWN_CACHE_LINE __attribute__((aligned(64)))
+
+/* Rules that give flows their weight: the first one that matches. */
+#define EK_MAX_RULES 64
+
+/* What a rule looks at; it matches when all of these do. */
+enum ek_match {
+	EK_MATCH_PROTOCOL = 1,
+	EK_MATCH_SOURCE_PORT = 2,
+	EK_MATCH_DESTINATION_PORT = 4,
+	EK_MATCH_MARK = 8,
+	EK_MATCH_PRIORITY = 16,
+	EK_MATCH_CGROUP = 32,
+};
+
+struct ek_rule {
+	ek_u64 cgroup;       /* id of a cgroup (version 2): the flow's socket is in it, or below it */
+	ek_u32 cgroup_level; /* its depth below the root */
+	ek_u32 match;        /* enum ek_match, any of them */
+	ek_u32 mark;         /* skb->mark under the mask */
+	ek_u32 mark_mask;
+	ek_u32 priority; /* skb->priority, as SO_PRIORITY sets it */
+	ek_u16 protocol; /* IPPROTO_* */
+	ek_u16 source_port_first;
+	ek_u16 source_port_last;
+	ek_u16 destination_port_first;
+	ek_u16 destination_port_last;
+	ek_u16 weight; /* 1 to 65535 */
+	ek_u32 unused;
+};
 
 /* The state of one device. */
 struct ek_device {
@@ -81,25 +110,30 @@ struct ek_device {
 	ek_u32 look_lock;                         /* somebody is looking */
 	ek_u32 looked_us;                         /* when a pick looked last */
 	ek_u32 flow_count;                        /* slots in use */
+	ek_u32 rule_count EK_OWN_CACHE_LINE;
+	ek_u32 rule_generation; /* changes with the rules, and every flow's weight is looked up anew */
 	ek_u32 weight[EK_MAX_QUEUES] EK_OWN_CACHE_LINE; /* flow weights charged to each queue */
 	ek_u64 backlog[EK_MAX_QUEUES];  /* scratch of the ageing walk: bytes outstanding per queue */
 	ek_u32 occupied[EK_MAX_BLOCKS]; /* slots in use in each block */
 	struct ek_pool pool[EK_MAX_CPUS] EK_OWN_CACHE_LINE; /* queues that each CPU may use */
+	struct ek_rule rule[EK_MAX_RULES] EK_OWN_CACHE_LINE;
 };
 
 /* One flow's slot: what every segment touches, half a cache line. */
 struct ek_flow {
-	ek_u64 cookie; /* of its socket; 0: the slot is free */
+	ek_u64 cookie; /* of its socket, or made from its addresses if it has none; 0: the slot is free */
 	ek_u64 word;   /* see queue_choice.h */
-	ek_u32 is_tcp;
+	ek_u32 may_follow; /* TCP, and its weight is not to be looked up anew: the common case */
 	ek_u32 class_base; /* as in the settings */
-	ek_u64 socket;     /* its address */
+	ek_u64 socket;     /* its address; 0: it has none in this network namespace */
 };
 
 /* The rest of the slot: what the ageing walk and user space need. */
 struct ek_flow_detail {
 	struct ek_tuple tuple;
 	ek_u32 weight;
+	ek_u32 rule_generation; /* of the rules by which it has its weight */
+	ek_u32 last_us;        /* when a flow without a socket sent last, modulo 2^32 */
 	ek_u32 outstanding;    /* bytes below the socket when the last segment was sent, for ageing */
 	ek_u64 walked_word;    /* as the walk saw it last */
 	ek_u64 quiet_since_ns; /* when the walk first saw it so */

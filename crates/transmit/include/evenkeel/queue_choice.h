@@ -226,6 +226,30 @@ EK_INLINE int ek_release(ek_u64 *flow, ek_u32 *weight, ek_u64 seen, ek_u64 aged)
 	return 1;
 }
 
+/* Gives a charged flow another weight, and its queue's sum with it. The sum is never below what is
+ * charged, so a release in between cannot take it below zero. */
+EK_INLINE void ek_reweigh(ek_u64 *flow, ek_u32 *weight, ek_u32 new_weight)
+{
+	ek_u32 tries;
+
+	for (tries = 0; tries < EK_TRIES; tries++) {
+		ek_u64 seen = *(volatile ek_u64 *)flow, next;
+		ek_u32 old_weight = EK_WORD_WEIGHT(seen), queue = EK_WORD_QUEUE(seen) & (EK_MAX_QUEUES - 1);
+		ek_u32 more = new_weight > old_weight ? new_weight - old_weight : 0;
+
+		if (!(seen & EK_WORD_CHARGED) || new_weight == old_weight)
+			return;
+		next = (seen & ~(0xffffULL << 16)) | ((ek_u64)(new_weight & 0xffff) << 16);
+		__sync_fetch_and_add(&weight[queue], more);
+		if (__sync_val_compare_and_swap(flow, seen, next) == seen) {
+			if (new_weight < old_weight)
+				__sync_fetch_and_sub(&weight[queue], old_weight - new_weight);
+			return;
+		}
+		__sync_fetch_and_sub(&weight[queue], more);
+	}
+}
+
 /* Makes the word nobody's, if it is still `seen` and uncharged; 1 if it did. Whoever holds a pointer
  * to it then finds that out by the word itself. */
 EK_INLINE int ek_forget(ek_u64 *flow, ek_u64 seen)

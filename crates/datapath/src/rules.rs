@@ -1,0 +1,103 @@
+//! Flow weights: which flows count for more.
+
+use std::ops::RangeInclusive;
+
+use evenkeel_transmit::MAX_FLOW_WEIGHT;
+
+use crate::error::DatapathError;
+use crate::raw;
+
+/// Rules at most, the default weight included.
+pub const MAX_RULES: usize = raw::EK_MAX_RULES as usize;
+
+/// A version-2 cgroup as the kernel's programs see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CgroupId {
+    /// Its id: the inode number of its directory.
+    pub id: u64,
+    /// Its depth below the root of the hierarchy, whose own depth is 0.
+    pub level: u32,
+}
+
+/// Gives a weight to the flows that match everything it names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rule {
+    /// Weight, 1 to [`MAX_FLOW_WEIGHT`]; 1 is an ordinary flow.
+    pub weight: u32,
+    /// IP protocol number.
+    pub protocol: Option<u8>,
+    /// Sender's port.
+    pub source_port: Option<RangeInclusive<u16>>,
+    /// Receiver's port.
+    pub destination_port: Option<RangeInclusive<u16>>,
+    /// `skb->mark` (`SO_MARK`, or a filter's) and the bits of it that count.
+    pub mark: Option<(u32, u32)>,
+    /// `skb->priority` (`SO_PRIORITY`).
+    pub priority: Option<u32>,
+    /// The sending socket is in this cgroup, or below it.
+    pub cgroup: Option<CgroupId>,
+}
+
+impl Rule {
+    pub(crate) fn to_raw(&self) -> Result<raw::ek_rule, DatapathError> {
+        let weight = u16::try_from(self.weight).ok().filter(|weight| *weight > 0).ok_or_else(|| {
+            DatapathError::Limit(format!("a flow weight of {}: it is 1 to {MAX_FLOW_WEIGHT}", self.weight))
+        })?;
+        let mut rule = raw::ek_rule { weight, ..raw::ek_rule::default() };
+        if let Some(protocol) = self.protocol {
+            rule.match_ |= raw::ek_match::EK_MATCH_PROTOCOL.0;
+            rule.protocol = u16::from(protocol);
+        }
+        if let Some(ports) = &self.source_port {
+            rule.match_ |= raw::ek_match::EK_MATCH_SOURCE_PORT.0;
+            (rule.source_port_first, rule.source_port_last) = (*ports.start(), *ports.end());
+        }
+        if let Some(ports) = &self.destination_port {
+            rule.match_ |= raw::ek_match::EK_MATCH_DESTINATION_PORT.0;
+            (rule.destination_port_first, rule.destination_port_last) = (*ports.start(), *ports.end());
+        }
+        if let Some((mark, mask)) = self.mark {
+            rule.match_ |= raw::ek_match::EK_MATCH_MARK.0;
+            (rule.mark, rule.mark_mask) = (mark & mask, mask);
+        }
+        if let Some(priority) = self.priority {
+            rule.match_ |= raw::ek_match::EK_MATCH_PRIORITY.0;
+            rule.priority = priority;
+        }
+        if let Some(cgroup) = self.cgroup {
+            rule.match_ |= raw::ek_match::EK_MATCH_CGROUP.0;
+            (rule.cgroup, rule.cgroup_level) = (cgroup.id, cgroup.level);
+        }
+        Ok(rule)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn what_a_rule_names_is_what_matches() {
+        let rule = Rule {
+            weight: 4,
+            destination_port: Some(443..=444),
+            mark: Some((0xff12, 0xff)),
+            cgroup: Some(CgroupId { id: 77, level: 2 }),
+            ..Rule::default()
+        };
+        let raw = rule.to_raw().unwrap();
+        assert_eq!(raw.match_, 4 + 8 + 32);
+        assert_eq!((raw.weight, raw.destination_port_first, raw.destination_port_last), (4, 443, 444));
+        assert_eq!((raw.mark, raw.mark_mask, raw.cgroup, raw.cgroup_level), (0x12, 0xff, 77, 2));
+        assert_eq!(Rule { weight: 2, ..Rule::default() }.to_raw().unwrap().match_, 0, "matches all");
+    }
+
+    #[test]
+    fn weights_have_a_range() {
+        for weight in [0, 65_536] {
+            assert!(Rule { weight, ..Rule::default() }.to_raw().is_err());
+        }
+        assert!(Rule { weight: 65_535, ..Rule::default() }.to_raw().is_ok());
+    }
+}

@@ -20,15 +20,16 @@ pub struct HtbQueue {
 
 /// The queues of one interface.
 ///
-/// A queue's weight is expressed twice. As its *quantum*, what it sends before the next queue's turn; and as its
-/// *rate*, most of its share of the line. The quantum alone would be deficit round robin, as a NIC does it, and
-/// is what divides whatever is left over; but a queue uses a quantum of several segments only while it holds as
-/// many when its turn comes, and TCP small queues leave it two of each flow. By its rate it catches up after a
-/// turn that it missed.
+/// A queue's weight is its *quantum*, what it sends before the next queue's turn: deficit round robin, as a NIC
+/// does it. A queue uses a quantum of several segments only while it holds as many, and TCP small queues leave
+/// it two of each flow. That is enough while weights count flows; a single flow of weight 4 would not get its
+/// share. With *guaranteed rates* each queue also owns its share of the line, and catches up after a turn for
+/// which it had too little.
 pub struct HtbWeights {
     netlink: Netlink,
     interface: u32,
     queues: Vec<HtbQueue>,
+    guaranteed_rates: bool,
     /// What the kernel has now.
     current: Vec<HtbClass>,
 }
@@ -41,17 +42,19 @@ const HEADER_BYTES: u32 = 14 + 40 + 32;
 /// Payload of a packet at an MTU of 1500 at least: with small MTUs a quantum is a little too small.
 const PACKET_PAYLOAD_BYTES: u32 = 1428;
 
-/// Part of the line that queues own by their rates, per mille. The rest is borrowed, so that nothing is idle
-/// when a queue has less to send than it deserves.
-const OWNED_PER_MILLE: u64 = 900;
-
 impl HtbWeights {
     /// Back end for these classes of an interface, whose ceiling is the line's rate; nothing is changed yet.
     /// `netlink` speaks for the interface's network namespace.
     #[must_use]
     pub fn new(netlink: Netlink, interface: u32, queues: Vec<HtbQueue>) -> Self {
         let current = queues.iter().map(|queue| queue.class).collect();
-        Self { netlink, interface, queues, current }
+        Self { netlink, interface, queues, guaranteed_rates: false, current }
+    }
+
+    /// With guaranteed rates, for flows of different weights.
+    #[must_use]
+    pub fn with_guaranteed_rates(self) -> Self {
+        Self { guaranteed_rates: true, ..self }
     }
 
     /// Largest packet with its headers, as qdiscs count it. A class whose quantum is below its packets runs up a
@@ -69,9 +72,8 @@ impl HtbWeights {
             .iter()
             .enumerate()
             .map(|(queue, HtbQueue { class, .. })| {
-                let weight = u64::from(weights.get(queue).copied().unwrap_or(0));
-                let share = u128::from(class.ceil_bps) * u128::from(weight * OWNED_PER_MILLE)
-                    / u128::from(total.max(1) * 1000);
+                let weight = weights.get(queue).copied().filter(|_| self.guaranteed_rates).unwrap_or(0);
+                let share = u128::from(class.ceil_bps) * u128::from(weight) / u128::from(total.max(1));
                 HtbClass {
                     rate_bps: (share as u64).max(class.rate_bps),
                     quantum_bytes: quanta.get(queue).copied().unwrap_or(class.quantum_bytes),
@@ -111,7 +113,7 @@ impl HtbWeights {
 
 impl WeightBackend for HtbWeights {
     fn name(&self) -> String {
-        "HTB classes (quantum and rate)".to_owned()
+        "HTB classes".to_owned()
     }
 
     fn apply(&mut self, weights: &[u32], segment_bytes: u32) -> Result<Applied, ControlError> {

@@ -7,7 +7,7 @@ use evenkeel_control::{
     BacklogControl, ControlOptions, Controller, DeviceSegments, HtbWeights, OutputLimit, RouteRefresh,
     SegmentControl, WeightControl,
 };
-use evenkeel_datapath::{Completion, Meter, MeterOptions, QueueSelect, SelectOptions, Steering};
+use evenkeel_datapath::{Completion, Meter, MeterOptions, QueueSelect, Rule, SelectOptions, Steering};
 use evenkeel_host::Host;
 use evenkeel_model::scenario::Topology;
 use evenkeel_model::units::BitRate;
@@ -56,6 +56,8 @@ pub struct BedOptions {
     pub segmentation_offload: bool,
     /// Dynamic queue weights (soft NIC only: the queues of `mq` take none).
     pub queue_weights: bool,
+    /// Rules that give flows their weights; none: all have weight 1.
+    pub flow_weights: Vec<Rule>,
     /// Dynamic segment size: what is wanted while queues are shared, bytes.
     pub segment_size: Option<u32>,
     /// Sysctls of the sending namespace.
@@ -81,6 +83,7 @@ impl Default for BedOptions {
             gso_max_size: None,
             segmentation_offload: true,
             queue_weights: false,
+            flow_weights: Vec::new(),
             segment_size: None,
             sender_sysctls: Vec::new(),
             max_flows: 65_536,
@@ -187,6 +190,7 @@ impl Bed {
             gap_us: FLOW_GAP_US,
             max_flows: options.max_flows,
         })?;
+        select.set_rules(&options.flow_weights)?;
         receiver.run(|| Ok(select.attach_peer(receiver_index.cast_signed())?))?;
         sender.run(|| Ok(select.attach(sender_index.cast_signed())?))?;
         let meter = match &options.meter {
@@ -247,9 +251,12 @@ fn control(
     let segments = DeviceSegments::new(sender.netlink()?, interface, routes)?;
     let largest = segments.original().ipv4;
     let weights = if options.queue_weights {
-        let quanta = HtbWeights::new(sender.netlink()?, interface, nic.htb_queues());
+        let mut htb = HtbWeights::new(sender.netlink()?, interface, nic.htb_queues());
+        if !options.flow_weights.is_empty() {
+            htb = htb.with_guaranteed_rates();
+        }
         Some(WeightControl {
-            backend: Box::new(quanta),
+            backend: Box::new(htb),
             smoothing: WEIGHT_SMOOTHING,
             least_interval: WEIGHT_INTERVAL,
         })

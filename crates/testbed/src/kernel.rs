@@ -65,7 +65,7 @@ pub(crate) fn assess(
     set("interrupt-interval", "none: veth has no interrupts".to_owned());
     set("gso-size", gso_size.to_string());
     if *queue_weights {
-        set("queue-weights", "HTB quantum and rate".to_owned());
+        set("queue-weights", "HTB quantum".to_owned());
     }
     if let Some(bytes) = segment_size {
         set("segment-size", format!("{bytes} while queues are shared: gso_max_size"));

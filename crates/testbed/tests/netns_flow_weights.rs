@@ -1,0 +1,72 @@
+//! Flow weights on the real kernel: shares follow the rules, also while flows run.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::time::Duration;
+
+use evenkeel_datapath::Rule;
+use evenkeel_model::scenario::Topology;
+use evenkeel_testbed::{Bed, BedOptions};
+use evenkeel_transmit::Policy;
+
+use support::traffic::{Bulk, BulkOptions};
+use support::{PATIENCE, assert_weightless, charged_states, options, tracked, wait_for};
+
+/// Shares may be this far from the weights.
+const TOLERANCE: f64 = 0.05;
+
+fn rule(port: u16, weight: u32) -> Rule {
+    Rule { weight, source_port: Some(port..=port), protocol: Some(6), ..Rule::default() }
+}
+
+/// What each flow gets over a while, as a part of all.
+fn shares(bed: &Bed, bulk: &Bulk) -> Vec<f64> {
+    let bytes = || -> Vec<u64> {
+        bulk.ends().iter().map(|ends| support::metered(bed, ends).unwrap().bytes).collect()
+    };
+    let before = bytes();
+    std::thread::sleep(Duration::from_secs(3));
+    let sent: Vec<u64> = bytes().iter().zip(&before).map(|(now, then)| now - then).collect();
+    let all: u64 = sent.iter().sum();
+    sent.iter().map(|sent| *sent as f64 / all as f64).collect()
+}
+
+fn assert_shares(bed: &Bed, bulk: &Bulk, weights: &[u32]) {
+    let total: u32 = weights.iter().sum();
+    let found = shares(bed, bulk);
+    for (share, weight) in found.iter().zip(weights) {
+        let fair = f64::from(*weight) / f64::from(total);
+        assert!((share / fair - 1.0).abs() <= TOLERANCE, "shares {found:?} for the weights {weights:?}");
+    }
+}
+
+/// Eight flows, each alone on its queue, of weights 1, 2 and 4; then other weights while they run.
+#[test]
+fn shares_follow_weights_that_change() {
+    let bed = Bed::build(&BedOptions {
+        queue_weights: true,
+        // A first rule, so that the NIC is set up for weights; it matches nothing here.
+        flow_weights: vec![rule(1, 1)],
+        ..options(Topology::SoftNic, Policy::Dqa)
+    })
+    .unwrap();
+    let bulk = Bulk::start(&bed, BulkOptions { flows: 8, ..BulkOptions::default() });
+    bulk.wait_for_each(1_000_000);
+    assert!(support::all_distinct(&support::queues(&charged_states(&bed, &bulk))));
+    for weights in [[1, 2, 4, 1, 2, 4, 1, 1], [4, 1, 1, 2, 1, 1, 4, 2]] {
+        let rules: Vec<Rule> =
+            bulk.ends().iter().zip(weights).map(|(ends, weight)| rule(ends.source.port(), weight)).collect();
+        bed.select.set_rules(&rules).unwrap();
+        wait_for("every flow has its new weight", PATIENCE, || {
+            let charged =
+                bulk.ends().iter().map(|ends| tracked(&bed, ends).map_or(0, |flow| flow.charged_weight));
+            charged.eq(weights).then_some(())
+        });
+        // The average over the weights settles, and what was queued by the old ones leaves.
+        std::thread::sleep(Duration::from_secs(1));
+        assert_shares(&bed, &bulk, &weights);
+    }
+    bulk.finish();
+    assert_weightless(&bed);
+}

@@ -205,7 +205,7 @@ impl Keeper {
             weights: options.weights.map(|control| Weights {
                 filter: WeightFilter::new(queues, control.smoothing.as_nanos() as u64),
                 updated_ns: None,
-                stale: false,
+                stale: true,
                 control,
             }),
             segments: options

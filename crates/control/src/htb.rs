@@ -66,16 +66,14 @@ impl HtbWeights {
     fn wanted(&self, weights: &[u32], segment_bytes: u32) -> (Vec<HtbClass>, bool) {
         let credits = Credits { base: Self::largest_packet(segment_bytes), most: LARGEST_QUANTUM };
         let (quanta, cut) = quanta(weights, credits);
-        let total: u64 = weights.iter().map(|weight| u64::from(*weight)).sum();
         let classes = self
             .queues
             .iter()
             .enumerate()
             .map(|(queue, HtbQueue { class, .. })| {
-                let weight = weights.get(queue).copied().filter(|_| self.guaranteed_rates).unwrap_or(0);
-                let share = u128::from(class.ceil_bps) * u128::from(weight) / u128::from(total.max(1));
+                let rate = if self.guaranteed_rates { share(class.ceil_bps, weights, queue) } else { 0 };
                 HtbClass {
-                    rate_bps: (share as u64).max(class.rate_bps),
+                    rate_bps: rate.max(class.rate_bps),
                     quantum_bytes: quanta.get(queue).copied().unwrap_or(class.quantum_bytes),
                     ..*class
                 }
@@ -108,6 +106,18 @@ impl HtbWeights {
             }
         }
         Ok(changes.len() as u32)
+    }
+}
+
+/// A queue's share of a line, bit/s. A queue without flows has what it had if all were equal: with next to nothing
+/// its first packet would be a debt for seconds.
+fn share(line_bps: u64, weights: &[u32], queue: usize) -> u64 {
+    let total: u64 = weights.iter().map(|weight| u64::from(*weight)).sum();
+    match weights.get(queue) {
+        Some(weight) if *weight > 0 => {
+            (u128::from(line_bps) * u128::from(*weight) / u128::from(total.max(1))) as u64
+        }
+        _ => line_bps / (weights.len().max(1) as u64),
     }
 }
 

@@ -44,6 +44,10 @@ fn container(bed: &Bed) -> Namespace {
     ip(&inner, "route add default via 198.18.1.1");
     ip(&bed.receiver, &format!("route add 198.18.1.0/24 via {SENDER_ADDRESS}"));
     bed.sender.set_sysctl("net/ipv4/ip_forward", "1").unwrap();
+    // Each flow is forwarded by one processor; veth alone reorders a flow that sends from two.
+    let processors = std::thread::available_parallelism().unwrap().get().min(32);
+    let mask = format!("{:x}", (1_u64 << processors) - 1);
+    bed.sender.write_sysfs(&[("class/net/outer0/queues/rx-0/rps_cpus".to_owned(), mask)]).unwrap();
     inner
 }
 

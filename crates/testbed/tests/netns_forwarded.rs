@@ -17,7 +17,7 @@ use evenkeel_testbed::{Bed, Namespace, RECEIVER_ADDRESS, SENDER_ADDRESS};
 use evenkeel_transmit::Policy;
 
 use support::traffic::{accept, connect, listen};
-use support::{PATIENCE, all_distinct, assert_weightless, options, wait_for};
+use support::{PATIENCE, all_distinct, assert_weightless, options, retransmitted_at, wait_for};
 
 fn ip(at: &Namespace, arguments: &str) {
     let output = at.run(|| Ok(Command::new("ip").args(arguments.split(' ')).output().unwrap())).unwrap();
@@ -92,8 +92,9 @@ fn a_containers_flows_get_queues_of_their_own() {
                 samples.retain(|sample| sample.payload_bytes > 5_000_000);
                 (samples.len() == 6).then_some(samples)
             });
-            // A queue change while something was queued would have shown here.
-            assert_eq!(bulk.iter().map(|sample| sample.out_of_order).sum::<u64>(), 0);
+            // A queue change while something was queued would show here; what was sent twice is late by nature.
+            let late = bulk.iter().map(|sample| sample.out_of_order).sum::<u64>();
+            assert!(late <= retransmitted_at(&inner), "{late} packets out of order");
             wait_for("six flows are still on six queues", PATIENCE, || {
                 charged().filter(|queues| all_distinct(queues))
             });

@@ -112,7 +112,12 @@ pub fn assert_weightless(bed: &Bed) {
 
 /// Segments that the sending host has retransmitted.
 pub fn retransmitted(bed: &Bed) -> u64 {
-    let table = bed.sender.read_proc_net("snmp").unwrap();
+    retransmitted_at(&bed.sender)
+}
+
+/// Segments that a host has retransmitted.
+pub fn retransmitted_at(host: &Namespace) -> u64 {
+    let table = host.read_proc_net("snmp").unwrap();
     let mut tcp = table.lines().filter_map(|line| line.strip_prefix("Tcp: "));
     let (names, values) = (tcp.next().unwrap(), tcp.next().unwrap());
     let column = names.split_ascii_whitespace().position(|name| name == "RetransSegs").unwrap();

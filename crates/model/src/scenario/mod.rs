@@ -21,6 +21,7 @@ pub mod bundled;
 mod clients;
 mod cursor;
 mod error;
+mod flow_weights;
 mod knobs;
 mod parse;
 mod results;
@@ -32,8 +33,12 @@ mod value;
 mod variants;
 
 pub use error::{ScenarioError, ScenarioErrorKind};
+pub use flow_weights::{FlowRule, FlowWeights, MOST_RULES};
 pub use parse::{SCHEMA, decode, parse};
 pub use select::UnknownVariant;
+
+/// Largest weight of a flow: what the queue choice's word has room for.
+pub const MAX_FLOW_WEIGHT: u32 = 65_535;
 
 /// A scenario with all of its variants resolved.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,0 +1,285 @@
+//! Flow weights: which flows count for more, as a table in a file of its own.
+//!
+//! ```toml
+//! schema = 1
+//! default = 1          # weight of the flows that no rule matches; 1 if left out
+//!
+//! [[rule]]             # the first rule that matches decides
+//! weight = 4
+//! cgroup = "/system.slice/nginx.service"
+//!
+//! [[rule]]
+//! weight = 2
+//! protocol = "tcp"
+//! destination-port = "8000-8099"
+//! ```
+
+use std::ops::RangeInclusive;
+
+use super::cursor::{Complaints, Field, Table};
+use super::error::ScenarioErrorKind::{BadValue, MissingKey};
+use super::parse::{document, read_schema};
+use super::value::Spelling;
+use super::{MAX_FLOW_WEIGHT, ScenarioError};
+use crate::text::excerpt;
+
+/// Rules at most: what the queue choice goes through for a new flow, and the default after them.
+pub const MOST_RULES: usize = 63;
+/// Longest path of a cgroup, bytes (`PATH_MAX`).
+const LONGEST_PATH: usize = 4096;
+
+const PROTOCOLS: [Spelling<u8>; 2] = [("tcp", 6), ("udp", 17)];
+
+/// Weights of flows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlowWeights {
+    /// In the order of the file: the first that matches decides.
+    pub rules: Vec<FlowRule>,
+    /// Weight of the flows that no rule matches.
+    pub default: u32,
+}
+
+/// Gives a weight to the flows that match all that it names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FlowRule {
+    /// Weight, 1 to [`MAX_FLOW_WEIGHT`].
+    pub weight: u32,
+    /// IP protocol number.
+    pub protocol: Option<u8>,
+    /// Sender's port.
+    pub source_port: Option<RangeInclusive<u16>>,
+    /// Receiver's port.
+    pub destination_port: Option<RangeInclusive<u16>>,
+    /// `skb->mark`, and the bits of it that count.
+    pub mark: Option<(u32, u32)>,
+    /// `skb->priority`, as `SO_PRIORITY` sets it.
+    pub priority: Option<u32>,
+    /// Path of a version-2 cgroup below the root of the hierarchy, beginning with `/`.
+    pub cgroup: Option<String>,
+}
+
+impl FlowWeights {
+    /// Reads the text of a file. `origin` names it in errors.
+    ///
+    /// # Errors
+    /// The first mistake in the text, with line and column.
+    pub fn parse(text: &str, origin: &str) -> Result<Self, ScenarioError> {
+        let document = document(text, origin)?;
+        let complaints = Complaints::new(text, origin);
+        let mut root = Table::root(document.get_ref(), &complaints);
+        let mut weights = Self { rules: Vec::new(), default: 1 };
+        if read_schema(&mut root) {
+            if let Some(default) = root.take("default").and_then(|field| field.integer(WEIGHTS)) {
+                weights.default = default;
+            }
+            if let Some(rules) = root.take("rule").and_then(|field| read_rules(&field)) {
+                weights.rules = rules;
+            }
+            root.finish();
+        }
+        complaints.into_error().map_or(Ok(weights), Err)
+    }
+}
+
+const WEIGHTS: RangeInclusive<u32> = 1..=MAX_FLOW_WEIGHT;
+
+fn read_rules(field: &Field<'_>) -> Option<Vec<FlowRule>> {
+    let elements = field.list("tables, each [[rule]]")?;
+    if elements.len() > MOST_RULES {
+        field.complain(BadValue, format!("{} rules", elements.len()), format!("at most {MOST_RULES}"));
+        return None;
+    }
+    elements.iter().map(|element| read_rule(element, element.table()?)).collect()
+}
+
+fn read_rule(element: &Field<'_>, mut table: Table<'_>) -> Option<FlowRule> {
+    let weight = table.require("weight", "for example weight = 4").and_then(|field| field.integer(WEIGHTS));
+    let rule = FlowRule {
+        weight: weight.unwrap_or(1),
+        protocol: table.take("protocol").and_then(|field| field.one_of(&PROTOCOLS)),
+        source_port: table.take("source-port").and_then(|field| ports(&field)),
+        destination_port: table.take("destination-port").and_then(|field| ports(&field)),
+        mark: table.take("mark").and_then(|field| mark(&field)),
+        priority: table.take("priority").and_then(|field| field.integer(0..=u32::MAX)),
+        cgroup: table.take("cgroup").and_then(|field| cgroup(&field)),
+    };
+    table.finish();
+    weight?;
+    if rule == (FlowRule { weight: rule.weight, ..FlowRule::default() }) {
+        element.complain(
+            MissingKey,
+            "a rule that matches every flow",
+            "say which flows (protocol, source-port, destination-port, mark, priority, cgroup), or write default = \
+             ... above the rules",
+        );
+        return None;
+    }
+    Some(rule)
+}
+
+/// A port, or a range of ports as `first-last`.
+fn ports(field: &Field<'_>) -> Option<RangeInclusive<u16>> {
+    use toml::de::DeValue;
+
+    if let DeValue::Integer(_) = field.value {
+        let port = u16::try_from(field.integer(1..=65_535)?).ok()?;
+        return Some(port..=port);
+    }
+    let text = field.string("a port such as 443, or a range such as \"8000-8099\"")?;
+    let range = text.split_once('-').and_then(|(first, last)| Some((port(first)?, port(last)?)));
+    match range {
+        Some((first, last)) if first <= last => Some(first..=last),
+        _ => {
+            let problem = format!("'{}' is no range of ports", excerpt(text));
+            field.complain(BadValue, problem, "write the first and the last, for example \"8000-8099\"");
+            None
+        }
+    }
+}
+
+fn port(text: &str) -> Option<u16> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|port| digits && *port > 0)
+}
+
+/// A mark, or a mark and the bits of it that count as `mark/mask`, in decimal or hexadecimal.
+fn mark(field: &Field<'_>) -> Option<(u32, u32)> {
+    use toml::de::DeValue;
+
+    if let DeValue::Integer(_) = field.value {
+        return Some((field.integer(0..=u32::MAX)?, u32::MAX));
+    }
+    let text = field.string("a mark such as 0x10, or with a mask, such as \"0x10/0xff\"")?;
+    let number = |text: &str| match text.strip_prefix("0x") {
+        Some(digits) if !digits.starts_with('+') => u32::from_str_radix(digits, 16).ok(),
+        Some(_) => None,
+        None => text.parse().ok().filter(|_| !text.starts_with('+')),
+    };
+    let both = match text.split_once('/') {
+        Some((mark, mask)) => number(mark).zip(number(mask)),
+        None => number(text).map(|mark| (mark, u32::MAX)),
+    };
+    match both {
+        Some((mark, mask)) if mark & !mask == 0 => Some((mark, mask)),
+        Some((mark, mask)) => {
+            let problem = format!("the mark {mark:#x} has bits that the mask {mask:#x} leaves out");
+            field.complain(BadValue, problem, "no packet would match: take them out of the mark");
+            None
+        }
+        None => {
+            let problem = format!("'{}' is no mark", excerpt(text));
+            field.complain(BadValue, problem, "write it as \"0x10\" or \"0x10/0xff\"");
+            None
+        }
+    }
+}
+
+fn cgroup(field: &Field<'_>) -> Option<String> {
+    let path = field.string("a cgroup's path, such as \"/system.slice/nginx.service\"")?;
+    let fault = if path.len() > LONGEST_PATH {
+        "too long for a path"
+    } else if !path.starts_with('/') || path == "/" {
+        "not a path below the root of the cgroup hierarchy"
+    } else if path.split('/').any(|part| part == "..") || path.contains('\0') {
+        "a path with '..' or a null byte"
+    } else {
+        return Some(path.trim_end_matches('/').to_owned());
+    };
+    field.complain(BadValue, fault, "write it from the root on, as /proc/PID/cgroup shows it behind '0::'");
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    fn fails(text: &str) -> String {
+        FlowWeights::parse(text, "weights.toml").unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_whole_file() {
+        let text = "schema = 1\ndefault = 2\n[[rule]]\nweight = 4\ncgroup = \"/system.slice/nginx.service/\"\n\
+                    [[rule]]\nweight = 3\nprotocol = \"udp\"\nsource-port = 53\ndestination-port = \"8000-8099\"\n\
+                    mark = \"0x10/0xff\"\npriority = 6\n[[rule]]\nweight = 65535\nmark = 16\n";
+        let weights = FlowWeights::parse(text, "weights.toml").unwrap();
+        assert_eq!(weights.default, 2);
+        assert_eq!(weights.rules[0].cgroup.as_deref(), Some("/system.slice/nginx.service"));
+        let second = FlowRule {
+            weight: 3,
+            protocol: Some(17),
+            source_port: Some(53..=53),
+            destination_port: Some(8000..=8099),
+            mark: Some((0x10, 0xff)),
+            priority: Some(6),
+            cgroup: None,
+        };
+        assert_eq!(weights.rules[1], second);
+        assert_eq!((weights.rules[2].weight, weights.rules[2].mark), (65_535, Some((16, u32::MAX))));
+        assert_eq!(
+            FlowWeights::parse("schema = 1", "x").unwrap(),
+            FlowWeights { rules: Vec::new(), default: 1 }
+        );
+    }
+
+    #[test]
+    fn mistakes_have_a_place() {
+        for (text, wanted) in [
+            ("[[rule]]\nweight = 1\nmark = 1", "weights.toml:1:1: schema: missing"),
+            ("schema = 1\n[[rule]]\npriority = 1", "weights.toml:2:1: rule[0].weight: missing"),
+            ("schema = 1\n[[rule]]\nweight = 2", "weights.toml:2:1: rule[0]: a rule that matches every flow"),
+            (
+                "schema = 1\n[[rule]]\nweight = 0\nmark = 1",
+                "weights.toml:3:10: rule[0].weight: 0 is out of range",
+            ),
+            (
+                "schema = 1\n[[rule]]\nweight = 1\nsource-port = \"9-8\"",
+                "weights.toml:4:15: rule[0].source-port: '9-8'",
+            ),
+            (
+                "schema = 1\n[[rule]]\nweight = 1\nsource-port = 0",
+                "weights.toml:4:15: rule[0].source-port: 0 is",
+            ),
+            (
+                "schema = 1\n[[rule]]\nweight = 1\nmark = \"0x1ff/0xff\"",
+                "weights.toml:4:8: rule[0].mark: the mark 0x1ff",
+            ),
+            (
+                "schema = 1\n[[rule]]\nweight = 1\nmark = \"ten\"",
+                "weights.toml:4:8: rule[0].mark: 'ten' is no mark",
+            ),
+            (
+                "schema = 1\n[[rule]]\nweight = 1\ncgroup = \"nginx\"",
+                "weights.toml:4:10: rule[0].cgroup: not a path",
+            ),
+            (
+                "schema = 1\n[[rule]]\nweight = 1\ncgroup = \"/a/../b\"",
+                "weights.toml:4:10: rule[0].cgroup: a path with",
+            ),
+            (
+                "schema = 1\n[[rule]]\nweight = 1\nprotocol = \"sctp\"",
+                "weights.toml:4:12: rule[0].protocol: ",
+            ),
+            ("schema = 1\n[[rule]]\nweight = 1\nport = 1", "weights.toml:4:1: rule[0].port: unknown key"),
+            ("schema = 1\nrule = 3", "weights.toml:2:8: rule: "),
+            ("schema = 9", "weights.toml:1:10: schema: written for version 9"),
+            ("schema = ", "weights.toml:1:10: not TOML"),
+        ] {
+            let found = fails(text);
+            assert!(found.starts_with(wanted), "{text:?}: {found}\nwanted {wanted}");
+        }
+        let many = "[[rule]]\nweight = 1\nmark = 1\n".repeat(64);
+        assert!(fails(&format!("schema = 1\n{many}")).contains("64 rules"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_panic(text in ".{0,200}") {
+            let _ = FlowWeights::parse(&text, "x");
+            let _ = FlowWeights::parse(&format!("schema = 1\n[[rule]]\nweight = 1\nsource-port = \"{text}\""), "x");
+            let _ = FlowWeights::parse(&format!("schema = 1\n[[rule]]\nweight = 1\nmark = '{text}'"), "x");
+        }
+    }
+}

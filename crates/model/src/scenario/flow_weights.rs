@@ -94,18 +94,20 @@ fn read_rules(field: &Field<'_>) -> Option<Vec<FlowRule>> {
 
 fn read_rule(element: &Field<'_>, mut table: Table<'_>) -> Option<FlowRule> {
     let weight = table.require("weight", "for example weight = 4").and_then(|field| field.integer(WEIGHTS));
+    let names_nothing = table.entries().count() == 1;
+    let mut take = |key| table.take(key);
     let rule = FlowRule {
         weight: weight.unwrap_or(1),
-        protocol: table.take("protocol").and_then(|field| field.one_of(&PROTOCOLS)),
-        source_port: table.take("source-port").and_then(|field| ports(&field)),
-        destination_port: table.take("destination-port").and_then(|field| ports(&field)),
-        mark: table.take("mark").and_then(|field| mark(&field)),
-        priority: table.take("priority").and_then(|field| field.integer(0..=u32::MAX)),
-        cgroup: table.take("cgroup").and_then(|field| cgroup(&field)),
+        protocol: take("protocol").and_then(|field| field.one_of(&PROTOCOLS)),
+        source_port: take("source-port").and_then(|field| ports(&field)),
+        destination_port: take("destination-port").and_then(|field| ports(&field)),
+        mark: take("mark").and_then(|field| mark(&field)),
+        priority: take("priority").and_then(|field| field.integer(0..=u32::MAX)),
+        cgroup: take("cgroup").and_then(|field| cgroup(&field)),
     };
     table.finish();
     weight?;
-    if rule == (FlowRule { weight: rule.weight, ..FlowRule::default() }) {
+    if names_nothing {
         element.complain(
             MissingKey,
             "a rule that matches every flow",

@@ -1,11 +1,15 @@
-//! Reads what a host is and has: kernel, processors, privileges, tools. It changes nothing.
+//! Reads what a host is and has: kernel, processors, privileges, interfaces, tools. It changes nothing.
 //!
 //! Everything is read under a root that the caller names (`/` on a live machine, a directory with
 //! recorded files in a test), and every error names the file and the line.
 
 mod cpu;
 mod error;
+mod ethtool;
+mod identity;
+mod interface;
 mod privilege;
+mod sysfs;
 mod tool;
 
 use std::collections::BTreeMap;
@@ -13,7 +17,11 @@ use std::path::PathBuf;
 
 pub use cpu::CpuTimes;
 pub use error::HostError;
+pub use ethtool::{Channels, Ethtool};
+pub use identity::{NamespaceIdentity, ProcessIdentity};
+pub use interface::{XpsKey, XpsMap, mask_members};
 pub use privilege::Capability;
+pub use sysfs::Sysfs;
 pub use tool::{find_tool, tool_version};
 
 /// A host, as the files below a root describe it.

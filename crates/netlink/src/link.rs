@@ -40,6 +40,59 @@ pub struct GsoSizes {
     pub ipv4: u32,
 }
 
+impl GsoSizes {
+    /// What the kernel does not tell has the value of kernels that do not have it.
+    fn of(all: Option<u32>, ipv4: Option<u32>) -> Self {
+        let all = all.unwrap_or(LEGACY_GSO_MAX_BYTES);
+        Self { all, ipv4: ipv4.unwrap_or(all) }
+    }
+}
+
+/// An interface as the kernel describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Its number, which a change of name does not change.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// Whether it is set up (`IFF_UP`).
+    pub up: bool,
+    /// Transmit queues that were made with it; fewer may be in use.
+    pub transmit_queues: u32,
+    /// Largest GSO packets, bytes.
+    pub gso: GsoSizes,
+    /// Largest GRO packets, bytes: a pair that hangs together in the same way (`netif_set_gro_max_size`).
+    pub gro: GsoSizes,
+}
+
+impl From<&LinkMessage> for Link {
+    fn from(message: &LinkMessage) -> Self {
+        let mut link = Self {
+            index: message.header.index,
+            name: String::new(),
+            up: message.header.flags.contains(LinkFlags::Up),
+            transmit_queues: 1,
+            gso: GsoSizes::of(None, None),
+            gro: GsoSizes::of(None, None),
+        };
+        let (mut gso, mut gso_ipv4, mut gro, mut gro_ipv4) = (None, None, None, None);
+        for attribute in &message.attributes {
+            match attribute {
+                LinkAttribute::IfName(name) => link.name.clone_from(name),
+                LinkAttribute::NumTxQueues(queues) => link.transmit_queues = *queues,
+                LinkAttribute::GsoMaxSize(bytes) => gso = Some(*bytes),
+                LinkAttribute::GsoIpv4MaxSize(bytes) => gso_ipv4 = Some(*bytes),
+                LinkAttribute::GroMaxSize(bytes) => gro = Some(*bytes),
+                LinkAttribute::GroIpv4MaxSize(bytes) => gro_ipv4 = Some(*bytes),
+                _ => {}
+            }
+        }
+        link.gso = GsoSizes::of(gso, gso_ipv4);
+        link.gro = GsoSizes::of(gro, gro_ipv4);
+        link
+    }
+}
+
 impl Netlink {
     /// Makes a veth pair.
     ///
@@ -69,26 +122,54 @@ impl Netlink {
         self.change(RouteNetlinkMessage::NewLink(link), NLM_F_CREATE | NLM_F_EXCL, &action)
     }
 
+    /// Every interface of the namespace.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn links(&mut self) -> Result<Vec<Link>, NetlinkError> {
+        self.list_links("list the interfaces")
+    }
+
+    fn list_links(&mut self, action: &str) -> Result<Vec<Link>, NetlinkError> {
+        let messages = self.dump(RouteNetlinkMessage::GetLink(LinkMessage::default()), action)?;
+        let links = messages.iter().filter_map(|message| match message {
+            RouteNetlinkMessage::NewLink(link) => Some(Link::from(link)),
+            _ => None,
+        });
+        Ok(links.collect())
+    }
+
+    /// An interface by its number; none if it is gone.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn link(&mut self, index: u32) -> Result<Option<Link>, NetlinkError> {
+        let links = self.list_links(&format!("find interface {index}"))?;
+        Ok(links.into_iter().find(|link| link.index == index))
+    }
+
+    /// An interface by its name; none if no interface has it.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn link_named(&mut self, name: &str) -> Result<Option<Link>, NetlinkError> {
+        let links = self.list_links(&format!("find the interface {name}"))?;
+        Ok(links.into_iter().find(|link| link.name == name))
+    }
+
     /// Index of an interface of the namespace, by name.
     ///
     /// # Errors
     /// When there is none of that name, or the kernel refuses.
     pub fn link_index(&mut self, name: &str) -> Result<u32, NetlinkError> {
-        let action = format!("find the interface {name}");
-        let links = self.dump(RouteNetlinkMessage::GetLink(LinkMessage::default()), &action)?;
-        let found = links.iter().find_map(|message| match message {
-            RouteNetlinkMessage::NewLink(link) => link
-                .attributes
-                .iter()
-                .any(|attribute| matches!(attribute, LinkAttribute::IfName(found) if found == name))
-                .then_some(link.header.index),
-            _ => None,
-        });
-        found.ok_or_else(|| NetlinkError::Refused {
-            action,
-            source: std::io::Error::from_raw_os_error(libc::ENODEV),
-            kernel_says: None,
-        })
+        match self.link_named(name)? {
+            Some(link) => Ok(link.index),
+            None => Err(NetlinkError::Refused {
+                action: format!("find the interface {name}"),
+                source: std::io::Error::from_raw_os_error(libc::ENODEV),
+                kernel_says: None,
+            }),
+        }
     }
 
     /// Sets an interface up.
@@ -120,27 +201,12 @@ impl Netlink {
     /// # Errors
     /// When the interface is gone, or the kernel refuses.
     pub fn gso_sizes(&mut self, index: u32) -> Result<GsoSizes, NetlinkError> {
-        let action = format!("read gso_max_size of interface {index}");
-        let links = self.dump(RouteNetlinkMessage::GetLink(LinkMessage::default()), &action)?;
-        let attributes = links.into_iter().find_map(|message| match message {
-            RouteNetlinkMessage::NewLink(link) if link.header.index == index => Some(link.attributes),
-            _ => None,
-        });
-        let attributes = attributes.ok_or_else(|| NetlinkError::Refused {
-            action,
+        let link = self.link(index)?.ok_or_else(|| NetlinkError::Refused {
+            action: format!("read gso_max_size of interface {index}"),
             source: std::io::Error::from_raw_os_error(libc::ENODEV),
             kernel_says: None,
         })?;
-        let (mut all, mut ipv4) = (None, None);
-        for attribute in attributes {
-            match attribute {
-                LinkAttribute::GsoMaxSize(bytes) => all = Some(bytes),
-                LinkAttribute::GsoIpv4MaxSize(bytes) => ipv4 = Some(bytes),
-                _ => {}
-            }
-        }
-        let all = all.unwrap_or(LEGACY_GSO_MAX_BYTES);
-        Ok(GsoSizes { all, ipv4: ipv4.unwrap_or(all) })
+        Ok(link.gso)
     }
 
     /// Sets the largest GSO packets that the stack builds for a device.
@@ -148,16 +214,46 @@ impl Netlink {
     /// # Errors
     /// When the kernel refuses.
     pub fn set_gso_sizes(&mut self, index: u32, sizes: GsoSizes) -> Result<(), NetlinkError> {
-        self.set_gso_max_size(index, sizes.all)?;
-        // Second, because the first may have changed it.
-        if self.gso_sizes(index)?.ipv4 == sizes.ipv4 {
-            return Ok(());
-        }
+        let (all, ipv4) = (LinkAttribute::GsoMaxSize, LinkAttribute::GsoIpv4MaxSize);
+        self.set_sizes(index, "gso_max_size", sizes, all, ipv4)
+    }
+
+    /// Sets the largest GRO packets that a device merges, both figures.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn set_gro_sizes(&mut self, index: u32, sizes: GsoSizes) -> Result<(), NetlinkError> {
+        let (all, ipv4) = (LinkAttribute::GroMaxSize, LinkAttribute::GroIpv4MaxSize);
+        self.set_sizes(index, "gro_max_size", sizes, all, ipv4)
+    }
+
+    /// Of one message the kernel takes the figure for IPv4 last (`do_setlink`, net/core/rtnetlink.c),
+    /// so that the first one does not drag it along.
+    fn set_sizes(
+        &mut self,
+        index: u32,
+        name: &str,
+        sizes: GsoSizes,
+        all: fn(u32) -> LinkAttribute,
+        ipv4: fn(u32) -> LinkAttribute,
+    ) -> Result<(), NetlinkError> {
         let mut link = LinkMessage::default();
         link.header.index = index;
-        link.attributes.push(LinkAttribute::GsoIpv4MaxSize(sizes.ipv4));
-        let action = format!("set gso_ipv4_max_size of interface {index} to {} bytes", sizes.ipv4);
+        link.attributes.push(all(sizes.all));
+        link.attributes.push(ipv4(sizes.ipv4));
+        let action = format!("set {name} of interface {index} to {} bytes", sizes.all);
         self.change(RouteNetlinkMessage::SetLink(link), 0, &action)
+    }
+
+    /// Renames an interface.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn rename(&mut self, index: u32, name: &str) -> Result<(), NetlinkError> {
+        let mut link = LinkMessage::default();
+        link.header.index = index;
+        link.attributes.push(LinkAttribute::IfName(name.to_owned()));
+        self.change(RouteNetlinkMessage::SetLink(link), 0, &format!("rename interface {index} to {name}"))
     }
 
     /// Sets how many segments a GSO packet that the stack builds for a device may have; with 1 TCP

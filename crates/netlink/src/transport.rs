@@ -2,7 +2,10 @@
 
 use std::io;
 
-use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkDeserializable, NetlinkHeader, NetlinkMessage,
+    NetlinkPayload, NetlinkSerializable,
+};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_sys::constants::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
@@ -59,6 +62,38 @@ pub struct Netlink {
     sequence: u32,
 }
 
+/// A message with its bytes as they are: what is put back later must be what was there, not what a
+/// parser made of it.
+#[derive(Clone, Debug)]
+pub(crate) struct RawMessage {
+    /// Message type, such as `RTM_NEWQDISC`.
+    pub(crate) kind: u16,
+    /// Everything behind the netlink header.
+    pub(crate) payload: Vec<u8>,
+}
+
+impl NetlinkSerializable for RawMessage {
+    fn message_type(&self) -> u16 {
+        self.kind
+    }
+
+    fn buffer_len(&self) -> usize {
+        self.payload.len()
+    }
+
+    fn serialize(&self, buffer: &mut [u8]) {
+        buffer.copy_from_slice(&self.payload);
+    }
+}
+
+impl NetlinkDeserializable for RawMessage {
+    type Error = std::convert::Infallible;
+
+    fn deserialize(header: &NetlinkHeader, payload: &[u8]) -> Result<Self, Self::Error> {
+        Ok(Self { kind: header.message_type, payload: payload.to_vec() })
+    }
+}
+
 /// `NLMSGERR_ATTR_MSG`: the kernel's words.
 const ERROR_ATTRIBUTE_MESSAGE: u16 = 1;
 const ATTRIBUTE_TYPE_MASK: u16 = 0x3fff;
@@ -99,14 +134,34 @@ impl Netlink {
         self.exchange(message, NLM_F_REQUEST | NLM_F_DUMP, action)
     }
 
-    fn exchange(
+    /// Sends a request whose bytes are the caller's and that changes something.
+    pub(crate) fn change_raw(
         &mut self,
-        message: RouteNetlinkMessage,
+        message: RawMessage,
         flags: u16,
         action: &str,
-    ) -> Result<Vec<RouteNetlinkMessage>, NetlinkError> {
+    ) -> Result<(), NetlinkError> {
+        self.exchange(message, NLM_F_REQUEST | NLM_F_ACK | flags, action).map(drop)
+    }
+
+    /// Sends a request for a list, and takes the answers as the kernel wrote them.
+    pub(crate) fn dump_raw(
+        &mut self,
+        message: RawMessage,
+        action: &str,
+    ) -> Result<Vec<RawMessage>, NetlinkError> {
+        self.exchange(message, NLM_F_REQUEST | NLM_F_DUMP, action)
+    }
+
+    fn exchange<M: NetlinkSerializable + NetlinkDeserializable>(
+        &mut self,
+        message: M,
+        flags: u16,
+        action: &str,
+    ) -> Result<Vec<M>, NetlinkError> {
         self.sequence = self.sequence.wrapping_add(1);
-        let mut packet = NetlinkMessage::from(message);
+        let payload = NetlinkPayload::InnerMessage(message);
+        let mut packet = NetlinkMessage::new(NetlinkHeader::default(), payload);
         packet.header.flags = flags;
         packet.header.sequence_number = self.sequence;
         packet.finalize();
@@ -124,7 +179,7 @@ impl Netlink {
                 .map_err(|source| NetlinkError::Socket { action: "receive an answer", source })?;
             let mut rest = datagram.as_slice();
             while rest.len() >= MESSAGE_HEADER_LENGTH {
-                let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest).map_err(|error| {
+                let answer = NetlinkMessage::<M>::deserialize(rest).map_err(|error| {
                     NetlinkError::Answer { action: action.to_owned(), reason: error.to_string() }
                 })?;
                 let length = answer.header.length as usize;

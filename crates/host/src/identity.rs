@@ -1,0 +1,111 @@
+//! Which boot, which network namespace, which process: what tells a thing from a later one of the same
+//! number.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use crate::{Host, HostError};
+
+/// A network namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NamespaceIdentity {
+    /// Inode of its file, as `lsns` and `ls -l /proc/PID/ns` show it; may be used again.
+    pub inode: u64,
+    /// Its cookie, unique since boot (`SO_NETNS_COOKIE`); none before Linux 5.14.
+    pub cookie: Option<u64>,
+}
+
+/// include/uapi/asm-generic/socket.h.
+const SO_NETNS_COOKIE: libc::c_int = 71;
+
+impl NamespaceIdentity {
+    /// The calling thread's network namespace.
+    ///
+    /// # Errors
+    /// When `/proc` cannot be read.
+    pub fn current() -> Result<Self, HostError> {
+        let path = "/proc/thread-self/ns/net";
+        let link =
+            std::fs::read_link(path).map_err(|source| HostError::Read { path: path.into(), source })?;
+        let inode = link
+            .to_str()
+            .and_then(|text| text.strip_prefix("net:[")?.strip_suffix(']')?.parse().ok())
+            .ok_or_else(|| HostError::Format {
+                path: path.into(),
+                line: 1,
+                reason: format!("'{}' names no network namespace", link.display()),
+            })?;
+        Ok(Self { inode, cookie: namespace_cookie().ok() })
+    }
+}
+
+fn namespace_cookie() -> io::Result<u64> {
+    // SAFETY: takes three numbers.
+    let socket = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+    if socket < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel just gave this descriptor to us alone.
+    let socket = unsafe { OwnedFd::from_raw_fd(socket) };
+    let (mut cookie, mut length) = (0_u64, size_of::<u64>() as libc::socklen_t);
+    // SAFETY: the value is as long as `length` says.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_NETNS_COOKIE,
+            (&raw mut cookie).cast(),
+            &raw mut length,
+        )
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(cookie) }
+}
+
+/// A process, told apart from a later one of the same number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessIdentity {
+    /// Its number.
+    pub id: u32,
+    /// When it started, clock ticks since boot (field 22 of `/proc/PID/stat`, proc_pid_stat(5)).
+    pub start_ticks: u64,
+}
+
+impl Host {
+    /// Identity of this boot (random(4)).
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn boot_id(&self) -> Result<String, HostError> {
+        self.read("/proc/sys/kernel/random/boot_id")
+    }
+
+    /// A process that runs now; none if there is none of this number, or it has ended.
+    #[must_use]
+    pub fn process(&self, id: u32) -> Option<ProcessIdentity> {
+        let text = self.read(&format!("/proc/{id}/stat")).ok()?;
+        // The name in field 2 may hold anything, a closing parenthesis included.
+        let fields: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
+        if matches!(fields.first(), Some(&"Z" | &"X")) {
+            return None;
+        }
+        Some(ProcessIdentity { id, start_ticks: fields.get(19)?.parse().ok()? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    #[test]
+    fn this_process_knows_itself() {
+        let host = Host::live();
+        let own = host.process(std::process::id()).unwrap();
+        assert_eq!(own.id, std::process::id());
+        assert_eq!(host.process(own.id), Some(own));
+        assert_eq!(host.process(u32::MAX), None);
+        assert_eq!(host.boot_id().unwrap().len(), 36);
+        let namespace = NamespaceIdentity::current().unwrap();
+        assert_eq!(NamespaceIdentity::current().unwrap(), namespace);
+    }
+}

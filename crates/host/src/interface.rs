@@ -1,0 +1,195 @@
+//! What sysfs tells of an interface: its queues, its XPS maps, what lies below it.
+//!
+//! Sources: `Documentation/ABI/testing/sysfs-class-net` and `sysfs-class-net-queues`,
+//! `Documentation/networking/scaling.rst`.
+
+use crate::{HostError, Sysfs};
+
+/// What an XPS map is keyed by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum XpsKey {
+    /// `xps_cpus`: the processor that sends.
+    Cpus,
+    /// `xps_rxqs`: the receive queue that the socket's packets came in on; wins over `xps_cpus`.
+    ReceiveQueues,
+}
+
+impl XpsKey {
+    /// The file's name.
+    #[must_use]
+    pub const fn file(self) -> &'static str {
+        match self {
+            Self::Cpus => "xps_cpus",
+            Self::ReceiveQueues => "xps_rxqs",
+        }
+    }
+}
+
+/// The XPS map of one transmit queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct XpsMap {
+    /// The transmit queue.
+    pub queue: u32,
+    /// What the members are.
+    pub key: XpsKey,
+    /// Processors or receive queues that use the queue, ascending; empty: XPS does not name the queue.
+    pub members: Vec<u32>,
+}
+
+impl XpsMap {
+    /// The file that holds it, below `/sys`.
+    #[must_use]
+    pub fn file(interface: &str, queue: u32, key: XpsKey) -> String {
+        format!("class/net/{interface}/queues/tx-{queue}/{}", key.file())
+    }
+}
+
+/// Bits that are set in a mask of 32-bit words in hexadecimal, separated by commas, the highest first
+/// (`bitmap_print_to_pagebuf`, lib/bitmap-str.c).
+#[must_use]
+pub fn mask_members(mask: &str) -> Option<Vec<u32>> {
+    let mut members = Vec::new();
+    for (word, text) in (0_u32..).zip(mask.trim().rsplit(',')) {
+        let bits = u32::from_str_radix(text, 16).ok()?;
+        members.extend((0..32).filter(|bit| bits >> bit & 1 == 1).map(|bit| word * 32 + bit));
+    }
+    Some(members)
+}
+
+/// Numbers of a list such as `0-3,8` (`Documentation/admin-guide/cputopology.rst`).
+fn list_members(list: &str) -> Option<Vec<u32>> {
+    const MOST: u32 = 1 << 16;
+    let mut members = Vec::new();
+    for part in list.trim().split(',').filter(|part| !part.is_empty()) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        if last > MOST {
+            return None;
+        }
+        members.extend(first..=last);
+    }
+    Some(members)
+}
+
+impl Sysfs {
+    /// Transmit queues in use: the directories `queues/tx-*`, whose number follows `ethtool -L`.
+    ///
+    /// # Errors
+    /// When there is no such interface.
+    pub fn transmit_queues(&self, interface: &str) -> Result<u32, HostError> {
+        let queues = self.list(&format!("class/net/{interface}/queues"))?;
+        Ok(u32::try_from(queues.iter().filter(|name| name.starts_with("tx-")).count()).unwrap_or(u32::MAX))
+    }
+
+    /// The XPS maps of every transmit queue, those that name nobody included. None of a kind that the
+    /// kernel or the device does not have.
+    ///
+    /// # Errors
+    /// When the interface cannot be read, or a map is damaged.
+    pub fn xps_maps(&self, interface: &str) -> Result<Vec<XpsMap>, HostError> {
+        let mut maps = Vec::new();
+        for queue in 0..self.transmit_queues(interface)? {
+            for key in [XpsKey::Cpus, XpsKey::ReceiveQueues] {
+                let file = XpsMap::file(interface, queue, key);
+                // A device with one queue has the file, and refuses to show it.
+                let Ok(text) = self.read(&file) else { continue };
+                let members = mask_members(&text).ok_or_else(|| HostError::Format {
+                    path: Self::name(&file),
+                    line: 1,
+                    reason: format!("'{text}' is not a mask"),
+                })?;
+                maps.push(XpsMap { queue, key, members });
+            }
+        }
+        Ok(maps)
+    }
+
+    /// Interfaces directly below this one (of a bond, a VLAN, a bridge, a macvlan), sorted.
+    ///
+    /// # Errors
+    /// When there is no such interface.
+    pub fn lower_interfaces(&self, interface: &str) -> Result<Vec<String>, HostError> {
+        let names = self.list(&format!("class/net/{interface}"))?;
+        Ok(names.iter().filter_map(|name| name.strip_prefix("lower_")).map(str::to_owned).collect())
+    }
+
+    /// The link's speed, bit/s; none while it has no carrier, or of a device that has no speed.
+    #[must_use]
+    pub fn speed_bps(&self, interface: &str) -> Option<u64> {
+        let megabits: i64 = self.read(&format!("class/net/{interface}/speed")).ok()?.parse().ok()?;
+        u64::try_from(megabits).ok().filter(|megabits| *megabits > 0)?.checked_mul(1_000_000)
+    }
+
+    /// The NUMA node of each processor, by number; 0 where the kernel does not tell.
+    #[must_use]
+    pub fn node_of_processors(&self, processors: usize) -> Vec<u32> {
+        let mut nodes = vec![0; processors];
+        let directory = "devices/system/node";
+        for name in self.list(directory).unwrap_or_default() {
+            let Some(node) = name.strip_prefix("node").and_then(|number| number.parse().ok()) else {
+                continue;
+            };
+            let list = self.read(&format!("{directory}/{name}/cpulist")).unwrap_or_default();
+            for processor in list_members(&list).unwrap_or_default() {
+                if let Some(slot) = nodes.get_mut(processor as usize) {
+                    *slot = node;
+                }
+            }
+        }
+        nodes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    #[test]
+    fn masks_have_the_highest_word_first() {
+        assert_eq!(mask_members("3"), Some(vec![0, 1]));
+        assert_eq!(mask_members("00000001,80000000\n"), Some(vec![31, 32]));
+        assert_eq!(mask_members("00000000,00000000"), Some(vec![]));
+        assert_eq!(mask_members("x"), None);
+        assert_eq!(mask_members(""), None);
+    }
+
+    #[test]
+    fn lists_have_ranges() {
+        assert_eq!(list_members("0-2,5\n"), Some(vec![0, 1, 2, 5]));
+        assert_eq!(list_members(""), Some(vec![]));
+        assert_eq!(list_members("0-4000000000"), None);
+        assert_eq!(list_members("a-b"), None);
+    }
+
+    #[test]
+    fn an_interface_is_read_as_it_stands() {
+        let directory = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = directory.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        write("class/net/bond0/lower_eth1/x", "");
+        write("class/net/bond0/lower_eth0/x", "");
+        write("class/net/eth0/queues/rx-0/rps_cpus", "0\n");
+        write("class/net/eth0/queues/tx-0/xps_cpus", "1\n");
+        write("class/net/eth0/queues/tx-1/xps_cpus", "2\n");
+        write("class/net/eth0/queues/tx-1/xps_rxqs", "0\n");
+        write("class/net/eth0/speed", "25000\n");
+        write("class/net/bond0/speed", "-1\n");
+        write("devices/system/node/node1/cpulist", "1\n");
+        let sysfs = Sysfs::at(directory.path());
+        assert_eq!(sysfs.lower_interfaces("bond0").unwrap(), ["eth0", "eth1"]);
+        assert_eq!(sysfs.transmit_queues("eth0").unwrap(), 2);
+        let map = |queue, key, members: &[u32]| XpsMap { queue, key, members: members.to_vec() };
+        assert_eq!(
+            sysfs.xps_maps("eth0").unwrap(),
+            [map(0, XpsKey::Cpus, &[0]), map(1, XpsKey::Cpus, &[1]), map(1, XpsKey::ReceiveQueues, &[])]
+        );
+        assert_eq!((sysfs.speed_bps("eth0"), sysfs.speed_bps("bond0")), (Some(25_000_000_000), None));
+        assert_eq!(sysfs.node_of_processors(2), [0, 1]);
+        let missing = sysfs.transmit_queues("eth9").unwrap_err().to_string();
+        assert!(missing.contains("/sys/class/net/eth9/queues"), "{missing}");
+    }
+}

@@ -1,0 +1,104 @@
+//! The sysfs of a network namespace.
+//!
+//! A mounted sysfs shows the interfaces of the namespace in which it was mounted
+//! (`kobj_ns_grab_current`, lib/kobject.c), so `/sys` is the wrong one in a process that has entered another
+//! namespace. [`Sysfs::of_namespace`] makes a view of its own, which is attached nowhere and goes with its
+//! descriptor (fsopen(2), fsmount(2)).
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::HostError;
+
+/// A view of sysfs; paths are given below `/sys`, without a slash in front.
+#[derive(Clone, Debug)]
+pub struct Sysfs {
+    root: PathBuf,
+    /// Keeps the view alive.
+    _mount: Option<Arc<OwnedFd>>,
+}
+
+/// linux/mount.h.
+const FSOPEN_CLOEXEC: libc::c_uint = 1;
+const FSMOUNT_CLOEXEC: libc::c_uint = 1;
+const FSCONFIG_CMD_CREATE: libc::c_uint = 6;
+
+fn descriptor(result: libc::c_long) -> io::Result<OwnedFd> {
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let number = i32::try_from(result).map_err(io::Error::other)?;
+    // SAFETY: the kernel just gave this descriptor to us alone.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+fn mount_sysfs() -> io::Result<OwnedFd> {
+    // SAFETY: takes a string that ends with 0, and flags.
+    let context = descriptor(unsafe { libc::syscall(libc::SYS_fsopen, c"sysfs".as_ptr(), FSOPEN_CLOEXEC) })?;
+    let nothing = std::ptr::null::<libc::c_char>();
+    // SAFETY: this command takes neither a key nor a value.
+    let created = unsafe {
+        libc::syscall(libc::SYS_fsconfig, context.as_raw_fd(), FSCONFIG_CMD_CREATE, nothing, nothing, 0)
+    };
+    if created < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: takes a descriptor and flags.
+    descriptor(unsafe { libc::syscall(libc::SYS_fsmount, context.as_raw_fd(), FSMOUNT_CLOEXEC, 0) })
+}
+
+impl Sysfs {
+    /// The sysfs of the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// Without `CAP_SYS_ADMIN`, or on a kernel before 5.2.
+    pub fn of_namespace() -> Result<Self, HostError> {
+        let mount = mount_sysfs().map_err(|source| HostError::Read { path: "/sys".into(), source })?;
+        let root = PathBuf::from(format!("/proc/self/fd/{}", mount.as_raw_fd()));
+        Ok(Self { root, _mount: Some(Arc::new(mount)) })
+    }
+
+    /// A recorded sysfs in a directory.
+    #[must_use]
+    pub fn at(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into(), _mount: None }
+    }
+
+    /// Where a file can be opened by this process.
+    #[must_use]
+    pub fn path(&self, file: &str) -> PathBuf {
+        self.root.join(file)
+    }
+
+    /// What the file is called for everybody else.
+    #[must_use]
+    pub fn name(file: &str) -> PathBuf {
+        Path::new("/sys").join(file)
+    }
+
+    /// A file's text without surrounding white space.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn read(&self, file: &str) -> Result<String, HostError> {
+        std::fs::read_to_string(self.path(file))
+            .map(|text| text.trim().to_owned())
+            .map_err(|source| HostError::Read { path: Self::name(file), source })
+    }
+
+    /// Names in a directory, sorted.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn list(&self, directory: &str) -> Result<Vec<String>, HostError> {
+        let failed = |source| HostError::Read { path: Self::name(directory), source };
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(self.path(directory)).map_err(failed)? {
+            names.push(entry.map_err(failed)?.file_name().to_string_lossy().into_owned());
+        }
+        names.sort();
+        Ok(names)
+    }
+}

@@ -1,0 +1,296 @@
+//! Queueing disciplines, classes and filters as they stand, kept as the kernel's own bytes.
+//!
+//! What is taken away for a while has to come back exactly, options of kinds that nobody here knows
+//! included. So options are neither parsed nor interpreted: the bytes that a dump gave are the bytes
+//! that put the thing back. Layouts are those of `include/uapi/linux/rtnetlink.h` and `pkt_sched.h`.
+
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
+
+use crate::tc::Handle;
+use crate::transport::{Netlink, NetlinkError, RawMessage};
+
+const RTM_NEWQDISC: u16 = 36;
+const RTM_DELQDISC: u16 = 37;
+const RTM_GETQDISC: u16 = 38;
+const RTM_NEWTCLASS: u16 = 40;
+const RTM_GETTCLASS: u16 = 42;
+const RTM_NEWTFILTER: u16 = 44;
+const RTM_GETTFILTER: u16 = 46;
+
+const TCA_KIND: u16 = 1;
+const TCA_OPTIONS: u16 = 2;
+const TCA_HTB_PARMS: u16 = 1;
+const TCA_HTB_RATE64: u16 = 6;
+const TCA_HTB_CEIL64: u16 = 7;
+const TCA_BPF_NAME: u16 = 7;
+/// Without the flags "nested" and "network byte order".
+const ATTRIBUTE_TYPE: u16 = 0x3fff;
+
+/// `struct tcmsg`: family, padding, ifindex, handle, parent, info.
+const HEADER_LENGTH: usize = 20;
+/// Offset of `quantum` in `struct tc_htb_opt`: two `tc_ratespec` of 12 bytes, buffer, cbuffer.
+const QUANTUM_OFFSET: usize = 32;
+
+/// A queueing discipline as it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QdiscState {
+    /// Its kind, such as `fq`.
+    pub kind: String,
+    /// Its handle; 0:0 is one that the kernel put there by itself.
+    pub handle: Handle,
+    /// Its place.
+    pub parent: Handle,
+    /// The bytes of its options.
+    pub options: Vec<u8>,
+}
+
+impl QdiscState {
+    /// Whether the kernel put it there by itself, as `net.core.default_qdisc` and the device have it.
+    #[must_use]
+    pub fn is_default(&self) -> bool {
+        self.handle == Handle::new(0, 0)
+    }
+}
+
+/// A filter of a qdisc.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FilterState {
+    /// Its kind, such as `bpf`.
+    pub kind: String,
+    /// Its preference.
+    pub preference: u16,
+    /// Name of its BPF program, if it has one.
+    pub program: Option<String>,
+}
+
+/// Where filters of `clsact` on the way out hang (`TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_EGRESS)`).
+pub const CLSACT_EGRESS: Handle = Handle::new(0xffff, 0xfff3);
+
+struct Answer<'a> {
+    index: i32,
+    handle: Handle,
+    parent: Handle,
+    info: u32,
+    attributes: &'a [u8],
+}
+
+fn handle(raw: u32) -> Handle {
+    Handle::new((raw >> 16) as u16, raw as u16)
+}
+
+impl<'a> Answer<'a> {
+    fn new(payload: &'a [u8]) -> Option<Self> {
+        let word = |at: usize| Some(u32::from_ne_bytes(payload.get(at..at + 4)?.try_into().ok()?));
+        Some(Self {
+            index: word(4)?.cast_signed(),
+            handle: handle(word(8)?),
+            parent: handle(word(12)?),
+            info: word(16)?,
+            attributes: payload.get(HEADER_LENGTH..)?,
+        })
+    }
+
+    fn kind(&self) -> Option<String> {
+        attribute(self.attributes, TCA_KIND).map(text)
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned()
+}
+
+/// The value of the first attribute of a type.
+fn attribute(mut rest: &[u8], wanted: u16) -> Option<&[u8]> {
+    while rest.len() >= 4 {
+        let length = u16::from_ne_bytes([rest[0], rest[1]]) as usize;
+        let kind = u16::from_ne_bytes([rest[2], rest[3]]) & ATTRIBUTE_TYPE;
+        let value = rest.get(4..length)?;
+        if kind == wanted {
+            return Some(value);
+        }
+        rest = rest.get(length.next_multiple_of(4)..)?;
+    }
+    None
+}
+
+fn push_attribute(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    let length = u16::try_from(value.len() + 4).unwrap_or(u16::MAX);
+    bytes.extend(length.to_ne_bytes());
+    bytes.extend(kind.to_ne_bytes());
+    bytes.extend(value);
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+}
+
+fn request(kind: u16, index: u32, handle: Handle, parent: Handle) -> RawMessage {
+    let mut payload = vec![0; 4];
+    payload.extend(index.to_ne_bytes());
+    payload.extend(handle.class_id().to_ne_bytes());
+    payload.extend(parent.class_id().to_ne_bytes());
+    payload.extend(0_u32.to_ne_bytes());
+    RawMessage { kind, payload }
+}
+
+fn with_options(mut message: RawMessage, kind: &str, options: &[u8]) -> RawMessage {
+    let mut name = kind.as_bytes().to_vec();
+    name.push(0);
+    push_attribute(&mut message.payload, TCA_KIND, &name);
+    if !options.is_empty() {
+        push_attribute(&mut message.payload, TCA_OPTIONS, options);
+    }
+    message
+}
+
+const NOWHERE: Handle = Handle::new(0, 0);
+
+impl Netlink {
+    /// Every qdisc of an interface, the root first.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn qdiscs(&mut self, index: u32) -> Result<Vec<QdiscState>, NetlinkError> {
+        let action = format!("list the qdiscs of interface {index}");
+        let answers = self.dump_raw(request(RTM_GETQDISC, index, NOWHERE, NOWHERE), &action)?;
+        let mut found: Vec<QdiscState> = answers
+            .iter()
+            .filter(|answer| answer.kind == RTM_NEWQDISC)
+            .filter_map(|answer| Answer::new(&answer.payload))
+            .filter(|answer| answer.index == index.cast_signed())
+            .filter_map(|answer| {
+                Some(QdiscState {
+                    kind: answer.kind()?,
+                    handle: answer.handle,
+                    parent: answer.parent,
+                    options: attribute(answer.attributes, TCA_OPTIONS).unwrap_or_default().to_vec(),
+                })
+            })
+            .collect();
+        found.sort_by_key(|qdisc| (qdisc.parent != Handle::ROOT, qdisc.parent));
+        Ok(found)
+    }
+
+    /// Puts a qdisc where it was, with the options that it had.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn put_qdisc(&mut self, index: u32, qdisc: &QdiscState) -> Result<(), NetlinkError> {
+        let message = request(RTM_NEWQDISC, index, qdisc.handle, qdisc.parent);
+        let action = format!("put the qdisc {} at {} of interface {index}", qdisc.kind, qdisc.parent);
+        let message = with_options(message, &qdisc.kind, &qdisc.options);
+        self.change_raw(message, NLM_F_CREATE | NLM_F_REPLACE, &action)
+    }
+
+    /// Removes the root qdisc: the kernel puts its default there (`dev_activate`,
+    /// net/sched/sch_generic.c).
+    ///
+    /// # Errors
+    /// When the kernel refuses, which it does where the default is in place already.
+    pub fn delete_root_qdisc(&mut self, index: u32) -> Result<(), NetlinkError> {
+        let action = format!("remove the root qdisc of interface {index}");
+        self.change_raw(request(RTM_DELQDISC, index, NOWHERE, Handle::ROOT), 0, &action)
+    }
+
+    /// The filters that hang at a qdisc or hook of an interface.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn filters(&mut self, index: u32, parent: Handle) -> Result<Vec<FilterState>, NetlinkError> {
+        let action = format!("list the filters at {parent} of interface {index}");
+        let answers = self.dump_raw(request(RTM_GETTFILTER, index, NOWHERE, parent), &action)?;
+        Ok(answers
+            .iter()
+            .filter(|answer| answer.kind == RTM_NEWTFILTER)
+            .filter_map(|answer| Answer::new(&answer.payload))
+            // Each filter comes after an entry for its chain and preference alone, which has no handle.
+            .filter(|answer| answer.index == index.cast_signed() && answer.handle != NOWHERE)
+            .filter_map(|answer| {
+                let options = attribute(answer.attributes, TCA_OPTIONS).unwrap_or_default();
+                Some(FilterState {
+                    kind: answer.kind()?,
+                    preference: (answer.info >> 16) as u16,
+                    program: attribute(options, TCA_BPF_NAME).map(text),
+                })
+            })
+            .collect())
+    }
+
+    /// The `quantum` of an HTB class, bytes; none if there is no such class.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn htb_quantum(&mut self, index: u32, class: Handle) -> Result<Option<u32>, NetlinkError> {
+        let Some((_, options)) = self.htb_class(index, class)? else { return Ok(None) };
+        Ok(attribute(&options, TCA_HTB_PARMS)
+            .and_then(|parameters| parameters.get(QUANTUM_OFFSET..QUANTUM_OFFSET + 4)?.try_into().ok())
+            .map(u32::from_ne_bytes))
+    }
+
+    /// Sets the `quantum` of an HTB class and leaves everything else of it as it is.
+    ///
+    /// # Errors
+    /// When there is no such class, or the kernel refuses.
+    pub fn set_htb_quantum(&mut self, index: u32, class: Handle, bytes: u32) -> Result<(), NetlinkError> {
+        let action =
+            format!("set the quantum of the HTB class {class} of interface {index} to {bytes} bytes");
+        let absent = || NetlinkError::Refused {
+            action: action.clone(),
+            source: std::io::Error::from_raw_os_error(libc::ENOENT),
+            kernel_says: None,
+        };
+        let (parent, options) = self.htb_class(index, class)?.ok_or_else(absent)?;
+        let mut parameters = attribute(&options, TCA_HTB_PARMS).ok_or_else(absent)?.to_vec();
+        let quantum = parameters.get_mut(QUANTUM_OFFSET..QUANTUM_OFFSET + 4).ok_or_else(absent)?;
+        quantum.copy_from_slice(&bytes.to_ne_bytes());
+        let mut changed = Vec::new();
+        push_attribute(&mut changed, TCA_HTB_PARMS, &parameters);
+        for rate in [TCA_HTB_RATE64, TCA_HTB_CEIL64] {
+            if let Some(value) = attribute(&options, rate) {
+                push_attribute(&mut changed, rate, value);
+            }
+        }
+        let message = with_options(request(RTM_NEWTCLASS, index, class, parent), "htb", &changed);
+        self.change_raw(message, 0, &action)
+    }
+
+    /// Parent and options of an HTB class.
+    fn htb_class(&mut self, index: u32, class: Handle) -> Result<Option<(Handle, Vec<u8>)>, NetlinkError> {
+        let action = format!("list the classes of interface {index}");
+        let answers = self.dump_raw(request(RTM_GETTCLASS, index, NOWHERE, NOWHERE), &action)?;
+        Ok(answers
+            .iter()
+            .filter(|answer| answer.kind == RTM_NEWTCLASS)
+            .filter_map(|answer| Answer::new(&answer.payload))
+            .filter(|answer| answer.index == index.cast_signed() && answer.handle == class)
+            .find(|answer| answer.kind().as_deref() == Some("htb"))
+            .map(|answer| {
+                (answer.parent, attribute(answer.attributes, TCA_OPTIONS).unwrap_or_default().to_vec())
+            }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    #[test]
+    fn a_request_reads_back_as_it_was_written() {
+        let message = request(RTM_NEWQDISC, 7, Handle::new(0x8001, 0), Handle::ROOT);
+        let message = with_options(message, "fq", &[1, 2, 3, 4]);
+        let answer = Answer::new(&message.payload).unwrap();
+        assert_eq!((answer.index, answer.handle, answer.parent), (7, Handle::new(0x8001, 0), Handle::ROOT));
+        assert_eq!(answer.kind().as_deref(), Some("fq"));
+        assert_eq!(attribute(answer.attributes, TCA_OPTIONS), Some(&[1, 2, 3, 4][..]));
+    }
+
+    #[test]
+    fn damaged_answers_are_skipped() {
+        let message = with_options(request(RTM_NEWQDISC, 7, NOWHERE, NOWHERE), "fq", &[1; 9]);
+        for length in 0..message.payload.len() {
+            if let Some(answer) = Answer::new(&message.payload[..length]) {
+                let _ = (answer.kind(), attribute(answer.attributes, TCA_OPTIONS));
+            }
+        }
+        // A length below that of its own header ends the search.
+        assert_eq!(attribute(&[0, 0, 1, 0, 0, 0, 0, 0], 1), None);
+    }
+}

@@ -17,6 +17,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("netlink", &[]),
     ("transmit", &["model"]),
     ("host", &["model", "netlink"]),
+    ("apply", &["netlink", "host"]),
     ("datapath", &["model", "transmit"]),
     ("control", &["netlink", "transmit", "datapath"]),
     ("testbed", &["model", "netlink", "transmit", "host", "datapath", "control"]),

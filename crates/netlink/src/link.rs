@@ -93,6 +93,14 @@ impl From<&LinkMessage> for Link {
     }
 }
 
+fn described(messages: &[RouteNetlinkMessage]) -> Vec<Link> {
+    let links = messages.iter().filter_map(|message| match message {
+        RouteNetlinkMessage::NewLink(link) => Some(Link::from(link)),
+        _ => None,
+    });
+    links.collect()
+}
+
 impl Netlink {
     /// Makes a veth pair.
     ///
@@ -127,16 +135,8 @@ impl Netlink {
     /// # Errors
     /// When the kernel refuses.
     pub fn links(&mut self) -> Result<Vec<Link>, NetlinkError> {
-        self.list_links("list the interfaces")
-    }
-
-    fn list_links(&mut self, action: &str) -> Result<Vec<Link>, NetlinkError> {
-        let messages = self.dump(RouteNetlinkMessage::GetLink(LinkMessage::default()), action)?;
-        let links = messages.iter().filter_map(|message| match message {
-            RouteNetlinkMessage::NewLink(link) => Some(Link::from(link)),
-            _ => None,
-        });
-        Ok(links.collect())
+        let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
+        Ok(described(&self.dump(request, "list the interfaces")?))
     }
 
     /// An interface by its number; none if it is gone.
@@ -144,8 +144,9 @@ impl Netlink {
     /// # Errors
     /// When the kernel refuses.
     pub fn link(&mut self, index: u32) -> Result<Option<Link>, NetlinkError> {
-        let links = self.list_links(&format!("find interface {index}"))?;
-        Ok(links.into_iter().find(|link| link.index == index))
+        let mut request = LinkMessage::default();
+        request.header.index = index;
+        self.find_link(request, &format!("find interface {index}"))
     }
 
     /// An interface by its name; none if no interface has it.
@@ -153,8 +154,18 @@ impl Netlink {
     /// # Errors
     /// When the kernel refuses.
     pub fn link_named(&mut self, name: &str) -> Result<Option<Link>, NetlinkError> {
-        let links = self.list_links(&format!("find the interface {name}"))?;
-        Ok(links.into_iter().find(|link| link.name == name))
+        let mut request = LinkMessage::default();
+        request.attributes.push(LinkAttribute::IfName(name.to_owned()));
+        self.find_link(request, &format!("find the interface {name}"))
+    }
+
+    fn find_link(&mut self, request: LinkMessage, action: &str) -> Result<Option<Link>, NetlinkError> {
+        match self.get(RouteNetlinkMessage::GetLink(request), action) {
+            Ok(messages) => Ok(described(&messages).pop()),
+            // ERANGE: longer than any name can be.
+            Err(error) if matches!(error.refusal_code(), Some(libc::ENODEV | libc::ERANGE)) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Index of an interface of the namespace, by name.

@@ -125,6 +125,15 @@ impl Netlink {
         self.exchange(message, NLM_F_REQUEST | NLM_F_ACK | flags, action).map(drop)
     }
 
+    /// Sends a request for one thing.
+    pub(crate) fn get(
+        &mut self,
+        message: RouteNetlinkMessage,
+        action: &str,
+    ) -> Result<Vec<RouteNetlinkMessage>, NetlinkError> {
+        self.exchange(message, NLM_F_REQUEST | NLM_F_ACK, action)
+    }
+
     /// Sends a request for a list.
     pub(crate) fn dump(
         &mut self,

@@ -1,0 +1,149 @@
+//! What can go wrong with a change.
+
+use std::io;
+use std::path::PathBuf;
+
+use evenkeel_host::HostError;
+use evenkeel_netlink::NetlinkError;
+
+use crate::journal::Header;
+
+/// A knob could not be read or set.
+#[derive(Debug, thiserror::Error)]
+pub enum KnobError {
+    /// The knob, or the interface that it belongs to, is not there any more.
+    #[error("{what} is gone")]
+    Gone {
+        /// Which one.
+        what: String,
+    },
+    /// What stands there now could not be put back later, so it is not replaced.
+    #[error("{what} could not be put back exactly: {reason}")]
+    NotRestorable {
+        /// Which one.
+        what: String,
+        /// Why not.
+        reason: String,
+    },
+    /// The value is of another kind than the knob's.
+    #[error("{value} is no value for {knob}")]
+    WrongKind {
+        /// The knob.
+        knob: String,
+        /// The value.
+        value: String,
+    },
+    /// The kernel refused to read or write a file.
+    #[error("cannot {action}: {source}")]
+    File {
+        /// What was tried.
+        action: String,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The kernel refused over netlink.
+    #[error(transparent)]
+    Netlink(#[from] NetlinkError),
+    /// The host could not be read.
+    #[error(transparent)]
+    Host(#[from] HostError),
+}
+
+/// The journal could not be kept or understood.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// The system refused an operation on the file.
+    #[error("cannot {action} {path}: {source}", path = .path.display())]
+    File {
+        /// What was tried.
+        action: &'static str,
+        /// The journal.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The file does not look as this program writes it.
+    #[error(
+        "{path}:{line}: {reason}; settings of an earlier run may not have been put back: see what it holds, put \
+         them back by hand, and remove it",
+        path = .path.display()
+    )]
+    Damaged {
+        /// The journal.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A run that died has left settings that cannot be put back now.
+    #[error(
+        "{knob}, which a run that died had changed, cannot be put back: {reason}; put it back by hand, then remove \
+         {path}",
+        path = .path.display()
+    )]
+    Unfinished {
+        /// The journal.
+        path: PathBuf,
+        /// The knob.
+        knob: String,
+        /// Why not.
+        reason: String,
+    },
+    /// Another run holds the interface.
+    #[error("{}", busy(.holder.as_deref(), .path))]
+    Busy {
+        /// The journal.
+        path: PathBuf,
+        /// Who holds it, if that could be read.
+        holder: Option<Box<Header>>,
+    },
+    /// The host could not be read.
+    #[error(transparent)]
+    Host(#[from] HostError),
+}
+
+fn busy(holder: Option<&Header>, path: &std::path::Path) -> String {
+    match holder {
+        Some(header) => format!(
+            "evenkeel {} manages {} already: process {}, since {}; end that one first (kill {})",
+            header.command, header.interface.name, header.process.id, header.started, header.process.id
+        ),
+        None => format!("another process holds {}", path.display()),
+    }
+}
+
+/// A change could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    /// The journal failed: nothing was changed.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The kernel refused.
+    #[error(transparent)]
+    Knob(#[from] KnobError),
+    /// The kernel took a value and shows another.
+    #[error("{knob} was set to {wanted}, and the kernel shows {found}")]
+    NotTaken {
+        /// The knob.
+        knob: String,
+        /// What was set.
+        wanted: String,
+        /// What it shows.
+        found: String,
+    },
+    /// A value that the journal does not allow for.
+    #[error("{value} is not among the values that the journal has for {knob}")]
+    NotAllowed {
+        /// The knob.
+        knob: String,
+        /// The value.
+        value: String,
+    },
+    /// Somebody else changed the knob meanwhile.
+    #[error("{0}")]
+    Disturbed(crate::run::Disturbance),
+    /// The guardian could not be started.
+    #[error("cannot start the guardian process: {0}")]
+    Guardian(io::Error),
+}

@@ -1,0 +1,236 @@
+//! Reading and setting knobs on the running kernel.
+
+use std::io;
+
+use evenkeel_host::Sysfs;
+use evenkeel_netlink::tc::Handle;
+use evenkeel_netlink::{GsoSizes, Link, Netlink, NetlinkError};
+
+use crate::error::KnobError;
+use crate::knob::{Knob, Value};
+use crate::qdisc::QdiscSnapshot;
+
+/// What knobs are read from and set in: the running kernel, or a model of one in a test.
+pub trait Kernel {
+    /// A knob's value.
+    ///
+    /// # Errors
+    /// When it is gone or cannot be read.
+    fn read(&mut self, knob: &Knob) -> Result<Value, KnobError>;
+
+    /// Gives a knob a value.
+    ///
+    /// # Errors
+    /// When it is gone, or the kernel refuses.
+    fn write(&mut self, knob: &Knob, value: &Value) -> Result<(), KnobError>;
+
+    /// Refuses what could not be undone exactly, before anything is changed.
+    ///
+    /// # Errors
+    /// When what stands there could not be put back, or cannot be read.
+    fn check_restorable(&mut self, knob: &Knob) -> Result<(), KnobError> {
+        self.read(knob).map(drop)
+    }
+}
+
+/// The running kernel, as the network namespace sees it in which this was opened; sysctls are those of the
+/// calling thread's namespace, which has to be the same.
+pub struct LiveKernel {
+    index: u32,
+    name: String,
+    netlink: Netlink,
+    sysfs: Sysfs,
+}
+
+impl LiveKernel {
+    /// For an interface of the calling thread's network namespace; it need not be there any more.
+    ///
+    /// # Errors
+    /// When netlink or sysfs cannot be opened.
+    pub fn open(index: u32, name: &str) -> Result<Self, KnobError> {
+        Ok(Self { index, name: name.to_owned(), netlink: Netlink::open()?, sysfs: Sysfs::of_namespace()? })
+    }
+
+    /// The interface as it is now: a change of name does not hide it.
+    fn link(&mut self) -> Result<Link, KnobError> {
+        match self.netlink.link(self.index)? {
+            Some(link) => {
+                self.name.clone_from(&link.name);
+                Ok(link)
+            }
+            None => Err(KnobError::Gone { what: format!("the interface {}", self.name) }),
+        }
+    }
+
+    fn file(&mut self, file: &str) -> Result<String, KnobError> {
+        let name = self.link()?.name;
+        Ok(format!("class/net/{name}/{file}"))
+    }
+
+    fn qdiscs(&mut self) -> Result<Vec<QdiscSnapshot>, KnobError> {
+        self.link()?;
+        // Those of ingress and clsact are no part of the tree.
+        let hook = |parent: Handle| parent.major == 0xffff && parent != Handle::ROOT;
+        let found = self.netlink.qdiscs(self.index)?;
+        Ok(found.iter().filter(|qdisc| !hook(qdisc.parent)).map(QdiscSnapshot::from).collect())
+    }
+
+    /// The tree that stands there, if it can be put back exactly.
+    fn restorable_qdiscs(&mut self) -> Result<Vec<QdiscSnapshot>, KnobError> {
+        let qdiscs = self.qdiscs()?;
+        let what = format!("the root qdisc of {}", self.name);
+        for qdisc in &qdiscs {
+            if !qdisc.is_restorable() {
+                let reason =
+                    format!("its part {} at {} may have classes of its own", qdisc.kind, qdisc.parent);
+                return Err(KnobError::NotRestorable { what, reason });
+            }
+        }
+        if let Some(root) = qdiscs.first().filter(|root| !root.is_default())
+            && !self.netlink.filters(self.index, root.handle.0)?.is_empty()
+        {
+            return Err(KnobError::NotRestorable { what, reason: "it has filters".to_owned() });
+        }
+        Ok(qdiscs)
+    }
+
+    fn put_qdiscs(&mut self, wanted: &[QdiscSnapshot]) -> Result<(), KnobError> {
+        let now = self.qdiscs()?;
+        let (Some(root), Some(standing)) = (wanted.first(), now.first()) else {
+            return Err(KnobError::Gone { what: format!("the root qdisc of {}", self.name) });
+        };
+        if root.is_default() {
+            if !standing.is_default() {
+                self.netlink.delete_root_qdisc(self.index)?;
+            }
+            return Ok(());
+        }
+        // The kernel changes no qdisc's kind under its handle.
+        if standing.handle == root.handle && standing.kind != root.kind {
+            self.netlink.delete_root_qdisc(self.index)?;
+        }
+        for qdisc in wanted.iter().filter(|qdisc| !qdisc.is_default()) {
+            let state = qdisc.state().ok_or_else(|| KnobError::WrongKind {
+                knob: Knob::RootQdisc.on(&self.name).to_string(),
+                value: format!("'{}'", qdisc.options),
+            })?;
+            self.netlink.put_qdisc(self.index, &state)?;
+        }
+        Ok(())
+    }
+
+    fn wrong_kind(&self, knob: &Knob, value: &Value) -> KnobError {
+        KnobError::WrongKind { knob: knob.on(&self.name).to_string(), value: value.to_string() }
+    }
+}
+
+fn gone(what: impl std::fmt::Display) -> KnobError {
+    KnobError::Gone { what: what.to_string() }
+}
+
+/// Absence is a state of its own: nothing is left to put back then.
+fn file_error(action: String, path: &str, source: io::Error) -> KnobError {
+    match source.kind() {
+        io::ErrorKind::NotFound => gone(path),
+        _ => KnobError::File { action, source },
+    }
+}
+
+fn read_file(path: &std::path::Path, shown: &str) -> Result<Value, KnobError> {
+    let text =
+        std::fs::read_to_string(path).map_err(|source| file_error(format!("read {shown}"), shown, source))?;
+    Ok(Value::Text(text.trim().to_owned()))
+}
+
+fn write_file(path: &std::path::Path, shown: &str, text: &str) -> Result<(), KnobError> {
+    // Without O_CREAT: a file that is gone stays gone.
+    std::fs::OpenOptions::new()
+        .write(true)
+        .open(path)
+        .and_then(|mut file| io::Write::write_all(&mut file, text.as_bytes()))
+        .map_err(|source| file_error(format!("write '{text}' to {shown}"), shown, source))
+}
+
+/// An interface that is removed meanwhile is gone, and no failure.
+fn or_gone(error: NetlinkError, name: &str) -> KnobError {
+    match error.refusal_code() {
+        Some(libc::ENODEV) => gone(format!("the interface {name}")),
+        _ => KnobError::Netlink(error),
+    }
+}
+
+fn sizes(found: GsoSizes) -> Value {
+    Value::Sizes { all: found.all, ipv4: found.ipv4 }
+}
+
+impl Kernel for LiveKernel {
+    fn read(&mut self, knob: &Knob) -> Result<Value, KnobError> {
+        match knob {
+            Knob::Sysctl(name) => {
+                let path = format!("/proc/sys/{name}");
+                read_file(path.as_ref(), &path)
+            }
+            Knob::GsoSizes => Ok(sizes(self.link()?.gso)),
+            Knob::GroSizes => Ok(sizes(self.link()?.gro)),
+            Knob::InterfaceFile(file) => {
+                let file = self.file(file)?;
+                read_file(&self.sysfs.path(&file), &format!("/sys/{file}"))
+            }
+            Knob::HtbQuantum(class) => {
+                let name = self.link()?.name;
+                let found =
+                    self.netlink.htb_quantum(self.index, class.0).map_err(|error| or_gone(error, &name))?;
+                found.map(Value::Bytes).ok_or_else(|| gone(format!("the HTB class {class} of {name}")))
+            }
+            Knob::RootQdisc => self.qdiscs().map(Value::Qdiscs),
+        }
+    }
+
+    fn write(&mut self, knob: &Knob, value: &Value) -> Result<(), KnobError> {
+        match (knob, value) {
+            (Knob::Sysctl(name), Value::Text(text)) => {
+                let path = format!("/proc/sys/{name}");
+                write_file(path.as_ref(), &path, text)
+            }
+            (Knob::GsoSizes | Knob::GroSizes, Value::Sizes { all, ipv4 }) => {
+                let name = self.link()?.name;
+                let sizes = GsoSizes { all: *all, ipv4: *ipv4 };
+                let result = if *knob == Knob::GsoSizes {
+                    self.netlink.set_gso_sizes(self.index, sizes)
+                } else {
+                    self.netlink.set_gro_sizes(self.index, sizes)
+                };
+                result.map_err(|error| or_gone(error, &name))
+            }
+            (Knob::InterfaceFile(file), Value::Text(text)) => {
+                let file = self.file(file)?;
+                write_file(&self.sysfs.path(&file), &format!("/sys/{file}"), text)
+            }
+            (Knob::HtbQuantum(class), Value::Bytes(bytes)) => {
+                let name = self.link()?.name;
+                self.netlink
+                    .set_htb_quantum(self.index, class.0, *bytes)
+                    .map_err(|error| or_gone(error, &name))
+            }
+            (Knob::RootQdisc, Value::Qdiscs(wanted)) => self.put_qdiscs(wanted),
+            _ => Err(self.wrong_kind(knob, value)),
+        }
+    }
+
+    fn check_restorable(&mut self, knob: &Knob) -> Result<(), KnobError> {
+        match knob {
+            Knob::RootQdisc => self.restorable_qdiscs().map(drop),
+            _ => self.read(knob).map(drop),
+        }
+    }
+}
+
+impl LiveKernel {
+    /// The interface's name now; none if it is gone.
+    ///
+    /// # Errors
+    /// When the kernel refuses to tell.
+    pub fn current_name(&mut self) -> Result<Option<String>, KnobError> {
+        Ok(self.netlink.link(self.index)?.map(|link| link.name))
+    }
+}

@@ -1,0 +1,288 @@
+//! What can be changed, and to what.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::qdisc::{ClassHandle, QdiscSnapshot};
+
+/// A setting of the host. Those of an interface mean the interface of the run.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Knob {
+    /// A sysctl, by its path below `/proc/sys`, such as `net/ipv4/tcp_tso_rtt_log`.
+    Sysctl(String),
+    /// `gso_max_size` and `gso_ipv4_max_size`, which the first drags along.
+    GsoSizes,
+    /// `gro_max_size` and `gro_ipv4_max_size`.
+    GroSizes,
+    /// A file of the interface, by its path below `/sys/class/net/INTERFACE`, such as
+    /// `queues/tx-0/xps_cpus` or `queues/tx-0/tx_maxrate`.
+    InterfaceFile(String),
+    /// The `quantum` of an HTB class, bytes.
+    HtbQuantum(ClassHandle),
+    /// The root qdisc with what hangs below it.
+    RootQdisc,
+}
+
+/// A setting's value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Value {
+    /// What a file holds, without white space around it.
+    Text(String),
+    /// Bytes.
+    Bytes(u32),
+    /// A pair of sizes, bytes; on kernels before 6.3 both are the same.
+    Sizes {
+        /// `gso_max_size` or `gro_max_size`.
+        all: u32,
+        /// `gso_ipv4_max_size` or `gro_ipv4_max_size`.
+        ipv4: u32,
+    },
+    /// The root qdisc first, then those below it.
+    Qdiscs(Vec<QdiscSnapshot>),
+}
+
+/// Every value that a run may give a knob: by these it knows its own work again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Ours {
+    /// Exactly these.
+    These(Vec<Value>),
+    /// Bytes between these, both included.
+    BytesBetween {
+        /// The smallest.
+        least: u32,
+        /// The largest.
+        most: u32,
+    },
+}
+
+/// A change that is wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// What to change.
+    pub knob: Knob,
+    /// The value that it is to have.
+    pub to: Value,
+}
+
+impl Knob {
+    /// Whether two values are the same setting, however the kernel writes it.
+    #[must_use]
+    pub fn same(&self, one: &Value, other: &Value) -> bool {
+        match (one, other) {
+            (Value::Text(one), Value::Text(other)) => self.normal_form(one) == self.normal_form(other),
+            _ => one == other,
+        }
+    }
+
+    /// Masks are written with as many words as the machine has processors; sysctls of several figures are
+    /// separated by tabs.
+    fn normal_form(&self, text: &str) -> String {
+        match self {
+            Self::InterfaceFile(file) if file.ends_with("/xps_cpus") || file.ends_with("/xps_rxqs") => {
+                let digits: String = text.trim().chars().filter(|digit| *digit != ',').collect();
+                digits.trim_start_matches('0').to_ascii_lowercase()
+            }
+            _ => text.split_ascii_whitespace().collect::<Vec<_>>().join(" "),
+        }
+    }
+
+    /// Whether a value is one of a run's own.
+    #[must_use]
+    pub fn is_ours(&self, value: &Value, ours: &Ours) -> bool {
+        match (ours, value) {
+            (Ours::BytesBetween { least, most }, Value::Bytes(bytes)) => (least..=most).contains(&bytes),
+            (Ours::BytesBetween { .. }, _) => false,
+            (Ours::These(list), Value::Qdiscs(found)) => list.iter().any(|own| match own {
+                // What hangs below our own root came with it.
+                Value::Qdiscs(own) => match (own.first(), found.first()) {
+                    (Some(own), Some(found)) => own.kind == found.kind && own.handle == found.handle,
+                    _ => false,
+                },
+                _ => false,
+            }),
+            (Ours::These(list), _) => list.iter().any(|own| self.same(own, value)),
+        }
+    }
+
+    /// Its name, with the interface that it belongs to.
+    #[must_use]
+    pub fn on<'a>(&'a self, interface: &'a str) -> impl fmt::Display + 'a {
+        NamedKnob { knob: self, interface }
+    }
+}
+
+struct NamedKnob<'a> {
+    knob: &'a Knob,
+    interface: &'a str,
+}
+
+impl fmt::Display for NamedKnob<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let interface = self.interface;
+        match self.knob {
+            Knob::Sysctl(name) => write!(formatter, "the sysctl {}", sysctl_name(name)),
+            Knob::GsoSizes => write!(formatter, "gso_max_size of {interface}"),
+            Knob::GroSizes => write!(formatter, "gro_max_size of {interface}"),
+            Knob::InterfaceFile(file) => write!(formatter, "/sys/class/net/{interface}/{file}"),
+            Knob::HtbQuantum(class) => {
+                write!(formatter, "the quantum of the HTB class {class} of {interface}")
+            }
+            Knob::RootQdisc => write!(formatter, "the root qdisc of {interface}"),
+        }
+    }
+}
+
+/// A sysctl's name as sysctl(8) has it; with slashes where a part has a point in it.
+#[must_use]
+pub(crate) fn sysctl_name(path: &str) -> String {
+    if path.contains('.') { path.to_owned() } else { path.replace('/', ".") }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => write!(formatter, "'{text}'"),
+            Self::Bytes(bytes) => write!(formatter, "{bytes} bytes"),
+            Self::Sizes { all, ipv4 } => write!(formatter, "{all} bytes (IPv4: {ipv4})"),
+            Self::Qdiscs(qdiscs) => match qdiscs.first() {
+                Some(root) if root.is_default() => write!(formatter, "{} (the kernel's default)", root.kind),
+                Some(root) => write!(formatter, "{} {:x}:", root.kind, root.handle.0.major),
+                None => formatter.write_str("none"),
+            },
+        }
+    }
+}
+
+impl fmt::Display for Ours {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::These(list) => {
+                let list: Vec<String> = list.iter().map(ToString::to_string).collect();
+                formatter.write_str(&list.join(" or "))
+            }
+            Self::BytesBetween { least, most } => write!(formatter, "{least} to {most} bytes"),
+        }
+    }
+}
+
+impl Value {
+    /// By how many bytes it differs from another value, where both are sizes.
+    #[must_use]
+    pub fn difference(&self, other: &Self) -> Option<i64> {
+        let bytes = |value: &Self| match value {
+            Self::Bytes(bytes) | Self::Sizes { all: bytes, .. } => Some(i64::from(*bytes)),
+            Self::Text(text) => text.parse().ok(),
+            Self::Qdiscs(_) => None,
+        };
+        Some(bytes(self)? - bytes(other)?)
+    }
+}
+
+impl Change {
+    /// A change.
+    #[must_use]
+    pub fn new(knob: Knob, to: Value) -> Self {
+        Self { knob, to }
+    }
+
+    /// The shell line that makes it, for people who want advice only.
+    #[must_use]
+    pub fn shell(&self, interface: &str) -> String {
+        let quoted = quote(interface);
+        match (&self.knob, &self.to) {
+            (Knob::Sysctl(name), Value::Text(text)) => {
+                format!("sysctl -w {}", quote(&format!("{}={text}", sysctl_name(name))))
+            }
+            (Knob::GsoSizes, Value::Sizes { all, ipv4 }) => sizes_line(&quoted, "gso", *all, *ipv4),
+            (Knob::GroSizes, Value::Sizes { all, ipv4 }) => sizes_line(&quoted, "gro", *all, *ipv4),
+            (Knob::InterfaceFile(file), Value::Text(text)) => {
+                format!("echo {} > {}", quote(text), quote(&format!("/sys/class/net/{interface}/{file}")))
+            }
+            (Knob::HtbQuantum(class), Value::Bytes(bytes)) => format!(
+                "tc class change dev {quoted} classid {class} htb \
+                 $(tc class show dev {quoted} classid {class} | grep -o 'rate.*') quantum {bytes}"
+            ),
+            (Knob::RootQdisc, Value::Qdiscs(qdiscs)) => match qdiscs.first() {
+                Some(root) if !root.is_default() => {
+                    let options =
+                        if root.options.is_empty() { "" } else { "  # with the options of `tc qdisc show`" };
+                    let major = root.handle.0.major;
+                    format!("tc qdisc replace dev {quoted} root handle {major:x}: {}{options}", root.kind)
+                }
+                _ => format!("tc qdisc del dev {quoted} root"),
+            },
+            (knob, value) => format!("# {} = {value}", knob.on(interface)),
+        }
+    }
+}
+
+fn sizes_line(interface: &str, what: &str, all: u32, ipv4: u32) -> String {
+    format!("ip link set dev {interface} {what}_max_size {all} {what}_ipv4_max_size {ipv4}")
+}
+
+/// A word as a shell takes it literally.
+fn quote(word: &str) -> String {
+    let plain = |character: char| character.is_ascii_alphanumeric() || "._-@/=:,+".contains(character);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    fn text(value: &str) -> Value {
+        Value::Text(value.to_owned())
+    }
+
+    #[test]
+    fn the_kernels_way_of_writing_makes_no_difference() {
+        let map = Knob::InterfaceFile("queues/tx-0/xps_cpus".to_owned());
+        assert!(map.same(&text("0"), &text("00000000,00000000")));
+        assert!(map.same(&text("A0"), &text("000000a0")));
+        assert!(!map.same(&text("1"), &text("10")));
+        let sysctl = Knob::Sysctl("net/ipv4/tcp_wmem".to_owned());
+        assert!(sysctl.same(&text("4096\t16384\t4194304"), &text("4096 16384 4194304")));
+        assert!(!sysctl.same(&text("0"), &text("00")));
+    }
+
+    #[test]
+    fn shell_lines_can_be_pasted() {
+        let line = |knob, to| Change::new(knob, to).shell("eth0");
+        assert_eq!(
+            line(Knob::Sysctl("net/ipv4/tcp_wmem".into()), text("1 2 3")),
+            "sysctl -w 'net.ipv4.tcp_wmem=1 2 3'"
+        );
+        assert_eq!(
+            line(Knob::Sysctl("net/ipv4/conf/eth0.7/forwarding".into()), text("1")),
+            "sysctl -w net/ipv4/conf/eth0.7/forwarding=1"
+        );
+        assert_eq!(
+            line(Knob::GsoSizes, Value::Sizes { all: 16384, ipv4: 16384 }),
+            "ip link set dev eth0 gso_max_size 16384 gso_ipv4_max_size 16384"
+        );
+        assert_eq!(
+            line(Knob::InterfaceFile("queues/tx-0/xps_cpus".into()), text("3")),
+            "echo 3 > /sys/class/net/eth0/queues/tx-0/xps_cpus"
+        );
+        let odd = Change::new(Knob::GsoSizes, Value::Sizes { all: 1, ipv4: 1 }).shell("a$(b)'c");
+        assert_eq!(odd, r"ip link set dev 'a$(b)'\''c' gso_max_size 1 gso_ipv4_max_size 1");
+    }
+
+    #[test]
+    fn a_range_is_ours_to_both_ends() {
+        let ours = Ours::BytesBetween { least: 10, most: 20 };
+        let knob = Knob::HtbQuantum(ClassHandle(evenkeel_netlink::tc::Handle::new(1, 0x10)));
+        for (bytes, own) in [(9, false), (10, true), (20, true), (21, false)] {
+            assert_eq!(knob.is_ours(&Value::Bytes(bytes), &ours), own, "{bytes}");
+        }
+        assert!(!knob.is_ours(&text("15"), &ours));
+    }
+}

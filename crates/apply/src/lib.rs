@@ -1,0 +1,46 @@
+//! Changes to a host, and their undo.
+//!
+//! A [`Change`] is data: which [`Knob`], to which [`Value`]. Where it comes *from* is read, never assumed.
+//! Whoever wants to change something opens a [`Run`] on an interface:
+//!
+//! ```text
+//!   read the knob ─▶ write "knob, from, ours" to the journal ─▶ fsync ─▶ change it ─▶ read it back
+//!                                                                 │
+//!        crash anywhere here: the journal says what it was  ◀─────┘
+//! ```
+//!
+//! So there is no moment at which a crash loses what a knob was before. Roll-back goes through the journal
+//! from its end, and each knob has one of three states:
+//! - it has the value *from*: nothing to do;
+//! - it has one of *our* values: it gets back what it had;
+//! - it has another one: somebody changed it since. It is left alone, and that is said.
+//!
+//! A knob that is changed often (a queue's weight every millisecond) is journalled once, with every value
+//! that we may set ([`Ours`]); [`Run::set`] then costs no write to the disk.
+//!
+//! Who rolls back: the run itself at its end; if it is killed, its [`Guardian`](guardian), a process of its own that
+//! watches it; if both die, `evenkeel revert` ([`revert`]) or the next run on the interface. A
+//! journal belongs to one boot, one network namespace and one interface by number: after a reboot it is void,
+//! and an interface that was renamed is still found. It is also the lock: the run holds it (flock(2)),
+//! and a second run on the same interface is refused.
+
+mod error;
+pub mod guardian;
+mod journal;
+mod kernel;
+mod knob;
+mod qdisc;
+mod revert;
+mod rollback;
+mod run;
+mod state;
+
+pub use error::{ApplyError, JournalError, KnobError};
+pub use journal::{Entry, Header, InterfaceIdentity, Process, Storage, parse};
+pub use kernel::{Kernel, LiveKernel};
+pub use knob::{Change, Knob, Ours, Value};
+pub use qdisc::{ClassHandle, QdiscSnapshot};
+pub use revert::{Leftover, RevertOutcome, revert};
+pub use rollback::{LeftAlone, Report, roll_back};
+pub use run::{Disturbance, Run};
+pub use state::{Held, StateDirectory};

@@ -1,0 +1,104 @@
+//! Finishing what a run that died could not.
+
+use std::path::Path;
+
+use crate::error::{ApplyError, JournalError};
+use crate::journal::{Entry, Header, InterfaceIdentity, Process, Storage};
+use crate::kernel::LiveKernel;
+use crate::rollback::{Report, roll_back};
+use crate::state::Held;
+
+/// What a run that died had left behind, and what became of it.
+#[derive(Debug)]
+pub struct Leftover {
+    /// Who had run.
+    pub header: Header,
+    /// Name of the interface now; none if it is gone.
+    pub name: Option<String>,
+    /// What became of each setting.
+    pub report: Report,
+}
+
+/// How the revert of one journal ended.
+#[derive(Debug)]
+pub enum RevertOutcome {
+    /// There was nothing to put back.
+    Nothing,
+    /// Of an earlier boot, or of a network namespace that is gone: its settings are gone with it, and the
+    /// journal is removed.
+    Void(Header),
+    /// Of another network namespace, where it has to be reverted; nothing was done.
+    OtherNamespace(Header),
+    /// Rolled back. The journal is removed unless something failed.
+    RolledBack(Box<Leftover>),
+}
+
+/// Puts back what the run of a journal had changed, unless that run is alive.
+///
+/// # Errors
+/// [`JournalError::Busy`] while the run is alive; when the journal cannot be read, or the kernel not be
+/// asked.
+pub fn revert(journal: &Path) -> Result<RevertOutcome, ApplyError> {
+    revert_of(journal, None)
+}
+
+/// The same, but only for the run of one process: a journal that another run has taken over is not ours.
+pub(crate) fn revert_of(journal: &Path, process: Option<Process>) -> Result<RevertOutcome, ApplyError> {
+    let Some(mut held) = Held::take(journal, false)? else { return Ok(RevertOutcome::Nothing) };
+    let Some((header, entries)) = held.read()? else {
+        held.remove()?;
+        return Ok(RevertOutcome::Nothing);
+    };
+    if process.is_some_and(|process| process != header.process) {
+        return Ok(RevertOutcome::Nothing);
+    }
+    let (outcome, settled) = settle(&header, &entries)?;
+    if settled {
+        held.remove()?;
+    }
+    Ok(outcome)
+}
+
+/// Rolls back as far as the journal is of here and now; whether the journal is done with.
+fn settle(header: &Header, entries: &[Entry]) -> Result<(RevertOutcome, bool), ApplyError> {
+    let here = here(header)?;
+    // Two namespaces do not have one inode at the same time.
+    let same_inode = header.interface.namespace == here.namespace;
+    if !header.interface.same_boot(&here) || same_inode && !header.interface.same_namespace(&here) {
+        return Ok((RevertOutcome::Void(header.clone()), true));
+    }
+    if !same_inode {
+        return Ok((RevertOutcome::OtherNamespace(header.clone()), false));
+    }
+    let leftover = roll_back_here(header, entries)?;
+    let settled = leftover.report.is_settled();
+    Ok((RevertOutcome::RolledBack(Box::new(leftover)), settled))
+}
+
+fn here(header: &Header) -> Result<InterfaceIdentity, JournalError> {
+    Ok(InterfaceIdentity::current(header.interface.index, &header.interface.name)?)
+}
+
+fn roll_back_here(header: &Header, entries: &[Entry]) -> Result<Leftover, ApplyError> {
+    let mut kernel = LiveKernel::open(header.interface.index, &header.interface.name)?;
+    let report = roll_back(&mut kernel, entries);
+    Ok(Leftover { header: header.clone(), name: kernel.current_name()?, report })
+}
+
+/// Before a new run takes a journal over: puts back what an earlier one has left in it, and empties it.
+pub(crate) fn take_over(held: &mut Held) -> Result<Option<Leftover>, ApplyError> {
+    let Some((header, entries)) = held.read()? else { return Ok(None) };
+    let here = here(&header)?;
+    // Of an earlier boot, or of an earlier namespace with the same inode: gone with it.
+    let void = !header.interface.same_boot(&here) || !header.interface.same_namespace(&here);
+    let leftover = if void { None } else { Some(roll_back_here(&header, &entries)?) };
+    if let Some(leftover) = &leftover
+        && let Some((knob, error)) = leftover.report.failed.first()
+    {
+        let name = leftover.name.as_deref().unwrap_or(&header.interface.name);
+        let (path, knob, reason) = (held.path().to_owned(), knob.on(name).to_string(), error.to_string());
+        return Err(JournalError::Unfinished { path, knob, reason }.into());
+    }
+    held.clear()?;
+    Ok(leftover)
+}

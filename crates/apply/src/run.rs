@@ -1,0 +1,304 @@
+//! A run: changes with their journal, and the way back.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+use std::process::Command;
+
+use crate::error::{ApplyError, KnobError};
+use crate::guardian::Guardian;
+use crate::journal::{Entry, Header, InterfaceIdentity, Storage, fold, line};
+use crate::kernel::{Kernel, LiveKernel};
+use crate::knob::{Change, Knob, Ours, Value};
+use crate::revert::{Leftover, take_over};
+use crate::rollback::{Report, roll_back};
+use crate::state::{Held, StateDirectory};
+
+/// A knob that has another value than the run gave it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disturbance {
+    /// The interface's name.
+    pub interface: String,
+    /// The knob.
+    pub knob: Knob,
+    /// Its value now; none if it is gone.
+    pub found: Option<Value>,
+    /// What the run had given it last, if it did so through [`Run::change`] or [`Run::set`].
+    pub expected: Option<Value>,
+}
+
+impl fmt::Display for Disturbance {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let knob = self.knob.on(&self.interface);
+        let Some(found) = &self.found else { return write!(formatter, "{knob} is gone") };
+        write!(formatter, "somebody else set {knob} to {found}")?;
+        match &self.expected {
+            Some(expected) => {
+                let difference = found.difference(expected);
+                let by = difference.map(|bytes| format!(", {bytes:+}")).unwrap_or_default();
+                write!(formatter, " (evenkeel had set {expected}{by})")
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// Changes to one interface, from the first to their undo. Dropping it rolls back.
+pub struct Run<K: Kernel = LiveKernel, S: Storage = Held> {
+    name: String,
+    kernel: K,
+    storage: Option<S>,
+    entries: Vec<Entry>,
+    last_set: BTreeMap<Knob, Value>,
+    guardian: Option<Guardian>,
+}
+
+impl Run {
+    /// Begins a run on an interface of the calling thread's network namespace: takes its journal, puts back
+    /// what a run that died had left, and starts the guardian, if a command for it is given
+    /// ([`crate::guardian`]).
+    ///
+    /// # Errors
+    /// [`crate::JournalError::Busy`] when another run is at work on the interface.
+    pub fn begin(
+        state: &StateDirectory,
+        index: u32,
+        name: &str,
+        command: &str,
+        guardian: Option<Command>,
+    ) -> Result<(Self, Option<Leftover>), ApplyError> {
+        let identity = InterfaceIdentity::current(index, name).map_err(KnobError::from)?;
+        let mut held = state.take(&identity)?;
+        let leftover = take_over(&mut held)?;
+        let header = Header::new(identity, command);
+        held.append(&line(&header))?;
+        let guardian = match guardian {
+            Some(command) => {
+                Some(Guardian::start(command, held.path(), header.process).map_err(ApplyError::Guardian)?)
+            }
+            None => None,
+        };
+        let mut run = Self::with(LiveKernel::open(index, name)?, held, name);
+        run.guardian = guardian;
+        Ok((run, leftover))
+    }
+
+    /// Whether the guardian is at its post; true for a run without one.
+    pub fn is_guarded(&mut self) -> bool {
+        self.guardian.as_mut().is_none_or(Guardian::is_alive)
+    }
+
+    /// Starts another guardian, in place of one that died.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn guard_again(&mut self, command: Command) -> Result<(), ApplyError> {
+        let Some(held) = self.storage.as_mut() else { return Ok(()) };
+        let Some((header, _)) = held.read()? else { return Ok(()) };
+        let path = held.path().to_owned();
+        self.guardian = Some(Guardian::start(command, &path, header.process).map_err(ApplyError::Guardian)?);
+        Ok(())
+    }
+
+    /// The journal.
+    #[must_use]
+    pub fn journal(&self) -> Option<&Path> {
+        self.storage.as_ref().map(Held::path)
+    }
+}
+
+impl<K: Kernel, S: Storage> Run<K, S> {
+    /// A run over any kernel and any storage, without lock and guardian.
+    pub fn with(kernel: K, storage: S, name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            kernel,
+            storage: Some(storage),
+            entries: Vec::new(),
+            last_set: BTreeMap::new(),
+            guardian: None,
+        }
+    }
+
+    /// The kernel that the run changes.
+    pub fn kernel(&mut self) -> &mut K {
+        &mut self.kernel
+    }
+
+    /// Settings that the run may have changed.
+    #[must_use]
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// Makes a change: reads what is there, journals it, sets the value, reads it back. Where the value is
+    /// there already and nothing of ours, nothing is done.
+    ///
+    /// # Errors
+    /// When the journal or the kernel refuses, when the value does not come out as it was set, or when
+    /// somebody else has changed the knob since this run did.
+    pub fn change(&mut self, change: &Change) -> Result<(), ApplyError> {
+        let found = self.undisturbed(&change.knob)?;
+        let known = self.entry(&change.knob).is_some();
+        if !known && change.knob.same(&found, &change.to) {
+            return Ok(());
+        }
+        self.allow_from(&change.knob, found, Ours::These(vec![change.to.clone()]))?;
+        self.set(&change.knob, &change.to)?;
+        self.verify(&change.knob)
+    }
+
+    /// Journals a knob with every value that may come, so that [`Self::set`] needs no journal; changes
+    /// nothing yet.
+    ///
+    /// # Errors
+    /// When the journal or the kernel refuses, or somebody else has changed the knob since this run did.
+    pub fn allow(&mut self, knob: &Knob, ours: Ours) -> Result<(), ApplyError> {
+        let found = self.undisturbed(knob)?;
+        self.allow_from(knob, found, ours)
+    }
+
+    fn allow_from(&mut self, knob: &Knob, found: Value, ours: Ours) -> Result<(), ApplyError> {
+        if self.entry(knob).is_some_and(|entry| entry.ours.contains(&ours)) {
+            return Ok(());
+        }
+        if self.entry(knob).is_none() {
+            self.kernel.check_restorable(knob)?;
+        }
+        let from = self.entry(knob).map_or(found, |entry| entry.from.clone());
+        let entry = Entry { knob: knob.clone(), from, ours: vec![ours] };
+        if let Some(storage) = self.storage.as_mut() {
+            storage.append(&line(&entry))?;
+        }
+        fold(&mut self.entries, entry);
+        Ok(())
+    }
+
+    /// Gives a journalled knob one of the values that the journal allows for. It is not read back; see
+    /// [`Self::verify`].
+    ///
+    /// # Errors
+    /// When the journal does not have it, or the kernel refuses.
+    pub fn set(&mut self, knob: &Knob, value: &Value) -> Result<(), ApplyError> {
+        let allowed =
+            self.entry(knob).is_some_and(|entry| entry.is_ours(value) || knob.same(value, &entry.from));
+        if !allowed {
+            return Err(ApplyError::NotAllowed {
+                knob: knob.on(&self.name).to_string(),
+                value: value.to_string(),
+            });
+        }
+        self.kernel.write(knob, value)?;
+        self.last_set.insert(knob.clone(), value.clone());
+        Ok(())
+    }
+
+    /// Reads a knob back: it has to have what was set last.
+    ///
+    /// # Errors
+    /// When it has another value.
+    pub fn verify(&mut self, knob: &Knob) -> Result<(), ApplyError> {
+        let Some(wanted) = self.last_set.get(knob).cloned() else { return Ok(()) };
+        let found = self.kernel.read(knob)?;
+        let taken = match (&wanted, &found) {
+            (Value::Qdiscs(_), Value::Qdiscs(_)) => knob.is_ours(&found, &Ours::These(vec![wanted.clone()])),
+            _ => knob.same(&found, &wanted),
+        };
+        if taken {
+            return Ok(());
+        }
+        Err(ApplyError::NotTaken {
+            knob: knob.on(&self.name).to_string(),
+            wanted: wanted.to_string(),
+            found: found.to_string(),
+        })
+    }
+
+    fn entry(&self, knob: &Knob) -> Option<&Entry> {
+        self.entries.iter().find(|entry| entry.knob == *knob)
+    }
+
+    /// A knob's value, unless somebody else gave it that.
+    fn undisturbed(&mut self, knob: &Knob) -> Result<Value, ApplyError> {
+        let found = self.kernel.read(knob)?;
+        match self.disturbance(knob, &found) {
+            Some(disturbance) => Err(ApplyError::Disturbed(disturbance)),
+            None => Ok(found),
+        }
+    }
+
+    fn disturbance(&self, knob: &Knob, found: &Value) -> Option<Disturbance> {
+        let entry = self.entry(knob)?;
+        let expected = self.last_set.get(knob);
+        let as_set = match expected {
+            Some(set @ Value::Qdiscs(_)) => knob.is_ours(found, &Ours::These(vec![set.clone()])),
+            Some(set) => knob.same(set, found),
+            // Whoever was allowed to set it does so without telling.
+            None => entry.is_ours(found) || knob.same(&entry.from, found),
+        };
+        (!as_set).then(|| Disturbance {
+            interface: self.name.clone(),
+            knob: knob.clone(),
+            found: Some(found.clone()),
+            expected: expected.cloned(),
+        })
+    }
+
+    /// The knobs of this run that somebody else has changed, or that are gone.
+    ///
+    /// # Errors
+    /// When a knob cannot be read.
+    pub fn disturbances(&mut self) -> Result<Vec<Disturbance>, ApplyError> {
+        let mut found = Vec::new();
+        for knob in self.entries.iter().map(|entry| entry.knob.clone()).collect::<Vec<_>>() {
+            match self.kernel.read(&knob) {
+                Ok(value) => found.extend(self.disturbance(&knob, &value)),
+                Err(KnobError::Gone { .. }) => found.push(Disturbance {
+                    interface: self.name.clone(),
+                    expected: self.last_set.get(&knob).cloned(),
+                    knob,
+                    found: None,
+                }),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(found)
+    }
+
+    /// Puts everything back; the run may go on and change things again.
+    pub fn restore(&mut self) -> Report {
+        self.last_set.clear();
+        roll_back(&mut self.kernel, &self.entries)
+    }
+
+    /// Puts everything back and ends the run. The journal stays if something could not be put back, for
+    /// `evenkeel revert`.
+    ///
+    /// # Errors
+    /// When the journal cannot be removed.
+    pub fn finish(mut self) -> Result<Report, ApplyError> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<Report, ApplyError> {
+        let report = self.restore();
+        if let Some(held) = self.storage.take()
+            && report.is_settled()
+        {
+            held.remove()?;
+        }
+        if let Some(guardian) = self.guardian.take() {
+            guardian.release();
+        }
+        Ok(report)
+    }
+}
+
+impl<K: Kernel, S: Storage> Drop for Run<K, S> {
+    fn drop(&mut self) {
+        // Nobody listens here: what fails stays in the journal, for `evenkeel revert`.
+        if self.storage.is_some() {
+            let _ = self.end();
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! Every kind of knob on the running kernel, in a network namespace of the test's own: changed, and put back
+//! byte for byte.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::process::Command;
+
+use evenkeel_apply::{
+    ApplyError, Change, ClassHandle, Kernel, Knob, KnobError, Ours, QdiscSnapshot, Run, StateDirectory, Value,
+};
+use evenkeel_netlink::tc::{Handle, HtbClass, Qdisc};
+use evenkeel_netlink::{Netlink, VethOptions};
+use nix::sched::{CloneFlags, unshare};
+
+const NAME: &str = "evk0";
+
+/// An interface with four queues in a namespace that ends with the test's thread.
+struct Place {
+    netlink: Netlink,
+    index: u32,
+    directory: tempfile::TempDir,
+}
+
+impl Place {
+    fn run(&self) -> Run {
+        Run::begin(&StateDirectory::at(self.directory.path()), self.index, NAME, "test", None).unwrap().0
+    }
+
+    /// Everything of the interface that a person can see.
+    fn seen(&self) -> String {
+        let output = |program: &str, arguments: &[&str]| {
+            let output = Command::new(program).args(arguments).output().unwrap();
+            assert!(output.status.success(), "{output:?}");
+            String::from_utf8(output.stdout).unwrap()
+        };
+        [
+            output("ip", &["-d", "link", "show", "dev", NAME]),
+            output("tc", &["qdisc", "show", "dev", NAME]),
+            output("tc", &["class", "show", "dev", NAME]),
+            output("sysctl", &["-a", "--pattern", "^net.ipv4.tcp_"]),
+        ]
+        .join("\n")
+    }
+
+    fn journals(&self) -> usize {
+        StateDirectory::at(self.directory.path()).journals().unwrap().len()
+    }
+}
+
+fn in_a_namespace(work: impl FnOnce(&mut Place) + Send) {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            unshare(CloneFlags::CLONE_NEWNET).unwrap();
+            let own = File::open("/proc/thread-self/ns/net").unwrap();
+            let mut netlink = Netlink::open().unwrap();
+            netlink
+                .add_veth(&VethOptions {
+                    name: NAME,
+                    peer_name: "evk1",
+                    peer_namespace: own.as_fd(),
+                    queues: 4,
+                    mtu: 1500,
+                })
+                .unwrap();
+            let index = netlink.link_index(NAME).unwrap();
+            netlink.set_up(index).unwrap();
+            let mut place = Place { netlink, index, directory: tempfile::tempdir().unwrap() };
+            work(&mut place);
+        });
+        if let Err(panic) = thread.join() {
+            std::panic::resume_unwind(panic);
+        }
+    });
+}
+
+fn text(value: &str) -> Value {
+    Value::Text(value.to_owned())
+}
+
+fn sizes(all: u32, ipv4: u32) -> Value {
+    Value::Sizes { all, ipv4 }
+}
+
+fn xps(queue: u32) -> Knob {
+    Knob::InterfaceFile(format!("queues/tx-{queue}/xps_cpus"))
+}
+
+fn htb_root() -> Value {
+    let root = QdiscSnapshot {
+        kind: "htb".to_owned(),
+        handle: ClassHandle(Handle::new(1, 0)),
+        parent: ClassHandle(Handle::ROOT),
+        // struct tc_htb_glob in TCA_HTB_INIT: version 3, rate2quantum 10, no default class.
+        options: "1800020003000000".to_owned() + "0a000000" + "00000000" + "00000000" + "00000000",
+    };
+    Value::Qdiscs(vec![root])
+}
+
+#[test]
+fn every_kind_is_changed_and_put_back() {
+    in_a_namespace(|place| {
+        let before = place.seen();
+        let mut run = place.run();
+        let changes = [
+            Change::new(Knob::Sysctl("net/ipv4/tcp_tso_rtt_log".to_owned()), text("0")),
+            Change::new(Knob::Sysctl("net/ipv4/tcp_wmem".to_owned()), text("4096 16384 1000000")),
+            Change::new(Knob::GsoSizes, sizes(16_384, 16_384)),
+            Change::new(Knob::GroSizes, sizes(30_000, 30_000)),
+            Change::new(xps(0), text("1")),
+            Change::new(xps(3), text("3")),
+            Change::new(Knob::RootQdisc, htb_root()),
+        ];
+        for change in &changes {
+            run.change(change).unwrap();
+            assert!(run.disturbances().unwrap().is_empty(), "{change:?}");
+        }
+        let changed = place.seen();
+        for words in ["gso_max_size 16384", "gro_max_size 30000", "qdisc htb 1: root", "tcp_tso_rtt_log = 0"]
+        {
+            assert!(changed.contains(words), "{words}: {changed}");
+        }
+        let report = run.finish().unwrap();
+        assert_eq!(report.restored.len(), changes.len(), "{report:?}");
+        assert_eq!(place.seen(), before);
+        assert_eq!(place.journals(), 0);
+    });
+}
+
+#[test]
+fn sizes_of_big_tcp_come_back_as_the_pair_they_were() {
+    in_a_namespace(|place| {
+        let mut run = place.run();
+        // As an administrator has it: IPv6 large, IPv4 apart.
+        run.kernel().write(&Knob::GsoSizes, &sizes(131_072, 70_000)).unwrap();
+        run.change(&Change::new(Knob::GsoSizes, sizes(16_384, 16_384))).unwrap();
+        run.allow(&Knob::GsoSizes, Ours::These(vec![sizes(32_768, 32_768)])).unwrap();
+        run.set(&Knob::GsoSizes, &sizes(32_768, 32_768)).unwrap();
+        run.verify(&Knob::GsoSizes).unwrap();
+        run.finish().unwrap();
+        assert_eq!(place.run().kernel().read(&Knob::GsoSizes).unwrap(), sizes(131_072, 70_000));
+    });
+}
+
+#[test]
+fn an_administrators_qdisc_comes_back_with_its_options() {
+    in_a_namespace(|place| {
+        let (index, netlink) = (place.index, &mut place.netlink);
+        netlink.replace_qdisc(index, Handle::ROOT, Handle::new(0x11, 0), &Qdisc::Mq).unwrap();
+        let shaper = Qdisc::Tbf { rate_bps: 80_000_000, burst_bytes: 70_000, limit_bytes: 300_000 };
+        netlink.replace_qdisc(index, Handle::new(0x11, 2), Handle::new(0x22, 0), &shaper).unwrap();
+        let short = Qdisc::Pfifo { limit_packets: 7 };
+        netlink.replace_qdisc(index, Handle::new(0x11, 3), Handle::new(0x33, 0), &short).unwrap();
+        let before = place.seen();
+        let mut run = place.run();
+        run.change(&Change::new(Knob::RootQdisc, htb_root())).unwrap();
+        assert!(place.seen().contains("qdisc htb 1: root"));
+        run.finish().unwrap();
+        assert_eq!(place.seen(), before);
+    });
+}
+
+#[test]
+fn a_qdisc_that_could_not_be_put_back_is_not_replaced() {
+    in_a_namespace(|place| {
+        let index = place.index;
+        let root = Qdisc::Htb { default_class: 0x10 };
+        place.netlink.replace_qdisc(index, Handle::ROOT, Handle::new(5, 0), &root).unwrap();
+        let before = place.seen();
+        let mut run = place.run();
+        let error = run.change(&Change::new(Knob::RootQdisc, htb_root())).unwrap_err();
+        assert!(matches!(error, ApplyError::Knob(KnobError::NotRestorable { .. })), "{error}");
+        assert!(error.to_string().contains("htb"), "{error}");
+        assert!(run.entries().is_empty());
+        run.finish().unwrap();
+        assert_eq!(place.seen(), before);
+    });
+}
+
+#[test]
+fn a_quantum_changes_nothing_else_of_its_class() {
+    in_a_namespace(|place| {
+        let index = place.index;
+        let root = Qdisc::Htb { default_class: 0x10 };
+        place.netlink.replace_qdisc(index, Handle::ROOT, Handle::new(1, 0), &root).unwrap();
+        let class = HtbClass {
+            rate_bps: 8_000_000,
+            ceil_bps: 40_000_000_000,
+            burst_bytes: 100_000,
+            quantum_bytes: 60_000,
+        };
+        place.netlink.replace_htb_class(index, Handle::new(1, 0), Handle::new(1, 1), &class).unwrap();
+        place.netlink.replace_htb_class(index, Handle::new(1, 1), Handle::new(1, 0x10), &class).unwrap();
+        let before = place.seen();
+        let mut run = place.run();
+        let knob = Knob::HtbQuantum(ClassHandle(Handle::new(1, 0x10)));
+        run.allow(&knob, Ours::BytesBetween { least: 65_536, most: 655_360 }).unwrap();
+        let size = std::fs::metadata(run.journal().unwrap()).unwrap().len();
+        for quantum in [65_536, 131_072, 655_360] {
+            run.set(&knob, &Value::Bytes(quantum)).unwrap();
+            run.verify(&knob).unwrap();
+        }
+        assert_eq!(std::fs::metadata(run.journal().unwrap()).unwrap().len(), size, "journalled once");
+        assert!(run.set(&knob, &Value::Bytes(1)).is_err());
+        run.finish().unwrap();
+        assert_eq!(place.seen(), before);
+        let missing = Knob::HtbQuantum(ClassHandle(Handle::new(1, 0x99)));
+        let error = place.run().allow(&missing, Ours::BytesBetween { least: 1, most: 2 }).unwrap_err();
+        assert!(error.to_string().contains("1:99"), "{error}");
+    });
+}
+
+#[test]
+fn what_the_administrator_sets_meanwhile_stays() {
+    in_a_namespace(|place| {
+        let mut run = place.run();
+        run.change(&Change::new(Knob::GsoSizes, sizes(16_384, 16_384))).unwrap();
+        run.change(&Change::new(xps(1), text("1"))).unwrap();
+        place.netlink.set_gso_max_size(place.index, 20_000).unwrap();
+        let disturbances = run.disturbances().unwrap();
+        assert_eq!(disturbances.len(), 1, "{disturbances:?}");
+        assert!(disturbances[0].to_string().contains("20000 bytes"), "{disturbances:?}");
+        let refused = run.change(&Change::new(Knob::GsoSizes, sizes(32_768, 32_768))).unwrap_err();
+        assert!(matches!(refused, ApplyError::Disturbed(_)), "{refused}");
+        let report = run.finish().unwrap();
+        assert_eq!((report.restored.len(), report.left_alone.len()), (1, 1), "{report:?}");
+        assert_eq!(place.run().kernel().read(&Knob::GsoSizes).unwrap(), sizes(20_000, 20_000));
+        assert_eq!(place.run().kernel().read(&xps(1)).unwrap(), text("0"));
+    });
+}
+
+#[test]
+fn an_interface_that_is_renamed_is_found_and_one_that_is_removed_is_gone() {
+    in_a_namespace(|place| {
+        let sysctl = Knob::Sysctl("net/ipv4/tcp_tso_rtt_log".to_owned());
+        let original = place.run().kernel().read(&sysctl).unwrap();
+        let mut run = place.run();
+        run.change(&Change::new(xps(0), text("1"))).unwrap();
+        run.change(&Change::new(sysctl.clone(), text("3"))).unwrap();
+        place.netlink.rename(place.index, "other").unwrap();
+        let report = run.restore();
+        assert_eq!(report.restored.len(), 2, "{report:?}");
+        run.change(&Change::new(xps(0), text("1"))).unwrap();
+        run.change(&Change::new(sysctl.clone(), text("3"))).unwrap();
+        place.netlink.delete_link(place.index).unwrap();
+        assert_eq!(run.disturbances().unwrap()[0].found, None);
+        let report = run.finish().unwrap();
+        assert_eq!((report.gone.as_slice(), report.restored.len()), (&[xps(0)][..], 1), "{report:?}");
+        assert_eq!(place.run().kernel().read(&sysctl).unwrap(), original);
+        assert_eq!(place.journals(), 0);
+    });
+}
+
+#[test]
+fn a_knob_that_the_kernel_does_not_have_is_an_error_and_nothing_is_journalled() {
+    in_a_namespace(|place| {
+        let mut run = place.run();
+        let missing = Knob::Sysctl("net/ipv4/no_such_thing".to_owned());
+        let error = run.change(&Change::new(missing, text("1"))).unwrap_err();
+        assert!(error.to_string().contains("no_such_thing is gone"), "{error}");
+        assert!(run.entries().is_empty());
+        // The kernel refuses the value: the journal has the change, and the value is as before.
+        let error = run.change(&Change::new(xps(0), text("zz"))).unwrap_err();
+        assert!(
+            error.to_string().contains("write 'zz' to /sys/class/net/evk0/queues/tx-0/xps_cpus"),
+            "{error}"
+        );
+        assert_eq!(run.finish().unwrap().unchanged, [xps(0)]);
+    });
+}

@@ -1,0 +1,294 @@
+//! Whatever a run does, and wherever it is cut short: rolling back leaves the host as its administrator
+//! last set it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use evenkeel_apply::{
+    Change, Header, InterfaceIdentity, JournalError, Kernel, Knob, KnobError, Ours, Run, Storage, Value,
+    parse, roll_back,
+};
+use proptest::prelude::*;
+
+/// A machine with knobs and a disk, which loses its power after a number of steps.
+#[derive(Default)]
+struct Machine {
+    knobs: BTreeMap<Knob, Value>,
+    disk: Option<Vec<u8>>,
+    /// Steps until the power fails; none: it does not.
+    steps: Option<usize>,
+    /// Whether a step that the power failed in still took place; for the disk, how much of it.
+    last_gasp: usize,
+    dead: bool,
+}
+
+impl Machine {
+    /// Takes a step: whether it takes place whole, and whether the power lasts.
+    fn step(&mut self) -> bool {
+        match &mut self.steps {
+            _ if self.dead => false,
+            None => true,
+            Some(0) => {
+                self.dead = true;
+                false
+            }
+            Some(steps) => {
+                *steps -= 1;
+                true
+            }
+        }
+    }
+}
+
+#[derive(Clone, Default)]
+struct Shared(Rc<RefCell<Machine>>);
+
+fn power_cut() -> io::Error {
+    io::Error::other("power cut")
+}
+
+impl Kernel for Shared {
+    fn read(&mut self, knob: &Knob) -> Result<Value, KnobError> {
+        let machine = self.0.borrow();
+        if machine.dead {
+            return Err(KnobError::File { action: "read".to_owned(), source: power_cut() });
+        }
+        machine.knobs.get(knob).cloned().ok_or(KnobError::Gone { what: format!("{knob:?}") })
+    }
+
+    fn write(&mut self, knob: &Knob, value: &Value) -> Result<(), KnobError> {
+        let mut machine = self.0.borrow_mut();
+        let was_dead = machine.dead;
+        let whole = machine.step();
+        if whole || !was_dead && machine.last_gasp % 2 == 1 {
+            machine.knobs.insert(knob.clone(), value.clone());
+        }
+        if whole { Ok(()) } else { Err(KnobError::File { action: "write".to_owned(), source: power_cut() }) }
+    }
+}
+
+impl Storage for Shared {
+    fn append(&mut self, line: &[u8]) -> Result<(), JournalError> {
+        let mut machine = self.0.borrow_mut();
+        let was_dead = machine.dead;
+        let whole = machine.step();
+        let kept = match (whole, was_dead) {
+            (true, _) => line.len(),
+            (false, false) => machine.last_gasp % (line.len() + 1),
+            (false, true) => 0,
+        };
+        machine.disk.get_or_insert_default().extend(&line[..kept]);
+        let failed = JournalError::File { action: "write to", path: PathBuf::from("j"), source: power_cut() };
+        if whole { Ok(()) } else { Err(failed) }
+    }
+
+    fn remove(self) -> Result<(), JournalError> {
+        let mut machine = self.0.borrow_mut();
+        if machine.step() {
+            machine.disk = None;
+        }
+        Ok(())
+    }
+}
+
+fn knob(number: usize) -> Knob {
+    match number {
+        0 => Knob::GsoSizes,
+        1 => Knob::Sysctl("net/ipv4/tcp_tso_rtt_log".to_owned()),
+        2 => Knob::InterfaceFile("queues/tx-0/xps_cpus".to_owned()),
+        _ => Knob::GroSizes,
+    }
+}
+
+const KNOBS: usize = 4;
+
+/// The values of the run and those of its administrator have nothing in common, but for the original.
+fn value(knob: &Knob, number: u32) -> Value {
+    match knob {
+        Knob::GsoSizes | Knob::GroSizes => Value::Sizes { all: number, ipv4: number / 2 },
+        Knob::InterfaceFile(_) => Value::Text(format!("{number:x}")),
+        _ => Value::Text(number.to_string()),
+    }
+}
+
+const ORIGINAL: u32 = 100;
+const ADMINISTRATORS: u32 = 200;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Change(usize, u32),
+    Allow(usize, u32, u32),
+    Set(usize, u32),
+    ByHand(usize, u32),
+    BackByHand(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let knob = 0..KNOBS;
+    prop_oneof![
+        3 => (knob.clone(), 1..6_u32).prop_map(|(knob, to)| Step::Change(knob, to)),
+        2 => (knob.clone(), 1..6_u32, 1..6_u32).prop_map(|(knob, one, other)| Step::Allow(knob, one, other)),
+        3 => (knob.clone(), 1..6_u32).prop_map(|(knob, to)| Step::Set(knob, to)),
+        1 => (knob.clone(), 0..3_u32).prop_map(|(knob, to)| Step::ByHand(knob, to)),
+        1 => knob.prop_map(Step::BackByHand),
+    ]
+}
+
+/// Plays steps until one fails; what the administrator wants in the end.
+fn play(machine: &Shared, steps: &[Step]) -> (Option<Run<Shared, Shared>>, BTreeMap<Knob, Value>) {
+    let mut wanted: BTreeMap<Knob, Value> =
+        (0..KNOBS).map(knob).map(|knob| (knob.clone(), value(&knob, ORIGINAL))).collect();
+    machine.0.borrow_mut().knobs.clone_from(&wanted);
+    let interface = InterfaceIdentity {
+        boot: String::new(),
+        namespace: 1,
+        namespace_cookie: None,
+        index: 1,
+        name: "x".to_owned(),
+    };
+    let mut header = serde_json::to_vec(&Header::new(interface, "test")).unwrap();
+    header.push(b'\n');
+    if machine.clone().append(&header).is_err() {
+        return (None, wanted);
+    }
+    let mut run = Run::with(machine.clone(), machine.clone(), "x");
+    for step in steps {
+        match step {
+            Step::Change(number, to) => {
+                let knob = knob(*number);
+                // Refused where the administrator has been there.
+                let _ = run.change(&Change::new(knob.clone(), value(&knob, *to)));
+            }
+            Step::Allow(number, one, other) => {
+                let knob = knob(*number);
+                let ours = Ours::These(vec![value(&knob, *one), value(&knob, *other)]);
+                let _ = run.allow(&knob, ours);
+            }
+            Step::Set(number, to) => {
+                let knob = knob(*number);
+                // As a session does: it looks before it goes on.
+                let disturbed = run.disturbances().unwrap_or_default();
+                if !disturbed.iter().any(|disturbance| disturbance.knob == knob) {
+                    let _ = run.set(&knob, &value(&knob, *to));
+                }
+            }
+            Step::ByHand(..) | Step::BackByHand(_) => {
+                let (number, to) = match step {
+                    Step::ByHand(number, to) => (*number, ADMINISTRATORS + to),
+                    Step::BackByHand(number) => (*number, ORIGINAL),
+                    _ => unreachable!(),
+                };
+                let knob = knob(number);
+                let mut machine = machine.0.borrow_mut();
+                if !machine.dead {
+                    machine.knobs.insert(knob.clone(), value(&knob, to));
+                    wanted.insert(knob.clone(), value(&knob, to));
+                }
+            }
+        }
+        if machine.0.borrow().dead {
+            break;
+        }
+    }
+    (Some(run), wanted)
+}
+
+/// What the guardian or `evenkeel revert` does: reads the disk, rolls back, removes the journal.
+fn recover(machine: &Shared) -> bool {
+    let disk = machine.0.borrow().disk.clone();
+    let Some(disk) = disk else { return true };
+    let Some((_, entries)) = parse(&disk, Path::new("j")).unwrap() else { return true };
+    let report = roll_back(&mut machine.clone(), &entries);
+    report.is_settled()
+}
+
+fn power_on(machine: &Shared, steps: Option<usize>) {
+    let mut machine = machine.0.borrow_mut();
+    machine.dead = false;
+    machine.steps = steps;
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_run_cut_short_anywhere_is_undone(
+        steps in prop::collection::vec(step(), 0..12),
+        power in 0_usize..40,
+        again in 0_usize..6,
+        last_gasp in 0_usize..10_000,
+    ) {
+        let machine = Shared::default();
+        machine.0.borrow_mut().steps = Some(power);
+        machine.0.borrow_mut().last_gasp = last_gasp;
+        let (run, wanted) = play(&machine, &steps);
+        // Whatever still goes on in the process is as dead as the machine.
+        machine.0.borrow_mut().dead = true;
+        drop(run);
+        // The first recovery may be cut short as well.
+        power_on(&machine, Some(again));
+        let _ = recover(&machine);
+        power_on(&machine, None);
+        prop_assert!(recover(&machine));
+        prop_assert_eq!(&machine.0.borrow().knobs, &wanted);
+    }
+
+    #[test]
+    fn a_run_that_ends_undoes_itself(steps in prop::collection::vec(step(), 0..12), dropped in any::<bool>()) {
+        let machine = Shared::default();
+        let (run, wanted) = play(&machine, &steps);
+        let run = run.unwrap();
+        if dropped {
+            drop(run);
+        } else {
+            prop_assert!(run.finish().unwrap().is_settled());
+        }
+        prop_assert_eq!(&machine.0.borrow().knobs, &wanted);
+        prop_assert_eq!(&machine.0.borrow().disk, &None);
+    }
+}
+
+#[test]
+fn what_somebody_else_set_is_named_with_what_it_was() {
+    let machine = Shared::default();
+    let (run, _) = play(&machine, &[Step::Change(0, 3), Step::ByHand(0, 1)]);
+    let mut run = run.unwrap();
+    let disturbances = run.disturbances().unwrap();
+    assert_eq!(
+        disturbances.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        [
+            "somebody else set gso_max_size of x to 201 bytes (IPv4: 100) (evenkeel had set 3 bytes (IPv4: 1), +198)"
+        ]
+    );
+    let report = run.finish().unwrap();
+    assert_eq!(report.to_string(), "0 settings put back, 1 left as somebody else set them");
+    let remarks = report.remarks("x");
+    assert!(
+        remarks[0].contains("201 bytes") && remarks[0].contains("+101") && remarks[0].contains("100 bytes")
+    );
+}
+
+#[test]
+fn a_value_that_the_journal_does_not_have_is_not_set() {
+    let machine = Shared::default();
+    let (run, _) = play(&machine, &[Step::Allow(0, 1, 2)]);
+    let mut run = run.unwrap();
+    assert!(run.set(&knob(0), &value(&knob(0), 3)).is_err());
+    assert!(run.set(&knob(1), &value(&knob(1), 1)).is_err());
+    run.set(&knob(0), &value(&knob(0), 2)).unwrap();
+    run.set(&knob(0), &value(&knob(0), ORIGINAL)).unwrap();
+}
+
+#[test]
+fn a_knob_that_is_gone_is_no_failure() {
+    let machine = Shared::default();
+    let (run, _) = play(&machine, &[Step::Change(0, 3), Step::Change(1, 3)]);
+    machine.0.borrow_mut().knobs.remove(&knob(0));
+    let report = run.unwrap().finish().unwrap();
+    assert_eq!((report.gone.as_slice(), report.restored.len()), (&[knob(0)][..], 1));
+    assert_eq!(machine.0.borrow().disk, None);
+}

@@ -18,6 +18,7 @@
 //! space put into the shared records of `include/evenkeel/datapath.h`.
 
 mod error;
+mod hook;
 mod mapped;
 mod meter;
 mod object;
@@ -26,6 +27,7 @@ mod rules;
 mod statistics;
 
 pub use error::DatapathError;
+pub use hook::{HookProgram, egress_programs};
 pub use meter::{FlowSample, Meter, MeterOptions};
 pub use queue_select::{
     Completion, Counters, FlowState, QueueSelect, QueueView, SelectOptions, Steering, Tuple,

@@ -59,11 +59,24 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Loads the meter and attaches it to an interface of the current network namespace.
+    /// Loads the meter and attaches it to an interface of the current network namespace, where it counts
+    /// what arrives.
     ///
     /// # Errors
     /// When the kernel refuses, or the meter would be too large.
     pub fn attach(options: &MeterOptions, ifindex: i32) -> Result<Self, DatapathError> {
+        Self::attach_to(options, ifindex, Hook::Ingress)
+    }
+
+    /// The same for what leaves: segments as the stack hands them to the device, before its queues.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or the meter would be too large.
+    pub fn attach_egress(options: &MeterOptions, ifindex: i32) -> Result<Self, DatapathError> {
+        Self::attach_to(options, ifindex, Hook::Egress)
+    }
+
+    fn attach_to(options: &MeterOptions, ifindex: i32, hook: Hook) -> Result<Self, DatapathError> {
         let cells = u64::from(options.flows) * u64::from(options.bins);
         if cells == 0 || cells > MAX_BINS || !(1..=300_000_000).contains(&options.bin_ns) {
             return Err(DatapathError::Limit(format!(
@@ -92,7 +105,7 @@ impl Meter {
         };
         // SAFETY: a pointer into the mapping, which is as large as the structure.
         unsafe { std::ptr::write_volatile(meter.pointer(0), settings) };
-        let link = object::attach_tcx(&object, "count", Hook::Ingress, ifindex)?;
+        let link = object::attach_tcx(&object, "count", hook, ifindex)?;
         Ok(Self { meter, bins, options: *options, _link: link, object })
     }
 

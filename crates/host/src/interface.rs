@@ -120,6 +120,13 @@ impl Sysfs {
         u64::try_from(megabits).ok().filter(|megabits| *megabits > 0)?.checked_mul(1_000_000)
     }
 
+    /// Numbers of processors go up to this, those that are not online included; at least 1.
+    #[must_use]
+    pub fn processor_numbers(&self) -> usize {
+        let list = self.read("devices/system/cpu/possible").unwrap_or_default();
+        list_members(&list).and_then(|members| members.last().copied()).map_or(1, |last| last as usize + 1)
+    }
+
     /// The NUMA node of each processor, by number; 0 where the kernel does not tell.
     #[must_use]
     pub fn node_of_processors(&self, processors: usize) -> Vec<u32> {

@@ -1,0 +1,67 @@
+//! Who else is on the tcx hook of an interface.
+
+use std::ffi::CStr;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use crate::error::DatapathError;
+
+/// A program on a hook.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct HookProgram {
+    /// Its number, unique since boot.
+    pub id: u32,
+    /// Its name, of 15 characters at most; empty where it may not be read.
+    pub name: String,
+}
+
+/// More programs than this on one hook are not listed (`BPF_MPROG_MAX`, linux/bpf_mprog.h).
+const MOST: usize = 64;
+
+/// The programs at tcx egress of an interface of the current network namespace, in the order in which
+/// they run.
+///
+/// # Errors
+/// When the kernel refuses: `EINVAL` says that it has no tcx (before Linux 6.6).
+pub fn egress_programs(ifindex: i32) -> Result<Vec<HookProgram>, DatapathError> {
+    let mut ids = [0_u32; MOST];
+    let mut options = MaybeUninit::<libbpf_sys::bpf_prog_query_opts>::zeroed();
+    // SAFETY: all zeroes is a valid value of this plain C structure.
+    let options = unsafe { options.assume_init_mut() };
+    options.sz = size_of::<libbpf_sys::bpf_prog_query_opts>() as libbpf_sys::size_t;
+    options.prog_ids = ids.as_mut_ptr();
+    options.__bindgen_anon_1.count = MOST as u32;
+    // SAFETY: the options point to as many numbers as they say, which outlive the call.
+    let result = unsafe { libbpf_sys::bpf_prog_query_opts(ifindex, libbpf_sys::BPF_TCX_EGRESS, options) };
+    if result < 0 {
+        let source = io::Error::from_raw_os_error(-result);
+        return Err(DatapathError::System { action: "list the programs at tcx egress", source });
+    }
+    // SAFETY: the kernel has written the number; every value of the union is an integer.
+    let count = unsafe { options.__bindgen_anon_1.count } as usize;
+    Ok(ids[..count.min(MOST)].iter().map(|id| HookProgram { id: *id, name: program_name(*id) }).collect())
+}
+
+fn program_name(id: u32) -> String {
+    // SAFETY: takes a number and returns a descriptor or a negative error.
+    let descriptor = unsafe { libbpf_sys::bpf_prog_get_fd_by_id(id) };
+    if descriptor < 0 {
+        return String::new();
+    }
+    // SAFETY: the kernel just gave this descriptor to us alone.
+    let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
+    let mut info = MaybeUninit::<libbpf_sys::bpf_prog_info>::zeroed();
+    let mut length = size_of::<libbpf_sys::bpf_prog_info>() as u32;
+    // SAFETY: `info` is zeroed and as long as `length` says.
+    let result = unsafe {
+        libbpf_sys::bpf_prog_get_info_by_fd(descriptor.as_raw_fd(), info.as_mut_ptr(), &mut length)
+    };
+    if result < 0 {
+        return String::new();
+    }
+    // SAFETY: zeroed at first, and all zeroes is a valid value of this plain C structure.
+    let info = unsafe { info.assume_init() };
+    let bytes: Vec<u8> = info.name.iter().map(|character| *character as u8).collect();
+    CStr::from_bytes_until_nul(&bytes).map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}

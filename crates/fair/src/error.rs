@@ -1,0 +1,71 @@
+//! What can go wrong, and whose matter it is.
+
+use evenkeel_apply::{ApplyError, JournalError, KnobError};
+use evenkeel_datapath::DatapathError;
+use evenkeel_host::HostError;
+use evenkeel_netlink::NetlinkError;
+
+/// Whose matter an error is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The caller named something that is not there.
+    Usage,
+    /// This machine cannot do it, or not now; the message says what to do.
+    Unable,
+    /// It failed under way.
+    Failed,
+}
+
+/// An interface could not be observed or managed.
+#[derive(Debug, thiserror::Error)]
+pub enum FairError {
+    /// There is no interface of this name.
+    #[error("there is no interface '{name}' here; there are: {}", .others.join(", "))]
+    NoInterface {
+        /// The name, as it was given.
+        name: String,
+        /// Names that would do.
+        others: Vec<String>,
+    },
+    /// Something is missing or in the way.
+    #[error("{what}; {remedy}")]
+    Unable {
+        /// What.
+        what: String,
+        /// What to do.
+        remedy: String,
+    },
+    /// The queue choice could not be loaded, attached or read.
+    #[error(transparent)]
+    Datapath(#[from] DatapathError),
+    /// A setting could not be changed.
+    #[error(transparent)]
+    Apply(#[from] ApplyError),
+    /// The kernel refused over netlink.
+    #[error(transparent)]
+    Netlink(#[from] NetlinkError),
+    /// The host could not be read.
+    #[error(transparent)]
+    Host(#[from] HostError),
+}
+
+impl FairError {
+    pub(crate) fn unable(what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self::Unable { what: what.into(), remedy: remedy.into() }
+    }
+
+    /// Whose matter it is.
+    #[must_use]
+    pub fn cause(&self) -> Cause {
+        match self {
+            Self::NoInterface { .. } => Cause::Usage,
+            Self::Unable { .. } => Cause::Unable,
+            Self::Apply(
+                ApplyError::Journal(JournalError::Busy { .. } | JournalError::Unfinished { .. })
+                | ApplyError::Knob(KnobError::NotRestorable { .. }),
+            ) => Cause::Unable,
+            Self::Datapath(error) if error.is_refusal() => Cause::Unable,
+            Self::Datapath(_) | Self::Apply(_) | Self::Netlink(_) | Self::Host(_) => Cause::Failed,
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! What flows and queues of a device have sent, as people and scripts see it.
+
+use std::collections::HashMap;
+
+use evenkeel_datapath::{Meter, MeterOptions, QueueSelect, Tuple, monotonic_ns};
+use evenkeel_netlink::Netlink;
+use serde::Serialize;
+
+use crate::device::Device;
+use crate::error::FairError;
+
+/// A flow.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FlowView {
+    /// Sender's address and port.
+    pub source: String,
+    /// Receiver's address and port.
+    pub destination: String,
+    /// `tcp`, `udp`, or the number of the protocol.
+    pub protocol: String,
+    /// Transmit queue that it is on; none if it is not known.
+    pub queue: Option<u32>,
+    /// Bytes on the wire since observation began.
+    pub bytes: u64,
+    /// Its part of all bytes that flows of the device sent since then, 0 to 1.
+    pub share: f64,
+    /// Whether it sent all through the last second.
+    pub busy: bool,
+}
+
+/// A transmit queue.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct QueueView {
+    /// Its number.
+    pub queue: u32,
+    /// Flows on it that sent all through the last second.
+    pub busy_flows: u32,
+    /// Bytes that the device's own counters have for it since observation began; none where the
+    /// device does not count by queue.
+    pub bytes: Option<u64>,
+}
+
+/// The normalised fairness metric at one second (see `docs/metrics.md`): of flows that sent in each tenth of a window, with
+/// what they sent together as the line.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct NfmView {
+    /// Mean over the windows.
+    pub mean: f64,
+    /// The largest.
+    pub max: f64,
+    /// Windows in which flows competed.
+    pub windows: usize,
+}
+
+/// A device.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct DeviceView {
+    /// Its name.
+    pub name: String,
+    /// Its driver; none if that does not tell.
+    pub driver: Option<String>,
+    /// Its root qdisc; none while it is down.
+    pub root_qdisc: Option<String>,
+    /// Its transmit queues.
+    pub queues: Vec<QueueView>,
+    /// Flows that sent since observation began, the largest first.
+    pub flows: Vec<FlowView>,
+    /// Busy flows that share their queue with another busy flow.
+    pub colliding_flows: u32,
+    /// How evenly competing flows were served; none while no two competed.
+    pub nfm_1s: Option<NfmView>,
+}
+
+/// How `source` and `destination` are written.
+pub(crate) fn endpoints(tuple: &Tuple) -> (String, String, String) {
+    let protocol = match tuple.protocol {
+        6 => "tcp".to_owned(),
+        17 => "udp".to_owned(),
+        number => number.to_string(),
+    };
+    let end = |address, port| std::net::SocketAddr::new(address, port).to_string();
+    (end(tuple.source, tuple.source_port), end(tuple.destination, tuple.destination_port), protocol)
+}
+
+/// A flow at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FlowSample {
+    /// Bytes on the wire since its meter was attached.
+    pub(crate) bytes: u64,
+    pub(crate) queue: Option<u32>,
+}
+
+/// A device at one moment.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sample {
+    pub(crate) at_ns: u64,
+    pub(crate) flows: HashMap<Tuple, FlowSample>,
+    /// Bytes by queue, where the device counts them.
+    pub(crate) queue_bytes: Option<Vec<u64>>,
+    /// Counts up when flows' bytes begin again at 0.
+    pub(crate) epoch: u32,
+}
+
+/// Reads flows and counters of a device.
+pub(crate) struct Sampler {
+    meter: Meter,
+    netlink: Netlink,
+    index: u32,
+    queues: u32,
+    counts_by_queue: bool,
+    epoch: u32,
+}
+
+/// Flows that the meter tells apart before it begins anew.
+const METERED_FLOWS: u32 = 16_384;
+
+fn attach_meter(index: u32) -> Result<Meter, FairError> {
+    // Of its bins none is used: windows are longer than what a bin holds at high rates.
+    let options = MeterOptions { flows: METERED_FLOWS, bins: 1, bin_ns: 1_000_000 };
+    Ok(Meter::attach_egress(&options, index.cast_signed())?)
+}
+
+impl Sampler {
+    /// For a device of the calling thread's network namespace.
+    pub(crate) fn attach(device: &Device) -> Result<Self, FairError> {
+        Ok(Self {
+            meter: attach_meter(device.index)?,
+            netlink: Netlink::open()?,
+            index: device.index,
+            queues: device.queues,
+            counts_by_queue: device.counts_by_queue(),
+            epoch: 0,
+        })
+    }
+
+    pub(crate) fn sample(&mut self, select: &QueueSelect) -> Result<Sample, FairError> {
+        let queues: HashMap<Tuple, Option<u32>> =
+            select.flows().into_iter().map(|flow| (flow.tuple, flow.queue)).collect();
+        let metered = self.meter.flows()?;
+        let sample = Sample {
+            at_ns: monotonic_ns(),
+            flows: metered
+                .iter()
+                .filter(|flow| flow.payload_bytes > 0)
+                .map(|flow| {
+                    let queue = queues.get(&flow.tuple).copied().flatten();
+                    (flow.tuple, FlowSample { bytes: flow.bytes, queue })
+                })
+                .collect(),
+            queue_bytes: if self.counts_by_queue { Some(self.queue_bytes()?) } else { None },
+            epoch: self.epoch,
+        };
+        if metered.len() > METERED_FLOWS as usize / 4 * 3 || self.meter.overflow() > 0 {
+            self.meter = attach_meter(self.index)?;
+            self.epoch += 1;
+        }
+        Ok(sample)
+    }
+
+    /// The children of mq are at minor numbers from 1 on.
+    fn queue_bytes(&mut self) -> Result<Vec<u64>, FairError> {
+        let mut bytes = vec![0; self.queues as usize];
+        for (parent, statistics) in self.netlink.qdisc_statistics(self.index)? {
+            if parent == evenkeel_netlink::tc::Handle::ROOT {
+                continue;
+            }
+            let queue = usize::from(parent.minor).checked_sub(1);
+            if let Some(slot) = queue.and_then(|queue| bytes.get_mut(queue)) {
+                *slot = statistics.bytes;
+            }
+        }
+        Ok(bytes)
+    }
+}
+
+/// What each flow sent between two samples.
+pub(crate) fn sent_between(before: &Sample, now: &Sample) -> HashMap<Tuple, u64> {
+    let same = before.epoch == now.epoch;
+    now.flows
+        .iter()
+        .map(|(tuple, flow)| {
+            let earlier = before.flows.get(tuple).filter(|_| same).map_or(0, |flow| flow.bytes);
+            (*tuple, flow.bytes.saturating_sub(earlier))
+        })
+        .filter(|(_, bytes)| *bytes > 0)
+        .collect()
+}

@@ -1,0 +1,34 @@
+//! Fair transmission on a live interface.
+//!
+//! ```text
+//!   preflight ──▶ plan ──▶ session: take over XPS if told to ─▶ attach the queue choice ─▶ prove ─▶ watch ─▶ restore
+//!       │                                                                                   │        │
+//!       └──▶ observer (`--observe`): the same programs with the kernel's own choice         │        │
+//!                                              the driver overrules the choice: stand back ─┘        │
+//!                                              somebody else changes what this rests on: stand back ─┘
+//! ```
+//!
+//! [`Preflight`] finds the real devices below an interface and says what stands in the way; nothing is changed
+//! by it. [`Observer`] shows flows, queues, collisions and fairness without changing any choice. A [`Session`] manages
+//! the devices until it is finished or has to stand back, and leaves the host as it was, or as its
+//! administrator last set it: programs hang on links that the process owns, every setting goes through the
+//! journal of the crate `apply`.
+
+mod device;
+mod error;
+mod flows;
+mod observe;
+mod preflight;
+mod proof;
+mod session;
+mod watch;
+pub mod xps;
+
+pub use device::Device;
+pub use error::{Cause, FairError};
+pub use flows::{DeviceView, FlowView, QueueView};
+pub use observe::{Observation, Observer};
+pub use preflight::{Preflight, Request};
+pub use proof::Verdict;
+pub use session::{Ended, Session, StandBack, Status};
+pub use xps::XpsMode;

@@ -1,0 +1,313 @@
+//! `--observe`: what flows do on the kernel's own queues. No choice and no setting is changed.
+//!
+//! The queue choice is attached with the policy `hash`, under which it leaves every packet as it is and only
+//! follows which queue the kernel holds each flow on; beside it, a meter counts bytes by flow. Both see segments at
+//! tcx egress, before the qdisc: what is still queued counts as sent.
+
+use std::collections::HashMap;
+
+use evenkeel_datapath::{Completion, QueueSelect, SelectOptions, Steering, Tuple};
+use evenkeel_metrics::{FlowSeries, nfm};
+use evenkeel_transmit::Policy;
+use serde::Serialize;
+
+use crate::device::Device;
+use crate::error::FairError;
+use crate::flows::{DeviceView, FlowView, NfmView, QueueView, Sample, Sampler, endpoints, sent_between};
+use crate::preflight::Preflight;
+use crate::session::StandBack;
+use crate::watch::Watched;
+
+/// Bins of a window of one second.
+const BINS: usize = 10;
+const BIN_NS: u64 = 100_000_000;
+
+/// What was seen.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Observation {
+    /// The interface that was named.
+    pub interface: String,
+    /// How long, seconds.
+    pub seconds: f64,
+    /// The real devices.
+    pub devices: Vec<DeviceView>,
+}
+
+/// Watches flows on the devices below an interface. Dropping it detaches everything.
+pub struct Observer {
+    interface: String,
+    devices: Vec<Observed>,
+}
+
+struct Observed {
+    device: Device,
+    select: QueueSelect,
+    sampler: Sampler,
+    watched: Watched,
+    tally: Tally,
+}
+
+impl Observer {
+    /// Attaches to the devices of a preflight, in the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// When the kernel refuses the programs.
+    pub fn start(preflight: &Preflight) -> Result<Self, FairError> {
+        let mut devices = Vec::new();
+        for planned in &preflight.devices {
+            let device = planned.device.clone();
+            let mut select = QueueSelect::load(&SelectOptions {
+                policy: Policy::Hash,
+                steering: Steering::Queue,
+                completion: Completion::Sockets,
+                queues: device.queues,
+                rate_bps: device.rate_bps(),
+                ..SelectOptions::default()
+            })?;
+            select.attach(device.index.cast_signed())?;
+            let mut sampler = Sampler::attach(&device)?;
+            let first = sampler.sample(&select)?;
+            let watched = Watched::new(&device)?;
+            devices.push(Observed { tally: Tally::new(first), device, select, sampler, watched });
+        }
+        Ok(Self { interface: preflight.interface.clone(), devices })
+    }
+
+    /// To be called ten times a second. Says so when what it observes is no longer there.
+    ///
+    /// # Errors
+    /// When the kernel cannot be asked.
+    pub fn tick(&mut self) -> Result<Option<StandBack>, FairError> {
+        for observed in &mut self.devices {
+            // A program that comes and goes does not disturb who only looks.
+            if let Some(reason) = observed.watched.device_difference()? {
+                return Ok(Some(StandBack { device: observed.device.name.clone(), reason }));
+            }
+            let sample = observed.sampler.sample(&observed.select)?;
+            observed.tally.take(sample);
+        }
+        Ok(None)
+    }
+
+    /// What has been seen so far.
+    #[must_use]
+    pub fn observation(&self) -> Observation {
+        Observation {
+            interface: self.interface.clone(),
+            seconds: self.devices.first().map_or(0.0, |observed| observed.tally.seconds()),
+            devices: self.devices.iter().map(|observed| observed.tally.view(&observed.device)).collect(),
+        }
+    }
+}
+
+/// Sums over the samples of one device.
+struct Tally {
+    began_ns: u64,
+    first_queue_bytes: Option<Vec<u64>>,
+    last: Sample,
+    totals: HashMap<Tuple, u64>,
+    /// Of the window under way: when each bin ended, and what each flow sent in it.
+    bins: Vec<HashMap<Tuple, u64>>,
+    bin_began_ns: u64,
+    /// Flows that were busy all through the last whole window.
+    busy: HashMap<Tuple, u64>,
+    nfm_sum: f64,
+    nfm_max: f64,
+    nfm_windows: usize,
+}
+
+impl Tally {
+    fn new(first: Sample) -> Self {
+        Self {
+            began_ns: first.at_ns,
+            first_queue_bytes: first.queue_bytes.clone(),
+            bin_began_ns: first.at_ns,
+            last: first,
+            totals: HashMap::new(),
+            bins: Vec::new(),
+            busy: HashMap::new(),
+            nfm_sum: 0.0,
+            nfm_max: 0.0,
+            nfm_windows: 0,
+        }
+    }
+
+    fn seconds(&self) -> f64 {
+        self.last.at_ns.saturating_sub(self.began_ns) as f64 / 1e9
+    }
+
+    fn take(&mut self, sample: Sample) {
+        let sent = sent_between(&self.last, &sample);
+        for (tuple, bytes) in &sent {
+            *self.totals.entry(*tuple).or_default() += bytes;
+        }
+        // A sample that is late by more than a bin leaves no window to judge.
+        let late = sample.at_ns.saturating_sub(self.bin_began_ns) > 2 * BIN_NS;
+        self.bin_began_ns = sample.at_ns;
+        self.last = sample;
+        if late {
+            self.bins.clear();
+            return;
+        }
+        self.bins.push(sent);
+        if self.bins.len() == BINS {
+            self.end_window();
+        }
+    }
+
+    fn end_window(&mut self) {
+        let bins = std::mem::take(&mut self.bins);
+        let Some((first, rest)) = bins.split_first() else { return };
+        self.busy = first
+            .iter()
+            .filter_map(|(tuple, bytes)| {
+                let further: Option<u64> = rest.iter().map(|bin| bin.get(tuple).copied()).sum();
+                Some((*tuple, bytes + further?))
+            })
+            .collect();
+        let together: u64 = self.busy.values().sum();
+        let series: Vec<FlowSeries> = self
+            .busy
+            .values()
+            .map(|bytes| FlowSeries { weight: 1.0, bytes: vec![*bytes], backlogged: vec![0..1] })
+            .collect();
+        let window_ns = BIN_NS * BINS as u64;
+        if let Ok(Some(found)) = nfm(&series, window_ns, window_ns, together.saturating_mul(8)) {
+            self.nfm_sum += found.mean;
+            self.nfm_max = self.nfm_max.max(found.max);
+            self.nfm_windows += 1;
+        }
+    }
+
+    fn view(&self, device: &Device) -> DeviceView {
+        let total: u64 = self.totals.values().sum();
+        let queue_of = |tuple: &Tuple| self.last.flows.get(tuple).and_then(|flow| flow.queue);
+        let mut queues: Vec<QueueView> = (0..device.queues)
+            .map(|queue| QueueView { queue, busy_flows: 0, bytes: self.bytes_of_queue(queue) })
+            .collect();
+        for queue in self.busy.keys().filter_map(queue_of) {
+            if let Some(view) = queues.get_mut(queue as usize) {
+                view.busy_flows += 1;
+            }
+        }
+        let mut flows: Vec<FlowView> = self
+            .totals
+            .iter()
+            .map(|(tuple, bytes)| {
+                let (source, destination, protocol) = endpoints(tuple);
+                FlowView {
+                    source,
+                    destination,
+                    protocol,
+                    queue: queue_of(tuple),
+                    bytes: *bytes,
+                    share: if total > 0 { *bytes as f64 / total as f64 } else { 0.0 },
+                    busy: self.busy.contains_key(tuple),
+                }
+            })
+            .collect();
+        flows.sort_by(|one, other| other.bytes.cmp(&one.bytes).then_with(|| one.source.cmp(&other.source)));
+        DeviceView {
+            name: device.name.clone(),
+            driver: device.driver.clone(),
+            root_qdisc: device.root.as_ref().map(|root| root.kind.clone()),
+            colliding_flows: queues.iter().map(|queue| queue.busy_flows).filter(|flows| *flows > 1).sum(),
+            queues,
+            flows,
+            nfm_1s: (self.nfm_windows > 0).then(|| NfmView {
+                mean: self.nfm_sum / self.nfm_windows as f64,
+                max: self.nfm_max,
+                windows: self.nfm_windows,
+            }),
+        }
+    }
+
+    fn bytes_of_queue(&self, queue: u32) -> Option<u64> {
+        let now = self.last.queue_bytes.as_ref()?.get(queue as usize)?;
+        let before = self.first_queue_bytes.as_ref()?.get(queue as usize)?;
+        Some(now.saturating_sub(*before))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use crate::flows::FlowSample;
+    use std::net::IpAddr;
+
+    fn tuple(port: u16) -> Tuple {
+        let address = IpAddr::from([192, 0, 2, 1]);
+        Tuple { source: address, source_port: port, destination: address, destination_port: 1, protocol: 6 }
+    }
+
+    fn device() -> Device {
+        Device {
+            index: 1,
+            name: "eth0".to_owned(),
+            up: true,
+            driver: None,
+            queues: 4,
+            channels: None,
+            speed_bps: None,
+            xps: Vec::new(),
+            root: None,
+            programs: Vec::new(),
+            filters: Vec::new(),
+        }
+    }
+
+    /// A sample every tenth of a second: flows by port with their bytes so far, and queues.
+    fn sample(tenth: u64, flows: &[(u16, u64, u32)], epoch: u32) -> Sample {
+        let flows = flows.iter().map(|(port, bytes, queue)| {
+            (tuple(*port), FlowSample { bytes: *bytes, queue: Some(*queue) })
+        });
+        Sample { at_ns: tenth * BIN_NS, flows: flows.collect(), queue_bytes: None, epoch }
+    }
+
+    #[test]
+    fn two_flows_that_share_a_queue_are_seen() {
+        let mut tally = Tally::new(Sample::default());
+        for tenth in 1..=10 {
+            tally.take(sample(tenth, &[(1, tenth * 100, 2), (2, tenth * 100, 2), (3, tenth * 200, 0)], 0));
+        }
+        let view = tally.view(&device());
+        assert_eq!((view.colliding_flows, view.queues[2].busy_flows, view.queues[0].busy_flows), (2, 2, 1));
+        let ports: Vec<(u64, f64)> = view.flows.iter().map(|flow| (flow.bytes, flow.share)).collect();
+        assert_eq!(ports, [(2000, 0.5), (1000, 0.25), (1000, 0.25)]);
+        // 1,000 bytes between the extremes; the fair share is a third of 4,000.
+        let found = view.nfm_1s.unwrap();
+        assert!((found.mean - 0.75).abs() < 1e-9 && found.windows == 1, "{found:?}");
+        assert!((tally.seconds() - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_flow_that_pauses_is_not_busy_and_owed_nothing() {
+        let mut tally = Tally::new(Sample::default());
+        for tenth in 1..=10 {
+            let pausing = if tenth < 5 { 100 } else { 200 };
+            tally.take(sample(tenth, &[(1, tenth * 100, 1), (2, pausing, 1)], 0));
+        }
+        let view = tally.view(&device());
+        assert_eq!((view.colliding_flows, view.nfm_1s), (0, None));
+        assert_eq!(view.flows.len(), 2);
+    }
+
+    #[test]
+    fn totals_go_on_when_the_meter_begins_anew() {
+        let mut tally = Tally::new(Sample::default());
+        tally.take(sample(1, &[(1, 500, 0)], 0));
+        tally.take(sample(2, &[(1, 100, 0)], 1));
+        assert_eq!(tally.view(&device()).flows[0].bytes, 600);
+    }
+
+    #[test]
+    fn a_late_sample_makes_no_window() {
+        let mut tally = Tally::new(Sample::default());
+        for tenth in (1..=40).filter(|tenth| tenth % 9 != 0) {
+            let at = if tenth % 9 == 1 { tenth + 20 } else { tenth };
+            tally.take(sample(at, &[(1, tenth * 100, 0), (2, tenth * 900, 0)], 0));
+        }
+        assert_eq!(tally.view(&device()).nfm_1s, None);
+    }
+}

@@ -1,0 +1,310 @@
+//! What is there, and what stands in the way; nothing is changed.
+
+use std::collections::BTreeSet;
+
+use evenkeel_apply::{Change, Knob, Value};
+use evenkeel_host::{Capability, Host, Sysfs};
+use evenkeel_netlink::{Link, Netlink};
+use evenkeel_transmit::{MAX_QUEUES, Pool};
+
+use crate::device::Device;
+use crate::error::FairError;
+use crate::xps::{self, XpsMode, XpsState};
+
+/// What is wanted of an interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Request {
+    /// Look only: what stands in the way of a choice does not matter.
+    pub observe: bool,
+    /// What to do with XPS maps.
+    pub xps: XpsMode,
+}
+
+/// A device that can be managed, and how.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    /// The device as it was found.
+    pub device: Device,
+    /// Changes to its settings.
+    pub changes: Vec<Change>,
+    /// Pools of queues, by processor number; empty: all queues for everybody.
+    pub pools: Vec<Pool>,
+}
+
+/// The real devices below an interface, and what to do with them.
+#[derive(Clone, Debug)]
+pub struct Preflight {
+    /// The interface that was named.
+    pub interface: String,
+    /// The devices to attach to; the interface itself unless there are others below it.
+    pub devices: Vec<Planned>,
+    /// What a person should know.
+    pub remarks: Vec<String>,
+}
+
+/// What loading and attaching the programs and changing settings takes.
+const CAPABILITIES: [Capability; 4] =
+    [Capability::NetAdmin, Capability::SysAdmin, Capability::Perfmon, Capability::Bpf];
+
+impl Preflight {
+    /// Looks at an interface of the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// What is missing or in the way, and what to do about it.
+    pub fn of(interface: &str, request: Request) -> Result<Self, FairError> {
+        let host = Host::live();
+        check_machine(&host)?;
+        let mut netlink = Netlink::open()?;
+        let sysfs = Sysfs::of_namespace()?;
+        let links = netlink.links()?;
+        let Some(named) = links.iter().find(|link| link.name == interface) else {
+            let others = links.into_iter().map(|link| link.name).filter(|name| name != "lo").collect();
+            return Err(FairError::NoInterface { name: interface.to_owned(), others });
+        };
+        let mut remarks = Vec::new();
+        let real = real_devices(named, &links, &sysfs)?;
+        if real.iter().any(|link| link.index != named.index) {
+            let names: Vec<&str> = real.iter().map(|link| link.name.as_str()).collect();
+            remarks.push(format!("{interface} is not a device of its own: its real devices are {}", names.join(", ")));
+        }
+        let mut devices = Vec::new();
+        let mut refusals = Vec::new();
+        for link in &real {
+            let device = read_device(link, &mut netlink, &sysfs)?;
+            match plan(device, request, &sysfs, &mut remarks) {
+                Ok(planned) => devices.push(planned),
+                Err(error) => refusals.push(error),
+            }
+        }
+        if devices.is_empty() {
+            return Err(refusals.into_iter().next().unwrap_or_else(|| {
+                FairError::unable(
+                    format!("{interface} has no device below it"),
+                    "add one, or name a device that has transmit queues",
+                )
+            }));
+        }
+        // One device of a bond that cannot be managed does not keep the others from it.
+        remarks.extend(refusals.iter().map(|error| format!("left out: {error}")));
+        Ok(Self { interface: interface.to_owned(), devices, remarks })
+    }
+
+    /// Every change and its undo as shell lines, for people who want advice only.
+    ///
+    /// # Errors
+    /// When a setting cannot be read.
+    pub fn plan(&self) -> Result<String, FairError> {
+        let mut text = format!("# What `evenkeel fair {}` would do. Nothing has been changed.\n", self.interface);
+        for remark in &self.remarks {
+            text.push_str(&format!("# {remark}\n"));
+        }
+        for Planned { device, changes, pools } in &self.devices {
+            let name = &device.name;
+            text.push_str(&format!(
+                "\n# {name}: driver {}, {} transmit queues, root qdisc {}\n",
+                device.driver_name(),
+                device.queues,
+                device.root.as_ref().map_or("none", |root| &root.kind)
+            ));
+            for change in changes {
+                let undo = Change::new(change.knob.clone(), current(device, &change.knob)?);
+                text.push_str(&format!("{}\n#   undo: {}\n", change.shell(name), undo.shell(name)));
+            }
+            if changes.is_empty() {
+                text.push_str("# no setting is changed\n");
+            }
+            let choice = if pools.is_empty() {
+                format!("the queue of least weight of 0-{}", device.queues.saturating_sub(1))
+            } else {
+                "the queue of least weight of the processor's pool".to_owned()
+            };
+            text.push_str(&format!(
+                "# a BPF program at tcx egress of {name}: a flow with nothing outstanding takes {choice}\n\
+                 #   undo: none needed: the program goes with the process\n"
+            ));
+        }
+        Ok(text)
+    }
+}
+
+/// A setting's value before its change.
+fn current(device: &Device, knob: &Knob) -> Result<Value, FairError> {
+    use evenkeel_apply::{ApplyError, Kernel, LiveKernel};
+    let read = LiveKernel::open(device.index, &device.name).and_then(|mut kernel| kernel.read(knob));
+    Ok(read.map_err(ApplyError::from)?)
+}
+
+fn check_machine(host: &Host) -> Result<(), FairError> {
+    let missing = host.missing_capabilities(&CAPABILITIES)?;
+    if !missing.is_empty() {
+        let list: Vec<String> = missing.iter().map(ToString::to_string).collect();
+        return Err(FairError::unable(
+            format!("this process lacks {}, which it takes to load programs and change settings", list.join(", ")),
+            "run it as root",
+        ));
+    }
+    if !host.has_btf() {
+        return Err(FairError::unable(
+            "the kernel has no BPF type information (/sys/kernel/btf/vmlinux)",
+            "use a kernel with CONFIG_DEBUG_INFO_BTF, as all large distributions have",
+        ));
+    }
+    Ok(())
+}
+
+fn read_device(link: &Link, netlink: &mut Netlink, sysfs: &Sysfs) -> Result<Device, FairError> {
+    Device::read(link, netlink, sysfs).map_err(|error| match error {
+        FairError::Datapath(evenkeel_datapath::DatapathError::System { source, .. })
+            if source.raw_os_error() == Some(nix::libc::EINVAL) =>
+        {
+            FairError::unable("the kernel has no tcx hook", "use Linux 6.6 or newer")
+        }
+        error => error,
+    })
+}
+
+/// The devices at the bottom, each once: what a bond, a VLAN, a bridge or a macvlan stands on. Walks down the
+/// links `lower_*`, which sysfs has for every such relation.
+fn real_devices(named: &Link, links: &[Link], sysfs: &Sysfs) -> Result<Vec<Link>, FairError> {
+    let mut found = Vec::new();
+    let mut seen = BTreeSet::new();
+    let mut waiting = vec![named.name.clone()];
+    while let Some(name) = waiting.pop() {
+        if !seen.insert(name.clone()) {
+            continue;
+        }
+        let lower = sysfs.lower_interfaces(&name)?;
+        if lower.is_empty() {
+            found.extend(links.iter().filter(|link| link.name == name).cloned());
+        }
+        waiting.extend(lower);
+    }
+    found.sort_by_key(|link| link.index);
+    Ok(found)
+}
+
+/// What to do with a device, or why nothing can be done.
+fn plan(
+    device: Device,
+    request: Request,
+    sysfs: &Sysfs,
+    remarks: &mut Vec<String>,
+) -> Result<Planned, FairError> {
+    remark_on_hook(&device, remarks);
+    if request.observe {
+        if device.queues as usize > MAX_QUEUES {
+            return Err(too_many_queues(&device));
+        }
+        remark_on_xps(&device, remarks);
+        return Ok(Planned { device, changes: Vec::new(), pools: Vec::new() });
+    }
+    check_queues(&device)?;
+    check_qdisc(&device, remarks)?;
+    let (changes, pools) = plan_xps(&device, request.xps, sysfs)?;
+    if !device.up {
+        remarks.push(format!("{} is down: nothing is sent until it is set up", device.name));
+    }
+    Ok(Planned { device, changes, pools })
+}
+
+fn too_many_queues(device: &Device) -> FairError {
+    FairError::unable(
+        format!("{} has {} transmit queues, and the queue choice handles {MAX_QUEUES}", device.name, device.queues),
+        format!("use fewer: ethtool -L {}", device.name),
+    )
+}
+
+fn check_queues(device: &Device) -> Result<(), FairError> {
+    let name = &device.name;
+    if device.queues as usize > MAX_QUEUES {
+        return Err(too_many_queues(device));
+    }
+    if device.queues > 1 {
+        return Ok(());
+    }
+    let most = device.channels.map_or(0, |channels| channels.transmit_queues_most());
+    let remedy = if most > 1 {
+        let kind = match device.channels {
+            Some(channels) if channels.combined_most >= channels.transmit_most => "combined",
+            _ => "tx",
+        };
+        format!("it can have {most}: ethtool -L {name} {kind} {most}")
+    } else {
+        format!("its driver ({}) has no more", device.driver_name())
+    };
+    Err(FairError::unable(format!("{name} has one transmit queue: there is nothing to choose"), remedy))
+}
+
+fn check_qdisc(device: &Device, remarks: &mut Vec<String>) -> Result<(), FairError> {
+    let name = &device.name;
+    let Some(root) = &device.root else { return Ok(()) };
+    match root.kind.as_str() {
+        "mq" => {}
+        // skb_tx_hash folds a queue that a program asks for into the range of the packet's traffic class.
+        "mqprio" | "taprio" => {
+            return Err(FairError::unable(
+                format!("{name} has the root qdisc {}, whose traffic classes decide over the queues", root.kind),
+                format!("put mq in its place (tc qdisc replace dev {name} root mq), or leave {name} as it is"),
+            ));
+        }
+        kind => remarks.push(format!(
+            "{name} has the root qdisc {kind}, which does not count by queue: whether the driver follows the choice \
+             cannot be proven"
+        )),
+    }
+    Ok(())
+}
+
+fn plan_xps(device: &Device, mode: XpsMode, sysfs: &Sysfs) -> Result<(Vec<Change>, Vec<Pool>), FairError> {
+    let name = &device.name;
+    let state = xps::state(&device.xps);
+    match (state, mode) {
+        (XpsState::Unset, _) => Ok((Vec::new(), Vec::new())),
+        (_, XpsMode::Respect) => {
+            let what = match state {
+                XpsState::OneQueueEach => "one queue to each processor, so that there is nothing to choose",
+                _ => "pools of queues to processors, and wins over any choice",
+            };
+            Err(FairError::unable(
+                format!("XPS of {name} (driver {}) gives {what}", device.driver_name()),
+                "take XPS over for as long as this runs: --xps off lets every processor use every queue, --xps pools \
+                 keeps to the queues of the processor's NUMA node or pool",
+            ))
+        }
+        (_, XpsMode::Off) => Ok((xps::take_over(&device.xps), Vec::new())),
+        (_, XpsMode::Pools) => {
+            let nodes = sysfs.node_of_processors(sysfs.processor_numbers());
+            let pools = xps::pools(&device.xps, &nodes, device.queues).map_err(|reason| {
+                FairError::unable(format!("no pools can be made of the XPS maps of {name}: {reason}"), "use --xps off")
+            })?;
+            Ok((xps::take_over(&device.xps), pools))
+        }
+    }
+}
+
+fn remark_on_xps(device: &Device, remarks: &mut Vec<String>) {
+    let what = match xps::state(&device.xps) {
+        XpsState::Unset => return,
+        XpsState::OneQueueEach => "one queue to each processor",
+        XpsState::SeveralQueues => "pools of queues to processors",
+    };
+    remarks.push(format!("XPS of {} gives {what}: to manage it takes --xps off or --xps pools", device.name));
+}
+
+fn remark_on_hook(device: &Device, remarks: &mut Vec<String>) {
+    for program in &device.programs {
+        let name = if program.name.is_empty() { "without a name" } else { &program.name };
+        remarks.push(format!(
+            "{} has another program at tcx egress: {name} (id {}); if it sets the queue, the last one wins",
+            device.name, program.id
+        ));
+    }
+    for filter in &device.filters {
+        let name = filter.program.as_deref().map(|name| format!(" {name}")).unwrap_or_default();
+        remarks.push(format!(
+            "{} has a filter at clsact egress: {}{name} (preference {}); it comes after tcx, and wins if it sets the \
+             queue",
+            device.name, filter.kind, filter.preference
+        ));
+    }
+}

@@ -1,0 +1,192 @@
+//! Whether the device follows the choices.
+//!
+//! A driver may pick the queue by itself (`ndo_select_queue`), whatever the stack wants. So for each second the
+//! bytes of the flows that the choice had on a queue are held against the bytes that the device's own counters
+//! have for it: the part that agrees is `Σ min(chosen, counted) / Σ counted`. A driver that hashes on its own agrees by
+//! about one over the number of queues while flows are few; many flows on every queue agree whoever chose, and
+//! then it does not matter.
+
+use std::fmt;
+
+use evenkeel_datapath::Tuple;
+
+use crate::flows::{Sample, sent_between};
+
+/// What the counters say so far.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Verdict {
+    /// The device does not count by queue.
+    NoCounters,
+    /// Too little was sent to tell.
+    Open,
+    /// The device follows the choices; the part of bytes that agreed, 0 to 1.
+    Followed(f64),
+    /// Something overrules the choices; the part of bytes that agreed, 0 to 1.
+    Overruled(f64),
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoCounters => formatter.write_str("cannot be proven: the device does not count by queue"),
+            Self::Open => formatter.write_str("too little was sent to tell"),
+            Self::Followed(part) => {
+                write!(formatter, "its counters follow the choices ({:.0} % of bytes agree)", part * 100.0)
+            }
+            Self::Overruled(part) => {
+                write!(formatter, "its counters do not follow the choices ({:.0} % of bytes agree)", part * 100.0)
+            }
+        }
+    }
+}
+
+/// Less than this in a second says nothing: ACKs and single packets go where they like.
+const LEAST_BYTES: u64 = 1_000_000;
+/// Seconds that have to agree with each other.
+const SECONDS: u32 = 3;
+/// From this part on the choices are followed.
+const FOLLOWED: f64 = 0.8;
+/// Below this part they are overruled; between the two, more seconds are needed.
+const OVERRULED: f64 = 0.5;
+
+/// Collects seconds until they tell.
+#[derive(Debug)]
+pub(crate) struct Proof {
+    last: Option<Sample>,
+    followed: u32,
+    overruled: u32,
+    part: f64,
+    verdict: Verdict,
+}
+
+impl Proof {
+    pub(crate) fn new(counts_by_queue: bool) -> Self {
+        let verdict = if counts_by_queue { Verdict::Open } else { Verdict::NoCounters };
+        Self { last: None, followed: 0, overruled: 0, part: 0.0, verdict }
+    }
+
+    pub(crate) fn verdict(&self) -> Verdict {
+        self.verdict
+    }
+
+    /// Takes a sample, about a second after the last one.
+    pub(crate) fn take(&mut self, now: Sample) {
+        let before = self.last.replace(now);
+        let (Some(before), Some(now)) = (before, &self.last) else { return };
+        let Some(part) = agreeing_part(&before, now) else { return };
+        self.part = part;
+        if part >= FOLLOWED {
+            (self.followed, self.overruled) = (self.followed + 1, 0);
+        } else if part < OVERRULED {
+            (self.followed, self.overruled) = (0, self.overruled + 1);
+        }
+        if self.followed >= SECONDS {
+            self.verdict = Verdict::Followed(part);
+        } else if self.overruled >= SECONDS {
+            self.verdict = Verdict::Overruled(part);
+        }
+    }
+}
+
+/// The part of the device's bytes that went where flows were; none if too little was sent.
+fn agreeing_part(before: &Sample, now: &Sample) -> Option<f64> {
+    let counted: Vec<u64> = before
+        .queue_bytes
+        .as_ref()?
+        .iter()
+        .zip(now.queue_bytes.as_ref()?)
+        .map(|(before, now)| now.saturating_sub(*before))
+        .collect();
+    let total: u64 = counted.iter().sum();
+    if total < LEAST_BYTES {
+        return None;
+    }
+    let mut chosen = vec![0_u64; counted.len()];
+    // Of a flow that moved meanwhile, nobody can say which byte went where.
+    let mut either = 0_u64;
+    for (tuple, bytes) in sent_between(before, now) {
+        match queue_throughout(&tuple, before, now).and_then(|queue| chosen.get_mut(queue as usize)) {
+            Some(chosen) => *chosen += bytes,
+            None => either += bytes,
+        }
+    }
+    // If most of it moved, the second tells nothing.
+    if either > total / 2 {
+        return None;
+    }
+    let agreed: u64 = chosen.iter().zip(&counted).map(|(chosen, counted)| chosen.min(counted)).sum();
+    Some(((agreed + either) as f64 / total as f64).min(1.0))
+}
+
+fn queue_throughout(tuple: &Tuple, before: &Sample, now: &Sample) -> Option<u32> {
+    let queue = now.flows.get(tuple)?.queue?;
+    (before.flows.get(tuple)?.queue == Some(queue)).then_some(queue)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use crate::flows::FlowSample;
+    use std::net::IpAddr;
+
+    fn sample(flows: &[(u16, u64, u32)], queues: &[u64]) -> Sample {
+        let address = IpAddr::from([192, 0, 2, 1]);
+        let tuple = |port| Tuple {
+            source: address,
+            source_port: port,
+            destination: address,
+            destination_port: 1,
+            protocol: 6,
+        };
+        Sample {
+            at_ns: 0,
+            flows: flows
+                .iter()
+                .map(|(port, bytes, queue)| (tuple(*port), FlowSample { bytes: *bytes, queue: Some(*queue) }))
+                .collect(),
+            queue_bytes: Some(queues.to_vec()),
+            epoch: 0,
+        }
+    }
+
+    const MB: u64 = 1_000_000;
+
+    /// Two flows of a megabyte a second on queues 0 and 1, as the choice has it; the device counts them on these.
+    fn judge(counted: [usize; 2], seconds: u64) -> Verdict {
+        let mut proof = Proof::new(true);
+        for second in 0..=seconds {
+            let mut queues = [0; 4];
+            for queue in counted {
+                queues[queue] += second * MB;
+            }
+            proof.take(sample(&[(1, second * MB, 0), (2, second * MB, 1)], &queues));
+        }
+        proof.verdict()
+    }
+
+    #[test]
+    fn a_device_that_follows_is_told_from_one_that_does_not() {
+        assert_eq!(judge([0, 1], 3), Verdict::Followed(1.0));
+        assert_eq!(judge([2, 3], 3), Verdict::Overruled(0.0));
+        assert_eq!(judge([0, 1], 2), Verdict::Open);
+        // One of two at the right place by chance is no proof of anything.
+        assert_eq!(judge([0, 3], 9), Verdict::Open);
+    }
+
+    #[test]
+    fn little_traffic_and_flows_that_move_tell_nothing() {
+        let quiet = agreeing_part(&sample(&[(1, 0, 0)], &[0, 0]), &sample(&[(1, 900, 0)], &[0, 900]));
+        assert_eq!(quiet, None);
+        let moved = agreeing_part(&sample(&[(1, 0, 0)], &[0, 0]), &sample(&[(1, 2 * MB, 1)], &[2 * MB, 0]));
+        assert_eq!(moved, None);
+    }
+
+    #[test]
+    fn without_counters_there_is_no_proof() {
+        let mut proof = Proof::new(false);
+        proof.take(Sample::default());
+        proof.take(Sample::default());
+        assert_eq!(proof.verdict(), Verdict::NoCounters);
+    }
+}

@@ -1,0 +1,243 @@
+//! A session: devices under management, from the first change to the last undo.
+
+use std::fmt;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use evenkeel_apply::{Disturbance, Leftover, Report, Run, StateDirectory};
+use evenkeel_datapath::{Completion, Counters, QueueSelect, SelectOptions, Steering};
+use evenkeel_transmit::Policy;
+use serde::Serialize;
+
+use crate::device::Device;
+use crate::error::FairError;
+use crate::flows::Sampler;
+use crate::preflight::{Planned, Preflight};
+use crate::proof::{Proof, Verdict};
+use crate::watch::Watched;
+
+/// Why a session cannot go on: somebody changed what it rests on, and what they set stays.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StandBack {
+    /// The device.
+    pub device: String,
+    /// What has happened.
+    pub reason: String,
+}
+
+impl fmt::Display for StandBack {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}: {}", self.device, self.reason)
+    }
+}
+
+/// What a device under management is doing.
+#[derive(Clone, Debug, Serialize)]
+pub struct Status {
+    /// Its name.
+    pub name: String,
+    /// Its driver; none if that does not tell.
+    pub driver: Option<String>,
+    /// Who tells that a flow's last segment has left.
+    pub completion: String,
+    /// Sum of the weights of the flows that have something outstanding, by queue.
+    pub weights: Vec<u32>,
+    /// Flows that are tracked.
+    pub flows: usize,
+    /// Of the flows that have something outstanding, those that share their queue.
+    pub colliding_flows: usize,
+    /// Times that a flow with nothing outstanding was given a queue.
+    pub picks: u64,
+    /// Of these, another queue than before.
+    pub moves: u64,
+    /// Segments without a full socket (forwarded, from containers): hashed.
+    pub segments_without_socket: u64,
+    /// Whether the device's own counters follow the choices, in words.
+    pub proof: String,
+}
+
+/// How the management of a device ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// The last that was seen of it.
+    pub status: Status,
+    /// What became of its settings.
+    pub report: Report,
+}
+
+/// Devices under management. Dropping it puts everything back.
+pub struct Session {
+    managed: Vec<Managed>,
+    guardian: Box<dyn Fn() -> Option<Command>>,
+}
+
+/// Fields are dropped in this order: the programs go before the settings come back.
+struct Managed {
+    select: QueueSelect,
+    sampler: Option<Sampler>,
+    proof: Proof,
+    sampled: Option<Instant>,
+    watched: Watched,
+    device: Device,
+    run: Run,
+}
+
+/// Between two samples of the proof.
+const PROOF_INTERVAL: Duration = Duration::from_secs(1);
+/// Smallest time of silence after which a flow is released by age, where its socket cannot be looked at, ns.
+const AGEING_FLOOR_NS: u64 = 200_000_000;
+
+impl Session {
+    /// Begins to manage the devices of a preflight, in the calling thread's network namespace: what a run that
+    /// died left is put back first and returned.
+    ///
+    /// `guardian` makes the command of a guardian process (see [`evenkeel_apply::guardian`]), or none to do
+    /// without.
+    ///
+    /// # Errors
+    /// When a device is taken already, or the kernel refuses; what had been changed is put back.
+    pub fn start(
+        preflight: &Preflight,
+        state: &StateDirectory,
+        guardian: Box<dyn Fn() -> Option<Command>>,
+    ) -> Result<(Self, Vec<Leftover>), FairError> {
+        let mut leftovers = Vec::new();
+        let mut managed = Vec::new();
+        for planned in &preflight.devices {
+            let Device { index, name, .. } = &planned.device;
+            let (run, leftover) = Run::begin(state, *index, name, "fair", guardian())?;
+            leftovers.extend(leftover);
+            managed.push(Managed::start(run, planned)?);
+        }
+        Ok((Self { managed, guardian }, leftovers))
+    }
+
+    /// To be called several times a second: looks whether everything is as it should be, and says why not.
+    ///
+    /// # Errors
+    /// When the kernel cannot be asked.
+    pub fn tick(&mut self) -> Result<Option<StandBack>, FairError> {
+        for managed in &mut self.managed {
+            if let Some(reason) = managed.check()? {
+                return Ok(Some(StandBack { device: managed.device.name.clone(), reason }));
+            }
+            if !managed.run.is_guarded()
+                && let Some(command) = (self.guardian)()
+            {
+                managed.run.guard_again(command)?;
+            }
+        }
+        Ok(None)
+    }
+
+    /// What the devices are doing.
+    #[must_use]
+    pub fn status(&self) -> Vec<Status> {
+        self.managed.iter().map(Managed::status).collect()
+    }
+
+    /// Detaches the programs and puts every setting back.
+    ///
+    /// # Errors
+    /// When a journal cannot be removed.
+    pub fn finish(self) -> Result<Vec<Ended>, FairError> {
+        self.managed
+            .into_iter()
+            .map(|managed| {
+                let status = managed.status();
+                let Managed { select, sampler, run, .. } = managed;
+                drop((select, sampler));
+                Ok(Ended { status, report: run.finish()? })
+            })
+            .collect()
+    }
+}
+
+impl Managed {
+    fn start(mut run: Run, planned: &Planned) -> Result<Self, FairError> {
+        let device = planned.device.clone();
+        for change in &planned.changes {
+            run.change(change)?;
+        }
+        let mut select = QueueSelect::load(&SelectOptions {
+            policy: Policy::Dqa,
+            steering: Steering::Queue,
+            completion: Completion::Sockets,
+            queues: device.queues,
+            pools: planned.pools.clone(),
+            rate_bps: device.rate_bps(),
+            ageing_floor_ns: AGEING_FLOOR_NS,
+            ..SelectOptions::default()
+        })?;
+        select.attach(device.index.cast_signed())?;
+        // It costs something per packet, and goes once it has shown what it can.
+        let sampler = if device.counts_by_queue() { Some(Sampler::attach(&device)?) } else { None };
+        let watched = Watched::new(&device)?;
+        let proof = Proof::new(device.counts_by_queue());
+        Ok(Self { select, sampler, proof, sampled: None, watched, device, run })
+    }
+
+    /// Why the session has to stand back from this device, if it has to.
+    fn check(&mut self) -> Result<Option<String>, FairError> {
+        // First, because everything else of a device that is gone cannot be read.
+        if let Some(difference) = self.watched.device_difference()? {
+            return Ok(Some(difference));
+        }
+        if let Some(disturbance) = self.run.disturbances()?.first() {
+            return Ok(Some(disturbed(disturbance)));
+        }
+        if let Some(difference) = self.watched.difference()? {
+            return Ok(Some(difference));
+        }
+        self.prove()?;
+        match self.proof.verdict() {
+            verdict @ Verdict::Overruled(_) => Ok(Some(format!(
+                "the driver ({}) picks the queues by itself: {verdict}",
+                self.device.driver_name()
+            ))),
+            _ => Ok(None),
+        }
+    }
+
+    fn prove(&mut self) -> Result<(), FairError> {
+        let Some(sampler) = &mut self.sampler else { return Ok(()) };
+        if self.sampled.is_some_and(|before| before.elapsed() < PROOF_INTERVAL) {
+            return Ok(());
+        }
+        self.sampled = Some(Instant::now());
+        self.proof.take(sampler.sample(&self.select)?);
+        if matches!(self.proof.verdict(), Verdict::Followed(_)) {
+            self.sampler = None;
+            // Our own program has left the hook.
+            self.watched.accept()?;
+        }
+        Ok(())
+    }
+
+    fn status(&self) -> Status {
+        let Counters { picks, moves, no_socket, .. } = self.select.counters();
+        let flows = self.select.flows();
+        let mut charged = vec![0_usize; self.device.queues as usize];
+        for queue in flows.iter().filter(|flow| flow.charged_weight > 0).filter_map(|flow| flow.queue) {
+            if let Some(count) = charged.get_mut(queue as usize) {
+                *count += 1;
+            }
+        }
+        Status {
+            name: self.device.name.clone(),
+            driver: self.device.driver.clone(),
+            completion: self.select.completion().to_string(),
+            weights: self.select.weights(),
+            flows: flows.len(),
+            colliding_flows: charged.into_iter().filter(|count| *count > 1).sum(),
+            picks,
+            moves,
+            segments_without_socket: no_socket,
+            proof: self.proof.verdict().to_string(),
+        }
+    }
+}
+
+fn disturbed(disturbance: &Disturbance) -> String {
+    disturbance.to_string()
+}

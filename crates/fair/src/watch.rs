@@ -1,0 +1,157 @@
+//! Whether what a session rests on is still as it was.
+
+use std::collections::BTreeSet;
+
+use evenkeel_datapath::{HookProgram, egress_programs};
+use evenkeel_host::{Sysfs, XpsMap};
+use evenkeel_netlink::Netlink;
+use evenkeel_netlink::tc::Handle;
+use evenkeel_netlink::tc_state::{CLSACT_EGRESS, FilterState, QdiscState};
+
+use crate::device::Device;
+use crate::error::FairError;
+
+/// A device as it was when a session began, our own programs included.
+pub(crate) struct Watched {
+    netlink: Netlink,
+    sysfs: Sysfs,
+    index: u32,
+    name: String,
+    queues: u32,
+    /// The root's kind and handle.
+    root: Option<(String, Handle)>,
+    programs: Vec<HookProgram>,
+    filters: Vec<FilterState>,
+    xps: Vec<XpsMap>,
+}
+
+fn root_of(qdiscs: &[QdiscState]) -> Option<(String, Handle)> {
+    let root = qdiscs.iter().find(|qdisc| qdisc.parent == Handle::ROOT)?;
+    Some((root.kind.clone(), root.handle))
+}
+
+fn qdisc_name(root: Option<&(String, Handle)>) -> &str {
+    root.map_or("none", |(kind, _)| kind)
+}
+
+impl Watched {
+    /// A device of the calling thread's network namespace, as it is now.
+    pub(crate) fn new(device: &Device) -> Result<Self, FairError> {
+        let mut watched = Self {
+            netlink: Netlink::open()?,
+            sysfs: Sysfs::of_namespace()?,
+            index: device.index,
+            name: device.name.clone(),
+            queues: device.queues,
+            root: None,
+            programs: Vec::new(),
+            filters: Vec::new(),
+            xps: Vec::new(),
+        };
+        watched.accept()?;
+        Ok(watched)
+    }
+
+    /// Takes what is there now as what is to stay: after a change of our own.
+    pub(crate) fn accept(&mut self) -> Result<(), FairError> {
+        let qdiscs = self.netlink.qdiscs(self.index)?;
+        self.root = root_of(&qdiscs);
+        self.filters = self.filters_now(&qdiscs)?;
+        self.programs = egress_programs(self.index.cast_signed())?;
+        self.xps = self.sysfs.xps_maps(&self.name)?;
+        Ok(())
+    }
+
+    fn filters_now(&mut self, qdiscs: &[QdiscState]) -> Result<Vec<FilterState>, FairError> {
+        if !qdiscs.iter().any(|qdisc| qdisc.kind == "clsact") {
+            return Ok(Vec::new());
+        }
+        Ok(self.netlink.filters(self.index, CLSACT_EGRESS)?)
+    }
+
+    /// What has changed of the device itself: gone, renamed, another number of queues.
+    pub(crate) fn device_difference(&mut self) -> Result<Option<String>, FairError> {
+        let Some(link) = self.netlink.link(self.index)? else {
+            return Ok(Some("the interface is gone".to_owned()));
+        };
+        if link.name != self.name {
+            return Ok(Some(format!("the interface was renamed to {}", link.name)));
+        }
+        let queues = match self.sysfs.transmit_queues(&self.name) {
+            Ok(queues) => queues,
+            // It went between the two looks, and the next one says so.
+            Err(_) => return Ok(None),
+        };
+        if queues != self.queues {
+            return Ok(Some(format!(
+                "the number of transmit queues was changed from {} to {queues} (ethtool -L)",
+                self.queues
+            )));
+        }
+        Ok(None)
+    }
+
+    /// What somebody else has changed around the device.
+    pub(crate) fn difference(&mut self) -> Result<Option<String>, FairError> {
+        if let Some(difference) = self.device_difference()? {
+            return Ok(Some(difference));
+        }
+        match self.surroundings() {
+            Ok(found) => Ok(found),
+            // Of a device that goes while it is looked at, the looks fail; the reason is that it goes.
+            Err(error) => match self.device_difference()? {
+                Some(difference) => Ok(Some(difference)),
+                None => Err(error),
+            },
+        }
+    }
+
+    fn surroundings(&mut self) -> Result<Option<String>, FairError> {
+        let programs = egress_programs(self.index.cast_signed())?;
+        if programs != self.programs {
+            return Ok(Some(hook_difference(&self.programs, &programs)));
+        }
+        let qdiscs = self.netlink.qdiscs(self.index)?;
+        let root = root_of(&qdiscs);
+        if root != self.root {
+            let (before, now) = (qdisc_name(self.root.as_ref()), qdisc_name(root.as_ref()));
+            return Ok(Some(format!("the root qdisc was replaced: {before} before, {now} now")));
+        }
+        if self.filters_now(&qdiscs)? != self.filters {
+            return Ok(Some("the filters at clsact egress were changed".to_owned()));
+        }
+        let xps = self.sysfs.xps_maps(&self.name)?;
+        let changed = xps.iter().find(|map| !self.xps.contains(map));
+        Ok(changed.map(|map| format!("{} of queue {} was changed", map.key.file(), map.queue)))
+    }
+}
+
+fn hook_difference(before: &[HookProgram], now: &[HookProgram]) -> String {
+    let ids = |programs: &[HookProgram]| programs.iter().map(|program| program.id).collect::<BTreeSet<_>>();
+    let (had, has) = (ids(before), ids(now));
+    let describe = |program: &HookProgram| format!("{} (id {})", program.name, program.id);
+    if let Some(program) = now.iter().find(|program| !had.contains(&program.id)) {
+        return format!("another program was attached at tcx egress: {}", describe(program));
+    }
+    match before.iter().find(|program| !has.contains(&program.id)) {
+        Some(program) => format!("a program was detached from tcx egress: {}", describe(program)),
+        None => "the programs at tcx egress were put in another order".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_came_and_who_went_is_named() {
+        let program = |id| HookProgram { id, name: format!("p{id}") };
+        let words = |before: &[u32], now: &[u32]| {
+            let list = |ids: &[u32]| ids.iter().map(|id| program(*id)).collect::<Vec<_>>();
+            hook_difference(&list(before), &list(now))
+        };
+        assert!(words(&[1], &[1, 2]).contains("attached at tcx egress: p2 (id 2)"));
+        assert!(words(&[1, 2], &[1]).contains("detached from tcx egress: p2 (id 2)"));
+        assert!(words(&[1, 2], &[2, 1]).contains("another order"));
+    }
+}

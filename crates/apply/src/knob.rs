@@ -81,13 +81,11 @@ impl Knob {
     /// Masks are written with as many words as the machine has processors; sysctls of several figures are
     /// separated by tabs.
     fn normal_form(&self, text: &str) -> String {
-        match self {
-            Self::InterfaceFile(file) if file.ends_with("/xps_cpus") || file.ends_with("/xps_rxqs") => {
-                let digits: String = text.trim().chars().filter(|digit| *digit != ',').collect();
-                digits.trim_start_matches('0').to_ascii_lowercase()
-            }
-            _ => text.split_ascii_whitespace().collect::<Vec<_>>().join(" "),
+        if self.is_mask() {
+            let digits: String = text.trim().chars().filter(|digit| *digit != ',').collect();
+            return digits.trim_start_matches('0').to_ascii_lowercase();
         }
+        text.split_ascii_whitespace().collect::<Vec<_>>().join(" ")
     }
 
     /// Whether a value is one of a run's own.
@@ -106,6 +104,21 @@ impl Knob {
             }),
             (Ours::These(list), _) => list.iter().any(|own| self.same(own, value)),
         }
+    }
+
+    /// By how much a value differs from another one, of a knob that has figures.
+    #[must_use]
+    pub fn difference(&self, value: &Value, other: &Value) -> Option<i64> {
+        let figure = |value: &Value| match value {
+            Value::Bytes(bytes) | Value::Sizes { all: bytes, .. } => Some(i64::from(*bytes)),
+            Value::Text(text) if !self.is_mask() => text.parse().ok(),
+            Value::Text(_) | Value::Qdiscs(_) => None,
+        };
+        figure(value)?.checked_sub(figure(other)?)
+    }
+
+    fn is_mask(&self) -> bool {
+        matches!(self, Self::InterfaceFile(file) if file.ends_with("/xps_cpus") || file.ends_with("/xps_rxqs"))
     }
 
     /// Its name, with the interface that it belongs to.
@@ -166,19 +179,6 @@ impl fmt::Display for Ours {
             }
             Self::BytesBetween { least, most } => write!(formatter, "{least} to {most} bytes"),
         }
-    }
-}
-
-impl Value {
-    /// By how many bytes it differs from another value, where both are sizes.
-    #[must_use]
-    pub fn difference(&self, other: &Self) -> Option<i64> {
-        let bytes = |value: &Self| match value {
-            Self::Bytes(bytes) | Self::Sizes { all: bytes, .. } => Some(i64::from(*bytes)),
-            Self::Text(text) => text.parse().ok(),
-            Self::Qdiscs(_) => None,
-        };
-        Some(bytes(self)? - bytes(other)?)
     }
 }
 

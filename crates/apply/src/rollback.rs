@@ -59,7 +59,7 @@ impl Report {
 impl LeftAlone {
     fn describe(&self, interface: &str) -> String {
         let ours: Vec<String> = self.ours.iter().map(ToString::to_string).collect();
-        let by_how_much = match self.found.difference(&self.from) {
+        let by_how_much = match self.knob.difference(&self.found, &self.from) {
             Some(difference) => format!(" ({difference:+} from before)"),
             None => String::new(),
         };

@@ -34,7 +34,7 @@ impl fmt::Display for Disturbance {
         write!(formatter, "somebody else set {knob} to {found}")?;
         match &self.expected {
             Some(expected) => {
-                let difference = found.difference(expected);
+                let difference = self.knob.difference(found, expected);
                 let by = difference.map(|bytes| format!(", {bytes:+}")).unwrap_or_default();
                 write!(formatter, " (evenkeel had set {expected}{by})")
             }

@@ -1,9 +1,10 @@
 //! The command line. Man pages and completions are made from it.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use evenkeel_model::units::BitRate;
+use evenkeel_model::units::{BitRate, Nanoseconds};
 
 /// Manages the queues of a Linux host's network card as one resource, and proves what that does.
 #[derive(Debug, Parser)]
@@ -24,6 +25,13 @@ pub enum Command {
     /// List, show or check scenarios
     #[command(subcommand)]
     Scenario(ScenarioCommand),
+    /// Make flows through an interface fair, until it is ended; leaves no trace
+    Fair(FairOptions),
+    /// Put back what a run that was killed had changed
+    Revert(RevertOptions),
+    /// Watch a run and put its settings back when it dies (started by the run itself)
+    #[command(hide = true)]
+    Guard(GuardOptions),
     /// Compare two records: what differs by more than the spread of the repeats
     Compare(CompareOptions),
     /// Write man pages or shell completions
@@ -152,6 +160,15 @@ fn parse_rate(text: &str) -> Result<Rate, String> {
     Ok(Rate::Fixed(rate))
 }
 
+/// A time such as `10s`; a bare number is refused.
+fn parse_time(text: &str) -> Result<Duration, String> {
+    let time: Nanoseconds = text.parse().map_err(|error| format!("{error}"))?;
+    if time == Nanoseconds::new(0) {
+        return Err("a time of 0 shows nothing".to_owned());
+    }
+    Ok(Duration::from_nanos(time.as_u64()))
+}
+
 /// A share such as `30%`; a bare number is refused, as everywhere.
 fn parse_share(text: &str) -> Result<f64, String> {
     const MOST: f64 = 1000.0;
@@ -197,6 +214,54 @@ pub struct CompareOptions {
     /// How to print the result
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
+}
+
+#[derive(Debug, Args)]
+pub struct FairOptions {
+    /// The interface; of a bond, a VLAN or a bridge the real devices below it are managed
+    pub interface: String,
+    /// Only look: flows, queues, collisions and shares, with no choice and no setting changed
+    #[arg(long, conflicts_with_all = ["plan", "xps"])]
+    pub observe: bool,
+    /// Print every change and its undo as shell lines, and do nothing
+    #[arg(long, conflicts_with = "time")]
+    pub plan: bool,
+    /// What to do with XPS maps, which win over any choice
+    #[arg(long, value_enum, default_value_t = XpsChoice::Respect)]
+    pub xps: XpsChoice,
+    /// End after this time, such as 10s [default: when it is interrupted]
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_time)]
+    pub time: Option<Duration>,
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub format: Format,
+}
+
+/// What to do with XPS maps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum XpsChoice {
+    /// Leave them alone; where one is set there is nothing to choose, and the run is refused
+    Respect,
+    /// Take them over: every processor may use every queue
+    Off,
+    /// Take them over and keep to the queues of the processor's pool or NUMA node
+    Pools,
+}
+
+#[derive(Debug, Args)]
+pub struct RevertOptions {
+    /// Only this interface [default: all in this network namespace]
+    pub interface: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct GuardOptions {
+    /// The run's journal
+    pub journal: PathBuf,
+    /// The run's process number
+    pub worker: u32,
+    /// When the run's process started, clock ticks since boot
+    pub worker_start: u64,
 }
 
 #[derive(Debug, Args)]

@@ -14,8 +14,10 @@
 mod arguments;
 mod compare;
 mod exit;
+mod fair;
 mod generate;
 mod progress;
+mod revert;
 mod run;
 mod scenario;
 
@@ -32,6 +34,9 @@ fn main() -> ExitCode {
     let result = match arguments.command {
         Command::Run(options) => run::run(&options),
         Command::Scenario(command) => scenario::scenario(&command),
+        Command::Fair(options) => fair::fair(&options),
+        Command::Revert(options) => revert::revert(&options),
+        Command::Guard(options) => revert::guard(&options),
         Command::Compare(options) => compare::compare(&options),
         Command::Generate(options) => generate::generate(&options),
     };

@@ -20,11 +20,15 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("apply", &["netlink", "host"]),
     ("datapath", &["model", "transmit"]),
     ("control", &["netlink", "transmit", "datapath"]),
+    ("fair", &["metrics", "netlink", "transmit", "host", "apply", "datapath", "control"]),
     ("testbed", &["model", "netlink", "transmit", "host", "datapath", "control"]),
     ("sim", &["model", "transmit"]),
     ("report", &["model", "metrics"]),
     ("experiment", &["model", "metrics", "report"]),
-    ("cli", &["model", "metrics", "host", "testbed", "report", "experiment", "sim"]),
+    (
+        "cli",
+        &["model", "metrics", "netlink", "host", "apply", "fair", "testbed", "report", "experiment", "sim"],
+    ),
 ];
 
 /// What the sources of a pure crate must not mention, as paths and keywords of Rust.

@@ -11,7 +11,14 @@ use support::{end, ended, evenkeel, run, without_capabilities};
 fn bad_usage_exits_with_2_and_says_why() {
     let cases: &[(&[&str], &str)] = &[
         (&[], "Usage"),
-        (&["fair", "eth0"], "unrecognized subcommand 'fair'"),
+        (&["fair"], "<INTERFACE>"),
+        (&["fair", "eth0", "--for", "10"], "unit"),
+        (&["fair", "eth0", "--for", "0s"], "shows nothing"),
+        (&["fair", "eth0", "--xps", "on"], "respect"),
+        (&["fair", "eth0", "--observe", "--plan"], "cannot be used with"),
+        (&["fair", "eth0", "--observe", "--xps", "off"], "cannot be used with"),
+        (&["fair", "eth0", "--weights", "file"], "unexpected argument '--weights'"),
+        (&["revert", "eth0", "eth1"], "unexpected argument"),
         (&["steer", "eth0"], "unrecognized subcommand 'steer'"),
         (&["check"], "unrecognized subcommand 'check'"),
         (&["run"], "<SCENARIO>"),

@@ -3,9 +3,10 @@
 use std::ffi::CStr;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 
 use crate::error::DatapathError;
+use crate::object;
 
 /// A program on a hook.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,17 +52,7 @@ fn program_name(id: u32) -> String {
     }
     // SAFETY: the kernel just gave this descriptor to us alone.
     let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
-    let mut info = MaybeUninit::<libbpf_sys::bpf_prog_info>::zeroed();
-    let mut length = size_of::<libbpf_sys::bpf_prog_info>() as u32;
-    // SAFETY: `info` is zeroed and as long as `length` says.
-    let result = unsafe {
-        libbpf_sys::bpf_prog_get_info_by_fd(descriptor.as_raw_fd(), info.as_mut_ptr(), &mut length)
-    };
-    if result < 0 {
-        return String::new();
-    }
-    // SAFETY: zeroed at first, and all zeroes is a valid value of this plain C structure.
-    let info = unsafe { info.assume_init() };
+    let Ok(info) = object::program_info(descriptor.as_fd()) else { return String::new() };
     let bytes: Vec<u8> = info.name.iter().map(|character| *character as u8).collect();
     CStr::from_bytes_until_nul(&bytes).map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }

@@ -109,6 +109,14 @@ impl Meter {
         Ok(Self { meter, bins, options: *options, _link: link, object })
     }
 
+    /// Number of its program, unique since boot.
+    ///
+    /// # Errors
+    /// When the kernel refuses to tell.
+    pub fn program_id(&self) -> Result<u32, DatapathError> {
+        object::program_id(&self.object, "count")
+    }
+
     /// Starts the bins at a moment of `CLOCK_MONOTONIC`, which may lie ahead.
     pub fn start(&self, at_ns: u64) {
         let meter = self.meter.pointer(0);

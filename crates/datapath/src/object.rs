@@ -107,9 +107,20 @@ pub(crate) fn run_once(object: &Object, program: &'static str) -> Result<i32, Da
     Ok(options.retval as i32)
 }
 
+/// A loaded program's number, unique since boot.
+pub(crate) fn program_id(object: &Object, program: &'static str) -> Result<u32, DatapathError> {
+    Ok(program_info(program_fd(object, program)?)?.id)
+}
+
 /// What a program has cost so far (needs [`crate::RunTimeStatistics`]); zero if it is not loaded.
 pub(crate) fn run_time(object: &Object, program: &'static str) -> Result<RunTime, DatapathError> {
     let Ok(descriptor) = program_fd(object, program) else { return Ok(RunTime::default()) };
+    let info = program_info(descriptor)?;
+    Ok(RunTime { nanoseconds: info.run_time_ns, runs: info.run_cnt })
+}
+
+/// What the kernel tells of a program.
+pub(crate) fn program_info(descriptor: BorrowedFd<'_>) -> Result<libbpf_sys::bpf_prog_info, DatapathError> {
     let mut info = MaybeUninit::<libbpf_sys::bpf_prog_info>::zeroed();
     let mut length = size_of::<libbpf_sys::bpf_prog_info>() as u32;
     // SAFETY: `info` is zeroed and as long as `length` says.
@@ -118,11 +129,10 @@ pub(crate) fn run_time(object: &Object, program: &'static str) -> Result<RunTime
     };
     if result < 0 {
         let source = io::Error::from_raw_os_error(-result);
-        return Err(DatapathError::System { action: "read a BPF program's statistics", source });
+        return Err(DatapathError::System { action: "read what the kernel knows of a BPF program", source });
     }
     // SAFETY: zeroed at first, and all zeroes is a valid value of this plain C structure.
-    let info = unsafe { info.assume_init() };
-    Ok(RunTime { nanoseconds: info.run_time_ns, runs: info.run_cnt })
+    Ok(unsafe { info.assume_init() })
 }
 
 fn program_fd<'a>(object: &'a Object, name: &'static str) -> Result<BorrowedFd<'a>, DatapathError> {

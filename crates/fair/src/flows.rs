@@ -133,6 +133,11 @@ impl Sampler {
         })
     }
 
+    /// Number of the meter's program now.
+    pub(crate) fn program(&self) -> Result<u32, FairError> {
+        Ok(self.meter.program_id()?)
+    }
+
     pub(crate) fn sample(&mut self, select: &QueueSelect) -> Result<Sample, FairError> {
         let queues: HashMap<Tuple, Option<u32>> =
             select.flows().into_iter().map(|flow| (flow.tuple, flow.queue)).collect();

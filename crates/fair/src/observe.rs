@@ -259,9 +259,9 @@ mod tests {
 
     /// A sample every tenth of a second: flows by port with their bytes so far, and queues.
     fn sample(tenth: u64, flows: &[(u16, u64, u32)], epoch: u32) -> Sample {
-        let flows = flows.iter().map(|(port, bytes, queue)| {
-            (tuple(*port), FlowSample { bytes: *bytes, queue: Some(*queue) })
-        });
+        let flows = flows
+            .iter()
+            .map(|(port, bytes, queue)| (tuple(*port), FlowSample { bytes: *bytes, queue: Some(*queue) }));
         Sample { at_ns: tenth * BIN_NS, flows: flows.collect(), queue_bytes: None, epoch }
     }
 

@@ -36,6 +36,8 @@ pub struct Planned {
 pub struct Preflight {
     /// The interface that was named.
     pub interface: String,
+    /// What is wanted of it.
+    pub request: Request,
     /// The devices to attach to; the interface itself unless there are others below it.
     pub devices: Vec<Planned>,
     /// What a person should know.
@@ -65,7 +67,10 @@ impl Preflight {
         let real = real_devices(named, &links, &sysfs)?;
         if real.iter().any(|link| link.index != named.index) {
             let names: Vec<&str> = real.iter().map(|link| link.name.as_str()).collect();
-            remarks.push(format!("{interface} is not a device of its own: its real devices are {}", names.join(", ")));
+            remarks.push(format!(
+                "{interface} is not a device of its own: its real devices are {}",
+                names.join(", ")
+            ));
         }
         let mut devices = Vec::new();
         let mut refusals = Vec::new();
@@ -86,7 +91,7 @@ impl Preflight {
         }
         // One device of a bond that cannot be managed does not keep the others from it.
         remarks.extend(refusals.iter().map(|error| format!("left out: {error}")));
-        Ok(Self { interface: interface.to_owned(), devices, remarks })
+        Ok(Self { interface: interface.to_owned(), request, devices, remarks })
     }
 
     /// Every change and its undo as shell lines, for people who want advice only.
@@ -94,7 +99,8 @@ impl Preflight {
     /// # Errors
     /// When a setting cannot be read.
     pub fn plan(&self) -> Result<String, FairError> {
-        let mut text = format!("# What `evenkeel fair {}` would do. Nothing has been changed.\n", self.interface);
+        let mut text =
+            format!("# What `evenkeel fair {}` would do. Nothing has been changed.\n", self.interface);
         for remark in &self.remarks {
             text.push_str(&format!("# {remark}\n"));
         }
@@ -139,7 +145,10 @@ fn check_machine(host: &Host) -> Result<(), FairError> {
     if !missing.is_empty() {
         let list: Vec<String> = missing.iter().map(ToString::to_string).collect();
         return Err(FairError::unable(
-            format!("this process lacks {}, which it takes to load programs and change settings", list.join(", ")),
+            format!(
+                "this process lacks {}, which it takes to load programs and change settings",
+                list.join(", ")
+            ),
             "run it as root",
         ));
     }
@@ -209,7 +218,10 @@ fn plan(
 
 fn too_many_queues(device: &Device) -> FairError {
     FairError::unable(
-        format!("{} has {} transmit queues, and the queue choice handles {MAX_QUEUES}", device.name, device.queues),
+        format!(
+            "{} has {} transmit queues, and the queue choice handles {MAX_QUEUES}",
+            device.name, device.queues
+        ),
         format!("use fewer: ethtool -L {}", device.name),
     )
 }
@@ -275,7 +287,10 @@ fn plan_xps(device: &Device, mode: XpsMode, sysfs: &Sysfs) -> Result<(Vec<Change
         (_, XpsMode::Pools) => {
             let nodes = sysfs.node_of_processors(sysfs.processor_numbers());
             let pools = xps::pools(&device.xps, &nodes, device.queues).map_err(|reason| {
-                FairError::unable(format!("no pools can be made of the XPS maps of {name}: {reason}"), "use --xps off")
+                FairError::unable(
+                    format!("no pools can be made of the XPS maps of {name}: {reason}"),
+                    "use --xps off",
+                )
             })?;
             Ok((xps::take_over(&device.xps), pools))
         }

@@ -34,7 +34,11 @@ impl fmt::Display for Verdict {
                 write!(formatter, "its counters follow the choices ({:.0} % of bytes agree)", part * 100.0)
             }
             Self::Overruled(part) => {
-                write!(formatter, "its counters do not follow the choices ({:.0} % of bytes agree)", part * 100.0)
+                write!(
+                    formatter,
+                    "its counters do not follow the choices ({:.0} % of bytes agree)",
+                    part * 100.0
+                )
             }
         }
     }

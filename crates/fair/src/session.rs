@@ -1,5 +1,6 @@
 //! A session: devices under management, from the first change to the last undo.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -102,12 +103,25 @@ impl Session {
         guardian: Box<dyn Fn() -> Option<Command>>,
     ) -> Result<(Self, Vec<Leftover>), FairError> {
         let mut leftovers = Vec::new();
+        let mut runs = BTreeMap::new();
+        for Planned { device, .. } in &preflight.devices {
+            let (run, leftover) = Run::begin(state, device.index, &device.name, "fair", guardian())?;
+            leftovers.extend(leftover);
+            runs.insert(device.index, run);
+        }
+        // What was found may have been what a run that died had made of it.
+        let again;
+        let preflight = if leftovers.is_empty() {
+            preflight
+        } else {
+            again = Preflight::of(&preflight.interface, preflight.request)?;
+            &again
+        };
         let mut managed = Vec::new();
         for planned in &preflight.devices {
-            let Device { index, name, .. } = &planned.device;
-            let (run, leftover) = Run::begin(state, *index, name, "fair", guardian())?;
-            leftovers.extend(leftover);
-            managed.push(Managed::start(run, planned)?);
+            if let Some(run) = runs.remove(&planned.device.index) {
+                managed.push(Managed::start(run, planned)?);
+            }
         }
         Ok((Self { managed, guardian }, leftovers))
     }
@@ -172,7 +186,10 @@ impl Managed {
         select.attach(device.index.cast_signed())?;
         // It costs something per packet, and goes once it has shown what it can.
         let sampler = if device.counts_by_queue() { Some(Sampler::attach(&device)?) } else { None };
-        let watched = Watched::new(&device)?;
+        let mut watched = Watched::new(&device)?;
+        if let Some(sampler) = &sampler {
+            watched.overlook(sampler.program()?);
+        }
         let proof = Proof::new(device.counts_by_queue());
         Ok(Self { select, sampler, proof, sampled: None, watched, device, run })
     }
@@ -206,10 +223,10 @@ impl Managed {
         }
         self.sampled = Some(Instant::now());
         self.proof.take(sampler.sample(&self.select)?);
+        // It may have begun anew, with another program.
+        self.watched.overlook(sampler.program()?);
         if matches!(self.proof.verdict(), Verdict::Followed(_)) {
             self.sampler = None;
-            // Our own program has left the hook.
-            self.watched.accept()?;
         }
         Ok(())
     }

@@ -23,6 +23,8 @@ pub(crate) struct Watched {
     programs: Vec<HookProgram>,
     filters: Vec<FilterState>,
     xps: Vec<XpsMap>,
+    /// Programs of our own that come and go.
+    passing: BTreeSet<u32>,
 }
 
 fn root_of(qdiscs: &[QdiscState]) -> Option<(String, Handle)> {
@@ -47,19 +49,20 @@ impl Watched {
             programs: Vec::new(),
             filters: Vec::new(),
             xps: Vec::new(),
+            passing: BTreeSet::new(),
         };
-        watched.accept()?;
+        let qdiscs = watched.netlink.qdiscs(watched.index)?;
+        watched.root = root_of(&qdiscs);
+        watched.filters = watched.filters_now(&qdiscs)?;
+        watched.programs = egress_programs(watched.index.cast_signed())?;
+        watched.xps = watched.sysfs.xps_maps(&watched.name)?;
         Ok(watched)
     }
 
-    /// Takes what is there now as what is to stay: after a change of our own.
-    pub(crate) fn accept(&mut self) -> Result<(), FairError> {
-        let qdiscs = self.netlink.qdiscs(self.index)?;
-        self.root = root_of(&qdiscs);
-        self.filters = self.filters_now(&qdiscs)?;
-        self.programs = egress_programs(self.index.cast_signed())?;
-        self.xps = self.sysfs.xps_maps(&self.name)?;
-        Ok(())
+    /// Does not mind a program of our own that comes and goes; the kernel may take a moment to let it go.
+    pub(crate) fn overlook(&mut self, program: u32) {
+        self.passing.insert(program);
+        self.programs.retain(|known| known.id != program);
     }
 
     fn filters_now(&mut self, qdiscs: &[QdiscState]) -> Result<Vec<FilterState>, FairError> {
@@ -107,7 +110,8 @@ impl Watched {
     }
 
     fn surroundings(&mut self) -> Result<Option<String>, FairError> {
-        let programs = egress_programs(self.index.cast_signed())?;
+        let mut programs = egress_programs(self.index.cast_signed())?;
+        programs.retain(|program| !self.passing.contains(&program.id));
         if programs != self.programs {
             return Ok(Some(hook_difference(&self.programs, &programs)));
         }

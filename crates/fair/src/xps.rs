@@ -81,7 +81,9 @@ pub fn take_over(maps: &[XpsMap]) -> Vec<Change> {
 pub fn pools(maps: &[XpsMap], nodes: &[u32], queues: u32) -> Result<Vec<Pool>, String> {
     let by_processor = queues_by_member(maps, XpsKey::Cpus);
     if by_processor.is_empty() {
-        return Err("the maps go by receive queue (xps_rxqs), of which no pools of processors follow".to_owned());
+        return Err(
+            "the maps go by receive queue (xps_rxqs), of which no pools of processors follow".to_owned()
+        );
     }
     let several = state(maps) == XpsState::SeveralQueues;
     let mut by_node: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
@@ -116,7 +118,10 @@ mod tests {
     use super::*;
 
     fn maps(members: &[&[u32]]) -> Vec<XpsMap> {
-        (0..).zip(members).map(|(queue, members)| XpsMap { queue, key: XpsKey::Cpus, members: members.to_vec() }).collect()
+        (0..)
+            .zip(members)
+            .map(|(queue, members)| XpsMap { queue, key: XpsKey::Cpus, members: members.to_vec() })
+            .collect()
     }
 
     #[test]

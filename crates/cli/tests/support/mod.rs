@@ -6,6 +6,8 @@
 #[path = "../../../testbed/tests/support/leftovers.rs"]
 pub mod leftovers;
 #[cfg(feature = "netns-tests")]
+pub mod managed;
+#[cfg(feature = "netns-tests")]
 pub mod running;
 
 use std::path::{Path, PathBuf};

@@ -120,6 +120,16 @@ impl Running {
         self.child.as_mut().unwrap()
     }
 
+    /// Its process number.
+    pub fn id(&mut self) -> u32 {
+        self.child().id()
+    }
+
+    /// What it has said so far.
+    pub fn said(&self) -> String {
+        self.stderr.lock().unwrap().clone()
+    }
+
     /// Waits until the run says that it is doing this.
     pub fn wait_for_activity(&mut self, words: &str) {
         let deadline = Instant::now() + LIMIT;

@@ -1,0 +1,248 @@
+//! `evenkeel fair`.
+
+mod show;
+
+use std::io::{IsTerminal, Write};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use evenkeel_apply::StateDirectory;
+use evenkeel_fair::{
+    Cause, FairError, Observation, Observer, Preflight, Request, Session, StandBack, Status, XpsMode,
+};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::arguments::{FairOptions, Format, XpsChoice};
+use crate::exit::{Exit, Failure, print};
+use crate::revert::tell_leftover;
+
+/// How often the observer takes a sample.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
+/// How often a session looks whether it still stands on what it stood on.
+const WATCH_INTERVAL: Duration = Duration::from_millis(200);
+/// How often the terminal is drawn anew.
+const DRAW_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Why a run ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The time that was asked for has passed.
+    Time,
+    /// Ctrl-C, or the terminal is gone.
+    Interrupted,
+    /// SIGTERM: asked to end, as a service is.
+    Terminated,
+    /// Somebody changed what it stood on.
+    StoodBack(StandBack),
+}
+
+/// Runs `evenkeel fair`.
+pub fn fair(options: &FairOptions) -> Result<Exit, Failure> {
+    let request = Request {
+        observe: options.observe,
+        xps: match options.xps {
+            XpsChoice::Respect => XpsMode::Respect,
+            XpsChoice::Off => XpsMode::Off,
+            XpsChoice::Pools => XpsMode::Pools,
+        },
+    };
+    // Before anything is attached, so that no moment is left in which a signal would leave something behind.
+    let signals = Signals::catch()?;
+    let preflight = Preflight::of(&options.interface, request).map_err(failure)?;
+    if options.plan {
+        print(&preflight.plan().map_err(failure)?)?;
+        return Ok(Exit::Done);
+    }
+    for remark in &preflight.remarks {
+        say(remark);
+    }
+    if options.observe {
+        observe(&preflight, options, &signals)
+    } else {
+        manage(&preflight, options, &signals)
+    }
+}
+
+fn failure(error: FairError) -> Failure {
+    let exit = match error.cause() {
+        Cause::Usage => Exit::Usage,
+        Cause::Unable => Exit::Unable,
+        Cause::Failed => Exit::Failed,
+    };
+    Failure::with_causes(exit, &error)
+}
+
+/// A line on standard error; that nobody reads it is no reason to end.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// The signals that end a run.
+struct Signals {
+    interrupted: Arc<AtomicBool>,
+    terminated: Arc<AtomicBool>,
+}
+
+impl Signals {
+    fn catch() -> Result<Self, Failure> {
+        let signals = Self { interrupted: Arc::default(), terminated: Arc::default() };
+        let flags =
+            [(SIGINT, &signals.interrupted), (SIGHUP, &signals.interrupted), (SIGTERM, &signals.terminated)];
+        for (signal, flag) in flags {
+            signal_hook::flag::register(signal, Arc::clone(flag))
+                .map_err(|error| Failure::new(Exit::Failed, format!("cannot catch signals: {error}")))?;
+        }
+        Ok(signals)
+    }
+
+    fn end(&self) -> Option<End> {
+        if self.interrupted.load(Ordering::Relaxed) {
+            Some(End::Interrupted)
+        } else if self.terminated.load(Ordering::Relaxed) {
+            Some(End::Terminated)
+        } else {
+            None
+        }
+    }
+}
+
+/// Calls `tick` again and again until something ends the run, and draws meanwhile if anybody is looking.
+fn keep_going<T>(
+    what: &mut T,
+    interval: Duration,
+    time: Option<Duration>,
+    signals: &Signals,
+    mut tick: impl FnMut(&mut T) -> Result<Option<StandBack>, FairError>,
+    draw: impl Fn(&T) -> String,
+) -> Result<End, FairError> {
+    let began = Instant::now();
+    let mut next = began + interval;
+    let mut screen = Screen::new();
+    loop {
+        if let Some(end) = signals.end() {
+            return Ok(end);
+        }
+        if time.is_some_and(|time| began.elapsed() >= time) {
+            return Ok(End::Time);
+        }
+        let left = next.saturating_duration_since(Instant::now());
+        if !left.is_zero() {
+            // Signals wake nobody up, so naps are short.
+            std::thread::sleep(left.min(Duration::from_millis(20)));
+            continue;
+        }
+        // What was missed is not made up for.
+        next = (next + interval).max(Instant::now());
+        if let Some(reason) = tick(what)? {
+            return Ok(End::StoodBack(reason));
+        }
+        screen.draw(|| draw(what));
+    }
+}
+
+/// A terminal on standard error, drawn anew in its place.
+struct Screen {
+    live: bool,
+    drawn: Option<Instant>,
+    lines: usize,
+}
+
+impl Screen {
+    fn new() -> Self {
+        Self { live: std::io::stderr().is_terminal(), drawn: None, lines: 0 }
+    }
+
+    fn draw(&mut self, text: impl Fn() -> String) {
+        if !self.live || self.drawn.is_some_and(|drawn| drawn.elapsed() < DRAW_INTERVAL) {
+            return;
+        }
+        self.drawn = Some(Instant::now());
+        let text = text();
+        let mut output = std::io::stderr().lock();
+        if self.lines > 0 {
+            // Up to where the last drawing began, and clear from there on (ECMA-48: CPL, ED).
+            let _ = write!(output, "\u{1b}[{}F\u{1b}[J", self.lines);
+        }
+        let _ = output.write_all(text.as_bytes());
+        let _ = output.flush();
+        self.lines = text.lines().count();
+    }
+}
+
+fn observe(preflight: &Preflight, options: &FairOptions, signals: &Signals) -> Result<Exit, Failure> {
+    let mut observer = Observer::start(preflight).map_err(failure)?;
+    say(&format!("observing {}: no choice and no setting is changed; Ctrl-C ends it", options.interface));
+    let end = keep_going(&mut observer, SAMPLE_INTERVAL, options.time, signals, Observer::tick, |observer| {
+        show::observation(&observer.observation())
+    })
+    .map_err(failure)?;
+    let seen: Observation = observer.observation();
+    drop(observer);
+    match options.format {
+        Format::Table => print(&show::observation(&seen))?,
+        Format::Json => print(&format!("{:#}\n", show::observation_json(&seen, &end)))?,
+    }
+    Ok(exit_of(&end, "observed until then"))
+}
+
+/// A guardian is this very binary, also when its file was replaced meanwhile.
+fn guardian() -> Option<Command> {
+    use std::os::unix::process::CommandExt;
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("evenkeel").arg("guard");
+    Some(command)
+}
+
+fn manage(preflight: &Preflight, options: &FairOptions, signals: &Signals) -> Result<Exit, Failure> {
+    let state = StateDirectory::from_environment();
+    let began = Instant::now();
+    let (mut session, leftovers) = Session::start(preflight, &state, Box::new(guardian)).map_err(failure)?;
+    for leftover in &leftovers {
+        tell_leftover(leftover);
+    }
+    for status in session.status() {
+        say(&show::started(&status));
+    }
+    say("managed now; Ctrl-C or SIGTERM puts everything back");
+    let end = keep_going(&mut session, WATCH_INTERVAL, options.time, signals, Session::tick, |session| {
+        let status: Vec<Status> = session.status();
+        show::status(&status)
+    });
+    // Put back first, whatever has happened.
+    let ended = session.finish().map_err(failure)?;
+    let end = end.map_err(failure)?;
+    for device in &ended {
+        for remark in device.report.remarks(&device.status.name) {
+            say(&remark);
+        }
+    }
+    match options.format {
+        Format::Table => print(&show::ended(&ended))?,
+        Format::Json => {
+            print(&format!("{:#}\n", show::ended_json(&options.interface, began.elapsed(), &ended, &end)))?;
+        }
+    }
+    if let Some(device) = ended.iter().find(|device| !device.report.is_settled()) {
+        return Err(Failure::new(
+            Exit::Failed,
+            format!(
+                "not every setting of {} could be put back; see above, and run `evenkeel revert {}` when the cause is \
+                 gone",
+                device.status.name, device.status.name
+            ),
+        ));
+    }
+    Ok(exit_of(&end, "what evenkeel had changed is put back, and what others have set is left"))
+}
+
+fn exit_of(end: &End, what_then: &str) -> Exit {
+    match end {
+        End::Time | End::Terminated => Exit::Done,
+        End::Interrupted => Exit::Interrupted,
+        End::StoodBack(reason) => {
+            Failure::new(Exit::Failed, format!("stood back from {reason}; {what_then}")).tell()
+        }
+    }
+}

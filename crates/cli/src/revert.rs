@@ -1,0 +1,154 @@
+//! `evenkeel revert`, and the guardian that does the same when its run dies.
+
+use std::io::Write;
+use std::path::Path;
+
+use evenkeel_apply::guardian::{Post, Watch, guard as watch};
+use evenkeel_apply::{
+    ApplyError, Header, JournalError, Leftover, RevertOutcome, StateDirectory, parse,
+    revert as revert_journal,
+};
+use evenkeel_host::Sysfs;
+
+use crate::arguments::{GuardOptions, RevertOptions};
+use crate::exit::{Exit, Failure, print};
+
+/// A line on standard error; that nobody reads it is no reason to end.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+fn failure(error: &ApplyError) -> Failure {
+    let exit = match error {
+        ApplyError::Journal(JournalError::Busy { .. }) => Exit::Unable,
+        _ => Exit::Failed,
+    };
+    Failure::with_causes(exit, error)
+}
+
+/// Runs `evenkeel revert`.
+pub fn revert(options: &RevertOptions) -> Result<Exit, Failure> {
+    let journals = StateDirectory::from_environment().journals().map_err(|error| failure(&error.into()))?;
+    let mut chosen = Vec::new();
+    for path in journals {
+        match &options.interface {
+            None => chosen.push(path),
+            Some(name) if is_about(&path, name)? => chosen.push(path),
+            Some(_) => {}
+        }
+    }
+    if chosen.is_empty() {
+        if let Some(name) = &options.interface
+            && !exists(name)
+        {
+            return Err(Failure::new(
+                Exit::Usage,
+                format!("there is neither an interface nor a journal of '{name}'"),
+            ));
+        }
+        print("nothing to put back\n")?;
+        return Ok(Exit::Done);
+    }
+    let mut exit = Exit::Done;
+    for path in chosen {
+        // One that fails does not keep the others from being put back.
+        match revert_journal(&path) {
+            Ok(outcome) => {
+                if tell(&outcome)? == Exit::Failed {
+                    exit = Exit::Failed;
+                }
+            }
+            Err(error) => exit = failure(&error).tell(),
+        }
+    }
+    Ok(exit)
+}
+
+fn exists(interface: &str) -> bool {
+    let names = Sysfs::of_namespace().and_then(|sysfs| sysfs.list("class/net"));
+    // Whoever may not look cannot be told that it is not there.
+    names.is_ok_and(|names| names.iter().any(|name| name == interface))
+}
+
+/// Whether a journal is about an interface: by the name that it had when the run began, or by the one that it
+/// has now.
+fn is_about(path: &Path, name: &str) -> Result<bool, Failure> {
+    let unreadable = |error: std::io::Error| {
+        Failure::new(Exit::Failed, format!("cannot read {}: {error}", path.display()))
+    };
+    let text = std::fs::read(path).map_err(unreadable)?;
+    let Some((header, _)) = parse(&text, path).map_err(|error| failure(&error.into()))? else {
+        return Ok(false);
+    };
+    if header.interface.name == name {
+        return Ok(true);
+    }
+    let index = Sysfs::of_namespace().and_then(|sysfs| sysfs.read(&format!("class/net/{name}/ifindex")));
+    Ok(index.is_ok_and(|index| index == header.interface.index.to_string()))
+}
+
+fn whose(header: &Header) -> String {
+    format!(
+        "evenkeel {} on {} (process {}, since {})",
+        header.command, header.interface.name, header.process.id, header.started
+    )
+}
+
+fn tell(outcome: &RevertOutcome) -> Result<Exit, Failure> {
+    match outcome {
+        RevertOutcome::Nothing => print("nothing to put back\n")?,
+        RevertOutcome::Void(header) => {
+            print(&format!("{}: its settings went with its boot or its network namespace\n", whose(header)))?;
+        }
+        RevertOutcome::OtherNamespace(header) => say(&format!(
+            "{} ran in another network namespace (net:[{}]): run `evenkeel revert` there (nsenter --net)",
+            whose(header),
+            header.interface.namespace
+        )),
+        RevertOutcome::RolledBack(leftover) => {
+            print(&format!("{}: {}\n", whose(&leftover.header), leftover.report))?;
+            tell_remarks(leftover);
+            if !leftover.report.is_settled() {
+                return Ok(Exit::Failed);
+            }
+        }
+    }
+    Ok(Exit::Done)
+}
+
+fn tell_remarks(leftover: &Leftover) {
+    let then = &leftover.header.interface.name;
+    match &leftover.name {
+        None => say(&format!("the interface {then} is gone")),
+        Some(now) if now != then => say(&format!("the interface {then} is called {now} now")),
+        Some(_) => {}
+    }
+    for remark in leftover.report.remarks(leftover.name.as_deref().unwrap_or(then)) {
+        say(&remark);
+    }
+}
+
+/// Says what a run that died had left behind, and what became of it.
+pub fn tell_leftover(leftover: &Leftover) {
+    say(&format!("{} had died: {}", whose(&leftover.header), leftover.report));
+    tell_remarks(leftover);
+}
+
+/// Runs the guardian.
+pub fn guard(options: &GuardOptions) -> Result<Exit, Failure> {
+    let post =
+        Post { journal: options.journal.clone(), worker: options.worker, worker_start: options.worker_start };
+    match watch(&post).map_err(|error| failure(&error))? {
+        Watch::Released => {}
+        Watch::WorkerDied(outcome) => match *outcome {
+            RevertOutcome::RolledBack(leftover) => {
+                tell_leftover(&leftover);
+                if !leftover.report.is_settled() {
+                    return Ok(Exit::Failed);
+                }
+            }
+            RevertOutcome::Nothing | RevertOutcome::Void(_) | RevertOutcome::OtherNamespace(_) => {}
+        },
+    }
+    Ok(Exit::Done)
+}

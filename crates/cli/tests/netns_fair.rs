@@ -1,0 +1,302 @@
+//! `evenkeel fair` on an interface of the running kernel: what it finds, what it refuses, from what it stands
+//! back; and that it leaves no trace.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use evenkeel_apply::StateDirectory;
+use evenkeel_fair::{Preflight, Request, Session};
+use support::managed::{DRIVERS_MAPS, Managed, NAME};
+use support::running::Running;
+use support::{Ended, end};
+
+fn end_of(managed: &Managed, arguments: &[&str]) -> Ended {
+    end(managed.command(arguments))
+}
+
+fn json(ended: &Ended) -> serde_json::Value {
+    serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended:?}"))
+}
+
+#[test]
+fn twenty_times_on_and_off_under_load_leaves_no_trace() {
+    let managed = Managed::with_maps();
+    let mut load = managed.load(8, "20M", 45);
+    let before = managed.seen();
+    for round in 0..20 {
+        let mut running = managed.session(&["--xps", ["off", "pools"][round % 2]]);
+        assert_eq!(managed.maps(), ["0"; 4]);
+        let held = running.holdings();
+        assert!(held.links.len() >= 2 && held.children.len() == 1, "{held:?}");
+        let (signal, code) = [(Signal::SIGINT, 130), (Signal::SIGTERM, 0)][round / 2 % 2];
+        running.signal(signal);
+        let ended = running.end();
+        assert_eq!(ended.code, code, "{signal}: {ended:?}");
+        assert!(ended.stdout.contains("2 settings put back"), "{ended:?}");
+        held.assert_gone();
+        assert!(managed.seen() == before, "round {round}:\n{}\nbefore:\n{before}", managed.seen());
+        assert_eq!(managed.journals(), Vec::<String>::new());
+    }
+    assert!(load.is_running(), "twenty rounds take less time than the load");
+    load.finish();
+}
+
+#[test]
+fn flows_under_management_have_queues_of_their_own_and_the_counters_prove_it() {
+    let managed = Managed::new();
+    let load = managed.load(4, "50M", 9);
+    let ended = end_of(&managed, &["fair", NAME, "--for", "6s", "--format", "json"]);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let seen = json(&ended);
+    assert_eq!((&seen["mode"], &seen["ended"]["by"]), (&"manage".into(), &"time".into()), "{seen}");
+    let status = &seen["devices"][0]["status"];
+    assert_eq!(status["driver"], "veth");
+    assert!(status["proof"].as_str().unwrap().contains("follow the choices"), "{seen}");
+    assert!(status["picks"].as_u64().unwrap() > 0, "{seen}");
+    load.finish();
+}
+
+#[test]
+fn observation_shows_flows_and_queues_and_changes_nothing() {
+    let managed = Managed::with_maps();
+    let load = managed.load(6, "30M", 8);
+    let before = managed.seen();
+    let ended = end_of(&managed, &["fair", NAME, "--observe", "--for", "4s", "--format", "json"]);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert!(ended.stderr.contains("one queue to each processor"), "{ended:?}");
+    let seen = json(&ended);
+    let device = &seen["devices"][0];
+    let flows: Vec<&serde_json::Value> =
+        device["flows"].as_array().unwrap().iter().filter(|flow| flow["busy"] == true).collect();
+    assert_eq!(flows.len(), 6, "{seen}");
+    let share: f64 = flows.iter().map(|flow| flow["share"].as_f64().unwrap()).sum();
+    assert!(share > 0.95 && share <= 1.0 + 1e-9, "{seen}");
+    // XPS has two queues for two processors: six flows on them collide, and no other queue has any.
+    assert_eq!(device["colliding_flows"], 6, "{seen}");
+    for flow in &flows {
+        assert!(flow["queue"].as_u64().unwrap() < 2, "{seen}");
+    }
+    let counted: u64 = (2..4).map(|queue: usize| device["queues"][queue]["bytes"].as_u64().unwrap()).sum();
+    assert_eq!(counted, 0, "the device's counters agree: {seen}");
+    assert!(device["nfm_1s"]["windows"].as_u64().unwrap() >= 1, "{seen}");
+    assert_eq!(managed.seen(), before);
+    assert_eq!(managed.journals(), Vec::<String>::new());
+    load.finish();
+}
+
+#[test]
+fn maps_of_the_driver_are_refused_unless_they_are_to_be_taken_over() {
+    let managed = Managed::with_maps();
+    let refused = end_of(&managed, &["fair", NAME, "--for", "1s"]);
+    assert_eq!((refused.code, refused.stdout.as_str()), (3, ""), "{refused:?}");
+    for words in ["driver veth", "one queue to each processor", "--xps off", "--xps pools"] {
+        assert!(refused.stderr.contains(words), "{words}: {refused:?}");
+    }
+    let plan = end_of(&managed, &["fair", NAME, "--xps", "off", "--plan"]);
+    assert_eq!(plan.code, 0, "{plan:?}");
+    let maps = format!("/sys/class/net/{NAME}/queues/tx-1/xps_cpus");
+    for line in [format!("\necho 0 > {maps}\n"), format!("\n#   undo: echo 2 > {maps}\n")] {
+        assert!(plan.stdout.contains(&line), "{line}: {plan:?}");
+    }
+    assert_eq!(managed.maps(), DRIVERS_MAPS);
+    assert_eq!(managed.journals(), Vec::<String>::new());
+    // Two pools of two are no less in the way.
+    for (queue, map) in (0..).zip(["1", "1", "2", "2"]) {
+        managed.set_map(queue, map);
+    }
+    let refused = end_of(&managed, &["fair", NAME, "--for", "1s"]);
+    assert!(refused.code == 3 && refused.stderr.contains("wins over any choice"), "{refused:?}");
+}
+
+#[test]
+fn a_second_run_is_refused_and_the_first_goes_on() {
+    let managed = Managed::with_maps();
+    let mut first = managed.session(&["--xps", "off"]);
+    let second = end_of(&managed, &["fair", NAME, "--for", "1s"]);
+    assert_eq!(second.code, 3, "{second:?}");
+    let named = format!("process {}, since 20", first.id());
+    assert!(second.stderr.contains(&named), "{named}: {second:?}");
+    let revert = end_of(&managed, &["revert", NAME]);
+    assert!(revert.code == 3 && revert.stderr.contains(&named), "{revert:?}");
+    assert_eq!(managed.maps(), ["0"; 4]);
+    first.signal(Signal::SIGTERM);
+    assert_eq!(first.end().code, 0);
+    assert_eq!(managed.maps(), DRIVERS_MAPS);
+}
+
+fn assert_stood_back(running: Running, words: &[&str]) {
+    let ended = running.end();
+    assert_eq!(ended.code, 4, "{ended:?}");
+    for word in words.iter().chain(&["stood back from evk0"]) {
+        assert!(ended.stderr.contains(word), "{word}: {ended:?}");
+    }
+}
+
+#[test]
+fn a_map_that_is_set_by_hand_stays_and_the_others_come_back() {
+    let managed = Managed::with_maps();
+    let running = managed.session(&["--xps", "off"]);
+    managed.set_map(1, "3");
+    assert_stood_back(running, &["tx-1/xps_cpus to '3'", "before it was '2'", "is left"]);
+    assert_eq!(managed.maps(), ["1", "3", "0", "0"]);
+    assert_eq!(managed.journals(), Vec::<String>::new());
+    // One that was empty is in the way as well.
+    let managed = Managed::new();
+    let running = managed.session(&[]);
+    managed.set_map(2, "1");
+    assert_stood_back(running, &["xps_cpus of queue 2 was changed"]);
+    assert_eq!(managed.maps(), ["0", "0", "1", "0"]);
+}
+
+#[test]
+fn an_interface_that_is_removed_is_gone_and_that_is_all() {
+    let mut managed = Managed::with_maps();
+    let running = managed.session(&["--xps", "off"]);
+    managed.netlink.delete_link(managed.index).unwrap();
+    assert_stood_back(running, &["the interface is gone"]);
+    assert_eq!(managed.journals(), Vec::<String>::new());
+}
+
+#[test]
+fn an_interface_that_is_renamed_gets_its_settings_back() {
+    let mut managed = Managed::with_maps();
+    let running = managed.session(&["--xps", "off"]);
+    managed.netlink.rename(managed.index, "other").unwrap();
+    assert_stood_back(running, &["renamed to other"]);
+    managed.netlink.rename(managed.index, NAME).unwrap();
+    assert_eq!(managed.maps(), DRIVERS_MAPS);
+}
+
+/// `ethtool -L NAME tx N` (include/uapi/linux/ethtool.h).
+fn set_transmit_channels(managed: &Managed, count: u32) {
+    #[repr(C)]
+    struct Request {
+        name: [u8; libc::IFNAMSIZ],
+        data: *mut u32,
+        rest: [u8; 16],
+    }
+    const GET: u32 = 0x3c;
+    const SET: u32 = 0x3d;
+    let set = || {
+        // SAFETY: takes three numbers.
+        let socket = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+        assert!(socket >= 0);
+        // SAFETY: the kernel just gave this descriptor to us alone.
+        let socket = unsafe { OwnedFd::from_raw_fd(socket) };
+        let mut channels = [0_u32; 9];
+        for command in [GET, SET] {
+            channels[0] = command;
+            if command == SET {
+                channels[6] = count;
+            }
+            let mut request =
+                Request { name: [0; libc::IFNAMSIZ], data: channels.as_mut_ptr(), rest: [0; 16] };
+            request.name[..NAME.len()].copy_from_slice(NAME.as_bytes());
+            // SAFETY: the request is as long as `struct ifreq`, its data as `struct ethtool_channels`.
+            let result = unsafe {
+                libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as libc::Ioctl, &raw mut request)
+            };
+            assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+        }
+        Ok(())
+    };
+    managed.host.run(set).unwrap();
+}
+
+#[test]
+fn another_number_of_queues_ends_it() {
+    let managed = Managed::new();
+    let running = managed.session(&[]);
+    set_transmit_channels(&managed, 2);
+    assert_stood_back(running, &["from 4 to 2", "ethtool -L"]);
+    // With one queue there is nothing to choose, and more can be had.
+    set_transmit_channels(&managed, 1);
+    let refused = end_of(&managed, &["fair", NAME, "--for", "1s"]);
+    assert_eq!(refused.code, 3, "{refused:?}");
+    assert!(
+        refused.stderr.contains("one transmit queue") && refused.stderr.contains("ethtool -L evk0"),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn programs_that_come_and_go_and_a_new_qdisc_end_it() {
+    let managed = Managed::new();
+    let running = managed.session(&[]);
+    // Anything at the hook will do: an observer has two programs there.
+    let mut other = Running::start(managed.command(&["fair", NAME, "--observe"]));
+    assert_stood_back(running, &["another program was attached at tcx egress"]);
+    other.wait_for_activity("observing");
+    let mut running = managed.session(&[]);
+    assert!(running.said().contains("has another program at tcx egress"), "{}", running.said());
+    other.signal(Signal::SIGTERM);
+    assert_eq!(other.end().code, 0);
+    assert_stood_back(running, &["a program was detached from tcx egress"]);
+    running = managed.session(&[]);
+    managed.shell(&["tc", "qdisc", "replace", "dev", NAME, "root", "handle", "9:", "pfifo"]);
+    assert_stood_back(running, &["root qdisc was replaced: mq before, pfifo now"]);
+    assert!(managed.shell(&["tc", "qdisc", "show", "dev", NAME]).contains("pfifo 9: root"));
+}
+
+#[test]
+fn of_a_stacked_interface_the_real_devices_are_managed() {
+    let managed = Managed::new();
+    managed.shell(&["ip", "link", "add", "link", NAME, "name", "upper0", "type", "macvlan"]);
+    managed.shell(&["ip", "link", "add", "bridge0", "type", "bridge"]);
+    managed.shell(&["ip", "link", "set", "upper0", "master", "bridge0"]);
+    let ended = end_of(&managed, &["fair", "bridge0", "--for", "300ms", "--format", "json"]);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert!(ended.stderr.contains("its real devices are evk0"), "{ended:?}");
+    assert_eq!(json(&ended)["devices"][0]["status"]["name"], NAME);
+}
+
+#[test]
+fn a_name_that_is_not_there_is_bad_usage() {
+    let managed = Managed::new();
+    let ended = end_of(&managed, &["fair", "evk9"]);
+    assert!(ended.code == 2 && ended.stderr.contains("there are: evk0"), "{ended:?}");
+    let ended = end_of(&managed, &["revert", "evk9"]);
+    assert!(ended.code == 2 && ended.stderr.contains("'evk9'"), "{ended:?}");
+    let ended = end_of(&managed, &["revert"]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (0, "nothing to put back\n"));
+}
+
+#[test]
+fn a_driver_that_picks_by_itself_is_named() {
+    let managed = Managed::new();
+    let mut load = managed.load(4, "50M", 25);
+    let state = StateDirectory::at(managed.state.path());
+    let (preflight, reason) = (
+        managed.host.run(|| Ok(Preflight::of(NAME, Request::default()).unwrap())).unwrap(),
+        std::sync::Mutex::new(None),
+    );
+    // Behind the preflight's back the queues are taken away from the choice, as a driver would do it:
+    // both processors send on the last queue.
+    managed.set_map(3, "3");
+    managed
+        .host
+        .run(|| {
+            let (mut session, _) = Session::start(&preflight, &state, Box::new(|| None)).unwrap();
+            let deadline = std::time::Instant::now() + Duration::from_secs(20);
+            while std::time::Instant::now() < deadline {
+                if let Some(stood_back) = session.tick().unwrap() {
+                    *reason.lock().unwrap() = Some(stood_back.to_string());
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            session.finish().unwrap();
+            Ok(())
+        })
+        .unwrap();
+    let reason = reason.into_inner().unwrap();
+    assert!(load.is_running());
+    let reason = reason.expect("nobody noticed");
+    assert!(reason.contains("the driver (veth) picks the queues by itself"), "{reason}");
+    assert!(reason.contains("do not follow"), "{reason}");
+}

@@ -1,0 +1,182 @@
+//! A managed interface whose manager is killed: the guardian puts its settings back within two seconds; if both
+//! are killed, `evenkeel revert` or the next run does.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::time::Duration;
+
+use evenkeel_testbed::Namespace;
+use rand_core::{RngCore, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use support::end;
+use support::leftovers::children;
+use support::managed::{AT_WORK, DRIVERS_MAPS, Managed, NAME, is_empty, kill_process, wait_for};
+use support::running::Running;
+
+/// What the guardian is allowed.
+const LIMIT: Duration = Duration::from_secs(2);
+
+#[test]
+fn the_guardian_restores_what_a_killed_run_had_changed() {
+    let managed = Managed::with_maps();
+    let before = managed.seen();
+    let mut running = managed.session(&["--xps", "off"]);
+    let held = running.holdings();
+    assert_eq!(managed.maps(), ["0"; 4]);
+    running.kill();
+    managed.wait_for_maps(&DRIVERS_MAPS, LIMIT);
+    held.assert_gone();
+    assert!(is_empty(managed.state.path()));
+    assert_eq!(managed.seen(), before);
+}
+
+#[test]
+fn a_guardian_that_dies_is_replaced() {
+    let managed = Managed::with_maps();
+    let mut running = managed.session(&["--xps", "off"]);
+    let first = children(running.id());
+    kill_process(first[0].id);
+    wait_for("another guardian", LIMIT, || children(running.id()).iter().any(|child| !first.contains(child)));
+    running.kill();
+    managed.wait_for_maps(&DRIVERS_MAPS, LIMIT);
+}
+
+/// Kills a run and its guardian so that neither does anything more.
+fn kill_both(mut running: Running) {
+    let guardians = children(running.id());
+    // Held, so that no new guardian comes while the old one goes.
+    running.signal(nix::sys::signal::Signal::SIGSTOP);
+    for guardian in guardians {
+        kill_process(guardian.id);
+    }
+    running.kill();
+}
+
+#[test]
+fn if_both_die_revert_or_the_next_run_restores() {
+    let managed = Managed::with_maps();
+    let before = managed.seen();
+    kill_both(managed.session(&["--xps", "off"]));
+    assert_eq!(managed.maps(), ["0"; 4], "nobody is left to put them back");
+    let ended = end(managed.command(&["revert", NAME]));
+    assert!(ended.code == 0 && ended.stdout.contains("2 settings put back"), "{ended:?}");
+    assert_eq!(managed.seen(), before);
+    assert!(is_empty(managed.state.path()));
+
+    kill_both(managed.session(&["--xps", "off"]));
+    let ended = end(managed.command(&["fair", NAME, "--xps", "pools", "--for", "300ms"]));
+    assert!(ended.code == 0 && ended.stderr.contains("had died: 2 settings put back"), "{ended:?}");
+    assert_eq!(managed.seen(), before);
+
+    // With the maps back, the next run finds what there is to find.
+    kill_both(managed.session(&["--xps", "off"]));
+    let ended = end(managed.command(&["fair", NAME, "--for", "300ms"]));
+    assert!(ended.code == 3 && ended.stderr.contains("one queue to each processor"), "{ended:?}");
+    assert_eq!(managed.seen(), before);
+}
+
+#[test]
+fn revert_leaves_what_somebody_changed_since() {
+    let managed = Managed::with_maps();
+    kill_both(managed.session(&["--xps", "off"]));
+    managed.set_map(0, "3");
+    let ended = end(managed.command(&["revert"]));
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert!(ended.stdout.contains("1 setting put back, 1 left as somebody else set them"), "{ended:?}");
+    assert!(ended.stderr.contains("tx-0/xps_cpus is left") && ended.stderr.contains("'3'"), "{ended:?}");
+    assert_eq!(managed.maps(), ["3", "2", "0", "0"]);
+    assert!(is_empty(managed.state.path()));
+}
+
+#[test]
+fn revert_of_a_renamed_and_of_a_removed_interface() {
+    let mut managed = Managed::with_maps();
+    kill_both(managed.session(&["--xps", "off"]));
+    managed.netlink.rename(managed.index, "other").unwrap();
+    let ended = end(managed.command(&["revert", "other"]));
+    assert!(ended.code == 0 && ended.stderr.contains("evk0 is called other now"), "{ended:?}");
+    managed.netlink.rename(managed.index, NAME).unwrap();
+    assert_eq!(managed.maps(), DRIVERS_MAPS);
+
+    kill_both(managed.session(&["--xps", "off"]));
+    managed.netlink.delete_link(managed.index).unwrap();
+    let ended = end(managed.command(&["revert", NAME]));
+    assert!(ended.code == 0 && ended.stdout.contains("2 gone"), "{ended:?}");
+    assert!(is_empty(managed.state.path()));
+}
+
+#[test]
+fn a_journal_of_another_namespace_or_of_an_earlier_boot_is_not_acted_on() {
+    let managed = Managed::with_maps();
+    kill_both(managed.session(&["--xps", "off"]));
+    let journal = managed.state.path().join(&managed.journals()[0]);
+    let text = std::fs::read_to_string(&journal).unwrap();
+
+    let elsewhere = Managed { host: Namespace::new().unwrap(), ..Managed::new() };
+    let mut command = elsewhere.command(&["revert"]);
+    command.env("EVENKEEL_STATE_DIR", managed.state.path());
+    let ended = end(command);
+    assert!(ended.code == 0 && ended.stderr.contains("another network namespace"), "{ended:?}");
+    assert_eq!(std::fs::read_to_string(&journal).unwrap(), text);
+
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let earlier = text.replace(boot.trim(), "00000000-0000-0000-0000-000000000000");
+    assert_ne!(earlier, text);
+    std::fs::write(&journal, &earlier).unwrap();
+    let ended = end(managed.command(&["revert"]));
+    assert!(ended.code == 0 && ended.stdout.contains("went with its boot"), "{ended:?}");
+    assert_eq!(managed.maps(), ["0"; 4], "what it says is of another time");
+    assert!(is_empty(managed.state.path()));
+}
+
+#[test]
+fn a_damaged_journal_is_named_and_kept() {
+    let managed = Managed::with_maps();
+    kill_both(managed.session(&["--xps", "off"]));
+    let journal = managed.state.path().join(&managed.journals()[0]);
+    let text = std::fs::read_to_string(&journal).unwrap();
+    std::fs::write(&journal, text.replace("\"knob\"", "\"knot\"")).unwrap();
+    for arguments in [&["revert"][..], &["revert", NAME], &["fair", NAME, "--for", "1s"]] {
+        let ended = end(managed.command(arguments));
+        assert_eq!(ended.code, 4, "{ended:?}");
+        assert!(ended.stderr.contains(&format!("{}:2: ", journal.display())), "{ended:?}");
+    }
+    assert!(journal.exists());
+}
+
+#[test]
+fn fifty_kills_at_random_moments_leave_the_host_as_it_was() {
+    const ROUNDS: u32 = 50;
+    let seed = u64::from(std::process::id());
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let managed = Managed::with_maps();
+    let mut load = managed.load(4, "5M", 120);
+    let before = managed.seen();
+    let mut changed = 0;
+    for round in 0..ROUNDS {
+        let mut running = Running::start(managed.command(&["fair", NAME, "--xps", "off"]));
+        // Anywhere from before the first change to well into the session.
+        let pause = Duration::from_millis(random.next_u64() % 300);
+        let both = random.next_u64() % 2 == 0;
+        if random.next_u64() % 4 == 0 {
+            running.wait_for_activity(AT_WORK);
+        }
+        std::thread::sleep(pause);
+        let what = format!("seed {seed}, round {round}, after {pause:?}, both: {both}");
+        if both {
+            kill_both(running);
+            changed += u32::from(managed.maps() != DRIVERS_MAPS);
+            let ended = end(managed.command(&["revert"]));
+            assert_eq!(ended.code, 0, "{what}: {ended:?}");
+        } else {
+            running.kill();
+        }
+        managed.wait_for_maps(&DRIVERS_MAPS, LIMIT);
+        wait_for(&format!("no journal is left ({what})"), LIMIT, || is_empty(managed.state.path()));
+        assert!(managed.seen() == before, "{what}: {}", managed.seen());
+    }
+    assert!(changed >= 3, "{changed} of {ROUNDS} kills of both came after a change: nothing was tried");
+    assert!(load.is_running(), "the load was there all the time");
+}

@@ -1,0 +1,237 @@
+//! An interface to manage: one end of a veth pair with several queues, in a namespace of the test's own.
+
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use evenkeel_host::Sysfs;
+use evenkeel_netlink::{Netlink, VethOptions};
+use evenkeel_testbed::{Namespace, Process, ProcessOptions, TestbedError};
+
+use super::evenkeel;
+use super::running::Running;
+
+pub const NAME: &str = "evk0";
+const PEER: &str = "evk1";
+const OWN_ADDRESS: &str = "198.18.0.1";
+const PEER_ADDRESS: &str = "198.18.0.2";
+/// What a session says when it is at work.
+pub const AT_WORK: &str = "managed now";
+/// How long something may take on a machine that is busy with other things.
+const PATIENCE: Duration = Duration::from_secs(20);
+const POLL: Duration = Duration::from_millis(5);
+
+/// The XPS maps that a driver might have set: one queue for each processor.
+pub const DRIVERS_MAPS: [&str; 4] = ["1", "2", "0", "0"];
+
+pub struct Managed {
+    pub host: Namespace,
+    pub peer: Namespace,
+    pub netlink: Netlink,
+    pub index: u32,
+    pub state: tempfile::TempDir,
+}
+
+impl Managed {
+    /// Four queues; with `mq` as the root, which counts by queue.
+    pub fn new() -> Self {
+        let (host, peer) = (Namespace::new().unwrap(), Namespace::new().unwrap());
+        let mut netlink = host.netlink().unwrap();
+        let pair =
+            VethOptions { name: NAME, peer_name: PEER, peer_namespace: peer.as_fd(), queues: 4, mtu: 1500 };
+        netlink.add_veth(&pair).unwrap();
+        let index = netlink.link_index(NAME).unwrap();
+        let mut far = peer.netlink().unwrap();
+        let far_index = far.link_index(PEER).unwrap();
+        netlink.add_address(index, OWN_ADDRESS.parse().unwrap(), 24).unwrap();
+        far.add_address(far_index, PEER_ADDRESS.parse().unwrap(), 24).unwrap();
+        netlink.set_up(index).unwrap();
+        far.set_up(far_index).unwrap();
+        let managed = Self { host, peer, netlink, index, state: tempfile::tempdir().unwrap() };
+        managed.shell(&["tc", "qdisc", "replace", "dev", NAME, "root", "handle", "7:", "mq"]);
+        managed
+    }
+
+    /// The same, as a driver with XPS maps of its own leaves it.
+    pub fn with_maps() -> Self {
+        let managed = Self::new();
+        for (queue, map) in (0..).zip(DRIVERS_MAPS) {
+            managed.set_map(queue, map);
+        }
+        managed
+    }
+
+    pub fn set_map(&self, queue: u32, map: &str) {
+        let file = format!("class/net/{NAME}/queues/tx-{queue}/xps_cpus");
+        self.host.write_sysfs(&[(file, map.to_owned())]).unwrap();
+    }
+
+    /// The XPS maps now.
+    pub fn maps(&self) -> Vec<String> {
+        self.sysfs(|sysfs| {
+            (0..4)
+                .map(|queue| sysfs.read(&format!("class/net/{NAME}/queues/tx-{queue}/xps_cpus")).unwrap())
+                .collect()
+        })
+    }
+
+    fn sysfs<T: Send>(&self, look: impl FnOnce(&Sysfs) -> T + Send) -> T {
+        let look = || Ok::<_, TestbedError>(look(&Sysfs::of_namespace().unwrap()));
+        self.host.run(look).unwrap()
+    }
+
+    /// A command in the host's namespace.
+    pub fn enter(&self, mut command: Command) -> Command {
+        let namespace = self.host.as_fd().as_raw_fd();
+        // SAFETY: the closure makes one system call, on a descriptor that the fork has copied.
+        unsafe {
+            command.pre_exec(move || {
+                if libc::setns(namespace, libc::CLONE_NEWNET) < 0 {
+                    return Err(std::io::Error::last_os_error());
+                }
+                Ok(())
+            });
+        }
+        command
+    }
+
+    /// What a tool prints that has to succeed.
+    pub fn shell(&self, words: &[&str]) -> String {
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]).stdin(Stdio::null());
+        let output = self.enter(command).output().unwrap();
+        assert!(output.status.success(), "{words:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// The binary with these arguments in the host's namespace.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = evenkeel(arguments);
+        command.env("EVENKEEL_STATE_DIR", self.state.path());
+        self.enter(command)
+    }
+
+    /// A session that is at work.
+    pub fn session(&self, arguments: &[&str]) -> Running {
+        let mut running = Running::start(self.command(&[&["fair", NAME], arguments].concat()));
+        running.wait_for_activity(AT_WORK);
+        running
+    }
+
+    /// Everything that could have changed, as people see it.
+    pub fn seen(&self) -> String {
+        let maps = self.maps().join(" ");
+        let receive = self.sysfs(|sysfs| {
+            (0..4)
+                .map(|queue| sysfs.read(&format!("class/net/{NAME}/queues/tx-{queue}/xps_rxqs")).unwrap())
+                .collect::<Vec<_>>()
+        });
+        [
+            self.shell(&["sysctl", "-a", "--pattern", "^net[.]"]),
+            self.shell(&["tc", "qdisc", "show"]),
+            self.shell(&["tc", "class", "show", "dev", NAME]),
+            self.shell(&["tc", "filter", "show", "dev", NAME]),
+            self.shell(&["ip", "-d", "link"]),
+            self.shell(&["ip", "route", "show", "table", "all"]),
+            maps,
+            receive.join(" "),
+        ]
+        .join("\n")
+    }
+
+    /// Names of journals that are there.
+    pub fn journals(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.state.path()).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    pub fn wait_for_maps(&self, maps: &[&str], limit: Duration) {
+        wait_for(&format!("the maps {maps:?}"), limit, || self.maps() == maps);
+    }
+
+    /// iperf3 over the interface: so many streams, each at this many bit/s, for this long.
+    pub fn load(&self, streams: u32, rate: &str, seconds: u32) -> Load<'_> {
+        let (streams, seconds) = (streams.to_string(), seconds.to_string());
+        let server = start(&self.peer, &["--server", "--one-off", "--port", "5201", "--bind", PEER_ADDRESS]);
+        wait_for("iperf3 listens", PATIENCE, || {
+            self.peer.listens(PEER_ADDRESS.parse().unwrap(), 5201).unwrap()
+        });
+        let client = start(
+            &self.host,
+            &[
+                "--client",
+                PEER_ADDRESS,
+                "--port",
+                "5201",
+                "--json",
+                "--congestion",
+                "cubic",
+                "--parallel",
+                &streams,
+                "--bitrate",
+                rate,
+                "--time",
+                &seconds,
+            ],
+        );
+        wait_for("every stream is connected", PATIENCE, || {
+            // The control connection is one more.
+            let connected = self.host.connections_to(PEER_ADDRESS.parse().unwrap(), 5201).unwrap();
+            connected > streams.parse::<usize>().unwrap()
+        });
+        Load { client, _server: server, _place: self }
+    }
+}
+
+fn start(namespace: &Namespace, arguments: &[&str]) -> Process {
+    Process::start(ProcessOptions {
+        program: "iperf3",
+        arguments: arguments.iter().map(Into::into).collect(),
+        namespace,
+        cpu: None,
+        inherit: None,
+    })
+    .unwrap()
+}
+
+/// Traffic under way; it ends with the value.
+pub struct Load<'a> {
+    client: Process,
+    _server: Process,
+    _place: &'a Managed,
+}
+
+impl Load<'_> {
+    pub fn is_running(&mut self) -> bool {
+        !self.client.has_ended().unwrap()
+    }
+
+    /// Waits for its own end: no connection may have failed, and bytes must have arrived.
+    pub fn finish(mut self) {
+        wait_for("iperf3 ends", Duration::from_secs(120), || self.client.has_ended().unwrap());
+        let text = self.client.output_text().unwrap();
+        assert!(!text.contains("\"error\""), "{text}");
+        assert!(text.contains("\"sum_received\""), "{text}");
+    }
+}
+
+pub fn wait_for(what: &str, limit: Duration, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + limit;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "not within {limit:?}: {what}");
+        std::thread::sleep(POLL);
+    }
+}
+
+/// Kills a process that a run has started.
+pub fn kill_process(id: u32) {
+    // SAFETY: takes a process and a signal.
+    unsafe { libc::kill(id.cast_signed(), libc::SIGKILL) };
+}
+
+/// Whether a directory is empty.
+pub fn is_empty(directory: &Path) -> bool {
+    std::fs::read_dir(directory).unwrap().next().is_none()
+}

@@ -12,7 +12,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use support::end;
 use support::leftovers::children;
-use support::managed::{AT_WORK, DRIVERS_MAPS, Managed, NAME, is_empty, kill_process, wait_for};
+use support::managed::{AT_WORK, DRIVERS_MAPS, Managed, NAME, assert_same, is_empty, kill_process, wait_for};
 use support::running::Running;
 
 /// What the guardian is allowed.
@@ -23,13 +23,13 @@ fn the_guardian_restores_what_a_killed_run_had_changed() {
     let managed = Managed::with_maps();
     let before = managed.seen();
     let mut running = managed.session(&["--xps", "off"]);
-    let held = running.holdings();
+    let held = running.holdings_but_namespaces();
     assert_eq!(managed.maps(), ["0"; 4]);
     running.kill();
     managed.wait_for_maps(&DRIVERS_MAPS, LIMIT);
     held.assert_gone();
     assert!(is_empty(managed.state.path()));
-    assert_eq!(managed.seen(), before);
+    assert_same(&managed.seen(), &before, "afterwards");
 }
 
 #[test]
@@ -62,19 +62,19 @@ fn if_both_die_revert_or_the_next_run_restores() {
     assert_eq!(managed.maps(), ["0"; 4], "nobody is left to put them back");
     let ended = end(managed.command(&["revert", NAME]));
     assert!(ended.code == 0 && ended.stdout.contains("2 settings put back"), "{ended:?}");
-    assert_eq!(managed.seen(), before);
+    assert_same(&managed.seen(), &before, "afterwards");
     assert!(is_empty(managed.state.path()));
 
     kill_both(managed.session(&["--xps", "off"]));
     let ended = end(managed.command(&["fair", NAME, "--xps", "pools", "--for", "300ms"]));
     assert!(ended.code == 0 && ended.stderr.contains("had died: 2 settings put back"), "{ended:?}");
-    assert_eq!(managed.seen(), before);
+    assert_same(&managed.seen(), &before, "afterwards");
 
     // With the maps back, the next run finds what there is to find.
     kill_both(managed.session(&["--xps", "off"]));
     let ended = end(managed.command(&["fair", NAME, "--for", "300ms"]));
     assert!(ended.code == 3 && ended.stderr.contains("one queue to each processor"), "{ended:?}");
-    assert_eq!(managed.seen(), before);
+    assert_same(&managed.seen(), &before, "afterwards");
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn fifty_kills_at_random_moments_leave_the_host_as_it_was() {
         }
         managed.wait_for_maps(&DRIVERS_MAPS, LIMIT);
         wait_for(&format!("no journal is left ({what})"), LIMIT, || is_empty(managed.state.path()));
-        assert!(managed.seen() == before, "{what}: {}", managed.seen());
+        assert_same(&managed.seen(), &before, &what);
     }
     assert!(changed >= 3, "{changed} of {ROUNDS} kills of both came after a change: nothing was tried");
     assert!(load.is_running(), "the load was there all the time");

@@ -29,6 +29,9 @@
  * not name it. */
 #define NEXT_PROGRAM (-1)
 
+/* A socket that no queue is recorded for (include/net/sock.h). */
+#define NO_QUEUE_MAPPING 0xffff
+
 /* include/linux/if_vlan.h */
 #define ETH_P_8021Q 0x8100
 #define ETH_P_8021AD 0x88A8

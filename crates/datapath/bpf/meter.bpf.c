@@ -42,8 +42,8 @@ static __always_inline struct ek_metered_flow *row_of(const struct ek_tuple *tup
 	return bpf_map_lookup_elem(&metered, tuple);
 }
 
-SEC("tcx/ingress")
-int count(struct __sk_buff *ctx)
+/* `queue` is the transmit queue that the packet is known to take. */
+static __always_inline int count_packet(struct __sk_buff *ctx, __u32 queue)
 {
 	__u64 now = bpf_ktime_get_ns(), bin;
 	struct packet packet = {};
@@ -66,9 +66,7 @@ int count(struct __sk_buff *ctx)
 	__sync_fetch_and_add(&flow->packets, packets);
 	__sync_fetch_and_add(&flow->payload_bytes, payload);
 	flow->last_ns = now;
-	/* A veth leaves the sender's transmit queue as it is; it records no receive queue, which would
-	 * be offset by one (drivers/net/veth.c since Linux 5.17). */
-	flow->queue_mapping = ctx->queue_mapping;
+	flow->queue_mapping = queue;
 	if (payload && packet.tuple.protocol == IPPROTO_TCP) {
 		/* RFC 9293 sequence arithmetic: before means a negative difference. */
 		if (flow->next_sequence && (__s32)(packet.sequence - flow->next_sequence) < 0)
@@ -89,4 +87,26 @@ int count(struct __sk_buff *ctx)
 		__sync_fetch_and_add(&slot->packets, packets);
 	}
 	return NEXT_PROGRAM;
+}
+
+SEC("tcx/ingress")
+int count(struct __sk_buff *ctx)
+{
+	/* A veth leaves the sender's transmit queue as it is; it records no receive queue, which would
+	 * be offset by one (drivers/net/veth.c since Linux 5.17). */
+	return count_packet(ctx, ctx->queue_mapping);
+}
+
+/* On the way out the queue is picked after this program. The socket knows the one that its last packet
+ * took, and the kernel keeps to it unless the socket has nothing outstanding (sk_tx_queue_get). */
+SEC("tcx/egress")
+int count_sent(struct __sk_buff *ctx)
+{
+	struct sk_buff *skb = bpf_cast_to_kern_ctx(ctx);
+	struct sock *sk = skb->sk;
+	__u32 queue = NO_QUEUE_MAPPING;
+
+	if (sk && is_full_socket(sk))
+		queue = sk->__sk_common.skc_tx_queue_mapping;
+	return count_packet(ctx, queue);
 }

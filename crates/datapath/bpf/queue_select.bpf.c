@@ -22,7 +22,6 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-#define NO_QUEUE_MAPPING 0xffff /* include/net/sock.h */
 #define CLOCK_MONOTONIC 1
 /* Ethernet with two VLAN tags, IPv6, TCP with all options: what is longer carries data. */
 #define LONGEST_HEADERS (14 + 8 + 40 + 60)

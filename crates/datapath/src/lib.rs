@@ -28,7 +28,7 @@ mod statistics;
 
 pub use error::DatapathError;
 pub use hook::{HookProgram, egress_programs};
-pub use meter::{FlowSample, Meter, MeterOptions};
+pub use meter::{FlowSample, Meter, MeterOptions, NO_QUEUE};
 pub use queue_select::{
     Completion, Counters, FlowState, QueueSelect, QueueView, SelectOptions, Steering, Tuple,
 };

@@ -15,6 +15,9 @@ static BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/meter.bpf.o"));
 /// Bins that all flows have together, at most: 1 GiB of memory.
 const MAX_BINS: u64 = 1 << 27;
 
+/// No transmit queue is recorded for a flow's socket (`NO_QUEUE_MAPPING`, include/net/sock.h).
+pub const NO_QUEUE: u32 = 0xffff;
+
 /// Size and grain of a meter.
 #[derive(Clone, Copy, Debug)]
 pub struct MeterOptions {
@@ -43,8 +46,9 @@ pub struct FlowSample {
     pub payload_bytes: u64,
     /// Data packets that arrived after a later one.
     pub out_of_order: u64,
-    /// `skb->queue_mapping` of the last packet: behind a veth, the transmit queue on which the
-    /// sender's device really sent it.
+    /// Where it arrives: `skb->queue_mapping` of the last packet, behind a veth the transmit queue on which
+    /// the sender's device really sent it. Where it leaves: the transmit queue that its socket was on last, or
+    /// [`NO_QUEUE`].
     pub queue_mapping: u32,
     row: u32,
 }
@@ -55,6 +59,7 @@ pub struct Meter {
     bins: Mapped<raw::ek_bin>,
     options: MeterOptions,
     _link: OwnedFd,
+    program: &'static str,
     object: Object,
 }
 
@@ -86,6 +91,14 @@ impl Meter {
             )));
         }
         let mut opened = object::open(OBJECT, BYTES)?;
+        let program = match hook {
+            Hook::Ingress => "count",
+            Hook::Egress => "count_sent",
+        };
+        for mut other in opened.progs_mut() {
+            let wanted = other.name() == program;
+            other.set_autoload(wanted);
+        }
         for mut map in opened.maps_mut() {
             let entries = match map.name().to_str() {
                 Some("metered") => options.flows,
@@ -105,8 +118,8 @@ impl Meter {
         };
         // SAFETY: a pointer into the mapping, which is as large as the structure.
         unsafe { std::ptr::write_volatile(meter.pointer(0), settings) };
-        let link = object::attach_tcx(&object, "count", hook, ifindex)?;
-        Ok(Self { meter, bins, options: *options, _link: link, object })
+        let link = object::attach_tcx(&object, program, hook, ifindex)?;
+        Ok(Self { meter, bins, options: *options, _link: link, program, object })
     }
 
     /// Number of its program, unique since boot.
@@ -114,7 +127,7 @@ impl Meter {
     /// # Errors
     /// When the kernel refuses to tell.
     pub fn program_id(&self) -> Result<u32, DatapathError> {
-        object::program_id(&self.object, "count")
+        object::program_id(&self.object, self.program)
     }
 
     /// Starts the bins at a moment of `CLOCK_MONOTONIC`, which may lie ahead.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use evenkeel_datapath::{Meter, MeterOptions, QueueSelect, Tuple, monotonic_ns};
+use evenkeel_datapath::{Meter, MeterOptions, NO_QUEUE, QueueSelect, Tuple, monotonic_ns};
 use evenkeel_netlink::Netlink;
 use serde::Serialize;
 
@@ -138,19 +138,22 @@ impl Sampler {
         Ok(self.meter.program_id()?)
     }
 
-    pub(crate) fn sample(&mut self, select: &QueueSelect) -> Result<Sample, FairError> {
-        let queues: HashMap<Tuple, Option<u32>> =
-            select.flows().into_iter().map(|flow| (flow.tuple, flow.queue)).collect();
+    /// Takes a sample. Flows are on the queues that a choice has them on, or without one on those that their
+    /// sockets know.
+    pub(crate) fn sample(&mut self, select: Option<&QueueSelect>) -> Result<Sample, FairError> {
+        let chosen: Option<HashMap<Tuple, Option<u32>>> =
+            select.map(|select| select.flows().into_iter().map(|flow| (flow.tuple, flow.queue)).collect());
         let metered = self.meter.flows()?;
+        let queue_of = |flow: &evenkeel_datapath::FlowSample| match &chosen {
+            Some(chosen) => chosen.get(&flow.tuple).copied().flatten(),
+            None => Some(flow.queue_mapping).filter(|queue| *queue != NO_QUEUE),
+        };
         let sample = Sample {
             at_ns: monotonic_ns(),
             flows: metered
                 .iter()
                 .filter(|flow| flow.payload_bytes > 0)
-                .map(|flow| {
-                    let queue = queues.get(&flow.tuple).copied().flatten();
-                    (flow.tuple, FlowSample { bytes: flow.bytes, queue })
-                })
+                .map(|flow| (flow.tuple, FlowSample { bytes: flow.bytes, queue: queue_of(flow) }))
                 .collect(),
             queue_bytes: if self.counts_by_queue { Some(self.queue_bytes()?) } else { None },
             epoch: self.epoch,

@@ -1,14 +1,12 @@
 //! `--observe`: what flows do on the kernel's own queues. No choice and no setting is changed.
 //!
-//! The queue choice is attached with the policy `hash`, under which it leaves every packet as it is and only
-//! follows which queue the kernel holds each flow on; beside it, a meter counts bytes by flow. Both see segments at
-//! tcx egress, before the qdisc: what is still queued counts as sent.
+//! A meter at tcx egress counts bytes by flow, before the qdisc: what is still queued counts as sent. Which queue
+//! a flow is on, its socket knows from its last segment; an unconnected UDP socket does not.
 
 use std::collections::HashMap;
 
-use evenkeel_datapath::{Completion, QueueSelect, SelectOptions, Steering, Tuple};
+use evenkeel_datapath::Tuple;
 use evenkeel_metrics::{FlowSeries, nfm};
-use evenkeel_transmit::Policy;
 use serde::Serialize;
 
 use crate::device::Device;
@@ -41,7 +39,6 @@ pub struct Observer {
 
 struct Observed {
     device: Device,
-    select: QueueSelect,
     sampler: Sampler,
     watched: Watched,
     tally: Tally,
@@ -56,19 +53,10 @@ impl Observer {
         let mut devices = Vec::new();
         for planned in &preflight.devices {
             let device = planned.device.clone();
-            let mut select = QueueSelect::load(&SelectOptions {
-                policy: Policy::Hash,
-                steering: Steering::Queue,
-                completion: Completion::Sockets,
-                queues: device.queues,
-                rate_bps: device.rate_bps(),
-                ..SelectOptions::default()
-            })?;
-            select.attach(device.index.cast_signed())?;
             let mut sampler = Sampler::attach(&device)?;
-            let first = sampler.sample(&select)?;
+            let first = sampler.sample(None)?;
             let watched = Watched::new(&device)?;
-            devices.push(Observed { tally: Tally::new(first), device, select, sampler, watched });
+            devices.push(Observed { tally: Tally::new(first), device, sampler, watched });
         }
         Ok(Self { interface: preflight.interface.clone(), devices })
     }
@@ -83,7 +71,7 @@ impl Observer {
             if let Some(reason) = observed.watched.device_difference()? {
                 return Ok(Some(StandBack { device: observed.device.name.clone(), reason }));
             }
-            let sample = observed.sampler.sample(&observed.select)?;
+            let sample = observed.sampler.sample(None)?;
             observed.tally.take(sample);
         }
         Ok(None)

@@ -222,7 +222,7 @@ impl Managed {
             return Ok(());
         }
         self.sampled = Some(Instant::now());
-        self.proof.take(sampler.sample(&self.select)?);
+        self.proof.take(sampler.sample(Some(&self.select))?);
         // It may have begun anew, with another program.
         self.watched.overlook(sampler.program()?);
         if matches!(self.proof.verdict(), Verdict::Followed(_)) {

@@ -38,6 +38,10 @@ impl Managed {
     /// Four queues; with `mq` as the root, which counts by queue.
     pub fn new() -> Self {
         let (host, peer) = (Namespace::new().unwrap(), Namespace::new().unwrap());
+        // Its link-local address and route would come at a moment of their own.
+        if Path::new("/proc/sys/net/ipv6").exists() {
+            host.set_sysctl("net/ipv6/conf/default/disable_ipv6", "1").unwrap();
+        }
         let mut netlink = host.netlink().unwrap();
         let pair =
             VethOptions { name: NAME, peer_name: PEER, peer_namespace: peer.as_fd(), queues: 4, mtu: 1500 };
@@ -234,4 +238,13 @@ pub fn kill_process(id: u32) {
 /// Whether a directory is empty.
 pub fn is_empty(directory: &Path) -> bool {
     std::fs::read_dir(directory).unwrap().next().is_none()
+}
+
+/// Checks that two looks at everything saw the same, and names the lines in which they differ.
+pub fn assert_same(now: &str, before: &str, what: &str) {
+    let missing = |of: &str, from: &str| {
+        let lines: std::collections::BTreeSet<&str> = from.lines().collect();
+        of.lines().filter(|line| !lines.contains(line)).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert!(now == before, "{what}: came: {:#?}\nwent: {:#?}", missing(now, before), missing(before, now));
 }

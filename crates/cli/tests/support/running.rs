@@ -168,6 +168,11 @@ impl Running {
         Holdings::of(self.child().id())
     }
 
+    /// The same without the namespaces, of a run in a namespace of the test's own.
+    pub fn holdings_but_namespaces(&mut self) -> Holdings {
+        Holdings { namespaces: Default::default(), ..self.holdings() }
+    }
+
     pub fn signal(&mut self, signal: Signal) {
         let process = Pid::from_raw(self.child().id().try_into().unwrap());
         kill(process, signal).unwrap();

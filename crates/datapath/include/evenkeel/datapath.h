@@ -150,7 +150,7 @@ struct ek_metered_flow {
 	ek_u64 out_of_order;  /* data packets that arrived after a later one */
 	ek_u32 index;         /* row in the bins */
 	ek_u32 next_sequence; /* highest TCP sequence number seen, plus 1 */
-	ek_u32 queue_mapping; /* of the last packet: behind a veth, the sender's transmit queue */
+	ek_u32 queue_mapping; /* transmit queue of the last packet that it is known of; 0xffff: none */
 	ek_u32 unused;
 };
 

@@ -146,6 +146,15 @@ fn a_damaged_journal_is_named_and_kept() {
     assert!(journal.exists());
 }
 
+/// Whether a journal has more than its header.
+fn has_changes(managed: &Managed) -> bool {
+    managed.journals().iter().any(|name| {
+        // It may go while it is looked at.
+        let text = std::fs::read_to_string(managed.state.path().join(name)).unwrap_or_default();
+        text.lines().count() > 1
+    })
+}
+
 #[test]
 fn fifty_kills_at_random_moments_leave_the_host_as_it_was() {
     const ROUNDS: u32 = 50;
@@ -174,7 +183,12 @@ fn fifty_kills_at_random_moments_leave_the_host_as_it_was() {
             running.kill();
         }
         managed.wait_for_maps(&DRIVERS_MAPS, LIMIT);
-        wait_for(&format!("no journal is left ({what})"), LIMIT, || is_empty(managed.state.path()));
+        // Killed before its guardian stood, a run has changed nothing and leaves a journal that says so.
+        wait_for(&format!("no journal is left that has anything ({what})"), LIMIT, || !has_changes(&managed));
+        if !is_empty(managed.state.path()) {
+            let ended = end(managed.command(&["revert"]));
+            assert!(ended.code == 0 && is_empty(managed.state.path()), "{what}: {ended:?}");
+        }
         assert_same(&managed.seen(), &before, &what);
     }
     assert!(changed >= 3, "{changed} of {ROUNDS} kills of both came after a change: nothing was tried");

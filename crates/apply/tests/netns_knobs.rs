@@ -38,7 +38,12 @@ impl Place {
             output("ip", &["-d", "link", "show", "dev", NAME]),
             output("tc", &["qdisc", "show", "dev", NAME]),
             output("tc", &["class", "show", "dev", NAME]),
-            output("sysctl", &["-a", "--pattern", "^net.ipv4.tcp_"]),
+            ["tcp_tso_rtt_log", "tcp_wmem"]
+                .map(|name| {
+                    let value = std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).unwrap();
+                    format!("{name} = {}\n", value.trim())
+                })
+                .concat(),
         ]
         .join("\n")
     }

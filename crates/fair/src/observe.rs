@@ -154,10 +154,16 @@ impl Tally {
             })
             .collect();
         let together: u64 = self.busy.values().sum();
+        // The window is one bin of its own.
+        let whole = 0..1;
         let series: Vec<FlowSeries> = self
             .busy
             .values()
-            .map(|bytes| FlowSeries { weight: 1.0, bytes: vec![*bytes], backlogged: vec![0..1] })
+            .map(|bytes| FlowSeries {
+                weight: 1.0,
+                bytes: vec![*bytes],
+                backlogged: Vec::from([whole.clone()]),
+            })
             .collect();
         let window_ns = BIN_NS * BINS as u64;
         if let Ok(Some(found)) = nfm(&series, window_ns, window_ns, together.saturating_mul(8)) {

@@ -133,7 +133,7 @@ impl Managed {
                 .collect::<Vec<_>>()
         });
         [
-            self.shell(&["sysctl", "-a", "--pattern", "^net[.]"]),
+            self.host.run(|| Ok(sysctls(Path::new("/proc/sys/net")))).unwrap(),
             self.shell(&["tc", "qdisc", "show"]),
             self.shell(&["tc", "class", "show", "dev", NAME]),
             self.shell(&["tc", "filter", "show", "dev", NAME]),
@@ -219,6 +219,20 @@ impl Load<'_> {
         assert!(!text.contains("\"error\""), "{text}");
         assert!(text.contains("\"sum_received\""), "{text}");
     }
+}
+
+/// Every sysctl below a directory that can be read, of the calling thread's namespace.
+fn sysctls(directory: &Path) -> String {
+    let mut entries: Vec<_> =
+        std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    entries.sort();
+    let text = entries.iter().map(|path| match std::fs::read_to_string(path) {
+        _ if path.is_dir() => sysctls(path),
+        Ok(text) => format!("{} = {}\n", path.display(), text.trim()),
+        // Some can only be written.
+        Err(_) => String::new(),
+    });
+    text.collect()
 }
 
 pub fn wait_for(what: &str, limit: Duration, mut is_so: impl FnMut() -> bool) {

@@ -1,4 +1,4 @@
-//! Links, addresses and queueing disciplines over rtnetlink, with the kernel's own error text.
+//! Links, addresses, queueing disciplines and queue weights over netlink, with the kernel's own error text.
 //!
 //! A [`Netlink`] speaks for the network namespace in which it was opened, wherever it is used
 //! afterwards. Requests are synchronous; a refusal carries the kernel's extended acknowledgement
@@ -6,11 +6,23 @@
 //! `netlink-packet-*` crates'; what they lack (the options of HTB, TBF and the FIFOs) is encoded in
 //! [`tc`] after `include/uapi/linux/pkt_sched.h`. [`tc_state`] reads qdiscs and classes as bytes, so that
 //! they can be put back as they were.
+//!
+//! A device whose hardware serves its transmit queues by weight is told so in one of several ways:
+//!
+//! | module | what it sets | interface |
+//! |---|---|---|
+//! | [`shaper`] | the weight of each queue | generic netlink, `net-shaper` |
+//! | [`dcb`] | the share of each traffic class ([`tc::Qdisc::Mqprio`]) | dcbnl, IEEE 802.1Qaz ETS |
+//! | [`tx_maxrate`] | no weight: the highest rate of each queue | sysfs |
 
+pub mod dcb;
+pub mod generic;
 mod link;
+pub mod shaper;
 pub mod tc;
 pub mod tc_state;
 mod transport;
+pub mod tx_maxrate;
 
 pub use link::{GsoSizes, Link, VethOptions};
 pub use transport::{Netlink, NetlinkError};

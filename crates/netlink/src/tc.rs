@@ -51,6 +51,15 @@ impl From<Handle> for TcHandle {
     }
 }
 
+/// Consecutive transmit queues of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueRange {
+    /// The first of them.
+    pub first: u16,
+    /// How many.
+    pub count: u16,
+}
+
 /// A queueing discipline with its parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Qdisc {
@@ -76,6 +85,16 @@ pub enum Qdisc {
         /// Queue, packets.
         limit_packets: u32,
     },
+    /// Traffic classes of consecutive transmit queues, chosen by priority; its weights, if the device has
+    /// any, are set by [`crate::dcb`].
+    Mqprio {
+        /// Transmit queues of each traffic class, 1 to 16 of them.
+        classes: Vec<QueueRange>,
+        /// Traffic class of each priority of a segment (`skb->priority`, its low 4 bits).
+        class_of_priority: [u8; 16],
+        /// The device itself serves the classes (`TC_MQPRIO_HW_OFFLOAD_TCS`); it may change the ranges.
+        offload: bool,
+    },
     /// A qdisc with the kernel's defaults, by name (`pfifo_fast`, `sfq`).
     Named(&'static str),
 }
@@ -89,6 +108,7 @@ impl Qdisc {
             Self::Mq => "mq",
             Self::Tbf { .. } => "tbf",
             Self::Pfifo { .. } => "pfifo",
+            Self::Mqprio { .. } => "mqprio",
             Self::Named(kind) => kind,
         }
     }
@@ -112,6 +132,9 @@ impl Qdisc {
                 ]))
             }
             Self::Pfifo { limit_packets } => Some(words(&[*limit_packets])),
+            Self::Mqprio { classes, class_of_priority, offload } => {
+                Some(mqprio_options(classes, class_of_priority, *offload))
+            }
             Self::Mq | Self::Named(_) => None,
         }
     }
@@ -158,15 +181,31 @@ const TCA_TBF_BURST: u16 = 6;
 const LINKLAYER_ETHERNET: u8 = 1;
 const TICK_NS: u64 = 64;
 
-fn words(values: &[u32]) -> Vec<u8> {
+pub(crate) fn words(values: &[u32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_ne_bytes()).collect()
 }
 
-fn attributes(list: &[(u16, Vec<u8>)]) -> Vec<u8> {
+pub(crate) fn attributes(list: &[(u16, Vec<u8>)]) -> Vec<u8> {
     let list: Vec<DefaultNla> =
         list.iter().map(|(kind, value)| DefaultNla::new(*kind, value.clone())).collect();
     let mut bytes = vec![0; list.as_slice().buffer_len()];
     list.as_slice().emit(&mut bytes);
+    bytes
+}
+
+/// `struct tc_mqprio_qopt`: num_tc, prio_tc_map, hw, count, offset. Classes beyond 16 are the kernel's to
+/// refuse: the number says them, and the structure has no room.
+fn mqprio_options(classes: &[QueueRange], class_of_priority: &[u8; 16], offload: bool) -> Vec<u8> {
+    const MOST: usize = 16;
+    let mut bytes = vec![u8::try_from(classes.len()).unwrap_or(u8::MAX)];
+    bytes.extend(class_of_priority);
+    bytes.push(u8::from(offload));
+    let padded = |field: fn(&QueueRange) -> u16| {
+        let values = classes.iter().map(field).chain(std::iter::repeat(0)).take(MOST);
+        values.flat_map(u16::to_ne_bytes).collect::<Vec<u8>>()
+    };
+    bytes.extend(padded(|range| range.count));
+    bytes.extend(padded(|range| range.first));
     bytes
 }
 
@@ -390,6 +429,18 @@ mod tests {
         for length in 0..options.len() {
             assert_eq!(htb_quantum_of_options(&options[..length]), None);
         }
+    }
+
+    #[test]
+    fn mqprio_options_are_the_kernels_structure() {
+        let classes = vec![QueueRange { first: 0, count: 3 }, QueueRange { first: 3, count: 1 }];
+        let qdisc = Qdisc::Mqprio { classes, class_of_priority: [1; 16], offload: true };
+        let bytes = qdisc.options().unwrap();
+        assert_eq!(bytes.len(), 82, "sizeof(struct tc_mqprio_qopt)");
+        assert_eq!((bytes[0], &bytes[1..17], bytes[17]), (2, &[1_u8; 16][..], 1));
+        let half = |at: usize| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
+        assert_eq!((half(18), half(20), half(22)), (3, 1, 0));
+        assert_eq!((half(50), half(52), half(54)), (0, 3, 0));
     }
 
     #[test]

@@ -39,6 +39,14 @@ pub enum NetlinkError {
         /// What is wrong with the answer.
         reason: String,
     },
+    /// The kernel accepted a setting, and it is not what is in force.
+    #[error("the kernel accepted to {action}, but what is in force is {found}")]
+    NotInForce {
+        /// What was asked.
+        action: String,
+        /// What was read back.
+        found: String,
+    },
 }
 
 impl NetlinkError {
@@ -56,10 +64,10 @@ fn words(kernel_says: &Option<String>) -> String {
     kernel_says.as_ref().map(|words| format!(" (the kernel says: {words})")).unwrap_or_default()
 }
 
-/// A netlink socket of the network namespace in which it was opened.
+/// A netlink socket for links, addresses and queueing disciplines, of the network namespace in which it
+/// was opened.
 pub struct Netlink {
-    socket: Socket,
-    sequence: u32,
+    connection: Connection,
 }
 
 /// A message with its bytes as they are: what is put back later must be what was there, not what a
@@ -105,14 +113,7 @@ impl Netlink {
     /// # Errors
     /// When the system has no netlink socket to give.
     pub fn open() -> Result<Self, NetlinkError> {
-        let fail = |action| move |source| NetlinkError::Socket { action, source };
-        let mut socket = Socket::new(NETLINK_ROUTE).map_err(fail("open a socket"))?;
-        socket.bind_auto().map_err(fail("bind a socket"))?;
-        socket.connect(&SocketAddr::new(0, 0)).map_err(fail("connect to the kernel"))?;
-        // Kernels before 4.12 lack these; then refusals come without words.
-        let _ = socket.set_ext_ack(true);
-        let _ = socket.set_cap_ack(true);
-        Ok(Self { socket, sequence: 0 })
+        Ok(Self { connection: Connection::open(NETLINK_ROUTE)? })
     }
 
     /// Sends a request that changes something and waits for its acknowledgement.
@@ -122,7 +123,7 @@ impl Netlink {
         flags: u16,
         action: &str,
     ) -> Result<(), NetlinkError> {
-        self.exchange(message, NLM_F_REQUEST | NLM_F_ACK | flags, action).map(drop)
+        self.connection.exchange(message, NLM_F_REQUEST | NLM_F_ACK | flags, action).map(drop)
     }
 
     /// Sends a request for one thing.
@@ -131,7 +132,7 @@ impl Netlink {
         message: RouteNetlinkMessage,
         action: &str,
     ) -> Result<Vec<RouteNetlinkMessage>, NetlinkError> {
-        self.exchange(message, NLM_F_REQUEST | NLM_F_ACK, action)
+        self.connection.exchange(message, NLM_F_REQUEST | NLM_F_ACK, action)
     }
 
     /// Sends a request for a list.
@@ -140,7 +141,7 @@ impl Netlink {
         message: RouteNetlinkMessage,
         action: &str,
     ) -> Result<Vec<RouteNetlinkMessage>, NetlinkError> {
-        self.exchange(message, NLM_F_REQUEST | NLM_F_DUMP, action)
+        self.connection.exchange(message, NLM_F_REQUEST | NLM_F_DUMP, action)
     }
 
     /// Sends a request whose bytes are the caller's and that changes something.
@@ -150,7 +151,7 @@ impl Netlink {
         flags: u16,
         action: &str,
     ) -> Result<(), NetlinkError> {
-        self.exchange(message, NLM_F_REQUEST | NLM_F_ACK | flags, action).map(drop)
+        self.connection.exchange(message, NLM_F_REQUEST | NLM_F_ACK | flags, action).map(drop)
     }
 
     /// Sends a request for a list, and takes the answers as the kernel wrote them.
@@ -159,15 +160,35 @@ impl Netlink {
         message: RawMessage,
         action: &str,
     ) -> Result<Vec<RawMessage>, NetlinkError> {
-        self.exchange(message, NLM_F_REQUEST | NLM_F_DUMP, action)
+        self.connection.exchange(message, NLM_F_REQUEST | NLM_F_DUMP, action)
+    }
+}
+
+/// A socket of any netlink protocol, and the numbers of its requests.
+pub(crate) struct Connection {
+    socket: Socket,
+    sequence: u32,
+}
+
+impl Connection {
+    /// Opens a socket of a protocol (`NETLINK_*`) in the current network namespace.
+    pub(crate) fn open(protocol: isize) -> Result<Self, NetlinkError> {
+        let fail = |action| move |source| NetlinkError::Socket { action, source };
+        let mut socket = Socket::new(protocol).map_err(fail("open a socket"))?;
+        socket.bind_auto().map_err(fail("bind a socket"))?;
+        socket.connect(&SocketAddr::new(0, 0)).map_err(fail("connect to the kernel"))?;
+        // Kernels before 4.12 lack these; then refusals come without words.
+        let _ = socket.set_ext_ack(true);
+        let _ = socket.set_cap_ack(true);
+        Ok(Self { socket, sequence: 0 })
     }
 
-    fn exchange<M: NetlinkSerializable + NetlinkDeserializable>(
-        &mut self,
-        message: M,
-        flags: u16,
-        action: &str,
-    ) -> Result<Vec<M>, NetlinkError> {
+    /// Sends a request and collects the answers up to the acknowledgement, or the end of the list: one of
+    /// `NLM_F_ACK` and `NLM_F_DUMP` has to be among the flags.
+    pub(crate) fn exchange<M>(&mut self, message: M, flags: u16, action: &str) -> Result<Vec<M>, NetlinkError>
+    where
+        M: NetlinkSerializable + NetlinkDeserializable + std::fmt::Debug,
+    {
         self.sequence = self.sequence.wrapping_add(1);
         let payload = NetlinkPayload::InnerMessage(message);
         let mut packet = NetlinkMessage::new(NetlinkHeader::default(), payload);

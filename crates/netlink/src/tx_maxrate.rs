@@ -1,0 +1,138 @@
+//! The highest rate of each transmit queue, a file in sysfs (`tx_maxrate`,
+//! `Documentation/ABI/testing/sysfs-class-net-queues`).
+//!
+//! It is a cap and not a weight: what a queue may not use nobody else gets, unless others have traffic for it.
+//! Drivers without such caps refuse every rate with `EOPNOTSUPP`.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A file in sysfs could not be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TxMaxrateError {
+    /// It could not be read or written.
+    #[error("cannot {action} {}: {source}", .path.display())]
+    File {
+        /// What was tried, such as "read".
+        action: String,
+        /// The file.
+        path: PathBuf,
+        /// The system's error; `EOPNOTSUPP`: the driver has no such caps.
+        source: io::Error,
+    },
+    /// It does not hold a number.
+    #[error("{} holds '{text}', which is not a rate in Mbit/s", .path.display())]
+    NotARate {
+        /// The file.
+        path: PathBuf,
+        /// What it holds.
+        text: String,
+    },
+    /// Another rate is in force than the one that was set.
+    #[error("{} took {set} Mbit/s and says {found} Mbit/s", .path.display())]
+    NotInForce {
+        /// The file.
+        path: PathBuf,
+        /// What was written, Mbit/s.
+        set: u32,
+        /// What it says now, Mbit/s.
+        found: u32,
+    },
+}
+
+/// The highest rates of the transmit queues of one interface.
+#[derive(Clone, Debug)]
+pub struct TxMaxrate {
+    queues: PathBuf,
+}
+
+impl TxMaxrate {
+    /// The files of an interface below a root (`/sys`, as it is mounted in the interface's network
+    /// namespace).
+    #[must_use]
+    pub fn new(sysfs: &Path, interface: &str) -> Self {
+        Self { queues: sysfs.join("class/net").join(interface).join("queues") }
+    }
+
+    fn path(&self, queue: u32) -> PathBuf {
+        self.queues.join(format!("tx-{queue}/tx_maxrate"))
+    }
+
+    /// The highest rate of a queue, Mbit/s; 0: no limit.
+    ///
+    /// # Errors
+    /// When there is no such queue, or the file holds something else.
+    pub fn get(&self, queue: u32) -> Result<u32, TxMaxrateError> {
+        let path = self.path(queue);
+        let text = fs::read_to_string(&path).map_err(|source| TxMaxrateError::File {
+            action: "read".to_owned(),
+            path: path.clone(),
+            source,
+        })?;
+        let text = text.trim();
+        text.parse().map_err(|_| TxMaxrateError::NotARate { path, text: text.to_owned() })
+    }
+
+    /// Sets the highest rate of a queue, Mbit/s, 0 for none, and reads it back.
+    ///
+    /// # Errors
+    /// When there is no such queue, the driver refuses, or another rate is in force afterwards.
+    pub fn set(&self, queue: u32, megabits_per_second: u32) -> Result<(), TxMaxrateError> {
+        let path = self.path(queue);
+        // Never made: without this file there is no such queue.
+        fs::OpenOptions::new()
+            .write(true)
+            .truncate(true)
+            .open(&path)
+            .and_then(|mut file| io::Write::write_all(&mut file, megabits_per_second.to_string().as_bytes()))
+            .map_err(|source| TxMaxrateError::File {
+                action: format!("write {megabits_per_second} to"),
+                path: path.clone(),
+                source,
+            })?;
+        let found = self.get(queue)?;
+        if found == megabits_per_second {
+            Ok(())
+        } else {
+            Err(TxMaxrateError::NotInForce { path, set: megabits_per_second, found })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    fn interface(content: &str) -> (tempfile::TempDir, TxMaxrate) {
+        let root = tempfile::tempdir().unwrap();
+        let queue = root.path().join("class/net/eth0/queues/tx-1");
+        fs::create_dir_all(&queue).unwrap();
+        fs::write(queue.join("tx_maxrate"), content).unwrap();
+        let rates = TxMaxrate::new(root.path(), "eth0");
+        (root, rates)
+    }
+
+    #[test]
+    fn sets_and_reads_back() {
+        let (_root, rates) = interface("0\n");
+        assert_eq!(rates.get(1).unwrap(), 0);
+        rates.set(1, 2500).unwrap();
+        assert_eq!(rates.get(1).unwrap(), 2500);
+    }
+
+    #[test]
+    fn a_queue_that_is_not_there_is_named_and_not_made() {
+        let (root, rates) = interface("0\n");
+        let error = rates.set(7, 100).unwrap_err().to_string();
+        assert!(error.contains("write 100 to") && error.contains("tx-7/tx_maxrate"), "{error}");
+        assert!(!root.path().join("class/net/eth0/queues/tx-7").exists());
+    }
+
+    #[test]
+    fn nonsense_is_shown() {
+        let (_root, rates) = interface("fast\n");
+        assert!(rates.get(1).unwrap_err().to_string().contains("holds 'fast'"));
+    }
+}

@@ -183,6 +183,19 @@ impl Netlink {
         }
     }
 
+    /// Moves an interface into another network namespace, where it has no addresses, qdiscs or routes. A
+    /// real device comes back by itself when that namespace ends.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn move_link(&mut self, index: u32, namespace: BorrowedFd<'_>) -> Result<(), NetlinkError> {
+        let mut link = LinkMessage::default();
+        link.header.index = index;
+        link.attributes.push(LinkAttribute::NetNsFd(namespace.as_raw_fd()));
+        let action = format!("move interface {index} into another network namespace");
+        self.change(RouteNetlinkMessage::SetLink(link), 0, &action)
+    }
+
     /// Sets an interface up.
     ///
     /// # Errors

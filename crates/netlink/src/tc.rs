@@ -251,6 +251,18 @@ impl Netlink {
         self.change(RouteNetlinkMessage::NewQueueDiscipline(message), NLM_F_CREATE | NLM_F_REPLACE, &action)
     }
 
+    /// Takes the qdisc of a place away, with all that is below it; the kernel puts its default there.
+    ///
+    /// # Errors
+    /// When the kernel refuses; `ENOENT` says that nobody has put one there.
+    pub fn delete_qdisc(&mut self, index: u32, parent: Handle) -> Result<(), NetlinkError> {
+        let mut message = TcMessage::default();
+        message.header.index = index.cast_signed();
+        message.header.parent = parent.into();
+        let action = format!("delete the qdisc at {parent} of interface {index}");
+        self.change(RouteNetlinkMessage::DelQueueDiscipline(message), 0, &action)
+    }
+
     /// Makes an HTB class, or changes it while it runs.
     ///
     /// # Errors

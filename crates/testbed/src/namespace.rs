@@ -69,13 +69,42 @@ impl Namespace {
         })
     }
 
-    /// Writes files of the namespace's sysfs, given below `/sys`. The sysfs that this process sees
-    /// shows the devices of the namespace in which it was mounted, so one is mounted for the
-    /// purpose, in a mount namespace that ends with the writing thread.
+    /// Writes files of the namespace's sysfs, given below `/sys`.
     ///
     /// # Errors
     /// When the kernel refuses the mount or a value.
     pub fn write_sysfs(&self, files: &[(String, String)]) -> Result<(), TestbedError> {
+        self.in_sysfs(|| {
+            for (path, value) in files {
+                let path = format!("/sys/{path}");
+                std::fs::write(&path, value)
+                    .map_err(TestbedError::system(format!("write '{value}' to {path}")))?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Reads files of the namespace's sysfs, given below `/sys`, without the white space at their ends.
+    ///
+    /// # Errors
+    /// When the kernel refuses the mount, or a file cannot be read.
+    pub fn read_sysfs(&self, files: &[String]) -> Result<Vec<String>, TestbedError> {
+        let read = |path: &String| {
+            let path = format!("/sys/{path}");
+            let text =
+                std::fs::read_to_string(&path).map_err(TestbedError::system(format!("read {path}")))?;
+            Ok(text.trim().to_owned())
+        };
+        self.in_sysfs(|| files.iter().map(read).collect())
+    }
+
+    /// Runs `work` where `/sys` is the namespace's. The sysfs that this process sees shows the devices of
+    /// the namespace in which it was mounted, so one is mounted for the purpose, in a mount namespace that
+    /// ends with the thread.
+    fn in_sysfs<T: Send>(
+        &self,
+        work: impl FnOnce() -> Result<T, TestbedError> + Send,
+    ) -> Result<T, TestbedError> {
         const NOTHING: Option<&str> = None;
         self.run(|| {
             let system = |action: &str| {
@@ -87,12 +116,7 @@ impl Namespace {
                 .map_err(system("make mounts private"))?;
             mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), NOTHING)
                 .map_err(system("mount sysfs"))?;
-            for (path, value) in files {
-                let path = format!("/sys/{path}");
-                std::fs::write(&path, value)
-                    .map_err(TestbedError::system(format!("write '{value}' to {path}")))?;
-            }
-            Ok(())
+            work()
         })
     }
 

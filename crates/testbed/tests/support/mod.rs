@@ -3,6 +3,7 @@
 #![allow(dead_code)]
 
 pub mod leftovers;
+pub mod nics;
 pub mod traffic;
 
 use std::net::SocketAddr;

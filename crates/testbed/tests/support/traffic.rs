@@ -100,10 +100,14 @@ pub struct Bulk {
 impl Bulk {
     /// Connects all flows, then lets them send.
     pub fn start(bed: &Bed, options: BulkOptions) -> Self {
-        let (from, to) = match options.direction {
-            Direction::SenderToReceiver => (&bed.sender, &bed.receiver),
-            Direction::ReceiverToSender => (&bed.receiver, &bed.sender),
-        };
+        match options.direction {
+            Direction::SenderToReceiver => Self::between(&bed.sender, &bed.receiver, options),
+            Direction::ReceiverToSender => Self::between(&bed.receiver, &bed.sender, options),
+        }
+    }
+
+    /// The same from one namespace to another.
+    pub fn between(from: &Namespace, to: &Namespace, options: BulkOptions) -> Self {
         let listener = listen(to, options.destination);
         let destination = listener.local_addr().unwrap();
         let (stop, abandon) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
@@ -338,7 +342,8 @@ fn close_by_reset(socket: &TcpStream) {
     set_option(socket, libc::SOL_SOCKET, libc::SO_LINGER, &libc::linger { l_onoff: 1, l_linger: 0 });
 }
 
-fn set_option<T>(socket: &TcpStream, level: libc::c_int, name: libc::c_int, value: &T) {
+/// Sets an option of a socket.
+pub fn set_option<T>(socket: &impl AsRawFd, level: libc::c_int, name: libc::c_int, value: &T) {
     // SAFETY: the option's value lives through the call and has the length given.
     let result = unsafe {
         libc::setsockopt(

@@ -1,0 +1,177 @@
+//! Two network interfaces of the virtual machine, back to back, each in a namespace of its own.
+
+use std::fs;
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::Duration;
+
+use evenkeel_datapath::{Completion, QueueSelect, SelectOptions, Steering};
+use evenkeel_netlink::Netlink;
+use evenkeel_netlink::tc::{Handle, Qdisc, Statistics};
+use evenkeel_testbed::{Namespace, RECEIVER_ADDRESS, SENDER_ADDRESS};
+use evenkeel_transmit::Policy;
+
+use super::{PATIENCE, wait_for};
+
+/// Transmit queues of every interface of the virtual machine, one for each processor.
+pub const QUEUES: u32 = 4;
+
+/// How long a device may take until its link is up: igb negotiates.
+const LINK_LIMIT: Duration = Duration::from_secs(30);
+
+/// Fails outside of the virtual machine: these tests take the machine's own devices.
+pub fn require_virtual_machine() {
+    assert!(
+        Path::new("/run/evenkeel/guest").exists(),
+        "this test takes network devices: run it with ./dev test --tier vm"
+    );
+}
+
+/// A pair of interfaces of one driver. Dropping it gives them back as they were.
+pub struct Nics {
+    pub sender: Namespace,
+    pub receiver: Namespace,
+    pub netlink: Netlink,
+    /// Index of the sender's interface.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// Its XPS maps, as the driver made them.
+    pub xps: Vec<String>,
+}
+
+impl Nics {
+    /// Takes the pair of a driver (`virtio_net`, `igb`), gives both addresses, and sets them up.
+    pub fn take(driver: &str) -> Self {
+        require_virtual_machine();
+        // The devices of an earlier test come back when the kernel has ended its namespaces.
+        let names = wait_for("both interfaces of the driver are here", PATIENCE, || {
+            let names = interfaces_of(driver);
+            (names.len() == 2).then_some(names)
+        });
+        let (sender, receiver) = (Namespace::new().unwrap(), Namespace::new().unwrap());
+        let mut here = Netlink::open().unwrap();
+        for (name, namespace) in names.iter().zip([&sender, &receiver]) {
+            let index = here.link_index(name).unwrap();
+            here.move_link(index, namespace.as_fd()).unwrap();
+        }
+        let up = |namespace: &Namespace, name: &str, address: IpAddr| {
+            let mut netlink = namespace.netlink().unwrap();
+            let index = netlink.link_index(name).unwrap();
+            netlink.add_address(index, address, 24).unwrap();
+            netlink.set_up(index).unwrap();
+            (netlink, index)
+        };
+        let (netlink, index) = up(&sender, &names[0], SENDER_ADDRESS.into());
+        up(&receiver, &names[1], RECEIVER_ADDRESS.into());
+        for (namespace, name) in [&sender, &receiver].into_iter().zip(&names) {
+            wait_for("the link is up", LINK_LIMIT, || {
+                let carrier = namespace.read_sysfs(&[format!("class/net/{name}/carrier")]).ok()?;
+                (carrier[0] == "1").then_some(())
+            });
+        }
+        let name = names[0].clone();
+        let xps = sender.read_sysfs(&xps_files(&name)).unwrap();
+        Self { sender, receiver, netlink, index, name, xps }
+    }
+
+    /// Takes the driver's XPS maps away, or puts them back.
+    pub fn set_xps(&self, masks: &[String]) {
+        let files = xps_files(&self.name).into_iter().zip(masks.iter().cloned()).collect::<Vec<_>>();
+        self.sender.write_sysfs(&files).unwrap();
+    }
+
+    /// Takes the driver's XPS maps away.
+    pub fn clear_xps(&self) {
+        self.set_xps(&vec!["0".to_owned(); QUEUES as usize]);
+    }
+
+    /// Puts a leaf qdisc in front of every transmit queue, below a shaper of its own, and `mq` above them.
+    pub fn shape(&mut self, leaf: &'static str, rate_bps_per_queue: u64) {
+        self.unshaped();
+        for queue in 1..=QUEUES as u16 {
+            let shaper =
+                Qdisc::Tbf { rate_bps: rate_bps_per_queue, burst_bytes: 70_000, limit_bytes: 2_000_000 };
+            let (place, handle) = (Handle::new(1, queue), Handle::new(0x10 + queue, 0));
+            self.netlink.replace_qdisc(self.index, place, handle, &shaper).unwrap();
+            let (place, handle) = (Handle::new(0x10 + queue, 1), Handle::new(0x20 + queue, 0));
+            self.netlink.replace_qdisc(self.index, place, handle, &Qdisc::Named(leaf)).unwrap();
+        }
+    }
+
+    /// Puts a new `mq` with the kernel's own leaves there: every queue's statistics begin at 0.
+    pub fn unshaped(&mut self) {
+        match self.netlink.delete_qdisc(self.index, Handle::ROOT) {
+            // What the kernel put there by itself cannot be deleted, and is replaced.
+            Err(error) if error.refusal_code() == Some(libc::ENOENT) => {}
+            result => result.unwrap(),
+        }
+        self.netlink.replace_qdisc(self.index, Handle::ROOT, Handle::new(1, 0), &Qdisc::Mq).unwrap();
+    }
+
+    /// What every transmit queue has carried, as the kernel picked it: the class of `mq` (or `mqprio`) is
+    /// the device's queue.
+    pub fn queue_statistics(&mut self) -> Vec<Statistics> {
+        let classes = self.netlink.class_statistics(self.index).unwrap();
+        (1..=QUEUES as u16)
+            .map(|queue| {
+                let of_queue = |(handle, statistics): &(Handle, Statistics)| {
+                    (*handle == Handle::new(1, queue)).then_some(*statistics)
+                };
+                classes.iter().find_map(of_queue).unwrap()
+            })
+            .collect()
+    }
+
+    /// Attaches the queue choice to the sender's interface, with exact completion.
+    pub fn select(&self, policy: Policy, rate_bps: u64) -> QueueSelect {
+        let mut select = QueueSelect::load(&SelectOptions {
+            policy,
+            steering: Steering::Queue,
+            completion: Completion::Exact,
+            queues: QUEUES,
+            rate_bps,
+            ageing_floor_ns: 1_000_000_000,
+            ..SelectOptions::default()
+        })
+        .unwrap();
+        assert_eq!(select.refused(), None, "this kernel loads fentry");
+        self.sender.run(|| Ok(select.attach(self.index.cast_signed())?)).unwrap();
+        select
+    }
+
+    /// Reads a file of every transmit queue of the sender's interface, below `queues/tx-N`.
+    pub fn of_each_queue(&self, file: &str) -> Vec<String> {
+        self.sender.read_sysfs(&queue_files(&self.name, file)).unwrap()
+    }
+}
+
+impl Drop for Nics {
+    fn drop(&mut self) {
+        let files = xps_files(&self.name).into_iter().zip(self.xps.iter().cloned()).collect::<Vec<_>>();
+        let _ = self.sender.write_sysfs(&files);
+    }
+}
+
+fn queue_files(name: &str, file: &str) -> Vec<String> {
+    (0..QUEUES).map(|queue| format!("class/net/{name}/queues/tx-{queue}/{file}")).collect()
+}
+
+fn xps_files(name: &str) -> Vec<String> {
+    queue_files(name, "xps_cpus")
+}
+
+/// Interfaces of a driver in the machine's own namespace, by name.
+fn interfaces_of(driver: &str) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir("/sys/class/net")
+        .unwrap()
+        .filter_map(|entry| {
+            let entry = entry.ok()?;
+            let of = fs::read_link(entry.path().join("device/driver")).ok()?;
+            (of.file_name()? == driver).then(|| entry.file_name().into_string().unwrap())
+        })
+        .collect();
+    names.sort();
+    names
+}

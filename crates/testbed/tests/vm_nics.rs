@@ -1,0 +1,187 @@
+//! The queue choice on drivers of real multi-queue devices, in front of fair queueing.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::net::{SocketAddr, UdpSocket};
+
+use evenkeel_datapath::QueueSelect;
+use evenkeel_netlink::tc::{Handle, Qdisc, QueueRange};
+use evenkeel_testbed::{Namespace, RECEIVER_ADDRESS, SENDER_ADDRESS};
+use evenkeel_transmit::Policy;
+
+use support::nics::{Nics, QUEUES};
+use support::traffic::{Bulk, BulkOptions, pin, set_option};
+use support::{PATIENCE, all_distinct, is_between, wait_for};
+
+/// Rate of each transmit queue: what an emulated machine carries easily, four times.
+const RATE_PER_QUEUE_BPS: u64 = 30_000_000;
+
+/// Sends datagrams from sockets without a peer, all on one processor; the kernel picks a queue for each.
+fn send_datagrams(from: &Namespace, cpu: usize, sockets: usize, datagrams: usize) {
+    from.run(|| {
+        pin(Some(cpu));
+        let sockets: Vec<UdpSocket> =
+            (0..sockets).map(|_| UdpSocket::bind((SENDER_ADDRESS, 0)).unwrap()).collect();
+        for _ in 0..datagrams {
+            for socket in &sockets {
+                socket.send_to(&[7; 1000], SocketAddr::new(RECEIVER_ADDRESS.into(), 9)).unwrap();
+            }
+        }
+        Ok(())
+    })
+    .unwrap();
+}
+
+/// The queue that the choice has for each bulk flow, once all are charged.
+fn chosen(select: &QueueSelect, bulk: &Bulk) -> Vec<u32> {
+    wait_for("every bulk flow is charged", PATIENCE, || {
+        let flows = select.flows();
+        let queues: Vec<u32> = bulk
+            .ends()
+            .iter()
+            .filter_map(|ends| {
+                let flow = flows.iter().find(|flow| is_between(&flow.tuple, ends))?;
+                (flow.charged_weight > 0).then_some(flow.queue).flatten()
+            })
+            .collect();
+        (queues.len() == bulk.ends().len()).then_some(queues)
+    })
+}
+
+fn assert_weightless(select: &QueueSelect) {
+    wait_for("no queue has weight left", PATIENCE, || {
+        select.weights().iter().all(|weight| *weight == 0).then_some(())
+    });
+    let counters = select.counters();
+    assert!(counters.completed > 0 && counters.aged == 0, "{counters:?}");
+}
+
+/// virtio-net gives every processor a queue of its own, and the kernel asks that map first: there is
+/// nothing to choose. Without the map the choice is what the kernel does.
+#[test]
+fn the_drivers_xps_maps_win_until_they_are_cleared() {
+    const SOCKETS: usize = 16;
+    const DATAGRAMS: usize = 20;
+    const ALL: u64 = (SOCKETS * DATAGRAMS) as u64;
+    let mut nics = Nics::take("virtio_net");
+    assert_eq!(nics.xps, ["1", "2", "4", "8"], "one processor for each queue");
+    let select = nics.select(Policy::Dqa, 0);
+
+    for cpu in [1, 2] {
+        nics.unshaped();
+        send_datagrams(&nics.sender, cpu, SOCKETS, DATAGRAMS);
+        let packets: Vec<u64> = nics.queue_statistics().iter().map(|queue| queue.packets).collect();
+        assert!(packets[cpu] >= ALL, "{packets:?}");
+        assert!(packets.iter().sum::<u64>() - packets[cpu] < ALL / 10, "{packets:?}");
+        let wanted: std::collections::BTreeSet<_> =
+            select.flows().iter().filter_map(|flow| flow.queue).collect();
+        assert!(wanted.len() > 1, "the choice wanted {wanted:?} and was not asked");
+    }
+
+    nics.clear_xps();
+    nics.unshaped();
+    send_datagrams(&nics.sender, 1, SOCKETS, DATAGRAMS);
+    let packets: Vec<u64> = nics.queue_statistics().iter().map(|queue| queue.packets).collect();
+    assert!(packets.iter().sum::<u64>() >= ALL, "{packets:?}");
+    assert!(packets[1] < ALL / 2, "the map is gone: {packets:?}");
+}
+
+/// Four flows get a queue each, in front of whatever qdisc; the device's queues carry what the choice
+/// says, and each flow has what a queue has.
+fn choices_reach_the_queues(driver: &str) {
+    let mut nics = Nics::take(driver);
+    nics.clear_xps();
+    let select = nics.select(Policy::Dqa, u64::from(QUEUES) * RATE_PER_QUEUE_BPS);
+    for leaf in ["sfq", "fq", "fq_codel"] {
+        nics.shape(leaf, RATE_PER_QUEUE_BPS);
+        let options = BulkOptions { flows: QUEUES as usize, ..BulkOptions::default() };
+        let bulk = Bulk::between(&nics.sender, &nics.receiver, options);
+        bulk.wait_for_each(1_000_000);
+        let queues = chosen(&select, &bulk);
+        assert!(all_distinct(&queues), "{leaf}: {queues:?}");
+
+        let (sent_before, before) = (nics.queue_statistics(), bulk.received());
+        bulk.wait_for_each(before.iter().max().unwrap() + 4_000_000);
+        let (sent, after) = (nics.queue_statistics(), bulk.received());
+        assert_eq!(chosen(&select, &bulk), queues, "{leaf}: nobody had a reason to move");
+        let carried: Vec<f64> =
+            after.iter().zip(&before).map(|(after, before)| (after - before) as f64).collect();
+        for (queue, received) in queues.iter().zip(&carried) {
+            let queue = *queue as usize;
+            let on_queue = (sent[queue].bytes - sent_before[queue].bytes) as f64;
+            // Headers are 5 % of a packet; what is on the way makes the rest.
+            let ratio = on_queue / received;
+            assert!((0.9..1.25).contains(&ratio), "{leaf}: queue {queue} carried {ratio:.2} of its flow");
+        }
+        let mean = carried.iter().sum::<f64>() / f64::from(QUEUES);
+        for received in &carried {
+            assert!((received / mean - 1.0).abs() < 0.15, "{leaf}: {carried:?}");
+        }
+        bulk.finish();
+        assert_weightless(&select);
+    }
+
+    // Byte queue limits: the driver reports what it completes, so the kernel has found a limit.
+    let limits: Vec<u64> =
+        nics.of_each_queue("byte_queue_limits/limit").iter().map(|limit| limit.parse().unwrap()).collect();
+    assert!(limits.iter().all(|limit| *limit > 0), "{limits:?}");
+    let waiting = nics.of_each_queue("byte_queue_limits/inflight");
+    assert_eq!(waiting.len(), QUEUES as usize);
+}
+
+#[test]
+fn choices_reach_the_queues_of_virtio_net() {
+    choices_reach_the_queues("virtio_net");
+}
+
+#[test]
+fn choices_reach_the_queues_of_igb() {
+    let nics = Nics::take("igb");
+    assert!(
+        nics.xps.iter().all(|mask| mask.chars().all(|digit| matches!(digit, '0' | ','))),
+        "{:?}",
+        nics.xps
+    );
+    drop(nics);
+    choices_reach_the_queues("igb");
+}
+
+const DATAGRAMS: u64 = 50;
+
+/// Sends datagrams of a priority.
+fn send_with_priority(from: &Namespace, priority: u32) {
+    from.run(|| {
+        let socket = UdpSocket::bind((SENDER_ADDRESS, 0)).unwrap();
+        set_option(&socket, libc::SOL_SOCKET, libc::SO_PRIORITY, &priority);
+        for _ in 0..DATAGRAMS {
+            socket.send_to(&[7; 1000], SocketAddr::new(RECEIVER_ADDRESS.into(), 9)).unwrap();
+        }
+        Ok(())
+    })
+    .unwrap();
+}
+
+/// Traffic classes are ranges of queues, chosen by a segment's priority.
+#[test]
+fn mqprio_keeps_a_priority_on_the_queues_of_its_class() {
+    let mut nics = Nics::take("igb");
+    let qdisc = Qdisc::Mqprio {
+        classes: vec![QueueRange { first: 0, count: 3 }, QueueRange { first: 3, count: 1 }],
+        class_of_priority: std::array::from_fn(|priority| u8::from(priority == 5)),
+        offload: false,
+    };
+    nics.netlink.replace_qdisc(nics.index, Handle::ROOT, Handle::new(1, 0), &qdisc).unwrap();
+    // What the neighbour's address is asked for first goes out later.
+    let packets_after = |nics: &mut Nics, priority, queues: std::ops::Range<usize>, wanted: u64| {
+        send_with_priority(&nics.sender, priority);
+        wait_for("the queues of the class carry everything", PATIENCE, || {
+            let packets: Vec<u64> = nics.queue_statistics().iter().map(|queue| queue.packets).collect();
+            (packets[queues.clone()].iter().sum::<u64>() >= wanted).then_some(packets)
+        })
+    };
+    let packets = packets_after(&mut nics, 5, 3..4, DATAGRAMS);
+    assert!(packets[..3].iter().sum::<u64>() < DATAGRAMS / 5, "{packets:?}");
+    let after = packets_after(&mut nics, 0, 0..3, DATAGRAMS);
+    assert!(after[3] < packets[3] + DATAGRAMS / 5, "{after:?}");
+}

@@ -8,6 +8,9 @@
 //!
 //! Hence [`Dcb::set_ets`] reads back what is in force. To put a device back, set what [`Dcb::ets`] said before
 //! the first change: it is kept byte by byte.
+//!
+//! Drivers with `ieee_setets` in Linux 7.2: amd-xgbe, bnxt, fm10k, hns3, i40e, ice, ixgbe, mlx4, mlx5, nfp, qede, and
+//! mlxsw among switches. In some of them firmware may keep the shares to itself (host-managed DCBX has to be on).
 
 use std::io;
 

@@ -4,6 +4,9 @@
 //! Every transmit queue may have a shaper. Its weight is for round robin among the queues of the same
 //! priority. A queue without a shaper is not limited, and takes its turn.
 //!
+//! Which hardware takes weights: none whose driver is in Linux 7.2. Of the drivers with shapers, `iavf` takes
+//! rates (`bw-min`, `bw-max`) and `mana` takes `bw-max`; only netdevsim, which has no hardware, takes everything.
+//!
 //! To put a device back: [`Shapers::queues`] before the first change, and [`Shapers::restore_queue`] with
 //! what it said of the queue, or with none where the queue had no shaper.
 

@@ -2,7 +2,8 @@
 //! `Documentation/ABI/testing/sysfs-class-net-queues`).
 //!
 //! It is a cap and not a weight: what a queue may not use nobody else gets, unless others have traffic for it.
-//! Drivers without such caps refuse every rate with `EOPNOTSUPP`.
+//! Drivers with it in Linux 7.2: am65-cpsw, cpsw, cxgb4, ice, ixgbe, mlx4 and mlx5; the others refuse every rate with
+//! `EOPNOTSUPP`.
 
 use std::fs;
 use std::io;

@@ -1,5 +1,5 @@
 //! The simulator's speed: delivered data packets per second of processor time, on one core; and what it
-//! takes of memory.
+//! takes of memory. With arguments, only the rows ("SCENARIO VARIANT") that contain one of them.
 
 mod common;
 mod memory;
@@ -85,8 +85,18 @@ fn cost(scenario: &Scenario, variant: &str) -> Result<SimCost, Box<dyn Error>> {
     Ok(repeat.and_then(|repeat| repeat.sim).ok_or("no cost in the record")?)
 }
 
-/// Runs a variant and prints a line: what it is, packets, time, speed, memory.
+/// Whether a row was asked for: all are, unless the command line names parts of rows.
+fn is_wanted(row: &str) -> bool {
+    let mut parts = std::env::args().skip(1).peekable();
+    parts.peek().is_none() || parts.any(|part| row.contains(&part))
+}
+
+/// Runs a variant and prints a line: what it is, packets, time, speed, memory. Answers the peak of memory,
+/// MB; 0 for a row that was not asked for.
 fn measure(what: &str, scenario: &Scenario, variant: &str) -> Result<f64, Box<dyn Error>> {
+    if !is_wanted(&format!("{what} {variant}")) {
+        return Ok(0.0);
+    }
     memory::forget_peak();
     let cost = cost(scenario, variant)?;
     let million = cost.packets as f64 / cost.cpu_seconds / 1e6;

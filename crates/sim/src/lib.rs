@@ -16,6 +16,7 @@
 
 pub mod account;
 pub mod event;
+mod expectation;
 pub mod fetch;
 pub mod network;
 pub mod nic;

@@ -12,10 +12,8 @@
 //! | watchdog of a qdisc | a shaper may send again |
 //! | weight of a queue | the NIC serves the queue with its new weight |
 //!
-//! There is no event for what leaves the NIC: that follows in closed form. An interrupt is planned for
-//! when the segment or packet that causes it leaves if nothing more is enqueued. What is enqueued makes
-//! it later, never earlier; then nothing has left yet when the interrupt's event comes, and it is planned
-//! again.
+//! There is no event for what leaves the NIC: that follows in closed form. When the interrupts that it
+//! causes are expected is in `expectation.rs`.
 
 use std::collections::VecDeque;
 
@@ -27,8 +25,8 @@ use evenkeel_model::scenario;
 
 use crate::network::Packet;
 use crate::nic::{
-    ByteQueueLimit, Departures, DqlConfig, MTU_QUANTUM_BYTES, Nic, NicConfig, RingSpace, Service, Train,
-    least_descriptors,
+    ByteQueueLimit, Departures, DqlConfig, Finish, MTU_QUANTUM_BYTES, Nic, NicConfig, RingSpace, Service,
+    Train, least_descriptors,
 };
 use crate::observation::Observation;
 use crate::parameters::Parameters;
@@ -204,6 +202,8 @@ pub struct Simulation {
     /// acknowledgements' deadlines.
     scratch_vectors: Vec<u32>,
     scratch_deadlines: Vec<(u32, Time)>,
+    /// Scratch of weight changes: when each ring's segment will have left.
+    pub(crate) scratch_finishes: Vec<Finish>,
     /// Weight changes written to the NIC.
     pub(crate) weight_writes: u64,
     /// In a network, where packets go instead of the sink.
@@ -381,6 +381,7 @@ impl Simulation {
             scratch_segments: Vec::new(),
             scratch_vectors: Vec::new(),
             scratch_deadlines: Vec::new(),
+            scratch_finishes: Vec::new(),
             weight_writes: 0,
             outbox: None,
             event_limit: EventLimit::new(slots.end as usize),
@@ -575,76 +576,6 @@ impl Simulation {
         line.acknowledgements.insert(line.acknowledgements.len() - behind, (arrival, flow, ack));
         self.calendar
             .plan_no_later(vector, arrival.max(line.last_interrupt + self.settings.interrupt_interval));
-    }
-
-    /// Plans the interrupts that a segment put into the ring `queue` may cause, where none are planned:
-    /// the sender's, and the receiver's.
-    #[inline]
-    pub(crate) fn expect_segment(&mut self, queue: u32, flow: u32) {
-        if self.calendar.planned(queue) == Time::NEVER {
-            self.expect_completion(queue);
-        }
-        if self.outbox.is_none()
-            && let Some(receive_queue) = self.receive_queue_of(flow)
-        {
-            let nic = &self.nic;
-            let at = || nic.first_packet_of_newest(queue);
-            self.sink.expects(receive_queue, &mut self.calendar, at);
-        }
-    }
-
-    /// Plans the interrupt of a ring for when its next segment will have left at the earliest.
-    pub(crate) fn expect_completion(&mut self, queue: u32) {
-        if self.nic.head(queue).is_none() {
-            return;
-        }
-        let last = self.vectors[queue as usize].last_interrupt;
-        let allowed = last + self.settings.interrupt_interval;
-        // If that turns out to be too early, it is known better then.
-        let at = if allowed > self.now && self.nic.may_finish_by(queue, allowed) {
-            allowed
-        } else {
-            self.nic.next_finish(queue).max(allowed)
-        };
-        self.calendar.plan(queue, at);
-    }
-
-    /// Plans the interrupt of a receive queue for when the next packet for it arrives at the earliest, if
-    /// there is one in a ring.
-    fn expect_arrival(&mut self, receive_queue: u32) {
-        let at =
-            self.nic.earliest_packet(|segment| self.receive_queue_of(segment.flow) == Some(receive_queue));
-        if at != Time::NEVER {
-            self.sink.expects(receive_queue, &mut self.calendar, || at);
-        }
-    }
-
-    /// The receive queue that a flow, or the probe, arrives at.
-    #[inline]
-    fn receive_queue_of(&self, flow: u32) -> Option<u32> {
-        match flow {
-            PROBE => self.probe.as_ref().map(|probe| probe.sink_queue),
-            flow => Some(self.sink.queue_of(flow)),
-        }
-    }
-
-    /// What was planned by the NIC's weights is planned anew: they have changed.
-    pub(crate) fn expect_anew(&mut self) {
-        for queue in 0..self.queues.len() as u32 {
-            // What waits for its interval is no matter of weights.
-            let last = self.vectors[queue as usize].last_interrupt;
-            let waits = self.calendar.planned(queue) <= last + self.settings.interrupt_interval;
-            if !waits && self.queues[queue as usize].sent.is_empty() {
-                self.expect_completion(queue);
-            }
-        }
-        if self.outbox.is_none() {
-            for queue in 0..self.sink.queues() {
-                if self.sink.awaits(queue, &self.calendar) {
-                    self.expect_arrival(queue);
-                }
-            }
-        }
     }
 }
 

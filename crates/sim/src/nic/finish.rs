@@ -7,6 +7,19 @@
 use super::{Nic, Service, ring::Ring};
 use crate::{segment::Segment, time::Time};
 
+/// When the first segment of a queue will have left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Finish {
+    /// The queue.
+    pub queue: u32,
+    /// When.
+    pub at: Time,
+    /// Turns until then.
+    turns: u64,
+    /// The ring's place in line.
+    place: usize,
+}
+
 impl Nic {
     /// When the first segment of `queue` will have left, if nothing more is enqueued and no weight
     /// changes; [`Time::NEVER`] if there is none.
@@ -54,6 +67,44 @@ impl Nic {
         match first {
             Some((turns, place)) => self.finish_in(place, turns),
             None => Time::NEVER,
+        }
+    }
+
+    /// Foretells [`Nic::next_finish`] of all queues with a segment for which `wanted` holds, in the order
+    /// of their numbers, and puts it into `finishes` in place of what that held.
+    ///
+    /// Rings that need as many turns share one pass over all rings: up to each of them the sum of what
+    /// the rings before it send grows, and that of the rings behind it shrinks. So it takes as many passes
+    /// as there are different numbers of turns, which are few, and not one for each ring.
+    pub fn finishes(&self, wanted: impl Fn(u32) -> bool, finishes: &mut Vec<Finish>) {
+        finishes.clear();
+        for (place, &queue) in self.active.iter().enumerate().filter(|&(_, &queue)| wanted(queue)) {
+            finishes.push(Finish { queue, at: Time::NEVER, turns: self.turns_to_finish(place), place });
+        }
+        finishes.sort_unstable_by_key(|finish| (finish.turns, finish.place));
+        for alike in finishes.chunk_by_mut(|one, other| one.turns == other.turns) {
+            match alike {
+                [alone] => alone.at = self.finish_in(alone.place, alone.turns),
+                _ => self.finish_alike(alike),
+            }
+        }
+        finishes.sort_unstable_by_key(|finish| finish.queue);
+    }
+
+    /// The same for rings that need as many turns, in the order of their places.
+    fn finish_alike(&self, finishes: &mut [Finish]) {
+        let Some(&Finish { turns, .. }) = finishes.first() else { return };
+        let mut behind: u64 = (0..self.active.len()).map(|place| self.bytes_in(place, turns - 1)).sum();
+        let (mut before, mut begin) = (0, 0);
+        for finish in finishes {
+            for place in begin..finish.place {
+                before += self.bytes_in(place, turns);
+                behind -= self.bytes_in(place, turns - 1);
+            }
+            begin = finish.place;
+            let others = before + behind - self.bytes_in(finish.place, turns - 1);
+            let own = self.ring_at(finish.place).left_bytes();
+            finish.at = self.wire.time_of(self.position + others + own);
         }
     }
 

@@ -1,0 +1,95 @@
+//! When interrupts are expected: the sender's of what a ring has sent, the receiver's of what arrives.
+//!
+//! An interrupt is planned for when the segment or packet that causes it leaves if nothing more is
+//! enqueued. What is enqueued makes it later, never earlier; then nothing has left yet when the
+//! interrupt's event comes, and it is planned again. A weight that changes may make it earlier: then it is
+//! planned again at once.
+
+use crate::nic::Nic;
+use crate::probe::PROBE;
+use crate::simulation::Simulation;
+use crate::time::Time;
+
+impl Simulation {
+    /// Plans the interrupts that a segment put into the ring `queue` may cause, where none are planned:
+    /// the sender's, and the receiver's.
+    #[inline]
+    pub(crate) fn expect_segment(&mut self, queue: u32, flow: u32) {
+        if self.calendar.planned(queue) == Time::NEVER {
+            self.expect_completion(queue);
+        }
+        if self.outbox.is_none()
+            && let Some(receive_queue) = self.receive_queue_of(flow)
+        {
+            let nic = &self.nic;
+            let at = || nic.first_packet_of_newest(queue);
+            self.sink.expects(receive_queue, &mut self.calendar, at);
+        }
+    }
+
+    /// Plans the interrupt of a ring for when its next segment will have left at the earliest.
+    pub(crate) fn expect_completion(&mut self, queue: u32) {
+        if self.nic.head(queue).is_none() {
+            return;
+        }
+        self.plan_completion(queue, |nic| nic.next_finish(queue));
+    }
+
+    /// Plans the interrupt of a ring whose next segment will have left at the time that `finish` tells at
+    /// the earliest, if that matters.
+    #[inline]
+    fn plan_completion(&mut self, queue: u32, finish: impl FnOnce(&Nic) -> Time) {
+        let allowed = self.interrupt_allowed(queue);
+        // If that turns out to be too early, it is known better then.
+        let at = if allowed > self.now && self.nic.may_finish_by(queue, allowed) {
+            allowed
+        } else {
+            finish(&self.nic).max(allowed)
+        };
+        self.calendar.plan(queue, at);
+    }
+
+    /// From when on a ring's next interrupt may come.
+    fn interrupt_allowed(&self, queue: u32) -> Time {
+        self.vectors[queue as usize].last_interrupt + self.settings.interrupt_interval
+    }
+
+    /// Plans the interrupt of a receive queue for when the next packet for it arrives at the earliest, if
+    /// there is one in a ring.
+    pub(crate) fn expect_arrival(&mut self, receive_queue: u32) {
+        let at =
+            self.nic.earliest_packet(|segment| self.receive_queue_of(segment.flow) == Some(receive_queue));
+        if at != Time::NEVER {
+            self.sink.expects(receive_queue, &mut self.calendar, || at);
+        }
+    }
+
+    /// The receive queue that a flow, or the probe, arrives at.
+    #[inline]
+    fn receive_queue_of(&self, flow: u32) -> Option<u32> {
+        match flow {
+            PROBE => self.probe.as_ref().map(|probe| probe.sink_queue),
+            flow => Some(self.sink.queue_of(flow)),
+        }
+    }
+
+    /// What was planned by the NIC's weights is planned anew: they have changed.
+    pub(crate) fn expect_anew(&mut self) {
+        let mut finishes = std::mem::take(&mut self.scratch_finishes);
+        // What waits for its interval is no matter of weights.
+        let waits = |queue| self.calendar.planned(queue) <= self.interrupt_allowed(queue);
+        let wanted = |queue| !waits(queue) && self.queues[queue as usize].sent.is_empty();
+        self.nic.finishes(wanted, &mut finishes);
+        for finish in &finishes {
+            self.plan_completion(finish.queue, |_| finish.at);
+        }
+        self.scratch_finishes = finishes;
+        if self.outbox.is_none() {
+            for queue in 0..self.sink.queues() {
+                if self.sink.awaits(queue, &self.calendar) {
+                    self.expect_arrival(queue);
+                }
+            }
+        }
+    }
+}

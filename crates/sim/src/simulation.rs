@@ -227,7 +227,8 @@ impl Departures for Outlet<'_> {
         if segment.flow == PROBE {
             return;
         }
-        let ends = (train.end_of(0), train.end());
+        let first = train.end_of(0);
+        let ends = (first, if train.packets == 1 { first } else { train.end() });
         let each = |packet| {
             let payload = segment.packet_payload(train.first + packet);
             (train.end_of(packet), u64::from(payload + HEADER_BYTES))

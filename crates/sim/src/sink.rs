@@ -29,7 +29,10 @@ pub struct Peer {
     pub receiver: Receiver,
     /// Receive queue.
     queue: u32,
-    runs: Vec<Run>,
+    /// The latest run, to which most of what arrives belongs; without packets if there is none.
+    latest: Run,
+    /// The runs before it.
+    earlier: Vec<Run>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -64,7 +67,8 @@ impl Sink {
             .map(|(receiver, hash)| Peer {
                 receiver,
                 queue: hash % queues.max(1),
-                runs: Vec::with_capacity(4),
+                latest: Run::default(),
+                earlier: Vec::new(),
             })
             .collect();
         let queues = vec![ReceiveQueue::default(); queues.max(1) as usize];
@@ -86,7 +90,8 @@ impl Sink {
     /// Payload of a flow that has arrived and waits for the poll, bytes.
     #[must_use]
     pub fn waiting_bytes(&self, flow: u32) -> u64 {
-        self.peers[flow as usize].runs.iter().map(|run| run.end - run.begin).sum()
+        let peer = &self.peers[flow as usize];
+        peer.earlier.iter().chain([&peer.latest]).map(|run| run.end - run.begin).sum()
     }
 
     /// Receive queue of a flow.
@@ -134,17 +139,16 @@ impl Sink {
     #[inline]
     pub fn arrived(&mut self, flow: u32, begin: u64, payload: u64, packets: u32, at: Time) {
         let peer = &mut self.peers[flow as usize];
-        match peer.runs.last_mut() {
-            Some(run) if run.end == begin => {
-                run.end += payload;
-                run.packets += packets;
-            }
-            last => {
-                if last.is_none() {
-                    self.queues[peer.queue as usize].flows.push((at, flow));
-                }
-                peer.runs.push(Run { begin, end: begin + payload, packets });
-            }
+        let latest = &mut peer.latest;
+        if latest.packets == 0 {
+            *latest = Run { begin, end: begin + payload, packets };
+            self.queues[peer.queue as usize].flows.push((at, flow));
+        } else if latest.end == begin {
+            latest.end += payload;
+            latest.packets += packets;
+        } else {
+            let run = Run { begin, end: begin + payload, packets };
+            peer.earlier.push(std::mem::replace(latest, run));
         }
     }
 
@@ -174,7 +178,8 @@ impl Sink {
         self.taken.sort_unstable();
         for &(_, flow) in &self.taken {
             let peer = &mut self.peers[flow as usize];
-            for run in peer.runs.drain(..) {
+            let latest = std::mem::take(&mut peer.latest);
+            for run in peer.earlier.drain(..).chain([latest]) {
                 let bytes = (run.end - run.begin) as u32;
                 match peer.receiver.on_data(now, run.begin, bytes, run.packets) {
                     Reply::Now => answer(flow, Reaction::Acknowledge(peer.receiver.acknowledgement())),

@@ -94,17 +94,22 @@ impl Nic {
     /// The same for rings that need as many turns, in the order of their places.
     fn finish_alike(&self, finishes: &mut [Finish]) {
         let Some(&Finish { turns, .. }) = finishes.first() else { return };
-        let mut behind: u64 = (0..self.active.len()).map(|place| self.bytes_in(place, turns - 1)).sum();
-        let (mut before, mut begin) = (0, 0);
-        for finish in finishes {
-            for place in begin..finish.place {
-                before += self.bytes_in(place, turns);
-                behind -= self.bytes_in(place, turns - 1);
+        let rings = || self.active.iter().map(|&queue| &self.rings[queue as usize]).enumerate();
+        // One turn is what most need; then nobody sends anything in the turns before it.
+        let earlier = |place, ring| if turns == 1 { 0 } else { self.bytes_in(place, ring, turns - 1) };
+        let mut behind: u64 =
+            if turns == 1 { 0 } else { rings().map(|(place, ring)| earlier(place, ring)).sum() };
+        let mut before = 0;
+        let mut finishes = finishes.iter_mut().peekable();
+        for (place, ring) in rings() {
+            behind -= earlier(place, ring);
+            if let Some(finish) = finishes.next_if(|finish| finish.place == place) {
+                finish.at = self.wire.time_of(self.position + before + behind + ring.left_bytes());
             }
-            begin = finish.place;
-            let others = before + behind - self.bytes_in(finish.place, turns - 1);
-            let own = self.ring_at(finish.place).left_bytes();
-            finish.at = self.wire.time_of(self.position + others + own);
+            if finishes.peek().is_none() {
+                break;
+            }
+            before += self.bytes_in(place, ring, turns);
         }
     }
 
@@ -200,16 +205,23 @@ impl Nic {
 
     /// When the ring at `place` has sent its next `bytes`, the last of them in its turn number `turns`.
     fn end_in(&self, place: usize, turns: u64, bytes: u64) -> Time {
-        let others: u64 = (0..self.active.len())
-            .filter(|&other| other != place)
-            .map(|other| self.bytes_in(other, if other < place { turns } else { turns - 1 }))
+        // In one turn, who is behind sends nothing.
+        let rings = if turns == 1 { place } else { self.active.len() };
+        let others: u64 = self
+            .active
+            .iter()
+            .take(rings)
+            .map(|&queue| &self.rings[queue as usize])
+            .enumerate()
+            .filter(|&(other, _)| other != place)
+            .map(|(other, ring)| self.bytes_in(other, ring, if other < place { turns } else { turns - 1 }))
             .sum();
         self.wire.time_of(self.position + others + bytes)
     }
 
-    /// Wire bytes that the ring at `place` sends in its next `turns`.
-    fn bytes_in(&self, place: usize, turns: u64) -> u64 {
-        let ring = self.ring_at(place);
+    /// Wire bytes that `ring`, at `place` in line, sends in its next `turns`.
+    #[inline]
+    fn bytes_in(&self, place: usize, ring: &Ring, turns: u64) -> u64 {
         if turns == 0 {
             return 0;
         }

@@ -257,17 +257,23 @@ impl Ring {
             let some = (packets - done).min(self.head.packets - self.sent);
             let end = self.send(queue, some, pace, sink);
             done += some;
-            if self.sent == self.head.packets {
+            if let Some(end) = end {
                 self.finish(queue, end, service, sink);
             }
         }
     }
 
     /// Sends the next packets of the head, and tells so; as many are left. Answers when the last of them
-    /// has left.
+    /// has left, if it is the head's last.
     #[inline]
-    pub(super) fn send<S: Departures>(&mut self, queue: u32, packets: u32, pace: Pace, sink: &mut S) -> Time {
-        let Some(Queued { segment, .. }) = self.segments.front() else { return Time::NEVER };
+    pub(super) fn send<S: Departures>(
+        &mut self,
+        queue: u32,
+        packets: u32,
+        pace: Pace,
+        sink: &mut S,
+    ) -> Option<Time> {
+        let Queued { segment, .. } = self.segments.front()?;
         let first = self.sent;
         let end = first + packets;
         let ends = end == self.head.packets;
@@ -287,7 +293,7 @@ impl Ring {
             last_bytes: if ends { self.head.last } else { self.head.full },
         };
         sink.packets(&train);
-        train.end()
+        ends.then(|| train.end())
     }
 
     /// Removes the head, whose last packet has left at `end`, and tells so.

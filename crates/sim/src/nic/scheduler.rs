@@ -226,8 +226,8 @@ impl Nic {
         let end = ring.send(queue, packets, pace, sink);
         self.position += bytes;
 
-        let ended = ring.sent == ring.head.packets;
-        if ended {
+        let ended = end.is_some();
+        if let Some(end) = end {
             ring.finish(queue, end, service, sink);
         }
         let turn_ends = match service {

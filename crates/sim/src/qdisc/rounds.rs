@@ -126,8 +126,12 @@ impl Ring {
             }
             let turn = member.turn_mut();
             let quantum = turn.quantum().max(1);
-            let further = if missing <= quantum { 0 } else { (missing - 1) / quantum };
-            fewest = fewest.min(further);
+            if missing <= quantum {
+                fewest = 0;
+            } else if missing - 1 < fewest.saturating_mul(quantum) {
+                // Only who needs fewer rounds than all before divides.
+                fewest = (missing - 1) / quantum;
+            }
             turn.refill();
             self.tail = front;
             visits += 1;

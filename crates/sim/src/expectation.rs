@@ -80,8 +80,8 @@ impl Simulation {
         let waits = |queue| self.calendar.planned(queue) <= self.interrupt_allowed(queue);
         let wanted = |queue| !waits(queue) && self.queues[queue as usize].sent.is_empty();
         self.nic.finishes(wanted, &mut finishes);
-        for finish in &finishes {
-            self.plan_completion(finish.queue, |_| finish.at);
+        for (queue, at) in finishes.iter() {
+            self.plan_completion(queue, |_| at);
         }
         self.scratch_finishes = finishes;
         if self.outbox.is_none() {

@@ -25,7 +25,7 @@ use evenkeel_model::scenario;
 
 use crate::network::Packet;
 use crate::nic::{
-    ByteQueueLimit, Departures, DqlConfig, Finish, MTU_QUANTUM_BYTES, Nic, NicConfig, RingSpace, Service,
+    ByteQueueLimit, Departures, DqlConfig, Finishes, MTU_QUANTUM_BYTES, Nic, NicConfig, RingSpace, Service,
     Train, least_descriptors,
 };
 use crate::observation::Observation;
@@ -203,7 +203,7 @@ pub struct Simulation {
     scratch_vectors: Vec<u32>,
     scratch_deadlines: Vec<(u32, Time)>,
     /// Scratch of weight changes: when each ring's segment will have left.
-    pub(crate) scratch_finishes: Vec<Finish>,
+    pub(crate) scratch_finishes: Finishes,
     /// Weight changes written to the NIC.
     pub(crate) weight_writes: u64,
     /// In a network, where packets go instead of the sink.
@@ -382,7 +382,7 @@ impl Simulation {
             scratch_segments: Vec::new(),
             scratch_vectors: Vec::new(),
             scratch_deadlines: Vec::new(),
-            scratch_finishes: Vec::new(),
+            scratch_finishes: Finishes::default(),
             weight_writes: 0,
             outbox: None,
             event_limit: EventLimit::new(slots.end as usize),

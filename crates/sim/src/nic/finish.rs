@@ -7,17 +7,21 @@
 use super::{Nic, Service, ring::Ring};
 use crate::{segment::Segment, time::Time};
 
-/// When the first segment of a queue will have left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Finish {
-    /// The queue.
-    pub queue: u32,
-    /// When.
-    pub at: Time,
-    /// Turns until then.
-    turns: u64,
-    /// The ring's place in line.
-    place: usize,
+/// When the first segments of several queues will have left.
+#[derive(Clone, Debug, Default)]
+pub struct Finishes {
+    /// By queue; [`Time::NEVER`] for those that were not asked for and those without a segment.
+    at: Vec<Time>,
+    /// Of those that were asked for: turns until then, and the ring's place in line; in the order of places.
+    asked: Vec<(u64, usize)>,
+}
+
+impl Finishes {
+    /// The queues that were asked for and have a segment, in the order of their numbers, and when the first
+    /// segment of each will have left.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, Time)> {
+        (0..).zip(&self.at).filter(|&(_, &at)| at != Time::NEVER).map(|(queue, &at)| (queue, at))
+    }
 }
 
 impl Nic {
@@ -70,44 +74,44 @@ impl Nic {
         }
     }
 
-    /// Foretells [`Nic::next_finish`] of all queues with a segment for which `wanted` holds, in the order
-    /// of their numbers, and puts it into `finishes` in place of what that held.
+    /// Foretells [`Nic::next_finish`] of all queues for which `wanted` holds, and puts it into `finishes` in
+    /// place of what that held.
     ///
     /// Rings that need as many turns share one pass over all rings: up to each of them the sum of what
     /// the rings before it send grows, and that of the rings behind it shrinks. So it takes as many passes
     /// as there are different numbers of turns, which are few, and not one for each ring.
-    pub fn finishes(&self, wanted: impl Fn(u32) -> bool, finishes: &mut Vec<Finish>) {
-        finishes.clear();
-        for (place, &queue) in self.active.iter().enumerate().filter(|&(_, &queue)| wanted(queue)) {
-            finishes.push(Finish { queue, at: Time::NEVER, turns: self.turns_to_finish(place), place });
+    pub fn finishes(&self, wanted: impl Fn(u32) -> bool, finishes: &mut Finishes) {
+        let Finishes { at, asked } = finishes;
+        at.clear();
+        at.resize(self.rings.len(), Time::NEVER);
+        asked.clear();
+        let active = self.active.iter().enumerate().filter(|&(_, &queue)| wanted(queue));
+        asked.extend(active.map(|(place, _)| (self.turns_to_finish(place), place)));
+        let mut next = asked.iter().map(|&(turns, _)| turns).min();
+        while let Some(turns) = next {
+            self.finishes_in(turns, asked, at);
+            next = asked.iter().map(|&(others, _)| others).filter(|&others| others > turns).min();
         }
-        finishes.sort_unstable_by_key(|finish| (finish.turns, finish.place));
-        for alike in finishes.chunk_by_mut(|one, other| one.turns == other.turns) {
-            match alike {
-                [alone] => alone.at = self.finish_in(alone.place, alone.turns),
-                _ => self.finish_alike(alike),
-            }
-        }
-        finishes.sort_unstable_by_key(|finish| finish.queue);
     }
 
-    /// The same for rings that need as many turns, in the order of their places.
-    fn finish_alike(&self, finishes: &mut [Finish]) {
-        let Some(&Finish { turns, .. }) = finishes.first() else { return };
-        let rings = || self.active.iter().map(|&queue| &self.rings[queue as usize]).enumerate();
+    /// The same for the rings that need so many turns.
+    fn finishes_in(&self, turns: u64, asked: &[(u64, usize)], at: &mut [Time]) {
+        let rings = || self.active.iter().map(|&queue| (queue, &self.rings[queue as usize])).enumerate();
         // One turn is what most need; then nobody sends anything in the turns before it.
         let earlier = |place, ring| if turns == 1 { 0 } else { self.bytes_in(place, ring, turns - 1) };
         let mut behind: u64 =
-            if turns == 1 { 0 } else { rings().map(|(place, ring)| earlier(place, ring)).sum() };
+            if turns == 1 { 0 } else { rings().map(|(place, (_, ring))| earlier(place, ring)).sum() };
         let mut before = 0;
-        let mut finishes = finishes.iter_mut().peekable();
-        for (place, ring) in rings() {
+        let mut places = asked.iter().filter(|&&(needed, _)| needed == turns).map(|&(_, place)| place);
+        let mut next = places.next();
+        for (place, (queue, ring)) in rings() {
             behind -= earlier(place, ring);
-            if let Some(finish) = finishes.next_if(|finish| finish.place == place) {
-                finish.at = self.wire.time_of(self.position + before + behind + ring.left_bytes());
-            }
-            if finishes.peek().is_none() {
-                break;
+            if next == Some(place) {
+                at[queue as usize] = self.wire.time_of(self.position + before + behind + ring.left_bytes());
+                next = places.next();
+                if next.is_none() {
+                    break;
+                }
             }
             before += self.bytes_in(place, ring, turns);
         }

@@ -18,7 +18,7 @@ mod wire;
 pub use bql::{ByteQueueLimit, Dql, DqlConfig};
 pub(crate) use descriptors::least_descriptors;
 pub use descriptors::{DEFAULT_RING_DESCRIPTORS, RingSpace, descriptors_of};
-pub use finish::Finish;
+pub use finish::Finishes;
 pub use scheduler::{Nic, NicConfig, Service};
 pub use train::{Departures, Train};
 

@@ -238,15 +238,13 @@ proptest! {
                 }
             }
             assert_eq!(nic.earliest_finish(wanted), earliest);
-            let mut foretold = Vec::new();
-            nic.finishes(wanted, &mut foretold);
-            let foretold: Vec<(u32, Time)> =
-                foretold.into_iter().map(|finish| (finish.queue, finish.at)).collect();
+            let mut together = Finishes::default();
+            nic.finishes(wanted, &mut together);
             let expected: Vec<(u32, Time)> = (0..config.queues)
                 .map(|queue| (queue, finishes[queue as usize].0))
                 .filter(|&(queue, finish)| wanted(queue) && finish != Time::NEVER)
                 .collect();
-            assert_eq!(foretold, expected);
+            assert_eq!(together.iter().collect::<Vec<_>>(), expected);
         });
     }
 

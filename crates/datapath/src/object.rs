@@ -112,6 +112,28 @@ pub(crate) fn program_id(object: &Object, program: &'static str) -> Result<u32, 
     Ok(program_info(program_fd(object, program)?)?.id)
 }
 
+/// Runs a program on a packet that goes nowhere, as if a new socket had sent it; its own return value.
+pub(crate) fn run_on_packet(
+    object: &Object,
+    program: &'static str,
+    packet: &[u8],
+) -> Result<i32, DatapathError> {
+    let descriptor = program_fd(object, program)?;
+    let mut options = MaybeUninit::<libbpf_sys::bpf_test_run_opts>::zeroed();
+    // SAFETY: all zeroes is a valid value of this plain C structure.
+    let options = unsafe { options.assume_init_mut() };
+    options.sz = size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t;
+    options.data_in = packet.as_ptr().cast();
+    options.data_size_in = u32::try_from(packet.len()).unwrap_or(u32::MAX);
+    // SAFETY: the descriptor is alive, the options are initialised, and the packet is as long as they say.
+    let result = unsafe { libbpf_sys::bpf_prog_test_run_opts(descriptor.as_raw_fd(), options) };
+    if result < 0 {
+        let source = io::Error::from_raw_os_error(-result);
+        return Err(DatapathError::System { action: "run a BPF program on a packet", source });
+    }
+    Ok(options.retval.cast_signed())
+}
+
 /// What a program has cost so far (needs [`crate::RunTimeStatistics`]); zero if it is not loaded.
 pub(crate) fn run_time(object: &Object, program: &'static str) -> Result<RunTime, DatapathError> {
     let Ok(descriptor) = program_fd(object, program) else { return Ok(RunTime::default()) };

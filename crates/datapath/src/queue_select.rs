@@ -297,6 +297,23 @@ impl QueueSelect {
         object::run_once(&self.object, LOOK).map(|_| ())
     }
 
+    /// Runs the choice on an Ethernet frame that goes nowhere, as if a new socket had sent it: a flow for each
+    /// call, for tests of more flows than a machine can carry.
+    ///
+    /// # Errors
+    /// When the kernel refuses to run the program, or the frame is shorter than an Ethernet header.
+    pub fn choose_for(&self, frame: &[u8]) -> Result<(), DatapathError> {
+        object::run_on_packet(&self.object, self.program, frame).map(|_| ())
+    }
+
+    /// Slots of the flow table that are in use.
+    #[must_use]
+    pub fn flow_count(&self) -> u32 {
+        let device = self.device.pointer(0);
+        // SAFETY: a pointer into the mapping.
+        unsafe { std::ptr::read_volatile(&raw const (*device).flow_count) }
+    }
+
     /// Sum of the weights of the flows charged to each queue.
     #[must_use]
     pub fn weights(&self) -> Vec<u32> {

@@ -86,7 +86,7 @@ impl Default for BedOptions {
             flow_weights: Vec::new(),
             segment_size: None,
             sender_sysctls: Vec::new(),
-            max_flows: 65_536,
+            max_flows: 131_072,
             meter: None,
             completion: Completion::Sockets,
         }

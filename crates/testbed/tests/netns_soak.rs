@@ -1,0 +1,171 @@
+//! Very many flows, one after the other and at the same time: the weights return to zero, the flow table to
+//! empty, and the memory of the process does not grow.
+//!
+//! `EVENKEEL_SOAK_CONNECTIONS` and `EVENKEEL_SOAK_FLOWS` ask for other numbers.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use evenkeel_model::scenario::Topology;
+use evenkeel_testbed::{Bed, BedOptions};
+use evenkeel_transmit::Policy;
+
+use support::{PATIENCE, assert_weightless, options, wait_for};
+
+/// Addresses of the receiving host: each gives 28,000 connections before ports are used again.
+const ADDRESSES: u8 = 16;
+/// Programs that connect, each on a thread.
+const CLIENTS: usize = 8;
+/// Forgetting takes ten seconds of silence, and a walk each second.
+const FORGOTTEN_WITHIN: Duration = Duration::from_secs(30);
+
+fn number(variable: &str, usual: u64) -> u64 {
+    std::env::var(variable).map_or(usual, |text| text.parse().expect("a whole number"))
+}
+
+/// Resident memory of this process, bytes.
+fn resident() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+    text.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
+}
+
+/// Takes connections until it is told to stop, reads each to its end and closes it.
+fn serve(listener: &TcpListener, stop: &AtomicBool, served: &AtomicU64) {
+    let mut buffer = vec![0; 4096];
+    while !stop.load(Ordering::Relaxed) {
+        let Ok((mut stream, _)) = listener.accept() else { continue };
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        while stream.read(&mut buffer).is_ok_and(|bytes| bytes > 0) {}
+        served.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Connections with a segment of data each, as fast as the machine makes them; how many failed.
+fn connect_many(count: u64, addresses: &[SocketAddr]) -> u64 {
+    let mut failed = 0;
+    for index in 0..count {
+        let address = addresses[index as usize % addresses.len()];
+        let sent = TcpStream::connect_timeout(&address, PATIENCE).and_then(|mut stream| {
+            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.write_all(&[0x5a; 1000])?;
+            stream.shutdown(Shutdown::Write)?;
+            // The other side closes when it has read everything.
+            stream.read(&mut [0; 1])
+        });
+        failed += u64::from(!matches!(sent, Ok(0)));
+    }
+    failed
+}
+
+#[test]
+fn many_connections_leave_nothing_behind() {
+    let count = number("EVENKEEL_SOAK_CONNECTIONS", 300_000);
+    let bed = Bed::build(&BedOptions { meter: None, ..options(Topology::SoftNic, Policy::Dqa) }).unwrap();
+    let mut netlink = bed.receiver.netlink().unwrap();
+    let interface = netlink.link_index("evk1").unwrap();
+    let addresses: Vec<Ipv4Addr> = (0..ADDRESSES).map(|last| Ipv4Addr::new(198, 18, 0, 100 + last)).collect();
+    for address in &addresses {
+        netlink.add_address(interface, IpAddr::V4(*address), 24).unwrap();
+    }
+    let listeners: Vec<TcpListener> = addresses
+        .iter()
+        .map(|address| bed.receiver.run(|| Ok(TcpListener::bind((*address, 0)).unwrap())).unwrap())
+        .collect();
+    let targets: Vec<SocketAddr> = listeners.iter().map(|listener| listener.local_addr().unwrap()).collect();
+    let (stop, served) = (AtomicBool::new(false), AtomicU64::new(0));
+    let begun = Instant::now();
+    let mut memory = Vec::new();
+    let failed: u64 = std::thread::scope(|scope| {
+        for listener in &listeners {
+            scope.spawn(|| serve(listener, &stop, &served));
+        }
+        // In five parts, to see whether memory grows from one to the next.
+        let failed = (0..5)
+            .map(|_| {
+                let clients: Vec<_> = (0..CLIENTS)
+                    .map(|client| {
+                        let (bed, mut targets) = (&bed, targets.clone());
+                        targets.rotate_left(client * 2);
+                        scope.spawn(move || {
+                            bed.sender.run(|| Ok(connect_many(count / 5 / CLIENTS as u64, &targets))).unwrap()
+                        })
+                    })
+                    .collect();
+                let failed: u64 = clients.into_iter().map(|client| client.join().unwrap()).sum();
+                memory.push(resident());
+                failed
+            })
+            .sum();
+        stop.store(true, Ordering::Relaxed);
+        // Wakes those that wait for a connection.
+        for target in &targets {
+            let _ = bed.sender.run(|| Ok(TcpStream::connect_timeout(target, PATIENCE).map(drop).is_ok()));
+        }
+        failed
+    });
+    let made = count / 5 / CLIENTS as u64 * 5 * CLIENTS as u64;
+    eprintln!(
+        "{made} connections in {:.1} s ({:.0} a second), {failed} failed; resident memory {} KB after a fifth, {} KB at \
+         the end",
+        begun.elapsed().as_secs_f64(),
+        made as f64 / begun.elapsed().as_secs_f64(),
+        memory[0] / 1024,
+        memory[4] / 1024
+    );
+    assert_eq!(failed, 0);
+    assert!(served.load(Ordering::Relaxed) >= made);
+    assert_weightless(&bed);
+    wait_for("every flow is forgotten", FORGOTTEN_WITHIN, || (bed.select.flow_count() == 0).then_some(()));
+    let counters = bed.select.counters();
+    assert_eq!((counters.false_releases, counters.contended), (0, 0), "{counters:?}");
+    assert!(memory[4] < memory[0] + (2 << 20), "resident memory grew: {memory:?}");
+}
+
+/// A data segment from one of many sockets: Ethernet, IPv4, TCP, payload.
+fn frame(flow: u64) -> Vec<u8> {
+    let mut frame = vec![0; 14 + 20 + 20 + 1000];
+    frame[12..14].copy_from_slice(&[0x08, 0x00]);
+    frame[14] = 0x45;
+    frame[16..18].copy_from_slice(&1040_u16.to_be_bytes());
+    frame[23] = 6;
+    frame[26..30].copy_from_slice(&[198, 18, 0, 1]);
+    frame[30..34].copy_from_slice(&[198, 19, (flow >> 24) as u8, (flow >> 16) as u8]);
+    frame[34..36].copy_from_slice(&(flow as u16).to_be_bytes());
+    frame[46] = 5 << 4;
+    frame
+}
+
+#[test]
+fn more_flows_than_the_table_has_room_for() {
+    let count = number("EVENKEEL_SOAK_FLOWS", 1_000_000);
+    let bed = Bed::build(&BedOptions {
+        meter: None,
+        max_flows: 131_072,
+        ..options(Topology::SoftNic, Policy::Dqa)
+    })
+    .unwrap();
+    let begun = Instant::now();
+    let mut most = 0;
+    for flow in 0..count {
+        bed.select.choose_for(&frame(flow)).unwrap();
+        if flow % 10_000 == 0 {
+            most = most.max(bed.select.flow_count());
+        }
+    }
+    most = most.max(bed.select.flow_count());
+    let counters = bed.select.counters();
+    eprintln!(
+        "{count} flows in {:.1} s, {most} at a time at most, {} found the table full",
+        begun.elapsed().as_secs_f64(),
+        counters.untracked
+    );
+    assert!(most <= 131_072);
+    assert!(most > 100_000 || count < 110_000, "only {most} flows at a time");
+    assert_weightless(&bed);
+    wait_for("every flow is forgotten", FORGOTTEN_WITHIN, || (bed.select.flow_count() == 0).then_some(()));
+}

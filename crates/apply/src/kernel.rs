@@ -31,6 +31,9 @@ pub trait Kernel {
     fn check_restorable(&mut self, knob: &Knob) -> Result<(), KnobError> {
         self.read(knob).map(drop)
     }
+
+    /// Lets what runs follow a knob that was put back.
+    fn after_restoring(&mut self, _knob: &Knob) {}
 }
 
 /// The running kernel, as the network namespace sees it in which this was opened; sysctls are those of the
@@ -214,6 +217,15 @@ impl Kernel for LiveKernel {
             }
             (Knob::RootQdisc, Value::Qdiscs(wanted)) => self.put_qdiscs(wanted),
             _ => Err(self.wrong_kind(knob, value)),
+        }
+    }
+
+    /// Running flows take a device's segment size when they look their route up anew, which a flush makes
+    /// those of the whole namespace do (`sk_setup_caps`, net/core/sock.c). Where it fails they follow
+    /// whenever they look it up next.
+    fn after_restoring(&mut self, knob: &Knob) {
+        if *knob == Knob::GsoSizes {
+            let _ = std::fs::write("/proc/sys/net/ipv4/route/flush", "1\n");
         }
     }
 

@@ -57,6 +57,13 @@ pub enum Ours {
         /// The largest.
         most: u32,
     },
+    /// A file's number between these, both included.
+    NumberBetween {
+        /// The smallest.
+        least: u64,
+        /// The largest.
+        most: u64,
+    },
 }
 
 /// A change that is wanted.
@@ -93,7 +100,10 @@ impl Knob {
     pub fn is_ours(&self, value: &Value, ours: &Ours) -> bool {
         match (ours, value) {
             (Ours::BytesBetween { least, most }, Value::Bytes(bytes)) => (least..=most).contains(&bytes),
-            (Ours::BytesBetween { .. }, _) => false,
+            (Ours::NumberBetween { least, most }, Value::Text(text)) => {
+                text.trim().parse::<u64>().is_ok_and(|number| (least..=most).contains(&&number))
+            }
+            (Ours::BytesBetween { .. } | Ours::NumberBetween { .. }, _) => false,
             (Ours::These(list), Value::Qdiscs(found)) => list.iter().any(|own| match own {
                 // What hangs below our own root came with it.
                 Value::Qdiscs(own) => match (own.first(), found.first()) {
@@ -178,6 +188,7 @@ impl fmt::Display for Ours {
                 formatter.write_str(&list.join(" or "))
             }
             Self::BytesBetween { least, most } => write!(formatter, "{least} to {most} bytes"),
+            Self::NumberBetween { least, most } => write!(formatter, "{least} to {most}"),
         }
     }
 }
@@ -284,5 +295,11 @@ mod tests {
             assert_eq!(knob.is_ours(&Value::Bytes(bytes), &ours), own, "{bytes}");
         }
         assert!(!knob.is_ours(&text("15"), &ours));
+        let ours = Ours::NumberBetween { least: 10, most: 20 };
+        let knob = Knob::Sysctl("net/ipv4/tcp_limit_output_bytes".to_owned());
+        for (number, own) in [("9", false), ("10", true), ("20", true), ("21", false), ("x", false)] {
+            assert_eq!(knob.is_ours(&text(number), &ours), own, "{number}");
+        }
+        assert!(!knob.is_ours(&Value::Bytes(15), &ours));
     }
 }

@@ -130,6 +130,7 @@ fn restore(kernel: &mut dyn Kernel, entry: &Entry) -> Result<Outcome, KnobError>
     kernel.write(&entry.knob, &entry.from)?;
     let found = kernel.read(&entry.knob)?;
     if entry.knob.same(&found, &entry.from) {
+        kernel.after_restoring(&entry.knob);
         return Ok(Outcome::Restored);
     }
     Err(KnobError::NotRestorable {

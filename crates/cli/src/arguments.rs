@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use evenkeel_model::units::{BitRate, Nanoseconds};
+use evenkeel_model::units::{BitRate, ByteSize, Nanoseconds};
 
 /// Manages the queues of a Linux host's network card as one resource, and proves what that does.
 #[derive(Debug, Parser)]
@@ -160,6 +160,22 @@ fn parse_rate(text: &str) -> Result<Rate, String> {
     Ok(Rate::Fixed(rate))
 }
 
+fn parse_segments(text: &str) -> Result<Segments, String> {
+    // Below the least, a segment is hardly more than two packets; the most is the kernel's without BIG TCP.
+    const LEAST: u64 = 4096;
+    const MOST: u64 = 65_536;
+    match text {
+        "off" => return Ok(Segments::Off),
+        "auto" => return Ok(Segments::Auto),
+        _ => {}
+    }
+    let size: ByteSize = text.parse().map_err(|error| format!("{error}"))?;
+    if !(LEAST..=MOST).contains(&size.bytes()) {
+        return Err("a segment size lies between 4KiB and 64KiB".to_owned());
+    }
+    Ok(Segments::Fixed(size))
+}
+
 /// A time such as `10s`; a bare number is refused.
 fn parse_time(text: &str) -> Result<Duration, String> {
     let time: Nanoseconds = text.parse().map_err(|error| format!("{error}"))?;
@@ -221,7 +237,7 @@ pub struct FairOptions {
     /// The interface; of a bond, a VLAN or a bridge the real devices below it are managed
     pub interface: String,
     /// Only look: flows, queues, collisions and shares, with no choice and no setting changed
-    #[arg(long, conflicts_with_all = ["plan", "xps"])]
+    #[arg(long, conflicts_with_all = ["plan", "xps", "segments"])]
     pub observe: bool,
     /// Print every change and its undo as shell lines, and do nothing
     #[arg(long, conflicts_with = "time")]
@@ -229,12 +245,27 @@ pub struct FairOptions {
     /// What to do with XPS maps, which win over any choice
     #[arg(long, value_enum, default_value_t = XpsChoice::Respect)]
     pub xps: XpsChoice,
+    /// Size of segments while flows share queues, such as 16KiB; smaller is fairer over short times and costs
+    /// processor time
+    #[arg(long, value_name = "off|auto|SIZE", default_value = "off", value_parser = parse_segments)]
+    pub segments: Segments,
     /// End after this time, such as 10s [default: when it is interrupted]
     #[arg(long = "for", value_name = "TIME", value_parser = parse_time)]
     pub time: Option<Duration>,
     /// How to print the result
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
+}
+
+/// What to do with the size of segments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Segments {
+    /// Leave it alone.
+    Off,
+    /// The largest that is fair enough.
+    Auto,
+    /// This size.
+    Fixed(ByteSize),
 }
 
 /// What to do with XPS maps.

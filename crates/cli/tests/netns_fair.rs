@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 
 use evenkeel_apply::StateDirectory;
 use evenkeel_fair::{Preflight, Request, Session};
-use support::managed::{DRIVERS_MAPS, Managed, NAME, assert_same};
+use support::managed::{DRIVERS_MAPS, Managed, NAME, assert_same, wait_for};
 use support::running::Running;
 use support::{Ended, end};
 
@@ -58,6 +58,42 @@ fn flows_under_management_have_queues_of_their_own_and_the_counters_prove_it() {
     assert_eq!(status["driver"], "veth");
     assert!(status["proof"].as_str().unwrap().contains("follow the choices"), "{seen}");
     assert!(status["picks"].as_u64().unwrap() > 0, "{seen}");
+    load.finish();
+}
+
+#[test]
+fn segments_shrink_while_queues_are_shared_and_come_back() {
+    let managed = Managed::new();
+    // Each queue has its rate, so that what is sent has to wait.
+    for queue in 1..=4 {
+        let (parent, handle) = (format!("7:{queue}"), format!("1{queue}:"));
+        managed.shell(&[
+            "tc", "qdisc", "replace", "dev", NAME, "parent", &parent, "handle", &handle, "tbf", "rate",
+            "40mbit", "burst", "70k", "limit", "1m",
+        ]);
+    }
+    let before = managed.seen();
+    let mut running = managed.session(&["--segments", "16KiB"]);
+    let load = managed.load(12, "100M", 8);
+    wait_for("smaller segments", Duration::from_secs(5), || {
+        managed.shell(&["ip", "-d", "link", "show", "dev", NAME]).contains(" gso_max_size 16384 ")
+    });
+    running.signal(Signal::SIGTERM);
+    let ended = running.end();
+    assert!(ended.code == 0 && ended.stdout.contains("put back"), "{ended:?}");
+    assert_same(&managed.seen(), &before, "after SIGTERM");
+
+    // Once more, killed; and once with a size that somebody sets by hand, which stays.
+    running = managed.session(&["--segments", "16KiB"]);
+    wait_for("smaller segments", Duration::from_secs(5), || {
+        managed.shell(&["ip", "-d", "link", "show", "dev", NAME]).contains(" gso_max_size 16384 ")
+    });
+    running.kill();
+    wait_for("what was before", Duration::from_secs(2), || managed.seen() == before);
+    let running = managed.session(&["--segments", "auto"]);
+    managed.shell(&["ip", "link", "set", "dev", NAME, "gso_max_size", "20000"]);
+    assert_stood_back(running, &["gso_max_size of evk0 to 20000 bytes"]);
+    assert!(managed.shell(&["ip", "-d", "link", "show", "dev", NAME]).contains(" gso_max_size 20000 "));
     load.finish();
 }
 

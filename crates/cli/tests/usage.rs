@@ -15,6 +15,8 @@ fn bad_usage_exits_with_2_and_says_why() {
         (&["fair", "eth0", "--for", "10"], "unit"),
         (&["fair", "eth0", "--for", "0s"], "shows nothing"),
         (&["fair", "eth0", "--xps", "on"], "respect"),
+        (&["fair", "eth0", "--segments", "16384"], "unit"),
+        (&["fair", "eth0", "--segments", "1MiB"], "between 4KiB and 64KiB"),
         (&["fair", "eth0", "--observe", "--plan"], "cannot be used with"),
         (&["fair", "eth0", "--observe", "--xps", "off"], "cannot be used with"),
         (&["fair", "eth0", "--weights", "file"], "unexpected argument '--weights'"),

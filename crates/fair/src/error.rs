@@ -1,6 +1,7 @@
 //! What can go wrong, and whose matter it is.
 
 use evenkeel_apply::{ApplyError, JournalError, KnobError};
+use evenkeel_control::ControlError;
 use evenkeel_datapath::DatapathError;
 use evenkeel_host::HostError;
 use evenkeel_netlink::NetlinkError;
@@ -41,6 +42,9 @@ pub enum FairError {
     /// A setting could not be changed.
     #[error(transparent)]
     Apply(#[from] ApplyError),
+    /// Segment sizes could not be kept.
+    #[error(transparent)]
+    Control(#[from] ControlError),
     /// The kernel refused over netlink.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
@@ -65,7 +69,9 @@ impl FairError {
                 | ApplyError::Knob(KnobError::NotRestorable { .. }),
             ) => Cause::Unable,
             Self::Datapath(error) if error.is_refusal() => Cause::Unable,
-            Self::Datapath(_) | Self::Apply(_) | Self::Netlink(_) | Self::Host(_) => Cause::Failed,
+            Self::Datapath(_) | Self::Apply(_) | Self::Control(_) | Self::Netlink(_) | Self::Host(_) => {
+                Cause::Failed
+            }
         }
     }
 }

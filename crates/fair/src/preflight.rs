@@ -9,6 +9,7 @@ use evenkeel_transmit::{MAX_QUEUES, Pool};
 
 use crate::device::Device;
 use crate::error::FairError;
+use crate::segments::SegmentMode;
 use crate::xps::{self, XpsMode, XpsState};
 
 /// What is wanted of an interface.
@@ -18,6 +19,8 @@ pub struct Request {
     pub observe: bool,
     /// What to do with XPS maps.
     pub xps: XpsMode,
+    /// What to do with the size of segments.
+    pub segments: SegmentMode,
 }
 
 /// A device that can be managed, and how.
@@ -116,7 +119,8 @@ impl Preflight {
                 let undo = Change::new(change.knob.clone(), current(device, &change.knob)?);
                 text.push_str(&format!("{}\n#   undo: {}\n", change.shell(name), undo.shell(name)));
             }
-            if changes.is_empty() {
+            text.push_str(&self.request.segments.plan(name));
+            if changes.is_empty() && self.request.segments == SegmentMode::Off {
                 text.push_str("# no setting is changed\n");
             }
             let choice = if pools.is_empty() {
@@ -310,7 +314,8 @@ fn remark_on_hook(device: &Device, remarks: &mut Vec<String>) {
     for program in &device.programs {
         let name = if program.name.is_empty() { "without a name" } else { &program.name };
         remarks.push(format!(
-            "{} has another program at tcx egress: {name} (id {}); if it sets the queue, the last one wins",
+            "{} has another program at tcx egress: {name} (id {}); it runs first, and what it does not hand on \
+             (TCX_NEXT) the choice does not see",
             device.name, program.id
         ));
     }

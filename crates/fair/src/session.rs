@@ -5,7 +5,8 @@ use std::fmt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use evenkeel_apply::{Disturbance, Leftover, Report, Run, StateDirectory};
+use evenkeel_apply::{Leftover, Report, Run, StateDirectory};
+use evenkeel_control::Controller;
 use evenkeel_datapath::{Completion, Counters, QueueSelect, SelectOptions, Steering};
 use evenkeel_transmit::Policy;
 use serde::Serialize;
@@ -15,6 +16,7 @@ use crate::error::FairError;
 use crate::flows::Sampler;
 use crate::preflight::{Planned, Preflight};
 use crate::proof::{Proof, Verdict};
+use crate::segments;
 use crate::watch::Watched;
 
 /// Why a session cannot go on: somebody changed what it rests on, and what they set stays.
@@ -53,6 +55,8 @@ pub struct Status {
     pub moves: u64,
     /// Segments without a full socket (forwarded, from containers): hashed.
     pub segments_without_socket: u64,
+    /// Times that the segment size was changed.
+    pub segment_changes: u64,
     /// Whether the device's own counters follow the choices, in words.
     pub proof: String,
 }
@@ -72,8 +76,9 @@ pub struct Session {
     guardian: Box<dyn Fn() -> Option<Command>>,
 }
 
-/// Fields are dropped in this order: the programs go before the settings come back.
+/// Fields are dropped in this order: whoever changes settings goes before they come back.
 struct Managed {
+    controller: Option<Controller>,
     select: QueueSelect,
     sampler: Option<Sampler>,
     proof: Proof,
@@ -120,7 +125,7 @@ impl Session {
         let mut managed = Vec::new();
         for planned in &preflight.devices {
             if let Some(run) = runs.remove(&planned.device.index) {
-                managed.push(Managed::start(run, planned)?);
+                managed.push(Managed::start(run, planned, preflight)?);
             }
         }
         Ok((Self { managed, guardian }, leftovers))
@@ -159,7 +164,9 @@ impl Session {
             .into_iter()
             .map(|managed| {
                 let status = managed.status();
-                let Managed { select, sampler, run, .. } = managed;
+                let Managed { controller, select, sampler, run, .. } = managed;
+                // Its end is all that matters: what it has set, the journal puts back.
+                let _ = controller.map(Controller::stop);
                 drop((select, sampler));
                 Ok(Ended { status, report: run.finish()? })
             })
@@ -168,7 +175,7 @@ impl Session {
 }
 
 impl Managed {
-    fn start(mut run: Run, planned: &Planned) -> Result<Self, FairError> {
+    fn start(mut run: Run, planned: &Planned, preflight: &Preflight) -> Result<Self, FairError> {
         let device = planned.device.clone();
         for change in &planned.changes {
             run.change(change)?;
@@ -191,7 +198,9 @@ impl Managed {
             watched.overlook(sampler.program()?);
         }
         let proof = Proof::new(device.counts_by_queue());
-        Ok(Self { select, sampler, proof, sampled: None, watched, device, run })
+        let alone = preflight.devices.len() == 1;
+        let controller = segments::start(preflight.request.segments, &mut run, &device, &select, alone)?;
+        Ok(Self { controller, select, sampler, proof, sampled: None, watched, device, run })
     }
 
     /// Why the session has to stand back from this device, if it has to.
@@ -201,7 +210,10 @@ impl Managed {
             return Ok(Some(difference));
         }
         if let Some(disturbance) = self.run.disturbances()?.first() {
-            return Ok(Some(disturbed(disturbance)));
+            return Ok(Some(disturbance.to_string()));
+        }
+        if let Some(failure) = self.controller.as_ref().and_then(Controller::failure) {
+            return Ok(Some(failure.to_string()));
         }
         if let Some(difference) = self.watched.difference()? {
             return Ok(Some(difference));
@@ -250,11 +262,11 @@ impl Managed {
             picks,
             moves,
             segments_without_socket: no_socket,
+            segment_changes: self
+                .controller
+                .as_ref()
+                .map_or(0, |controller| controller.counts().segment_changes),
             proof: self.proof.verdict().to_string(),
         }
     }
-}
-
-fn disturbed(disturbance: &Disturbance) -> String {
-    disturbance.to_string()
 }

@@ -37,7 +37,7 @@ pub struct SegmentOptions {
 }
 
 /// Sizes that [`SegmentGoal::Auto`] chooses from, bytes: the paper's 16 and 32 KiB, and one below.
-const SIZES: [u32; 3] = [32_768, 16_384, 8192];
+pub const SIZES: [u32; 3] = [32_768, 16_384, 8192];
 
 /// Segments by which two flows that are served in turn can differ within a window: one at either end of it.
 const SEGMENTS_APART: f64 = 2.0;

@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 
 use evenkeel_apply::StateDirectory;
 use evenkeel_fair::{
-    Cause, FairError, Observation, Observer, Preflight, Request, Session, StandBack, Status, XpsMode,
+    Cause, FairError, Observation, Observer, Preflight, Request, SegmentMode, Session, StandBack, Status,
+    XpsMode,
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::arguments::{FairOptions, Format, XpsChoice};
+use crate::arguments::{FairOptions, Format, Segments, XpsChoice};
 use crate::exit::{Exit, Failure, print};
 use crate::revert::tell_leftover;
 
@@ -46,6 +47,12 @@ pub fn fair(options: &FairOptions) -> Result<Exit, Failure> {
             XpsChoice::Respect => XpsMode::Respect,
             XpsChoice::Off => XpsMode::Off,
             XpsChoice::Pools => XpsMode::Pools,
+        },
+        segments: match options.segments {
+            Segments::Off => SegmentMode::Off,
+            Segments::Auto => SegmentMode::Auto,
+            // No larger than 64 KiB, as the command line has seen to.
+            Segments::Fixed(size) => SegmentMode::Fixed(u32::try_from(size.bytes()).unwrap_or(u32::MAX)),
         },
     };
     // Before anything is attached, so that no moment is left in which a signal would leave something behind.

@@ -1,0 +1,213 @@
+//! Segment sizes under management: the loop of the crate `control`, with the journal beneath it.
+//!
+//! The loop sets `gso_max_size` and `tcp_limit_output_bytes` as often as it needs to. So both are journalled once,
+//! with every value that may come; and they are put back by the journal and not by the loop, because only the
+//! journal knows whether somebody else has changed them meanwhile.
+
+use std::time::Duration;
+
+use evenkeel_apply::{Kernel, Knob, KnobError, Ours, Run, Value};
+use evenkeel_control::{
+    BacklogBackend, BacklogControl, ControlError, ControlOptions, Controller, DeviceSegments, OutputLimit,
+    RouteRefresh, SegmentBackend, SegmentControl,
+};
+use evenkeel_datapath::QueueSelect;
+use evenkeel_netlink::{GsoSizes, Netlink};
+use evenkeel_transmit::segments::{SIZES, SegmentGoal, SegmentOptions};
+
+use crate::device::Device;
+use crate::error::FairError;
+
+/// What to do with the size of segments while queues are shared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SegmentMode {
+    /// Leave it alone.
+    #[default]
+    Off,
+    /// The largest size that keeps short-term unfairness within a goal.
+    Auto,
+    /// This size, bytes.
+    Fixed(u32),
+}
+
+/// A window of 1 ms at 10 Gbit/s, the paper's short one, stretched to the same bytes at every rate.
+const WINDOW_BYTES: u64 = 1_250_000;
+/// Unfairness over such a window that `auto` stays within: two flows differ by a fair share at most.
+const GOAL: f64 = 1.0;
+const INTERVAL: Duration = Duration::from_millis(10);
+/// Queues must be shared for so long before segments shrink.
+const SHRINK_AFTER_NS: u64 = 100_000_000;
+/// Queues must be unshared for so long before segments grow again.
+const GROW_AFTER_NS: u64 = 5_000_000_000;
+
+const OUTPUT_LIMIT: &str = "net/ipv4/tcp_limit_output_bytes";
+
+/// Leaves putting back to the journal, and sets nothing that somebody else has set since.
+struct Journalled {
+    segments: DeviceSegments,
+    netlink: Netlink,
+    index: u32,
+    last: GsoSizes,
+}
+
+impl SegmentBackend for Journalled {
+    fn name(&self) -> String {
+        self.segments.name()
+    }
+
+    fn set(&mut self, bytes: u32) -> Result<(), ControlError> {
+        let found = self.netlink.gso_sizes(self.index)?;
+        if found != self.last {
+            return Err(ControlError::ReadBack {
+                what: "gso_max_size".to_owned(),
+                set: u64::from(self.last.all),
+                found: format!("{} (IPv4: {}), which somebody else has set", found.all, found.ipv4),
+            });
+        }
+        self.segments.set(bytes)?;
+        self.last = self.netlink.gso_sizes(self.index)?;
+        Ok(())
+    }
+
+    fn refresh(&mut self) -> Result<(), ControlError> {
+        self.segments.refresh()
+    }
+
+    fn restore(&mut self) -> Result<(), ControlError> {
+        Ok(())
+    }
+}
+
+/// The same for the output limit, which the loop reads itself before it sets it.
+struct JournalledLimit {
+    limit: OutputLimit,
+    last: String,
+}
+
+fn output_limit() -> Result<String, ControlError> {
+    let path = format!("/proc/sys/{OUTPUT_LIMIT}");
+    match std::fs::read_to_string(&path) {
+        Ok(text) => Ok(text.trim().to_owned()),
+        Err(source) => Err(ControlError::System { action: format!("read {path}"), source }),
+    }
+}
+
+impl BacklogBackend for JournalledLimit {
+    fn name(&self) -> String {
+        self.limit.name()
+    }
+
+    fn limit(&mut self, bytes: Option<u64>) -> Result<(), ControlError> {
+        let found = output_limit()?;
+        if found != self.last {
+            return Err(ControlError::ReadBack {
+                what: self.limit.name(),
+                set: self.last.parse().unwrap_or(0),
+                found: format!("{found}, which somebody else has set"),
+            });
+        }
+        self.limit.limit(bytes)?;
+        self.last = output_limit()?;
+        Ok(())
+    }
+}
+
+impl SegmentMode {
+    /// The sizes that it may set, bytes; the last is what the device has.
+    fn sizes(self, largest: u32) -> Vec<u32> {
+        let mut sizes = match self {
+            Self::Off => Vec::new(),
+            Self::Auto => SIZES.to_vec(),
+            Self::Fixed(bytes) => vec![bytes],
+        };
+        sizes.push(largest);
+        sizes
+    }
+
+    fn goal(self) -> Option<SegmentGoal> {
+        match self {
+            Self::Off => None,
+            Self::Auto => Some(SegmentGoal::Auto { window_bytes: WINDOW_BYTES, goal: GOAL }),
+            Self::Fixed(bytes) => Some(SegmentGoal::Fixed(bytes)),
+        }
+    }
+
+    /// What it may do, as comments and shell lines.
+    #[must_use]
+    pub fn plan(self, interface: &str) -> String {
+        let sizes = match self {
+            Self::Off => return String::new(),
+            Self::Auto => "8192, 16384 or 32768 bytes".to_owned(),
+            Self::Fixed(bytes) => format!("{bytes} bytes"),
+        };
+        format!(
+            "# while flows share queues: gso_max_size and gso_ipv4_max_size of {interface} are {sizes}, \
+             tcp_limit_output_bytes is lower,\n#   and the route cache is flushed once for each change, so that \
+             running flows follow\n#   undo: what `ip -d link show {interface}` and `sysctl net.ipv4.tcp_limit_output_bytes` \
+             show now\n"
+        )
+    }
+}
+
+/// Starts the loop, once everything that it may set is in the journal.
+pub(crate) fn start(
+    mode: SegmentMode,
+    run: &mut Run,
+    device: &Device,
+    select: &QueueSelect,
+    alone: bool,
+) -> Result<Option<Controller>, FairError> {
+    let Some(goal) = mode.goal() else { return Ok(None) };
+    let segments = DeviceSegments::new(Netlink::open()?, device.index, RouteRefresh::open()?)?;
+    let GsoSizes { all, ipv4 } = segments.original();
+    let pair = |bytes: &u32| Value::Sizes { all: all.min(*bytes), ipv4: ipv4.min(*bytes) };
+    run.allow(&Knob::GsoSizes, Ours::These(mode.sizes(ipv4).iter().map(pair).collect()))?;
+    // The limit is the namespace's: two devices would not agree on it.
+    let backlog = if alone { Some(limit_backlog(run, device)?) } else { None };
+    let last = segments.original();
+    let journalled = Journalled { segments, netlink: Netlink::open()?, index: device.index, last };
+    let options = SegmentOptions {
+        goal,
+        largest: ipv4,
+        shrink_after_ns: SHRINK_AFTER_NS,
+        grow_after_ns: GROW_AFTER_NS,
+    };
+    Ok(Some(Controller::start(ControlOptions {
+        view: select.view()?,
+        interval: INTERVAL,
+        weights: None,
+        segments: Some(SegmentControl { backend: Box::new(journalled), options }),
+        backlog,
+        segment_bytes: ipv4,
+    })?))
+}
+
+fn limit_backlog(run: &mut Run, device: &Device) -> Result<BacklogControl, FairError> {
+    let knob = Knob::Sysctl(OUTPUT_LIMIT.to_owned());
+    let found = run.kernel().read(&knob).map_err(evenkeel_apply::ApplyError::from)?;
+    let most = match &found {
+        Value::Text(text) => text.parse().ok(),
+        _ => None,
+    };
+    let most = most.ok_or_else(|| {
+        let error = KnobError::WrongKind { knob: OUTPUT_LIMIT.to_owned(), value: found.to_string() };
+        evenkeel_apply::ApplyError::from(error)
+    })?;
+    run.allow(&knob, Ours::NumberBetween { least: 1, most })?;
+    let backend = JournalledLimit { limit: OutputLimit::open()?, last: output_limit()? };
+    Ok(BacklogControl { backend: Box::new(backend), rate_bps: device.speed_bps })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_come_is_known_beforehand() {
+        assert_eq!(SegmentMode::Fixed(16_384).sizes(65_536), [16_384, 65_536]);
+        assert_eq!(SegmentMode::Auto.sizes(65_536), [32_768, 16_384, 8192, 65_536]);
+        assert_eq!(SegmentMode::Off.goal(), None);
+        assert_eq!(SegmentMode::Off.plan("eth0"), "");
+        assert!(SegmentMode::Fixed(16_384).plan("eth0").contains("16384 bytes"));
+    }
+}

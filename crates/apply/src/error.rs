@@ -62,6 +62,17 @@ pub enum JournalError {
         /// The system's error.
         source: io::Error,
     },
+    /// The directory of the journals cannot be made.
+    #[error(
+        "cannot make {path}, where journals lie: {source}; name another directory with EVENKEEL_STATE_DIR",
+        path = .path.display()
+    )]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
     /// The file does not look as this program writes it.
     #[error(
         "{path}:{line}: {reason}; settings of an earlier run may not have been put back: see what it holds, put \

@@ -66,11 +66,8 @@ impl StateDirectory {
     }
 
     fn create(&self) -> Result<(), JournalError> {
-        std::fs::create_dir_all(&self.0).map_err(|source| JournalError::File {
-            action: "make the directory",
-            path: self.0.clone(),
-            source,
-        })
+        std::fs::create_dir_all(&self.0)
+            .map_err(|source| JournalError::Directory { path: self.0.clone(), source })
     }
 
     /// Takes the journal of an interface for this process alone, empty or as a run that died left it.

@@ -13,7 +13,7 @@ use evenkeel_apply::StateDirectory;
 use evenkeel_fair::{Preflight, Request, Session};
 use support::managed::{DRIVERS_MAPS, Managed, NAME, assert_same, wait_for};
 use support::running::Running;
-use support::{Ended, end};
+use support::{Ended, end, without_capabilities};
 
 fn end_of(managed: &Managed, arguments: &[&str]) -> Ended {
     end(managed.command(arguments))
@@ -26,7 +26,7 @@ fn json(ended: &Ended) -> serde_json::Value {
 #[test]
 fn twenty_times_on_and_off_under_load_leaves_no_trace() {
     let managed = Managed::with_maps();
-    let mut load = managed.load(8, "20M", 45);
+    let mut load = managed.load(8, "20M", 30);
     let before = managed.seen();
     for round in 0..20 {
         let mut running = managed.session(&["--xps", ["off", "pools"][round % 2]]);
@@ -282,13 +282,81 @@ fn programs_that_come_and_go_and_a_new_qdisc_end_it() {
 #[test]
 fn of_a_stacked_interface_the_real_devices_are_managed() {
     let managed = Managed::new();
-    managed.shell(&["ip", "link", "add", "link", NAME, "name", "upper0", "type", "macvlan"]);
-    managed.shell(&["ip", "link", "add", "bridge0", "type", "bridge"]);
-    managed.shell(&["ip", "link", "set", "upper0", "master", "bridge0"]);
+    let ip = |words: &str| managed.shell(&["ip"].into_iter().chain(words.split(' ')).collect::<Vec<_>>());
+    ip(&format!("link add link {NAME} name upper0 type macvlan"));
+    ip("link add bridge0 type bridge");
+    ip("link set upper0 master bridge0");
+    // Two more ports: one with queues to choose from, one without.
+    for (port, queues) in [("two0", 2), ("one0", 1)] {
+        ip(&format!("link add {port} numtxqueues {queues} type veth peer name {port}p"));
+        for command in [format!("link set {port} up"), format!("link set {port} master bridge0")] {
+            ip(&command);
+        }
+    }
     let ended = end_of(&managed, &["fair", "bridge0", "--for", "300ms", "--format", "json"]);
     assert_eq!(ended.code, 0, "{ended:?}");
-    assert!(ended.stderr.contains("its real devices are evk0"), "{ended:?}");
-    assert_eq!(json(&ended)["devices"][0]["status"]["name"], NAME);
+    for words in ["its real devices are evk0, two0, one0", "left out: one0 has one transmit queue"] {
+        assert!(ended.stderr.contains(words), "{words}: {ended:?}");
+    }
+    let seen = json(&ended);
+    let mut names: Vec<&str> = seen["devices"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|device| device["status"]["name"].as_str().unwrap())
+        .collect();
+    names.sort_unstable();
+    assert_eq!(names, [NAME, "two0"]);
+    assert_eq!(managed.journals(), Vec::<String>::new());
+}
+
+/// Bytes that each queue has sent, from the children of mq.
+fn sent_by_queue(managed: &Managed) -> Vec<u64> {
+    let text = managed.shell(&["tc", "-s", "-j", "qdisc", "show", "dev", NAME]);
+    let qdiscs: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let of = |parent: &str| {
+        qdiscs.as_array().unwrap().iter().find(|qdisc| qdisc["parent"] == parent).unwrap()["bytes"]
+            .as_u64()
+            .unwrap()
+    };
+    (1..=4).map(|minor| of(&format!("7:{minor}"))).collect()
+}
+
+#[test]
+fn pools_keep_flows_to_the_queues_that_the_maps_had() {
+    let managed = Managed::with_maps();
+    let load = managed.load(6, "30M", 5);
+    let running = managed.session(&["--xps", "pools", "--for", "3s"]);
+    let before = sent_by_queue(&managed);
+    let ended = running.end();
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let sent: Vec<u64> =
+        sent_by_queue(&managed).iter().zip(&before).map(|(now, before)| now - before).collect();
+    // Both processors are of one node, whose queues are 0 and 1.
+    assert!(sent[0] > 1_000_000 && sent[1] > 1_000_000, "{sent:?}");
+    assert!(sent[2] + sent[3] < 100_000, "{sent:?}");
+    assert_eq!(managed.maps(), DRIVERS_MAPS);
+    load.finish();
+}
+
+#[test]
+fn what_is_missing_is_named_before_anything_is_changed() {
+    let managed = Managed::with_maps();
+    let mut command = managed.command(&["fair", NAME, "--xps", "off", "--for", "1s"]);
+    command.env("EVENKEEL_STATE_DIR", "/proc/nowhere");
+    let ended = end(command);
+    assert!(ended.code == 3 && ended.stderr.contains("EVENKEEL_STATE_DIR"), "{ended:?}");
+    assert_eq!(managed.maps(), DRIVERS_MAPS);
+    let mut command = managed.command(&["fair", NAME]);
+    without_capabilities(&mut command);
+    let ended = end(command);
+    assert!(
+        ended.code == 3 && ended.stderr.contains("CAP_BPF") && ended.stderr.contains("as root"),
+        "{ended:?}"
+    );
+    managed.shell(&["ip", "link", "set", NAME, "down"]);
+    let ended = end_of(&managed, &["fair", NAME, "--xps", "off"]);
+    assert!(ended.code == 3 && ended.stderr.contains("ip link set evk0 up"), "{ended:?}");
 }
 
 #[test]

@@ -65,7 +65,11 @@ impl FairError {
             Self::NoInterface { .. } => Cause::Usage,
             Self::Unable { .. } => Cause::Unable,
             Self::Apply(
-                ApplyError::Journal(JournalError::Busy { .. } | JournalError::Unfinished { .. })
+                ApplyError::Journal(
+                    JournalError::Busy { .. }
+                    | JournalError::Unfinished { .. }
+                    | JournalError::Directory { .. },
+                )
                 | ApplyError::Knob(KnobError::NotRestorable { .. }),
             ) => Cause::Unable,
             Self::Datapath(error) if error.is_refusal() => Cause::Unable,

@@ -212,11 +212,13 @@ fn plan(
         return Ok(Planned { device, changes: Vec::new(), pools: Vec::new() });
     }
     check_queues(&device)?;
+    // It gets its root qdisc when it is set up, which decides what can be done.
+    if !device.up {
+        let remedy = format!("set it up first: ip link set {} up", device.name);
+        return Err(FairError::unable(format!("{} is down", device.name), remedy));
+    }
     check_qdisc(&device, remarks)?;
     let (changes, pools) = plan_xps(&device, request.xps, sysfs)?;
-    if !device.up {
-        remarks.push(format!("{} is down: nothing is sent until it is set up", device.name));
-    }
     Ok(Planned { device, changes, pools })
 }
 

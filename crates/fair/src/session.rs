@@ -76,16 +76,16 @@ pub struct Session {
     guardian: Box<dyn Fn() -> Option<Command>>,
 }
 
-/// Fields are dropped in this order: whoever changes settings goes before they come back.
+/// Fields are dropped in this order: whoever changes settings goes before they come back, and the choice last.
 struct Managed {
     controller: Option<Controller>,
+    run: Run,
     select: QueueSelect,
     sampler: Option<Sampler>,
     proof: Proof,
     sampled: Option<Instant>,
     watched: Watched,
     device: Device,
-    run: Run,
 }
 
 /// Between two samples of the proof.
@@ -155,7 +155,7 @@ impl Session {
         self.managed.iter().map(Managed::status).collect()
     }
 
-    /// Detaches the programs and puts every setting back.
+    /// Puts every setting back and detaches the programs.
     ///
     /// # Errors
     /// When a journal cannot be removed.
@@ -167,8 +167,9 @@ impl Session {
                 let Managed { controller, select, sampler, run, .. } = managed;
                 // Its end is all that matters: what it has set, the journal puts back.
                 let _ = controller.map(Controller::stop);
+                let report = run.finish()?;
                 drop((select, sampler));
-                Ok(Ended { status, report: run.finish()? })
+                Ok(Ended { status, report })
             })
             .collect()
     }
@@ -177,9 +178,6 @@ impl Session {
 impl Managed {
     fn start(mut run: Run, planned: &Planned, preflight: &Preflight) -> Result<Self, FairError> {
         let device = planned.device.clone();
-        for change in &planned.changes {
-            run.change(change)?;
-        }
         let mut select = QueueSelect::load(&SelectOptions {
             policy: Policy::Dqa,
             steering: Steering::Queue,
@@ -191,6 +189,10 @@ impl Managed {
             ..SelectOptions::default()
         })?;
         select.attach(device.index.cast_signed())?;
+        // After the choice is there: flows that the kernel hashes meanwhile would stay where it put them.
+        for change in &planned.changes {
+            run.change(change)?;
+        }
         // It costs something per packet, and goes once it has shown what it can.
         let sampler = if device.counts_by_queue() { Some(Sampler::attach(&device)?) } else { None };
         let mut watched = Watched::new(&device)?;

@@ -21,8 +21,8 @@ use crate::revert::tell_leftover;
 
 /// How often the observer takes a sample.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
-/// How often a session looks whether it still stands on what it stood on.
-const WATCH_INTERVAL: Duration = Duration::from_millis(200);
+/// How often a session looks whether it still stands on what it stood on: it reads two files for each queue.
+const WATCH_INTERVAL: Duration = Duration::from_millis(500);
 /// How often the terminal is drawn anew.
 const DRAW_INTERVAL: Duration = Duration::from_secs(1);
 

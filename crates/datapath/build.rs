@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const PROGRAMS: [&str; 2] = ["queue_select", "meter"];
+const PROGRAMS: [&str; 3] = ["queue_select", "meter", "batch"];
 
 fn main() {
     if let Err(message) = build() {
@@ -30,8 +30,10 @@ fn build() -> Result<(), String> {
 
     let mut builder = bindgen::Builder::default()
         .header("include/evenkeel/datapath.h")
-        .allowlist_type("ek_(config|counters|device|flow|flow_detail|tuple|metered_flow|bin|meter|steering|rule|match)")
-        .allowlist_var("EK_MAX_CPUS|EK_MAX_FLOWS|EK_SLOTS|EK_SLOTS_PER_BLOCK|EK_MAX_BLOCKS|EK_MAX_RULES|EK_MATCH_.*|EK_STEER.*")
+        .allowlist_type("ek_(config|counters|device|flow|flow_detail|tuple|metered_flow|bin|meter|steering)")
+        .allowlist_type("ek_(rule|match|batch_config|batch_counters)")
+        .allowlist_var("EK_MAX_CPUS|EK_MAX_FLOWS|EK_SLOTS|EK_SLOTS_PER_BLOCK|EK_MAX_BLOCKS|EK_MAX_RULES")
+        .allowlist_var("EK_MATCH_.*|EK_STEER.*|EK_BATCH_MAX_PACKETS")
         .blocklist_type("ek_(policy|segment|choice|outcome)")
         .default_enum_style(bindgen::EnumVariation::NewType { is_bitfield: false, is_global: false })
         .prepend_enum_name(false)

@@ -90,5 +90,5 @@ pub(crate) fn io_error(error: &libbpf_rs::Error) -> io::Error {
         }
         source = current.source();
     }
-    io::Error::other(error.to_string())
+    io::Error::other(format!("{error:#}"))
 }

@@ -10,13 +10,14 @@
 //! ```
 //!
 //! [`QueueSelect`] owns the queue choice of one device; [`Meter`] counts what arrives, per flow and
-//! bin. Programs are attached through links that this process owns, so its death detaches them:
+//! bin; [`TransmitBatching`] is a qdisc. Programs are attached through links that this process owns, so its death detaches them:
 //! nothing is pinned and nothing stays behind. Times are nanoseconds of `CLOCK_MONOTONIC`, sizes
 //! are bytes on the wire (`skb->len` plus the headers of the further segments of a GSO packet).
 //!
 //! The programs decide nothing by themselves: the policy, the pools and the weights are what user
 //! space put into the shared records of `include/evenkeel/datapath.h`.
 
+mod batch;
 mod error;
 mod hook;
 mod mapped;
@@ -26,6 +27,7 @@ mod queue_select;
 mod rules;
 mod statistics;
 
+pub use batch::{BatchCounters, BatchOptions, TransmitBatching};
 pub use error::DatapathError;
 pub use hook::{HookProgram, egress_programs};
 pub use meter::{FlowSample, Meter, MeterOptions, NO_QUEUE};

@@ -97,12 +97,14 @@ pub enum Qdisc {
     },
     /// A qdisc with the kernel's defaults, by name (`pfifo_fast`, `sfq`).
     Named(&'static str),
+    /// A qdisc that some program has registered under this name (struct_ops of `Qdisc_ops`).
+    Registered(String),
 }
 
 impl Qdisc {
     /// The kernel's name for it.
     #[must_use]
-    pub fn kind(&self) -> &'static str {
+    pub fn kind(&self) -> &str {
         match self {
             Self::Htb { .. } => "htb",
             Self::Mq => "mq",
@@ -110,6 +112,7 @@ impl Qdisc {
             Self::Pfifo { .. } => "pfifo",
             Self::Mqprio { .. } => "mqprio",
             Self::Named(kind) => kind,
+            Self::Registered(name) => name,
         }
     }
 
@@ -135,7 +138,7 @@ impl Qdisc {
             Self::Mqprio { classes, class_of_priority, offload } => {
                 Some(mqprio_options(classes, class_of_priority, *offload))
             }
-            Self::Mq | Self::Named(_) => None,
+            Self::Mq | Self::Named(_) | Self::Registered(_) => None,
         }
     }
 }

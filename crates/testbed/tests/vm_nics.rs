@@ -33,6 +33,15 @@ fn send_datagrams(from: &Namespace, cpu: usize, sockets: usize, datagrams: usize
     .unwrap();
 }
 
+/// Packets that each queue has carried, once all together have carried so many: what asks for the neighbour's
+/// address first goes out later.
+fn packets_when_sent(nics: &mut Nics, wanted: u64) -> Vec<u64> {
+    wait_for("everything is sent", PATIENCE, || {
+        let packets: Vec<u64> = nics.queue_statistics().iter().map(|queue| queue.packets).collect();
+        (packets.iter().sum::<u64>() >= wanted).then_some(packets)
+    })
+}
+
 /// The queue that the choice has for each bulk flow, once all are charged.
 fn chosen(select: &QueueSelect, bulk: &Bulk) -> Vec<u32> {
     wait_for("every bulk flow is charged", PATIENCE, || {
@@ -71,8 +80,7 @@ fn the_drivers_xps_maps_win_until_they_are_cleared() {
     for cpu in [1, 2] {
         nics.unshaped();
         send_datagrams(&nics.sender, cpu, SOCKETS, DATAGRAMS);
-        let packets: Vec<u64> = nics.queue_statistics().iter().map(|queue| queue.packets).collect();
-        assert!(packets[cpu] >= ALL, "{packets:?}");
+        let packets = packets_when_sent(&mut nics, ALL);
         assert!(packets.iter().sum::<u64>() - packets[cpu] < ALL / 10, "{packets:?}");
         let wanted: std::collections::BTreeSet<_> =
             select.flows().iter().filter_map(|flow| flow.queue).collect();
@@ -82,8 +90,7 @@ fn the_drivers_xps_maps_win_until_they_are_cleared() {
     nics.clear_xps();
     nics.unshaped();
     send_datagrams(&nics.sender, 1, SOCKETS, DATAGRAMS);
-    let packets: Vec<u64> = nics.queue_statistics().iter().map(|queue| queue.packets).collect();
-    assert!(packets.iter().sum::<u64>() >= ALL, "{packets:?}");
+    let packets = packets_when_sent(&mut nics, ALL);
     assert!(packets[1] < ALL / 2, "the map is gone: {packets:?}");
 }
 
@@ -172,16 +179,10 @@ fn mqprio_keeps_a_priority_on_the_queues_of_its_class() {
         offload: false,
     };
     nics.netlink.replace_qdisc(nics.index, Handle::ROOT, Handle::new(1, 0), &qdisc).unwrap();
-    // What the neighbour's address is asked for first goes out later.
-    let packets_after = |nics: &mut Nics, priority, queues: std::ops::Range<usize>, wanted: u64| {
-        send_with_priority(&nics.sender, priority);
-        wait_for("the queues of the class carry everything", PATIENCE, || {
-            let packets: Vec<u64> = nics.queue_statistics().iter().map(|queue| queue.packets).collect();
-            (packets[queues.clone()].iter().sum::<u64>() >= wanted).then_some(packets)
-        })
-    };
-    let packets = packets_after(&mut nics, 5, 3..4, DATAGRAMS);
+    send_with_priority(&nics.sender, 5);
+    let packets = packets_when_sent(&mut nics, DATAGRAMS);
     assert!(packets[..3].iter().sum::<u64>() < DATAGRAMS / 5, "{packets:?}");
-    let after = packets_after(&mut nics, 0, 0..3, DATAGRAMS);
+    send_with_priority(&nics.sender, 0);
+    let after = packets_when_sent(&mut nics, 2 * DATAGRAMS);
     assert!(after[3] < packets[3] + DATAGRAMS / 5, "{after:?}");
 }

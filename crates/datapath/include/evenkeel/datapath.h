@@ -171,4 +171,23 @@ struct ek_meter {
 	ek_u64 overflow; /* packets of flows that found no row */
 };
 
+/* Transmit queues that batching tells apart, the root qdisc among them. A power of two. */
+#define EK_BATCH_QUEUES 1024
+/* Segments that one of its queues can hold. */
+#define EK_BATCH_MAX_PACKETS 65536
+
+/* Settings of transmit batching, before its programs are loaded. */
+struct ek_batch_config {
+	ek_u64 hold_ns;       /* a segment in an empty queue waits this long for others; 0: not at all */
+	ek_u32 batch_packets; /* so many are not held any longer */
+	ek_u32 limit_packets; /* of each queue */
+};
+
+/* Counted by transmit batching. */
+struct ek_batch_counters {
+	ek_u64 held;    /* segments that came into an empty queue */
+	ek_u64 batches; /* of these, how many had company when they left */
+	ek_u64 dropped; /* the queue was full, or there was no memory */
+};
+
 #endif /* EVENKEEL_DATAPATH_H */

@@ -1,0 +1,176 @@
+//! Transmit batching as a qdisc: loading, settings, counters.
+
+use std::os::fd::AsFd;
+
+use libbpf_rs::{Link, MapCore, Object, OpenObject};
+
+use crate::error::DatapathError;
+use crate::mapped::Mapped;
+use crate::object;
+use crate::raw;
+
+const OBJECT: &str = "batch";
+static BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/batch.bpf.o"));
+
+/// Bytes of a qdisc's name, the 0 at its end included (`IFNAMSIZ`).
+const NAME_LENGTH: usize = 16;
+
+/// Settings of transmit batching.
+#[derive(Clone, Debug)]
+pub struct BatchOptions {
+    /// Name under which the qdisc can be put on devices, of at most 15 ASCII letters, digits, `_` and `.`.
+    /// A second one of the same name is refused, on the whole machine.
+    pub name: String,
+    /// A segment that comes into an empty queue waits this long for others, ns; 0: not at all.
+    pub hold_ns: u64,
+    /// So many segments in a queue are not held any longer.
+    pub batch_packets: u32,
+    /// Segments that each queue can hold, 1 to 65,536.
+    pub limit_packets: u32,
+}
+
+impl Default for BatchOptions {
+    fn default() -> Self {
+        Self { name: "evenkeel".to_owned(), hold_ns: 10_000, batch_packets: 32, limit_packets: 1000 }
+    }
+}
+
+/// What the qdiscs of this name have counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BatchCounters {
+    /// Segments that came into an empty queue and were held.
+    pub held: u64,
+    /// How many of these had company when they left.
+    pub batches: u64,
+    /// Segments dropped: the queue was full, or the kernel had no memory.
+    pub dropped: u64,
+}
+
+/// A qdisc that lets the sockets of a batch enqueue before it dequeues (Titan, section 4.4), registered under
+/// a name for as long as this value lives. Linux 6.16 and later.
+///
+/// It can be the root qdisc of a device or stand below `mq`. A device that has it keeps it when this value
+/// goes, even by `kill -9`: programs and memory live until its qdisc is replaced. So take it off the devices
+/// first.
+pub struct TransmitBatching {
+    counters: Mapped<raw::ek_batch_counters>,
+    name: String,
+    _registration: Link,
+    _object: Object,
+}
+
+impl TransmitBatching {
+    /// Loads the qdisc and registers it; it is on no device yet.
+    ///
+    /// # Errors
+    /// When the settings do not fit, the kernel has no BPF qdiscs, or one of that name is registered.
+    pub fn register(options: &BatchOptions) -> Result<Self, DatapathError> {
+        validate(options)?;
+        let mut opened = object::open(OBJECT, BYTES)?;
+        configure(&mut opened, options)?;
+        let mut object = object::load(OBJECT, opened)?;
+        let counters = Mapped::new(object::map(&object, ".data.counters")?.as_fd(), 1)?;
+        let registration = object
+            .maps_mut()
+            .find(|map| map.name() == OBJECT)
+            .ok_or(DatapathError::Missing { kind: "map", name: OBJECT })?
+            .attach_struct_ops()
+            .map_err(DatapathError::system("register the qdisc for transmit batching"))?;
+        Ok(Self { counters, name: options.name.clone(), _registration: registration, _object: object })
+    }
+
+    /// Name under which it can be put on devices.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What its instances have counted so far, on all devices together.
+    #[must_use]
+    pub fn counters(&self) -> BatchCounters {
+        let raw::ek_batch_counters { held, batches, dropped } = self.counters.read(0);
+        BatchCounters { held, batches, dropped }
+    }
+}
+
+fn validate(options: &BatchOptions) -> Result<(), DatapathError> {
+    let name = options.name.as_bytes();
+    // What the kernel takes in names of BPF objects (bpf_obj_name_cpy).
+    let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.');
+    if name.is_empty() || name.len() >= NAME_LENGTH || !name.iter().all(allowed) {
+        return Err(DatapathError::Limit(format!(
+            "'{}' is no name of a qdisc: 1 to {} ASCII letters, digits, '_' and '.'",
+            options.name,
+            NAME_LENGTH - 1
+        )));
+    }
+    if !(1..=raw::EK_BATCH_MAX_PACKETS).contains(&options.limit_packets) {
+        return Err(DatapathError::Limit(format!(
+            "a limit of {} segments: transmit batching holds 1 to {}",
+            options.limit_packets,
+            raw::EK_BATCH_MAX_PACKETS
+        )));
+    }
+    Ok(())
+}
+
+/// Writes settings and name into the object that is not loaded yet.
+fn configure(opened: &mut OpenObject, options: &BatchOptions) -> Result<(), DatapathError> {
+    let config = raw::ek_batch_config {
+        hold_ns: options.hold_ns,
+        batch_packets: options.batch_packets,
+        limit_packets: options.limit_packets,
+    };
+    let mut name = [0; NAME_LENGTH];
+    name[..options.name.len()].copy_from_slice(options.name.as_bytes());
+    for mut map in opened.maps_mut() {
+        // SAFETY: a plain structure of integers without padding, read as bytes.
+        let settings = unsafe {
+            std::slice::from_raw_parts((&raw const config).cast::<u8>(), size_of::<raw::ek_batch_config>())
+        };
+        // The name is the first member of the qdisc's description (`struct Qdisc_ops` of the program).
+        let (bytes, what) = match map.name().to_str() {
+            Some(name) if name.ends_with(".rodata") => (settings, ".rodata"),
+            Some(OBJECT) => (name.as_slice(), OBJECT),
+            _ => continue,
+        };
+        map.initial_value_mut()
+            .and_then(|value| value.get_mut(..bytes.len()))
+            .ok_or(DatapathError::Missing { kind: "map of settings", name: what })?
+            .copy_from_slice(bytes);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    #[test]
+    fn settings_and_name_are_where_the_program_has_them() {
+        let mut opened = object::open(OBJECT, BYTES).unwrap();
+        let options = BatchOptions { name: "evk7".to_owned(), hold_ns: 1 << 40, ..BatchOptions::default() };
+        configure(&mut opened, &options).unwrap();
+        let value = |ends: &str| {
+            let map = opened.maps().find(|map| map.name().to_str().unwrap().ends_with(ends)).unwrap();
+            map.initial_value().unwrap().to_vec()
+        };
+        assert_eq!(value(".rodata")[..8], (1_u64 << 40).to_ne_bytes());
+        assert_eq!(value("batch")[..NAME_LENGTH], *b"evk7\0\0\0\0\0\0\0\0\0\0\0\0");
+    }
+
+    #[test]
+    fn settings_that_do_not_fit_are_refused() {
+        let name = |name: &str| BatchOptions { name: name.to_owned(), ..BatchOptions::default() };
+        validate(&name("evenkeel_batch1")).unwrap();
+        for bad in ["", "evenkeel_batch12", "even-keel", "ä"] {
+            assert!(validate(&name(bad)).unwrap_err().to_string().contains("no name of a qdisc"), "{bad}");
+        }
+        let limit = |limit_packets| BatchOptions { limit_packets, ..BatchOptions::default() };
+        validate(&limit(65_536)).unwrap();
+        for bad in [0, 65_537] {
+            assert!(validate(&limit(bad)).unwrap_err().to_string().contains("1 to 65536"), "{bad}");
+        }
+    }
+}

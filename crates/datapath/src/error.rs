@@ -62,16 +62,13 @@ impl DatapathError {
     pub fn is_refusal(&self) -> bool {
         match self {
             Self::Load { source, .. } | Self::Attach { source, .. } | Self::System { source, .. } => {
+                // Of a system call: EPERM and EACCES, EINVAL, ENOENT, EOPNOTSUPP and ENOSYS.
                 matches!(
-                    source.raw_os_error(),
-                    Some(
-                        libc::EPERM
-                            | libc::EACCES
-                            | libc::EOPNOTSUPP
-                            | libc::ENOSYS
-                            | libc::EINVAL
-                            | libc::ENOENT
-                    )
+                    source.kind(),
+                    io::ErrorKind::PermissionDenied
+                        | io::ErrorKind::InvalidInput
+                        | io::ErrorKind::NotFound
+                        | io::ErrorKind::Unsupported
                 )
             }
             _ => false,
@@ -79,16 +76,38 @@ impl DatapathError {
     }
 }
 
-/// libbpf-rs keeps the system's error as a source; dig it out.
+/// libbpf-rs keeps the system's error to itself: its kind and its words are left.
 pub(crate) fn io_error(error: &libbpf_rs::Error) -> io::Error {
-    let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
-    while let Some(current) = source {
-        if let Some(found) = current.downcast_ref::<io::Error>()
-            && let Some(code) = found.raw_os_error()
-        {
-            return io::Error::from_raw_os_error(code);
+    let kind = match error.kind() {
+        libbpf_rs::ErrorKind::NotFound => io::ErrorKind::NotFound,
+        libbpf_rs::ErrorKind::PermissionDenied => io::ErrorKind::PermissionDenied,
+        libbpf_rs::ErrorKind::AlreadyExists => io::ErrorKind::AlreadyExists,
+        libbpf_rs::ErrorKind::InvalidInput => io::ErrorKind::InvalidInput,
+        libbpf_rs::ErrorKind::Unsupported => io::ErrorKind::Unsupported,
+        libbpf_rs::ErrorKind::OutOfMemory => io::ErrorKind::OutOfMemory,
+        _ => io::ErrorKind::Other,
+    };
+    // With the chain of its causes.
+    io::Error::new(kind, format!("{error:#}"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use libbpf_rs::ErrorExt;
+
+    #[test]
+    fn what_the_kernel_refuses_is_known_below_any_context() {
+        let refused = |code| {
+            let error = libbpf_rs::Error::from_raw_os_error(code).context("failed to load");
+            DatapathError::system("load")(error)
+        };
+        for code in [libc::EPERM, libc::EACCES, libc::EINVAL, libc::ENOENT, libc::EOPNOTSUPP, libc::ENOSYS] {
+            assert!(refused(code).is_refusal(), "{}", refused(code));
         }
-        source = current.source();
+        assert!(!refused(libc::EIO).is_refusal());
+        let words = refused(libc::EEXIST).to_string();
+        assert!(words.contains("failed to load") && words.contains("os error 17"), "{words}");
     }
-    io::Error::other(format!("{error:#}"))
 }

@@ -237,11 +237,14 @@ pub struct FairOptions {
     /// The interface; of a bond, a VLAN or a bridge the real devices below it are managed
     pub interface: String,
     /// Only look: flows, queues, collisions and shares, with no choice and no setting changed
-    #[arg(long, conflicts_with_all = ["plan", "xps", "segments"])]
+    #[arg(long, conflicts_with_all = ["plan", "xps", "segments", "weights"])]
     pub observe: bool,
     /// Print every change and its undo as shell lines, and do nothing
     #[arg(long, conflicts_with = "time")]
     pub plan: bool,
+    /// Flow weights: a TOML file with rules by cgroup, port, mark or priority; it is read again when it changes
+    #[arg(long, value_name = "FILE")]
+    pub weights: Option<PathBuf>,
     /// What to do with XPS maps, which win over any choice
     #[arg(long, value_enum, default_value_t = XpsChoice::Respect)]
     pub xps: XpsChoice,

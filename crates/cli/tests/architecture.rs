@@ -20,7 +20,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("apply", &["netlink", "host"]),
     ("datapath", &["model", "transmit"]),
     ("control", &["netlink", "transmit", "datapath"]),
-    ("fair", &["metrics", "netlink", "transmit", "host", "apply", "datapath", "control"]),
+    ("fair", &["model", "metrics", "netlink", "transmit", "host", "apply", "datapath", "control"]),
     ("testbed", &["model", "netlink", "transmit", "host", "datapath", "control"]),
     ("sim", &["model", "transmit"]),
     ("report", &["model", "metrics"]),

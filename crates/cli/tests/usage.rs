@@ -19,7 +19,6 @@ fn bad_usage_exits_with_2_and_says_why() {
         (&["fair", "eth0", "--segments", "1MiB"], "between 4KiB and 64KiB"),
         (&["fair", "eth0", "--observe", "--plan"], "cannot be used with"),
         (&["fair", "eth0", "--observe", "--xps", "off"], "cannot be used with"),
-        (&["fair", "eth0", "--weights", "file"], "unexpected argument '--weights'"),
         (&["revert", "eth0", "eth1"], "unexpected argument"),
         (&["steer", "eth0"], "unrecognized subcommand 'steer'"),
         (&["check"], "unrecognized subcommand 'check'"),

@@ -23,6 +23,7 @@ mod proof;
 mod segments;
 mod session;
 mod watch;
+mod weights_file;
 pub mod xps;
 
 pub use device::Device;
@@ -33,4 +34,5 @@ pub use preflight::{Preflight, Request};
 pub use proof::Verdict;
 pub use segments::SegmentMode;
 pub use session::{Ended, Session, StandBack, Status};
+pub use weights_file::{WeightsError, WeightsFile};
 pub use xps::XpsMode;

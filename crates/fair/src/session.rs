@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_apply::{Leftover, Report, Run, StateDirectory};
 use evenkeel_control::Controller;
-use evenkeel_datapath::{Completion, Counters, QueueSelect, SelectOptions, Steering};
+use evenkeel_datapath::{Completion, Counters, QueueSelect, Rule, SelectOptions, Steering};
 use evenkeel_transmit::Policy;
 use serde::Serialize;
 
@@ -147,6 +147,17 @@ impl Session {
             }
         }
         Ok(None)
+    }
+
+    /// Gives flows their weights, on every device; running flows follow with their next segment.
+    ///
+    /// # Errors
+    /// When there are too many rules.
+    pub fn set_flow_weights(&self, rules: &[Rule]) -> Result<(), FairError> {
+        for managed in &self.managed {
+            managed.select.set_rules(rules)?;
+        }
+        Ok(())
     }
 
     /// What the devices are doing.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use evenkeel_apply::StateDirectory;
 use evenkeel_fair::{
     Cause, FairError, Observation, Observer, Preflight, Request, SegmentMode, Session, StandBack, Status,
-    XpsMode,
+    WeightsFile, XpsMode,
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -57,6 +57,8 @@ pub fn fair(options: &FairOptions) -> Result<Exit, Failure> {
     };
     // Before anything is attached, so that no moment is left in which a signal would leave something behind.
     let signals = Signals::catch()?;
+    let weights = options.weights.as_deref().map(WeightsFile::open).transpose();
+    let weights = weights.map_err(|error| Failure::with_causes(Exit::Usage, &error))?;
     let preflight = Preflight::of(&options.interface, request).map_err(failure)?;
     if options.plan {
         print(&preflight.plan().map_err(failure)?)?;
@@ -68,7 +70,7 @@ pub fn fair(options: &FairOptions) -> Result<Exit, Failure> {
     if options.observe {
         observe(&preflight, options, &signals)
     } else {
-        manage(&preflight, options, &signals)
+        manage(&preflight, options, weights, &signals)
     }
 }
 
@@ -202,18 +204,33 @@ fn guardian() -> Option<Command> {
     Some(command)
 }
 
-fn manage(preflight: &Preflight, options: &FairOptions, signals: &Signals) -> Result<Exit, Failure> {
+fn manage(
+    preflight: &Preflight,
+    options: &FairOptions,
+    weights: Option<WeightsFile>,
+    signals: &Signals,
+) -> Result<Exit, Failure> {
     let state = StateDirectory::from_environment();
     let began = Instant::now();
     let (mut session, leftovers) = Session::start(preflight, &state, Box::new(guardian)).map_err(failure)?;
     for leftover in &leftovers {
         tell_leftover(leftover);
     }
+    if let Some(weights) = &weights {
+        session.set_flow_weights(weights.rules()).map_err(failure)?;
+    }
     for status in session.status() {
         say(&show::started(&status));
     }
     say("managed now; Ctrl-C or SIGTERM puts everything back");
-    let end = keep_going(&mut session, WATCH_INTERVAL, options.time, signals, Session::tick, |session| {
+    let mut weights = weights;
+    let tick = |session: &mut Session| {
+        if let Some(weights) = &mut weights {
+            follow_weights(session, weights)?;
+        }
+        session.tick()
+    };
+    let end = keep_going(&mut session, WATCH_INTERVAL, options.time, signals, tick, |session| {
         let status: Vec<Status> = session.status();
         show::status(&status)
     });
@@ -242,6 +259,19 @@ fn manage(preflight: &Preflight, options: &FairOptions, signals: &Signals) -> Re
         ));
     }
     Ok(exit_of(&end, "what evenkeel had changed is put back, and what others have set is left"))
+}
+
+/// Follows the file of flow weights; while it is wrong, the weights before it stay.
+fn follow_weights(session: &Session, weights: &mut WeightsFile) -> Result<(), FairError> {
+    match weights.refresh() {
+        Ok(false) => {}
+        Ok(true) => {
+            session.set_flow_weights(weights.rules())?;
+            say("flow weights: read again, as the file has changed");
+        }
+        Err(error) => say(&format!("{error}; the weights before stay in force")),
+    }
+    Ok(())
 }
 
 fn exit_of(end: &End, what_then: &str) -> Exit {

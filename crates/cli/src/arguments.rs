@@ -148,16 +148,17 @@ pub enum Rate {
 }
 
 fn parse_rate(text: &str) -> Result<Rate, String> {
+    if text == "auto" { Ok(Rate::Auto) } else { parse_line_rate(text).map(Rate::Fixed) }
+}
+
+fn parse_line_rate(text: &str) -> Result<BitRate, String> {
     const LEAST: u64 = 1_000_000;
     const MOST: u64 = 1_000_000_000_000;
-    if text == "auto" {
-        return Ok(Rate::Auto);
-    }
     let rate: BitRate = text.parse().map_err(|error| format!("{error}"))?;
     if !(LEAST..=MOST).contains(&rate.bits_per_second()) {
         return Err("a line rate lies between 1mbit and 1000gbit".to_owned());
     }
-    Ok(Rate::Fixed(rate))
+    Ok(rate)
 }
 
 fn parse_segments(text: &str) -> Result<Segments, String> {
@@ -237,7 +238,7 @@ pub struct FairOptions {
     /// The interface; of a bond, a VLAN or a bridge the real devices below it are managed
     pub interface: String,
     /// Only look: flows, queues, collisions and shares, with no choice and no setting changed
-    #[arg(long, conflicts_with_all = ["plan", "xps", "segments", "weights"])]
+    #[arg(long, conflicts_with_all = ["plan", "xps", "queue_weights", "segments", "weights"])]
     pub observe: bool,
     /// Print every change and its undo as shell lines, and do nothing
     #[arg(long, conflicts_with = "time")]
@@ -248,6 +249,12 @@ pub struct FairOptions {
     /// What to do with XPS maps, which win over any choice
     #[arg(long, value_enum, default_value_t = XpsChoice::Respect)]
     pub xps: XpsChoice,
+    /// How queues are served by the weights of their flows
+    #[arg(long, value_enum, default_value_t = QueueWeightsChoice::Off)]
+    pub queue_weights: QueueWeightsChoice,
+    /// Rate of the soft NIC of `--queue-weights htb`, such as 900mbit: a little below what the line carries
+    #[arg(long, value_name = "RATE", value_parser = parse_line_rate, required_if_eq("queue_weights", "htb"))]
+    pub rate: Option<BitRate>,
     /// Size of segments while flows share queues, such as 16KiB; smaller is fairer over short times and costs
     /// processor time
     #[arg(long, value_name = "off|auto|SIZE", default_value = "off", value_parser = parse_segments)]
@@ -258,6 +265,15 @@ pub struct FairOptions {
     /// How to print the result
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
+}
+
+/// How queues are served by the weights of their flows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum QueueWeightsChoice {
+    /// As the device does it
+    Off,
+    /// By a soft NIC of HTB classes in front of the device, also of one with a single queue
+    Htb,
 }
 
 /// What to do with the size of segments.

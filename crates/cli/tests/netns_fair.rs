@@ -98,6 +98,42 @@ fn segments_shrink_while_queues_are_shared_and_come_back() {
 }
 
 #[test]
+fn a_soft_nic_serves_queues_by_weight_and_goes_without_a_trace() {
+    let managed = Managed::new();
+    let before = managed.seen();
+    let arguments = ["--queue-weights", "htb", "--rate", "200mbit"];
+    let load = managed.load(12, "100M", 10);
+    let plan = end_of(&managed, &[&["fair", NAME, "--plan"], &arguments[..]].concat());
+    assert_eq!(plan.code, 0, "{plan:?}");
+    assert!(plan.stdout.contains("#   undo: tc qdisc replace dev evk0 root handle 7: mq"), "{plan:?}");
+    let ended =
+        end_of(&managed, &[&["fair", NAME, "--for", "6s", "--format", "json"], &arguments[..]].concat());
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let status = &json(&ended)["devices"][0]["status"];
+    assert_eq!(status["weights"].as_array().unwrap().len(), 8, "{status}");
+    // Twelve flows on eight queues: some have two, and the classes are told.
+    assert!(status["weight_updates"].as_u64().unwrap() > 0, "{status}");
+    assert!(status["colliding_flows"].as_u64().unwrap() > 0, "{status}");
+    assert!(status["proof"].as_str().unwrap().contains("follow the choices"), "{status}");
+    assert_same(&managed.seen(), &before, "after a soft NIC");
+    load.finish();
+
+    // A device with one queue will do, and the kernel's own qdisc comes back; also after a kill.
+    set_transmit_channels(&managed, 1);
+    managed.shell(&["tc", "qdisc", "del", "dev", NAME, "root"]);
+    let before = managed.seen();
+    assert!(before.contains("qdisc noqueue 0: dev evk0 root"), "{before}");
+    let running = managed.session(&arguments);
+    assert!(managed.shell(&["tc", "qdisc", "show", "dev", NAME]).contains("htb 1: root"));
+    running.kill();
+    wait_for("what was before", Duration::from_secs(2), || managed.seen() == before);
+    // A root with classes of its own could not be put back, and is not replaced.
+    managed.shell(&["tc", "qdisc", "replace", "dev", NAME, "root", "handle", "5:", "htb", "default", "1"]);
+    let refused = end_of(&managed, &[&["fair", NAME], &arguments[..]].concat());
+    assert!(refused.code == 3 && refused.stderr.contains("could not be put back exactly"), "{refused:?}");
+}
+
+#[test]
 fn observation_shows_flows_and_queues_and_changes_nothing() {
     let managed = Managed::with_maps();
     let load = managed.load(6, "30M", 8);

@@ -4,10 +4,12 @@ use std::collections::HashMap;
 
 use evenkeel_datapath::{Meter, MeterOptions, NO_QUEUE, QueueSelect, Tuple, monotonic_ns};
 use evenkeel_netlink::Netlink;
+use evenkeel_netlink::tc::Handle;
 use serde::Serialize;
 
 use crate::device::Device;
 use crate::error::FairError;
+use crate::soft_nic;
 
 /// A flow.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -107,8 +109,25 @@ pub(crate) struct Sampler {
     netlink: Netlink,
     index: u32,
     queues: u32,
-    counts_by_queue: bool,
+    counters: QueueCounters,
     epoch: u32,
+}
+
+/// What counts bytes by queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum QueueCounters {
+    /// Nothing.
+    None,
+    /// The children of mq.
+    Mq,
+    /// The classes of the soft NIC.
+    Classes,
+}
+
+impl QueueCounters {
+    pub(crate) fn of(device: &Device) -> Self {
+        if device.counts_by_queue() { Self::Mq } else { Self::None }
+    }
 }
 
 /// Flows that the meter tells apart before it begins anew.
@@ -122,13 +141,13 @@ fn attach_meter(index: u32) -> Result<Meter, FairError> {
 
 impl Sampler {
     /// For a device of the calling thread's network namespace.
-    pub(crate) fn attach(device: &Device) -> Result<Self, FairError> {
+    pub(crate) fn attach(device: &Device, queues: u32, counters: QueueCounters) -> Result<Self, FairError> {
         Ok(Self {
             meter: attach_meter(device.index)?,
             netlink: Netlink::open()?,
             index: device.index,
-            queues: device.queues,
-            counts_by_queue: device.counts_by_queue(),
+            queues,
+            counters,
             epoch: 0,
         })
     }
@@ -155,7 +174,7 @@ impl Sampler {
                 .filter(|flow| flow.payload_bytes > 0)
                 .map(|flow| (flow.tuple, FlowSample { bytes: flow.bytes, queue: queue_of(flow) }))
                 .collect(),
-            queue_bytes: if self.counts_by_queue { Some(self.queue_bytes()?) } else { None },
+            queue_bytes: if self.counters == QueueCounters::None { None } else { Some(self.queue_bytes()?) },
             epoch: self.epoch,
         };
         if metered.len() > METERED_FLOWS as usize / 4 * 3 || self.meter.overflow() > 0 {
@@ -165,14 +184,19 @@ impl Sampler {
         Ok(sample)
     }
 
-    /// The children of mq are at minor numbers from 1 on.
     fn queue_bytes(&mut self) -> Result<Vec<u64>, FairError> {
+        let counted = match self.counters {
+            QueueCounters::Classes => self.netlink.class_statistics(self.index)?,
+            QueueCounters::Mq | QueueCounters::None => self.netlink.qdisc_statistics(self.index)?,
+        };
         let mut bytes = vec![0; self.queues as usize];
-        for (parent, statistics) in self.netlink.qdisc_statistics(self.index)? {
-            if parent == evenkeel_netlink::tc::Handle::ROOT {
-                continue;
-            }
-            let queue = usize::from(parent.minor).checked_sub(1);
+        for (handle, statistics) in counted {
+            let queue = match self.counters {
+                QueueCounters::Classes => soft_nic::queue_of(handle),
+                // The children of mq are at minor numbers from 1 on.
+                _ if handle == Handle::ROOT => None,
+                _ => usize::from(handle.minor).checked_sub(1),
+            };
             if let Some(slot) = queue.and_then(|queue| bytes.get_mut(queue)) {
                 *slot = statistics.bytes;
             }

@@ -11,7 +11,9 @@ use serde::Serialize;
 
 use crate::device::Device;
 use crate::error::FairError;
-use crate::flows::{DeviceView, FlowView, NfmView, QueueView, Sample, Sampler, endpoints, sent_between};
+use crate::flows::{
+    DeviceView, FlowView, NfmView, QueueCounters, QueueView, Sample, Sampler, endpoints, sent_between,
+};
 use crate::preflight::Preflight;
 use crate::session::StandBack;
 use crate::watch::Watched;
@@ -53,7 +55,7 @@ impl Observer {
         let mut devices = Vec::new();
         for planned in &preflight.devices {
             let device = planned.device.clone();
-            let mut sampler = Sampler::attach(&device)?;
+            let mut sampler = Sampler::attach(&device, device.queues, QueueCounters::of(&device))?;
             let first = sampler.sample(None)?;
             let watched = Watched::new(&device)?;
             devices.push(Observed { tally: Tally::new(first), device, sampler, watched });

@@ -4,12 +4,14 @@ use std::collections::BTreeSet;
 
 use evenkeel_apply::{Change, Knob, Value};
 use evenkeel_host::{Capability, Host, Sysfs};
+use evenkeel_model::units::BitRate;
 use evenkeel_netlink::{Link, Netlink};
 use evenkeel_transmit::{MAX_QUEUES, Pool};
 
 use crate::device::Device;
 use crate::error::FairError;
 use crate::segments::SegmentMode;
+use crate::soft_nic;
 use crate::xps::{self, XpsMode, XpsState};
 
 /// What is wanted of an interface.
@@ -21,6 +23,18 @@ pub struct Request {
     pub xps: XpsMode,
     /// What to do with the size of segments.
     pub segments: SegmentMode,
+    /// How the queues are served by weight.
+    pub weights: QueueWeights,
+}
+
+/// How queues are served by the weights of their flows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum QueueWeights {
+    /// As the device does it, whatever the flows.
+    #[default]
+    Off,
+    /// By a soft NIC in front of the device, which sends at this rate at most.
+    Htb(BitRate),
 }
 
 /// A device that can be managed, and how.
@@ -28,6 +42,8 @@ pub struct Request {
 pub struct Planned {
     /// The device as it was found.
     pub device: Device,
+    /// How its queues are served.
+    pub weights: QueueWeights,
     /// Changes to its settings.
     pub changes: Vec<Change>,
     /// Pools of queues, by processor number; empty: all queues for everybody.
@@ -107,7 +123,7 @@ impl Preflight {
         for remark in &self.remarks {
             text.push_str(&format!("# {remark}\n"));
         }
-        for Planned { device, changes, pools } in &self.devices {
+        for Planned { device, weights, changes, pools } in &self.devices {
             let name = &device.name;
             text.push_str(&format!(
                 "\n# {name}: driver {}, {} transmit queues, root qdisc {}\n",
@@ -117,13 +133,19 @@ impl Preflight {
             ));
             for change in changes {
                 let undo = Change::new(change.knob.clone(), current(device, &change.knob)?);
-                text.push_str(&format!("{}\n#   undo: {}\n", change.shell(name), undo.shell(name)));
+                let lines = match weights {
+                    QueueWeights::Htb(rate) => soft_nic::plan(name, *rate),
+                    QueueWeights::Off => format!("{}\n", change.shell(name)),
+                };
+                text.push_str(&format!("{lines}#   undo: {}\n", undo.shell(name)));
             }
             text.push_str(&self.request.segments.plan(name));
             if changes.is_empty() && self.request.segments == SegmentMode::Off {
                 text.push_str("# no setting is changed\n");
             }
-            let choice = if pools.is_empty() {
+            let choice = if matches!(weights, QueueWeights::Htb(_)) {
+                "the class of least weight, and the quantum of each class follows its weight".to_owned()
+            } else if pools.is_empty() {
                 format!("the queue of least weight of 0-{}", device.queues.saturating_sub(1))
             } else {
                 "the queue of least weight of the processor's pool".to_owned()
@@ -209,17 +231,37 @@ fn plan(
             return Err(too_many_queues(&device));
         }
         remark_on_xps(&device, remarks);
-        return Ok(Planned { device, changes: Vec::new(), pools: Vec::new() });
+        let weights = QueueWeights::Off;
+        return Ok(Planned { device, weights, changes: Vec::new(), pools: Vec::new() });
     }
-    check_queues(&device)?;
+    if matches!(request.weights, QueueWeights::Off) {
+        check_queues(&device)?;
+    }
     // It gets its root qdisc when it is set up, which decides what can be done.
     if !device.up {
         let remedy = format!("set it up first: ip link set {} up", device.name);
         return Err(FairError::unable(format!("{} is down", device.name), remedy));
     }
+    if matches!(request.weights, QueueWeights::Htb(_)) {
+        check_restorable(&device)?;
+        return Ok(Planned {
+            device,
+            weights: request.weights,
+            changes: vec![soft_nic::change()],
+            pools: Vec::new(),
+        });
+    }
     check_qdisc(&device, remarks)?;
     let (changes, pools) = plan_xps(&device, request.xps, sysfs)?;
-    Ok(Planned { device, changes, pools })
+    Ok(Planned { device, weights: request.weights, changes, pools })
+}
+
+/// Whether the root qdisc could be put back after it was replaced.
+fn check_restorable(device: &Device) -> Result<(), FairError> {
+    use evenkeel_apply::{ApplyError, Kernel, LiveKernel};
+    let checked = LiveKernel::open(device.index, &device.name)
+        .and_then(|mut kernel| kernel.check_restorable(&Knob::RootQdisc));
+    Ok(checked.map_err(ApplyError::from)?)
 }
 
 fn too_many_queues(device: &Device) -> FairError {

@@ -1,4 +1,4 @@
-//! Segment sizes under management: the loop of the crate `control`, with the journal beneath it.
+//! Segment sizes and queue weights under management: the loop of the crate `control`, with the journal beneath it.
 //!
 //! The loop sets `gso_max_size` and `tcp_limit_output_bytes` as often as it needs to. So both are journalled once,
 //! with every value that may come; and they are put back by the journal and not by the loop, because only the
@@ -9,7 +9,7 @@ use std::time::Duration;
 use evenkeel_apply::{Kernel, Knob, KnobError, Ours, Run, Value};
 use evenkeel_control::{
     BacklogBackend, BacklogControl, ControlError, ControlOptions, Controller, DeviceSegments, OutputLimit,
-    RouteRefresh, SegmentBackend, SegmentControl,
+    RouteRefresh, SegmentBackend, SegmentControl, WeightControl,
 };
 use evenkeel_datapath::QueueSelect;
 use evenkeel_netlink::{GsoSizes, Netlink};
@@ -149,40 +149,58 @@ impl SegmentMode {
     }
 }
 
+/// What the loop is to keep.
+pub(crate) struct Wanted {
+    pub(crate) segments: SegmentMode,
+    pub(crate) weights: Option<WeightControl>,
+    /// Line rate, bit/s, if known.
+    pub(crate) rate_bps: Option<u64>,
+    /// No other device is managed beside it.
+    pub(crate) alone: bool,
+}
+
 /// Starts the loop, once everything that it may set is in the journal.
 pub(crate) fn start(
-    mode: SegmentMode,
+    wanted: Wanted,
     run: &mut Run,
     device: &Device,
     select: &QueueSelect,
-    alone: bool,
 ) -> Result<Option<Controller>, FairError> {
-    let Some(goal) = mode.goal() else { return Ok(None) };
+    let Wanted { segments: mode, weights, rate_bps, alone } = wanted;
+    let goal = mode.goal();
+    if goal.is_none() && weights.is_none() {
+        return Ok(None);
+    }
     let segments = DeviceSegments::new(Netlink::open()?, device.index, RouteRefresh::open()?)?;
     let GsoSizes { all, ipv4 } = segments.original();
-    let pair = |bytes: &u32| Value::Sizes { all: all.min(*bytes), ipv4: ipv4.min(*bytes) };
-    run.allow(&Knob::GsoSizes, Ours::These(mode.sizes(ipv4).iter().map(pair).collect()))?;
+    if goal.is_some() {
+        let pair = |bytes: &u32| Value::Sizes { all: all.min(*bytes), ipv4: ipv4.min(*bytes) };
+        run.allow(&Knob::GsoSizes, Ours::These(mode.sizes(ipv4).iter().map(pair).collect()))?;
+    }
     // The limit is the namespace's: two devices would not agree on it.
-    let backlog = if alone { Some(limit_backlog(run, device)?) } else { None };
+    let backlog = if alone { Some(limit_backlog(run, rate_bps)?) } else { None };
     let last = segments.original();
     let journalled = Journalled { segments, netlink: Netlink::open()?, index: device.index, last };
-    let options = SegmentOptions {
-        goal,
-        largest: ipv4,
-        shrink_after_ns: SHRINK_AFTER_NS,
-        grow_after_ns: GROW_AFTER_NS,
-    };
+    let segments = goal.map(|goal| SegmentControl {
+        backend: Box::new(journalled),
+        options: SegmentOptions {
+            goal,
+            largest: ipv4,
+            shrink_after_ns: SHRINK_AFTER_NS,
+            grow_after_ns: GROW_AFTER_NS,
+        },
+    });
     Ok(Some(Controller::start(ControlOptions {
         view: select.view()?,
         interval: INTERVAL,
-        weights: None,
-        segments: Some(SegmentControl { backend: Box::new(journalled), options }),
+        weights,
+        segments,
         backlog,
         segment_bytes: ipv4,
     })?))
 }
 
-fn limit_backlog(run: &mut Run, device: &Device) -> Result<BacklogControl, FairError> {
+fn limit_backlog(run: &mut Run, rate_bps: Option<u64>) -> Result<BacklogControl, FairError> {
     let knob = Knob::Sysctl(OUTPUT_LIMIT.to_owned());
     let found = run.kernel().read(&knob).map_err(evenkeel_apply::ApplyError::from)?;
     let most = match &found {
@@ -195,7 +213,7 @@ fn limit_backlog(run: &mut Run, device: &Device) -> Result<BacklogControl, FairE
     })?;
     run.allow(&knob, Ours::NumberBetween { least: 1, most })?;
     let backend = JournalledLimit { limit: OutputLimit::open()?, last: output_limit()? };
-    Ok(BacklogControl { backend: Box::new(backend), rate_bps: device.speed_bps })
+    Ok(BacklogControl { backend: Box::new(backend), rate_bps })
 }
 
 #[cfg(test)]

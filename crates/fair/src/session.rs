@@ -8,15 +8,17 @@ use std::time::{Duration, Instant};
 use evenkeel_apply::{Leftover, Report, Run, StateDirectory};
 use evenkeel_control::Controller;
 use evenkeel_datapath::{Completion, Counters, QueueSelect, Rule, SelectOptions, Steering};
+use evenkeel_netlink::Netlink;
 use evenkeel_transmit::Policy;
 use serde::Serialize;
 
 use crate::device::Device;
 use crate::error::FairError;
-use crate::flows::Sampler;
-use crate::preflight::{Planned, Preflight};
+use crate::flows::{QueueCounters, Sampler};
+use crate::preflight::{Planned, Preflight, QueueWeights};
 use crate::proof::{Proof, Verdict};
-use crate::segments;
+use crate::segments::{self, Wanted};
+use crate::soft_nic;
 use crate::watch::Watched;
 
 /// Why a session cannot go on: somebody changed what it rests on, and what they set stays.
@@ -55,6 +57,8 @@ pub struct Status {
     pub moves: u64,
     /// Segments without a full socket (forwarded, from containers): hashed.
     pub segments_without_socket: u64,
+    /// Times that queue weights were set.
+    pub weight_updates: u64,
     /// Times that the segment size was changed.
     pub segment_changes: u64,
     /// Whether the device's own counters follow the choices, in words.
@@ -189,30 +193,54 @@ impl Session {
 impl Managed {
     fn start(mut run: Run, planned: &Planned, preflight: &Preflight) -> Result<Self, FairError> {
         let device = planned.device.clone();
+        let (steering, queues, counters) = match planned.weights {
+            QueueWeights::Off => (Steering::Queue, device.queues, QueueCounters::of(&device)),
+            QueueWeights::Htb(_) => {
+                (Steering::Class(soft_nic::first_class()), soft_nic::QUEUES, QueueCounters::Classes)
+            }
+        };
+        let rate_bps = match planned.weights {
+            QueueWeights::Off => device.speed_bps,
+            QueueWeights::Htb(rate) => Some(rate.bits_per_second()),
+        };
         let mut select = QueueSelect::load(&SelectOptions {
             policy: Policy::Dqa,
-            steering: Steering::Queue,
+            steering,
             completion: Completion::Sockets,
-            queues: device.queues,
+            queues,
             pools: planned.pools.clone(),
-            rate_bps: device.rate_bps(),
+            rate_bps: rate_bps.unwrap_or(device.rate_bps()),
             ageing_floor_ns: AGEING_FLOOR_NS,
             ..SelectOptions::default()
         })?;
+        // Before any queue of the device is given up: flows that the kernel hashes meanwhile would stay where
+        // it put them. A class that is not there yet is the default one.
         select.attach(device.index.cast_signed())?;
-        // After the choice is there: flows that the kernel hashes meanwhile would stay where it put them.
         for change in &planned.changes {
             run.change(change)?;
         }
+        let weights = match planned.weights {
+            QueueWeights::Off => None,
+            QueueWeights::Htb(rate) => {
+                let queues = soft_nic::build(&mut Netlink::open()?, device.index, rate)?;
+                Some(soft_nic::weights(queues, device.index)?)
+            }
+        };
+        let counts = counters != QueueCounters::None;
         // It costs something per packet, and goes once it has shown what it can.
-        let sampler = if device.counts_by_queue() { Some(Sampler::attach(&device)?) } else { None };
+        let sampler = if counts { Some(Sampler::attach(&device, queues, counters)?) } else { None };
         let mut watched = Watched::new(&device)?;
         if let Some(sampler) = &sampler {
             watched.overlook(sampler.program()?);
         }
-        let proof = Proof::new(device.counts_by_queue());
-        let alone = preflight.devices.len() == 1;
-        let controller = segments::start(preflight.request.segments, &mut run, &device, &select, alone)?;
+        let proof = Proof::new(counts);
+        let wanted = Wanted {
+            segments: preflight.request.segments,
+            weights,
+            rate_bps,
+            alone: preflight.devices.len() == 1,
+        };
+        let controller = segments::start(wanted, &mut run, &device, &select)?;
         Ok(Self { controller, select, sampler, proof, sampled: None, watched, device, run })
     }
 
@@ -259,7 +287,9 @@ impl Managed {
     fn status(&self) -> Status {
         let Counters { picks, moves, no_socket, .. } = self.select.counters();
         let flows = self.select.flows();
-        let mut charged = vec![0_usize; self.device.queues as usize];
+        let counts = self.controller.as_ref().map(Controller::counts).unwrap_or_default();
+        let weights = self.select.weights();
+        let mut charged = vec![0_usize; weights.len()];
         for queue in flows.iter().filter(|flow| flow.charged_weight > 0).filter_map(|flow| flow.queue) {
             if let Some(count) = charged.get_mut(queue as usize) {
                 *count += 1;
@@ -269,16 +299,14 @@ impl Managed {
             name: self.device.name.clone(),
             driver: self.device.driver.clone(),
             completion: self.select.completion().to_string(),
-            weights: self.select.weights(),
+            weights,
             flows: flows.len(),
             colliding_flows: charged.into_iter().filter(|count| *count > 1).sum(),
             picks,
             moves,
             segments_without_socket: no_socket,
-            segment_changes: self
-                .controller
-                .as_ref()
-                .map_or(0, |controller| controller.counts().segment_changes),
+            weight_updates: counts.weight_updates,
+            segment_changes: counts.segment_changes,
             proof: self.proof.verdict().to_string(),
         }
     }

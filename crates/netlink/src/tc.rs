@@ -116,7 +116,7 @@ impl Qdisc {
         }
     }
 
-    fn options(&self) -> Option<Vec<u8>> {
+    pub(crate) fn options(&self) -> Option<Vec<u8>> {
         match self {
             Self::Htb { default_class } => {
                 // struct tc_htb_glob: version, rate2quantum, defcls, debug, direct_pkts

@@ -6,7 +6,7 @@
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 
-use crate::tc::Handle;
+use crate::tc::{Handle, Qdisc};
 use crate::transport::{Netlink, NetlinkError, RawMessage};
 
 const RTM_NEWQDISC: u16 = 36;
@@ -45,6 +45,13 @@ pub struct QdiscState {
 }
 
 impl QdiscState {
+    /// A qdisc as it would stand in a place.
+    #[must_use]
+    pub fn of(qdisc: &Qdisc, parent: Handle, handle: Handle) -> Self {
+        let options = qdisc.options().unwrap_or_default();
+        Self { kind: qdisc.kind().to_owned(), handle, parent, options }
+    }
+
     /// Whether the kernel put it there by itself, as `net.core.default_qdisc` and the device have it.
     #[must_use]
     pub fn is_default(&self) -> bool {

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use evenkeel_apply::StateDirectory;
 use evenkeel_fair::{
-    Cause, FairError, Observation, Observer, Preflight, Request, SegmentMode, Session, StandBack, Status,
-    WeightsFile, XpsMode,
+    Cause, FairError, Observation, Observer, Preflight, QueueWeights, Request, SegmentMode, Session,
+    StandBack, Status, WeightsFile, XpsMode,
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::arguments::{FairOptions, Format, Segments, XpsChoice};
+use crate::arguments::{FairOptions, Format, QueueWeightsChoice, Segments, XpsChoice};
 use crate::exit::{Exit, Failure, print};
 use crate::revert::tell_leftover;
 
@@ -47,6 +47,17 @@ pub fn fair(options: &FairOptions) -> Result<Exit, Failure> {
             XpsChoice::Respect => XpsMode::Respect,
             XpsChoice::Off => XpsMode::Off,
             XpsChoice::Pools => XpsMode::Pools,
+        },
+        weights: match (options.queue_weights, options.rate) {
+            (QueueWeightsChoice::Htb, Some(rate)) => QueueWeights::Htb(rate),
+            // The command line asks for a rate with `htb`; without, it means nothing.
+            (QueueWeightsChoice::Off, Some(_)) => {
+                return Err(Failure::new(
+                    Exit::Usage,
+                    "--rate is the soft NIC's; use it with --queue-weights htb",
+                ));
+            }
+            _ => QueueWeights::Off,
         },
         segments: match options.segments {
             Segments::Off => SegmentMode::Off,

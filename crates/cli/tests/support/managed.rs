@@ -76,7 +76,11 @@ impl Managed {
     pub fn maps(&self) -> Vec<String> {
         self.sysfs(|sysfs| {
             (0..4)
-                .map(|queue| sysfs.read(&format!("class/net/{NAME}/queues/tx-{queue}/xps_cpus")).unwrap())
+                .map(|queue| {
+                    sysfs
+                        .read(&format!("class/net/{NAME}/queues/tx-{queue}/xps_cpus"))
+                        .unwrap_or_else(|_| "none".to_owned())
+                })
                 .collect()
         })
     }
@@ -129,7 +133,11 @@ impl Managed {
         let maps = self.maps().join(" ");
         let receive = self.sysfs(|sysfs| {
             (0..4)
-                .map(|queue| sysfs.read(&format!("class/net/{NAME}/queues/tx-{queue}/xps_rxqs")).unwrap())
+                .map(|queue| {
+                    sysfs
+                        .read(&format!("class/net/{NAME}/queues/tx-{queue}/xps_rxqs"))
+                        .unwrap_or_else(|_| "none".to_owned())
+                })
                 .collect::<Vec<_>>()
         });
         [

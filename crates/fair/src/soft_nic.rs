@@ -1,0 +1,145 @@
+//! A soft NIC in front of a device: HTB classes as queues, served by weight.
+//!
+//! A device whose own queues take no weights, or that has only one, can still be fair: an HTB root at a rate
+//! that makes it the bottleneck, with a class for each queue, of which the choice names one in
+//! `skb->priority`. Its price is a lock that all processors share (`net/sched/sch_htb.c`), and that the line is used
+//! to the rate that was named and not beyond. It is the NIC of the test bed ([`soft_nic`]), on a device of the host.
+
+use std::fmt::Write;
+
+use evenkeel_apply::{Change, Knob, QdiscSnapshot, Value};
+use evenkeel_control::{HtbQueue, HtbWeights, WeightControl};
+use evenkeel_model::soft_nic;
+use evenkeel_model::units::BitRate;
+use evenkeel_netlink::Netlink;
+use evenkeel_netlink::tc::{Handle, HtbClass, Qdisc};
+use evenkeel_netlink::tc_state::QdiscState;
+
+use crate::error::FairError;
+
+/// Queues, as a usual device has.
+pub(crate) const QUEUES: u32 = 8;
+
+const MAJOR: u16 = 1;
+const ROOT: Handle = Handle::new(MAJOR, 0);
+const LINE: Handle = Handle::new(MAJOR, 1);
+/// Minor number of the first queue's class.
+const FIRST_QUEUE: u16 = 0x10;
+/// Major number of the first queue's FIFO.
+const FIRST_LEAF: u16 = 0x100;
+
+/// What names no class (nothing does, once the choice is there) takes the first queue.
+const ROOT_QDISC: Qdisc = Qdisc::Htb { default_class: FIRST_QUEUE };
+const LEAF: Qdisc = Qdisc::Pfifo { limit_packets: soft_nic::LEAF_LIMIT_PACKETS };
+
+fn class(queue: u32) -> Handle {
+    Handle::new(MAJOR, FIRST_QUEUE + queue as u16)
+}
+
+fn leaf(queue: u32) -> Handle {
+    Handle::new(FIRST_LEAF + queue as u16, 0)
+}
+
+fn htb(class: soft_nic::Class) -> HtbClass {
+    HtbClass {
+        rate_bps: class.rate.bits_per_second(),
+        ceil_bps: class.ceiling.bits_per_second(),
+        burst_bytes: class.burst_bytes,
+        quantum_bytes: class.quantum_bytes,
+    }
+}
+
+/// Class id of the first queue, as `skb->priority` carries it.
+pub(crate) fn first_class() -> u32 {
+    class(0).class_id()
+}
+
+/// The queue that a class is, if it is one of ours.
+pub(crate) fn queue_of(handle: Handle) -> Option<usize> {
+    let queue = u32::from(handle.minor.checked_sub(FIRST_QUEUE)?);
+    (handle.major == MAJOR && queue < QUEUES).then_some(queue as usize)
+}
+
+/// The change of the root qdisc; its classes come and go with it.
+pub(crate) fn change() -> Change {
+    let root = QdiscState::of(&ROOT_QDISC, Handle::ROOT, ROOT);
+    Change::new(Knob::RootQdisc, Value::Qdiscs(vec![QdiscSnapshot::from(&root)]))
+}
+
+/// Makes the classes below the root.
+pub(crate) fn build(netlink: &mut Netlink, index: u32, rate: BitRate) -> Result<Vec<HtbQueue>, FairError> {
+    netlink.replace_htb_class(index, ROOT, LINE, &htb(soft_nic::line(rate)))?;
+    let mut queues = Vec::new();
+    for queue in 0..QUEUES {
+        let own = HtbQueue { parent: LINE, handle: class(queue), class: htb(soft_nic::queue(rate, QUEUES)) };
+        netlink.replace_htb_class(index, LINE, own.handle, &own.class)?;
+        netlink.replace_qdisc(index, own.handle, leaf(queue), &LEAF)?;
+        queues.push(own);
+    }
+    Ok(queues)
+}
+
+/// Where the weights of its queues go.
+pub(crate) fn weights(queues: Vec<HtbQueue>, index: u32) -> Result<WeightControl, FairError> {
+    use std::time::Duration;
+    Ok(WeightControl {
+        backend: Box::new(HtbWeights::new(Netlink::open()?, index, queues)),
+        // A few rounds of all flows at 1 Gbit/s and above.
+        smoothing: Duration::from_millis(50),
+        least_interval: Duration::from_millis(1),
+    })
+}
+
+/// The same as shell lines.
+pub(crate) fn plan(interface: &str, rate: BitRate) -> String {
+    let line = |parent: &str, handle: Handle, class: soft_nic::Class| {
+        format!(
+            "tc class add dev {interface} parent {parent} classid {handle} htb rate {}bit ceil {}bit burst {}b cburst {}b \
+             quantum {}\n",
+            class.rate.bits_per_second(),
+            class.ceiling.bits_per_second(),
+            class.burst_bytes,
+            class.burst_bytes,
+            class.quantum_bytes
+        )
+    };
+    let mut text = format!("tc qdisc replace dev {interface} root handle 1: htb default {FIRST_QUEUE:x}\n");
+    text.push_str(&line("1:", LINE, soft_nic::line(rate)));
+    for queue in 0..QUEUES {
+        text.push_str(&line("1:1", class(queue), soft_nic::queue(rate, QUEUES)));
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            text,
+            "tc qdisc add dev {interface} parent {} handle {:x}: pfifo limit {}",
+            class(queue),
+            leaf(queue).major,
+            soft_nic::LEAF_LIMIT_PACKETS
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    #[test]
+    fn classes_and_queues_name_each_other() {
+        assert_eq!(first_class(), 0x1_0010);
+        for queue in 0..QUEUES {
+            assert_eq!(queue_of(class(queue)), Some(queue as usize));
+        }
+        for other in [LINE, ROOT, class(QUEUES), Handle::new(2, 0x10), Handle::ROOT] {
+            assert_eq!(queue_of(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn the_plan_has_every_class() {
+        let text = plan("eth0", BitRate::from_bits_per_second(1_000_000_000));
+        assert!(text.starts_with("tc qdisc replace dev eth0 root handle 1: htb default 10\n"));
+        assert_eq!(text.matches("tc class add").count(), 9);
+        assert!(text.contains("parent 1:1 classid 1:17 htb rate 125000bit ceil 1000000000bit burst 137144b"));
+    }
+}

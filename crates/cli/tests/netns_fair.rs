@@ -133,6 +133,49 @@ fn a_soft_nic_serves_queues_by_weight_and_goes_without_a_trace() {
     assert!(refused.code == 3 && refused.stderr.contains("could not be put back exactly"), "{refused:?}");
 }
 
+/// Weights by port, and other ones once the file is another; a mistake in it is told, and changes nothing.
+#[test]
+fn flow_weights_follow_their_file() {
+    let managed = Managed::new();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("weights.toml");
+    let write = |text: &str| {
+        let new = directory.path().join("new");
+        std::fs::write(&new, text).unwrap();
+        std::fs::rename(new, &file).unwrap();
+    };
+    write("schema = 1\n[[rule]]\nweight = 0\nmark = 1\n");
+    let path = file.to_str().unwrap();
+    let refused = end_of(&managed, &["fair", NAME, "--weights", path]);
+    assert!(refused.code == 2 && refused.stderr.contains("weights.toml:3:10: rule[0].weight"), "{refused:?}");
+
+    // More than the soft NIC carries, so that both flows always have something outstanding.
+    let load = managed.load(2, "100M", 12);
+    write("schema = 1\n[[rule]]\nweight = 7\nprotocol = \"tcp\"\ndestination-port = 5201\n");
+    let soft_nic = ["--queue-weights", "htb", "--rate", "100mbit"];
+    let arguments = ["--weights", path, "--for", "8s", "--format", "json"];
+    let running = managed.session(&[&arguments[..], &soft_nic[..]].concat());
+    std::thread::sleep(Duration::from_secs(2));
+    write("schema = 1\n[[rule]]\nweight = 9\nport = 5201\n");
+    wait_for("the mistake is told", Duration::from_secs(2), || {
+        running.said().contains("rule[0].port: unknown key") && running.said().contains("stay in force")
+    });
+    write("schema = 1\n[[rule]]\nweight = 9\nprotocol = \"tcp\"\ndestination-port = \"5200-5209\"\n");
+    wait_for("the new weights are read", Duration::from_secs(2), || running.said().contains("read again"));
+    let ended = running.end();
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let weights = json(&ended)["devices"][0]["status"]["weights"].clone();
+    let charged: Vec<u64> = weights
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|weight| weight.as_u64())
+        .filter(|weight| *weight > 0)
+        .collect();
+    assert_eq!(charged, [9, 9], "{weights}");
+    load.finish();
+}
+
 #[test]
 fn observation_shows_flows_and_queues_and_changes_nothing() {
     let managed = Managed::with_maps();

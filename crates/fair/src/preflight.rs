@@ -25,6 +25,8 @@ pub struct Request {
     pub segments: SegmentMode,
     /// How the queues are served by weight.
     pub weights: QueueWeights,
+    /// Flows may have different weights.
+    pub flow_weights: bool,
 }
 
 /// How queues are served by the weights of their flows.

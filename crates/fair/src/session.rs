@@ -223,7 +223,7 @@ impl Managed {
             QueueWeights::Off => None,
             QueueWeights::Htb(rate) => {
                 let queues = soft_nic::build(&mut Netlink::open()?, device.index, rate)?;
-                Some(soft_nic::weights(queues, device.index)?)
+                Some(soft_nic::weights(queues, device.index, preflight.request.flow_weights)?)
             }
         };
         let counts = counters != QueueCounters::None;

@@ -79,11 +79,16 @@ pub(crate) fn build(netlink: &mut Netlink, index: u32, rate: BitRate) -> Result<
     Ok(queues)
 }
 
-/// Where the weights of its queues go.
-pub(crate) fn weights(queues: Vec<HtbQueue>, index: u32) -> Result<WeightControl, FairError> {
+/// Where the weights of its queues go; with `guaranteed_rates` for flows of different weights.
+pub(crate) fn weights(
+    queues: Vec<HtbQueue>,
+    index: u32,
+    guaranteed_rates: bool,
+) -> Result<WeightControl, FairError> {
     use std::time::Duration;
+    let htb = HtbWeights::new(Netlink::open()?, index, queues);
     Ok(WeightControl {
-        backend: Box::new(HtbWeights::new(Netlink::open()?, index, queues)),
+        backend: Box::new(if guaranteed_rates { htb.with_guaranteed_rates() } else { htb }),
         // A few rounds of all flows at 1 Gbit/s and above.
         smoothing: Duration::from_millis(50),
         least_interval: Duration::from_millis(1),

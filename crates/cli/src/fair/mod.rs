@@ -43,6 +43,7 @@ pub enum End {
 pub fn fair(options: &FairOptions) -> Result<Exit, Failure> {
     let request = Request {
         observe: options.observe,
+        flow_weights: options.weights.is_some(),
         xps: match options.xps {
             XpsChoice::Respect => XpsMode::Respect,
             XpsChoice::Off => XpsMode::Off,

@@ -350,8 +350,12 @@ static __always_inline int may_move(enum ek_steering steering, const struct sk_b
 	if (steering == EK_STEER_CLASS || !sk)
 		return besides < WMEM_IDLE;
 	held = sk->__sk_common.skc_tx_queue_mapping;
-	if (BPF_CORE_READ_BITFIELD(skb, ooo_okay) || held == NO_QUEUE_MAPPING)
+	if (BPF_CORE_READ_BITFIELD(skb, ooo_okay))
 		return 1;
+	/* The kernel lets go of a flow, too, when its route is looked up anew, whatever it has outstanding:
+	 * then it takes any choice, and the one that keeps the order is the queue before. */
+	if (held == NO_QUEUE_MAPPING)
+		return besides < WMEM_IDLE;
 	*held_on = held;
 	return 0;
 }

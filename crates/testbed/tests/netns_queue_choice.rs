@@ -300,3 +300,22 @@ fn flows_that_do_not_fit_the_table_are_hashed_and_counted() {
     let used = bed.queue_statistics().unwrap().iter().filter(|queue| queue.bytes > 200_000).count();
     assert!(used > 1, "hashed flows spread over the queues");
 }
+
+/// When the route cache is flushed the kernel forgets on which queue its flows are, and takes any choice for
+/// their next segment. Those that have something outstanding must stay where they were.
+#[test]
+fn a_route_flush_reorders_nothing() {
+    let bed = Bed::build(&options(Topology::Mq, Policy::Dqa)).unwrap();
+    let bulk = Bulk::start(&bed, BulkOptions { flows: 12, ..BulkOptions::default() });
+    bulk.wait_for_each(1_000_000);
+    for _ in 0..20 {
+        bed.sender.set_sysctl("net/ipv4/route/flush", "1").unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    bulk.wait_for_each(4_000_000);
+    let late: u64 = bulk.ends().iter().map(|ends| metered(&bed, ends).unwrap().out_of_order).sum();
+    // What was sent twice is late by nature.
+    assert!(late <= support::retransmitted(&bed), "{late} packets out of order");
+    bulk.finish();
+    assert_weightless(&bed);
+}

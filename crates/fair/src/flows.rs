@@ -118,15 +118,18 @@ pub(crate) struct Sampler {
 pub(crate) enum QueueCounters {
     /// Nothing.
     None,
-    /// The children of mq.
-    Mq,
+    /// The children of mq, whose root has this major number.
+    Mq(u16),
     /// The classes of the soft NIC.
     Classes,
 }
 
 impl QueueCounters {
     pub(crate) fn of(device: &Device) -> Self {
-        if device.counts_by_queue() { Self::Mq } else { Self::None }
+        match &device.root {
+            Some(root) if device.counts_by_queue() => Self::Mq(root.handle.major),
+            _ => Self::None,
+        }
     }
 }
 
@@ -187,15 +190,17 @@ impl Sampler {
     fn queue_bytes(&mut self) -> Result<Vec<u64>, FairError> {
         let counted = match self.counters {
             QueueCounters::Classes => self.netlink.class_statistics(self.index)?,
-            QueueCounters::Mq | QueueCounters::None => self.netlink.qdisc_statistics(self.index)?,
+            QueueCounters::Mq(_) | QueueCounters::None => self.netlink.qdisc_statistics(self.index)?,
         };
         let mut bytes = vec![0; self.queues as usize];
         for (handle, statistics) in counted {
             let queue = match self.counters {
                 QueueCounters::Classes => soft_nic::queue_of(handle),
-                // The children of mq are at minor numbers from 1 on.
-                _ if handle == Handle::ROOT => None,
-                _ => usize::from(handle.minor).checked_sub(1),
+                // At minor numbers from 1 on; below them there may be others, of parents of their own.
+                QueueCounters::Mq(major) if handle.major == major && handle != Handle::ROOT => {
+                    usize::from(handle.minor).checked_sub(1)
+                }
+                QueueCounters::Mq(_) | QueueCounters::None => None,
             };
             if let Some(slot) = queue.and_then(|queue| bytes.get_mut(queue)) {
                 *slot = statistics.bytes;

@@ -238,7 +238,7 @@ impl Keeper {
             }
         }
         match &mut self.weights {
-            Some(weights) => weights.tick(now_ns, &self.view.weights(), self.weighed_size, shared),
+            Some(weights) => weights.tick(now_ns, &self.view.busy_weights()?, self.weighed_size, shared),
             None => Ok(()),
         }
     }

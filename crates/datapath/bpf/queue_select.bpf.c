@@ -229,10 +229,13 @@ static __always_inline void list_charged(__u32 slot)
 }
 
 /* Whether a flow without a socket has been silent for so long that nothing of it waits any more. In µs, 32
- * bits: a silence of 71 minutes looks like none, but ageing has forgotten the flow by then. */
+ * bits, and signed: another core may have written a later time meanwhile. A silence of 35 minutes would look like
+ * none, but ageing has forgotten the flow by then. */
 static __always_inline int is_silent(const struct ek_flow_detail *detail)
 {
-	return (__u32)(bpf_ktime_get_ns() / 1000) - *(volatile __u32 *)&detail->last_us > config.gap_us;
+	__u32 last_us = *(volatile __u32 *)&detail->last_us;
+
+	return (__s32)((__u32)(bpf_ktime_get_ns() / 1000) - last_us) > (__s32)config.gap_us;
 }
 
 /* Whether the flow's socket has nothing below it. A socket that is gone has not: the last segment
@@ -721,6 +724,49 @@ int start_timers(void *ctx)
 	if (!error && config.read_sockets)
 		error = start_timer(LOOK_TIMER, LOOK_TIMER_NS, look_at_tick);
 	return error;
+}
+
+static long clear_busy(__u32 queue, void *context)
+{
+	device.busy[queue & (EK_MAX_QUEUES - 1)] = 0;
+	return 0;
+}
+
+static long count_if_busy(__u32 index, void *context)
+{
+	__u32 position = (device.charged_tail + index) & (EK_SLOTS - 1), slot, *entry;
+	struct ek_flow_detail *detail;
+	struct ek_flow *flow;
+	__u64 seen;
+
+	entry = bpf_map_lookup_elem(&charged, &position);
+	if (!entry || !*(volatile __u32 *)entry)
+		return 0;
+	slot = *entry - 1;
+	flow = bpf_map_lookup_elem(&flows, &slot);
+	detail = bpf_map_lookup_elem(&details, &slot);
+	if (!flow || !detail)
+		return 0;
+	seen = *(volatile __u64 *)&flow->word;
+	if (seen & EK_WORD_CHARGED && !(flow->socket ? socket_is_idle(flow) : is_silent(detail)))
+		device.busy[EK_WORD_QUEUE(seen) & (EK_MAX_QUEUES - 1)] += EK_WORD_WEIGHT(seen);
+	return 0;
+}
+
+/* Adds up the weights of the flows that have something outstanding now, and releases none: whoever only wants
+ * to know must not make flows pick anew. 1 if somebody is looking at this moment. */
+SEC("syscall")
+int count_busy(void *ctx)
+{
+	__u32 count;
+
+	if (__sync_val_compare_and_swap(&device.look_lock, 0, 1))
+		return 1;
+	bpf_loop(EK_MAX_QUEUES, clear_busy, 0, 0);
+	count = *(volatile __u32 *)&device.charged_head - device.charged_tail;
+	bpf_loop(count < EK_SLOTS ? count : EK_SLOTS, count_if_busy, 0, 0);
+	__sync_val_compare_and_swap(&device.look_lock, 1, 0);
+	return 0;
 }
 
 SEC("syscall")

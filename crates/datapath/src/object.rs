@@ -93,7 +93,11 @@ pub(crate) fn attach_trace(object: &Object, program: &'static str) -> Result<Own
 
 /// Runs a `syscall` program once; its own return value.
 pub(crate) fn run_once(object: &Object, program: &'static str) -> Result<i32, DatapathError> {
-    let descriptor = program_fd(object, program)?;
+    run_descriptor(program_fd(object, program)?)
+}
+
+/// As [`run_once`], by descriptor.
+pub(crate) fn run_descriptor(descriptor: BorrowedFd<'_>) -> Result<i32, DatapathError> {
     let mut options = MaybeUninit::<libbpf_sys::bpf_test_run_opts>::zeroed();
     // SAFETY: all zeroes is a valid value of this plain C structure.
     let options = unsafe { options.assume_init_mut() };
@@ -110,6 +114,13 @@ pub(crate) fn run_once(object: &Object, program: &'static str) -> Result<i32, Da
 /// A loaded program's number, unique since boot.
 pub(crate) fn program_id(object: &Object, program: &'static str) -> Result<u32, DatapathError> {
     Ok(program_info(program_fd(object, program)?)?.id)
+}
+
+/// A descriptor of a program that outlives the object's borrow.
+pub(crate) fn program_descriptor(object: &Object, program: &'static str) -> Result<OwnedFd, DatapathError> {
+    program_fd(object, program)?
+        .try_clone_to_owned()
+        .map_err(|source| DatapathError::System { action: "duplicate a BPF program's descriptor", source })
 }
 
 /// Runs a program on a packet that goes nowhere, as if a new socket had sent it; its own return value.

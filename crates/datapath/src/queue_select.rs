@@ -20,6 +20,7 @@ static BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/queue_select.bpf
 const COMPLETE_EXACT: &str = "complete_exact";
 const COMPLETE_AT_PEER: &str = "complete_at_peer";
 const LOOK: &str = "look";
+const COUNT_BUSY: &str = "count_busy";
 const START_TIMERS: &str = "start_timers";
 /// An uncharged flow that is silent this long loses its slot; its next segment takes one again.
 const FORGET_AFTER_NS: u64 = 10_000_000_000;
@@ -329,6 +330,11 @@ impl QueueSelect {
             device: Mapped::new(object::map(&self.object, ".data.device")?.as_fd(), 1)?,
             slots: Mapped::new(object::map(&self.object, "flows")?.as_fd(), raw::EK_SLOTS as usize)?,
             queues: self.queues,
+            // Where sockets are not read, weights are as true as they can be.
+            count: match self.completion {
+                Completion::Sockets => Some(object::program_descriptor(&self.object, COUNT_BUSY)?),
+                Completion::Exact | Completion::Peer | Completion::Ageing => None,
+            },
         })
     }
 
@@ -460,7 +466,11 @@ pub struct QueueView {
     device: Mapped<raw::ek_device>,
     slots: Mapped<raw::ek_flow>,
     queues: u32,
+    count: Option<OwnedFd>,
 }
+
+/// Somebody looks at the flows for microseconds at a time.
+const TRIES_TO_COUNT: usize = 3;
 
 impl QueueView {
     /// Number of queues.
@@ -473,6 +483,25 @@ impl QueueView {
     #[must_use]
     pub fn weights(&self) -> Vec<u32> {
         weights(&self.device, self.queues)
+    }
+
+    /// Sum of the weights of the flows on each queue that have something outstanding at this moment. A flow that
+    /// has ended stays charged until somebody looks; here it does not count, and nothing is released.
+    ///
+    /// # Errors
+    /// When the kernel refuses to run the program.
+    pub fn busy_weights(&self) -> Result<Vec<u32>, DatapathError> {
+        let Some(count) = &self.count else { return Ok(self.weights()) };
+        for _ in 0..TRIES_TO_COUNT {
+            if object::run_descriptor(count.as_fd())? == 0 {
+                let device = self.device.pointer(0);
+                return Ok((0..self.queues as usize)
+                    // SAFETY: a pointer into the mapping; the index is below the array's length.
+                    .map(|queue| unsafe { std::ptr::read_volatile(&raw const (*device).busy[queue]) })
+                    .collect());
+            }
+        }
+        Ok(self.weights())
     }
 
     /// Number of flows charged to each queue. Goes through all slots in use: for now and then.

@@ -113,6 +113,7 @@ struct ek_device {
 	ek_u32 rule_count EK_OWN_CACHE_LINE;
 	ek_u32 rule_generation; /* changes with the rules, and every flow's weight is looked up anew */
 	ek_u32 weight[EK_MAX_QUEUES] EK_OWN_CACHE_LINE; /* flow weights charged to each queue */
+	ek_u32 busy[EK_MAX_QUEUES];     /* as the last count found them: weights of flows with something outstanding */
 	ek_u64 backlog[EK_MAX_QUEUES];  /* scratch of the ageing walk: bytes outstanding per queue */
 	ek_u32 occupied[EK_MAX_BLOCKS]; /* slots in use in each block */
 	struct ek_pool pool[EK_MAX_CPUS] EK_OWN_CACHE_LINE; /* queues that each CPU may use */

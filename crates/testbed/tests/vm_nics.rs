@@ -33,8 +33,7 @@ fn send_datagrams(from: &Namespace, cpu: usize, sockets: usize, datagrams: usize
     .unwrap();
 }
 
-/// Packets that each queue has carried, once all together have carried so many: what asks for the neighbour's
-/// address first goes out later.
+/// Packets that each queue has carried, once all together have carried so many.
 fn packets_when_sent(nics: &mut Nics, wanted: u64) -> Vec<u64> {
     wait_for("everything is sent", PATIENCE, || {
         let packets: Vec<u64> = nics.queue_statistics().iter().map(|queue| queue.packets).collect();

@@ -1,7 +1,7 @@
 //! Two network interfaces of the virtual machine, back to back, each in a namespace of its own.
 
 use std::fs;
-use std::net::IpAddr;
+use std::net::{IpAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
@@ -51,6 +51,10 @@ impl Nics {
             (names.len() == 2).then_some(names)
         });
         let (sender, receiver) = (Namespace::new().unwrap(), Namespace::new().unwrap());
+        for namespace in [&sender, &receiver] {
+            // Its devices would speak by themselves: router solicitations, multicast reports.
+            namespace.set_sysctl("net/ipv6/conf/default/disable_ipv6", "1").unwrap();
+        }
         let mut here = Netlink::open().unwrap();
         for (name, namespace) in names.iter().zip([&sender, &receiver]) {
             let index = here.link_index(name).unwrap();
@@ -71,6 +75,7 @@ impl Nics {
                 (carrier[0] == "1").then_some(())
             });
         }
+        meet(&sender, &receiver);
         let name = names[0].clone();
         let xps = sender.read_sysfs(&xps_files(&name)).unwrap();
         Self { sender, receiver, netlink, index, name, xps }
@@ -152,6 +157,19 @@ impl Drop for Nics {
         let files = xps_files(&self.name).into_iter().zip(self.xps.iter().cloned()).collect::<Vec<_>>();
         let _ = self.sender.write_sysfs(&files);
     }
+}
+
+/// Sends datagrams until one arrives: then the hosts know each other's hardware addresses, without which the
+/// kernel keeps few of the segments that are sent, and these for later.
+fn meet(sender: &Namespace, receiver: &Namespace) {
+    let to = receiver.run(|| Ok(UdpSocket::bind((RECEIVER_ADDRESS, 0)).unwrap())).unwrap();
+    let from = sender.run(|| Ok(UdpSocket::bind((SENDER_ADDRESS, 0)).unwrap())).unwrap();
+    to.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    let address = to.local_addr().unwrap();
+    wait_for("a datagram arrives", PATIENCE, || {
+        from.send_to(b"hello", address).unwrap();
+        to.recv(&mut [0; 10]).ok()
+    });
 }
 
 fn queue_files(name: &str, file: &str) -> Vec<String> {

@@ -10,9 +10,10 @@
 //! ```
 //!
 //! [`QueueSelect`] owns the queue choice of one device; [`Meter`] counts what arrives, per flow and
-//! bin; [`TransmitBatching`] is a qdisc. Programs are attached through links that this process owns, so its death detaches them:
-//! nothing is pinned and nothing stays behind. Times are nanoseconds of `CLOCK_MONOTONIC`, sizes
-//! are bytes on the wire (`skb->len` plus the headers of the further segments of a GSO packet).
+//! bin; [`TransmitBatching`] is a qdisc. Programs are attached through links that this process owns, so its
+//! death detaches them: nothing is pinned and nothing stays behind, but for the qdisc on the devices that have
+//! it. Times are nanoseconds of `CLOCK_MONOTONIC`, sizes are bytes on the wire (`skb->len` plus the headers
+//! of the further segments of a GSO packet).
 //!
 //! The programs decide nothing by themselves: the policy, the pools and the weights are what user
 //! space put into the shared records of `include/evenkeel/datapath.h`.

@@ -105,7 +105,11 @@ fn tcp_flows_pass_below_mq_and_nothing_is_left_behind() {
     assert!(transferred.iter().all(|flow| flow.sent == 2_000_000 && flow.received == flow.sent));
     let counters = batching.counters();
     assert!(counters.held > 0 && counters.batches > 0 && counters.dropped == 0, "{counters:?}");
-    assert!(nics.queue_statistics().iter().all(|queue| queue.queue_length == 0 && queue.backlog_bytes == 0));
+    // The last of the goodbyes are held for their time, too.
+    wait_for("nothing waits any more", PATIENCE, || {
+        let left = nics.queue_statistics();
+        left.iter().all(|queue| queue.queue_length == 0 && queue.backlog_bytes == 0).then_some(())
+    });
 
     // Off the device first; then the name is gone with its owner, and free again.
     nics.unshaped();
@@ -136,4 +140,28 @@ fn what_is_held_is_freed_with_the_qdisc() {
     sending[0].send_to(b"after", to).unwrap();
     wait_for("a later datagram arrives", PATIENCE, || (received(&receiving) == 1).then_some(()));
     assert_eq!(received(&receiving), 0);
+}
+
+/// Whoever registered it may die while a device has it: it goes on until it is replaced.
+#[test]
+fn a_device_keeps_it_when_its_owner_goes() {
+    let mut nics = Nics::take("virtio_net");
+    let (sending, receiving, to) = datagram_sockets(&nics, 1);
+    let batching = register("evk_orphan", Duration::from_millis(1), 1000);
+    let qdisc = registered(&batching);
+    nics.netlink.replace_qdisc(nics.index, Handle::ROOT, Handle::new(1, 0), &qdisc).unwrap();
+    drop(batching);
+    let carried = |nics: &mut Nics| {
+        let qdiscs = nics.netlink.qdisc_statistics(nics.index).unwrap();
+        qdiscs.iter().find(|(place, _)| *place == Handle::ROOT).unwrap().1.packets
+    };
+    let before = carried(&mut nics);
+    sending[0].send_to(b"orphan", to).unwrap();
+    wait_for("a datagram arrives", PATIENCE, || (received(&receiving) == 1).then_some(()));
+    assert!(carried(&mut nics) > before, "it went through the qdisc");
+    nics.unshaped();
+    let error = nics.netlink.replace_qdisc(nics.index, Handle::ROOT, Handle::new(2, 0), &qdisc).unwrap_err();
+    assert_eq!(error.refusal_code(), Some(libc::ENOENT), "{error}");
+    sending[0].send_to(b"after", to).unwrap();
+    wait_for("a later datagram arrives", PATIENCE, || (received(&receiving) == 1).then_some(()));
 }

@@ -3,6 +3,7 @@
 use std::io;
 
 use evenkeel_host::Sysfs;
+use evenkeel_netlink::shaper::{Shaper, Shapers};
 use evenkeel_netlink::tc::Handle;
 use evenkeel_netlink::{GsoSizes, Link, Netlink, NetlinkError};
 
@@ -36,13 +37,15 @@ pub trait Kernel {
     fn after_restoring(&mut self, _knob: &Knob) {}
 }
 
-/// The running kernel, as the network namespace sees it in which this was opened; sysctls are those of the
+/// The running kernel, as the network namespace sees it in which this was opened; sysctls and shapers are those of the
 /// calling thread's namespace, which has to be the same.
 pub struct LiveKernel {
     index: u32,
     name: String,
     netlink: Netlink,
     sysfs: Sysfs,
+    /// Opened when a queue's shaper is first asked for.
+    shapers: Option<Shapers>,
 }
 
 impl LiveKernel {
@@ -51,7 +54,13 @@ impl LiveKernel {
     /// # Errors
     /// When netlink or sysfs cannot be opened.
     pub fn open(index: u32, name: &str) -> Result<Self, KnobError> {
-        Ok(Self { index, name: name.to_owned(), netlink: Netlink::open()?, sysfs: Sysfs::of_namespace()? })
+        Ok(Self {
+            index,
+            name: name.to_owned(),
+            netlink: Netlink::open()?,
+            sysfs: Sysfs::of_namespace()?,
+            shapers: None,
+        })
     }
 
     /// The interface as it is now: a change of name does not hide it.
@@ -122,6 +131,39 @@ impl LiveKernel {
         Ok(())
     }
 
+    fn shapers(&mut self) -> Result<&mut Shapers, KnobError> {
+        if self.shapers.is_none() {
+            self.shapers = Shapers::open()?;
+        }
+        self.shapers.as_mut().ok_or_else(|| gone("the kernel's net-shaper interface"))
+    }
+
+    fn weight(&mut self, queue: u32) -> Result<Option<u32>, KnobError> {
+        let (name, index) = (self.link()?.name, self.index);
+        let shaper = self.shapers()?.queue(index, queue).map_err(|error| or_gone(error, &name))?;
+        Ok(shaper.map(|shaper| shaper.weight))
+    }
+
+    fn put_weight(&mut self, queue: u32, weight: Option<u32>) -> Result<(), KnobError> {
+        let (name, index) = (self.link()?.name, self.index);
+        let shapers = self.shapers()?;
+        let result = match weight {
+            Some(weight) => shapers.set_queue_weight(index, queue, weight),
+            None => match shapers.queue(index, queue).map_err(|error| or_gone(error, &name))? {
+                // Somebody else has given it a rate since, which stays.
+                Some(shaper) if (Shaper { weight: 0, ..shaper }) != Shaper::default() => {
+                    shapers.set_queue_weight(index, queue, 0)
+                }
+                _ => shapers.restore_queue(index, queue, None),
+            },
+        };
+        result.map_err(|error| match error.refusal_code() {
+            // The device has fewer queues now (net/shaper/shaper.c).
+            Some(libc::ENOENT) => gone(format!("queue {queue} of {name}")),
+            _ => or_gone(error, &name),
+        })
+    }
+
     fn wrong_kind(&self, knob: &Knob, value: &Value) -> KnobError {
         KnobError::WrongKind { knob: knob.on(&self.name).to_string(), value: value.to_string() }
     }
@@ -185,6 +227,7 @@ impl Kernel for LiveKernel {
                     self.netlink.htb_quantum(self.index, class.0).map_err(|error| or_gone(error, &name))?;
                 found.map(Value::Bytes).ok_or_else(|| gone(format!("the HTB class {class} of {name}")))
             }
+            Knob::QueueWeight(queue) => self.weight(*queue).map(Value::Weight),
             Knob::RootQdisc => self.qdiscs().map(Value::Qdiscs),
         }
     }
@@ -215,6 +258,7 @@ impl Kernel for LiveKernel {
                     .set_htb_quantum(self.index, class.0, *bytes)
                     .map_err(|error| or_gone(error, &name))
             }
+            (Knob::QueueWeight(queue), Value::Weight(weight)) => self.put_weight(*queue, *weight),
             (Knob::RootQdisc, Value::Qdiscs(wanted)) => self.put_qdiscs(wanted),
             _ => Err(self.wrong_kind(knob, value)),
         }

@@ -21,6 +21,9 @@ pub enum Knob {
     InterfaceFile(String),
     /// The `quantum` of an HTB class, bytes.
     HtbQuantum(ClassHandle),
+    /// The weight of a transmit queue, by its number, in the kernel's net-shaper interface
+    /// (`Documentation/netlink/specs/net_shaper.yaml`).
+    QueueWeight(u32),
     /// The root qdisc with what hangs below it.
     RootQdisc,
 }
@@ -33,6 +36,8 @@ pub enum Value {
     Text(String),
     /// Bytes.
     Bytes(u32),
+    /// The weight in a queue's shaper, 0 where that has none; none at all: the queue has no shaper.
+    Weight(Option<u32>),
     /// A pair of sizes, bytes; on kernels before 6.3 both are the same.
     Sizes {
         /// `gso_max_size` or `gro_max_size`.
@@ -57,7 +62,7 @@ pub enum Ours {
         /// The largest.
         most: u32,
     },
-    /// A file's number between these, both included.
+    /// A file's number or a weight between these, both included.
     NumberBetween {
         /// The smallest.
         least: u64,
@@ -81,6 +86,8 @@ impl Knob {
     pub fn same(&self, one: &Value, other: &Value) -> bool {
         match (one, other) {
             (Value::Text(one), Value::Text(other)) => self.normal_form(one) == self.normal_form(other),
+            // Without a weight in its shaper a queue is served as without a shaper.
+            (Value::Weight(one), Value::Weight(other)) => one.unwrap_or(0) == other.unwrap_or(0),
             _ => one == other,
         }
     }
@@ -103,6 +110,9 @@ impl Knob {
             (Ours::NumberBetween { least, most }, Value::Text(text)) => {
                 text.trim().parse::<u64>().is_ok_and(|number| (least..=most).contains(&&number))
             }
+            (Ours::NumberBetween { least, most }, Value::Weight(Some(weight))) => {
+                (*least..=*most).contains(&u64::from(*weight))
+            }
             (Ours::BytesBetween { .. } | Ours::NumberBetween { .. }, _) => false,
             (Ours::These(list), Value::Qdiscs(found)) => list.iter().any(|own| match own {
                 // What hangs below our own root came with it.
@@ -121,6 +131,7 @@ impl Knob {
     pub fn difference(&self, value: &Value, other: &Value) -> Option<i64> {
         let figure = |value: &Value| match value {
             Value::Bytes(bytes) | Value::Sizes { all: bytes, .. } => Some(i64::from(*bytes)),
+            Value::Weight(weight) => weight.map(i64::from),
             Value::Text(text) if !self.is_mask() => text.parse().ok(),
             Value::Text(_) | Value::Qdiscs(_) => None,
         };
@@ -154,6 +165,9 @@ impl fmt::Display for NamedKnob<'_> {
             Knob::HtbQuantum(class) => {
                 write!(formatter, "the quantum of the HTB class {class} of {interface}")
             }
+            Knob::QueueWeight(queue) => {
+                write!(formatter, "the shaper weight of queue {queue} of {interface}")
+            }
             Knob::RootQdisc => write!(formatter, "the root qdisc of {interface}"),
         }
     }
@@ -170,6 +184,8 @@ impl fmt::Display for Value {
         match self {
             Self::Text(text) => write!(formatter, "'{text}'"),
             Self::Bytes(bytes) => write!(formatter, "{bytes} bytes"),
+            Self::Weight(Some(weight)) => write!(formatter, "{weight}"),
+            Self::Weight(None) => formatter.write_str("none"),
             Self::Sizes { all, ipv4 } => write!(formatter, "{all} bytes (IPv4: {ipv4})"),
             Self::Qdiscs(qdiscs) => match qdiscs.first() {
                 Some(root) if root.is_default() => write!(formatter, "{} (the kernel's default)", root.kind),
@@ -217,6 +233,7 @@ impl Change {
                 "tc class change dev {quoted} classid {class} htb \
                  $(tc class show dev {quoted} classid {class} | grep -o 'rate.*') quantum {bytes}"
             ),
+            (Knob::QueueWeight(queue), Value::Weight(weight)) => weight_line(&quoted, *queue, *weight),
             (Knob::RootQdisc, Value::Qdiscs(qdiscs)) => match qdiscs.first() {
                 Some(root) if !root.is_default() => {
                     let options =
@@ -233,6 +250,17 @@ impl Change {
 
 fn sizes_line(interface: &str, what: &str, all: u32, ipv4: u32) -> String {
     format!("ip link set dev {interface} {what}_max_size {all} {what}_ipv4_max_size {ipv4}")
+}
+
+/// The kernel's own tool for netlink interfaces (`tools/net/ynl`) takes the interface by its number.
+fn weight_line(interface: &str, queue: u32, weight: Option<u32>) -> String {
+    let (operation, weight) = match weight {
+        Some(weight) => ("set", format!(r#", "weight": {weight}"#)),
+        None => ("delete", String::new()),
+    };
+    format!(
+        r#"ynl --family net-shaper --do {operation} --json '{{"ifindex": '$(cat /sys/class/net/{interface}/ifindex)', "handle": {{"scope": "queue", "id": {queue}}}{weight}}}'"#
+    )
 }
 
 /// A word as a shell takes it literally.
@@ -285,6 +313,28 @@ mod tests {
         );
         let odd = Change::new(Knob::GsoSizes, Value::Sizes { all: 1, ipv4: 1 }).shell("a$(b)'c");
         assert_eq!(odd, r"ip link set dev 'a$(b)'\''c' gso_max_size 1 gso_ipv4_max_size 1");
+    }
+
+    #[test]
+    fn a_queue_without_a_weight_is_as_one_without_a_shaper() {
+        let knob = Knob::QueueWeight(2);
+        let weight = Value::Weight;
+        assert!(knob.same(&weight(None), &weight(Some(0))));
+        assert!(!knob.same(&weight(None), &weight(Some(1))));
+        assert!(!knob.same(&weight(Some(2)), &weight(Some(1))));
+        let ours = Ours::NumberBetween { least: 1, most: 9 };
+        for (found, own) in
+            [(None, false), (Some(0), false), (Some(1), true), (Some(9), true), (Some(10), false)]
+        {
+            assert_eq!(knob.is_ours(&weight(found), &ours), own, "{found:?}");
+        }
+        assert_eq!(
+            Change::new(knob.clone(), weight(Some(7))).shell("eth0"),
+            "ynl --family net-shaper --do set --json '{\"ifindex\": '$(cat /sys/class/net/eth0/ifindex)', \"handle\": \
+             {\"scope\": \"queue\", \"id\": 2}, \"weight\": 7}'"
+        );
+        let undo = Change::new(knob, weight(None)).shell("eth0");
+        assert!(undo.contains("--do delete") && !undo.contains("weight"), "{undo}");
     }
 
     #[test]

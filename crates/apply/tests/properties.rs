@@ -100,17 +100,20 @@ fn knob(number: usize) -> Knob {
         0 => Knob::GsoSizes,
         1 => Knob::Sysctl("net/ipv4/tcp_tso_rtt_log".to_owned()),
         2 => Knob::InterfaceFile("queues/tx-0/xps_cpus".to_owned()),
+        3 => Knob::QueueWeight(2),
         _ => Knob::GroSizes,
     }
 }
 
-const KNOBS: usize = 4;
+const KNOBS: usize = 5;
 
 /// The values of the run and those of its administrator have nothing in common, but for the original.
 fn value(knob: &Knob, number: u32) -> Value {
     match knob {
         Knob::GsoSizes | Knob::GroSizes => Value::Sizes { all: number, ipv4: number / 2 },
         Knob::InterfaceFile(_) => Value::Text(format!("{number:x}")),
+        // The original is a queue without a shaper.
+        Knob::QueueWeight(_) => Value::Weight((number != ORIGINAL).then_some(number)),
         _ => Value::Text(number.to_string()),
     }
 }

@@ -252,7 +252,8 @@ pub struct FairOptions {
     /// How queues are served by the weights of their flows
     #[arg(long, value_enum, default_value_t = QueueWeightsChoice::Off)]
     pub queue_weights: QueueWeightsChoice,
-    /// Rate of the soft NIC of `--queue-weights htb`, such as 900mbit: a little below what the line carries
+    /// Rate of the soft NIC of `--queue-weights htb`, such as 900mbit: a little below what the line carries; or the
+    /// line whose shares `max-rate` gives out [default for max-rate: the device's speed]
     #[arg(long, value_name = "RATE", value_parser = parse_line_rate, required_if_eq("queue_weights", "htb"))]
     pub rate: Option<BitRate>,
     /// Size of segments while flows share queues, such as 16KiB; smaller is fairer over short times and costs
@@ -272,8 +273,14 @@ pub struct FairOptions {
 pub enum QueueWeightsChoice {
     /// As the device does it
     Off,
+    /// By the device where it takes weights (net-shaper), else as it does it
+    Auto,
     /// By a soft NIC of HTB classes in front of the device, also of one with a single queue
     Htb,
+    /// By the device, through the kernel's net-shaper interface; refused where it takes no weights
+    NetShaper,
+    /// By a highest rate of each queue (tx_maxrate): caps, so what a queue leaves nobody else gets
+    MaxRate,
 }
 
 /// What to do with the size of segments.

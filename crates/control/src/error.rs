@@ -4,6 +4,7 @@ use std::io;
 
 use evenkeel_datapath::DatapathError;
 use evenkeel_netlink::NetlinkError;
+use evenkeel_netlink::tx_maxrate::TxMaxrateError;
 
 /// Why a weight or a size could not be set, read back or put back.
 #[derive(Debug, thiserror::Error)]
@@ -14,6 +15,9 @@ pub enum ControlError {
     /// The queue choice could not be read.
     #[error(transparent)]
     Datapath(#[from] DatapathError),
+    /// The highest rate of a queue could not be read or set.
+    #[error(transparent)]
+    MaxRate(#[from] TxMaxrateError),
     /// A file could not be read or written.
     #[error("cannot {action}: {source}")]
     System {

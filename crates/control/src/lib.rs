@@ -19,11 +19,15 @@ mod backlog;
 mod controller;
 mod error;
 mod htb;
+mod max_rate;
 mod segment;
+mod shaper;
 
 pub use backend::{Applied, BacklogBackend, SegmentBackend, WeightBackend};
 pub use backlog::OutputLimit;
 pub use controller::{BacklogControl, ControlOptions, Controller, Counts, SegmentControl, WeightControl};
 pub use error::ControlError;
 pub use htb::{HtbQueue, HtbWeights};
+pub use max_rate::MaxRateWeights;
 pub use segment::{DeviceSegments, RouteRefresh};
+pub use shaper::{DeviceShapers, QueueShapers, ShaperWeights};

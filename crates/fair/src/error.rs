@@ -42,7 +42,7 @@ pub enum FairError {
     /// A setting could not be changed.
     #[error(transparent)]
     Apply(#[from] ApplyError),
-    /// Segment sizes could not be kept.
+    /// Queue weights or segment sizes could not be kept.
     #[error(transparent)]
     Control(#[from] ControlError),
     /// The kernel refused over netlink.

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use evenkeel_apply::{Change, Knob, Value};
 use evenkeel_host::{Capability, Host, Sysfs};
-use evenkeel_model::units::BitRate;
 use evenkeel_netlink::{Link, Netlink};
 use evenkeel_transmit::{MAX_QUEUES, Pool};
 
 use crate::device::Device;
 use crate::error::FairError;
+use crate::queue_weights::{Backend, QueueWeights};
 use crate::segments::SegmentMode;
 use crate::soft_nic;
 use crate::xps::{self, XpsMode, XpsState};
@@ -29,23 +29,13 @@ pub struct Request {
     pub flow_weights: bool,
 }
 
-/// How queues are served by the weights of their flows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum QueueWeights {
-    /// As the device does it, whatever the flows.
-    #[default]
-    Off,
-    /// By a soft NIC in front of the device, which sends at this rate at most.
-    Htb(BitRate),
-}
-
 /// A device that can be managed, and how.
 #[derive(Clone, Debug)]
 pub struct Planned {
     /// The device as it was found.
     pub device: Device,
-    /// How its queues are served.
-    pub weights: QueueWeights,
+    /// What serves its queues by weight.
+    pub backend: Backend,
     /// Changes to its settings.
     pub changes: Vec<Change>,
     /// Pools of queues, by processor number; empty: all queues for everybody.
@@ -125,7 +115,7 @@ impl Preflight {
         for remark in &self.remarks {
             text.push_str(&format!("# {remark}\n"));
         }
-        for Planned { device, weights, changes, pools } in &self.devices {
+        for Planned { device, backend, changes, pools } in &self.devices {
             let name = &device.name;
             text.push_str(&format!(
                 "\n# {name}: driver {}, {} transmit queues, root qdisc {}\n",
@@ -135,17 +125,18 @@ impl Preflight {
             ));
             for change in changes {
                 let undo = Change::new(change.knob.clone(), current(device, &change.knob)?);
-                let lines = match weights {
-                    QueueWeights::Htb(rate) => soft_nic::plan(name, *rate),
-                    QueueWeights::Off => format!("{}\n", change.shell(name)),
+                let lines = match backend {
+                    Backend::SoftNic(rate) => soft_nic::plan(name, *rate),
+                    _ => format!("{}\n", change.shell(name)),
                 };
                 text.push_str(&format!("{lines}#   undo: {}\n", undo.shell(name)));
             }
+            text.push_str(&backend.plan(device)?);
             text.push_str(&self.request.segments.plan(name));
-            if changes.is_empty() && self.request.segments == SegmentMode::Off {
+            if changes.is_empty() && *backend == Backend::None && self.request.segments == SegmentMode::Off {
                 text.push_str("# no setting is changed\n");
             }
-            let choice = if matches!(weights, QueueWeights::Htb(_)) {
+            let choice = if matches!(backend, Backend::SoftNic(_)) {
                 "the class of least weight, and the quantum of each class follows its weight".to_owned()
             } else if pools.is_empty() {
                 format!("the queue of least weight of 0-{}", device.queues.saturating_sub(1))
@@ -233,10 +224,9 @@ fn plan(
             return Err(too_many_queues(&device));
         }
         remark_on_xps(&device, remarks);
-        let weights = QueueWeights::Off;
-        return Ok(Planned { device, weights, changes: Vec::new(), pools: Vec::new() });
+        return Ok(Planned { device, backend: Backend::None, changes: Vec::new(), pools: Vec::new() });
     }
-    if matches!(request.weights, QueueWeights::Off) {
+    if !request.weights.is_soft_nic() {
         check_queues(&device)?;
     }
     // It gets its root qdisc when it is set up, which decides what can be done.
@@ -244,18 +234,15 @@ fn plan(
         let remedy = format!("set it up first: ip link set {} up", device.name);
         return Err(FairError::unable(format!("{} is down", device.name), remedy));
     }
-    if matches!(request.weights, QueueWeights::Htb(_)) {
+    if request.weights.is_soft_nic() {
         check_restorable(&device)?;
-        return Ok(Planned {
-            device,
-            weights: request.weights,
-            changes: vec![soft_nic::change()],
-            pools: Vec::new(),
-        });
+        let backend = request.weights.backend(&device, sysfs, remarks)?;
+        return Ok(Planned { device, backend, changes: vec![soft_nic::change()], pools: Vec::new() });
     }
     check_qdisc(&device, remarks)?;
     let (changes, pools) = plan_xps(&device, request.xps, sysfs)?;
-    Ok(Planned { device, weights: request.weights, changes, pools })
+    let backend = request.weights.backend(&device, sysfs, remarks)?;
+    Ok(Planned { device, backend, changes, pools })
 }
 
 /// Whether the root qdisc could be put back after it was replaced.

@@ -15,8 +15,9 @@ use serde::Serialize;
 use crate::device::Device;
 use crate::error::FairError;
 use crate::flows::{QueueCounters, Sampler};
-use crate::preflight::{Planned, Preflight, QueueWeights};
+use crate::preflight::{Planned, Preflight};
 use crate::proof::{Proof, Verdict};
+use crate::queue_weights::Backend;
 use crate::segments::{self, Wanted};
 use crate::soft_nic;
 use crate::watch::Watched;
@@ -57,8 +58,12 @@ pub struct Status {
     pub moves: u64,
     /// Segments without a full socket (forwarded, from containers): hashed.
     pub segments_without_socket: u64,
+    /// What serves the queues by weight: `none`, `htb`, `net-shaper`, `max-rate`.
+    pub queue_weights: &'static str,
     /// Times that queue weights were set.
     pub weight_updates: u64,
+    /// Of these, those in which a weight was cut at what the back end takes.
+    pub weights_cut: u64,
     /// Times that the segment size was changed.
     pub segment_changes: u64,
     /// Whether the device's own counters follow the choices, in words.
@@ -89,6 +94,7 @@ struct Managed {
     proof: Proof,
     sampled: Option<Instant>,
     watched: Watched,
+    backend: Backend,
     device: Device,
 }
 
@@ -193,16 +199,16 @@ impl Session {
 impl Managed {
     fn start(mut run: Run, planned: &Planned, preflight: &Preflight) -> Result<Self, FairError> {
         let device = planned.device.clone();
-        let (steering, queues, counters) = match planned.weights {
-            QueueWeights::Off => (Steering::Queue, device.queues, QueueCounters::of(&device)),
-            QueueWeights::Htb(_) => {
+        let backend = planned.backend;
+        let (steering, queues, counters) = match backend {
+            Backend::SoftNic(_) => {
                 (Steering::Class(soft_nic::first_class()), soft_nic::QUEUES, QueueCounters::Classes)
             }
+            Backend::None | Backend::NetShaper | Backend::MaxRate(_) => {
+                (Steering::Queue, device.queues, QueueCounters::of(&device))
+            }
         };
-        let rate_bps = match planned.weights {
-            QueueWeights::Off => device.speed_bps,
-            QueueWeights::Htb(rate) => Some(rate.bits_per_second()),
-        };
+        let rate_bps = backend.rate_bps().or(device.speed_bps);
         let mut select = QueueSelect::load(&SelectOptions {
             policy: Policy::Dqa,
             steering,
@@ -219,12 +225,12 @@ impl Managed {
         for change in &planned.changes {
             run.change(change)?;
         }
-        let weights = match planned.weights {
-            QueueWeights::Off => None,
-            QueueWeights::Htb(rate) => {
+        let weights = match backend {
+            Backend::SoftNic(rate) => {
                 let queues = soft_nic::build(&mut Netlink::open()?, device.index, rate)?;
                 Some(soft_nic::weights(queues, device.index, preflight.request.flow_weights)?)
             }
+            Backend::None | Backend::NetShaper | Backend::MaxRate(_) => backend.weights(&device, &mut run)?,
         };
         let counts = counters != QueueCounters::None;
         // It costs something per packet, and goes once it has shown what it can.
@@ -241,7 +247,7 @@ impl Managed {
             alone: preflight.devices.len() == 1,
         };
         let controller = segments::start(wanted, &mut run, &device, &select)?;
-        Ok(Self { controller, select, sampler, proof, sampled: None, watched, device, run })
+        Ok(Self { controller, select, sampler, proof, sampled: None, watched, backend, device, run })
     }
 
     /// Why the session has to stand back from this device, if it has to.
@@ -305,7 +311,9 @@ impl Managed {
             picks,
             moves,
             segments_without_socket: no_socket,
+            queue_weights: self.backend.name(),
             weight_updates: counts.weight_updates,
+            weights_cut: counts.weights_cut,
             segment_changes: counts.segment_changes,
             proof: self.proof.verdict().to_string(),
         }

@@ -75,29 +75,46 @@ impl TxMaxrate {
         text.parse().map_err(|_| TxMaxrateError::NotARate { path, text: text.to_owned() })
     }
 
+    /// Whether the driver has such caps. Nothing is changed: it is asked to set what is no number, which a
+    /// driver without caps refuses before it is read (`tx_maxrate_store`, net/core/net-sysfs.c).
+    ///
+    /// # Errors
+    /// When there is no such queue, or it cannot be asked.
+    pub fn is_supported(&self, queue: u32) -> Result<bool, TxMaxrateError> {
+        match self.write(queue, "?") {
+            Err(TxMaxrateError::File { source, .. }) if source.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+                Ok(false)
+            }
+            Err(TxMaxrateError::File { source, .. }) if source.raw_os_error() == Some(libc::EINVAL) => {
+                Ok(true)
+            }
+            other => other.map(|()| true),
+        }
+    }
+
     /// Sets the highest rate of a queue, Mbit/s, 0 for none, and reads it back.
     ///
     /// # Errors
     /// When there is no such queue, the driver refuses, or another rate is in force afterwards.
     pub fn set(&self, queue: u32, megabits_per_second: u32) -> Result<(), TxMaxrateError> {
+        self.write(queue, &megabits_per_second.to_string())?;
+        let found = self.get(queue)?;
+        if found == megabits_per_second {
+            Ok(())
+        } else {
+            Err(TxMaxrateError::NotInForce { path: self.path(queue), set: megabits_per_second, found })
+        }
+    }
+
+    fn write(&self, queue: u32, text: &str) -> Result<(), TxMaxrateError> {
         let path = self.path(queue);
         // Never made: without this file there is no such queue.
         fs::OpenOptions::new()
             .write(true)
             .truncate(true)
             .open(&path)
-            .and_then(|mut file| io::Write::write_all(&mut file, megabits_per_second.to_string().as_bytes()))
-            .map_err(|source| TxMaxrateError::File {
-                action: format!("write {megabits_per_second} to"),
-                path: path.clone(),
-                source,
-            })?;
-        let found = self.get(queue)?;
-        if found == megabits_per_second {
-            Ok(())
-        } else {
-            Err(TxMaxrateError::NotInForce { path, set: megabits_per_second, found })
-        }
+            .and_then(|mut file| io::Write::write_all(&mut file, text.as_bytes()))
+            .map_err(|source| TxMaxrateError::File { action: format!("write {text} to"), path, source })
     }
 }
 

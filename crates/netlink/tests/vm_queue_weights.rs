@@ -122,6 +122,7 @@ fn a_driver_without_rate_caps_refuses_them() {
     let (name, _) = igb();
     let rates = TxMaxrate::new(Path::new("/sys"), &name);
     assert_eq!(rates.get(0).unwrap(), 0);
+    assert!(!rates.is_supported(0).unwrap());
     match rates.set(0, 100) {
         Err(TxMaxrateError::File { source, .. }) => {
             assert_eq!(source.raw_os_error(), Some(libc::EOPNOTSUPP), "{source}");

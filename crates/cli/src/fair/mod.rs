@@ -51,14 +51,17 @@ pub fn fair(options: &FairOptions) -> Result<Exit, Failure> {
         },
         weights: match (options.queue_weights, options.rate) {
             (QueueWeightsChoice::Htb, Some(rate)) => QueueWeights::Htb(rate),
-            // The command line asks for a rate with `htb`; without, it means nothing.
-            (QueueWeightsChoice::Off, Some(_)) => {
+            (QueueWeightsChoice::MaxRate, rate) => QueueWeights::MaxRate(rate),
+            (QueueWeightsChoice::Off | QueueWeightsChoice::Auto | QueueWeightsChoice::NetShaper, Some(_)) => {
                 return Err(Failure::new(
                     Exit::Usage,
-                    "--rate is the soft NIC's; use it with --queue-weights htb",
+                    "--rate is for --queue-weights htb and max-rate; use it with one of these",
                 ));
             }
-            _ => QueueWeights::Off,
+            (QueueWeightsChoice::Auto, None) => QueueWeights::Auto,
+            (QueueWeightsChoice::NetShaper, None) => QueueWeights::NetShaper,
+            // The command line asks for a rate with `htb`.
+            (QueueWeightsChoice::Off | QueueWeightsChoice::Htb, None) => QueueWeights::Off,
         },
         segments: match options.segments {
             Segments::Off => SegmentMode::Off,

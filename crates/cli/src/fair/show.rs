@@ -114,11 +114,12 @@ fn device_table(device: &DeviceView, seconds: f64) -> String {
 /// The line that a device begins with.
 pub fn started(status: &Status) -> String {
     format!(
-        "{}: driver {}, {} transmit queues; completion: {}",
+        "{}: driver {}, {} transmit queues; completion: {}; queue weights: {}",
         status.name,
         status.driver.as_deref().unwrap_or("unknown"),
         status.weights.len(),
-        status.completion
+        status.completion,
+        status.queue_weights
     )
 }
 

@@ -1,0 +1,241 @@
+//! Queue weights in the kernel's net-shaper interface, for devices that serve their queues by weight themselves.
+
+use std::collections::BTreeMap;
+
+use evenkeel_netlink::shaper::{Shaper, Shapers};
+use evenkeel_transmit::weights::{Credits, quanta};
+
+use crate::backend::{Applied, WeightBackend};
+use crate::error::ControlError;
+
+/// The shapers of the transmit queues of one device.
+pub trait QueueShapers: Send {
+    /// The shapers of all queues that have one, by queue.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn all(&mut self) -> Result<BTreeMap<u32, Shaper>, ControlError>;
+
+    /// Sets the weight of a queue and reads it back; the rest of its shaper stays.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or keeps something else.
+    fn set_weight(&mut self, queue: u32, weight: u32) -> Result<(), ControlError>;
+
+    /// Puts the shaper of a queue back, or away where there was none.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn restore(&mut self, queue: u32, shaper: Option<&Shaper>) -> Result<(), ControlError>;
+}
+
+/// Those of a device of the running kernel.
+pub struct DeviceShapers {
+    shapers: Shapers,
+    interface: u32,
+}
+
+impl DeviceShapers {
+    /// Those of an interface, in the network namespace in which `shapers` was opened.
+    #[must_use]
+    pub fn new(shapers: Shapers, interface: u32) -> Self {
+        Self { shapers, interface }
+    }
+}
+
+impl QueueShapers for DeviceShapers {
+    fn all(&mut self) -> Result<BTreeMap<u32, Shaper>, ControlError> {
+        Ok(self.shapers.queues(self.interface)?)
+    }
+
+    fn set_weight(&mut self, queue: u32, weight: u32) -> Result<(), ControlError> {
+        Ok(self.shapers.set_queue_weight(self.interface, queue, weight)?)
+    }
+
+    fn restore(&mut self, queue: u32, shaper: Option<&Shaper>) -> Result<(), ControlError> {
+        Ok(self.shapers.restore_queue(self.interface, queue, shaper)?)
+    }
+}
+
+/// Queue weights of a device that takes them: the sum of the flow weights of each queue, as it is.
+///
+/// A queue without flows has the weight of the lightest queue that has some, so that the first segments that
+/// come to it are neither held up nor favoured until the next update.
+pub struct ShaperWeights<D: QueueShapers = DeviceShapers> {
+    device: D,
+    most: u32,
+    /// The shapers as they were found, by queue.
+    original: Vec<Option<Shaper>>,
+    /// The weights that are in force, by queue; none where a queue has none.
+    current: Vec<Option<u32>>,
+}
+
+impl<D: QueueShapers> ShaperWeights<D> {
+    /// Back end for the first `queues` queues of a device; nothing is changed yet. A weight above `most` is cut: how
+    /// much a device takes the interface does not tell.
+    ///
+    /// # Errors
+    /// When the kernel does not tell what shapers there are.
+    pub fn new(mut device: D, queues: u32, most: u32) -> Result<Self, ControlError> {
+        let mut found = device.all()?;
+        let original: Vec<_> = (0..queues).map(|queue| found.remove(&queue)).collect();
+        let current = original.iter().map(|shaper| shaper.map(|shaper| shaper.weight)).collect();
+        Ok(Self { device, most: most.max(1), original, current })
+    }
+
+    /// The weights that are to be in force, and whether one was cut.
+    fn wanted(&self, weights: &[u32]) -> (Vec<u32>, bool) {
+        let lightest = weights.iter().copied().filter(|weight| *weight > 0).min().unwrap_or(1);
+        quanta(weights, Credits { base: lightest, most: self.most })
+    }
+
+    /// Refuses to go on over what somebody else has set since.
+    fn check_undisturbed(&mut self) -> Result<(), ControlError> {
+        let found = self.device.all()?;
+        for (queue, expected) in (0..).zip(&self.current) {
+            let weight = found.get(&queue).map(|shaper| shaper.weight);
+            if weight.unwrap_or(0) != expected.unwrap_or(0) {
+                return Err(ControlError::ReadBack {
+                    what: format!("the shaper weight of queue {queue}"),
+                    set: u64::from(expected.unwrap_or(0)),
+                    found: weight.map_or_else(|| "nothing".to_owned(), |weight| weight.to_string()),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<D: QueueShapers> WeightBackend for ShaperWeights<D> {
+    fn name(&self) -> String {
+        "net-shaper weights".to_owned()
+    }
+
+    fn apply(&mut self, weights: &[u32], _segment_bytes: u32) -> Result<Applied, ControlError> {
+        let (wanted, cut) = self.wanted(weights);
+        let changes: Vec<(usize, u32)> = wanted
+            .into_iter()
+            .take(self.current.len())
+            .enumerate()
+            .filter(|(queue, weight)| self.current[*queue] != Some(*weight))
+            .collect();
+        if changes.is_empty() {
+            return Ok(Applied { queues: 0, cut });
+        }
+        self.check_undisturbed()?;
+        for (queue, weight) in &changes {
+            // First, so that it is put back also where the kernel took it and keeps something else.
+            self.current[*queue] = Some(*weight);
+            self.device.set_weight(*queue as u32, *weight)?;
+        }
+        Ok(Applied { queues: changes.len() as u32, cut })
+    }
+
+    fn restore(&mut self) -> Result<(), ControlError> {
+        for (queue, shaper) in self.original.iter().enumerate() {
+            let before = shaper.map(|shaper| shaper.weight);
+            if self.current[queue] != before {
+                self.device.restore(queue as u32, shaper.as_ref())?;
+                self.current[queue] = before;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    /// A device with shapers, and the weights that were written to it, in their order.
+    #[derive(Clone, Default)]
+    struct Device(Arc<Mutex<(BTreeMap<u32, Shaper>, Vec<(u32, u32)>)>>);
+
+    impl Device {
+        fn with(shapers: BTreeMap<u32, Shaper>) -> Self {
+            Self(Arc::new(Mutex::new((shapers, Vec::new()))))
+        }
+
+        fn shapers(&self) -> BTreeMap<u32, Shaper> {
+            self.0.lock().unwrap().0.clone()
+        }
+
+        fn written(&self) -> Vec<(u32, u32)> {
+            std::mem::take(&mut self.0.lock().unwrap().1)
+        }
+
+        fn weights(&self) -> Vec<(u32, u32)> {
+            self.shapers().into_iter().map(|(queue, shaper)| (queue, shaper.weight)).collect()
+        }
+    }
+
+    impl QueueShapers for Device {
+        fn all(&mut self) -> Result<BTreeMap<u32, Shaper>, ControlError> {
+            Ok(self.shapers())
+        }
+
+        fn set_weight(&mut self, queue: u32, weight: u32) -> Result<(), ControlError> {
+            let mut device = self.0.lock().unwrap();
+            device.0.entry(queue).or_default().weight = weight;
+            device.1.push((queue, weight));
+            Ok(())
+        }
+
+        fn restore(&mut self, queue: u32, shaper: Option<&Shaper>) -> Result<(), ControlError> {
+            let mut device = self.0.lock().unwrap();
+            match shaper {
+                Some(shaper) => device.0.insert(queue, *shaper),
+                None => device.0.remove(&queue),
+            };
+            Ok(())
+        }
+    }
+
+    fn limited() -> Shaper {
+        Shaper { weight: 5, bandwidth_max: 1_000_000, ..Shaper::default() }
+    }
+
+    #[test]
+    fn only_changes_are_written_in_the_order_of_the_queues() {
+        let device = Device::with(BTreeMap::from([(2, limited())]));
+        let mut weights = ShaperWeights::new(device.clone(), 4, 100).unwrap();
+        assert_eq!(weights.apply(&[3, 0, 5, 2], 0).unwrap(), Applied { queues: 3, cut: false });
+        assert_eq!(device.written(), [(0, 3), (1, 2), (3, 2)], "queue 2 has its weight already");
+        assert_eq!(weights.apply(&[3, 0, 5, 2], 0).unwrap().queues, 0);
+        assert_eq!(weights.apply(&[3, 1, 5, 2], 0).unwrap().queues, 1);
+        assert_eq!(device.written(), [(1, 1)]);
+        assert_eq!(device.shapers()[&2], limited(), "the rest of a shaper stays");
+        weights.restore().unwrap();
+        assert_eq!(device.shapers(), BTreeMap::from([(2, limited())]));
+    }
+
+    #[test]
+    fn queues_without_flows_are_served_in_turn() {
+        let device = Device::default();
+        let mut weights = ShaperWeights::new(device.clone(), 3, 100).unwrap();
+        weights.apply(&[0, 0, 0], 0).unwrap();
+        assert_eq!(device.weights(), [(0, 1), (1, 1), (2, 1)]);
+    }
+
+    #[test]
+    fn what_is_cut_is_told() {
+        let device = Device::default();
+        let mut weights = ShaperWeights::new(device.clone(), 2, 10).unwrap();
+        assert_eq!(weights.apply(&[11, 4], 0).unwrap(), Applied { queues: 2, cut: true });
+        assert_eq!(device.weights(), [(0, 10), (1, 4)]);
+    }
+
+    #[test]
+    fn what_somebody_else_has_set_is_not_overwritten() {
+        let mut device = Device::default();
+        let mut weights = ShaperWeights::new(device.clone(), 2, 10).unwrap();
+        weights.apply(&[1, 2], 0).unwrap();
+        device.set_weight(1, 7).unwrap();
+        let error = weights.apply(&[2, 2], 0).unwrap_err().to_string();
+        assert!(error.contains("the shaper weight of queue 1 reads 7 after it was set to 2"), "{error}");
+        assert_eq!(device.weights(), [(0, 1), (1, 7)]);
+    }
+}

@@ -1,0 +1,320 @@
+//! How queues are served by the weights of their flows: which back end a device has, and its weights under the
+//! journal.
+//!
+//! The back end sets weights as often as flows come and go. So each is journalled once, with every value that may
+//! come; and they are put back by the journal and not by the back end, because only the journal knows whether
+//! somebody else has changed them meanwhile.
+
+use std::time::Duration;
+
+use evenkeel_apply::{ApplyError, Change, Kernel, Knob, LiveKernel, Ours, Run, Value};
+use evenkeel_control::{
+    Applied, ControlError, DeviceShapers, MaxRateWeights, ShaperWeights, WeightBackend, WeightControl,
+};
+use evenkeel_host::Sysfs;
+use evenkeel_model::units::BitRate;
+use evenkeel_netlink::shaper::Shapers;
+use evenkeel_netlink::tx_maxrate::TxMaxrate;
+
+use crate::device::Device;
+use crate::error::FairError;
+
+/// How queues are to be served by the weights of their flows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum QueueWeights {
+    /// As the device does it, whatever the flows.
+    #[default]
+    Off,
+    /// By the device where it takes weights, else as it does it.
+    Auto,
+    /// By a soft NIC in front of the device, which sends at this rate at most.
+    Htb(BitRate),
+    /// By the device, which takes weights through the kernel's net-shaper interface.
+    NetShaper,
+    /// By a highest rate of each queue, a share of this rate; none: of the device's own.
+    MaxRate(Option<BitRate>),
+}
+
+/// What serves a device's queues by weight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Backend {
+    /// Nothing: the device serves them as it does.
+    #[default]
+    None,
+    /// A soft NIC in front of the device, which sends at this rate at most.
+    SoftNic(BitRate),
+    /// The device, through net-shaper.
+    NetShaper,
+    /// Highest rates of the device's queues, as shares of this one.
+    MaxRate(BitRate),
+}
+
+/// Largest weight of a queue that is set, the largest that a flow can have. The interface takes 32 bits, and no device
+/// tells how many it serves; a bound leaves values by which somebody else's hand can be told.
+const MOST: u32 = 65_535;
+/// A few rounds of all flows at 1 Gbit/s and above.
+const SMOOTHING: Duration = Duration::from_millis(50);
+/// Between two updates of a device's shapers.
+const SHAPER_INTERVAL: Duration = Duration::from_millis(1);
+/// Between two updates of a device's highest rates: each is a command to the firmware in most drivers.
+const MAX_RATE_INTERVAL: Duration = Duration::from_millis(100);
+
+const MEGABIT: u64 = 1_000_000;
+
+fn megabits(rate: BitRate) -> u32 {
+    u32::try_from(rate.bits_per_second() / MEGABIT).unwrap_or(u32::MAX)
+}
+
+fn max_rate_knob(queue: u32) -> Knob {
+    Knob::InterfaceFile(format!("queues/tx-{queue}/tx_maxrate"))
+}
+
+impl QueueWeights {
+    /// Whether a soft NIC is wanted, which needs nothing of the device's own queues.
+    pub(crate) fn is_soft_nic(self) -> bool {
+        matches!(self, Self::Htb(_))
+    }
+
+    /// What a device has of it; nothing is changed.
+    pub(crate) fn backend(
+        self,
+        device: &Device,
+        sysfs: &Sysfs,
+        remarks: &mut Vec<String>,
+    ) -> Result<Backend, FairError> {
+        match self {
+            Self::Off => Ok(Backend::None),
+            Self::Htb(rate) => Ok(Backend::SoftNic(rate)),
+            Self::Auto => {
+                let takes_weights = takes_weights(device)?;
+                if !takes_weights {
+                    remarks.push(format!("{}: its queues are served as it does it", no_weights(device)));
+                }
+                Ok(if takes_weights { Backend::NetShaper } else { Backend::None })
+            }
+            Self::NetShaper if takes_weights(device)? => Ok(Backend::NetShaper),
+            Self::NetShaper => Err(FairError::unable(
+                no_weights(device),
+                "use --queue-weights htb with a --rate, which puts a soft NIC in front of it, or off",
+            )),
+            Self::MaxRate(rate) => {
+                let line = line(rate, device)?;
+                if !has_caps(device, sysfs)? {
+                    return Err(FairError::unable(
+                        format!(
+                            "the driver of {} ({}) takes no highest rates of queues (tx_maxrate)",
+                            device.name,
+                            device.driver_name()
+                        ),
+                        "use --queue-weights htb with a --rate, which puts a soft NIC in front of it, or off",
+                    ));
+                }
+                remarks.push(format!(
+                    "highest rates of the queues of {} are caps: what a queue leaves of its share of {line} nobody \
+                     else gets",
+                    device.name
+                ));
+                Ok(Backend::MaxRate(line))
+            }
+        }
+    }
+}
+
+/// Whether a device serves its queues by weights that it takes through net-shaper.
+fn takes_weights(device: &Device) -> Result<bool, FairError> {
+    match Shapers::open()? {
+        Some(mut shapers) => Ok(shapers.queue_capabilities(device.index)?.weight),
+        None => Ok(false),
+    }
+}
+
+fn no_weights(device: &Device) -> String {
+    format!("{} (driver {}) takes no queue weights (net-shaper)", device.name, device.driver_name())
+}
+
+/// The line whose shares are given out.
+fn line(rate: Option<BitRate>, device: &Device) -> Result<BitRate, FairError> {
+    let speed = device.speed_bps.filter(|speed| *speed >= MEGABIT).map(BitRate::from_bits_per_second);
+    rate.or(speed).ok_or_else(|| {
+        FairError::unable(
+            format!("{} does not tell its speed, of which queues could get shares", device.name),
+            "name it: --rate RATE",
+        )
+    })
+}
+
+fn has_caps(device: &Device, sysfs: &Sysfs) -> Result<bool, FairError> {
+    let caps = TxMaxrate::new(&sysfs.path(""), &device.name);
+    Ok(caps.is_supported(0).map_err(ControlError::from)?)
+}
+
+/// Leaves putting back to the journal.
+struct Journalled<B> {
+    backend: B,
+    /// The view that the back end's files are in.
+    _sysfs: Option<Sysfs>,
+}
+
+impl<B: WeightBackend> WeightBackend for Journalled<B> {
+    fn name(&self) -> String {
+        self.backend.name()
+    }
+
+    fn apply(&mut self, weights: &[u32], segment_bytes: u32) -> Result<Applied, ControlError> {
+        self.backend.apply(weights, segment_bytes)
+    }
+
+    fn restore(&mut self) -> Result<(), ControlError> {
+        Ok(())
+    }
+}
+
+impl Backend {
+    /// What it is, for people.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::SoftNic(_) => "htb",
+            Self::NetShaper => "net-shaper",
+            Self::MaxRate(_) => "max-rate",
+        }
+    }
+
+    /// Rate of the bottleneck, bit/s, where that is the back end's.
+    pub(crate) fn rate_bps(self) -> Option<u64> {
+        match self {
+            Self::None | Self::NetShaper => None,
+            Self::SoftNic(rate) | Self::MaxRate(rate) => Some(rate.bits_per_second()),
+        }
+    }
+
+    /// The device's settings that it changes while flows come and go, and what the run may give them.
+    fn knobs(self, queues: u32) -> Vec<(Knob, Ours)> {
+        let of_each = |knob: fn(u32) -> Knob, least: u64, most: u32| -> Vec<(Knob, Ours)> {
+            (0..queues)
+                .map(|queue| (knob(queue), Ours::NumberBetween { least, most: u64::from(most) }))
+                .collect()
+        };
+        match self {
+            Self::None | Self::SoftNic(_) => Vec::new(),
+            Self::NetShaper => of_each(Knob::QueueWeight, 1, MOST),
+            Self::MaxRate(rate) => of_each(max_rate_knob, 0, megabits(rate)),
+        }
+    }
+
+    /// Where the weights of the device's own queues go, once everything that may be set is in the journal; the
+    /// soft NIC's are its own matter.
+    pub(crate) fn weights(self, device: &Device, run: &mut Run) -> Result<Option<WeightControl>, FairError> {
+        for (knob, ours) in self.knobs(device.queues) {
+            run.allow(&knob, ours)?;
+        }
+        match self {
+            Self::None | Self::SoftNic(_) => Ok(None),
+            Self::NetShaper => {
+                let shapers = Shapers::open()?.ok_or_else(|| {
+                    FairError::unable("the kernel's net-shaper interface is gone", "use --queue-weights off")
+                })?;
+                let shapers = DeviceShapers::new(shapers, device.index);
+                let backend = ShaperWeights::new(shapers, device.queues, MOST)?;
+                Ok(Some(WeightControl {
+                    backend: Box::new(Journalled { backend, _sysfs: None }),
+                    smoothing: SMOOTHING,
+                    least_interval: SHAPER_INTERVAL,
+                }))
+            }
+            Self::MaxRate(rate) => {
+                let sysfs = Sysfs::of_namespace()?;
+                let caps = TxMaxrate::new(&sysfs.path(""), &device.name);
+                let backend = MaxRateWeights::new(caps, device.queues, megabits(rate))?;
+                Ok(Some(WeightControl {
+                    backend: Box::new(Journalled { backend, _sysfs: Some(sysfs) }),
+                    smoothing: SMOOTHING,
+                    least_interval: MAX_RATE_INTERVAL,
+                }))
+            }
+        }
+    }
+
+    /// The same as shell lines: what it sets while every queue has as much, with the undo of each.
+    pub(crate) fn plan(self, device: &Device) -> Result<String, FairError> {
+        let queues = u64::from(device.queues.max(1));
+        let (remark, equal) = match self {
+            Self::None | Self::SoftNic(_) => return Ok(String::new()),
+            Self::NetShaper => (
+                format!(
+                    "the shaper weight of each queue is the sum of the weights of its flows, 1 to {MOST}"
+                ),
+                Value::Weight(Some(1)),
+            ),
+            Self::MaxRate(rate) => (
+                format!("the highest rate of each queue (Mbit/s) is its flows' share of {rate}"),
+                Value::Text(u64::from(megabits(rate)).div_ceil(queues).to_string()),
+            ),
+        };
+        let mut text = format!("# while flows come and go, {remark}; when all have as much:\n");
+        let mut kernel = LiveKernel::open(device.index, &device.name).map_err(ApplyError::from)?;
+        for (knob, _) in self.knobs(device.queues) {
+            let before = kernel.read(&knob).map_err(ApplyError::from)?;
+            let change = Change::new(knob.clone(), equal.clone()).shell(&device.name);
+            let undo = Change::new(knob, before).shell(&device.name);
+            text.push_str(&format!("{change}\n#   undo: {undo}\n"));
+        }
+        Ok(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    fn device(speed_bps: Option<u64>) -> Device {
+        Device {
+            index: 7,
+            name: "eth0".to_owned(),
+            up: true,
+            driver: None,
+            queues: 4,
+            channels: None,
+            speed_bps,
+            xps: Vec::new(),
+            root: None,
+            programs: Vec::new(),
+            filters: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn shares_are_of_the_rate_that_was_named_or_the_devices_own() {
+        let gigabit = BitRate::from_bits_per_second(1_000_000_000);
+        assert_eq!(line(Some(gigabit), &device(None)).unwrap(), gigabit);
+        assert_eq!(line(Some(gigabit), &device(Some(10_000_000_000))).unwrap(), gigabit);
+        assert_eq!(line(None, &device(Some(1_000_000_000))).unwrap(), gigabit);
+        let error = line(None, &device(None)).unwrap_err().to_string();
+        assert!(error.contains("eth0 does not tell its speed") && error.contains("--rate"), "{error}");
+    }
+
+    #[test]
+    fn every_value_that_may_come_is_journalled() {
+        let knobs = Backend::NetShaper.knobs(2);
+        assert_eq!(knobs[1], (Knob::QueueWeight(1), Ours::NumberBetween { least: 1, most: 65_535 }));
+        let rate = BitRate::from_bits_per_second(2_500_000_000);
+        let knobs = Backend::MaxRate(rate).knobs(2);
+        let file = Knob::InterfaceFile("queues/tx-0/tx_maxrate".to_owned());
+        assert_eq!(knobs[0], (file, Ours::NumberBetween { least: 0, most: 2500 }));
+        assert_eq!(knobs.len(), 2);
+        assert!(Backend::None.knobs(2).is_empty() && Backend::SoftNic(rate).knobs(2).is_empty());
+    }
+
+    #[test]
+    fn a_queue_that_is_gone_is_no_driver_without_caps() {
+        let root = tempfile::tempdir().unwrap();
+        let queue = root.path().join("class/net/eth0/queues/tx-0");
+        std::fs::create_dir_all(&queue).unwrap();
+        let sysfs = Sysfs::at(root.path());
+        let rate = Some(BitRate::from_bits_per_second(1_000_000_000));
+        let found = QueueWeights::MaxRate(rate).backend(&device(None), &sysfs, &mut Vec::new());
+        assert!(matches!(found, Err(FairError::Control(_))), "{found:?}");
+    }
+}

@@ -150,21 +150,28 @@ mod tests {
 
     use super::*;
 
-    /// A device with shapers, and the weights that were written to it, in their order.
+    #[derive(Default)]
+    struct State {
+        shapers: BTreeMap<u32, Shaper>,
+        /// Queues and weights, in the order of the writes.
+        written: Vec<(u32, u32)>,
+    }
+
+    /// A device with shapers that notes what is written to it.
     #[derive(Clone, Default)]
-    struct Device(Arc<Mutex<(BTreeMap<u32, Shaper>, Vec<(u32, u32)>)>>);
+    struct Device(Arc<Mutex<State>>);
 
     impl Device {
         fn with(shapers: BTreeMap<u32, Shaper>) -> Self {
-            Self(Arc::new(Mutex::new((shapers, Vec::new()))))
+            Self(Arc::new(Mutex::new(State { shapers, written: Vec::new() })))
         }
 
         fn shapers(&self) -> BTreeMap<u32, Shaper> {
-            self.0.lock().unwrap().0.clone()
+            self.0.lock().unwrap().shapers.clone()
         }
 
         fn written(&self) -> Vec<(u32, u32)> {
-            std::mem::take(&mut self.0.lock().unwrap().1)
+            std::mem::take(&mut self.0.lock().unwrap().written)
         }
 
         fn weights(&self) -> Vec<(u32, u32)> {
@@ -179,16 +186,16 @@ mod tests {
 
         fn set_weight(&mut self, queue: u32, weight: u32) -> Result<(), ControlError> {
             let mut device = self.0.lock().unwrap();
-            device.0.entry(queue).or_default().weight = weight;
-            device.1.push((queue, weight));
+            device.shapers.entry(queue).or_default().weight = weight;
+            device.written.push((queue, weight));
             Ok(())
         }
 
         fn restore(&mut self, queue: u32, shaper: Option<&Shaper>) -> Result<(), ControlError> {
             let mut device = self.0.lock().unwrap();
             match shaper {
-                Some(shaper) => device.0.insert(queue, *shaper),
-                None => device.0.remove(&queue),
+                Some(shaper) => device.shapers.insert(queue, *shaper),
+                None => device.shapers.remove(&queue),
             };
             Ok(())
         }

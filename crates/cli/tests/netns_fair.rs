@@ -438,6 +438,26 @@ fn what_is_missing_is_named_before_anything_is_changed() {
     assert!(ended.code == 3 && ended.stderr.contains("ip link set evk0 up"), "{ended:?}");
 }
 
+/// A veth takes neither weights nor caps: it says so, or has no word for it on a kernel without net-shaper.
+#[test]
+fn a_device_without_queue_weights_is_refused_or_left_as_it_is() {
+    let managed = Managed::new();
+    let before = managed.seen();
+    for (arguments, words) in [
+        (&["net-shaper"][..], "evk0 (driver veth) takes no queue weights"),
+        (&["max-rate"], "takes no highest rates of queues (tx_maxrate)"),
+        (&["max-rate", "--rate", "1gbit"], "takes no highest rates of queues (tx_maxrate)"),
+    ] {
+        let refused = end_of(&managed, &[&["fair", NAME, "--queue-weights"], arguments].concat());
+        assert!(refused.code == 3 && refused.stderr.contains(words), "{arguments:?}: {refused:?}");
+    }
+    let arguments = ["fair", NAME, "--queue-weights", "auto", "--for", "300ms", "--format", "json"];
+    let ended = end_of(&managed, &arguments);
+    assert!(ended.code == 0 && ended.stderr.contains("takes no queue weights"), "{ended:?}");
+    assert_eq!(json(&ended)["devices"][0]["status"]["queue_weights"], "none");
+    assert_same(&managed.seen(), &before, "after auto");
+}
+
 #[test]
 fn a_name_that_is_not_there_is_bad_usage() {
     let managed = Managed::new();

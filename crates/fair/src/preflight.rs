@@ -218,6 +218,7 @@ fn plan(
     sysfs: &Sysfs,
     remarks: &mut Vec<String>,
 ) -> Result<Planned, FairError> {
+    check_link_layer(&device.name, &sysfs.read(&format!("class/net/{}/type", device.name))?)?;
     remark_on_hook(&device, remarks);
     if request.observe {
         if device.queues as usize > MAX_QUEUES {
@@ -243,6 +244,27 @@ fn plan(
     let (changes, pools) = plan_xps(&device, request.xps, sysfs)?;
     let backend = request.weights.backend(&device, sysfs, remarks)?;
     Ok(Planned { device, backend, changes, pools })
+}
+
+/// `ARPHRD_ETHER` (`include/uapi/linux/if_arp.h`).
+const ETHERNET: &str = "1";
+/// `ARPHRD_LOOPBACK`: it has Ethernet headers, too (`drivers/net/loopback.c`).
+const LOOPBACK: &str = "772";
+
+/// The programs read packets from their Ethernet header on. Of a device without one (WireGuard, tun, ipip, PPP)
+/// they would take the network header for it, and every packet for something else.
+fn check_link_layer(name: &str, hardware_type: &str) -> Result<(), FairError> {
+    if [ETHERNET, LOOPBACK].contains(&hardware_type.trim()) {
+        return Ok(());
+    }
+    Err(FairError::unable(
+        format!(
+            "packets of {name} have no Ethernet header (its type is {}, see /sys/class/net/{name}/type), and the \
+             queue choice cannot read others",
+            hardware_type.trim()
+        ),
+        "name the device that its packets leave through",
+    ))
 }
 
 /// Whether the root qdisc could be put back after it was replaced.
@@ -359,5 +381,24 @@ fn remark_on_hook(device: &Device, remarks: &mut Vec<String>) {
              queue",
             device.name, filter.kind, filter.preference
         ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn devices_without_an_ethernet_header_are_refused() {
+        for ethernet in ["1", "1\n", "772"] {
+            check_link_layer("eth0", ethernet).unwrap();
+        }
+        // ARPHRD_NONE (WireGuard, tun), ARPHRD_TUNNEL (ipip), ARPHRD_PPP, ARPHRD_IPGRE.
+        for other in ["65534", "768", "512", "778"] {
+            let error = check_link_layer("wg0", other).unwrap_err();
+            assert_eq!(error.cause(), crate::error::Cause::Unable);
+            assert!(error.to_string().contains("no Ethernet header"), "{error}");
+        }
     }
 }

@@ -97,6 +97,10 @@ pub(crate) struct FlowSample {
 pub(crate) struct Sample {
     pub(crate) at_ns: u64,
     pub(crate) flows: HashMap<Tuple, FlowSample>,
+    /// Bytes of all flows since their meter was attached, with those that sent no payload (ACKs alone).
+    pub(crate) metered_bytes: u64,
+    /// Packets passed uncounted, because the meter has more flows than it tells apart.
+    pub(crate) incomplete: bool,
     /// Bytes by queue, where the device counts them.
     pub(crate) queue_bytes: Option<Vec<u64>>,
     /// Counts up when flows' bytes begin again at 0.
@@ -177,6 +181,8 @@ impl Sampler {
                 .filter(|flow| flow.payload_bytes > 0)
                 .map(|flow| (flow.tuple, FlowSample { bytes: flow.bytes, queue: queue_of(flow) }))
                 .collect(),
+            metered_bytes: metered.iter().map(|flow| flow.bytes).sum(),
+            incomplete: self.meter.overflow() > 0,
             queue_bytes: if self.counters == QueueCounters::None { None } else { Some(self.queue_bytes()?) },
             epoch: self.epoch,
         };

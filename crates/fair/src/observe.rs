@@ -258,7 +258,7 @@ mod tests {
         let flows = flows
             .iter()
             .map(|(port, bytes, queue)| (tuple(*port), FlowSample { bytes: *bytes, queue: Some(*queue) }));
-        Sample { at_ns: tenth * BIN_NS, flows: flows.collect(), queue_bytes: None, epoch }
+        Sample { at_ns: tenth * BIN_NS, flows: flows.collect(), epoch, ..Sample::default() }
     }
 
     #[test]

@@ -5,6 +5,9 @@
 //! have for it: the part that agrees is `Σ min(chosen, counted) / Σ counted`. A driver that hashes on its own agrees by
 //! about one over the number of queues while flows are few; many flows on every queue agree whoever chose, and
 //! then it does not matter.
+//!
+//! The meter sees TCP and UDP. A second of which it has missed much (IPsec, GRE, fragments, more flows than it has rows
+//! for) is no evidence, neither for nor against the device.
 
 use std::fmt;
 
@@ -46,6 +49,8 @@ impl fmt::Display for Verdict {
 
 /// Less than this in a second says nothing: ACKs and single packets go where they like.
 const LEAST_BYTES: u64 = 1_000_000;
+/// A second counts if the meter has seen this part of the device's bytes; what it has not seen may be anybody's.
+const METERED: f64 = 0.8;
 /// Seconds that have to agree with each other.
 const SECONDS: u32 = 3;
 /// From this part on the choices are followed.
@@ -92,7 +97,8 @@ impl Proof {
     }
 }
 
-/// The part of the device's bytes that went where flows were; none if too little was sent.
+/// The part of the device's bytes that went where flows were; none if too little was sent, or the meter missed too
+/// much of it.
 fn agreeing_part(before: &Sample, now: &Sample) -> Option<f64> {
     let counted: Vec<u64> = before
         .queue_bytes
@@ -102,13 +108,19 @@ fn agreeing_part(before: &Sample, now: &Sample) -> Option<f64> {
         .map(|(before, now)| now.saturating_sub(*before))
         .collect();
     let total: u64 = counted.iter().sum();
-    if total < LEAST_BYTES {
+    if total < LEAST_BYTES || now.incomplete {
+        return None;
+    }
+    let metered_before = if before.epoch == now.epoch { before.metered_bytes } else { 0 };
+    let metered = now.metered_bytes.saturating_sub(metered_before);
+    if (metered as f64) < METERED * total as f64 {
         return None;
     }
     let mut chosen = vec![0_u64; counted.len()];
-    // Of a flow that moved meanwhile, nobody can say which byte went where.
-    let mut either = 0_u64;
-    for (tuple, bytes) in sent_between(before, now) {
+    let sent = sent_between(before, now);
+    // Of a flow that moved meanwhile, nobody can say which byte went where. Flows without payload are not followed.
+    let mut either = metered.saturating_sub(sent.values().sum());
+    for (tuple, bytes) in sent {
         match queue_throughout(&tuple, before, now).and_then(|queue| chosen.get_mut(queue as usize)) {
             Some(chosen) => *chosen += bytes,
             None => either += bytes,
@@ -149,8 +161,9 @@ mod tests {
                 .iter()
                 .map(|(port, bytes, queue)| (tuple(*port), FlowSample { bytes: *bytes, queue: Some(*queue) }))
                 .collect(),
+            metered_bytes: flows.iter().map(|(_, bytes, _)| bytes).sum(),
             queue_bytes: Some(queues.to_vec()),
-            epoch: 0,
+            ..Sample::default()
         }
     }
 
@@ -184,6 +197,32 @@ mod tests {
         assert_eq!(quiet, None);
         let moved = agreeing_part(&sample(&[(1, 0, 0)], &[0, 0]), &sample(&[(1, 2 * MB, 1)], &[2 * MB, 0]));
         assert_eq!(moved, None);
+    }
+
+    /// What comes of nine seconds in which the device counts a megabyte each.
+    fn judge_of(second: impl Fn(u64) -> Sample) -> Verdict {
+        let mut proof = Proof::new(true);
+        (0..=9).for_each(|number| proof.take(second(number)));
+        proof.verdict()
+    }
+
+    #[test]
+    fn traffic_that_was_not_metered_is_held_against_nobody() {
+        // IPsec, GRE, fragments: a megabyte a second, and no flow.
+        assert_eq!(judge_of(|second| sample(&[], &[2 * second * MB, 0])), Verdict::Open);
+        // Half of it is a flow's, and at its place.
+        let half = |second| sample(&[(1, second * MB, 0)], &[second * MB, second * MB]);
+        assert_eq!(judge_of(half), Verdict::Open);
+        // A host that receives sends ACKs alone: metered, and no flows that a choice has on a queue.
+        let acks = |second| Sample { metered_bytes: 2 * second * MB, ..sample(&[], &[2 * second * MB, 0]) };
+        assert_eq!(judge_of(acks), Verdict::Open);
+    }
+
+    #[test]
+    fn a_meter_that_overflows_proves_nothing() {
+        let elsewhere = |second| sample(&[(1, 2 * second * MB, 0)], &[0, 2 * second * MB]);
+        assert_eq!(judge_of(elsewhere), Verdict::Overruled(0.0));
+        assert_eq!(judge_of(|second| Sample { incomplete: true, ..elsewhere(second) }), Verdict::Open);
     }
 
     #[test]

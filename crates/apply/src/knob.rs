@@ -117,7 +117,7 @@ impl Knob {
             (Ours::These(list), Value::Qdiscs(found)) => list.iter().any(|own| match own {
                 // What hangs below our own root came with it.
                 Value::Qdiscs(own) => match (own.first(), found.first()) {
-                    (Some(own), Some(found)) => own.kind == found.kind && own.handle == found.handle,
+                    (Some(own), Some(found)) => found.is_made_as(own),
                     _ => false,
                 },
                 _ => false,

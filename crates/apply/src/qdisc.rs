@@ -82,6 +82,14 @@ impl QdiscSnapshot {
         self.parent.0 == Handle::ROOT
     }
 
+    /// Whether it is the qdisc that a run made, `own`: of the same kind, under the same handle, and an HTB with the
+    /// same settings. Options in general come back otherwise than they were set (`direct_pkts` of HTB is a count).
+    #[must_use]
+    pub fn is_made_as(&self, own: &Self) -> bool {
+        let settings = |qdisc: &Self| qdisc.state().and_then(|state| state.htb_settings());
+        self.kind == own.kind && self.handle == own.handle && settings(self) == settings(own)
+    }
+
     /// Whether it can be made again from what is kept of it.
     #[must_use]
     pub fn is_restorable(&self) -> bool {
@@ -136,6 +144,25 @@ mod tests {
         let text = serde_json::to_string(&snapshot).unwrap();
         let read: QdiscSnapshot = serde_json::from_str(&text).unwrap();
         assert_eq!(read.state().unwrap(), state);
+    }
+
+    #[test]
+    fn another_htb_under_the_same_handle_is_not_ours() {
+        use evenkeel_netlink::tc::Qdisc;
+        let htb = |default_class, major| {
+            let qdisc = Qdisc::Htb { default_class };
+            QdiscSnapshot::from(&QdiscState::of(&qdisc, Handle::ROOT, Handle::new(major, 0)))
+        };
+        let own = htb(0x10, 0x4001);
+        let mut shown = own.clone();
+        // direct_pkts is the last word.
+        let end = shown.options.len() - 8;
+        shown.options.replace_range(end.., "4d000000");
+        assert!(shown.is_made_as(&own));
+        for other in [htb(0x20, 0x4001), htb(0x10, 1), QdiscSnapshot { kind: "fq".to_owned(), ..own.clone() }]
+        {
+            assert!(!other.is_made_as(&own), "{other:?}");
+        }
     }
 
     #[test]

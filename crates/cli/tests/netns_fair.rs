@@ -124,9 +124,16 @@ fn a_soft_nic_serves_queues_by_weight_and_goes_without_a_trace() {
     let before = managed.seen();
     assert!(before.contains("qdisc noqueue 0: dev evk0 root"), "{before}");
     let running = managed.session(&arguments);
-    assert!(managed.shell(&["tc", "qdisc", "show", "dev", NAME]).contains("htb 1: root"));
+    let ours = managed.shell(&["tc", "qdisc", "show", "dev", NAME]);
+    assert!(ours.contains("htb ") && ours.contains(": root"), "{ours}");
     running.kill();
     wait_for("what was before", Duration::from_secs(2), || managed.seen() == before);
+    // An administrator who puts an HTB of their own in its place, under the number that people use, keeps it.
+    let running = managed.session(&arguments);
+    managed.shell(&["tc", "qdisc", "replace", "dev", NAME, "root", "handle", "1:", "htb", "default", "10"]);
+    assert_stood_back(running, &["somebody else set the root qdisc of evk0 to htb 1:"]);
+    assert!(managed.shell(&["tc", "qdisc", "show", "dev", NAME]).contains("htb 1: root"));
+    managed.shell(&["tc", "qdisc", "del", "dev", NAME, "root"]);
     // A root with classes of its own could not be put back, and is not replaced.
     managed.shell(&["tc", "qdisc", "replace", "dev", NAME, "root", "handle", "5:", "htb", "default", "1"]);
     let refused = end_of(&managed, &[&["fair", NAME], &arguments[..]].concat());

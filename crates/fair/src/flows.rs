@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::device::Device;
 use crate::error::FairError;
-use crate::soft_nic;
+use crate::soft_nic::SoftNic;
 
 /// A flow.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -125,7 +125,7 @@ pub(crate) enum QueueCounters {
     /// The children of mq, whose root has this major number.
     Mq(u16),
     /// The classes of the soft NIC.
-    Classes,
+    Classes(SoftNic),
 }
 
 impl QueueCounters {
@@ -195,13 +195,13 @@ impl Sampler {
 
     fn queue_bytes(&mut self) -> Result<Vec<u64>, FairError> {
         let counted = match self.counters {
-            QueueCounters::Classes => self.netlink.class_statistics(self.index)?,
+            QueueCounters::Classes(_) => self.netlink.class_statistics(self.index)?,
             QueueCounters::Mq(_) | QueueCounters::None => self.netlink.qdisc_statistics(self.index)?,
         };
         let mut bytes = vec![0; self.queues as usize];
         for (handle, statistics) in counted {
             let queue = match self.counters {
-                QueueCounters::Classes => soft_nic::queue_of(handle),
+                QueueCounters::Classes(soft_nic) => soft_nic.queue_of(handle),
                 // At minor numbers from 1 on; below them there may be others, of parents of their own.
                 QueueCounters::Mq(major) if handle.major == major && handle != Handle::ROOT => {
                     usize::from(handle.minor).checked_sub(1)

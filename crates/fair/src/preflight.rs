@@ -11,7 +11,7 @@ use crate::device::Device;
 use crate::error::FairError;
 use crate::queue_weights::{Backend, QueueWeights};
 use crate::segments::SegmentMode;
-use crate::soft_nic;
+use crate::soft_nic::SoftNic;
 use crate::xps::{self, XpsMode, XpsState};
 
 /// What is wanted of an interface.
@@ -36,6 +36,8 @@ pub struct Planned {
     pub device: Device,
     /// What serves its queues by weight.
     pub backend: Backend,
+    /// How the classes of a soft NIC are known, if it gets one.
+    pub(crate) soft_nic: SoftNic,
     /// Changes to its settings.
     pub changes: Vec<Change>,
     /// Pools of queues, by processor number; empty: all queues for everybody.
@@ -87,7 +89,8 @@ impl Preflight {
         let mut refusals = Vec::new();
         for link in &real {
             let device = read_device(link, &mut netlink, &sysfs)?;
-            match plan(device, request, &sysfs, &mut remarks) {
+            let soft_nic = SoftNic::choose(&mut netlink, link.index)?;
+            match plan(device, soft_nic, request, &sysfs, &mut remarks) {
                 Ok(planned) => devices.push(planned),
                 Err(error) => refusals.push(error),
             }
@@ -115,7 +118,7 @@ impl Preflight {
         for remark in &self.remarks {
             text.push_str(&format!("# {remark}\n"));
         }
-        for Planned { device, backend, changes, pools } in &self.devices {
+        for Planned { device, backend, soft_nic, changes, pools } in &self.devices {
             let name = &device.name;
             text.push_str(&format!(
                 "\n# {name}: driver {}, {} transmit queues, root qdisc {}\n",
@@ -126,7 +129,7 @@ impl Preflight {
             for change in changes {
                 let undo = Change::new(change.knob.clone(), current(device, &change.knob)?);
                 let lines = match backend {
-                    Backend::SoftNic(rate) => soft_nic::plan(name, *rate),
+                    Backend::SoftNic(rate) => soft_nic.plan(name, *rate),
                     _ => format!("{}\n", change.shell(name)),
                 };
                 text.push_str(&format!("{lines}#   undo: {}\n", undo.shell(name)));
@@ -214,6 +217,7 @@ fn real_devices(named: &Link, links: &[Link], sysfs: &Sysfs) -> Result<Vec<Link>
 /// What to do with a device, or why nothing can be done.
 fn plan(
     device: Device,
+    soft_nic: SoftNic,
     request: Request,
     sysfs: &Sysfs,
     remarks: &mut Vec<String>,
@@ -225,7 +229,13 @@ fn plan(
             return Err(too_many_queues(&device));
         }
         remark_on_xps(&device, remarks);
-        return Ok(Planned { device, backend: Backend::None, changes: Vec::new(), pools: Vec::new() });
+        return Ok(Planned {
+            device,
+            backend: Backend::None,
+            soft_nic,
+            changes: Vec::new(),
+            pools: Vec::new(),
+        });
     }
     if !request.weights.is_soft_nic() {
         check_queues(&device)?;
@@ -238,12 +248,13 @@ fn plan(
     if request.weights.is_soft_nic() {
         check_restorable(&device)?;
         let backend = request.weights.backend(&device, sysfs, remarks)?;
-        return Ok(Planned { device, backend, changes: vec![soft_nic::change()], pools: Vec::new() });
+        let changes = vec![soft_nic.change()];
+        return Ok(Planned { device, backend, soft_nic, changes, pools: Vec::new() });
     }
     check_qdisc(&device, remarks)?;
     let (changes, pools) = plan_xps(&device, request.xps, sysfs)?;
     let backend = request.weights.backend(&device, sysfs, remarks)?;
-    Ok(Planned { device, backend, changes, pools })
+    Ok(Planned { device, backend, soft_nic, changes, pools })
 }
 
 /// `ARPHRD_ETHER` (`include/uapi/linux/if_arp.h`).

@@ -202,7 +202,9 @@ impl Managed {
         let backend = planned.backend;
         let (steering, queues, counters) = match backend {
             Backend::SoftNic(_) => {
-                (Steering::Class(soft_nic::first_class()), soft_nic::QUEUES, QueueCounters::Classes)
+                let soft_nic = planned.soft_nic;
+                let steering = Steering::Class(soft_nic.first_class());
+                (steering, soft_nic::QUEUES, QueueCounters::Classes(soft_nic))
             }
             Backend::None | Backend::NetShaper | Backend::MaxRate(_) => {
                 (Steering::Queue, device.queues, QueueCounters::of(&device))
@@ -227,7 +229,7 @@ impl Managed {
         }
         let weights = match backend {
             Backend::SoftNic(rate) => {
-                let queues = soft_nic::build(&mut Netlink::open()?, device.index, rate)?;
+                let queues = planned.soft_nic.build(&mut Netlink::open()?, device.index, rate)?;
                 Some(soft_nic::weights(queues, device.index, preflight.request.flow_weights)?)
             }
             Backend::None | Backend::NetShaper | Backend::MaxRate(_) => backend.weights(&device, &mut run)?,

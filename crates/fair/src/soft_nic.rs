@@ -6,6 +6,7 @@
 //! to the rate that was named and not beyond. It is the NIC of the test bed ([`soft_nic`]), on a device of the host.
 
 use std::fmt::Write;
+use std::hash::{BuildHasher, RandomState};
 
 use evenkeel_apply::{Change, Knob, QdiscSnapshot, Value};
 use evenkeel_control::{HtbQueue, HtbWeights, WeightControl};
@@ -20,9 +21,11 @@ use crate::error::FairError;
 /// Queues, as a usual device has.
 pub(crate) const QUEUES: u32 = 8;
 
-const MAJOR: u16 = 1;
-const ROOT: Handle = Handle::new(MAJOR, 0);
-const LINE: Handle = Handle::new(MAJOR, 1);
+/// Major numbers that a root of ours may have. People use small ones, and the kernel those from 0x8000 on
+/// (`qdisc_alloc_handle`, `net/sched/sch_api.c`): by its own one a run knows its root again.
+const MAJORS: std::ops::Range<u16> = 0x4000..0x8000;
+/// Minor number of the class that stands for the line.
+const LINE: u16 = 1;
 /// Minor number of the first queue's class.
 const FIRST_QUEUE: u16 = 0x10;
 /// Major number of the first queue's FIFO.
@@ -32,8 +35,10 @@ const FIRST_LEAF: u16 = 0x100;
 const ROOT_QDISC: Qdisc = Qdisc::Htb { default_class: FIRST_QUEUE };
 const LEAF: Qdisc = Qdisc::Pfifo { limit_packets: soft_nic::LEAF_LIMIT_PACKETS };
 
-fn class(queue: u32) -> Handle {
-    Handle::new(MAJOR, FIRST_QUEUE + queue as u16)
+/// The soft NIC of one run, by the major number of its root.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SoftNic {
+    major: u16,
 }
 
 fn leaf(queue: u32) -> Handle {
@@ -49,34 +54,104 @@ fn htb(class: soft_nic::Class) -> HtbClass {
     }
 }
 
-/// Class id of the first queue, as `skb->priority` carries it.
-pub(crate) fn first_class() -> u32 {
-    class(0).class_id()
+/// One of the major numbers that no qdisc has; which one is by chance.
+fn free_major(taken: &[u16]) -> Option<u16> {
+    let count = u64::from(MAJORS.end - MAJORS.start);
+    // Seeded anew for each run; the remainder is below 2^14.
+    let start = (RandomState::new().hash_one(()) % count) as u16;
+    (0..MAJORS.end - MAJORS.start)
+        .map(|step| MAJORS.start + (start + step) % (MAJORS.end - MAJORS.start))
+        .find(|major| !taken.contains(major))
 }
 
-/// The queue that a class is, if it is one of ours.
-pub(crate) fn queue_of(handle: Handle) -> Option<usize> {
-    let queue = u32::from(handle.minor.checked_sub(FIRST_QUEUE)?);
-    (handle.major == MAJOR && queue < QUEUES).then_some(queue as usize)
-}
-
-/// The change of the root qdisc; its classes come and go with it.
-pub(crate) fn change() -> Change {
-    let root = QdiscState::of(&ROOT_QDISC, Handle::ROOT, ROOT);
-    Change::new(Knob::RootQdisc, Value::Qdiscs(vec![QdiscSnapshot::from(&root)]))
-}
-
-/// Makes the classes below the root.
-pub(crate) fn build(netlink: &mut Netlink, index: u32, rate: BitRate) -> Result<Vec<HtbQueue>, FairError> {
-    netlink.replace_htb_class(index, ROOT, LINE, &htb(soft_nic::line(rate)))?;
-    let mut queues = Vec::new();
-    for queue in 0..QUEUES {
-        let own = HtbQueue { parent: LINE, handle: class(queue), class: htb(soft_nic::queue(rate, QUEUES)) };
-        netlink.replace_htb_class(index, LINE, own.handle, &own.class)?;
-        netlink.replace_qdisc(index, own.handle, leaf(queue), &LEAF)?;
-        queues.push(own);
+impl SoftNic {
+    /// One with a root that nobody else's qdisc of the interface can be taken for.
+    pub(crate) fn choose(netlink: &mut Netlink, index: u32) -> Result<Self, FairError> {
+        let taken: Vec<u16> = netlink.qdiscs(index)?.iter().map(|qdisc| qdisc.handle.major).collect();
+        let major = free_major(&taken).ok_or_else(|| {
+            FairError::unable("no handle is left for a root qdisc", "remove qdiscs that are of no use")
+        })?;
+        Ok(Self { major })
     }
-    Ok(queues)
+
+    fn root(self) -> Handle {
+        Handle::new(self.major, 0)
+    }
+
+    fn line(self) -> Handle {
+        Handle::new(self.major, LINE)
+    }
+
+    fn class(self, queue: u32) -> Handle {
+        Handle::new(self.major, FIRST_QUEUE + queue as u16)
+    }
+
+    /// Class id of the first queue, as `skb->priority` carries it.
+    pub(crate) fn first_class(self) -> u32 {
+        self.class(0).class_id()
+    }
+
+    /// The queue that a class is, if it is one of ours.
+    pub(crate) fn queue_of(self, handle: Handle) -> Option<usize> {
+        let queue = u32::from(handle.minor.checked_sub(FIRST_QUEUE)?);
+        (handle.major == self.major && queue < QUEUES).then_some(queue as usize)
+    }
+
+    /// The change of the root qdisc; its classes come and go with it.
+    pub(crate) fn change(self) -> Change {
+        let root = QdiscState::of(&ROOT_QDISC, Handle::ROOT, self.root());
+        Change::new(Knob::RootQdisc, Value::Qdiscs(vec![QdiscSnapshot::from(&root)]))
+    }
+
+    /// Makes the classes below the root.
+    pub(crate) fn build(
+        self,
+        netlink: &mut Netlink,
+        index: u32,
+        rate: BitRate,
+    ) -> Result<Vec<HtbQueue>, FairError> {
+        netlink.replace_htb_class(index, self.root(), self.line(), &htb(soft_nic::line(rate)))?;
+        let mut queues = Vec::new();
+        for queue in 0..QUEUES {
+            let class = htb(soft_nic::queue(rate, QUEUES));
+            let own = HtbQueue { parent: self.line(), handle: self.class(queue), class };
+            netlink.replace_htb_class(index, own.parent, own.handle, &own.class)?;
+            netlink.replace_qdisc(index, own.handle, leaf(queue), &LEAF)?;
+            queues.push(own);
+        }
+        Ok(queues)
+    }
+
+    /// The same as shell lines.
+    pub(crate) fn plan(self, interface: &str, rate: BitRate) -> String {
+        let line = |parent: &str, handle: Handle, class: soft_nic::Class| {
+            format!(
+                "tc class add dev {interface} parent {parent} classid {handle} htb rate {}bit ceil {}bit burst {}b \
+                 cburst {}b quantum {}\n",
+                class.rate.bits_per_second(),
+                class.ceiling.bits_per_second(),
+                class.burst_bytes,
+                class.burst_bytes,
+                class.quantum_bytes
+            )
+        };
+        let root = format!("{:x}:", self.major);
+        let mut text =
+            format!("tc qdisc replace dev {interface} root handle {root} htb default {FIRST_QUEUE:x}\n");
+        text.push_str(&line(&root, self.line(), soft_nic::line(rate)));
+        for queue in 0..QUEUES {
+            text.push_str(&line(&self.line().to_string(), self.class(queue), soft_nic::queue(rate, QUEUES)));
+            // Writing to a string does not fail.
+            let _ = writeln!(
+                text,
+                "tc qdisc add dev {interface} parent {} handle {:x}: pfifo limit {}",
+                self.class(queue),
+                leaf(queue).major,
+                soft_nic::LEAF_LIMIT_PACKETS
+            );
+        }
+        text
+    }
 }
 
 /// Where the weights of its queues go; with `guaranteed_rates` for flows of different weights.
@@ -95,56 +170,44 @@ pub(crate) fn weights(
     })
 }
 
-/// The same as shell lines.
-pub(crate) fn plan(interface: &str, rate: BitRate) -> String {
-    let line = |parent: &str, handle: Handle, class: soft_nic::Class| {
-        format!(
-            "tc class add dev {interface} parent {parent} classid {handle} htb rate {}bit ceil {}bit burst {}b cburst {}b \
-             quantum {}\n",
-            class.rate.bits_per_second(),
-            class.ceiling.bits_per_second(),
-            class.burst_bytes,
-            class.burst_bytes,
-            class.quantum_bytes
-        )
-    };
-    let mut text = format!("tc qdisc replace dev {interface} root handle 1: htb default {FIRST_QUEUE:x}\n");
-    text.push_str(&line("1:", LINE, soft_nic::line(rate)));
-    for queue in 0..QUEUES {
-        text.push_str(&line("1:1", class(queue), soft_nic::queue(rate, QUEUES)));
-        // Writing to a string does not fail.
-        let _ = writeln!(
-            text,
-            "tc qdisc add dev {interface} parent {} handle {:x}: pfifo limit {}",
-            class(queue),
-            leaf(queue).major,
-            soft_nic::LEAF_LIMIT_PACKETS
-        );
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
 
+    const SOFT_NIC: SoftNic = SoftNic { major: 0x4001 };
+
     #[test]
     fn classes_and_queues_name_each_other() {
-        assert_eq!(first_class(), 0x1_0010);
+        assert_eq!(SOFT_NIC.first_class(), 0x4001_0010);
         for queue in 0..QUEUES {
-            assert_eq!(queue_of(class(queue)), Some(queue as usize));
+            assert_eq!(SOFT_NIC.queue_of(SOFT_NIC.class(queue)), Some(queue as usize));
         }
-        for other in [LINE, ROOT, class(QUEUES), Handle::new(2, 0x10), Handle::ROOT] {
-            assert_eq!(queue_of(other), None, "{other}");
+        for other in
+            [SOFT_NIC.line(), SOFT_NIC.root(), SOFT_NIC.class(QUEUES), Handle::new(1, 0x10), Handle::ROOT]
+        {
+            assert_eq!(SOFT_NIC.queue_of(other), None, "{other}");
         }
     }
 
     #[test]
+    fn the_roots_number_is_one_that_nobody_has() {
+        let all: Vec<u16> = MAJORS.collect();
+        let (free, taken) = all.split_last().unwrap();
+        assert_eq!(free_major(taken), Some(*free));
+        assert_eq!(free_major(&all), None);
+        assert!(free_major(&[1, 0x8001]).is_some_and(|major| MAJORS.contains(&major)));
+    }
+
+    #[test]
     fn the_plan_has_every_class() {
-        let text = plan("eth0", BitRate::from_bits_per_second(1_000_000_000));
-        assert!(text.starts_with("tc qdisc replace dev eth0 root handle 1: htb default 10\n"));
+        let text = SOFT_NIC.plan("eth0", BitRate::from_bits_per_second(1_000_000_000));
+        assert!(text.starts_with("tc qdisc replace dev eth0 root handle 4001: htb default 10\n"));
         assert_eq!(text.matches("tc class add").count(), 9);
-        assert!(text.contains("parent 1:1 classid 1:17 htb rate 125000bit ceil 1000000000bit burst 137144b"));
+        assert!(
+            text.contains(
+                "parent 4001:1 classid 4001:17 htb rate 125000bit ceil 1000000000bit burst 137144b"
+            )
+        );
     }
 }

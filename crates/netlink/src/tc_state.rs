@@ -20,6 +20,7 @@ const RTM_GETTFILTER: u16 = 46;
 const TCA_KIND: u16 = 1;
 const TCA_OPTIONS: u16 = 2;
 const TCA_HTB_PARMS: u16 = 1;
+const TCA_HTB_INIT: u16 = 2;
 const TCA_HTB_RATE64: u16 = 6;
 const TCA_HTB_CEIL64: u16 = 7;
 const TCA_BPF_NAME: u16 = 7;
@@ -50,6 +51,15 @@ impl QdiscState {
     pub fn of(qdisc: &Qdisc, parent: Handle, handle: Handle) -> Self {
         let options = qdisc.options().unwrap_or_default();
         Self { kind: qdisc.kind().to_owned(), handle, parent, options }
+    }
+
+    /// `rate2quantum` and `defcls` of an HTB qdisc (`struct tc_htb_glob`): what of its options is set, and no
+    /// count; none of another kind.
+    #[must_use]
+    pub fn htb_settings(&self) -> Option<(u32, u32)> {
+        let global = attribute(&self.options, TCA_HTB_INIT).filter(|_| self.kind == "htb")?;
+        let word = |at: usize| Some(u32::from_ne_bytes(global.get(at..at + 4)?.try_into().ok()?));
+        Some((word(4)?, word(8)?))
     }
 
     /// Whether the kernel put it there by itself, as `net.core.default_qdisc` and the device have it.
@@ -287,6 +297,28 @@ mod tests {
         assert_eq!((answer.index, answer.handle, answer.parent), (7, Handle::new(0x8001, 0), Handle::ROOT));
         assert_eq!(answer.kind().as_deref(), Some("fq"));
         assert_eq!(attribute(answer.attributes, TCA_OPTIONS), Some(&[1, 2, 3, 4][..]));
+    }
+
+    #[test]
+    fn the_settings_of_htb_are_told_from_its_counts() {
+        let glob = |words: [u32; 5]| {
+            let mut options = Vec::new();
+            push_attribute(&mut options, 2, &words.map(u32::to_ne_bytes).concat());
+            options
+        };
+        let state = |kind: &str, options| QdiscState {
+            kind: kind.to_owned(),
+            handle: Handle::new(1, 0),
+            parent: Handle::ROOT,
+            options,
+        };
+        let own = QdiscState::of(&Qdisc::Htb { default_class: 0x10 }, Handle::ROOT, Handle::new(1, 0));
+        assert_eq!(own.htb_settings(), Some((10, 0x10)));
+        // As a dump has it: HTB_VER, and packets that no class took.
+        assert_eq!(state("htb", glob([0x3_0011, 10, 0x10, 0, 77])).htb_settings(), own.htb_settings());
+        assert_eq!(state("htb", glob([0x3_0011, 10, 0x20, 0, 0])).htb_settings(), Some((10, 0x20)));
+        assert_eq!(state("fq", glob([3, 10, 0x10, 0, 0])).htb_settings(), None);
+        assert_eq!(state("htb", vec![1; 5]).htb_settings(), None);
     }
 
     #[test]

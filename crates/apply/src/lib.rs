@@ -40,7 +40,7 @@ pub use journal::{Entry, Header, InterfaceIdentity, Process, Storage, parse};
 pub use kernel::{Kernel, LiveKernel};
 pub use knob::{Change, Knob, Ours, Value};
 pub use qdisc::{ClassHandle, QdiscSnapshot};
-pub use revert::{Leftover, RevertOutcome, revert};
+pub use revert::{Leftover, RevertOutcome, leftover, revert};
 pub use rollback::{LeftAlone, Report, roll_back};
 pub use run::{Disturbance, Run};
 pub use state::{Held, StateDirectory};

@@ -2,11 +2,13 @@
 
 use std::path::Path;
 
+use evenkeel_host::Host;
+
 use crate::error::{ApplyError, JournalError};
-use crate::journal::{Entry, Header, InterfaceIdentity, Process, Storage};
+use crate::journal::{Entry, Header, InterfaceIdentity, Process, Storage, parse};
 use crate::kernel::LiveKernel;
 use crate::rollback::{Report, roll_back};
-use crate::state::Held;
+use crate::state::{Held, is_absent};
 
 /// What a run that died had left behind, and what became of it.
 #[derive(Debug)]
@@ -42,7 +44,28 @@ pub fn revert(journal: &Path) -> Result<RevertOutcome, ApplyError> {
     revert_of(journal, None)
 }
 
-/// The same, but only for the run of one process: a journal that another run has taken over is not ours.
+/// What a run that died has left behind in a journal and nobody has put back yet; none if there is no such run, or
+/// it is alive, or of an earlier boot.
+///
+/// # Errors
+/// When the journal cannot be read.
+pub fn leftover(journal: &Path) -> Result<Option<Header>, ApplyError> {
+    let text = match std::fs::read(journal) {
+        Ok(text) => text,
+        Err(error) if is_absent(&error) => return Ok(None),
+        Err(source) => {
+            return Err(JournalError::File { action: "read", path: journal.to_owned(), source }.into());
+        }
+    };
+    let Some((header, entries)) = parse(&text, journal)? else { return Ok(None) };
+    let worker = Host::live().process(header.process.id).map(Process::from);
+    let stands = !entries.is_empty() && worker != Some(header.process);
+    let here = here(&header)?;
+    let same = header.interface.same_boot(&here) && header.interface.same_namespace(&here);
+    Ok((stands && same).then_some(header))
+}
+
+/// [`revert`], but only for the run of one process: a journal that another run has taken over is not ours.
 pub(crate) fn revert_of(journal: &Path, process: Option<Process>) -> Result<RevertOutcome, ApplyError> {
     let Some(mut held) = Held::take(journal, false)? else { return Ok(RevertOutcome::Nothing) };
     let Some((header, entries)) = held.read()? else {

@@ -78,6 +78,11 @@ impl StateDirectory {
     }
 }
 
+/// Whether a file or its directory is not there.
+pub(crate) fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
 /// A journal that this process holds: nobody else changes what it is about.
 #[derive(Debug)]
 pub struct Held {
@@ -98,7 +103,7 @@ impl Held {
             let opened = OpenOptions::new().read(true).write(true).create(create).mode(0o600).open(path);
             let file = match opened {
                 Ok(file) => file,
-                Err(error) if error.kind() == io::ErrorKind::NotFound && !create => return Ok(None),
+                Err(error) if is_absent(&error) && !create => return Ok(None),
                 Err(error) => return Err(failed("open")(error)),
             };
             match Flock::lock(file, FlockArg::LockExclusiveNonblock) {

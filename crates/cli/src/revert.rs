@@ -134,6 +134,15 @@ pub fn tell_leftover(leftover: &Leftover) {
     tell_remarks(leftover);
 }
 
+/// Says that a run that died has left something behind, which is still there.
+pub fn tell_unfinished(header: &Header) {
+    say(&format!(
+        "{} had died, and what it had changed is still there: `evenkeel revert {}` puts it back",
+        whose(header),
+        header.interface.name
+    ));
+}
+
 /// Runs the guardian.
 pub fn guard(options: &GuardOptions) -> Result<Exit, Failure> {
     let post =

@@ -77,6 +77,26 @@ fn if_both_die_revert_or_the_next_run_restores() {
     assert_same(&managed.seen(), &before, "afterwards");
 }
 
+/// A soft NIC that was left behind is no qdisc of the administrator's that would be in the way.
+#[test]
+fn the_next_run_puts_back_a_soft_nic_before_it_judges() {
+    let managed = Managed::new();
+    let before = managed.seen();
+    let soft_nic = ["fair", NAME, "--queue-weights", "htb", "--rate", "200mbit"];
+    kill_both(managed.session(&soft_nic[2..]));
+    let ours = managed.shell(&["tc", "qdisc", "show", "dev", NAME]);
+    assert!(ours.contains("htb"), "nobody is left to put it back: {ours}");
+    for look in ["--observe", "--plan"] {
+        let ended = end(managed.command(&["fair", NAME, look, "--for", "100ms"]));
+        assert!(ended.code == 0 && ended.stderr.contains("`evenkeel revert evk0` puts it back"), "{ended:?}");
+        assert_eq!(managed.shell(&["tc", "qdisc", "show", "dev", NAME]), ours, "{look} changes nothing");
+    }
+    let ended = end(managed.command(&[&soft_nic[..], &["--for", "300ms"]].concat()));
+    assert!(ended.code == 0 && ended.stderr.contains("had died: "), "{ended:?}");
+    assert_same(&managed.seen(), &before, "afterwards");
+    assert!(is_empty(managed.state.path()));
+}
+
 #[test]
 fn revert_leaves_what_somebody_changed_since() {
     let managed = Managed::with_maps();

@@ -17,6 +17,7 @@
 mod device;
 mod error;
 mod flows;
+mod leftovers;
 mod observe;
 mod preflight;
 mod proof;
@@ -31,6 +32,7 @@ pub mod xps;
 pub use device::Device;
 pub use error::{Cause, FairError};
 pub use flows::{DeviceView, FlowView, QueueView};
+pub use leftovers::{leftovers, put_back_leftovers};
 pub use observe::{Observation, Observer};
 pub use preflight::{Planned, Preflight, Request};
 pub use proof::Verdict;

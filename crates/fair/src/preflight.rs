@@ -67,17 +67,11 @@ impl Preflight {
     /// # Errors
     /// What is missing or in the way, and what to do about it.
     pub fn of(interface: &str, request: Request) -> Result<Self, FairError> {
-        let host = Host::live();
-        check_machine(&host)?;
+        check_machine(&Host::live())?;
         let mut netlink = Netlink::open()?;
         let sysfs = Sysfs::of_namespace()?;
-        let links = netlink.links()?;
-        let Some(named) = links.iter().find(|link| link.name == interface) else {
-            let others = links.into_iter().map(|link| link.name).filter(|name| name != "lo").collect();
-            return Err(FairError::NoInterface { name: interface.to_owned(), others });
-        };
+        let (named, real) = devices_of(interface, &mut netlink, &sysfs)?;
         let mut remarks = Vec::new();
-        let real = real_devices(named, &links, &sysfs)?;
         if real.iter().any(|link| link.index != named.index) {
             let names: Vec<&str> = real.iter().map(|link| link.name.as_str()).collect();
             remarks.push(format!(
@@ -162,7 +156,7 @@ fn current(device: &Device, knob: &Knob) -> Result<Value, FairError> {
     Ok(read.map_err(ApplyError::from)?)
 }
 
-fn check_machine(host: &Host) -> Result<(), FairError> {
+pub(crate) fn check_machine(host: &Host) -> Result<(), FairError> {
     let missing = host.missing_capabilities(&CAPABILITIES)?;
     if !missing.is_empty() {
         let list: Vec<String> = missing.iter().map(ToString::to_string).collect();
@@ -192,6 +186,20 @@ fn read_device(link: &Link, netlink: &mut Netlink, sysfs: &Sysfs) -> Result<Devi
         }
         error => error,
     })
+}
+
+/// An interface, and the real devices below it.
+pub(crate) fn devices_of(
+    interface: &str,
+    netlink: &mut Netlink,
+    sysfs: &Sysfs,
+) -> Result<(Link, Vec<Link>), FairError> {
+    let links = netlink.links()?;
+    let Some(named) = links.iter().find(|link| link.name == interface) else {
+        let others = links.into_iter().map(|link| link.name).filter(|name| name != "lo").collect();
+        return Err(FairError::NoInterface { name: interface.to_owned(), others });
+    };
+    Ok((named.clone(), real_devices(named, &links, sysfs)?))
 }
 
 /// The devices at the bottom, each once: what a bond, a VLAN, a bridge or a macvlan stands on. Walks down the

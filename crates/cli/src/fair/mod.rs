@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 use evenkeel_apply::StateDirectory;
 use evenkeel_fair::{
     Cause, FairError, Observation, Observer, Preflight, QueueWeights, Request, SegmentMode, Session,
-    StandBack, Status, WeightsFile, XpsMode,
+    StandBack, Status, WeightsFile, XpsMode, leftovers, put_back_leftovers,
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::arguments::{FairOptions, Format, QueueWeightsChoice, Segments, XpsChoice};
 use crate::exit::{Exit, Failure, print};
-use crate::revert::tell_leftover;
+use crate::revert::{tell_leftover, tell_unfinished};
 
 /// How often the observer takes a sample.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
@@ -74,6 +74,9 @@ pub fn fair(options: &FairOptions) -> Result<Exit, Failure> {
     let signals = Signals::catch()?;
     let weights = options.weights.as_deref().map(WeightsFile::open).transpose();
     let weights = weights.map_err(|error| Failure::with_causes(Exit::Usage, &error))?;
+    let state = StateDirectory::from_environment();
+    // First, so that a preflight finds the device as its administrator has it.
+    settle_leftovers(options, &state).map_err(failure)?;
     let preflight = Preflight::of(&options.interface, request).map_err(failure)?;
     if options.plan {
         print(&preflight.plan().map_err(failure)?)?;
@@ -85,8 +88,20 @@ pub fn fair(options: &FairOptions) -> Result<Exit, Failure> {
     if options.observe {
         observe(&preflight, options, &signals)
     } else {
-        manage(&preflight, options, weights, &signals)
+        manage(&preflight, options, &state, weights, &signals)
     }
+}
+
+/// Puts back what runs that died have left, or says that it is there, where nothing is to be changed.
+fn settle_leftovers(options: &FairOptions, state: &StateDirectory) -> Result<(), FairError> {
+    if !options.plan && !options.observe {
+        put_back_leftovers(&options.interface, state)?.iter().for_each(tell_leftover);
+        return Ok(());
+    }
+    for header in leftovers(&options.interface, state)? {
+        tell_unfinished(&header);
+    }
+    Ok(())
 }
 
 fn failure(error: FairError) -> Failure {
@@ -222,12 +237,12 @@ fn guardian() -> Option<Command> {
 fn manage(
     preflight: &Preflight,
     options: &FairOptions,
+    state: &StateDirectory,
     weights: Option<WeightsFile>,
     signals: &Signals,
 ) -> Result<Exit, Failure> {
-    let state = StateDirectory::from_environment();
     let began = Instant::now();
-    let (mut session, leftovers) = Session::start(preflight, &state, Box::new(guardian)).map_err(failure)?;
+    let (mut session, leftovers) = Session::start(preflight, state, Box::new(guardian)).map_err(failure)?;
     for leftover in &leftovers {
         tell_leftover(leftover);
     }

@@ -110,7 +110,11 @@ fn roll_back_here(header: &Header, entries: &[Entry]) -> Result<Leftover, ApplyE
 
 /// Before a new run takes a journal over: puts back what an earlier one has left in it, and empties it.
 pub(crate) fn take_over(held: &mut Held) -> Result<Option<Leftover>, ApplyError> {
-    let Some((header, entries)) = held.read()? else { return Ok(None) };
+    let Some((header, entries)) = held.read()? else {
+        // The beginning of a header that a crash cut short would make the new one unreadable.
+        held.clear()?;
+        return Ok(None);
+    };
     let here = here(&header)?;
     // Of an earlier boot, or of an earlier namespace with the same inode: gone with it.
     let void = !header.interface.same_boot(&here) || !header.interface.same_namespace(&here);
@@ -124,4 +128,26 @@ pub(crate) fn take_over(held: &mut Held) -> Result<Option<Leftover>, ApplyError>
     }
     held.clear()?;
     Ok(leftover)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::journal::line;
+    use crate::state::StateDirectory;
+
+    #[test]
+    fn a_header_that_was_cut_short_does_not_spoil_the_next_runs_journal() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = StateDirectory::at(directory.path());
+        let interface = InterfaceIdentity::current(7, "evk").unwrap();
+        let header = Header::new(interface.clone(), "fair");
+        let whole = line(&header);
+        std::fs::write(state.journal_of(&interface), &whole[..whole.len() / 2]).unwrap();
+        let mut held = state.take(&interface).unwrap();
+        assert!(take_over(&mut held).unwrap().is_none());
+        held.append(&whole).unwrap();
+        assert_eq!(held.read().unwrap().unwrap().0, header);
+    }
 }

@@ -169,14 +169,31 @@ fn read(file: &mut File, path: &Path) -> Result<Option<(Header, Vec<Entry>)>, Jo
     parse(&text, path)
 }
 
-impl Storage for Held {
-    fn append(&mut self, line: &[u8]) -> Result<(), JournalError> {
-        let failed = |source| JournalError::File { action: "write to", path: self.path.clone(), source };
-        self.file.seek(io::SeekFrom::End(0)).and_then(|_| self.file.write_all(line)).map_err(failed)?;
-        self.file.sync_data().map_err(failed)?;
+impl Held {
+    fn append_synced(&mut self, line: &[u8]) -> io::Result<()> {
+        self.file.seek(io::SeekFrom::End(0))?;
+        self.file.write_all(line)?;
+        self.file.sync_data()?;
         // The name has to survive as well.
         let directory = self.path.parent().unwrap_or(Path::new("/"));
-        File::open(directory).and_then(|directory| directory.sync_all()).map_err(failed)
+        File::open(directory)?.sync_all()
+    }
+}
+
+impl Storage for Held {
+    fn append(&mut self, line: &[u8]) -> Result<(), JournalError> {
+        let path = self.path.clone();
+        let failed = |source| JournalError::File { action: "write to", path, source };
+        let length = match self.file.metadata() {
+            Ok(metadata) => metadata.len(),
+            Err(source) => return Err(failed(source)),
+        };
+        self.append_synced(line).map_err(|source| {
+            // A part of a line (the disk is full) would run into the next one. If it cannot be taken away either,
+            // the error is the first one all the same.
+            let _ = self.file.set_len(length);
+            failed(source)
+        })
     }
 
     fn remove(self) -> Result<(), JournalError> {
@@ -227,6 +244,19 @@ mod tests {
         second.clear().unwrap();
         assert!(second.read().unwrap().is_none());
         assert_eq!(state.journals().unwrap(), [state.journal_of(&interface(7))]);
+    }
+
+    #[test]
+    fn a_line_that_fails_leaves_nothing_of_itself() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = StateDirectory::at(directory.path().join("state"));
+        let mut held = state.take(&interface(7)).unwrap();
+        let header = line(&Header::new(interface(7), "fair"));
+        held.append(&header).unwrap();
+        // Its last step, the sync of the directory, fails after the line was written.
+        std::fs::remove_dir_all(directory.path().join("state")).unwrap();
+        held.append(b"half a line").unwrap_err();
+        assert_eq!(held.file.metadata().unwrap().len(), header.len() as u64);
     }
 
     #[test]

@@ -30,15 +30,21 @@ fn failure(error: &ApplyError) -> Failure {
 pub fn revert(options: &RevertOptions) -> Result<Exit, Failure> {
     let journals = StateDirectory::from_environment().journals().map_err(|error| failure(&error.into()))?;
     let mut chosen = Vec::new();
+    let mut exit = Exit::Done;
     for path in journals {
         match &options.interface {
             None => chosen.push(path),
-            Some(name) if is_about(&path, name)? => chosen.push(path),
-            Some(_) => {}
+            Some(name) => match is_about(&path, name) {
+                Ok(true) => chosen.push(path),
+                Ok(false) => {}
+                // It may be about anything: it is told, and does not keep the others from being put back.
+                Err(error) => exit = error.tell(),
+            },
         }
     }
     if chosen.is_empty() {
         if let Some(name) = &options.interface
+            && exit == Exit::Done
             && !exists(name)
         {
             return Err(Failure::new(
@@ -46,18 +52,24 @@ pub fn revert(options: &RevertOptions) -> Result<Exit, Failure> {
                 format!("there is neither an interface nor a journal of '{name}'"),
             ));
         }
-        print("nothing to put back\n")?;
-        return Ok(Exit::Done);
+        if exit == Exit::Done {
+            print("nothing to put back\n")?;
+        }
+        return Ok(exit);
     }
-    let mut exit = Exit::Done;
     for path in chosen {
         // One that fails does not keep the others from being put back.
         match revert_journal(&path) {
-            Ok(outcome) => {
-                if tell(&outcome)? == Exit::Failed {
-                    exit = Exit::Failed;
+            Ok(outcome) => match (tell(&outcome)?, &outcome) {
+                (Exit::Done, RevertOutcome::OtherNamespace(_)) if options.interface.is_some() => {
+                    // What was asked for was not done. A failure before it counts for more.
+                    if exit == Exit::Done {
+                        exit = Exit::Unable;
+                    }
                 }
-            }
+                (Exit::Done, _) => {}
+                (failed, _) => exit = failed,
+            },
             Err(error) => exit = failure(&error).tell(),
         }
     }
@@ -76,7 +88,12 @@ fn is_about(path: &Path, name: &str) -> Result<bool, Failure> {
     let unreadable = |error: std::io::Error| {
         Failure::new(Exit::Failed, format!("cannot read {}: {error}", path.display()))
     };
-    let text = std::fs::read(path).map_err(unreadable)?;
+    let text = match std::fs::read(path) {
+        Ok(text) => text,
+        // Its run has ended, or a guardian has put back what it had changed.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(unreadable(error)),
+    };
     let Some((header, _)) = parse(&text, path).map_err(|error| failure(&error.into()))? else {
         return Ok(false);
     };
@@ -101,9 +118,11 @@ fn tell(outcome: &RevertOutcome) -> Result<Exit, Failure> {
             print(&format!("{}: its settings went with its boot or its network namespace\n", whose(header)))?;
         }
         RevertOutcome::OtherNamespace(header) => say(&format!(
-            "{} ran in another network namespace (net:[{}]): run `evenkeel revert` there (nsenter --net)",
+            "{} ran in another network namespace (net:[{}]): run `evenkeel revert` there (nsenter --net), or remove {} \
+             if that namespace is gone",
             whose(header),
-            header.interface.namespace
+            header.interface.namespace,
+            StateDirectory::from_environment().journal_of(&header.interface).display()
         )),
         RevertOutcome::RolledBack(leftover) => {
             print(&format!("{}: {}\n", whose(&leftover.header), leftover.report))?;

@@ -86,10 +86,10 @@ fn the_next_run_puts_back_a_soft_nic_before_it_judges() {
     kill_both(managed.session(&soft_nic[2..]));
     let ours = managed.shell(&["tc", "qdisc", "show", "dev", NAME]);
     assert!(ours.contains("htb"), "nobody is left to put it back: {ours}");
-    for look in ["--observe", "--plan"] {
-        let ended = end(managed.command(&["fair", NAME, look, "--for", "100ms"]));
+    for look in [&["--observe", "--for", "100ms"][..], &["--plan"]] {
+        let ended = end(managed.command(&[&["fair", NAME], look].concat()));
         assert!(ended.code == 0 && ended.stderr.contains("`evenkeel revert evk0` puts it back"), "{ended:?}");
-        assert_eq!(managed.shell(&["tc", "qdisc", "show", "dev", NAME]), ours, "{look} changes nothing");
+        assert_eq!(managed.shell(&["tc", "qdisc", "show", "dev", NAME]), ours, "{look:?} changes nothing");
     }
     let ended = end(managed.command(&[&soft_nic[..], &["--for", "300ms"]].concat()));
     assert!(ended.code == 0 && ended.stderr.contains("had died: "), "{ended:?}");
@@ -139,6 +139,12 @@ fn a_journal_of_another_namespace_or_of_an_earlier_boot_is_not_acted_on() {
     command.env("EVENKEEL_STATE_DIR", managed.state.path());
     let ended = end(command);
     assert!(ended.code == 0 && ended.stderr.contains("another network namespace"), "{ended:?}");
+    assert!(ended.stderr.contains(&format!("or remove {}", journal.display())), "{ended:?}");
+    // By name it was asked for, and it was not done.
+    let mut command = elsewhere.command(&["revert", NAME]);
+    command.env("EVENKEEL_STATE_DIR", managed.state.path());
+    let ended = end(command);
+    assert!(ended.code == 3 && ended.stderr.contains("another network namespace"), "{ended:?}");
     assert_eq!(std::fs::read_to_string(&journal).unwrap(), text);
 
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
@@ -164,6 +170,21 @@ fn a_damaged_journal_is_named_and_kept() {
         assert!(ended.stderr.contains(&format!("{}:2: ", journal.display())), "{ended:?}");
     }
     assert!(journal.exists());
+}
+
+#[test]
+fn a_damaged_journal_does_not_keep_an_interface_from_its_settings() {
+    let managed = Managed::with_maps();
+    kill_both(managed.session(&["--xps", "off"]));
+    // It comes before the other one.
+    let damaged = managed.state.path().join("0-1.journal");
+    std::fs::write(&damaged, "{}\n").unwrap();
+    let ended = end(managed.command(&["revert", NAME]));
+    assert_eq!(ended.code, 4, "{ended:?}");
+    assert!(ended.stderr.contains(&format!("{}:1: ", damaged.display())), "{ended:?}");
+    assert!(ended.stdout.contains("2 settings put back"), "{ended:?}");
+    assert_eq!(managed.maps(), DRIVERS_MAPS);
+    assert!(damaged.exists());
 }
 
 /// Whether a journal has more than its header.

@@ -117,9 +117,13 @@ impl LiveKernel {
             }
             return Ok(());
         }
-        // The kernel changes no qdisc's kind under its handle.
+        // The kernel changes no qdisc's kind under its handle, and to remove it first would leave a moment in which
+        // the default stands there, of which nobody could say who put it.
         if standing.handle == root.handle && standing.kind != root.kind {
-            self.netlink.delete_root_qdisc(self.index)?;
+            return Err(KnobError::NotRestorable {
+                what: format!("the root qdisc of {}", self.name),
+                reason: format!("{} has the handle that {} is to have", standing.kind, root.kind),
+            });
         }
         for qdisc in wanted.iter().filter(|qdisc| !qdisc.is_default()) {
             let state = qdisc.state().ok_or_else(|| KnobError::WrongKind {

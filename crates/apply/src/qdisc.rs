@@ -51,6 +51,18 @@ pub struct QdiscSnapshot {
     pub options: String,
 }
 
+/// Whether a tree is `from`, made again in part: its root, and below it each qdisc as it was or as the kernel puts one
+/// there by itself. That is how it stands while it is put back, from the root on.
+#[must_use]
+pub(crate) fn is_part_of(found: &[QdiscSnapshot], from: &[QdiscSnapshot]) -> bool {
+    match (found.split_first(), from.first()) {
+        (Some((root, below)), Some(wanted)) if !wanted.is_default() => {
+            root == wanted && below.iter().all(|qdisc| qdisc.is_default() || from.contains(qdisc))
+        }
+        _ => false,
+    }
+}
+
 /// Kinds whose options, as a dump shows them, make the same qdisc again, and that have no classes of
 /// their own.
 const RESTORABLE: &[&str] = &[

@@ -6,6 +6,7 @@ use crate::error::KnobError;
 use crate::journal::Entry;
 use crate::kernel::Kernel;
 use crate::knob::{Knob, Ours, Value};
+use crate::qdisc::is_part_of;
 
 /// A knob that somebody else changed since.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,12 +120,20 @@ enum Outcome {
     LeftAlone(Value),
 }
 
+/// Whether a roll-back before this one was cut short, or refused, in the midst of a tree of qdiscs.
+fn is_put_back_in_part(found: &Value, from: &Value) -> bool {
+    match (found, from) {
+        (Value::Qdiscs(found), Value::Qdiscs(from)) => is_part_of(found, from),
+        _ => false,
+    }
+}
+
 fn restore(kernel: &mut dyn Kernel, entry: &Entry) -> Result<Outcome, KnobError> {
     let found = kernel.read(&entry.knob)?;
     if entry.knob.same(&found, &entry.from) {
         return Ok(Outcome::Unchanged);
     }
-    if !entry.is_ours(&found) {
+    if !entry.is_ours(&found) && !is_put_back_in_part(&found, &entry.from) {
         return Ok(Outcome::LeftAlone(found));
     }
     kernel.write(&entry.knob, &entry.from)?;
@@ -137,4 +146,84 @@ fn restore(kernel: &mut dyn Kernel, entry: &Entry) -> Result<Outcome, KnobError>
         what: format!("the value {}", entry.from),
         reason: format!("the kernel took it and shows {found}"),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+    use super::*;
+    use crate::qdisc::{ClassHandle, QdiscSnapshot};
+    use evenkeel_netlink::tc::Handle;
+
+    fn qdisc(kind: &str, major: u16, parent: Handle) -> QdiscSnapshot {
+        let handle = ClassHandle(Handle::new(major, 0));
+        QdiscSnapshot { kind: kind.to_owned(), handle, parent: ClassHandle(parent), options: String::new() }
+    }
+
+    /// A root with two leaves, of which each write takes `left` steps of three: the root first, as the kernel does it.
+    struct Cut {
+        now: Vec<QdiscSnapshot>,
+        left: usize,
+    }
+
+    impl Kernel for Cut {
+        fn read(&mut self, _: &Knob) -> Result<Value, KnobError> {
+            Ok(Value::Qdiscs(self.now.clone()))
+        }
+
+        fn write(&mut self, _: &Knob, value: &Value) -> Result<(), KnobError> {
+            let Value::Qdiscs(wanted) = value else { panic!("{value}") };
+            for (number, part) in wanted.iter().enumerate() {
+                if number == self.left {
+                    return Err(KnobError::NotRestorable {
+                        what: String::new(),
+                        reason: "refused".to_owned(),
+                    });
+                }
+                if part.is_root() {
+                    // It comes with leaves of the kernel's.
+                    let leaf = |below: &QdiscSnapshot| qdisc("pfifo_fast", 0, below.parent.0);
+                    self.now = wanted[1..].iter().map(leaf).collect();
+                    self.now.insert(0, part.clone());
+                } else {
+                    self.now[number] = part.clone();
+                }
+            }
+            Ok(())
+        }
+    }
+
+    fn entry() -> Entry {
+        let leaf = |kind, major, minor| qdisc(kind, major, Handle::new(7, minor));
+        let from = vec![qdisc("mq", 7, Handle::ROOT), leaf("fq", 2, 1), leaf("tbf", 3, 2)];
+        let ours = Value::Qdiscs(vec![qdisc("htb", 0x4001, Handle::ROOT)]);
+        Entry { knob: Knob::RootQdisc, from: Value::Qdiscs(from), ours: vec![Ours::These(vec![ours])] }
+    }
+
+    #[test]
+    fn a_tree_that_was_put_back_in_part_is_put_back_whole() {
+        for left in 0..3 {
+            let mut kernel = Cut { now: vec![qdisc("htb", 0x4001, Handle::ROOT)], left };
+            for _ in 0..2 {
+                let report = roll_back(&mut kernel, &[entry()]);
+                assert!(!report.is_settled(), "{left} of 3: {report:?}");
+            }
+            kernel.left = 3;
+            let report = roll_back(&mut kernel, &[entry()]);
+            assert_eq!(report.restored.len(), 1, "{left} of 3: {report:?}");
+            assert_eq!(Value::Qdiscs(kernel.now), entry().from);
+        }
+    }
+
+    #[test]
+    fn a_tree_that_somebody_else_made_of_it_is_left_alone() {
+        let Value::Qdiscs(from) = entry().from else { panic!() };
+        let other_leaf = [&from[..2], &[qdisc("sfq", 9, Handle::new(7, 2))]].concat();
+        let other_root = [&[qdisc("mq", 8, Handle::ROOT)], &from[1..]].concat();
+        for now in [other_leaf, other_root, vec![qdisc("pfifo_fast", 0, Handle::ROOT)]] {
+            let mut kernel = Cut { now: now.clone(), left: 3 };
+            let report = roll_back(&mut kernel, &[entry()]);
+            assert_eq!((report.left_alone.len(), kernel.now), (1, now));
+        }
+    }
 }

@@ -5,7 +5,9 @@
 
 use std::path::PathBuf;
 
-use evenkeel_apply::{ApplyError, Header, InterfaceIdentity, KnobError, Leftover, RevertOutcome, StateDirectory};
+use evenkeel_apply::{
+    ApplyError, Header, InterfaceIdentity, KnobError, Leftover, RevertOutcome, StateDirectory,
+};
 use evenkeel_host::Sysfs;
 use evenkeel_netlink::Netlink;
 

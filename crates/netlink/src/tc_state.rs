@@ -4,6 +4,8 @@
 //! included. So options are neither parsed nor interpreted: the bytes that a dump gave are the bytes
 //! that put the thing back. Layouts are those of `include/uapi/linux/rtnetlink.h` and `pkt_sched.h`.
 
+use std::collections::BTreeMap;
+
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 
 use crate::tc::{Handle, Qdisc};
@@ -157,10 +159,31 @@ fn with_options(mut message: RawMessage, kind: &str, options: &[u8]) -> RawMessa
     message
 }
 
+/// Puts qdiscs in an order in which they can be made: each after the one that it hangs below.
+fn sort_as_tree(qdiscs: &mut [QdiscState]) {
+    let parents: BTreeMap<u16, Handle> = qdiscs
+        .iter()
+        .filter(|qdisc| !qdisc.is_default())
+        .map(|qdisc| (qdisc.handle.major, qdisc.parent))
+        .collect();
+    // Those of ingress and clsact are their own parents: no path is longer than there are qdiscs.
+    let depth = |qdisc: &QdiscState| {
+        let mut parent = qdisc.parent;
+        let mut depth = 0;
+        while parent != Handle::ROOT && depth <= parents.len() {
+            depth += 1;
+            let Some(above) = parents.get(&parent.major) else { break };
+            parent = *above;
+        }
+        depth
+    };
+    qdiscs.sort_by_cached_key(|qdisc| (depth(qdisc), qdisc.parent));
+}
+
 const NOWHERE: Handle = Handle::new(0, 0);
 
 impl Netlink {
-    /// Every qdisc of an interface, the root first.
+    /// Every qdisc of an interface, the root first, and each after the one that it hangs below.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -181,7 +204,7 @@ impl Netlink {
                 })
             })
             .collect();
-        found.sort_by_key(|qdisc| (qdisc.parent != Handle::ROOT, qdisc.parent));
+        sort_as_tree(&mut found);
         Ok(found)
     }
 
@@ -319,6 +342,27 @@ mod tests {
         assert_eq!(state("htb", glob([0x3_0011, 10, 0x20, 0, 0])).htb_settings(), Some((10, 0x20)));
         assert_eq!(state("fq", glob([3, 10, 0x10, 0, 0])).htb_settings(), None);
         assert_eq!(state("htb", vec![1; 5]).htb_settings(), None);
+    }
+
+    #[test]
+    fn parents_come_before_their_children() {
+        let state = |kind: &str, major, parent| QdiscState {
+            kind: kind.to_owned(),
+            handle: Handle::new(major, 0),
+            parent,
+            options: Vec::new(),
+        };
+        // As people number them: what hangs below has the smaller number.
+        let mut tree = [
+            state("fq", 2, Handle::new(0x10, 1)),
+            state("ingress", 0xffff, Handle::new(0xffff, 0xfff1)),
+            state("pfifo", 0, Handle::new(0x8001, 2)),
+            state("tbf", 0x10, Handle::new(0x8001, 1)),
+            state("mq", 0x8001, Handle::ROOT),
+        ];
+        sort_as_tree(&mut tree);
+        let kinds: Vec<&str> = tree.iter().map(|qdisc| qdisc.kind.as_str()).collect();
+        assert_eq!(kinds, ["mq", "tbf", "pfifo", "fq", "ingress"]);
     }
 
     #[test]

@@ -39,5 +39,5 @@ pub use proof::Verdict;
 pub use queue_weights::{Backend, QueueWeights};
 pub use segments::SegmentMode;
 pub use session::{Ended, Session, StandBack, Status};
-pub use weights_file::{WeightsError, WeightsFile};
+pub use weights_file::{Refreshed, WeightsError, WeightsFile};
 pub use xps::XpsMode;

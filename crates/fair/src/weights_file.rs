@@ -1,5 +1,6 @@
 //! Flow weights from a file, which may change while they are in force.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -22,7 +23,7 @@ pub enum WeightsError {
     /// It is wrong.
     #[error(transparent)]
     Wrong(#[from] ScenarioError),
-    /// It names a cgroup that is not there.
+    /// It has rules by cgroup, and there are no cgroups.
     #[error("{}: {reason}", .path.display())]
     Cgroup {
         /// Which file.
@@ -39,7 +40,20 @@ pub struct WeightsFile {
     /// Where the hierarchy of version-2 cgroups is mounted.
     cgroups: Option<PathBuf>,
     stamp: Option<Stamp>,
+    weights: FlowWeights,
     rules: Vec<Rule>,
+    /// Cgroups that it names and that are not there.
+    missing: BTreeSet<String>,
+    remarks: Vec<String>,
+}
+
+/// Why the rules are others than before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refreshed {
+    /// The file has changed.
+    File,
+    /// A cgroup that it names came, went, or was made anew, as it is when its service is started again.
+    Cgroups,
 }
 
 /// What changes when a file is written or replaced: inode, size, modification time in seconds and nanoseconds.
@@ -49,14 +63,26 @@ impl WeightsFile {
     /// Reads a file.
     ///
     /// # Errors
-    /// When it cannot be read, is wrong, or names a cgroup that is not there.
+    /// When it cannot be read, is wrong, or has rules by cgroup where no hierarchy of them is mounted.
     pub fn open(path: &Path) -> Result<Self, WeightsError> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let cgroups = cgroup_mount(&mounts).map(PathBuf::from);
-        let mut file = Self { path: path.to_owned(), cgroups, stamp: None, rules: Vec::new() };
-        file.stamp = Some(file.stamp_now()?);
-        file.rules = file.read()?;
+        Self::with_cgroups(path, cgroups)
+    }
+
+    fn with_cgroups(path: &Path, cgroups: Option<PathBuf>) -> Result<Self, WeightsError> {
+        let stamp = Some(stamp_of(path)?);
+        let weights = read(path, cgroups.is_some())?;
+        let (path, rules) = (path.to_owned(), Vec::new());
+        let (missing, remarks) = (BTreeSet::new(), Vec::new());
+        let mut file = Self { path, cgroups, stamp, weights, rules, missing, remarks };
+        file.resolve();
         Ok(file)
+    }
+
+    /// What a person should know and was not told yet.
+    pub fn take_remarks(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.remarks)
     }
 
     /// The rules, in order; the last one matches every flow.
@@ -65,69 +91,91 @@ impl WeightsFile {
         &self.rules
     }
 
-    /// Reads the file again if it has changed; whether the rules are others now.
+    /// Reads the file again if it has changed, and looks whether its cgroups are still the same; whether the rules are
+    /// others now, and why.
     ///
     /// # Errors
     /// As [`WeightsFile::open`]; the old rules stay, and the same fault is told once.
-    pub fn refresh(&mut self) -> Result<bool, WeightsError> {
-        let stamp = self.stamp_now();
+    pub fn refresh(&mut self) -> Result<Option<Refreshed>, WeightsError> {
+        let stamp = stamp_of(&self.path);
         // A file that is gone is told once, too.
         let key = stamp.as_ref().ok().copied();
-        if key == self.stamp {
-            return Ok(false);
+        let mut why = Refreshed::Cgroups;
+        if key != self.stamp {
+            self.stamp = key;
+            stamp?;
+            self.weights = read(&self.path, self.cgroups.is_some())?;
+            why = Refreshed::File;
         }
-        self.stamp = key;
-        stamp?;
-        let rules = self.read()?;
+        Ok(self.resolve().then_some(why))
+    }
+
+    /// Makes rules of the weights, with cgroups as they are now; whether they are others than before.
+    fn resolve(&mut self) -> bool {
+        let mut rules = Vec::new();
+        let mut missing = BTreeSet::new();
+        for rule in &self.weights.rules {
+            let cgroup = rule.cgroup.as_deref().map(|path| (path, self.cgroup(path)));
+            match cgroup {
+                None => rules.push(rule_of(rule, None)),
+                Some((_, Some(id))) => rules.push(rule_of(rule, Some(id))),
+                // No socket is in it: the rule matches nothing.
+                Some((path, None)) => _ = missing.insert(path.to_owned()),
+            }
+        }
+        rules.push(Rule { weight: self.weights.default, ..Rule::default() });
+        for path in missing.difference(&self.missing) {
+            let file = self.path.display();
+            self.remarks.push(format!(
+                "{file}: there is no cgroup {path} now; its rule matches nothing until there is"
+            ));
+        }
+        self.missing = missing;
         let changed = rules != self.rules;
         self.rules = rules;
-        Ok(changed)
+        changed
     }
 
-    fn fail(&self, source: io::Error) -> WeightsError {
-        WeightsError::Read { path: self.path.clone(), source }
-    }
-
-    fn stamp_now(&self) -> Result<Stamp, WeightsError> {
-        let metadata = fs::metadata(&self.path).map_err(|source| self.fail(source))?;
-        Ok((metadata.ino(), metadata.size(), metadata.mtime(), metadata.mtime_nsec()))
-    }
-
-    fn read(&self) -> Result<Vec<Rule>, WeightsError> {
-        let bytes = fs::read(&self.path).map_err(|source| self.fail(source))?;
-        let origin = self.path.display().to_string();
-        let weights = FlowWeights::parse(decode(&bytes, &origin)?, &origin)?;
-        let mut rules: Vec<Rule> =
-            weights.rules.iter().map(|rule| self.rule(rule)).collect::<Result<_, _>>()?;
-        rules.push(Rule { weight: weights.default, ..Rule::default() });
-        Ok(rules)
-    }
-
-    fn rule(&self, rule: &FlowRule) -> Result<Rule, WeightsError> {
-        Ok(Rule {
-            weight: rule.weight,
-            protocol: rule.protocol,
-            source_port: rule.source_port.clone(),
-            destination_port: rule.destination_port.clone(),
-            mark: rule.mark,
-            priority: rule.priority,
-            cgroup: rule.cgroup.as_deref().map(|path| self.cgroup(path)).transpose()?,
-        })
-    }
-
-    /// The kernel names a cgroup by the inode of its directory, and looks for it at its depth above the socket's.
-    fn cgroup(&self, cgroup: &str) -> Result<CgroupId, WeightsError> {
-        let fail = |reason| WeightsError::Cgroup { path: self.path.clone(), reason };
-        let root = self.cgroups.as_ref().ok_or_else(|| {
-            fail("it has rules by cgroup, and no hierarchy of version-2 cgroups is mounted here".to_owned())
-        })?;
-        let directory = root.join(cgroup.trim_start_matches('/'));
-        let metadata = fs::metadata(&directory).ok().filter(fs::Metadata::is_dir);
-        let metadata = metadata.ok_or_else(|| {
-            fail(format!("there is no cgroup {cgroup} (no directory {})", directory.display()))
-        })?;
+    /// The kernel names a cgroup by the inode of its directory, and looks for it at its depth above the socket's. A
+    /// service that is started again has another one of the same name.
+    fn cgroup(&self, cgroup: &str) -> Option<CgroupId> {
+        let directory = self.cgroups.as_ref()?.join(cgroup.trim_start_matches('/'));
+        let metadata = fs::metadata(&directory).ok().filter(fs::Metadata::is_dir)?;
         let level = cgroup.split('/').filter(|part| !part.is_empty()).count() as u32;
-        Ok(CgroupId { id: metadata.ino(), level })
+        Some(CgroupId { id: metadata.ino(), level })
+    }
+}
+
+fn unreadable(path: &Path) -> impl FnOnce(io::Error) -> WeightsError {
+    |source| WeightsError::Read { path: path.to_owned(), source }
+}
+
+fn stamp_of(path: &Path) -> Result<Stamp, WeightsError> {
+    let metadata = fs::metadata(path).map_err(unreadable(path))?;
+    Ok((metadata.ino(), metadata.size(), metadata.mtime(), metadata.mtime_nsec()))
+}
+
+fn read(path: &Path, has_cgroups: bool) -> Result<FlowWeights, WeightsError> {
+    let bytes = fs::read(path).map_err(unreadable(path))?;
+    let origin = path.display().to_string();
+    let weights = FlowWeights::parse(decode(&bytes, &origin)?, &origin)?;
+    if !has_cgroups && weights.rules.iter().any(|rule| rule.cgroup.is_some()) {
+        let reason =
+            "it has rules by cgroup, and no hierarchy of version-2 cgroups is mounted here".to_owned();
+        return Err(WeightsError::Cgroup { path: path.to_owned(), reason });
+    }
+    Ok(weights)
+}
+
+fn rule_of(rule: &FlowRule, cgroup: Option<CgroupId>) -> Rule {
+    Rule {
+        weight: rule.weight,
+        protocol: rule.protocol,
+        source_port: rule.source_port.clone(),
+        destination_port: rule.destination_port.clone(),
+        mark: rule.mark,
+        priority: rule.priority,
+        cgroup,
     }
 }
 
@@ -170,44 +218,66 @@ mod tests {
         let mut file = WeightsFile::open(&path).unwrap();
         let weights = |file: &WeightsFile| file.rules().iter().map(|rule| rule.weight).collect::<Vec<_>>();
         assert_eq!(weights(&file), [4, 1], "the default is the last rule");
-        assert!(!file.refresh().unwrap());
+        assert_eq!(file.refresh().unwrap(), None);
         written(directory.path(), "schema = 1\ndefault = 2\n");
-        assert!(file.refresh().unwrap());
+        assert_eq!(file.refresh().unwrap(), Some(Refreshed::File));
         assert_eq!(weights(&file), [2]);
         written(directory.path(), "schema = 1\ndefault = 0\n");
         assert!(file.refresh().unwrap_err().to_string().contains("weights.toml:2:11: default: "));
         assert_eq!(
             (weights(&file), file.refresh().unwrap()),
-            (vec![2], false),
+            (vec![2], None),
             "told once, and the old rules stay"
         );
         fs::remove_file(&path).unwrap();
         assert!(file.refresh().is_err());
-        assert!(!file.refresh().unwrap());
+        assert_eq!(file.refresh().unwrap(), None);
         written(directory.path(), "schema = 1\ndefault = 3\n");
-        assert!(file.refresh().unwrap());
+        assert_eq!(file.refresh().unwrap(), Some(Refreshed::File));
     }
 
     #[test]
-    fn cgroups_are_known_by_inode_and_depth() {
+    fn cgroups_are_known_by_inode_and_depth_and_followed() {
         let directory = tempfile::tempdir().unwrap();
-        fs::create_dir_all(directory.path().join("root/system.slice/a.service")).unwrap();
+        let root = directory.path().join("root");
+        let service = root.join("system.slice/a.service");
+        fs::create_dir_all(&service).unwrap();
         let path = written(
             directory.path(),
             "schema = 1\n[[rule]]\nweight = 4\ncgroup = \"/system.slice/a.service\"\n",
         );
-        let mut file = WeightsFile {
-            path: path.clone(),
-            cgroups: Some(directory.path().join("root")),
-            stamp: None,
-            rules: Vec::new(),
-        };
-        let inode = fs::metadata(directory.path().join("root/system.slice/a.service")).unwrap().ino();
-        assert_eq!(file.read().unwrap()[0].cgroup, Some(CgroupId { id: inode, level: 2 }));
-        file.cgroups = None;
-        assert!(file.read().unwrap_err().to_string().contains("no hierarchy"));
-        written(directory.path(), "schema = 1\n[[rule]]\nweight = 4\ncgroup = \"/b\"\n");
-        file.cgroups = Some(directory.path().join("root"));
-        assert!(file.read().unwrap_err().to_string().contains("there is no cgroup /b"));
+        let cgroups = |file: &WeightsFile| file.rules().iter().map(|rule| rule.cgroup).collect::<Vec<_>>();
+        let id = || Some(CgroupId { id: fs::metadata(&service).unwrap().ino(), level: 2 });
+        let mut file = WeightsFile::with_cgroups(&path, Some(root.clone())).unwrap();
+        assert_eq!(cgroups(&file), [id(), None]);
+        assert_eq!(file.refresh().unwrap(), None);
+
+        // The service ends: its rule goes, and that is told once.
+        fs::remove_dir(&service).unwrap();
+        assert_eq!(file.refresh().unwrap(), Some(Refreshed::Cgroups));
+        assert_eq!(cgroups(&file), [None]);
+        assert!(file.take_remarks()[0].contains("no cgroup /system.slice/a.service"));
+        assert_eq!((file.refresh().unwrap(), file.take_remarks()), (None, Vec::new()));
+
+        // It is started again, under another inode at any rate.
+        let other = root.join("system.slice/b.service");
+        fs::create_dir(&other).unwrap();
+        fs::create_dir(&service).unwrap();
+        assert_eq!(file.refresh().unwrap(), Some(Refreshed::Cgroups));
+        assert_eq!(cgroups(&file), [id(), None]);
+        fs::remove_dir(&service).unwrap();
+        fs::rename(other, &service).unwrap();
+        assert_eq!(file.refresh().unwrap(), Some(Refreshed::Cgroups));
+        assert_eq!(cgroups(&file), [id(), None]);
+    }
+
+    #[test]
+    fn cgroups_take_a_hierarchy_and_may_come_later() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = written(directory.path(), "schema = 1\n[[rule]]\nweight = 4\ncgroup = \"/b\"\n");
+        let error = WeightsFile::with_cgroups(&path, None).unwrap_err();
+        assert!(error.to_string().contains("no hierarchy"), "{error}");
+        let mut file = WeightsFile::with_cgroups(&path, Some(directory.path().join("root"))).unwrap();
+        assert_eq!((file.rules().len(), file.take_remarks().len()), (1, 1));
     }
 }

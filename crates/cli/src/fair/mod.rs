@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use evenkeel_apply::StateDirectory;
 use evenkeel_fair::{
-    Cause, FairError, Observation, Observer, Preflight, QueueWeights, Request, SegmentMode, Session,
-    StandBack, Status, WeightsFile, XpsMode, leftovers, put_back_leftovers,
+    Cause, FairError, Observation, Observer, Preflight, QueueWeights, Refreshed, Request, SegmentMode,
+    Session, StandBack, Status, WeightsFile, XpsMode, leftovers, put_back_leftovers,
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -246,14 +246,15 @@ fn manage(
     for leftover in &leftovers {
         tell_leftover(leftover);
     }
-    if let Some(weights) = &weights {
+    let mut weights = weights;
+    if let Some(weights) = &mut weights {
+        weights.take_remarks().iter().for_each(|remark| say(remark));
         session.set_flow_weights(weights.rules()).map_err(failure)?;
     }
     for status in session.status() {
         say(&show::started(&status));
     }
     say("managed now; Ctrl-C or SIGTERM puts everything back");
-    let mut weights = weights;
     let tick = |session: &mut Session| {
         if let Some(weights) = &mut weights {
             follow_weights(session, weights)?;
@@ -294,13 +295,17 @@ fn manage(
 /// Follows the file of flow weights; while it is wrong, the weights before it stay.
 fn follow_weights(session: &Session, weights: &mut WeightsFile) -> Result<(), FairError> {
     match weights.refresh() {
-        Ok(false) => {}
-        Ok(true) => {
+        Ok(None) => {}
+        Ok(Some(why)) => {
             session.set_flow_weights(weights.rules())?;
-            say("flow weights: read again, as the file has changed");
+            say(match why {
+                Refreshed::File => "flow weights: read again, as the file has changed",
+                Refreshed::Cgroups => "flow weights: set again, as a cgroup has changed",
+            });
         }
         Err(error) => say(&format!("{error}; the weights before stay in force")),
     }
+    weights.take_remarks().iter().for_each(|remark| say(remark));
     Ok(())
 }
 

@@ -125,8 +125,8 @@ static long try_rule(__u32 index, struct query *query)
 	__u32 match = rule->match;
 
 	if ((match & EK_MATCH_PROTOCOL && tuple->protocol != rule->protocol) ||
-	    (match & EK_MATCH_SOURCE_PORT && (tuple->source_port < rule->source_port_first ||
-					      tuple->source_port > rule->source_port_last)) ||
+	    (match & EK_MATCH_SOURCE_PORT &&
+	     (tuple->source_port < rule->source_port_first || tuple->source_port > rule->source_port_last)) ||
 	    (match & EK_MATCH_DESTINATION_PORT && (tuple->destination_port < rule->destination_port_first ||
 						   tuple->destination_port > rule->destination_port_last)) ||
 	    (match & EK_MATCH_MARK && (query->mark & rule->mark_mask) != rule->mark) ||
@@ -229,8 +229,8 @@ static __always_inline void list_charged(__u32 slot)
 }
 
 /* Whether a flow without a socket has been silent for so long that nothing of it waits any more. In µs, 32
- * bits, and signed: another core may have written a later time meanwhile. A silence of 35 minutes would look like
- * none, but ageing has forgotten the flow by then. */
+ * bits, and signed: another core may have written a later time meanwhile. A silence of 35 minutes would look
+ * like none, but ageing has forgotten the flow by then. */
 static __always_inline int is_silent(const struct ek_flow_detail *detail)
 {
 	__u32 last_us = *(volatile __u32 *)&detail->last_us;

@@ -45,10 +45,10 @@ struct ek_config {
 	ek_u32 steering;   /* enum ek_steering */
 	ek_u32 class_base; /* class id of queue 0 */
 	ek_u32 queue_count;
-	ek_u32 use_pools;    /* `pool` below is in force; else every CPU may use every queue */
-	ek_u32 max_flows;    /* more are hashed and counted */
-	ek_u32 read_sockets; /* completion is seen by looking at the flows' sockets */
-	ek_u32 gap_us;       /* a flow without a socket may change queue after so much silence */
+	ek_u32 use_pools;       /* `pool` below is in force; else every CPU may use every queue */
+	ek_u32 max_flows;       /* more are hashed and counted */
+	ek_u32 read_sockets;    /* completion is seen by looking at the flows' sockets */
+	ek_u32 gap_us;          /* a flow without a socket may change queue after so much silence */
 	ek_u64 rate_bps;        /* line rate, for the ageing limit */
 	ek_u64 ageing_floor_ns; /* smallest ageing limit */
 	ek_u64 forget_after_ns; /* an uncharged flow that is silent this long is forgotten */
@@ -113,7 +113,8 @@ struct ek_device {
 	ek_u32 rule_count EK_OWN_CACHE_LINE;
 	ek_u32 rule_generation; /* changes with the rules, and every flow's weight is looked up anew */
 	ek_u32 weight[EK_MAX_QUEUES] EK_OWN_CACHE_LINE; /* flow weights charged to each queue */
-	ek_u32 busy[EK_MAX_QUEUES];     /* as the last count found them: weights of flows with something outstanding */
+	ek_u32 busy[EK_MAX_QUEUES];     /* as the last count found them: weights of flows with something
+					   outstanding */
 	ek_u64 backlog[EK_MAX_QUEUES];  /* scratch of the ageing walk: bytes outstanding per queue */
 	ek_u32 occupied[EK_MAX_BLOCKS]; /* slots in use in each block */
 	struct ek_pool pool[EK_MAX_CPUS] EK_OWN_CACHE_LINE; /* queues that each CPU may use */
@@ -122,8 +123,8 @@ struct ek_device {
 
 /* One flow's slot: what every segment touches, half a cache line. */
 struct ek_flow {
-	ek_u64 cookie; /* of its socket, or made from its addresses if it has none; 0: the slot is free */
-	ek_u64 word;   /* see queue_choice.h */
+	ek_u64 cookie;     /* of its socket, or made from its addresses if it has none; 0: the slot is free */
+	ek_u64 word;       /* see queue_choice.h */
 	ek_u32 may_follow; /* TCP, and its weight is not to be looked up anew: the common case */
 	ek_u32 class_base; /* as in the settings */
 	ek_u64 socket;     /* its address; 0: it has none in this network namespace */
@@ -134,11 +135,11 @@ struct ek_flow_detail {
 	struct ek_tuple tuple;
 	ek_u32 weight;
 	ek_u32 rule_generation; /* of the rules by which it has its weight */
-	ek_u32 last_us;        /* when a flow without a socket sent last, modulo 2^32 */
-	ek_u32 outstanding;    /* bytes below the socket when the last segment was sent, for ageing */
-	ek_u64 walked_word;    /* as the walk saw it last */
-	ek_u64 quiet_since_ns; /* when the walk first saw it so */
-	ek_u64 listed;         /* it is on the list of charged flows */
+	ek_u32 last_us;         /* when a flow without a socket sent last, modulo 2^32 */
+	ek_u32 outstanding;     /* bytes below the socket when the last segment was sent, for ageing */
+	ek_u64 walked_word;     /* as the walk saw it last */
+	ek_u64 quiet_since_ns;  /* when the walk first saw it so */
+	ek_u64 listed;          /* it is on the list of charged flows */
 };
 
 /* The meter's view of a flow at the receiver. */

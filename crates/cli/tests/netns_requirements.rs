@@ -90,10 +90,11 @@ fn a_tool_that_fails_is_a_failure_and_not_a_result() {
 #[test]
 fn variants_that_cannot_run_at_all_leave_nothing_to_run() {
     let place = Place::new(SCENARIO);
-    let ended = end(place.command(&["--variant", "dqa+dqwa", "--variant", "dqa+dqwa+dsos"]));
-    assert_unable(&ended, &["none of the variants asked for", "queue weights", "without +dqwa"]);
+    let variants = ["--topology", "mq", "--variant", "dqa+dqwa", "--variant", "dqa+dqwa+dsos"];
+    let ended = end(place.command(&variants));
+    assert_unable(&ended, &["none of the variants asked for", "take no weights", "the soft NIC's do"]);
     // Both for the same reason, which is said once.
-    assert_eq!(ended.stderr.matches("queue weights").count(), 1, "{ended:?}");
+    assert_eq!(ended.stderr.matches("take no weights").count(), 1, "{ended:?}");
 }
 
 #[test]

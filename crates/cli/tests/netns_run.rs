@@ -91,8 +91,8 @@ fn a_run_gives_json_a_record_and_an_exit_code() {
     assert_eq!((&json["rate_bps"], &json["seed"]), (&200_000_000_u64.into(), &7.into()));
     assert_eq!((&json["duration_s"], &json["warmup_s"]), (&1.0.into(), &0.3.into()));
     assert_eq!(json["windows"], serde_json::json!({"10ms": 0.01, "1s": 1.0}));
-    assert_eq!(json["variants"].as_array().unwrap().len(), 2);
-    for name in ["cmax", "dqa"] {
+    assert_eq!(json["variants"].as_array().unwrap().len(), 3);
+    for name in ["cmax", "dqa", "dqa+dqwa"] {
         let variant = variant(&json, name);
         check_variant(variant);
         let latencies = ["p50", "p90", "p99", "p999"].map(|part| mean(variant, &["latency_us", part], 1));
@@ -103,14 +103,14 @@ fn a_run_gives_json_a_record_and_an_exit_code() {
     assert!(flows_by_queue(dqa).iter().all(|flows| *flows <= 1), "{:?}", dqa["queues"]);
     // A segment or two of 64 KiB make the difference, in four megabytes.
     assert!(mean(dqa, &["nfm", "1s"], 1) <= 0.1, "{:?}", dqa["metrics"]["nfm"]);
-    assert_eq!(json["refused"].as_array().unwrap().len(), 1);
-    assert_eq!(json["refused"][0]["name"], "dqa+dqwa");
-    assert!(json["refused"][0]["why"].as_str().unwrap().contains("queue weights"), "{:?}", json["refused"]);
+    let updates = &variant(&json, "dqa+dqwa")["counters"]["weight_updates"];
+    assert!(updates["min"].as_f64().unwrap() >= 1.0, "{updates}");
+    assert_eq!(json["refused"], serde_json::json!([]));
     assert!(json.get("paper").is_none(), "this scenario has none");
     assert_eq!(json["expectations"][0]["met"], true);
 
     let record = store::read(&place.path().join("first")).unwrap();
-    assert_eq!((record.seed, record.variants.len()), (7, 2));
+    assert_eq!((record.seed, record.variants.len()), (7, 3));
     assert!(record.scenario_text.contains("Six slow flows"));
     let series = store::read_series(&place.path().join("first"), &record, "dqa", 0).unwrap().unwrap();
     assert_eq!((series.flows.len(), series.bin_ns), (6, 10_000_000));
@@ -152,10 +152,14 @@ fn compare(first: &Path, second: &Path) {
 #[test]
 fn on_mq_six_flows_sit_on_six_queues() {
     let place = Place::new(SCENARIO);
-    let arguments = ["--topology", "mq", "--variant", "dqa", "--repeat", "2", "--format", "json"];
+    let mut arguments = vec!["--topology", "mq", "--repeat", "2", "--format", "json"];
+    arguments.extend(["--variant", "dqa", "--variant", "dqa+dqwa"]);
     let ended = Running::start(place.command(&arguments)).end();
     assert_eq!(ended.code, 0, "{ended:?}");
     let json: Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(json["refused"].as_array().unwrap().len(), 1);
+    assert_eq!(json["refused"][0]["name"], "dqa+dqwa");
+    assert!(json["refused"][0]["why"].as_str().unwrap().contains("no weights"), "{:?}", json["refused"]);
     let flows = flows_by_queue(variant(&json, "dqa"));
     assert_eq!(flows.iter().filter(|flows| **flows == 1).count(), 6, "{flows:?}");
     let record = store::read(Path::new(

@@ -88,6 +88,12 @@ impl Knob {
             (Value::Text(one), Value::Text(other)) => self.normal_form(one) == self.normal_form(other),
             // Without a weight in its shaper a queue is served as without a shaper.
             (Value::Weight(one), Value::Weight(other)) => one.unwrap_or(0) == other.unwrap_or(0),
+            // What the kernel puts there by itself is nobody's setting: its kind and leaves follow the number of
+            // queues and `net.core.default_qdisc`, its options the MTU.
+            (Value::Qdiscs(one), Value::Qdiscs(other)) => match (one.first(), other.first()) {
+                (Some(one), Some(other)) if one.is_default() && other.is_default() => true,
+                _ => one == other,
+            },
             _ => one == other,
         }
     }
@@ -236,15 +242,32 @@ impl Change {
             (Knob::QueueWeight(queue), Value::Weight(weight)) => weight_line(&quoted, *queue, *weight),
             (Knob::RootQdisc, Value::Qdiscs(qdiscs)) => match qdiscs.first() {
                 Some(root) if !root.is_default() => {
-                    let options =
-                        if root.options.is_empty() { "" } else { "  # with the options of `tc qdisc show`" };
                     let major = root.handle.0.major;
-                    format!("tc qdisc replace dev {quoted} root handle {major:x}: {}{options}", root.kind)
+                    let rest = undo_remark(qdiscs).map(|rest| format!("  # {rest}")).unwrap_or_default();
+                    format!("tc qdisc replace dev {quoted} root handle {major:x}: {}{rest}", root.kind)
                 }
                 _ => format!("tc qdisc del dev {quoted} root"),
             },
             (knob, value) => format!("# {} = {value}", knob.on(interface)),
         }
+    }
+}
+
+/// What a shell line for a root qdisc leaves out: its options, of which there is only what the kernel shows, and
+/// the qdiscs below it.
+fn undo_remark(qdiscs: &[QdiscSnapshot]) -> Option<String> {
+    let below: Vec<String> = qdiscs
+        .iter()
+        .skip(1)
+        .filter(|qdisc| !qdisc.is_default())
+        .map(|qdisc| format!("{} {:x}: at {}", qdisc.kind, qdisc.handle.0.major, qdisc.parent))
+        .collect();
+    let has_options = qdiscs.iter().any(|qdisc| !qdisc.is_default() && !qdisc.options.is_empty());
+    let options = has_options.then_some("with the options that `tc qdisc show` shows now");
+    let below = (!below.is_empty()).then(|| format!("and {} below it", below.join(", ")));
+    match (below, options) {
+        (Some(below), Some(options)) => Some(format!("{below}, {options}")),
+        (below, options) => below.or(options.map(str::to_owned)),
     }
 }
 
@@ -290,6 +313,47 @@ mod tests {
         let sysctl = Knob::Sysctl("net/ipv4/tcp_wmem".to_owned());
         assert!(sysctl.same(&text("4096\t16384\t4194304"), &text("4096 16384 4194304")));
         assert!(!sysctl.same(&text("0"), &text("00")));
+    }
+
+    fn qdisc(kind: &str, major: u16, parent: evenkeel_netlink::tc::Handle, options: &str) -> QdiscSnapshot {
+        let handle = ClassHandle(evenkeel_netlink::tc::Handle::new(major, 0));
+        let (kind, options) = (kind.to_owned(), options.to_owned());
+        QdiscSnapshot { kind, handle, parent: ClassHandle(parent), options }
+    }
+
+    #[test]
+    fn what_the_kernel_puts_there_by_itself_is_the_same_with_other_queues() {
+        use evenkeel_netlink::tc::Handle;
+        let tree = |kind: &str, major, leaves: u16| {
+            let leaf = |minor| qdisc("fq_codel", 0, Handle::new(major, minor), "00");
+            let mut tree = vec![qdisc(kind, major, Handle::ROOT, "")];
+            tree.extend((1..=leaves).map(leaf));
+            Value::Qdiscs(tree)
+        };
+        let same = |one: &Value, other: &Value| Knob::RootQdisc.same(one, other);
+        assert!(same(&tree("mq", 0, 4), &tree("mq", 0, 2)));
+        assert!(same(&tree("mq", 0, 4), &tree("fq_codel", 0, 0)), "ethtool -L, down to one queue");
+        // One that somebody made is another one with other leaves.
+        assert!(!same(&tree("mq", 7, 4), &tree("mq", 7, 2)));
+        assert!(!same(&tree("mq", 7, 4), &tree("mq", 0, 4)));
+    }
+
+    #[test]
+    fn what_a_line_for_a_root_qdisc_leaves_out_is_said() {
+        use evenkeel_netlink::tc::Handle;
+        let line = |tree| Change::new(Knob::RootQdisc, Value::Qdiscs(tree)).shell("eth0");
+        let root = qdisc("mq", 7, Handle::ROOT, "");
+        assert_eq!(line(vec![root.clone()]), "tc qdisc replace dev eth0 root handle 7: mq");
+        let tree = vec![
+            root,
+            qdisc("tbf", 0x11, Handle::new(7, 1), "00"),
+            qdisc("pfifo_fast", 0, Handle::new(7, 2), "00"),
+        ];
+        assert_eq!(
+            line(tree),
+            "tc qdisc replace dev eth0 root handle 7: mq  # and tbf 11: at 7:1 below it, with the options that \
+             `tc qdisc show` shows now"
+        );
     }
 
     #[test]

@@ -106,6 +106,7 @@ fn a_soft_nic_serves_queues_by_weight_and_goes_without_a_trace() {
     let plan = end_of(&managed, &[&["fair", NAME, "--plan"], &arguments[..]].concat());
     assert_eq!(plan.code, 0, "{plan:?}");
     assert!(plan.stdout.contains("#   undo: tc qdisc replace dev evk0 root handle 7: mq"), "{plan:?}");
+    assert!(plan.stdout.contains("tcp_limit_output_bytes is lower"), "{plan:?}");
     let ended =
         end_of(&managed, &[&["fair", NAME, "--for", "6s", "--format", "json"], &arguments[..]].concat());
     assert_eq!(ended.code, 0, "{ended:?}");

@@ -10,7 +10,7 @@ use evenkeel_transmit::{MAX_QUEUES, Pool};
 use crate::device::Device;
 use crate::error::FairError;
 use crate::queue_weights::{Backend, QueueWeights};
-use crate::segments::SegmentMode;
+use crate::segments::{BACKLOG_PLAN, SegmentMode};
 use crate::soft_nic::SoftNic;
 use crate::xps::{self, XpsMode, XpsState};
 
@@ -130,6 +130,11 @@ impl Preflight {
             }
             text.push_str(&backend.plan(device)?);
             text.push_str(&self.request.segments.plan(name));
+            // As in `segments::start`.
+            let weighted = *backend != Backend::None;
+            if self.devices.len() == 1 && (weighted || self.request.segments != SegmentMode::Off) {
+                text.push_str(BACKLOG_PLAN);
+            }
             if changes.is_empty() && *backend == Backend::None && self.request.segments == SegmentMode::Off {
                 text.push_str("# no setting is changed\n");
             }

@@ -141,13 +141,16 @@ impl SegmentMode {
             Self::Fixed(bytes) => format!("{bytes} bytes"),
         };
         format!(
-            "# while flows share queues: gso_max_size and gso_ipv4_max_size of {interface} are {sizes}, \
-             tcp_limit_output_bytes is lower,\n#   and the route cache is flushed once for each change, so that \
-             running flows follow\n#   undo: what `ip -d link show {interface}` and `sysctl net.ipv4.tcp_limit_output_bytes` \
-             show now\n"
+            "# while flows share queues: gso_max_size and gso_ipv4_max_size of {interface} are {sizes},\n\
+             #   and the route cache is flushed once for each change, so that running flows follow\n\
+             #   undo: what `ip -d link show {interface}` shows now\n"
         )
     }
 }
+
+/// What [`limit_backlog`] may do, as comments.
+pub(crate) const BACKLOG_PLAN: &str = "# while flows share queues: tcp_limit_output_bytes is lower\n\
+    #   undo: what `sysctl net.ipv4.tcp_limit_output_bytes` shows now\n";
 
 /// What the loop is to keep.
 pub(crate) struct Wanted {

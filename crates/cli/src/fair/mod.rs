@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_apply::StateDirectory;
 use evenkeel_fair::{
-    Cause, FairError, Observation, Observer, Preflight, QueueWeights, Refreshed, Request, SegmentMode,
+    Cause, Ended, FairError, Observation, Observer, Preflight, QueueWeights, Refreshed, Request, SegmentMode,
     Session, StandBack, Status, WeightsFile, XpsMode, leftovers, put_back_leftovers,
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -267,29 +267,41 @@ fn manage(
     });
     // Put back first, whatever has happened.
     let ended = session.finish().map_err(failure)?;
-    let end = end.map_err(failure)?;
     for device in &ended {
         for remark in device.report.remarks(&device.status.name) {
             say(&remark);
         }
     }
+    let unsettled = unsettled(&ended);
+    let end = match (end, &unsettled) {
+        (Ok(end), _) => end,
+        (Err(error), None) => return Err(failure(error)),
+        // What is still to be done is told, too.
+        (Err(error), Some(unsettled)) => {
+            unsettled.tell();
+            return Err(failure(error));
+        }
+    };
     match options.format {
         Format::Table => print(&show::ended(&ended))?,
         Format::Json => {
             print(&format!("{:#}\n", show::ended_json(&options.interface, began.elapsed(), &ended, &end)))?;
         }
     }
-    if let Some(device) = ended.iter().find(|device| !device.report.is_settled()) {
-        return Err(Failure::new(
-            Exit::Failed,
-            format!(
-                "not every setting of {} could be put back; see above, and run `evenkeel revert {}` when the cause is \
-                 gone",
-                device.status.name, device.status.name
-            ),
-        ));
+    if let Some(unsettled) = unsettled {
+        return Err(unsettled);
     }
     Ok(exit_of(&end, "what evenkeel had changed is put back, and what others have set is left"))
+}
+
+/// That settings could not be put back, if there are any.
+fn unsettled(ended: &[Ended]) -> Option<Failure> {
+    let device = &ended.iter().find(|device| !device.report.is_settled())?.status.name;
+    let text = format!(
+        "not every setting of {device} could be put back; see above, and run `evenkeel revert {device}` when the cause \
+         is gone"
+    );
+    Some(Failure::new(Exit::Failed, text))
 }
 
 /// Follows the file of flow weights; while it is wrong, the weights before it stay.

@@ -5,6 +5,7 @@ use std::io;
 use evenkeel_host::Sysfs;
 use evenkeel_netlink::shaper::{Shaper, Shapers};
 use evenkeel_netlink::tc::Handle;
+use evenkeel_netlink::tc_state::QdiscState;
 use evenkeel_netlink::{GsoSizes, Link, Netlink, NetlinkError};
 
 use crate::error::KnobError;
@@ -79,31 +80,38 @@ impl LiveKernel {
         Ok(format!("class/net/{name}/{file}"))
     }
 
-    fn qdiscs(&mut self) -> Result<Vec<QdiscSnapshot>, KnobError> {
+    fn qdisc_states(&mut self) -> Result<Vec<QdiscState>, KnobError> {
         self.link()?;
         // Those of ingress and clsact are no part of the tree.
         let hook = |parent: Handle| parent.major == 0xffff && parent != Handle::ROOT;
-        let found = self.netlink.qdiscs(self.index)?;
-        Ok(found.iter().filter(|qdisc| !hook(qdisc.parent)).map(QdiscSnapshot::from).collect())
+        let mut found = self.netlink.qdiscs(self.index)?;
+        found.retain(|qdisc| !hook(qdisc.parent));
+        Ok(found)
     }
 
-    /// The tree that stands there, if it can be put back exactly.
-    fn restorable_qdiscs(&mut self) -> Result<Vec<QdiscSnapshot>, KnobError> {
-        let qdiscs = self.qdiscs()?;
+    fn qdiscs(&mut self) -> Result<Vec<QdiscSnapshot>, KnobError> {
+        Ok(self.qdisc_states()?.iter().map(QdiscSnapshot::from).collect())
+    }
+
+    /// Refuses a tree that could not be put back exactly.
+    fn check_qdiscs(&mut self) -> Result<(), KnobError> {
+        let qdiscs = self.qdisc_states()?;
         let what = format!("the root qdisc of {}", self.name);
-        for qdisc in &qdiscs {
-            if !qdisc.is_restorable() {
-                let reason =
-                    format!("its part {} at {} may have classes of its own", qdisc.kind, qdisc.parent);
-                return Err(KnobError::NotRestorable { what, reason });
-            }
+        // What the kernel put there by itself comes back by itself.
+        for qdisc in qdiscs.iter().filter(|qdisc| !qdisc.is_default()) {
+            let part = format!("its part {} at {}", qdisc.kind, qdisc.parent);
+            let reason = if !QdiscSnapshot::from(qdisc).is_restorable() {
+                format!("{part} may have classes of its own")
+            } else if let Some(beside) = qdisc.beside {
+                format!("{part} has {beside}")
+            } else if !self.netlink.filters(self.index, qdisc.handle)?.is_empty() {
+                format!("{part} has filters")
+            } else {
+                continue;
+            };
+            return Err(KnobError::NotRestorable { what, reason });
         }
-        if let Some(root) = qdiscs.first().filter(|root| !root.is_default())
-            && !self.netlink.filters(self.index, root.handle.0)?.is_empty()
-        {
-            return Err(KnobError::NotRestorable { what, reason: "it has filters".to_owned() });
-        }
-        Ok(qdiscs)
+        Ok(())
     }
 
     fn put_qdiscs(&mut self, wanted: &[QdiscSnapshot]) -> Result<(), KnobError> {
@@ -279,7 +287,7 @@ impl Kernel for LiveKernel {
 
     fn check_restorable(&mut self, knob: &Knob) -> Result<(), KnobError> {
         match knob {
-            Knob::RootQdisc => self.restorable_qdiscs().map(drop),
+            Knob::RootQdisc => self.check_qdiscs(),
             _ => self.read(knob).map(drop),
         }
     }

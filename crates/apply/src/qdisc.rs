@@ -124,6 +124,7 @@ impl QdiscSnapshot {
             handle: self.handle.0,
             parent: self.parent.0,
             options: options?,
+            beside: None,
         })
     }
 }
@@ -151,6 +152,7 @@ mod tests {
             handle: Handle::new(0x8001, 0),
             parent: Handle::ROOT,
             options: (0..=255).collect(),
+            beside: None,
         };
         let snapshot = QdiscSnapshot::from(&state);
         let text = serde_json::to_string(&snapshot).unwrap();

@@ -183,6 +183,27 @@ fn a_qdisc_that_could_not_be_put_back_is_not_replaced() {
 }
 
 #[test]
+fn parts_of_a_qdisc_that_no_options_bring_back_are_noticed() {
+    let leaf = ["qdisc", "add", "dev", NAME, "parent", "11:1", "handle", "22:"];
+    for (beside, words) in [
+        (&["stab", "overhead", "10"][..], "a size table"),
+        (&["estimator", "1sec", "4sec"], "a rate estimator"),
+    ] {
+        in_a_namespace(|place| {
+            let mq = Handle::new(0x11, 0);
+            place.netlink.replace_qdisc(place.index, Handle::ROOT, mq, &Qdisc::Mq).unwrap();
+            place.run().kernel().check_restorable(&Knob::RootQdisc).unwrap();
+            let output = Command::new("tc").args([&leaf[..], beside, &["pfifo"]].concat()).output().unwrap();
+            assert!(output.status.success(), "{output:?}");
+            let before = place.seen();
+            let error = place.run().change(&Change::new(Knob::RootQdisc, htb_root())).unwrap_err();
+            assert!(error.to_string().contains(words), "{words}: {error}");
+            assert_eq!(place.seen(), before);
+        });
+    }
+}
+
+#[test]
 fn a_quantum_changes_nothing_else_of_its_class() {
     in_a_namespace(|place| {
         let index = place.index;

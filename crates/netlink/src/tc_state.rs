@@ -21,6 +21,13 @@ const RTM_GETTFILTER: u16 = 46;
 
 const TCA_KIND: u16 = 1;
 const TCA_OPTIONS: u16 = 2;
+const TCA_STATS2: u16 = 7;
+const TCA_STAB: u16 = 8;
+const TCA_INGRESS_BLOCK: u16 = 13;
+const TCA_EGRESS_BLOCK: u16 = 14;
+/// Below `TCA_STATS2` (`include/uapi/linux/gen_stats.h`); there while an estimator is set, of which a dump has the
+/// result and not the parameters.
+const TCA_STATS_RATE_EST: u16 = 2;
 const TCA_HTB_PARMS: u16 = 1;
 const TCA_HTB_INIT: u16 = 2;
 const TCA_HTB_RATE64: u16 = 6;
@@ -45,6 +52,9 @@ pub struct QdiscState {
     pub parent: Handle,
     /// The bytes of its options.
     pub options: Vec<u8>,
+    /// What it has beside its options, which do not bring that back: a size table, a rate estimator, a shared block
+    /// of filters.
+    pub beside: Option<&'static str>,
 }
 
 impl QdiscState {
@@ -52,7 +62,7 @@ impl QdiscState {
     #[must_use]
     pub fn of(qdisc: &Qdisc, parent: Handle, handle: Handle) -> Self {
         let options = qdisc.options().unwrap_or_default();
-        Self { kind: qdisc.kind().to_owned(), handle, parent, options }
+        Self { kind: qdisc.kind().to_owned(), handle, parent, options, beside: None }
     }
 
     /// `rate2quantum` and `defcls` of an HTB qdisc (`struct tc_htb_glob`): what of its options is set, and no
@@ -132,6 +142,19 @@ fn attribute(mut rest: &[u8], wanted: u16) -> Option<&[u8]> {
     None
 }
 
+/// What a qdisc has beside its options (`tc_fill_qdisc`, `net/sched/sch_api.c`).
+fn beside_options(attributes: &[u8]) -> Option<&'static str> {
+    let has = |wanted| attribute(attributes, wanted).is_some();
+    if has(TCA_STAB) {
+        return Some("a size table (stab)");
+    }
+    if has(TCA_INGRESS_BLOCK) || has(TCA_EGRESS_BLOCK) {
+        return Some("a shared block of filters");
+    }
+    let statistics = attribute(attributes, TCA_STATS2)?;
+    attribute(statistics, TCA_STATS_RATE_EST).map(|_| "a rate estimator")
+}
+
 fn push_attribute(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
     let length = u16::try_from(value.len() + 4).unwrap_or(u16::MAX);
     bytes.extend(length.to_ne_bytes());
@@ -201,6 +224,7 @@ impl Netlink {
                     handle: answer.handle,
                     parent: answer.parent,
                     options: attribute(answer.attributes, TCA_OPTIONS).unwrap_or_default().to_vec(),
+                    beside: beside_options(answer.attributes),
                 })
             })
             .collect();
@@ -334,6 +358,7 @@ mod tests {
             handle: Handle::new(1, 0),
             parent: Handle::ROOT,
             options,
+            beside: None,
         };
         let own = QdiscState::of(&Qdisc::Htb { default_class: 0x10 }, Handle::ROOT, Handle::new(1, 0));
         assert_eq!(own.htb_settings(), Some((10, 0x10)));
@@ -351,6 +376,7 @@ mod tests {
             handle: Handle::new(major, 0),
             parent,
             options: Vec::new(),
+            beside: None,
         };
         // As people number them: what hangs below has the smaller number.
         let mut tree = [
@@ -363,6 +389,23 @@ mod tests {
         sort_as_tree(&mut tree);
         let kinds: Vec<&str> = tree.iter().map(|qdisc| qdisc.kind.as_str()).collect();
         assert_eq!(kinds, ["mq", "tbf", "pfifo", "fq", "ingress"]);
+    }
+
+    #[test]
+    fn what_options_do_not_bring_back_is_noticed() {
+        let with = |kind, value: &[u8]| {
+            let mut attributes = Vec::new();
+            push_attribute(&mut attributes, TCA_KIND, b"fq\0");
+            push_attribute(&mut attributes, kind, value);
+            beside_options(&attributes)
+        };
+        let mut statistics = Vec::new();
+        push_attribute(&mut statistics, 1, &[0; 16]);
+        assert_eq!(with(TCA_STATS2, &statistics), None, "everybody has counts");
+        push_attribute(&mut statistics, TCA_STATS_RATE_EST, &[0; 8]);
+        assert_eq!(with(TCA_STATS2, &statistics), Some("a rate estimator"));
+        assert_eq!(with(TCA_STAB, &[0; 4]), Some("a size table (stab)"));
+        assert_eq!(with(TCA_EGRESS_BLOCK, &[1, 0, 0, 0]), Some("a shared block of filters"));
     }
 
     #[test]

@@ -237,6 +237,17 @@ fn maps_of_the_driver_are_refused_unless_they_are_to_be_taken_over() {
 }
 
 #[test]
+fn a_device_without_an_ethernet_header_is_refused() {
+    let managed = Managed::new();
+    managed.shell(&["ip", "tuntap", "add", "dev", "evktun", "mode", "tun"]);
+    managed.shell(&["ip", "link", "set", "dev", "evktun", "up"]);
+    for how in ["--observe", "--xps=off"] {
+        let refused = end_of(&managed, &["fair", "evktun", how, "--for", "1s"]);
+        assert!(refused.code == 3 && refused.stderr.contains("no Ethernet header"), "{how}: {refused:?}");
+    }
+}
+
+#[test]
 fn a_second_run_is_refused_and_the_first_goes_on() {
     let managed = Managed::with_maps();
     let mut first = managed.session(&["--xps", "off"]);

@@ -54,6 +54,10 @@ impl Managed {
         netlink.set_up(index).unwrap();
         far.set_up(far_index).unwrap();
         let managed = Self { host, peer, netlink, index, state: tempfile::tempdir().unwrap() };
+        // It comes with a carrier a moment after both ends are up, which is no change that a test is about.
+        wait_for("a carrier", PATIENCE, || {
+            managed.shell(&["ip", "link", "show", NAME]).contains(" state UP ")
+        });
         managed.shell(&["tc", "qdisc", "replace", "dev", NAME, "root", "handle", "7:", "mq"]);
         managed
     }

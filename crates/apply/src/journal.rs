@@ -118,6 +118,9 @@ pub struct Entry {
     pub from: Value,
     /// What the run may give it.
     pub ours: Vec<Ours>,
+    /// Somebody else has set it during the run: it is theirs, whatever its value.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub theirs: bool,
 }
 
 impl Entry {
@@ -186,6 +189,7 @@ pub(crate) fn fold(entries: &mut Vec<Entry>, entry: Entry) {
                     known.ours.push(ours);
                 }
             }
+            known.theirs |= entry.theirs;
         }
         None => entries.push(entry),
     }
@@ -209,7 +213,8 @@ mod tests {
 
     fn entry(from: u32, ours: u32) -> Entry {
         let sizes = |all| Value::Sizes { all, ipv4: all };
-        Entry { knob: Knob::GsoSizes, from: sizes(from), ours: vec![Ours::These(vec![sizes(ours)])] }
+        let ours = vec![Ours::These(vec![sizes(ours)])];
+        Entry { knob: Knob::GsoSizes, from: sizes(from), ours, theirs: false }
     }
 
     #[test]

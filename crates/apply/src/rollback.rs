@@ -133,7 +133,7 @@ fn restore(kernel: &mut dyn Kernel, entry: &Entry) -> Result<Outcome, KnobError>
     if entry.knob.same(&found, &entry.from) {
         return Ok(Outcome::Unchanged);
     }
-    if !entry.is_ours(&found) && !is_put_back_in_part(&found, &entry.from) {
+    if entry.theirs || (!entry.is_ours(&found) && !is_put_back_in_part(&found, &entry.from)) {
         return Ok(Outcome::LeftAlone(found));
     }
     kernel.write(&entry.knob, &entry.from)?;
@@ -197,7 +197,12 @@ mod tests {
         let leaf = |kind, major, minor| qdisc(kind, major, Handle::new(7, minor));
         let from = vec![qdisc("mq", 7, Handle::ROOT), leaf("fq", 2, 1), leaf("tbf", 3, 2)];
         let ours = Value::Qdiscs(vec![qdisc("htb", 0x4001, Handle::ROOT)]);
-        Entry { knob: Knob::RootQdisc, from: Value::Qdiscs(from), ours: vec![Ours::These(vec![ours])] }
+        Entry {
+            knob: Knob::RootQdisc,
+            from: Value::Qdiscs(from),
+            ours: vec![Ours::These(vec![ours])],
+            theirs: false,
+        }
     }
 
     #[test]

@@ -166,12 +166,24 @@ impl<K: Kernel, S: Storage> Run<K, S> {
             self.kernel.check_restorable(knob)?;
         }
         let from = self.entry(knob).map_or(found, |entry| entry.from.clone());
-        let entry = Entry { knob: knob.clone(), from, ours: vec![ours] };
+        self.journal_entry(Entry { knob: knob.clone(), from, ours: vec![ours], theirs: false })
+    }
+
+    fn journal_entry(&mut self, entry: Entry) -> Result<(), ApplyError> {
         if let Some(storage) = self.storage.as_mut() {
             storage.append(&line(&entry))?;
         }
         fold(&mut self.entries, entry);
         Ok(())
+    }
+
+    /// Takes note of what was set without [`Self::set`], by whoever [`Self::allow`] was asked for: another
+    /// value is somebody else's from now on. None: what it is now is not known.
+    pub fn has_set(&mut self, knob: &Knob, value: Option<Value>) {
+        match value {
+            Some(value) if self.entry(knob).is_some() => drop(self.last_set.insert(knob.clone(), value)),
+            _ => drop(self.last_set.remove(knob)),
+        }
     }
 
     /// Gives a journalled knob one of the values that the journal allows for. It is not read back; see
@@ -207,6 +219,8 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         if taken {
             return Ok(());
         }
+        // What the kernel made of it is nobody else's doing.
+        self.last_set.remove(knob);
         Err(ApplyError::NotTaken {
             knob: knob.on(&self.name).to_string(),
             wanted: wanted.to_string(),
@@ -265,8 +279,26 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         Ok(found)
     }
 
+    /// Leaves to somebody else what they have set, though the run might have set the same: the journal alone
+    /// cannot tell. Qdiscs it can, since what the run builds nobody else does; and a tree put back in part is
+    /// no choice of theirs.
+    fn leave_theirs(&mut self) {
+        for entry in self.entries.clone() {
+            if matches!(entry.from, Value::Qdiscs(_)) || !self.last_set.contains_key(&entry.knob) {
+                continue;
+            }
+            let Ok(found) = self.kernel.read(&entry.knob) else { continue };
+            if self.disturbance(&entry.knob, &found).is_some() {
+                // Should the journal refuse, this run still knows.
+                let _ = self.journal_entry(Entry { theirs: true, ..entry.clone() });
+                fold(&mut self.entries, Entry { theirs: true, ..entry });
+            }
+        }
+    }
+
     /// Puts everything back; the run may go on and change things again.
     pub fn restore(&mut self) -> Report {
+        self.leave_theirs();
         self.last_set.clear();
         roll_back(&mut self.kernel, &self.entries)
     }

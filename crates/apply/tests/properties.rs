@@ -295,3 +295,35 @@ fn a_knob_that_is_gone_is_no_failure() {
     assert_eq!((report.gone.as_slice(), report.restored.len()), (&[knob(0)][..], 1));
     assert_eq!(machine.0.borrow().disk, None);
 }
+
+/// The journal allows for the value, so that it alone could not tell; the run knows what it had set last.
+#[test]
+fn what_somebody_else_set_stays_even_if_the_run_might_have_set_it() {
+    let machine = Shared::default();
+    let (run, _) = play(&machine, &[Step::Allow(0, 1, 2)]);
+    let mut run = run.unwrap();
+    machine.0.borrow_mut().knobs.insert(knob(0), value(&knob(0), 1));
+    run.has_set(&knob(0), Some(value(&knob(0), 1)));
+    assert!(run.disturbances().unwrap().is_empty());
+    machine.0.borrow_mut().knobs.insert(knob(0), value(&knob(0), 2));
+    assert_eq!(run.disturbances().unwrap().len(), 1);
+    assert_eq!(run.restore().left_alone.len(), 1);
+    // Whoever comes after a crash reads the same from the disk.
+    let disk = machine.0.borrow().disk.clone().unwrap();
+    let (_, entries) = parse(&disk, Path::new("j")).unwrap().unwrap();
+    assert!(entries[0].theirs, "{entries:?}");
+    assert_eq!(run.finish().unwrap().to_string(), "0 settings put back, 1 left as somebody else set them");
+    assert_eq!(machine.0.borrow().knobs[&knob(0)], value(&knob(0), 2));
+}
+
+/// What it is now is not known: then the journal decides, as after a crash.
+#[test]
+fn a_value_that_the_run_does_not_vouch_for_is_put_back_if_it_may_be_its_own() {
+    let machine = Shared::default();
+    let (run, _) = play(&machine, &[Step::Allow(0, 1, 2)]);
+    let mut run = run.unwrap();
+    run.has_set(&knob(0), Some(value(&knob(0), 1)));
+    run.has_set(&knob(0), None);
+    machine.0.borrow_mut().knobs.insert(knob(0), value(&knob(0), 2));
+    assert_eq!(run.finish().unwrap().to_string(), "1 setting put back");
+}

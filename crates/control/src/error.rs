@@ -26,6 +26,14 @@ pub enum ControlError {
         /// The system's error.
         source: io::Error,
     },
+    /// Not what was set last: it is left to whoever has set it since.
+    #[error("somebody else set {what} to {found}")]
+    SetByOthers {
+        /// Which setting.
+        what: String,
+        /// What the kernel says now.
+        found: String,
+    },
     /// What was read back is not what was set: somebody else changes it, or the device took another value.
     #[error(
         "{what} reads {found} after it was set to {set}: another program changes it, or the device rounds"

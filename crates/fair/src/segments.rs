@@ -4,6 +4,7 @@
 //! with every value that may come; and they are put back by the journal and not by the loop, because only the
 //! journal knows whether somebody else has changed them meanwhile.
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use evenkeel_apply::{Kernel, Knob, KnobError, Ours, Run, Value};
@@ -42,12 +43,60 @@ const GROW_AFTER_NS: u64 = 5_000_000_000;
 
 const OUTPUT_LIMIT: &str = "net/ipv4/tcp_limit_output_bytes";
 
+/// What the loop has set a knob to last; none while that is not known. Held while the loop sets it.
+#[derive(Clone, Debug)]
+pub(crate) struct LastSet {
+    knob: Knob,
+    /// The knob's name, with the interface's.
+    name: String,
+    value: Arc<Mutex<Option<Value>>>,
+}
+
+impl LastSet {
+    fn new(knob: Knob, interface: &str, value: Value) -> Self {
+        let name = knob.on(interface).to_string();
+        Self { knob, name, value: Arc::new(Mutex::new(Some(value))) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Value>> {
+        self.value.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the run, and keeps the loop from setting the knob until the returned guard is dropped.
+    pub(crate) fn tell(&self, run: &mut Run) -> MutexGuard<'_, Option<Value>> {
+        let value = self.lock();
+        run.has_set(&self.knob, value.clone());
+        value
+    }
+
+    /// Sets the knob by `set`, unless somebody else has set it since; `read` says what it is.
+    fn replace(
+        &self,
+        mut read: impl FnMut() -> Result<Value, ControlError>,
+        set: impl FnOnce() -> Result<(), ControlError>,
+    ) -> Result<(), ControlError> {
+        let mut last = self.lock();
+        let found = read()?;
+        if last.as_ref().is_some_and(|last| *last != found) {
+            return Err(ControlError::SetByOthers { what: self.name.clone(), found: found.to_string() });
+        }
+        *last = None;
+        set()?;
+        *last = Some(read()?);
+        Ok(())
+    }
+}
+
+fn sizes(GsoSizes { all, ipv4 }: GsoSizes) -> Value {
+    Value::Sizes { all, ipv4 }
+}
+
 /// Leaves putting back to the journal, and sets nothing that somebody else has set since.
 struct Journalled {
     segments: DeviceSegments,
     netlink: Netlink,
     index: u32,
-    last: GsoSizes,
+    last: LastSet,
 }
 
 impl SegmentBackend for Journalled {
@@ -56,17 +105,8 @@ impl SegmentBackend for Journalled {
     }
 
     fn set(&mut self, bytes: u32) -> Result<(), ControlError> {
-        let found = self.netlink.gso_sizes(self.index)?;
-        if found != self.last {
-            return Err(ControlError::ReadBack {
-                what: "gso_max_size".to_owned(),
-                set: u64::from(self.last.all),
-                found: format!("{} (IPv4: {}), which somebody else has set", found.all, found.ipv4),
-            });
-        }
-        self.segments.set(bytes)?;
-        self.last = self.netlink.gso_sizes(self.index)?;
-        Ok(())
+        let Self { segments, netlink, index, last } = self;
+        last.replace(|| Ok(sizes(netlink.gso_sizes(*index)?)), || segments.set(bytes))
     }
 
     fn refresh(&mut self) -> Result<(), ControlError> {
@@ -81,13 +121,13 @@ impl SegmentBackend for Journalled {
 /// The same for the output limit, which the loop reads itself before it sets it.
 struct JournalledLimit {
     limit: OutputLimit,
-    last: String,
+    last: LastSet,
 }
 
-fn output_limit() -> Result<String, ControlError> {
+fn output_limit() -> Result<Value, ControlError> {
     let path = format!("/proc/sys/{OUTPUT_LIMIT}");
     match std::fs::read_to_string(&path) {
-        Ok(text) => Ok(text.trim().to_owned()),
+        Ok(text) => Ok(Value::Text(text.trim().to_owned())),
         Err(source) => Err(ControlError::System { action: format!("read {path}"), source }),
     }
 }
@@ -98,17 +138,8 @@ impl BacklogBackend for JournalledLimit {
     }
 
     fn limit(&mut self, bytes: Option<u64>) -> Result<(), ControlError> {
-        let found = output_limit()?;
-        if found != self.last {
-            return Err(ControlError::ReadBack {
-                what: self.limit.name(),
-                set: self.last.parse().unwrap_or(0),
-                found: format!("{found}, which somebody else has set"),
-            });
-        }
-        self.limit.limit(bytes)?;
-        self.last = output_limit()?;
-        Ok(())
+        let Self { limit, last } = self;
+        last.replace(output_limit, || limit.limit(bytes))
     }
 }
 
@@ -162,18 +193,19 @@ pub(crate) struct Wanted {
     pub(crate) alone: bool,
 }
 
-/// Starts the loop, once everything that it may set is in the journal.
+/// Starts the loop, once everything that it may set is in the journal; says what it has set last.
 pub(crate) fn start(
     wanted: Wanted,
     run: &mut Run,
     device: &Device,
     select: &QueueSelect,
-) -> Result<Option<Controller>, FairError> {
+) -> Result<(Option<Controller>, Vec<LastSet>), FairError> {
     let Wanted { segments: mode, weights, rate_bps, alone } = wanted;
     let goal = mode.goal();
     if goal.is_none() && weights.is_none() {
-        return Ok(None);
+        return Ok((None, Vec::new()));
     }
+    let mut set_by_loop = Vec::new();
     let segments = DeviceSegments::new(Netlink::open()?, device.index, RouteRefresh::open()?)?;
     let GsoSizes { all, ipv4 } = segments.original();
     if goal.is_some() {
@@ -181,8 +213,18 @@ pub(crate) fn start(
         run.allow(&Knob::GsoSizes, Ours::These(mode.sizes(ipv4).iter().map(pair).collect()))?;
     }
     // The limit is the namespace's: two devices would not agree on it.
-    let backlog = if alone { Some(limit_backlog(run, rate_bps)?) } else { None };
-    let last = segments.original();
+    let backlog = match alone {
+        true => {
+            let (backlog, last) = limit_backlog(run, &device.name, rate_bps)?;
+            set_by_loop.push(last);
+            Some(backlog)
+        }
+        false => None,
+    };
+    let last = LastSet::new(Knob::GsoSizes, &device.name, sizes(segments.original()));
+    if goal.is_some() {
+        set_by_loop.push(last.clone());
+    }
     let journalled = Journalled { segments, netlink: Netlink::open()?, index: device.index, last };
     let segments = goal.map(|goal| SegmentControl {
         backend: Box::new(journalled),
@@ -193,17 +235,22 @@ pub(crate) fn start(
             grow_after_ns: GROW_AFTER_NS,
         },
     });
-    Ok(Some(Controller::start(ControlOptions {
+    let controller = Controller::start(ControlOptions {
         view: select.view()?,
         interval: INTERVAL,
         weights,
         segments,
         backlog,
         segment_bytes: ipv4,
-    })?))
+    })?;
+    Ok((Some(controller), set_by_loop))
 }
 
-fn limit_backlog(run: &mut Run, rate_bps: Option<u64>) -> Result<BacklogControl, FairError> {
+fn limit_backlog(
+    run: &mut Run,
+    interface: &str,
+    rate_bps: Option<u64>,
+) -> Result<(BacklogControl, LastSet), FairError> {
     let knob = Knob::Sysctl(OUTPUT_LIMIT.to_owned());
     let found = run.kernel().read(&knob).map_err(evenkeel_apply::ApplyError::from)?;
     let most = match &found {
@@ -215,8 +262,9 @@ fn limit_backlog(run: &mut Run, rate_bps: Option<u64>) -> Result<BacklogControl,
         evenkeel_apply::ApplyError::from(error)
     })?;
     run.allow(&knob, Ours::NumberBetween { least: 1, most })?;
-    let backend = JournalledLimit { limit: OutputLimit::open()?, last: output_limit()? };
-    Ok(BacklogControl { backend: Box::new(backend), rate_bps })
+    let last = LastSet::new(knob, interface, output_limit()?);
+    let backend = JournalledLimit { limit: OutputLimit::open()?, last: last.clone() };
+    Ok((BacklogControl { backend: Box::new(backend), rate_bps }, last))
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use crate::flows::{QueueCounters, Sampler};
 use crate::preflight::{Planned, Preflight};
 use crate::proof::{Proof, Verdict};
 use crate::queue_weights::Backend;
-use crate::segments::{self, Wanted};
+use crate::segments::{self, LastSet, Wanted};
 use crate::soft_nic;
 use crate::watch::Watched;
 
@@ -88,6 +88,7 @@ pub struct Session {
 /// Fields are dropped in this order: whoever changes settings goes before they come back, and the choice last.
 struct Managed {
     controller: Option<Controller>,
+    set_by_loop: Vec<LastSet>,
     run: Run,
     select: QueueSelect,
     sampler: Option<Sampler>,
@@ -185,9 +186,12 @@ impl Session {
             .into_iter()
             .map(|managed| {
                 let status = managed.status();
-                let Managed { controller, select, sampler, run, .. } = managed;
+                let Managed { controller, set_by_loop, select, sampler, mut run, .. } = managed;
                 // Its end is all that matters: what it has set, the journal puts back.
                 let _ = controller.map(Controller::stop);
+                for last in &set_by_loop {
+                    drop(last.tell(&mut run));
+                }
                 let report = run.finish()?;
                 drop((select, sampler));
                 Ok(Ended { status, report })
@@ -248,8 +252,19 @@ impl Managed {
             rate_bps,
             alone: preflight.devices.len() == 1,
         };
-        let controller = segments::start(wanted, &mut run, &device, &select)?;
-        Ok(Self { controller, select, sampler, proof, sampled: None, watched, backend, device, run })
+        let (controller, set_by_loop) = segments::start(wanted, &mut run, &device, &select)?;
+        Ok(Self {
+            controller,
+            set_by_loop,
+            select,
+            sampler,
+            proof,
+            sampled: None,
+            watched,
+            backend,
+            device,
+            run,
+        })
     }
 
     /// Why the session has to stand back from this device, if it has to.
@@ -258,7 +273,10 @@ impl Managed {
         if let Some(difference) = self.watched.device_difference()? {
             return Ok(Some(difference));
         }
-        if let Some(disturbance) = self.run.disturbances()?.first() {
+        let held: Vec<_> = self.set_by_loop.iter().map(|last| last.tell(&mut self.run)).collect();
+        let disturbances = self.run.disturbances()?;
+        drop(held);
+        if let Some(disturbance) = disturbances.first() {
             return Ok(Some(disturbance.to_string()));
         }
         if let Some(failure) = self.controller.as_ref().and_then(Controller::failure) {

@@ -19,7 +19,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("host", &["model", "netlink"]),
     ("apply", &["netlink", "host"]),
     ("datapath", &["model", "transmit"]),
-    ("control", &["netlink", "transmit", "datapath"]),
+    ("control", &["netlink", "transmit", "host", "datapath"]),
     ("fair", &["model", "metrics", "netlink", "transmit", "host", "apply", "datapath", "control"]),
     ("testbed", &["model", "netlink", "transmit", "host", "datapath", "control"]),
     ("sim", &["model", "transmit"]),

@@ -3,9 +3,10 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use evenkeel_datapath::{QueueView, monotonic_ns};
+use evenkeel_host::{CpuTimes, Host};
 use evenkeel_transmit::segments::{SegmentOptions, SegmentSizer, equal_backlog};
 use evenkeel_transmit::weights::WeightFilter;
 
@@ -97,6 +98,9 @@ pub struct Controller {
 const FLOWS_FOLLOW_AFTER_NS: u64 = 1_500_000_000;
 /// Flows are counted this often; it goes through all of them.
 const COUNT_INTERVAL_NS: u64 = 50_000_000;
+/// How busy the processors are is asked this often: the kernel counts in ticks of 10 ms, and its answer is long
+/// on a large host.
+const PROCESSOR_INTERVAL: Duration = Duration::from_millis(500);
 
 impl Controller {
     /// Starts the loop on a thread of its own.
@@ -190,6 +194,41 @@ struct Weights {
 struct Segments {
     control: SegmentControl,
     sizer: SegmentSizer,
+    /// What the processors had done at some time; none while no queue is shared.
+    processors: Option<(CpuTimes, Instant)>,
+}
+
+impl Segments {
+    /// The new size if it changes now.
+    fn size(&mut self, now_ns: u64, flows: &[u32]) -> Result<Option<u32>, ControlError> {
+        let size = self.sizer.sample(now_ns, flows);
+        if flows.iter().all(|flows| *flows <= 1) {
+            self.processors = None;
+            return Ok(size);
+        }
+        let larger = match self.busy()? {
+            Some(busy) => self.sizer.sample_processors(now_ns, busy, FLOWS_FOLLOW_AFTER_NS),
+            None => None,
+        };
+        Ok(larger.or(size))
+    }
+
+    /// Share of all processors' time that was busy since it was asked last, if that is long enough ago.
+    fn busy(&mut self) -> Result<Option<f64>, ControlError> {
+        let asked = Instant::now();
+        let Some((before, then)) = &self.processors else {
+            self.processors = Some((Host::live().cpu_times()?, asked));
+            return Ok(None);
+        };
+        let elapsed = asked.duration_since(*then);
+        if elapsed < PROCESSOR_INTERVAL {
+            return Ok(None);
+        }
+        let now = Host::live().cpu_times()?;
+        let busy = now.busy_since(before, elapsed).map(|busy| busy / now.cpus().max(1) as f64);
+        self.processors = Some((now, asked));
+        Ok(busy)
+    }
 }
 
 struct Backlog {
@@ -208,9 +247,11 @@ impl Keeper {
                 stale: true,
                 control,
             }),
-            segments: options
-                .segments
-                .map(|control| Segments { sizer: SegmentSizer::new(control.options), control }),
+            segments: options.segments.map(|control| Segments {
+                sizer: SegmentSizer::new(control.options),
+                processors: None,
+                control,
+            }),
             backlog: options.backlog.map(|control| Backlog { control, limit: None }),
             counted_ns: 0,
             view: options.view,
@@ -228,7 +269,10 @@ impl Keeper {
         if counts && now_ns.saturating_sub(self.counted_ns) >= COUNT_INTERVAL_NS {
             self.counted_ns = now_ns;
             let flows = self.view.charged_flows();
-            let size = self.segments.as_mut().and_then(|segments| segments.sizer.sample(now_ns, &flows));
+            let size = match &mut self.segments {
+                Some(segments) => segments.size(now_ns, &flows)?,
+                None => None,
+            };
             if let Some(size) = size {
                 self.resize(now_ns, size, shared)?;
             }

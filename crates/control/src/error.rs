@@ -26,6 +26,9 @@ pub enum ControlError {
         /// The system's error.
         source: io::Error,
     },
+    /// What the host has could not be read.
+    #[error(transparent)]
+    Host(#[from] evenkeel_host::HostError),
     /// Not what was set last: it is left to whoever has set it since.
     #[error("somebody else set {what} to {found}")]
     SetByOthers {

@@ -168,7 +168,10 @@ impl SegmentMode {
     pub fn plan(self, interface: &str) -> String {
         let sizes = match self {
             Self::Off => return String::new(),
-            Self::Auto => "8192, 16384 or 32768 bytes".to_owned(),
+            Self::Auto => {
+                let sizes: Vec<_> = SIZES.iter().rev().map(u32::to_string).collect();
+                format!("one of {} bytes", sizes.join(", "))
+            }
             Self::Fixed(bytes) => format!("{bytes} bytes"),
         };
         format!(
@@ -274,7 +277,7 @@ mod tests {
     #[test]
     fn what_may_come_is_known_beforehand() {
         assert_eq!(SegmentMode::Fixed(16_384).sizes(65_536), [16_384, 65_536]);
-        assert_eq!(SegmentMode::Auto.sizes(65_536), [32_768, 16_384, 8192, 65_536]);
+        assert_eq!(SegmentMode::Auto.sizes(65_536), [49_152, 32_768, 24_576, 16_384, 12_288, 8192, 65_536]);
         assert_eq!(SegmentMode::Off.goal(), None);
         assert_eq!(SegmentMode::Off.plan("eth0"), "");
         assert!(SegmentMode::Fixed(16_384).plan("eth0").contains("16384 bytes"));

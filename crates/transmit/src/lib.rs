@@ -24,6 +24,7 @@
 //! assert_eq!(queues.weight(choice.queue), 0);
 //! ```
 
+pub mod headroom;
 pub mod segments;
 pub mod weights;
 

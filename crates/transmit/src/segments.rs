@@ -8,6 +8,8 @@
 //! anew, for all sockets of the namespace at once. So [`SegmentSizer`] changes its mind slowly, and most
 //! slowly towards larger segments.
 
+use crate::headroom::Headroom;
+
 /// Which segment size is wanted while queues are shared.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SegmentGoal {
@@ -36,8 +38,9 @@ pub struct SegmentOptions {
     pub grow_after_ns: u64,
 }
 
-/// Sizes that [`SegmentGoal::Auto`] chooses from, bytes: the paper's 16 and 32 KiB, and one below.
-pub const SIZES: [u32; 3] = [32_768, 16_384, 8192];
+/// Sizes that [`SegmentGoal::Auto`] chooses from, bytes: the paper's 16 and 32 KiB, with steps between and
+/// around them, because small segments are costly.
+pub const SIZES: [u32; 6] = [49_152, 32_768, 24_576, 16_384, 12_288, 8192];
 
 /// Segments by which two flows that are served in turn can differ within a window: one at either end of it.
 const SEGMENTS_APART: f64 = 2.0;
@@ -47,6 +50,7 @@ const SEGMENTS_APART: f64 = 2.0;
 pub struct SegmentSizer {
     options: SegmentOptions,
     size: u32,
+    headroom: Headroom,
     /// The other size that is wanted, and since when.
     pending: Option<(u32, u64)>,
 }
@@ -55,7 +59,7 @@ impl SegmentSizer {
     /// Begins with the largest size.
     #[must_use]
     pub fn new(options: SegmentOptions) -> Self {
-        Self { options, size: options.largest, pending: None }
+        Self { options, size: options.largest, headroom: Headroom::default(), pending: None }
     }
 
     /// The size that is in force.
@@ -87,7 +91,24 @@ impl SegmentSizer {
         Some(wanted)
     }
 
+    /// Takes the share of all processors' time that was busy lately, 0 to 1, while queues are shared; the
+    /// new size if it changes now. Flows take a new size `follow_ns` after it was set. See [`Headroom`].
+    pub fn sample_processors(&mut self, now_ns: u64, busy: f64, follow_ns: u64) -> Option<u32> {
+        if !self.headroom.sample(now_ns, busy, self.size, self.options.largest, follow_ns) {
+            return None;
+        }
+        // What is smaller again follows from the next look at the queues, with its patience.
+        let floor = self.headroom.floor().filter(|floor| *floor > self.size)?;
+        self.pending = None;
+        self.size = floor;
+        Some(floor)
+    }
+
     fn wanted(&self, flows: &[u32]) -> u32 {
+        self.preferred(flows).max(self.headroom.floor().unwrap_or(0))
+    }
+
+    fn preferred(&self, flows: &[u32]) -> u32 {
         let largest = self.options.largest;
         if flows.iter().all(|flows| *flows <= 1) {
             return largest;
@@ -177,10 +198,25 @@ mod tests {
             sizer.size()
         };
         assert_eq!(settled(1.5, &[6; 8]), 16_384);
+        assert_eq!(settled(2.0, &[6; 8]), 24_576);
         assert_eq!(settled(3.0, &[6; 8]), 32_768);
         assert_eq!(settled(6.0, &[6; 8]), 65_536);
         assert_eq!(settled(0.1, &[6; 8]), 8192, "no size meets it: the smallest");
         assert_eq!(settled(0.1, &[1; 8]), 65_536, "nobody shares");
+    }
+
+    #[test]
+    fn processors_without_time_get_larger_segments_at_once() {
+        let mut sizer = sizer(SegmentGoal::Fixed(16_384));
+        sizer.sample(0, &[2]);
+        assert_eq!(sizer.sample(SECOND, &[2]), Some(16_384));
+        assert_eq!(sizer.sample_processors(SECOND, 1.0, 0), None);
+        assert_eq!(sizer.sample_processors(2 * SECOND, 1.0, 0), Some(24_576));
+        assert_eq!(sizer.sample(3 * SECOND, &[2]), None, "the floor holds");
+        assert_eq!(sizer.sample_processors(3 * SECOND, 0.5, 0), None);
+        assert_eq!(sizer.sample_processors(8 * SECOND, 0.5, 0), None);
+        assert_eq!(sizer.sample(8 * SECOND, &[2]), None);
+        assert_eq!(sizer.sample(9 * SECOND, &[2]), Some(16_384), "what is wanted, once there is time");
     }
 
     #[test]

@@ -68,7 +68,7 @@ impl Headroom {
         self.pending = Some((pointing, since));
         let (patience, floor) = match pointing {
             Pointing::Larger => {
-                let above = steps().filter(|step| *step > size).last();
+                let above = steps().rfind(|step| *step > size);
                 (SATURATED_FOR_NS, Some(above.unwrap_or(largest)))
             }
             Pointing::Smaller => {

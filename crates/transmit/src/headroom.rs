@@ -15,6 +15,17 @@ const SATURATED_FOR_NS: u64 = 1_000_000_000;
 /// A smaller size must have been affordable for so long before it is tried, ns.
 const RELAXED_FOR_NS: u64 = 5_000_000_000;
 
+/// Segment sizes, bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// The one in force.
+    pub in_force: u32,
+    /// The one that fairness asks for.
+    pub wanted: u32,
+    /// The largest that the device takes.
+    pub largest: u32,
+}
+
 /// Keeps the smallest affordable segment size.
 #[derive(Clone, Debug, Default)]
 pub struct Headroom {
@@ -39,10 +50,10 @@ impl Headroom {
         self.floor
     }
 
-    /// Takes the share of all processors' time that was busy lately, 0 to 1, with segments of `size` bytes in
-    /// force, of at most `largest`. True if the floor changes. Running flows take a new size `follow_ns` after
-    /// it was set; readings before that say nothing about it.
-    pub fn sample(&mut self, now_ns: u64, busy: f64, size: u32, largest: u32, follow_ns: u64) -> bool {
+    /// Takes the share of all processors' time that was busy lately, 0 to 1. True if the floor changes.
+    /// Running flows take a new size `follow_ns` after it was set; readings before that say nothing about it.
+    pub fn sample(&mut self, now_ns: u64, busy: f64, sizes: Sizes, follow_ns: u64) -> bool {
+        let Sizes { in_force, wanted, largest } = sizes;
         if now_ns < self.settles_ns {
             return false;
         }
@@ -51,9 +62,9 @@ impl Headroom {
             Some(Pointing::Larger).filter(|_| self.floor.is_none_or(|floor| floor < largest))
         } else {
             self.floor.and_then(|floor| {
-                let below = steps().find(|step| *step < floor);
+                let below = steps().find(|step| *step < floor).unwrap_or(0).max(wanted);
                 // At worst all the work is per segment. So what is tried cannot saturate them again.
-                let dearer = below.map_or(1.0, |below| f64::from(floor) / f64::from(below));
+                let dearer = f64::from(floor) / f64::from(below.max(1));
                 (busy * dearer < SATURATED).then_some(Pointing::Smaller)
             })
         };
@@ -68,7 +79,7 @@ impl Headroom {
         self.pending = Some((pointing, since));
         let (patience, floor) = match pointing {
             Pointing::Larger => {
-                let above = steps().rfind(|step| *step > size);
+                let above = steps().rfind(|step| *step > in_force);
                 (SATURATED_FOR_NS, Some(above.unwrap_or(largest)))
             }
             Pointing::Smaller => {
@@ -103,7 +114,8 @@ mod tests {
         let mut late = 0;
         for step in 0..steps {
             let busy = (fixed + per_segment * 16_384.0 / f64::from(size)).min(1.0);
-            if headroom.sample(step * STEP_NS, busy, size, LARGEST, FOLLOW_NS) {
+            let sizes = Sizes { in_force: size, wanted, largest: LARGEST };
+            if headroom.sample(step * STEP_NS, busy, sizes, FOLLOW_NS) {
                 let next = headroom.floor().map_or(wanted, |floor| floor.max(wanted));
                 late += usize::from(step > steps / 2 && next != size);
                 size = next;
@@ -126,7 +138,8 @@ mod tests {
         let mut now_ns = 0;
         let mut play = |headroom: &mut Headroom, busy, size, seconds: u64| {
             for _ in 0..seconds * 2 {
-                headroom.sample(now_ns, busy, size, LARGEST, FOLLOW_NS);
+                let sizes = Sizes { in_force: size, wanted: 8192, largest: LARGEST };
+                headroom.sample(now_ns, busy, sizes, FOLLOW_NS);
                 now_ns += STEP_NS;
             }
             headroom.floor()
@@ -136,7 +149,7 @@ mod tests {
         assert_eq!(play(&mut headroom, 0.80, 24_576, 60), Some(24_576), "16 KiB might take 1.2 of it");
         assert_eq!(play(&mut headroom, 0.60, 24_576, 8), Some(16_384));
         assert_eq!(play(&mut headroom, 0.60, 16_384, 16), Some(8192));
-        assert_eq!(play(&mut headroom, 0.60, 16_384, 8), None, "none is too small");
+        assert_eq!(play(&mut headroom, 0.60, 8192, 8), None, "none is too small");
         // A peak of less than a second is nothing.
         for _ in 0..20 {
             assert_eq!(play(&mut headroom, 0.99, 16_384, 1), None);
@@ -152,9 +165,9 @@ mod tests {
             prop_assert_eq!(late, 0);
             let busy = |size: u32| fixed + per_segment * 16_384.0 / f64::from(size);
             prop_assert!(size == LARGEST || busy(size) < SATURATED);
-            let below = SIZES.into_iter().find(|step| *step < size && *step >= wanted);
-            if let Some(below) = below {
-                prop_assert!(busy(below) * 1.5 >= SATURATED, "{} would do", below);
+            if size > wanted {
+                let below = SIZES.into_iter().find(|step| *step < size).unwrap_or(0).max(wanted);
+                prop_assert!(busy(size) * f64::from(size) / f64::from(below) >= SATURATED, "{} would do", below);
             }
         }
     }

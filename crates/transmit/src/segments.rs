@@ -8,7 +8,7 @@
 //! anew, for all sockets of the namespace at once. So [`SegmentSizer`] changes its mind slowly, and most
 //! slowly towards larger segments.
 
-use crate::headroom::Headroom;
+use crate::headroom::{Headroom, Sizes};
 
 /// Which segment size is wanted while queues are shared.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -51,6 +51,8 @@ pub struct SegmentSizer {
     options: SegmentOptions,
     size: u32,
     headroom: Headroom,
+    /// What fairness asked for last, bytes.
+    preferred: u32,
     /// The other size that is wanted, and since when.
     pending: Option<(u32, u64)>,
 }
@@ -59,7 +61,8 @@ impl SegmentSizer {
     /// Begins with the largest size.
     #[must_use]
     pub fn new(options: SegmentOptions) -> Self {
-        Self { options, size: options.largest, headroom: Headroom::default(), pending: None }
+        let size = options.largest;
+        Self { options, size, headroom: Headroom::default(), preferred: size, pending: None }
     }
 
     /// The size that is in force.
@@ -70,7 +73,8 @@ impl SegmentSizer {
 
     /// Takes the number of flows on each queue at `now_ns`; the new size if it changes now.
     pub fn sample(&mut self, now_ns: u64, flows: &[u32]) -> Option<u32> {
-        let wanted = self.wanted(flows);
+        self.preferred = self.preferred(flows);
+        let wanted = self.preferred.max(self.headroom.floor().unwrap_or(0));
         if wanted == self.size {
             self.pending = None;
             return None;
@@ -94,7 +98,8 @@ impl SegmentSizer {
     /// Takes the share of all processors' time that was busy lately, 0 to 1, while queues are shared; the
     /// new size if it changes now. Flows take a new size `follow_ns` after it was set. See [`Headroom`].
     pub fn sample_processors(&mut self, now_ns: u64, busy: f64, follow_ns: u64) -> Option<u32> {
-        if !self.headroom.sample(now_ns, busy, self.size, self.options.largest, follow_ns) {
+        let sizes = Sizes { in_force: self.size, wanted: self.preferred, largest: self.options.largest };
+        if !self.headroom.sample(now_ns, busy, sizes, follow_ns) {
             return None;
         }
         // What is smaller again follows from the next look at the queues, with its patience.
@@ -102,10 +107,6 @@ impl SegmentSizer {
         self.pending = None;
         self.size = floor;
         Some(floor)
-    }
-
-    fn wanted(&self, flows: &[u32]) -> u32 {
-        self.preferred(flows).max(self.headroom.floor().unwrap_or(0))
     }
 
     fn preferred(&self, flows: &[u32]) -> u32 {

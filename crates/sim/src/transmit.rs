@@ -260,6 +260,7 @@ impl Simulation {
                 weight: flow.weight,
                 idle,
                 held_on: None,
+                wanted: None,
                 data: true,
             },
         );
@@ -460,6 +461,7 @@ impl Simulation {
                 weight: 1,
                 idle: true,
                 held_on: None,
+                wanted: None,
                 data: true,
             },
         );

@@ -26,6 +26,7 @@
 
 pub mod headroom;
 pub mod segments;
+pub mod service;
 pub mod weights;
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -95,6 +96,8 @@ pub struct Segment {
     /// Queue on which the kernel holds the flow unless it is idle; none where this choice alone
     /// decides, and the flow stays where it was.
     pub held_on: Option<u32>,
+    /// Queue to take if the flow may move, whatever the policy says; ignored outside of the pool.
+    pub wanted: Option<u32>,
     /// Carries payload; a pure ACK is never charged.
     pub data: bool,
 }
@@ -108,6 +111,7 @@ impl Default for Segment {
             weight: 1,
             idle: true,
             held_on: None,
+            wanted: None,
             data: true,
         }
     }
@@ -232,6 +236,7 @@ impl QueueWeights {
             weight: segment.weight,
             idle: u32::from(segment.idle),
             held_on: segment.held_on.unwrap_or(raw::EK_NO_QUEUE),
+            wanted: segment.wanted.unwrap_or(raw::EK_NO_QUEUE),
             data: u32::from(segment.data),
         };
         // SAFETY: both pointers are to live atomics of the size that the C side changes, and it

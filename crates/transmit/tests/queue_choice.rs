@@ -88,7 +88,7 @@ proptest! {
                     let idle = flow.outstanding == 0;
                     let segment = Segment {
                         pool, policy: Policy::Dqa, hash: flow.hash, weight: flow.weight, idle,
-                        held_on: flow.queue.filter(|_| held_by_kernel), data,
+                        held_on: flow.queue.filter(|_| held_by_kernel), wanted: None, data,
                     };
                     let others: Vec<u32> = (first..first + count)
                         .map(|queue| {
@@ -210,6 +210,28 @@ fn a_flow_that_the_kernel_holds_is_followed() {
     let choice = queues.choose(&flow, &Segment { idle: false, held_on: Some(elsewhere), ..segment });
     assert_eq!((choice.queue, choice.outcome), (elsewhere, Outcome::Recharged));
     assert_eq!((queues.weight(own), queues.weight(elsewhere)), (0, 1));
+}
+
+#[test]
+fn a_flow_takes_the_wanted_queue_only_when_it_may_move() {
+    let queues = QueueWeights::new();
+    let (flow, other) = (FlowWord::new(), FlowWord::new());
+    let segment = Segment { pool: Pool { first: 0, count: 8 }, policy: Policy::Dqa, ..Segment::default() };
+    let own = queues.choose(&flow, &segment).queue;
+    let wanted = (own + 3) % 8;
+    // The wanted queue is taken although it holds another flow, and others are empty.
+    assert_eq!(queues.choose(&other, &Segment { hash: wanted << 29, ..segment }).queue, wanted);
+    let asking = Segment { wanted: Some(wanted), ..segment };
+    let choice = queues.choose(&flow, &Segment { idle: false, ..asking });
+    assert_eq!((choice.queue, choice.outcome), (own, Outcome::Kept));
+    let choice = queues.choose(&flow, &asking);
+    assert_eq!((choice.queue, choice.outcome), (wanted, Outcome::Picked));
+    assert_eq!((queues.weight(own), queues.weight(wanted)), (0, 2));
+    // A queue of another pool is not: the lightest of the own one is.
+    let pool = Pool { first: 0, count: wanted.max(1) };
+    assert!(
+        queues.choose(&flow, &Segment { pool, wanted: Some(wanted.max(1)), ..asking }).queue < pool.count
+    );
 }
 
 /// Cores that pick, send and complete at the same time neither lose nor invent weight.

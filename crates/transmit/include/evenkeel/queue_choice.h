@@ -77,6 +77,8 @@ struct ek_segment {
 	/* Queue on which the kernel holds the flow unless `idle`, or EK_NO_QUEUE where this
 	 * code alone decides (then the flow stays where it was). */
 	ek_u32 held_on;
+	/* Queue to take if the flow may move, whatever the policy says, or EK_NO_QUEUE. */
+	ek_u32 wanted;
 	/* Carries payload. A pure ACK follows its flow and is never charged. */
 	ek_u32 data;
 };
@@ -194,7 +196,9 @@ EK_INLINE ek_u32 ek_claim(ek_u32 *weight, const struct ek_segment *segment, ek_u
 {
 	ek_u32 queue, least, tries;
 
-	if (segment->policy == EK_POLICY_DQA) {
+	if (segment->wanted != EK_NO_QUEUE && ek_in_pool(segment->wanted, segment->pool)) {
+		queue = segment->wanted & (EK_MAX_QUEUES - 1);
+	} else if (segment->policy == EK_POLICY_DQA) {
 		ek_u32 preferred = ek_preferred_queue(word, segment);
 
 		for (tries = 0; tries < EK_TRIES; tries++) {

@@ -1,5 +1,7 @@
 //! What the controller needs of a device.
 
+use evenkeel_transmit::service::{Move, ServiceSample};
+
 use crate::error::ControlError;
 
 /// What an update did.
@@ -65,4 +67,42 @@ pub trait BacklogBackend: Send {
     /// # Errors
     /// When the kernel refuses, or keeps something else.
     fn limit(&mut self, bytes: Option<u64>) -> Result<(), ControlError>;
+}
+
+/// How far a move has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MoveProgress {
+    /// The flow has not moved yet.
+    Waiting,
+    /// It has, and was held back for so long, ns.
+    Done {
+        /// Time for which it was held back, ns.
+        held_ns: u64,
+    },
+    /// The time for it is over.
+    Expired,
+}
+
+/// Who knows what flows have been served, and brings them to change their queue.
+pub trait MoveBackend: Send {
+    /// What it is, for people: `held back by the window`.
+    fn name(&self) -> String;
+
+    /// The flows that have something outstanding; none if they cannot be told at this moment.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn flows(&mut self) -> Result<Option<Vec<ServiceSample>>, ControlError>;
+
+    /// Begins a move of a flow that [`Self::flows`] told of last. Whether it has begun.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    fn begin(&mut self, wanted: &Move) -> Result<bool, ControlError>;
+
+    /// How far the move has come that was begun last.
+    fn progress(&mut self) -> MoveProgress;
+
+    /// Lets go of the flow, whether it has moved or not.
+    fn end(&mut self);
 }

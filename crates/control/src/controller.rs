@@ -11,6 +11,7 @@ use evenkeel_transmit::segments::{SegmentOptions, SegmentSizer, equal_backlog};
 use evenkeel_transmit::weights::WeightFilter;
 
 use crate::backend::{BacklogBackend, SegmentBackend, WeightBackend};
+use crate::balance::{Balance, BalanceControl, BalanceCounts};
 use crate::error::ControlError;
 
 /// Queue weights: where they go and how fast.
@@ -51,6 +52,8 @@ pub struct ControlOptions {
     pub segments: Option<SegmentControl>,
     /// Equal backlogs, if they are wanted.
     pub backlog: Option<BacklogControl>,
+    /// Service balancing, if it is wanted.
+    pub balance: Option<BalanceControl>,
     /// Segment size of the device at the beginning, bytes.
     pub segment_bytes: u32,
 }
@@ -68,6 +71,16 @@ pub struct Counts {
     pub segment_changes: u64,
     /// Times that running flows were made to follow.
     pub route_refreshes: u64,
+    /// Moves of flows to other queues that were begun.
+    pub moves_wanted: u64,
+    /// Of these, moves after which the flow sent on the wanted queue.
+    pub moves_done: u64,
+    /// Of these, moves for which the flow did not come to a point at which the kernel lets it change its queue.
+    pub moves_expired: u64,
+    /// Moves that were done, and the kernel kept the flow where it was all the same.
+    pub moves_overruled: u64,
+    /// Time for which flows were held back, all moves together, ns.
+    pub held_ns: u64,
 }
 
 #[derive(Default)]
@@ -78,12 +91,25 @@ struct Shared {
     weights_cut: AtomicU64,
     segment_changes: AtomicU64,
     route_refreshes: AtomicU64,
+    moves_wanted: AtomicU64,
+    moves_done: AtomicU64,
+    moves_expired: AtomicU64,
+    moves_overruled: AtomicU64,
+    held_ns: AtomicU64,
     failure: Mutex<Option<ControlError>>,
 }
 
 impl Shared {
     fn add(counter: &AtomicU64, amount: u64) {
         counter.fetch_add(amount, Ordering::Relaxed);
+    }
+
+    fn add_moves(&self, counts: &BalanceCounts) {
+        Self::add(&self.moves_wanted, counts.wanted);
+        Self::add(&self.moves_done, counts.done);
+        Self::add(&self.moves_expired, counts.expired);
+        Self::add(&self.moves_overruled, counts.overruled);
+        Self::add(&self.held_ns, counts.held_ns);
     }
 }
 
@@ -127,6 +153,11 @@ impl Controller {
             weights_cut: read(&self.shared.weights_cut),
             segment_changes: read(&self.shared.segment_changes),
             route_refreshes: read(&self.shared.route_refreshes),
+            moves_wanted: read(&self.shared.moves_wanted),
+            moves_done: read(&self.shared.moves_done),
+            moves_expired: read(&self.shared.moves_expired),
+            moves_overruled: read(&self.shared.moves_overruled),
+            held_ns: read(&self.shared.held_ns),
         }
     }
 
@@ -177,6 +208,7 @@ struct Keeper {
     weights: Option<Weights>,
     segments: Option<Segments>,
     backlog: Option<Backlog>,
+    balance: Option<Balance>,
     counted_ns: u64,
     /// Size for which the weights are made.
     weighed_size: u32,
@@ -253,6 +285,7 @@ impl Keeper {
                 control,
             }),
             backlog: options.backlog.map(|control| Backlog { control, limit: None }),
+            balance: options.balance.map(|control| Balance::new(queues as u32, control)),
             counted_ns: 0,
             view: options.view,
             weighed_size: options.segment_bytes,
@@ -280,6 +313,9 @@ impl Keeper {
                 let size = self.next_size.map_or(self.weighed_size, |(size, _)| size);
                 backlog.follow(equal_backlog(&flows, size, backlog.control.rate_bps))?;
             }
+        }
+        if let Some(balance) = &mut self.balance {
+            shared.add_moves(&balance.tick(now_ns)?);
         }
         match &mut self.weights {
             Some(weights) => weights.tick(now_ns, &self.view.busy_weights()?, self.weighed_size, shared),
@@ -317,6 +353,9 @@ impl Keeper {
 
     /// Everything is tried; the first error is told.
     fn restore(&mut self) -> Result<(), ControlError> {
+        if let Some(balance) = &mut self.balance {
+            balance.end();
+        }
         let segments = self.segments.as_mut().map_or(Ok(()), |segments| segments.control.backend.restore());
         let weights = self.weights.as_mut().map_or(Ok(()), |weights| weights.control.backend.restore());
         let backlog = self.backlog.as_mut().map_or(Ok(()), |backlog| backlog.control.backend.limit(None));

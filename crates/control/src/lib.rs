@@ -10,12 +10,16 @@
 //!     (kernel)          │                             ▲
 //!                       ├────────▶ SegmentSizer ──────┴──────▶ SegmentBackend  (gso_max_size)
 //!                       └────────▶ equal_backlog ────────────▶ BacklogBackend  (tcp_limit_output_bytes)
+//!   sockets ─────▶ MoveBackend ──▶ ServiceBalancer ──────────▶ MoveBackend     (a flow at a time, held back)
 //! ```
+//!
+//! The last line is for devices that take no weights: flows take turns.
 //!
 //! All back ends put back what they found when they are asked to, and the controller asks when it ends.
 
 mod backend;
 mod backlog;
+mod balance;
 mod controller;
 mod error;
 mod htb;
@@ -23,8 +27,9 @@ mod max_rate;
 mod segment;
 mod shaper;
 
-pub use backend::{Applied, BacklogBackend, SegmentBackend, WeightBackend};
+pub use backend::{Applied, BacklogBackend, MoveBackend, MoveProgress, SegmentBackend, WeightBackend};
 pub use backlog::OutputLimit;
+pub use balance::{BalanceControl, HeldMoves};
 pub use controller::{BacklogControl, ControlOptions, Controller, Counts, SegmentControl, WeightControl};
 pub use error::ControlError;
 pub use htb::{HtbQueue, HtbWeights};

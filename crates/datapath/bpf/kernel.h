@@ -66,6 +66,19 @@ struct sock {
 	refcount_t sk_wmem_alloc;
 };
 
+struct tcp_options_received {
+	__u16 snd_wscale : 4;
+};
+
+struct tcp_sock {
+	__u32 snd_nxt;
+	__u32 write_seq;
+	__u64 bytes_acked;
+	struct tcp_options_received rx_opt;
+	void *md5sig_info; /* where the kernel has CONFIG_TCP_MD5SIG */
+	void *ao_info;     /* where it has CONFIG_TCP_AO */
+};
+
 struct sk_buff {
 	struct sock *sk;
 	unsigned int len;

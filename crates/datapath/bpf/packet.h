@@ -11,6 +11,7 @@ struct packet {
 	struct ek_tuple tuple;
 	__u32 header_length; /* all headers, 0 if they could not be read */
 	__u32 sequence;      /* TCP */
+	__u32 transport;     /* where the TCP header begins */
 };
 
 /* Reads the headers; returns 0 for anything that is not TCP or UDP over IP. IPv6 extension headers
@@ -68,6 +69,7 @@ static __always_inline int parse_packet(struct __sk_buff *ctx, struct packet *pa
 		packet->tuple.source_port = bpf_ntohs(tcp->source);
 		packet->tuple.destination_port = bpf_ntohs(tcp->dest);
 		packet->sequence = bpf_ntohl(tcp->seq);
+		packet->transport = (__u32)(transport - data);
 		packet->header_length = (__u32)(transport - data) + tcp->doff * 4;
 		return 1;
 	}

@@ -7,6 +7,8 @@
  *   complete_exact    fentry tcp_wfree: a TCP segment has left (where the kernel loads fentry)
  *   complete_at_peer  tcx ingress of a veth peer: the same moment in a test bed, without loss
  *   start_timers      starts the timers of looking and of ageing
+ *   hold_back         in service.h, tcx ingress of the managed device: brings a flow to where it may move
+ *   read_service      in service.h: what each charged flow has been served
  *
  * A flow is known by its socket's cookie, and lives in a slot of a table (see datapath.h). "Nothing
  * outstanding" is read from the socket itself (sk_wmem_alloc, what the kernel's own ooo_okay rests on), never
@@ -363,6 +365,8 @@ static __always_inline int may_move(enum ek_steering steering, const struct sk_b
 	return 0;
 }
 
+#include "service.h"
+
 /* A cookie for a flow without a socket, as from a container, whose socket stays behind at the border of its
  * network namespace. Its own numbers are counted up from 1; these have the highest bit. */
 static __always_inline __u64 cookie_of_tuple(const struct ek_tuple *tuple)
@@ -385,7 +389,8 @@ static __always_inline int choose(struct __sk_buff *ctx, enum ek_steering steeri
 	struct sk_buff *skb = bpf_cast_to_kern_ctx(ctx);
 	struct sock *sk = skb->sk;
 	struct packet packet = {};
-	struct ek_segment segment = {.pool = pool_of_cpu(), .hash = bpf_get_hash_recalc(ctx)};
+	struct ek_segment segment = {
+		.pool = pool_of_cpu(), .hash = bpf_get_hash_recalc(ctx), .wanted = EK_NO_QUEUE};
 	struct ek_flow_detail *detail;
 	struct ek_choice choice;
 	struct ek_flow *flow;
@@ -425,6 +430,8 @@ static __always_inline int choose(struct __sk_buff *ctx, enum ek_steering steeri
 	segment.policy = config.policy;
 	segment.weight = weight_of(ctx, flow, detail, &packet.tuple);
 	segment.idle = may_move(steering, skb, sk, besides, &segment.held_on);
+	if (config.balance && segment.idle && segment.data)
+		segment.wanted = wanted_queue(cookie);
 	before = flow->word;
 	if (segment.data) {
 		if (before & EK_WORD_AGED && !(before & EK_WORD_CHARGED) && besides >= WMEM_IDLE)
@@ -440,6 +447,8 @@ static __always_inline int choose(struct __sk_buff *ctx, enum ek_steering steeri
 		COUNT(picks);
 		if (before & EK_WORD_ASSIGNED && EK_WORD_QUEUE(before) != choice.queue)
 			COUNT(moves);
+		if (choice.queue == segment.wanted)
+			moved_as_wanted();
 		break;
 	case EK_RECHARGED:
 		COUNT(recharged);

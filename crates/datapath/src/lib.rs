@@ -5,11 +5,13 @@
 //!   ┌──────────────────────────────┐                    ┌────────────────────────────┐
 //!   │ tcx egress: select_class,    │ ── wire or veth ─▶ │ tcx ingress: count (meter) │
 //!   │   select_queue               │                    └────────────────────────────┘
+//!   │ tcx ingress: hold_back       │
 //!   │ timers: look, ageing         │
 //!   └──────────────────────────────┘
 //! ```
 //!
-//! [`QueueSelect`] owns the queue choice of one device; [`Meter`] counts what arrives, per flow and
+//! [`QueueSelect`] owns the queue choice of one device, and [`FlowMover`] brings its flows to change their queue;
+//! [`Meter`] counts what arrives, per flow and
 //! bin; [`TransmitBatching`] is a qdisc. Programs are attached through links that this process owns, so its
 //! death detaches them: nothing is pinned and nothing stays behind, but for the qdisc on the devices that have
 //! it. Times are nanoseconds of `CLOCK_MONOTONIC`, sizes are bytes on the wire (`skb->len` plus the headers
@@ -26,6 +28,7 @@ mod meter;
 mod object;
 mod queue_select;
 mod rules;
+mod service;
 mod statistics;
 
 pub use batch::{BatchCounters, BatchOptions, TransmitBatching};
@@ -36,6 +39,7 @@ pub use queue_select::{
     Completion, Counters, FlowState, QueueSelect, QueueView, SelectOptions, Steering, Tuple,
 };
 pub use rules::{CgroupId, MAX_RULES, Rule};
+pub use service::{FlowMover, FlowService, MoveState};
 pub use statistics::{RunTime, RunTimeStatistics};
 
 /// The shared records, as bindgen reads them from the C header.

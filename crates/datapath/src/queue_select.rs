@@ -12,6 +12,7 @@ use crate::mapped::Mapped;
 use crate::object::{self, Hook};
 use crate::raw;
 use crate::rules::{MAX_RULES, Rule};
+use crate::service::{self, FlowMover};
 use crate::statistics::RunTime;
 
 const OBJECT: &str = "queue_select";
@@ -81,6 +82,8 @@ pub struct SelectOptions {
     pub gap_us: u32,
     /// Flows tracked at most, 1 to 131,072; further ones are hashed and counted.
     pub max_flows: u32,
+    /// Flows may be moved by [`QueueSelect::attach_mover`].
+    pub movable: bool,
 }
 
 impl Default for SelectOptions {
@@ -95,6 +98,7 @@ impl Default for SelectOptions {
             ageing_floor_ns: 10_000_000,
             gap_us: 50_000,
             max_flows: raw::EK_MAX_FLOWS,
+            movable: false,
         }
     }
 }
@@ -338,6 +342,22 @@ impl QueueSelect {
         })
     }
 
+    /// Attaches what brings flows to change their queue, to the interface of the choice, in the current network
+    /// namespace. It ends when the [`FlowMover`] is dropped, and the choice may end before.
+    ///
+    /// # Errors
+    /// When the choice was loaded without [`SelectOptions::movable`], sockets are not looked at
+    /// ([`Completion::Sockets`]), or the kernel refuses.
+    pub fn attach_mover(&self, ifindex: i32) -> Result<FlowMover, DatapathError> {
+        if self.completion != Completion::Sockets {
+            return Err(DatapathError::Limit(format!(
+                "flows are moved by what their sockets say, and completion is by {}",
+                self.completion
+            )));
+        }
+        FlowMover::attach(&self.object, ifindex)
+    }
+
     /// Gives flows their weights: the first rule that matches decides, and a flow that none matches has weight 1.
     /// Flows that are running follow with their next segment.
     ///
@@ -575,6 +595,7 @@ fn config(options: &SelectOptions, completion: Completion) -> raw::ek_config {
         use_pools: u32::from(!options.pools.is_empty()),
         max_flows: options.max_flows,
         read_sockets: u32::from(completion == Completion::Sockets),
+        balance: u32::from(options.movable),
         gap_us: options.gap_us,
         rate_bps: options.rate_bps,
         ageing_floor_ns: options.ageing_floor_ns,
@@ -605,7 +626,8 @@ fn load_object(options: &SelectOptions, completion: Completion) -> Result<Object
         let name = program.name();
         let wanted = name == select_program(options.steering, completion)
             || name == COMPLETE_EXACT && completion == Completion::Exact
-            || name == COMPLETE_AT_PEER && completion == Completion::Peer;
+            || name == COMPLETE_AT_PEER && completion == Completion::Peer
+            || service::PROGRAMS.iter().any(|program| name == *program) && options.movable;
         if wanted {
             program.set_autoload(true);
         }

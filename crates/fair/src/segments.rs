@@ -244,6 +244,7 @@ pub(crate) fn start(
         weights,
         segments,
         backlog,
+        balance: None,
         segment_bytes: ipv4,
     })?;
     Ok((Some(controller), set_by_loop))

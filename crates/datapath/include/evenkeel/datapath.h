@@ -48,6 +48,7 @@ struct ek_config {
 	ek_u32 use_pools;       /* `pool` below is in force; else every CPU may use every queue */
 	ek_u32 max_flows;       /* more are hashed and counted */
 	ek_u32 read_sockets;    /* completion is seen by looking at the flows' sockets */
+	ek_u32 balance;         /* flows may be asked to move: see struct ek_move */
 	ek_u32 gap_us;          /* a flow without a socket may change queue after so much silence */
 	ek_u64 rate_bps;        /* line rate, for the ageing limit */
 	ek_u64 ageing_floor_ns; /* smallest ageing limit */
@@ -99,6 +100,49 @@ struct ek_rule {
 	ek_u32 unused;
 };
 
+/* Whether a flow is being moved. */
+enum ek_move_state {
+	EK_MOVE_NONE = 0,
+	EK_MOVE_WANTED = 1, /* user space asks for it: the flow is held back until it may move */
+	EK_MOVE_DONE = 2,   /* a segment took the wanted queue */
+};
+
+/* A flow that is asked to change its queue. It is held back by making the windows smaller that its peer
+ * advertises, until nothing of it waits below its socket: then the kernel lets it move. Nothing has to be
+ * put back: the next acknowledgement that passes untouched opens the window again. */
+struct ek_move {
+	ek_u64 cookie;
+	ek_u64 socket;         /* its address */
+	ek_u64 deadline_ns;    /* CLOCK_MONOTONIC; it is not held back any longer than this */
+	ek_u64 first_ns;       /* when its first window was made smaller; 0: not yet */
+	ek_u64 done_ns;        /* when it moved */
+	struct ek_tuple reply; /* its addresses and ports as they stand in what it receives */
+	ek_u32 queue;          /* that it shall take */
+	ek_u32 state;          /* enum ek_move_state; written last by user space */
+	ek_u32 windows;        /* that were made smaller */
+	ek_u32 unused;
+};
+
+/* Flows whose service is read at once, at most. */
+#define EK_MAX_SERVICES 4096
+
+/* What a flow has been served. */
+struct ek_service {
+	ek_u64 cookie;
+	ek_u64 socket; /* its address; 0: it has none in this network namespace */
+	ek_u64 acknowledged_bytes;
+	ek_u32 slot;
+	ek_u32 queue; /* that the kernel has on record, or that the flow is charged to */
+	ek_u32 weight;
+	ek_u32 flags; /* enum ek_service_flag */
+};
+
+enum ek_service_flag {
+	EK_SERVICE_KNOWN = 1,      /* TCP: acknowledged_bytes is valid */
+	EK_SERVICE_BACKLOGGED = 2, /* its socket holds data that has not been sent */
+	EK_SERVICE_MOVABLE = 4,    /* its windows may be changed: nothing signs them */
+};
+
 /* The state of one device. */
 struct ek_device {
 	struct ek_counters counters EK_OWN_CACHE_LINE;
@@ -119,6 +163,8 @@ struct ek_device {
 	ek_u32 occupied[EK_MAX_BLOCKS]; /* slots in use in each block */
 	struct ek_pool pool[EK_MAX_CPUS] EK_OWN_CACHE_LINE; /* queues that each CPU may use */
 	struct ek_rule rule[EK_MAX_RULES] EK_OWN_CACHE_LINE;
+	struct ek_move flow_move EK_OWN_CACHE_LINE;
+	ek_u32 services; /* entries that the last reading has filled */
 };
 
 /* One flow's slot: what every segment touches, half a cache line. */

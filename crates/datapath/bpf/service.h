@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+ *
+ * Service balancing: what each flow has been served, and how a backlogged one is brought to a point at which
+ * it may change its queue. Part of queue_select.bpf.c, whose tables it uses.
+ *
+ * The kernel lets a socket change its queue when nothing of it waits below (ooo_okay). A backlogged TCP flow
+ * never comes to that by itself: it sends whenever something has left. So it is held back for as long as it
+ * takes what waits to leave. What holds it is the window that its peer advertises, made smaller in the
+ * acknowledgements as they arrive, down to what is in flight: the flow may send nothing more, and nothing
+ * that it has sent lies outside of the window. Acknowledgements that leave nothing in flight, or find nothing
+ * below the socket, pass untouched, so a window that was made smaller always has another acknowledgement to
+ * open it. If this program goes, or user space, the next acknowledgement does so.
+ */
+#ifndef EVENKEEL_SERVICE_H
+#define EVENKEEL_SERVICE_H
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, EK_MAX_SERVICES);
+	__type(key, __u32);
+	__type(value, struct ek_service);
+} services SEC(".maps");
+
+/* What holding back needs to know of a socket. */
+struct tcp_state {
+	__u32 next_sequence;
+	__u32 window_scale;
+	int below; /* bytes below the socket */
+};
+
+/* Whether the socket could be read, and still is the one with this cookie. */
+static __always_inline int read_tcp_state(__u64 address, __u64 cookie, struct tcp_state *state)
+{
+	const struct tcp_sock *tcp = (const struct tcp_sock *)address;
+	const struct sock *sk = (const struct sock *)address;
+	__u64 found = 0;
+
+	if (BPF_CORE_READ_INTO(&state->below, sk, sk_wmem_alloc.refs.counter) ||
+	    BPF_CORE_READ_INTO(&state->next_sequence, tcp, snd_nxt))
+		return 0;
+	state->window_scale = BPF_CORE_READ_BITFIELD_PROBED(tcp, rx_opt.snd_wscale);
+	/* Last: memory that is another socket's by now has another cookie. */
+	return !BPF_CORE_READ_INTO(&found, sk, __sk_common.skc_cookie.counter) && found == cookie;
+}
+
+static __always_inline int same_tuple(const struct ek_tuple *left, const struct ek_tuple *right)
+{
+	const __u64 *one = (const __u64 *)left, *other = (const __u64 *)right;
+	__u64 difference = 0;
+	int index;
+
+#pragma unroll
+	for (index = 0; index < (int)(sizeof(*left) / 8); index++)
+		difference |= one[index] ^ other[index];
+	return !difference;
+}
+
+/* The queue that user space wants the flow to take, or EK_NO_QUEUE. */
+static __always_inline __u32 wanted_queue(__u64 cookie)
+{
+	if (*(volatile __u32 *)&device.flow_move.state != EK_MOVE_WANTED || device.flow_move.cookie != cookie)
+		return EK_NO_QUEUE;
+	return device.flow_move.queue;
+}
+
+static __always_inline void moved_as_wanted(void)
+{
+	device.flow_move.done_ns = bpf_ktime_get_ns();
+	__sync_val_compare_and_swap(&device.flow_move.state, EK_MOVE_WANTED, EK_MOVE_DONE);
+}
+
+SEC("?tcx/ingress")
+int hold_back(struct __sk_buff *ctx)
+{
+	struct packet packet = {};
+	struct tcp_state state = {};
+	struct tcphdr tcp;
+	__u32 in_flight, window;
+	__be16 advertised;
+
+	if (*(volatile __u32 *)&device.flow_move.state != EK_MOVE_WANTED ||
+	    bpf_ktime_get_ns() > device.flow_move.deadline_ns)
+		return NEXT_PROGRAM;
+	if (!parse_packet(ctx, &packet) || !same_tuple(&packet.tuple, &device.flow_move.reply) ||
+	    bpf_skb_load_bytes(ctx, packet.transport, &tcp, sizeof(tcp)) || !tcp.ack || tcp.syn || tcp.rst)
+		return NEXT_PROGRAM;
+	if (!read_tcp_state(device.flow_move.socket, device.flow_move.cookie, &state))
+		return NEXT_PROGRAM;
+	in_flight = state.next_sequence - bpf_ntohl(tcp.ack_seq);
+	/* It may move now: what it sends next is the first segment on its new queue. */
+	if ((__s32)in_flight <= 0 || state.below - WMEM_BIAS < WMEM_IDLE)
+		return NEXT_PROGRAM;
+	window = in_flight >> (state.window_scale & 15);
+	/* A window of zero would make the sender probe. */
+	if (!window)
+		window = 1;
+	if (window >= bpf_ntohs(tcp.window))
+		return NEXT_PROGRAM;
+	advertised = bpf_htons(window);
+	if (bpf_l4_csum_replace(ctx, packet.transport + offsetof(struct tcphdr, check), tcp.window,
+				advertised, sizeof(advertised)))
+		return NEXT_PROGRAM;
+	bpf_skb_store_bytes(ctx, packet.transport + offsetof(struct tcphdr, window), &advertised,
+			    sizeof(advertised), 0);
+	if (!device.flow_move.first_ns)
+		device.flow_move.first_ns = bpf_ktime_get_ns();
+	device.flow_move.windows++;
+	return NEXT_PROGRAM;
+}
+
+/* Whether nothing signs the segments of the connection (RFC 2385, RFC 5925): a changed window would break it.
+ */
+static __always_inline int is_unsigned(const struct tcp_sock *tcp)
+{
+	void *signs = 0;
+
+	if (bpf_core_field_exists(tcp->md5sig_info))
+		signs = BPF_CORE_READ(tcp, md5sig_info);
+	if (!signs && bpf_core_field_exists(tcp->ao_info))
+		signs = BPF_CORE_READ(tcp, ao_info);
+	return !signs;
+}
+
+/* What a TCP flow's socket says; nothing if it is gone. */
+static __always_inline void read_socket(struct ek_service *service)
+{
+	const struct tcp_sock *tcp = (const struct tcp_sock *)service->socket;
+	const struct sock *sk = (const struct sock *)service->socket;
+	__u32 written = 0, sent = 0;
+	__u16 held_on = NO_QUEUE_MAPPING;
+	__u64 acknowledged = 0, cookie = 0;
+	int is_signed = !is_unsigned(tcp);
+
+	if (BPF_CORE_READ_INTO(&acknowledged, tcp, bytes_acked) ||
+	    BPF_CORE_READ_INTO(&written, tcp, write_seq) || BPF_CORE_READ_INTO(&sent, tcp, snd_nxt) ||
+	    BPF_CORE_READ_INTO(&held_on, sk, __sk_common.skc_tx_queue_mapping) ||
+	    BPF_CORE_READ_INTO(&cookie, sk, __sk_common.skc_cookie.counter) || cookie != service->cookie)
+		return;
+	service->acknowledged_bytes = acknowledged;
+	service->flags = EK_SERVICE_KNOWN;
+	if ((__s32)(written - sent) > 0)
+		service->flags |= EK_SERVICE_BACKLOGGED;
+	if (!is_signed)
+		service->flags |= EK_SERVICE_MOVABLE;
+	if (held_on != NO_QUEUE_MAPPING)
+		service->queue = held_on;
+}
+
+static long read_service_of(__u32 index, void *context)
+{
+	__u32 position = (device.charged_tail + index) & (EK_SLOTS - 1), slot, number, *entry;
+	struct ek_flow_detail *detail;
+	struct ek_service *service;
+	struct ek_flow *flow;
+	__u64 seen;
+
+	entry = bpf_map_lookup_elem(&charged, &position);
+	if (!entry || !*(volatile __u32 *)entry)
+		return 0;
+	slot = *entry - 1;
+	flow = bpf_map_lookup_elem(&flows, &slot);
+	detail = bpf_map_lookup_elem(&details, &slot);
+	number = device.services;
+	service = bpf_map_lookup_elem(&services, &number);
+	if (!service)
+		return 1;
+	if (!flow || !detail)
+		return 0;
+	seen = *(volatile __u64 *)&flow->word;
+	if (!(seen & EK_WORD_CHARGED) || (flow->socket ? socket_is_idle(flow) : is_silent(detail)))
+		return 0;
+	service->cookie = flow->cookie;
+	service->socket = flow->socket;
+	service->acknowledged_bytes = 0;
+	service->slot = slot;
+	service->queue = EK_WORD_QUEUE(seen);
+	service->weight = EK_WORD_WEIGHT(seen);
+	service->flags = EK_SERVICE_BACKLOGGED;
+	if (flow->socket && detail->tuple.protocol == IPPROTO_TCP)
+		read_socket(service);
+	device.services++;
+	return 0;
+}
+
+/* Reads what the charged flows have been served, up to EK_MAX_SERVICES of them. 1 if somebody is looking at
+ * this moment. */
+SEC("?syscall")
+int read_service(void *ctx)
+{
+	__u32 count;
+
+	if (__sync_val_compare_and_swap(&device.look_lock, 0, 1))
+		return 1;
+	device.services = 0;
+	count = *(volatile __u32 *)&device.charged_head - device.charged_tail;
+	bpf_loop(count < EK_SLOTS ? count : EK_SLOTS, read_service_of, 0, 0);
+	__sync_val_compare_and_swap(&device.look_lock, 1, 0);
+	return 0;
+}
+
+#endif /* EVENKEEL_SERVICE_H */

@@ -278,6 +278,13 @@ impl World for SimWorld {
     }
 
     fn assess(&self, scenario: &Scenario, variant: &Variant) -> Result<Assessment, String> {
+        if variant.knobs.service_balancing {
+            return Err(
+                "service balancing works by what a kernel's sockets say, which is not simulated; run it \
+                        with --on netns --topology mq"
+                    .to_owned(),
+            );
+        }
         let notes = match self.test_bed {
             Some(_) => notes_of_test_bed(scenario, variant)?,
             None => Vec::new(),

@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use evenkeel_control::{
-    BacklogControl, ControlOptions, Controller, DeviceSegments, HtbWeights, OutputLimit, RouteRefresh,
-    SegmentControl, WeightControl,
+    BacklogControl, BalanceControl, ControlOptions, Controller, DeviceSegments, HeldMoves, HtbWeights,
+    OutputLimit, RouteRefresh, SegmentControl, WeightControl,
 };
 use evenkeel_datapath::{Completion, Meter, MeterOptions, QueueSelect, Rule, SelectOptions, Steering};
 use evenkeel_host::Host;
@@ -14,6 +14,7 @@ use evenkeel_model::units::BitRate;
 use evenkeel_netlink::tc::Statistics;
 use evenkeel_netlink::{Netlink, VethOptions};
 use evenkeel_transmit::segments::{SegmentGoal, SegmentOptions};
+use evenkeel_transmit::service::ServiceOptions;
 use evenkeel_transmit::{Policy, Pool};
 
 use crate::error::TestbedError;
@@ -56,6 +57,8 @@ pub struct BedOptions {
     pub segmentation_offload: bool,
     /// Dynamic queue weights (soft NIC only: the queues of `mq` take none).
     pub queue_weights: bool,
+    /// Service balancing: flows take turns on the queues that they share (`mq` with dynamic queue assignment only).
+    pub service_balancing: bool,
     /// Rules that give flows their weights; none: all have weight 1.
     pub flow_weights: Vec<Rule>,
     /// Dynamic segment size: what is wanted while queues are shared, bytes.
@@ -83,6 +86,7 @@ impl Default for BedOptions {
             gso_max_size: None,
             segmentation_offload: true,
             queue_weights: false,
+            service_balancing: false,
             flow_weights: Vec::new(),
             segment_size: None,
             sender_sysctls: Vec::new(),
@@ -189,6 +193,7 @@ impl Bed {
             },
             gap_us: FLOW_GAP_US,
             max_flows: options.max_flows,
+            movable: options.service_balancing,
         })?;
         select.set_rules(&options.flow_weights)?;
         receiver.run(|| Ok(select.attach_peer(receiver_index.cast_signed())?))?;
@@ -235,6 +240,15 @@ const WEIGHT_INTERVAL: Duration = Duration::from_millis(1);
 const SHRINK_AFTER_NS: u64 = 100_000_000;
 /// Queues must be unshared for so long before segments grow again.
 const GROW_AFTER_NS: u64 = 5_000_000_000;
+/// Service balancing: the leads of some long windows at 2 Gbit/s, and two of the largest segments.
+const SERVICE_BALANCING: ServiceOptions = ServiceOptions {
+    time_constant_ns: 10_000_000_000,
+    least_gap_bytes: 131_072,
+    least_interval_ns: 20_000_000,
+    patience_ns: 500_000_000,
+};
+/// A flow is held back for no longer than this: several times what a queue takes to drain.
+const LONGEST_HOLD: Duration = Duration::from_millis(100);
 
 /// Starts what keeps weights and sizes, if the options ask for either.
 fn control(
@@ -244,9 +258,18 @@ fn control(
     nic: &Nic,
     select: &QueueSelect,
 ) -> Result<Option<Controller>, TestbedError> {
-    if !options.queue_weights && options.segment_size.is_none() {
+    let shaped = options.queue_weights || options.segment_size.is_some();
+    if !shaped && !options.service_balancing {
         return Ok(None);
     }
+    let balance = match options.service_balancing {
+        true => {
+            let mover = sender.run(|| Ok(select.attach_mover(interface.cast_signed())?))?;
+            let backend = Box::new(HeldMoves::new(mover, LONGEST_HOLD.as_nanos() as u64));
+            Some(BalanceControl { backend, options: SERVICE_BALANCING })
+        }
+        false => None,
+    };
     let (routes, limit) = sender.run(|| Ok((RouteRefresh::open()?, OutputLimit::open()?)))?;
     let segments = DeviceSegments::new(sender.netlink()?, interface, routes)?;
     let largest = segments.original().ipv4;
@@ -277,10 +300,11 @@ fn control(
         interval: CONTROL_INTERVAL,
         weights,
         segments,
-        backlog: Some(BacklogControl {
+        backlog: shaped.then(|| BacklogControl {
             backend: Box::new(limit),
             rate_bps: Some(options.rate.bits_per_second()),
         }),
+        balance,
         segment_bytes: largest,
     })?))
 }

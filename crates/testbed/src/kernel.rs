@@ -47,9 +47,21 @@ pub(crate) fn assess(
 ) -> Result<Assessment, String> {
     let Knobs { queue_choice, queues: own_queues, xps_pool, qdisc, tcp_small_queues, gso_size, tso, .. } =
         &variant.knobs;
-    let Knobs { queue_weights, segment_size, .. } = &variant.knobs;
+    let Knobs { queue_weights, segment_size, service_balancing, .. } = &variant.knobs;
     if *queue_weights && topology == Topology::Mq {
         return Err("the queues of the topology mq take no weights; the soft NIC's do".to_owned());
+    }
+    if *service_balancing && topology == Topology::SoftNic {
+        return Err(
+            "service balancing is for devices without queue weights: run it with --topology mq".to_owned()
+        );
+    }
+    if *service_balancing && *queue_choice != QueueChoice::Dqa {
+        return Err(
+            "service balancing moves flows between queues that dynamic queue assignment has chosen: set \
+                    queue-choice to dqa"
+                .to_owned(),
+        );
     }
 
     let mut assessment = Assessment::default();
@@ -66,6 +78,9 @@ pub(crate) fn assess(
     set("gso-size", gso_size.to_string());
     if *queue_weights {
         set("queue-weights", "HTB quantum".to_owned());
+    }
+    if *service_balancing {
+        set("service-balancing", "flows held back by the window until the kernel lets them move".to_owned());
     }
     if let Some(bytes) = segment_size {
         set("segment-size", format!("{bytes} while queues are shared: gso_max_size"));
@@ -172,6 +187,7 @@ pub(crate) fn bed_options(
         gso_max_size: u32::try_from(knobs.gso_size.bytes()).ok(),
         segmentation_offload: knobs.tso,
         queue_weights: knobs.queue_weights,
+        service_balancing: knobs.service_balancing,
         segment_size: knobs.segment_size.and_then(|size| u32::try_from(size.bytes()).ok()),
         sender_sysctls: sysctls,
         ..BedOptions::default()

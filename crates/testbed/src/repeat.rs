@@ -160,6 +160,18 @@ pub(crate) fn run(
         ]
         .map(|(name, value)| (name.to_owned(), value as f64)),
     );
+    if job.variant.knobs.service_balancing {
+        repeat.counters.extend(
+            [
+                ("moves_wanted", control.moves_wanted as f64),
+                ("moves_done", control.moves_done as f64),
+                ("moves_expired", control.moves_expired as f64),
+                ("moves_overruled", control.moves_overruled as f64),
+                ("hold_ms_mean", control.held_ns as f64 / 1e6 / control.moves_done.max(1) as f64),
+            ]
+            .map(|(name, value)| (name.to_owned(), value)),
+        );
+    }
     repeat.notes.push(format!("completion: {}", bed.select.completion()));
     if let Some(busy) = repeat.busy_cores.filter(|busy| *busy > MOST_BUSY * cpus as f64) {
         repeat.notes.push(format!(

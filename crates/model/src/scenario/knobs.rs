@@ -55,7 +55,7 @@ pub(super) fn spelled<T: PartialEq>(value: T, spellings: &[Spelling<T>]) -> &'st
 impl Knobs {
     /// Every knob with its value, both as a scenario file spells them, in the order of the reference.
     #[must_use]
-    pub fn settings(&self) -> [(&'static str, String); 13] {
+    pub fn settings(&self) -> [(&'static str, String); 14] {
         fn or<T: fmt::Display>(value: Option<T>, word: &str) -> String {
             value.map_or_else(|| word.to_owned(), |value| value.to_string())
         }
@@ -64,6 +64,7 @@ impl Knobs {
             ("queues", or(self.queues, ALL_QUEUES)),
             ("xps-pool", or(self.xps_pool, OFF)),
             ("queue-weights", self.queue_weights.to_string()),
+            ("service-balancing", self.service_balancing.to_string()),
             ("segment-size", or(self.segment_size, OFF)),
             ("transmit-batching", self.transmit_batching.to_string()),
             ("qdisc", self.qdisc.to_string()),
@@ -84,6 +85,7 @@ pub(super) struct KnobSettings {
     queues: Option<Located<Option<u32>>>,
     xps_pool: Option<Located<Option<u32>>>,
     queue_weights: Option<Located<bool>>,
+    service_balancing: Option<Located<bool>>,
     segment_size: Option<Located<Option<ByteSize>>>,
     transmit_batching: Option<Located<bool>>,
     qdisc: Option<Located<Qdisc>>,
@@ -118,6 +120,8 @@ impl KnobSettings {
                 field.word_or_integer(OFF, queue_counts.clone())
             }),
             queue_weights: knob(table, complete, "queue-weights", Field::boolean),
+            // Younger than the schema: files that do not know it mean that it is off.
+            service_balancing: knob(table, false, "service-balancing", Field::boolean),
             segment_size: knob(table, complete, "segment-size", |field| {
                 field.word_or_quantity(&[(OFF, None)], SEGMENT_SIZES, "16KiB", Some)
             }),
@@ -144,6 +148,7 @@ impl KnobSettings {
             queues: own.queues.or(base.queues),
             xps_pool: own.xps_pool.or(base.xps_pool),
             queue_weights: own.queue_weights.or(base.queue_weights),
+            service_balancing: own.service_balancing.or(base.service_balancing),
             segment_size: own.segment_size.or(base.segment_size),
             transmit_batching: own.transmit_batching.or(base.transmit_batching),
             qdisc: own.qdisc.or(base.qdisc),
@@ -163,6 +168,7 @@ impl KnobSettings {
             queues: self.queues.as_ref()?.value,
             xps_pool: self.xps_pool.as_ref()?.value,
             queue_weights: self.queue_weights.as_ref()?.value,
+            service_balancing: self.service_balancing.as_ref().is_some_and(|setting| setting.value),
             segment_size: self.segment_size.as_ref()?.value,
             transmit_batching: self.transmit_batching.as_ref()?.value,
             qdisc: self.qdisc.as_ref()?.value,

@@ -242,6 +242,8 @@ pub struct Knobs {
     pub xps_pool: Option<u32>,
     /// Dynamic queue weights (DQWA).
     pub queue_weights: bool,
+    /// Service balancing: flows take turns on queues that they would have to share.
+    pub service_balancing: bool,
     /// Dynamic segment sizing (DSOS): the size used on shared queues.
     pub segment_size: Option<ByteSize>,
     /// TCP transmit batching. In the simulator, with it come the small queues of Titan's kernel.

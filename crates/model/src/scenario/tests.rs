@@ -71,7 +71,7 @@ fn every_bundled_scenario_is_the_paper_s_set_up() {
         assert!(scenario.variants.iter().map(|variant| variant.name.as_str()).eq(MAIN));
         assert_eq!(scenario.groups.keys().collect::<Vec<_>>(), ["main"]);
         assert_eq!(scenario.groups["main"], MAIN);
-        assert_eq!(scenario.all_variants().count(), 20);
+        assert_eq!(scenario.all_variants().count(), 21);
     }
 }
 
@@ -180,6 +180,7 @@ fn cvanilla() -> Knobs {
         queues: None,
         xps_pool: None,
         queue_weights: false,
+        service_balancing: false,
         segment_size: None,
         transmit_batching: false,
         qdisc: Qdisc::PfifoFast,
@@ -215,6 +216,7 @@ fn every_variant_of_the_titan_table_has_its_base_and_knobs() {
         ("single-queue", Some("cmax"), Knobs { queues: Some(1), ..cmax.clone() }),
         ("hash+dqwa", Some("cmax"), Knobs { queue_weights: true, ..cmax.clone() }),
         ("dqa", Some("cmax"), dqa.clone()),
+        ("dqa+balance", Some("dqa"), Knobs { service_balancing: true, ..dqa.clone() }),
         ("dqa+dqwa", Some("cmax"), dqa_dqwa.clone()),
         ("dqa+dqwa+dsos", Some("cmax"), titan.clone()),
         (

@@ -238,7 +238,7 @@ pub struct FairOptions {
     /// The interface; of a bond, a VLAN or a bridge the real devices below it are managed
     pub interface: String,
     /// Only look: flows, queues, collisions and shares, with no choice and no setting changed
-    #[arg(long, conflicts_with_all = ["plan", "xps", "queue_weights", "segments", "weights"])]
+    #[arg(long, conflicts_with_all = ["plan", "xps", "queue_weights", "balance", "segments", "weights"])]
     pub observe: bool,
     /// Print every change and its undo as shell lines, and do nothing
     #[arg(long, conflicts_with = "time")]
@@ -256,6 +256,9 @@ pub struct FairOptions {
     /// line whose shares `max-rate` gives out [default for max-rate: the device's speed]
     #[arg(long, value_name = "RATE", value_parser = parse_line_rate, required_if_eq("queue_weights", "htb"))]
     pub rate: Option<BitRate>,
+    /// Where nothing serves the queues by weight: flows take turns on the queues that they share
+    #[arg(long, value_enum, default_value_t = BalanceChoice::Off)]
+    pub balance: BalanceChoice,
     /// Size of segments while flows share queues, such as 16KiB; smaller is fairer over short times and costs
     /// processor time
     #[arg(long, value_name = "off|auto|SIZE", default_value = "off", value_parser = parse_segments)]
@@ -266,6 +269,17 @@ pub struct FairOptions {
     /// How to print the result
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
+}
+
+/// Whether flows take turns on the queues that they share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum BalanceChoice {
+    /// They stay where they are
+    Off,
+    /// They do, unless the queues are served by weight or processors keep to pools of them
+    Auto,
+    /// They do; refused where that is not possible
+    On,
 }
 
 /// How queues are served by the weights of their flows.

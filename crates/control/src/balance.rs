@@ -14,6 +14,12 @@ pub struct BalanceControl {
     pub options: ServiceOptions,
 }
 
+/// Flows are read no more often than this allows, so that reading them costs a few per cent of a processor at most,
+/// however many there are: it takes up to a microsecond for each.
+const READ_INTERVAL_PER_FLOW_NS: u64 = 20_000;
+/// When flows could not be read, or were too many.
+const READ_AGAIN_NS: u64 = 500_000_000;
+
 /// What came of a tick.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BalanceCounts {
@@ -31,6 +37,7 @@ pub(crate) struct Balance {
     pending: Option<Move>,
     /// A move that is done, to be held against where the flow is found next.
     unconfirmed: Option<Move>,
+    read_again_ns: u64,
 }
 
 impl Balance {
@@ -40,6 +47,7 @@ impl Balance {
             balancer: ServiceBalancer::new(queues, control.options),
             pending: None,
             unconfirmed: None,
+            read_again_ns: 0,
         }
     }
 
@@ -47,7 +55,14 @@ impl Balance {
     pub(crate) fn tick(&mut self, now_ns: u64) -> Result<BalanceCounts, ControlError> {
         let mut counts = BalanceCounts::default();
         self.follow_up(now_ns, &mut counts);
-        let Some(flows) = self.backend.flows()? else { return Ok(counts) };
+        if now_ns < self.read_again_ns {
+            return Ok(counts);
+        }
+        let Some(flows) = self.backend.flows()? else {
+            self.read_again_ns = now_ns + READ_AGAIN_NS;
+            return Ok(counts);
+        };
+        self.read_again_ns = now_ns + READ_INTERVAL_PER_FLOW_NS * flows.len() as u64;
         self.balancer.sample(now_ns, &flows);
         if let Some(done) = self.unconfirmed.take() {
             let found = flows.iter().find(|flow| flow.flow == done.flow);
@@ -88,19 +103,21 @@ impl Balance {
     }
 }
 
+/// A flow is held back for no longer than this, ns: many times what a queue takes to drain.
+const LONGEST_HOLD_NS: u64 = 100_000_000;
+
 /// Moves flows by holding them back until the kernel lets them change their queue.
 #[derive(Debug)]
 pub struct HeldMoves {
     mover: FlowMover,
-    limit_ns: u64,
     flows: Vec<FlowService>,
 }
 
 impl HeldMoves {
-    /// `limit_ns`: a flow is held back for no longer than this.
+    /// By what is attached to the device.
     #[must_use]
-    pub fn new(mover: FlowMover, limit_ns: u64) -> Self {
-        Self { mover, limit_ns, flows: Vec::new() }
+    pub fn new(mover: FlowMover) -> Self {
+        Self { mover, flows: Vec::new() }
     }
 }
 
@@ -125,7 +142,7 @@ impl MoveBackend for HeldMoves {
 
     fn begin(&mut self, wanted: &Move) -> Result<bool, ControlError> {
         let Some(flow) = self.flows.iter().find(|flow| flow.cookie == wanted.flow) else { return Ok(false) };
-        self.mover.begin(flow, wanted.to, self.limit_ns);
+        self.mover.begin(flow, wanted.to, LONGEST_HOLD_NS);
         Ok(true)
     }
 

@@ -77,7 +77,8 @@ impl FlowMover {
         })
     }
 
-    /// The flows that have something outstanding now, up to 4096; none if somebody else kept looking at them.
+    /// The flows that have something outstanding now; none if they are 4096 or more, or somebody else kept looking at
+    /// them.
     ///
     /// # Errors
     /// When the kernel refuses to run the program.
@@ -87,7 +88,10 @@ impl FlowMover {
                 let device = self.device.pointer(0);
                 // SAFETY: a pointer into the mapping, which is as large as the structure.
                 let count = unsafe { std::ptr::read_volatile(&raw const (*device).services) } as usize;
-                let flows = (0..count.min(self.services.length())).map(|index| self.services.read(index));
+                if count >= self.services.length() {
+                    return Ok(None);
+                }
+                let flows = (0..count).map(|index| self.services.read(index));
                 return Ok(Some(flows.map(FlowService::from_raw).collect()));
             }
         }

@@ -76,4 +76,59 @@ impl Device {
         const USUAL: u64 = 10_000_000_000;
         self.speed_bps.unwrap_or(USUAL)
     }
+
+    /// How the device could have more transmit queues than it has, as a command; none if it has all that it can.
+    #[must_use]
+    pub fn more_queues(&self) -> Option<String> {
+        let channels = self.channels?;
+        let most = channels.transmit_queues_most();
+        let kind = if channels.combined_most >= channels.transmit_most { "combined" } else { "tx" };
+        (most > self.queues).then(|| format!("ethtool -L {} {kind} {most}", self.name))
+    }
+
+    /// What to do about flows that have to share queues, as a sentence; none if the device can have no more of them.
+    #[must_use]
+    pub fn advice_on_sharing(&self) -> Option<String> {
+        let command = self.more_queues()?;
+        Some(format!(
+            "flows share queues of {}, and it can have more: with as many queues as busy flows nobody has to share ({command})",
+            self.name
+        ))
+    }
+
+    /// A device with four queues and nothing else.
+    #[cfg(test)]
+    pub(crate) fn for_tests(name: &str) -> Self {
+        Self {
+            index: 7,
+            name: name.to_owned(),
+            up: true,
+            driver: None,
+            queues: 4,
+            channels: None,
+            speed_bps: None,
+            xps: Vec::new(),
+            root: None,
+            programs: Vec::new(),
+            filters: Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_queues_are_advised_where_the_device_can_have_them() {
+        let device = |transmit_most, combined_most| Device {
+            channels: Some(Channels { transmit_most, combined_most, ..Channels::default() }),
+            ..Device::for_tests("eth0")
+        };
+        assert_eq!(device(0, 16).more_queues().as_deref(), Some("ethtool -L eth0 combined 16"));
+        assert_eq!(device(8, 0).more_queues().as_deref(), Some("ethtool -L eth0 tx 8"));
+        assert_eq!(device(0, 4).advice_on_sharing(), None, "it has all of them");
+        assert_eq!(Device::for_tests("eth0").advice_on_sharing(), None, "it does not tell");
+        assert!(device(0, 16).advice_on_sharing().is_some_and(|advice| advice.contains("combined 16")));
+    }
 }

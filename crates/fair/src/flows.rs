@@ -69,6 +69,8 @@ pub struct DeviceView {
     pub flows: Vec<FlowView>,
     /// Busy flows that share their queue with another busy flow.
     pub colliding_flows: u32,
+    /// What to do about it, if the device can have more queues.
+    pub advice: Option<String>,
     /// How evenly competing flows were served; none while no two competed.
     pub nfm_1s: Option<NfmView>,
 }

@@ -14,6 +14,7 @@
 //! administrator last set it: programs hang on links that the process owns, every setting goes through the
 //! journal of the crate `apply`.
 
+mod balance;
 mod device;
 mod error;
 mod flows;
@@ -29,6 +30,7 @@ mod watch;
 mod weights_file;
 pub mod xps;
 
+pub use balance::BalanceMode;
 pub use device::Device;
 pub use error::{Cause, FairError};
 pub use flows::{DeviceView, FlowView, QueueView};
@@ -38,6 +40,6 @@ pub use preflight::{Planned, Preflight, Request};
 pub use proof::Verdict;
 pub use queue_weights::{Backend, QueueWeights};
 pub use segments::SegmentMode;
-pub use session::{Ended, Session, StandBack, Status};
+pub use session::{BalanceStatus, Ended, Session, StandBack, Status};
 pub use weights_file::{Refreshed, WeightsError, WeightsFile};
 pub use xps::XpsMode;

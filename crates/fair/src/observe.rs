@@ -203,11 +203,13 @@ impl Tally {
             })
             .collect();
         flows.sort_by(|one, other| other.bytes.cmp(&one.bytes).then_with(|| one.source.cmp(&other.source)));
+        let colliding_flows = queues.iter().map(|queue| queue.busy_flows).filter(|flows| *flows > 1).sum();
         DeviceView {
             name: device.name.clone(),
             driver: device.driver.clone(),
             root_qdisc: device.root.as_ref().map(|root| root.kind.clone()),
-            colliding_flows: queues.iter().map(|queue| queue.busy_flows).filter(|flows| *flows > 1).sum(),
+            colliding_flows,
+            advice: device.advice_on_sharing().filter(|_| colliding_flows > 0),
             queues,
             flows,
             nfm_1s: (self.nfm_windows > 0).then(|| NfmView {
@@ -238,19 +240,7 @@ mod tests {
     }
 
     fn device() -> Device {
-        Device {
-            index: 1,
-            name: "eth0".to_owned(),
-            up: true,
-            driver: None,
-            queues: 4,
-            channels: None,
-            speed_bps: None,
-            xps: Vec::new(),
-            root: None,
-            programs: Vec::new(),
-            filters: Vec::new(),
-        }
+        Device::for_tests("eth0")
     }
 
     /// A sample every tenth of a second: flows by port with their bytes so far, and queues.
@@ -269,6 +259,10 @@ mod tests {
         }
         let view = tally.view(&device());
         assert_eq!((view.colliding_flows, view.queues[2].busy_flows, view.queues[0].busy_flows), (2, 2, 1));
+        assert_eq!(view.advice, None, "the device does not tell how many queues it can have");
+        let channels = Some(evenkeel_host::Channels { combined_most: 8, ..Default::default() });
+        let advice = tally.view(&Device { channels, ..device() }).advice.unwrap();
+        assert!(advice.contains("ethtool -L eth0 combined 8"), "{advice}");
         let ports: Vec<(u64, f64)> = view.flows.iter().map(|flow| (flow.bytes, flow.share)).collect();
         assert_eq!(ports, [(2000, 0.5), (1000, 0.25), (1000, 0.25)]);
         // 1,000 bytes between the extremes; the fair share is a third of 4,000.
@@ -285,7 +279,7 @@ mod tests {
             tally.take(sample(tenth, &[(1, tenth * 100, 1), (2, pausing, 1)], 0));
         }
         let view = tally.view(&device());
-        assert_eq!((view.colliding_flows, view.nfm_1s), (0, None));
+        assert_eq!((view.colliding_flows, view.nfm_1s, view.advice), (0, None, None));
         assert_eq!(view.flows.len(), 2);
     }
 

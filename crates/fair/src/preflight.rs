@@ -7,6 +7,7 @@ use evenkeel_host::{Capability, Host, Sysfs};
 use evenkeel_netlink::{Link, Netlink};
 use evenkeel_transmit::{MAX_QUEUES, Pool};
 
+use crate::balance::{self, BalanceMode};
 use crate::device::Device;
 use crate::error::FairError;
 use crate::queue_weights::{Backend, QueueWeights};
@@ -27,6 +28,8 @@ pub struct Request {
     pub weights: QueueWeights,
     /// Flows may have different weights.
     pub flow_weights: bool,
+    /// Whether flows take turns on the queues that they share.
+    pub balance: BalanceMode,
 }
 
 /// A device that can be managed, and how.
@@ -42,6 +45,8 @@ pub struct Planned {
     pub changes: Vec<Change>,
     /// Pools of queues, by processor number; empty: all queues for everybody.
     pub pools: Vec<Pool>,
+    /// Flows take turns on the queues that they share.
+    pub balance: bool,
 }
 
 /// The real devices below an interface, and what to do with them.
@@ -112,7 +117,7 @@ impl Preflight {
         for remark in &self.remarks {
             text.push_str(&format!("# {remark}\n"));
         }
-        for Planned { device, backend, soft_nic, changes, pools } in &self.devices {
+        for Planned { device, backend, soft_nic, changes, pools, balance } in &self.devices {
             let name = &device.name;
             text.push_str(&format!(
                 "\n# {name}: driver {}, {} transmit queues, root qdisc {}\n",
@@ -149,6 +154,9 @@ impl Preflight {
                 "# a BPF program at tcx egress of {name}: a flow with nothing outstanding takes {choice}\n\
                  #   undo: none needed: the program goes with the process\n"
             ));
+            if *balance {
+                text.push_str(&balance::plan_lines(name));
+            }
         }
         Ok(text)
     }
@@ -248,6 +256,7 @@ fn plan(
             soft_nic,
             changes: Vec::new(),
             pools: Vec::new(),
+            balance: false,
         });
     }
     if !request.weights.is_soft_nic() {
@@ -262,12 +271,23 @@ fn plan(
         check_restorable(&device)?;
         let backend = request.weights.backend(&device, sysfs, remarks)?;
         let changes = vec![soft_nic.change()];
-        return Ok(Planned { device, backend, soft_nic, changes, pools: Vec::new() });
+        let balance = request.balance.plan(&device, backend, &[], remarks)?;
+        return Ok(Planned { device, backend, soft_nic, changes, pools: Vec::new(), balance });
     }
     check_qdisc(&device, remarks)?;
     let (changes, pools) = plan_xps(&device, request.xps, sysfs)?;
     let backend = request.weights.backend(&device, sysfs, remarks)?;
-    Ok(Planned { device, backend, soft_nic, changes, pools })
+    let balance = request.balance.plan(&device, backend, &pools, remarks)?;
+    if backend == Backend::None
+        && let Some(command) = device.more_queues()
+    {
+        remarks.push(format!(
+            "with more busy flows than queues some have to share, and nothing serves the queues of {} by weight: it can \
+             have more of them ({command})",
+            device.name
+        ));
+    }
+    Ok(Planned { device, backend, soft_nic, changes, pools, balance })
 }
 
 /// `ARPHRD_ETHER` (`include/uapi/linux/if_arp.h`).
@@ -317,15 +337,9 @@ fn check_queues(device: &Device) -> Result<(), FairError> {
     if device.queues > 1 {
         return Ok(());
     }
-    let most = device.channels.map_or(0, |channels| channels.transmit_queues_most());
-    let remedy = if most > 1 {
-        let kind = match device.channels {
-            Some(channels) if channels.combined_most >= channels.transmit_most => "combined",
-            _ => "tx",
-        };
-        format!("it can have {most}: ethtool -L {name} {kind} {most}")
-    } else {
-        format!("its driver ({}) has no more", device.driver_name())
+    let remedy = match device.more_queues() {
+        Some(command) => format!("it can have more: {command}"),
+        None => format!("its driver ({}) has no more", device.driver_name()),
     };
     Err(FairError::unable(format!("{name} has one transmit queue: there is nothing to choose"), remedy))
 }

@@ -270,19 +270,7 @@ mod tests {
     use super::*;
 
     fn device(speed_bps: Option<u64>) -> Device {
-        Device {
-            index: 7,
-            name: "eth0".to_owned(),
-            up: true,
-            driver: None,
-            queues: 4,
-            channels: None,
-            speed_bps,
-            xps: Vec::new(),
-            root: None,
-            programs: Vec::new(),
-            filters: Vec::new(),
-        }
+        Device { speed_bps, ..Device::for_tests("eth0") }
     }
 
     #[test]

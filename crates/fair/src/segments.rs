@@ -1,4 +1,4 @@
-//! Segment sizes and queue weights under management: the loop of the crate `control`, with the journal beneath it.
+//! Segment sizes, queue weights and service balancing under management: the loop of the crate `control`, with the journal beneath it.
 //!
 //! The loop sets `gso_max_size` and `tcp_limit_output_bytes` as often as it needs to. So both are journalled once,
 //! with every value that may come; and they are put back by the journal and not by the loop, because only the
@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use evenkeel_apply::{Kernel, Knob, KnobError, Ours, Run, Value};
 use evenkeel_control::{
-    BacklogBackend, BacklogControl, ControlError, ControlOptions, Controller, DeviceSegments, OutputLimit,
-    RouteRefresh, SegmentBackend, SegmentControl, WeightControl,
+    BacklogBackend, BacklogControl, BalanceControl, ControlError, ControlOptions, Controller, DeviceSegments,
+    OutputLimit, RouteRefresh, SegmentBackend, SegmentControl, WeightControl,
 };
 use evenkeel_datapath::QueueSelect;
 use evenkeel_netlink::{GsoSizes, Netlink};
@@ -190,6 +190,7 @@ pub(crate) const BACKLOG_PLAN: &str = "# while flows share queues: tcp_limit_out
 pub(crate) struct Wanted {
     pub(crate) segments: SegmentMode,
     pub(crate) weights: Option<WeightControl>,
+    pub(crate) balance: Option<BalanceControl>,
     /// Line rate, bit/s, if known.
     pub(crate) rate_bps: Option<u64>,
     /// No other device is managed beside it.
@@ -203,9 +204,9 @@ pub(crate) fn start(
     device: &Device,
     select: &QueueSelect,
 ) -> Result<(Option<Controller>, Vec<LastSet>), FairError> {
-    let Wanted { segments: mode, weights, rate_bps, alone } = wanted;
+    let Wanted { segments: mode, weights, balance, rate_bps, alone } = wanted;
     let goal = mode.goal();
-    if goal.is_none() && weights.is_none() {
+    if goal.is_none() && weights.is_none() && balance.is_none() {
         return Ok((None, Vec::new()));
     }
     let mut set_by_loop = Vec::new();
@@ -216,7 +217,8 @@ pub(crate) fn start(
         run.allow(&Knob::GsoSizes, Ours::These(mode.sizes(ipv4).iter().map(pair).collect()))?;
     }
     // The limit is the namespace's: two devices would not agree on it.
-    let backlog = match alone {
+    let shaped = goal.is_some() || weights.is_some();
+    let backlog = match alone && shaped {
         true => {
             let (backlog, last) = limit_backlog(run, &device.name, rate_bps)?;
             set_by_loop.push(last);
@@ -244,7 +246,7 @@ pub(crate) fn start(
         weights,
         segments,
         backlog,
-        balance: None,
+        balance,
         segment_bytes: ipv4,
     })?;
     Ok((Some(controller), set_by_loop))

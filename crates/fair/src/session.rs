@@ -66,8 +66,27 @@ pub struct Status {
     pub weights_cut: u64,
     /// Times that the segment size was changed.
     pub segment_changes: u64,
+    /// Service balancing; none where it is off.
+    pub balance: Option<BalanceStatus>,
+    /// What to do about flows that share queues, while there are some and nothing serves the queues by weight.
+    pub advice: Option<String>,
     /// Whether the device's own counters follow the choices, in words.
     pub proof: String,
+}
+
+/// What service balancing has done.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct BalanceStatus {
+    /// Moves that were begun.
+    pub wanted: u64,
+    /// Of these, moves after which the flow sent on its new queue.
+    pub done: u64,
+    /// Of these, moves that took too long and were given up.
+    pub expired: u64,
+    /// Moves after which the flow was found on its old queue all the same: something overrules the choice.
+    pub overruled: u64,
+    /// Mean time for which a flow was held back, ms.
+    pub mean_hold_ms: f64,
 }
 
 /// How the management of a device ended.
@@ -89,6 +108,8 @@ pub struct Session {
 struct Managed {
     controller: Option<Controller>,
     set_by_loop: Vec<LastSet>,
+    /// Flows take turns on the queues that they share.
+    balances: bool,
     run: Run,
     select: QueueSelect,
     sampler: Option<Sampler>,
@@ -223,11 +244,14 @@ impl Managed {
             pools: planned.pools.clone(),
             rate_bps: rate_bps.unwrap_or(device.rate_bps()),
             ageing_floor_ns: AGEING_FLOOR_NS,
+            movable: planned.balance,
             ..SelectOptions::default()
         })?;
         // Before any queue of the device is given up: flows that the kernel hashes meanwhile would stay where
         // it put them. A class that is not there yet is the default one.
         select.attach(device.index.cast_signed())?;
+        // Also before anything is changed, because it may be refused.
+        let balance = preflight.request.balance.start(planned.balance, &device, &select)?;
         for change in &planned.changes {
             run.change(change)?;
         }
@@ -249,13 +273,16 @@ impl Managed {
         let wanted = Wanted {
             segments: preflight.request.segments,
             weights,
+            balance,
             rate_bps,
             alone: preflight.devices.len() == 1,
         };
+        let balances = wanted.balance.is_some();
         let (controller, set_by_loop) = segments::start(wanted, &mut run, &device, &select)?;
         Ok(Self {
             controller,
             set_by_loop,
+            balances,
             select,
             sampler,
             proof,
@@ -321,13 +348,15 @@ impl Managed {
                 *count += 1;
             }
         }
+        let colliding_flows = charged.into_iter().filter(|count| *count > 1).sum();
+        let unweighted = self.backend == Backend::None && colliding_flows > 0;
         Status {
             name: self.device.name.clone(),
             driver: self.device.driver.clone(),
             completion: self.select.completion().to_string(),
             weights,
             flows: flows.len(),
-            colliding_flows: charged.into_iter().filter(|count| *count > 1).sum(),
+            colliding_flows,
             picks,
             moves,
             segments_without_socket: no_socket,
@@ -335,6 +364,14 @@ impl Managed {
             weight_updates: counts.weight_updates,
             weights_cut: counts.weights_cut,
             segment_changes: counts.segment_changes,
+            balance: self.balances.then(|| BalanceStatus {
+                wanted: counts.moves_wanted,
+                done: counts.moves_done,
+                expired: counts.moves_expired,
+                overruled: counts.moves_overruled,
+                mean_hold_ms: counts.held_ns as f64 / 1e6 / counts.moves_done.max(1) as f64,
+            }),
+            advice: self.device.advice_on_sharing().filter(|_| unweighted),
             proof: self.proof.verdict().to_string(),
         }
     }

@@ -240,16 +240,6 @@ const WEIGHT_INTERVAL: Duration = Duration::from_millis(1);
 const SHRINK_AFTER_NS: u64 = 100_000_000;
 /// Queues must be unshared for so long before segments grow again.
 const GROW_AFTER_NS: u64 = 5_000_000_000;
-/// Service balancing: the leads of some long windows at 2 Gbit/s, and two of the largest segments.
-const SERVICE_BALANCING: ServiceOptions = ServiceOptions {
-    time_constant_ns: 10_000_000_000,
-    least_gap_bytes: 131_072,
-    least_interval_ns: 20_000_000,
-    patience_ns: 500_000_000,
-};
-/// A flow is held back for no longer than this: several times what a queue takes to drain.
-const LONGEST_HOLD: Duration = Duration::from_millis(100);
-
 /// Starts what keeps weights and sizes, if the options ask for either.
 fn control(
     options: &BedOptions,
@@ -265,8 +255,10 @@ fn control(
     let balance = match options.service_balancing {
         true => {
             let mover = sender.run(|| Ok(select.attach_mover(interface.cast_signed())?))?;
-            let backend = Box::new(HeldMoves::new(mover, LONGEST_HOLD.as_nanos() as u64));
-            Some(BalanceControl { backend, options: SERVICE_BALANCING })
+            Some(BalanceControl {
+                backend: Box::new(HeldMoves::new(mover)),
+                options: ServiceOptions::default(),
+            })
         }
         false => None,
     };

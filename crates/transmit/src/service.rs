@@ -58,6 +58,18 @@ pub struct ServiceOptions {
     pub patience_ns: u64,
 }
 
+impl Default for ServiceOptions {
+    /// Leads of ten seconds, two of the largest segments (64 KiB), a move in 20 ms at most, half a second of patience.
+    fn default() -> Self {
+        Self {
+            time_constant_ns: 10_000_000_000,
+            least_gap_bytes: 131_072,
+            least_interval_ns: 20_000_000,
+            patience_ns: 500_000_000,
+        }
+    }
+}
+
 /// A flow counts as backlogged for so long after it was seen to be: a sample may catch it between two writes.
 const BACKLOGGED_FOR_NS: u64 = 100_000_000;
 /// A flow that is not seen for so long is forgotten; when it is back, it begins anew.

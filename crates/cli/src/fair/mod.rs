@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use evenkeel_apply::StateDirectory;
 use evenkeel_fair::{
-    Cause, Ended, FairError, Observation, Observer, Preflight, QueueWeights, Refreshed, Request, SegmentMode,
-    Session, StandBack, Status, WeightsFile, XpsMode, leftovers, put_back_leftovers,
+    BalanceMode, Cause, Ended, FairError, Observation, Observer, Preflight, QueueWeights, Refreshed, Request,
+    SegmentMode, Session, StandBack, Status, WeightsFile, XpsMode, leftovers, put_back_leftovers,
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::arguments::{FairOptions, Format, QueueWeightsChoice, Segments, XpsChoice};
+use crate::arguments::{BalanceChoice, FairOptions, Format, QueueWeightsChoice, Segments, XpsChoice};
 use crate::exit::{Exit, Failure, print};
 use crate::revert::{tell_leftover, tell_unfinished};
 
@@ -44,6 +44,11 @@ pub fn fair(options: &FairOptions) -> Result<Exit, Failure> {
     let request = Request {
         observe: options.observe,
         flow_weights: options.weights.is_some(),
+        balance: match options.balance {
+            BalanceChoice::Off => BalanceMode::Off,
+            BalanceChoice::Auto => BalanceMode::Auto,
+            BalanceChoice::On => BalanceMode::On,
+        },
         xps: match options.xps {
             XpsChoice::Respect => XpsMode::Respect,
             XpsChoice::Off => XpsMode::Off,

@@ -108,18 +108,22 @@ fn device_table(device: &DeviceView, seconds: f64) -> String {
     if device.flows.len() > MOST_FLOWS {
         let _ = writeln!(text, "  and {} more; --format json has all", device.flows.len() - MOST_FLOWS);
     }
+    if let Some(advice) = &device.advice {
+        let _ = writeln!(text, "{advice}");
+    }
     text
 }
 
 /// The line that a device begins with.
 pub fn started(status: &Status) -> String {
     format!(
-        "{}: driver {}, {} transmit queues; completion: {}; queue weights: {}",
+        "{}: driver {}, {} transmit queues; completion: {}; queue weights: {}{}",
         status.name,
         status.driver.as_deref().unwrap_or("unknown"),
         status.weights.len(),
         status.completion,
-        status.queue_weights
+        status.queue_weights,
+        if status.balance.is_some() { "; flows take turns on shared queues" } else { "" }
     )
 }
 
@@ -140,6 +144,21 @@ pub fn status(devices: &[Status]) -> String {
     let mut text = columns(&rows, 1);
     for status in devices {
         let _ = writeln!(text, "  {}: {}", status.name, status.proof);
+        if let Some(balance) = &status.balance {
+            let _ = writeln!(
+                text,
+                "  {}: {} of {} moves for fair turns done, {:.1} ms held back each; {} given up, {} overruled",
+                status.name,
+                balance.done,
+                balance.wanted,
+                balance.mean_hold_ms,
+                balance.expired,
+                balance.overruled
+            );
+        }
+        if let Some(advice) = &status.advice {
+            let _ = writeln!(text, "  {advice}");
+        }
     }
     text
 }

@@ -1,0 +1,126 @@
+//! Service balancing under management, and advice about more queues.
+//!
+//! It changes no setting: a flow is held back by what arrives for it, and the program that does so goes with the process.
+
+use evenkeel_control::{BalanceControl, HeldMoves};
+use evenkeel_datapath::{Completion, QueueSelect};
+use evenkeel_transmit::Pool;
+use evenkeel_transmit::service::ServiceOptions;
+
+use crate::device::Device;
+use crate::error::FairError;
+use crate::queue_weights::Backend;
+
+/// Whether flows take turns on the queues that they share.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BalanceMode {
+    /// They stay where they are.
+    #[default]
+    Off,
+    /// They do where nothing serves the queues by weight and it is possible; else that is said.
+    Auto,
+    /// They do, or the run is refused.
+    On,
+}
+
+impl BalanceMode {
+    /// Whether a device gets it; nothing is changed.
+    pub(crate) fn plan(
+        self,
+        device: &Device,
+        backend: Backend,
+        pools: &[Pool],
+        remarks: &mut Vec<String>,
+    ) -> Result<bool, FairError> {
+        let name = &device.name;
+        let obstacle = if backend != Backend::None {
+            Some((
+                format!(
+                    "the queues of {name} are served by weight ({}), which is fairer than turns",
+                    backend.name()
+                ),
+                "use --queue-weights off or --balance off",
+            ))
+        } else if !pools.is_empty() {
+            Some((
+                format!(
+                    "the processors of {name} keep to pools of queues, and flows cannot be moved between them"
+                ),
+                "use --xps off or --balance off",
+            ))
+        } else {
+            None
+        };
+        match (self, obstacle) {
+            (Self::Off, _) => Ok(false),
+            (_, None) => Ok(true),
+            (Self::Auto, Some((obstacle, _))) => {
+                remarks.push(format!("no service balancing: {obstacle}"));
+                Ok(false)
+            }
+            (Self::On, Some((obstacle, remedy))) => Err(FairError::unable(obstacle, remedy)),
+        }
+    }
+
+    /// Attaches what moves flows, where it was planned; what was planned may turn out to be impossible.
+    pub(crate) fn start(
+        self,
+        planned: bool,
+        device: &Device,
+        select: &QueueSelect,
+    ) -> Result<Option<BalanceControl>, FairError> {
+        if !planned || self == Self::Off {
+            return Ok(None);
+        }
+        if select.completion() != Completion::Sockets {
+            if self == Self::Auto {
+                return Ok(None);
+            }
+            return Err(FairError::unable(
+                "this kernel lets no program read sockets, by which flows are moved",
+                "use --balance off",
+            ));
+        }
+        let mover = select.attach_mover(device.index.cast_signed())?;
+        Ok(Some(BalanceControl {
+            backend: Box::new(HeldMoves::new(mover)),
+            options: ServiceOptions::default(),
+        }))
+    }
+}
+
+/// What it does, for `--plan`.
+pub(crate) fn plan_lines(device: &str) -> String {
+    format!(
+        "# a BPF program at tcx ingress of {device}: while a flow is moved, the windows that its peer advertises are \
+         made smaller\n#   as they arrive, for some milliseconds, until the kernel lets it change its queue\n\
+         #   undo: none needed: the program goes with the process, and the next acknowledgement opens the window\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+    use evenkeel_model::units::BitRate;
+
+    #[test]
+    fn it_is_for_devices_without_weights_and_pools() {
+        let device = Device::for_tests("eth0");
+        let weighted = Backend::MaxRate(BitRate::from_bits_per_second(1_000_000_000));
+        let pools = [Pool { first: 0, count: 2 }, Pool { first: 2, count: 2 }];
+        let mut remarks = Vec::new();
+        let mut plan =
+            |mode: BalanceMode, backend, pools: &[Pool]| mode.plan(&device, backend, pools, &mut remarks);
+        assert!(plan(BalanceMode::On, Backend::None, &[]).unwrap());
+        assert!(plan(BalanceMode::Auto, Backend::None, &[]).unwrap());
+        assert!(!plan(BalanceMode::Off, Backend::None, &[]).unwrap());
+        assert!(!plan(BalanceMode::Auto, weighted, &[]).unwrap());
+        assert!(!plan(BalanceMode::Auto, Backend::None, &pools).unwrap());
+        let error = plan(BalanceMode::On, weighted, &[]).expect_err("weights are fairer").to_string();
+        assert!(error.contains("max-rate") && error.contains("--queue-weights off"), "{error}");
+        let error = plan(BalanceMode::On, Backend::None, &pools).expect_err("pools hold flows").to_string();
+        assert!(error.contains("--xps off"), "{error}");
+        assert_eq!(remarks.len(), 2, "auto says why not: {remarks:?}");
+    }
+}

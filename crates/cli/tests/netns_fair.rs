@@ -343,6 +343,22 @@ fn set_transmit_channels(managed: &Managed, count: u32) {
 }
 
 #[test]
+fn more_queues_are_advised_where_flows_share_them() {
+    const ADVICE: &str = "ethtool -L evk0 tx 4";
+    let managed = Managed::new();
+    let load = managed.load(4, "50M", 8);
+    let observe = ["fair", NAME, "--observe", "--for", "2s"];
+    let ended = end_of(&managed, &observe);
+    assert!(ended.code == 0 && !ended.stdout.contains("ethtool"), "it has all that it can: {ended:?}");
+    set_transmit_channels(&managed, 2);
+    let ended = end_of(&managed, &observe);
+    assert!(ended.code == 0 && ended.stdout.contains(ADVICE), "{ended:?}");
+    let plan = end_of(&managed, &["fair", NAME, "--plan"]);
+    assert!(plan.code == 0 && plan.stdout.contains(ADVICE), "{plan:?}");
+    load.finish();
+}
+
+#[test]
 fn another_number_of_queues_ends_it() {
     let managed = Managed::new();
     let running = managed.session(&[]);

@@ -1,0 +1,314 @@
+//! Filters: a part of a packet's headers, and the queue that packets with it go to.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use crate::flow::{FlowTuple, Transport};
+use crate::key::{Key, Pattern};
+
+/// A receive queue of a NIC, from 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct QueueId(pub u16);
+
+impl QueueId {
+    /// As an index.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Display for QueueId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+/// A filter table of a NIC: the index into [`crate::NicModel::tables`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TableId(pub u16);
+
+impl TableId {
+    /// As an index.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// An address of which only the bits in the mask count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct AddressMatch {
+    address: IpAddr,
+    mask: u128,
+}
+
+impl AddressMatch {
+    /// This address and no other.
+    #[must_use]
+    pub const fn exact(address: IpAddr) -> Self {
+        Self { address, mask: Self::full(address) }
+    }
+
+    /// The addresses that begin with the first `length` bits of `address`; all of its version for 0.
+    #[must_use]
+    pub const fn prefix(address: IpAddr, length: u8) -> Self {
+        let bits: u8 = if address.is_ipv4() { 32 } else { 128 };
+        let masked = bits.saturating_sub(length);
+        let low = if masked >= 128 { u128::MAX } else { (1 << masked) - 1 };
+        Self::masked(address, Self::full(address) & !low)
+    }
+
+    /// The addresses that agree with `address` in the bits of `mask`; of IPv4 its low 32 bits.
+    #[must_use]
+    pub const fn masked(address: IpAddr, mask: u128) -> Self {
+        let mask = mask & Self::full(address);
+        let address = match address {
+            IpAddr::V4(address) => IpAddr::V4(std::net::Ipv4Addr::from_bits(address.to_bits() & mask as u32)),
+            IpAddr::V6(address) => IpAddr::V6(std::net::Ipv6Addr::from_bits(address.to_bits() & mask)),
+        };
+        Self { address, mask }
+    }
+
+    const fn full(address: IpAddr) -> u128 {
+        if address.is_ipv4() { u32::MAX as u128 } else { u128::MAX }
+    }
+
+    /// The address; bits that do not count are 0.
+    #[must_use]
+    pub const fn address(self) -> IpAddr {
+        self.address
+    }
+
+    /// The bits that count; of IPv4 in the low 32.
+    #[must_use]
+    pub const fn mask(self) -> u128 {
+        self.mask
+    }
+
+    /// Whether every bit counts.
+    #[must_use]
+    pub const fn is_exact(self) -> bool {
+        self.mask == Self::full(self.address)
+    }
+
+    /// Length of the prefix, when the mask is one.
+    #[must_use]
+    pub const fn prefix_length(self) -> Option<u8> {
+        let bits: u32 = if self.address.is_ipv4() { 32 } else { 128 };
+        let ones = self.mask.count_ones();
+        let is_prefix = ones + self.mask.trailing_zeros() == bits || ones == 0;
+        // At most 128.
+        if is_prefix { Some(ones as u8) } else { None }
+    }
+}
+
+impl fmt::Display for AddressMatch {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.prefix_length() {
+            _ if self.is_exact() => self.address.fmt(formatter),
+            Some(length) => write!(formatter, "{}/{length}", self.address),
+            None => write!(formatter, "{}&{:#x}", self.address, self.mask),
+        }
+    }
+}
+
+/// A port of which only the bits in the mask count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PortMatch {
+    port: u16,
+    mask: u16,
+}
+
+impl PortMatch {
+    /// This port and no other.
+    #[must_use]
+    pub const fn exact(port: u16) -> Self {
+        Self { port, mask: u16::MAX }
+    }
+
+    /// The ports that agree with `port` in the bits of `mask`.
+    #[must_use]
+    pub const fn masked(port: u16, mask: u16) -> Self {
+        Self { port: port & mask, mask }
+    }
+
+    /// The port; bits that do not count are 0.
+    #[must_use]
+    pub const fn port(self) -> u16 {
+        self.port
+    }
+
+    /// The bits that count.
+    #[must_use]
+    pub const fn mask(self) -> u16 {
+        self.mask
+    }
+
+    /// Whether every bit counts.
+    #[must_use]
+    pub const fn is_exact(self) -> bool {
+        self.mask == u16::MAX
+    }
+}
+
+impl fmt::Display for PortMatch {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_exact() {
+            self.port.fmt(formatter)
+        } else {
+            write!(formatter, "{}&{:#x}", self.port, self.mask)
+        }
+    }
+}
+
+/// What a packet must have to match: a part of its headers. `None` is anything.
+///
+/// A flow, a class of flows (a listening socket, a client's network) and the left side of a filter are all
+/// such a part: a *predicate* in Dragonet's terms, restricted to a conjunction of masked fields, which is
+/// what filters of NICs can say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct FilterMatch {
+    /// Transport protocol.
+    pub transport: Option<Transport>,
+    /// The peer's address, and with it the IP version.
+    pub source: Option<AddressMatch>,
+    /// The peer's port.
+    pub source_port: Option<PortMatch>,
+    /// This host's address, and with it the IP version.
+    pub destination: Option<AddressMatch>,
+    /// This host's port.
+    pub destination_port: Option<PortMatch>,
+    /// The type in the Ethernet header (IANA, IEEE 802 Numbers).
+    pub ether_type: Option<u16>,
+    /// The destination's hardware address.
+    pub mac_destination: Option<[u8; 6]>,
+    /// Whether the packet opens a connection: SYN without ACK (RFC 9293, section 3.1).
+    pub connection_request: Option<bool>,
+}
+
+impl FilterMatch {
+    /// Every packet.
+    pub const ANY: Self = Self {
+        transport: None,
+        source: None,
+        source_port: None,
+        destination: None,
+        destination_port: None,
+        ether_type: None,
+        mac_destination: None,
+        connection_request: None,
+    };
+
+    /// The packets with this five-tuple.
+    #[must_use]
+    pub const fn exact(flow: &FlowTuple) -> Self {
+        Self {
+            transport: Some(flow.transport),
+            source: Some(AddressMatch::exact(flow.source)),
+            source_port: Some(PortMatch::exact(flow.source_port)),
+            destination: Some(AddressMatch::exact(flow.destination)),
+            destination_port: Some(PortMatch::exact(flow.destination_port)),
+            ..Self::ANY
+        }
+    }
+
+    /// The packets to one address and port of this host: those of a listening socket.
+    #[must_use]
+    pub const fn to(transport: Transport, destination: IpAddr, port: u16) -> Self {
+        Self {
+            transport: Some(transport),
+            destination: Some(AddressMatch::exact(destination)),
+            destination_port: Some(PortMatch::exact(port)),
+            ..Self::ANY
+        }
+    }
+
+    /// The flow, when exactly one flow's packets match.
+    #[must_use]
+    pub fn as_flow(&self) -> Option<FlowTuple> {
+        let (source, destination) = (self.source?, self.destination?);
+        let (source_port, destination_port) = (self.source_port?, self.destination_port?);
+        let exact = source.is_exact()
+            && destination.is_exact()
+            && source_port.is_exact()
+            && destination_port.is_exact()
+            && self.ether_type.is_none()
+            && self.mac_destination.is_none()
+            && self.connection_request.is_none();
+        let flow = FlowTuple {
+            transport: self.transport?,
+            source: source.address(),
+            source_port: source_port.port(),
+            destination: destination.address(),
+            destination_port: destination_port.port(),
+        };
+        exact.then_some(flow)
+    }
+
+    /// Whether the flow's packets match.
+    #[must_use]
+    pub fn matches(&self, flow: &FlowTuple) -> bool {
+        Pattern::of(self).is_some_and(|pattern| pattern.matches(&Key::of(flow)))
+    }
+
+    /// Whether some packet matches both.
+    #[must_use]
+    pub fn overlaps(&self, other: &Self) -> bool {
+        match (Pattern::of(self), Pattern::of(other)) {
+            (Some(one), Some(other)) => one.overlaps(&other),
+            // One of them contradicts itself.
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for FilterMatch {
+    /// As the fields of a filter are named in `search solve`; `any` when nothing is asked for.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut separator = "";
+        let mut field = |name: &str, value: Option<&dyn fmt::Display>| {
+            let Some(value) = value else { return Ok(()) };
+            write!(formatter, "{separator}{name} {value}")?;
+            separator = " ";
+            Ok(())
+        };
+        let mac = self.mac_destination.map(|mac| mac.map(|byte| format!("{byte:02x}")).join(":"));
+        let ether_type = self.ether_type.map(|number| format!("{number:#06x}"));
+        let request = self.connection_request;
+        field("mac", mac.as_ref().map(|value| value as _))?;
+        field("ether-type", ether_type.as_ref().map(|value| value as _))?;
+        field("protocol", self.transport.as_ref().map(|value| value as _))?;
+        field("src", self.source.as_ref().map(|value| value as _))?;
+        field("src-port", self.source_port.as_ref().map(|value| value as _))?;
+        field("dst", self.destination.as_ref().map(|value| value as _))?;
+        field("dst-port", self.destination_port.as_ref().map(|value| value as _))?;
+        field("connection-request", request.as_ref().map(|value| value as _))?;
+        if *self == Self::ANY { formatter.write_str("any") } else { Ok(()) }
+    }
+}
+
+/// An entry of a filter table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Filter {
+    /// The table that it stands in.
+    pub table: TableId,
+    /// Its rank among the filters of its table that match the same packet, as the table's
+    /// [`crate::Precedence`] has it. 0 in tables without priorities.
+    pub priority: u32,
+    /// What a packet must have.
+    pub matches: FilterMatch,
+    /// The queue that such a packet goes to.
+    pub queue: QueueId,
+    /// Whether RSS spreads such packets instead, in tables that offer this: over the queues of the
+    /// indirection table, each moved up by `queue`.
+    pub spread: bool,
+}
+
+impl Filter {
+    /// A filter that sends what matches to one queue.
+    #[must_use]
+    pub const fn new(table: TableId, priority: u32, matches: FilterMatch, queue: QueueId) -> Self {
+        Self { table, priority, matches, queue, spread: false }
+    }
+}

@@ -1,0 +1,126 @@
+//! Headers packed into machine words, so that matching is a mask and a comparison.
+
+use std::net::IpAddr;
+
+use crate::filter::{AddressMatch, FilterMatch};
+use crate::flow::FlowTuple;
+
+/// IPv4 in the Ethernet header (`ETH_P_IP`, include/uapi/linux/if_ether.h).
+pub(crate) const ETHER_TYPE_IPV4: u16 = 0x0800;
+/// IPv6 in the Ethernet header (`ETH_P_IPV6`).
+pub(crate) const ETHER_TYPE_IPV6: u16 = 0x86dd;
+
+/// The headers of a packet, or a mask over them.
+///
+/// IPv4 addresses take the low 32 bits. `link` is the destination's hardware address above the Ethernet type,
+/// `transport` the source port, the destination port, the IP protocol and the connection request's bit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Key {
+    pub(crate) source: u128,
+    pub(crate) destination: u128,
+    pub(crate) link: u64,
+    pub(crate) transport: u64,
+}
+
+/// Bits of [`Key::transport`].
+pub(crate) const DESTINATION_PORT_SHIFT: u32 = 16;
+pub(crate) const PROTOCOL_SHIFT: u32 = 32;
+pub(crate) const CONNECTION_REQUEST: u64 = 1 << 40;
+/// Bits of [`Key::link`].
+pub(crate) const MAC_SHIFT: u32 = 16;
+
+impl Key {
+    /// A flow's packets.
+    pub(crate) fn of(flow: &FlowTuple) -> Self {
+        let (source, _) = bits(flow.source);
+        let (destination, ether_type) = bits(flow.destination);
+        Self {
+            source,
+            destination,
+            link: u64::from(ether_type),
+            transport: u64::from(flow.source_port)
+                | u64::from(flow.destination_port) << DESTINATION_PORT_SHIFT
+                | u64::from(flow.transport.number()) << PROTOCOL_SHIFT,
+        }
+    }
+
+    /// The bits that a mask leaves.
+    pub(crate) fn and(&self, mask: &Self) -> Self {
+        Self {
+            source: self.source & mask.source,
+            destination: self.destination & mask.destination,
+            link: self.link & mask.link,
+            transport: self.transport & mask.transport,
+        }
+    }
+}
+
+/// An address as a number, and the Ethernet type of its packets.
+pub(crate) const fn bits(address: IpAddr) -> (u128, u16) {
+    match address {
+        IpAddr::V4(address) => (address.to_bits() as u128, ETHER_TYPE_IPV4),
+        IpAddr::V6(address) => (address.to_bits(), ETHER_TYPE_IPV6),
+    }
+}
+
+/// A conjunction of masked fields: a packet matches if its masked bits are the value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Pattern {
+    pub(crate) value: Key,
+    pub(crate) mask: Key,
+}
+
+impl Pattern {
+    /// The pattern of a match; none if the match contradicts itself, as addresses of two IP versions do.
+    pub(crate) fn of(matches: &FilterMatch) -> Option<Self> {
+        let (mut value, mut mask) = (Key::default(), Key::default());
+        let mut ether_type = matches.ether_type;
+        let mut address = |wanted: Option<AddressMatch>| {
+            let Some(wanted) = wanted else { return Some((0, 0)) };
+            let (bits, version) = bits(wanted.address());
+            if *ether_type.get_or_insert(version) != version {
+                return None;
+            }
+            Some((bits, wanted.mask()))
+        };
+        (value.source, mask.source) = address(matches.source)?;
+        (value.destination, mask.destination) = address(matches.destination)?;
+        if let Some(ether_type) = ether_type {
+            value.link |= u64::from(ether_type);
+            mask.link |= u64::from(u16::MAX);
+        }
+        if let Some(mac) = matches.mac_destination {
+            let number = mac.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
+            value.link |= number << MAC_SHIFT;
+            mask.link |= !u64::from(u16::MAX);
+        }
+        if let Some(port) = matches.source_port {
+            value.transport |= u64::from(port.port());
+            mask.transport |= u64::from(port.mask());
+        }
+        if let Some(port) = matches.destination_port {
+            value.transport |= u64::from(port.port()) << DESTINATION_PORT_SHIFT;
+            mask.transport |= u64::from(port.mask()) << DESTINATION_PORT_SHIFT;
+        }
+        if let Some(transport) = matches.transport {
+            value.transport |= u64::from(transport.number()) << PROTOCOL_SHIFT;
+            mask.transport |= 0xff << PROTOCOL_SHIFT;
+        }
+        if let Some(request) = matches.connection_request {
+            value.transport |= if request { CONNECTION_REQUEST } else { 0 };
+            mask.transport |= CONNECTION_REQUEST;
+        }
+        Some(Self { value, mask })
+    }
+
+    /// Whether a packet matches.
+    pub(crate) fn matches(&self, key: &Key) -> bool {
+        key.and(&self.mask) == self.value
+    }
+
+    /// Whether some packet matches both: no bit that both fix differs.
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
+        let both = self.mask.and(&other.mask);
+        self.value.and(&both) == other.value.and(&both)
+    }
+}

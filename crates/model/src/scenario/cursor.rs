@@ -14,14 +14,14 @@ use crate::text::{list, nearest};
 
 /// A value and where it stands.
 #[derive(Clone, Debug)]
-pub(super) struct Located<T> {
+pub struct Located<T> {
     pub(super) value: T,
     pub(super) span: Range<usize>,
     pub(super) path: String,
 }
 
 /// Collects complaints about one text and keeps the earliest.
-pub(super) struct Complaints<'a> {
+pub struct Complaints<'a> {
     text: &'a str,
     origin: &'a str,
     first: RefCell<Option<Complaint>>,
@@ -39,12 +39,13 @@ struct Complaint {
 }
 
 impl<'a> Complaints<'a> {
-    pub(super) fn new(text: &'a str, origin: &'a str) -> Self {
+    /// No complaint yet about `text`, which `origin` names in errors.
+    pub fn new(text: &'a str, origin: &'a str) -> Self {
         Self { text, origin, first: RefCell::new(None) }
     }
 
     /// Notes a complaint about the text at `span`.
-    pub(super) fn push(
+    pub fn push(
         &self,
         kind: ScenarioErrorKind,
         span: &Range<usize>,
@@ -72,17 +73,17 @@ impl<'a> Complaints<'a> {
 
     /// Whether a complaint about the text at `span` would be the first: only then is it worth
     /// the time to look for good advice.
-    pub(super) fn would_be_first(&self, span: &Range<usize>) -> bool {
+    pub fn would_be_first(&self, span: &Range<usize>) -> bool {
         self.first.borrow().as_ref().is_none_or(|first| span.start < first.order)
     }
 
     /// Whether nothing was wrong so far.
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.first.borrow().is_none()
     }
 
     /// The earliest complaint, with its line and column.
-    pub(super) fn into_error(self) -> Option<ScenarioError> {
+    pub fn into_error(self) -> Option<ScenarioError> {
         let Complaint { offset, kind, path, problem, advice, .. } = self.first.into_inner()?;
         let (line, column) = line_and_column(self.text, offset);
         Some(ScenarioError { kind, origin: self.origin.to_owned(), line, column, key: path, problem, advice })
@@ -90,7 +91,7 @@ impl<'a> Complaints<'a> {
 }
 
 /// A table whose keys are taken one by one.
-pub(super) struct Table<'t> {
+pub struct Table<'t> {
     entries: &'t DeTable<'t>,
     /// Where the table begins: its header or its brace.
     span: Range<usize>,
@@ -101,12 +102,12 @@ pub(super) struct Table<'t> {
 
 impl<'t> Table<'t> {
     /// The whole document.
-    pub(super) fn root(entries: &'t DeTable<'t>, complaints: &'t Complaints<'t>) -> Self {
+    pub fn root(entries: &'t DeTable<'t>, complaints: &'t Complaints<'t>) -> Self {
         Self { entries, span: 0..0, path: String::new(), known: Vec::new(), complaints }
     }
 
     /// Whether there is nothing in it.
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
@@ -116,7 +117,7 @@ impl<'t> Table<'t> {
     }
 
     /// The value of `key`, if it is there.
-    pub(super) fn take(&mut self, key: &'static str) -> Option<Field<'t>> {
+    pub fn take(&mut self, key: &'static str) -> Option<Field<'t>> {
         self.known.push(key);
         let (key, value) = self.entries.get_key_value(key)?;
         Some(Field {
@@ -129,7 +130,7 @@ impl<'t> Table<'t> {
     }
 
     /// The value of `key`, which must be there.
-    pub(super) fn require(&mut self, key: &'static str, advice: &str) -> Option<Field<'t>> {
+    pub fn require(&mut self, key: &'static str, advice: &str) -> Option<Field<'t>> {
         let field = self.take(key);
         if field.is_none() {
             self.missing(key, advice);
@@ -141,7 +142,7 @@ impl<'t> Table<'t> {
     ///
     /// The place is the table's header, but it comes after everything that stands in the table: a
     /// misspelt key is reported as such, not as a missing one.
-    pub(super) fn missing(&self, key: &str, advice: &str) {
+    pub fn missing(&self, key: &str, advice: &str) {
         let order = if self.path.is_empty() {
             usize::MAX
         } else {
@@ -162,7 +163,7 @@ impl<'t> Table<'t> {
     }
 
     /// All keys, for a table whose keys the file's author chooses.
-    pub(super) fn entries(&self) -> impl Iterator<Item = (&'t str, Field<'t>)> + use<'t> {
+    pub fn entries(&self) -> impl Iterator<Item = (&'t str, Field<'t>)> + use<'t> {
         let (path, complaints) = (self.path.clone(), self.complaints);
         self.entries.iter().map(move |(key, value)| {
             let field = Field {
@@ -177,7 +178,7 @@ impl<'t> Table<'t> {
     }
 
     /// Complains about the first key that nobody asked for.
-    pub(super) fn finish(self) {
+    pub fn finish(self) {
         let unknown = self.entries.keys().filter(|key| !self.known.contains(&key.get_ref().as_ref()));
         let Some(key) = unknown.min_by_key(|key| key.span().start) else { return };
         let name: &str = key.get_ref();
@@ -196,7 +197,7 @@ fn join(path: &str, key: &str) -> String {
 }
 
 /// A value and the key it belongs to; the readers are in [`super::value`].
-pub(super) struct Field<'t> {
+pub struct Field<'t> {
     pub(super) path: String,
     pub(super) key_span: Range<usize>,
     pub(super) span: Range<usize>,
@@ -206,17 +207,12 @@ pub(super) struct Field<'t> {
 
 impl<'t> Field<'t> {
     /// Notes a complaint about the value.
-    pub(super) fn complain(
-        &self,
-        kind: ScenarioErrorKind,
-        problem: impl Into<String>,
-        advice: impl Into<String>,
-    ) {
+    pub fn complain(&self, kind: ScenarioErrorKind, problem: impl Into<String>, advice: impl Into<String>) {
         self.complaints.push(kind, &self.span, &self.path, problem, advice);
     }
 
     /// The same field, with complaints about its key instead of its value.
-    pub(super) fn at_key(&self) -> Self {
+    pub fn at_key(&self) -> Self {
         Self {
             path: self.path.clone(),
             key_span: self.key_span.clone(),
@@ -227,7 +223,7 @@ impl<'t> Field<'t> {
     }
 
     /// Notes that the value is of the wrong type.
-    pub(super) fn wrong_type(&self, wanted: &str) {
+    pub fn wrong_type(&self, wanted: &str) {
         let found = match self.value {
             DeValue::String(_) => "a string",
             DeValue::Integer(_) => "an integer",
@@ -241,12 +237,12 @@ impl<'t> Field<'t> {
     }
 
     /// The value with its place.
-    pub(super) fn located<T>(&self, value: T) -> Located<T> {
+    pub fn located<T>(&self, value: T) -> Located<T> {
         Located { value, span: self.span.clone(), path: self.path.clone() }
     }
 
     /// A table.
-    pub(super) fn table(&self) -> Option<Table<'t>> {
+    pub fn table(&self) -> Option<Table<'t>> {
         let DeValue::Table(entries) = self.value else {
             self.wrong_type("a table");
             return None;
@@ -261,7 +257,7 @@ impl<'t> Field<'t> {
     }
 
     /// The elements of a list.
-    pub(super) fn list(&self, of: &str) -> Option<Vec<Field<'t>>> {
+    pub fn list(&self, of: &str) -> Option<Vec<Field<'t>>> {
         let DeValue::Array(elements) = self.value else {
             self.wrong_type(&format!("a list of {of}"));
             return None;

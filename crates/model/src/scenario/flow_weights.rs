@@ -28,7 +28,7 @@ pub const MOST_RULES: usize = 63;
 /// Longest path of a cgroup, bytes (`PATH_MAX`).
 const LONGEST_PATH: usize = 4096;
 
-const PROTOCOLS: [Spelling<u8>; 2] = [("tcp", 6), ("udp", 17)];
+pub(super) const PROTOCOLS: [Spelling<u8>; 2] = [("tcp", 6), ("udp", 17)];
 
 /// Weights of flows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,7 +120,7 @@ fn read_rule(element: &Field<'_>, mut table: Table<'_>) -> Option<FlowRule> {
 }
 
 /// A port, or a range of ports as `first-last`.
-fn ports(field: &Field<'_>) -> Option<RangeInclusive<u16>> {
+pub(super) fn ports(field: &Field<'_>) -> Option<RangeInclusive<u16>> {
     use toml::de::DeValue;
 
     if let DeValue::Integer(_) = field.value {
@@ -176,7 +176,7 @@ fn mark(field: &Field<'_>) -> Option<(u32, u32)> {
     }
 }
 
-fn cgroup(field: &Field<'_>) -> Option<String> {
+pub(super) fn cgroup(field: &Field<'_>) -> Option<String> {
     let path = field.string("a cgroup's path, such as \"/system.slice/nginx.service\"")?;
     let fault = if path.len() > LONGEST_PATH {
         "too long for a path"

@@ -20,6 +20,7 @@ use crate::units::{BitRate, ByteSize, Nanoseconds};
 pub mod bundled;
 mod clients;
 mod cursor;
+pub mod document;
 mod error;
 mod flow_weights;
 mod knobs;

@@ -61,7 +61,7 @@ fn syntax_error(origin: &str, (line, column): (usize, usize), problem: &str, adv
 }
 
 /// The TOML document, with the place of every key and value.
-pub(super) fn document<'t>(text: &'t str, origin: &str) -> Result<Spanned<DeTable<'t>>, ScenarioError> {
+pub fn document<'t>(text: &'t str, origin: &str) -> Result<Spanned<DeTable<'t>>, ScenarioError> {
     if text.len() > LARGEST_FILE {
         return Err(too_large(origin));
     }

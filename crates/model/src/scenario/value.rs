@@ -16,11 +16,11 @@ use crate::units::UnitError;
 const LONGEST_NAME: usize = 64;
 
 /// A value of an enumeration and how the file spells it.
-pub(super) type Spelling<T> = (&'static str, T);
+pub type Spelling<T> = (&'static str, T);
 
 impl<'t> Field<'t> {
     /// A string.
-    pub(super) fn string(&self, wanted: &str) -> Option<&'t str> {
+    pub fn string(&self, wanted: &str) -> Option<&'t str> {
         if let DeValue::String(text) = self.value {
             return Some(text.as_ref());
         }
@@ -29,7 +29,7 @@ impl<'t> Field<'t> {
     }
 
     /// Prose on one line, or on several if `lines`.
-    pub(super) fn prose(&self, longest: usize, lines: bool) -> Option<String> {
+    pub fn prose(&self, longest: usize, lines: bool) -> Option<String> {
         let text = self.string("a string")?.trim();
         let allowed = |c: char| !is_invisible(c) || (lines && matches!(c, '\n' | '\r'));
         if text.is_empty() {
@@ -47,7 +47,7 @@ impl<'t> Field<'t> {
 
     /// Whether `name` may name a scenario, a variant or a group: it ends up in file names, on command
     /// lines and in tables.
-    pub(super) fn check_name(&self, name: &str, punctuation: &str) -> bool {
+    pub fn check_name(&self, name: &str, punctuation: &str) -> bool {
         let good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || punctuation.contains(c);
         let fits = name.len() <= LONGEST_NAME
             && name.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit())
@@ -66,7 +66,7 @@ impl<'t> Field<'t> {
     /// Some names without repetition: at least one, each of them known.
     ///
     /// `known` is none when the names cannot be told because of another mistake.
-    pub(super) fn names(&self, what: &str, known: Option<&BTreeSet<&str>>) -> Option<Vec<Located<String>>> {
+    pub fn names(&self, what: &str, known: Option<&BTreeSet<&str>>) -> Option<Vec<Located<String>>> {
         let elements = self.list(&format!("{what} names"))?;
         if elements.is_empty() {
             self.complain(BadValue, "empty", format!("name at least one {what}"));
@@ -91,13 +91,13 @@ impl<'t> Field<'t> {
     }
 
     /// A name of the file's author; `punctuation` is what may stand in it besides letters and digits.
-    pub(super) fn name(&self, wanted: &str, punctuation: &str) -> Option<String> {
+    pub fn name(&self, wanted: &str, punctuation: &str) -> Option<String> {
         let name = self.string(wanted)?;
         self.check_name(name, punctuation).then(|| name.to_owned())
     }
 
     /// A rate, a size or a time within `range`.
-    pub(super) fn quantity<T>(&self, range: RangeInclusive<T>, example: &str) -> Option<T>
+    pub fn quantity<T>(&self, range: RangeInclusive<T>, example: &str) -> Option<T>
     where
         T: FromStr<Err = UnitError> + Display + PartialOrd,
     {
@@ -138,7 +138,7 @@ impl<'t> Field<'t> {
     }
 
     /// One of some words, or a quantity of which `value` makes the same type.
-    pub(super) fn word_or_quantity<T, U: Copy>(
+    pub fn word_or_quantity<T, U: Copy>(
         &self,
         words: &[Spelling<U>],
         range: RangeInclusive<T>,
@@ -164,7 +164,7 @@ impl<'t> Field<'t> {
     }
 
     /// A whole number within `range`.
-    pub(super) fn integer(&self, range: RangeInclusive<u32>) -> Option<u32> {
+    pub fn integer(&self, range: RangeInclusive<u32>) -> Option<u32> {
         let DeValue::Integer(integer) = self.value else {
             self.wrong_type("a whole number");
             return None;
@@ -186,7 +186,7 @@ impl<'t> Field<'t> {
     }
 
     /// A whole number, or the word that stands for having none.
-    pub(super) fn word_or_integer(&self, word: &str, range: RangeInclusive<u32>) -> Option<Option<u32>> {
+    pub fn word_or_integer(&self, word: &str, range: RangeInclusive<u32>) -> Option<Option<u32>> {
         match self.value {
             DeValue::String(text) if text == word => Some(None),
             DeValue::String(text) => {
@@ -199,7 +199,7 @@ impl<'t> Field<'t> {
     }
 
     /// A finite number that is not negative.
-    pub(super) fn figure(&self) -> Option<f64> {
+    pub fn figure(&self) -> Option<f64> {
         let figure = match self.value {
             DeValue::Integer(integer) => {
                 i128::from_str_radix(integer.as_str(), integer.radix()).ok().map(|integer| integer as f64)
@@ -223,7 +223,7 @@ impl<'t> Field<'t> {
     }
 
     /// `true` or `false`.
-    pub(super) fn boolean(&self) -> Option<bool> {
+    pub fn boolean(&self) -> Option<bool> {
         if let DeValue::Boolean(value) = self.value {
             return Some(*value);
         }
@@ -232,7 +232,7 @@ impl<'t> Field<'t> {
     }
 
     /// One of some words.
-    pub(super) fn one_of<T: Copy>(&self, spellings: &[Spelling<T>]) -> Option<T> {
+    pub fn one_of<T: Copy>(&self, spellings: &[Spelling<T>]) -> Option<T> {
         let words = spellings.iter().map(|(word, _)| *word);
         let text = self.string(&format!("one of {}", list(words.clone())))?;
         let found = spellings.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
@@ -244,12 +244,7 @@ impl<'t> Field<'t> {
     }
 
     /// Complains that `name` is none of `known`.
-    pub(super) fn unknown_name<'k>(
-        &self,
-        what: &str,
-        name: &str,
-        known: impl Iterator<Item = &'k str> + Clone,
-    ) {
+    pub fn unknown_name<'k>(&self, what: &str, name: &str, known: impl Iterator<Item = &'k str> + Clone) {
         if self.complaints.would_be_first(&self.span) {
             let advice = suggestion(name, known);
             self.complain(UnknownName, format!("unknown {what} '{}'", excerpt(name)), advice);

@@ -1,0 +1,71 @@
+//! Reading a TOML file the way scenarios are read: key by key, strictly, with the place of every mistake.
+//!
+//! For the other kinds of files that people write, such as policies of receive steering. [`document`] turns text into
+//! a tree in which every key and value has its place; a [`Table`] over its root hands out the keys that the reader
+//! asks for, and complains about the others; [`Complaints`] keeps the first mistake in file order.
+//!
+//! ```
+//! use evenkeel_model::scenario::document::{Complaints, Table, document};
+//!
+//! let text = "queues = 0\n";
+//! let tree = document(text, "x.toml")?;
+//! let complaints = Complaints::new(text, "x.toml");
+//! let mut root = Table::root(tree.get_ref(), &complaints);
+//! let queues = root.take("queues").and_then(|field| field.integer(1..=64));
+//! root.finish();
+//! assert_eq!(queues, None);
+//! let error = complaints.into_error().map(|error| error.to_string());
+//! assert!(error.is_some_and(|error| error.starts_with("x.toml:1:10: queues: 0 is out of range")));
+//! # Ok::<(), evenkeel_model::scenario::ScenarioError>(())
+//! ```
+
+use std::ops::{Range, RangeInclusive};
+
+pub use super::cursor::{Complaints, Field, Located, Table};
+use super::flow_weights::{self, PROTOCOLS};
+pub use super::parse::document;
+pub use super::value::Spelling;
+
+impl Field<'_> {
+    /// A port, or a range of ports as `"first-last"`.
+    #[must_use]
+    pub fn ports(&self) -> Option<RangeInclusive<u16>> {
+        flow_weights::ports(self)
+    }
+
+    /// Path of a version-2 cgroup below the root of the hierarchy, as `/proc/PID/cgroup` shows it behind `0::`.
+    #[must_use]
+    pub fn cgroup(&self) -> Option<String> {
+        flow_weights::cgroup(self)
+    }
+
+    /// `tcp` or `udp`, as its IP protocol number.
+    #[must_use]
+    pub fn protocol(&self) -> Option<u8> {
+        self.one_of(&PROTOCOLS)
+    }
+
+    /// Path of its key, such as `class[0].queues`.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Where the value stands: byte offsets in the text.
+    #[must_use]
+    pub fn span(&self) -> Range<usize> {
+        self.span.clone()
+    }
+
+    /// Whether the value is a list.
+    #[must_use]
+    pub fn is_list(&self) -> bool {
+        matches!(self.value, toml::de::DeValue::Array(_))
+    }
+
+    /// Whether the value is a string.
+    #[must_use]
+    pub fn is_string(&self) -> bool {
+        matches!(self.value, toml::de::DeValue::String(_))
+    }
+}

@@ -1,10 +1,11 @@
 //! Which flow is on which queue, kept while flows come and go and the configuration changes.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::filter::{Filter, QueueId};
 use crate::flow::FlowTuple;
-use crate::nic::{ConfigureError, ConfiguredNic, FilterId, InsertError};
+use crate::key::Key;
+use crate::nic::{ConfigureError, ConfiguredNic, FilterId, InsertError, Prepared};
 
 /// A flow in a [`FlowMap`]. That of a flow that was removed is given to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,26 +37,66 @@ pub enum Change {
     Insert(Filter),
     /// Take a filter out.
     Remove(FilterId),
-    /// Put a filter in the place of another.
+    /// Put a filter in the place of another. Only another queue is the cheapest change there is.
     Replace(FilterId, Filter),
 }
 
 #[derive(Clone, Debug)]
 struct Entry {
     flow: FlowTuple,
+    prepared: Prepared,
     queue: QueueId,
     /// Place in the list of its queue.
     position: u32,
+    /// Place in the list of its entry of the indirection table.
+    rss_position: u32,
 }
 
+/// The flows by what filters of one mask compare.
+#[derive(Clone, Debug)]
+struct Group {
+    /// Whether signatures are compared.
+    of_signatures: bool,
+    mask: Key,
+    flows: FxHashMap<Key, FxHashSet<FlowIndex>>,
+}
+
+impl Group {
+    fn key(&self, flow: &Prepared) -> Key {
+        if self.of_signatures { flow.signature.and(&self.mask) } else { flow.key.and(&self.mask) }
+    }
+
+    fn add(&mut self, index: FlowIndex, flow: &Prepared) {
+        self.flows.entry(self.key(flow)).or_default().insert(index);
+    }
+
+    fn remove(&mut self, index: FlowIndex, flow: &Prepared) {
+        let key = self.key(flow);
+        if let Some(flows) = self.flows.get_mut(&key) {
+            flows.remove(&index);
+            if flows.is_empty() {
+                self.flows.remove(&key);
+            }
+        }
+    }
+}
+
+/// Masks for which flows are kept together at most; filters with yet another mask look at all flows.
+const MOST_GROUPS: usize = 16;
+
 /// A configured NIC, the flows that it receives, and the queue of each.
+///
+/// A change costs what it moves: a filter with a whole five-tuple one look-up, one with a mask those of the flows that
+/// it matches, and an entry of the indirection table those of the flows whose hash leads there.
 #[derive(Clone, Debug)]
 pub struct FlowMap {
     nic: ConfiguredNic,
     entries: Vec<Option<Entry>>,
     free: Vec<FlowIndex>,
     by_flow: FxHashMap<FlowTuple, FlowIndex>,
-    queues: Vec<Vec<FlowIndex>>,
+    by_queue: Vec<Vec<FlowIndex>>,
+    by_rss_entry: Vec<Vec<FlowIndex>>,
+    groups: Vec<Group>,
     moves: Vec<Move>,
 }
 
@@ -63,14 +104,15 @@ impl FlowMap {
     /// No flow, on this NIC.
     #[must_use]
     pub fn new(nic: ConfiguredNic) -> Self {
-        let queues = vec![Vec::new(); usize::from(nic.queues())];
         Self {
-            nic,
             entries: Vec::new(),
             free: Vec::new(),
             by_flow: FxHashMap::default(),
-            queues,
+            by_queue: vec![Vec::new(); usize::from(nic.queues())],
+            by_rss_entry: vec![Vec::new(); nic.indirection().len()],
+            groups: Vec::new(),
             moves: Vec::new(),
+            nic,
         }
     }
 
@@ -79,6 +121,8 @@ impl FlowMap {
     pub fn nic(&self) -> &ConfiguredNic {
         &self.nic
     }
+
+    // ---- Flows -----------------------------------------------------------------------------------------
 
     /// How many flows there are.
     #[must_use]
@@ -97,17 +141,21 @@ impl FlowMap {
         if let Some(index) = self.by_flow.get(&flow) {
             return *index;
         }
-        let queue = self.nic.queue_of(&flow);
-        let list = &mut self.queues[queue.index()];
-        let entry = Entry { flow, queue, position: list.len() as u32 };
-        let index = if let Some(index) = self.free.pop() {
-            self.entries[index.index()] = Some(entry);
-            index
-        } else {
-            self.entries.push(Some(entry));
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.entries.push(None);
             FlowIndex((self.entries.len() - 1) as u32)
+        });
+        let prepared = self.nic.prepare(&flow);
+        let (_, queue) = self.nic.decide(&prepared);
+        let position = push(&mut self.by_queue[queue.index()], index);
+        let rss_position = match self.nic.prepared_entry(&prepared) {
+            Some(entry) => push(&mut self.by_rss_entry[entry], index),
+            None => 0,
         };
-        list.push(index);
+        for group in &mut self.groups {
+            group.add(index, &prepared);
+        }
+        self.entries[index.index()] = Some(Entry { flow, prepared, queue, position, rss_position });
         self.by_flow.insert(flow, index);
         index
     }
@@ -115,7 +163,19 @@ impl FlowMap {
     /// Takes a flow out; none if there is no such flow.
     pub fn remove_flow(&mut self, flow: FlowIndex) -> Option<FlowTuple> {
         let entry = self.entries.get_mut(flow.index())?.take()?;
-        self.take_from_list(entry.queue, entry.position);
+        self.leave_queue(entry.queue, entry.position);
+        if let Some(rss_entry) = self.nic.prepared_entry(&entry.prepared) {
+            let list = &mut self.by_rss_entry[rss_entry];
+            list.swap_remove(entry.rss_position as usize);
+            if let Some(moved) = list.get(entry.rss_position as usize)
+                && let Some(moved) = &mut self.entries[moved.index()]
+            {
+                moved.rss_position = entry.rss_position;
+            }
+        }
+        for group in &mut self.groups {
+            group.remove(flow, &entry.prepared);
+        }
         self.by_flow.remove(&entry.flow);
         self.free.push(flow);
         Some(entry.flow)
@@ -130,19 +190,38 @@ impl FlowMap {
     /// A flow's five-tuple.
     #[must_use]
     pub fn flow(&self, flow: FlowIndex) -> Option<&FlowTuple> {
-        self.entries.get(flow.index())?.as_ref().map(|entry| &entry.flow)
+        self.entry(flow).map(|entry| &entry.flow)
     }
 
     /// A flow's queue.
     #[must_use]
     pub fn queue(&self, flow: FlowIndex) -> Option<QueueId> {
-        self.entries.get(flow.index())?.as_ref().map(|entry| entry.queue)
+        self.entry(flow).map(|entry| entry.queue)
+    }
+
+    /// The filter that decides where a flow goes; none if no filter does, or there is no such flow.
+    #[must_use]
+    pub fn deciding_filter(&self, flow: FlowIndex) -> Option<FilterId> {
+        self.entry(flow).and_then(|entry| self.nic.decide(&entry.prepared).0)
+    }
+
+    /// The entry of the indirection table that a flow's hash leads to; none while RSS is off.
+    #[must_use]
+    pub fn rss_entry(&self, flow: FlowIndex) -> Option<usize> {
+        self.entry(flow).and_then(|entry| self.nic.prepared_entry(&entry.prepared))
     }
 
     /// The flows on a queue, in no particular order.
     #[must_use]
     pub fn flows_on(&self, queue: QueueId) -> &[FlowIndex] {
-        self.queues.get(queue.index()).map_or(&[], Vec::as_slice)
+        self.by_queue.get(queue.index()).map_or(&[], Vec::as_slice)
+    }
+
+    /// The flows whose hash leads to an entry of the indirection table, in no particular order; filters may steer
+    /// some of them elsewhere.
+    #[must_use]
+    pub fn flows_of_entry(&self, entry: usize) -> &[FlowIndex] {
+        self.by_rss_entry.get(entry).map_or(&[], Vec::as_slice)
     }
 
     /// The flows with their queues, by index.
@@ -153,7 +232,13 @@ impl FlowMap {
         })
     }
 
-    /// Changes the configuration, and moves the flows that this moves: [`FlowMap::moves`] tells which.
+    fn entry(&self, flow: FlowIndex) -> Option<&Entry> {
+        self.entries.get(flow.index())?.as_ref()
+    }
+
+    // ---- Configuration ---------------------------------------------------------------------------------
+
+    /// Changes the filters, and moves the flows that this moves: [`FlowMap::moves`] tells which.
     ///
     /// The filter's identity is that of the filter which was installed or taken out.
     ///
@@ -164,70 +249,126 @@ impl FlowMap {
         let (id, before, after) = match change {
             Change::Insert(filter) => (self.nic.insert(filter)?, None, Some(filter)),
             Change::Remove(id) => (id, Some(self.nic.remove(id).ok_or(InsertError::NoFilter)?), None),
-            Change::Replace(id, filter) => (id, Some(self.nic.replace(id, filter)?), Some(filter)),
+            Change::Replace(id, filter) => {
+                let before = self.nic.replace(id, filter)?;
+                (id, Some(before).filter(|before| before.matches != filter.matches), Some(filter))
+            }
         };
-        for filter in before.into_iter().chain(after) {
-            self.settle(&filter);
+        for filter in before.iter().chain(&after) {
+            self.settle(filter);
         }
         Ok(id)
     }
 
-    /// Sets the indirection table of RSS, and moves the flows that this moves.
+    /// Sets one entry of the indirection table, and moves the flows that this moves. Returns the queue it named.
+    ///
+    /// # Errors
+    /// When the NIC does not take it: nothing has changed then.
+    pub fn redirect(&mut self, entry: usize, queue: QueueId) -> Result<QueueId, InsertError> {
+        let before = self.nic.redirect(entry, queue)?;
+        self.moves.clear();
+        let flows = std::mem::take(&mut self.by_rss_entry[entry]);
+        for flow in &flows {
+            self.settle_flow(*flow);
+        }
+        self.by_rss_entry[entry] = flows;
+        Ok(before)
+    }
+
+    /// Sets the indirection table, or turns RSS off with an empty one, and moves the flows that this moves.
     ///
     /// # Errors
     /// When the NIC does not take it: nothing has changed then.
     pub fn set_indirection(&mut self, indirection: Vec<QueueId>) -> Result<(), ConfigureError> {
         self.nic.set_indirection(indirection)?;
         self.moves.clear();
+        self.by_rss_entry = vec![Vec::new(); self.nic.indirection().len()];
+        for (index, entry) in (0..).map(FlowIndex).zip(&mut self.entries) {
+            if let Some(entry) = entry
+                && let Some(rss_entry) = self.nic.prepared_entry(&entry.prepared)
+            {
+                entry.rss_position = push(&mut self.by_rss_entry[rss_entry], index);
+            }
+        }
         for index in 0..self.entries.len() {
             self.settle_flow(FlowIndex(index as u32));
         }
         Ok(())
     }
 
-    /// The flows that the last change moved.
+    /// The flows that the last change of the configuration moved.
     #[must_use]
     pub fn moves(&self) -> &[Move] {
         &self.moves
     }
 
-    /// Recomputes the flows that a filter matches.
+    /// Decides anew on the flows that a filter matches.
     fn settle(&mut self, filter: &Filter) {
-        if let Some(flow) = filter.matches.as_flow() {
+        let of_signatures = self.nic.is_signature(filter.table);
+        if !of_signatures && let Some(flow) = filter.matches.as_flow() {
             if let Some(index) = self.find(&flow) {
                 self.settle_flow(index);
             }
             return;
         }
-        for index in 0..self.entries.len() {
-            if self.entries[index].as_ref().is_some_and(|entry| filter.matches.matches(&entry.flow)) {
-                self.settle_flow(FlowIndex(index as u32));
-            }
+        // No packet matches a contradiction.
+        let Some(pattern) = self.nic.compared(filter) else { return };
+        let matching: Vec<FlowIndex> = match self.group(of_signatures, &pattern.mask) {
+            Some(group) => group.flows.get(&pattern.value).into_iter().flatten().copied().collect(),
+            None => (0..self.entries.len()).map(|index| FlowIndex(index as u32)).collect(),
+        };
+        for flow in matching {
+            self.settle_flow(flow);
         }
     }
 
+    /// The flows by what filters of a mask compare; none if there are too many masks.
+    fn group(&mut self, of_signatures: bool, mask: &Key) -> Option<&Group> {
+        let known = |group: &Group| group.of_signatures == of_signatures && group.mask == *mask;
+        if let Some(position) = self.groups.iter().position(known) {
+            return self.groups.get(position);
+        }
+        if self.groups.len() >= MOST_GROUPS {
+            return None;
+        }
+        let mut group = Group { of_signatures, mask: *mask, flows: FxHashMap::default() };
+        for (index, entry) in (0..).map(FlowIndex).zip(&self.entries) {
+            if let Some(entry) = entry {
+                group.add(index, &entry.prepared);
+            }
+        }
+        self.groups.push(group);
+        self.groups.last()
+    }
+
     fn settle_flow(&mut self, flow: FlowIndex) {
-        let Some(Some(entry)) = self.entries.get(flow.index()) else { return };
-        let to = self.nic.queue_of(&entry.flow);
+        let Some(Some(entry)) = self.entries.get_mut(flow.index()) else { return };
+        let (_, to) = self.nic.decide(&entry.prepared);
         let (from, position) = (entry.queue, entry.position);
         if to == from {
             return;
         }
-        self.take_from_list(from, position);
-        let list = &mut self.queues[to.index()];
-        list.push(flow);
-        let position = list.len() as u32 - 1;
-        if let Some(entry) = &mut self.entries[flow.index()] {
-            (entry.queue, entry.position) = (to, position);
-        }
+        entry.queue = to;
+        entry.position = push(&mut self.by_queue[to.index()], flow);
+        self.leave_queue(from, position);
         self.moves.push(Move { flow, from, to });
     }
 
-    fn take_from_list(&mut self, queue: QueueId, position: u32) {
-        let list = &mut self.queues[queue.index()];
+    /// Takes what stands at a place of a queue's list out of it; the last one takes its place.
+    fn leave_queue(&mut self, queue: QueueId, position: u32) {
+        let list = &mut self.by_queue[queue.index()];
         list.swap_remove(position as usize);
-        if let Some(Some(moved)) = list.get(position as usize).map(|flow| &mut self.entries[flow.index()]) {
+        if let Some(moved) = list.get(position as usize)
+            && let Some(moved) = &mut self.entries[moved.index()]
+        {
             moved.position = position;
         }
     }
+}
+
+/// Appends a flow, and returns its place.
+fn push(list: &mut Vec<FlowIndex>, flow: FlowIndex) -> u32 {
+    list.push(flow);
+    // There are fewer flows than a u32 counts.
+    (list.len() - 1) as u32
 }

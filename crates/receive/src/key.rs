@@ -4,11 +4,17 @@ use std::net::IpAddr;
 
 use crate::filter::{AddressMatch, FilterMatch};
 use crate::flow::FlowTuple;
+use crate::packet::Packet;
 
 /// IPv4 in the Ethernet header (`ETH_P_IP`, include/uapi/linux/if_ether.h).
 pub(crate) const ETHER_TYPE_IPV4: u16 = 0x0800;
 /// IPv6 in the Ethernet header (`ETH_P_IPV6`).
 pub(crate) const ETHER_TYPE_IPV6: u16 = 0x86dd;
+
+/// Whether packets of this Ethernet type are IP.
+pub(crate) const fn is_ip(ether_type: u16) -> bool {
+    ether_type == ETHER_TYPE_IPV4 || ether_type == ETHER_TYPE_IPV6
+}
 
 /// The headers of a packet, or a mask over them.
 ///
@@ -44,7 +50,31 @@ impl Key {
         }
     }
 
+    /// One packet.
+    pub(crate) fn of_packet(packet: &Packet) -> Self {
+        let header = &packet.header;
+        Self {
+            source: bits(packet.source).0,
+            destination: bits(packet.destination).0,
+            link: u64::from(header.ether_type)
+                | mac_number(packet.mac_destination.unwrap_or_default()) << MAC_SHIFT,
+            transport: u64::from(packet.source_port)
+                | u64::from(packet.destination_port) << DESTINATION_PORT_SHIFT
+                | u64::from(header.protocol) << PROTOCOL_SHIFT
+                | if header.connection_request { CONNECTION_REQUEST } else { 0 },
+        }
+    }
+
+    /// How many bits of a mask are set.
+    pub(crate) fn bit_count(&self) -> u32 {
+        self.source.count_ones()
+            + self.destination.count_ones()
+            + self.link.count_ones()
+            + self.transport.count_ones()
+    }
+
     /// The bits that a mask leaves.
+    #[inline]
     pub(crate) fn and(&self, mask: &Self) -> Self {
         Self {
             source: self.source & mask.source,
@@ -53,6 +83,10 @@ impl Key {
             transport: self.transport & mask.transport,
         }
     }
+}
+
+fn mac_number(mac: [u8; 6]) -> u64 {
+    mac.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
 /// An address as a number, and the Ethernet type of its packets.
@@ -90,8 +124,7 @@ impl Pattern {
             mask.link |= u64::from(u16::MAX);
         }
         if let Some(mac) = matches.mac_destination {
-            let number = mac.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
-            value.link |= number << MAC_SHIFT;
+            value.link |= mac_number(mac) << MAC_SHIFT;
             mask.link |= !u64::from(u16::MAX);
         }
         if let Some(port) = matches.source_port {
@@ -116,6 +149,18 @@ impl Pattern {
     /// Whether a packet matches.
     pub(crate) fn matches(&self, key: &Key) -> bool {
         key.and(&self.mask) == self.value
+    }
+
+    /// The packets that match both; none if there are none.
+    pub(crate) fn and(&self, other: &Self) -> Option<Self> {
+        let both = |one: &Key, other: &Key| Key {
+            source: one.source | other.source,
+            destination: one.destination | other.destination,
+            link: one.link | other.link,
+            transport: one.transport | other.transport,
+        };
+        self.overlaps(other)
+            .then(|| Self { value: both(&self.value, &other.value), mask: both(&self.mask, &other.mask) })
     }
 
     /// Whether some packet matches both: no bit that both fix differs.

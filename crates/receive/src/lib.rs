@@ -12,13 +12,16 @@ mod flow;
 mod flow_map;
 mod key;
 mod nic;
+mod packet;
 mod queue_set;
 
 pub use filter::{AddressMatch, Filter, FilterMatch, PortMatch, QueueId, TableId};
 pub use flow::{FlowTuple, Transport};
 pub use flow_map::{Change, FlowIndex, FlowMap, Move};
 pub use nic::{
-    ConfigureError, ConfiguredNic, FieldMatch, FilterFields, FilterId, FilterTable, InsertError, ModelError,
-    NicModel, Precedence, Rss, RssKey,
+    ConfigureError, ConfiguredNic, FieldMatch, FilterFields, FilterId, FilterTable, Graph, HashedPorts,
+    InsertError, ModelError, NicModel, Node, NodeId, NodeKind, Operand, Port, Precedence, Predicate, Rss,
+    RssKey,
 };
+pub use packet::{Header, Packet};
 pub use queue_set::QueueSet;

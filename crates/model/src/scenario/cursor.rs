@@ -197,6 +197,7 @@ fn join(path: &str, key: &str) -> String {
 }
 
 /// A value and the key it belongs to; the readers are in [`super::value`].
+#[derive(Clone)]
 pub struct Field<'t> {
     pub(super) path: String,
     pub(super) key_span: Range<usize>,
@@ -209,6 +210,24 @@ impl<'t> Field<'t> {
     /// Notes a complaint about the value.
     pub fn complain(&self, kind: ScenarioErrorKind, problem: impl Into<String>, advice: impl Into<String>) {
         self.complaints.push(kind, &self.span, &self.path, problem, advice);
+    }
+
+    /// Notes a complaint about what stands `offset` bytes behind the beginning of a string's text.
+    pub fn complain_within(
+        &self,
+        kind: ScenarioErrorKind,
+        offset: usize,
+        problem: impl Into<String>,
+        advice: impl Into<String>,
+    ) {
+        let mut span = self.span.clone();
+        // With escapes, or in a string of several lines, the text does not stand in the file byte by byte.
+        if let DeValue::String(text) = self.value
+            && self.complaints.text.get(span.start + 1..span.end.saturating_sub(1)) == Some(text)
+        {
+            span.start = (span.start + 1 + offset).min(span.end);
+        }
+        self.complaints.push(kind, &span, &self.path, problem, advice);
     }
 
     /// The same field, with complaints about its key instead of its value.

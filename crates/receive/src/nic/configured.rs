@@ -2,17 +2,19 @@
 
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
-
-use super::model::{FieldMatch, FilterTable, NicModel, Precedence};
-use super::rss::{RssKey, hash_input};
+use super::filled::Filled;
+use super::model::NicModel;
+use super::program::{Step, flow_kind};
+use super::rss::{HashedPorts, RssKey, Toeplitz};
+use super::signature;
+use super::table::Precedence;
 use crate::filter::{Filter, FilterMatch, QueueId, TableId};
 use crate::flow::FlowTuple;
-use crate::key::{Key, Pattern};
-use crate::queue_set::QueueSet;
+use crate::key::{Key, Pattern, bits};
+use crate::packet::Packet;
 
 /// An installed filter: its table and its place there. The place of a filter that was removed is given to
-/// the next one.
+/// another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FilterId {
     /// The table.
@@ -24,20 +26,30 @@ pub struct FilterId {
 /// Why a NIC cannot be configured so.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigureError {
-    /// The model has fewer queues, or none is asked for.
-    #[error("{wanted} queues: this NIC has 1 to {most}")]
+    /// More queues than the NIC has, or fewer than its graph names.
+    #[error("{wanted} queues: this NIC works with {least} to {most}")]
     Queues {
         /// Queues asked for.
         wanted: u16,
+        /// The least that make sense.
+        least: u16,
         /// Queues of the model.
         most: u16,
     },
-    /// An indirection table of another length than the NIC's, or with a queue that it cannot name.
-    #[error("the indirection table has {wanted} entries and names queues below {limit}")]
-    Indirection {
+    /// An indirection table of another length.
+    #[error("{found} entries for the indirection table, which has {wanted}")]
+    Entries {
+        /// Entries given.
+        found: usize,
         /// Entries of the NIC's table; 0 if it has none.
         wanted: usize,
-        /// The first queue that an entry cannot name.
+    },
+    /// An entry of the indirection table cannot name this queue.
+    #[error("entries of the indirection table name queues below {limit}, and not {queue}")]
+    Unreachable {
+        /// The queue asked for.
+        queue: QueueId,
+        /// The first queue that cannot be named.
         limit: u16,
     },
 }
@@ -48,44 +60,43 @@ pub enum InsertError {
     /// The model has no such table.
     #[error("there is no such filter table")]
     NoTable,
-    /// All places are taken.
+    /// All rows are taken.
     #[error("the filter table is full")]
     Full,
-    /// The table's filters cannot match so.
-    #[error("filters of this table cannot match so")]
+    /// The table's filters cannot match so, or cannot leave the queue to RSS.
+    #[error("filters of this table cannot do so")]
     Unsupported,
     /// The table's filters share one mask, and others have another.
     #[error("the filters of this table share one mask, and others have another")]
     OtherMask,
+    /// A table that this one excludes has filters.
+    #[error("this table works only while another one is empty, and it is not")]
+    OtherMode,
     /// A priority or location that the table does not have.
-    #[error("the table has no such priority")]
+    #[error("the table has no such priority or location")]
     Priority,
     /// Another filter stands there already: with the same key, or at the same location.
     #[error("another filter of the table has this key or location")]
     Taken,
-    /// The queue is not in use.
-    #[error("there is no such queue")]
+    /// The queue is not in use, or no filter of the table can name it.
+    #[error("filters of this table cannot name this queue")]
     NoQueue,
-    /// No filter stands there that could be replaced.
+    /// No filter stands there.
     #[error("no filter stands there")]
     NoFilter,
+    /// The indirection table has no such entry, or cannot name the queue.
+    #[error("the indirection table has no such entry, or cannot name the queue")]
+    Indirection,
 }
 
-/// Filters of one table with the same mask, by their masked bits.
-#[derive(Clone, Debug, Default)]
-struct Shape {
-    mask: Key,
-    /// Locations, of which the first decides.
-    filters: FxHashMap<Key, Vec<u32>>,
-}
-
-/// A filled table.
-#[derive(Clone, Debug, Default)]
-struct Table {
-    filters: Vec<Option<(Filter, Pattern)>>,
-    free: Vec<u32>,
-    used: usize,
-    shapes: Vec<Shape>,
+/// What is looked up of a flow, computed once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Prepared {
+    pub(crate) key: Key,
+    /// The signature, on a NIC that has them.
+    pub(crate) signature: Key,
+    kind: u8,
+    hash: u32,
 }
 
 /// A model with its queues, RSS key, indirection table and filters.
@@ -93,9 +104,12 @@ struct Table {
 pub struct ConfiguredNic {
     model: Arc<NicModel>,
     queues: u16,
-    key: RssKey,
-    indirection: Vec<QueueId>,
-    tables: Vec<Table>,
+    toeplitz: Arc<Toeplitz>,
+    hashed_ports: HashedPorts,
+    /// A power of two long; empty without RSS, or while it is off.
+    pub(super) indirection: Vec<QueueId>,
+    has_signatures: bool,
+    pub(super) tables: Vec<Filled>,
 }
 
 impl ConfiguredNic {
@@ -104,21 +118,21 @@ impl ConfiguredNic {
     /// # Errors
     /// When the model does not have so many queues.
     pub fn new(model: &NicModel, queues: u16) -> Result<Self, ConfigureError> {
-        let most = model.queues();
-        if queues == 0 || queues > most {
-            return Err(ConfigureError::Queues { wanted: queues, most });
+        let (least, most) = (model.queues_least(), model.queues());
+        if !(least..=most).contains(&queues) {
+            return Err(ConfigureError::Queues { wanted: queues, least, most });
         }
-        let entries = |rss: super::Rss| {
-            let turn = (0..queues.min(rss.queues)).map(QueueId).cycle();
-            turn.take(rss.entries).collect()
-        };
-        Ok(Self {
-            model: Arc::new(model.clone()),
+        let mut nic = Self {
             queues,
-            key: RssKey::MICROSOFT,
-            indirection: model.rss().map(entries).unwrap_or_default(),
-            tables: model.tables().iter().map(|_| Table::default()).collect(),
-        })
+            toeplitz: Arc::new(Toeplitz::new(RssKey::MICROSOFT)),
+            hashed_ports: model.rss().map(|rss| rss.ports).unwrap_or_default(),
+            indirection: Vec::new(),
+            has_signatures: model.tables().iter().any(|table| table.signature),
+            tables: model.tables().iter().map(|table| Filled::new(table.precedence)).collect(),
+            model: Arc::new(model.clone()),
+        };
+        nic.indirection = nic.default_indirection();
+        Ok(nic)
     }
 
     /// The model.
@@ -133,48 +147,96 @@ impl ConfiguredNic {
         self.queues
     }
 
+    // ---- RSS -----------------------------------------------------------------------------------------
+
     /// Secret of the hash.
     #[must_use]
     pub fn rss_key(&self) -> &RssKey {
-        &self.key
+        self.toeplitz.key()
     }
 
     /// Sets the secret of the hash.
     pub fn set_rss_key(&mut self, key: RssKey) {
-        self.key = key;
+        self.toeplitz = Arc::new(Toeplitz::new(key));
     }
 
-    /// The indirection table; empty without RSS.
+    /// Of which flows the ports are hashed.
+    #[must_use]
+    pub fn hashed_ports(&self) -> HashedPorts {
+        self.hashed_ports
+    }
+
+    /// Sets of which flows the ports are hashed.
+    pub fn set_hashed_ports(&mut self, ports: HashedPorts) {
+        self.hashed_ports = ports;
+    }
+
+    /// The indirection table; empty without RSS, or while it is off.
     #[must_use]
     pub fn indirection(&self) -> &[QueueId] {
         &self.indirection
     }
 
-    /// Sets the indirection table.
+    /// The first queue that an entry of the indirection table cannot name; 0 without RSS.
+    #[must_use]
+    pub fn rss_queues(&self) -> u16 {
+        self.model.rss().map_or(0, |rss| rss.queues.min(self.queues))
+    }
+
+    /// All queues that the table can name, in turn: what drivers set (`ethtool_rxfh_indir_default`,
+    /// include/linux/ethtool.h).
+    #[must_use]
+    pub fn default_indirection(&self) -> Vec<QueueId> {
+        let turn = (0..self.rss_queues()).map(QueueId).cycle();
+        turn.take(self.model.rss().map_or(0, |rss| rss.entries)).collect()
+    }
+
+    /// Sets the indirection table; an empty one turns RSS off, so that what no filter steers goes to the default
+    /// queue.
     ///
     /// # Errors
     /// When the NIC's table is of another length, or cannot name one of the queues.
     pub fn set_indirection(&mut self, indirection: Vec<QueueId>) -> Result<(), ConfigureError> {
-        let limit = self.model.rss().map_or(0, |rss| rss.queues.min(self.queues));
-        let wanted = self.indirection.len();
-        if indirection.len() != wanted || indirection.iter().any(|queue| queue.0 >= limit) {
-            return Err(ConfigureError::Indirection { wanted, limit });
+        let (found, wanted) = (indirection.len(), self.model.rss().map_or(0, |rss| rss.entries));
+        if found != wanted && found != 0 {
+            return Err(ConfigureError::Entries { found, wanted });
+        }
+        let limit = self.rss_queues();
+        if let Some(queue) = indirection.iter().find(|queue| queue.0 >= limit) {
+            return Err(ConfigureError::Unreachable { queue: *queue, limit });
         }
         self.indirection = indirection;
         Ok(())
     }
 
+    /// Sets one entry of the indirection table, and returns what it was.
+    ///
+    /// # Errors
+    /// When there is no such entry, or it cannot name the queue.
+    pub fn redirect(&mut self, entry: usize, queue: QueueId) -> Result<QueueId, InsertError> {
+        if queue.0 >= self.rss_queues() {
+            return Err(InsertError::Indirection);
+        }
+        let entry = self.indirection.get_mut(entry).ok_or(InsertError::Indirection)?;
+        Ok(std::mem::replace(entry, queue))
+    }
+
+    // ---- Filters -------------------------------------------------------------------------------------
+
     /// Filters in a table.
     #[must_use]
     pub fn used(&self, table: TableId) -> usize {
-        self.tables.get(table.index()).map_or(0, |table| table.used)
+        self.tables.get(table.index()).map_or(0, Filled::used)
     }
 
-    /// Filters that a table still has room for.
+    /// Filters that a table still has room for; what stands in tables that share its rows takes room as well.
     #[must_use]
     pub fn free(&self, table: TableId) -> usize {
-        let capacity = self.model.tables().get(table.index()).map_or(0, |table| table.capacity);
-        capacity.saturating_sub(self.used(table))
+        let Some(wanted) = self.model.tables().get(table.index()) else { return 0 };
+        let sharing =
+            self.model.tables().iter().zip(&self.tables).filter(|(other, _)| other.rows == wanted.rows);
+        let used: usize = sharing.map(|(_, filled)| filled.used()).sum();
+        wanted.capacity.saturating_sub(used)
     }
 
     /// Whether a filter of this table can match so, apart from what its other filters and its size permit.
@@ -186,205 +248,239 @@ impl ConfiguredNic {
     /// The lowest location at which no filter stands; none in a full table.
     #[must_use]
     pub fn free_location(&self, table: TableId) -> Option<u32> {
-        let filled = self.tables.get(table.index())?;
-        if self.free(table) == 0 {
-            return None;
-        }
-        filled.free.iter().min().copied().or_else(|| u32::try_from(filled.filters.len()).ok())
+        (self.free(table) > 0).then(|| self.tables.get(table.index()).map(Filled::free_location)).flatten()
     }
 
     /// An installed filter.
     #[must_use]
     pub fn filter(&self, id: FilterId) -> Option<&Filter> {
-        let place = self.tables.get(id.table.index())?.filters.get(id.location as usize)?;
-        place.as_ref().map(|(filter, _)| filter)
+        self.tables.get(id.table.index())?.slot(id.location).map(|slot| &slot.filter)
     }
 
     /// The installed filters, table by table and by location.
     pub fn filters(&self) -> impl Iterator<Item = (FilterId, &Filter)> {
-        (0..).zip(&self.tables).flat_map(|(table, filled)| {
-            (0..).zip(&filled.filters).filter_map(move |(location, place)| {
-                let (filter, _) = place.as_ref()?;
-                Some((FilterId { table: TableId(table), location }, filter))
-            })
+        (0..).map(TableId).zip(&self.tables).flat_map(|(table, filled)| {
+            filled.slots().map(move |(location, slot)| (FilterId { table, location }, &slot.filter))
         })
     }
 
-    /// Installs a filter.
+    /// The filters of a table, from the one that decides first.
+    pub fn filters_by_rank(&self, table: TableId) -> impl Iterator<Item = (FilterId, &Filter)> {
+        self.tables.get(table.index()).into_iter().flat_map(move |filled| {
+            let filter = move |location| Some((FilterId { table, location }, &filled.slot(location)?.filter));
+            filled.by_rank().into_iter().filter_map(filter)
+        })
+    }
+
+    /// Installs a filter: at its location where that decides, else at the lowest free one.
     ///
     /// # Errors
     /// When the NIC cannot take it: nothing has changed then.
     pub fn insert(&mut self, filter: Filter) -> Result<FilterId, InsertError> {
         let pattern = self.check(&filter, None)?;
-        let location = match self.model.tables()[filter.table.index()].precedence {
-            Precedence::Location => filter.priority,
-            _ => self.free_location(filter.table).ok_or(InsertError::Full)?,
-        };
-        if self.free(filter.table) == 0 {
-            return Err(InsertError::Full);
-        }
-        let id = FilterId { table: filter.table, location };
-        if self.filter(id).is_some() {
+        let table = filter.table;
+        let free = self.free_location(table).ok_or(InsertError::Full)?;
+        let by_location = self.model.tables()[table.index()].precedence == Precedence::Location;
+        let location = if by_location { filter.priority } else { free };
+        let filled = &mut self.tables[table.index()];
+        if filled.slot(location).is_some() {
             return Err(InsertError::Taken);
         }
-        self.put(id, filter, pattern);
-        Ok(id)
+        filled.put(location, filter, pattern);
+        Ok(FilterId { table, location })
     }
 
     /// Takes a filter out; none if none stands there.
     pub fn remove(&mut self, id: FilterId) -> Option<Filter> {
-        let table = self.tables.get_mut(id.table.index())?;
-        let (filter, pattern) = table.filters.get_mut(id.location as usize)?.take()?;
-        table.used -= 1;
-        table.free.push(id.location);
-        if let Some(shape) = table.shapes.iter_mut().find(|shape| shape.mask == pattern.mask) {
-            if let Some(locations) = shape.filters.get_mut(&pattern.value) {
-                locations.retain(|location| *location != id.location);
-                if locations.is_empty() {
-                    shape.filters.remove(&pattern.value);
-                }
-            }
-        }
-        table.shapes.retain(|shape| !shape.filters.is_empty());
-        Some(filter)
+        self.tables.get_mut(id.table.index())?.take(id.location).map(|slot| slot.filter)
     }
 
-    /// Puts a filter in the place of another, in one step.
+    /// Puts a filter in the place of another, in one step, and returns the other.
     ///
     /// # Errors
     /// When there is no filter to replace, or the NIC cannot take the new one there: nothing has changed then.
     pub fn replace(&mut self, id: FilterId, filter: Filter) -> Result<Filter, InsertError> {
-        if filter.table != id.table || self.filter(id).is_none() {
-            return Err(InsertError::NoFilter);
-        }
-        let pattern = self.check(&filter, Some(id))?;
-        if let Some(FilterTable { precedence: Precedence::Location, .. }) =
-            self.model.tables().get(id.table.index())
-            && filter.priority != id.location
-        {
+        let before = *self.filter(id).filter(|_| filter.table == id.table).ok_or(InsertError::NoFilter)?;
+        let pattern = self.check(&filter, Some(id.location))?;
+        let by_location = self.model.tables()[id.table.index()].precedence == Precedence::Location;
+        if by_location && filter.priority != id.location {
             return Err(InsertError::Priority);
         }
-        let before = self.remove(id).ok_or(InsertError::NoFilter)?;
-        self.put(id, filter, pattern);
+        let filled = &mut self.tables[id.table.index()];
+        if before.matches == filter.matches && before.priority == filter.priority {
+            filled.redirect(id.location, filter);
+        } else {
+            filled.take(id.location);
+            filled.put(id.location, filter, pattern);
+        }
         Ok(before)
     }
 
-    /// Whether the NIC takes a filter, in place of `replaced` if there is one.
-    fn check(&self, filter: &Filter, replaced: Option<FilterId>) -> Result<Pattern, InsertError> {
-        let model = self.model.tables().get(filter.table.index()).ok_or(InsertError::NoTable)?;
-        let table = &self.tables[filter.table.index()];
-        if filter.queue.0 >= self.queues {
+    /// Whether the NIC takes a filter, in place of the one at `replaced` if that is given; and what it compares then.
+    fn check(&self, filter: &Filter, replaced: Option<u32>) -> Result<Pattern, InsertError> {
+        let table = self.model.tables().get(filter.table.index()).ok_or(InsertError::NoTable)?;
+        let filled = &self.tables[filter.table.index()];
+        if filter.queue.0 >= self.queues || filter.queue.0 % table.queue_multiple != 0 {
             return Err(InsertError::NoQueue);
         }
-        if !self.model.supports(filter.table, &filter.matches) || filter.spread && !model.spread {
+        let can_spread = table.spread && !self.indirection.is_empty();
+        if !table.fields.support(&filter.matches) || filter.spread && !can_spread {
             return Err(InsertError::Unsupported);
         }
-        let pattern = Pattern::of(&filter.matches).ok_or(InsertError::Unsupported)?;
-        let others = || {
-            let except = replaced.map(|id| id.location);
-            (0_u32..).zip(&table.filters).filter(move |(location, _)| Some(*location) != except)
-        };
-        let global = [model.fields.source, model.fields.source_port, model.fields.destination_port];
-        if global.contains(&FieldMatch::GlobalMask)
-            && others().filter_map(|(_, place)| place.as_ref()).any(|(_, other)| other.mask != pattern.mask)
-        {
-            return Err(InsertError::OtherMask);
-        }
-        let priorities = match model.precedence {
-            Precedence::Unique => 0..1,
-            Precedence::Priority { levels } => 1..levels + 1,
-            Precedence::Location => 0..u32::try_from(model.capacity).unwrap_or(u32::MAX),
-        };
-        if !priorities.contains(&filter.priority) {
+        let pattern =
+            if table.signature { signature::stored(&filter.matches) } else { Pattern::of(&filter.matches) };
+        let pattern = pattern.ok_or(InsertError::Unsupported)?;
+        if !table.priorities().contains(&filter.priority) {
             return Err(InsertError::Priority);
         }
-        if model.precedence == Precedence::Unique {
-            let shape = table.shapes.iter().find(|shape| shape.mask == pattern.mask);
-            let same = shape.and_then(|shape| shape.filters.get(&pattern.value));
-            if same.is_some_and(|same| same.iter().any(|at| Some(*at) != replaced.map(|id| id.location))) {
+        if table.excludes.is_some_and(|other| self.used(other) > 0) {
+            return Err(InsertError::OtherMode);
+        }
+        let others = filled.used() - usize::from(replaced.is_some());
+        if table.fields.share_mask() && others > 0 && filled.only_mask() != Some(&pattern.mask) {
+            return Err(InsertError::OtherMask);
+        }
+        if table.precedence == Precedence::Unique {
+            let same = filled.first(&pattern);
+            if same.is_some() && same != replaced {
                 return Err(InsertError::Taken);
             }
         }
         Ok(pattern)
     }
 
-    fn put(&mut self, id: FilterId, filter: Filter, pattern: Pattern) {
-        let table = &mut self.tables[id.table.index()];
-        let at = id.location as usize;
-        while table.filters.len() <= at {
-            if table.filters.len() < at {
-                table.free.push(table.filters.len() as u32);
-            }
-            table.filters.push(None);
+    // ---- Which queue -----------------------------------------------------------------------------------
+
+    /// What is looked up of a flow.
+    pub(crate) fn prepare(&self, flow: &FlowTuple) -> Prepared {
+        let (_, ether_type) = bits(flow.destination);
+        let with_hash = self.model.rss().is_some();
+        Prepared {
+            key: Key::of(flow),
+            signature: if self.has_signatures { signature::reduced(flow) } else { Key::default() },
+            kind: flow_kind(ether_type, flow.transport) as u8,
+            hash: if with_hash { self.toeplitz.of(flow, self.hashed_ports) } else { 0 },
         }
-        table.free.retain(|free| *free != id.location);
-        table.filters[at] = Some((filter, pattern));
-        table.used += 1;
-        let found = table.shapes.iter().position(|shape| shape.mask == pattern.mask);
-        let shape = found.unwrap_or_else(|| {
-            table.shapes.push(Shape { mask: pattern.mask, filters: FxHashMap::default() });
-            table.shapes.len() - 1
-        });
-        let locations = table.shapes[shape].filters.entry(pattern.value).or_default();
-        locations.push(id.location);
-        let filters = &table.filters;
-        locations.sort_by_key(|location| {
-            let priority = filters[*location as usize].as_ref().map_or(0, |(filter, _)| filter.priority);
-            (std::cmp::Reverse(priority), *location)
-        });
+    }
+
+    /// Whether a table compares signatures.
+    pub(crate) fn is_signature(&self, table: TableId) -> bool {
+        self.model.tables().get(table.index()).is_some_and(|table| table.signature)
+    }
+
+    /// What a filter compares; none if no packet can match.
+    pub(crate) fn compared(&self, filter: &Filter) -> Option<Pattern> {
+        if self.is_signature(filter.table) {
+            signature::stored(&filter.matches)
+        } else {
+            Pattern::of(&filter.matches)
+        }
+    }
+
+    /// The filter that decides, and the queue.
+    #[inline]
+    pub(crate) fn decide(&self, flow: &Prepared) -> (Option<FilterId>, QueueId) {
+        let chain = self.model.program().flow(usize::from(flow.kind));
+        for step in &chain.steps {
+            let Step::Table(table) = *step else {
+                match self.entry_queue(flow.hash) {
+                    Some(queue) => return (None, queue),
+                    None => continue,
+                }
+            };
+            let filled = &self.tables[table.index()];
+            if filled.used() == 0 {
+                continue;
+            }
+            let key = if self.is_signature(table) { &flow.signature } else { &flow.key };
+            if let Some(location) = filled.find(key)
+                && let Some(slot) = filled.slot(location)
+            {
+                let queue = self.target(&slot.filter, flow.hash);
+                return (Some(FilterId { table, location }), queue);
+            }
+        }
+        (None, chain.default)
+    }
+
+    /// Where a filter sends what it matches.
+    fn target(&self, filter: &Filter, hash: u32) -> QueueId {
+        match self.entry_queue(hash) {
+            Some(spread) if filter.spread => self.moved_up(spread, filter.queue),
+            _ => filter.queue,
+        }
+    }
+
+    /// The queue of a filter that spreads: the indirection table's, moved up by the filter's.
+    pub(super) fn moved_up(&self, spread: QueueId, by: QueueId) -> QueueId {
+        let queue = (u32::from(spread.0) + u32::from(by.0)) % u32::from(self.queues);
+        // Below the number of queues.
+        QueueId(queue as u16)
+    }
+
+    fn entry_queue(&self, hash: u32) -> Option<QueueId> {
+        self.indirection.get(self.entry(hash)).copied()
+    }
+
+    fn entry(&self, hash: u32) -> usize {
+        hash as usize & self.indirection.len().wrapping_sub(1)
+    }
+
+    pub(crate) fn prepared_entry(&self, flow: &Prepared) -> Option<usize> {
+        (!self.indirection.is_empty()).then(|| self.entry(flow.hash))
     }
 
     /// The filter that decides where a flow's packets go; none if no filter does.
     #[must_use]
     pub fn deciding_filter(&self, flow: &FlowTuple) -> Option<FilterId> {
-        let key = Key::of(flow);
-        (0..).zip(&self.tables).find_map(|(table, filled)| {
-            let id = TableId(table);
-            let precedence = self.model.tables()[id.index()].precedence;
-            let firsts = filled.shapes.iter().filter_map(|shape| {
-                let location = *shape.filters.get(&key.and(&shape.mask))?.first()?;
-                let (filter, _) = filled.filters[location as usize].as_ref()?;
-                let rank = match precedence {
-                    Precedence::Priority { .. } => std::cmp::Reverse(filter.priority),
-                    _ => std::cmp::Reverse(0),
-                };
-                Some((rank, location))
-            });
-            firsts.min().map(|(_, location)| FilterId { table: id, location })
-        })
+        self.decide(&self.prepare(flow)).0
     }
 
     /// The queue that a flow's packets reach.
     #[must_use]
     pub fn queue_of(&self, flow: &FlowTuple) -> QueueId {
-        match self.deciding_filter(flow).and_then(|id| self.filter(id)) {
-            Some(filter) if filter.spread => QueueId((self.rss_queue(flow).0 + filter.queue.0) % self.queues),
-            Some(filter) => filter.queue,
-            None => self.rss_queue(flow),
-        }
+        self.decide(&self.prepare(flow)).1
     }
 
-    fn rss_queue(&self, flow: &FlowTuple) -> QueueId {
-        if self.indirection.is_empty() {
-            return self.model.default_queue();
-        }
-        let hash = self.key.hash(hash_input(flow, true)) as usize;
-        self.indirection[hash % self.indirection.len()]
-    }
-
-    /// Queues that packets of a class can reach: all that some packet that matches does reach, and perhaps
-    /// more. Exactly one for a whole five-tuple.
+    /// The queue that a flow's packets would reach if there were no filter.
     #[must_use]
-    pub fn queues_of(&self, class: &FilterMatch) -> QueueSet {
-        if let Some(flow) = class.as_flow() {
-            return [self.queue_of(&flow)].into_iter().collect();
+    pub fn unfiltered_queue_of(&self, flow: &FlowTuple) -> QueueId {
+        let prepared = self.prepare(flow);
+        let chain = self.model.program().flow(usize::from(prepared.kind));
+        let hashed = chain.steps.contains(&Step::Rss).then(|| self.entry_queue(prepared.hash));
+        hashed.flatten().unwrap_or(chain.default)
+    }
+
+    /// The entry of the indirection table that a flow's hash leads to; none while RSS is off. It decides only if no
+    /// filter does.
+    #[must_use]
+    pub fn rss_entry(&self, flow: &FlowTuple) -> Option<usize> {
+        self.prepared_entry(&self.prepare(flow))
+    }
+
+    /// The queue that a packet reaches.
+    #[must_use]
+    pub fn queue_of_packet(&self, packet: &Packet) -> QueueId {
+        let chain = self.model.program().chain(&packet.header);
+        let hash = self.toeplitz.of_packet(packet, self.hashed_ports);
+        let key = Key::of_packet(packet);
+        for step in &chain.steps {
+            let Step::Table(table) = *step else {
+                match self.entry_queue(hash) {
+                    Some(queue) => return queue,
+                    None => continue,
+                }
+            };
+            let filled = &self.tables[table.index()];
+            let found = if self.is_signature(table) {
+                packet.flow().and_then(|flow| filled.find(&signature::reduced(&flow)))
+            } else {
+                filled.find(&key)
+            };
+            if let Some(slot) = found.and_then(|location| filled.slot(location)) {
+                return self.target(&slot.filter, hash);
+            }
         }
-        let Some(pattern) = Pattern::of(class) else { return QueueSet::new() };
-        let filters = self.tables.iter().flat_map(|table| table.filters.iter().flatten());
-        let mut queues: QueueSet =
-            filters.filter(|(_, other)| other.overlaps(&pattern)).map(|(filter, _)| filter.queue).collect();
-        queues.extend(self.indirection.iter().copied());
-        queues.insert(self.model.default_queue());
-        queues
+        chain.default
     }
 }

@@ -1,9 +1,25 @@
 //! NICs: their models, and models that are configured.
 
 mod configured;
+mod filled;
+mod graph;
 mod model;
+mod predicate;
+mod program;
+mod reach;
+mod read;
+mod read_table;
 mod rss;
+mod signature;
+mod table;
 
+pub(crate) use configured::Prepared;
 pub use configured::{ConfigureError, ConfiguredNic, FilterId, InsertError};
-pub use model::{FieldMatch, FilterFields, FilterTable, ModelError, NicModel, Precedence};
-pub use rss::{Rss, RssKey};
+pub use graph::{Graph, Node, NodeId, NodeKind, Operand, Port};
+pub use model::{ModelError, NicModel};
+pub use predicate::Predicate;
+pub use rss::{HashedPorts, Rss, RssKey};
+pub use table::{FieldMatch, FilterFields, FilterTable, Precedence};
+
+#[cfg(test)]
+mod tests;

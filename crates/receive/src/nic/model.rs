@@ -1,235 +1,158 @@
 //! Models of NICs.
 
-use crate::filter::{FilterMatch, QueueId, TableId};
+use evenkeel_model::scenario::ScenarioError;
 
+use super::graph::{Graph, NodeKind};
+use super::program::Program;
+use super::read::read;
 use super::rss::Rss;
+use super::table::FilterTable;
+use crate::filter::{FilterMatch, QueueId, TableId};
+use crate::flow::Transport;
 
-/// Why a text is no model of a NIC.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{origin}:{line}:{column}: {problem}")]
-pub struct ModelError {
-    /// Name of the file, as the caller gave it.
-    pub origin: String,
-    /// Line, from 1.
-    pub line: usize,
-    /// Column in characters, from 1.
-    pub column: usize,
-    /// What is wrong.
-    pub problem: String,
-}
+/// Why a text is no model of a NIC: the file, the line, the column, the key, and what to do.
+pub type ModelError = ScenarioError;
 
-/// How the filters of a table match a field.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum FieldMatch {
-    /// Not at all: a filter must leave it open.
-    #[default]
-    Ignored,
-    /// Whole: a filter must give it.
-    Exact,
-    /// Whole, or masked altogether.
-    Optional,
-    /// The first bits, or masked altogether.
-    Prefix,
-    /// Any bits.
-    Masked,
-    /// Any bits, but the same ones in all filters of the table.
-    GlobalMask,
-}
+/// The models that come with Evenkeel, by name.
+const BUILT_IN: [(&str, &str); 5] = [
+    ("i82599", include_str!("../../models/i82599.toml")),
+    ("ntuple", include_str!("../../models/ntuple.toml")),
+    ("rss-only", include_str!("../../models/rss-only.toml")),
+    ("sfc9020", include_str!("../../models/sfc9020.toml")),
+    ("xdp-cpumap", include_str!("../../models/xdp-cpumap.toml")),
+];
 
-/// How the filters of a table match each field.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct FilterFields {
-    /// Of [`FilterMatch::transport`].
-    pub transport: FieldMatch,
-    /// Of [`FilterMatch::source`].
-    pub source: FieldMatch,
-    /// Of [`FilterMatch::source_port`].
-    pub source_port: FieldMatch,
-    /// Of [`FilterMatch::destination`].
-    pub destination: FieldMatch,
-    /// Of [`FilterMatch::destination_port`].
-    pub destination_port: FieldMatch,
-    /// Of [`FilterMatch::ether_type`].
-    pub ether_type: FieldMatch,
-    /// Of [`FilterMatch::mac_destination`].
-    pub mac_destination: FieldMatch,
-    /// Of [`FilterMatch::connection_request`].
-    pub connection_request: FieldMatch,
-}
-
-/// Which of a table's filters decides when several match a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Precedence {
-    /// None needs to: the filters match whole keys, and no two have the same.
-    Unique,
-    /// The one of the highest priority, from 1 to `levels`; of equal ones the one that stands first.
-    Priority {
-        /// How many there are.
-        levels: u32,
-    },
-    /// The one at the lowest location, which is what [`crate::Filter::priority`] holds: from 0, below the
-    /// capacity, and no two at the same (ethtool, `struct ethtool_rx_flow_spec`, `location`).
-    Location,
-}
-
-/// A table of filters.
+/// What a file says of a NIC.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FilterTable {
-    /// Name, unique in the model.
-    pub name: String,
-    /// Filters that fit.
-    pub capacity: usize,
-    /// What its filters can match.
-    pub fields: FilterFields,
-    /// Which filter decides.
-    pub precedence: Precedence,
-    /// Whether a filter can leave the choice of the queue to RSS ([`crate::Filter::spread`]).
-    pub spread: bool,
+pub(super) struct Parts {
+    pub(super) name: String,
+    pub(super) title: String,
+    pub(super) source: String,
+    pub(super) queues: u16,
+    pub(super) tables: Vec<FilterTable>,
+    pub(super) rss: Option<Rss>,
+    pub(super) graph: Graph,
+    pub(super) program: Program,
 }
 
 /// A NIC: which tables, which hash, which queues it has, and in which order a packet meets them.
+///
+/// Reading a model has proved that every packet ends in exactly one queue, whatever is configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NicModel {
-    name: String,
-    tables: Vec<FilterTable>,
-    rss: Option<Rss>,
-    queues: u16,
-    default_queue: QueueId,
-}
+pub struct NicModel(Parts);
 
 impl NicModel {
-    /// The models that come with Evenkeel.
-    pub const BUILT_IN: [&str; 5] = ["i82599", "sfc9020", "ntuple", "rss-only", "xdp-cpumap"];
+    /// Reads a model. `origin` names the text in errors.
+    ///
+    /// # Errors
+    /// The first mistake in the text, with line and column.
+    pub fn parse(text: &str, origin: &str) -> Result<Self, ModelError> {
+        read(text, origin).map(Self)
+    }
+
+    /// Names of the models that come with Evenkeel.
+    pub fn built_in_names() -> impl Iterator<Item = &'static str> + Clone {
+        BUILT_IN.iter().map(|(name, _)| *name)
+    }
+
+    /// The text of a model that comes with Evenkeel.
+    #[must_use]
+    pub fn built_in_text(name: &str) -> Option<&'static str> {
+        BUILT_IN.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
+    }
 
     /// A model that comes with Evenkeel.
     #[must_use]
     pub fn built_in(name: &str) -> Option<Self> {
-        (name == "i82599").then(|| {
-            let optional = FilterFields {
-                transport: FieldMatch::Optional,
-                source: FieldMatch::Optional,
-                source_port: FieldMatch::Optional,
-                destination: FieldMatch::Optional,
-                destination_port: FieldMatch::Optional,
-                ..FilterFields::default()
-            };
-            let exact = FilterFields {
-                transport: FieldMatch::Exact,
-                source: FieldMatch::GlobalMask,
-                source_port: FieldMatch::GlobalMask,
-                destination: FieldMatch::GlobalMask,
-                destination_port: FieldMatch::GlobalMask,
-                ..FilterFields::default()
-            };
-            Self {
-                name: name.to_owned(),
-                tables: vec![
-                    FilterTable {
-                        name: "five-tuple".to_owned(),
-                        capacity: 128,
-                        fields: optional,
-                        precedence: Precedence::Priority { levels: 7 },
-                        spread: false,
-                    },
-                    FilterTable {
-                        name: "flow-director".to_owned(),
-                        capacity: 8192,
-                        fields: exact,
-                        precedence: Precedence::Unique,
-                        spread: false,
-                    },
-                ],
-                rss: Some(Rss { entries: 128, queues: 16 }),
-                queues: 128,
-                default_queue: QueueId(0),
-            }
-        })
+        // That each of them can be read is tested.
+        Self::parse(Self::built_in_text(name)?, name).ok()
     }
 
     /// Name.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.name
+        &self.0.name
     }
 
-    /// The tables, in the order in which a packet meets them.
+    /// What it is a model of, on one line.
+    #[must_use]
+    pub fn title(&self) -> &str {
+        &self.0.title
+    }
+
+    /// Where the facts are from.
+    #[must_use]
+    pub fn source(&self) -> &str {
+        &self.0.source
+    }
+
+    /// The graph, not configured.
+    #[must_use]
+    pub fn graph(&self) -> &Graph {
+        &self.0.graph
+    }
+
+    /// The filter tables, in the order of the file.
     #[must_use]
     pub fn tables(&self) -> &[FilterTable] {
-        &self.tables
+        &self.0.tables
+    }
+
+    /// The tables with their identities.
+    pub fn table_ids(&self) -> impl Iterator<Item = (TableId, &FilterTable)> + Clone {
+        (0..).map(TableId).zip(&self.0.tables)
     }
 
     /// A table by its name.
     #[must_use]
     pub fn table(&self, name: &str) -> Option<TableId> {
-        let position = self.tables.iter().position(|table| table.name == name)?;
-        u16::try_from(position).ok().map(TableId)
+        self.table_ids().find(|(_, table)| table.name == name).map(|(id, _)| id)
     }
 
-    /// The same NIC with room for `capacity` filters in a table; none if it has no such table.
+    /// The same NIC with room for `capacity` filters in a table, and in those that share its rows; none if it
+    /// has no such table.
     #[must_use]
     pub fn with_table_size(mut self, table: &str, capacity: usize) -> Option<Self> {
-        self.tables.iter_mut().find(|candidate| candidate.name == table)?.capacity = capacity;
+        let rows = self.0.tables[self.table(table)?.index()].rows;
+        for table in self.0.tables.iter_mut().filter(|table| table.rows == rows) {
+            table.capacity = capacity;
+        }
         Some(self)
     }
 
     /// Its hash, if it has one.
     #[must_use]
     pub fn rss(&self) -> Option<Rss> {
-        self.rss
+        self.0.rss
     }
 
     /// Receive queues at most.
     #[must_use]
     pub fn queues(&self) -> u16 {
-        self.queues
+        self.0.queues
     }
 
-    /// The queue of packets that nothing steers.
+    /// The queue of TCP packets over IPv4 that nothing steers, with RSS off.
     #[must_use]
     pub fn default_queue(&self) -> QueueId {
-        self.default_queue
+        let kind = super::program::flow_kind(crate::key::ETHER_TYPE_IPV4, Transport::Tcp);
+        self.0.program.flow(kind).default
+    }
+
+    /// The least number of queues with which each queue of the graph is there.
+    #[must_use]
+    pub fn queues_least(&self) -> u16 {
+        let number = |kind: &NodeKind| if let NodeKind::Queue(queue) = kind { queue.0 + 1 } else { 1 };
+        self.0.graph.nodes().iter().map(|node| number(&node.kind)).max().unwrap_or(1)
     }
 
     /// Whether a filter of this table can match so, apart from what its other filters and its size permit.
     #[must_use]
     pub fn supports(&self, table: TableId, matches: &FilterMatch) -> bool {
-        let Some(table) = self.tables.get(table.index()) else { return false };
-        let fields = &table.fields;
-        /// What a filter gives of a field.
-        #[derive(PartialEq)]
-        enum Given {
-            Nothing,
-            Whole,
-            Prefix,
-            Bits,
-        }
-        use Given::{Bits, Nothing, Prefix, Whole};
-        let whole = |given: bool| if given { Whole } else { Nothing };
-        let address = |address: Option<crate::AddressMatch>| match address {
-            None => Nothing,
-            Some(address) if address.is_exact() => Whole,
-            Some(address) if address.prefix_length().is_some() => Prefix,
-            Some(_) => Bits,
-        };
-        let port = |port: Option<crate::PortMatch>| match port {
-            None => Nothing,
-            Some(port) if port.is_exact() => Whole,
-            Some(_) => Bits,
-        };
-        let fits = |field: FieldMatch, given: Given| match field {
-            FieldMatch::Ignored => given == Nothing,
-            FieldMatch::Exact => given == Whole,
-            FieldMatch::Optional => matches!(given, Nothing | Whole),
-            FieldMatch::Prefix => given != Bits,
-            FieldMatch::Masked | FieldMatch::GlobalMask => true,
-        };
-        fits(fields.transport, whole(matches.transport.is_some()))
-            && fits(fields.source, address(matches.source))
-            && fits(fields.source_port, port(matches.source_port))
-            && fits(fields.destination, address(matches.destination))
-            && fits(fields.destination_port, port(matches.destination_port))
-            && fits(fields.ether_type, whole(matches.ether_type.is_some()))
-            && fits(fields.mac_destination, whole(matches.mac_destination.is_some()))
-            && fits(fields.connection_request, whole(matches.connection_request.is_some()))
+        self.0.tables.get(table.index()).is_some_and(|table| table.fields.support(matches))
+    }
+
+    pub(super) fn program(&self) -> &Program {
+        &self.0.program
     }
 }

@@ -3,7 +3,9 @@
 
 use std::net::IpAddr;
 
-use crate::flow::FlowTuple;
+use crate::flow::{FlowTuple, Transport};
+use crate::key::is_ip;
+use crate::packet::Packet;
 
 /// Secret of the Toeplitz hash, bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -22,22 +24,82 @@ impl RssKey {
     /// place.
     #[must_use]
     pub fn hash(&self, input: impl IntoIterator<Item = u8>) -> u32 {
-        let word = |at: usize| {
-            let byte = |offset: usize| u64::from(self.0.get(at + offset).copied().unwrap_or(0));
-            byte(0) << 32 | byte(1) << 24 | byte(2) << 16 | byte(3) << 8 | byte(4)
-        };
         input.into_iter().enumerate().fold(0, |hash, (at, byte)| {
-            let window = word(at);
-            (0..8).filter(|bit| byte & 0x80 >> bit != 0).fold(hash, |hash, bit| {
-                // The low 32 bits are what is wanted.
-                hash ^ (window >> (8 - bit)) as u32
-            })
+            let set = (0..8).filter(|bit| byte & 0x80 >> bit != 0);
+            set.fold(hash, |hash, bit| hash ^ self.window(at * 8 + bit))
         })
+    }
+
+    /// The 32 bits that begin at a bit, counted from the first; behind the last they are 0.
+    pub(crate) fn window(&self, bit: usize) -> u32 {
+        let byte = |offset: usize| u64::from(self.0.get(bit / 8 + offset).copied().unwrap_or(0));
+        let five = byte(0) << 32 | byte(1) << 24 | byte(2) << 16 | byte(3) << 8 | byte(4);
+        // The low 32 bits are what is wanted.
+        (five >> (8 - bit % 8)) as u32
+    }
+}
+
+/// What each value of each byte of the input adds to the hash: the hash is linear in its input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Toeplitz {
+    key: RssKey,
+    tables: Vec<[u32; 256]>,
+}
+
+/// Longest input: two IPv6 addresses and two ports, bytes.
+const LONGEST_INPUT: usize = 36;
+
+impl Toeplitz {
+    pub(crate) fn new(key: RssKey) -> Self {
+        let table = |at: usize| {
+            let mut table = [0; 256];
+            for (value, hash) in (0..=u8::MAX).zip(&mut table) {
+                *hash = key.hash(std::iter::repeat_n(0, at).chain([value]));
+            }
+            table
+        };
+        Self { key, tables: (0..LONGEST_INPUT).map(table).collect() }
+    }
+
+    pub(crate) fn key(&self) -> &RssKey {
+        &self.key
+    }
+
+    /// The hash of these bytes.
+    pub(crate) fn hash(&self, input: impl Iterator<Item = u8>) -> u32 {
+        self.tables.iter().zip(input).fold(0, |hash, (table, byte)| hash ^ table[usize::from(byte)])
+    }
+
+    /// The hash of a packet; 0 outside of IP.
+    pub(crate) fn of_packet(&self, packet: &Packet, ports: HashedPorts) -> u32 {
+        if !is_ip(packet.header.ether_type) {
+            return 0;
+        }
+        let ports = packet.flow().is_some_and(|flow| ports.of(flow.transport, flow.destination.is_ipv6()));
+        self.hash(addresses_and_ports(
+            packet.source,
+            packet.destination,
+            ports.then_some([packet.source_port, packet.destination_port]),
+        ))
+    }
+
+    /// The hash of a flow.
+    pub(crate) fn of(&self, flow: &FlowTuple, ports: HashedPorts) -> u32 {
+        self.hash(hash_input(flow, ports.of(flow.transport, flow.destination.is_ipv6())))
     }
 }
 
 /// The bytes that RSS hashes of a flow: addresses, and with `ports` the ports, in network order.
 pub(crate) fn hash_input(flow: &FlowTuple, ports: bool) -> impl Iterator<Item = u8> {
+    let ports = ports.then_some([flow.source_port, flow.destination_port]);
+    addresses_and_ports(flow.source, flow.destination, ports)
+}
+
+fn addresses_and_ports(
+    source: IpAddr,
+    destination: IpAddr,
+    ports: Option<[u16; 2]>,
+) -> impl Iterator<Item = u8> {
     let address = |address: IpAddr| {
         let (bytes, skipped) = match address {
             IpAddr::V4(address) => (address.to_ipv6_mapped().octets(), 12),
@@ -45,8 +107,35 @@ pub(crate) fn hash_input(flow: &FlowTuple, ports: bool) -> impl Iterator<Item = 
         };
         bytes.into_iter().skip(skipped)
     };
-    let port_bytes = flow.source_port.to_be_bytes().into_iter().chain(flow.destination_port.to_be_bytes());
-    address(flow.source).chain(address(flow.destination)).chain(port_bytes.take(if ports { 4 } else { 0 }))
+    let ports = ports.into_iter().flatten().flat_map(u16::to_be_bytes);
+    address(source).chain(address(destination)).chain(ports)
+}
+
+/// Of which kinds of flows the ports are hashed too, not only the addresses: see [`HashedPorts::of`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct HashedPorts(pub(crate) [bool; 4]);
+
+impl HashedPorts {
+    /// Of all TCP and UDP flows.
+    pub const ALL: Self = Self([true; 4]);
+
+    /// Whether the ports are hashed of flows of this transport protocol and IP version
+    /// (`ethtool --config-nfc DEVICE rx-flow-hash`).
+    #[must_use]
+    pub const fn of(self, transport: Transport, is_ipv6: bool) -> bool {
+        self.0[Self::index(transport, is_ipv6)]
+    }
+
+    /// The same with this kind of flows set.
+    #[must_use]
+    pub const fn with(mut self, transport: Transport, is_ipv6: bool, hashed: bool) -> Self {
+        self.0[Self::index(transport, is_ipv6)] = hashed;
+        self
+    }
+
+    const fn index(transport: Transport, is_ipv6: bool) -> usize {
+        (is_ipv6 as usize) * 2 + matches!(transport, Transport::Udp) as usize
+    }
 }
 
 /// What a model says of RSS.
@@ -54,15 +143,16 @@ pub(crate) fn hash_input(flow: &FlowTuple, ports: bool) -> impl Iterator<Item = 
 pub struct Rss {
     /// Entries of the indirection table; a power of two.
     pub entries: usize,
-    /// Queues that an entry can name: 16 for entries of 4 bits.
+    /// Queues that an entry can name, from 0: 16 for entries of 4 bits.
     pub queues: u16,
+    /// Of which flows the ports are hashed, by default.
+    pub ports: HashedPorts,
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::flow::Transport;
 
     /// Microsoft, "Verifying the RSS hash calculation": source, destination, hash with and without ports.
     const VECTORS: [(&str, &str, u32, u32); 8] = [
@@ -95,6 +185,9 @@ mod tests {
             };
             assert_eq!(RssKey::MICROSOFT.hash(hash_input(&flow, true)), with_ports, "{flow}");
             assert_eq!(RssKey::MICROSOFT.hash(hash_input(&flow, false)), without, "{flow}");
+            let tables = Toeplitz::new(RssKey::MICROSOFT);
+            assert_eq!(tables.of(&flow, HashedPorts::ALL), with_ports, "{flow}");
+            assert_eq!(tables.of(&flow, HashedPorts::default()), without, "{flow}");
         }
     }
 }

@@ -1,0 +1,196 @@
+//! A filter table with its filters, built for finding the one that decides.
+//!
+//! Filters with the same mask are one *shape*: a hash map from masked bits to the first such filter, which leads to
+//! the next by the table's precedence. Looking a packet up takes one probe for each shape, however many filters
+//! there are (tuple space search: Srinivasan, Suri, Varghese, SIGCOMM 1999).
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use rustc_hash::FxHashMap;
+
+use super::table::Precedence;
+use crate::filter::Filter;
+use crate::key::{Key, Pattern};
+
+/// A filter at its location.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slot {
+    pub(super) filter: Filter,
+    /// What is compared.
+    pub(super) pattern: Pattern,
+    /// Location of the filter that decides among those of the same pattern if this one does not.
+    next: Option<u32>,
+}
+
+#[derive(Clone, Debug)]
+struct Shape {
+    mask: Key,
+    first: FxHashMap<Key, u32>,
+}
+
+/// A filled table.
+#[derive(Clone, Debug)]
+pub(super) struct Filled {
+    precedence: Precedence,
+    slots: Vec<Option<Slot>>,
+    /// Free locations below the last that is taken.
+    holes: BTreeSet<u32>,
+    used: usize,
+    shapes: Vec<Shape>,
+}
+
+/// By which the least decides.
+type Rank = (Reverse<u32>, u32);
+
+impl Filled {
+    pub(super) fn new(precedence: Precedence) -> Self {
+        Self { precedence, slots: Vec::new(), holes: BTreeSet::new(), used: 0, shapes: Vec::new() }
+    }
+
+    pub(super) fn used(&self) -> usize {
+        self.used
+    }
+
+    pub(super) fn slot(&self, location: u32) -> Option<&Slot> {
+        self.slots.get(location as usize)?.as_ref()
+    }
+
+    /// The filters by location.
+    pub(super) fn slots(&self) -> impl Iterator<Item = (u32, &Slot)> + Clone {
+        (0..).zip(&self.slots).filter_map(|(location, slot)| Some((location, slot.as_ref()?)))
+    }
+
+    /// The lowest location at which no filter stands.
+    pub(super) fn free_location(&self) -> u32 {
+        // There are no more filters than a model has rows.
+        self.holes.first().copied().unwrap_or(self.slots.len() as u32)
+    }
+
+    /// The only mask in use; none if there are several or none.
+    pub(super) fn only_mask(&self) -> Option<&Key> {
+        match self.shapes.as_slice() {
+            [only] => Some(&only.mask),
+            _ => None,
+        }
+    }
+
+    /// Location of the first filter with just this pattern.
+    pub(super) fn first(&self, pattern: &Pattern) -> Option<u32> {
+        let shape = self.shapes.iter().find(|shape| shape.mask == pattern.mask)?;
+        shape.first.get(&pattern.value).copied()
+    }
+
+    /// Location of the filter that decides on a packet.
+    #[inline]
+    pub(super) fn find(&self, key: &Key) -> Option<u32> {
+        let first = |shape: &Shape| shape.first.get(&key.and(&shape.mask)).copied();
+        match self.shapes.as_slice() {
+            [] => None,
+            [only] => first(only),
+            shapes => shapes.iter().filter_map(first).min_by_key(|location| self.rank(*location)),
+        }
+    }
+
+    /// Locations in the order in which filters decide.
+    pub(super) fn by_rank(&self) -> Vec<u32> {
+        let mut order: Vec<u32> = self.slots().map(|(location, _)| location).collect();
+        order.sort_by_key(|location| self.rank(*location));
+        order
+    }
+
+    fn rank(&self, location: u32) -> Rank {
+        let priority = match self.precedence {
+            Precedence::Priority { .. } => self.slot(location).map_or(0, |slot| slot.filter.priority),
+            Precedence::Unique | Precedence::Location => 0,
+        };
+        (Reverse(priority), location)
+    }
+
+    /// Puts a filter at a location that is free.
+    pub(super) fn put(&mut self, location: u32, filter: Filter, pattern: Pattern) {
+        let at = location as usize;
+        if at < self.slots.len() {
+            self.holes.remove(&location);
+        } else {
+            self.holes.extend(self.slots.len() as u32..location);
+            self.slots.resize(at + 1, None);
+        }
+        self.slots[at] = Some(Slot { filter, pattern, next: None });
+        self.used += 1;
+        let shape = match self.shapes.iter().position(|shape| shape.mask == pattern.mask) {
+            Some(shape) => shape,
+            None => {
+                self.shapes.push(Shape { mask: pattern.mask, first: FxHashMap::default() });
+                self.shapes.len() - 1
+            }
+        };
+        let rank = self.rank(location);
+        let Some(first) = self.shapes[shape].first.get(&pattern.value).copied() else {
+            self.shapes[shape].first.insert(pattern.value, location);
+            return;
+        };
+        if rank < self.rank(first) {
+            self.shapes[shape].first.insert(pattern.value, location);
+            self.link(location, Some(first));
+            return;
+        }
+        let mut before = first;
+        let next = loop {
+            match self.slot(before).and_then(|slot| slot.next) {
+                Some(next) if self.rank(next) < rank => before = next,
+                next => break next,
+            }
+        };
+        self.link(before, Some(location));
+        self.link(location, next);
+    }
+
+    fn link(&mut self, location: u32, next: Option<u32>) {
+        if let Some(slot) = &mut self.slots[location as usize] {
+            slot.next = next;
+        }
+    }
+
+    /// Takes the filter at a location out.
+    pub(super) fn take(&mut self, location: u32) -> Option<Slot> {
+        let removed = self.slots.get_mut(location as usize)?.take()?;
+        self.used -= 1;
+        if location as usize + 1 == self.slots.len() {
+            self.slots.pop();
+            while let Some(None) = self.slots.last() {
+                self.slots.pop();
+                self.holes.remove(&(self.slots.len() as u32));
+            }
+        } else {
+            self.holes.insert(location);
+        }
+        let position = self.shapes.iter().position(|shape| shape.mask == removed.pattern.mask)?;
+        let first = self.shapes[position].first.get(&removed.pattern.value).copied()?;
+        if first != location {
+            let mut before = first;
+            while let Some(next) = self.slot(before).and_then(|slot| slot.next) {
+                if next == location {
+                    self.link(before, removed.next);
+                    break;
+                }
+                before = next;
+            }
+        } else if let Some(next) = removed.next {
+            self.shapes[position].first.insert(removed.pattern.value, next);
+        } else {
+            self.shapes[position].first.remove(&removed.pattern.value);
+            if self.shapes[position].first.is_empty() {
+                self.shapes.swap_remove(position);
+            }
+        }
+        Some(removed)
+    }
+
+    /// Gives the filter at a location another queue, and leaves what it matches as it is.
+    pub(super) fn redirect(&mut self, location: u32, filter: Filter) {
+        if let Some(Some(slot)) = self.slots.get_mut(location as usize) {
+            slot.filter = filter;
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Physical resource graphs: what a NIC does with a packet, step by step (Dragonet, section 3.1).
+//!
+//! A *function node* enables one of its ports, by a predicate on the packet. An *operator node* is the AND or
+//! the OR of ports of other nodes: a port that is enabled is true, one that is not while its node has enabled
+//! another is false. A *configuration node*, a filter table or RSS, stands for what will be configured there: it
+//! either steers a packet to a queue, or passes it on through its port `miss`. A *queue node* ends the way.
+
+use crate::filter::{QueueId, TableId};
+use crate::packet::Header;
+
+use super::predicate::Predicate;
+
+/// A node: the index into [`Graph::nodes`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub u16);
+
+impl NodeId {
+    /// As an index.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A way out of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Port {
+    /// Name, unique in its node.
+    pub name: String,
+    /// What a packet must be, at a function node; none takes what the other ports leave.
+    pub when: Option<Predicate>,
+    /// The nodes that it enables. Operators that it is an operand of are not among them.
+    pub to: Vec<NodeId>,
+}
+
+/// An operand of an operator node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operand {
+    /// The node that it comes from.
+    pub node: NodeId,
+    /// The port of the node that makes it true.
+    pub port: usize,
+}
+
+/// Port of operators at which the result is true, of sources the only one, of configuration nodes the one
+/// through which a packet goes to the queue that is configured.
+pub const TRUE: usize = 0;
+/// Port of operators at which the result is false, of configuration nodes the one of packets that they do not steer.
+pub const FALSE: usize = 1;
+
+/// What a node does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodeKind {
+    /// Packets come in here.
+    Source,
+    /// Enables the port whose predicate holds.
+    Function,
+    /// True if all operands are.
+    And(Vec<Operand>),
+    /// True if one operand is.
+    Or(Vec<Operand>),
+    /// A filter table.
+    Table(TableId),
+    /// The RSS hash and its indirection table.
+    Rss,
+    /// A receive queue.
+    Queue(QueueId),
+}
+
+/// A node of a graph.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Name, unique in the graph.
+    pub name: String,
+    /// What it does.
+    pub kind: NodeKind,
+    /// Its ways out.
+    pub ports: Vec<Port>,
+}
+
+/// The graph of a NIC that is not configured. It has no cycle: a node stands behind those that lead to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Graph {
+    pub(super) nodes: Vec<Node>,
+}
+
+/// The way of a packet through a graph.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Walk {
+    /// Configuration nodes that the packet meets, in order.
+    pub(super) met: Vec<NodeId>,
+    /// Queue nodes that it reaches.
+    pub(super) queues: Vec<NodeId>,
+    /// The function node none of whose ports holds for the packet, or more than one.
+    pub(super) undecided: Option<NodeId>,
+}
+
+impl Graph {
+    /// The nodes; each stands behind those that lead to it.
+    #[must_use]
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// Follows a packet of this kind, with `hit` as the configuration node that steers it, if one does.
+    pub(super) fn walk(&self, header: &Header, hit: Option<NodeId>) -> Walk {
+        let mut walk = Walk::default();
+        let mut reached = vec![false; self.nodes.len()];
+        let mut enabled: Vec<Option<usize>> = vec![None; self.nodes.len()];
+        for (index, node) in self.nodes.iter().enumerate() {
+            let id = NodeId(index as u16);
+            let port = match &node.kind {
+                NodeKind::Source => Some(TRUE),
+                NodeKind::And(operands) => evaluate(operands, &enabled, FALSE, TRUE),
+                NodeKind::Or(operands) => evaluate(operands, &enabled, TRUE, FALSE),
+                _ if !reached[index] => None,
+                NodeKind::Function => {
+                    let port = function_port(&node.ports, header);
+                    if port.is_none() {
+                        walk.undecided = walk.undecided.or(Some(id));
+                    }
+                    port
+                }
+                NodeKind::Table(_) | NodeKind::Rss => {
+                    walk.met.push(id);
+                    Some(if hit == Some(id) { TRUE } else { FALSE })
+                }
+                NodeKind::Queue(_) => {
+                    walk.queues.push(id);
+                    None
+                }
+            };
+            enabled[index] = port;
+            for to in port.and_then(|port| node.ports.get(port)).into_iter().flat_map(|port| &port.to) {
+                reached[to.index()] = true;
+            }
+        }
+        walk
+    }
+}
+
+/// The port of an operator: `early` if one operand is of that value, else `late` if all are of the other, else
+/// none.
+fn evaluate(operands: &[Operand], enabled: &[Option<usize>], early: usize, late: usize) -> Option<usize> {
+    let value = |operand: &Operand| {
+        enabled[operand.node.index()].map(|port| if port == operand.port { TRUE } else { FALSE })
+    };
+    if operands.iter().any(|operand| value(operand) == Some(early)) {
+        Some(early)
+    } else {
+        operands.iter().all(|operand| value(operand) == Some(late)).then_some(late)
+    }
+}
+
+/// The one port whose predicate holds, or the one without predicate if none does.
+fn function_port(ports: &[Port], header: &Header) -> Option<usize> {
+    let holds = |port: &Port| port.when.as_ref().is_some_and(|when| when.holds(header));
+    let mut holding = ports.iter().enumerate().filter(|(_, port)| holds(port)).map(|(index, _)| index);
+    match (holding.next(), holding.next()) {
+        (Some(only), None) => Some(only),
+        (None, _) => ports.iter().position(|port| port.when.is_none()),
+        (Some(_), Some(_)) => None,
+    }
+}

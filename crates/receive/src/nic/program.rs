@@ -1,0 +1,232 @@
+//! What a graph comes to: for each kind of packet, the configuration nodes that it meets, and the queue at the end.
+//!
+//! Function nodes look at few fields, and these take few values that matter. So every kind of packet can be followed
+//! through the graph when a model is loaded, once as if no configuration node steered it, and once for each of those
+//! it meets as if that one did. This proves that every packet ends in one queue, whatever will be configured, and
+//! leaves a list of steps for the time when speed counts.
+
+use rustc_hash::FxHashMap;
+
+use super::graph::{Graph, NodeId, NodeKind};
+use super::predicate::Predicate;
+use crate::filter::{QueueId, TableId};
+use crate::flow::Transport;
+use crate::key::{ETHER_TYPE_IPV4, ETHER_TYPE_IPV6, is_ip};
+use crate::packet::Header;
+
+/// Values that a graph may name of one field: bounds the kinds of packets.
+const MOST_VALUES: usize = 32;
+
+/// A configuration node on the way of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Table(TableId),
+    Rss,
+}
+
+/// The way of one kind of packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Chain {
+    /// What may steer it, from the first that has the say.
+    pub(crate) steps: Vec<Step>,
+    /// Where it goes if nothing does.
+    pub(crate) default: QueueId,
+}
+
+/// The ways of all kinds of packets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Program {
+    ether_types: Values<u16>,
+    protocols: Values<u8>,
+    chains: Vec<Chain>,
+    by_header: FxHashMap<Header, u16>,
+    /// Of the data packets of flows: see [`flow_kind`].
+    flows: [u16; 4],
+}
+
+/// The values of a field that a graph tells apart, and one that stands for all others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Values<T> {
+    named: Vec<T>,
+    other: T,
+}
+
+impl<T: Copy + Ord + From<u8> + std::ops::Add<Output = T>> Values<T> {
+    /// None if there are too many.
+    fn new(mut named: Vec<T>) -> Option<Self> {
+        named.sort_unstable();
+        named.dedup();
+        if named.len() > MOST_VALUES {
+            return None;
+        }
+        // The least above 0 (which is "none") that has no name; it is below the number of named values + 2.
+        let mut other = T::from(1);
+        while named.contains(&other) {
+            other = other + T::from(1);
+        }
+        Some(Self { named, other })
+    }
+
+    fn all(&self) -> impl Iterator<Item = T> + '_ {
+        self.named.iter().copied().chain([self.other])
+    }
+
+    fn normal(&self, value: T) -> T {
+        if self.named.contains(&value) { value } else { self.other }
+    }
+}
+
+/// Why a graph does not bring every packet to a queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Fault {
+    /// The node at which it shows; none for the graph as a whole.
+    pub(super) node: Option<NodeId>,
+    pub(super) problem: String,
+}
+
+/// Index of the flows of one IP version and transport protocol.
+pub(crate) fn flow_kind(ether_type: u16, transport: Transport) -> usize {
+    usize::from(ether_type == ETHER_TYPE_IPV6) * 2 + usize::from(transport == Transport::Udp)
+}
+
+impl Program {
+    pub(super) fn of(graph: &Graph) -> Result<Self, Fault> {
+        let mut ether_types = vec![ETHER_TYPE_IPV4, ETHER_TYPE_IPV6];
+        let mut protocols = vec![Transport::Tcp.number(), Transport::Udp.number()];
+        for port in graph.nodes().iter().flat_map(|node| &node.ports) {
+            let Some(when) = &port.when else { continue };
+            when.atoms(&mut |atom| match atom {
+                Predicate::EtherType(number) => ether_types.push(*number),
+                Predicate::Protocol(number) => protocols.push(*number),
+                _ => {}
+            });
+        }
+        let (Some(ether_types), Some(protocols)) = (Values::new(ether_types), Values::new(protocols)) else {
+            let problem = format!("the predicates name more than {MOST_VALUES} values of one field");
+            return Err(Fault { node: None, problem });
+        };
+        let mut program = Self {
+            ether_types,
+            protocols,
+            chains: Vec::new(),
+            by_header: FxHashMap::default(),
+            flows: [0; 4],
+        };
+        for header in program.headers() {
+            let chain = chain(graph, &header)?;
+            let known = program.chains.iter().position(|known| *known == chain);
+            let index = known.unwrap_or_else(|| {
+                program.chains.push(chain);
+                program.chains.len() - 1
+            });
+            // There are fewer kinds of packets than a u16 counts.
+            program.by_header.insert(header, index as u16);
+        }
+        for ether_type in [ETHER_TYPE_IPV4, ETHER_TYPE_IPV6] {
+            for transport in [Transport::Tcp, Transport::Udp] {
+                let header = Header { ether_type, protocol: transport.number(), ..Header::default() };
+                let index = program.by_header.get(&header).copied().unwrap_or_default();
+                program.flows[flow_kind(ether_type, transport)] = index;
+            }
+        }
+        Ok(program)
+    }
+
+    /// One packet of every kind that the graph could tell apart.
+    fn headers(&self) -> Vec<Header> {
+        let mut headers = Vec::new();
+        for ether_type in self.ether_types.all() {
+            for multicast in [false, true] {
+                let plain = Header { ether_type, multicast, ..Header::default() };
+                if !is_ip(ether_type) {
+                    headers.push(plain);
+                    continue;
+                }
+                for protocol in self.protocols.all() {
+                    let whole = Header { protocol, ..plain };
+                    headers.extend([whole, Header { fragment: true, ..whole }]);
+                    if protocol == Transport::Tcp.number() {
+                        headers.push(Header { connection_request: true, ..whole });
+                    }
+                }
+            }
+        }
+        headers
+    }
+
+    /// The way of the data packets of a kind of flow.
+    pub(crate) fn flow(&self, kind: usize) -> &Chain {
+        &self.chains[usize::from(self.flows[kind])]
+    }
+
+    /// The way of a kind of packet.
+    pub(crate) fn chain(&self, header: &Header) -> &Chain {
+        let ether_type = self.ether_types.normal(header.ether_type);
+        let normal = if is_ip(ether_type) {
+            let tcp = header.protocol == Transport::Tcp.number();
+            Header {
+                ether_type,
+                protocol: self.protocols.normal(header.protocol),
+                connection_request: header.connection_request && tcp && !header.fragment,
+                ..*header
+            }
+        } else {
+            Header { ether_type, multicast: header.multicast, ..Header::default() }
+        };
+        // Every normal kind has a way: `headers` made it.
+        &self.chains[usize::from(self.by_header.get(&normal).copied().unwrap_or_default())]
+    }
+}
+
+/// The way of one kind of packet, which must end in one queue whichever configuration node steers it.
+fn chain(graph: &Graph, header: &Header) -> Result<Chain, Fault> {
+    let fault = |node: Option<NodeId>, problem: &str| {
+        let problem = format!("{problem}: {}", described(header));
+        Err(Fault { node, problem })
+    };
+    let walk = graph.walk(header, None);
+    if let Some(node) = walk.undecided {
+        return fault(Some(node), "no port, or more than one, is for this packet");
+    }
+    let default = match *walk.queues.as_slice() {
+        [only] => only,
+        [] => return fault(walk.met.last().copied(), "this packet ends in no queue"),
+        [_, second, ..] => return fault(Some(second), "this packet ends in more than one queue"),
+    };
+    for (position, hit) in walk.met.iter().enumerate() {
+        let steered = graph.walk(header, Some(*hit));
+        if let Some(node) = steered.undecided {
+            return fault(Some(node), "no port, or more than one, is for this packet");
+        }
+        let other = steered.met.iter().find(|node| !walk.met[..=position].contains(node));
+        if let Some(node) = steered.queues.first().or(other) {
+            let name = &graph.nodes()[hit.index()].name;
+            return fault(Some(*node), &format!("a packet that '{name}' has steered comes here as well"));
+        }
+    }
+    let step = |id: &NodeId| match graph.nodes()[id.index()].kind {
+        NodeKind::Table(table) => Some(Step::Table(table)),
+        NodeKind::Rss => Some(Step::Rss),
+        _ => None,
+    };
+    let default = match graph.nodes()[default.index()].kind {
+        NodeKind::Queue(queue) => queue,
+        _ => QueueId::default(),
+    };
+    Ok(Chain { steps: walk.met.iter().filter_map(step).collect(), default })
+}
+
+/// The predicate that only this kind of packet fulfils.
+fn described(header: &Header) -> Predicate {
+    let plain = |holds: bool, atom: Predicate| if holds { atom } else { Predicate::Not(Box::new(atom)) };
+    let mut terms = vec![Predicate::EtherType(header.ether_type)];
+    if is_ip(header.ether_type) {
+        terms.push(Predicate::Protocol(header.protocol));
+        terms.push(plain(header.fragment, Predicate::Fragment));
+    }
+    if header.protocol == Transport::Tcp.number() && !header.fragment {
+        terms.push(plain(header.connection_request, Predicate::ConnectionRequest));
+    }
+    terms.push(plain(header.multicast, Predicate::Multicast));
+    Predicate::And(terms)
+}

@@ -1,0 +1,232 @@
+//! Which queues a class of flows can reach: satisfiability over masks.
+//!
+//! A class and the left side of a filter are conjunctions of masked fields. Whether a packet can fulfil two of them
+//! is seen at a glance: no bit that both fix may differ. A filter is reached by what it shares with the class unless
+//! filters that have the say before it take all of that, and this is the question whether some conjunctions cover
+//! another one. It is answered exactly by splitting the covered one bit by bit, within a budget of steps; beyond it
+//! the answer is "perhaps", which counts as reached. RSS is linear, so the entries that a class reaches are an affine
+//! space over its free bits.
+
+use super::configured::ConfiguredNic;
+use super::program::Step;
+use crate::filter::{FilterMatch, QueueId};
+use crate::flow::Transport;
+use crate::key::{
+    CONNECTION_REQUEST, DESTINATION_PORT_SHIFT, ETHER_TYPE_IPV4, ETHER_TYPE_IPV6, Key, PROTOCOL_SHIFT,
+    Pattern, is_ip,
+};
+use crate::packet::Header;
+use crate::queue_set::QueueSet;
+
+/// Splits at most for one question.
+const BUDGET: usize = 4096;
+
+impl ConfiguredNic {
+    /// Queues that flows of a class can reach: every queue that some flow of it reaches, and perhaps more. Exactly
+    /// one for a whole five-tuple.
+    ///
+    /// More than is reached comes out only where filters with different masks together take all that another one
+    /// would match and telling so takes too long, where signatures stand for flows, and where filters take from a
+    /// class just what the hash would spread to a queue.
+    ///
+    /// What the class leaves open is as [`crate::FlowTuple`] says of a flow's packets; a class that asks for
+    /// connection requests, another hardware address or another Ethernet type is one of such packets.
+    #[must_use]
+    pub fn queues_of(&self, class: &FilterMatch) -> QueueSet {
+        if let Some(flow) = class.as_flow() {
+            return [self.queue_of(&flow)].into_iter().collect();
+        }
+        let mut queues = QueueSet::new();
+        let Some(pattern) = Pattern::of(class) else { return queues };
+        for (header, kind) in kinds(class) {
+            if let Some(part) = pattern.and(&kind) {
+                self.add_queues_of_kind(&header, &part, &mut queues);
+            }
+        }
+        queues
+    }
+
+    /// Adds the queues that packets of one kind reach.
+    fn add_queues_of_kind(&self, header: &Header, part: &Pattern, queues: &mut QueueSet) {
+        let chain = self.model().program().chain(header);
+        // What the filters passed so far take from this part.
+        let mut taken: Vec<Pattern> = Vec::new();
+        for step in &chain.steps {
+            match step {
+                Step::Rss if self.indirection.is_empty() => {}
+                Step::Rss => {
+                    if !covered(part, &taken) {
+                        self.add_rss_queues(header, part, queues, |queue| queue);
+                    }
+                    return;
+                }
+                Step::Table(table) => {
+                    let is_signature = self.is_signature(*table);
+                    let filled = &self.tables[table.index()];
+                    let before = taken.len();
+                    let disjoint = self.model().tables()[table.index()].fields.never_overlap();
+                    for location in filled.by_rank() {
+                        let Some(slot) = filled.slot(location) else { continue };
+                        let filter = &slot.filter;
+                        if is_signature {
+                            // Any flow may have the signature: no other is ruled out, and nothing is taken for sure.
+                            let kind = filter.matches.transport.map(Transport::number);
+                            if kind == Some(header.protocol) && !covered(part, &taken) {
+                                queues.insert(filter.queue);
+                            }
+                            continue;
+                        }
+                        let Some(shared) = slot.pattern.and(part) else { continue };
+                        let earlier = if disjoint { &taken[..before] } else { &taken[..] };
+                        let known = !filter.spread && queues.contains(filter.queue);
+                        if !known && !covered(&shared, earlier) {
+                            if filter.spread && !self.indirection.is_empty() {
+                                let up = |queue| self.moved_up(queue, filter.queue);
+                                self.add_rss_queues(header, &shared, queues, up);
+                            } else {
+                                queues.insert(filter.queue);
+                            }
+                        }
+                        taken.push(shared);
+                    }
+                }
+            }
+        }
+        if !covered(part, &taken) {
+            queues.insert(chain.default);
+        }
+    }
+
+    /// Adds the queues that RSS spreads packets of one kind over.
+    fn add_rss_queues(
+        &self,
+        header: &Header,
+        part: &Pattern,
+        queues: &mut QueueSet,
+        up: impl Fn(QueueId) -> QueueId,
+    ) {
+        let Some(mask) = self.indirection.len().checked_sub(1) else { return };
+        if !is_ip(header.ether_type) {
+            queues.insert(up(self.indirection[0]));
+            return;
+        }
+        let is_ipv6 = header.ether_type == ETHER_TYPE_IPV6;
+        let address_bits: u32 = if is_ipv6 { 128 } else { 32 };
+        let transport =
+            if header.protocol == Transport::Udp.number() { Transport::Udp } else { Transport::Tcp };
+        let ports = self.hashed_ports().of(transport, is_ipv6);
+        // The input's bits from the first: value, and whether it is fixed.
+        let address = |value: u128, mask: u128| {
+            (0..address_bits).rev().map(move |bit| (value >> bit & 1 == 1, mask >> bit & 1 == 1))
+        };
+        let port = |value: u64, mask: u64| {
+            let bits = (0..16).rev().filter(move |_| ports);
+            bits.map(move |bit| (value >> bit & 1 == 1, mask >> bit & 1 == 1))
+        };
+        let Pattern { value, mask: fixed } = part;
+        let shift = DESTINATION_PORT_SHIFT;
+        let input = address(value.source, fixed.source)
+            .chain(address(value.destination, fixed.destination))
+            .chain(port(value.transport, fixed.transport))
+            .chain(port(value.transport >> shift, fixed.transport >> shift));
+        let mut offset = 0_usize;
+        // Free bits in echelon form: each is the only one with its highest bit.
+        let mut basis: Vec<usize> = Vec::new();
+        for (place, (is_set, is_fixed)) in input.enumerate() {
+            let contribution = self.rss_key().window(place) as usize & mask;
+            if is_fixed {
+                offset ^= if is_set { contribution } else { 0 };
+                continue;
+            }
+            let rest = basis.iter().fold(contribution, |rest, vector| rest.min(rest ^ vector));
+            if rest != 0 {
+                basis.push(rest);
+                basis.sort_unstable_by(|one, other| other.cmp(one));
+            }
+        }
+        // At most as many sums as the table has entries.
+        let mut reached = vec![offset];
+        for vector in basis {
+            let moved: Vec<usize> = reached.iter().map(|entry| entry ^ vector).collect();
+            reached.extend(moved);
+        }
+        queues.extend(reached.into_iter().map(|entry| up(self.indirection[entry])));
+    }
+}
+
+/// The kinds of packets that a class can consist of, and what each fixes.
+fn kinds(class: &FilterMatch) -> Vec<(Header, Pattern)> {
+    let request = class.connection_request.unwrap_or(false);
+    let own_address = if class.mac_destination.is_none() { !u64::from(u16::MAX) } else { 0 };
+    let multicast = class.mac_destination.is_some_and(|mac| mac[0] & 1 == 1);
+    let mut kinds = Vec::new();
+    let mut add = |ether_type: u16, protocol: u8| {
+        let connection_request = request && protocol == Transport::Tcp.number();
+        let header = Header { ether_type, protocol, fragment: false, multicast, connection_request };
+        let value = Key {
+            link: u64::from(ether_type),
+            transport: u64::from(protocol) << PROTOCOL_SHIFT | if request { CONNECTION_REQUEST } else { 0 },
+            ..Key::default()
+        };
+        let mask = Key {
+            link: u64::from(u16::MAX) | own_address,
+            transport: 0xff << PROTOCOL_SHIFT | CONNECTION_REQUEST,
+            ..Key::default()
+        };
+        if connection_request == request {
+            kinds.push((header, Pattern { value, mask }));
+        }
+    };
+    match class.ether_type {
+        Some(ether_type) if !is_ip(ether_type) => add(ether_type, 0),
+        _ => {
+            for ether_type in [ETHER_TYPE_IPV4, ETHER_TYPE_IPV6] {
+                add(ether_type, Transport::Tcp.number());
+                add(ether_type, Transport::Udp.number());
+            }
+        }
+    }
+    kinds
+}
+
+/// Whether every packet of `part` matches one of `cover`. Also false when it takes too long to tell.
+fn covered(part: &Pattern, cover: &[Pattern]) -> bool {
+    let relevant: Vec<Pattern> = cover.iter().filter_map(|pattern| pattern.and(part)).collect();
+    // The share of the part that each of them takes is a power of two: together they must take all of it.
+    let fixed = part.mask.bit_count();
+    let shares: f64 =
+        relevant.iter().map(|pattern| (-f64::from(pattern.mask.bit_count() - fixed)).exp2()).sum();
+    let mut budget = BUDGET;
+    shares >= 1.0 && split(part, &relevant, &mut budget)
+}
+
+/// As [`covered`], for patterns that all lie within `part`.
+fn split(part: &Pattern, cover: &[Pattern], budget: &mut usize) -> bool {
+    if cover.iter().any(|pattern| pattern.mask == part.mask) {
+        return true;
+    }
+    if *budget == 0 {
+        return false;
+    }
+    *budget -= 1;
+    // Any bit that one of them fixes: both halves must be covered.
+    let Some(bit) = cover.first().and_then(|pattern| highest_other(&pattern.mask, &part.mask)) else {
+        return false;
+    };
+    [Key::default(), bit].into_iter().all(|value| {
+        let Some(half) = part.and(&Pattern { value, mask: bit }) else { return true };
+        let within: Vec<Pattern> = cover.iter().filter_map(|pattern| pattern.and(&half)).collect();
+        split(&half, &within, budget)
+    })
+}
+
+/// One bit that is set in `mask` and not in `other`.
+fn highest_other(mask: &Key, other: &Key) -> Option<Key> {
+    let wide = |mask: u128, other: u128| (mask & !other).checked_ilog2().map(|bit| 1_u128 << bit);
+    let narrow = |mask: u64, other: u64| (mask & !other).checked_ilog2().map(|bit| 1_u64 << bit);
+    let none = Key::default();
+    None.or_else(|| narrow(mask.transport, other.transport).map(|transport| Key { transport, ..none }))
+        .or_else(|| wide(mask.destination, other.destination).map(|destination| Key { destination, ..none }))
+        .or_else(|| wide(mask.source, other.source).map(|source| Key { source, ..none }))
+        .or_else(|| narrow(mask.link, other.link).map(|link| Key { link, ..none }))
+}

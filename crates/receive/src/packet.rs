@@ -1,0 +1,95 @@
+//! One received packet, as far as NICs look at it.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use crate::flow::{FlowTuple, Transport};
+use crate::key::{bits, is_ip};
+
+/// The headers of a received packet.
+///
+/// What a packet does not have is 0: a protocol outside of IP, ports in a fragment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Packet {
+    /// The destination's hardware address, where it is not the interface's own.
+    pub mac_destination: Option<[u8; 6]>,
+    /// What the function nodes of a graph look at.
+    pub header: Header,
+    /// The sender's address.
+    pub source: IpAddr,
+    /// The sender's port.
+    pub source_port: u16,
+    /// The receiver's address.
+    pub destination: IpAddr,
+    /// The receiver's port.
+    pub destination_port: u16,
+}
+
+impl Packet {
+    /// A data packet of a flow.
+    #[must_use]
+    pub fn of(flow: &FlowTuple) -> Self {
+        Self {
+            mac_destination: None,
+            header: Header::of(flow),
+            source: flow.source,
+            source_port: flow.source_port,
+            destination: flow.destination,
+            destination_port: flow.destination_port,
+        }
+    }
+
+    /// The flow that it would belong to; none of fragments and of what is neither TCP nor UDP.
+    #[must_use]
+    pub fn flow(&self) -> Option<FlowTuple> {
+        let transports = [Transport::Tcp, Transport::Udp];
+        let transport =
+            transports.into_iter().find(|transport| transport.number() == self.header.protocol)?;
+        let flow = FlowTuple {
+            transport,
+            source: self.source,
+            source_port: self.source_port,
+            destination: self.destination,
+            destination_port: self.destination_port,
+        };
+        (is_ip(self.header.ether_type) && !self.header.fragment).then_some(flow)
+    }
+
+    /// A packet outside of IP, such as ARP.
+    #[must_use]
+    pub fn of_type(ether_type: u16) -> Self {
+        let nowhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        Self {
+            mac_destination: None,
+            header: Header { ether_type, ..Header::default() },
+            source: nowhere,
+            source_port: 0,
+            destination: nowhere,
+            destination_port: 0,
+        }
+    }
+}
+
+/// What kind of packet it is: the fields that the function nodes of a graph look at. Only configuration, that is
+/// filter tables and the RSS hash, looks at addresses and ports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Header {
+    /// The type in the Ethernet header, behind a VLAN tag if there is one.
+    pub ether_type: u16,
+    /// The protocol in the IP header; 0 outside of IP.
+    pub protocol: u8,
+    /// Whether it is a fragment of an IP packet: the NIC knows no ports then.
+    pub fragment: bool,
+    /// Whether it goes to a group of hosts: the group bit of the destination's hardware address.
+    pub multicast: bool,
+    /// Whether it opens a connection: SYN without ACK (RFC 9293, section 3.1).
+    pub connection_request: bool,
+}
+
+impl Header {
+    /// The kind of a flow's data packets.
+    #[must_use]
+    pub fn of(flow: &FlowTuple) -> Self {
+        let (_, ether_type) = bits(flow.destination);
+        Self { ether_type, protocol: flow.transport.number(), ..Self::default() }
+    }
+}

@@ -124,6 +124,10 @@ impl Pattern {
             mask.link |= u64::from(u16::MAX);
         }
         if let Some(mac) = matches.mac_destination {
+            // 0 stands for the interface's own address here, and no packet goes to the address 0.
+            if mac == [0; 6] {
+                return None;
+            }
             value.link |= mac_number(mac) << MAC_SHIFT;
             mask.link |= !u64::from(u16::MAX);
         }

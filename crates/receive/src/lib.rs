@@ -7,6 +7,7 @@
 //!
 //! Everything here is a pure function of its input: no file is read, and no kernel is asked.
 
+mod configured_graph;
 mod filter;
 mod flow;
 mod flow_map;
@@ -15,6 +16,7 @@ mod nic;
 mod packet;
 mod queue_set;
 
+pub use configured_graph::{ConfiguredGraph, ConfiguredKind, ConfiguredNode};
 pub use filter::{AddressMatch, Filter, FilterMatch, PortMatch, QueueId, TableId};
 pub use flow::{FlowTuple, Transport};
 pub use flow_map::{Change, FlowIndex, FlowMap, Move};

@@ -19,6 +19,7 @@ pub use graph::{Graph, Node, NodeId, NodeKind, Operand, Port};
 pub use model::{ModelError, NicModel};
 pub use predicate::Predicate;
 pub use rss::{HashedPorts, Rss, RssKey};
+pub(crate) use signature::signature;
 pub use table::{FieldMatch, FilterFields, FilterTable, Precedence};
 
 #[cfg(test)]

@@ -53,8 +53,10 @@ impl Toeplitz {
     pub(crate) fn new(key: RssKey) -> Self {
         let table = |at: usize| {
             let mut table = [0; 256];
-            for (value, hash) in (0..=u8::MAX).zip(&mut table) {
-                *hash = key.hash(std::iter::repeat_n(0, at).chain([value]));
+            for value in 1..256_usize {
+                // A byte without its lowest bit that is set, and that bit, which is so far from the first.
+                let bit = 7 - value.trailing_zeros() as usize;
+                table[value] = table[value & (value - 1)] ^ key.window(at * 8 + bit);
             }
             table
         };

@@ -32,6 +32,9 @@ pub enum Command {
     /// Watch a run and put its settings back when it dies (started by the run itself)
     #[command(hide = true)]
     Guard(GuardOptions),
+    /// Show what NICs can do with received packets
+    #[command(subcommand)]
+    Nic(NicCommand),
     /// Compare two records: what differs by more than the spread of the repeats
     Compare(CompareOptions),
     /// Write man pages or shell completions
@@ -213,6 +216,42 @@ pub enum ScenarioCommand {
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum NicCommand {
+    /// List the models of NICs
+    List {
+        #[command(flatten)]
+        source: NicSource,
+    },
+    /// Show a model: its filter tables, its hash, and who decides on which packets; or draw its graph
+    Show(NicShowOptions),
+}
+
+/// Where models of NICs are looked for besides those that come with Evenkeel.
+#[derive(Clone, Debug, Default, Args)]
+pub struct NicSource {
+    /// Directory with further models, one TOML file each; they win over those that come with Evenkeel
+    #[arg(long, value_name = "DIR", env = "EVENKEEL_NIC_DIR")]
+    pub nic_dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct NicShowOptions {
+    /// A model's name (see `evenkeel nic list`), or a path to a TOML file
+    pub name: String,
+    /// Draw the graph for Graphviz
+    #[arg(long, conflicts_with = "svg")]
+    pub dot: bool,
+    /// Draw the graph as a picture
+    #[arg(long)]
+    pub svg: bool,
+    /// Show the NIC as this TOML file configures it
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    #[command(flatten)]
+    pub source: NicSource,
 }
 
 #[derive(Debug, Args)]

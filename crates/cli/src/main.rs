@@ -16,6 +16,7 @@ mod compare;
 mod exit;
 mod fair;
 mod generate;
+mod nic;
 mod progress;
 mod revert;
 mod run;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         Command::Fair(options) => fair::fair(&options),
         Command::Revert(options) => revert::revert(&options),
         Command::Guard(options) => revert::guard(&options),
+        Command::Nic(command) => nic::nic(&command),
         Command::Compare(options) => compare::compare(&options),
         Command::Generate(options) => generate::generate(&options),
     };

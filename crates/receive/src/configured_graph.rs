@@ -76,6 +76,12 @@ impl<'n> ConfiguredGraph<'n> {
         Builder { nic, nodes: Vec::new(), to_queues: Vec::new() }.build()
     }
 
+    /// The NIC.
+    #[must_use]
+    pub fn nic(&self) -> &ConfiguredNic {
+        self.nic
+    }
+
     /// The nodes; each stands behind those that lead to it.
     #[must_use]
     pub fn nodes(&self) -> &[ConfiguredNode] {

@@ -7,7 +7,9 @@
 //!
 //! Everything here is a pure function of its input: no file is read, and no kernel is asked.
 
+mod configuration;
 mod configured_graph;
+mod draw;
 mod filter;
 mod flow;
 mod flow_map;
@@ -17,6 +19,7 @@ mod packet;
 mod queue_set;
 
 pub use configured_graph::{ConfiguredGraph, ConfiguredKind, ConfiguredNode};
+pub use draw::Drawing;
 pub use filter::{AddressMatch, Filter, FilterMatch, PortMatch, QueueId, TableId};
 pub use flow::{FlowTuple, Transport};
 pub use flow_map::{Change, FlowIndex, FlowMap, Move};

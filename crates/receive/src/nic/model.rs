@@ -3,12 +3,13 @@
 use evenkeel_model::scenario::ScenarioError;
 
 use super::graph::{Graph, NodeKind};
-use super::program::Program;
+use super::program::{Program, Step};
 use super::read::read;
 use super::rss::Rss;
 use super::table::FilterTable;
 use crate::filter::{FilterMatch, QueueId, TableId};
 use crate::flow::Transport;
+use crate::packet::Header;
 
 /// Why a text is no model of a NIC: the file, the line, the column, the key, and what to do.
 pub type ModelError = ScenarioError;
@@ -150,6 +151,22 @@ impl NicModel {
     #[must_use]
     pub fn supports(&self, table: TableId, matches: &FilterMatch) -> bool {
         self.0.tables.get(table.index()).is_some_and(|table| table.fields.support(matches))
+    }
+
+    /// What may steer a kind of packet, from the configuration node that has the say first, and the queue where it goes
+    /// if nothing does.
+    #[must_use]
+    pub fn way(&self, header: &Header) -> (Vec<&str>, QueueId) {
+        let chain = self.0.program.chain(header);
+        let name = |step: &Step| {
+            let is_it = |kind: &NodeKind| match step {
+                Step::Table(table) => *kind == NodeKind::Table(*table),
+                Step::Rss => *kind == NodeKind::Rss,
+            };
+            let node = self.0.graph.nodes().iter().find(|node| is_it(&node.kind))?;
+            Some(node.name.as_str())
+        };
+        (chain.steps.iter().filter_map(name).collect(), chain.default)
     }
 
     pub(super) fn program(&self) -> &Program {

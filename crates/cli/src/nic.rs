@@ -1,0 +1,268 @@
+//! `evenkeel nic`: models of NICs, listed and drawn.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use evenkeel_receive::{
+    ConfiguredGraph, ConfiguredNic, Drawing, FieldMatch, FlowTuple, Header, NicModel, Precedence,
+};
+use evenkeel_receive::{FilterTable, Transport};
+
+use crate::arguments::{NicCommand, NicShowOptions, NicSource};
+use crate::exit::{Exit, Failure, print};
+
+/// Largest file that is read at all, bytes.
+const LARGEST_FILE: u64 = 1 << 20;
+
+/// Runs `evenkeel nic`.
+pub fn nic(command: &NicCommand) -> Result<Exit, Failure> {
+    match command {
+        NicCommand::List { source } => list(source),
+        NicCommand::Show(options) => show(options),
+    }
+}
+
+/// The model of this name: in the directory of models if one is given, else one that comes with Evenkeel; or the
+/// model in the file at this path.
+pub fn load(name: &str, source: &NicSource) -> Result<NicModel, Failure> {
+    let path = Path::new(name);
+    if path.extension().is_some() || name.contains('/') {
+        return read_model(path);
+    }
+    if let Some(directory) = &source.nic_dir {
+        let path = directory.join(name).with_extension("toml");
+        if path.exists() {
+            return read_model(&path);
+        }
+    }
+    if let Some(text) = NicModel::built_in_text(name) {
+        return NicModel::parse(text, name).map_err(|error| Failure::new(Exit::Usage, error));
+    }
+    let known: Vec<&str> = NicModel::built_in_names().collect();
+    let message = format!(
+        "there is no model of a NIC '{}'; there are {}, or give a path to a TOML file, or --nic-dir",
+        name.escape_debug(),
+        known.join(", ")
+    );
+    Err(Failure::new(Exit::Usage, message))
+}
+
+fn read_model(path: &Path) -> Result<NicModel, Failure> {
+    let (text, origin) = read_text(path)?;
+    NicModel::parse(&text, &origin).map_err(|error| Failure::new(Exit::Usage, error))
+}
+
+/// A file's text, and its name for errors.
+fn read_text(path: &Path) -> Result<(String, String), Failure> {
+    let origin = path.display().to_string();
+    let unreadable =
+        |error: &dyn std::fmt::Display| Failure::new(Exit::Usage, format!("cannot read {origin}: {error}"));
+    let metadata = std::fs::metadata(path).map_err(|error| unreadable(&error))?;
+    if !metadata.is_file() {
+        return Err(unreadable(&"it is not a file"));
+    }
+    if metadata.len() > LARGEST_FILE {
+        return Err(unreadable(&"it is larger than 1 MiB"));
+    }
+    let bytes = std::fs::read(path).map_err(|error| unreadable(&error))?;
+    match evenkeel_model::scenario::decode(&bytes, &origin) {
+        Ok(text) => Ok((text.to_owned(), origin)),
+        Err(error) => Err(Failure::new(Exit::Usage, error)),
+    }
+}
+
+fn list(source: &NicSource) -> Result<Exit, Failure> {
+    let mut models = Vec::new();
+    for name in NicModel::built_in_names() {
+        models.push((name.to_owned(), load(name, &NicSource::default())?.title().to_owned()));
+    }
+    if let Some(directory) = &source.nic_dir {
+        for path in model_files(directory)? {
+            let model = read_model(&path)?;
+            let name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+            models.retain(|(known, _)| *known != name);
+            models.push((name, format!("{} ({})", model.title(), path.display())));
+        }
+    }
+    models.sort();
+    let widest = models.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let lines: Vec<String> =
+        models.iter().map(|(name, title)| format!("{name:widest$}  {title}\n")).collect();
+    print(&lines.concat())?;
+    Ok(Exit::Done)
+}
+
+/// The TOML files of a directory.
+fn model_files(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let unreadable = |error: std::io::Error| {
+        Failure::new(Exit::Usage, format!("cannot read the directory {}: {error}", directory.display()))
+    };
+    let mut paths = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(unreadable)? {
+        let path = entry.map_err(unreadable)?.path();
+        if path.extension().is_some_and(|extension| extension == "toml") {
+            paths.push(path);
+        }
+    }
+    Ok(paths)
+}
+
+fn show(options: &NicShowOptions) -> Result<Exit, Failure> {
+    let model = load(&options.name, &options.source)?;
+    let nic = options.config.as_ref().map(|path| configured(&model, path)).transpose()?;
+    if options.dot || options.svg {
+        let drawing = match &nic {
+            Some(nic) => Drawing::of_configured(&ConfiguredGraph::of(nic)),
+            None => Drawing::of_model(&model),
+        };
+        print(&if options.svg { drawing.to_svg() } else { drawing.to_dot() })?;
+        return Ok(Exit::Done);
+    }
+    let mut text = described(&model);
+    if let Some(nic) = &nic {
+        text.push_str(&configuration(nic));
+    }
+    print(&text)?;
+    Ok(Exit::Done)
+}
+
+fn configured(model: &NicModel, path: &Path) -> Result<ConfiguredNic, Failure> {
+    let (text, origin) = read_text(path)?;
+    model.configured(&text, &origin, model.queues()).map_err(|error| Failure::new(Exit::Usage, error))
+}
+
+/// A model in words.
+fn described(model: &NicModel) -> String {
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    let _ = writeln!(text, "{}: {}\nfrom: {}\n", model.name(), model.title(), model.source());
+    let _ = writeln!(text, "queues       {}", model.queues());
+    match model.rss() {
+        Some(rss) => {
+            let _ =
+                writeln!(text, "RSS          {} entries, over queues 0 to {}", rss.entries, rss.queues - 1);
+            let _ = writeln!(text, "ports hashed {}", ports(model));
+        }
+        None => text.push_str("RSS          none\n"),
+    }
+    for table in model.tables() {
+        let _ = writeln!(text, "\ntable {}: {}", table.name, room(model, table));
+        let _ = writeln!(text, "  matches  {}", fields(table));
+        let _ = writeln!(text, "  decides  {}", precedence(table));
+        if table.spread {
+            text.push_str("  queue    one, or a choice by RSS\n");
+        }
+    }
+    text.push_str("\nwho decides, from the first:\n");
+    for (kind, header) in kinds() {
+        let (way, default) = model.way(&header);
+        let way: Vec<String> =
+            way.into_iter().map(str::to_owned).chain([format!("queue {default}")]).collect();
+        let _ = writeln!(text, "  {kind:20} {}", way.join(" > "));
+    }
+    text
+}
+
+fn ports(model: &NicModel) -> String {
+    let hashed = model.rss().map(|rss| rss.ports).unwrap_or_default();
+    let mut named = Vec::new();
+    for transport in [Transport::Tcp, Transport::Udp] {
+        for (is_ipv6, version) in [(false, "IPv4"), (true, "IPv6")] {
+            if hashed.of(transport, is_ipv6) {
+                named.push(format!("{transport} over {version}"));
+            }
+        }
+    }
+    if named.is_empty() { "of no flows".to_owned() } else { named.join(", ") }
+}
+
+fn room(model: &NicModel, table: &FilterTable) -> String {
+    let shared = &model.tables()[table.rows.index()].name;
+    let mut text = format!("{} filters", table.capacity);
+    if *shared != table.name {
+        let _ = write!(text, ", together with {shared}");
+    }
+    if let Some(other) = table.excludes {
+        let _ = write!(text, ", while {} is empty", model.tables()[other.index()].name);
+    }
+    text
+}
+
+fn fields(table: &FilterTable) -> String {
+    let named = table.fields.named();
+    let described: Vec<String> = named
+        .iter()
+        .filter_map(|(name, field)| {
+            let how = match field {
+                FieldMatch::Ignored => return None,
+                FieldMatch::Exact => "",
+                FieldMatch::Optional => " (or any)",
+                FieldMatch::Prefix => " (or a prefix)",
+                FieldMatch::Masked => " (masked)",
+                FieldMatch::GlobalMask => " (one mask for all)",
+            };
+            Some(format!("{name}{how}"))
+        })
+        .collect();
+    let by_signature = if table.signature { ", by a hash that flows may share" } else { "" };
+    if described.is_empty() {
+        "every packet that comes here".to_owned()
+    } else {
+        described.join(", ") + by_signature
+    }
+}
+
+fn precedence(table: &FilterTable) -> String {
+    match table.precedence {
+        Precedence::Unique => "no two filters match the same packet".to_owned(),
+        Precedence::Priority { levels } => format!("the highest of priorities 1 to {levels}"),
+        Precedence::Location => "the lowest location".to_owned(),
+    }
+}
+
+/// Kinds of packets whose ways are told.
+fn kinds() -> Vec<(&'static str, Header)> {
+    let flow = |transport, address: &str| {
+        let address = address.parse().unwrap_or(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST));
+        let flow = FlowTuple {
+            transport,
+            source: address,
+            source_port: 0,
+            destination: address,
+            destination_port: 0,
+        };
+        Header::of(&flow)
+    };
+    let tcp = flow(Transport::Tcp, "127.0.0.1");
+    vec![
+        ("TCP over IPv4", tcp),
+        ("UDP over IPv4", flow(Transport::Udp, "127.0.0.1")),
+        ("TCP over IPv6", flow(Transport::Tcp, "::1")),
+        ("UDP over IPv6", flow(Transport::Udp, "::1")),
+        ("connection request", Header { connection_request: true, ..tcp }),
+        ("fragment", Header { fragment: true, ..tcp }),
+        ("ARP", Header { ether_type: 0x0806, ..Header::default() }),
+    ]
+}
+
+/// What is configured, in words.
+fn configuration(nic: &ConfiguredNic) -> String {
+    let mut text = format!("\nconfigured: {} queues\n", nic.queues());
+    let _ = match nic.indirection() {
+        [] => writeln!(text, "RSS off"),
+        indirection => {
+            let queues: Vec<String> = indirection.iter().map(ToString::to_string).collect();
+            writeln!(text, "indirection {}", queues.join(" "))
+        }
+    };
+    for (id, filter) in nic.filters() {
+        let table = &nic.model().tables()[id.table.index()];
+        let to = if filter.spread { "RSS from queue" } else { "queue" };
+        let _ = writeln!(
+            text,
+            "{} {}, priority {}: {} > {to} {}",
+            table.name, id.location, filter.priority, filter.matches, filter.queue
+        );
+    }
+    text
+}

@@ -1,0 +1,302 @@
+//! Configurations of a NIC as files: its queues, its indirection table and its filters.
+//!
+//! ```toml
+//! queues = 4
+//! indirection = "off"     # or the queue of each entry; all queues in turn if left out
+//!
+//! [[filter]]
+//! table = "five-tuple"
+//! priority = 1            # the table's first if left out
+//! protocol = "udp"
+//! dst = "10.0.0.1"        # or "10.0.0.0/8"; src likewise
+//! dst-port = 53           # or "0x35/0xff", a port and the bits of it that count; src-port likewise
+//! queue = 3
+//! ```
+
+use std::net::IpAddr;
+
+use evenkeel_model::scenario::ScenarioErrorKind::{BadValue, UnknownName};
+use evenkeel_model::scenario::document::{Complaints, Field, Spelling, Table, document};
+
+use crate::filter::{AddressMatch, Filter, FilterMatch, PortMatch, QueueId};
+use crate::flow::Transport;
+use crate::nic::{ConfiguredNic, ModelError, NicModel, Precedence};
+
+const TRANSPORTS: [Spelling<Transport>; 2] = [("tcp", Transport::Tcp), ("udp", Transport::Udp)];
+
+impl NicModel {
+    /// Reads a configuration of this NIC. `origin` names the text in errors; `queues` is how many queues there are
+    /// if the file does not say.
+    ///
+    /// # Errors
+    /// The first mistake in the text, or the first filter that the NIC cannot take, with line and column.
+    pub fn configured(&self, text: &str, origin: &str, queues: u16) -> Result<ConfiguredNic, ModelError> {
+        let tree = document(text, origin)?;
+        let complaints = Complaints::new(text, origin);
+        let mut root = Table::root(tree.get_ref(), &complaints);
+        let (least, most) = (self.queues_least(), self.queues());
+        let field = root.take("queues");
+        let given = field.and_then(|field| field.integer(u32::from(least)..=u32::from(most)));
+        let queues = given.map_or(queues.clamp(least, most), |given| u16::try_from(given).unwrap_or(most));
+        // The number of queues is within bounds.
+        let mut nic =
+            ConfiguredNic::new(self, queues).map_err(|error| unplaced(origin, &error.to_string()))?;
+        if let Some(field) = root.take("indirection") {
+            read_indirection(&field, &mut nic);
+        }
+        for field in
+            root.take("filter").and_then(|field| field.list("tables, each [[filter]]")).into_iter().flatten()
+        {
+            let Some(filter) = field.table().and_then(|table| read_filter(table, &nic)) else { continue };
+            if let Err(error) = nic.insert(filter) {
+                field.complain(
+                    BadValue,
+                    format!("{} does not take this filter", self.name()),
+                    error.to_string(),
+                );
+            }
+        }
+        root.finish();
+        complaints.into_error().map_or(Ok(nic), Err)
+    }
+}
+
+fn unplaced(origin: &str, problem: &str) -> ModelError {
+    ModelError {
+        kind: BadValue,
+        origin: origin.to_owned(),
+        line: 1,
+        column: 1,
+        key: String::new(),
+        problem: problem.to_owned(),
+        advice: String::new(),
+    }
+}
+
+fn read_indirection(field: &Field<'_>, nic: &mut ConfiguredNic) {
+    let indirection = if field.is_string() {
+        field.one_of(&[("off", ())]).map(|()| Vec::new())
+    } else {
+        let queue = |field: Field<'_>| field.integer(0..=u32::from(u16::MAX)).and_then(queue_id);
+        field.list("queues").and_then(|list| list.into_iter().map(queue).collect())
+    };
+    if let Some(indirection) = indirection
+        && let Err(error) = nic.set_indirection(indirection)
+    {
+        field.complain(BadValue, error.to_string(), "");
+    }
+}
+
+fn queue_id(number: u32) -> Option<QueueId> {
+    u16::try_from(number).ok().map(QueueId)
+}
+
+/// Reads what a filter, or a class of flows, matches.
+fn read_match(table: &mut Table<'_>) -> Option<FilterMatch> {
+    // Each is read before any is given up, so that the first mistake is the one that is told.
+    let transport = table.take("protocol").map(|field| field.one_of(&TRANSPORTS));
+    let source = table.take("src").map(|field| address(&field));
+    let source_port = table.take("src-port").map(|field| port(&field));
+    let destination = table.take("dst").map(|field| address(&field));
+    let destination_port = table.take("dst-port").map(|field| port(&field));
+    let ether_type = table.take("ether-type").map(|field| field.integer(0..=u32::from(u16::MAX)));
+    let mac = table.take("mac").map(|field| mac(&field));
+    let request = table.take("connection-request").map(|field| field.boolean());
+    Some(FilterMatch {
+        transport: optional(transport)?,
+        source: optional(source)?,
+        source_port: optional(source_port)?,
+        destination: optional(destination)?,
+        destination_port: optional(destination_port)?,
+        ether_type: optional(ether_type)?.and_then(|number| u16::try_from(number).ok()),
+        mac_destination: optional(mac)?,
+        connection_request: optional(request)?,
+    })
+}
+
+/// None if it was wrong; some none if it was left out.
+fn optional<T>(field: Option<Option<T>>) -> Option<Option<T>> {
+    match field {
+        Some(None) => None,
+        Some(value) => Some(value),
+        None => Some(None),
+    }
+}
+
+fn read_filter(mut table: Table<'_>, nic: &ConfiguredNic) -> Option<Filter> {
+    let model = nic.model();
+    let name = table.require("table", "name the filter table");
+    let id = name.and_then(|field| {
+        let name = field.string("the name of a filter table")?;
+        let id = model.table(name);
+        if id.is_none() {
+            let known: Vec<&str> = model.tables().iter().map(|table| table.name.as_str()).collect();
+            if known.is_empty() {
+                field.complain(UnknownName, format!("{} has no filter table", model.name()), "");
+            } else {
+                field.unknown_name("filter table", name, known.into_iter());
+            }
+        }
+        id
+    });
+    let priority = table.take("priority").map(|field| field.integer(0..=u32::MAX));
+    let matches = read_match(&mut table);
+    let queue = table
+        .require("queue", "for example queue = 3")
+        .and_then(|field| field.integer(0..=u32::from(u16::MAX)));
+    let spread = table.take("spread").map(|field| field.boolean());
+    table.finish();
+    let id = id?;
+    let description = &model.tables()[id.index()];
+    let first = match description.precedence {
+        Precedence::Location => nic.free_location(id).unwrap_or(0),
+        _ => *description.priorities().start(),
+    };
+    Some(Filter {
+        table: id,
+        priority: optional(priority)?.unwrap_or(first),
+        matches: matches?,
+        queue: queue_id(queue?)?,
+        spread: optional(spread)?.unwrap_or(false),
+    })
+}
+
+/// An address, or a network as `address/length`.
+fn address(field: &Field<'_>) -> Option<AddressMatch> {
+    let text = field.string("an address, such as \"10.0.0.1\", or a network, such as \"10.0.0.0/8\"")?;
+    let (address, length) = match text.split_once('/') {
+        Some((address, length)) => (address, Some(length)),
+        None => (text, None),
+    };
+    let Ok(address) = address.parse::<IpAddr>() else {
+        field.complain(BadValue, "not an IP address", "write \"10.0.0.1\", \"fd00::1\" or \"10.0.0.0/8\"");
+        return None;
+    };
+    let most = if address.is_ipv4() { 32 } else { 128 };
+    match length.map(str::parse::<u8>) {
+        None => Some(AddressMatch::exact(address)),
+        Some(Ok(length)) if length <= most => Some(AddressMatch::prefix(address, length)),
+        Some(_) => {
+            field.complain(
+                BadValue,
+                "not the length of a network",
+                format!("write a number from 0 to {most}"),
+            );
+            None
+        }
+    }
+}
+
+/// A port, or a port and its mask as `"0x35/0xff"`.
+fn port(field: &Field<'_>) -> Option<PortMatch> {
+    if !field.is_string() {
+        let port = field.integer(0..=u32::from(u16::MAX))?;
+        return u16::try_from(port).ok().map(PortMatch::exact);
+    }
+    let text = field.string("a port")?;
+    let number = |text: &str| match text.strip_prefix("0x") {
+        Some(digits) => u16::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    };
+    let read =
+        text.split_once('/').and_then(|(port, mask)| Some(PortMatch::masked(number(port)?, number(mask)?)));
+    if read.is_none() {
+        field.complain(
+            BadValue,
+            "not a port and its mask",
+            "write 53, or \"0x35/0xff\" for some of its bits",
+        );
+    }
+    read
+}
+
+fn mac(field: &Field<'_>) -> Option<[u8; 6]> {
+    let text = field.string("a hardware address, such as \"02:00:00:00:00:01\"")?;
+    let bytes: Option<Vec<u8>> =
+        text.split(':').map(|byte| u8::from_str_radix(byte, 16).ok().filter(|_| byte.len() == 2)).collect();
+    let mac = bytes.and_then(|bytes| bytes.try_into().ok());
+    if mac.is_none() {
+        field.complain(BadValue, "not a hardware address", "write six bytes, as in \"02:00:00:00:00:01\"");
+    }
+    mac
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use crate::FlowTuple;
+
+    #[test]
+    fn a_configuration_is_read_as_it_says() {
+        let model = NicModel::built_in("i82599").unwrap();
+        let text = r#"
+            queues = 4
+            indirection = "off"
+            [[filter]]
+            table = "five-tuple"
+            protocol = "udp"
+            dst = "10.0.0.1"
+            dst-port = 53
+            queue = 3
+            [[filter]]
+            table = "flow-director"
+            protocol = "tcp"
+            src = "10.1.0.0/16"
+            dst-port = "0x50/0xfff0"
+            queue = 2
+        "#;
+        let nic = model.configured(text, "x.toml", 1).unwrap();
+        let flow = |transport, source: &str, port| FlowTuple {
+            transport,
+            source: source.parse().unwrap(),
+            source_port: 9,
+            destination: "10.0.0.1".parse().unwrap(),
+            destination_port: port,
+        };
+        assert_eq!(nic.queue_of(&flow(Transport::Udp, "10.1.2.3", 53)), QueueId(3));
+        assert_eq!(nic.queue_of(&flow(Transport::Tcp, "10.1.2.3", 0x5f)), QueueId(2));
+        assert_eq!(nic.queue_of(&flow(Transport::Tcp, "10.1.2.3", 0x60)), QueueId(0));
+        assert_eq!(nic.queue_of(&flow(Transport::Tcp, "10.2.2.3", 0x5f)), QueueId(0));
+    }
+
+    #[test]
+    fn mistakes_have_a_place() {
+        let model = NicModel::built_in("i82599").unwrap();
+        let message = |text: &str| model.configured(text, "x.toml", 4).unwrap_err().to_string();
+        for (text, wanted) in [
+            ("queues = 129", "x.toml:1:10: queues: 129 is out of range"),
+            (
+                "indirection = [0, 1]",
+                "x.toml:1:15: indirection: 2 entries for the indirection table, which has 128",
+            ),
+            (
+                "[[filter]]\ntable = 'five'\nqueue = 0",
+                "x.toml:2:9: filter[0].table: unknown filter table 'five'",
+            ),
+            (
+                "[[filter]]\ntable = 'five-tuple'\nqueue = 9",
+                "x.toml:1:1: filter[0]: i82599 does not take this filter",
+            ),
+            (
+                "[[filter]]\ntable = 'syn'\ndst = '10.0.0.0/33'\nqueue = 0",
+                "x.toml:3:7: filter[0].dst: not the length",
+            ),
+            (
+                "[[filter]]\ntable = 'syn'\nsource = '10.0.0.1'\nqueue = 0",
+                "x.toml:3:1: filter[0].source: unknown key",
+            ),
+            (
+                "[[filter]]\ntable = 'syn'\ndst-port = '53'\nqueue = 0",
+                "x.toml:3:12: filter[0].dst-port: not a port",
+            ),
+            (
+                "[[filter]]\ntable = 'mac-pools'\nmac = '02:00'\nqueue = 0",
+                "x.toml:3:7: filter[0].mac: not a hardware",
+            ),
+        ] {
+            let message = message(text);
+            assert!(message.starts_with(wanted), "{message}");
+        }
+    }
+}

@@ -89,6 +89,8 @@ pub struct Graph {
 pub(super) struct Walk {
     /// Configuration nodes that the packet meets, in order.
     pub(super) met: Vec<NodeId>,
+    /// The last node that it comes to.
+    pub(super) last: Option<NodeId>,
     /// Queue nodes that it reaches.
     pub(super) queues: Vec<NodeId>,
     /// The function node none of whose ports holds for the packet, or more than one.
@@ -131,6 +133,9 @@ impl Graph {
                 }
             };
             enabled[index] = port;
+            if port.is_some() {
+                walk.last = Some(id);
+            }
             for to in port.and_then(|port| node.ports.get(port)).into_iter().flat_map(|port| &port.to) {
                 reached[to.index()] = true;
             }

@@ -190,8 +190,8 @@ fn chain(graph: &Graph, header: &Header) -> Result<Chain, Fault> {
     }
     let default = match *walk.queues.as_slice() {
         [only] => only,
-        [] => return fault(walk.met.last().copied(), "this packet ends in no queue"),
-        [_, second, ..] => return fault(Some(second), "this packet ends in more than one queue"),
+        [] => return fault(walk.last, "a packet ends here and in no queue"),
+        [_, second, ..] => return fault(Some(second), "a packet ends here and in another queue"),
     };
     for (position, hit) in walk.met.iter().enumerate() {
         let steered = graph.walk(header, Some(*hit));

@@ -239,7 +239,7 @@ impl ConfiguredNic {
         wanted.capacity.saturating_sub(used)
     }
 
-    /// Whether a filter of this table can match so, apart from what its other filters and its size permit.
+    /// Whether a filter of this table can match so: see [`NicModel::supports`].
     #[must_use]
     pub fn supports(&self, table: TableId, matches: &FilterMatch) -> bool {
         self.model.supports(table, matches)
@@ -324,7 +324,7 @@ impl ConfiguredNic {
             return Err(InsertError::NoQueue);
         }
         let can_spread = table.spread && !self.indirection.is_empty();
-        if !table.fields.support(&filter.matches) || filter.spread && !can_spread {
+        if !self.model.takes(filter.table, &filter.matches) || filter.spread && !can_spread {
             return Err(InsertError::Unsupported);
         }
         let pattern =

@@ -9,6 +9,7 @@ use super::rss::Rss;
 use super::table::FilterTable;
 use crate::filter::{FilterMatch, QueueId, TableId};
 use crate::flow::Transport;
+use crate::key::Pattern;
 use crate::packet::Header;
 
 /// Why a text is no model of a NIC: the file, the line, the column, the key, and what to do.
@@ -147,10 +148,18 @@ impl NicModel {
         self.0.graph.nodes().iter().map(|node| number(&node.kind)).max().unwrap_or(1)
     }
 
-    /// Whether a filter of this table can match so, apart from what its other filters and its size permit.
+    /// Whether a filter of this table can match so, and such packets come to the table at all: where the graph brings
+    /// only IPv4 to a table, it holds no filters for IPv6. What its other filters and its size permit is another
+    /// question.
     #[must_use]
     pub fn supports(&self, table: TableId, matches: &FilterMatch) -> bool {
-        self.0.tables.get(table.index()).is_some_and(|table| table.fields.support(matches))
+        self.takes(table, matches) && Pattern::of(matches).is_some()
+    }
+
+    /// As [`Self::supports`], for a match that does not contradict itself.
+    pub(super) fn takes(&self, table: TableId, matches: &FilterMatch) -> bool {
+        let takes = |description: &FilterTable| description.fields.support(matches);
+        self.0.tables.get(table.index()).is_some_and(takes) && self.0.program.brings(matches, table)
     }
 
     /// What may steer a kind of packet, from the configuration node that has the say first, and the queue where it goes

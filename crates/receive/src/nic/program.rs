@@ -9,9 +9,9 @@ use rustc_hash::FxHashMap;
 
 use super::graph::{Graph, NodeId, NodeKind};
 use super::predicate::Predicate;
-use crate::filter::{QueueId, TableId};
+use crate::filter::{FilterMatch, QueueId, TableId};
 use crate::flow::Transport;
-use crate::key::{ETHER_TYPE_IPV4, ETHER_TYPE_IPV6, is_ip};
+use crate::key::{ETHER_TYPE_IPV4, ETHER_TYPE_IPV6, bits, is_ip};
 use crate::packet::Header;
 
 /// Values that a graph may name of one field: bounds the kinds of packets.
@@ -42,6 +42,8 @@ pub(crate) struct Program {
     by_header: FxHashMap<Header, u16>,
     /// Of the data packets of flows: see [`flow_kind`].
     flows: [u16; 4],
+    /// Kinds of flows whose data packets come to each table, one bit each.
+    flows_at: Vec<u8>,
 }
 
 /// The values of a field that a graph tells apart, and one that stands for all others.
@@ -90,7 +92,8 @@ pub(crate) fn flow_kind(ether_type: u16, transport: Transport) -> usize {
 }
 
 impl Program {
-    pub(super) fn of(graph: &Graph) -> Result<Self, Fault> {
+    /// Follows every kind of packet through a graph with so many tables.
+    pub(super) fn of(graph: &Graph, tables: usize) -> Result<Self, Fault> {
         let mut ether_types = vec![ETHER_TYPE_IPV4, ETHER_TYPE_IPV6];
         let mut protocols = vec![Transport::Tcp.number(), Transport::Udp.number()];
         for port in graph.nodes().iter().flat_map(|node| &node.ports) {
@@ -111,6 +114,7 @@ impl Program {
             chains: Vec::new(),
             by_header: FxHashMap::default(),
             flows: [0; 4],
+            flows_at: vec![0; tables],
         };
         for header in program.headers() {
             let chain = chain(graph, &header)?;
@@ -126,7 +130,13 @@ impl Program {
             for transport in [Transport::Tcp, Transport::Udp] {
                 let header = Header { ether_type, protocol: transport.number(), ..Header::default() };
                 let index = program.by_header.get(&header).copied().unwrap_or_default();
-                program.flows[flow_kind(ether_type, transport)] = index;
+                let kind = flow_kind(ether_type, transport);
+                program.flows[kind] = index;
+                for step in &program.chains[usize::from(index)].steps {
+                    if let Step::Table(table) = step {
+                        program.flows_at[table.index()] |= 1 << kind;
+                    }
+                }
             }
         }
         Ok(program)
@@ -157,6 +167,25 @@ impl Program {
     /// The way of the data packets of a kind of flow.
     pub(crate) fn flow(&self, kind: usize) -> &Chain {
         &self.chains[usize::from(self.flows[kind])]
+    }
+
+    /// Whether packets that match come to a table at all.
+    pub(crate) fn brings(&self, matches: &FilterMatch, table: TableId) -> bool {
+        let address = matches.destination.or(matches.source);
+        let version = address.map(|address| bits(address.address()).1);
+        if let (Some(transport), Some(ether_type)) = (matches.transport, version) {
+            let kind = flow_kind(ether_type, transport);
+            if self.flows_at.get(table.index()).is_some_and(|kinds| kinds >> kind & 1 == 1) {
+                return true;
+            }
+        }
+        self.by_header.iter().any(|(header, chain)| {
+            let ether_type = matches.ether_type.or(version).map(|wanted| self.ether_types.normal(wanted));
+            ether_type.is_none_or(|wanted| wanted == header.ether_type)
+                && matches.transport.is_none_or(|wanted| wanted.number() == header.protocol)
+                && matches.connection_request.is_none_or(|wanted| wanted == header.connection_request)
+                && self.chains[usize::from(*chain)].steps.contains(&Step::Table(table))
+        })
     }
 
     /// The way of a kind of packet.

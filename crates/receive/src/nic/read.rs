@@ -73,7 +73,7 @@ pub(super) fn read(text: &str, origin: &str) -> Result<Parts, ScenarioError> {
     if complaints.is_empty() {
         let tables = read_table::resolve(&reader.tables);
         if let Some(graph) = resolve(&reader.drafts, &complaints).filter(|_| complaints.is_empty()) {
-            match Program::of(&graph) {
+            match Program::of(&graph, tables.len()) {
                 Ok(program) => {
                     let queues = u16::try_from(reader.queues).unwrap_or(u16::MAX);
                     let (name, title) = (name.unwrap_or_default(), title.unwrap_or_default());

@@ -13,9 +13,11 @@ mod draw;
 mod filter;
 mod flow;
 mod flow_map;
+pub mod flows;
 mod key;
 mod nic;
 mod packet;
+pub mod policy;
 mod queue_set;
 
 pub use configured_graph::{ConfiguredGraph, ConfiguredKind, ConfiguredNode};

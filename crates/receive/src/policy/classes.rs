@@ -1,0 +1,163 @@
+//! Which flows a class has.
+
+use std::ops::RangeInclusive;
+
+use crate::filter::{AddressMatch, FilterMatch, PortMatch};
+use crate::flows::ObservedFlow;
+use crate::{FlowTuple, Transport};
+
+/// What a flow must have to be of a class: all that is given. A flow that names the class itself needs nothing else.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selector {
+    /// Names by which a flow says that it is of the class, whatever their case.
+    pub labels: Vec<String>,
+    /// Transport protocol.
+    pub transport: Option<Transport>,
+    /// The peer's address or network.
+    pub source: Option<AddressMatch>,
+    /// The peer's port.
+    pub source_port: Option<RangeInclusive<u16>>,
+    /// This host's address or network.
+    pub destination: Option<AddressMatch>,
+    /// This host's port.
+    pub destination_port: Option<RangeInclusive<u16>>,
+    /// Name of the process that owns the socket.
+    pub process: Option<String>,
+    /// Path of a version-2 cgroup, which holds those below it as well.
+    pub cgroup: Option<String>,
+}
+
+impl Selector {
+    /// Whether it asks for nothing but a name.
+    #[must_use]
+    pub fn is_by_name_only(&self) -> bool {
+        let nothing = Self { labels: self.labels.clone(), ..Self::default() };
+        *self == nothing
+    }
+
+    /// Whether a flow is of the class.
+    #[must_use]
+    pub fn selects(&self, flow: &ObservedFlow) -> bool {
+        if let Some(class) = &flow.class {
+            return self.labels.iter().any(|label| label.eq_ignore_ascii_case(class));
+        }
+        !self.is_by_name_only()
+            && self.selects_tuple(&flow.tuple)
+            && self.process.as_ref().is_none_or(|process| flow.process.as_ref() == Some(process))
+            && self.cgroup.as_ref().is_none_or(|cgroup| {
+                let below = flow.cgroup.as_ref().and_then(|path| path.strip_prefix(cgroup.as_str()));
+                below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            })
+    }
+
+    fn selects_tuple(&self, tuple: &FlowTuple) -> bool {
+        let addresses = FilterMatch {
+            transport: self.transport,
+            source: self.source,
+            destination: self.destination,
+            ..FilterMatch::ANY
+        };
+        let holds = |range: &Option<RangeInclusive<u16>>, port: u16| {
+            range.as_ref().is_none_or(|range| range.contains(&port))
+        };
+        addresses.matches(tuple)
+            && holds(&self.source_port, tuple.source_port)
+            && holds(&self.destination_port, tuple.destination_port)
+    }
+
+    /// The class as what one filter matches; none when it takes more than a filter to tell its flows.
+    #[must_use]
+    pub fn as_match(&self) -> Option<FilterMatch> {
+        if self.is_by_name_only() || self.process.is_some() || self.cgroup.is_some() {
+            return None;
+        }
+        let port = |range: &Option<RangeInclusive<u16>>| match range {
+            None => Some(None),
+            Some(range) => port_match(range).map(Some),
+        };
+        Some(FilterMatch {
+            transport: self.transport,
+            source: self.source,
+            source_port: port(&self.source_port)?,
+            destination: self.destination,
+            destination_port: port(&self.destination_port)?,
+            ..FilterMatch::ANY
+        })
+    }
+}
+
+/// A range of ports that share their first bits, and are all that do.
+fn port_match(range: &RangeInclusive<u16>) -> Option<PortMatch> {
+    let (first, last) = (*range.start(), *range.end());
+    let free = first ^ last;
+    let aligned = free & free.wrapping_add(1) == 0 && first & free == 0;
+    aligned.then(|| PortMatch::masked(first, !free))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    fn flow(source: &str, destination_port: u16) -> ObservedFlow {
+        ObservedFlow::new(FlowTuple {
+            transport: Transport::Tcp,
+            source: source.parse().unwrap(),
+            source_port: 40_000,
+            destination: "10.9.0.1".parse().unwrap(),
+            destination_port,
+        })
+    }
+
+    #[test]
+    fn all_that_is_given_must_hold() {
+        let selector = Selector {
+            labels: vec!["web".to_owned()],
+            source: Some(AddressMatch::prefix("10.1.0.0".parse().unwrap(), 16)),
+            destination_port: Some(80..=81),
+            ..Selector::default()
+        };
+        assert!(selector.selects(&flow("10.1.2.3", 80)));
+        assert!(!selector.selects(&flow("10.2.2.3", 80)) && !selector.selects(&flow("10.1.2.3", 82)));
+        // What the flow itself says counts for more.
+        let named = |name: &str| ObservedFlow { class: Some(name.to_owned()), ..flow("10.2.2.3", 1) };
+        assert!(selector.selects(&named("WEB")) && !selector.selects(&named("other")));
+    }
+
+    #[test]
+    fn a_cgroup_holds_those_below_it() {
+        let selector = Selector { cgroup: Some("/a/b".to_owned()), ..Selector::default() };
+        let within = |cgroup: &str| ObservedFlow { cgroup: Some(cgroup.to_owned()), ..flow("10.1.2.3", 80) };
+        assert!(selector.selects(&within("/a/b")) && selector.selects(&within("/a/b/c")));
+        assert!(!selector.selects(&within("/a/bc")) && !selector.selects(&within("/a")));
+        assert!(!selector.selects(&flow("10.1.2.3", 80)), "no cgroup is known");
+        assert_eq!(selector.as_match(), None);
+    }
+
+    #[test]
+    fn nothing_selects_nothing() {
+        assert!(!Selector::default().selects(&flow("10.1.2.3", 80)));
+    }
+
+    proptest! {
+        #[test]
+        fn a_match_has_the_flows_of_the_class(first: u16, length in 0_u32..16, port: u16) {
+            let first = first & !((1 << length) - 1);
+            let range = first..=first | ((1 << length) - 1);
+            let selector =
+                Selector { destination_port: Some(range.clone()), ..Selector::default() };
+            let matches = selector.as_match().unwrap();
+            prop_assert_eq!(matches.matches(&flow("10.1.2.3", port).tuple), range.contains(&port));
+        }
+
+        #[test]
+        fn a_range_that_is_no_prefix_takes_more_than_a_filter(first: u16, last: u16) {
+            prop_assume!(first <= last);
+            if let Some(matches) = port_match(&(first..=last)) {
+                let count = 1_u32 << matches.mask().count_zeros();
+                prop_assert_eq!(count, u32::from(last - first) + 1);
+            }
+        }
+    }
+}

@@ -1,0 +1,658 @@
+//! Policy files: TOML, read strictly, every mistake with its line and column.
+//!
+//! The smallest is one line:
+//!
+//! ```toml
+//! policy = "balance"
+//! ```
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use evenkeel_model::scenario::document::{Complaints, Field, Spelling, Table, document};
+use evenkeel_model::scenario::{ScenarioError, ScenarioErrorKind};
+use evenkeel_model::units::Nanoseconds;
+
+use super::script::{Script, ScriptSource, Scripted};
+use super::{
+    Balance, Class, CostFunction, FewestChanges, Locality, Measure, Policy, Pool, Queues, Selector, Weight,
+};
+use crate::filter::AddressMatch;
+use crate::{QueueId, Transport};
+
+/// Classes of a file at most, beside the rest.
+const MOST_CLASSES: usize = 64;
+/// Terms of a pool at most.
+const MOST_TERMS: usize = 16;
+/// Share of the queues that high-priority flows get by default: 4 of 10, as in Dragonet's experiments (section 4.3).
+const ISOLATED_SHARE: f64 = 40.0;
+/// Names by which flows are known to have high priority when the file has no class.
+const HIGH_PRIORITY: [&str; 4] = ["high", "hp", "high-priority", "high_priority"];
+
+/// What a term weighs.
+#[derive(Clone, Debug)]
+pub enum TermKind {
+    /// Equally many flows on the queues.
+    Balance,
+    /// Equal rates on the queues.
+    BalanceRate,
+    /// Flows near their readers.
+    Locality,
+    /// Flows where they were.
+    FewestChanges,
+    /// A script.
+    Script(Arc<Script>),
+}
+
+/// A term and its weight.
+#[derive(Clone, Debug)]
+pub struct TermSpec {
+    /// What it weighs.
+    pub kind: TermKind,
+    /// How much it counts.
+    pub weight: Weight,
+}
+
+/// Which queues a class gets.
+#[derive(Clone, Debug, PartialEq)]
+pub enum QueueShare {
+    /// Those of the rest.
+    Shared,
+    /// So many, which no other flow may use.
+    Count(u16),
+    /// Such a share of all, per cent, which no other flow may use; one at least.
+    Percent(f64),
+    /// These, which no other flow may use.
+    Own(Vec<QueueId>),
+    /// These, which other flows may use as well.
+    Pinned(Vec<QueueId>),
+}
+
+/// A class as the file has it.
+#[derive(Clone, Debug)]
+pub struct ClassSpec {
+    /// Its name.
+    pub name: String,
+    /// Its flows.
+    pub selector: Selector,
+    /// Its queues.
+    pub queues: QueueShare,
+    /// How its flows lie on queues of its own; as the file has it for all if empty.
+    pub terms: Vec<TermSpec>,
+}
+
+/// A policy file.
+#[derive(Clone, Debug)]
+pub struct PolicyFile {
+    /// Name of the policy: that of its terms.
+    pub name: String,
+    /// How the flows of each pool lie.
+    pub terms: Vec<TermSpec>,
+    /// Classes, the first that selects a flow is its class.
+    pub classes: Vec<ClassSpec>,
+}
+
+/// Why a policy cannot be bound to so many queues.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BindError {
+    /// The classes leave no queue.
+    #[error(
+        "the classes ask for {wanted} of {queues} queues, and one at least has to be left for the other flows; give \
+         them fewer"
+    )]
+    TooMany {
+        /// Queues asked for.
+        wanted: usize,
+        /// Queues there are.
+        queues: u16,
+    },
+    /// A queue that does not exist.
+    #[error("class {class} names queue {queue}, and there are queues 0 to {last}")]
+    NoQueue {
+        /// Name of the class.
+        class: String,
+        /// The queue.
+        queue: QueueId,
+        /// The last one.
+        last: u16,
+    },
+    /// A queue that is a class's own and in another class's list.
+    #[error("queue {queue} is the own one of a class, and class {class} names it as well")]
+    Twice {
+        /// Name of the second class.
+        class: String,
+        /// The queue.
+        queue: QueueId,
+    },
+}
+
+const POLICIES: [&str; 6] = ["balance", "balance-rate", "isolation", "locality", "fewest-changes", "script"];
+
+impl PolicyFile {
+    /// Reads the text of a file. `origin` names it in errors.
+    ///
+    /// # Errors
+    /// The first mistake in the text, with line and column.
+    pub fn parse(text: &str, origin: &str) -> Result<Self, ScenarioError> {
+        let tree = document(text, origin)?;
+        let complaints = Complaints::new(text, origin);
+        let reader = Reader { text, origin, complaints: &complaints };
+        let mut root = Table::root(tree.get_ref(), &complaints);
+        let file = reader.file(&mut root);
+        root.finish();
+        complaints.into_error().map_or(Ok(file), Err)
+    }
+
+    /// A policy that comes with Evenkeel, by its name; none if there is no such one, or if it needs a file.
+    #[must_use]
+    pub fn built_in(name: &str) -> Option<Self> {
+        if name == "script" || !POLICIES.contains(&name) {
+            return None;
+        }
+        Self::parse(&format!("policy = \"{name}\""), name).ok()
+    }
+
+    /// Names of the policies that a file can ask for.
+    #[must_use]
+    pub fn names() -> &'static [&'static str] {
+        &POLICIES
+    }
+
+    /// The policy for these queues, without a flow.
+    ///
+    /// Queues of classes are taken from the highest down: RSS and the default of most NICs reach the low ones only,
+    /// and those stay with the flows of no class.
+    ///
+    /// # Errors
+    /// When the classes ask for queues that there are not.
+    pub fn bind(&self, queues: &Arc<Queues>) -> Result<Policy, BindError> {
+        let count = queues.count();
+        let shares = self.shares(count)?;
+        let is_own = |queue: &QueueId| shares.iter().any(|(own, list)| *own && list.contains(queue));
+        let rest: Vec<QueueId> = (0..count).map(QueueId).filter(|queue| !is_own(queue)).collect();
+        if rest.is_empty() {
+            let wanted = shares.iter().filter(|(own, _)| *own).map(|(_, list)| list.len()).sum();
+            return Err(BindError::TooMany { wanted, queues: count });
+        }
+        let names: Arc<[String]> =
+            self.classes.iter().map(|class| class.name.clone()).chain([REST.to_owned()]).collect();
+        let mut pools = vec![pool(&self.terms, &rest, queues, &names)];
+        let mut classes = Vec::with_capacity(self.classes.len() + 1);
+        for (spec, (own, allowed)) in self.classes.iter().zip(shares) {
+            let at = if own {
+                let terms = if spec.terms.is_empty() { &self.terms } else { &spec.terms };
+                pools.push(pool(terms, &allowed, queues, &names));
+                pools.len() - 1
+            } else {
+                0
+            };
+            let allowed = if allowed.is_empty() { rest.clone() } else { allowed };
+            classes.push(class(spec.name.clone(), spec.selector.clone(), allowed, at, count));
+        }
+        classes.push(class(REST.to_owned(), Selector::default(), rest, 0, count));
+        Ok(Policy { name: self.name.clone(), classes, pools, queues: count })
+    }
+
+    /// For each class whether it has queues of its own, and those that it names: none for those of the rest.
+    fn shares(&self, count: u16) -> Result<Vec<(bool, Vec<QueueId>)>, BindError> {
+        let mut own = vec![false; usize::from(count)];
+        for spec in &self.classes {
+            let (QueueShare::Own(list) | QueueShare::Pinned(list)) = &spec.queues else { continue };
+            for queue in list {
+                let class = || spec.name.clone();
+                let Some(taken) = own.get_mut(queue.index()) else {
+                    return Err(BindError::NoQueue { class: class(), queue: *queue, last: count - 1 });
+                };
+                if *taken {
+                    return Err(BindError::Twice { class: class(), queue: *queue });
+                }
+                *taken = matches!(spec.queues, QueueShare::Own(_));
+            }
+        }
+        // A pinned list before the own one of the same queue.
+        for spec in &self.classes {
+            let QueueShare::Pinned(list) = &spec.queues else { continue };
+            if let Some(queue) = list.iter().find(|queue| own[queue.index()]) {
+                return Err(BindError::Twice { class: spec.name.clone(), queue: *queue });
+            }
+        }
+        let pinned: Vec<QueueId> = self
+            .classes
+            .iter()
+            .flat_map(|spec| match &spec.queues {
+                QueueShare::Pinned(list) => list.clone(),
+                _ => Vec::new(),
+            })
+            .collect();
+        let wanted = |spec: &ClassSpec| match &spec.queues {
+            QueueShare::Count(wanted) => usize::from(*wanted),
+            // At most the queues that there are.
+            QueueShare::Percent(share) => ((f64::from(count) * share / 100.0) as usize).max(1),
+            QueueShare::Own(list) => list.len(),
+            QueueShare::Shared | QueueShare::Pinned(_) => 0,
+        };
+        let total: usize = self.classes.iter().map(wanted).sum();
+        self.classes
+            .iter()
+            .map(|spec| match &spec.queues {
+                QueueShare::Shared => Ok((false, Vec::new())),
+                QueueShare::Pinned(list) => Ok((false, list.clone())),
+                QueueShare::Own(list) => Ok((true, list.clone())),
+                QueueShare::Count(_) | QueueShare::Percent(_) => {
+                    let free = (0..count).rev().map(QueueId);
+                    let free = free.filter(|queue| !own[queue.index()] && !pinned.contains(queue));
+                    let mut taken: Vec<QueueId> = free.take(wanted(spec)).collect();
+                    if taken.len() < wanted(spec) {
+                        return Err(BindError::TooMany { wanted: total, queues: count });
+                    }
+                    taken.iter().for_each(|queue| own[queue.index()] = true);
+                    taken.sort_unstable();
+                    Ok((true, taken))
+                }
+            })
+            .collect()
+    }
+}
+
+/// Name of the class of the flows that no class selects.
+const REST: &str = "rest";
+
+fn class(name: String, selector: Selector, allowed: Vec<QueueId>, pool: usize, count: u16) -> Class {
+    let mut is_allowed = vec![false; usize::from(count)];
+    allowed.iter().for_each(|queue| is_allowed[queue.index()] = true);
+    Class { name, selector, allowed, is_allowed, pool, flows: 0, misplaced: 0 }
+}
+
+fn pool(terms: &[TermSpec], among: &[QueueId], queues: &Arc<Queues>, names: &Arc<[String]>) -> Pool {
+    let balance =
+        |measure| -> Box<dyn CostFunction> { Box::new(Balance::new(measure, queues.count(), among.len())) };
+    let term = |spec: &TermSpec| {
+        let function: Box<dyn CostFunction> = match &spec.kind {
+            TermKind::Balance => balance(Measure::Flows),
+            TermKind::BalanceRate => balance(Measure::Rate),
+            TermKind::Locality => Box::new(Locality::new(Arc::clone(queues))),
+            TermKind::FewestChanges => Box::new(FewestChanges::default()),
+            TermKind::Script(script) => Box::new(Scripted::new(Arc::clone(script), among, Arc::clone(names))),
+        };
+        (spec.weight, function)
+    };
+    Pool { terms: terms.iter().map(term).collect() }
+}
+
+/// A term of the file before its script is looked for.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Balance,
+    BalanceRate,
+    Isolation,
+    Locality,
+    FewestChanges,
+    Script,
+}
+
+const KINDS: [Spelling<Kind>; 6] = [
+    ("balance", Kind::Balance),
+    ("balance-rate", Kind::BalanceRate),
+    ("isolation", Kind::Isolation),
+    ("locality", Kind::Locality),
+    ("fewest-changes", Kind::FewestChanges),
+    ("script", Kind::Script),
+];
+
+struct Reader<'r> {
+    text: &'r str,
+    origin: &'r str,
+    complaints: &'r Complaints<'r>,
+}
+
+impl Reader<'_> {
+    fn file(&self, root: &mut Table<'_>) -> PolicyFile {
+        let policy = root.take("policy");
+        let list = root.take("term");
+        let script = self.script(root);
+        let mut isolates = false;
+        let (name, terms) = match (&policy, &list) {
+            (Some(policy), Some(list)) => {
+                let advice = "name the policy, or write terms; with terms, the first of them may be it";
+                list.at_key().complain(ScenarioErrorKind::BadValue, "beside a policy", advice);
+                let _ = policy;
+                (String::new(), Vec::new())
+            }
+            (Some(policy), None) => {
+                let kind = policy.one_of(&KINDS);
+                isolates = kind == Some(Kind::Isolation);
+                let name = kind.map_or("", |kind| spelling(kind)).to_owned();
+                (name, self.term(policy, kind, script, Weight::ONE).into_iter().collect())
+            }
+            (None, Some(list)) => {
+                self.refuse_script(script, "the script belongs into the term that is one");
+                self.terms(list)
+            }
+            (None, None) => {
+                self.refuse_script(script, "write policy = \"script\" above it");
+                let balance = TermSpec { kind: TermKind::Balance, weight: Weight::ONE };
+                ("balance".to_owned(), vec![balance])
+            }
+        };
+        let mut classes = Vec::new();
+        if let Some(list) = root.take("class") {
+            let elements = list.list("tables, each [[class]]").unwrap_or_default();
+            if elements.len() > MOST_CLASSES {
+                let advice = format!("at most {MOST_CLASSES}");
+                list.complain(ScenarioErrorKind::BadValue, format!("{} classes", elements.len()), advice);
+            }
+            for element in elements.iter().take(MOST_CLASSES) {
+                let class = element.table().and_then(|table| self.class(element, table, &classes));
+                classes.extend(class);
+            }
+        }
+        if isolates && classes.is_empty() {
+            classes.push(ClassSpec {
+                name: HIGH_PRIORITY[0].to_owned(),
+                selector: Selector {
+                    labels: HIGH_PRIORITY.map(str::to_owned).to_vec(),
+                    ..Selector::default()
+                },
+                queues: QueueShare::Percent(ISOLATED_SHARE),
+                terms: Vec::new(),
+            });
+        }
+        PolicyFile { name, terms, classes }
+    }
+
+    fn terms(&self, list: &Field<'_>) -> (String, Vec<TermSpec>) {
+        let elements = list.list("tables, each [[term]]").unwrap_or_default();
+        if elements.is_empty() || elements.len() > MOST_TERMS {
+            let advice = format!("write 1 to {MOST_TERMS} of them");
+            list.complain(ScenarioErrorKind::BadValue, format!("{} terms", elements.len()), advice);
+            return (String::new(), Vec::new());
+        }
+        let mut names = Vec::new();
+        let mut terms = Vec::new();
+        for element in &elements {
+            let Some(mut table) = element.table() else { continue };
+            let policy = table.require("policy", "for example policy = \"balance\"");
+            let weight = table.take("weight").map_or(Some(Weight::ONE), |field| weight(&field));
+            let script = self.script(&mut table);
+            table.finish();
+            let Some(policy) = policy else { continue };
+            let kind = policy.one_of(&KINDS);
+            if kind == Some(Kind::Isolation) {
+                let advice = "isolation comes from the classes: give them queues";
+                policy.complain(ScenarioErrorKind::BadValue, "isolation is no term", advice);
+                continue;
+            }
+            names.extend(kind.map(spelling));
+            terms.extend(weight.and_then(|weight| self.term(&policy, kind, script, weight)));
+        }
+        (names.join(" + "), terms)
+    }
+
+    fn term(
+        &self,
+        policy: &Field<'_>,
+        kind: Option<Kind>,
+        script: Option<ScriptField<'_>>,
+        weight: Weight,
+    ) -> Option<TermSpec> {
+        let kind = kind?;
+        if kind != Kind::Script {
+            self.refuse_script(script, "only policy = \"script\" has one");
+        } else {
+            let Some(script) = script else {
+                let advice = "write script = '''fn queue_cost(queue) { queue.flows * queue.flows }'''";
+                policy.complain(ScenarioErrorKind::MissingKey, "without a script", advice);
+                return None;
+            };
+            let kind = TermKind::Script(self.compile(&script)?);
+            return Some(TermSpec { kind, weight });
+        }
+        let kind = match kind {
+            Kind::Balance | Kind::Isolation | Kind::Script => TermKind::Balance,
+            Kind::BalanceRate => TermKind::BalanceRate,
+            Kind::Locality => TermKind::Locality,
+            Kind::FewestChanges => TermKind::FewestChanges,
+        };
+        Some(TermSpec { kind, weight })
+    }
+
+    fn script<'t>(&self, table: &mut Table<'t>) -> Option<ScriptField<'t>> {
+        let time = table.take("script-time");
+        let script = table.take("script");
+        let limit = match &time {
+            Some(field) => {
+                field.quantity(Nanoseconds::new(1_000_000)..=Nanoseconds::new(60_000_000_000), "2s")?
+            }
+            None => Nanoseconds::new(2_000_000_000),
+        };
+        if let (Some(time), None) = (&time, &script) {
+            time.at_key().complain(
+                ScenarioErrorKind::BadValue,
+                "without a script",
+                "write a script, or leave it out",
+            );
+        }
+        Some(ScriptField { field: script?, limit: Duration::from_nanos(limit.as_u64()) })
+    }
+
+    fn refuse_script(&self, script: Option<ScriptField<'_>>, advice: &str) {
+        if let Some(script) = script {
+            script.field.at_key().complain(
+                ScenarioErrorKind::BadValue,
+                "a script that nobody asks for",
+                advice,
+            );
+        }
+    }
+
+    /// Compiles a script; its mistakes are reported at their place in the file.
+    fn compile(&self, script: &ScriptField<'_>) -> Option<Arc<Script>> {
+        let text = script.field.string("a script")?;
+        let span = script.field.span();
+        let raw = self.text.get(span.clone()).unwrap_or_default();
+        let quotes = if raw.starts_with("'''") || raw.starts_with("\"\"\"") { 3 } else { 1 };
+        let after = raw.get(quotes..).unwrap_or_default();
+        // A line break right behind the quotes is not part of the string.
+        let skipped = match after {
+            _ if quotes == 1 => 0,
+            _ if after.starts_with("\r\n") => 2,
+            _ if after.starts_with('\n') => 1,
+            _ => 0,
+        };
+        let begin = span.start + quotes + skipped;
+        let above = self.text.get(..begin).unwrap_or_default();
+        let line_start = above.rfind('\n').map_or(0, |newline| newline + 1);
+        let source = ScriptSource {
+            text: text.to_owned(),
+            origin: self.origin.to_owned(),
+            lines_above: above.matches('\n').count(),
+            columns_before: above[line_start..].chars().count(),
+        };
+        match Script::compile(source, script.limit) {
+            Ok(script) => Some(Arc::new(script)),
+            Err(error) => {
+                let place = offset(self.text, error.line, error.column).clamp(span.start, span.end);
+                let problem = excerpt(&error.problem);
+                self.complaints.push(
+                    ScenarioErrorKind::BadValue,
+                    &(place..place),
+                    script.field.path(),
+                    problem,
+                    "",
+                );
+                None
+            }
+        }
+    }
+
+    fn class(&self, element: &Field<'_>, mut table: Table<'_>, before: &[ClassSpec]) -> Option<ClassSpec> {
+        let name = table.require("name", "for example name = \"high\"");
+        let name_field = name.as_ref();
+        let name = name_field.and_then(|field| field.name("a name", "-_."));
+        if let (Some(field), Some(name)) = (name_field, &name) {
+            let known = before.iter().any(|class| class.name == *name) || name == REST;
+            if known {
+                field.complain(ScenarioErrorKind::Duplicate, format!("there is a class {name} already"), "");
+            }
+        }
+        let label = table.take("label").and_then(|field| field.prose(64, false));
+        let mut selector = Selector {
+            labels: label.or_else(|| name.clone()).into_iter().collect(),
+            transport: table.take("protocol").and_then(|field| protocol(&field)),
+            source: table.take("source").and_then(|field| network(&field)),
+            source_port: table.take("source-port").and_then(|field| field.ports()),
+            destination: table.take("destination").and_then(|field| network(&field)),
+            destination_port: table.take("destination-port").and_then(|field| field.ports()),
+            process: table.take("process").and_then(|field| field.prose(64, false)),
+            cgroup: table.take("cgroup").and_then(|field| field.cgroup()),
+        };
+        if let (Some(source), Some(destination)) = (selector.source, selector.destination)
+            && source.address().is_ipv4() != destination.address().is_ipv4()
+        {
+            element.complain(ScenarioErrorKind::BadValue, "source and destination of two IP versions", "");
+            selector.source = None;
+        }
+        let (queues, pin) = (table.take("queues"), table.take("pin"));
+        let terms = match table.take("policy") {
+            Some(policy) => {
+                let script = self.script(&mut table);
+                let kind = policy.one_of(&KINDS);
+                if kind == Some(Kind::Isolation) {
+                    policy.complain(
+                        ScenarioErrorKind::BadValue,
+                        "a class in a class",
+                        "name how its flows lie",
+                    );
+                }
+                self.term(&policy, kind, script, Weight::ONE).into_iter().collect()
+            }
+            None => Vec::new(),
+        };
+        let has_terms = !terms.is_empty();
+        let share = match (&queues, &pin) {
+            (Some(_), Some(pin)) => {
+                let advice = "queues are the class's own; those of pin may be used by others";
+                pin.at_key().complain(ScenarioErrorKind::BadValue, "beside queues", advice);
+                None
+            }
+            (Some(queues), None) => own_queues(queues),
+            (None, Some(pin)) => queue_list(pin).map(QueueShare::Pinned),
+            (None, None) => Some(QueueShare::Shared),
+        };
+        if has_terms && matches!(share, Some(QueueShare::Shared | QueueShare::Pinned(_))) {
+            element.complain(
+                ScenarioErrorKind::BadValue,
+                "a policy for queues that it shares",
+                "give the class queues of its own, or leave its policy out",
+            );
+        }
+        table.finish();
+        Some(ClassSpec { name: name?, selector, queues: share?, terms })
+    }
+}
+
+/// A script's key and its time.
+struct ScriptField<'t> {
+    field: Field<'t>,
+    limit: Duration,
+}
+
+fn spelling(kind: Kind) -> &'static str {
+    KINDS.iter().find(|(_, other)| *other == kind).map_or("", |(name, _)| name)
+}
+
+/// Byte offset of a line and a column, both from 1.
+fn offset(text: &str, line: usize, column: usize) -> usize {
+    let start: usize = text.split_inclusive('\n').take(line - 1).map(str::len).sum();
+    let rest = text.get(start..).unwrap_or_default();
+    start + rest.chars().take(column - 1).map(char::len_utf8).sum::<usize>()
+}
+
+fn excerpt(text: &str) -> String {
+    const LONGEST: usize = 160;
+    text.chars().take(LONGEST).collect()
+}
+
+fn weight(field: &Field<'_>) -> Option<Weight> {
+    let figure = field.figure()?;
+    let weight = Weight::new(figure);
+    if weight.is_none() {
+        let advice = "write a weight from 0.001 to 1000";
+        field.complain(ScenarioErrorKind::BadValue, format!("{figure} is out of range"), advice);
+    }
+    weight
+}
+
+fn protocol(field: &Field<'_>) -> Option<Transport> {
+    field.one_of(&[("tcp", Transport::Tcp), ("udp", Transport::Udp)])
+}
+
+/// An address, or a network as `address/length`.
+fn network(field: &Field<'_>) -> Option<AddressMatch> {
+    let text = field.string("an address such as \"10.0.0.1\", or a network such as \"10.0.0.0/8\"")?;
+    let parsed = match text.split_once('/') {
+        None => text.parse().ok().map(AddressMatch::exact),
+        Some((address, length)) => address.parse::<std::net::IpAddr>().ok().and_then(|address| {
+            let bits = if address.is_ipv4() { 32 } else { 128 };
+            let digits = !length.is_empty() && length.bytes().all(|byte| byte.is_ascii_digit());
+            let length = length.parse::<u8>().ok().filter(|length| digits && *length <= bits)?;
+            let network = AddressMatch::prefix(address, length);
+            // Bits behind the prefix are a mistake in the one or the other.
+            (network.address() == address).then_some(network)
+        }),
+    };
+    if parsed.is_none() {
+        let problem = format!("'{}' is no address and no network", excerpt(text).escape_debug());
+        let advice = "write \"10.0.0.1\" or \"10.0.0.0/8\", with no bit set behind the prefix";
+        field.complain(ScenarioErrorKind::BadValue, problem, advice);
+    }
+    parsed
+}
+
+/// A number of queues, a share of them, or a list.
+fn own_queues(field: &Field<'_>) -> Option<QueueShare> {
+    const MOST: u32 = 65_535;
+    if field.is_list() {
+        return queue_list(field).map(QueueShare::Own);
+    }
+    if !field.is_string() {
+        return field.integer(1..=MOST).and_then(|count| u16::try_from(count).ok()).map(QueueShare::Count);
+    }
+    let text = field.string("a share such as \"40%\"")?;
+    let digits = text.strip_suffix('%').filter(|digits| {
+        !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
+    });
+    let share =
+        digits.and_then(|digits| digits.parse::<f64>().ok()).filter(|share| *share > 0.0 && *share < 100.0);
+    if share.is_none() {
+        let problem = format!("'{}' is no share of the queues", excerpt(text).escape_debug());
+        let advice = "write a number such as 4, a share such as \"40%\", or a list such as [6, 7]";
+        field.complain(ScenarioErrorKind::BadValue, problem, advice);
+    }
+    share.map(QueueShare::Percent)
+}
+
+/// Numbers of queues, at least one and none twice; a number stands for a list of it.
+fn queue_list(field: &Field<'_>) -> Option<Vec<QueueId>> {
+    let queue = |field: &Field<'_>| {
+        field.integer(0..=65_534).and_then(|queue| u16::try_from(queue).ok()).map(QueueId)
+    };
+    if !field.is_list() {
+        return queue(field).map(|queue| vec![queue]);
+    }
+    let mut list = Vec::new();
+    for element in field.list("numbers of queues")? {
+        let queue = queue(&element)?;
+        if list.contains(&queue) {
+            element.complain(ScenarioErrorKind::Duplicate, format!("queue {queue} stands twice"), "");
+            return None;
+        }
+        list.push(queue);
+    }
+    if list.is_empty() {
+        field.complain(ScenarioErrorKind::BadValue, "no queue", "name at least one");
+        return None;
+    }
+    list.sort_unstable();
+    Some(list)
+}

@@ -1,0 +1,109 @@
+//! Balance: queues with equally much on them, by flows or by rate.
+
+use crate::QueueId;
+use crate::policy::Flow;
+use crate::policy::cost::{Cost, CostFunction, TERM_UNIT};
+
+/// What is to be equal on the queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measure {
+    /// How many flows there are (Dragonet, section 3.4).
+    Flows,
+    /// What they receive together, Mbit/s.
+    Rate,
+}
+
+/// Bits of a rate's fraction: rates are counted in 1/1024 Mbit/s.
+const RATE_FRACTION: u32 = 10;
+
+/// The variance of the queues' loads: `Σ load² / k - (Σ load / k)²` over k queues. By rate it is in (Mbit/s)².
+#[derive(Clone, Debug)]
+pub struct Balance {
+    measure: Measure,
+    /// Load by queue of the NIC.
+    loads: Vec<u64>,
+    /// Queues to be balanced.
+    among: i128,
+    total: i128,
+    squares: i128,
+}
+
+impl Balance {
+    /// No flow yet, on a NIC of `queues` queues of which `among` are to be balanced.
+    #[must_use]
+    pub fn new(measure: Measure, queues: u16, among: usize) -> Self {
+        let loads = vec![0; usize::from(queues)];
+        Self { measure, loads, among: (among as i128).max(1), total: 0, squares: 0 }
+    }
+
+    fn load(&self, flow: &Flow) -> i128 {
+        match self.measure {
+            Measure::Flows => 1,
+            Measure::Rate => i128::from(rate_load(flow.rate_bps)),
+        }
+    }
+
+    /// A load's square has twice as long a fraction.
+    const fn fraction(&self) -> u32 {
+        match self.measure {
+            Measure::Flows => 0,
+            Measure::Rate => 2 * RATE_FRACTION,
+        }
+    }
+}
+
+/// A rate in 1/1024 Mbit/s, rounded up: a flow with any rate has some load. Beyond 1 Tbit/s flows count as that.
+fn rate_load(rate_bps: u64) -> u64 {
+    const MOST_BPS: u64 = 1_000_000_000_000;
+    (rate_bps.min(MOST_BPS) << RATE_FRACTION).div_ceil(1_000_000)
+}
+
+impl CostFunction for Balance {
+    fn place(&mut self, flow: &Flow, queue: QueueId) {
+        let load = self.load(flow);
+        let before = &mut self.loads[queue.index()];
+        self.squares += load * (2 * i128::from(*before) + load);
+        self.total += load;
+        *before += load as u64;
+    }
+
+    fn remove(&mut self, flow: &Flow, queue: QueueId) {
+        let load = self.load(flow);
+        let before = &mut self.loads[queue.index()];
+        self.squares -= load * (2 * i128::from(*before) - load);
+        self.total -= load;
+        *before -= load as u64;
+    }
+
+    fn cost(&self) -> Cost {
+        let spread = self.among * self.squares - self.total * self.total;
+        // Whole queues first: the product of both would pass the range for a million flows at a terabit each.
+        let amount = (spread / self.among * TERM_UNIT / self.among
+            + spread % self.among * TERM_UNIT / (self.among * self.among))
+            >> self.fraction();
+        Cost { violations: 0, amount }
+    }
+
+    fn change(&self, flow: &Flow, from: QueueId, to: QueueId) -> Cost {
+        if from == to {
+            return Cost::ZERO;
+        }
+        let load = self.load(flow);
+        let (there, here) = (i128::from(self.loads[to.index()]), i128::from(self.loads[from.index()]));
+        let squares = 2 * load * (there - here + load);
+        // The total stays, and with it the mean.
+        Cost { violations: 0, amount: (squares * TERM_UNIT / self.among) >> self.fraction() }
+    }
+
+    fn least(&self, _: &Flow, among: &[QueueId]) -> Option<QueueId> {
+        among.iter().copied().min_by_key(|queue| self.loads[queue.index()])
+    }
+
+    fn burden(&self, flow: &Flow) -> u64 {
+        self.load(flow) as u64
+    }
+
+    fn boxed(&self) -> Box<dyn CostFunction> {
+        Box::new(self.clone())
+    }
+}

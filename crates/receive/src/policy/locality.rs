@@ -1,0 +1,140 @@
+//! Locality: a flow's queue is served by the processor that reads the flow, or by one near it.
+
+use std::sync::Arc;
+
+use crate::QueueId;
+use crate::policy::Flow;
+use crate::policy::cost::{Cost, CostFunction, TERM_UNIT};
+
+/// The receive queues in use, and the processors that serve them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Queues {
+    count: u16,
+    /// Processor that serves each queue.
+    processors: Vec<u32>,
+    /// NUMA node of each processor.
+    nodes: Vec<u32>,
+}
+
+impl Queues {
+    /// Queues served by the processor of the same number each, all on one NUMA node.
+    #[must_use]
+    pub fn new(count: u16) -> Self {
+        Self { count, processors: (0..u32::from(count)).collect(), nodes: Vec::new() }
+    }
+
+    /// The same queues, served by these processors, one for each queue. What is missing stays.
+    #[must_use]
+    pub fn served_by(mut self, processors: &[u32]) -> Self {
+        self.processors.iter_mut().zip(processors).for_each(|(old, new)| *old = *new);
+        self
+    }
+
+    /// The same queues on a machine whose processors are on these NUMA nodes; those that are not named are on node 0.
+    #[must_use]
+    pub fn with_nodes(mut self, node_of_processor: Vec<u32>) -> Self {
+        self.nodes = node_of_processor;
+        self
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> u16 {
+        self.count
+    }
+
+    /// The processor that serves a queue.
+    #[must_use]
+    pub fn processor(&self, queue: QueueId) -> Option<u32> {
+        self.processors.get(queue.index()).copied()
+    }
+
+    fn node(&self, processor: u32) -> u32 {
+        self.nodes.get(processor as usize).copied().unwrap_or(0)
+    }
+}
+
+/// How far flows lie from their readers: for each flow 0 on the reader's own processor, 1 on another one of its NUMA
+/// node, 2 elsewhere. Flows of which no reader is known cost nothing.
+#[derive(Clone, Debug)]
+pub struct Locality {
+    queues: Arc<Queues>,
+    distance: i64,
+}
+
+impl Locality {
+    /// No flow yet.
+    #[must_use]
+    pub fn new(queues: Arc<Queues>) -> Self {
+        Self { queues, distance: 0 }
+    }
+
+    fn distance(&self, flow: &Flow, queue: QueueId) -> i64 {
+        let Some((reader, server)) = flow.reader.zip(self.queues.processor(queue)) else { return 0 };
+        match server {
+            _ if server == reader => 0,
+            _ if self.queues.node(server) == self.queues.node(reader) => 1,
+            _ => 2,
+        }
+    }
+}
+
+impl CostFunction for Locality {
+    fn place(&mut self, flow: &Flow, queue: QueueId) {
+        self.distance += self.distance(flow, queue);
+    }
+
+    fn remove(&mut self, flow: &Flow, queue: QueueId) {
+        self.distance -= self.distance(flow, queue);
+    }
+
+    fn cost(&self) -> Cost {
+        Cost { violations: 0, amount: i128::from(self.distance) * TERM_UNIT }
+    }
+
+    fn change(&self, flow: &Flow, from: QueueId, to: QueueId) -> Cost {
+        let further = self.distance(flow, to) - self.distance(flow, from);
+        Cost { violations: 0, amount: i128::from(further) * TERM_UNIT }
+    }
+
+    fn boxed(&self) -> Box<dyn CostFunction> {
+        Box::new(self.clone())
+    }
+}
+
+/// How many flows lie elsewhere than they did before: each such flow costs 1. Moving a flow can reorder its packets.
+///
+/// A flow of which it is not known where it lay costs nothing.
+#[derive(Clone, Debug, Default)]
+pub struct FewestChanges {
+    moved: i64,
+}
+
+impl FewestChanges {
+    fn moved(flow: &Flow, queue: QueueId) -> i64 {
+        i64::from(flow.before.is_some_and(|before| before != queue))
+    }
+}
+
+impl CostFunction for FewestChanges {
+    fn place(&mut self, flow: &Flow, queue: QueueId) {
+        self.moved += Self::moved(flow, queue);
+    }
+
+    fn remove(&mut self, flow: &Flow, queue: QueueId) {
+        self.moved -= Self::moved(flow, queue);
+    }
+
+    fn cost(&self) -> Cost {
+        Cost { violations: 0, amount: i128::from(self.moved) * TERM_UNIT }
+    }
+
+    fn change(&self, flow: &Flow, from: QueueId, to: QueueId) -> Cost {
+        let more = Self::moved(flow, to) - Self::moved(flow, from);
+        Cost { violations: 0, amount: i128::from(more) * TERM_UNIT }
+    }
+
+    fn boxed(&self) -> Box<dyn CostFunction> {
+        Box::new(self.clone())
+    }
+}

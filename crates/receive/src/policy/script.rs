@@ -1,0 +1,480 @@
+//! Cost functions that people write: scripts in Rhai, in a sandbox.
+//!
+//! A script defines one or more of
+//!
+//! ```text
+//! fn queue_cost(queue) { … }          // summed over the queues; the one to prefer: only two queues change at a time
+//! fn flow_cost(flow, queue) { … }     // summed over the flows
+//! fn cost(queues) { … }               // of all queues at once
+//! ```
+//!
+//! each of which returns a number, or `reject(n)` for n flows where they must not be, or `reject(n, cost)`. A queue has
+//! `index`, `flows`, `rate` (bit/s) and `count("class")`, and is only its number in `flow_cost`; a flow has `class`, `rate`, `protocol`, `source`,
+//! `source_port`, `destination`, `destination_port` and `reader` (`()` if unknown).
+//!
+//! A script can do nothing but compute: no files, no clock, no output, no other modules, no sleep. A call may take
+//! [`MOST_OPERATIONS`] operations, hold strings, lists and maps of a bounded size, and call itself to a bounded depth;
+//! all calls of a search together may take the time that the policy gives them. A script that passes a bound, or that
+//! returns something else, ends the search with one error that names the line.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rhai::packages::{
+    ArithmeticPackage, BasicArrayPackage, BasicIteratorPackage, BasicMapPackage, BasicMathPackage,
+    BasicStringPackage, LogicPackage, MoreStringPackage, Package,
+};
+use rhai::{AST, CallFnOptions, Dynamic, Engine, EvalAltResult, FuncArgs, Position, Scope};
+
+use crate::QueueId;
+use crate::policy::Flow;
+use crate::policy::cost::{Cost, CostFunction, TERM_UNIT};
+
+/// Operations that one call may take.
+pub const MOST_OPERATIONS: u64 = 100_000;
+/// Longest string, bytes.
+const LONGEST_STRING: usize = 16 * 1024;
+/// Longest list and largest map, with all that they hold.
+const MOST_ELEMENTS: usize = 4096;
+const MOST_VARIABLES: usize = 256;
+const MOST_FUNCTIONS: usize = 64;
+const DEEPEST_CALL: usize = 32;
+const DEEPEST_EXPRESSION: usize = 64;
+/// Longest script, bytes.
+pub const LONGEST_SCRIPT: usize = 64 * 1024;
+/// Operations between two looks at the clock.
+const CLOCK_STRIDE: u64 = 1024;
+/// Largest cost that a function may return: sums over a million flows stay exact.
+const LARGEST: f64 = 1e9;
+/// The functions that make up a cost, and how many parameters each has.
+const HOOKS: [(&str, usize); 3] = [("queue_cost", 1), ("flow_cost", 2), ("cost", 1)];
+
+/// A script, and where it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScriptSource {
+    /// The text.
+    pub text: String,
+    /// Name of the file that it stands in.
+    pub origin: String,
+    /// Lines of the file above its first one.
+    pub lines_above: usize,
+    /// Columns of the file before its first line.
+    pub columns_before: usize,
+}
+
+/// Why a script is no cost function.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{origin}:{line}:{column}: script: {problem}")]
+pub struct ScriptError {
+    /// Name of the file.
+    pub origin: String,
+    /// Line of the file, from 1.
+    pub line: usize,
+    /// Column, from 1.
+    pub column: usize,
+    /// What is wrong.
+    pub problem: String,
+}
+
+impl ScriptSource {
+    fn error(&self, position: Position, problem: impl Into<String>) -> ScriptError {
+        let line = position.line().unwrap_or(1);
+        let column = position.position().unwrap_or(1) + if line == 1 { self.columns_before } else { 0 };
+        let problem = problem.into().chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        ScriptError { origin: self.origin.clone(), line: line + self.lines_above, column, problem }
+    }
+}
+
+/// What a script returned.
+#[derive(Clone, Copy, Debug)]
+struct Verdict(Cost);
+
+/// What a script sees of a queue.
+#[derive(Clone, Debug)]
+struct QueueView {
+    index: u16,
+    flows: i64,
+    rate: i64,
+    by_class: Vec<i64>,
+    classes: Arc<[String]>,
+}
+
+/// What a script sees of a flow.
+#[derive(Clone, Debug)]
+struct FlowView {
+    flow: Flow,
+    class: String,
+}
+
+/// A script that is ready to run.
+pub struct Script {
+    engine: Engine,
+    ast: AST,
+    source: ScriptSource,
+    has: [bool; HOOKS.len()],
+    watch: Arc<Watch>,
+}
+
+impl fmt::Debug for Script {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Script").field("source", &self.source).finish_non_exhaustive()
+    }
+}
+
+/// When the calls of a search have to be done.
+#[derive(Debug)]
+struct Watch {
+    start: Instant,
+    /// After `start`, ns.
+    deadline: AtomicU64,
+    limit: Duration,
+}
+
+impl Watch {
+    fn elapsed(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn wind(&self) {
+        let limit = u64::try_from(self.limit.as_nanos()).unwrap_or(u64::MAX);
+        self.deadline.store(self.elapsed().saturating_add(limit), Ordering::Relaxed);
+    }
+
+    fn is_over(&self) -> bool {
+        self.elapsed() > self.deadline.load(Ordering::Relaxed)
+    }
+}
+
+impl Script {
+    /// Compiles a script whose calls may take `limit` in each search.
+    ///
+    /// # Errors
+    /// When it does not compile, or has none of the functions.
+    pub fn compile(source: ScriptSource, limit: Duration) -> Result<Self, ScriptError> {
+        let watch = Arc::new(Watch { start: Instant::now(), deadline: AtomicU64::new(0), limit });
+        watch.wind();
+        let engine = sandbox(&watch);
+        if source.text.len() > LONGEST_SCRIPT {
+            return Err(source.error(Position::NONE, format!("longer than {LONGEST_SCRIPT} bytes")));
+        }
+        let ast = engine
+            .compile(&source.text)
+            .map_err(|error| source.error(error.position(), error.err_type().to_string()))?;
+        let has = HOOKS.map(|(name, parameters)| {
+            ast.iter_functions().any(|function| function.name == name && function.params.len() == parameters)
+        });
+        for (name, parameters) in HOOKS {
+            let other = ast.iter_functions().find(|function| function.name == name);
+            if other.is_some_and(|function| function.params.len() != parameters) {
+                return Err(source.error(Position::NONE, format!("{name} takes {parameters} parameters")));
+            }
+        }
+        if has == [false; HOOKS.len()] {
+            let problem = "it defines none of queue_cost(queue), flow_cost(flow, queue) and cost(queues)";
+            return Err(source.error(Position::NONE, problem));
+        }
+        Ok(Self { engine, ast, source, has, watch })
+    }
+
+    fn call(&self, function: &str, arguments: impl FuncArgs) -> Result<Cost, ScriptError> {
+        if self.watch.is_over() {
+            return Err(self.source.error(Position::NONE, self.too_slow()));
+        }
+        let options = CallFnOptions::new().eval_ast(false);
+        let mut scope = Scope::new();
+        let returned = self
+            .engine
+            .call_fn_with_options::<Dynamic>(options, &mut scope, &self.ast, function, arguments)
+            .map_err(|error| self.explain(&error))?;
+        let problem = || format!("{function} returned {}, not a number or reject(…)", returned.type_name());
+        let number = match (returned.as_int(), returned.as_float()) {
+            (Ok(number), _) => number as f64,
+            (_, Ok(number)) => number,
+            _ => {
+                let verdict = returned.clone().try_cast::<Verdict>();
+                return verdict
+                    .map(|Verdict(cost)| cost)
+                    .ok_or_else(|| self.source.error(Position::NONE, problem()));
+            }
+        };
+        let amount = fixed(number).ok_or_else(|| {
+            let problem = format!("{function} returned {number}, and a cost lies between 0 and {LARGEST:.0}");
+            self.source.error(Position::NONE, problem)
+        })?;
+        Ok(Cost { violations: 0, amount })
+    }
+
+    fn too_slow(&self) -> String {
+        format!("its calls took more than {:?} in one search", self.watch.limit)
+    }
+
+    fn explain(&self, error: &EvalAltResult) -> ScriptError {
+        let mut inner = error;
+        while let EvalAltResult::ErrorInFunctionCall(_, _, cause, _) = inner {
+            inner = cause;
+        }
+        let position = inner.position();
+        let problem = match inner {
+            EvalAltResult::ErrorTooManyOperations(_) => {
+                format!("a call took more than {MOST_OPERATIONS} operations: does it loop without end?")
+            }
+            EvalAltResult::ErrorTerminated(..) => self.too_slow(),
+            EvalAltResult::ErrorDataTooLarge(what, _) => {
+                format!(
+                    "{what} is too large: strings hold {LONGEST_STRING} bytes, lists and maps {MOST_ELEMENTS} elements"
+                )
+            }
+            EvalAltResult::ErrorStackOverflow(_) => {
+                format!("functions call each other more than {DEEPEST_CALL} levels deep")
+            }
+            // Without the place, which stands in front.
+            other => {
+                let text = other.to_string();
+                text.rfind(" (line ").map_or(text.clone(), |at| text[..at].to_owned())
+            }
+        };
+        self.source.error(position, problem)
+    }
+}
+
+/// A cost in steps of a term; none if it is negative, not finite or very large.
+fn fixed(number: f64) -> Option<i128> {
+    (0.0..=LARGEST).contains(&number).then(|| (number * TERM_UNIT as f64).round() as i128)
+}
+
+/// An engine that computes and does nothing else.
+fn sandbox(watch: &Arc<Watch>) -> Engine {
+    let mut engine = Engine::new_raw();
+    // Not the core package: it can sleep.
+    for module in [
+        ArithmeticPackage::new().as_shared_module(),
+        LogicPackage::new().as_shared_module(),
+        BasicStringPackage::new().as_shared_module(),
+        MoreStringPackage::new().as_shared_module(),
+        BasicIteratorPackage::new().as_shared_module(),
+        BasicMathPackage::new().as_shared_module(),
+        BasicArrayPackage::new().as_shared_module(),
+        BasicMapPackage::new().as_shared_module(),
+    ] {
+        engine.register_global_module(module);
+    }
+    engine
+        .set_max_operations(MOST_OPERATIONS)
+        .set_max_call_levels(DEEPEST_CALL)
+        .set_max_expr_depths(DEEPEST_EXPRESSION, DEEPEST_EXPRESSION)
+        .set_max_string_size(LONGEST_STRING)
+        .set_max_array_size(MOST_ELEMENTS)
+        .set_max_map_size(MOST_ELEMENTS)
+        .set_max_variables(MOST_VARIABLES)
+        .set_max_functions(MOST_FUNCTIONS)
+        .disable_symbol("eval");
+    let watch = Arc::clone(watch);
+    engine.on_progress(move |operations| {
+        (operations.is_multiple_of(CLOCK_STRIDE) && watch.is_over()).then_some(Dynamic::UNIT)
+    });
+    engine
+        .register_type_with_name::<QueueView>("queue")
+        .register_get("index", |queue: &mut QueueView| i64::from(queue.index))
+        .register_get("flows", |queue: &mut QueueView| queue.flows)
+        .register_get("rate", |queue: &mut QueueView| queue.rate)
+        .register_fn("count", |queue: &mut QueueView, class: &str| {
+            let class = queue.classes.iter().position(|name| name == class);
+            class.and_then(|class| queue.by_class.get(class)).copied().unwrap_or(0)
+        });
+    engine
+        .register_type_with_name::<FlowView>("flow")
+        .register_get("class", |view: &mut FlowView| view.class.clone())
+        .register_get("rate", |view: &mut FlowView| view.flow.rate_bps.cast_signed())
+        .register_get("protocol", |view: &mut FlowView| view.flow.tuple.transport.name().to_owned())
+        .register_get("source", |view: &mut FlowView| view.flow.tuple.source.to_string())
+        .register_get("source_port", |view: &mut FlowView| i64::from(view.flow.tuple.source_port))
+        .register_get("destination", |view: &mut FlowView| view.flow.tuple.destination.to_string())
+        .register_get("destination_port", |view: &mut FlowView| i64::from(view.flow.tuple.destination_port))
+        .register_get("reader", |view: &mut FlowView| {
+            view.flow.reader.map_or(Dynamic::UNIT, |reader| Dynamic::from_int(i64::from(reader)))
+        });
+    let verdict = |flows: i64, cost: f64| {
+        let amount = fixed(cost).unwrap_or(0);
+        // As many as there can be flows.
+        Verdict(Cost { violations: flows.clamp(0, 1 << 32), amount })
+    };
+    engine
+        .register_type_with_name::<Verdict>("reject")
+        .register_fn("reject", move || verdict(1, 0.0))
+        .register_fn("reject", move |flows: i64| verdict(flows, 0.0))
+        .register_fn("reject", verdict)
+        .register_fn("reject", move |flows: i64, cost: i64| verdict(flows, cost as f64));
+    engine
+}
+
+/// A script as a cost function.
+#[derive(Debug)]
+pub struct Scripted {
+    script: Arc<Script>,
+    classes: Arc<[String]>,
+    among: Vec<QueueId>,
+    queues: Vec<QueueView>,
+    /// What `queue_cost` says of each queue.
+    queue_costs: Vec<Cost>,
+    /// What `flow_cost` says of all flows.
+    flow_costs: Cost,
+    /// What `cost` says; none if it has to be asked again.
+    whole: RefCell<Option<Cost>>,
+    fault: RefCell<Option<ScriptError>>,
+}
+
+impl Clone for Scripted {
+    fn clone(&self) -> Self {
+        Self {
+            script: Arc::clone(&self.script),
+            classes: Arc::clone(&self.classes),
+            among: self.among.clone(),
+            queues: self.queues.clone(),
+            queue_costs: self.queue_costs.clone(),
+            flow_costs: self.flow_costs,
+            whole: RefCell::new(*self.whole.borrow()),
+            fault: RefCell::new(self.fault.borrow().clone()),
+        }
+    }
+}
+
+impl Scripted {
+    /// No flow yet, on the queues `among`; `classes` are the names of the flows' classes.
+    #[must_use]
+    pub fn new(script: Arc<Script>, among: &[QueueId], classes: Arc<[String]>) -> Self {
+        let count = among.iter().map(|queue| queue.index() + 1).max().unwrap_or(0);
+        let view = |index| QueueView {
+            index,
+            flows: 0,
+            rate: 0,
+            by_class: vec![0; classes.len()],
+            classes: Arc::clone(&classes),
+        };
+        let queues: Vec<QueueView> = (0..count as u16).map(view).collect();
+        let mut scripted = Self {
+            script,
+            among: among.to_vec(),
+            classes: Arc::clone(&classes),
+            queue_costs: vec![Cost::ZERO; queues.len()],
+            queues,
+            flow_costs: Cost::ZERO,
+            whole: RefCell::new(None),
+            fault: RefCell::new(None),
+        };
+        for queue in among {
+            scripted.queue_costs[queue.index()] =
+                scripted.queue_cost(&scripted.queues[queue.index()].clone());
+        }
+        scripted
+    }
+
+    fn call(&self, hook: usize, arguments: impl FuncArgs) -> Cost {
+        let (name, _) = HOOKS[hook];
+        if !self.script.has[hook] || self.fault.borrow().is_some() {
+            return Cost::ZERO;
+        }
+        self.script.call(name, arguments).unwrap_or_else(|error| {
+            *self.fault.borrow_mut() = Some(error);
+            Cost::ZERO
+        })
+    }
+
+    fn queue_cost(&self, view: &QueueView) -> Cost {
+        if self.script.has[0] { self.call(0, (view.clone(),)) } else { Cost::ZERO }
+    }
+
+    fn flow_cost(&self, flow: &Flow, queue: QueueId) -> Cost {
+        if !self.script.has[1] {
+            return Cost::ZERO;
+        }
+        let class = self.classes.get(flow.class.index()).cloned().unwrap_or_default();
+        // The number alone: what else lies there depends on the order in which flows come.
+        self.call(1, (FlowView { flow: *flow, class }, i64::from(queue.0)))
+    }
+
+    fn whole_cost(&self, queues: &[QueueView]) -> Cost {
+        let of_pool = self.among.iter().filter_map(|queue| queues.get(queue.index()));
+        let list: rhai::Array = of_pool.cloned().map(Dynamic::from).collect();
+        self.call(2, (list,))
+    }
+
+    fn whole(&self) -> Cost {
+        if !self.script.has[2] {
+            return Cost::ZERO;
+        }
+        let known = *self.whole.borrow();
+        known.unwrap_or_else(|| {
+            let cost = self.whole_cost(&self.queues);
+            *self.whole.borrow_mut() = Some(cost);
+            cost
+        })
+    }
+
+    /// A queue with a flow more, or one less.
+    fn changed(&self, flow: &Flow, queue: QueueId, sign: i64) -> Option<QueueView> {
+        let mut view = self.queues.get(queue.index())?.clone();
+        view.flows += sign;
+        view.rate = view.rate.saturating_add(sign * flow.rate_bps.min(1 << 40).cast_signed());
+        if let Some(count) = view.by_class.get_mut(flow.class.index()) {
+            *count += sign;
+        }
+        Some(view)
+    }
+
+    fn update(&mut self, flow: &Flow, queue: QueueId, sign: i64) {
+        let of_flow = self.flow_cost(flow, queue);
+        self.flow_costs = if sign > 0 { self.flow_costs + of_flow } else { self.flow_costs - of_flow };
+        let Some(view) = self.changed(flow, queue, sign) else { return };
+        self.queue_costs[queue.index()] = self.queue_cost(&view);
+        self.queues[queue.index()] = view;
+        *self.whole.borrow_mut() = None;
+    }
+}
+
+impl CostFunction for Scripted {
+    fn place(&mut self, flow: &Flow, queue: QueueId) {
+        self.update(flow, queue, 1);
+    }
+
+    fn remove(&mut self, flow: &Flow, queue: QueueId) {
+        self.update(flow, queue, -1);
+    }
+
+    fn cost(&self) -> Cost {
+        self.queue_costs.iter().copied().sum::<Cost>() + self.flow_costs + self.whole()
+    }
+
+    fn change(&self, flow: &Flow, from: QueueId, to: QueueId) -> Cost {
+        if from == to {
+            return Cost::ZERO;
+        }
+        let views = self.changed(flow, from, -1).zip(self.changed(flow, to, 1));
+        let Some((left, joined)) = views else { return Cost::ZERO };
+        let mut cost = self.flow_cost(flow, to) - self.flow_cost(flow, from);
+        if self.script.has[0] {
+            cost += self.queue_cost(&left) + self.queue_cost(&joined);
+            cost = cost - self.queue_costs[from.index()] - self.queue_costs[to.index()];
+        }
+        if self.script.has[2] {
+            let mut queues = self.queues.clone();
+            (queues[from.index()], queues[to.index()]) = (left, joined);
+            cost += self.whole_cost(&queues) - self.whole();
+        }
+        cost
+    }
+
+    fn begin(&mut self) {
+        self.script.watch.wind();
+    }
+
+    fn fault(&mut self) -> Option<ScriptError> {
+        self.fault.borrow_mut().take()
+    }
+
+    fn boxed(&self) -> Box<dyn CostFunction> {
+        Box::new(self.clone())
+    }
+}

@@ -19,6 +19,7 @@ mod nic;
 mod packet;
 pub mod policy;
 mod queue_set;
+pub mod search;
 
 pub use configured_graph::{ConfiguredGraph, ConfiguredKind, ConfiguredNode};
 pub use draw::Drawing;

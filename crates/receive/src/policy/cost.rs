@@ -151,6 +151,16 @@ pub trait CostFunction: fmt::Debug + Send {
         None
     }
 
+    /// Whether the function sees nothing of a queue but what lies on it: empty ones are alike then.
+    fn knows_load_only(&self) -> bool {
+        false
+    }
+
+    /// What no placement of the present flows can be better than, if that is known without trying them all.
+    fn bound(&self) -> Option<Cost> {
+        None
+    }
+
     /// How much of a burden a flow is: heavier ones are placed first. The unit is the function's own.
     fn burden(&self, flow: &Flow) -> u64 {
         let _ = flow;

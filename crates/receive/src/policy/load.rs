@@ -43,6 +43,14 @@ impl Balance {
         }
     }
 
+    /// The cost when `Σ load² · k - (Σ load)²` is this.
+    fn variance(&self, spread: i128) -> Cost {
+        // In two steps: the product would pass the range for a million flows at a terabit each.
+        let whole = spread / self.among * TERM_UNIT / self.among;
+        let part = spread % self.among * TERM_UNIT / (self.among * self.among);
+        Cost { violations: 0, amount: (whole + part) >> self.fraction() }
+    }
+
     /// A load's square has twice as long a fraction.
     const fn fraction(&self) -> u32 {
         match self.measure {
@@ -76,12 +84,7 @@ impl CostFunction for Balance {
     }
 
     fn cost(&self) -> Cost {
-        let spread = self.among * self.squares - self.total * self.total;
-        // Whole queues first: the product of both would pass the range for a million flows at a terabit each.
-        let amount = (spread / self.among * TERM_UNIT / self.among
-            + spread % self.among * TERM_UNIT / (self.among * self.among))
-            >> self.fraction();
-        Cost { violations: 0, amount }
+        self.variance(self.among * self.squares - self.total * self.total)
     }
 
     fn change(&self, flow: &Flow, from: QueueId, to: QueueId) -> Cost {
@@ -97,6 +100,16 @@ impl CostFunction for Balance {
 
     fn least(&self, _: &Flow, among: &[QueueId]) -> Option<QueueId> {
         among.iter().copied().min_by_key(|queue| self.loads[queue.index()])
+    }
+
+    fn knows_load_only(&self) -> bool {
+        true
+    }
+
+    fn bound(&self) -> Option<Cost> {
+        // Flows are whole: some queues have one more than the others.
+        let more = self.total % self.among;
+        (self.measure == Measure::Flows).then(|| self.variance(more * (self.among - more)))
     }
 
     fn burden(&self, flow: &Flow) -> u64 {

@@ -197,12 +197,31 @@ impl Policy {
     pub fn better_queue(&self, flow: &Flow, from: QueueId) -> Option<(QueueId, Cost)> {
         let allowed = self.allowed(flow);
         let gain = |to: QueueId| (to, self.change(flow, from, to));
-        let best = match self.pool_of(flow).terms.as_slice() {
-            // The queues differ by their load only: one look does for all.
-            [(_, term)] if let Some(least) = term.least(flow, allowed) => Some(gain(least)),
-            _ => allowed.iter().copied().filter(|to| *to != from).map(gain).min_by_key(|(_, cost)| *cost),
+        // The queues differ by their load only: one look does for all.
+        let least = match self.pool_of(flow).terms.as_slice() {
+            [(_, term)] => term.least(flow, allowed),
+            _ => None,
+        };
+        let best = match least {
+            Some(least) => Some(gain(least)),
+            None => allowed.iter().copied().filter(|to| *to != from).map(gain).min_by_key(|(_, cost)| *cost),
         };
         best.filter(|(_, cost)| *cost < Cost::ZERO)
+    }
+
+    /// What no placement can be better than, as far as that is known without trying them all: the flows of each class
+    /// on its queues, as even as they can be.
+    #[must_use]
+    pub fn bound(&self) -> Option<Cost> {
+        let terms = self.pools.iter().flat_map(|pool| &pool.terms);
+        terms.map(|(weight, term)| Some(term.bound()? * *weight)).sum()
+    }
+
+    /// Whether queues are alike to the policy while nothing lies on them.
+    #[must_use]
+    pub fn knows_load_only(&self) -> bool {
+        let terms = self.pools.iter().flat_map(|pool| &pool.terms);
+        terms.map(|(_, term)| term).all(|term| term.knows_load_only())
     }
 
     /// Rank of a flow in the order in which flows are placed: the heaviest of each class first, class after class as

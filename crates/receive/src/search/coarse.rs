@@ -1,0 +1,174 @@
+//! Changes that move many flows at once: filters for classes, and entries of the indirection table.
+
+use super::{Owner, Search};
+use crate::policy::ClassId;
+use crate::{Change, Filter, FilterId, FilterMatch, FlowIndex, Precedence, QueueId, TableId};
+
+/// Rounds over the indirection table at most.
+const MOST_ROUNDS: usize = 8;
+
+impl Search {
+    /// The first search: with filters for the classes that have queues of their own and can be told by one filter, so
+    /// that their new flows never lie with the others; without them where they stand in the way of single flows'.
+    /// Whether a filter was missing.
+    pub(super) fn settle_classes(&mut self, order: &[FlowIndex]) -> bool {
+        let all = self.policy.default_queues().to_vec();
+        let classes: Vec<(ClassId, FilterMatch, Vec<QueueId>)> = self
+            .policy
+            .classes_as_matches()
+            .filter(|(_, _, queues)| *queues != all)
+            .map(|(class, matches, queues)| (class, matches, queues.to_vec()))
+            .collect();
+        if classes.is_empty() || self.has_class_filters() {
+            return self.greedy(order);
+        }
+        let mut with_classes = self.clone();
+        for (_, matches, queues) in &classes {
+            with_classes.cover(matches, queues);
+        }
+        let starved_with = with_classes.greedy(order);
+        if !starved_with {
+            *self = with_classes;
+            return false;
+        }
+        let starved = self.greedy(order);
+        // Of equal ones that with the classes: it serves flows to come as well.
+        if with_classes.cost() <= self.cost() {
+            *self = with_classes;
+            return starved_with;
+        }
+        starved
+    }
+
+    fn has_class_filters(&self) -> bool {
+        self.owners.iter().flatten().any(|owner| *owner == Owner::Class)
+    }
+
+    /// Installs a filter for all flows of a class, at the end of the first table that takes it, if the placement is
+    /// no worse then.
+    fn cover(&mut self, matches: &FilterMatch, queues: &[QueueId]) {
+        let Some(queue) = queues.iter().copied().min_by_key(|queue| self.map.flows_on(*queue).len()) else { return };
+        for table in 0..self.owners.len() {
+            let id = TableId(table as u16);
+            if !self.map.nic().supports(id, matches) {
+                continue;
+            }
+            let Some(priority) = self.last_priority(id) else { continue };
+            let before = self.policy.cost();
+            let Ok(installed) = self.apply(Change::Insert(Filter::new(id, priority, *matches, queue))) else {
+                continue;
+            };
+            self.set_owner(installed, Owner::Class);
+            if self.policy.cost() <= before {
+                return;
+            }
+            self.take_out(installed);
+        }
+    }
+
+    /// The priority behind those of filters for single flows.
+    fn last_priority(&self, id: TableId) -> Option<u32> {
+        let table = &self.map.nic().model().tables()[id.index()];
+        if table.precedence != Precedence::Location {
+            return Some(*table.priorities().start());
+        }
+        let free = |location: &u32| self.map.nic().filter(FilterId { table: id, location: *location }).is_none();
+        table.priorities().rev().find(free)
+    }
+
+    /// Searches again from other places, and keeps the best.
+    pub(super) fn jump(&mut self, order: &[FlowIndex]) {
+        let is_better = |other: &Self, one: &Self| other.cost() < one.cost();
+        if !self.map.nic().indirection().is_empty() {
+            let mut fitted = self.clone();
+            fitted.clear_flows();
+            fitted.fit_indirection();
+            fitted.greedy(order);
+            if is_better(&fitted, self) {
+                *self = fitted;
+            }
+        }
+        // Flows that lie where they must not come first: they take the filters that others can do without.
+        for index in order {
+            if self.policy.cost().is_accepted() {
+                break;
+            }
+            self.rob(*index);
+        }
+    }
+
+    /// Takes out the filters of single flows.
+    fn clear_flows(&mut self) {
+        for index in self.indices() {
+            let filter = self.placed.get_mut(index.index()).and_then(Option::as_mut);
+            if let Some(id) = filter.and_then(|placed| placed.filter.take()) {
+                self.take_out(id);
+            }
+        }
+    }
+
+    /// Points the entries of the indirection table to the queues that cost least, those with most flows first.
+    fn fit_indirection(&mut self) {
+        let mut entries: Vec<usize> = (0..self.map.nic().indirection().len()).collect();
+        entries.retain(|entry| !self.map.flows_of_entry(*entry).is_empty());
+        entries.sort_by_key(|entry| std::cmp::Reverse(self.map.flows_of_entry(*entry).len()));
+        for _ in 0..MOST_ROUNDS {
+            let mut moved = false;
+            for entry in &entries {
+                moved |= self.fit_entry(*entry);
+            }
+            if !moved {
+                break;
+            }
+        }
+    }
+
+    /// Points an entry to the queue that costs least; whether that is another one.
+    fn fit_entry(&mut self, entry: usize) -> bool {
+        let mut best = (self.policy.cost(), self.map.nic().indirection()[entry]);
+        let before = best.1;
+        for queue in self.sensible_queues(entry) {
+            if self.redirect(entry, queue) && self.policy.cost() < best.0 {
+                best = (self.policy.cost(), queue);
+            }
+        }
+        self.redirect(entry, best.1);
+        best.1 != before
+    }
+
+    /// Queues worth pointing an entry to: of each class among its flows, the ones with least on them.
+    fn sensible_queues(&self, entry: usize) -> Vec<QueueId> {
+        /// Queues tried of each class: the load of a queue is not all that counts.
+        const TRIED: usize = 4;
+        let limit = self.map.nic().rss_queues();
+        let present = self.map.nic().indirection()[entry];
+        let mut sensible = Vec::new();
+        let mut seen: Vec<ClassId> = Vec::new();
+        for index in self.map.flows_of_entry(entry) {
+            let Some(flow) = self.flow(*index) else { continue };
+            if seen.contains(&flow.class) {
+                continue;
+            }
+            seen.push(flow.class);
+            let reach = self.policy.allowed(flow).iter().copied();
+            let mut reach: Vec<QueueId> = reach.filter(|queue| queue.0 < limit && *queue != present).collect();
+            if self.policy.knows_load_only() {
+                // The lightest by the policy's own measure, of which one flow's view does.
+                reach.sort_by_key(|queue| (self.policy.change(flow, present, *queue), *queue));
+                reach.truncate(TRIED);
+            }
+            sensible.extend(reach);
+        }
+        sensible.sort_unstable();
+        sensible.dedup();
+        sensible
+    }
+
+    fn redirect(&mut self, entry: usize, queue: QueueId) -> bool {
+        let redirected = self.map.redirect(entry, queue).is_ok();
+        if redirected {
+            self.follow();
+        }
+        redirected
+    }
+}

@@ -1,0 +1,79 @@
+//! How far a placement is from the best one that any NIC could have.
+
+use crate::QueueId;
+use crate::policy::{Cost, Flow, Policy};
+
+/// The best cost that a placement of some flows can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Optimum {
+    /// The cost.
+    pub cost: Cost,
+    /// Whether a placement has it: all were tried. Else it is what none can be better than.
+    pub is_exact: bool,
+}
+
+/// Placements that are tried at most.
+const MOST_PLACEMENTS: usize = 2_000_000;
+
+/// The best placement of flows, of all that there are: with a filter for each flow. None where there are too many to
+/// try, and no bound is known. `policy` has no flows yet.
+///
+/// Of empty queues that are alike only one is tried.
+#[must_use]
+pub fn optimum(policy: &Policy, flows: &[Flow]) -> Option<Optimum> {
+    let mut policy = policy.clone();
+    policy.begin();
+    if placements(&policy, flows).is_some_and(|count| count <= MOST_PLACEMENTS) {
+        let occupied = &mut vec![0; usize::from(policy.queues())];
+        let mut tried = Tried { alike: policy.knows_load_only(), policy, best: None };
+        tried.place(flows, occupied);
+        // A script that ran out of time has told nothing.
+        let is_sound = tried.policy.fault().is_none();
+        return tried.best.filter(|_| is_sound).map(|cost| Optimum { cost, is_exact: true });
+    }
+    for flow in flows {
+        policy.place(flow, policy.allowed(flow).first().copied()?);
+    }
+    policy.bound().map(|cost| Optimum { cost, is_exact: false })
+}
+
+/// How many placements there are at most; with queues that are alike fewer are tried.
+fn placements(policy: &Policy, flows: &[Flow]) -> Option<usize> {
+    let alike = policy.knows_load_only();
+    let mut before = 0_usize;
+    flows.iter().try_fold(1_usize, |count, flow| {
+        before += 1;
+        let queues = policy.allowed(flow).len();
+        count.checked_mul(if alike { queues.min(before) } else { queues })
+    })
+}
+
+struct Tried {
+    policy: Policy,
+    alike: bool,
+    best: Option<Cost>,
+}
+
+impl Tried {
+    fn place(&mut self, flows: &[Flow], occupied: &mut Vec<u32>) {
+        let Some((flow, others)) = flows.split_first() else {
+            let cost = self.policy.cost();
+            self.best = Some(self.best.map_or(cost, |best| best.min(cost)));
+            return;
+        };
+        let queues: Vec<QueueId> = self.policy.allowed(flow).to_vec();
+        let mut empty_tried = false;
+        for queue in queues {
+            let is_empty = occupied[queue.index()] == 0;
+            if self.alike && is_empty && empty_tried {
+                continue;
+            }
+            empty_tried |= is_empty;
+            occupied[queue.index()] += 1;
+            self.policy.place(flow, queue);
+            self.place(others, occupied);
+            self.policy.remove(flow, queue);
+            occupied[queue.index()] -= 1;
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! What the NIC can do for one flow: the filters that would bring it to a queue, the most sensible first.
+
+use super::{Owner, Search};
+use crate::{Change, Filter, FilterId, FilterMatch, FlowIndex, Precedence, QueueId, TableId};
+
+impl Search {
+    /// Brings a flow to a queue: by the filter that it has, by one that is stale, or by a new one. Whether it is there.
+    pub(super) fn steer(&mut self, index: FlowIndex, to: QueueId) -> bool {
+        let Some(Some(placed)) = self.placed.get(index.index()) else { return false };
+        let (tuple, own) = (placed.flow.tuple, placed.filter);
+        if let Some(id) = own {
+            if self.map.nic().unfiltered_queue_of(&tuple) == to && self.release(index, to) {
+                return true;
+            }
+            let Some(filter) = self.map.nic().filter(id).copied() else { return false };
+            return self.apply(Change::Replace(id, Filter { queue: to, ..filter })).is_ok();
+        }
+        let matches = FilterMatch::exact(&tuple);
+        // In the order in which a packet meets them: what comes first decides, and the small tables come first.
+        (0..self.stale.len()).any(|table| {
+            let table_id = TableId(table as u16);
+            self.map.nic().supports(table_id, &matches)
+                && self.map.nic().model().tables()[table].fields.take_flows()
+                && self.install(index, table_id, matches, to)
+        })
+    }
+
+    /// Installs a filter for a flow in a table; whether it brings the flow to the queue.
+    fn install(&mut self, index: FlowIndex, table: TableId, matches: FilterMatch, to: QueueId) -> bool {
+        let installed = match self.pop_stale(table.index()) {
+            Some(stale) => {
+                let filter = Filter::new(table, self.priority(table, stale.location), matches, to);
+                let replaced = self.apply(Change::Replace(stale, filter));
+                if replaced.is_err() {
+                    self.push_stale(stale);
+                }
+                replaced
+            }
+            None => {
+                let Some(location) = self.map.nic().free_location(table) else { return false };
+                let filter = Filter::new(table, self.priority(table, location), matches, to);
+                self.apply(Change::Insert(filter))
+            }
+        };
+        let Ok(id) = installed else { return false };
+        if self.map.queue(index) != Some(to) {
+            // Another filter comes before it.
+            self.take_out(id);
+            return false;
+        }
+        self.set_owner(id, Owner::Flow(index));
+        if let Some(Some(placed)) = self.placed.get_mut(index.index()) {
+            placed.filter = Some(id);
+        }
+        true
+    }
+
+    /// Priority of filters for single flows, which come before those for classes.
+    fn priority(&self, table: TableId, location: u32) -> u32 {
+        let table = &self.map.nic().model().tables()[table.index()];
+        match table.precedence {
+            Precedence::Location => location,
+            _ => *table.priorities().end(),
+        }
+    }
+
+    /// A filter that serves nobody any more.
+    pub(super) fn pop_stale(&mut self, table: usize) -> Option<FilterId> {
+        while let Some(id) = self.stale[table].pop() {
+            if self.owner(id) == Owner::Stale {
+                self.stale_count -= 1;
+                self.set_owner(id, Owner::Foreign);
+                return Some(id);
+            }
+        }
+        None
+    }
+
+    fn push_stale(&mut self, id: FilterId) {
+        self.set_owner(id, Owner::Stale);
+        self.stale[id.table.index()].push(id);
+        self.stale_count += 1;
+    }
+
+    /// Takes a filter out of the NIC.
+    pub(super) fn take_out(&mut self, id: FilterId) {
+        self.set_owner(id, Owner::Foreign);
+        // It is there: it was installed by this search.
+        let _ = self.apply(Change::Remove(id));
+    }
+
+    /// Takes a flow's filter out if the flow is at `to` then; else it stays, and so does the flow.
+    fn release(&mut self, index: FlowIndex, to: QueueId) -> bool {
+        let Some(Some(placed)) = self.placed.get_mut(index.index()) else { return false };
+        let Some(id) = placed.filter.take() else { return false };
+        let Some(filter) = self.map.nic().filter(id).copied() else { return false };
+        self.take_out(id);
+        if self.map.queue(index) == Some(to) {
+            return true;
+        }
+        if let Ok(id) = self.apply(Change::Insert(filter)) {
+            self.set_owner(id, Owner::Flow(index));
+            if let Some(Some(placed)) = self.placed.get_mut(index.index()) {
+                placed.filter = Some(id);
+            }
+        }
+        false
+    }
+
+    /// Takes a flow's filter out if it changes nothing.
+    pub(super) fn drop_needless(&mut self, index: FlowIndex) {
+        let Some(tuple) = self.flow(index).map(|flow| flow.tuple) else { return };
+        let Some(queue) = self.map.queue(index) else { return };
+        if self.map.nic().unfiltered_queue_of(&tuple) == queue {
+            self.release(index, queue);
+        }
+    }
+
+    /// Gives a flow that lies where it must not the filter of one that would not without it. Whether the flow moved.
+    pub(super) fn rob(&mut self, index: FlowIndex) -> bool {
+        let Some((flow, from)) = self.flow(index).copied().zip(self.map.queue(index)) else { return false };
+        if self.policy.allows(&flow, from) {
+            return false;
+        }
+        let Some((to, _)) = self.policy.better_queue(&flow, from) else { return false };
+        let matches = FilterMatch::exact(&flow.tuple);
+        let serves = |search: &Self, other: FlowIndex| {
+            let Some(Some(placed)) = search.placed.get(other.index()) else { return false };
+            let Some(id) = placed.filter else { return false };
+            let home = search.map.nic().unfiltered_queue_of(&placed.flow.tuple);
+            search.map.nic().supports(id.table, &matches) && search.policy.allows(&placed.flow, home)
+        };
+        for other in self.indices() {
+            if !serves(self, other) {
+                continue;
+            }
+            let before = self.policy.cost();
+            let Some(Some(placed)) = self.placed.get_mut(other.index()) else { continue };
+            let Some(id) = placed.filter.take() else { continue };
+            let Some(robbed) = self.map.nic().filter(id).copied() else { continue };
+            let replaced = self.apply(Change::Replace(id, Filter { matches, queue: to, ..robbed }));
+            if replaced.is_ok() && self.policy.cost() < before {
+                self.set_owner(id, Owner::Flow(index));
+                if let Some(Some(placed)) = self.placed.get_mut(index.index()) {
+                    placed.filter = Some(id);
+                }
+                return true;
+            }
+            if replaced.is_ok() {
+                let _ = self.apply(Change::Replace(id, robbed));
+            }
+            if let Some(Some(placed)) = self.placed.get_mut(other.index()) {
+                placed.filter = Some(id);
+            }
+        }
+        false
+    }
+}

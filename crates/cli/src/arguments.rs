@@ -35,6 +35,9 @@ pub enum Command {
     /// Show what NICs can do with received packets
     #[command(subcommand)]
     Nic(NicCommand),
+    /// Search for the filters that put flows on queues as a policy wants it
+    #[command(subcommand)]
+    Search(SearchCommand),
     /// Compare two records: what differs by more than the spread of the repeats
     Compare(CompareOptions),
     /// Write man pages or shell completions
@@ -252,6 +255,79 @@ pub struct NicShowOptions {
     pub config: Option<PathBuf>,
     #[command(flatten)]
     pub source: NicSource,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum SearchCommand {
+    /// Find the filters for a list of flows, and the queue of each flow
+    Solve(SolveOptions),
+    /// Measure the search beside Dragonet's Table 1
+    Bench(BenchOptions),
+}
+
+#[derive(Debug, Args)]
+pub struct SolveOptions {
+    /// The NIC: a model's name (see `evenkeel nic list`), or a path to a TOML file
+    #[arg(long, value_name = "NIC")]
+    pub nic: String,
+    /// Receive queues in use
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub queues: u16,
+    /// The flows, as CSV: protocol, src, src_port, dst, dst_port, class, rate_bps; `-` for standard input
+    #[arg(long, value_name = "FILE")]
+    pub flows: PathBuf,
+    /// The policy: a TOML file, or a policy's name such as balance
+    #[arg(long, value_name = "FILE")]
+    pub policy: String,
+    /// Another size for a filter table of the NIC, such as full=131072; may be given several times
+    #[arg(long = "table-size", value_name = "TABLE=N", value_parser = parse_table_size)]
+    pub table_sizes: Vec<TableSize>,
+    /// How to print the result [default: json, on a terminal table]
+    #[arg(long, value_enum)]
+    pub format: Option<Format>,
+    #[command(flatten)]
+    pub source: NicSource,
+}
+
+#[derive(Debug, Args)]
+pub struct BenchOptions {
+    /// The NIC: a model's name (see `evenkeel nic list`), or a path to a TOML file
+    #[arg(long, value_name = "NIC", default_value = "i82599")]
+    pub nic: String,
+    /// Flows [default: each size of Dragonet's Table 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub flows: Option<u32>,
+    /// Receive queues in use
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
+    pub queues: u16,
+    /// The policy: a TOML file, or a policy's name
+    #[arg(long, value_name = "POLICY", default_value = "balance")]
+    pub policy: String,
+    /// Repeats of each figure at most; fewer where one takes long
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub repeat: u32,
+    /// How to print the result [default: json, on a terminal table]
+    #[arg(long, value_enum)]
+    pub format: Option<Format>,
+    #[command(flatten)]
+    pub source: NicSource,
+}
+
+/// A filter table and its size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableSize {
+    pub table: String,
+    pub capacity: usize,
+}
+
+fn parse_table_size(text: &str) -> Result<TableSize, String> {
+    const MOST: usize = 1 << 24;
+    let split = text.split_once('=').filter(|(table, _)| !table.is_empty());
+    let (table, number) = split.ok_or("write the table and its size, such as full=131072")?;
+    let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    let capacity = number.parse().ok().filter(|capacity| digits && (1..=MOST).contains(capacity));
+    let capacity = capacity.ok_or_else(|| format!("a table holds 1 to {MOST} filters"))?;
+    Ok(TableSize { table: table.to_owned(), capacity })
 }
 
 #[derive(Debug, Args)]

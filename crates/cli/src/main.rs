@@ -21,6 +21,7 @@ mod progress;
 mod revert;
 mod run;
 mod scenario;
+mod search;
 
 use std::process::ExitCode;
 
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         Command::Revert(options) => revert::revert(&options),
         Command::Guard(options) => revert::guard(&options),
         Command::Nic(command) => nic::nic(&command),
+        Command::Search(command) => search::search(&command),
         Command::Compare(options) => compare::compare(&options),
         Command::Generate(options) => generate::generate(&options),
     };

@@ -225,7 +225,7 @@ pub fn to_csv(flows: &[ObservedFlow]) -> String {
 }
 
 /// Made-up flows: UDP to one address and port, as in Dragonet's experiments (section 4.3), from clients with 16 flows
-/// each. The same flows for the same arguments, all different; `first` numbers the first one.
+/// each, at 1 to 512 Mbit/s. The same flows for the same arguments, all different; `first` numbers the first one.
 pub fn generate(first: u32, count: u32) -> impl Iterator<Item = ObservedFlow> {
     const FLOWS_OF_A_CLIENT: u32 = 16;
     const SERVER: Ipv4Addr = Ipv4Addr::new(10, 200, 0, 1);
@@ -236,12 +236,13 @@ pub fn generate(first: u32, count: u32) -> impl Iterator<Item = ObservedFlow> {
         // the flows of a client, since the step and the range have no common divisor.
         let step = (u64::from(number) * 7919 + u64::from(client) * 104_729) % 28_231;
         let source = Ipv4Addr::from_bits(Ipv4Addr::new(10, 0, 0, 1).to_bits() + client % (1 << 23));
-        ObservedFlow::new(FlowTuple {
+        let tuple = FlowTuple {
             transport: Transport::Udp,
             source: IpAddr::V4(source),
             source_port: 32_768 + step as u16,
             destination: IpAddr::V4(SERVER),
             destination_port: MEMCACHED,
-        })
+        };
+        ObservedFlow { rate_bps: 1_000_000 << (number.wrapping_mul(7) % 10), ..ObservedFlow::new(tuple) }
     })
 }

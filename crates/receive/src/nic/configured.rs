@@ -320,7 +320,7 @@ impl ConfiguredNic {
     fn check(&self, filter: &Filter, replaced: Option<u32>) -> Result<Pattern, InsertError> {
         let table = self.model.tables().get(filter.table.index()).ok_or(InsertError::NoTable)?;
         let filled = &self.tables[filter.table.index()];
-        if filter.queue.0 >= self.queues || filter.queue.0 % table.queue_multiple != 0 {
+        if filter.queue.0 >= self.queues || !filter.queue.0.is_multiple_of(table.queue_multiple) {
             return Err(InsertError::NoQueue);
         }
         let can_spread = table.spread && !self.indirection.is_empty();

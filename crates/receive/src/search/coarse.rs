@@ -47,7 +47,9 @@ impl Search {
     /// Installs a filter for all flows of a class, at the end of the first table that takes it, if the placement is
     /// no worse then.
     fn cover(&mut self, matches: &FilterMatch, queues: &[QueueId]) {
-        let Some(queue) = queues.iter().copied().min_by_key(|queue| self.map.flows_on(*queue).len()) else { return };
+        let Some(queue) = queues.iter().copied().min_by_key(|queue| self.map.flows_on(*queue).len()) else {
+            return;
+        };
         for table in 0..self.owners.len() {
             let id = TableId(table as u16);
             if !self.map.nic().supports(id, matches) {
@@ -72,7 +74,8 @@ impl Search {
         if table.precedence != Precedence::Location {
             return Some(*table.priorities().start());
         }
-        let free = |location: &u32| self.map.nic().filter(FilterId { table: id, location: *location }).is_none();
+        let free =
+            |location: &u32| self.map.nic().filter(FilterId { table: id, location: *location }).is_none();
         table.priorities().rev().find(free)
     }
 
@@ -151,7 +154,8 @@ impl Search {
             }
             seen.push(flow.class);
             let reach = self.policy.allowed(flow).iter().copied();
-            let mut reach: Vec<QueueId> = reach.filter(|queue| queue.0 < limit && *queue != present).collect();
+            let mut reach: Vec<QueueId> =
+                reach.filter(|queue| queue.0 < limit && *queue != present).collect();
             if self.policy.knows_load_only() {
                 // The lightest by the policy's own measure, of which one flow's view does.
                 reach.sort_by_key(|queue| (self.policy.change(flow, present, *queue), *queue));

@@ -13,7 +13,7 @@ pub struct Optimum {
 }
 
 /// Placements that are tried at most.
-const MOST_PLACEMENTS: usize = 2_000_000;
+const MOST_PLACEMENTS: usize = 200_000;
 
 /// The best placement of flows, of all that there are: with a filter for each flow. None where there are too many to
 /// try, and no bound is known. `policy` has no flows yet.

@@ -1,0 +1,330 @@
+//! `evenkeel search bench`: what the search costs, beside Table 1 of the Dragonet paper.
+
+use std::fmt::Write;
+use std::time::{Duration, Instant};
+
+use evenkeel_metrics::Summary;
+use evenkeel_receive::flows::{ObservedFlow, generate};
+use evenkeel_receive::policy::PolicyFile;
+use evenkeel_receive::search::{Search, SearchError};
+use evenkeel_receive::{ConfiguredNic, FlowIndex, NicModel, QueueId};
+use serde_json::{Map, Value, json};
+
+use super::{bind, configure, format_or_default, load_policy};
+use crate::arguments::{BenchOptions, Format};
+use crate::exit::{Exit, Failure, print};
+use crate::nic;
+
+/// A row of Dragonet's Table 1 (USENIX ATC 2015): Intel i82599, 10 queues, balance.
+struct PaperRow {
+    flows: u32,
+    /// In the order of [`COLUMNS`], in their units.
+    figures: [f64; 6],
+}
+
+/// The columns, and the paper's heads for them. Incremental searches are in microseconds here, in milliseconds there
+/// where flows come.
+const COLUMNS: [(&str, &str, &str); 6] = [
+    ("basic_full_ms", "basic, full", "ms"),
+    ("full_ms", "full", "ms"),
+    ("add_1_us", "+1 flow", "µs"),
+    ("add_10_us", "+10 flows", "µs"),
+    ("remove_1_us", "-1 flow", "µs"),
+    ("remove_10_us", "-10 flows", "µs"),
+];
+
+const TABLE_1: [PaperRow; 4] = [
+    PaperRow { flows: 10, figures: [11.0, 17.0, 2_000.0, 22_000.0, 9.0, 23.7] },
+    PaperRow { flows: 100, figures: [1_200.0, 600.0, 9_000.0, 94_000.0, 74.0, 117.0] },
+    PaperRow { flows: 250, figures: [13_000.0, 4_000.0, 21_000.0, 219_000.0, 190.0, 277.0] },
+    PaperRow { flows: 500, figures: [76_000.0, 17_000.0, 43_000.0, 484_000.0, 382.0, 548.0] },
+];
+
+/// Flows beyond which the basic search is not measured: its time grows with their square.
+const MOST_BASIC_FLOWS: u32 = 2_000;
+/// After this time no further repeat of a figure begins.
+const LONGEST: Duration = Duration::from_secs(5);
+/// Repeats that there are at least, however long they take.
+const LEAST_REPEATS: u32 = 3;
+
+/// Runs `evenkeel search bench`.
+pub fn bench(options: &BenchOptions) -> Result<Exit, Failure> {
+    let bench = Bench {
+        options,
+        policy: load_policy(&options.policy)?,
+        model: nic::load(&options.nic, &options.source)?,
+    };
+    let sizes = options.flows.map_or_else(|| TABLE_1.map(|row| row.flows).to_vec(), |flows| vec![flows]);
+    let mut rows = Vec::with_capacity(sizes.len());
+    for flows in sizes {
+        rows.push(bench.row(flows)?);
+    }
+    match format_or_default(options.format) {
+        Format::Table => print(&bench.table(&rows))?,
+        Format::Json => {
+            let mut objects: Vec<Value> = rows.iter().map(|row| bench.json(row)).collect();
+            let value = match (options.flows, objects.pop()) {
+                (Some(_), Some(only)) => only,
+                (_, last) => objects.into_iter().chain(last).collect(),
+            };
+            print(&format!("{value:#}\n"))?;
+        }
+    }
+    Ok(Exit::Done)
+}
+
+struct Bench<'o> {
+    options: &'o BenchOptions,
+    policy: PolicyFile,
+    model: NicModel,
+}
+
+/// What was measured with so many flows.
+struct Row {
+    flows: u32,
+    /// In the order of [`COLUMNS`]; none where it was not measured.
+    figures: [Option<Summary>; 6],
+    cost: f64,
+    accepted: bool,
+    filters: usize,
+    /// Flows on the queues, the least and the most.
+    spread: (usize, usize),
+    /// The table that was made larger so that each flow could have a filter, and its size.
+    raised: Option<(String, usize)>,
+}
+
+impl Bench<'_> {
+    fn row(&self, count: u32) -> Result<Row, Failure> {
+        let flows = self.generate(0, count);
+        let further = self.generate(count, 10 * self.options.repeat.min(100));
+        let (nic, raised) = self.nic(flows.len() + further.len())?;
+        let fail = |error: SearchError| Failure::new(Exit::Usage, error);
+        let start = || {
+            let policy = bind(&self.policy, self.options.queues)?;
+            Search::new(nic.clone(), policy).map_err(fail)
+        };
+        // The first one warms up, and is the one that the incremental searches go on from.
+        let mut solved = start()?;
+        let indices = solved.solve(&flows).map_err(fail)?;
+
+        let full = self.repeat(
+            |_| Ok((start()?, flows.as_slice())),
+            |(search, flows)| search.solve(flows).map(drop).map_err(fail),
+        )?;
+        let basic = match count {
+            0..=MOST_BASIC_FLOWS => Some(self.repeat(
+                |_| Ok((start()?.basic(), flows.as_slice())),
+                |(search, flows)| search.solve(flows).map(drop).map_err(fail),
+            )?),
+            _ => None,
+        };
+        let add = |size: usize| {
+            self.repeat(
+                |repeat| {
+                    let at = repeat as usize * size % (further.len() + 1 - size);
+                    Ok((solved.clone(), &further[at..at + size]))
+                },
+                |(search, flows)| search.add(flows).map(drop).map_err(fail),
+            )
+        };
+        let remove = |size: usize| {
+            self.repeat(
+                |repeat| {
+                    // Spread over the flows, and others each time.
+                    let chosen =
+                        |place: usize| indices[(repeat as usize * 31 + place * 7919) % indices.len()];
+                    Ok((solved.clone(), (0..size.min(indices.len())).map(chosen).collect::<Vec<FlowIndex>>()))
+                },
+                |(search, flows)| {
+                    search.remove(flows);
+                    Ok(())
+                },
+            )
+        };
+        let us = 1e6;
+        let summaries = [
+            basic.and_then(|times| summary(&times, 1e3)),
+            summary(&full, 1e3),
+            summary(&add(1)?, us),
+            summary(&add(10)?, us),
+            summary(&remove(1)?, us),
+            summary(&remove(10)?, us),
+        ];
+        let loads = || (0..self.options.queues).map(|queue| solved.map().flows_on(QueueId(queue)).len());
+        Ok(Row {
+            flows: count,
+            figures: summaries,
+            cost: solved.cost().value(),
+            accepted: solved.cost().is_accepted(),
+            filters: solved.nic().filters().count(),
+            spread: (loads().min().unwrap_or(0), loads().max().unwrap_or(0)),
+            raised,
+        })
+    }
+
+    /// Flows from clients with 16 each; with classes, each tenth client is of the first one.
+    fn generate(&self, first: u32, count: u32) -> Vec<ObservedFlow> {
+        let label = self.policy.classes.first().and_then(|class| class.selector.labels.first());
+        let flows = generate(first, count).zip(first..);
+        flows
+            .map(|(flow, number)| ObservedFlow {
+                class: label.filter(|_| number / 16 % 10 == 0).cloned(),
+                ..flow
+            })
+            .collect()
+    }
+
+    /// The NIC; where not every flow could have a filter, with a table that is large enough.
+    fn nic(&self, flows: usize) -> Result<(ConfiguredNic, Option<(String, usize)>), Failure> {
+        let tables = self.model.tables().iter().filter(|table| table.fields.take_flows());
+        let largest = tables.clone().max_by_key(|table| table.capacity);
+        let room: usize = tables.map(|table| table.capacity).sum();
+        let raised = largest.filter(|_| room < flows).map(|table| (table.name.clone(), flows));
+        let sizes: Vec<_> = raised
+            .iter()
+            .map(|(table, capacity)| crate::arguments::TableSize {
+                table: table.clone(),
+                capacity: *capacity,
+            })
+            .collect();
+        Ok((configure(self.model.clone(), &sizes, self.options.queues)?, raised))
+    }
+
+    /// Times of `work`, seconds, without what `prepare` takes and what it takes to clear up.
+    fn repeat<T>(
+        &self,
+        prepare: impl Fn(u32) -> Result<(Search, T), Failure>,
+        work: impl Fn((&mut Search, &T)) -> Result<(), Failure>,
+    ) -> Result<Vec<f64>, Failure> {
+        let begin = Instant::now();
+        let mut times = Vec::new();
+        for repeat in 0..self.options.repeat {
+            if repeat >= LEAST_REPEATS && begin.elapsed() > LONGEST {
+                break;
+            }
+            let (mut search, input) = prepare(repeat)?;
+            let start = Instant::now();
+            let done = work((&mut search, &input));
+            times.push(start.elapsed().as_secs_f64());
+            done?;
+        }
+        Ok(times)
+    }
+
+    fn json(&self, row: &Row) -> Value {
+        let mut object = Map::new();
+        object.insert("nic".to_owned(), self.model.name().into());
+        object.insert("policy".to_owned(), self.policy.name.clone().into());
+        object.insert("flows".to_owned(), row.flows.into());
+        object.insert("queues".to_owned(), self.options.queues.into());
+        for ((name, _, _), figure) in COLUMNS.iter().zip(&row.figures) {
+            if let Some(figure) = figure {
+                object.insert((*name).to_owned(), summary_json(figure));
+            }
+        }
+        object.insert("accepted".to_owned(), row.accepted.into());
+        object.insert("cost".to_owned(), row.cost.into());
+        object.insert("filters".to_owned(), row.filters.into());
+        object.insert("flows_per_queue".to_owned(), json!({"min": row.spread.0, "max": row.spread.1}));
+        if let Some((table, capacity)) = &row.raised {
+            object.insert("raised".to_owned(), json!({"table": table, "capacity": capacity}));
+        }
+        if let Some(paper) = self.paper(row) {
+            let figures = COLUMNS.iter().zip(paper.figures).map(|((name, _, _), figure)| (*name, figure));
+            let figures: Map<String, Value> =
+                figures.map(|(name, figure)| (name.to_owned(), figure.into())).collect();
+            object.insert("paper".to_owned(), figures.into());
+        }
+        object.into()
+    }
+
+    /// The paper's row, where it has one for what was measured.
+    fn paper(&self, row: &Row) -> Option<&'static PaperRow> {
+        let same =
+            self.model.name() == "i82599" && self.options.queues == 10 && self.policy.name == "balance";
+        TABLE_1.iter().find(|paper| same && paper.flows == row.flows)
+    }
+
+    fn table(&self, rows: &[Row]) -> String {
+        let mut text = String::new();
+        // Writing to a string does not fail.
+        let _ = self.write_table(&mut text, rows);
+        text
+    }
+
+    fn write_table(&self, text: &mut String, rows: &[Row]) -> std::fmt::Result {
+        let (nic, queues, policy) = (self.model.name(), self.options.queues, &self.policy.name);
+        writeln!(
+            text,
+            "Search for {nic} with {queues} queues, {policy}: median (least to most of the repeats)\n"
+        )?;
+        write!(text, "{:>7} {:>9}", "flows", "")?;
+        for (_, head, unit) in COLUMNS {
+            write!(text, "  {:>24}", format!("{head}, {unit}"))?;
+        }
+        writeln!(text)?;
+        for row in rows {
+            if let Some(paper) = self.paper(row) {
+                write!(text, "{:>7} {:>9}", row.flows, "Dragonet")?;
+                for figure in paper.figures {
+                    write!(text, "  {:>24}", digits(figure))?;
+                }
+                writeln!(text)?;
+            }
+            let flows = if self.paper(row).is_some() { String::new() } else { row.flows.to_string() };
+            write!(text, "{flows:>7} {:>9}", "Evenkeel")?;
+            for figure in &row.figures {
+                let shown = figure.as_ref().map_or_else(
+                    || "–".to_owned(),
+                    |s| format!("{} ({} to {})", digits(s.median), digits(s.min), digits(s.max)),
+                );
+                write!(text, "  {shown:>24}")?;
+            }
+            writeln!(text)?;
+        }
+        writeln!(text)?;
+        for row in rows {
+            let verdict = if row.accepted { "accepted" } else { "rejected" };
+            writeln!(
+                text,
+                "{} flows: {verdict}, cost {:.3}, {} to {} flows a queue, {} filters",
+                row.flows, row.cost, row.spread.0, row.spread.1, row.filters
+            )?;
+            if let Some((table, capacity)) = &row.raised {
+                writeln!(
+                    text,
+                    "  table {table} raised to {capacity} filters, so that each flow could have one"
+                )?;
+            }
+        }
+        writeln!(
+            text,
+            "\nDragonet: USENIX ATC 2015, Table 1 (i82599, 10 queues, balance), on a 20-core Ivy Bridge server."
+        )
+    }
+}
+
+fn summary(times: &[f64], unit: f64) -> Option<Summary> {
+    let scaled: Vec<f64> = times.iter().map(|time| time * unit).collect();
+    Summary::of(&scaled)
+}
+
+fn summary_json(summary: &Summary) -> Value {
+    json!({
+        "mean": summary.mean,
+        "median": summary.median,
+        "min": summary.min,
+        "max": summary.max,
+        "n": summary.n,
+    })
+}
+
+/// Three digits that mean something.
+fn digits(value: f64) -> String {
+    match value {
+        value if value >= 100.0 => format!("{value:.0}"),
+        value if value >= 10.0 => format!("{value:.1}"),
+        value if value >= 1.0 => format!("{value:.2}"),
+        value => format!("{value:.3}"),
+    }
+}

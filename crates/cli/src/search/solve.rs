@@ -1,0 +1,244 @@
+//! `evenkeel search solve`: the filters for a list of flows, and the queue of each.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::io::Write as _;
+use std::time::Instant;
+
+use evenkeel_receive::flows::{self, ObservedFlow};
+use evenkeel_receive::policy::{ClassState, Flow, PolicyFile, queue_ranges};
+use evenkeel_receive::search::{Optimum, Search, optimum};
+use evenkeel_receive::{AddressMatch, Filter, FlowIndex, PortMatch, QueueId, TableId, Transport};
+use serde_json::{Value, json};
+
+use super::{bind, configure, format_or_default, load_policy, read_bytes};
+use crate::arguments::{Format, SolveOptions};
+use crate::exit::{Exit, Failure, print};
+use crate::nic;
+
+/// Largest list of flows that is read at all, bytes.
+const LARGEST_LIST: u64 = 256 << 20;
+
+/// Runs `evenkeel search solve`. That the policy is not met is part of the result and no error.
+pub fn solve(options: &SolveOptions) -> Result<Exit, Failure> {
+    let file = load_policy(&options.policy)?;
+    let nic = configure(nic::load(&options.nic, &options.source)?, &options.table_sizes, options.queues)?;
+    let flows = read_flows(options)?;
+    let policy = bind(&file, options.queues)?;
+    tell_unknown_classes(&file, &flows);
+    let seen: Vec<Flow> = flows.iter().map(|flow| policy.classify(flow)).collect();
+    let best = optimum(&policy, &seen);
+
+    let begin = Instant::now();
+    let fail = |error: evenkeel_receive::search::SearchError| Failure::new(Exit::Usage, error);
+    let mut search = Search::new(nic, policy).map_err(fail)?;
+    let indices = search.solve(&flows).map_err(fail)?;
+    let search_us = begin.elapsed().as_nanos() as f64 / 1e3;
+
+    let solved = Solved { search, indices, search_us, best };
+    match format_or_default(options.format) {
+        Format::Json => print(&format!("{:#}\n", solved.json()))?,
+        Format::Table => print(&solved.text())?,
+    }
+    Ok(Exit::Done)
+}
+
+fn read_flows(options: &SolveOptions) -> Result<Vec<ObservedFlow>, Failure> {
+    let (bytes, origin) = read_bytes(&options.flows, LARGEST_LIST)?;
+    let text = str::from_utf8(&bytes).map_err(|error| {
+        let line = bytes[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count() + 1;
+        Failure::new(Exit::Usage, format!("{origin}:{line}: not UTF-8"))
+    })?;
+    flows::parse(text, &origin).map_err(|error| Failure::new(Exit::Usage, error))
+}
+
+/// Says which classes flows name and the policy does not have: a misspelt one would otherwise go unseen.
+fn tell_unknown_classes(policy: &PolicyFile, flows: &[ObservedFlow]) {
+    let labels: BTreeSet<String> = policy
+        .classes
+        .iter()
+        .flat_map(|class| &class.selector.labels)
+        .map(|label| label.to_lowercase())
+        .collect();
+    if labels.is_empty() {
+        return;
+    }
+    let named: BTreeSet<&str> = flows.iter().filter_map(|flow| flow.class.as_deref()).collect();
+    let unknown: Vec<String> = named
+        .into_iter()
+        .filter(|name| !labels.contains(&name.to_lowercase()))
+        .map(|name| name.escape_debug().to_string())
+        .collect();
+    if !unknown.is_empty() {
+        let message =
+            format!("flows of {} are of no class of the policy, and so of the rest", unknown.join(", "));
+        // Nothing is left to do if standard error is closed.
+        let _ = writeln!(std::io::stderr(), "evenkeel: {message}");
+    }
+}
+
+/// What was found.
+struct Solved {
+    search: Search,
+    /// The flows in the order of the list.
+    indices: Vec<FlowIndex>,
+    search_us: f64,
+    best: Option<Optimum>,
+}
+
+impl Solved {
+    fn queue(&self, index: FlowIndex) -> QueueId {
+        self.search.map().queue(index).unwrap_or_default()
+    }
+
+    fn json(&self) -> Value {
+        let nic = self.search.nic();
+        let cost = self.search.cost();
+        let filters: Vec<Value> = nic.filters().map(|(_, filter)| self.filter_json(filter)).collect();
+        let map: Vec<u16> = self.indices.iter().map(|index| self.queue(*index).0).collect();
+        let unmet: Vec<Value> = self
+            .search
+            .unmet()
+            .into_iter()
+            .map(|unmet| {
+                json!({
+                    "class": unmet.class,
+                    "flows": unmet.flows,
+                    "violation": unmet.is_violation,
+                    "reason": unmet.reason,
+                })
+            })
+            .collect();
+        let classes: Vec<Value> =
+            self.search.policy().class_states().map(|class| class_json(&class)).collect();
+        let optimum = self.best.map(|best| {
+            json!({
+                "cost": best.cost.value(),
+                "exact": best.is_exact,
+                "gap": (cost - best.cost).value(),
+            })
+        });
+        json!({
+            "accepted": cost.is_accepted(),
+            "cost": cost.value(),
+            "violations": cost.violations,
+            "search_us": self.search_us,
+            "filters": filters,
+            "rss": self.rss_json(),
+            "map": map,
+            "classes": classes,
+            "unmet": unmet,
+            "optimum": optimum,
+        })
+    }
+
+    fn filter_json(&self, filter: &Filter) -> Value {
+        let table = &self.search.nic().model().tables()[filter.table.index()];
+        let matches = &filter.matches;
+        json!({
+            "table": table.name,
+            "priority": filter.priority,
+            "protocol": matches.transport.map(|transport| transport.name()),
+            "src": address(matches.source),
+            "src_port": port(matches.source_port),
+            "dst": address(matches.destination),
+            "dst_port": port(matches.destination_port),
+            "queue": filter.queue.0,
+        })
+    }
+
+    /// What decides on the flows that no filter does; null where filters decide on all, or the NIC has no RSS.
+    fn rss_json(&self) -> Value {
+        let nic = self.search.nic();
+        let decides = self.indices.iter().any(|index| self.search.map().deciding_filter(*index).is_none());
+        if nic.indirection().is_empty() || !decides {
+            return Value::Null;
+        }
+        let key: String = nic.rss_key().0.iter().map(|byte| format!("{byte:02x}")).collect();
+        let ports = nic.hashed_ports();
+        let kinds = [Transport::Tcp, Transport::Udp].map(|transport| [(transport, false), (transport, true)]);
+        let hashed =
+            kinds.as_flattened().iter().filter(|(transport, is_ipv6)| ports.of(*transport, *is_ipv6));
+        let ports: Vec<String> = hashed
+            .map(|(transport, is_ipv6)| format!("{transport}-{}", if *is_ipv6 { "ipv6" } else { "ipv4" }))
+            .collect();
+        let indirection: Vec<u16> = nic.indirection().iter().map(|queue| queue.0).collect();
+        json!({
+            "hash": "toeplitz",
+            "key": key,
+            "ports": ports,
+            "indirection": indirection,
+            "default": nic.indirection() == nic.default_indirection(),
+        })
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string does not fail.
+        let _ = self.write(&mut text);
+        text
+    }
+
+    fn write(&self, text: &mut String) -> std::fmt::Result {
+        let (nic, cost) = (self.search.nic(), self.search.cost());
+        let verdict = if cost.is_accepted() { "accepted" } else { "rejected" };
+        writeln!(
+            text,
+            "{} flows on {} queues of {}, {}: {verdict}, cost {:.3}, found in {:.0} µs",
+            self.indices.len(),
+            nic.queues(),
+            nic.model().name(),
+            self.search.policy().name(),
+            cost.value(),
+            self.search_us
+        )?;
+        if let Some(best) = self.best {
+            let what =
+                if best.is_exact { "the best of all placements" } else { "no placement is better than" };
+            writeln!(text, "{what}: {:.3}", best.cost.value())?;
+        }
+        writeln!(text, "\nqueue  flows  rate")?;
+        for queue in (0..nic.queues()).map(QueueId) {
+            let flows = self.search.map().flows_on(queue);
+            let rate: u64 =
+                flows.iter().filter_map(|flow| self.search.flow(*flow)).map(|flow| flow.rate_bps).sum();
+            writeln!(text, "{:>5}  {:>5}  {:.1} Mbit/s", queue.0, flows.len(), rate as f64 / 1e6)?;
+        }
+        writeln!(text, "\nclass  queues  flows  elsewhere")?;
+        for class in self.search.policy().class_states() {
+            let queues = queue_ranges(&class.queues);
+            writeln!(text, "{}  {queues}  {}  {}", class.name, class.flows, class.misplaced)?;
+        }
+        writeln!(text)?;
+        for (id, table) in (0..).map(TableId).zip(nic.model().tables()) {
+            if nic.used(id) > 0 {
+                writeln!(text, "{}: {} filters, room for {} more", table.name, nic.used(id), nic.free(id))?;
+            }
+        }
+        if !nic.indirection().is_empty() && nic.indirection() != nic.default_indirection() {
+            writeln!(text, "the indirection table of RSS differs from the default; --format json has it")?;
+        }
+        for unmet in self.search.unmet() {
+            writeln!(text, "not met: {unmet}")?;
+        }
+        Ok(())
+    }
+}
+
+fn class_json(class: &ClassState) -> Value {
+    let queues: Vec<u16> = class.queues.iter().map(|queue| queue.0).collect();
+    json!({"name": class.name, "queues": queues, "flows": class.flows, "misplaced": class.misplaced})
+}
+
+fn address(matched: Option<AddressMatch>) -> Option<String> {
+    matched.map(|address| address.to_string())
+}
+
+/// A port as a number; one with a mask as text.
+fn port(matched: Option<PortMatch>) -> Value {
+    match matched {
+        None => Value::Null,
+        Some(port) if port.is_exact() => port.port().into(),
+        Some(port) => port.to_string().into(),
+    }
+}

@@ -24,4 +24,15 @@ pub enum HostError {
         /// What is wrong.
         reason: String,
     },
+    /// A network namespace could not be entered.
+    #[error("cannot enter {namespace}: {source}")]
+    Namespace {
+        /// Which one.
+        namespace: String,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The kernel refused over netlink.
+    #[error(transparent)]
+    Netlink(#[from] evenkeel_netlink::NetlinkError),
 }

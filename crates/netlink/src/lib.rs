@@ -1,4 +1,5 @@
-//! Links, addresses, queueing disciplines and queue weights over netlink, with the kernel's own error text.
+//! Links, addresses, queueing disciplines, queue weights, receive steering and sockets over netlink and ethtool, with
+//! the kernel's own error text.
 //!
 //! A [`Netlink`] speaks for the network namespace in which it was opened, wherever it is used
 //! afterwards. Requests are synchronous; a refusal carries the kernel's extended acknowledgement
@@ -19,6 +20,7 @@ pub mod dcb;
 pub mod generic;
 mod link;
 pub mod shaper;
+pub mod sock_diag;
 pub mod tc;
 pub mod tc_state;
 mod transport;

@@ -1,0 +1,221 @@
+//! Flows that arrive at the host, from its sockets: with their rates, owners and cgroups.
+//!
+//! A connected socket is a flow. A rate is what a socket's counters gained between two readings, so a flow has
+//! none at its first one, and a UDP flow never has: the kernel keeps no counters for it. UDP sockets that are not
+//! connected and TCP listeners are [`Listener`]s: their flows have no socket of their own (yet).
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use evenkeel_netlink::sock_diag::{
+    SocketCounters, SocketDiagnosis, SocketProtocol, SocketRecord, SocketState,
+};
+
+use crate::namespaces::{NetworkNamespace, Scope};
+use crate::owner::{Owner, Owners};
+use crate::{Host, HostError};
+
+/// Both ends of a flow, as its received packets carry them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FlowTuple {
+    /// TCP or UDP.
+    pub protocol: SocketProtocol,
+    /// The other host's end.
+    pub source: SocketAddr,
+    /// This host's end.
+    pub destination: SocketAddr,
+}
+
+/// A flow that a socket of this host receives.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Flow {
+    /// Its ends.
+    pub tuple: FlowTuple,
+    /// Its socket's number, unique since boot.
+    pub cookie: u64,
+    /// Payload received since the last reading, bit/s; none at a flow's first reading, and of UDP.
+    pub rate_bps: Option<f64>,
+    /// Segments received since the last reading, per second; none as above.
+    pub packets_per_second: Option<f64>,
+    /// The process that has the socket open, if it could be found.
+    pub owner: Option<Owner>,
+    /// Identifier of its socket's cgroup (version 2).
+    pub cgroup: Option<u64>,
+    /// Inode of the network namespace that its socket is in.
+    pub namespace: u64,
+}
+
+/// A socket that takes packets of flows without a socket of their own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listener {
+    /// TCP: it accepts connections. UDP: it is not connected.
+    pub protocol: SocketProtocol,
+    /// Where it listens; the address may be unspecified.
+    pub local: SocketAddr,
+    /// The process that has it open, if it could be found.
+    pub owner: Option<Owner>,
+    /// Identifier of its cgroup (version 2).
+    pub cgroup: Option<u64>,
+    /// Inode of the network namespace that it is in.
+    pub namespace: u64,
+}
+
+/// The flows and listeners of one moment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Reading {
+    /// Connected sockets, by protocol and ends; those of the loopback left out.
+    pub flows: Vec<Flow>,
+    /// The others.
+    pub listeners: Vec<Listener>,
+}
+
+/// Reads flows again and again.
+pub struct FlowReader {
+    host: Host,
+    namespaces: Vec<(u64, SocketDiagnosis)>,
+    owners: Owners,
+    before: HashMap<u64, SocketCounters>,
+    read_at: Option<Instant>,
+    /// Whether what stays on the host is wanted, too.
+    loopback: bool,
+}
+
+impl FlowReader {
+    /// Opens the namespaces of a scope: those that are there now.
+    ///
+    /// # Errors
+    /// When one cannot be entered, or has no `sock_diag`.
+    pub fn open(host: &Host, scope: &Scope) -> Result<Self, HostError> {
+        let mut namespaces = Vec::new();
+        for namespace in host.network_namespaces(scope)? {
+            namespaces.push((namespace.inode, open_diagnosis(&namespace)?));
+        }
+        Ok(Self {
+            host: host.clone(),
+            namespaces,
+            owners: Owners::default(),
+            before: HashMap::new(),
+            read_at: None,
+            loopback: false,
+        })
+    }
+
+    /// Reads what is there now.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or `/proc` cannot be read.
+    pub fn read(&mut self) -> Result<Reading, HostError> {
+        use SocketProtocol::{Tcp, Udp};
+        let mut sockets: Vec<(u64, SocketRecord)> = Vec::new();
+        for (inode, diagnosis) in &mut self.namespaces {
+            let tcp = diagnosis.sockets(Tcp, &[SocketState::ESTABLISHED, SocketState::LISTEN])?;
+            let udp = diagnosis.sockets(Udp, &[SocketState::ESTABLISHED, SocketState::CLOSE])?;
+            sockets.extend(tcp.into_iter().chain(udp).map(|socket| (*inode, socket)));
+        }
+        sockets.retain(|(_, socket)| {
+            (self.loopback || !socket.local.ip().is_loopback()) && (socket.inode != 0 || is_connected(socket))
+        });
+        let now = Instant::now();
+        let elapsed = self.read_at.map(|before| now.duration_since(before).as_secs_f64());
+        let owners = self.owners.of(&self.host, sockets.iter().map(|(_, socket)| socket.inode))?;
+        let mut reading = Reading::default();
+        let mut counted = HashMap::new();
+        for (namespace, socket) in sockets {
+            let owner = owners.get(&socket.inode).cloned();
+            if !is_connected(&socket) {
+                reading.listeners.push(Listener {
+                    protocol: socket.protocol,
+                    local: socket.local,
+                    owner,
+                    cgroup: socket.cgroup,
+                    namespace,
+                });
+                continue;
+            }
+            let gained = |counters: SocketCounters| {
+                let (before, elapsed) =
+                    (self.before.get(&socket.cookie)?, elapsed.filter(|time| *time > 0.0)?);
+                let bytes = counters.bytes_received.saturating_sub(before.bytes_received);
+                let segments = counters.segments_in.wrapping_sub(before.segments_in);
+                Some((bytes as f64 * 8.0 / elapsed, f64::from(segments) / elapsed))
+            };
+            let (rate_bps, packets_per_second) = socket.counters.and_then(gained).unzip();
+            counted.extend(socket.counters.map(|counters| (socket.cookie, counters)));
+            let tuple =
+                FlowTuple { protocol: socket.protocol, source: socket.remote, destination: socket.local };
+            reading.flows.push(Flow {
+                tuple,
+                cookie: socket.cookie,
+                rate_bps,
+                packets_per_second,
+                owner,
+                cgroup: socket.cgroup,
+                namespace,
+            });
+        }
+        // The kernel's order is that of its hash tables.
+        reading.flows.sort_by_key(|flow| {
+            (flow.tuple.protocol as u8, flow.tuple.source, flow.tuple.destination, flow.cookie)
+        });
+        (self.before, self.read_at) = (counted, Some(now));
+        Ok(reading)
+    }
+}
+
+fn is_connected(socket: &SocketRecord) -> bool {
+    socket.state == SocketState::ESTABLISHED
+}
+
+fn open_diagnosis(namespace: &NetworkNamespace) -> Result<SocketDiagnosis, HostError> {
+    namespace.run(|| Ok(SocketDiagnosis::open()?))
+}
+
+impl Host {
+    /// Identifier of a cgroup (version 2) by its path below the root of the hierarchy: the inode of its directory
+    /// (`cgroup_id`, include/linux/cgroup.h). None if there is none of this name.
+    #[must_use]
+    pub fn cgroup_id(&self, path: &str) -> Option<u64> {
+        use std::os::unix::fs::MetadataExt;
+        let below = path.trim_matches('/');
+        ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].into_iter().find_map(|root| {
+            let root = self.path(root);
+            root.join("cgroup.controllers").is_file().then_some(())?;
+            std::fs::metadata(root.join(below)).ok().map(|metadata| metadata.ino())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn a_flow_has_a_rate_from_its_second_reading_on() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (_server, _) = listener.accept().unwrap();
+        let tuple = FlowTuple {
+            protocol: SocketProtocol::Tcp,
+            source: client.local_addr().unwrap(),
+            destination: listener.local_addr().unwrap(),
+        };
+        let open = || FlowReader::open(&Host::live(), &Scope::Own).unwrap();
+        assert!(open().read().unwrap().flows.iter().all(|flow| flow.tuple != tuple));
+        let mut reader = FlowReader { loopback: true, ..open() };
+        let first = reader.read().unwrap();
+        let flow =
+            |reading: &Reading| reading.flows.iter().find(|flow| flow.tuple == tuple).cloned().unwrap();
+        assert_eq!(flow(&first).rate_bps, None);
+        assert!(first.listeners.iter().any(|found| found.local == listener.local_addr().unwrap()));
+        client.write_all(&[1; 5000]).unwrap();
+        let second = flow(&reader.read().unwrap());
+        assert!(second.rate_bps.unwrap() > 0.0 && second.packets_per_second.unwrap() > 0.0, "{second:?}");
+        assert_eq!(second.owner.unwrap().process, std::process::id());
+        let third = flow(&reader.read().unwrap());
+        assert_eq!(third.rate_bps, Some(0.0));
+    }
+}

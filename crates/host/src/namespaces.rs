@@ -1,0 +1,164 @@
+//! Network namespaces of the host: finding them, and looking at things inside of one.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::{Host, HostError};
+
+/// Whose sockets are looked at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Scope {
+    /// The calling thread's network namespace.
+    #[default]
+    Own,
+    /// Every network namespace that a process is in, or that has a name below `/run/netns`.
+    All,
+    /// The calling thread's and these: names below `/run/netns`, numbers of processes, or paths.
+    Named(Vec<String>),
+}
+
+/// A network namespace, kept alive by this value.
+#[derive(Debug)]
+pub struct NetworkNamespace {
+    /// How it was found: the path of its file.
+    pub path: PathBuf,
+    /// Inode of its file, as `lsns` shows it.
+    pub inode: u64,
+    descriptor: File,
+}
+
+impl NetworkNamespace {
+    /// The calling thread's.
+    ///
+    /// # Errors
+    /// When `/proc` cannot be read.
+    pub fn own() -> Result<Self, HostError> {
+        Self::open(Path::new("/proc/thread-self/ns/net"))
+    }
+
+    /// By the path of its file.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn open(path: &Path) -> Result<Self, HostError> {
+        let fail = |source| HostError::Read { path: path.to_owned(), source };
+        let descriptor = File::open(path).map_err(fail)?;
+        let inode = descriptor.metadata().map_err(fail)?.ino();
+        Ok(Self { path: path.to_owned(), inode, descriptor })
+    }
+
+    /// Runs `look` inside of it, on a thread of its own: what is opened there goes on speaking for it.
+    ///
+    /// # Errors
+    /// When it cannot be entered (which takes `CAP_SYS_ADMIN`, but for the caller's own), or `look` fails.
+    pub fn run<T: Send>(&self, look: impl FnOnce() -> Result<T, HostError> + Send) -> Result<T, HostError> {
+        if NetworkNamespace::own().is_ok_and(|own| own.inode == self.inode) {
+            return look();
+        }
+        let enter = || {
+            // SAFETY: takes a descriptor that is alive and a flag; only this thread moves.
+            let result = unsafe { libc::setns(self.descriptor.as_raw_fd(), libc::CLONE_NEWNET) };
+            if result < 0 {
+                let namespace = format!("the network namespace {}", self.path.display());
+                return Err(HostError::Namespace { namespace, source: io::Error::last_os_error() });
+            }
+            look()
+        };
+        std::thread::scope(|scope| match scope.spawn(enter).join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        })
+    }
+}
+
+impl Host {
+    /// The network namespaces of a scope, each once, the calling thread's first. One that ends meanwhile is left
+    /// out.
+    ///
+    /// # Errors
+    /// When one that was named is not there, or `/proc` cannot be read.
+    pub fn network_namespaces(&self, scope: &Scope) -> Result<Vec<NetworkNamespace>, HostError> {
+        let own = NetworkNamespace::own()?;
+        let own_inode = own.inode;
+        let mut found = BTreeMap::new();
+        match scope {
+            Scope::Own => {}
+            Scope::Named(names) => {
+                for name in names {
+                    let namespace = NetworkNamespace::open(&self.namespace_path(name))?;
+                    found.entry(namespace.inode).or_insert(namespace);
+                }
+            }
+            Scope::All => {
+                for path in self.namespace_files()? {
+                    let Ok(metadata) = std::fs::metadata(&path) else { continue };
+                    if metadata.ino() == own_inode || found.contains_key(&metadata.ino()) {
+                        continue;
+                    }
+                    if let Ok(namespace) = NetworkNamespace::open(&path) {
+                        found.insert(namespace.inode, namespace);
+                    }
+                }
+            }
+        }
+        found.remove(&own_inode);
+        Ok(std::iter::once(own).chain(found.into_values()).collect())
+    }
+
+    fn namespace_path(&self, name: &str) -> PathBuf {
+        if name.contains('/') {
+            PathBuf::from(name)
+        } else if name.bytes().all(|byte| byte.is_ascii_digit()) {
+            self.path(&format!("/proc/{name}/ns/net"))
+        } else {
+            self.path(&format!("/run/netns/{name}"))
+        }
+    }
+
+    fn namespace_files(&self) -> Result<Vec<PathBuf>, HostError> {
+        let processes = self.process_numbers()?;
+        let of_processes = processes.into_iter().map(|id| self.path(&format!("/proc/{id}/ns/net")));
+        let named = std::fs::read_dir(self.path("/run/netns")).into_iter().flatten().flatten();
+        Ok(named.map(|entry| entry.path()).chain(of_processes).collect())
+    }
+
+    /// Numbers of the processes that run now.
+    ///
+    /// # Errors
+    /// When `/proc` cannot be read.
+    pub fn process_numbers(&self) -> Result<Vec<u32>, HostError> {
+        let path = self.path("/proc");
+        let entries = std::fs::read_dir(&path).map_err(|source| HostError::Read { path, source })?;
+        Ok(entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    #[test]
+    fn the_callers_own_comes_first_and_once() {
+        let host = Host::live();
+        let own = NetworkNamespace::own().unwrap().inode;
+        let process = std::process::id().to_string();
+        for scope in [Scope::Own, Scope::All, Scope::Named(vec![process])] {
+            let found = host.network_namespaces(&scope).unwrap();
+            assert_eq!(found[0].inode, own, "{scope:?}");
+            assert_eq!(found.iter().filter(|namespace| namespace.inode == own).count(), 1, "{scope:?}");
+        }
+        assert_eq!(NetworkNamespace::own().unwrap().run(|| Ok(7)).unwrap(), 7);
+    }
+
+    #[test]
+    fn what_was_named_has_to_be_there() {
+        let scope = Scope::Named(vec!["evk-not-here".to_owned()]);
+        let error = Host::live().network_namespaces(&scope).unwrap_err().to_string();
+        assert!(error.contains("/run/netns/evk-not-here"), "{error}");
+    }
+}

@@ -1,0 +1,129 @@
+//! Whose a socket is: the process that has it open, and the processor that this ran on last.
+
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use crate::{Host, HostError};
+
+/// A process that has a socket open. Of several, the one of the smallest number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// Its number.
+    pub process: u32,
+    /// Its name, as `/proc/PID/comm` has it: at most 15 bytes.
+    pub name: String,
+    /// The processor that its first thread ran on last (field 39 of `/proc/PID/stat`): where the socket is read, of
+    /// a process with one thread or whose threads stay together.
+    pub processor: Option<u32>,
+}
+
+/// Owners of sockets by inode. It remembers, because to find one means to read the open files of every process.
+#[derive(Debug, Default)]
+pub struct Owners {
+    found: HashMap<u32, u32>,
+    /// Those that the last search did not find, as of processes whose files cannot be read.
+    hidden: HashSet<u32>,
+    searched: Option<Instant>,
+}
+
+/// Between two searches through all processes for new sockets.
+const SEARCH_INTERVAL: Duration = Duration::from_millis(500);
+/// The same for sockets that were not found before.
+const HIDDEN_INTERVAL: Duration = Duration::from_secs(10);
+
+impl Owners {
+    /// Owners of sockets, by inode. Processes whose open files cannot be read (without `CAP_SYS_PTRACE`, those of
+    /// other users) own nothing.
+    ///
+    /// # Errors
+    /// When `/proc` cannot be read.
+    pub fn of(
+        &mut self,
+        host: &Host,
+        inodes: impl IntoIterator<Item = u32>,
+    ) -> Result<HashMap<u32, Owner>, HostError> {
+        let wanted: HashSet<u32> = inodes.into_iter().filter(|inode| *inode != 0).collect();
+        self.found.retain(|inode, _| wanted.contains(inode));
+        let due = |interval| self.searched.is_none_or(|searched| searched.elapsed() >= interval);
+        let missing = |inode: &&u32| !self.found.contains_key(*inode);
+        let is_new = |inode: &u32| !self.hidden.contains(inode);
+        if due(SEARCH_INTERVAL) && wanted.iter().filter(missing).any(is_new)
+            || due(HIDDEN_INTERVAL) && wanted.iter().any(|inode| missing(&inode))
+        {
+            self.search(host, &wanted)?;
+            self.hidden = wanted.into_iter().filter(|inode| !self.found.contains_key(inode)).collect();
+            self.searched = Some(Instant::now());
+        }
+        // A process has many sockets.
+        let mut processes: HashMap<u32, Option<Owner>> = HashMap::new();
+        let mut owners = HashMap::new();
+        for (inode, process) in &self.found {
+            let owner = processes.entry(*process).or_insert_with(|| host.owner(*process));
+            owners.extend(owner.clone().map(|owner| (*inode, owner)));
+        }
+        // Sockets of a process that has ended may have another owner: they are searched for again.
+        self.found.retain(|inode, _| owners.contains_key(inode));
+        Ok(owners)
+    }
+
+    fn search(&mut self, host: &Host, wanted: &HashSet<u32>) -> Result<(), HostError> {
+        let mut processes = host.process_numbers()?;
+        processes.sort_unstable_by(|one, other| other.cmp(one));
+        for process in processes {
+            let directory = host.path(&format!("/proc/{process}/fd"));
+            for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+                let inode = std::fs::read_link(entry.path()).ok().and_then(|link| {
+                    link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+                });
+                if let Some(inode) = inode.filter(|inode| wanted.contains(inode)) {
+                    self.found.insert(inode, process);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Host {
+    /// A process as the owner of a socket; none if it has ended.
+    #[must_use]
+    pub fn owner(&self, process: u32) -> Option<Owner> {
+        let text = self.read(&format!("/proc/{process}/stat")).ok()?;
+        let (name, fields) = text.rsplit_once(')')?;
+        let name = name.split_once('(')?.1.to_owned();
+        let processor = fields.split_ascii_whitespace().nth(36).and_then(|field| field.parse().ok());
+        Some(Owner { process, name, processor })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use std::net::UdpSocket;
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn a_socket_of_this_process_is_its_own() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let link = std::fs::read_link(format!("/proc/self/fd/{}", socket.as_raw_fd())).unwrap();
+        let inode: u32 = link.to_str().unwrap()["socket:[".len()..].trim_end_matches(']').parse().unwrap();
+        let mut owners = Owners::default();
+        let found = owners.of(&Host::live(), [inode, 0]).unwrap();
+        assert_eq!(found[&inode].process, std::process::id());
+        assert!(found[&inode].processor.is_some());
+        assert_eq!(found.len(), 1);
+    }
+
+    #[test]
+    fn a_name_may_hold_anything() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(directory.path().join("proc/42")).unwrap();
+        let fields: Vec<String> = (3..=52).map(|field| field.to_string()).collect();
+        let text = format!("42 (a) b (c)) {}\n", fields.join(" "));
+        std::fs::write(directory.path().join("proc/42/stat"), text).unwrap();
+        let owner = Host::at(directory.path()).owner(42).unwrap();
+        assert_eq!((owner.name.as_str(), owner.processor), ("a) b (c)", Some(39)));
+        assert_eq!(Host::at(directory.path()).owner(43), None);
+    }
+}

@@ -1,0 +1,304 @@
+//! TCP and UDP sockets, as the kernel's `sock_diag` interface lists them (`include/uapi/linux/inet_diag.h`,
+//! sock_diag(7)): what `ss` reads.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST};
+
+use crate::transport::{Connection, NetlinkError, RawMessage};
+
+/// `NETLINK_SOCK_DIAG`.
+const PROTOCOL: isize = 4;
+/// `SOCK_DIAG_BY_FAMILY`.
+const BY_FAMILY: u16 = 20;
+/// `struct inet_diag_req_v2`: family, protocol, extensions, padding, states and a `struct inet_diag_sockid`.
+const REQUEST_LENGTH: usize = 56;
+/// `struct inet_diag_msg`.
+const MESSAGE_LENGTH: usize = 72;
+/// `INET_DIAG_INFO`, `INET_DIAG_CGROUP_ID`.
+const ATTRIBUTE_INFO: u16 = 2;
+const ATTRIBUTE_CGROUP: u16 = 21;
+/// `INET_DIAG_NOCOOKIE`, in both words of the request's cookie.
+const NO_COOKIE: u32 = u32::MAX;
+/// Bytes of `struct tcp_info` (`include/uapi/linux/tcp.h`) before `tcpi_bytes_acked`, `tcpi_bytes_received`,
+/// `tcpi_segs_out` and `tcpi_segs_in`.
+const INFO_BYTES_ACKED: usize = 120;
+const INFO_BYTES_RECEIVED: usize = 128;
+const INFO_SEGMENTS_OUT: usize = 136;
+const INFO_SEGMENTS_IN: usize = 140;
+
+/// A transport protocol that has sockets with ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SocketProtocol {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+}
+
+impl SocketProtocol {
+    const fn number(self) -> u8 {
+        match self {
+            Self::Tcp => libc::IPPROTO_TCP as u8,
+            Self::Udp => libc::IPPROTO_UDP as u8,
+        }
+    }
+}
+
+/// State of a socket (`include/net/tcp_states.h`); a UDP socket is established when it is connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SocketState(pub u8);
+
+impl SocketState {
+    /// `TCP_ESTABLISHED`.
+    pub const ESTABLISHED: Self = Self(1);
+    /// `TCP_CLOSE`: what an unconnected UDP socket is in.
+    pub const CLOSE: Self = Self(7);
+    /// `TCP_LISTEN`.
+    pub const LISTEN: Self = Self(10);
+
+    const fn bit(self) -> u32 {
+        1 << self.0
+    }
+}
+
+/// What a TCP socket has carried since it was connected (`struct tcp_info`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SocketCounters {
+    /// Payload sent and acknowledged, bytes (`tcpi_bytes_acked`).
+    pub bytes_acked: u64,
+    /// Payload received in order, bytes (`tcpi_bytes_received`).
+    pub bytes_received: u64,
+    /// Segments sent (`tcpi_segs_out`), modulo 2^32.
+    pub segments_out: u32,
+    /// Segments received (`tcpi_segs_in`), modulo 2^32.
+    pub segments_in: u32,
+}
+
+/// A socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SocketRecord {
+    /// Its protocol.
+    pub protocol: SocketProtocol,
+    /// Its state.
+    pub state: SocketState,
+    /// Its own end. IPv4 addresses in IPv6 clothes (`::ffff:a.b.c.d`) are IPv4: so its packets are.
+    pub local: SocketAddr,
+    /// The other end; unspecified with port 0 if it is not connected.
+    pub remote: SocketAddr,
+    /// The interface that it is bound to; 0: none.
+    pub interface: u32,
+    /// Its number, unique since boot (`sk->sk_cookie`).
+    pub cookie: u64,
+    /// Bytes that its reader has not read yet; connections that wait to be accepted, of a listener.
+    pub receive_queue: u32,
+    /// Its user.
+    pub uid: u32,
+    /// Inode of its file, as links in `/proc/PID/fd` name it; 0: no process has it open any more.
+    pub inode: u32,
+    /// Identifier of its cgroup (version 2), which is the inode of the cgroup's directory; none before Linux 5.9.
+    pub cgroup: Option<u64>,
+    /// What it has carried; TCP only.
+    pub counters: Option<SocketCounters>,
+}
+
+/// A socket for questions about sockets of the network namespace in which it was opened.
+pub struct SocketDiagnosis {
+    connection: Connection,
+}
+
+impl SocketDiagnosis {
+    /// Opens it in the current network namespace.
+    ///
+    /// # Errors
+    /// When the system has none to give.
+    pub fn open() -> Result<Self, NetlinkError> {
+        Ok(Self { connection: Connection::open(PROTOCOL)? })
+    }
+
+    /// Sockets of a protocol, over IPv4 and IPv6, that are in one of some states.
+    ///
+    /// # Errors
+    /// When the kernel refuses (it has no `inet_diag`), or its answer makes no sense.
+    pub fn sockets(
+        &mut self,
+        protocol: SocketProtocol,
+        states: &[SocketState],
+    ) -> Result<Vec<SocketRecord>, NetlinkError> {
+        const ACTION: &str = "list sockets";
+        let mut found = Vec::new();
+        for family in [libc::AF_INET, libc::AF_INET6] {
+            let message = RawMessage { kind: BY_FAMILY, payload: request(family as u8, protocol, states) };
+            let answers = self.connection.exchange(message, NLM_F_REQUEST | NLM_F_DUMP, ACTION)?;
+            for answer in answers {
+                found.push(parse(&answer.payload, protocol).ok_or_else(|| NetlinkError::Answer {
+                    action: ACTION.to_owned(),
+                    reason: format!("a socket of {} bytes", answer.payload.len()),
+                })?);
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn request(family: u8, protocol: SocketProtocol, states: &[SocketState]) -> Vec<u8> {
+    let mut bytes = vec![family, protocol.number(), 1 << (ATTRIBUTE_INFO - 1), 0];
+    let mask = states.iter().fold(0, |mask, state| mask | state.bit());
+    bytes.extend(mask.to_ne_bytes());
+    bytes.resize(REQUEST_LENGTH - 8, 0);
+    bytes.extend(NO_COOKIE.to_ne_bytes());
+    bytes.extend(NO_COOKIE.to_ne_bytes());
+    bytes
+}
+
+/// Numbers at places of a structure.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn array<const LENGTH: usize>(&self, at: usize) -> Option<[u8; LENGTH]> {
+        self.0.get(at..at.checked_add(LENGTH)?)?.try_into().ok()
+    }
+
+    fn u16_network(&self, at: usize) -> Option<u16> {
+        self.array(at).map(u16::from_be_bytes)
+    }
+
+    fn u16(&self, at: usize) -> Option<u16> {
+        self.array(at).map(u16::from_ne_bytes)
+    }
+
+    fn u32(&self, at: usize) -> Option<u32> {
+        self.array(at).map(u32::from_ne_bytes)
+    }
+
+    fn u64(&self, at: usize) -> Option<u64> {
+        self.array(at).map(u64::from_ne_bytes)
+    }
+}
+
+fn parse(payload: &[u8], protocol: SocketProtocol) -> Option<SocketRecord> {
+    let fields = Fields(payload);
+    let family = i32::from(*payload.first()?);
+    let address = |at| {
+        if family == libc::AF_INET {
+            fields.array::<4>(at).map(|bytes| IpAddr::V4(Ipv4Addr::from(bytes)))
+        } else {
+            fields.array::<16>(at).map(|bytes| IpAddr::V6(Ipv6Addr::from(bytes)).to_canonical())
+        }
+    };
+    let mut record = SocketRecord {
+        protocol,
+        state: SocketState(*payload.get(1)?),
+        local: SocketAddr::new(address(8)?, fields.u16_network(4)?),
+        remote: SocketAddr::new(address(24)?, fields.u16_network(6)?),
+        interface: fields.u32(40)?,
+        cookie: u64::from(fields.u32(44)?) | u64::from(fields.u32(48)?) << 32,
+        receive_queue: fields.u32(56)?,
+        uid: fields.u32(64)?,
+        inode: fields.u32(68)?,
+        cgroup: None,
+        counters: None,
+    };
+    let mut rest = payload.get(MESSAGE_LENGTH..)?;
+    while rest.len() >= 4 {
+        let header = Fields(rest);
+        let (length, kind) = (usize::from(header.u16(0)?), header.u16(2)?);
+        let value = Fields(rest.get(4..length)?);
+        match kind {
+            ATTRIBUTE_CGROUP => record.cgroup = value.u64(0),
+            ATTRIBUTE_INFO if protocol == SocketProtocol::Tcp => record.counters = counters(&value),
+            _ => {}
+        }
+        rest = &rest[length.next_multiple_of(4).min(rest.len())..];
+    }
+    Some(record)
+}
+
+/// None where the structure ends before the fields, as of kernels before 4.2.
+fn counters(info: &Fields<'_>) -> Option<SocketCounters> {
+    Some(SocketCounters {
+        bytes_acked: info.u64(INFO_BYTES_ACKED)?,
+        bytes_received: info.u64(INFO_BYTES_RECEIVED)?,
+        segments_out: info.u32(INFO_SEGMENTS_OUT)?,
+        segments_in: info.u32(INFO_SEGMENTS_IN)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream, UdpSocket};
+    use std::os::fd::AsRawFd;
+
+    fn inode(descriptor: &impl AsRawFd) -> u32 {
+        let link = std::fs::read_link(format!("/proc/self/fd/{}", descriptor.as_raw_fd())).unwrap();
+        let text = link.to_str().unwrap().strip_prefix("socket:[").unwrap().strip_suffix(']').unwrap();
+        text.parse().unwrap()
+    }
+
+    fn find(sockets: &[SocketRecord], inode: u32) -> &SocketRecord {
+        sockets.iter().find(|socket| socket.inode == inode).expect("the socket is listed")
+    }
+
+    #[test]
+    fn a_connection_is_listed_with_what_it_has_carried() {
+        // The listener speaks IPv6 and the connection IPv4.
+        let listener = TcpListener::bind("[::]:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        client.write_all(&[7; 1234]).unwrap();
+        let mut diagnosis = SocketDiagnosis::open().unwrap();
+        let sockets =
+            diagnosis.sockets(SocketProtocol::Tcp, &[SocketState::ESTABLISHED, SocketState::LISTEN]).unwrap();
+        let found = find(&sockets, inode(&server));
+        assert_eq!(found.local, SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port));
+        assert_eq!(found.remote, client.local_addr().unwrap());
+        assert_eq!(found.state, SocketState::ESTABLISHED);
+        assert_eq!(found.receive_queue, 1234);
+        assert_eq!(found.counters.unwrap().bytes_received, 1234);
+        assert!(found.counters.unwrap().segments_in >= 2);
+        assert_ne!(found.cookie, 0);
+        let sent = find(&sockets, inode(&client)).counters.unwrap();
+        assert!(sent.bytes_acked >= 1234 && sent.segments_out >= 2, "{sent:?}");
+        assert_eq!(find(&sockets, inode(&listener)).state, SocketState::LISTEN);
+        let connected = diagnosis.sockets(SocketProtocol::Tcp, &[SocketState::ESTABLISHED]).unwrap();
+        assert!(connected.iter().all(|socket| socket.state == SocketState::ESTABLISHED));
+    }
+
+    #[test]
+    fn udp_sockets_are_connected_or_not() {
+        let bound = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let connected = UdpSocket::bind("[::1]:0").unwrap();
+        connected.connect("[::1]:9").unwrap();
+        let mut diagnosis = SocketDiagnosis::open().unwrap();
+        let sockets =
+            diagnosis.sockets(SocketProtocol::Udp, &[SocketState::ESTABLISHED, SocketState::CLOSE]).unwrap();
+        assert_eq!(find(&sockets, inode(&connected)).remote, "[::1]:9".parse().unwrap());
+        assert_eq!(find(&sockets, inode(&connected)).state, SocketState::ESTABLISHED);
+        assert_eq!(find(&sockets, inode(&bound)).state, SocketState::CLOSE);
+        assert_eq!(find(&sockets, inode(&bound)).counters, None);
+    }
+
+    #[test]
+    fn what_is_cut_short_is_no_socket() {
+        let whole = {
+            let mut bytes = vec![0; MESSAGE_LENGTH];
+            bytes[0] = libc::AF_INET as u8;
+            bytes.extend([12, 0, ATTRIBUTE_CGROUP as u8, 0, 5, 0, 0, 0, 0, 0, 0, 0]);
+            bytes
+        };
+        assert_eq!(parse(&whole, SocketProtocol::Tcp).unwrap().cgroup, Some(5));
+        for length in 0..MESSAGE_LENGTH {
+            assert_eq!(parse(&whole[..length], SocketProtocol::Tcp), None, "{length}");
+        }
+        let mut endless = whole.clone();
+        endless[MESSAGE_LENGTH] = 2;
+        assert_eq!(parse(&endless, SocketProtocol::Tcp), None);
+        let mut beyond = whole;
+        beyond[MESSAGE_LENGTH] = 200;
+        assert_eq!(parse(&beyond, SocketProtocol::Tcp), None);
+    }
+}

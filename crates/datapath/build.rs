@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const PROGRAMS: [&str; 3] = ["queue_select", "meter", "batch"];
+const PROGRAMS: [&str; 4] = ["queue_select", "meter", "batch", "steer"];
 
 fn main() {
     if let Err(message) = build() {
@@ -30,11 +30,15 @@ fn build() -> Result<(), String> {
 
     let mut builder = bindgen::Builder::default()
         .header("include/evenkeel/datapath.h")
+        .header("include/evenkeel/steer.h")
         .allowlist_type("ek_(config|counters|device|flow|flow_detail|tuple|metered_flow|bin|meter|steering)")
         .allowlist_type("ek_(rule|match|batch_config|batch_counters|move|move_state|service|service_flag)")
+        .allowlist_type("ek_steer(_config|_slot|_class|_rules|_cpu|_seen|_target)?")
         .allowlist_var("EK_MAX_CPUS|EK_MAX_FLOWS|EK_SLOTS|EK_SLOTS_PER_BLOCK|EK_MAX_BLOCKS|EK_MAX_RULES")
         .allowlist_var("EK_MAX_SERVICES|EK_MOVE_.*|EK_SERVICE_.*")
-        .allowlist_var("EK_MATCH_.*|EK_STEER.*|EK_BATCH_MAX_PACKETS")
+        .allowlist_var(
+            "EK_MATCH_.*|EK_STEER_(SLOTS|CLASSES|CLASS_TARGETS|INDIRECTION|HASH_INPUT)|EK_BATCH_MAX_PACKETS",
+        )
         .blocklist_type("ek_(policy|segment|choice|outcome)")
         .default_enum_style(bindgen::EnumVariation::NewType { is_bitfield: false, is_global: false })
         .prepend_enum_name(false)

@@ -11,8 +11,8 @@
 //! ```
 //!
 //! [`QueueSelect`] owns the queue choice of one device, and [`FlowMover`] brings its flows to change their queue;
-//! [`Meter`] counts what arrives, per flow and
-//! bin; [`TransmitBatching`] is a qdisc. Programs are attached through links that this process owns, so its
+//! [`Meter`] counts what arrives, per flow and bin; [`TransmitBatching`] is a qdisc; [`ReceiveSteering`] sends
+//! what arrives to the CPUs that are to take it. Programs are attached through links that this process owns, so its
 //! death detaches them: nothing is pinned and nothing stays behind, but for the qdisc on the devices that have
 //! it. Times are nanoseconds of `CLOCK_MONOTONIC`, sizes are bytes on the wire (`skb->len` plus the headers
 //! of the further segments of a GSO packet).
@@ -30,6 +30,8 @@ mod queue_select;
 mod rules;
 mod service;
 mod statistics;
+mod steer;
+mod toeplitz;
 
 pub use batch::{BatchCounters, BatchOptions, TransmitBatching};
 pub use error::DatapathError;
@@ -41,6 +43,12 @@ pub use queue_select::{
 pub use rules::{CgroupId, MAX_RULES, Rule};
 pub use service::{FlowMover, FlowService, MoveState};
 pub use statistics::{RunTime, RunTimeStatistics};
+pub use steer::{
+    CpuCounters, INDIRECTION_LENGTH, MAX_CLASS_TARGETS, MAX_STEERED_CLASSES, MAX_STEERED_FLOWS,
+    MaskedAddress, MaskedPort, ReceiveSteering, SeenFlow, SteerTarget, SteeredClass, SteeredFlow,
+    SteeringOptions, XdpMode,
+};
+pub use toeplitz::{DEFAULT_RSS_KEY, RSS_KEY_LENGTH};
 
 /// The shared records, as bindgen reads them from the C header.
 #[allow(

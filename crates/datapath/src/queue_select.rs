@@ -139,6 +139,33 @@ impl Tuple {
             protocol: tuple.protocol as u8,
         }
     }
+
+    /// As a key of the maps.
+    pub(crate) fn to_bytes(self) -> [u8; size_of::<raw::ek_tuple>()] {
+        let words = |address| {
+            let mut words = [0; 4];
+            match address {
+                IpAddr::V4(address) => words[0] = u32::from_ne_bytes(Ipv4Addr::octets(&address)),
+                IpAddr::V6(address) => {
+                    for (word, chunk) in words.iter_mut().zip(Ipv6Addr::octets(&address).chunks_exact(4)) {
+                        *word = chunk.try_into().map_or(0, u32::from_ne_bytes);
+                    }
+                }
+            }
+            words
+        };
+        let family = if self.source.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+        let tuple = raw::ek_tuple {
+            source: words(self.source),
+            destination: words(self.destination),
+            source_port: self.source_port,
+            destination_port: self.destination_port,
+            protocol: u16::from(self.protocol),
+            family: family as u16,
+        };
+        // SAFETY: a plain C structure of integers without padding, as its layout test has it.
+        unsafe { std::mem::transmute(tuple) }
+    }
 }
 
 /// A flow as the queue choice sees it.

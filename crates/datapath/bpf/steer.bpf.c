@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * Receive steering in software: which CPU takes a packet through the network stack.
+ *
+ * A packet's target is, in this order: its flow's own, in a slot; that of the first class that it
+ * matches; that of the indirection table at its Toeplitz hash, as RSS has it. It is sent to the target's
+ * ring (a CPU map), from which a thread on that CPU takes it.
+ *
+ * A flow that is to move keeps its CPU until nothing of it is in the old ring, so that its packets
+ * stay in order; after `hold_ns` it moves all the same, which is counted. What went into a ring and what
+ * came out is counted by sequence numbers, so nothing is done per flow when a packet leaves.
+ */
+#include "kernel.h"
+#include "evenkeel/steer.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+const volatile struct ek_steer_config config = {};
+
+struct ek_steer steer SEC(".data.steer");
+
+/* Of each byte of the input, by its place and value: Toeplitz is linear over exclusive or. */
+__u32 toeplitz[EK_STEER_HASH_INPUT][256] SEC(".data.toeplitz");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_CPUMAP);
+	__uint(max_entries, 1); /* the loader sets it: possible CPUs */
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(struct bpf_cpumap_val));
+} rings SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, EK_STEER_SLOTS);
+	__type(key, struct ek_tuple);
+	__type(value, __u32); /* index of its slot */
+} flows SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, EK_STEER_SLOTS);
+	__type(key, __u32);
+	__type(value, struct ek_steer_slot);
+} slots SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1); /* the loader sets it: possible CPUs */
+	__type(key, __u32);
+	__type(value, struct ek_steer_cpu);
+} cpus SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, EK_STEER_SEEN);
+	__type(key, struct ek_tuple);
+	__type(value, struct ek_steer_seen);
+} seen SEC(".maps");
+
+struct frame {
+	struct ek_tuple tuple;
+	__u8 input[EK_STEER_HASH_INPUT + 4]; /* of the hash; a whole number of words of 8 bytes */
+	__u32 input_length;
+	__u32 partial; /* the checksum is the pseudo header's alone */
+};
+
+static __always_inline __u32 fold(__u64 sum)
+{
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return (__u32)sum;
+}
+
+/* Reads the headers; returns 0 for anything that is not TCP or UDP over IP, and for fragments, of
+ * which only the first has ports. */
+static __always_inline int parse_frame(struct xdp_md *ctx, struct frame *frame)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	struct ethhdr *ethernet = data;
+	void *network = ethernet + 1, *transport;
+	__be16 ethertype, check;
+	__u32 length, i;
+	__u64 pseudo;
+	__u8 protocol;
+
+	if (network > end)
+		return 0;
+	ethertype = ethernet->h_proto;
+#pragma unroll
+	for (i = 0; i < 2; i++) {
+		struct vlan_header *vlan = network;
+
+		if (ethertype != bpf_htons(ETH_P_8021Q) && ethertype != bpf_htons(ETH_P_8021AD))
+			break;
+		network = vlan + 1;
+		if (network > end)
+			return 0;
+		ethertype = vlan->protocol;
+	}
+
+	if (ethertype == bpf_htons(ETH_P_IP)) {
+		struct iphdr *ip = network;
+
+		/* More fragments, or an offset. */
+		if ((void *)(ip + 1) > end || ip->ihl < 5 || ip->frag_off & bpf_htons(0x3fff))
+			return 0;
+		protocol = ip->protocol;
+		frame->tuple.family = AF_INET;
+		frame->tuple.source[0] = ip->saddr;
+		frame->tuple.destination[0] = ip->daddr;
+		__builtin_memcpy(frame->input, &ip->saddr, 8);
+		frame->input_length = 12;
+		pseudo = (__u64)ip->saddr + ip->daddr;
+		length = bpf_ntohs(ip->tot_len) - ip->ihl * 4;
+		transport = network + ip->ihl * 4;
+	} else if (ethertype == bpf_htons(ETH_P_IPV6)) {
+		struct ipv6hdr *ip = network;
+		__u32 *words;
+
+		if ((void *)(ip + 1) > end)
+			return 0;
+		protocol = ip->nexthdr;
+		frame->tuple.family = AF_INET6;
+		__builtin_memcpy(frame->tuple.source, &ip->saddr, 16);
+		__builtin_memcpy(frame->tuple.destination, &ip->daddr, 16);
+		__builtin_memcpy(frame->input, &ip->saddr, 32);
+		frame->input_length = 36;
+		words = (__u32 *)&ip->saddr;
+		pseudo = (__u64)words[0] + words[1] + words[2] + words[3] + words[4] + words[5] + words[6] +
+			 words[7];
+		length = bpf_ntohs(ip->payload_len);
+		transport = ip + 1;
+	} else {
+		return 0;
+	}
+
+	/* Ports stand first in both headers. */
+	if (protocol == IPPROTO_TCP) {
+		struct tcphdr *tcp = transport;
+
+		if ((void *)(tcp + 1) > end)
+			return 0;
+		check = tcp->check;
+	} else if (protocol == IPPROTO_UDP) {
+		struct udphdr *udp = transport;
+
+		if ((void *)(udp + 1) > end)
+			return 0;
+		check = udp->check;
+	} else {
+		return 0;
+	}
+	__builtin_memcpy(frame->input + (frame->input_length == 12 ? 8 : 32), transport, 4);
+	frame->tuple.source_port = bpf_ntohs(((__be16 *)transport)[0]);
+	frame->tuple.destination_port = bpf_ntohs(((__be16 *)transport)[1]);
+	frame->tuple.protocol = protocol;
+	/* RFC 9293, section 3.1 and RFC 8200, section 8.1. */
+	pseudo += bpf_htonl(length);
+	pseudo += bpf_htonl(protocol);
+	frame->partial = fold(pseudo) == check;
+	return 1;
+}
+
+static __always_inline __u32 hash_of(const struct frame *frame)
+{
+	__u32 hash = 0, i;
+
+	for (i = 0; i < 12; i++)
+		hash ^= toeplitz[i][frame->input[i]];
+	if (frame->input_length == 12)
+		return hash;
+	for (i = 12; i < EK_STEER_HASH_INPUT; i++)
+		hash ^= toeplitz[i][frame->input[i]];
+	return hash;
+}
+
+static __always_inline int matches(const struct ek_steer_class *rule, const struct ek_tuple *tuple)
+{
+	__u32 differs = 0, i;
+
+	if (rule->family && rule->family != tuple->family)
+		return 0;
+	if (rule->protocol && rule->protocol != tuple->protocol)
+		return 0;
+#pragma unroll
+	for (i = 0; i < 4; i++) {
+		differs |= (tuple->source[i] ^ rule->source[i]) & rule->source_mask[i];
+		differs |= (tuple->destination[i] ^ rule->destination[i]) & rule->destination_mask[i];
+	}
+	differs |= (tuple->source_port ^ rule->source_port) & rule->source_port_mask;
+	differs |= (tuple->destination_port ^ rule->destination_port) & rule->destination_port_mask;
+	return !differs;
+}
+
+/* Where flows without a target of their own go. */
+static __always_inline __u32 by_rules(const struct ek_tuple *tuple, __u32 hash)
+{
+	struct ek_steer_rules *rules = &steer.rules[steer.active & 1];
+	__u32 count = rules->class_count, i;
+
+	for (i = 0; i < EK_STEER_CLASSES; i++) {
+		struct ek_steer_class *rule = &rules->class_[i];
+		__u32 targets;
+
+		if (i >= count)
+			break;
+		targets = rule->target_count;
+		if (!targets || !matches(rule, tuple))
+			continue;
+		return rule->target[hash % targets & (EK_STEER_CLASS_TARGETS - 1)];
+	}
+	return rules->indirection[hash & (EK_STEER_INDIRECTION - 1)];
+}
+
+static __always_inline struct ek_steer_cpu *cpu_of(__u32 number)
+{
+	return bpf_map_lookup_elem(&cpus, &number);
+}
+
+/* Whether nothing of the flow is under way to its CPU any more. */
+static __always_inline int has_drained(const struct ek_steer_slot *slot, __u64 now)
+{
+	struct ek_steer_cpu *cpu;
+	__s64 ahead;
+
+	if (slot->current >= EK_STEER_NEW)
+		return 1;
+	cpu = cpu_of(slot->current);
+	if (!cpu)
+		return 1;
+	ahead = (__s64)(cpu->dequeued + cpu->lost - slot->sequence);
+	/* A batch that was taken from the ring may still be on its way through the stack; it has gone
+	 * when the next one comes out. */
+	if (ahead >= EK_STEER_BATCH)
+		return 1;
+	return ahead >= 0 && now - slot->last_ns >= config.settle_ns;
+}
+
+/* Where this packet of a flow goes that is to go to `wanted`. */
+static __always_inline __u32 move(struct ek_steer_slot *slot, __u32 wanted, __u64 now,
+				  struct ek_steer_cpu *here)
+{
+	int drained = has_drained(slot, now);
+
+	if (!slot->waiting_ns)
+		slot->waiting_ns = now;
+	if (!drained && now - slot->waiting_ns < config.hold_ns) {
+		here->held += 1;
+		return slot->current;
+	}
+	slot->forced += !drained;
+	slot->moves += 1;
+	slot->waiting_ns = 0;
+	slot->current = wanted;
+	return wanted;
+}
+
+static __always_inline void remember(const struct ek_tuple *tuple, __u64 bytes, __u64 now)
+{
+	struct ek_steer_seen *known = bpf_map_lookup_elem(&seen, tuple), first = {};
+
+	if (known) {
+		__sync_fetch_and_add(&known->packets, 1);
+		__sync_fetch_and_add(&known->bytes, bytes);
+		known->last_ns = now;
+		return;
+	}
+	first.packets = 1;
+	first.bytes = bytes;
+	first.last_ns = now;
+	bpf_map_update_elem(&seen, tuple, &first, BPF_NOEXIST);
+}
+
+SEC("xdp.frags")
+int steer_packet(struct xdp_md *ctx)
+{
+	struct ek_steer_cpu *here = cpu_of(bpf_get_smp_processor_id()), *there;
+	__u64 now = bpf_ktime_get_ns(), bytes = bpf_xdp_get_buff_len(ctx), sequence;
+	struct ek_steer_slot *slot = 0;
+	__u32 *index, hash, target;
+	struct frame frame = {};
+	long verdict;
+
+	if (!here)
+		return XDP_PASS;
+	here->received += 1;
+	here->bytes += bytes;
+	if (!parse_frame(ctx, &frame)) {
+		here->other += 1;
+		return XDP_PASS;
+	}
+	hash = hash_of(&frame);
+	target = by_rules(&frame.tuple, hash);
+	index = bpf_map_lookup_elem(&flows, &frame.tuple);
+	if (index)
+		slot = bpf_map_lookup_elem(&slots, index);
+	if (slot) {
+		/* Until now its packets went by the rules. */
+		if (slot->current == EK_STEER_NEW) {
+			there = cpu_of(target);
+			slot->sequence = there ? there->enqueued : 0;
+			slot->current = target;
+		}
+		if (slot->wanted != EK_STEER_BY_DEFAULT)
+			target = slot->wanted;
+		if (target != slot->current)
+			target = move(slot, target, now, here);
+		else
+			slot->waiting_ns = 0;
+		__sync_fetch_and_add(&slot->packets, 1);
+		__sync_fetch_and_add(&slot->bytes, bytes);
+		slot->last_ns = now;
+	} else {
+		here->without_slot += 1;
+		remember(&frame.tuple, bytes, now);
+	}
+
+	/* The sender on this host left the checksum to the device. The packet's buffer knows that, and a
+	 * frame does not: behind a ring it would be found wrong and dropped. So it stays. */
+	if (config.check_partial && frame.partial) {
+		here->partial += 1;
+		return XDP_PASS;
+	}
+	if (config.pass || target == EK_STEER_STAY)
+		return XDP_PASS;
+	there = cpu_of(target);
+	if (!there)
+		return XDP_PASS;
+	verdict = bpf_redirect_map(&rings, target, XDP_PASS);
+	if (verdict != XDP_REDIRECT) {
+		here->refused += 1;
+		return XDP_PASS;
+	}
+	/* Counted before it is sent: no move sees a ring without it. */
+	sequence = __sync_fetch_and_add(&there->enqueued, 1) + 1;
+	if (slot)
+		slot->sequence = sequence;
+	return XDP_REDIRECT;
+}
+
+SEC("xdp.frags/cpumap")
+int take_packet(struct xdp_md *ctx)
+{
+	struct ek_steer_cpu *here = cpu_of(bpf_get_smp_processor_id());
+
+	/* The ring's thread alone writes it. */
+	if (here)
+		here->dequeued += 1;
+	return XDP_PASS;
+}

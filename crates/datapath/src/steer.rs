@@ -1,0 +1,622 @@
+//! Receive steering in software: XDP sends packets to the CPUs that are to take them through the stack.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use libbpf_rs::{MapCore, MapFlags, Object};
+
+use crate::error::DatapathError;
+use crate::mapped::Mapped;
+use crate::object;
+use crate::queue_select::Tuple;
+use crate::raw;
+use crate::statistics::RunTime;
+use crate::toeplitz::{self, DEFAULT_RSS_KEY, RSS_KEY_LENGTH};
+
+const OBJECT: &str = "steer";
+static BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/steer.bpf.o"));
+const PROGRAM: &str = "steer_packet";
+
+/// Entries of the indirection table.
+pub const INDIRECTION_LENGTH: usize = raw::EK_STEER_INDIRECTION as usize;
+/// Flows that can have a target of their own.
+pub const MAX_STEERED_FLOWS: usize = raw::EK_STEER_SLOTS as usize;
+/// Classes of flows.
+pub const MAX_STEERED_CLASSES: usize = raw::EK_STEER_CLASSES as usize;
+/// CPUs that the flows of one class are hashed over.
+pub const MAX_CLASS_TARGETS: usize = raw::EK_STEER_CLASS_TARGETS as usize;
+/// A slot is used again after this, when no program that had looked it up still runs, and no packet of its flow
+/// is in a ring.
+const SLOT_REST: Duration = Duration::from_secs(1);
+
+/// Where in the receive path the program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XdpMode {
+    /// In the driver, before the kernel makes a buffer of the packet. Fastest; the packet loses what its buffer
+    /// would know: its segment size and the state of its checksum.
+    Native,
+    /// In the network stack, on any device. The packet keeps its buffer.
+    Generic,
+}
+
+impl XdpMode {
+    /// `XDP_FLAGS_SKB_MODE`, `XDP_FLAGS_DRV_MODE` (`include/uapi/linux/if_link.h`).
+    const fn flags(self) -> u32 {
+        match self {
+            Self::Generic => 1 << 1,
+            Self::Native => 1 << 2,
+        }
+    }
+
+    const fn words(self) -> &'static str {
+        match self {
+            Self::Native => "XDP, in the driver",
+            Self::Generic => "XDP, generic",
+        }
+    }
+}
+
+/// Where packets go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SteerTarget {
+    /// Through the ring of this CPU.
+    Cpu(u32),
+    /// On where they came in.
+    Stay,
+    /// As the classes and the indirection table have it: for flows only.
+    Rules,
+}
+
+impl SteerTarget {
+    fn raw(self) -> u32 {
+        match self {
+            Self::Cpu(cpu) => cpu,
+            Self::Stay => raw::ek_steer_target::EK_STEER_STAY.0,
+            Self::Rules => raw::ek_steer_target::EK_STEER_BY_DEFAULT.0,
+        }
+    }
+
+    fn from_raw(raw: u32) -> Option<Self> {
+        match raw {
+            _ if raw == raw::ek_steer_target::EK_STEER_STAY.0 => Some(Self::Stay),
+            _ if raw == raw::ek_steer_target::EK_STEER_BY_DEFAULT.0 => Some(Self::Rules),
+            _ if raw == raw::ek_steer_target::EK_STEER_NEW.0 => None,
+            cpu => Some(Self::Cpu(cpu)),
+        }
+    }
+}
+
+/// How to steer.
+#[derive(Clone, Debug)]
+pub struct SteeringOptions {
+    /// Where the program runs.
+    pub mode: XdpMode,
+    /// Decide everything and send nothing anywhere: what the program itself costs, as a baseline.
+    pub pass: bool,
+    /// CPUs that can be targets: each gets a ring and a thread.
+    pub cpus: Vec<u32>,
+    /// Packets that a ring can hold; more are dropped, as by a NIC whose ring is full.
+    pub ring_packets: u32,
+    /// Longest time that a flow that is to move waits for its old ring to be empty of it.
+    pub hold: Duration,
+    /// The key of the hash.
+    pub key: [u8; RSS_KEY_LENGTH],
+}
+
+impl Default for SteeringOptions {
+    fn default() -> Self {
+        Self {
+            mode: XdpMode::Native,
+            pass: false,
+            cpus: Vec::new(),
+            ring_packets: 2048,
+            hold: Duration::from_millis(20),
+            key: DEFAULT_RSS_KEY,
+        }
+    }
+}
+
+/// After so much silence nothing of a flow is in the batch that a ring's thread takes through the stack.
+const SETTLE: Duration = Duration::from_micros(100);
+
+/// An address of which some bits count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MaskedAddress {
+    /// The address; bits that do not count are 0.
+    pub address: IpAddr,
+    /// The bits that count; of IPv4 the low 32.
+    pub mask: u128,
+}
+
+/// A port of which some bits count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MaskedPort {
+    /// The port; bits that do not count are 0.
+    pub port: u16,
+    /// The bits that count.
+    pub mask: u16,
+}
+
+/// A class of flows, and the CPUs that they are hashed over. `None` is anything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SteeredClass {
+    /// IP protocol number: 6 TCP, 17 UDP.
+    pub protocol: Option<u8>,
+    /// The sender's address.
+    pub source: Option<MaskedAddress>,
+    /// The sender's port.
+    pub source_port: Option<MaskedPort>,
+    /// This host's address.
+    pub destination: Option<MaskedAddress>,
+    /// This host's port.
+    pub destination_port: Option<MaskedPort>,
+    /// Where its flows go, by their hash.
+    pub targets: Vec<SteerTarget>,
+}
+
+/// A flow that has a target of its own.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SteeredFlow {
+    /// Both ends.
+    pub tuple: Tuple,
+    /// What it was given.
+    pub wanted: SteerTarget,
+    /// Where its packets go now; none while it had none.
+    pub current: Option<SteerTarget>,
+    /// Packets since it was given a target.
+    pub packets: u64,
+    /// Bytes of these, whole frames.
+    pub bytes: u64,
+    /// Its last packet, `CLOCK_MONOTONIC` ns; 0: none yet.
+    pub last_ns: u64,
+    /// Times that it changed its CPU.
+    pub moves: u32,
+    /// Of these, without waiting any longer for its old ring: its packets may have changed their order.
+    pub forced: u32,
+}
+
+/// A flow without a target of its own.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SeenFlow {
+    /// Both ends.
+    pub tuple: Tuple,
+    /// Packets since the last look.
+    pub packets: u64,
+    /// Bytes of these, whole frames.
+    pub bytes: u64,
+}
+
+/// What one CPU has done since the program was loaded. Packets are frames as the program sees them: before
+/// segments are put together, or, where they never were apart, whole ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuCounters {
+    /// Packets sent to its ring.
+    pub enqueued: u64,
+    /// Packets that came out of its ring.
+    pub dequeued: u64,
+    /// Packets that were dropped because its ring was full, as far as that could be told.
+    pub lost: u64,
+    /// Packets that came in on it.
+    pub received: u64,
+    /// Bytes of these.
+    pub bytes: u64,
+    /// Of these, neither TCP nor UDP, or fragments: they stayed.
+    pub other: u64,
+    /// Of these, with half a checksum from a sender on this host: they stayed.
+    pub partial: u64,
+    /// Of these, of flows without a target of their own.
+    pub without_slot: u64,
+    /// Of these, sent to a CPU without a ring: they stayed.
+    pub refused: u64,
+    /// Of these, kept on the old CPU of a flow that is to move.
+    pub held: u64,
+}
+
+struct Slots {
+    of: HashMap<Tuple, u32>,
+    unused: u32,
+    resting: VecDeque<(Instant, u32)>,
+}
+
+impl Slots {
+    fn take(&mut self) -> Option<u32> {
+        if self.resting.front().is_some_and(|(since, _)| since.elapsed() >= SLOT_REST) {
+            return self.resting.pop_front().map(|(_, slot)| slot);
+        }
+        let slot = self.unused;
+        ((slot as usize) < MAX_STEERED_FLOWS).then(|| {
+            self.unused += 1;
+            slot
+        })
+    }
+}
+
+/// Steers what an interface receives. Dropping it detaches it.
+pub struct ReceiveSteering {
+    links: Vec<OwnedFd>,
+    steer: Mapped<raw::ek_steer>,
+    slots: Mapped<raw::ek_steer_slot>,
+    cpus: Mapped<raw::ek_steer_cpu>,
+    taken: Slots,
+    turned: Option<Instant>,
+    /// Of each CPU, sent and taken when it was looked at last.
+    looked: Vec<(u64, u64)>,
+    options: SteeringOptions,
+    object: Object,
+}
+
+fn possible_cpus() -> Result<u32, DatapathError> {
+    let count = libbpf_rs::num_possible_cpus().map_err(DatapathError::system("count the CPUs"))?;
+    u32::try_from(count).map_err(|_| DatapathError::Limit(format!("{count} CPUs")))
+}
+
+impl ReceiveSteering {
+    /// Loads the program, with every packet staying where it came in until rules are set.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or a CPU is not there.
+    pub fn load(options: &SteeringOptions) -> Result<Self, DatapathError> {
+        let count = possible_cpus()?;
+        let mut opened = object::open(OBJECT, BYTES)?;
+        for mut map in opened.maps_mut() {
+            if matches!(map.name().to_str(), Some("rings" | "cpus")) {
+                map.set_max_entries(count).map_err(DatapathError::system("size a map by CPUs"))?;
+            }
+            if map.name() == ".rodata" {
+                let config = raw::ek_steer_config {
+                    pass: u32::from(options.pass),
+                    check_partial: u32::from(options.mode == XdpMode::Native),
+                    hold_ns: options.hold.as_nanos() as u64,
+                    settle_ns: SETTLE.as_nanos() as u64,
+                };
+                let bytes = map
+                    .initial_value_mut()
+                    .filter(|bytes| bytes.len() >= size_of::<raw::ek_steer_config>())
+                    .ok_or(DatapathError::Missing { kind: "map", name: ".rodata" })?;
+                // SAFETY: the section is as large as the structure, which is its only content.
+                unsafe { std::ptr::write_unaligned(bytes.as_mut_ptr().cast(), config) };
+            }
+        }
+        let object = object::load(OBJECT, opened)?;
+        let steer: Mapped<raw::ek_steer> = Mapped::new(object::map(&object, ".data.steer")?.as_fd(), 1)?;
+        let tables: Mapped<toeplitz::Tables> =
+            Mapped::new(object::map(&object, ".data.toeplitz")?.as_fd(), 1)?;
+        let mut filled = Box::new([[0; 256]; raw::EK_STEER_HASH_INPUT as usize]);
+        toeplitz::fill(&options.key, &mut filled);
+        // SAFETY: a pointer into the mapping, which is as large as the tables.
+        unsafe { std::ptr::write_volatile(tables.pointer(0), *filled) };
+        let slots = Mapped::new(object::map(&object, "slots")?.as_fd(), MAX_STEERED_FLOWS)?;
+        let cpus = Mapped::new(object::map(&object, "cpus")?.as_fd(), count as usize)?;
+        let mut steering = Self {
+            links: Vec::new(),
+            steer,
+            slots,
+            cpus,
+            taken: Slots { of: HashMap::new(), unused: 0, resting: VecDeque::new() },
+            turned: None,
+            looked: vec![(0, 0); count as usize],
+            options: options.clone(),
+            object,
+        };
+        steering.set_rules(&[], &[SteerTarget::Stay; INDIRECTION_LENGTH])?;
+        steering.make_rings()?;
+        Ok(steering)
+    }
+
+    fn make_rings(&self) -> Result<(), DatapathError> {
+        let rings = object::map(&self.object, "rings")?;
+        let taker = object::program_descriptor(&self.object, "take_packet")?;
+        for cpu in &self.options.cpus {
+            // struct bpf_cpumap_val: the ring's size and the program that sees what comes out.
+            let mut value = self.options.ring_packets.to_ne_bytes().to_vec();
+            value.extend(taker.as_raw_fd().to_ne_bytes());
+            rings
+                .update(&cpu.to_ne_bytes(), &value, MapFlags::ANY)
+                .map_err(DatapathError::system("make a CPU's ring"))?;
+        }
+        Ok(())
+    }
+
+    /// Attaches the program to an interface of the current network namespace, where nobody else's may be.
+    ///
+    /// # Errors
+    /// When the kernel refuses: `EBUSY` where another program is.
+    pub fn attach(&mut self, ifindex: i32) -> Result<(), DatapathError> {
+        let descriptor = object::program_descriptor(&self.object, PROGRAM)?;
+        let options = libbpf_sys::bpf_link_create_opts {
+            sz: size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,
+            flags: self.options.mode.flags(),
+            ..Default::default()
+        };
+        // SAFETY: the options are initialised and outlive the call, and the descriptor is alive.
+        let link = unsafe {
+            libbpf_sys::bpf_link_create(descriptor.as_raw_fd(), ifindex, libbpf_sys::BPF_XDP, &options)
+        };
+        if link < 0 {
+            let source = io::Error::from_raw_os_error(-link);
+            let hook = self.options.mode.words();
+            return Err(DatapathError::Attach { program: PROGRAM, hook, ifindex, source });
+        }
+        // SAFETY: the kernel just gave this descriptor to us alone.
+        self.links.push(unsafe { OwnedFd::from_raw_fd(link) });
+        Ok(())
+    }
+
+    /// Number of the program, unique since boot.
+    ///
+    /// # Errors
+    /// When the kernel refuses to tell.
+    pub fn program_id(&self) -> Result<u32, DatapathError> {
+        object::program_id(&self.object, PROGRAM)
+    }
+
+    /// What the program has cost (needs [`crate::RunTimeStatistics`]).
+    ///
+    /// # Errors
+    /// When the kernel refuses to tell.
+    pub fn run_time(&self) -> Result<RunTime, DatapathError> {
+        object::run_time(&self.object, PROGRAM)
+    }
+
+    /// Sets what flows without a target of their own go by: the first class that matches, then the indirection
+    /// table at the hash's low bits. All of it comes into force at one moment.
+    ///
+    /// # Errors
+    /// When there are too many classes or targets, a class has none, or one is a CPU without a ring.
+    pub fn set_rules(
+        &mut self,
+        classes: &[SteeredClass],
+        indirection: &[SteerTarget; INDIRECTION_LENGTH],
+    ) -> Result<(), DatapathError> {
+        if classes.len() > MAX_STEERED_CLASSES {
+            return Err(DatapathError::Limit(format!(
+                "{} classes: the steering program holds {MAX_STEERED_CLASSES}",
+                classes.len()
+            )));
+        }
+        for target in classes.iter().flat_map(|class| &class.targets).chain(indirection) {
+            self.check(*target)?;
+        }
+        let mut rules = Box::<raw::ek_steer_rules>::new(raw::ek_steer_rules::default());
+        for (entry, class) in rules.class_.iter_mut().zip(classes) {
+            *entry = raw_class(class)?;
+        }
+        rules.class_count = classes.len() as u32;
+        for (entry, target) in rules.indirection.iter_mut().zip(indirection) {
+            *entry = narrow(*target)?;
+        }
+        // A program that still reads the half that is to be written has begun before the last turn.
+        const GRACE: Duration = Duration::from_millis(5);
+        if let Some(left) = self.turned.and_then(|turned| GRACE.checked_sub(turned.elapsed())) {
+            std::thread::sleep(left);
+        }
+        let shared = self.steer.pointer(0);
+        // SAFETY: pointers into the mapping; the program does not read the half that is written, and the other
+        // fields are this process's alone.
+        unsafe {
+            let other = 1 - (std::ptr::read_volatile(&raw const (*shared).active) & 1);
+            std::ptr::write_volatile(&raw mut (*shared).rules[other as usize], *rules);
+            std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+            std::ptr::write_volatile(&raw mut (*shared).active, other);
+        }
+        self.turned = Some(Instant::now());
+        Ok(())
+    }
+
+    fn check(&self, target: SteerTarget) -> Result<(), DatapathError> {
+        match target {
+            SteerTarget::Cpu(cpu) if !self.options.cpus.contains(&cpu) => {
+                Err(DatapathError::Limit(format!("CPU {cpu} has no ring")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives a flow a target of its own, or another one: it moves when nothing of it is in its old ring.
+    ///
+    /// # Errors
+    /// When the table is full, or the target is a CPU without a ring.
+    pub fn set_flow(&mut self, tuple: &Tuple, target: SteerTarget) -> Result<(), DatapathError> {
+        self.check(target)?;
+        if let Some(slot) = self.taken.of.get(tuple) {
+            let slot = self.slots.pointer(*slot as usize);
+            // SAFETY: a pointer into the mapping.
+            unsafe { std::ptr::write_volatile(&raw mut (*slot).wanted, target.raw()) };
+            return Ok(());
+        }
+        let slot = self.taken.take().ok_or_else(|| {
+            DatapathError::Limit(format!("more than {MAX_STEERED_FLOWS} flows with a CPU of their own"))
+        })?;
+        let first = raw::ek_steer_slot {
+            wanted: target.raw(),
+            current: raw::ek_steer_target::EK_STEER_NEW.0,
+            ..raw::ek_steer_slot::default()
+        };
+        // SAFETY: a pointer into the mapping, to a slot that no program has looked up for a second.
+        unsafe { std::ptr::write_volatile(self.slots.pointer(slot as usize), first) };
+        let updated =
+            object::map(&self.object, "flows")?.update(&tuple.to_bytes(), &slot.to_ne_bytes(), MapFlags::ANY);
+        if let Err(error) = updated {
+            self.taken.resting.push_back((Instant::now(), slot));
+            return Err(DatapathError::system("give a flow its slot")(error));
+        }
+        self.taken.of.insert(*tuple, slot);
+        Ok(())
+    }
+
+    /// Takes a flow's own target away: it goes by the rules from now on. A flow without one is none.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn remove_flow(&mut self, tuple: &Tuple) -> Result<(), DatapathError> {
+        let Some(slot) = self.taken.of.remove(tuple) else { return Ok(()) };
+        object::map(&self.object, "flows")?
+            .delete(&tuple.to_bytes())
+            .map_err(DatapathError::system("take a flow's slot away"))?;
+        self.taken.resting.push_back((Instant::now(), slot));
+        Ok(())
+    }
+
+    /// Every flow with a target of its own.
+    #[must_use]
+    pub fn flows(&self) -> Vec<SteeredFlow> {
+        self.taken.of.iter().filter_map(|(tuple, slot)| self.view(tuple, *slot)).collect()
+    }
+
+    /// One of them.
+    #[must_use]
+    pub fn flow(&self, tuple: &Tuple) -> Option<SteeredFlow> {
+        self.view(tuple, *self.taken.of.get(tuple)?)
+    }
+
+    fn view(&self, tuple: &Tuple, slot: u32) -> Option<SteeredFlow> {
+        let slot = self.slots.read(slot as usize);
+        Some(SteeredFlow {
+            tuple: *tuple,
+            wanted: SteerTarget::from_raw(slot.wanted)?,
+            current: SteerTarget::from_raw(slot.current),
+            packets: slot.packets,
+            bytes: slot.bytes,
+            last_ns: slot.last_ns,
+            moves: slot.moves,
+            forced: slot.forced,
+        })
+    }
+
+    /// The flows without a target of their own that had packets since the last look; of very many, the latest.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn take_seen(&self) -> Result<Vec<SeenFlow>, DatapathError> {
+        const AT_ONCE: u32 = 1024;
+        let map = object::map(&self.object, "seen")?;
+        let entries = map
+            .lookup_and_delete_batch(AT_ONCE, MapFlags::ANY, MapFlags::ANY)
+            .map_err(DatapathError::system("read the flows that were seen"))?;
+        let mut found = Vec::new();
+        for (key, value) in entries {
+            if key.len() < size_of::<raw::ek_tuple>() || value.len() < size_of::<raw::ek_steer_seen>() {
+                continue;
+            }
+            // SAFETY: key and value are at least as long as the structures, whose fields are integers.
+            let (tuple, seen) = unsafe {
+                (
+                    std::ptr::read_unaligned(key.as_ptr().cast::<raw::ek_tuple>()),
+                    std::ptr::read_unaligned(value.as_ptr().cast::<raw::ek_steer_seen>()),
+                )
+            };
+            found.push(SeenFlow { tuple: Tuple::from_raw(&tuple), packets: seen.packets, bytes: seen.bytes });
+        }
+        Ok(found)
+    }
+
+    /// What each CPU has done, by its number.
+    #[must_use]
+    pub fn counters(&self) -> Vec<CpuCounters> {
+        (0..self.cpus.length())
+            .map(|cpu| {
+                let counted = self.cpus.read(cpu);
+                CpuCounters {
+                    enqueued: counted.enqueued,
+                    dequeued: counted.dequeued,
+                    lost: counted.lost,
+                    received: counted.received,
+                    bytes: counted.bytes,
+                    other: counted.other,
+                    partial: counted.partial,
+                    without_slot: counted.without_slot,
+                    refused: counted.refused,
+                    held: counted.held,
+                }
+            })
+            .collect()
+    }
+
+    /// Finds out what full rings have dropped: of a CPU where nothing came or went since the last call, all that was
+    /// sent and did not come out. To be called several times a second, at most once in 10 ms: what a ring holds is
+    /// out of it by then.
+    pub fn settle_losses(&mut self) {
+        for (cpu, looked) in self.looked.iter_mut().enumerate() {
+            let counted = self.cpus.read(cpu);
+            let now = (counted.enqueued, counted.dequeued);
+            if now == *looked {
+                let pointer = self.cpus.pointer(cpu);
+                let lost = counted.enqueued.wrapping_sub(counted.dequeued);
+                // SAFETY: a pointer into the mapping, to a field that this process alone writes.
+                unsafe { std::ptr::write_volatile(&raw mut (*pointer).lost, lost) };
+            }
+            *looked = now;
+        }
+    }
+}
+
+fn narrow(target: SteerTarget) -> Result<u16, DatapathError> {
+    if target == SteerTarget::Rules {
+        return Err(DatapathError::Limit("a rule cannot have the rules for its target".to_owned()));
+    }
+    let raw = target.raw();
+    u16::try_from(raw)
+        .map_err(|_| DatapathError::Limit(format!("CPU {raw}: CPUs below 65000 can be targets")))
+}
+
+fn raw_class(class: &SteeredClass) -> Result<raw::ek_steer_class, DatapathError> {
+    if class.targets.is_empty() || class.targets.len() > MAX_CLASS_TARGETS {
+        return Err(DatapathError::Limit(format!(
+            "a class with {} targets: it takes 1 to {MAX_CLASS_TARGETS}",
+            class.targets.len()
+        )));
+    }
+    let versions = [class.source, class.destination].map(|end| end.map(|end| end.address.is_ipv4()));
+    let ipv4 = versions[0].or(versions[1]);
+    if versions.into_iter().flatten().any(|version| Some(version) != ipv4) {
+        return Err(DatapathError::Limit("a class with addresses of two IP versions".to_owned()));
+    }
+    let mut entry = raw::ek_steer_class {
+        family: match ipv4 {
+            None => 0,
+            Some(true) => libc::AF_INET as u16,
+            Some(false) => libc::AF_INET6 as u16,
+        },
+        protocol: u16::from(class.protocol.unwrap_or(0)),
+        target_count: class.targets.len() as u32,
+        ..raw::ek_steer_class::default()
+    };
+    if let Some(end) = class.source {
+        (entry.source, entry.source_mask) = words(end);
+    }
+    if let Some(end) = class.destination {
+        (entry.destination, entry.destination_mask) = words(end);
+    }
+    if let Some(port) = class.source_port {
+        (entry.source_port, entry.source_port_mask) = (port.port & port.mask, port.mask);
+    }
+    if let Some(port) = class.destination_port {
+        (entry.destination_port, entry.destination_port_mask) = (port.port & port.mask, port.mask);
+    }
+    for (slot, target) in entry.target.iter_mut().zip(&class.targets) {
+        *slot = narrow(*target)?;
+    }
+    Ok(entry)
+}
+
+/// An address and its mask as words in network byte order.
+fn words(end: MaskedAddress) -> ([u32; 4], [u32; 4]) {
+    let split = |bits: u128| {
+        let mut words = [0; 4];
+        for (word, bytes) in words.iter_mut().zip(bits.to_be_bytes().chunks_exact(4)) {
+            *word = bytes.try_into().map_or(0, u32::from_ne_bytes);
+        }
+        words
+    };
+    match end.address {
+        IpAddr::V6(address) => (split(address.to_bits() & end.mask), split(end.mask)),
+        IpAddr::V4(address) => {
+            let first = |bits: u32| [u32::from_ne_bytes(bits.to_be_bytes()), 0, 0, 0];
+            let mask = end.mask as u32;
+            (first(address.to_bits() & mask), first(mask))
+        }
+    }
+}

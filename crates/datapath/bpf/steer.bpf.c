@@ -59,11 +59,28 @@ struct {
 	__type(value, struct ek_steer_seen);
 } seen SEC(".maps");
 
+#define CHUNK 256
+
+/* Where a chunk of a packet is summed up; a sum is of whole words. */
+struct chunk {
+	__u8 bytes[CHUNK + 4];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct chunk);
+} chunks SEC(".maps");
+
 struct frame {
 	struct ek_tuple tuple;
 	__u8 input[EK_STEER_HASH_INPUT + 4]; /* of the hash; a whole number of words of 8 bytes */
 	__u32 input_length;
-	__u32 partial; /* the checksum is the pseudo header's alone */
+	__u32 partial;   /* the checksum is the pseudo header's alone */
+	__u32 transport; /* where its header begins */
+	__u32 end;       /* of what the checksum is over */
+	__u32 check;     /* where the checksum stands */
 };
 
 static __always_inline __u32 fold(__u64 sum)
@@ -145,12 +162,14 @@ static __always_inline int parse_frame(struct xdp_md *ctx, struct frame *frame)
 		if ((void *)(tcp + 1) > end)
 			return 0;
 		check = tcp->check;
+		frame->check = (void *)&tcp->check - data;
 	} else if (protocol == IPPROTO_UDP) {
 		struct udphdr *udp = transport;
 
 		if ((void *)(udp + 1) > end)
 			return 0;
 		check = udp->check;
+		frame->check = (void *)&udp->check - data;
 	} else {
 		return 0;
 	}
@@ -162,6 +181,53 @@ static __always_inline int parse_frame(struct xdp_md *ctx, struct frame *frame)
 	pseudo += bpf_htonl(length);
 	pseudo += bpf_htonl(protocol);
 	frame->partial = fold(pseudo) == check;
+	frame->transport = transport - data;
+	frame->end = frame->transport + length;
+	return 1;
+}
+
+/* Finishes the checksum of a packet whose sender, on this host, left it to the device. The packet's
+ * buffer knows that it is to be trusted, and a frame does not: behind a ring the packet would be found
+ * wrong. The field holds the sum of the pseudo header, so it is one's complement of the sum of all that
+ * is missing. Of a packet whose checksum is whole and has that value by chance, the same comes out. */
+static __always_inline int finish_checksum(struct xdp_md *ctx, const struct frame *frame)
+{
+	__u32 key = 0, offset = frame->transport, end = frame->end, i, length;
+	struct chunk *chunk = bpf_map_lookup_elem(&chunks, &key);
+	void *data, *data_end;
+	__be16 *field;
+	__s64 sum = 0;
+
+	if (!chunk)
+		return 0;
+	for (i = 0; i <= 65536 / CHUNK; i++) {
+		if (offset >= end)
+			break;
+		length = end - offset;
+		/* So that the verifier sees what the compiler knows. */
+		asm volatile("" : "+r"(length));
+		if (!length)
+			break;
+		if (length > CHUNK)
+			length = CHUNK;
+		chunk->bytes[length] = chunk->bytes[length + 1] = chunk->bytes[length + 2] = 0;
+		if (bpf_xdp_load_bytes(ctx, offset, chunk->bytes, length))
+			return 0;
+		sum = bpf_csum_diff(0, 0, (__be32 *)chunk->bytes, (length + 3) & ~3U, (__u32)sum);
+		if (sum < 0)
+			return 0;
+		offset += length;
+	}
+	data = (void *)(long)ctx->data;
+	data_end = (void *)(long)ctx->data_end;
+	if (frame->check > 200)
+		return 0;
+	field = data + frame->check;
+	if ((void *)(field + 1) > data_end)
+		return 0;
+	/* In UDP 0 means that there is none (RFC 768). */
+	sum = (__u16)~fold(sum);
+	*field = sum ? (__be16)sum : (__be16)0xffff;
 	return 1;
 }
 
@@ -237,7 +303,8 @@ static __always_inline int has_drained(const struct ek_steer_slot *slot, __u64 n
 	 * when the next one comes out. */
 	if (ahead >= EK_STEER_BATCH)
 		return 1;
-	return ahead >= 0 && now - slot->last_ns >= config.settle_ns;
+	/* Two CPUs that receive the flow may have looked at the clock in either order. */
+	return ahead >= 0 && (__s64)(now - slot->last_ns) >= (__s64)config.settle_ns;
 }
 
 /* Where this packet of a flow goes that is to go to `wanted`. */
@@ -245,10 +312,14 @@ static __always_inline __u32 move(struct ek_steer_slot *slot, __u32 wanted, __u6
 				  struct ek_steer_cpu *here)
 {
 	int drained = has_drained(slot, now);
+	/* Read once: another CPU that receives the flow may end the wait meanwhile. */
+	__u64 since = *(volatile __u64 *)&slot->waiting_ns;
 
-	if (!slot->waiting_ns)
+	if (!since) {
+		since = now;
 		slot->waiting_ns = now;
-	if (!drained && now - slot->waiting_ns < config.hold_ns) {
+	}
+	if (!drained && (__s64)(now - since) < (__s64)config.hold_ns) {
 		here->held += 1;
 		return slot->current;
 	}
@@ -319,13 +390,16 @@ int steer_packet(struct xdp_md *ctx)
 		remember(&frame.tuple, bytes, now);
 	}
 
-	/* The sender on this host left the checksum to the device. The packet's buffer knows that, and a
-	 * frame does not: behind a ring it would be found wrong and dropped. So it stays. */
-	if (config.check_partial && frame.partial) {
-		here->partial += 1;
+	if (target == EK_STEER_STAY)
 		return XDP_PASS;
+	if (frame.partial) {
+		here->partial += 1;
+		if (!finish_checksum(ctx, &frame)) {
+			here->refused += 1;
+			return XDP_PASS;
+		}
 	}
-	if (config.pass || target == EK_STEER_STAY)
+	if (config.pass)
 		return XDP_PASS;
 	there = cpu_of(target);
 	if (!there)

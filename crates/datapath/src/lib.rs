@@ -46,7 +46,7 @@ pub use statistics::{RunTime, RunTimeStatistics};
 pub use steer::{
     CpuCounters, INDIRECTION_LENGTH, MAX_CLASS_TARGETS, MAX_STEERED_CLASSES, MAX_STEERED_FLOWS,
     MaskedAddress, MaskedPort, ReceiveSteering, SeenFlow, SteerTarget, SteeredClass, SteeredFlow,
-    SteeringOptions, XdpMode,
+    SteeringOptions,
 };
 pub use toeplitz::{DEFAULT_RSS_KEY, RSS_KEY_LENGTH};
 

@@ -32,32 +32,10 @@ pub const MAX_CLASS_TARGETS: usize = raw::EK_STEER_CLASS_TARGETS as usize;
 /// is in a ring.
 const SLOT_REST: Duration = Duration::from_secs(1);
 
-/// Where in the receive path the program runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum XdpMode {
-    /// In the driver, before the kernel makes a buffer of the packet. Fastest; the packet loses what its buffer
-    /// would know: its segment size and the state of its checksum.
-    Native,
-    /// In the network stack, on any device. The packet keeps its buffer.
-    Generic,
-}
-
-impl XdpMode {
-    /// `XDP_FLAGS_SKB_MODE`, `XDP_FLAGS_DRV_MODE` (`include/uapi/linux/if_link.h`).
-    const fn flags(self) -> u32 {
-        match self {
-            Self::Generic => 1 << 1,
-            Self::Native => 1 << 2,
-        }
-    }
-
-    const fn words(self) -> &'static str {
-        match self {
-            Self::Native => "XDP, in the driver",
-            Self::Generic => "XDP, generic",
-        }
-    }
-}
+/// `XDP_FLAGS_DRV_MODE` (`include/uapi/linux/if_link.h`): in the driver, before the kernel makes a buffer of the packet.
+/// The generic mode, in the stack, loses packets on their way to a CPU map when it had to copy them: the copy does
+/// not know the length of its link header (`skb_pp_cow_data`, net/core/skbuff.c, in Linux 6.18).
+const IN_THE_DRIVER: u32 = 1 << 2;
 
 /// Where packets go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -92,8 +70,6 @@ impl SteerTarget {
 /// How to steer.
 #[derive(Clone, Debug)]
 pub struct SteeringOptions {
-    /// Where the program runs.
-    pub mode: XdpMode,
     /// Decide everything and send nothing anywhere: what the program itself costs, as a baseline.
     pub pass: bool,
     /// CPUs that can be targets: each gets a ring and a thread.
@@ -109,7 +85,6 @@ pub struct SteeringOptions {
 impl Default for SteeringOptions {
     fn default() -> Self {
         Self {
-            mode: XdpMode::Native,
             pass: false,
             cpus: Vec::new(),
             ring_packets: 2048,
@@ -205,11 +180,11 @@ pub struct CpuCounters {
     pub bytes: u64,
     /// Of these, neither TCP nor UDP, or fragments: they stayed.
     pub other: u64,
-    /// Of these, with half a checksum from a sender on this host: they stayed.
+    /// Of these, with half a checksum from a sender on this host, which was finished here.
     pub partial: u64,
     /// Of these, of flows without a target of their own.
     pub without_slot: u64,
-    /// Of these, sent to a CPU without a ring: they stayed.
+    /// Of these, those that could not be sent to their target: they stayed.
     pub refused: u64,
     /// Of these, kept on the old CPU of a flow that is to move.
     pub held: u64,
@@ -261,14 +236,15 @@ impl ReceiveSteering {
     pub fn load(options: &SteeringOptions) -> Result<Self, DatapathError> {
         let count = possible_cpus()?;
         let mut opened = object::open(OBJECT, BYTES)?;
+        let mut configured = false;
         for mut map in opened.maps_mut() {
             if matches!(map.name().to_str(), Some("rings" | "cpus")) {
                 map.set_max_entries(count).map_err(DatapathError::system("size a map by CPUs"))?;
             }
-            if map.name() == ".rodata" {
+            if map.name().to_str().is_some_and(|name| name.ends_with(".rodata")) {
                 let config = raw::ek_steer_config {
                     pass: u32::from(options.pass),
-                    check_partial: u32::from(options.mode == XdpMode::Native),
+                    unused: 0,
                     hold_ns: options.hold.as_nanos() as u64,
                     settle_ns: SETTLE.as_nanos() as u64,
                 };
@@ -278,7 +254,11 @@ impl ReceiveSteering {
                     .ok_or(DatapathError::Missing { kind: "map", name: ".rodata" })?;
                 // SAFETY: the section is as large as the structure, which is its only content.
                 unsafe { std::ptr::write_unaligned(bytes.as_mut_ptr().cast(), config) };
+                configured = true;
             }
+        }
+        if !configured {
+            return Err(DatapathError::Missing { kind: "map of settings", name: ".rodata" });
         }
         let object = object::load(OBJECT, opened)?;
         let steer: Mapped<raw::ek_steer> = Mapped::new(object::map(&object, ".data.steer")?.as_fd(), 1)?;
@@ -328,7 +308,7 @@ impl ReceiveSteering {
         let descriptor = object::program_descriptor(&self.object, PROGRAM)?;
         let options = libbpf_sys::bpf_link_create_opts {
             sz: size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,
-            flags: self.options.mode.flags(),
+            flags: IN_THE_DRIVER,
             ..Default::default()
         };
         // SAFETY: the options are initialised and outlive the call, and the descriptor is alive.
@@ -337,7 +317,7 @@ impl ReceiveSteering {
         };
         if link < 0 {
             let source = io::Error::from_raw_os_error(-link);
-            let hook = self.options.mode.words();
+            let hook = "XDP, in the driver";
             return Err(DatapathError::Attach { program: PROGRAM, hook, ifindex, source });
         }
         // SAFETY: the kernel just gave this descriptor to us alone.

@@ -31,10 +31,10 @@ enum ek_steer_target {
 
 /* Set before the program is loaded: the verifier then knows every value. */
 struct ek_steer_config {
-	ek_u32 pass;          /* decide everything, and let every packet go on where it came in */
-	ek_u32 check_partial; /* the frame leaves its checksum state behind: see steer.bpf.c */
-	ek_u64 hold_ns;       /* longest wait of a flow that is to move for its old ring to be empty of it */
-	ek_u64 settle_ns;     /* after so much silence nothing of a flow is in a batch any more */
+	ek_u32 pass; /* decide everything, and let every packet go on where it came in */
+	ek_u32 unused;
+	ek_u64 hold_ns;   /* longest wait of a flow that is to move for its old ring to be empty of it */
+	ek_u64 settle_ns; /* after so much silence nothing of a flow is in a batch any more */
 };
 
 /* A flow's own target; a cache line. */
@@ -93,9 +93,9 @@ struct ek_steer_cpu {
 	ek_u64 received EK_OWN_CACHE_LINE; /* packets that came in here */
 	ek_u64 bytes;                      /* of these */
 	ek_u64 other;                      /* neither TCP nor UDP, or fragments: they stay */
-	ek_u64 partial;                    /* with half a checksum: they stay */
+	ek_u64 partial;                    /* their checksum was finished here */
 	ek_u64 without_slot;               /* by class or indirection */
-	ek_u64 refused;                    /* the target has no ring: they stay */
+	ek_u64 refused;                    /* could not be sent to their target: they stay */
 	ek_u64 held;                       /* went to the old CPU of their flow, which is to move */
 };
 

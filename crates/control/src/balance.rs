@@ -54,8 +54,11 @@ impl Balance {
     /// Looks at the flows, at the move under way, and begins the next one when it is time.
     pub(crate) fn tick(&mut self, now_ns: u64) -> Result<BalanceCounts, ControlError> {
         let mut counts = BalanceCounts::default();
+        // The program sees a move a moment before the kernel has it on record: it is held against the next look.
+        let moved = self.unconfirmed.take();
         self.follow_up(now_ns, &mut counts);
         if now_ns < self.read_again_ns {
+            self.unconfirmed = self.unconfirmed.or(moved);
             return Ok(counts);
         }
         let Some(flows) = self.backend.flows()? else {
@@ -64,11 +67,14 @@ impl Balance {
         };
         self.read_again_ns = now_ns + READ_INTERVAL_PER_FLOW_NS * flows.len() as u64;
         self.balancer.sample(now_ns, &flows);
-        if let Some(done) = self.unconfirmed.take() {
-            let found = flows.iter().find(|flow| flow.flow == done.flow);
-            counts.overruled += u64::from(found.is_some_and(|flow| flow.queue == done.from));
+        if let Some(moved) = moved
+            && flows.iter().any(|flow| flow.flow == moved.flow && flow.queue == moved.from)
+        {
+            counts.overruled += 1;
+            self.balancer.refused(now_ns, moved.flow);
         }
         if self.pending.is_none()
+            && self.unconfirmed.is_none()
             && let Some(next) = self.balancer.next_move(now_ns)
             && self.backend.begin(&next)?
         {
@@ -254,7 +260,10 @@ mod tests {
         balance.tick(10 * MS).unwrap();
         device.lock().unwrap().progress = Some(MoveProgress::Done { held_ns: 0 });
         let counts = balance.tick(20 * MS).unwrap();
-        assert_eq!((counts.done, counts.overruled), (1, 1));
+        assert_eq!((counts.done, counts.overruled), (1, 0), "not on record yet");
+        assert_eq!(balance.tick(30 * MS).unwrap().overruled, 1);
+        let last = device.lock().unwrap().begun.last().copied().unwrap();
+        assert_eq!(last.flow, 2, "the one that does not move is left alone");
     }
 
     #[test]

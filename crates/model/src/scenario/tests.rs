@@ -167,7 +167,8 @@ fn expectations_of_the_bundled_scenarios() {
     assert_eq!(expectations("titan-3-flows"), [long("dqa", "every", None, Some(0.02))]);
     let six = [long("cmax", "mean", Some(0.4), None), long("dqa", "every", None, Some(0.02))];
     assert_eq!(expectations("titan-6-flows"), six);
-    assert_eq!(expectations("titan-12-flows"), [long("dqa", "every", Some(0.7), Some(0.8))]);
+    let twelve = [long("dqa", "every", Some(0.7), Some(0.8)), long("dqa+balance", "mean", None, Some(0.25))];
+    assert_eq!(expectations("titan-12-flows"), twelve);
     assert_eq!(expectations("titan-24-flows"), [long("dqa", "mean", None, Some(0.3))]);
     assert_eq!(expectations("titan-48-flows"), [long("dqa", "mean", None, Some(0.3))]);
     assert_eq!(expectations("titan-192-flows"), []);

@@ -11,7 +11,7 @@ use std::net::IpAddr;
 
 use crate::filter::{AddressMatch, Filter, FilterMatch, QueueId};
 use crate::key::{ETHER_TYPE_IPV4, ETHER_TYPE_IPV6};
-use crate::nic::{ConfiguredNic, FilterId, Graph, NodeKind, Predicate};
+use crate::nic::{ConfiguredNic, FilterId, Graph, NodeKind, Precedence, Predicate};
 use crate::packet::Packet;
 
 /// What a node of a configured graph does.
@@ -250,8 +250,16 @@ impl<'n> Builder<'n> {
 
     /// A chain of filters, each of which is asked if the one before it does not match.
     fn table(&mut self, name: &str, table: crate::TableId) -> Placed {
-        let filters: Vec<(FilterId, Filter)> =
-            self.nic.filters_by_rank(table).map(|(id, filter)| (id, *filter)).collect();
+        let mut filters: Vec<(FilterId, Filter)> = self
+            .nic
+            .filters()
+            .filter(|(id, _)| id.table == table)
+            .map(|(id, filter)| (id, *filter))
+            .collect();
+        filters.sort_by_key(|(id, filter)| match self.nic.model().tables()[table.index()].precedence {
+            Precedence::Unique | Precedence::Location => (0, id.location),
+            Precedence::Priority { levels } => (levels - filter.priority, id.location),
+        });
         if filters.is_empty() {
             return self.plain(name, ConfiguredKind::EmptyTable, vec!["hit".to_owned(), "miss".to_owned()]);
         }

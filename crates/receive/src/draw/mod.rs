@@ -8,7 +8,7 @@ mod tests;
 
 use crate::configured_graph::{ConfiguredGraph, ConfiguredKind};
 use crate::filter::QueueId;
-use crate::nic::{FilterTable, NicModel, NodeKind, Operand, Precedence};
+use crate::nic::{FilterTable, NicModel, NodeKind, Operand, Port, Precedence};
 
 /// What a node is drawn as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,11 @@ impl Drawing {
         for node in nodes {
             let (shape, lines) = match &node.kind {
                 NodeKind::Source => (Shape::Source, vec!["packets".to_owned()]),
-                NodeKind::Function => (Shape::Function, vec![node.name.clone()]),
+                NodeKind::Function => {
+                    let asked = |port: &Port| Some(format!("{}: {}", port.name, port.when.as_ref()?));
+                    let asked = node.ports.iter().filter_map(asked).flat_map(|text| wrapped(&text));
+                    (Shape::Function, [node.name.clone()].into_iter().chain(asked).collect())
+                }
                 NodeKind::And(_) => (Shape::Operator, vec!["AND".to_owned(), node.name.clone()]),
                 NodeKind::Or(_) => (Shape::Operator, vec!["OR".to_owned(), node.name.clone()]),
                 NodeKind::Table(table) => {
@@ -78,10 +82,9 @@ impl Drawing {
         let steered = drawing.vertices.len();
         for (index, node) in nodes.iter().enumerate() {
             for port in &node.ports {
-                let label = port.when.as_ref().map_or_else(|| port.name.clone(), ToString::to_string);
-                let label = if node.kind == NodeKind::Source { String::new() } else { label };
+                let label = if node.kind == NodeKind::Source { "" } else { &port.name };
                 for to in &port.to {
-                    drawing.arrow(index, to.index(), &label);
+                    drawing.arrow(index, to.index(), label);
                 }
             }
             match &node.kind {
@@ -188,7 +191,7 @@ fn precedence(precedence: Precedence) -> String {
     }
 }
 
-/// A filter's fields on lines of a length that fits a box.
+/// A text on lines of a length that fits a box.
 fn wrapped(text: &str) -> Vec<String> {
     const WIDTH: usize = 32;
     let mut lines: Vec<String> = Vec::new();

@@ -46,9 +46,9 @@ fn draw_arrow(svg: &mut String, arrow: &Arrow, from: &Place, passage: &[Place], 
     let _ = writeln!(svg, "<path d=\"{path}\" fill=\"none\" stroke=\"black\" marker-end=\"url(#tip)\"/>");
     if !arrow.label.is_empty() {
         let next = passage.first().map_or(end, |place| (place.x, place.y));
-        // A quarter of the way, where arrows from one box have parted and those to one box have not met.
-        let x = (start.0 * 3 + next.0) / 4;
-        let y = (start.1 * 3 + next.1) / 4 + LINE / 4;
+        // In the middle, where arrows from one box have parted.
+        let x = usize::midpoint(start.0, next.0);
+        let y = usize::midpoint(start.1, next.1) + LINE / 4;
         let _ = writeln!(
             svg,
             "<text x=\"{x}\" y=\"{y}\" text-anchor=\"middle\" stroke=\"white\" stroke-width=\"3\" \

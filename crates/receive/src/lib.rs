@@ -1,6 +1,6 @@
 //! The receive path: what a NIC can do with a packet that arrives, and which queue a flow reaches.
 //!
-//! A [`NicModel`] is a *physical resource graph* (Dragonet, USENIX ATC 2015, section 3.1), read from a data
+//! A [`NicModel`] is a *physical resource graph* (Dragonet, TRIOS 2015, section 3.1), read from a data
 //! file. A [`ConfiguredNic`] is a model with its filters, RSS key and indirection table filled in; it says
 //! which queue a flow reaches, exactly for a whole five-tuple and soundly for a part of one. A [`FlowMap`]
 //! keeps the queue of every flow while the configuration changes, and moves only what a change touches.

@@ -98,7 +98,6 @@ impl Bench<'_> {
         let flows = self.generate(0, count);
         let further = self.generate(count, 10 * self.options.repeat.min(100));
         let (nic, raised) = self.nic(flows.len() + further.len())?;
-        let fail = |error: SearchError| Failure::new(Exit::Usage, error);
         let start = || {
             let policy = bind(&self.policy, self.options.queues)?;
             Search::new(nic.clone(), policy).map_err(fail)
@@ -107,56 +106,31 @@ impl Bench<'_> {
         let mut solved = start()?;
         let indices = solved.solve(&flows).map_err(fail)?;
 
-        let full = self.repeat(
-            |_| Ok((start()?, flows.as_slice())),
-            |(search, flows)| search.solve(flows).map(drop).map_err(fail),
-        )?;
+        let solve = |search: &mut Search| search.solve(&flows).map(drop).map_err(fail);
+        let full = self.repeat(start, solve, |_| Ok(()))?;
         let basic = match count {
-            0..=MOST_BASIC_FLOWS => Some(self.repeat(
-                |_| Ok((start()?.basic(), flows.as_slice())),
-                |(search, flows)| search.solve(flows).map(drop).map_err(fail),
-            )?),
+            0..=MOST_BASIC_FLOWS => Some(self.repeat(|| Ok(start()?.basic()), solve, |_| Ok(()))?),
             _ => None,
         };
-        let add = |size: usize| {
-            self.repeat(
-                |repeat| {
-                    let at = repeat as usize * size % (further.len() + 1 - size);
-                    Ok((solved.clone(), &further[at..at + size]))
-                },
-                |(search, flows)| search.add(flows).map(drop).map_err(fail),
-            )
-        };
-        let remove = |size: usize| {
-            self.repeat(
-                |repeat| {
-                    // Spread over the flows, and others each time.
-                    let chosen =
-                        |place: usize| indices[(repeat as usize * 31 + place * 7919) % indices.len()];
-                    Ok((solved.clone(), (0..size.min(indices.len())).map(chosen).collect::<Vec<FlowIndex>>()))
-                },
-                |(search, flows)| {
-                    search.remove(flows);
-                    Ok(())
-                },
-            )
-        };
-        let us = 1e6;
-        let summaries = [
-            basic.and_then(|times| summary(&times, 1e3)),
-            summary(&full, 1e3),
-            summary(&add(1)?, us),
-            summary(&add(10)?, us),
-            summary(&remove(1)?, us),
-            summary(&remove(10)?, us),
+        let filters = solved.nic().filters().count();
+        let mut running = Running { search: solved, flows: &flows, further: &further, indices };
+        let incremental = [
+            running.add(1, self)?,
+            running.add(10, self)?,
+            running.remove(1, self)?,
+            running.remove(10, self)?,
         ];
+        let [add_1, add_10, remove_1, remove_10] = incremental.map(|times| summary(&times, 1e6));
+        let basic = basic.and_then(|times| summary(&times, 1e3));
+        let summaries = [basic, summary(&full, 1e3), add_1, add_10, remove_1, remove_10];
+        let solved = running.search;
         let loads = || (0..self.options.queues).map(|queue| solved.map().flows_on(QueueId(queue)).len());
         Ok(Row {
             flows: count,
             figures: summaries,
             cost: solved.cost().value(),
             accepted: solved.cost().is_accepted(),
-            filters: solved.nic().filters().count(),
+            filters,
             spread: (loads().min().unwrap_or(0), loads().max().unwrap_or(0)),
             raised,
         })
@@ -190,23 +164,25 @@ impl Bench<'_> {
         Ok((configure(self.model.clone(), &sizes, self.options.queues)?, raised))
     }
 
-    /// Times of `work`, seconds, without what `prepare` takes and what it takes to clear up.
+    /// Times of `work`, seconds, without what comes before and after it.
     fn repeat<T>(
         &self,
-        prepare: impl Fn(u32) -> Result<(Search, T), Failure>,
-        work: impl Fn((&mut Search, &T)) -> Result<(), Failure>,
+        mut prepare: impl FnMut() -> Result<T, Failure>,
+        mut work: impl FnMut(&mut T) -> Result<(), Failure>,
+        mut clear: impl FnMut(T) -> Result<(), Failure>,
     ) -> Result<Vec<f64>, Failure> {
-        let begin = Instant::now();
+        let mut clock = Clock::start();
         let mut times = Vec::new();
-        for repeat in 0..self.options.repeat {
-            if repeat >= LEAST_REPEATS && begin.elapsed() > LONGEST {
+        for _ in 0..self.options.repeat {
+            if clock.is_over() {
                 break;
             }
-            let (mut search, input) = prepare(repeat)?;
+            let mut subject = prepare()?;
             let start = Instant::now();
-            let done = work((&mut search, &input));
+            let done = work(&mut subject);
             times.push(start.elapsed().as_secs_f64());
             done?;
+            clear(subject)?;
         }
         Ok(times)
     }
@@ -302,6 +278,78 @@ impl Bench<'_> {
             "\nDragonet: USENIX ATC 2015, Table 1 (i82599, 10 queues, balance), on a 20-core Ivy Bridge server."
         )
     }
+}
+
+/// Tells when a figure has had its repeats.
+struct Clock {
+    begin: Instant,
+    begun: u32,
+}
+
+impl Clock {
+    fn start() -> Self {
+        Self { begin: Instant::now(), begun: 0 }
+    }
+
+    /// Whether no further repeat should begin; counts the repeats.
+    fn is_over(&mut self) -> bool {
+        self.begun += 1;
+        self.begun > LEAST_REPEATS && self.begin.elapsed() > LONGEST
+    }
+}
+
+/// A search that goes on: flows come and go, and after each measurement it is as it was.
+struct Running<'f> {
+    search: Search,
+    flows: &'f [ObservedFlow],
+    /// Flows to come.
+    further: &'f [ObservedFlow],
+    indices: Vec<FlowIndex>,
+}
+
+impl Running<'_> {
+    /// Times in which so many flows come, others each time.
+    fn add(&mut self, size: usize, bench: &Bench<'_>) -> Result<Vec<f64>, Failure> {
+        let (mut times, mut clock) = (Vec::new(), Clock::start());
+        for repeat in 0..bench.options.repeat as usize {
+            if clock.is_over() {
+                break;
+            }
+            let at = repeat * size % (self.further.len() + 1 - size);
+            let start = Instant::now();
+            let added = self.search.add(&self.further[at..at + size]);
+            times.push(start.elapsed().as_secs_f64());
+            self.search.remove(&added.map_err(fail)?);
+            self.search.compact().map_err(fail)?;
+        }
+        Ok(times)
+    }
+
+    /// Times in which so many flows go, others each time, from all over.
+    fn remove(&mut self, size: usize, bench: &Bench<'_>) -> Result<Vec<f64>, Failure> {
+        let (mut times, mut clock) = (Vec::new(), Clock::start());
+        let count = self.indices.len();
+        let size = size.min(count);
+        for repeat in 0..bench.options.repeat as usize {
+            if clock.is_over() {
+                break;
+            }
+            let chosen: Vec<usize> = (0..size).map(|place| (repeat * 31 + place * 7919) % count).collect();
+            let gone: Vec<FlowIndex> = chosen.iter().map(|at| self.indices[*at]).collect();
+            let start = Instant::now();
+            self.search.remove(&gone);
+            times.push(start.elapsed().as_secs_f64());
+            for at in chosen {
+                let back = self.search.add(std::slice::from_ref(&self.flows[at])).map_err(fail)?;
+                self.indices[at] = back.first().copied().unwrap_or(self.indices[at]);
+            }
+        }
+        Ok(times)
+    }
+}
+
+fn fail(error: SearchError) -> Failure {
+    Failure::new(Exit::Usage, error)
 }
 
 fn summary(times: &[f64], unit: f64) -> Option<Summary> {

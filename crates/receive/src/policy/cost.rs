@@ -151,6 +151,19 @@ pub trait CostFunction: fmt::Debug + Send {
         None
     }
 
+    /// Whether it is known without a look at the queues that none is better for a flow than the one on which it lies.
+    fn is_content(&self, flow: &Flow, queue: QueueId) -> bool {
+        let _ = (flow, queue);
+        false
+    }
+
+    /// Whether a queue has more on it than it should have in the end: flows of such queues move first, so that those
+    /// of others need not move at all.
+    fn is_overloaded(&self, queue: QueueId) -> bool {
+        let _ = queue;
+        true
+    }
+
     /// Whether the function sees nothing of a queue but what lies on it: empty ones are alike then.
     fn knows_load_only(&self) -> bool {
         false

@@ -1,5 +1,7 @@
 //! Balance: queues with equally much on them, by flows or by rate.
 
+use std::cell::Cell;
+
 use crate::QueueId;
 use crate::policy::Flow;
 use crate::policy::cost::{Cost, CostFunction, TERM_UNIT};
@@ -26,6 +28,8 @@ pub struct Balance {
     among: i128,
     total: i128,
     squares: i128,
+    /// No queue that is to be balanced has less on it: what the last look at all of them found, or less.
+    floor: Cell<u64>,
 }
 
 impl Balance {
@@ -33,7 +37,7 @@ impl Balance {
     #[must_use]
     pub fn new(measure: Measure, queues: u16, among: usize) -> Self {
         let loads = vec![0; usize::from(queues)];
-        Self { measure, loads, among: (among as i128).max(1), total: 0, squares: 0 }
+        Self { measure, loads, among: (among as i128).max(1), total: 0, squares: 0, floor: Cell::new(0) }
     }
 
     fn load(&self, flow: &Flow) -> i128 {
@@ -81,6 +85,7 @@ impl CostFunction for Balance {
         self.squares -= load * (2 * i128::from(*before) - load);
         self.total -= load;
         *before -= load as u64;
+        self.floor.set(self.floor.get().min(*before));
     }
 
     fn cost(&self) -> Cost {
@@ -99,7 +104,23 @@ impl CostFunction for Balance {
     }
 
     fn least(&self, _: &Flow, among: &[QueueId]) -> Option<QueueId> {
-        among.iter().copied().min_by_key(|queue| self.loads[queue.index()])
+        let least = among.iter().copied().min_by_key(|queue| self.loads[queue.index()])?;
+        if among.len() as i128 == self.among {
+            self.floor.set(self.loads[least.index()]);
+        }
+        Some(least)
+    }
+
+    fn is_content(&self, flow: &Flow, queue: QueueId) -> bool {
+        // A queue is better when it has less on it with the flow than this one has.
+        self.floor.get() + self.load(flow) as u64 >= self.loads[queue.index()]
+    }
+
+    fn is_overloaded(&self, queue: QueueId) -> bool {
+        let load = i128::from(self.loads[queue.index()]);
+        // Above the mean, or above it rounded up: flows are whole.
+        (load - i128::from(self.measure == Measure::Flows)) * self.among >= self.total
+            && load * self.among > self.total
     }
 
     fn knows_load_only(&self) -> bool {

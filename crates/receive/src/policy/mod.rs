@@ -199,6 +199,7 @@ impl Policy {
         let gain = |to: QueueId| (to, self.change(flow, from, to));
         // The queues differ by their load only: one look does for all.
         let least = match self.pool_of(flow).terms.as_slice() {
+            [(_, term)] if self.allows(flow, from) && term.is_content(flow, from) => return None,
             [(_, term)] => term.least(flow, allowed),
             _ => None,
         };
@@ -207,6 +208,12 @@ impl Policy {
             None => allowed.iter().copied().filter(|to| *to != from).map(gain).min_by_key(|(_, cost)| *cost),
         };
         best.filter(|(_, cost)| *cost < Cost::ZERO)
+    }
+
+    /// Whether the queue of a flow has more on it than it should have in the end, as far as some term knows.
+    #[must_use]
+    pub fn is_overloaded(&self, flow: &Flow, queue: QueueId) -> bool {
+        self.pool_of(flow).terms.iter().any(|(_, term)| term.is_overloaded(queue))
     }
 
     /// What no placement can be better than, as far as that is known without trying them all: the flows of each class

@@ -318,17 +318,28 @@ impl Search {
         self.check()
     }
 
-    /// Filters for flows, as far as they go: first for those that lie where they must not, then for all. Whether one
-    /// was missing.
+    /// Filters for flows, as far as they go: first for those that lie where they must not, then for those on queues
+    /// that are too full, then for all. Whether one was missing.
     fn greedy(&mut self, order: &[FlowIndex]) -> bool {
         let mut starved = false;
         for index in order {
-            let misplaced = self.flow(*index).zip(self.map.queue(*index));
-            if misplaced.is_some_and(|(flow, queue)| !self.policy.allows(flow, queue)) {
+            if self.lies(*index, |policy, flow, queue| !policy.allows(flow, queue)) {
                 starved |= self.improve(*index) == Attempt::Starved;
             }
         }
+        for index in order {
+            if self.lies(*index, Policy::is_overloaded) {
+                self.improve(*index);
+            }
+        }
         self.rounds(order) || starved
+    }
+
+    /// Whether something holds of a flow and its queue.
+    fn lies(&self, index: FlowIndex, holds: impl Fn(&Policy, &Flow, QueueId) -> bool) -> bool {
+        self.flow(index)
+            .zip(self.map.queue(index))
+            .is_some_and(|(flow, queue)| holds(&self.policy, flow, queue))
     }
 
     /// Rounds over the flows, until none moves. Whether a filter was missing in the last one.

@@ -353,7 +353,7 @@ pub struct FairOptions {
     /// The interface; of a bond, a VLAN or a bridge the real devices below it are managed
     pub interface: String,
     /// Only look: flows, queues, collisions and shares, with no choice and no setting changed
-    #[arg(long, conflicts_with_all = ["plan", "xps", "queue_weights", "balance", "segments", "weights"])]
+    #[arg(long, conflicts_with_all = ["plan", "xps", "queue_weights", "balance", "batching", "segments", "weights"])]
     pub observe: bool,
     /// Print every change and its undo as shell lines, and do nothing
     #[arg(long, conflicts_with = "time")]
@@ -374,6 +374,10 @@ pub struct FairOptions {
     /// Where nothing serves the queues by weight: flows take turns on the queues that they share
     #[arg(long, value_enum, default_value_t = BalanceChoice::Off)]
     pub balance: BalanceChoice,
+    /// What goes out in one go is queued before the queue is served, by a BPF qdisc at each queue (Linux 6.16): FIFOs
+    /// that hold a segment for up to 10 us take the place of the leaves that the device has
+    #[arg(long, value_enum, default_value_t = BatchingChoice::Off)]
+    pub batching: BatchingChoice,
     /// Size of segments while flows share queues, such as 16KiB; smaller is fairer over short times and costs
     /// processor time
     #[arg(long, value_name = "off|auto|SIZE", default_value = "off", value_parser = parse_segments)]
@@ -394,6 +398,15 @@ pub enum BalanceChoice {
     /// They do, unless the queues are served by weight or processors keep to pools of them
     Auto,
     /// They do; refused where that is not possible
+    On,
+}
+
+/// Whether what goes out in one go is queued before the queue is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum BatchingChoice {
+    /// The leaves stay as they are
+    Off,
+    /// It is; refused where the kernel has no BPF qdiscs or the root qdisc could not be put back
     On,
 }
 

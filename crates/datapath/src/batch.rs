@@ -2,6 +2,7 @@
 
 use std::os::fd::AsFd;
 
+use libbpf_rs::btf::{Btf, BtfType};
 use libbpf_rs::{Link, MapCore, Object, OpenObject};
 
 use crate::error::DatapathError;
@@ -11,6 +12,9 @@ use crate::raw;
 
 const OBJECT: &str = "batch";
 static BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/batch.bpf.o"));
+
+/// The kernel's own type for qdiscs that programs register (`net/sched/bpf_qdisc.c`): it has the type where it has them.
+const KERNEL_TYPE: &str = "bpf_struct_ops_Qdisc_ops";
 
 /// Bytes of a qdisc's name, the 0 at its end included (`IFNAMSIZ`).
 const NAME_LENGTH: usize = 16;
@@ -60,6 +64,16 @@ pub struct TransmitBatching {
 }
 
 impl TransmitBatching {
+    /// Whether the running kernel has BPF qdiscs: Linux 6.16 and later, with `CONFIG_NET_SCH_BPF`.
+    ///
+    /// # Errors
+    /// When its type information cannot be read.
+    pub fn is_available() -> Result<bool, DatapathError> {
+        let types =
+            Btf::from_vmlinux().map_err(DatapathError::system("read the kernel's type information"))?;
+        Ok(types.type_by_name::<BtfType<'_>>(KERNEL_TYPE).is_some())
+    }
+
     /// Loads the qdisc and registers it; it is on no device yet.
     ///
     /// # Errors

@@ -57,6 +57,12 @@ impl DatapathError {
         move |error| Self::System { action, source: io_error(&error) }
     }
 
+    /// Whether something of that name is registered already.
+    #[must_use]
+    pub fn is_taken(&self) -> bool {
+        matches!(self, Self::System { source, .. } if source.kind() == io::ErrorKind::AlreadyExists)
+    }
+
     /// Whether the kernel refused for want of a privilege or a feature, not because of a fault.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
@@ -107,6 +113,7 @@ mod tests {
             assert!(refused(code).is_refusal(), "{}", refused(code));
         }
         assert!(!refused(libc::EIO).is_refusal());
+        assert!(refused(libc::EEXIST).is_taken() && !refused(libc::ENOENT).is_taken());
         let words = refused(libc::EEXIST).to_string();
         assert!(words.contains("failed to load") && words.contains("os error 17"), "{words}");
     }

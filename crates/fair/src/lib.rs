@@ -15,11 +15,13 @@
 //! journal of the crate `apply`.
 
 mod balance;
+mod batching;
 mod device;
 mod error;
 mod flows;
 mod leftovers;
 mod observe;
+mod own_root;
 mod preflight;
 mod proof;
 mod queue_weights;
@@ -31,6 +33,7 @@ mod weights_file;
 pub mod xps;
 
 pub use balance::BalanceMode;
+pub use batching::BatchingMode;
 pub use device::Device;
 pub use error::{Cause, FairError};
 pub use flows::{DeviceView, FlowView, QueueView};
@@ -40,6 +43,6 @@ pub use preflight::{Planned, Preflight, Request};
 pub use proof::Verdict;
 pub use queue_weights::{Backend, QueueWeights};
 pub use segments::SegmentMode;
-pub use session::{BalanceStatus, Ended, Session, StandBack, Status};
+pub use session::{BalanceStatus, BatchingStatus, Ended, Session, StandBack, Status};
 pub use weights_file::{Refreshed, WeightsError, WeightsFile};
 pub use xps::XpsMode;

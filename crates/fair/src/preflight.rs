@@ -8,8 +8,10 @@ use evenkeel_netlink::{Link, Netlink};
 use evenkeel_transmit::{MAX_QUEUES, Pool};
 
 use crate::balance::{self, BalanceMode};
+use crate::batching::{Batching, BatchingMode};
 use crate::device::Device;
 use crate::error::FairError;
+use crate::own_root::OwnRoot;
 use crate::queue_weights::{Backend, QueueWeights};
 use crate::segments::{BACKLOG_PLAN, SegmentMode};
 use crate::soft_nic::SoftNic;
@@ -30,6 +32,8 @@ pub struct Request {
     pub flow_weights: bool,
     /// Whether flows take turns on the queues that they share.
     pub balance: BalanceMode,
+    /// Whether what goes out in one go is queued before the queue is served.
+    pub batching: BatchingMode,
 }
 
 /// A device that can be managed, and how.
@@ -47,6 +51,8 @@ pub struct Planned {
     pub pools: Vec<Pool>,
     /// Flows take turns on the queues that they share.
     pub balance: bool,
+    /// The leaves of our own, if it gets them.
+    pub(crate) batching: Option<Batching>,
 }
 
 /// The real devices below an interface, and what to do with them.
@@ -88,8 +94,8 @@ impl Preflight {
         let mut refusals = Vec::new();
         for link in &real {
             let device = read_device(link, &mut netlink, &sysfs)?;
-            let soft_nic = SoftNic::choose(&mut netlink, link.index)?;
-            match plan(device, soft_nic, request, &sysfs, &mut remarks) {
+            let root = OwnRoot::choose(&mut netlink, link.index)?;
+            match plan(device, root, request, &sysfs, &mut remarks) {
                 Ok(planned) => devices.push(planned),
                 Err(error) => refusals.push(error),
             }
@@ -117,7 +123,7 @@ impl Preflight {
         for remark in &self.remarks {
             text.push_str(&format!("# {remark}\n"));
         }
-        for Planned { device, backend, soft_nic, changes, pools, balance } in &self.devices {
+        for Planned { device, backend, soft_nic, changes, pools, balance, batching } in &self.devices {
             let name = &device.name;
             text.push_str(&format!(
                 "\n# {name}: driver {}, {} transmit queues, root qdisc {}\n",
@@ -133,6 +139,9 @@ impl Preflight {
                 };
                 text.push_str(&format!("{lines}#   undo: {}\n", undo.shell(name)));
             }
+            if let Some(batching) = batching {
+                text.push_str(&batching.plan(name, current(device, &Knob::RootQdisc)?));
+            }
             text.push_str(&backend.plan(device)?);
             text.push_str(&self.request.segments.plan(name));
             // As in `segments::start`.
@@ -140,7 +149,8 @@ impl Preflight {
             if self.devices.len() == 1 && (weighted || self.request.segments != SegmentMode::Off) {
                 text.push_str(BACKLOG_PLAN);
             }
-            if changes.is_empty() && *backend == Backend::None && self.request.segments == SegmentMode::Off {
+            let untouched = changes.is_empty() && batching.is_none() && *backend == Backend::None;
+            if untouched && self.request.segments == SegmentMode::Off {
                 text.push_str("# no setting is changed\n");
             }
             let choice = if matches!(backend, Backend::SoftNic(_)) {
@@ -238,11 +248,12 @@ fn real_devices(named: &Link, links: &[Link], sysfs: &Sysfs) -> Result<Vec<Link>
 /// What to do with a device, or why nothing can be done.
 fn plan(
     device: Device,
-    soft_nic: SoftNic,
+    root: OwnRoot,
     request: Request,
     sysfs: &Sysfs,
     remarks: &mut Vec<String>,
 ) -> Result<Planned, FairError> {
+    let soft_nic = SoftNic::new(root);
     check_link_layer(&device.name, &sysfs.read(&format!("class/net/{}/type", device.name))?)?;
     remark_on_hook(&device, remarks);
     if request.observe {
@@ -257,6 +268,7 @@ fn plan(
             changes: Vec::new(),
             pools: Vec::new(),
             balance: false,
+            batching: None,
         });
     }
     if !request.weights.is_soft_nic() {
@@ -270,14 +282,18 @@ fn plan(
     if request.weights.is_soft_nic() {
         check_restorable(&device)?;
         let backend = request.weights.backend(&device, sysfs, remarks)?;
+        request.batching.check(backend, true)?;
         let changes = vec![soft_nic.change()];
         let balance = request.balance.plan(&device, backend, &[], remarks)?;
-        return Ok(Planned { device, backend, soft_nic, changes, pools: Vec::new(), balance });
+        let pools = Vec::new();
+        return Ok(Planned { device, backend, soft_nic, changes, pools, balance, batching: None });
     }
-    check_qdisc(&device, remarks)?;
+    check_qdisc(&device, request.batching, remarks)?;
     let (changes, pools) = plan_xps(&device, request.xps, sysfs)?;
     let backend = request.weights.backend(&device, sysfs, remarks)?;
     let balance = request.balance.plan(&device, backend, &pools, remarks)?;
+    let restorable = || check_restorable(&device);
+    let batching = request.batching.plan(&device, backend, root, restorable, remarks)?;
     if backend == Backend::None
         && let Some(command) = device.more_queues()
     {
@@ -287,7 +303,7 @@ fn plan(
             device.name
         ));
     }
-    Ok(Planned { device, backend, soft_nic, changes, pools, balance })
+    Ok(Planned { device, backend, soft_nic, changes, pools, balance, batching })
 }
 
 /// `ARPHRD_ETHER` (`include/uapi/linux/if_arp.h`).
@@ -344,7 +360,7 @@ fn check_queues(device: &Device) -> Result<(), FairError> {
     Err(FairError::unable(format!("{name} has one transmit queue: there is nothing to choose"), remedy))
 }
 
-fn check_qdisc(device: &Device, remarks: &mut Vec<String>) -> Result<(), FairError> {
+fn check_qdisc(device: &Device, batching: BatchingMode, remarks: &mut Vec<String>) -> Result<(), FairError> {
     let name = &device.name;
     let Some(root) = &device.root else { return Ok(()) };
     match root.kind.as_str() {
@@ -356,6 +372,8 @@ fn check_qdisc(device: &Device, remarks: &mut Vec<String>) -> Result<(), FairErr
                 format!("put mq in its place (tc qdisc replace dev {name} root mq), or leave {name} as it is"),
             ));
         }
+        // Its place is taken by an mq of ours.
+        _ if batching == BatchingMode::On => {}
         kind => remarks.push(format!(
             "{name} has the root qdisc {kind}, which does not count by queue: whether the driver follows the choice \
              cannot be proven"

@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 
 use evenkeel_apply::{Leftover, Report, Run, StateDirectory};
 use evenkeel_control::Controller;
-use evenkeel_datapath::{Completion, Counters, QueueSelect, Rule, SelectOptions, Steering};
+use evenkeel_datapath::{BatchCounters, Completion, Counters, QueueSelect, Rule, SelectOptions, Steering};
 use evenkeel_netlink::Netlink;
 use evenkeel_transmit::Policy;
 use serde::Serialize;
 
+use crate::batching::Leaves;
 use crate::device::Device;
 use crate::error::FairError;
 use crate::flows::{QueueCounters, Sampler};
@@ -68,6 +69,8 @@ pub struct Status {
     pub segment_changes: u64,
     /// Service balancing; none where it is off.
     pub balance: Option<BalanceStatus>,
+    /// Transmit batching; none where it is off.
+    pub batching: Option<BatchingStatus>,
     /// What to do about flows that share queues, while there are some and nothing serves the queues by weight.
     pub advice: Option<String>,
     /// Whether the device's own counters follow the choices, in words.
@@ -87,6 +90,17 @@ pub struct BalanceStatus {
     pub overruled: u64,
     /// Mean time for which a flow was held back, ms.
     pub mean_hold_ms: f64,
+}
+
+/// What transmit batching has done, at all queues of a device together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct BatchingStatus {
+    /// Segments that came into an empty queue and were held for others.
+    pub held: u64,
+    /// Of these, those that had company when they left.
+    pub batches: u64,
+    /// Segments dropped: the queue was full, or the kernel had no memory.
+    pub dropped: u64,
 }
 
 /// How the management of a device ended.
@@ -111,6 +125,8 @@ struct Managed {
     /// Flows take turns on the queues that they share.
     balances: bool,
     run: Run,
+    /// Registered until the run has put the old root back.
+    leaves: Option<Leaves>,
     select: QueueSelect,
     sampler: Option<Sampler>,
     proof: Proof,
@@ -207,14 +223,14 @@ impl Session {
             .into_iter()
             .map(|managed| {
                 let status = managed.status();
-                let Managed { controller, set_by_loop, select, sampler, mut run, .. } = managed;
+                let Managed { controller, set_by_loop, select, sampler, leaves, mut run, .. } = managed;
                 // Its end is all that matters: what it has set, the journal puts back.
                 let _ = controller.map(Controller::stop);
                 for last in &set_by_loop {
                     drop(last.tell(&mut run));
                 }
                 let report = run.finish()?;
-                drop((select, sampler));
+                drop((select, sampler, leaves));
                 Ok(Ended { status, report })
             })
             .collect()
@@ -235,6 +251,8 @@ impl Managed {
                 (Steering::Queue, device.queues, QueueCounters::of(&device))
             }
         };
+        // The root is ours then, and counts by queue whatever stood there.
+        let counters = planned.batching.map_or(counters, |batching| QueueCounters::Mq(batching.major()));
         let rate_bps = backend.rate_bps().or(device.speed_bps);
         let mut select = QueueSelect::load(&SelectOptions {
             policy: Policy::Dqa,
@@ -252,8 +270,12 @@ impl Managed {
         select.attach(device.index.cast_signed())?;
         // Also before anything is changed, because it may be refused.
         let balance = preflight.request.balance.start(planned.balance, &device, &select)?;
+        let leaves = planned.batching.map(|batching| batching.register()).transpose()?;
         for change in &planned.changes {
             run.change(change)?;
+        }
+        if let Some(leaves) = &leaves {
+            leaves.put(&mut run, &mut Netlink::open()?, &device)?;
         }
         let weights = match backend {
             Backend::SoftNic(rate) => {
@@ -269,6 +291,9 @@ impl Managed {
         if let Some(sampler) = &sampler {
             watched.overlook(sampler.program()?);
         }
+        if let Some(leaves) = &leaves {
+            watched.expect(leaves.expected());
+        }
         let proof = Proof::new(counts);
         let wanted = Wanted {
             segments: preflight.request.segments,
@@ -283,6 +308,7 @@ impl Managed {
             controller,
             set_by_loop,
             balances,
+            leaves,
             select,
             sampler,
             proof,
@@ -370,6 +396,10 @@ impl Managed {
                 expired: counts.moves_expired,
                 overruled: counts.moves_overruled,
                 mean_hold_ms: counts.held_ns as f64 / 1e6 / counts.moves_done.max(1) as f64,
+            }),
+            batching: self.leaves.as_ref().map(|leaves| {
+                let BatchCounters { held, batches, dropped } = leaves.counters();
+                BatchingStatus { held, batches, dropped }
             }),
             advice: self.device.advice_on_sharing().filter(|_| unweighted),
             proof: self.proof.verdict().to_string(),

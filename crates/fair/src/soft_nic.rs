@@ -6,7 +6,6 @@
 //! to the rate that was named and not beyond. It is the NIC of the test bed ([`soft_nic`]), on a device of the host.
 
 use std::fmt::Write;
-use std::hash::{BuildHasher, RandomState};
 
 use evenkeel_apply::{Change, Knob, QdiscSnapshot, Value};
 use evenkeel_control::{HtbQueue, HtbWeights, WeightControl};
@@ -17,13 +16,11 @@ use evenkeel_netlink::tc::{Handle, HtbClass, Qdisc};
 use evenkeel_netlink::tc_state::QdiscState;
 
 use crate::error::FairError;
+use crate::own_root::OwnRoot;
 
 /// Queues, as a usual device has.
 pub(crate) const QUEUES: u32 = 8;
 
-/// Major numbers that a root of ours may have. People use small ones, and the kernel those from 0x8000 on
-/// (`qdisc_alloc_handle`, `net/sched/sch_api.c`): by its own one a run knows its root again.
-const MAJORS: std::ops::Range<u16> = 0x4000..0x8000;
 /// Minor number of the class that stands for the line.
 const LINE: u16 = 1;
 /// Minor number of the first queue's class.
@@ -35,10 +32,10 @@ const FIRST_LEAF: u16 = 0x100;
 const ROOT_QDISC: Qdisc = Qdisc::Htb { default_class: FIRST_QUEUE };
 const LEAF: Qdisc = Qdisc::Pfifo { limit_packets: soft_nic::LEAF_LIMIT_PACKETS };
 
-/// The soft NIC of one run, by the major number of its root.
+/// The soft NIC of one run, by its root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SoftNic {
-    major: u16,
+    root: OwnRoot,
 }
 
 fn leaf(queue: u32) -> Handle {
@@ -54,36 +51,22 @@ fn htb(class: soft_nic::Class) -> HtbClass {
     }
 }
 
-/// One of the major numbers that no qdisc has; which one is by chance.
-fn free_major(taken: &[u16]) -> Option<u16> {
-    let count = u64::from(MAJORS.end - MAJORS.start);
-    // Seeded anew for each run; the remainder is below 2^14.
-    let start = (RandomState::new().hash_one(()) % count) as u16;
-    (0..MAJORS.end - MAJORS.start)
-        .map(|step| MAJORS.start + (start + step) % (MAJORS.end - MAJORS.start))
-        .find(|major| !taken.contains(major))
-}
-
 impl SoftNic {
-    /// One with a root that nobody else's qdisc of the interface can be taken for.
-    pub(crate) fn choose(netlink: &mut Netlink, index: u32) -> Result<Self, FairError> {
-        let taken: Vec<u16> = netlink.qdiscs(index)?.iter().map(|qdisc| qdisc.handle.major).collect();
-        let major = free_major(&taken).ok_or_else(|| {
-            FairError::unable("no handle is left for a root qdisc", "remove qdiscs that are of no use")
-        })?;
-        Ok(Self { major })
+    /// One below a root of ours.
+    pub(crate) fn new(root: OwnRoot) -> Self {
+        Self { root }
     }
 
     fn root(self) -> Handle {
-        Handle::new(self.major, 0)
+        self.root.handle()
     }
 
     fn line(self) -> Handle {
-        Handle::new(self.major, LINE)
+        Handle::new(self.root.major, LINE)
     }
 
     fn class(self, queue: u32) -> Handle {
-        Handle::new(self.major, FIRST_QUEUE + queue as u16)
+        Handle::new(self.root.major, FIRST_QUEUE + queue as u16)
     }
 
     /// Class id of the first queue, as `skb->priority` carries it.
@@ -94,7 +77,7 @@ impl SoftNic {
     /// The queue that a class is, if it is one of ours.
     pub(crate) fn queue_of(self, handle: Handle) -> Option<usize> {
         let queue = u32::from(handle.minor.checked_sub(FIRST_QUEUE)?);
-        (handle.major == self.major && queue < QUEUES).then_some(queue as usize)
+        (handle.major == self.root.major && queue < QUEUES).then_some(queue as usize)
     }
 
     /// The change of the root qdisc; its classes come and go with it.
@@ -135,7 +118,7 @@ impl SoftNic {
                 class.quantum_bytes
             )
         };
-        let root = format!("{:x}:", self.major);
+        let root = format!("{:x}:", self.root.major);
         let mut text =
             format!("tc qdisc replace dev {interface} root handle {root} htb default {FIRST_QUEUE:x}\n");
         text.push_str(&line(&root, self.line(), soft_nic::line(rate)));
@@ -175,7 +158,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
 
-    const SOFT_NIC: SoftNic = SoftNic { major: 0x4001 };
+    const SOFT_NIC: SoftNic = SoftNic { root: OwnRoot { major: 0x4001 } };
 
     #[test]
     fn classes_and_queues_name_each_other() {
@@ -188,15 +171,6 @@ mod tests {
         {
             assert_eq!(SOFT_NIC.queue_of(other), None, "{other}");
         }
-    }
-
-    #[test]
-    fn the_roots_number_is_one_that_nobody_has() {
-        let all: Vec<u16> = MAJORS.collect();
-        let (free, taken) = all.split_last().unwrap();
-        assert_eq!(free_major(taken), Some(*free));
-        assert_eq!(free_major(&all), None);
-        assert!(free_major(&[1, 0x8001]).is_some_and(|major| MAJORS.contains(&major)));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use evenkeel_netlink::Netlink;
 use evenkeel_netlink::tc::Handle;
 use evenkeel_netlink::tc_state::{CLSACT_EGRESS, FilterState, QdiscState};
 
+use crate::batching::kind_at;
 use crate::device::Device;
 use crate::error::FairError;
 
@@ -20,6 +21,8 @@ pub(crate) struct Watched {
     queues: u32,
     /// The root's kind and handle.
     root: Option<(String, Handle)>,
+    /// Qdiscs of ours below the root, by place.
+    leaves: Vec<(Handle, String)>,
     programs: Vec<HookProgram>,
     filters: Vec<FilterState>,
     xps: Vec<XpsMap>,
@@ -46,6 +49,7 @@ impl Watched {
             name: device.name.clone(),
             queues: device.queues,
             root: None,
+            leaves: Vec::new(),
             programs: Vec::new(),
             filters: Vec::new(),
             xps: Vec::new(),
@@ -57,6 +61,11 @@ impl Watched {
         watched.programs = egress_programs(watched.index.cast_signed())?;
         watched.xps = watched.sysfs.xps_maps(&watched.name)?;
         Ok(watched)
+    }
+
+    /// Minds qdiscs of these kinds below the root, too, by place.
+    pub(crate) fn expect(&mut self, leaves: Vec<(Handle, String)>) {
+        self.leaves = leaves;
     }
 
     /// Does not mind a program of our own that comes and goes; the kernel may take a moment to let it go.
@@ -120,6 +129,11 @@ impl Watched {
         if root != self.root {
             let (before, now) = (qdisc_name(self.root.as_ref()), qdisc_name(root.as_ref()));
             return Ok(Some(format!("the root qdisc was replaced: {before} before, {now} now")));
+        }
+        let replaced = |(place, kind): &&(Handle, String)| kind_at(&qdiscs, *place) != Some(kind.as_str());
+        if let Some((place, _)) = self.leaves.iter().find(replaced) {
+            let now = kind_at(&qdiscs, *place).unwrap_or("none");
+            return Ok(Some(format!("the qdisc at {place} was replaced: {now} now")));
         }
         if self.filters_now(&qdiscs)? != self.filters {
             return Ok(Some("the filters at clsact egress were changed".to_owned()));

@@ -10,12 +10,15 @@ use std::time::{Duration, Instant};
 
 use evenkeel_apply::StateDirectory;
 use evenkeel_fair::{
-    BalanceMode, Cause, Ended, FairError, Observation, Observer, Preflight, QueueWeights, Refreshed, Request,
-    SegmentMode, Session, StandBack, Status, WeightsFile, XpsMode, leftovers, put_back_leftovers,
+    BalanceMode, BatchingMode, Cause, Ended, FairError, Observation, Observer, Preflight, QueueWeights,
+    Refreshed, Request, SegmentMode, Session, StandBack, Status, WeightsFile, XpsMode, leftovers,
+    put_back_leftovers,
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::arguments::{BalanceChoice, FairOptions, Format, QueueWeightsChoice, Segments, XpsChoice};
+use crate::arguments::{
+    BalanceChoice, BatchingChoice, FairOptions, Format, QueueWeightsChoice, Segments, XpsChoice,
+};
 use crate::exit::{Exit, Failure, print};
 use crate::revert::{tell_leftover, tell_unfinished};
 
@@ -48,6 +51,10 @@ pub fn fair(options: &FairOptions) -> Result<Exit, Failure> {
             BalanceChoice::Off => BalanceMode::Off,
             BalanceChoice::Auto => BalanceMode::Auto,
             BalanceChoice::On => BalanceMode::On,
+        },
+        batching: match options.batching {
+            BatchingChoice::Off => BatchingMode::Off,
+            BatchingChoice::On => BatchingMode::On,
         },
         xps: match options.xps {
             XpsChoice::Respect => XpsMode::Respect,

@@ -117,13 +117,14 @@ fn device_table(device: &DeviceView, seconds: f64) -> String {
 /// The line that a device begins with.
 pub fn started(status: &Status) -> String {
     format!(
-        "{}: driver {}, {} transmit queues; completion: {}; queue weights: {}{}",
+        "{}: driver {}, {} transmit queues; completion: {}; queue weights: {}{}{}",
         status.name,
         status.driver.as_deref().unwrap_or("unknown"),
         status.weights.len(),
         status.completion,
         status.queue_weights,
-        if status.balance.is_some() { "; flows take turns on shared queues" } else { "" }
+        if status.balance.is_some() { "; flows take turns on shared queues" } else { "" },
+        if status.batching.is_some() { "; transmit batching" } else { "" }
     )
 }
 
@@ -154,6 +155,13 @@ pub fn status(devices: &[Status]) -> String {
                 balance.mean_hold_ms,
                 balance.expired,
                 balance.overruled
+            );
+        }
+        if let Some(batching) = &status.batching {
+            let _ = writeln!(
+                text,
+                "  {}: transmit batching: {} of {} held segments left with others; {} dropped",
+                status.name, batching.batches, batching.held, batching.dropped
             );
         }
         if let Some(advice) = &status.advice {

@@ -1,0 +1,268 @@
+//! Transmit batching under management: `mq` with a qdisc of our own at each transmit queue.
+//!
+//! The paper (Titan, section 4.4) changes TCP so that what it sends in one go is queued before the queue is served. A
+//! qdisc that a program registers can hold the first segment for a moment instead. It stands where the leaves of the
+//! administrator stood, so these are gone for as long as it runs; and the process registers it, so its name is gone
+//! with the process, while a device that has it keeps it until its root is put back (`net/sched/bpf_qdisc.c`).
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use evenkeel_apply::{ApplyError, Change, ClassHandle, Knob, QdiscSnapshot, Run, Value};
+use evenkeel_datapath::{BatchCounters, BatchOptions, DatapathError, TransmitBatching};
+use evenkeel_netlink::Netlink;
+use evenkeel_netlink::tc::{Handle, Qdisc};
+use evenkeel_netlink::tc_state::QdiscState;
+
+use crate::device::Device;
+use crate::error::FairError;
+use crate::own_root::OwnRoot;
+use crate::queue_weights::Backend;
+
+/// Whether what goes out in one go is queued before the queue is served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BatchingMode {
+    /// The leaves stay as they are.
+    #[default]
+    Off,
+    /// Each transmit queue gets a leaf of our own, or the run is refused.
+    On,
+}
+
+/// Major number of the first queue's leaf.
+const FIRST_LEAF: u16 = 0x100;
+/// Names that are tried, should others be taken on this machine.
+const NAMES_TRIED: u32 = 16;
+/// Numbers that end a name: three digits, which leave room for a process's seven (`PID_MAX_LIMIT`).
+const NUMBERS: u32 = 1000;
+
+/// The leaves of one run on one device, and the root above them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Batching {
+    root: OwnRoot,
+    queues: u32,
+}
+
+/// The leaves while they are registered.
+pub(crate) struct Leaves {
+    tree: Batching,
+    qdisc: TransmitBatching,
+}
+
+impl BatchingMode {
+    /// Whether a device gets it, and how; nothing is changed. `check_restorable` says whether its root qdisc could be
+    /// put back.
+    pub(crate) fn plan(
+        self,
+        device: &Device,
+        backend: Backend,
+        root: OwnRoot,
+        check_restorable: impl FnOnce() -> Result<(), FairError>,
+        remarks: &mut Vec<String>,
+    ) -> Result<Option<Batching>, FairError> {
+        if self == Self::Off {
+            return Ok(None);
+        }
+        self.check(backend, TransmitBatching::is_available()?)?;
+        check_restorable()?;
+        let BatchOptions { hold_ns, batch_packets, limit_packets, .. } = BatchOptions::default();
+        remarks.push(format!(
+            "transmit batching: each queue of {} is a FIFO of {limit_packets} segments while this runs; a segment that \
+             comes into an empty one waits up to {} us for others, or until they are {batch_packets}",
+            device.name,
+            hold_ns / 1000
+        ));
+        Ok(Some(Batching { root, queues: device.queues }))
+    }
+
+    /// Whether it can be had; also without a device, so that it is said before anything else is looked at.
+    pub(crate) fn check(self, backend: Backend, available: bool) -> Result<(), FairError> {
+        if self == Self::Off {
+            return Ok(());
+        }
+        if let Backend::SoftNic(_) = backend {
+            return Err(FairError::unable(
+                "transmit batching stands at the device's own queues, and --queue-weights htb puts one root qdisc in \
+                 front of all of them",
+                "use --batching off, or --queue-weights off",
+            ));
+        }
+        if !available {
+            return Err(FairError::unable(
+                "transmit batching is a BPF qdisc, and this kernel has none",
+                "use Linux 6.16 or later with CONFIG_NET_SCH_BPF, or --batching off",
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Registers a qdisc under a name that nobody has on this machine. Each device gets its own: they share nothing, not even
+/// the counters.
+fn register() -> Result<TransmitBatching, DatapathError> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let mut tries = 1..=NAMES_TRIED;
+    loop {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed) % NUMBERS;
+        let name = format!("evk_{}_{number}", std::process::id());
+        let registered = TransmitBatching::register(&BatchOptions { name, ..BatchOptions::default() });
+        match registered {
+            // A process of the same number, in another PID namespace.
+            Err(error) if error.is_taken() && tries.next().is_some() => {}
+            registered => return registered,
+        }
+    }
+}
+
+impl Batching {
+    /// Major number of the root.
+    pub(crate) fn major(self) -> u16 {
+        self.root.major
+    }
+
+    /// Registers the qdisc; it is on no device yet.
+    pub(crate) fn register(self) -> Result<Leaves, FairError> {
+        Ok(Leaves { tree: self, qdisc: register()? })
+    }
+
+    /// The place and the handle of each queue's leaf. Below `mq` minor numbers begin at 1.
+    fn places(self) -> impl Iterator<Item = (Handle, Handle)> {
+        (0..self.queues as u16)
+            .map(move |queue| (Handle::new(self.root.major, queue + 1), Handle::new(FIRST_LEAF + queue, 0)))
+    }
+
+    /// The change of the root qdisc, with the leaves below it.
+    fn change(self, name: &str) -> Change {
+        let root = QdiscState::of(&Qdisc::Mq, Handle::ROOT, self.root.handle());
+        let leaf = |(parent, handle)| QdiscSnapshot {
+            kind: name.to_owned(),
+            handle: ClassHandle(handle),
+            parent: ClassHandle(parent),
+            options: String::new(),
+        };
+        let tree = std::iter::once(QdiscSnapshot::from(&root)).chain(self.places().map(leaf)).collect();
+        Change::new(Knob::RootQdisc, Value::Qdiscs(tree))
+    }
+
+    /// The same as comments: the qdisc is there while the process is, so the lines are of no use to others.
+    pub(crate) fn plan(self, device: &str, before: Value) -> String {
+        let undo = Change::new(Knob::RootQdisc, before).shell(device);
+        let leaves: String = self
+            .places()
+            .map(|(parent, handle)| {
+                format!(
+                    "#   tc qdisc replace dev {device} parent {parent} handle {:x}: evk_PROCESS_NUMBER\n",
+                    handle.major
+                )
+            })
+            .collect();
+        format!(
+            "# transmit batching: a qdisc that the process registers for as long as it runs, at each queue:\n\
+             #   tc qdisc replace dev {device} root handle {:x}: mq\n{leaves}#   undo: {undo}\n",
+            self.root.major
+        )
+    }
+}
+
+impl Leaves {
+    /// Makes `mq` with the leaves, and reads them back.
+    pub(crate) fn put(&self, run: &mut Run, netlink: &mut Netlink, device: &Device) -> Result<(), FairError> {
+        run.change(&self.tree.change(self.qdisc.name()))?;
+        let standing = netlink.qdiscs(device.index)?;
+        for (place, kind) in self.expected() {
+            let found = kind_at(&standing, place);
+            if found != Some(&kind) {
+                return Err(FairError::Apply(ApplyError::NotTaken {
+                    knob: format!("the qdisc at {place} of {}", device.name),
+                    wanted: kind,
+                    found: found.unwrap_or("none").to_owned(),
+                }));
+            }
+        }
+        Ok(())
+    }
+
+    /// The kind of qdisc that each queue has while nobody else puts one there, by place.
+    pub(crate) fn expected(&self) -> Vec<(Handle, String)> {
+        self.tree.places().map(|(place, _)| (place, self.qdisc.name().to_owned())).collect()
+    }
+
+    /// What they have counted, all queues together.
+    pub(crate) fn counters(&self) -> BatchCounters {
+        self.qdisc.counters()
+    }
+}
+
+/// What stands in a place; none if nothing does.
+pub(crate) fn kind_at(qdiscs: &[QdiscState], place: Handle) -> Option<&str> {
+    qdiscs.iter().find(|qdisc| qdisc.parent == place).map(|qdisc| qdisc.kind.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use crate::error::Cause;
+    use evenkeel_model::units::BitRate;
+
+    const TREE: Batching = Batching { root: OwnRoot { major: 0x4001 }, queues: 2 };
+
+    #[test]
+    fn what_stands_in_the_way_is_named_with_a_remedy() {
+        let soft_nic = Backend::SoftNic(BitRate::from_bits_per_second(1_000_000_000));
+        for (backend, available, words) in [
+            (Backend::None, false, ["BPF qdisc", "Linux 6.16 or later with CONFIG_NET_SCH_BPF"]),
+            (soft_nic, true, ["--queue-weights htb", "--batching off"]),
+            (soft_nic, false, ["--queue-weights htb", "--batching off"]),
+        ] {
+            let error = BatchingMode::On.check(backend, available).unwrap_err();
+            assert_eq!(error.cause(), Cause::Unable);
+            assert!(words.iter().all(|word| error.to_string().contains(word)), "{error}");
+            BatchingMode::Off.check(backend, available).unwrap();
+        }
+        for backend in [Backend::None, Backend::NetShaper] {
+            BatchingMode::On.check(backend, true).unwrap();
+        }
+    }
+
+    #[test]
+    fn every_queue_has_a_leaf_of_its_own_below_our_root() {
+        let Change { knob, to: Value::Qdiscs(tree) } = TREE.change("evk_7_0") else { panic!() };
+        assert_eq!(knob, Knob::RootQdisc);
+        let shown: Vec<String> =
+            tree.iter().map(|part| format!("{} {} {}", part.kind, part.handle, part.parent)).collect();
+        assert_eq!(shown, ["mq 4001:0 root", "evk_7_0 100:0 4001:1", "evk_7_0 101:0 4001:2"]);
+    }
+
+    #[test]
+    fn the_journal_knows_our_root_again_and_nobody_elses() {
+        let change = TREE.change("evk_7_0");
+        let ours = evenkeel_apply::Ours::These(vec![change.to.clone()]);
+        // Also with leaves that are not there yet, as when the process dies in the midst of it.
+        let Value::Qdiscs(tree) = &change.to else { panic!() };
+        for count in 1..=tree.len() {
+            assert!(change.knob.is_ours(&Value::Qdiscs(tree[..count].to_vec()), &ours));
+        }
+        let other = Batching { root: OwnRoot { major: 0x4002 }, ..TREE }.change("evk_7_0");
+        assert!(!change.knob.is_ours(&other.to, &ours));
+    }
+
+    #[test]
+    fn the_plan_shows_every_leaf_and_the_undo_and_nothing_to_paste() {
+        let mq = QdiscSnapshot::from(&QdiscState::of(&Qdisc::Mq, Handle::ROOT, Handle::new(7, 0)));
+        let text = TREE.plan("eth0", Value::Qdiscs(vec![mq]));
+        assert!(text.contains("dev eth0 root handle 4001: mq\n"), "{text}");
+        assert!(text.contains("dev eth0 parent 4001:2 handle 101: evk_PROCESS_NUMBER\n"), "{text}");
+        assert!(text.contains("undo: tc qdisc replace dev eth0 root handle 7: mq\n"), "{text}");
+        assert!(text.lines().all(|line| line.starts_with('#')), "{text}");
+    }
+
+    #[test]
+    fn a_leaf_of_somebody_elses_is_seen() {
+        let leaf = |kind: &'static str, minor| {
+            QdiscState::of(&Qdisc::Named(kind), Handle::new(0x4001, minor), Handle::new(0x100, 0))
+        };
+        let standing = [leaf("evk_7_0", 1), leaf("fq", 2)];
+        assert_eq!(kind_at(&standing, Handle::new(0x4001, 2)), Some("fq"));
+        assert_eq!(kind_at(&standing, Handle::new(0x4001, 3)), None);
+    }
+}

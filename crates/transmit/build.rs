@@ -10,7 +10,7 @@ fn main() {
     let include = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default()).join("include");
     println!("cargo::metadata=include={}", include.display());
 
-    cc::Build::new().file("csrc/shim.c").include("include").opt_level(2).compile("evenkeel_queue_choice");
+    cc::Build::new().file("csrc/shim.c").include("include").opt_level(3).compile("evenkeel_queue_choice");
 
     let out = PathBuf::from(std::env::var_os("OUT_DIR").unwrap_or_default()).join("queue_choice.rs");
     let bindings = bindgen::Builder::default()

@@ -5,6 +5,8 @@
 
 struct ek_choice ek_shim_choose(ek_u64 *flow, ek_u32 *weight, const struct ek_segment *segment);
 int ek_shim_release(ek_u64 *flow, ek_u32 *weight, ek_u64 seen, ek_u64 aged);
+ek_u32 ek_shim_least_by_steps(const ek_u32 *weight, struct ek_pool pool, ek_u32 preferred, ek_u32 *least);
+ek_u32 ek_shim_least_at_once(const ek_u32 *weight, struct ek_pool pool, ek_u32 preferred, ek_u32 *least);
 
 struct ek_choice ek_shim_choose(ek_u64 *flow, ek_u32 *weight, const struct ek_segment *segment)
 {
@@ -14,4 +16,15 @@ struct ek_choice ek_shim_choose(ek_u64 *flow, ek_u32 *weight, const struct ek_se
 int ek_shim_release(ek_u64 *flow, ek_u32 *weight, ek_u64 seen, ek_u64 aged)
 {
 	return ek_release(flow, weight, seen, aged);
+}
+
+/* Both ways to the lightest queue, so that a test can hold one against the other. */
+ek_u32 ek_shim_least_by_steps(const ek_u32 *weight, struct ek_pool pool, ek_u32 preferred, ek_u32 *least)
+{
+	return ek_least_by_steps(weight, pool, preferred, least);
+}
+
+ek_u32 ek_shim_least_at_once(const ek_u32 *weight, struct ek_pool pool, ek_u32 preferred, ek_u32 *least)
+{
+	return ek_least_at_once(weight, pool, preferred, least);
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Barrier;
 
-use evenkeel_transmit::{FlowWord, MAX_QUEUES, Outcome, Policy, Pool, QueueWeights, Segment};
+use evenkeel_transmit::{FlowWord, MAX_QUEUES, Outcome, Policy, Pool, QueueWeights, Segment, raw};
 use proptest::prelude::*;
 
 /// A flow as a host sees it: what it has outstanding, and the choice's own state.
@@ -142,6 +142,36 @@ proptest! {
             let _ = queues.release(&flow.word, flow.word.read(), true);
         }
         prop_assert_eq!(queues.total(), 0);
+    }
+
+    /// Going from queue to queue, as the kernel does, and looking at all at once find the same one: the first
+    /// of the lightest, going round from the preferred one.
+    #[test]
+    fn both_ways_find_the_lightest_queue(
+        weights in prop_oneof![
+            proptest::collection::vec(any::<u32>(), MAX_QUEUES),
+            proptest::collection::vec(0..3_u32, MAX_QUEUES),
+            proptest::collection::vec(1..4_u32, MAX_QUEUES),
+        ],
+        (first, count) in (0..MAX_QUEUES as u32).prop_flat_map(|first| (Just(first), 1..=MAX_QUEUES as u32 - first)),
+        preferred in any::<prop::sample::Index>(),
+    ) {
+        let preferred = preferred.index(count as usize) as u32;
+        let round = (preferred..count).chain(0..preferred).map(|offset| first + offset);
+        // `min_by_key` answers the first of equals.
+        let expected = round.min_by_key(|&queue| weights[queue as usize]).unwrap();
+        let pool = raw::ek_pool { first, count };
+        let mut least = [0; 2];
+        // SAFETY: the functions read all weights, of which there are as many as they may look at, and write
+        // the number behind the last pointer.
+        let found = unsafe {
+            [
+                raw::ek_shim_least_by_steps(weights.as_ptr(), pool, first + preferred, &raw mut least[0]),
+                raw::ek_shim_least_at_once(weights.as_ptr(), pool, first + preferred, &raw mut least[1]),
+            ]
+        };
+        prop_assert_eq!(found, [expected; 2]);
+        prop_assert_eq!(least, [weights[expected as usize]; 2]);
     }
 
     /// Equal flows that all become active spread so that no two queues differ by more than one.

@@ -143,8 +143,8 @@ static __attribute__((unused)) long ek_scan_step(ek_u32 index, void *context)
 	return 0;
 }
 
-/* In the kernel the walk is bpf_loop: an ordinary loop of 256 rounds would be verified round by
- * round, and again for each of the tries around it. */
+/* The queue of least weight, queue by queue. In the kernel the walk is bpf_loop: an ordinary loop of 256
+ * rounds would be verified round by round, and again for each of the tries around it. */
 #ifdef __bpf__
 #define ek_loop(count, step, context) bpf_loop(count, step, context, 0)
 #else
@@ -158,9 +158,7 @@ EK_INLINE void ek_loop(ek_u32 count, long (*step)(ek_u32, void *), void *context
 }
 #endif
 
-/* The queue of least weight in the pool. Of equals, the first at or after `preferred` (which must be
- * in the pool) wins, going round: ties spread as the preferences do. */
-EK_INLINE ek_u32 ek_least_queue(const ek_u32 *weight, struct ek_pool pool, ek_u32 preferred, ek_u32 *least)
+EK_INLINE ek_u32 ek_least_by_steps(const ek_u32 *weight, struct ek_pool pool, ek_u32 preferred, ek_u32 *least)
 {
 	struct ek_scan scan = {
 		.weight = weight,
@@ -174,6 +172,52 @@ EK_INLINE ek_u32 ek_least_queue(const ek_u32 *weight, struct ek_pool pool, ek_u3
 		ek_loop((pool.count - 1) & (EK_MAX_QUEUES - 1), ek_scan_step, &scan);
 	*least = scan.best_weight;
 	return scan.best & (EK_MAX_QUEUES - 1);
+}
+
+/* The same where nothing verifies loops, written so that a compiler makes vector instructions of it:
+ * first the least weight, then the first queue that has it. Weights that others change in between cost
+ * a try, as they do anywhere between a look and the compare-and-swap: what is answered is then a queue
+ * that no longer has the weight `least`. */
+#ifndef __bpf__
+EK_INLINE ek_u32 ek_least_weight(const ek_u32 *weight, ek_u32 first, ek_u32 end)
+{
+	ek_u32 least = ~0u, queue;
+
+	for (queue = first; queue < end; queue++)
+		least = weight[queue] < least ? weight[queue] : least;
+	return least;
+}
+
+EK_INLINE ek_u32 ek_least_at_once(const ek_u32 *weight, struct ek_pool pool, ek_u32 preferred, ek_u32 *least)
+{
+	ek_u32 end = pool.first + pool.count, queue = preferred, behind, before;
+
+	*least = weight[preferred];
+	if (*least == 0)
+		return preferred;
+	behind = ek_least_weight(weight, preferred, end);
+	before = ek_least_weight(weight, pool.first, preferred);
+	*least = behind;
+	if (before < behind) {
+		*least = before;
+		queue = pool.first;
+		end = preferred;
+	}
+	while (queue < end && weight[queue] != *least)
+		queue++;
+	return queue < end ? queue : preferred;
+}
+#endif
+
+/* The queue of least weight in the pool. Of equals, the first at or after `preferred` (which must be
+ * in the pool) wins, going round: ties spread as the preferences do. */
+EK_INLINE ek_u32 ek_least_queue(const ek_u32 *weight, struct ek_pool pool, ek_u32 preferred, ek_u32 *least)
+{
+#ifdef __bpf__
+	return ek_least_by_steps(weight, pool, preferred, least);
+#else
+	return ek_least_at_once(weight, pool, preferred, least);
+#endif
 }
 
 EK_INLINE void ek_discharge(ek_u32 *weight, ek_u64 word)

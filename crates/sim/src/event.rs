@@ -5,6 +5,8 @@
 //! children. Planning again replays the matches on the way up, and nothing stale is ever popped. Events at
 //! the same time come in the order in which they were planned.
 
+use std::hint::select_unpredictable;
+
 use crate::time::Time;
 
 /// A source of events; slots are numbered by whoever builds the calendar.
@@ -13,24 +15,35 @@ pub type Slot = u32;
 /// Bits of an entry that hold its slot.
 const SLOT_BITS: u32 = 24;
 
-/// Time in the upper half; in the lower one order among equals, and the slot: a single comparison.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Entry(u128);
+/// A planned event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Entry {
+    time: Time,
+    /// The order among equals, and the slot.
+    key: u64,
+}
 
 impl Entry {
     /// Nothing is planned.
-    const NONE: Self = Self(u128::MAX);
+    const NONE: Self = Self { time: Time::NEVER, key: u64::MAX };
 
     const fn new(time: Time, sequence: u64, slot: Slot) -> Self {
-        Self((time.0 as u128) << 64 | (sequence << SLOT_BITS) as u128 | slot as u128)
+        Self { time, key: (sequence << SLOT_BITS) | slot as u64 }
     }
 
-    const fn time(self) -> Time {
-        Time((self.0 >> 64) as u64)
+    /// The earlier of two. Which one is chance, so that a branch would be guessed wrong every other time:
+    /// there is none.
+    #[inline]
+    fn earlier(self, other: Self) -> Self {
+        let is_first = (self.time < other.time) | ((self.time == other.time) & (self.key < other.key));
+        Self {
+            time: select_unpredictable(is_first, self.time, other.time),
+            key: select_unpredictable(is_first, self.key, other.key),
+        }
     }
 
     const fn slot(self) -> Slot {
-        self.0 as Slot & ((1 << SLOT_BITS) - 1)
+        self.key as Slot & ((1 << SLOT_BITS) - 1)
     }
 }
 
@@ -56,11 +69,27 @@ impl Tournament {
         self.nodes[self.leaves + leaf]
     }
 
+    /// Plays all matches on the way up. What is planned all the time wins or loses as it happens: to play
+    /// every match costs less than to guess which is the last that matters.
     fn set(&mut self, leaf: usize, entry: Entry) {
         let mut node = self.leaves + leaf;
-        self.nodes[node] = entry;
+        let mut winner = entry;
+        self.nodes[node] = winner;
         while node > 1 {
-            let winner = self.nodes[node].min(self.nodes[node ^ 1]);
+            winner = winner.earlier(self.nodes[node ^ 1]);
+            node /= 2;
+            self.nodes[node] = winner;
+        }
+    }
+
+    /// The same, up to the first match that ends as it did before: nearly always the first, where most
+    /// events are far away.
+    fn set_rare(&mut self, leaf: usize, entry: Entry) {
+        let mut node = self.leaves + leaf;
+        let mut winner = entry;
+        self.nodes[node] = winner;
+        while node > 1 {
+            winner = winner.earlier(self.nodes[node ^ 1]);
             node /= 2;
             if self.nodes[node] == winner {
                 break;
@@ -103,12 +132,12 @@ impl Calendar {
         let slot = slot as usize;
         match slot.checked_sub(self.split) {
             None => self.frequent.set(slot, entry),
-            Some(leaf) => self.rare.set(leaf, entry),
+            Some(leaf) => self.rare.set_rare(leaf, entry),
         }
     }
 
     fn first(&self) -> Entry {
-        self.frequent.first().min(self.rare.first())
+        self.frequent.first().earlier(self.rare.first())
     }
 
     /// Plans the slot's event for `time`, in place of the one it may have; [`Time::NEVER`] cancels it.
@@ -158,8 +187,8 @@ impl Calendar {
         }
         let slot = slot as usize;
         match slot.checked_sub(self.split) {
-            None => self.frequent.entry(slot).time(),
-            Some(leaf) => self.rare.entry(leaf).time(),
+            None => self.frequent.entry(slot).time,
+            Some(leaf) => self.rare.entry(leaf).time,
         }
     }
 
@@ -168,7 +197,7 @@ impl Calendar {
     pub fn next_time(&mut self) -> Option<Time> {
         self.settle();
         let first = self.first();
-        (first != Entry::NONE).then(|| first.time())
+        (first != Entry::NONE).then(|| first.time)
     }
 
     /// Takes the next event off, if it is not after `limit`.
@@ -176,11 +205,11 @@ impl Calendar {
     pub fn pop(&mut self, limit: Time) -> Option<(Time, Slot)> {
         self.settle();
         let first = self.first();
-        if first == Entry::NONE || first.time() > limit {
+        if first == Entry::NONE || first.time > limit {
             return None;
         }
         self.taken = Some(first.slot());
-        Some((first.time(), first.slot()))
+        Some((first.time, first.slot()))
     }
 }
 

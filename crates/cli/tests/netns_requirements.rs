@@ -95,6 +95,9 @@ fn variants_that_cannot_run_at_all_leave_nothing_to_run() {
     assert_unable(&ended, &["none of the variants asked for", "take no weights", "the soft NIC's do"]);
     // Both for the same reason, which is said once.
     assert_eq!(ended.stderr.matches("take no weights").count(), 1, "{ended:?}");
+    // The soft NIC takes weights, and has no need for turns.
+    let ended = end(place.command(&["--variant", "dqa+balance"]));
+    assert_unable(&ended, &["none of the variants asked for", "--topology mq"]);
 }
 
 #[test]

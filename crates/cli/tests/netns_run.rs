@@ -153,7 +153,7 @@ fn compare(first: &Path, second: &Path) {
 fn on_mq_six_flows_sit_on_six_queues() {
     let place = Place::new(SCENARIO);
     let mut arguments = vec!["--topology", "mq", "--repeat", "2", "--format", "json"];
-    arguments.extend(["--variant", "dqa", "--variant", "dqa+dqwa"]);
+    arguments.extend(["--variant", "dqa", "--variant", "dqa+dqwa", "--variant", "dqa+balance"]);
     let ended = Running::start(place.command(&arguments)).end();
     assert_eq!(ended.code, 0, "{ended:?}");
     let json: Value = serde_json::from_str(&ended.stdout).unwrap();
@@ -162,6 +162,10 @@ fn on_mq_six_flows_sit_on_six_queues() {
     assert!(json["refused"][0]["why"].as_str().unwrap().contains("no weights"), "{:?}", json["refused"]);
     let flows = flows_by_queue(variant(&json, "dqa"));
     assert_eq!(flows.iter().filter(|flows| **flows == 1).count(), 6, "{flows:?}");
+    // Six queues with a flow each are even: turns leave them as they are.
+    let balanced = variant(&json, "dqa+balance");
+    assert_eq!(flows_by_queue(balanced).iter().filter(|flows| **flows == 1).count(), 6, "{balanced}");
+    assert_eq!(balanced["counters"]["moves_overruled"]["max"], 0.0, "{balanced}");
     let record = store::read(Path::new(
         json["record"].as_str().map(|path| place.path().join(path)).as_deref().unwrap(),
     ));

@@ -164,3 +164,11 @@ fn a_congestion_control_that_is_not_simulated_is_refused() {
     let error = String::from_utf8(output.stderr).unwrap();
     assert!(error.contains("bbr") && error.contains("cubic"), "{error}");
 }
+
+#[test]
+fn service_balancing_is_refused_with_where_it_runs() {
+    let (output, _directory) = run(&["--variant", "dqa+balance"]);
+    assert_eq!(output.status.code(), Some(3));
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("--on netns --topology mq"), "{error}");
+}

@@ -230,6 +230,13 @@ pub enum NicCommand {
     },
     /// Show a model: its filter tables, its hash, and who decides on which packets; or draw its graph
     Show(NicShowOptions),
+    /// Pick the model for an interface, and say how it is known
+    Probe {
+        /// The interface
+        interface: String,
+        #[command(flatten)]
+        source: NicSource,
+    },
 }
 
 /// Where models of NICs are looked for besides those that come with Evenkeel.

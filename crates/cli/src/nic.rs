@@ -1,12 +1,13 @@
-//! `evenkeel nic`: models of NICs, listed and drawn.
+//! `evenkeel nic`: models of NICs, listed, drawn, and picked for a device.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
+use evenkeel_host::{Ethtool, Sysfs};
 use evenkeel_receive::{
-    ConfiguredGraph, ConfiguredNic, Drawing, FieldMatch, FlowTuple, Header, NicModel, Precedence,
+    ConfiguredGraph, ConfiguredNic, DeviceFacts, Drawing, FieldMatch, FilterTable, FlowTuple, Header,
+    NicModel, Precedence, Transport,
 };
-use evenkeel_receive::{FilterTable, Transport};
 
 use crate::arguments::{NicCommand, NicShowOptions, NicSource};
 use crate::exit::{Exit, Failure, print};
@@ -19,6 +20,7 @@ pub fn nic(command: &NicCommand) -> Result<Exit, Failure> {
     match command {
         NicCommand::List { source } => list(source),
         NicCommand::Show(options) => show(options),
+        NicCommand::Probe { interface, source } => probe(interface, source),
     }
 }
 
@@ -71,24 +73,85 @@ fn read_text(path: &Path) -> Result<(String, String), Failure> {
     }
 }
 
-fn list(source: &NicSource) -> Result<Exit, Failure> {
+/// A model and what it is called on the command line.
+struct Known {
+    name: String,
+    model: NicModel,
+    /// Where it was read; none of those that come with Evenkeel.
+    path: Option<PathBuf>,
+}
+
+/// All models, by name.
+fn known(source: &NicSource) -> Result<Vec<Known>, Failure> {
     let mut models = Vec::new();
     for name in NicModel::built_in_names() {
-        models.push((name.to_owned(), load(name, &NicSource::default())?.title().to_owned()));
+        let model = load(name, &NicSource::default())?;
+        models.push(Known { name: name.to_owned(), model, path: None });
     }
     if let Some(directory) = &source.nic_dir {
         for path in model_files(directory)? {
             let model = read_model(&path)?;
             let name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-            models.retain(|(known, _)| *known != name);
-            models.push((name, format!("{} ({})", model.title(), path.display())));
+            models.retain(|known| known.name != name);
+            models.push(Known { name, model, path: Some(path) });
         }
     }
-    models.sort();
-    let widest = models.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    let lines: Vec<String> =
-        models.iter().map(|(name, title)| format!("{name:widest$}  {title}\n")).collect();
+    models.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(models)
+}
+
+fn list(source: &NicSource) -> Result<Exit, Failure> {
+    let models = known(source)?;
+    let widest = models.iter().map(|known| known.name.len()).max().unwrap_or(0);
+    let line = |Known { name, model, path }: &Known| {
+        let place = path.as_ref().map(|path| format!(" ({})", path.display())).unwrap_or_default();
+        format!("{name:widest$}  {}{place}\n", model.title())
+    };
+    let lines: Vec<String> = models.iter().map(line).collect();
     print(&lines.concat())?;
+    Ok(Exit::Done)
+}
+
+/// What the kernel tells of an interface.
+fn facts(interface: &str) -> Result<DeviceFacts, Failure> {
+    // Without the privilege to mount one, the sysfs that is there is that of the namespace it was mounted in.
+    let sysfs = Sysfs::of_namespace().unwrap_or_else(|_| Sysfs::at("/sys"));
+    let is_path = interface.contains('/') || interface.is_empty() || interface.starts_with('.');
+    if is_path || !sysfs.path(&format!("class/net/{interface}/ifindex")).exists() {
+        let message =
+            format!("there is no interface '{}'; ip link shows those there are", interface.escape_debug());
+        return Err(Failure::new(Exit::Usage, message));
+    }
+    let queues =
+        sysfs.receive_queues(interface).map_err(|error| Failure::with_causes(Exit::Unable, &error))?;
+    let ethtool = Ethtool::open().map_err(|error| Failure::with_causes(Exit::Unable, &error))?;
+    let rules = ethtool.rule_table(interface);
+    Ok(DeviceFacts {
+        driver: ethtool.driver(interface),
+        queues,
+        takes_rules: rules.is_some(),
+        rule_places: rules.and_then(|rules| rules.places),
+        rules_are_on: ethtool.ntuple_is_on(interface),
+        rss_entries: ethtool.indirection_entries(interface),
+    })
+}
+
+fn probe(interface: &str, source: &NicSource) -> Result<Exit, Failure> {
+    let facts = facts(interface)?;
+    let mut models = known(source)?;
+    // A model that somebody added goes before those that come with Evenkeel.
+    models.sort_by_key(|known| known.path.is_none());
+    let models: Vec<NicModel> = models.into_iter().map(|known| known.model).collect();
+    let probed = evenkeel_receive::probe(&facts, &models);
+    let mut text = format!("{interface}: {}\n", probed.model);
+    for reason in &probed.reasons {
+        let _ = writeln!(text, "  {reason}");
+    }
+    let _ = writeln!(text, "  it has {} receive queues in use", facts.queues);
+    for remark in &probed.remarks {
+        let _ = writeln!(text, "note: {}", remark.replace("IFACE", interface));
+    }
+    print(&text)?;
     Ok(Exit::Done)
 }
 

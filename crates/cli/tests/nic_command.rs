@@ -1,4 +1,4 @@
-//! `evenkeel nic list | show`.
+//! `evenkeel nic list | show | probe`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -92,6 +92,19 @@ fn the_picture_in_the_documentation_is_the_one_that_is_drawn() {
         std::fs::read_to_string(picture).unwrap() == drawn,
         "make it anew: evenkeel nic show i82599 --svg > docs/images/i82599.svg"
     );
+}
+
+#[test]
+fn loopback_has_nothing_that_hardware_could_steer_by() {
+    let probed = run(&["nic", "probe", "lo"]);
+    assert_eq!(probed.code, 0, "{probed:?}");
+    assert!(probed.stdout.starts_with("lo: xdp-cpumap\n"), "{probed:?}");
+    assert!(probed.stdout.contains("  it takes no n-tuple rules\n"), "{probed:?}");
+    for missing in ["evk-nowhere", "../lo", "", "."] {
+        let ended = run(&["nic", "probe", missing]);
+        assert_eq!(ended.code, 2, "{ended:?}");
+        assert!(ended.stderr.contains("there is no interface"), "{ended:?}");
+    }
 }
 
 #[test]

@@ -24,12 +24,35 @@ impl Channels {
     }
 }
 
+/// The n-tuple rules of a device (`struct ethtool_rxnfc`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RuleTable {
+    /// Rules that are installed.
+    pub rules: u32,
+    /// Places for rules, as far as the driver tells.
+    pub places: Option<u32>,
+}
+
 /// Asks drivers, over a socket of the network namespace in which it was opened.
 #[derive(Debug)]
 pub struct Ethtool(OwnedFd);
 
 const ETHTOOL_GDRVINFO: u32 = 0x03;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
+const ETHTOOL_GFLAGS: u32 = 0x25;
+const ETHTOOL_GRXCLSRLCNT: u32 = 0x2e;
+const ETHTOOL_GRXCLSRLALL: u32 = 0x30;
+const ETHTOOL_GRSSH: u32 = 0x46;
+/// `ETH_FLAG_NTUPLE`.
+const FLAG_NTUPLE: u32 = 1 << 27;
+/// `RX_CLS_LOC_SPECIAL`, which drivers set beside the number of places.
+const LOCATION_SPECIAL: u64 = 0x8000_0000;
+/// `struct ethtool_rxnfc` without rule locations: command, type of flow, data, a rule of 168 bytes, number of rules.
+const RULES_LENGTH: usize = 192;
+const RULES_DATA: std::ops::Range<usize> = 8..16;
+const RULES_COUNT: std::ops::Range<usize> = 184..188;
+/// `struct ethtool_rxfh` without table and key: command, context, length of the table, length of the key, and more.
+const HASH_LENGTH: usize = 24;
 /// `struct ethtool_drvinfo`, of which the driver's name stands behind the command.
 const DRIVER_INFORMATION_LENGTH: usize = 196;
 const DRIVER_NAME: std::ops::Range<usize> = 4..36;
@@ -84,6 +107,54 @@ impl Ethtool {
         })
     }
 
+    /// Entries of an interface's RSS indirection table; none of a driver without it.
+    #[must_use]
+    pub fn indirection_entries(&self, interface: &str) -> Option<u32> {
+        let mut bytes = [0_u8; HASH_LENGTH];
+        bytes[..4].copy_from_slice(&ETHTOOL_GRSSH.to_ne_bytes());
+        // Lengths of 0 ask for the lengths.
+        self.ask(interface, &mut bytes).ok()?;
+        let entries = u32::from_ne_bytes(bytes[8..12].try_into().ok()?);
+        (entries > 0).then_some(entries)
+    }
+
+    /// Whether an interface's n-tuple filters are switched on (`ethtool -K IFACE ntuple on`).
+    #[must_use]
+    pub fn ntuple_is_on(&self, interface: &str) -> bool {
+        let mut bytes = [0_u8; 8];
+        bytes[..4].copy_from_slice(&ETHTOOL_GFLAGS.to_ne_bytes());
+        let word = |bytes: &[u8]| bytes.try_into().ok().map(u32::from_ne_bytes);
+        self.ask(interface, &mut bytes).is_ok()
+            && word(&bytes[4..]).is_some_and(|flags| flags & FLAG_NTUPLE != 0)
+    }
+
+    /// An interface's n-tuple rules; none of a driver without them.
+    #[must_use]
+    pub fn rule_table(&self, interface: &str) -> Option<RuleTable> {
+        let (rules, places) = self.rules(interface, ETHTOOL_GRXCLSRLCNT, 0).ok()?;
+        // Some drivers tell the number of places only along with all rules, for which room is needed.
+        let places = if places > 0 {
+            places
+        } else {
+            self.rules(interface, ETHTOOL_GRXCLSRLALL, rules).map_or(0, |(_, places)| places)
+        };
+        Some(RuleTable { rules, places: (places > 0).then_some(places) })
+    }
+
+    /// Number of rules and of places for them, by a command that has room for so many locations.
+    fn rules(&self, interface: &str, command: u32, room: u32) -> io::Result<(u32, u32)> {
+        /// More rules than any device has: what a driver says is not trusted with memory.
+        const MOST: u32 = 1 << 20;
+        let mut bytes = vec![0_u8; RULES_LENGTH + room.min(MOST) as usize * 4];
+        bytes[..4].copy_from_slice(&command.to_ne_bytes());
+        bytes[RULES_COUNT].copy_from_slice(&room.min(MOST).to_ne_bytes());
+        self.ask(interface, &mut bytes)?;
+        let damaged = |_| io::Error::from(io::ErrorKind::InvalidData);
+        let data = u64::from_ne_bytes(bytes[RULES_DATA].try_into().map_err(damaged)?);
+        let rules = u32::from_ne_bytes(bytes[RULES_COUNT].try_into().map_err(damaged)?);
+        Ok((rules, u32::try_from(data & !LOCATION_SPECIAL).unwrap_or(0)))
+    }
+
     /// `SIOCETHTOOL` with a structure that the kernel reads and fills.
     fn ask(&self, interface: &str, data: &mut [u8]) -> io::Result<()> {
         let mut request =
@@ -111,5 +182,8 @@ mod tests {
         assert_eq!(ethtool.driver("evk-not-here"), None);
         assert_eq!(ethtool.driver("a-name-that-no-interface-can-have"), None);
         assert_eq!(ethtool.channels("lo"), None);
+        assert_eq!(ethtool.indirection_entries("lo"), None);
+        assert_eq!(ethtool.rule_table("lo"), None);
+        assert!(!ethtool.ntuple_is_on("lo"));
     }
 }

@@ -81,6 +81,15 @@ impl Sysfs {
         Ok(u32::try_from(queues.iter().filter(|name| name.starts_with("tx-")).count()).unwrap_or(u32::MAX))
     }
 
+    /// Receive queues in use: the directories `queues/rx-*`.
+    ///
+    /// # Errors
+    /// When there is no such interface.
+    pub fn receive_queues(&self, interface: &str) -> Result<u32, HostError> {
+        let queues = self.list(&format!("class/net/{interface}/queues"))?;
+        Ok(u32::try_from(queues.iter().filter(|name| name.starts_with("rx-")).count()).unwrap_or(u32::MAX))
+    }
+
     /// The XPS maps of every transmit queue, those that name nobody included. None of a kind that the
     /// kernel or the device does not have.
     ///

@@ -20,7 +20,7 @@ use std::path::PathBuf;
 
 pub use cpu::CpuTimes;
 pub use error::HostError;
-pub use ethtool::{Channels, Ethtool};
+pub use ethtool::{Channels, Ethtool, RuleTable};
 pub use flows::{Flow, FlowReader, FlowTuple, Listener, Reading};
 pub use identity::{NamespaceIdentity, ProcessIdentity};
 pub use interface::{XpsKey, XpsMap, mask_members};

@@ -18,6 +18,7 @@ mod key;
 mod nic;
 mod packet;
 pub mod policy;
+mod probe;
 mod queue_set;
 pub mod search;
 
@@ -32,4 +33,5 @@ pub use nic::{
     RssKey,
 };
 pub use packet::{Header, Packet};
+pub use probe::{DeviceFacts, Probed, probe};
 pub use queue_set::QueueSet;

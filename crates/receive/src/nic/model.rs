@@ -30,6 +30,7 @@ pub(super) struct Parts {
     pub(super) name: String,
     pub(super) title: String,
     pub(super) source: String,
+    pub(super) drivers: Vec<String>,
     pub(super) queues: u16,
     pub(super) tables: Vec<FilterTable>,
     pub(super) rss: Option<Rss>,
@@ -88,6 +89,12 @@ impl NicModel {
         &self.0.source
     }
 
+    /// Linux drivers whose devices it is a model of.
+    #[must_use]
+    pub fn drivers(&self) -> &[String] {
+        &self.0.drivers
+    }
+
     /// The graph, not configured.
     #[must_use]
     pub fn graph(&self) -> &Graph {
@@ -119,6 +126,14 @@ impl NicModel {
         for table in self.0.tables.iter_mut().filter(|table| table.rows == rows) {
             table.capacity = capacity;
         }
+        Some(self)
+    }
+
+    /// The same NIC with an indirection table of another length; none if it has no RSS, or that is no power of two.
+    #[must_use]
+    pub fn with_rss_entries(mut self, entries: usize) -> Option<Self> {
+        let rss = self.0.rss.as_mut()?;
+        rss.entries = Some(entries).filter(|entries| entries.is_power_of_two())?;
         Some(self)
     }
 

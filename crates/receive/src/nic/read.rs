@@ -64,6 +64,10 @@ pub(super) fn read(text: &str, origin: &str) -> Result<Parts, ScenarioError> {
     let title = title.and_then(|field| field.prose(LONGEST_TITLE, false));
     let source = root.require("source", "say where the facts are from");
     let source = source.and_then(|field| field.prose(LONGEST_SOURCE, true));
+    let drivers = root.take("drivers").map(|field| {
+        let name = |field: Field<'_>| field.name("a driver's name", "-_");
+        field.list("names of drivers").map(|list| list.into_iter().filter_map(name).collect())
+    });
     let queues = root.require("queues", "for example queues = 128").and_then(|field| field.integer(1..=4096));
     let mut reader =
         Reader { drafts: Vec::new(), tables: Vec::new(), rss: None, queues: queues.unwrap_or(1) };
@@ -78,7 +82,8 @@ pub(super) fn read(text: &str, origin: &str) -> Result<Parts, ScenarioError> {
                     let queues = u16::try_from(reader.queues).unwrap_or(u16::MAX);
                     let (name, title) = (name.unwrap_or_default(), title.unwrap_or_default());
                     let (source, rss) = (source.unwrap_or_default(), reader.rss);
-                    parts = Some(Parts { name, title, source, queues, tables, rss, graph, program });
+                    let drivers = drivers.flatten().unwrap_or_default();
+                    parts = Some(Parts { name, title, source, drivers, queues, tables, rss, graph, program });
                 }
                 Err(fault) => {
                     let name =

@@ -1,0 +1,158 @@
+//! Which model a device is, by what the kernel tells of it.
+
+use crate::nic::NicModel;
+
+/// What the kernel tells of a device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceFacts {
+    /// The driver's name; none of a device without one.
+    pub driver: Option<String>,
+    /// Receive queues in use.
+    pub queues: u32,
+    /// Whether it takes n-tuple rules at all.
+    pub takes_rules: bool,
+    /// Places for rules, where the driver tells.
+    pub rule_places: Option<u32>,
+    /// Whether its n-tuple filters are switched on.
+    pub rules_are_on: bool,
+    /// Entries of its RSS indirection table.
+    pub rss_entries: Option<u32>,
+}
+
+/// The model of a device, and how that is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Probed {
+    /// Name of the model.
+    pub model: String,
+    /// Whether the model names the driver; otherwise it is one that fits what the device can do.
+    pub is_named: bool,
+    /// What speaks for it, one sentence each.
+    pub reasons: Vec<String>,
+    /// What is not as the model has it, or must be done first.
+    pub remarks: Vec<String>,
+}
+
+/// Models for devices that no model names.
+const RULES: &str = "ntuple";
+const HASH: &str = "rss-only";
+const SOFTWARE: &str = "xdp-cpumap";
+
+/// Picks the model of a device among these.
+#[must_use]
+pub fn probe(facts: &DeviceFacts, models: &[NicModel]) -> Probed {
+    let driver = facts.driver.as_deref();
+    let named =
+        models.iter().find(|model| model.drivers().iter().any(|known| Some(known.as_str()) == driver));
+    let mut reasons = vec![match driver {
+        Some(driver) => format!("its driver is {driver}"),
+        None => "it has no driver that tells its name".to_owned(),
+    }];
+    reasons.push(match (facts.takes_rules, facts.rule_places) {
+        (true, Some(places)) => format!("it takes n-tuple rules, at most {places}"),
+        (true, None) => "it takes n-tuple rules".to_owned(),
+        (false, _) => "it takes no n-tuple rules".to_owned(),
+    });
+    reasons.push(match facts.rss_entries {
+        Some(entries) => format!("its RSS table has {entries} entries"),
+        None => "it has no RSS table that can be set".to_owned(),
+    });
+    let mut remarks = Vec::new();
+    let fitting = if facts.takes_rules {
+        RULES
+    } else if facts.rss_entries.is_some() && facts.queues > 1 {
+        HASH
+    } else {
+        SOFTWARE
+    };
+    let (name, is_named) = match named {
+        // A model with filters is of no use where the driver takes none.
+        Some(model) if facts.takes_rules || model.tables().is_empty() && facts.rss_entries.is_some() => {
+            reasons.push(format!("{} is the model for this driver", model.name()));
+            (model.name(), true)
+        }
+        Some(model) => {
+            let name = model.name();
+            remarks.push(format!(
+                "{name} is the model for this driver, and this device or kernel does not offer what it needs"
+            ));
+            (fitting, false)
+        }
+        None => {
+            reasons
+                .push("no model names this driver: this one needs no more than the device offers".to_owned());
+            (fitting, false)
+        }
+    };
+    if name != SOFTWARE && facts.takes_rules && !facts.rules_are_on {
+        remarks.push("n-tuple filters are switched off: ethtool -K IFACE ntuple on".to_owned());
+    }
+    if let Some(model) = models.iter().find(|model| model.name() == name) {
+        if let (Some(rss), Some(entries)) = (model.rss(), facts.rss_entries)
+            && rss.entries != entries as usize
+            && name != SOFTWARE
+        {
+            remarks.push(format!("the model's RSS table has {} entries, this one {entries}", rss.entries));
+        }
+        if facts.queues > u32::from(model.queues()) && name != SOFTWARE {
+            remarks.push(format!("it has {} queues in use, and the model {}", facts.queues, model.queues()));
+        }
+    }
+    Probed { model: name.to_owned(), is_named, reasons, remarks }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    fn probed(facts: DeviceFacts) -> Probed {
+        let models: Vec<NicModel> =
+            NicModel::built_in_names().map(|name| NicModel::built_in(name).unwrap()).collect();
+        probe(&facts, &models)
+    }
+
+    fn facts(driver: &str, rules: Option<u32>, entries: Option<u32>) -> DeviceFacts {
+        DeviceFacts {
+            driver: Some(driver.to_owned()),
+            queues: 8,
+            takes_rules: rules.is_some(),
+            rule_places: rules,
+            rules_are_on: true,
+            rss_entries: entries,
+        }
+    }
+
+    #[test]
+    fn a_driver_that_a_model_names_decides() {
+        let ixgbe = probed(facts("ixgbe", Some(8190), Some(128)));
+        assert_eq!((ixgbe.model.as_str(), ixgbe.is_named), ("i82599", true));
+        assert_eq!(ixgbe.remarks, Vec::<String>::new());
+        assert_eq!(probed(facts("mlx5_core", Some(1024), Some(256))).model, "ntuple");
+        assert_eq!(probed(facts("virtio_net", None, Some(128))).model, "rss-only");
+    }
+
+    #[test]
+    fn without_what_the_model_needs_a_lesser_one_is_taken() {
+        let ixgbe = probed(facts("ixgbe", None, Some(128)));
+        assert_eq!((ixgbe.model.as_str(), ixgbe.is_named), ("rss-only", false));
+        assert!(ixgbe.remarks[0].starts_with("i82599 is the model for this driver"));
+        assert_eq!(probed(facts("virtio_net", None, None)).model, "xdp-cpumap");
+    }
+
+    #[test]
+    fn what_an_unknown_device_offers_decides() {
+        assert_eq!(probed(facts("veth", None, None)).model, "xdp-cpumap");
+        assert_eq!(probed(facts("new", Some(64), None)).model, "ntuple");
+        let hash = probed(facts("new", None, Some(512)));
+        assert_eq!((hash.model.as_str(), hash.is_named), ("rss-only", false));
+        assert_eq!(hash.remarks, ["the model's RSS table has 128 entries, this one 512"]);
+        assert_eq!(probed(DeviceFacts { queues: 1, ..facts("new", None, Some(128)) }).model, "xdp-cpumap");
+        assert_eq!(probed(DeviceFacts::default()).model, "xdp-cpumap");
+    }
+
+    #[test]
+    fn filters_that_are_switched_off_are_told() {
+        let off = probed(DeviceFacts { rules_are_on: false, ..facts("ice", Some(512), Some(256)) });
+        assert_eq!(off.remarks, ["n-tuple filters are switched off: ethtool -K IFACE ntuple on"]);
+    }
+}

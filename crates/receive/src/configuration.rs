@@ -4,6 +4,9 @@
 //! queues = 4
 //! indirection = "off"     # or the queue of each entry; all queues in turn if left out
 //!
+//! rss-key = "6d:5a:..."   # as `ethtool -x` prints it; the key of the specification if left out
+//! hashed-ports = ["tcp-ipv4"]  # flows of which RSS hashes the ports too; the model's if left out
+//!
 //! [[filter]]
 //! table = "five-tuple"
 //! priority = 1            # the table's first if left out
@@ -20,7 +23,9 @@ use evenkeel_model::scenario::document::{Complaints, Field, Spelling, Table, doc
 
 use crate::filter::{AddressMatch, Filter, FilterMatch, PortMatch, QueueId};
 use crate::flow::Transport;
-use crate::nic::{ConfiguredNic, ModelError, NicModel, Precedence};
+use crate::nic::{
+    ConfiguredNic, ModelError, NicModel, Precedence, RssKey, hexadecimal_bytes, read_hashed_ports,
+};
 
 const TRANSPORTS: [Spelling<Transport>; 2] = [("tcp", Transport::Tcp), ("udp", Transport::Udp)];
 
@@ -43,6 +48,16 @@ impl NicModel {
             ConfiguredNic::new(self, queues).map_err(|error| unplaced(origin, &error.to_string()))?;
         if let Some(field) = root.take("indirection") {
             read_indirection(&field, &mut nic);
+        }
+        if let Some(field) = root.take("rss-key") {
+            match field.string("a key, as ethtool -x prints it").map(RssKey::parse) {
+                Some(Some(key)) => nic.set_rss_key(key),
+                Some(None) => field.complain(BadValue, "not 40 bytes as in \"6d:5a:...\"", ""),
+                None => {}
+            }
+        }
+        if let Some(ports) = root.take("hashed-ports").and_then(|field| read_hashed_ports(&field)) {
+            nic.set_hashed_ports(ports);
         }
         for field in
             root.take("filter").and_then(|field| field.list("tables, each [[filter]]")).into_iter().flatten()
@@ -212,9 +227,7 @@ fn port(field: &Field<'_>) -> Option<PortMatch> {
 
 fn mac(field: &Field<'_>) -> Option<[u8; 6]> {
     let text = field.string("a hardware address, such as \"02:00:00:00:00:01\"")?;
-    let bytes: Option<Vec<u8>> =
-        text.split(':').map(|byte| u8::from_str_radix(byte, 16).ok().filter(|_| byte.len() == 2)).collect();
-    let mac = bytes.and_then(|bytes| bytes.try_into().ok());
+    let mac = hexadecimal_bytes(text).and_then(|bytes| bytes.try_into().ok());
     if mac.is_none() {
         field.complain(BadValue, "not a hardware address", "write six bytes, as in \"02:00:00:00:00:01\"");
     }
@@ -261,6 +274,18 @@ mod tests {
     }
 
     #[test]
+    fn the_hash_is_that_of_the_file() {
+        let model = NicModel::built_in("i82599").unwrap();
+        let key = vec!["ff"; 40].join(":");
+        let text = format!("rss-key = \"{key}\"\nhashed-ports = [\"udp-ipv4\"]");
+        let nic = model.configured(&text, "x.toml", 16).unwrap();
+        assert_eq!(nic.rss_key(), &RssKey([0xff; 40]));
+        let hashed = |transport, is_ipv6| nic.hashed_ports().of(transport, is_ipv6);
+        assert!(hashed(Transport::Udp, false));
+        assert!(!hashed(Transport::Udp, true) && !hashed(Transport::Tcp, false));
+    }
+
+    #[test]
     fn mistakes_have_a_place() {
         let model = NicModel::built_in("i82599").unwrap();
         let message = |text: &str| model.configured(text, "x.toml", 4).unwrap_err().to_string();
@@ -282,6 +307,8 @@ mod tests {
                 "[[filter]]\ntable = 'syn'\ndst = '10.0.0.0/33'\nqueue = 0",
                 "x.toml:3:7: filter[0].dst: not the length",
             ),
+            ("rss-key = '6d:5a'", "x.toml:1:11: rss-key: not 40 bytes"),
+            ("hashed-ports = ['sctp']", "x.toml:1:17: hashed-ports[0]: 'sctp' is not a value of this key"),
             (
                 "[[filter]]\ntable = 'syn'\nsource = '10.0.0.1'\nqueue = 0",
                 "x.toml:3:1: filter[0].source: unknown key",

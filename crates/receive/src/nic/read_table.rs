@@ -182,13 +182,7 @@ pub(super) fn read_rss(mut table: Table<'_>, queues: u32) -> Option<Rss> {
         Some(entries)
     });
     let named = table.take("queues").map(|field| field.integer(1..=queues));
-    let ports = table.take("ports").map(|field| {
-        let mut ports = HashedPorts::default();
-        for element in field.list("kinds of flows, such as \"tcp-ipv4\"")? {
-            ports.0[element.one_of(&FLOW_KINDS)?] = true;
-        }
-        Some(ports)
-    });
+    let ports = table.take("ports").map(|field| read_hashed_ports(&field));
     table.finish();
     let most = named.unwrap_or(Some(queues))?;
     Some(Rss {
@@ -196,4 +190,13 @@ pub(super) fn read_rss(mut table: Table<'_>, queues: u32) -> Option<Rss> {
         queues: u16::try_from(most).unwrap_or(u16::MAX),
         ports: ports.unwrap_or(Some(HashedPorts::ALL))?,
     })
+}
+
+/// Reads of which flows RSS hashes the ports.
+pub(crate) fn read_hashed_ports(field: &Field<'_>) -> Option<HashedPorts> {
+    let mut ports = HashedPorts::default();
+    for element in field.list("kinds of flows, such as \"tcp-ipv4\"")? {
+        ports.0[element.one_of(&FLOW_KINDS)?] = true;
+    }
+    Some(ports)
 }

@@ -12,13 +12,21 @@ use crate::packet::Packet;
 pub struct RssKey(pub [u8; 40]);
 
 impl RssKey {
-    /// The key of the test vectors in Microsoft's "Verifying the RSS hash calculation", which many drivers
-    /// set by default.
+    /// The key of the test vectors in Microsoft's "Verifying the RSS hash calculation". Some drivers set it by default
+    /// (DPDK's for the Intel 82599); those of Linux draw one at random when the system starts
+    /// (`netdev_rss_key_fill`).
     pub const MICROSOFT: Self = Self([
         0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0, 0xd0,
         0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30, 0xf2, 0x0c, 0x6a, 0x42,
         0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa,
     ]);
+
+    /// Reads a key as `ethtool --show-rxfh-indir` prints it: bytes in hexadecimal, separated by colons. Only the first 40
+    /// are ever used; none if there are fewer.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        hexadecimal_bytes(text.trim())?.first_chunk().copied().map(Self)
+    }
 
     /// The Toeplitz hash of these bytes: of every bit that is set, the 32 bits of the key that begin at its
     /// place.
@@ -37,6 +45,13 @@ impl RssKey {
         // The low 32 bits are what is wanted.
         (five >> (8 - bit % 8)) as u32
     }
+}
+
+/// Bytes in hexadecimal, two digits each, separated by colons.
+pub(crate) fn hexadecimal_bytes(text: &str) -> Option<Vec<u8>> {
+    let is_byte = |text: &str| text.len() == 2 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let byte = |text: &str| is_byte(text).then(|| u8::from_str_radix(text, 16).ok()).flatten();
+    text.split(':').map(byte).collect()
 }
 
 /// What each value of each byte of the input adds to the hash: the hash is linear in its input.
@@ -172,6 +187,20 @@ mod tests {
             0x4b61_e985,
         ),
     ];
+
+    #[test]
+    fn a_key_is_read_as_ethtool_prints_it() {
+        let printed = RssKey::MICROSOFT.0.map(|byte| format!("{byte:02x}")).join(":");
+        assert_eq!(RssKey::parse(&printed), Some(RssKey::MICROSOFT));
+        assert_eq!(
+            RssKey::parse(&format!("{printed}:00:11")),
+            Some(RssKey::MICROSOFT),
+            "some NICs have longer keys"
+        );
+        for wrong in ["", "6d", &printed[3..], &printed.replace("6d", "6"), &printed.replace("6d", "+6")] {
+            assert_eq!(RssKey::parse(wrong), None, "{wrong}");
+        }
+    }
 
     #[test]
     fn hashes_are_those_of_the_specification() {

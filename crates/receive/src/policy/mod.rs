@@ -19,6 +19,8 @@ mod file;
 mod load;
 mod locality;
 mod script;
+#[cfg(test)]
+mod tests;
 
 use std::fmt::Write;
 

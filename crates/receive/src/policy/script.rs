@@ -34,11 +34,14 @@ use crate::policy::Flow;
 use crate::policy::cost::{Cost, CostFunction, TERM_UNIT};
 
 /// Operations that one call may take.
-pub const MOST_OPERATIONS: u64 = 100_000;
+///
+/// With the bounds of single values, this bounds what a call can hold: a script that fills a map with copies of the
+/// largest list gets to some 200 MB before it ends.
+pub const MOST_OPERATIONS: u64 = 50_000;
 /// Longest string, bytes.
-const LONGEST_STRING: usize = 16 * 1024;
-/// Longest list and largest map, with all that they hold.
-const MOST_ELEMENTS: usize = 4096;
+const LONGEST_STRING: usize = 1024;
+/// Longest list and largest map, with all that they hold: as many as NICs have queues.
+const MOST_ELEMENTS: usize = 1024;
 const MOST_VARIABLES: usize = 256;
 const MOST_FUNCTIONS: usize = 64;
 const DEEPEST_CALL: usize = 32;
@@ -80,6 +83,16 @@ pub struct ScriptError {
 }
 
 impl ScriptSource {
+    /// Where a function begins: for mistakes of which the engine does not know the place.
+    fn function(&self, name: &str) -> Position {
+        let places = self.text.lines().zip(1_u16..).filter_map(|(line, number)| {
+            let at = line.find(&format!("fn {name}"))?;
+            let column = line.get(..at)?.chars().count() + 1;
+            Some(Position::new(number, u16::try_from(column).unwrap_or(u16::MAX)))
+        });
+        places.into_iter().next().unwrap_or(Position::NONE)
+    }
+
     fn error(&self, position: Position, problem: impl Into<String>) -> ScriptError {
         let line = position.line().unwrap_or(1);
         let column = position.position().unwrap_or(1) + if line == 1 { self.columns_before } else { 0 };
@@ -180,30 +193,28 @@ impl Script {
     }
 
     fn call(&self, function: &str, arguments: impl FuncArgs) -> Result<Cost, ScriptError> {
+        let fails = |problem: String| self.source.error(self.source.function(function), problem);
         if self.watch.is_over() {
-            return Err(self.source.error(Position::NONE, self.too_slow()));
+            return Err(fails(self.too_slow()));
         }
         let options = CallFnOptions::new().eval_ast(false);
         let mut scope = Scope::new();
         let returned = self
             .engine
             .call_fn_with_options::<Dynamic>(options, &mut scope, &self.ast, function, arguments)
-            .map_err(|error| self.explain(&error))?;
-        let problem = || format!("{function} returned {}, not a number or reject(…)", returned.type_name());
+            .map_err(|error| self.explain(function, &error))?;
         let number = match (returned.as_int(), returned.as_float()) {
             (Ok(number), _) => number as f64,
             (_, Ok(number)) => number,
             _ => {
-                let verdict = returned.clone().try_cast::<Verdict>();
-                return verdict
-                    .map(|Verdict(cost)| cost)
-                    .ok_or_else(|| self.source.error(Position::NONE, problem()));
+                let what = returned.type_name().to_owned();
+                let verdict = returned.try_cast::<Verdict>().map(|Verdict(cost)| cost);
+                let problem = || format!("{function} returned {what}, not a number or reject(…)");
+                return verdict.ok_or_else(|| fails(problem()));
             }
         };
-        let amount = fixed(number).ok_or_else(|| {
-            let problem = format!("{function} returned {number}, and a cost lies between 0 and {LARGEST:.0}");
-            self.source.error(Position::NONE, problem)
-        })?;
+        let problem = || format!("{function} returned {number}, and a cost lies between 0 and {LARGEST:.0}");
+        let amount = fixed(number).ok_or_else(|| fails(problem()))?;
         Ok(Cost { violations: 0, amount })
     }
 
@@ -211,12 +222,15 @@ impl Script {
         format!("its calls took more than {:?} in one search", self.watch.limit)
     }
 
-    fn explain(&self, error: &EvalAltResult) -> ScriptError {
+    fn explain(&self, function: &str, error: &EvalAltResult) -> ScriptError {
         let mut inner = error;
         while let EvalAltResult::ErrorInFunctionCall(_, _, cause, _) = inner {
             inner = cause;
         }
-        let position = inner.position();
+        let position = match inner.position() {
+            Position::NONE => self.source.function(function),
+            position => position,
+        };
         let problem = match inner {
             EvalAltResult::ErrorTooManyOperations(_) => {
                 format!("a call took more than {MOST_OPERATIONS} operations: does it loop without end?")

@@ -302,7 +302,7 @@ proptest! {
 
 /// What a script makes of a flow on queue 0 of two.
 fn run(script: &str) -> Result<Cost, String> {
-    let text = format!("policy = \"script\"\nscript-time = \"200ms\"\nscript = '''\n{script}\n'''\n");
+    let text = format!("policy = \"script\"\nscript-time = \"5s\"\nscript = '''\n{script}\n'''\n");
     let mut policy = bound(&text, 2);
     policy.begin();
     policy.place(&flow(0, 3_000_000), QueueId(0));
@@ -375,7 +375,7 @@ fn hostile_scripts_end_with_one_error_and_soon() {
         assert!(error.contains(told), "{script}\n{error}");
         assert!(error.starts_with("p.toml:4:"), "{error}");
         assert!(!error.chars().any(char::is_control), "{error}");
-        assert!(begin.elapsed() < Duration::from_secs(5), "{script}");
+        assert!(begin.elapsed() < Duration::from_secs(10), "{script}");
     }
     for (script, told) in [
         ("fn queue_cost(q) { eval(\"1\") }", "eval"),

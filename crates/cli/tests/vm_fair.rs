@@ -11,7 +11,10 @@ use std::time::{Duration, Instant};
 use evenkeel_netlink::Netlink;
 use evenkeel_testbed::{Namespace, Process, ProcessOptions};
 
-use support::{Ended, end, evenkeel};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use support::{Ended, end, ended, evenkeel};
 
 const NEAR: &str = "198.18.0.1";
 const FAR: &str = "198.18.0.2";
@@ -83,6 +86,32 @@ impl Pair {
         end(command)
     }
 
+    /// A session that is at work, with our own qdisc at every queue.
+    fn batching(&self, arguments: &[&str]) -> Child {
+        let mut command = evenkeel(&[&["fair", &self.name, "--batching", "on"], arguments].concat());
+        command.env("EVENKEEL_STATE_DIR", self.state.path());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        wait_for("every queue has a leaf of ours", || {
+            assert!(child.try_wait().unwrap().is_none(), "it ended");
+            self.leaves().iter().filter(|kind| is_our_leaf(kind, child.id())).count() == QUEUES
+        });
+        child
+    }
+
+    /// The kinds of the qdiscs below the root.
+    fn leaves(&self) -> Vec<String> {
+        let mut netlink = Netlink::open().unwrap();
+        let index = netlink.link_index(&self.name).unwrap();
+        let qdiscs = netlink.qdiscs(index).unwrap();
+        qdiscs.into_iter().skip(1).map(|qdisc| qdisc.kind).collect()
+    }
+
+    /// Bytes that the device has sent.
+    fn sent(&self) -> u64 {
+        let file = format!("/sys/class/net/{}/statistics/tx_bytes", self.name);
+        std::fs::read_to_string(file).unwrap().trim().parse().unwrap()
+    }
+
     /// Four flows at 20 Mbit/s each, for as long as the value lives; two minutes at most.
     fn load(&self) -> Load {
         // It ends with the test's thread, and after its one client.
@@ -125,6 +154,20 @@ impl Pair {
         let link = shell(&["ip", "-d", "link", "show", "dev", &self.name]);
         maps + &link + &shell(&["tc", "qdisc", "show", "dev", &self.name])
     }
+}
+
+const QUEUES: usize = 4;
+
+fn is_our_leaf(kind: &str, process: u32) -> bool {
+    kind.strip_prefix(&format!("evk_{process}_")).is_some_and(|number| number.parse::<u32>().is_ok())
+}
+
+fn signal(child: &Child, signal: Signal) {
+    kill(Pid::from_raw(child.id().cast_signed()), signal).unwrap();
+}
+
+fn finish(child: Child) -> Ended {
+    ended(child.wait_with_output().unwrap())
 }
 
 struct Load {
@@ -186,4 +229,85 @@ fn igb_follows_the_choice_and_a_soft_nic_gives_its_qdiscs_back() {
     let found = status(&ended);
     assert!(found["proof"].as_str().unwrap().contains("follow the choices"), "{found}");
     assert_eq!(pair.seen(), before);
+}
+
+/// More than the load's acknowledgements: a second of it is 10 MB.
+const SOME_BYTES: u64 = 3_000_000;
+
+fn assert_traffic_flows(pair: &Pair) {
+    let before = pair.sent();
+    wait_for("traffic flows", || pair.sent() > before + SOME_BYTES);
+}
+
+#[test]
+fn batching_stands_at_every_queue_and_the_tree_comes_back() {
+    let pair = Pair::take("igb");
+    // Leaves of the administrator's, with options; they are put back under their handles.
+    shell(&["tc", "qdisc", "replace", "dev", &pair.name, "root", "handle", "7:", "mq"]);
+    let leaf = |parent: &str, handle: &str, words: &[&str]| {
+        let place = ["tc", "qdisc", "replace", "dev", &pair.name, "parent", parent, "handle", handle];
+        shell(&[&place[..], words].concat());
+    };
+    leaf("7:1", "71:", &["fq", "limit", "5000", "flow_limit", "50"]);
+    leaf("7:2", "72:", &["sfq", "perturb", "10"]);
+    leaf("7:3", "73:", &["fq_codel", "target", "7ms", "ce_threshold", "3ms"]);
+    leaf("7:4", "74:", &["fq_pie", "target", "11ms"]);
+    let before = pair.seen();
+    let _load = pair.load();
+
+    let running = pair.batching(&["--format", "json"]);
+    assert_traffic_flows(&pair);
+    // The proof takes some seconds of traffic.
+    std::thread::sleep(Duration::from_secs(8));
+    signal(&running, Signal::SIGTERM);
+    let ended = finish(running);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert!(ended.stderr.contains("transmit batching: each queue of"), "{ended:?}");
+    let found = status(&ended);
+    assert!(found["proof"].as_str().unwrap().contains("follow the choices"), "{found}");
+    let count = |name: &str| found["batching"][name].as_u64().unwrap();
+    assert!(count("held") > 0 && count("batches") <= count("held"), "{found}");
+    assert_eq!(count("dropped"), 0, "{found}");
+    assert_eq!(pair.seen(), before);
+    assert_traffic_flows(&pair);
+
+    // The qdisc outlives its process, and traffic flows, until the guardian has put the tree back.
+    let mut running = pair.batching(&[]);
+    signal(&running, Signal::SIGKILL);
+    running.wait().unwrap();
+    wait_for("the guardian has put the tree back", || pair.seen() == before);
+    assert_traffic_flows(&pair);
+    let state = pair.state.path().to_owned();
+    wait_for("the journal is gone", || std::fs::read_dir(&state).unwrap().next().is_none());
+    shell(&["tc", "qdisc", "del", "dev", &pair.name, "root"]);
+}
+
+#[test]
+fn somebody_elses_leaf_ends_batching_and_the_kernels_tree_comes_back() {
+    let pair = Pair::take("virtio_net");
+    let before = pair.seen();
+    let root = |qdiscs: &str| qdiscs.split_whitespace().nth(2).unwrap().trim_end_matches(':').to_owned();
+    let running = pair.batching(&["--xps", "off"]);
+    let major = root(&shell(&["tc", "qdisc", "show", "dev", &pair.name]));
+    shell(&["tc", "qdisc", "replace", "dev", &pair.name, "parent", &format!("{major}:2"), "fq"]);
+    let ended = finish(running);
+    assert_eq!(ended.code, 4, "{ended:?}");
+    assert!(ended.stderr.contains(&format!("the qdisc at {major}:2 was replaced: fq now")), "{ended:?}");
+    assert_eq!(pair.seen(), before);
+
+    let plan = pair.fair(&["--xps", "off", "--batching", "on", "--plan"]);
+    assert_eq!(plan.code, 0, "{plan:?}");
+    assert!(plan.stdout.contains(":4 handle 103: evk_PROCESS_NUMBER\n"), "{plan:?}");
+    assert!(plan.stdout.contains(&format!("undo: tc qdisc del dev {} root", pair.name)), "{plan:?}");
+    assert_eq!(pair.seen(), before);
+
+    // What could not be put back is not replaced.
+    shell(&["tc", "qdisc", "replace", "dev", &pair.name, "root", "handle", "7:", "htb"]);
+    let with_htb = pair.seen();
+    let refused = pair.fair(&["--xps", "off", "--batching", "on", "--for", "1s"]);
+    let after = pair.seen();
+    shell(&["tc", "qdisc", "del", "dev", &pair.name, "root"]);
+    assert_eq!(refused.code, 3, "{refused:?}");
+    assert!(refused.stderr.contains("could not be put back exactly"), "{refused:?}");
+    assert_eq!(after, with_htb);
 }

@@ -22,6 +22,7 @@ mod link;
 pub mod shaper;
 pub mod sock_diag;
 pub mod tc;
+mod tc_options;
 pub mod tc_state;
 mod transport;
 pub mod tx_maxrate;

@@ -1,14 +1,15 @@
 //! Queueing disciplines, classes and filters as they stand, kept as the kernel's own bytes.
 //!
 //! What is taken away for a while has to come back exactly, options of kinds that nobody here knows
-//! included. So options are neither parsed nor interpreted: the bytes that a dump gave are the bytes
-//! that put the thing back. Layouts are those of `include/uapi/linux/rtnetlink.h` and `pkt_sched.h`.
+//! included. So options are not interpreted: the bytes that a dump gave are the bytes that put the thing
+//! back, but for the few that the kernel shows otherwise than it takes them ([`crate::tc_options`]). Layouts are those of `include/uapi/linux/rtnetlink.h` and `pkt_sched.h`.
 
 use std::collections::BTreeMap;
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 
 use crate::tc::{Handle, Qdisc};
+use crate::tc_options;
 use crate::transport::{Netlink, NetlinkError, RawMessage};
 
 const RTM_NEWQDISC: u16 = 36;
@@ -33,6 +34,8 @@ const TCA_HTB_INIT: u16 = 2;
 const TCA_HTB_RATE64: u16 = 6;
 const TCA_HTB_CEIL64: u16 = 7;
 const TCA_BPF_NAME: u16 = 7;
+/// `NLA_F_NESTED`.
+const NESTED: u16 = 0x8000;
 /// Without the flags "nested" and "network byte order".
 const ATTRIBUTE_TYPE: u16 = 0x3fff;
 
@@ -50,7 +53,7 @@ pub struct QdiscState {
     pub handle: Handle,
     /// Its place.
     pub parent: Handle,
-    /// The bytes of its options.
+    /// The bytes of its options as a dump shows them, counts left out.
     pub options: Vec<u8>,
     /// What it has beside its options, which do not bring that back: a size table, a rate estimator, a shared block
     /// of filters.
@@ -177,7 +180,8 @@ fn with_options(mut message: RawMessage, kind: &str, options: &[u8]) -> RawMessa
     name.push(0);
     push_attribute(&mut message.payload, TCA_KIND, &name);
     if !options.is_empty() {
-        push_attribute(&mut message.payload, TCA_OPTIONS, options);
+        let flag = if tc_options::is_strictly_nested(kind) { NESTED } else { 0 };
+        push_attribute(&mut message.payload, TCA_OPTIONS | flag, options);
     }
     message
 }
@@ -219,11 +223,13 @@ impl Netlink {
             .filter_map(|answer| Answer::new(&answer.payload))
             .filter(|answer| answer.index == index.cast_signed())
             .filter_map(|answer| {
+                let kind = answer.kind()?;
+                let shown = attribute(answer.attributes, TCA_OPTIONS).unwrap_or_default();
                 Some(QdiscState {
-                    kind: answer.kind()?,
                     handle: answer.handle,
                     parent: answer.parent,
-                    options: attribute(answer.attributes, TCA_OPTIONS).unwrap_or_default().to_vec(),
+                    options: tc_options::without_counts(&kind, shown),
+                    kind,
                     beside: beside_options(answer.attributes),
                 })
             })
@@ -239,7 +245,8 @@ impl Netlink {
     pub fn put_qdisc(&mut self, index: u32, qdisc: &QdiscState) -> Result<(), NetlinkError> {
         let message = request(RTM_NEWQDISC, index, qdisc.handle, qdisc.parent);
         let action = format!("put the qdisc {} at {} of interface {index}", qdisc.kind, qdisc.parent);
-        let message = with_options(message, &qdisc.kind, &qdisc.options);
+        let options = tc_options::to_set(&qdisc.kind, &qdisc.options);
+        let message = with_options(message, &qdisc.kind, &options);
         self.change_raw(message, NLM_F_CREATE | NLM_F_REPLACE, &action)
     }
 

@@ -38,6 +38,8 @@ pub enum Command {
     /// Search for the filters that put flows on queues as a policy wants it
     #[command(subcommand)]
     Search(SearchCommand),
+    /// Put received flows on queues, and so on processors, as a policy wants it, until it is ended; leaves no trace
+    Steer(SteerOptions),
     /// Compare two records: what differs by more than the spread of the repeats
     Compare(CompareOptions),
     /// Write man pages or shell completions
@@ -415,6 +417,74 @@ pub enum BatchingChoice {
     Off,
     /// It is; refused where the kernel has no BPF qdiscs or the root qdisc could not be put back
     On,
+}
+
+#[derive(Debug, Args)]
+pub struct SteerOptions {
+    /// The interface whose received packets are steered
+    pub interface: String,
+    /// The policy: a TOML file, which is read again when it changes, or a policy's name such as balance
+    #[arg(long, value_name = "FILE")]
+    pub policy: String,
+    /// Search once and keep what was found, instead of following the flows
+    #[arg(long, conflicts_with = "watch")]
+    pub once: bool,
+    /// Follow the flows as they come and go: what is done without --once, too
+    #[arg(long)]
+    pub watch: bool,
+    /// Print what would be done, and do nothing
+    #[arg(long, conflicts_with_all = ["time", "once", "watch"])]
+    pub plan: bool,
+    /// What makes the NIC what the search finds
+    #[arg(long, value_enum, default_value_t = BackendChoice::Auto)]
+    pub backend: BackendChoice,
+    /// The model of the NIC: a name (see `evenkeel nic list`) or a path [default: that of the back end]
+    #[arg(long, value_name = "NAME")]
+    pub model: Option<String>,
+    /// Receive queues to steer to; with XDP these are processors [default: all]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub queues: Option<u16>,
+    /// Look at sockets of another network namespace, too: a name, a process or a path; `all` for every one; may be
+    /// given several times
+    #[arg(long = "netns", value_name = "NAME")]
+    pub namespaces: Vec<String>,
+    /// The same program without the policy, to compare with: hash over all queues, or decide and send nothing anywhere
+    #[arg(long, value_enum, value_name = "hash|pass", conflicts_with = "plan")]
+    pub baseline: Option<BaselineChoice>,
+    /// At least so long between two searches
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_time)]
+    pub interval: Duration,
+    /// A flow that brings nothing for so long takes no filter any more
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_time)]
+    pub idle: Duration,
+    /// End after this time, such as 10s [default: when it is interrupted]
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_time)]
+    pub time: Option<Duration>,
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub format: Format,
+    #[command(flatten)]
+    pub source: NicSource,
+}
+
+/// What makes the NIC what the search finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum BackendChoice {
+    /// N-tuple rules where the driver takes them, else XDP
+    Auto,
+    /// N-tuple rules and the RSS table of the NIC, through ethtool's interface
+    Ntuple,
+    /// An XDP program that sends packets to processors; any driver with XDP
+    Xdp,
+}
+
+/// What to compare with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum BaselineChoice {
+    /// Hash as RSS would
+    Hash,
+    /// Decide as with the policy, and leave every packet where it comes in
+    Pass,
 }
 
 /// How queues are served by the weights of their flows.

@@ -16,12 +16,14 @@ mod compare;
 mod exit;
 mod fair;
 mod generate;
+mod live;
 mod nic;
 mod progress;
 mod revert;
 mod run;
 mod scenario;
 mod search;
+mod steer;
 
 use std::process::ExitCode;
 
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
         Command::Guard(options) => revert::guard(&options),
         Command::Nic(command) => nic::nic(&command),
         Command::Search(command) => search::search(&command),
+        Command::Steer(options) => steer::steer(&options),
         Command::Compare(options) => compare::compare(&options),
         Command::Generate(options) => generate::generate(&options),
     };

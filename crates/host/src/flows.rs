@@ -101,6 +101,23 @@ impl FlowReader {
         })
     }
 
+    /// Takes up namespaces of a scope that came since, and lets go of those that went.
+    ///
+    /// # Errors
+    /// When one that was named is not there, or cannot be entered.
+    pub fn follow(&mut self, scope: &Scope) -> Result<(), HostError> {
+        let mut followed = Vec::new();
+        for namespace in self.host.network_namespaces(scope)? {
+            let at = self.namespaces.iter().position(|(inode, _)| *inode == namespace.inode);
+            followed.push(match at {
+                Some(at) => self.namespaces.swap_remove(at),
+                None => (namespace.inode, open_diagnosis(&namespace)?),
+            });
+        }
+        self.namespaces = followed;
+        Ok(())
+    }
+
     /// Reads what is there now.
     ///
     /// # Errors
@@ -172,6 +189,14 @@ fn open_diagnosis(namespace: &NetworkNamespace) -> Result<SocketDiagnosis, HostE
 }
 
 impl Host {
+    /// The cgroup (version 2) of a process, from the root of the hierarchy on (`/proc/PID/cgroup`, cgroups(7)); none if
+    /// the process has ended, or there is no such hierarchy.
+    #[must_use]
+    pub fn cgroup_of(&self, process: u32) -> Option<String> {
+        let text = self.read(&format!("/proc/{process}/cgroup")).ok()?;
+        text.lines().find_map(|line| line.strip_prefix("0::").map(str::to_owned))
+    }
+
     /// Identifier of a cgroup (version 2) by its path below the root of the hierarchy: the inode of its directory
     /// (`cgroup_id`, include/linux/cgroup.h). None if there is none of this name.
     #[must_use]

@@ -122,6 +122,15 @@ impl Sysfs {
         Ok(names.iter().filter_map(|name| name.strip_prefix("lower_")).map(str::to_owned).collect())
     }
 
+    /// Interfaces directly on top of this one, sorted.
+    ///
+    /// # Errors
+    /// When there is no such interface.
+    pub fn upper_interfaces(&self, interface: &str) -> Result<Vec<String>, HostError> {
+        let names = self.list(&format!("class/net/{interface}"))?;
+        Ok(names.iter().filter_map(|name| name.strip_prefix("upper_")).map(str::to_owned).collect())
+    }
+
     /// The link's speed, bit/s; none while it has no carrier, or of a device that has no speed.
     #[must_use]
     pub fn speed_bps(&self, interface: &str) -> Option<u64> {
@@ -134,6 +143,13 @@ impl Sysfs {
     pub fn processor_numbers(&self) -> usize {
         let list = self.read("devices/system/cpu/possible").unwrap_or_default();
         list_members(&list).and_then(|members| members.last().copied()).map_or(1, |last| last as usize + 1)
+    }
+
+    /// Numbers of the processors that are online; 0 alone where the kernel does not tell.
+    #[must_use]
+    pub fn online_processors(&self) -> Vec<u32> {
+        let list = self.read("devices/system/cpu/online").unwrap_or_default();
+        list_members(&list).filter(|members| !members.is_empty()).unwrap_or_else(|| vec![0])
     }
 
     /// The NUMA node of each processor, by number; 0 where the kernel does not tell.

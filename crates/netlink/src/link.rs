@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
 use netlink_packet_route::link::{
-    InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+    InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, LinkXdp,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
@@ -59,6 +59,8 @@ pub struct Link {
     pub up: bool,
     /// Transmit queues that were made with it; fewer may be in use.
     pub transmit_queues: u32,
+    /// Number of the XDP program that is attached (`IFLA_XDP_PROG_ID`), of several the driver's; none without one.
+    pub xdp_program: Option<u32>,
     /// Largest GSO packets, bytes.
     pub gso: GsoSizes,
     /// Largest GRO packets, bytes: a pair that hangs together in the same way (`netif_set_gro_max_size`).
@@ -72,6 +74,7 @@ impl From<&LinkMessage> for Link {
             name: String::new(),
             up: message.header.flags.contains(LinkFlags::Up),
             transmit_queues: 1,
+            xdp_program: None,
             gso: GsoSizes::of(None, None),
             gro: GsoSizes::of(None, None),
         };
@@ -80,6 +83,7 @@ impl From<&LinkMessage> for Link {
             match attribute {
                 LinkAttribute::IfName(name) => link.name.clone_from(name),
                 LinkAttribute::NumTxQueues(queues) => link.transmit_queues = *queues,
+                LinkAttribute::Xdp(program) => link.xdp_program = xdp_program(program),
                 LinkAttribute::GsoMaxSize(bytes) => gso = Some(*bytes),
                 LinkAttribute::GsoIpv4MaxSize(bytes) => gso_ipv4 = Some(*bytes),
                 LinkAttribute::GroMaxSize(bytes) => gro = Some(*bytes),
@@ -91,6 +95,17 @@ impl From<&LinkMessage> for Link {
         link.gro = GsoSizes::of(gro, gro_ipv4);
         link
     }
+}
+
+fn xdp_program(attributes: &[LinkXdp]) -> Option<u32> {
+    let number = |attribute: &LinkXdp| match attribute {
+        LinkXdp::DrvProgId(number)
+        | LinkXdp::SkbProgId(number)
+        | LinkXdp::HwProgId(number)
+        | LinkXdp::ProgId(number) => Some(*number),
+        _ => None,
+    };
+    attributes.iter().filter_map(number).find(|number| *number != 0)
 }
 
 fn described(messages: &[RouteNetlinkMessage]) -> Vec<Link> {
@@ -301,6 +316,33 @@ impl Netlink {
         let mut link = LinkMessage::default();
         link.header.index = index;
         self.change(RouteNetlinkMessage::DelLink(link), 0, &format!("remove interface {index}"))
+    }
+
+    /// Addresses of an interface, both IP versions.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn addresses(&mut self, index: u32) -> Result<Vec<IpAddr>, NetlinkError> {
+        let request = RouteNetlinkMessage::GetAddress(AddressMessage::default());
+        let mut found = Vec::new();
+        for answer in self.dump(request, "list addresses")? {
+            let RouteNetlinkMessage::NewAddress(message) = answer else { continue };
+            if message.header.index != index {
+                continue;
+            }
+            // Of a point-to-point interface `Address` is the peer's, and `Local` this host's; IPv6 has `Address` alone
+            // (rtnetlink(7)).
+            let (mut local, mut address) = (None, None);
+            for attribute in message.attributes {
+                match attribute {
+                    AddressAttribute::Local(found) => local = Some(found),
+                    AddressAttribute::Address(found) => address = Some(found),
+                    _ => {}
+                }
+            }
+            found.extend(local.or(address));
+        }
+        Ok(found)
     }
 
     /// Gives an interface an address; IPv6 skips duplicate address detection, so that it can be

@@ -2,10 +2,6 @@
 
 mod show;
 
-use std::io::{IsTerminal, Write};
-use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use evenkeel_apply::StateDirectory;
@@ -14,21 +10,18 @@ use evenkeel_fair::{
     Refreshed, Request, SegmentMode, Session, StandBack, Status, WeightsFile, XpsMode, leftovers,
     put_back_leftovers,
 };
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::arguments::{
     BalanceChoice, BatchingChoice, FairOptions, Format, QueueWeightsChoice, Segments, XpsChoice,
 };
 use crate::exit::{Exit, Failure, print};
+use crate::live::{Screen, Signals, guardian, say};
 use crate::revert::{tell_leftover, tell_unfinished};
 
 /// How often the observer takes a sample.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 /// How often a session looks whether it still stands on what it stood on: it reads two files for each queue.
 const WATCH_INTERVAL: Duration = Duration::from_millis(500);
-/// How often the terminal is drawn anew.
-const DRAW_INTERVAL: Duration = Duration::from_secs(1);
-
 /// Why a run ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
@@ -125,40 +118,6 @@ fn failure(error: FairError) -> Failure {
     Failure::with_causes(exit, &error)
 }
 
-/// A line on standard error; that nobody reads it is no reason to end.
-fn say(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
-}
-
-/// The signals that end a run.
-struct Signals {
-    interrupted: Arc<AtomicBool>,
-    terminated: Arc<AtomicBool>,
-}
-
-impl Signals {
-    fn catch() -> Result<Self, Failure> {
-        let signals = Self { interrupted: Arc::default(), terminated: Arc::default() };
-        let flags =
-            [(SIGINT, &signals.interrupted), (SIGHUP, &signals.interrupted), (SIGTERM, &signals.terminated)];
-        for (signal, flag) in flags {
-            signal_hook::flag::register(signal, Arc::clone(flag))
-                .map_err(|error| Failure::new(Exit::Failed, format!("cannot catch signals: {error}")))?;
-        }
-        Ok(signals)
-    }
-
-    fn end(&self) -> Option<End> {
-        if self.interrupted.load(Ordering::Relaxed) {
-            Some(End::Interrupted)
-        } else if self.terminated.load(Ordering::Relaxed) {
-            Some(End::Terminated)
-        } else {
-            None
-        }
-    }
-}
-
 /// Calls `tick` again and again until something ends the run, and draws meanwhile if anybody is looking.
 fn keep_going<T>(
     what: &mut T,
@@ -172,8 +131,11 @@ fn keep_going<T>(
     let mut next = began + interval;
     let mut screen = Screen::new();
     loop {
-        if let Some(end) = signals.end() {
-            return Ok(end);
+        if signals.interrupted() {
+            return Ok(End::Interrupted);
+        }
+        if signals.terminated() {
+            return Ok(End::Terminated);
         }
         if time.is_some_and(|time| began.elapsed() >= time) {
             return Ok(End::Time);
@@ -193,35 +155,6 @@ fn keep_going<T>(
     }
 }
 
-/// A terminal on standard error, drawn anew in its place.
-struct Screen {
-    live: bool,
-    drawn: Option<Instant>,
-    lines: usize,
-}
-
-impl Screen {
-    fn new() -> Self {
-        Self { live: std::io::stderr().is_terminal(), drawn: None, lines: 0 }
-    }
-
-    fn draw(&mut self, text: impl Fn() -> String) {
-        if !self.live || self.drawn.is_some_and(|drawn| drawn.elapsed() < DRAW_INTERVAL) {
-            return;
-        }
-        self.drawn = Some(Instant::now());
-        let text = text();
-        let mut output = std::io::stderr().lock();
-        if self.lines > 0 {
-            // Up to where the last drawing began, and clear from there on (ECMA-48: CPL, ED).
-            let _ = write!(output, "\u{1b}[{}F\u{1b}[J", self.lines);
-        }
-        let _ = output.write_all(text.as_bytes());
-        let _ = output.flush();
-        self.lines = text.lines().count();
-    }
-}
-
 fn observe(preflight: &Preflight, options: &FairOptions, signals: &Signals) -> Result<Exit, Failure> {
     let mut observer = Observer::start(preflight).map_err(failure)?;
     say(&format!("observing {}: no choice and no setting is changed; Ctrl-C ends it", options.interface));
@@ -236,14 +169,6 @@ fn observe(preflight: &Preflight, options: &FairOptions, signals: &Signals) -> R
         Format::Json => print(&format!("{:#}\n", show::observation_json(&seen, &end)))?,
     }
     Ok(exit_of(&end, "observed until then"))
-}
-
-/// A guardian is this very binary, also when its file was replaced meanwhile.
-fn guardian() -> Option<Command> {
-    use std::os::unix::process::CommandExt;
-    let mut command = Command::new("/proc/self/exe");
-    command.arg0("evenkeel").arg("guard");
-    Some(command)
 }
 
 fn manage(

@@ -52,7 +52,7 @@ fn read_bytes(path: &Path, largest: u64) -> Result<(Vec<u8>, String), Failure> {
 }
 
 /// A policy by its name, or from a file.
-fn load_policy(name: &str) -> Result<PolicyFile, Failure> {
+pub fn load_policy(name: &str) -> Result<PolicyFile, Failure> {
     if let Some(policy) = PolicyFile::built_in(name) {
         return Ok(policy);
     }

@@ -1,0 +1,267 @@
+//! `evenkeel steer`.
+
+mod show;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use evenkeel_host::Scope;
+use evenkeel_receive::NicModel;
+use evenkeel_receive::policy::PolicyFile;
+use evenkeel_steer::{
+    Backend, Cause, Interface, ObserveOptions, Observer, Planned, Session, SessionOptions, SteerError,
+    XdpBackend, XdpMode,
+};
+
+use crate::arguments::{BackendChoice, BaselineChoice, Format, SteerOptions};
+use crate::exit::{Exit, Failure, print};
+use crate::live::{Screen, Signals, say};
+use crate::nic;
+use crate::search::load_policy;
+
+/// How often a session looks whether it still stands on what it stood on.
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
+/// Naps are short, because signals wake nobody up.
+const NAP: Duration = Duration::from_millis(20);
+/// Time between the two looks of a plan, from which rates come.
+const PLAN_INTERVAL: Duration = Duration::from_millis(500);
+/// The model that XDP steering is.
+const XDP_MODEL: &str = "xdp-cpumap";
+
+/// Why a run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The time that was asked for has passed.
+    Time,
+    /// Ctrl-C, or the terminal is gone.
+    Interrupted,
+    /// SIGTERM: asked to end, as a service is.
+    Terminated,
+    /// Somebody changed what it stood on.
+    StoodBack(String),
+}
+
+/// Runs `evenkeel steer`.
+pub fn steer(options: &SteerOptions) -> Result<Exit, Failure> {
+    // Before anything is attached, so that no moment is left in which a signal would leave something behind.
+    let signals = Signals::catch()?;
+    let policy = WatchedPolicy::load(&options.policy)?;
+    let interface = Interface::find(&options.interface).map_err(failure)?;
+    let processors = processors(options, &interface)?;
+    let observe = ObserveOptions { scope: scope(&options.namespaces), idle: options.idle };
+    let observer = Observer::open(&interface, observe).map_err(failure)?;
+    if options.plan {
+        return plan(options, &interface, &processors, observer, &policy.file);
+    }
+    let backend = backend(options, &interface, &processors)?;
+    let session_options = SessionOptions { interval: options.interval, once: options.once };
+    let session =
+        Session::start(&interface, backend, observer, &policy.file, session_options).map_err(failure)?;
+    manage(session, policy, options, &signals)
+}
+
+fn failure(error: SteerError) -> Failure {
+    let exit = match error.cause() {
+        Cause::Usage => Exit::Usage,
+        Cause::Unable => Exit::Unable,
+        Cause::Failed => Exit::Failed,
+    };
+    Failure::with_causes(exit, &error)
+}
+
+fn scope(names: &[String]) -> Scope {
+    match names {
+        [] => Scope::Own,
+        names if names.iter().any(|name| name == "all") => Scope::All,
+        names => Scope::Named(names.to_vec()),
+    }
+}
+
+/// The processors that are steered to, one for each queue.
+fn processors(options: &SteerOptions, interface: &Interface) -> Result<Vec<u32>, Failure> {
+    let Some(queues) = options.queues.map(usize::from) else { return Ok(interface.processors.clone()) };
+    if options.plan && options.model.is_some() {
+        // A NIC that need not be here: its queues are served by the processors in turn.
+        return Ok(interface.processors.iter().copied().cycle().take(queues).collect());
+    }
+    if queues > interface.processors.len() {
+        let message = format!(
+            "--queues {queues}: XDP steers to processors, and {} are online",
+            interface.processors.len()
+        );
+        return Err(Failure::new(Exit::Usage, message));
+    }
+    Ok(interface.processors[..queues].to_vec())
+}
+
+fn model(options: &SteerOptions) -> Result<NicModel, Failure> {
+    nic::load(options.model.as_deref().unwrap_or(XDP_MODEL), &options.source)
+}
+
+fn backend(
+    options: &SteerOptions,
+    interface: &Interface,
+    processors: &[u32],
+) -> Result<Box<dyn Backend>, Failure> {
+    match options.backend {
+        BackendChoice::Ntuple => Err(Failure::new(
+            Exit::Unable,
+            format!(
+                "the driver of {} ({}) takes no n-tuple rules; use --backend xdp",
+                interface.name,
+                interface.driver_name()
+            ),
+        )),
+        BackendChoice::Auto | BackendChoice::Xdp => {
+            if options.model.as_deref().is_some_and(|model| model != XDP_MODEL) {
+                return Err(Failure::new(
+                    Exit::Usage,
+                    format!("XDP steering is of the model {XDP_MODEL}; other models are for --plan"),
+                ));
+            }
+            let mode = match options.baseline {
+                None => XdpMode::Policy,
+                Some(BaselineChoice::Hash) => XdpMode::Hash,
+                Some(BaselineChoice::Pass) => XdpMode::Pass,
+            };
+            Ok(Box::new(XdpBackend::attach(interface, processors, mode).map_err(failure)?))
+        }
+    }
+}
+
+fn plan(
+    options: &SteerOptions,
+    interface: &Interface,
+    processors: &[u32],
+    mut observer: Observer,
+    policy: &PolicyFile,
+) -> Result<Exit, Failure> {
+    let planned = Planned::new(&model(options)?, processors).map_err(failure)?;
+    let nothing = std::collections::HashMap::new();
+    observer.look(&nothing).map_err(failure)?;
+    std::thread::sleep(PLAN_INTERVAL);
+    let session_options = SessionOptions { interval: options.interval, once: true };
+    let mut session =
+        Session::start(interface, Box::new(planned), observer, policy, session_options).map_err(failure)?;
+    session.tick().map_err(failure)?;
+    let status = session.status();
+    match options.format {
+        Format::Table => {
+            let filters = session.shell().unwrap_or_default();
+            print(&format!("{}\n{filters}", show::status(&status)))?;
+        }
+        Format::Json => print(&format!("{:#}\n", show::json(&status, None, Duration::ZERO)))?,
+    }
+    Ok(Exit::Done)
+}
+
+/// A policy that is read again when its file changes.
+struct WatchedPolicy {
+    name: String,
+    path: Option<PathBuf>,
+    changed: Option<SystemTime>,
+    file: PolicyFile,
+}
+
+fn changed(path: &Path) -> Option<SystemTime> {
+    std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok()
+}
+
+impl WatchedPolicy {
+    fn load(name: &str) -> Result<Self, Failure> {
+        let path = PolicyFile::built_in(name).is_none().then(|| PathBuf::from(name));
+        let changed = path.as_deref().and_then(changed);
+        Ok(Self { name: name.to_owned(), file: load_policy(name)?, path, changed })
+    }
+
+    /// Whether there is another policy now. While its file is wrong or gone, the one before stays.
+    fn refresh(&mut self) -> bool {
+        let Some(now) = self.path.as_deref().and_then(changed) else { return false };
+        if Some(now) == self.changed {
+            return false;
+        }
+        self.changed = Some(now);
+        match load_policy(&self.name) {
+            Ok(file) => {
+                self.file = file;
+                true
+            }
+            Err(error) => {
+                error.tell();
+                say("the policy before stays in force");
+                false
+            }
+        }
+    }
+}
+
+fn manage(
+    mut session: Session,
+    mut policy: WatchedPolicy,
+    options: &SteerOptions,
+    signals: &Signals,
+) -> Result<Exit, Failure> {
+    let began = Instant::now();
+    say(&show::started(&session.status()));
+    let end = watch(&mut session, &mut policy, options, signals);
+    let status = session.status();
+    // Put back first, whatever has happened.
+    drop(session);
+    let end = end.map_err(failure)?;
+    match options.format {
+        Format::Table => print(&show::status(&status))?,
+        Format::Json => print(&format!("{:#}\n", show::json(&status, Some(&end), began.elapsed())))?,
+    }
+    Ok(match end {
+        End::Time | End::Terminated => Exit::Done,
+        End::Interrupted => Exit::Interrupted,
+        End::StoodBack(reason) => {
+            let message = format!("stood back from {}: {reason}; nothing of ours is left", options.interface);
+            Failure::new(Exit::Failed, message).tell()
+        }
+    })
+}
+
+fn watch(
+    session: &mut Session,
+    policy: &mut WatchedPolicy,
+    options: &SteerOptions,
+    signals: &Signals,
+) -> Result<End, SteerError> {
+    let began = Instant::now();
+    let mut checked = began;
+    let mut screen = Screen::new();
+    let mut told = false;
+    loop {
+        if signals.interrupted() {
+            return Ok(End::Interrupted);
+        }
+        if signals.terminated() {
+            return Ok(End::Terminated);
+        }
+        if options.time.is_some_and(|time| began.elapsed() >= time) {
+            return Ok(End::Time);
+        }
+        if checked.elapsed() >= CHECK_INTERVAL {
+            checked = Instant::now();
+            if let Some(reason) = session.check()? {
+                return Ok(End::StoodBack(reason));
+            }
+            if policy.refresh() {
+                match session.set_policy(&policy.file) {
+                    Ok(()) => say("the policy was read again, as its file has changed"),
+                    Err(error) => say(&format!("{error}; the policy before stays in force")),
+                }
+            }
+        }
+        if let Some(step) = session.tick()? {
+            say(&show::step(&step));
+        }
+        if !told {
+            say("steered now; Ctrl-C or SIGTERM puts everything back");
+            told = true;
+        }
+        screen.draw(|| show::status(&session.status()));
+        std::thread::sleep(NAP);
+    }
+}

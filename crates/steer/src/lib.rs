@@ -1,0 +1,27 @@
+//! Receive steering on a live interface: which queue, and so which processor, takes a flow.
+//!
+//! ```text
+//!   sockets ─┐                                                      ┌─ XDP and CPU maps (any driver with XDP)
+//!            ├─▶ observed flows ─▶ search (crate receive) ─▶ back end ─┤
+//!   program ─┘   who came, who went, rates                          └─ n-tuple rules and RSS table (ethtool)
+//! ```
+//!
+//! A [`Session`] watches the flows of an interface, searches when they change, and has a [`Backend`] make the NIC
+//! what the search found, as a minimal difference. New flows go where the NIC's default puts them until then. What
+//! a back end changes goes with the process (BPF links) or through the journal of the crate `apply`.
+
+mod backend;
+mod error;
+mod interface;
+mod observe;
+mod planned;
+mod session;
+mod xdp;
+
+pub use backend::{Applied, Backend, QueueCount, Traffic};
+pub use error::{Cause, SteerError};
+pub use interface::Interface;
+pub use observe::{ObserveOptions, Observer};
+pub use planned::Planned;
+pub use session::{FlowView, QueueView, Session, SessionOptions, Status, Step};
+pub use xdp::{XdpBackend, XdpMode};

@@ -1,0 +1,196 @@
+//! Flows that come in over an interface: who came, who went, at which rate.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use evenkeel_host::{FlowReader, Host, Listener, Owner, Reading, Scope};
+use evenkeel_netlink::sock_diag::SocketProtocol;
+use evenkeel_receive::flows::ObservedFlow;
+use evenkeel_receive::{FlowTuple, Transport};
+
+use crate::backend::Traffic;
+use crate::error::SteerError;
+use crate::interface::Interface;
+
+/// Whose flows are looked at, and when one is idle.
+#[derive(Clone, Debug)]
+pub struct ObserveOptions {
+    /// Network namespaces whose sockets are looked at, besides the interface's own.
+    pub scope: Scope,
+    /// A flow that brings nothing for so long takes no filter any more.
+    pub idle: Duration,
+}
+
+impl Default for ObserveOptions {
+    fn default() -> Self {
+        Self { scope: Scope::Own, idle: Duration::from_secs(10) }
+    }
+}
+
+struct Known {
+    packets: u64,
+    bytes: u64,
+    looked: Instant,
+    active: Instant,
+    rate_bps: u64,
+}
+
+/// Looks at flows again and again.
+pub struct Observer {
+    interface: Interface,
+    host: Host,
+    reader: FlowReader,
+    options: ObserveOptions,
+    known: HashMap<FlowTuple, Known>,
+    scope_read: Instant,
+}
+
+/// Namespaces come and go: they are looked for anew after this.
+const SCOPE_INTERVAL: Duration = Duration::from_secs(5);
+
+impl Observer {
+    /// Begins to look.
+    ///
+    /// # Errors
+    /// When a namespace cannot be entered.
+    pub fn open(interface: &Interface, options: ObserveOptions) -> Result<Self, SteerError> {
+        let host = Host::live();
+        Ok(Self {
+            interface: interface.clone(),
+            reader: FlowReader::open(&host, &options.scope)?,
+            host,
+            options,
+            known: HashMap::new(),
+            scope_read: Instant::now(),
+        })
+    }
+
+    /// The flows that are active now. `traffic` is what the back end has counted, of flows with and without a socket
+    /// here.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn look(&mut self, traffic: &HashMap<FlowTuple, Traffic>) -> Result<Vec<ObservedFlow>, SteerError> {
+        if self.options.scope != Scope::Own && self.scope_read.elapsed() >= SCOPE_INTERVAL {
+            self.reader.follow(&self.options.scope)?;
+            self.scope_read = Instant::now();
+        }
+        let addresses = self.interface.addresses()?;
+        let reading = self.reader.read()?;
+        let now = Instant::now();
+        let mut flows = Vec::new();
+        let mut seen = HashSet::new();
+        for flow in &reading.flows {
+            let tuple = tuple_of(flow);
+            if !self.comes_in(flow.namespace, tuple.destination, &addresses) || !seen.insert(tuple) {
+                continue;
+            }
+            let counted = traffic.get(&tuple).copied();
+            let rate = flow.rate_bps.map(|rate| (rate, flow.packets_per_second.unwrap_or(0.0)));
+            let mut observed = ObservedFlow::new(tuple);
+            if let Some(rate_bps) = self.activity(tuple, counted, rate, now) {
+                observed.rate_bps = rate_bps;
+                self.owned(&mut observed, flow.owner.as_ref());
+                flows.push(observed);
+            }
+        }
+        for (tuple, counted) in traffic {
+            if seen.contains(tuple) {
+                continue;
+            }
+            seen.insert(*tuple);
+            if let Some(rate_bps) = self.activity(*tuple, Some(*counted), None, now) {
+                let mut observed = ObservedFlow::new(*tuple);
+                observed.rate_bps = rate_bps;
+                let listener = listener_of(&reading, tuple);
+                self.owned(&mut observed, listener.and_then(|listener| listener.owner.as_ref()));
+                flows.push(observed);
+            }
+        }
+        self.known.retain(|tuple, _| seen.contains(tuple));
+        flows.sort_by_key(|flow| flow.tuple);
+        Ok(flows)
+    }
+
+    /// Of a socket in the interface's own namespace the address tells; of others, behind a bridge or a route, nothing
+    /// does.
+    fn comes_in(&self, namespace: u64, address: IpAddr, addresses: &BTreeSet<IpAddr>) -> bool {
+        namespace != self.interface.namespace || addresses.contains(&address)
+    }
+
+    /// A flow's rate, bit/s; none while it is idle. What the back end counts is nearer to the wire than what the
+    /// socket says.
+    fn activity(
+        &mut self,
+        tuple: FlowTuple,
+        counted: Option<Traffic>,
+        socket: Option<(f64, f64)>,
+        now: Instant,
+    ) -> Option<u64> {
+        let (idle, is_new) = (self.options.idle, !self.known.contains_key(&tuple));
+        let known = self.known.entry(tuple).or_insert(Known {
+            packets: 0,
+            bytes: 0,
+            looked: now,
+            active: now,
+            rate_bps: 0,
+        });
+        let elapsed = now.duration_since(known.looked).as_secs_f64();
+        if let Some(counted) = counted {
+            // A count that is less than before began anew.
+            let gained = |now: u64, before: u64| if now >= before { now - before } else { now };
+            let (packets, bytes) =
+                (gained(counted.packets, known.packets), gained(counted.bytes, known.bytes));
+            if packets > 0 {
+                known.active = now;
+            }
+            if elapsed > 0.0 && !is_new {
+                known.rate_bps = (bytes as f64 * 8.0 / elapsed) as u64;
+            }
+            (known.packets, known.bytes) = (counted.packets, counted.bytes);
+        } else if let Some((rate_bps, packets)) = socket {
+            if packets > 0.0 {
+                known.active = now;
+            }
+            known.rate_bps = rate_bps as u64;
+        }
+        known.looked = now;
+        (now.duration_since(known.active) < idle).then_some(known.rate_bps)
+    }
+
+    fn owned(&self, flow: &mut ObservedFlow, owner: Option<&Owner>) {
+        let Some(owner) = owner else { return };
+        flow.reader = owner.processor;
+        flow.process = Some(owner.name.clone());
+        flow.cgroup = self.host.cgroup_of(owner.process);
+    }
+}
+
+fn tuple_of(flow: &evenkeel_host::Flow) -> FlowTuple {
+    let (source, destination) = (flow.tuple.source, flow.tuple.destination);
+    FlowTuple {
+        transport: match flow.tuple.protocol {
+            SocketProtocol::Tcp => Transport::Tcp,
+            SocketProtocol::Udp => Transport::Udp,
+        },
+        source: source.ip(),
+        source_port: source.port(),
+        destination: destination.ip(),
+        destination_port: destination.port(),
+    }
+}
+
+/// The socket that takes a flow without a socket of its own: that of its address before that of any address.
+fn listener_of<'a>(reading: &'a Reading, tuple: &FlowTuple) -> Option<&'a Listener> {
+    let wanted = match tuple.transport {
+        Transport::Tcp => SocketProtocol::Tcp,
+        Transport::Udp => SocketProtocol::Udp,
+    };
+    let at_port =
+        |listener: &&Listener| listener.protocol == wanted && listener.local.port() == tuple.destination_port;
+    let exact = |listener: &&Listener| listener.local.ip() == tuple.destination;
+    let any = |listener: &&Listener| listener.local.ip().is_unspecified();
+    let listeners = || reading.listeners.iter().filter(at_port);
+    listeners().find(exact).or_else(|| listeners().find(any))
+}

@@ -1,0 +1,76 @@
+//! A back end that changes nothing: for plans, and for NICs that are not here.
+
+use std::collections::HashMap;
+
+use evenkeel_receive::{ConfiguredNic, Filter, FlowTuple, NicModel};
+
+use crate::backend::{Applied, Backend, QueueCount, Traffic};
+use crate::error::SteerError;
+
+/// A NIC as its model has it.
+pub struct Planned {
+    nic: ConfiguredNic,
+    processors: Vec<u32>,
+}
+
+impl Planned {
+    /// A NIC of a model with a queue for each of these processors, and nothing configured.
+    ///
+    /// # Errors
+    /// When the model has fewer queues.
+    pub fn new(model: &NicModel, processors: &[u32]) -> Result<Self, SteerError> {
+        let queues = u16::try_from(processors.len()).unwrap_or(u16::MAX);
+        Ok(Self { nic: ConfiguredNic::new(model, queues)?, processors: processors.to_vec() })
+    }
+}
+
+impl Backend for Planned {
+    fn name(&self) -> &'static str {
+        "none"
+    }
+
+    fn nic(&mut self) -> Result<ConfiguredNic, SteerError> {
+        Ok(self.nic.clone())
+    }
+
+    fn processors(&self) -> &[u32] {
+        &self.processors
+    }
+
+    fn apply(&mut self, nic: &ConfiguredNic, _: &[FlowTuple]) -> Result<Applied, SteerError> {
+        let redirected = nic.indirection().iter().zip(self.nic.indirection());
+        let applied = Applied {
+            inserted: nic.filters().count(),
+            redirected: redirected.filter(|(now, before)| now != before).count(),
+            ..Applied::default()
+        };
+        Ok(applied)
+    }
+
+    fn check(&mut self) -> Result<Option<String>, SteerError> {
+        Ok(None)
+    }
+
+    fn traffic(&mut self) -> Result<HashMap<FlowTuple, Traffic>, SteerError> {
+        Ok(HashMap::new())
+    }
+
+    fn queue_counts(&self) -> Option<Vec<QueueCount>> {
+        None
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn shell(&self, nic: &ConfiguredNic) -> Option<String> {
+        let line = |(table, filter): (&str, &Filter)| {
+            let priority = filter.priority;
+            format!("{table} {priority}: {} -> queue {}\n", filter.matches, filter.queue)
+        };
+        let tables = nic.model().tables();
+        let filters =
+            nic.filters().map(|(id, filter)| (tables[id.table.index()].name.as_str(), filter)).map(line);
+        Some(filters.collect())
+    }
+}

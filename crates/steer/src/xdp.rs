@@ -1,0 +1,310 @@
+//! The back end in software: XDP sends packets to processors through CPU maps.
+//!
+//! Works on any driver that takes XDP programs. A queue is a processor; the model is `xdp-cpumap`. Everything hangs
+//! on a link that this process owns: its death, however it comes, leaves the interface as it was.
+
+use std::collections::{HashMap, HashSet};
+
+use evenkeel_datapath::{
+    INDIRECTION_LENGTH, MAX_STEERED_FLOWS, MaskedAddress, MaskedPort, ReceiveSteering, SteerTarget,
+    SteeredClass, SteeringOptions, Tuple,
+};
+use evenkeel_netlink::Netlink;
+use evenkeel_receive::{
+    AddressMatch, ConfiguredNic, Filter, FlowTuple, HashedPorts, NicModel, PortMatch, QueueId, RssKey,
+    Transport,
+};
+
+use crate::backend::{Applied, Backend, QueueCount, Traffic};
+use crate::error::SteerError;
+use crate::interface::Interface;
+
+/// What the program does with its decisions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum XdpMode {
+    /// It follows the policy.
+    #[default]
+    Policy,
+    /// It hashes over all queues as RSS would, with the same program: a baseline of the same cost.
+    Hash,
+    /// It decides as with a policy, and sends nothing anywhere: what the program itself costs.
+    Pass,
+}
+
+/// The name of the model of a NIC that this back end is.
+const MODEL: &str = "xdp-cpumap";
+
+/// Steers by XDP.
+pub struct XdpBackend {
+    steering: ReceiveSteering,
+    model: NicModel,
+    processors: Vec<u32>,
+    mode: XdpMode,
+    interface: Interface,
+    program: u32,
+    /// Flows with a slot, and the queue that a filter gives them; none: they go by the rules, and are counted.
+    slots: HashMap<Tuple, Option<QueueId>>,
+    classes: Vec<SteeredClass>,
+    indirection: Vec<QueueId>,
+    /// Flows without a slot, as they were seen so far.
+    seen: HashMap<FlowTuple, Traffic>,
+}
+
+impl XdpBackend {
+    /// Loads the program for an interface and attaches it: until a configuration is applied, every packet stays where
+    /// it comes in.
+    ///
+    /// # Errors
+    /// [`SteerError::Unable`] when the driver takes no XDP program, or somebody else's is there.
+    pub fn attach(interface: &Interface, processors: &[u32], mode: XdpMode) -> Result<Self, SteerError> {
+        interface.check_programs()?;
+        let model = NicModel::built_in(MODEL)
+            .ok_or_else(|| SteerError::Usage(format!("the model {MODEL} is not built in")))?;
+        let mut steering = ReceiveSteering::load(&SteeringOptions {
+            pass: mode == XdpMode::Pass,
+            cpus: processors.to_vec(),
+            ..SteeringOptions::default()
+        })?;
+        let link = Netlink::open()?.link(interface.index)?;
+        if let Some(program) = link.and_then(|link| link.xdp_program) {
+            return Err(SteerError::unable(
+                format!("{} has an XDP program already, number {program}", interface.name),
+                format!(
+                    "bpftool prog show id {program} tells whose it is; end its owner, or take another back end"
+                ),
+            ));
+        }
+        steering.attach(interface.index.cast_signed())?;
+        let program = steering.program_id()?;
+        Ok(Self {
+            steering,
+            model,
+            processors: processors.to_vec(),
+            mode,
+            interface: interface.clone(),
+            program,
+            slots: HashMap::new(),
+            classes: Vec::new(),
+            indirection: Vec::new(),
+            seen: HashMap::new(),
+        })
+    }
+
+    fn target(&self, queue: QueueId) -> SteerTarget {
+        self.processors.get(queue.index()).map_or(SteerTarget::Stay, |cpu| SteerTarget::Cpu(*cpu))
+    }
+
+    fn class(&self, filter: &Filter) -> SteeredClass {
+        let matches = &filter.matches;
+        SteeredClass {
+            protocol: matches.transport.map(Transport::number),
+            source: matches.source.map(address),
+            source_port: matches.source_port.map(port),
+            destination: matches.destination.map(address),
+            destination_port: matches.destination_port.map(port),
+            targets: vec![self.target(filter.queue)],
+        }
+    }
+
+    /// Gives flows slots, or other targets in them.
+    fn set_flows(
+        &mut self,
+        wanted: &HashMap<Tuple, Option<QueueId>>,
+        applied: &mut Applied,
+    ) -> Result<(), SteerError> {
+        for (tuple, queue) in wanted {
+            let before = self.slots.get(tuple).copied();
+            if before == Some(*queue) {
+                continue;
+            }
+            // What goes by the rules has a slot so that it moves in order, and is counted: while there is room.
+            if before.is_none() && queue.is_none() && self.slots.len() >= MAX_STEERED_FLOWS / 2 {
+                continue;
+            }
+            let target = queue.map_or(SteerTarget::Rules, |queue| self.target(queue));
+            self.steering.set_flow(tuple, target)?;
+            self.slots.insert(*tuple, *queue);
+            match (before.flatten(), queue) {
+                (None, Some(_)) => applied.inserted += 1,
+                (Some(_), Some(_)) => applied.replaced += 1,
+                (Some(_), None) => applied.removed += 1,
+                (None, None) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn address(matches: AddressMatch) -> MaskedAddress {
+    MaskedAddress { address: matches.address(), mask: matches.mask() }
+}
+
+fn port(matches: PortMatch) -> MaskedPort {
+    MaskedPort { port: matches.port(), mask: matches.mask() }
+}
+
+fn tuple_of(flow: &FlowTuple) -> Tuple {
+    Tuple {
+        source: flow.source,
+        source_port: flow.source_port,
+        destination: flow.destination,
+        destination_port: flow.destination_port,
+        protocol: flow.transport.number(),
+    }
+}
+
+fn flow_of(tuple: &Tuple) -> Option<FlowTuple> {
+    let transport = [Transport::Tcp, Transport::Udp]
+        .into_iter()
+        .find(|transport| transport.number() == tuple.protocol)?;
+    Some(FlowTuple {
+        transport,
+        source: tuple.source,
+        source_port: tuple.source_port,
+        destination: tuple.destination,
+        destination_port: tuple.destination_port,
+    })
+}
+
+impl Backend for XdpBackend {
+    fn name(&self) -> &'static str {
+        "xdp"
+    }
+
+    fn nic(&mut self) -> Result<ConfiguredNic, SteerError> {
+        let queues = u16::try_from(self.processors.len()).unwrap_or(u16::MAX);
+        let mut nic = ConfiguredNic::new(&self.model, queues)?;
+        nic.set_rss_key(RssKey(evenkeel_datapath::DEFAULT_RSS_KEY));
+        nic.set_hashed_ports(HashedPorts::ALL);
+        Ok(nic)
+    }
+
+    fn processors(&self) -> &[u32] {
+        &self.processors
+    }
+
+    fn apply(&mut self, nic: &ConfiguredNic, flows: &[FlowTuple]) -> Result<Applied, SteerError> {
+        let mut applied = Applied::default();
+        let default = nic.default_indirection();
+        let indirection = if self.mode == XdpMode::Hash { &default[..] } else { nic.indirection() };
+        let follows = self.mode != XdpMode::Hash;
+        let mut wanted: HashMap<Tuple, Option<QueueId>> =
+            flows.iter().map(|flow| (tuple_of(flow), None)).collect();
+        let mut classes = Vec::new();
+        for (table, _) in nic.model().table_ids() {
+            for (_, filter) in nic.filters_by_rank(table).filter(|_| follows) {
+                match filter.matches.as_flow() {
+                    Some(flow) => {
+                        wanted.insert(tuple_of(&flow), Some(filter.queue));
+                    }
+                    None => classes.push(self.class(filter)),
+                }
+            }
+        }
+        // First flows take slots, so that those that the rules move are moved in order; then the rules change; then
+        // slots go. At no moment has a flow no target.
+        self.set_flows(&wanted, &mut applied)?;
+        if classes != self.classes || indirection != self.indirection {
+            let mut targets = [SteerTarget::Stay; INDIRECTION_LENGTH];
+            for (target, queue) in targets.iter_mut().zip(indirection) {
+                *target = self.target(*queue);
+            }
+            self.steering.set_rules(&classes, &targets)?;
+            let had = |class: &&SteeredClass| !self.classes.contains(class);
+            applied.inserted += classes.iter().filter(had).count();
+            applied.removed += self.classes.iter().filter(|class| !classes.contains(class)).count();
+            let changed = |pair: &(&QueueId, &QueueId)| pair.0 != pair.1;
+            applied.redirected = match self.indirection.is_empty() {
+                true => indirection.len(),
+                false => indirection.iter().zip(&self.indirection).filter(changed).count(),
+            };
+            (self.classes, self.indirection) = (classes, indirection.to_vec());
+        }
+        let gone: Vec<Tuple> =
+            self.slots.keys().filter(|tuple| !wanted.contains_key(tuple)).copied().collect();
+        for tuple in gone {
+            self.steering.remove_flow(&tuple)?;
+            applied.removed += usize::from(self.slots.remove(&tuple).flatten().is_some());
+        }
+        Ok(applied)
+    }
+
+    fn check(&mut self) -> Result<Option<String>, SteerError> {
+        self.steering.settle_losses();
+        let Some(link) = Netlink::open()?.link(self.interface.index)? else {
+            return Ok(Some("the interface is gone".to_owned()));
+        };
+        if !link.up {
+            return Ok(Some("the interface was set down".to_owned()));
+        }
+        match link.xdp_program {
+            Some(program) if program == self.program => Ok(None),
+            Some(program) => Ok(Some(format!("another XDP program took our place, number {program}"))),
+            None => Ok(Some("somebody detached our XDP program".to_owned())),
+        }
+    }
+
+    fn traffic(&mut self) -> Result<HashMap<FlowTuple, Traffic>, SteerError> {
+        let mut traffic = HashMap::new();
+        let mut counted = HashSet::new();
+        for flow in self.steering.flows() {
+            if let Some(tuple) = flow_of(&flow.tuple) {
+                counted.insert(tuple);
+                traffic.insert(tuple, Traffic { packets: flow.packets, bytes: flow.bytes });
+            }
+        }
+        let mut fresh = HashSet::new();
+        for seen in self.steering.take_seen()? {
+            let Some(tuple) = flow_of(&seen.tuple) else { continue };
+            let total = self.seen.entry(tuple).or_default();
+            total.packets += seen.packets;
+            total.bytes += seen.bytes;
+            fresh.insert(tuple);
+        }
+        // With a slot a flow is counted there; one that was not seen since the last look is forgotten.
+        self.seen.retain(|tuple, _| fresh.contains(tuple) && !counted.contains(tuple));
+        traffic.extend(self.seen.iter().map(|(tuple, seen)| (*tuple, *seen)));
+        Ok(traffic)
+    }
+
+    fn queue_counts(&self) -> Option<Vec<QueueCount>> {
+        let counters = self.steering.counters();
+        let count = |cpu: &u32| {
+            let counted = counters.get(*cpu as usize).copied().unwrap_or_default();
+            QueueCount { packets: counted.dequeued, lost: counted.lost }
+        };
+        Some(self.processors.iter().map(count).collect())
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        let counters = self.steering.counters();
+        let sum = |count: fn(&evenkeel_datapath::CpuCounters) -> u64| counters.iter().map(count).sum::<u64>();
+        let moved: (u64, u64) = self.steering.flows().iter().fold((0, 0), |(moves, forced), flow| {
+            (moves + u64::from(flow.moves), forced + u64::from(flow.forced))
+        });
+        let mut remarks = Vec::new();
+        let partial = sum(|cpu| cpu.partial);
+        if partial > 0 {
+            remarks.push(format!(
+                "{partial} packets from senders on this host came with half a checksum, which the program finished; \
+                 `ethtool -K DEVICE tx off` on the sender's device spares it that"
+            ));
+        }
+        let refused = sum(|cpu| cpu.refused);
+        if refused > 0 {
+            remarks.push(format!("{refused} packets could not be sent to their processor and stayed"));
+        }
+        if moved.1 > 0 {
+            remarks.push(format!(
+                "of {} moves of flows {} did not wait any longer for the old ring: packets may have changed their \
+                 order there",
+                moved.0, moved.1
+            ));
+        }
+        remarks
+    }
+
+    fn shell(&self, _: &ConfiguredNic) -> Option<String> {
+        None
+    }
+}

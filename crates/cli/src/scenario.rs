@@ -87,7 +87,7 @@ fn show(name: &str) -> Result<Exit, Failure> {
     for variant in scenario.all_variants() {
         let base = variant.base.as_ref().map(|base| format!(" (base: {base})")).unwrap_or_default();
         let _ = writeln!(shown, "#\n# {}{base}: {}", variant.name, variant.summary);
-        for (key, value) in variant.knobs.settings() {
+        for (key, value) in variant.settings() {
             let _ = writeln!(shown, "#   {key} = {value}");
         }
     }

@@ -24,7 +24,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("fair", &["model", "metrics", "netlink", "transmit", "host", "apply", "datapath", "control"]),
     ("steer", &["netlink", "host", "receive", "apply", "datapath"]),
     ("testbed", &["model", "netlink", "transmit", "host", "datapath", "control"]),
-    ("sim", &["model", "transmit"]),
+    ("sim", &["model", "transmit", "receive"]),
     ("report", &["model", "metrics"]),
     ("experiment", &["model", "metrics", "report"]),
     (

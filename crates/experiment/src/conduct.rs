@@ -12,7 +12,7 @@ use evenkeel_model::world::{Job, Observer, RawRepeat, World};
 use evenkeel_report::store::{Series, SeriesFlow};
 
 use crate::timing::Timing;
-use crate::{evaluate, expectations};
+use crate::{evaluate, expectations, requests};
 
 /// What to conduct.
 #[derive(Clone, Debug)]
@@ -268,6 +268,7 @@ fn summarise(raw: &RawRepeat, timing: &Timing, rate: BitRate) -> RepeatRecord {
                 out_of_order: flow.out_of_order,
             })
             .collect(),
+        clients: requests::records(&raw.clients),
         sim: raw.sim,
         datapath: raw.datapath,
         counters: raw.counters.clone(),

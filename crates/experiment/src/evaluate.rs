@@ -7,6 +7,7 @@ use evenkeel_model::record::metric;
 use evenkeel_model::units::{BitRate, ByteSize};
 use evenkeel_model::world::RawRepeat;
 
+use crate::requests;
 use crate::timing::Timing;
 
 /// Metrics of a repeat. What could not be measured is absent.
@@ -18,7 +19,8 @@ pub(crate) fn metrics(raw: &RawRepeat, timing: &Timing, rate: BitRate) -> BTreeM
         }
     };
 
-    let payload: u64 = raw.flows.iter().map(|flow| flow.payload_bytes).sum();
+    let of_clients = raw.clients.iter().flat_map(|group| &group.clients).map(|client| client.payload_bytes);
+    let payload: u64 = raw.flows.iter().map(|flow| flow.payload_bytes).chain(of_clients).sum();
     let measured = raw.elapsed.unwrap_or(timing.duration);
     put(metric::THROUGHPUT.to_owned(), Some(payload as f64 * 8.0 / measured.as_secs_f64()));
     put(metric::CPU.to_owned(), raw.busy_cores.map(|cores| cores * 100.0));
@@ -76,6 +78,7 @@ pub(crate) fn metrics(raw: &RawRepeat, timing: &Timing, rate: BitRate) -> BTreeM
             }
         }
     }
+    metrics.extend(requests::metrics(&raw.clients));
     metrics
 }
 

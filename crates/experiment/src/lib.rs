@@ -8,6 +8,7 @@
 mod conduct;
 mod evaluate;
 mod expectations;
+mod requests;
 mod timing;
 
 pub use conduct::{ConductError, Outcome, Request, conduct};

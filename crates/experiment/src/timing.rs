@@ -42,6 +42,8 @@ impl Timing {
         Self {
             bin: Nanoseconds::new(bin),
             duration: match scenario.measure.length {
+                // Requests are limited by clients and cores: another line does not make the same experiment longer.
+                Some(length) if scenario.workload.requests().is_some() => length,
                 Some(length) => Nanoseconds::new(stretch(length)),
                 None => longest.saturating_mul(u64::from(long_windows.max(1))),
             },

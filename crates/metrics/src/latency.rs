@@ -35,13 +35,19 @@ impl LatencySummary {
     /// exceed, to three significant digits.
     #[must_use]
     pub fn from_nanoseconds(samples: impl IntoIterator<Item = u64>) -> Option<Self> {
+        Self::from_counts(samples.into_iter().map(|sample| (sample, 1)))
+    }
+
+    /// The same of samples that are counted already: nanoseconds, and how often.
+    #[must_use]
+    pub fn from_counts(samples: impl IntoIterator<Item = (u64, u64)>) -> Option<Self> {
         // Bounds and digits are within the histogram's documented limits, so `ok` loses nothing.
         let mut histogram = Histogram::<u64>::new_with_bounds(1, LONGEST_NS, SIGNIFICANT_DIGITS).ok()?;
         let mut total: u128 = 0;
-        for sample in samples {
+        for (sample, count) in samples {
             let sample = sample.min(LONGEST_NS);
-            histogram.saturating_record(sample);
-            total += u128::from(sample);
+            histogram.saturating_record_n(sample, count);
+            total += u128::from(sample) * u128::from(count);
         }
         let samples = histogram.len();
         if samples == 0 {

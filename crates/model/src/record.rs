@@ -72,6 +72,9 @@ pub struct RepeatRecord {
     pub queues: Vec<QueueRecord>,
     /// Each bulk flow.
     pub flows: Vec<FlowRecord>,
+    /// Each group of clients that send requests.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub clients: Vec<ClientsRecord>,
     /// Simulator's own cost.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub sim: Option<SimCost>,
@@ -115,6 +118,31 @@ pub struct FlowRecord {
     /// Data packets that arrived after a later one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub out_of_order: Option<u64>,
+}
+
+/// A group of clients that send requests, during the measurement.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ClientsRecord {
+    /// Name of the group.
+    pub name: String,
+    /// How many clients.
+    pub clients: u32,
+    /// Requests that were answered.
+    pub requests: u64,
+    /// Second by second from the beginning of the measurement (Dragonet, Figure 4).
+    pub seconds: Vec<SecondRecord>,
+}
+
+/// One second of a group of clients; no more than the part of it that was measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SecondRecord {
+    /// Requests answered, all clients together.
+    pub requests: u64,
+    /// Median over the clients of requests answered.
+    pub client_median_requests: f64,
+    /// Median over the clients of the mean time to a response, µs; absent where none came.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub client_median_response_us: Option<f64>,
 }
 
 /// What the simulation itself cost.
@@ -216,6 +244,19 @@ pub mod metric {
     /// seconds; also of those of one size (see [`completion_of`]).
     pub const COMPLETION: &str = "fct_s";
 
+    /// Prefix of the times from request to response of clients in a closed loop, µs; behind it the group of clients
+    /// ([`of_clients`]).
+    pub const RESPONSE: &str = "response_us";
+    /// Prefix of answered requests per second; behind it the group of clients ([`of_clients`]).
+    pub const REQUESTS: &str = "requests_per_s";
+    /// What all groups of clients together are called.
+    pub const ALL_CLIENTS: &str = "all";
+
+    /// Parts of [`RESPONSE`]: mean over the requests, median over the clients of each one's mean, percentiles of the
+    /// requests.
+    pub const RESPONSE_PARTS: [&str; 6] = ["mean", "client_median", "p50", "p90", "p99", "p999"];
+    /// Parts of [`REQUESTS`]: all clients together, median over the clients.
+    pub const REQUESTS_PARTS: [&str; 2] = ["total", "client_median"];
     /// Keys without a part of their own.
     pub const PLAIN: [&str; 6] = [THROUGHPUT, CPU, JAIN_BYTES, JAIN_PACKETS, RETRANSMITS, OUT_OF_ORDER];
     /// Parts of [`LATENCY`].
@@ -235,5 +276,11 @@ pub mod metric {
     #[must_use]
     pub fn completion_of(size: ByteSize, part: &str) -> String {
         format!("{COMPLETION}.{size}.{part}")
+    }
+
+    /// Key of a group of clients: `of_clients(RESPONSE, "high", "p99")` is `response_us.high.p99`.
+    #[must_use]
+    pub fn of_clients(prefix: &str, group: &str, part: &str) -> String {
+        format!("{prefix}.{group}.{part}")
     }
 }

@@ -56,6 +56,8 @@ pub struct RawRepeat {
     pub latency_us: Vec<f64>,
     /// What the timed clients of a fetch workload have fetched in the measured time.
     pub fetches: Vec<RawFetch>,
+    /// Clients that send requests.
+    pub clients: Vec<RawClients>,
     /// Retransmitted segments of all bulk flows.
     pub retransmits: Option<u64>,
     /// The simulator's own cost.
@@ -91,6 +93,31 @@ pub struct RawFlow {
     pub backlogged: Vec<Range<usize>>,
     /// Time from start to completion, seconds, of a flow of fixed size.
     pub completion_s: Option<f64>,
+}
+
+/// A group of clients that send requests, in one repeat.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RawClients {
+    /// Name of the group.
+    pub name: String,
+    /// Each client.
+    pub clients: Vec<RawClient>,
+    /// Times from request to response of all of them: length and how often, the shortest first. Lengths are true to
+    /// 0.1 %.
+    pub responses: Vec<(Nanoseconds, u64)>,
+}
+
+/// A client that sends requests.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RawClient {
+    /// Measured time that it was there.
+    pub present: Nanoseconds,
+    /// Answered requests in each second from the beginning of the measurement.
+    pub requests: Vec<u64>,
+    /// Sum of their times from request to response in each second, ns.
+    pub response_ns: Vec<u128>,
+    /// Payload that it received, bytes.
+    pub payload_bytes: u64,
 }
 
 /// A value that a client has fetched.

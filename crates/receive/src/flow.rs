@@ -1,7 +1,7 @@
 //! Flows, as a NIC sees them: by the headers of the packets that it receives.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// Transport protocol of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -57,6 +57,20 @@ pub struct FlowTuple {
     pub destination: IpAddr,
     /// This host's port.
     pub destination_port: u16,
+}
+
+impl FlowTuple {
+    /// UDP over IPv4, the addresses as numbers.
+    #[must_use]
+    pub const fn udp4(source: u32, source_port: u16, destination: u32, destination_port: u16) -> Self {
+        Self {
+            transport: Transport::Udp,
+            source: IpAddr::V4(Ipv4Addr::from_bits(source)),
+            source_port,
+            destination: IpAddr::V4(Ipv4Addr::from_bits(destination)),
+            destination_port,
+        }
+    }
 }
 
 impl fmt::Display for FlowTuple {

@@ -154,7 +154,24 @@ pub(crate) fn describe(key: &str) -> Description {
             };
             Description { scale: 1e3, ..describe("completion", &part, "ms", LowerIsBetter, 9, importance) }
         }
-        _ => describe(prefix, part, "", Neutral, 10, 11),
+        metric::RESPONSE | metric::REQUESTS => {
+            let (group, part) = part.split_once('.').unwrap_or(("", part));
+            // The paper that such scenarios come from speaks of medians over clients.
+            let (spelt, importance) = match part {
+                "client_median" => ("client median", 1),
+                "total" => ("total", 5),
+                "p999" => ("p99.9", 9),
+                "p99" => ("p99", 4),
+                other => (other, 8),
+            };
+            let part = format!("{group} {spelt}");
+            if prefix == metric::REQUESTS {
+                let described = describe("requests", &part, "k/s", HigherIsBetter, 10, importance);
+                return Description { scale: 1e-3, ..described };
+            }
+            describe("response", &part, "µs", LowerIsBetter, 11, importance)
+        }
+        _ => describe(prefix, part, "", Neutral, 12, 11),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The JSON of `run`: one object, for scripts.
 //!
-//! Metric keys nest at their dot, so `nfm.1s` is `metrics.nfm["1s"]`, and completion times of one size at both:
-//! `fct_s.2KiB.p99` is `metrics.fct_s["2KiB"].p99`. Every metric and counter is
+//! Metric keys nest at their dot, so `nfm.1s` is `metrics.nfm["1s"]`, and those of one size or group of clients at both:
+//! `fct_s.2KiB.p99` is `metrics.fct_s["2KiB"].p99`, `response_us.high.p99` is `metrics.response_us.high.p99`. Every metric and counter is
 //! summarised over the repeats as `{"mean", "median", "min", "max", "n"}`; a metric that was not
 //! measured is absent. Keys may be added, none changes its meaning within a schema.
 
@@ -78,6 +78,12 @@ fn variant_json(record: &Record, variant: &VariantRecord) -> Value {
         "metrics": nested(metrics, record),
         "queues": variant.repeats.last().map_or(&[][..], |repeat| &repeat.queues),
     }));
+    // One repeat, as with queues: seconds of several have no mean that would have happened.
+    if let Some(clients) =
+        variant.repeats.last().map(|repeat| &repeat.clients).filter(|clients| !clients.is_empty())
+    {
+        object.insert("clients".to_owned(), json!(clients));
+    }
     if let Some(sim) = sim_json(&variant.repeats) {
         object.insert("sim".to_owned(), sim);
     }
@@ -178,7 +184,7 @@ fn nested(mut figures: BTreeMap<String, Value>, record: &Record) -> Value {
             Some((prefix, part)) => {
                 let mut group = root.entry(prefix).or_insert_with(|| Map::new().into());
                 let mut part = part;
-                if prefix == metric::COMPLETION
+                if [metric::COMPLETION, metric::RESPONSE, metric::REQUESTS].contains(&prefix)
                     && let Some((size, of_size)) = part.split_once('.')
                     && group.is_object()
                 {

@@ -9,6 +9,8 @@
 //!        └── processors: every station's work takes their time
 //! ```
 //!
+//! The other direction, from clients' requests through receive queues, is a model of its own: [`receive`].
+//!
 //! Time is integer picoseconds. Everything random comes from generators that are seeded per
 //! component, and nothing is global: the same seed gives the same record on any machine, and many
 //! simulations run in one process. What saves time is that segments stay whole above the NIC, and that
@@ -27,6 +29,7 @@ pub mod processors;
 mod progress;
 pub mod qdisc;
 pub mod random;
+pub mod receive;
 pub mod segment;
 pub mod settings;
 pub mod simulation;

@@ -22,6 +22,8 @@ pub enum Component {
     Paths = 7,
     /// Seeds of the hosts of a network.
     Hosts = 8,
+    /// Kinds of clients' requests.
+    Requests = 9,
 }
 
 /// A component's generator.

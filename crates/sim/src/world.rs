@@ -88,6 +88,9 @@ impl SimWorld {
     }
 
     fn simulate(&self, job: &Job<'_>, observer: &dyn Observer) -> Result<RawRepeat, SimError> {
+        if let Some(requests) = job.scenario.workload.requests() {
+            return crate::receive::run(job, requests, observer);
+        }
         let settings = self.settings(job.scenario, job.variant, job.rate);
         if let Some(bytes) = job.scenario.workload.shuffled_bytes() {
             return crate::network::shuffle::run(job, bytes, &settings, &self.parameters, observer);
@@ -207,6 +210,9 @@ fn notes_of_test_bed(scenario: &Scenario, variant: &Variant) -> Result<Vec<Strin
             scenario.hosts.count
         ));
     }
+    if scenario.workload.requests().is_some() {
+        return Err("a soft NIC has no filters for receive queues; run it without --nic soft".to_owned());
+    }
     if !scenario.workload.clients().is_empty() {
         return Err(
             "a test bed has no server and clients that fetch values from it; run it without --nic soft"
@@ -289,6 +295,10 @@ impl World for SimWorld {
             Some(_) => notes_of_test_bed(scenario, variant)?,
             None => Vec::new(),
         };
+        if let Some(requests) = scenario.workload.requests() {
+            let settings = crate::receive::assess(scenario, variant, requests)?;
+            return Ok(Assessment { settings: BTreeMap::from([("settings".to_owned(), settings)]), notes });
+        }
         let settings = self.settings(scenario, variant, scenario.link.rate);
         Ok(Assessment { settings: BTreeMap::from([("settings".to_owned(), format!("{settings:?}"))]), notes })
     }

@@ -82,6 +82,9 @@ fn beyond_one_kernel(scenario: &Scenario) -> Option<String> {
             "the test bed has no server and clients that fetch values from it; run it with --on sim"
                 .to_owned(),
         ),
+        WorkloadKind::Requests(_) => Some(
+            "the test bed has no NIC whose filters steer clients' requests; run it with --on sim".to_owned(),
+        ),
         WorkloadKind::Bulk if !scenario.link.priorities.is_empty() => Some(
             "the test bed's NIC has no priorities with queues of their own; run it with --on sim".to_owned(),
         ),

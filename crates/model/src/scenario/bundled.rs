@@ -10,10 +10,10 @@ macro_rules! scenario_files {
 }
 
 /// Names and texts of the bundled scenarios: those with bulk flows between two hosts, then those of a
-/// cluster, each with the fewest flows first; then clients that fetch values.
+/// cluster, each with the fewest flows first; then clients that fetch values, and those that send requests.
 #[must_use]
 pub fn bundled() -> &'static [(&'static str, &'static str)] {
-    const SCENARIOS: [(&str, &str); 10] = scenario_files![
+    const SCENARIOS: [(&str, &str); 12] = scenario_files![
         "titan-3-flows",
         "titan-6-flows",
         "titan-12-flows",
@@ -24,6 +24,8 @@ pub fn bundled() -> &'static [(&'static str, &'static str)] {
         "shuffle-12",
         "shuffle-24",
         "memcached-hol",
+        "dragonet-echo",
+        "dragonet-memcached",
     ];
     &SCENARIOS
 }

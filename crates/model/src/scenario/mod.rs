@@ -25,6 +25,8 @@ mod error;
 mod flow_weights;
 mod knobs;
 mod parse;
+mod receive_knobs;
+mod requests;
 mod results;
 mod sections;
 mod select;
@@ -148,6 +150,61 @@ pub enum WorkloadKind {
         /// The clients, with as many flows in all as the workload has.
         clients: Vec<ClientGroup>,
     },
+    /// Clients ask a server over UDP, and send the next request when a response is there: what is told is how
+    /// its receive queues serve them. Variants are [`ReceiveKnobs`].
+    Requests(Requests),
+}
+
+/// The requests of a closed loop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Requests {
+    /// What answers.
+    pub server: ServerKind,
+    /// Hosts over which the clients are spread, each with one address.
+    pub client_hosts: u32,
+    /// Requests that set a value, per cent; the others get one. 0 of an echo server.
+    pub set_percent: u32,
+    /// The clients.
+    pub clients: Vec<RequestClients>,
+}
+
+/// What answers requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServerKind {
+    /// It sends each message back.
+    Echo,
+    /// It gets and sets values.
+    Memcached,
+}
+
+/// Clients that send requests and are alike.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestClients {
+    /// Name in results.
+    pub name: String,
+    /// How many.
+    pub count: u32,
+    /// UDP flows of each.
+    pub flows: u32,
+    /// Requests of each flow that are under way at a time.
+    pub outstanding: u32,
+    /// Whether policies treat their flows as of high priority.
+    pub high_priority: bool,
+    /// When they come, from the beginning of the measurement; those that come then are there from the beginning of
+    /// the warm-up.
+    pub from: Nanoseconds,
+    /// How long they stay; to the end if none.
+    pub stay: Option<Nanoseconds>,
+    /// The variants with which they are there; all if none.
+    pub variants: Option<Vec<String>>,
+}
+
+impl RequestClients {
+    /// Requests of all of them that are under way at a time.
+    #[must_use]
+    pub fn outstanding_in_all(&self) -> u64 {
+        u64::from(self.count) * u64::from(self.flows) * u64::from(self.outstanding)
+    }
 }
 
 /// Clients of a fetch workload that are alike.
@@ -169,7 +226,16 @@ impl Workload {
     pub fn shuffled_bytes(&self) -> Option<ByteSize> {
         match self.kind {
             WorkloadKind::Shuffle { bytes_per_flow } => Some(bytes_per_flow),
-            WorkloadKind::Bulk | WorkloadKind::Fetch { .. } => None,
+            WorkloadKind::Bulk | WorkloadKind::Fetch { .. } | WorkloadKind::Requests(_) => None,
+        }
+    }
+
+    /// The requests of a closed loop; none in other workloads.
+    #[must_use]
+    pub fn requests(&self) -> Option<&Requests> {
+        match &self.kind {
+            WorkloadKind::Requests(requests) => Some(requests),
+            WorkloadKind::Bulk | WorkloadKind::Shuffle { .. } | WorkloadKind::Fetch { .. } => None,
         }
     }
 
@@ -178,7 +244,7 @@ impl Workload {
     pub fn clients(&self) -> &[ClientGroup] {
         match &self.kind {
             WorkloadKind::Fetch { clients } => clients,
-            WorkloadKind::Bulk | WorkloadKind::Shuffle { .. } => &[],
+            WorkloadKind::Bulk | WorkloadKind::Shuffle { .. } | WorkloadKind::Requests(_) => &[],
         }
     }
 }
@@ -228,8 +294,64 @@ pub struct Variant {
     pub base: Option<String>,
     /// What differs, in a sentence.
     pub summary: String,
-    /// Its settings, resolved.
+    /// Its settings, resolved. Those of the kernel ([`Knobs::default`]) where the workload is requests: the
+    /// transmit side has no part in it.
     pub knobs: Knobs,
+    /// How flows get their receive queues, where the workload is requests.
+    pub receive: Option<ReceiveKnobs>,
+}
+
+impl Variant {
+    /// Every knob with its value, both as a scenario file spells them, in the order of the reference.
+    #[must_use]
+    pub fn settings(&self) -> Vec<(&'static str, String)> {
+        match &self.receive {
+            Some(receive) => receive.settings().into(),
+            None => self.knobs.settings().into(),
+        }
+    }
+}
+
+/// What a variant can change where clients send requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReceiveKnobs {
+    /// The NIC.
+    pub nic: ReceiveNic,
+    /// What steers flows to queues.
+    pub policy: ReceivePolicy,
+    /// Queues for flows of high priority alone, with [`ReceivePolicy::Isolation`].
+    pub isolated_queues: u32,
+    /// Payload of a message of an echo server; of memcached, a value.
+    pub message: ByteSize,
+    /// From the first packet of new flows until the NIC is configured for them; until then they lie where it puts
+    /// them by itself.
+    pub reaction: Nanoseconds,
+}
+
+/// A NIC whose receive side is modelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReceiveNic {
+    /// Intel 82599.
+    I82599,
+    /// Solarflare SFC9020.
+    Sfc9020,
+    /// One with n-tuple filters as ethtool has them.
+    Ntuple,
+    /// One without filters.
+    RssOnly,
+    /// Any one with XDP: software.
+    XdpCpumap,
+}
+
+/// What steers flows to receive queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReceivePolicy {
+    /// Nothing: the NIC's own hash.
+    None,
+    /// Equally many flows on every queue.
+    Balance,
+    /// Queues of their own for flows of high priority; equally many flows on the queues of either class.
+    Isolation,
 }
 
 /// Every setting that a variant can change.
@@ -263,6 +385,28 @@ pub struct Knobs {
     pub tso: bool,
     /// The NIC sends one MTU per queue in turn, even within a segment.
     pub tso_interleaving: bool,
+}
+
+impl Default for Knobs {
+    /// The defaults of a Linux kernel.
+    fn default() -> Self {
+        Self {
+            queue_choice: QueueChoice::Hash,
+            queues: None,
+            xps_pool: None,
+            queue_weights: false,
+            service_balancing: false,
+            segment_size: None,
+            transmit_batching: false,
+            qdisc: Qdisc::PfifoFast,
+            tcp_small_queues: Some(ByteSize::from_kib(256)),
+            byte_queue_limit: ByteQueueLimit::Dynamic,
+            interrupt_interval: None,
+            gso_size: ByteSize::from_kib(64),
+            tso: true,
+            tso_interleaving: true,
+        }
+    }
 }
 
 /// How a flow gets its transmit queue.

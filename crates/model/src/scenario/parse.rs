@@ -151,6 +151,10 @@ fn read_scenario(
             let measure = root.require("measure", "add a [measure] table");
             (hosts, None, measure.and_then(|field| read_measure(field.table()?)))
         }
+        Kind::Requests => {
+            let measure = root.require("measure", "add a [measure] table");
+            (None, None, measure.and_then(|field| read_fetch_measure(field.table()?)))
+        }
         Kind::Fetch => {
             let hosts = root.take("hosts").and_then(|field| read_hosts(field.table()?, kind));
             let measure = root.require("measure", "add a [measure] table");
@@ -168,11 +172,12 @@ fn read_scenario(
             (hosts, switch, measure)
         }
     };
-    let workload = workload
-        .and_then(|field| read_workload(field.table()?, link.as_ref(), measure.as_ref(), hosts.as_ref()));
-
-    let set = VariantSet::read(&mut root, tables, complaints)?;
+    let set = VariantSet::read(&mut root, tables, kind, complaints)?;
     let names = set.names();
+    let workload = workload.and_then(|field| {
+        read_workload(field.table()?, link.as_ref(), measure.as_ref(), hosts.as_ref(), names.as_ref())
+    });
+
     let listed =
         root.require("variants", "list what is compared, for example variants = [\"cmax\", \"dqa\"]");
     let listed = listed.and_then(|field| field.names("variant", names.as_ref())).unwrap_or_default();

@@ -41,7 +41,15 @@ pub(super) fn metric_keys(measure: &Measure, workload: &Workload) -> BTreeSet<St
     let by_size = timed
         .flat_map(|group| &group.sizes)
         .flat_map(|size| metric::SIZE_PARTS.map(|part| metric::completion_of(*size, part)));
-    plain.chain(with_parts).chain(by_size).collect()
+    let groups = workload.requests().into_iter().flat_map(|requests| &requests.clients);
+    let groups =
+        groups.map(|group| group.name.as_str()).chain(workload.requests().map(|_| metric::ALL_CLIENTS));
+    let by_group = groups.flat_map(|group| {
+        let response = metric::RESPONSE_PARTS.map(|part| metric::of_clients(metric::RESPONSE, group, part));
+        let requests = metric::REQUESTS_PARTS.map(|part| metric::of_clients(metric::REQUESTS, group, part));
+        response.into_iter().chain(requests)
+    });
+    plain.chain(with_parts).chain(by_size).chain(by_group).collect()
 }
 
 /// Reads `[paper]`. `variants` and `metrics` are the known names, where they can be told.

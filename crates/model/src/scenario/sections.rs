@@ -10,6 +10,7 @@ use super::clients::read_clients;
 use super::cursor::{Field, Located, Table};
 use super::error::ScenarioErrorKind::{BadValue, Duplicate};
 use super::knobs::spelled;
+use super::requests::read_requests;
 use super::value::Spelling;
 use super::variants::NAME_MARKS;
 use super::{
@@ -64,9 +65,11 @@ pub(super) enum Kind {
     Bulk,
     Shuffle,
     Fetch,
+    Requests,
 }
 
-const KINDS: [Spelling<Kind>; 3] = [("bulk", Kind::Bulk), ("shuffle", Kind::Shuffle), ("fetch", Kind::Fetch)];
+const KINDS: [Spelling<Kind>; 4] =
+    [("bulk", Kind::Bulk), ("shuffle", Kind::Shuffle), ("fetch", Kind::Fetch), ("requests", Kind::Requests)];
 
 /// The kind of a workload: other tables depend on it. Complains about nothing; [`read_workload`] does.
 pub(super) fn kind_of(workload: Option<&Field<'_>>) -> Kind {
@@ -154,7 +157,7 @@ pub(super) fn read_priority(field: Option<Field<'_>>, link: Option<&Link>) -> Op
 /// Reads `[hosts]`.
 pub(super) fn read_hosts(mut table: Table<'_>, kind: Kind) -> Option<Hosts> {
     let count = match kind {
-        Kind::Bulk | Kind::Fetch => Some(TWO_HOSTS),
+        Kind::Bulk | Kind::Fetch | Kind::Requests => Some(TWO_HOSTS),
         Kind::Shuffle => {
             table.require("count", "for example count = 24").and_then(|field| field.integer(SHUFFLE_HOSTS))
         }
@@ -179,12 +182,13 @@ pub(super) fn read_switch(mut table: Table<'_>) -> Option<Switch> {
 }
 
 /// Reads `[workload]`; `link` has the priorities, `measure`, if known, is what the latency probe has to fit
-/// into, and `hosts` are those of a shuffle.
+/// into, `hosts` are those of a shuffle, and `variants` are the known names, where they can be told.
 pub(super) fn read_workload(
     mut table: Table<'_>,
     link: Option<&Link>,
     measure: Option<&Measure>,
     hosts: Option<&Hosts>,
+    variants: Option<&BTreeSet<&str>>,
 ) -> Option<Workload> {
     let kind = or_default(table.take("kind"), Kind::Bulk, |field| field.one_of(&KINDS));
     let (kind, flows) = match kind {
@@ -199,6 +203,18 @@ pub(super) fn read_workload(
             let clients = clients.and_then(|field| read_clients(&field, link));
             let flows = clients.as_ref().map(|clients| clients.iter().map(|group| group.count).sum());
             (clients.map(|clients| WorkloadKind::Fetch { clients }), flows)
+        }
+        Some(Kind::Requests) => {
+            let requests = read_requests(&mut table, measure, variants);
+            table.finish();
+            return requests.map(|requests| Workload {
+                flows: requests.clients.iter().map(|group| group.count * group.flows).sum(),
+                kind: WorkloadKind::Requests(requests),
+                // Requests go over UDP.
+                congestion_control: DEFAULT_CONGESTION_CONTROL.to_owned(),
+                priority: 0,
+                latency: None,
+            });
         }
         Some(Kind::Bulk) => {
             let flows = table.require("flows", "for example flows = 12");
@@ -287,7 +303,7 @@ pub(super) fn read_shuffle_measure(table: Option<Table<'_>>) -> Option<Measure> 
     })
 }
 
-/// Reads `[measure]` of a fetch workload, which has no windows: none of its flows is always backlogged.
+/// Reads `[measure]` where clients fetch or ask, which has no windows: none of the flows is always backlogged.
 pub(super) fn read_fetch_measure(mut table: Table<'_>) -> Option<Measure> {
     let warmup = or_default(table.take("warmup"), DEFAULT_WARMUP, |field| field.quantity(WARMUPS, "1s"));
     let length = table.require("duration", "for example duration = \"4s\"");

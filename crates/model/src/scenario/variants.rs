@@ -10,7 +10,9 @@ use super::error::ScenarioError;
 use super::error::ScenarioErrorKind::{BadValue, Cycle, Duplicate, UnknownName};
 use super::knobs::{KnobSettings, clash};
 use super::parse::{LONGEST_DESCRIPTION, document, read_schema};
-use super::{Link, Variant};
+use super::receive_knobs::ReceiveSettings;
+use super::sections::Kind;
+use super::{Knobs, Link, Variant};
 use crate::text::{excerpt, list, suggestion};
 
 /// Longest summary: one line of a wide terminal.
@@ -19,6 +21,41 @@ const LONGEST_SUMMARY: usize = 200;
 /// What may stand in the name of a variant besides letters and digits.
 pub(super) const NAME_MARKS: &str = "-_+:.";
 
+/// What a variant says about its knobs.
+#[derive(Clone, Debug)]
+enum Settings {
+    /// Of the transmit side.
+    Transmit(KnobSettings),
+    /// Of the receive side, where the workload is requests.
+    Receive(ReceiveSettings),
+}
+
+impl Settings {
+    /// None at all.
+    fn none(kind: Kind) -> Self {
+        match kind {
+            Kind::Requests => Self::Receive(ReceiveSettings::default()),
+            Kind::Bulk | Kind::Shuffle | Kind::Fetch => Self::Transmit(KnobSettings::default()),
+        }
+    }
+
+    fn read(table: &mut Table<'_>, complete: bool, kind: Kind) -> Self {
+        match kind {
+            Kind::Requests => Self::Receive(ReceiveSettings::read(table, complete)),
+            Kind::Bulk | Kind::Shuffle | Kind::Fetch => Self::Transmit(KnobSettings::read(table, complete)),
+        }
+    }
+
+    /// These settings, and `base`'s where they are silent. All variants of a scenario are of one side.
+    fn over(&self, base: Self) -> Self {
+        match (self, base) {
+            (Self::Transmit(own), Self::Transmit(base)) => Self::Transmit(own.over(base)),
+            (Self::Receive(own), Self::Receive(base)) => Self::Receive(own.over(base)),
+            (own, _) => own.clone(),
+        }
+    }
+}
+
 /// A variant as one file states it.
 #[derive(Clone, Debug)]
 struct Draft {
@@ -26,11 +63,11 @@ struct Draft {
     name: Located<String>,
     base: Option<Located<String>>,
     summary: String,
-    settings: KnobSettings,
+    settings: Settings,
 }
 
 /// Reads the `[variant.NAME]` tables.
-fn read_drafts(variants: &Table<'_>) -> Vec<Draft> {
+fn read_drafts(variants: &Table<'_>, kind: Kind) -> Vec<Draft> {
     let read_one = |(name, field): (&str, Field<'_>)| {
         let key = field.at_key();
         key.check_name(name, NAME_MARKS);
@@ -43,7 +80,7 @@ fn read_drafts(variants: &Table<'_>) -> Vec<Draft> {
                 .as_ref()
                 .and_then(|base| Some(base.located(base.string("the name of a variant")?.to_owned()))),
             summary: summary.and_then(|summary| summary.prose(LONGEST_SUMMARY, false)).unwrap_or_default(),
-            settings: KnobSettings::read(&mut table, base.is_none()),
+            settings: Settings::read(&mut table, base.is_none(), kind),
         };
         table.finish();
         Some(draft)
@@ -56,7 +93,7 @@ fn read_drafts(variants: &Table<'_>) -> Vec<Draft> {
 struct Resolved {
     draft: Draft,
     /// Own settings over those of the bases; none if the bases could not be resolved.
-    settings: Option<KnobSettings>,
+    settings: Option<Settings>,
 }
 
 impl Resolved {
@@ -67,19 +104,32 @@ impl Resolved {
 
     /// The finished variant, if nothing was wrong with it.
     fn variant(&self) -> Option<Variant> {
+        let (knobs, receive) = match self.settings.as_ref()? {
+            Settings::Transmit(settings) => (settings.knobs()?, None),
+            Settings::Receive(settings) => (Knobs::default(), Some(settings.knobs()?)),
+        };
         Some(Variant {
             name: self.draft.name.value.clone(),
             base: self.draft.base.as_ref().map(|base| base.value.clone()),
             summary: self.draft.summary.clone(),
-            knobs: self.settings.as_ref()?.knobs()?,
+            knobs,
+            receive,
         })
     }
 
     /// Complains if a variant of the scenario's own file cannot run on `link`: at the knob that it
     /// sets, or at its base if all that clashes is inherited.
     fn check_own(&self, link: &Link, complaints: &Complaints<'_>) {
+        if let Some(Settings::Receive(settings)) = &self.settings {
+            // The place is that of the setting, which may be a base's: it is complained about once.
+            if let Some((span, path, problem, advice)) = settings.clash(link) {
+                complaints.push(BadValue, &span, &path, problem, advice);
+            }
+            return;
+        }
         let Some(found) = self.variant().and_then(|variant| clash(&variant.knobs, link)) else { return };
-        let knob = found.knobs.iter().find_map(|knob| self.draft.settings.place_of(*knob));
+        let Settings::Transmit(settings) = &self.draft.settings else { return };
+        let knob = found.knobs.iter().find_map(|knob| settings.place_of(*knob));
         let base = self.draft.base.as_ref().map(|base| (base.span.clone(), base.path.clone()));
         let name = &self.draft.name;
         let (span, path) = knob.or(base).unwrap_or_else(|| (name.span.clone(), name.path.clone()));
@@ -96,7 +146,10 @@ impl Resolved {
 
     /// Whether the variant is complete and can run on `link`.
     fn fits(&self, link: &Link) -> bool {
-        self.variant().is_some_and(|variant| clash(&variant.knobs, link).is_none())
+        match &self.settings {
+            Some(Settings::Receive(settings)) => settings.clash(link).is_none(),
+            _ => self.variant().is_some_and(|variant| clash(&variant.knobs, link).is_none()),
+        }
     }
 }
 
@@ -116,10 +169,21 @@ impl VariantSet {
     pub(super) fn read(
         root: &mut Table<'_>,
         tables: &[(&str, &str)],
+        kind: Kind,
         complaints: &Complaints<'_>,
     ) -> Result<Self, ScenarioError> {
         let inherited = match root.take("variant-table") {
             None => Some(Vec::new()),
+            Some(field) if kind == Kind::Requests => {
+                let problem =
+                    "tables of variants are of the transmit side, and requests are about the receive side";
+                field.at_key().complain(
+                    BadValue,
+                    problem,
+                    "state the variants in this file, as [variant.NAME]",
+                );
+                None
+            }
             Some(field) => field.string("the name of a variant table").map_or(Ok(None), |name| {
                 let Some((name, text)) = tables.iter().find(|(known, _)| *known == name) else {
                     field.unknown_name("variant table", name, tables.iter().map(|(name, _)| *name));
@@ -130,7 +194,7 @@ impl VariantSet {
         };
         let drafts = match root.take("variant") {
             None => Some(Vec::new()),
-            Some(field) => field.table().map(|table| read_drafts(&table)),
+            Some(field) => field.table().map(|table| read_drafts(&table, kind)),
         };
         let (Some(inherited), Some(drafts)) = (inherited, drafts) else {
             return Ok(Self { inherited: Vec::new(), own: Vec::new(), complete: false });
@@ -143,7 +207,7 @@ impl VariantSet {
                 complaints.push(Duplicate, span, path, problem, advice);
             }
         }
-        let own = resolve(drafts, &inherited, complaints);
+        let own = resolve(drafts, &inherited, kind, complaints);
         Ok(Self { inherited, own, complete: true })
     }
 
@@ -194,12 +258,17 @@ enum State {
 /// Resolves the bases of `drafts` among themselves and in `inherited`.
 ///
 /// The chains are followed with a loop, not by recursion: a file may make them as long as it likes.
-fn resolve(drafts: Vec<Draft>, inherited: &[Resolved], complaints: &Complaints<'_>) -> Vec<Resolved> {
+fn resolve(
+    drafts: Vec<Draft>,
+    inherited: &[Resolved],
+    kind: Kind,
+    complaints: &Complaints<'_>,
+) -> Vec<Resolved> {
     let index: BTreeMap<&str, usize> =
         drafts.iter().enumerate().map(|(index, draft)| (draft.name.value.as_str(), index)).collect();
     let inherited: BTreeMap<&str, &Resolved> = inherited.iter().map(|base| (base.name(), base)).collect();
     let mut states = vec![State::NotVisited; drafts.len()];
-    let mut resolved: Vec<Option<KnobSettings>> = vec![None; drafts.len()];
+    let mut resolved: Vec<Option<Settings>> = vec![None; drafts.len()];
     for start in 0..drafts.len() {
         let mut path: Vec<usize> = Vec::new();
         let mut at = start;
@@ -215,7 +284,7 @@ fn resolve(drafts: Vec<Draft>, inherited: &[Resolved], complaints: &Complaints<'
             }
             states[at] = State::OnPath;
             path.push(at);
-            let Some(base) = &drafts[at].base else { break Some(KnobSettings::default()) };
+            let Some(base) = &drafts[at].base else { break Some(Settings::none(kind)) };
             match (index.get(base.value.as_str()), inherited.get(base.value.as_str())) {
                 (Some(next), _) => at = *next,
                 (None, Some(base)) => break base.settings.clone(),
@@ -265,9 +334,9 @@ fn read_table(text: &str, origin: &str) -> Result<Vec<Resolved>, ScenarioError> 
                 field.prose(LONGEST_DESCRIPTION, true);
             }
             let drafts = table.require("variant", "state at least one, as [variant.NAME]");
-            let drafts = drafts.and_then(|field| Some(read_drafts(&field.table()?)));
+            let drafts = drafts.and_then(|field| Some(read_drafts(&field.table()?, Kind::Bulk)));
             table.finish();
-            resolve(drafts.unwrap_or_default(), &[], &complaints)
+            resolve(drafts.unwrap_or_default(), &[], Kind::Bulk, &complaints)
         }
     };
     complaints.into_error().map_or(Ok(resolved), Err)

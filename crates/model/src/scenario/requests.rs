@@ -1,0 +1,171 @@
+//! The workload of clients whose requests a server answers: a closed loop over UDP.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::ops::RangeInclusive;
+
+use super::cursor::{Field, Table};
+use super::error::ScenarioErrorKind::{BadValue, Duplicate};
+use super::knobs::spelled;
+use super::sections::FLOWS;
+use super::value::Spelling;
+use super::{Measure, RequestClients, Requests, ServerKind};
+use crate::record::metric;
+use crate::text::excerpt;
+use crate::units::Nanoseconds;
+
+const SERVERS: [Spelling<ServerKind>; 2] = [("echo", ServerKind::Echo), ("memcached", ServerKind::Memcached)];
+/// Groups of clients: each has figures of its own.
+const MOST_GROUPS: usize = 16;
+/// Flows of a client: its UDP ports.
+const CLIENT_FLOWS: RangeInclusive<u32> = 1..=1024;
+/// Requests of a flow that wait for their response.
+const OUTSTANDING: RangeInclusive<u32> = 1..=1024;
+/// Requests that may wait for their response in all: no ring of a NIC would hold more.
+const MOST_OUTSTANDING: u64 = 1_000_000;
+/// Hosts of the clients: each has an address of its own in one network.
+const CLIENT_HOSTS: RangeInclusive<u32> = 1..=250;
+/// Times at which clients come, and for which they stay.
+const TIMES: RangeInclusive<Nanoseconds> = Nanoseconds::new(0)..=Nanoseconds::from_secs(24 * 3600);
+const STAYS: RangeInclusive<Nanoseconds> = Nanoseconds::from_millis(1)..=Nanoseconds::from_secs(24 * 3600);
+
+impl fmt::Display for ServerKind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(spelled(*self, &SERVERS))
+    }
+}
+
+impl Requests {
+    /// The clients that are there with a variant, in the order of the file.
+    pub fn clients_with<'r>(&'r self, variant: &'r str) -> impl Iterator<Item = &'r RequestClients> + Clone {
+        self.clients.iter().filter(move |group| {
+            group.variants.as_ref().is_none_or(|variants| variants.iter().any(|name| name == variant))
+        })
+    }
+}
+
+/// Reads the keys of `[workload]` that speak of requests; `measure` is what clients have to fit into, and
+/// `variants` are the known names, where they can be told.
+pub(super) fn read_requests(
+    table: &mut Table<'_>,
+    measure: Option<&Measure>,
+    variants: Option<&BTreeSet<&str>>,
+) -> Option<Requests> {
+    let server = table.require("server", "for example server = \"echo\"");
+    let server = server.and_then(|field| field.one_of(&SERVERS));
+    let hosts = table.require("client-hosts", "for example client-hosts = 4");
+    let hosts = hosts.and_then(|field| field.integer(CLIENT_HOSTS));
+    let sets = match table.take("set-percent") {
+        Some(field) if server == Some(ServerKind::Echo) => {
+            field.at_key().complain(BadValue, "an echo server has nothing to set", "leave it out");
+            None
+        }
+        Some(field) => field.integer(0..=100),
+        None if server == Some(ServerKind::Memcached) => {
+            table.missing(
+                "set-percent",
+                "say which share of the requests are sets, for example set-percent = 10",
+            );
+            None
+        }
+        None => Some(0),
+    };
+    let clients = table.require("clients", "add for example [[workload.clients]] with name = \"all\"");
+    let clients = clients.and_then(|field| read_groups(&field, measure, variants));
+    Some(Requests { server: server?, client_hosts: hosts?, set_percent: sets?, clients: clients? })
+}
+
+fn read_groups(
+    field: &Field<'_>,
+    measure: Option<&Measure>,
+    variants: Option<&BTreeSet<&str>>,
+) -> Option<Vec<RequestClients>> {
+    let elements = field.list("tables, each [[workload.clients]]")?;
+    if elements.is_empty() || elements.len() > MOST_GROUPS {
+        let problem = format!("{} groups of clients", elements.len());
+        field.complain(BadValue, problem, format!("state 1 to {MOST_GROUPS}"));
+        return None;
+    }
+    let mut names = BTreeSet::new();
+    let groups: Vec<Option<RequestClients>> =
+        elements.iter().map(|element| read_group(element.table()?, measure, variants, &mut names)).collect();
+    let groups: Vec<RequestClients> = groups.into_iter().collect::<Option<_>>()?;
+    let flows: u64 = groups.iter().map(|group| u64::from(group.count) * u64::from(group.flows)).sum();
+    if flows > u64::from(*FLOWS.end()) {
+        field.complain(BadValue, format!("{flows} flows in all"), format!("have at most {}", FLOWS.end()));
+        return None;
+    }
+    let outstanding: u64 = groups.iter().map(RequestClients::outstanding_in_all).sum();
+    if outstanding > MOST_OUTSTANDING {
+        let problem = format!("{outstanding} requests at a time in all");
+        field.complain(BadValue, problem, format!("have at most {MOST_OUTSTANDING}"));
+        return None;
+    }
+    Some(groups)
+}
+
+fn read_group(
+    mut table: Table<'_>,
+    measure: Option<&Measure>,
+    variants: Option<&BTreeSet<&str>>,
+    names: &mut BTreeSet<String>,
+) -> Option<RequestClients> {
+    let name = table.require("name", "for example name = \"best-effort\"").and_then(|field| {
+        let name = field.name("a name", "-")?;
+        if name == metric::ALL_CLIENTS {
+            field.complain(BadValue, "what all clients together are called", "give the group another name");
+        }
+        if !names.insert(name.clone()) {
+            let problem = format!("'{}' stands above already", excerpt(&name));
+            field.complain(Duplicate, problem, "give the group another name");
+        }
+        Some(name)
+    });
+    let count = table.require("count", "for example count = 18").and_then(|field| field.integer(FLOWS));
+    let flows = table.take("flows").map_or(Some(1), |field| field.integer(CLIENT_FLOWS));
+    let outstanding = table.take("outstanding").map_or(Some(1), |field| field.integer(OUTSTANDING));
+    let high_priority = table.take("high-priority").map_or(Some(false), |field| field.boolean());
+    let from = table.take("from");
+    let length = table.take("for");
+    let until = |field: &Field<'_>, end: Nanoseconds| {
+        if let Some(whole) = measure.map(Measure::duration).filter(|whole| end > *whole) {
+            let problem =
+                format!("the clients would be there until {end}, and the measurement ends at {whole}");
+            field.complain(BadValue, problem, "let them come earlier or stay shorter, or measure longer");
+        }
+    };
+    let start = match &from {
+        Some(field) => {
+            let from = field.quantity(TIMES, "10s");
+            from.into_iter().for_each(|from| until(field, from));
+            from
+        }
+        None => Some(Nanoseconds::new(0)),
+    };
+    let stay = match &length {
+        Some(field) => field.quantity(STAYS, "52s").map(|stay| {
+            if let Some(start) = start {
+                until(field, Nanoseconds::new(start.as_u64().saturating_add(stay.as_u64())));
+            }
+            Some(stay)
+        }),
+        None => Some(None),
+    };
+    let only = match table.take("variants") {
+        Some(field) => field
+            .names("variant", variants)
+            .map(|names| Some(names.into_iter().map(|name| name.value).collect::<Vec<String>>())),
+        None => Some(None),
+    };
+    table.finish();
+    Some(RequestClients {
+        name: name?,
+        count: count?,
+        flows: flows?,
+        outstanding: outstanding?,
+        high_priority: high_priority?,
+        from: start?,
+        stay: stay?,
+        variants: only?,
+    })
+}

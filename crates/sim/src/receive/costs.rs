@@ -1,0 +1,126 @@
+//! What everything costs on the receive path: one set of figures for all scenarios and variants.
+
+use evenkeel_model::scenario::ServerKind;
+use evenkeel_model::units::{BitRate, ByteSize};
+
+use crate::time::{MICROSECOND, NANOSECOND, SECOND, Span};
+
+/// Work, and time on the wire. `docs/receive-simulation.md` has the reasons at length.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReceiveCosts {
+    /// Work of the thread that serves a queue pair on a request: from the ring to the application.
+    ///
+    /// Half of a transaction's work on that thread. Dragonet (USENIX ATC 2015), section 4.2: the median of 20 echo
+    /// clients is 46.3 k transactions/s with two of them on each of 10 queues, so a queue serves 92.6 k/s, 10.8 µs each.
+    pub receive: Span,
+    /// Work of the same thread on the response: from the application to the ring. The other half.
+    pub transmit: Span,
+    /// Work of an echo server on a request. An assumption: a system call's worth, on a core that is never the
+    /// narrowest place.
+    pub echo: Span,
+    /// Work of memcached on a request. An assumption: parsing and one look-up, on a core that is never the narrowest
+    /// place.
+    pub memcached: Span,
+    /// Work of a client's thread on a transaction: it reads a response, and makes and sends the next request.
+    ///
+    /// The largest throughput that the paper tells of any client is 65.6 k transactions/s (section 4.3): a client
+    /// needs 15.24 µs for one at most.
+    pub client: Span,
+    /// From a NIC to the other host's NIC and into its memory, without the time on the wire: that of the transmit
+    /// side's simulation.
+    pub line_latency: Span,
+}
+
+impl Default for ReceiveCosts {
+    fn default() -> Self {
+        Self {
+            receive: 5_400 * NANOSECOND,
+            transmit: 5_400 * NANOSECOND,
+            echo: 500 * NANOSECOND,
+            memcached: 2 * MICROSECOND,
+            client: 15_240 * NANOSECOND,
+            line_latency: 2 * MICROSECOND,
+        }
+    }
+}
+
+/// Ethernet around an IP packet: header and checksum; the least frame; preamble and gap (IEEE 802.3).
+const FRAME_OVERHEAD: u64 = 18;
+const LEAST_FRAME: u64 = 64;
+const LINE_OVERHEAD: u64 = 20;
+/// Headers of IPv4 and UDP (RFC 791, RFC 768).
+const PACKET_HEADERS: u64 = 28;
+/// The frame header of memcached's UDP protocol (memcached, doc/protocol.txt).
+const UDP_FRAME: u64 = 8;
+/// memaslap's default length of a key.
+const KEY: u64 = 64;
+/// `get KEY\r\n`.
+const GET: u64 = UDP_FRAME + KEY + 6;
+/// `VALUE KEY FLAGS BYTES\r\n` and `\r\nEND\r\n`, around the value.
+const VALUE: u64 = UDP_FRAME + KEY + 23;
+/// `set KEY FLAGS TIME BYTES\r\n` and `\r\n`, around the value.
+const SET: u64 = UDP_FRAME + KEY + 17;
+/// `STORED\r\n`.
+const STORED: u64 = UDP_FRAME + 8;
+
+/// What a request or a response takes up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Message {
+    /// Bytes of UDP payload.
+    pub payload: u64,
+    /// Time on the wire.
+    pub wire: Span,
+}
+
+impl Message {
+    fn new(payload: u64, rate: BitRate) -> Self {
+        let bytes = (payload + PACKET_HEADERS + FRAME_OVERHEAD).max(LEAST_FRAME) + LINE_OVERHEAD;
+        let bits = u128::from(bytes) * 8 * u128::from(SECOND);
+        // A second for a bit is the slowest line: it fits.
+        let wire = bits / u128::from(rate.bits_per_second().max(1));
+        Self { payload, wire: u64::try_from(wire).unwrap_or(Span::MAX) }
+    }
+}
+
+/// What a transaction takes up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Transaction {
+    pub request: Message,
+    pub response: Message,
+}
+
+impl Transaction {
+    /// That which asks: an echo, or a get.
+    pub(super) fn of(server: ServerKind, message: ByteSize, rate: BitRate) -> Self {
+        let (request, response) = match server {
+            ServerKind::Echo => (message.bytes(), message.bytes()),
+            ServerKind::Memcached => (GET, VALUE + message.bytes()),
+        };
+        Self { request: Message::new(request, rate), response: Message::new(response, rate) }
+    }
+
+    /// A set.
+    pub(super) fn set(message: ByteSize, rate: BitRate) -> Self {
+        Self { request: Message::new(SET + message.bytes(), rate), response: Message::new(STORED, rate) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_on_the_wire_is_that_of_the_frame() {
+        let rate = BitRate::from_bits_per_second(10_000_000_000);
+        let echo = Transaction::of(ServerKind::Echo, ByteSize::from_bytes(1024), rate);
+        // 1024 + 8 UDP + 20 IP + 14 Ethernet + 4 checksum + 20 preamble and gap, at 0.8 ns a byte.
+        assert_eq!(echo.request.wire, 1090 * 800);
+        assert_eq!(echo.request, echo.response);
+        let tiny = Transaction::of(ServerKind::Echo, ByteSize::from_bytes(1), rate);
+        assert_eq!(tiny.request.wire, 84 * 800);
+        let get = Transaction::of(ServerKind::Memcached, ByteSize::from_bytes(1024), rate);
+        assert_eq!((get.request.payload, get.response.payload), (78, 1119));
+        let set = Transaction::set(ByteSize::from_bytes(1024), rate);
+        assert_eq!((set.request.payload, set.response.payload), (1113, 16));
+    }
+}

@@ -1,0 +1,465 @@
+//! The simulation: clients, wires, queue pairs and application threads.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use evenkeel_model::scenario::{ReceiveKnobs, ServerKind};
+use evenkeel_model::units::BitRate;
+use hdrhistogram::Histogram;
+
+use super::costs::{ReceiveCosts, Transaction};
+use super::steering::{Steering, tuple_of};
+use crate::event::{Calendar, Slot};
+use crate::random::{Component, Generator};
+use crate::time::{MILLISECOND, NANOSECOND, SECOND, Span, Time};
+
+/// Clients start within this time of the moment at which they come.
+const STARTS_WITHIN: Span = MILLISECOND;
+/// Times from request to response are told apart up to here, ns: one hour.
+const LONGEST_NS: u64 = 3_600_000_000_000;
+/// Significant digits to which they are.
+const SIGNIFICANT_DIGITS: u8 = 3;
+
+/// A client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientSpec {
+    /// Group that its figures are told with.
+    pub group: usize,
+    /// Host that it runs on.
+    pub host: u32,
+    /// Flows.
+    pub flows: u32,
+    /// Requests of each flow that are under way at a time.
+    pub outstanding: u32,
+    /// Whether its flows are of high priority.
+    pub high_priority: bool,
+    /// When it comes.
+    pub from: Time,
+    /// When it goes; [`Time::NEVER`] if it stays.
+    pub until: Time,
+}
+
+/// A request on its way.
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    flow: u32,
+    client: u32,
+    is_set: bool,
+    /// When the client began to make it.
+    made: Time,
+    /// When it is where it waits now.
+    ready: Time,
+}
+
+/// A client's thread.
+struct Client {
+    spec: ClientSpec,
+    flows: Range<u32>,
+    free: Time,
+    /// Requests that it sends, at [`Request::ready`].
+    sends: VecDeque<Request>,
+    sent: u64,
+    answered: u64,
+    requests: Vec<u64>,
+    response_ns: Vec<u128>,
+    payload: u64,
+}
+
+/// What the thread of a queue pair does.
+#[derive(Clone, Copy, Debug)]
+enum Work {
+    Receive(Request),
+    Transmit(Request),
+}
+
+/// A queue pair: the thread that serves it, and the application's thread behind it.
+#[derive(Default)]
+struct QueuePair {
+    received: VecDeque<Request>,
+    responses: VecDeque<Request>,
+    at_work: Option<Work>,
+    application_free: Time,
+    bytes: u64,
+}
+
+/// A direction of the server's line.
+#[derive(Default)]
+struct Wire {
+    free: Time,
+}
+
+impl Wire {
+    /// When a message that is handed over `now` has arrived at the other end.
+    fn carry(&mut self, now: Time, wire: Span, latency: Span) -> Time {
+        self.free = self.free.max(now) + wire;
+        self.free + latency
+    }
+}
+
+/// What happens to all clients that come or go at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Turn {
+    Leave(usize),
+    Arrive(usize),
+    Configure,
+}
+
+/// Where all requests are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Account {
+    /// Requests that clients have begun to make.
+    pub sent: u64,
+    /// Responses that they have read, or will when their thread has time for it.
+    pub answered: u64,
+    /// Found between the two: in client's threads, in rings, at work and in applications.
+    pub under_way: u64,
+}
+
+/// A simulated server and its clients.
+pub struct ReceiveSimulation {
+    now: Time,
+    begin: Time,
+    end: Time,
+    costs: ReceiveCosts,
+    application: Span,
+    ask: Transaction,
+    set: Transaction,
+    set_percent: u64,
+    steering: Steering,
+    clients: Vec<Client>,
+    queues: Vec<QueuePair>,
+    ingress: Wire,
+    egress: Wire,
+    responses: Vec<Histogram<u64>>,
+    turns: VecDeque<(Time, Turn)>,
+    calendar: Calendar,
+    mix: Generator,
+    failure: Option<String>,
+}
+
+/// What is simulated.
+#[derive(Clone, Debug)]
+pub struct Setting<'s> {
+    /// The NIC and the policy.
+    pub knobs: &'s ReceiveKnobs,
+    /// Receive queues, each with a transmit queue.
+    pub queues: u32,
+    /// Rate of the server's line.
+    pub rate: BitRate,
+    /// What answers.
+    pub server: ServerKind,
+    /// Requests that set a value, per cent.
+    pub set_percent: u32,
+    /// Groups of clients.
+    pub groups: usize,
+    /// The measured time.
+    pub measured: Range<Time>,
+}
+
+impl ReceiveSimulation {
+    /// A server with these clients, none of which has begun.
+    ///
+    /// # Errors
+    /// What the NIC or the policy cannot do.
+    pub fn new(
+        setting: &Setting<'_>,
+        clients: Vec<ClientSpec>,
+        costs: ReceiveCosts,
+        seed: u64,
+    ) -> Result<Self, String> {
+        let Setting { knobs, queues, rate, server, .. } = *setting;
+        let (begin, end) = (setting.measured.start, setting.measured.end);
+        let mut steering = Steering::new(knobs, queues)?;
+        let seconds = end.since(begin).div_ceil(SECOND) as usize;
+        let mut hosts: Vec<u32> = Vec::new();
+        let mut flow_count = 0;
+        let clients: Vec<Client> = clients
+            .into_iter()
+            .map(|spec| {
+                let host = spec.host as usize;
+                hosts.resize(hosts.len().max(host + 1), 0);
+                for _ in 0..spec.flows {
+                    steering.declare(tuple_of(spec.host, hosts[host]), spec.high_priority);
+                    hosts[host] += 1;
+                }
+                let flows = flow_count..flow_count + spec.flows;
+                flow_count = flows.end;
+                Client {
+                    spec,
+                    flows,
+                    free: Time::ZERO,
+                    sends: VecDeque::new(),
+                    sent: 0,
+                    answered: 0,
+                    requests: vec![0; seconds],
+                    response_ns: vec![0; seconds],
+                    payload: 0,
+                }
+            })
+            .collect();
+        let reaction = knobs.reaction.as_u64().saturating_mul(NANOSECOND);
+        let turns = turns_of(&clients, reaction);
+        let mut calendar = Calendar::new(clients.len() + queues as usize + 1, 0);
+        let histogram = || {
+            Histogram::new_with_bounds(1, LONGEST_NS, SIGNIFICANT_DIGITS).map_err(|error| error.to_string())
+        };
+        let responses = (0..setting.groups).map(|_| histogram()).collect::<Result<_, _>>()?;
+        if let Some((at, _)) = turns.front() {
+            calendar.plan((clients.len() + queues as usize) as Slot, *at);
+        }
+        let application = match server {
+            ServerKind::Echo => costs.echo,
+            ServerKind::Memcached => costs.memcached,
+        };
+        let mut simulation = Self {
+            now: Time::ZERO,
+            begin,
+            end,
+            application,
+            ask: Transaction::of(server, knobs.message, rate),
+            set: Transaction::set(knobs.message, rate),
+            set_percent: u64::from(setting.set_percent),
+            costs,
+            steering,
+            clients,
+            queues: (0..queues).map(|_| QueuePair::default()).collect(),
+            ingress: Wire::default(),
+            egress: Wire::default(),
+            responses,
+            turns,
+            calendar,
+            mix: Generator::new(seed, Component::Requests),
+            failure: None,
+        };
+        simulation.draw_starts(seed);
+        Ok(simulation)
+    }
+
+    /// Clients of one moment do not begin at once.
+    fn draw_starts(&mut self, seed: u64) {
+        let mut starts = Generator::new(seed, Component::Starts);
+        for client in &mut self.clients {
+            client.free = client.spec.from + starts.below(STARTS_WITHIN);
+        }
+    }
+
+    fn slot_of_queue(&self, queue: usize) -> Slot {
+        (self.clients.len() + queue) as Slot
+    }
+
+    /// Runs until `until`.
+    ///
+    /// # Errors
+    /// When the search for a configuration fails.
+    pub fn run(&mut self, until: Time) -> Result<(), String> {
+        while let Some((now, slot)) = self.calendar.pop(until) {
+            self.now = now;
+            let slot = slot as usize;
+            if slot < self.clients.len() {
+                self.send(slot);
+            } else if slot < self.clients.len() + self.queues.len() {
+                self.serve(slot - self.clients.len());
+            } else {
+                self.turn();
+            }
+            if let Some(failure) = self.failure.take() {
+                return Err(failure);
+            }
+        }
+        self.now = self.now.max(until);
+        Ok(())
+    }
+
+    // ---- Clients come and go -----------------------------------------------------------------------------
+
+    fn turn(&mut self) {
+        while let Some((at, turn)) = self.turns.front().copied() {
+            if at > self.now {
+                let slot = self.slot_of_queue(self.queues.len());
+                self.calendar.plan(slot, at);
+                break;
+            }
+            self.turns.pop_front();
+            match turn {
+                Turn::Leave(client) => self.steering.leave(self.clients[client].flows.clone()),
+                Turn::Arrive(client) => self.arrive(client),
+                Turn::Configure => {
+                    if let Err(error) = self.steering.configure() {
+                        self.failure = Some(error);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A client comes, and makes its first requests one after the other.
+    fn arrive(&mut self, number: usize) {
+        let flows = self.clients[number].flows.clone();
+        flows.clone().for_each(|flow| self.steering.arrive(flow));
+        for _ in 0..self.clients[number].spec.outstanding {
+            for flow in flows.clone() {
+                let made = self.clients[number].free;
+                self.make(number, flow, made);
+            }
+        }
+    }
+
+    /// A client makes a request from `made` on, and sends it when it is done with that.
+    fn make(&mut self, number: usize, flow: u32, made: Time) {
+        let is_set = self.set_percent > 0 && self.mix.below(100) < self.set_percent;
+        let client = &mut self.clients[number];
+        let ready = made + self.costs.client / 2;
+        client.free = ready;
+        client.sent += 1;
+        client.sends.push_back(Request { flow, client: number as u32, is_set, made, ready });
+        if client.sends.len() == 1 {
+            self.calendar.plan(number as Slot, ready);
+        }
+    }
+
+    fn transaction(&self, request: &Request) -> &Transaction {
+        if request.is_set { &self.set } else { &self.ask }
+    }
+
+    /// A client's request goes onto the wire, and from there to its queue.
+    fn send(&mut self, number: usize) {
+        let client = &mut self.clients[number];
+        let Some(request) = client.sends.pop_front() else { return };
+        if let Some(next) = client.sends.front() {
+            self.calendar.plan(number as Slot, next.ready);
+        }
+        let message = self.transaction(&request).request;
+        let ready = self.ingress.carry(self.now, message.wire, self.costs.line_latency);
+        let number = usize::from(self.steering.queue(request.flow));
+        let slot = self.slot_of_queue(number);
+        let queue = &mut self.queues[number];
+        queue.received.push_back(Request { ready, ..request });
+        queue.bytes += message.payload;
+        if queue.at_work.is_none() {
+            self.calendar.plan_no_later(slot, ready);
+        }
+    }
+
+    // ---- The server --------------------------------------------------------------------------------------
+
+    /// The thread of a queue pair is done with what it was at, and takes what has waited longest.
+    fn serve(&mut self, number: usize) {
+        let now = self.now;
+        match self.queues[number].at_work.take() {
+            Some(Work::Receive(request)) => {
+                let queue = &mut self.queues[number];
+                queue.application_free = queue.application_free.max(now) + self.application;
+                queue.responses.push_back(Request { ready: queue.application_free, ..request });
+            }
+            Some(Work::Transmit(request)) => self.respond(&request),
+            None => {}
+        }
+        let slot = self.slot_of_queue(number);
+        let queue = &mut self.queues[number];
+        let received = queue.received.front().map_or(Time::NEVER, |request| request.ready);
+        let responses = queue.responses.front().map_or(Time::NEVER, |request| request.ready);
+        let first = received.min(responses);
+        if first > now {
+            self.calendar.plan(slot, first);
+            return;
+        }
+        let (work, cost) = if received < responses {
+            (queue.received.pop_front().map(Work::Receive), self.costs.receive)
+        } else {
+            (queue.responses.pop_front().map(Work::Transmit), self.costs.transmit)
+        };
+        queue.at_work = work;
+        self.calendar.plan(slot, now + cost);
+    }
+
+    /// A response goes onto the wire; the client reads it when its thread is free, and makes the next request.
+    ///
+    /// What arrives at a client comes in the order in which it is sent here, so that its thread's work can be
+    /// known ahead.
+    fn respond(&mut self, request: &Request) {
+        let message = self.transaction(request).response;
+        let arrived = self.egress.carry(self.now, message.wire, self.costs.line_latency);
+        let number = request.client as usize;
+        let client = &mut self.clients[number];
+        let read = client.free.max(arrived) + self.costs.client / 2;
+        client.free = read;
+        client.answered += 1;
+        if read >= self.begin && read < self.end.min(client.spec.until) {
+            let took = read.since(request.made) / NANOSECOND;
+            let second = (read.since(self.begin) / SECOND) as usize;
+            client.requests[second] += 1;
+            client.response_ns[second] += u128::from(took);
+            client.payload += message.payload;
+            self.responses[client.spec.group].saturating_record(took);
+        }
+        if read < client.spec.until {
+            self.make(number, request.flow, read);
+        }
+    }
+
+    // ---- What came of it ---------------------------------------------------------------------------------
+
+    /// Where all requests are.
+    #[must_use]
+    pub fn account(&self) -> Account {
+        let in_queue = |queue: &QueuePair| {
+            queue.received.len() + queue.responses.len() + usize::from(queue.at_work.is_some())
+        };
+        let waiting = self.clients.iter().map(|client| client.sends.len());
+        Account {
+            sent: self.clients.iter().map(|client| client.sent).sum(),
+            answered: self.clients.iter().map(|client| client.answered).sum(),
+            under_way: waiting.chain(self.queues.iter().map(in_queue)).sum::<usize>() as u64,
+        }
+    }
+
+    /// For each queue its flows that are there, and the payload that it received.
+    pub fn queues(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
+        self.queues.iter().enumerate().map(|(number, queue)| {
+            let here = |client: &&Client| client.spec.from <= self.now && self.now <= client.spec.until;
+            let flows = self.clients.iter().filter(here).flat_map(|client| client.flows.clone());
+            let flows = flows.filter(|flow| usize::from(self.steering.queue(*flow)) == number).count();
+            (flows as u32, queue.bytes)
+        })
+    }
+
+    /// Filters in the NIC, and flows that lie where the policy forbids it.
+    #[must_use]
+    pub fn configuration(&self) -> (usize, u64) {
+        (self.steering.filters(), self.steering.misplaced())
+    }
+
+    /// For each client its group and, second by second of the measured time, its answered requests and the sum of
+    /// their times in nanoseconds; and the payload that it received.
+    pub fn clients(&self) -> impl Iterator<Item = (&ClientSpec, &[u64], &[u128], u64)> {
+        self.clients.iter().map(|client| {
+            (&client.spec, client.requests.as_slice(), client.response_ns.as_slice(), client.payload)
+        })
+    }
+
+    /// Times from request to response of a group in the measured time: nanoseconds, and how often.
+    pub fn responses(&self, group: usize) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.responses
+            .get(group)
+            .into_iter()
+            .flat_map(Histogram::iter_recorded)
+            .map(|step| (step.value_iterated_to(), step.count_at_value()))
+    }
+}
+
+/// When clients come and go, and when the NIC is configured for those that came. Of one moment, who goes goes first;
+/// those that are there from the beginning find the NIC configured.
+fn turns_of(clients: &[Client], reaction: Span) -> VecDeque<(Time, Turn)> {
+    let mut turns = Vec::new();
+    for (number, client) in clients.iter().enumerate() {
+        let from = client.spec.from;
+        turns.push((from, Turn::Arrive(number)));
+        turns.push((if from == Time::ZERO { from } else { from + reaction }, Turn::Configure));
+        if client.spec.until != Time::NEVER {
+            turns.push((client.spec.until, Turn::Leave(number)));
+        }
+    }
+    turns.sort_unstable();
+    turns.dedup();
+    turns.into()
+}

@@ -1,0 +1,147 @@
+//! Which receive queue each flow reaches: the NIC's configuration, and the search that makes it.
+
+use std::sync::Arc;
+
+use evenkeel_model::scenario::{ReceiveKnobs, ReceivePolicy};
+use evenkeel_receive::flows::ObservedFlow;
+use evenkeel_receive::policy::{PolicyFile, QueueShare, Queues};
+use evenkeel_receive::search::Search;
+use evenkeel_receive::{ConfiguredNic, FlowIndex, FlowTuple, NicModel};
+
+/// The label by which the policy knows flows of high priority.
+const HIGH_PRIORITY: &str = "high";
+/// The clients' first address: 10.0.0.1. Host follows host.
+const FIRST_CLIENT: u32 = 0x0a00_0001;
+/// The server's: 10.0.0.254, with memcached's port.
+const SERVER: u32 = 0x0a00_00fe;
+const SERVER_PORT: u16 = 11211;
+/// Ports of a client's flows begin here (the kernel's default `ip_local_port_range`).
+const FIRST_PORT: u32 = 32_768;
+/// Ports of a host.
+const PORTS: u32 = 28_232;
+
+/// A flow of a client.
+#[derive(Clone, Debug)]
+struct Flow {
+    observed: ObservedFlow,
+    /// Its place in the search, while it is there and known to it.
+    index: Option<FlowIndex>,
+    /// Whether it is there and the search does not know it yet.
+    is_new: bool,
+    queue: u16,
+}
+
+/// A five-tuple of its own for each flow: `host` from 0 and the number of the flow on that host, as packets to the
+/// server have it.
+pub(super) fn tuple_of(host: u32, flow: u32) -> FlowTuple {
+    // Hosts are at most 250, and one with more flows than ports has another address.
+    let source = FIRST_CLIENT + host + 256 * (flow / PORTS);
+    FlowTuple::udp4(source, (FIRST_PORT + flow % PORTS) as u16, SERVER, SERVER_PORT)
+}
+
+/// How the NIC is configured.
+enum Configured {
+    /// As it comes.
+    Alone(Box<ConfiguredNic>),
+    /// By a policy.
+    Searched(Box<Search>),
+}
+
+/// The NIC, and who steers it.
+pub(super) struct Steering {
+    nic: Configured,
+    flows: Vec<Flow>,
+}
+
+impl Steering {
+    /// A NIC with so many queues, and no flow. `Err` says what it cannot do.
+    pub(super) fn new(knobs: &ReceiveKnobs, queues: u32) -> Result<Self, String> {
+        let name = knobs.nic.to_string();
+        let model = NicModel::built_in(&name).ok_or_else(|| format!("no model of the NIC {name}"))?;
+        let queues = u16::try_from(queues).map_err(|_| format!("{queues} queues are too many"))?;
+        let nic = ConfiguredNic::new(&model, queues).map_err(|error| error.to_string())?;
+        let policy = match knobs.policy {
+            ReceivePolicy::None => return Ok(Self { nic: Configured::Alone(Box::new(nic)), flows: Vec::new() }),
+            ReceivePolicy::Balance => PolicyFile::built_in("balance"),
+            ReceivePolicy::Isolation => PolicyFile::built_in("isolation"),
+        };
+        let mut policy = policy.ok_or_else(|| format!("no policy {}", knobs.policy))?;
+        for class in &mut policy.classes {
+            // There are at most 256.
+            class.queues = QueueShare::Count(knobs.isolated_queues as u16);
+        }
+        let policy = policy.bind(&Arc::new(Queues::new(queues))).map_err(|error| error.to_string())?;
+        let search = Search::new(nic, policy).map_err(|error| error.to_string())?;
+        Ok(Self { nic: Configured::Searched(Box::new(search)), flows: Vec::new() })
+    }
+
+    /// Makes a flow known, which is not there yet; flows are numbered in this order.
+    pub(super) fn declare(&mut self, tuple: FlowTuple, high_priority: bool) {
+        let class = high_priority.then(|| HIGH_PRIORITY.to_owned());
+        let observed = ObservedFlow { class, ..ObservedFlow::new(tuple) };
+        self.flows.push(Flow { observed, index: None, is_new: false, queue: 0 });
+    }
+
+    /// A flow comes: it lies where the NIC puts it by itself.
+    pub(super) fn arrive(&mut self, flow: u32) {
+        let flow = &mut self.flows[flow as usize];
+        flow.is_new = true;
+        let nic = match &self.nic {
+            Configured::Alone(nic) => nic,
+            Configured::Searched(search) => search.nic(),
+        };
+        flow.queue = nic.queue_of(&flow.observed.tuple).0;
+    }
+
+    /// The NIC is configured for all flows that came.
+    pub(super) fn configure(&mut self) -> Result<(), String> {
+        let Configured::Searched(search) = &mut self.nic else { return Ok(()) };
+        let new: Vec<usize> = (0..self.flows.len()).filter(|flow| self.flows[*flow].is_new).collect();
+        let observed: Vec<ObservedFlow> = new.iter().map(|flow| self.flows[*flow].observed.clone()).collect();
+        let added = if search.map().is_empty() { search.solve(&observed) } else { search.add(&observed) };
+        let added = added.map_err(|error| error.to_string())?;
+        for (flow, index) in new.into_iter().zip(added) {
+            self.flows[flow].index = Some(index);
+            self.flows[flow].is_new = false;
+        }
+        for flow in &mut self.flows {
+            if let Some(queue) = flow.index.and_then(|index| search.map().queue(index)) {
+                flow.queue = queue.0;
+            }
+        }
+        Ok(())
+    }
+
+    /// Flows are gone. What of theirs is still under way goes where it went before.
+    pub(super) fn leave(&mut self, flows: std::ops::Range<u32>) {
+        for flow in flows {
+            let flow = &mut self.flows[flow as usize];
+            flow.is_new = false;
+            if let (Some(index), Configured::Searched(search)) = (flow.index.take(), &mut self.nic) {
+                search.remove(&[index]);
+            }
+        }
+    }
+
+    /// The queue that a flow's packets reach now.
+    #[inline]
+    pub(super) fn queue(&self, flow: u32) -> u16 {
+        self.flows[flow as usize].queue
+    }
+
+    /// Filters in the NIC.
+    pub(super) fn filters(&self) -> usize {
+        match &self.nic {
+            Configured::Alone(nic) => nic.filters().count(),
+            Configured::Searched(search) => search.nic().filters().count(),
+        }
+    }
+
+    /// Flows that lie where the policy forbids it.
+    pub(super) fn misplaced(&self) -> u64 {
+        match &self.nic {
+            Configured::Alone(_) => 0,
+            Configured::Searched(search) => search.policy().class_states().map(|class| class.misplaced).sum(),
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! A repeat of a scenario of requests, in the simulated world.
+
+use evenkeel_model::record::{QueueRecord, SimCost};
+use evenkeel_model::scenario::{Requests, Scenario, Variant};
+use evenkeel_model::units::Nanoseconds;
+use evenkeel_model::world::{Job, Observer, RawClient, RawClients, RawRepeat};
+
+use super::simulation::Setting;
+use super::{ClientSpec, ReceiveCosts, ReceiveSimulation};
+use crate::time::{NANOSECOND, Span, Time};
+use crate::world::SimError;
+
+/// Progress is told, and a wish to stop heard, this often.
+const STEPS: u64 = 100;
+
+fn span(time: Nanoseconds) -> Span {
+    time.as_u64().saturating_mul(NANOSECOND)
+}
+
+/// The clients of a variant, one by one, each group's spread over the hosts from where the last one's ended.
+fn clients_of(requests: &Requests, variant: &str, begin: Time) -> Vec<ClientSpec> {
+    let mut clients = Vec::new();
+    for (group, described) in requests.clients_with(variant).enumerate() {
+        let from = described.from.as_u64();
+        let start = if from == 0 { Time::ZERO } else { begin + span(described.from) };
+        let until = described.stay.map_or(Time::NEVER, |stay| begin + span(described.from) + span(stay));
+        for _ in 0..described.count {
+            clients.push(ClientSpec {
+                group,
+                host: clients.len() as u32 % requests.client_hosts,
+                flows: described.flows,
+                outstanding: described.outstanding,
+                high_priority: described.high_priority,
+                from: start,
+                until,
+            });
+        }
+    }
+    clients
+}
+
+/// What a variant comes to, for the record; the reason where it cannot be simulated.
+pub(crate) fn assess(scenario: &Scenario, variant: &Variant, requests: &Requests) -> Result<String, String> {
+    let knobs = variant.receive.as_ref().ok_or("it does not say how flows get their receive queues")?;
+    if requests.clients_with(&variant.name).next().is_none() {
+        return Err("no clients are there with it; see 'variants' of workload.clients".to_owned());
+    }
+    super::steering::Steering::new(knobs, scenario.link.queues)?;
+    Ok(format!("{knobs:?} {:?}", ReceiveCosts::default()))
+}
+
+/// Runs one repeat.
+pub(crate) fn run(
+    job: &Job<'_>,
+    requests: &Requests,
+    observer: &dyn Observer,
+) -> Result<RawRepeat, SimError> {
+    let unable = |why: String| SimError::Unable(format!("{}: {why}", job.variant.name));
+    let knobs = job.variant.receive.as_ref();
+    let knobs = knobs.ok_or_else(|| unable("it does not say how flows get their receive queues".to_owned()))?;
+    let begin = Time(span(job.warmup));
+    let end = begin + span(job.duration);
+    let groups: Vec<_> = requests.clients_with(&job.variant.name).collect();
+    let setting = Setting {
+        knobs,
+        queues: job.scenario.link.queues,
+        rate: job.rate,
+        server: requests.server,
+        set_percent: requests.set_percent,
+        groups: groups.len(),
+        measured: begin..end,
+    };
+    let clients = clients_of(requests, &job.variant.name, begin);
+    let mut simulation =
+        ReceiveSimulation::new(&setting, clients, ReceiveCosts::default(), job.seed).map_err(unable)?;
+    simulation.run(begin).map_err(unable)?;
+    let before: Vec<u64> = simulation.queues().map(|(_, bytes)| bytes).collect();
+    for step in 1..=STEPS {
+        simulation.run(begin + end.since(begin) / STEPS * step).map_err(unable)?;
+        observer.progress(step as f64 / STEPS as f64, "simulating");
+        if observer.interrupted() {
+            return Err(SimError::Interrupted);
+        }
+    }
+    simulation.run(end).map_err(unable)?;
+
+    let mut raw = RawRepeat {
+        queues: simulation
+            .queues()
+            .zip(&before)
+            .map(|((flows, bytes), before)| QueueRecord { flows, bytes: bytes - before })
+            .collect(),
+        clients: groups
+            .iter()
+            .enumerate()
+            .map(|(number, group)| RawClients {
+                name: group.name.clone(),
+                clients: simulation
+                    .clients()
+                    .filter(|(spec, ..)| spec.group == number)
+                    .map(|(spec, requests, response_ns, payload_bytes)| {
+                        let present = spec.until.min(end).since(spec.from.max(begin));
+                        RawClient {
+                            present: Nanoseconds::new(present / NANOSECOND),
+                            requests: requests.to_vec(),
+                            response_ns: response_ns.to_vec(),
+                            payload_bytes,
+                        }
+                    })
+                    .collect(),
+                responses: simulation
+                    .responses(number)
+                    .map(|(length, count)| (Nanoseconds::new(length), count))
+                    .collect(),
+            })
+            .collect(),
+        ..RawRepeat::default()
+    };
+    let account = simulation.account();
+    let (filters, misplaced) = simulation.configuration();
+    let answered: u64 = simulation.clients().map(|(_, requests, ..)| requests.iter().sum::<u64>()).sum();
+    raw.sim = Some(SimCost { packets: answered, cpu_seconds: 0.0 });
+    raw.counters.extend(
+        [
+            ("filters", filters as u64),
+            ("misplaced_flows", misplaced),
+            ("requests_lost", account.sent - account.answered - account.under_way),
+        ]
+        .map(|(name, value)| (name.to_owned(), value as f64)),
+    );
+    Ok(raw)
+}

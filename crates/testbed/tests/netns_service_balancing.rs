@@ -3,18 +3,20 @@
 
 mod support;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, UdpSocket};
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use evenkeel_datapath::{FlowMover, FlowService, MoveState};
 use evenkeel_model::scenario::Topology;
 use evenkeel_model::units::BitRate;
-use evenkeel_testbed::{Bed, BedOptions, RECEIVER_ADDRESS, RECEIVER_ADDRESS_V6};
+use evenkeel_testbed::{Bed, BedOptions, Namespace, RECEIVER_ADDRESS, RECEIVER_ADDRESS_V6};
 use evenkeel_transmit::Policy;
 
 use support::traffic::{Bulk, BulkOptions};
 use support::{
-    PATIENCE, assert_weightless, charged_states, metered, options, queues, retransmitted, wait_for,
+    PATIENCE, assert_weightless, charged_states, metered, options, queues, retransmitted, tcp_counter_at,
+    wait_for,
 };
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -93,9 +95,35 @@ fn backlogged(mover: &FlowMover) -> FlowService {
     })
 }
 
+/// Has an interface compute the checksums of what it sends, as on any link but a veth: `ethtool -K NAME tx off`
+/// (`ETHTOOL_STXCSUM` of include/uapi/linux/ethtool.h).
+fn compute_checksums(host: &Namespace, interface: &str) {
+    #[repr(C)]
+    struct Request {
+        name: [u8; libc::IFNAMSIZ],
+        data: *mut u32,
+        rest: [u8; 16],
+    }
+    const SET_CHECKSUM_OFFLOAD: u32 = 0x17;
+    let set = || {
+        let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+        let mut value = [SET_CHECKSUM_OFFLOAD, 0];
+        let mut request = Request { name: [0; libc::IFNAMSIZ], data: value.as_mut_ptr(), rest: [0; 16] };
+        request.name[..interface.len()].copy_from_slice(interface.as_bytes());
+        // SAFETY: the request is as long as `struct ifreq`, its data as `struct ethtool_value`.
+        let result =
+            unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as libc::Ioctl, &raw mut request) };
+        assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+        Ok(())
+    };
+    host.run(set).unwrap();
+}
+
 /// A backlogged flow goes to and fro between two queues, in order, over either IP.
 fn a_backlogged_flow_changes_its_queue(destination: IpAddr) {
     let (bed, mover) = bed_to_move_on();
+    // Else nobody would look whether an acknowledgement still has the right one after its window was changed.
+    compute_checksums(&bed.receiver, "evk1");
     let bulk = Bulk::start(&bed, BulkOptions { destination, ..BulkOptions::default() });
     bulk.wait_for_each(2_000_000);
     assert_eq!(mover.state(), MoveState::None);
@@ -115,6 +143,7 @@ fn a_backlogged_flow_changes_its_queue(destination: IpAddr) {
         });
         assert_eq!(bed.select.weights().iter().sum::<u32>(), 1, "charged once");
     }
+    assert_eq!(tcp_counter_at(&bed.sender, "InCsumErrors"), 0, "acknowledgements with a wrong checksum");
     let (late, again) = (out_of_order(&bed, &bulk), retransmitted(&bed));
     assert!(late <= again, "{late} packets out of order, {again} segments sent again");
     bulk.finish().iter().for_each(|flow| assert_eq!(flow.received, flow.sent));

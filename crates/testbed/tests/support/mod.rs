@@ -118,10 +118,15 @@ pub fn retransmitted(bed: &Bed) -> u64 {
 
 /// Segments that a host has retransmitted.
 pub fn retransmitted_at(host: &Namespace) -> u64 {
+    tcp_counter_at(host, "RetransSegs")
+}
+
+/// One of a host's TCP counters, by its name in `/proc/net/snmp`.
+pub fn tcp_counter_at(host: &Namespace, name: &str) -> u64 {
     let table = host.read_proc_net("snmp").unwrap();
     let mut tcp = table.lines().filter_map(|line| line.strip_prefix("Tcp: "));
     let (names, values) = (tcp.next().unwrap(), tcp.next().unwrap());
-    let column = names.split_ascii_whitespace().position(|name| name == "RetransSegs").unwrap();
+    let column = names.split_ascii_whitespace().position(|found| found == name).unwrap();
     values.split_ascii_whitespace().nth(column).unwrap().parse().unwrap()
 }
 

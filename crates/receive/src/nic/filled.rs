@@ -194,3 +194,57 @@ impl Filled {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::filter::{FilterMatch, PortMatch, QueueId, TableId};
+
+    fn filter(priority: u32, port: u16, mask: u16) -> Filter {
+        let matches = FilterMatch { source_port: Some(PortMatch::masked(port, mask)), ..FilterMatch::ANY };
+        Filter::new(TableId(0), priority, matches, QueueId(0))
+    }
+
+    proptest! {
+        /// Filters of few values and masks, put in and taken out, so that many have the same pattern.
+        #[test]
+        fn the_filter_that_decides_is_the_one_that_a_search_finds(
+            by_priority: bool,
+            steps in proptest::collection::vec((0_u32..12, 1_u32..4, 0_u16..4, 0_usize..3), 1..60),
+        ) {
+            let precedence =
+                if by_priority { Precedence::Priority { levels: 3 } } else { Precedence::Location };
+            let mut filled = Filled::new(precedence);
+            let mut plain: BTreeMap<u32, Filter> = BTreeMap::new();
+            for (location, priority, port, mask) in steps {
+                if plain.remove(&location).is_some() {
+                    prop_assert!(filled.take(location).is_some());
+                } else {
+                    prop_assert!(filled.take(location).is_none());
+                    let filter = filter(priority, port, [0, 2, 3][mask]);
+                    filled.put(location, filter, Pattern::of(&filter.matches).unwrap());
+                    plain.insert(location, filter);
+                }
+                prop_assert_eq!(filled.used(), plain.len());
+                let free = (0..).find(|location| !plain.contains_key(location)).unwrap();
+                prop_assert_eq!(filled.free_location(), free);
+                for port in 0..4 {
+                    let key = Key { transport: port, ..Key::default() };
+                    let matching = plain.iter().filter(|(_, filter)| {
+                        Pattern::of(&filter.matches).unwrap().matches(&key)
+                    });
+                    let rank = |location: u32, filter: &Filter| {
+                        (if by_priority { 3 - filter.priority } else { 0 }, location)
+                    };
+                    let first = matching.map(|(location, filter)| rank(*location, filter)).min();
+                    prop_assert_eq!(filled.find(&key), first.map(|(_, location)| location));
+                }
+            }
+        }
+    }
+}

@@ -92,7 +92,7 @@ impl Predicate {
 }
 
 impl fmt::Display for Predicate {
-    /// As [`Predicate::parse`] reads it.
+    /// As it is written in a model.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let joined = |formatter: &mut fmt::Formatter<'_>, terms: &[Self], word: &str| {
             terms.iter().enumerate().try_for_each(|(index, term)| {

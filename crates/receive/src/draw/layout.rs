@@ -80,13 +80,13 @@ fn size(vertex: &super::Vertex) -> Place {
     }
 }
 
-/// The longest way to each vertex.
+/// The longest way to each vertex. Arrows point to later vertices only.
 fn layers(drawing: &Drawing) -> Vec<usize> {
+    let mut arrows: Vec<(usize, usize)> = drawing.arrows.iter().map(|arrow| (arrow.from, arrow.to)).collect();
+    arrows.sort_unstable();
     let mut layers = vec![0; drawing.vertices.len()];
-    for vertex in 0..layers.len() {
-        let above =
-            drawing.arrows.iter().filter(|arrow| arrow.to == vertex).map(|arrow| layers[arrow.from] + 1);
-        layers[vertex] = above.max().unwrap_or(0);
+    for (from, to) in arrows {
+        layers[to] = layers[to].max(layers[from] + 1);
     }
     layers
 }

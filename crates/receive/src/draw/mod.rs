@@ -6,8 +6,10 @@ mod svg;
 #[cfg(test)]
 mod tests;
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::configured_graph::{ConfiguredGraph, ConfiguredKind};
-use crate::filter::QueueId;
+use crate::filter::{QueueId, TableId};
 use crate::nic::{FilterTable, NicModel, NodeKind, Operand, Port, Precedence};
 
 /// What a node is drawn as.
@@ -108,8 +110,14 @@ impl Drawing {
         let model = graph.nic().model();
         let title = format!("{}, configured: {}", model.name(), model.title());
         let mut drawing = Self { title, vertices: Vec::new(), arrows: Vec::new() };
+        let drawn_as = collapsed(graph);
         for (index, node) in graph.nodes().iter().enumerate() {
             let (shape, lines) = match &node.kind {
+                ConfiguredKind::Filter(id, _) if graph.nic().used(id.table) > MOST_FILTERS => {
+                    let table = &model.tables()[id.table.index()];
+                    let count = format!("{} filters", graph.nic().used(id.table));
+                    (Shape::Function, vec![table.name.clone(), count])
+                }
                 ConfiguredKind::Source => (Shape::Source, vec!["packets".to_owned()]),
                 ConfiguredKind::Function(_) => (Shape::Function, vec![node.name.clone()]),
                 ConfiguredKind::And(_) => (Shape::Operator, vec!["AND".to_owned(), node.name.clone()]),
@@ -130,15 +138,20 @@ impl Drawing {
             for (port, to) in &node.ports {
                 let label = if node.kind == ConfiguredKind::Source { "" } else { port };
                 for to in to {
-                    drawing.arrow(index, *to, label);
+                    drawing.arrow(drawn_as[index], drawn_as[*to], label);
                 }
             }
             if let ConfiguredKind::And(operands) | ConfiguredKind::Or(operands) = &node.kind {
                 for (from, port) in operands {
-                    drawing.arrow(*from, index, &graph.nodes()[*from].ports[*port].0);
+                    drawing.arrow(drawn_as[*from], drawn_as[index], &graph.nodes()[*from].ports[*port].0);
                 }
             }
         }
+        // What is drawn as one leads to itself, and in the same way elsewhere many times.
+        let mut known = BTreeSet::new();
+        drawing.arrows.retain(|arrow| {
+            arrow.from != arrow.to && known.insert((arrow.from, arrow.to, arrow.label.clone()))
+        });
         drawing.without_lone_vertices()
     }
 
@@ -146,13 +159,21 @@ impl Drawing {
         self.arrows.push(Arrow { from, to, label: label.to_owned() });
     }
 
-    /// A queue to which nothing leads is not drawn.
+    /// Vertices without arrows are not drawn.
     fn without_lone_vertices(mut self) -> Self {
-        let touched = |index: usize| self.arrows.iter().any(|arrow| arrow.from == index || arrow.to == index);
-        let kept: Vec<bool> = (0..self.vertices.len()).map(touched).collect();
-        let place = |index: usize| kept[..index].iter().filter(|kept| **kept).count();
+        let mut kept = vec![false; self.vertices.len()];
+        for arrow in &self.arrows {
+            kept[arrow.from] = true;
+            kept[arrow.to] = true;
+        }
+        let before = |count: &mut usize, kept: &bool| {
+            let place = *count;
+            *count += usize::from(*kept);
+            Some(place)
+        };
+        let places: Vec<usize> = kept.iter().scan(0, before).collect();
         for arrow in &mut self.arrows {
-            (arrow.from, arrow.to) = (place(arrow.from), place(arrow.to));
+            (arrow.from, arrow.to) = (places[arrow.from], places[arrow.to]);
         }
         let mut keep = kept.iter();
         self.vertices.retain(|_| keep.next().copied().unwrap_or(false));
@@ -170,6 +191,31 @@ impl Drawing {
     pub fn to_svg(&self) -> String {
         svg::render(self)
     }
+}
+
+/// Filters of a table that are drawn one by one; more are drawn as one box.
+const MOST_FILTERS: usize = 32;
+
+/// For each node, the one that is drawn for it: the first filter of a table that has very many for the others, and
+/// for the hashes behind them.
+fn collapsed(graph: &ConfiguredGraph<'_>) -> Vec<usize> {
+    let mut drawn_as: Vec<usize> = (0..graph.nodes().len()).collect();
+    let mut firsts: BTreeMap<TableId, usize> = BTreeMap::new();
+    for (index, node) in graph.nodes().iter().enumerate() {
+        let ConfiguredKind::Filter(id, _) = node.kind else { continue };
+        if graph.nic().used(id.table) <= MOST_FILTERS {
+            continue;
+        }
+        let first = *firsts.entry(id.table).or_insert(index);
+        drawn_as[index] = first;
+        // What matches goes to a queue, or to a hash of its own.
+        for to in node.ports.first().into_iter().flat_map(|(_, to)| to) {
+            if matches!(graph.nodes()[*to].kind, ConfiguredKind::Hash { .. }) {
+                drawn_as[*to] = first;
+            }
+        }
+    }
+    drawn_as
 }
 
 /// Fields that filters of a table match.

@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 use super::layout::{Place, layout};
 use super::*;
-use crate::{ConfiguredNic, Filter, FilterMatch, Transport};
+use crate::{ConfiguredNic, Filter, FilterMatch, FlowTuple, Transport};
 
 fn drawings() -> Vec<Drawing> {
     let mut drawings = Vec::new();
@@ -63,6 +63,34 @@ fn every_box_and_arrow_is_in_both_renderings() {
             assert_eq!(svg.matches(&format!("<{tag}")).count(), svg.matches(&format!("</{tag}>")).count());
         }
     }
+}
+
+#[test]
+fn very_many_filters_are_one_box() {
+    let model = NicModel::built_in("sfc9020").unwrap();
+    let mut nic = ConfiguredNic::new(&model, 4).unwrap();
+    let table = model.table("full").unwrap();
+    let flow = |port| FlowTuple {
+        transport: Transport::Tcp,
+        source: "10.0.0.1".parse().unwrap(),
+        source_port: port,
+        destination: "10.0.0.2".parse().unwrap(),
+        destination_port: 80,
+    };
+    for port in 0..8000 {
+        let filter = Filter::new(table, 0, FilterMatch::exact(&flow(port)), QueueId(port % 4));
+        nic.insert(Filter { spread: port % 5 == 0, ..filter }).unwrap();
+    }
+    let drawing = Drawing::of_configured(&ConfiguredGraph::of(&nic));
+    assert!(drawing.vertices.len() < 24, "{}", drawing.vertices.len());
+    let svg = drawing.to_svg();
+    assert!(svg.contains(">8000 filters<") && svg.len() < 20_000, "{}", svg.len());
+    // To each queue, and to those who come next.
+    let of_table = |vertex: &Vertex| vertex.lines.iter().any(|line| line == "8000 filters");
+    let place = drawing.vertices.iter().position(of_table).unwrap();
+    let targets: BTreeSet<usize> =
+        drawing.arrows.iter().filter(|arrow| arrow.from == place).map(|arrow| arrow.to).collect();
+    assert_eq!(targets.len(), 4 + 1);
 }
 
 fn labels(drawing: &Drawing) -> usize {

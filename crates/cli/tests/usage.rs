@@ -23,6 +23,8 @@ fn bad_usage_exits_with_2_and_says_why() {
         (&["fair", "eth0", "--segments", "1MiB"], "between 4KiB and 64KiB"),
         (&["fair", "eth0", "--observe", "--plan"], "cannot be used with"),
         (&["fair", "eth0", "--observe", "--xps", "off"], "cannot be used with"),
+        (&["fair", "eth0", "--observe", "--batching", "on"], "cannot be used with"),
+        (&["fair", "eth0", "--batching", "auto"], "off, on"),
         (&["revert", "eth0", "eth1"], "unexpected argument"),
         (&["steer", "eth0"], "unrecognized subcommand 'steer'"),
         (&["check"], "unrecognized subcommand 'check'"),

@@ -86,11 +86,15 @@ impl Pair {
         end(command)
     }
 
-    /// A session that is at work, with our own qdisc at every queue.
-    fn batching(&self, arguments: &[&str]) -> Child {
+    fn start_batching(&self, arguments: &[&str]) -> Child {
         let mut command = evenkeel(&[&["fair", &self.name, "--batching", "on"], arguments].concat());
         command.env("EVENKEEL_STATE_DIR", self.state.path());
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// A session that is at work, with our own qdisc at every queue.
+    fn batching(&self, arguments: &[&str]) -> Child {
+        let mut child = self.start_batching(arguments);
         wait_for("every queue has a leaf of ours", || {
             assert!(child.try_wait().unwrap().is_none(), "it ended");
             self.leaves().iter().filter(|kind| is_our_leaf(kind, child.id())).count() == QUEUES
@@ -104,6 +108,14 @@ impl Pair {
         let index = netlink.link_index(&self.name).unwrap();
         let qdiscs = netlink.qdiscs(index).unwrap();
         qdiscs.into_iter().skip(1).map(|qdisc| qdisc.kind).collect()
+    }
+
+    /// Whether a journal has more than its header.
+    fn has_changes(&self) -> bool {
+        std::fs::read_dir(self.state.path()).unwrap().any(|entry| {
+            // It may go while it is looked at.
+            std::fs::read_to_string(entry.unwrap().path()).is_ok_and(|text| text.lines().count() > 1)
+        })
     }
 
     /// Bytes that the device has sent.
@@ -272,13 +284,28 @@ fn batching_stands_at_every_queue_and_the_tree_comes_back() {
     assert_traffic_flows(&pair);
 
     // The qdisc outlives its process, and traffic flows, until the guardian has put the tree back.
+    let started = Instant::now();
     let mut running = pair.batching(&[]);
+    let until_there = started.elapsed();
     signal(&running, Signal::SIGKILL);
     running.wait().unwrap();
     wait_for("the guardian has put the tree back", || pair.seen() == before);
     assert_traffic_flows(&pair);
-    let state = pair.state.path().to_owned();
-    wait_for("the journal is gone", || std::fs::read_dir(&state).unwrap().next().is_none());
+
+    // At moments around the change, too; where nothing was changed yet, a journal that says so is left.
+    for eighths in 5..=8 {
+        let mut running = pair.start_batching(&[]);
+        std::thread::sleep(until_there * eighths / 8);
+        signal(&running, Signal::SIGKILL);
+        assert_eq!(running.wait().unwrap().code(), None, "it was at work until it was killed");
+        wait_for("the guardian has put the tree back", || pair.seen() == before && !pair.has_changes());
+    }
+    let mut command = evenkeel(&["revert", &pair.name]);
+    command.env("EVENKEEL_STATE_DIR", pair.state.path());
+    let reverted = end(command);
+    assert_eq!(reverted.code, 0, "{reverted:?}");
+    assert!(std::fs::read_dir(pair.state.path()).unwrap().next().is_none());
+    assert_eq!(pair.seen(), before);
     shell(&["tc", "qdisc", "del", "dev", &pair.name, "root"]);
 }
 

@@ -120,7 +120,8 @@ fn tcp_flows_pass_below_mq_and_nothing_is_left_behind() {
     let again = register("evk_mq", Duration::ZERO, 1);
     let twice =
         TransmitBatching::register(&BatchOptions { name: "evk_mq".to_owned(), ..BatchOptions::default() });
-    assert!(twice.err().unwrap().to_string().contains("register the qdisc"));
+    let error = twice.err().unwrap();
+    assert!(error.is_taken() && error.to_string().contains("register the qdisc"), "{error}");
     drop(again);
 }
 

@@ -26,6 +26,7 @@ pub(crate) fn metrics(raw: &RawRepeat, timing: &Timing, rate: BitRate) -> BTreeM
     put(metric::CPU.to_owned(), raw.busy_cores.map(|cores| cores * 100.0));
     put(metric::RETRANSMITS.to_owned(), raw.retransmits.map(|count| count as f64));
     let out_of_order: Option<u64> = raw.flows.iter().map(|flow| flow.out_of_order).sum();
+    let out_of_order = out_of_order.filter(|_| !raw.flows.is_empty());
     put(metric::OUT_OF_ORDER.to_owned(), out_of_order.map(|count| count as f64));
 
     let per_flow = |values: fn(&evenkeel_model::world::RawFlow) -> &[u64]| {

@@ -18,6 +18,7 @@ pub mod store;
 pub mod table;
 
 mod catalogue;
+mod clients;
 mod format;
 mod grid;
 mod paired;

@@ -12,7 +12,7 @@ use evenkeel_model::record::{ExpectationRecord, Record, VariantRecord};
 use crate::catalogue::{self, Description, describe};
 use crate::format::{clean, count, number, rate, seconds, short, wrapped};
 use crate::grid::{Cell, Column, Emphasis, Grid};
-use crate::{paired, summaries};
+use crate::{clients, paired, summaries};
 
 pub use crate::grid::TableOptions;
 
@@ -27,6 +27,11 @@ pub fn render(record: &Record, options: TableOptions) -> String {
     let notes = Notes::of(record);
     results(&mut text, record, &notes, options);
     notes.render(&mut text, options);
+    if let Some(table) = clients::table(record, options) {
+        text.push('\n');
+        heading(&mut text, "Requests of clients (medians of the repeats)", options);
+        text.push_str(&table);
+    }
     paper(&mut text, record, options);
     costs(&mut text, record, options);
     queues(&mut text, record, options);
@@ -126,7 +131,8 @@ impl<'r> Notes<'r> {
 
 fn results(text: &mut String, record: &Record, notes: &Notes<'_>, options: TableOptions) {
     let all: Vec<BTreeMap<String, Summary>> = record.variants.iter().map(summaries::of_metrics).collect();
-    let keys = all.iter().flat_map(BTreeMap::keys).cloned().collect();
+    let keys =
+        all.iter().flat_map(BTreeMap::keys).filter(|key| !clients::is_of_clients(key)).cloned().collect();
     let keys = catalogue::in_order(keys, &record.windows);
     if keys.is_empty() {
         text.push_str("Nothing was measured.\n");

@@ -61,7 +61,9 @@ impl Steering {
         let queues = u16::try_from(queues).map_err(|_| format!("{queues} queues are too many"))?;
         let nic = ConfiguredNic::new(&model, queues).map_err(|error| error.to_string())?;
         let policy = match knobs.policy {
-            ReceivePolicy::None => return Ok(Self { nic: Configured::Alone(Box::new(nic)), flows: Vec::new() }),
+            ReceivePolicy::None => {
+                return Ok(Self { nic: Configured::Alone(Box::new(nic)), flows: Vec::new() });
+            }
             ReceivePolicy::Balance => PolicyFile::built_in("balance"),
             ReceivePolicy::Isolation => PolicyFile::built_in("isolation"),
         };

@@ -57,7 +57,8 @@ pub(crate) fn run(
 ) -> Result<RawRepeat, SimError> {
     let unable = |why: String| SimError::Unable(format!("{}: {why}", job.variant.name));
     let knobs = job.variant.receive.as_ref();
-    let knobs = knobs.ok_or_else(|| unable("it does not say how flows get their receive queues".to_owned()))?;
+    let knobs =
+        knobs.ok_or_else(|| unable("it does not say how flows get their receive queues".to_owned()))?;
     let begin = Time(span(job.warmup));
     let end = begin + span(job.duration);
     let groups: Vec<_> = requests.clients_with(&job.variant.name).collect();

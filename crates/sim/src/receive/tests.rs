@@ -1,0 +1,286 @@
+//! The receive path against closed forms, and what must hold whatever the workload.
+#![allow(clippy::unwrap_used)]
+
+use evenkeel_model::scenario::{ReceiveKnobs, ReceiveNic, ReceivePolicy, ServerKind};
+use evenkeel_model::units::{BitRate, ByteSize, Nanoseconds};
+use proptest::prelude::*;
+
+use super::costs::Transaction;
+use super::steering::{Steering, tuple_of};
+use super::*;
+use crate::time::{MILLISECOND, NANOSECOND, SECOND, Span, Time};
+
+const RATE: BitRate = BitRate::from_bits_per_second(10_000_000_000);
+const BEGIN: Time = Time(50 * MILLISECOND);
+const END: Time = Time(550 * MILLISECOND);
+
+fn knobs(policy: ReceivePolicy) -> ReceiveKnobs {
+    ReceiveKnobs {
+        nic: ReceiveNic::I82599,
+        policy,
+        isolated_queues: 4,
+        message: ByteSize::from_bytes(1024),
+        reaction: Nanoseconds::from_millis(100),
+    }
+}
+
+fn client(group: usize, flows: u32, outstanding: u32) -> ClientSpec {
+    ClientSpec {
+        group,
+        host: 0,
+        flows,
+        outstanding,
+        high_priority: group == 0,
+        from: Time::ZERO,
+        until: Time::NEVER,
+    }
+}
+
+fn simulation(
+    knobs: &ReceiveKnobs,
+    queues: u32,
+    server: ServerKind,
+    clients: Vec<ClientSpec>,
+    seed: u64,
+) -> ReceiveSimulation {
+    let groups = clients.iter().map(|client| client.group + 1).max().unwrap();
+    let set_percent = if server == ServerKind::Memcached { 10 } else { 0 };
+    let setting = Setting { knobs, queues, rate: RATE, server, set_percent, groups, measured: BEGIN..END };
+    ReceiveSimulation::new(&setting, clients, ReceiveCosts::default(), seed).unwrap()
+}
+
+/// Answered requests per second, and their mean time in nanoseconds, of the clients of a group.
+fn figures(simulation: &ReceiveSimulation, group: usize) -> (f64, f64) {
+    let of_group = simulation.clients().filter(|(spec, ..)| spec.group == group);
+    let (requests, sum) = of_group.fold((0, 0), |(requests, sum), (_, counts, ns, _)| {
+        (requests + counts.iter().sum::<u64>(), sum + ns.iter().sum::<u128>())
+    });
+    let seconds = END.since(BEGIN) as f64 / SECOND as f64;
+    (requests as f64 / seconds, sum as f64 / requests as f64)
+}
+
+fn run_echo(queues: u32, clients: Vec<ClientSpec>) -> ReceiveSimulation {
+    let mut simulation = simulation(&knobs(ReceivePolicy::Balance), queues, ServerKind::Echo, clients, 1);
+    simulation.run(END).unwrap();
+    simulation
+}
+
+/// All that a lone request meets.
+fn unloaded(costs: &ReceiveCosts) -> Span {
+    let echo = Transaction::of(ServerKind::Echo, ByteSize::from_bytes(1024), RATE);
+    let wires = echo.request.wire + echo.response.wire + 2 * costs.line_latency;
+    costs.client + wires + costs.receive + costs.echo + costs.transmit
+}
+
+fn close(found: f64, expected: f64, share: f64) {
+    assert!((found / expected - 1.0).abs() < share, "{found} is not {expected}");
+}
+
+#[test]
+fn a_lone_request_takes_the_sum_of_all_costs() {
+    let costs = ReceiveCosts::default();
+    let (rate, took) = figures(&run_echo(1, vec![client(0, 1, 1)]), 0);
+    let expected = unloaded(&costs);
+    assert_eq!(took, (expected / NANOSECOND) as f64);
+    close(rate, SECOND as f64 / expected as f64, 1e-3);
+}
+
+#[test]
+fn a_client_cannot_do_more_than_its_thread() {
+    let costs = ReceiveCosts::default();
+    let (rate, took) = figures(&run_echo(1, vec![client(0, 1, 16)]), 0);
+    // Its work is more than the server's: 16 requests are there at any time, and one is done at a time.
+    close(rate, SECOND as f64 / costs.client as f64, 1e-3);
+    close(took, 16.0 * (costs.client / NANOSECOND) as f64, 1e-3);
+}
+
+#[test]
+fn a_queue_cannot_do_more_than_its_thread() {
+    let costs = ReceiveCosts::default();
+    let simulation = run_echo(1, (0..4).map(|_| client(0, 1, 16)).collect());
+    let work = costs.receive + costs.transmit;
+    let (rate, took) = figures(&simulation, 0);
+    close(rate, SECOND as f64 / work as f64, 1e-3);
+    close(took, 64.0 * (work / NANOSECOND) as f64, 2e-3);
+    // Ten queues do ten times as much, if the flows are spread over them.
+    let ten = run_echo(10, (0..40).map(|_| client(0, 1, 16)).collect());
+    close(figures(&ten, 0).0, 10.0 * SECOND as f64 / work as f64, 1e-3);
+}
+
+#[test]
+fn the_line_is_a_limit_too() {
+    let echo = Transaction::of(ServerKind::Echo, ByteSize::from_bytes(1024), RATE);
+    // Twenty queues could do twice what fits on the line.
+    let simulation = run_echo(20, (0..100).map(|_| client(0, 1, 16)).collect());
+    close(figures(&simulation, 0).0, SECOND as f64 / echo.request.wire as f64, 1e-3);
+}
+
+#[test]
+fn queues_of_their_own_help_some_and_cost_the_others() {
+    let clients = || {
+        let high = (0..2).map(|_| client(0, 16, 1));
+        high.chain((0..18).map(|_| client(1, 16, 1))).collect::<Vec<_>>()
+    };
+    let of = |policy| {
+        let mut simulation = simulation(&knobs(policy), 10, ServerKind::Memcached, clients(), 1);
+        simulation.run(END).unwrap();
+        let queues: Vec<u32> = simulation.queues().map(|(flows, _)| flows).collect();
+        ([figures(&simulation, 0), figures(&simulation, 1)], queues)
+    };
+    let (balance, queues) = of(ReceivePolicy::Balance);
+    assert_eq!(queues, [32; 10]);
+    let (isolation, queues) = of(ReceivePolicy::Isolation);
+    assert_eq!(queues, [48, 48, 48, 48, 48, 48, 8, 8, 8, 8]);
+    assert!(isolation[0].0 > 1.2 * balance[0].0, "{isolation:?} {balance:?}");
+    assert!(isolation[0].1 < 0.8 * balance[0].1);
+    assert!(isolation[1].0 < 0.8 * balance[1].0);
+    // All queues are busy in the balance, and in it nobody is ahead.
+    let work = ReceiveCosts::default().receive + ReceiveCosts::default().transmit;
+    close(balance[0].0 + balance[1].0, 10.0 * SECOND as f64 / work as f64, 0.02);
+    close(balance[0].0 / 2.0, balance[1].0 / 18.0, 0.05);
+}
+
+#[test]
+fn work_of_the_application_beside_the_narrowest_place_matters_little() {
+    let clients = || (0..20).map(|_| client(0, 16, 1)).collect::<Vec<_>>();
+    let rate_with = |memcached| {
+        let knobs = knobs(ReceivePolicy::Balance);
+        let server = ServerKind::Memcached;
+        let setting = Setting {
+            knobs: &knobs,
+            queues: 10,
+            rate: RATE,
+            server,
+            set_percent: 10,
+            groups: 1,
+            measured: BEGIN..END,
+        };
+        let costs = ReceiveCosts { memcached, ..ReceiveCosts::default() };
+        let mut simulation = ReceiveSimulation::new(&setting, clients(), costs, 1).unwrap();
+        simulation.run(END).unwrap();
+        figures(&simulation, 0).0
+    };
+    close(rate_with(5_000 * NANOSECOND), rate_with(500 * NANOSECOND), 0.02);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_and_another_one_another() {
+    let of = |seed| {
+        let clients = (0..6).map(|_| client(0, 8, 1)).collect();
+        let mut simulation =
+            simulation(&knobs(ReceivePolicy::Balance), 4, ServerKind::Memcached, clients, seed);
+        simulation.run(END).unwrap();
+        let counts: Vec<Vec<u128>> = simulation.clients().map(|(_, _, ns, _)| ns.to_vec()).collect();
+        (counts, simulation.responses(0).collect::<Vec<_>>(), simulation.account())
+    };
+    assert_eq!(of(1), of(1));
+    assert_ne!(of(1), of(2));
+}
+
+#[test]
+fn a_client_that_goes_leaves_nothing_behind() {
+    let gone = Time(200 * MILLISECOND);
+    let leaving = ClientSpec { until: gone, ..client(1, 16, 1) };
+    let mut simulation = simulation(
+        &knobs(ReceivePolicy::Balance),
+        10,
+        ServerKind::Memcached,
+        vec![client(0, 16, 1), leaving],
+        1,
+    );
+    simulation.run(gone).unwrap();
+    assert_eq!(simulation.queues().map(|(flows, _)| flows).sum::<u32>(), 32);
+    simulation.run(END).unwrap();
+    let account = simulation.account();
+    assert_eq!((account.sent - account.answered, account.under_way), (16, 16));
+    assert_eq!(simulation.queues().map(|(flows, _)| flows).sum::<u32>(), 16);
+    let (_, counts, ..) = simulation.clients().nth(1).unwrap();
+    // It was there for 150 of the measured 500 ms.
+    close(counts.iter().sum::<u64>() as f64, 0.15 * figures(&simulation, 0).0, 0.02);
+}
+
+#[test]
+fn new_flows_lie_where_the_hash_puts_them_until_the_nic_is_configured() {
+    let mut steering = Steering::new(&knobs(ReceivePolicy::Balance), 10).unwrap();
+    (0..64).for_each(|flow| steering.declare(tuple_of(flow % 4, flow / 4), false));
+    let loads = |steering: &Steering, flows: std::ops::Range<u32>| {
+        let mut loads = [0_u32; 10];
+        flows.for_each(|flow| loads[usize::from(steering.queue(flow))] += 1);
+        loads
+    };
+    (0..40).for_each(|flow| steering.arrive(flow));
+    // Of UDP the NIC hashes addresses only, and there are four.
+    assert!(loads(&steering, 0..40).iter().filter(|load| **load > 0).count() <= 4);
+    steering.configure().unwrap();
+    assert_eq!(loads(&steering, 0..40), [4; 10]);
+    (40..64).for_each(|flow| steering.arrive(flow));
+    assert_eq!(loads(&steering, 0..40), [4; 10]);
+    assert!(loads(&steering, 40..64).iter().filter(|load| **load > 0).count() <= 4);
+    steering.configure().unwrap();
+    let all = loads(&steering, 0..64);
+    assert!(all.iter().all(|load| (6..=7).contains(load)), "{all:?}");
+    let filters = steering.filters();
+    steering.leave(0..20);
+    assert_eq!((steering.filters(), steering.misplaced()), (filters, 0));
+}
+
+#[test]
+fn every_nic_of_a_scenario_has_a_model() {
+    for nic in ReceiveNic::all() {
+        for policy in [ReceivePolicy::None, ReceivePolicy::Balance, ReceivePolicy::Isolation] {
+            let knobs = ReceiveKnobs { nic, ..knobs(policy) };
+            assert!(Steering::new(&knobs, 10).is_ok(), "{nic} {policy}");
+        }
+    }
+    let error = Steering::new(&knobs(ReceivePolicy::Balance), 1_000).err().unwrap();
+    assert!(error.contains("128"), "{error}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn nothing_is_lost_and_no_limit_is_passed(
+        shape in prop::collection::vec((1_u32..6, 1_u32..6, 0_usize..2, 0_u64..40, 1_u64..60), 1..8),
+        queues in 5_u32..12,
+        isolate: bool,
+        memcached: bool,
+        seed: u64,
+    ) {
+        let clients: Vec<ClientSpec> = shape
+            .iter()
+            .enumerate()
+            .map(|(number, (flows, outstanding, group, from, stay))| ClientSpec {
+                host: number as u32 % 3,
+                from: Time(from * MILLISECOND),
+                until: Time((from + stay) * MILLISECOND),
+                ..client(*group, *flows, *outstanding)
+            })
+            .collect();
+        let policy = if isolate { ReceivePolicy::Isolation } else { ReceivePolicy::Balance };
+        let server = if memcached { ServerKind::Memcached } else { ServerKind::Echo };
+        let knobs = ReceiveKnobs { reaction: Nanoseconds::from_millis(7), ..knobs(policy) };
+        let mut simulation = simulation(&knobs, queues, server, clients.clone(), seed);
+        for at in [1, 10, 20, 33, 50, 70] {
+            simulation.run(Time(at * MILLISECOND)).unwrap();
+            let account = simulation.account();
+            prop_assert_eq!(account.sent, account.answered + account.under_way);
+            let most: u64 = clients.iter().map(|spec| u64::from(spec.flows * spec.outstanding)).sum();
+            prop_assert!(account.under_way <= most);
+        }
+        let costs = ReceiveCosts::default();
+        for (spec, counts, ..) in simulation.clients() {
+            let present = spec.until.min(END).since(spec.from.max(BEGIN));
+            prop_assert!(counts.iter().sum::<u64>() <= present / costs.client + 1);
+        }
+        let all: u64 = simulation.clients().map(|(_, counts, ..)| counts.iter().sum::<u64>()).sum();
+        let work = costs.receive + costs.transmit;
+        let most: u64 = clients.iter().map(|spec| u64::from(spec.flows * spec.outstanding)).sum();
+        // What waited for its client when the measurement began is read after that.
+        prop_assert!(all <= u64::from(queues) * (END.since(BEGIN) / work + 1) + most);
+        simulation.run(END).unwrap();
+        // All have gone.
+        prop_assert_eq!(simulation.account().under_way, 0);
+        prop_assert_eq!(simulation.configuration().1, 0);
+    }
+}

@@ -15,7 +15,7 @@ const RETRANSMITTED: u8 = 4;
 const EVER_RETRANSMITTED: u8 = 8;
 
 /// Entries that a new flow has room for.
-const INITIAL_CAPACITY: usize = 32;
+const INITIAL_CAPACITY: usize = 8;
 /// Entries are not merged beyond this, so that their length fits its type, bytes.
 const LARGEST_MERGED: u32 = 1 << 30;
 

@@ -170,7 +170,7 @@ impl Simulation {
         flow.sender.write(first);
         flow.remaining += bytes - first;
         let processor = flow.processor;
-        self.advance();
+        self.catch_up();
         self.send(client, processor, false);
     }
 }

@@ -459,6 +459,7 @@ impl Simulation {
     /// An error if nothing has been sent since the last time.
     #[cold]
     fn check_progress(&mut self) -> Result<(), SimulationError> {
+        self.advance();
         // The probe's packets are in the queues' bytes only.
         let bytes: u64 = self.queues.iter().map(|queue| queue.bytes).sum();
         if self.event_limit.is_stuck(bytes + self.observation.packets) {
@@ -481,9 +482,22 @@ impl Simulation {
         self.calendar.next_time().unwrap_or(Time::NEVER).min(self.nic.next_departure())
     }
 
-    /// The NIC catches up with the present.
+    /// The NIC catches up with the present, and tells of everything that has left.
     pub(crate) fn advance(&mut self) {
         self.with_nic(|nic, now, outlet| nic.advance(now, outlet));
+    }
+
+    /// The NIC catches up with the present, and tells which segments have left.
+    pub(crate) fn catch_up(&mut self) {
+        self.with_nic(|nic, now, outlet| nic.catch_up(now, outlet));
+    }
+
+    /// The NIC tells of the packets that have arrived at a receive queue.
+    fn take_arrivals(&mut self, receive_queue: u32) {
+        let wanted = |outlet: &Outlet<'_>, segment: &Segment| {
+            segment.flow != PROBE && outlet.sink.queue_of(segment.flow) == receive_queue
+        };
+        self.with_nic(|nic, _, outlet| nic.tell(wanted, outlet));
     }
 
     pub(crate) fn with_nic(&mut self, work: impl FnOnce(&mut Nic, Time, &mut Outlet<'_>)) {
@@ -504,7 +518,7 @@ impl Simulation {
         } else if slot < slots.watchdogs {
             self.sink_interrupt(slot - slots.sink);
         } else if slot < slots.weights {
-            self.advance();
+            self.catch_up();
             self.run_qdisc(slot - slots.watchdogs);
         } else if slot < slots.probe {
             self.write_weight(slot - slots.weights);
@@ -523,7 +537,8 @@ impl Simulation {
     }
 
     fn sink_interrupt(&mut self, queue: u32) {
-        self.advance();
+        self.catch_up();
+        self.take_arrivals(queue);
         let (flows, vectors, slots) = (&self.flows, &mut self.vectors, self.slots);
         let arrival = self.now + 2 * self.parameters.line_latency;
         let interval = self.settings.interrupt_interval;

@@ -62,7 +62,7 @@ impl Simulation {
         let now = self.now;
         let transmits = (vector as usize) < self.queues.len();
         if transmits {
-            self.advance();
+            self.catch_up();
             if self.queues[vector as usize].sent.is_empty() {
                 // What was enqueued elsewhere has delayed the segment.
                 self.expect_completion(vector);
@@ -428,7 +428,7 @@ impl Simulation {
         if flow.sender.deadline() <= self.now {
             flow.sender.on_deadline(self.now);
         }
-        self.advance();
+        self.catch_up();
         self.send(number, processor, false);
     }
 
@@ -447,7 +447,7 @@ impl Simulation {
 
     /// The probe's program sends a request.
     pub(crate) fn probe_event(&mut self) {
-        self.advance();
+        self.catch_up();
         let Some(probe) = &mut self.probe else { return };
         probe.sent = self.now;
         let segment = probe.request(self.settings.mss);

@@ -3,6 +3,9 @@
 //! Neither service depends on time, only on turns, and what a ring sends in its next n turns depends on
 //! that ring alone. So the finish of a head follows from the number of turns that it needs: all rings
 //! before it in line have as many, all behind it one less.
+//!
+//! Turns count from the NIC's position on. In steady rounds that is their begin, and what a ring has sent since
+//! counts, too.
 
 use super::{Nic, Service, ring::Ring};
 use crate::{segment::Segment, time::Time};
@@ -43,8 +46,8 @@ impl Nic {
     pub fn next_packet(&self, queue: u32) -> Time {
         match self.active.iter().position(|&active| active == queue) {
             Some(place) => {
-                let bytes = u64::from(self.ring_at(place).packet_bytes());
-                self.end_in(place, self.turns_to_send(place, 1, bytes), bytes)
+                let (turns, bytes) = self.reach(place, 0);
+                self.end_in(place, turns, bytes)
             }
             None => Time::NEVER,
         }
@@ -107,7 +110,8 @@ impl Nic {
         for (place, (queue, ring)) in rings() {
             behind -= earlier(place, ring);
             if next == Some(place) {
-                at[queue as usize] = self.wire.time_of(self.position + before + behind + ring.left_bytes());
+                let own = ring.turns.done_bytes() + ring.left_bytes();
+                at[queue as usize] = self.wire.time_of(self.position + before + behind + own);
                 next = places.next();
                 if next.is_none() {
                     break;
@@ -152,13 +156,14 @@ impl Nic {
         let ring = self.ring_at(place);
         let (mut packets, mut bytes, mut segments_bytes) = (0, 0, 0);
         for (number, (shape, sent)) in ring.shapes().take(index + 1).enumerate() {
-            let end = if number < index { shape.packets } else { sent + 1 };
+            let next = if number == 0 { sent + self.gone_since(ring) } else { sent };
+            let end = if number < index { shape.packets } else { next + 1 };
             packets += u64::from(end - sent);
             bytes += shape.bytes(sent, end);
             segments_bytes += shape.bytes(0, shape.packets);
         }
         let turns = match (self.config().service, self.config().interleave) {
-            (Service::RoundRobin, true) => packets,
+            (Service::RoundRobin, true) => u64::from(ring.turns.done()) + packets,
             (Service::RoundRobin, false) => index as u64 + 1,
             (Service::Deficit { .. }, interleave) => {
                 let charge = if interleave { bytes } else { segments_bytes };
@@ -173,8 +178,9 @@ impl Nic {
     #[must_use]
     pub fn may_finish_by(&self, queue: u32, time: Time) -> bool {
         let ring = &self.rings[queue as usize];
-        let left = ring.left_bytes() * self.active.len() as u64;
-        self.position + left <= self.wire.position_at(time)
+        let first = ring.sent + self.gone_since(ring);
+        let left = ring.head.bytes(first, ring.head.packets) * self.active.len() as u64;
+        self.position_now() + left <= self.wire.position_at(time)
     }
 
     fn ring_at(&self, place: usize) -> &Ring {
@@ -193,7 +199,7 @@ impl Nic {
         let ring = self.ring_at(place);
         let interleave = self.config().interleave;
         match self.config().service {
-            Service::RoundRobin if interleave => u64::from(packets),
+            Service::RoundRobin if interleave => u64::from(ring.turns.done() + packets),
             Service::RoundRobin => 1,
             Service::Deficit { .. } => {
                 let charge = if interleave { bytes } else { ring.head_bytes() };
@@ -220,7 +226,7 @@ impl Nic {
             .filter(|&(other, _)| other != place)
             .map(|(other, ring)| self.bytes_in(other, ring, if other < place { turns } else { turns - 1 }))
             .sum();
-        self.wire.time_of(self.position + others + bytes)
+        self.wire.time_of(self.position + others + self.ring_at(place).turns.done_bytes() + bytes)
     }
 
     /// Wire bytes that `ring`, at `place` in line, sends in its next `turns`.
@@ -230,7 +236,10 @@ impl Nic {
             return 0;
         }
         match (self.config().service, self.config().interleave) {
-            (Service::RoundRobin, true) => bytes_of_packets(ring, turns),
+            (Service::RoundRobin, true) => match turns.checked_sub(u64::from(ring.turns.done())) {
+                Some(to_come) => ring.turns.done_bytes() + bytes_of_packets(ring, to_come),
+                None => ring.turns.bytes_of(turns),
+            },
             // Nobody needs more than one turn to finish a head.
             (Service::RoundRobin, false) => ring.left_bytes(),
             (Service::Deficit { .. }, interleave) => {

@@ -10,6 +10,7 @@ mod descriptors;
 mod finish;
 mod ring;
 mod scheduler;
+mod steady;
 #[cfg(test)]
 mod tests;
 mod train;

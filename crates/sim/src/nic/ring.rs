@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use super::{
     Service,
+    steady::Turns,
     train::{Departures, Pace, Train},
 };
 use crate::{
@@ -89,8 +90,10 @@ pub(super) struct Ring {
     odd: u32,
     /// Packets that have not left.
     pub(super) backlog_packets: u64,
-    /// Their frames, bytes.
-    pub(super) backlog_bytes: u64,
+    /// Its turns while rounds are steady; without packets at other times.
+    pub(super) turns: Turns,
+    /// It has been told that the head began.
+    is_announced: bool,
 }
 
 impl Ring {
@@ -106,7 +109,8 @@ impl Ring {
             uniform: 0,
             odd: 0,
             backlog_packets: 0,
-            backlog_bytes: 0,
+            turns: Turns::default(),
+            is_announced: false,
         };
         ring.set_weight(1, service);
         ring
@@ -144,12 +148,25 @@ impl Ring {
         }
         self.odd += u32::from(!shape.is_uniform(self.uniform));
         self.backlog_packets += packets;
-        self.backlog_bytes += u64::from(segment.payload) + packets * u64::from(HEADER_BYTES);
         self.segments.push_back(Queued { segment, shape });
         if was_empty {
             self.load_head(service);
         }
         was_empty
+    }
+
+    /// The head.
+    #[inline]
+    pub(super) fn head_segment(&self) -> Option<&Segment> {
+        self.segments.front().map(|queued| &queued.segment)
+    }
+
+    /// Frames of the packets that have not left, bytes.
+    pub(super) fn backlog_bytes(&self) -> u64 {
+        let frames: u64 = self.segments().map(|segment| u64::from(segment.frame_bytes())).sum();
+        let payload = |segment: &Segment| u64::from(segment.payload.min(self.sent * segment.mss));
+        let headers = u64::from(self.sent * HEADER_BYTES);
+        frames - self.head_segment().map_or(0, |head| payload(head) + headers)
     }
 
     /// Wire bytes of each packet in the ring, if all have as many.
@@ -226,17 +243,19 @@ impl Ring {
         u64::from(self.burst) * u64::from(self.head.full)
     }
 
-    /// Tells that the head begins.
+    /// Tells that the head begins at the time `at`, unless it has been told.
     #[inline]
-    pub(super) fn announce<S: Departures>(&self, queue: u32, pace: &Pace, sink: &mut S) {
-        if let Some(Queued { segment, .. }) = self.segments.front() {
-            let begin = pace.position_of(0, self.head.full);
-            sink.started(queue, segment, pace.wire.time_of(begin));
+    pub(super) fn announce<S: Departures>(&mut self, queue: u32, at: impl FnOnce() -> Time, sink: &mut S) {
+        if !self.is_announced
+            && let Some(Queued { segment, .. }) = self.segments.front()
+        {
+            self.is_announced = true;
+            sink.started(queue, segment, at());
         }
     }
 
     /// Sends the next packets, which may be of several segments, and tells so; as many are in the ring,
-    /// and more. What begins is announced, but for a head that already `is_announced`.
+    /// and more.
     #[inline]
     pub(super) fn send_on<S: Departures>(
         &mut self,
@@ -244,16 +263,11 @@ impl Ring {
         packets: u32,
         pace: Pace,
         service: Service,
-        mut is_announced: bool,
         sink: &mut S,
     ) {
         let mut done = 0;
         while done < packets {
             let pace = Pace { place: done, ..pace };
-            if self.sent == 0 && !is_announced {
-                self.announce(queue, &pace, sink);
-            }
-            is_announced = false;
             let some = (packets - done).min(self.head.packets - self.sent);
             let end = self.send(queue, some, pace, sink);
             done += some;
@@ -273,6 +287,8 @@ impl Ring {
         pace: Pace,
         sink: &mut S,
     ) -> Option<Time> {
+        let full = self.head.full;
+        self.announce(queue, || pace.wire.time_of(pace.position_of(0, full)), sink);
         let Queued { segment, .. } = self.segments.front()?;
         let first = self.sent;
         let end = first + packets;
@@ -281,7 +297,6 @@ impl Ring {
         let frame_bytes = u64::from(payload) + u64::from(packets) * u64::from(HEADER_BYTES);
         self.sent = end;
         self.backlog_packets -= u64::from(packets);
-        self.backlog_bytes -= frame_bytes;
         let train = Train {
             queue,
             segment,
@@ -308,7 +323,7 @@ impl Ring {
 
     #[inline]
     fn load_head(&mut self, service: Service) {
-        self.sent = 0;
+        (self.sent, self.is_announced) = (0, false);
         self.head = self.segments.front().map(|queued| queued.shape).unwrap_or_default();
         self.plan_turns(service);
     }

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 
 use super::{
     ring::Ring,
+    steady::Steady,
     train::{Departures, Pace},
     wire::Wire,
 };
@@ -57,8 +58,8 @@ pub struct NicConfig {
 
 /// The transmit side of a NIC.
 ///
-/// Calls name times that never go back. What leaves is told to a [`Departures`]; a call with `now`
-/// first computes everything that leaves up to and including `now`.
+/// Calls name times that never go back. What leaves is told to a [`Departures`]; a call with `now` first
+/// catches up with `now` ([`Nic::catch_up`]).
 #[derive(Clone, Debug)]
 pub struct Nic {
     config: NicConfig,
@@ -68,10 +69,21 @@ pub struct Nic {
     pub(super) active: VecDeque<u32>,
     /// Where the packet on the wire began.
     pub(super) position: u64,
-    /// When it ends.
-    next_departure: Time,
+    /// When it ends; in steady rounds, when a segment or they themselves do.
+    next_change: Time,
     /// Nothing of the present turn has been sent, and its credit is what the weight now says.
-    turn_is_new: bool,
+    pub(super) turn_is_new: bool,
+    /// In steady rounds, line and position are those of their begin, and rings are brought up to the present
+    /// when that is needed.
+    pub(super) steady: Option<Steady>,
+    /// Position at which to look for steady rounds again.
+    pub(super) look_at: u64,
+    /// How often in a row there were none.
+    pub(super) failures: u32,
+    /// What the NIC has caught up with.
+    pub(super) caught_up: Time,
+    /// Scratch of [`Nic::tell`]: the rings that are asked for.
+    pub(super) asked: Vec<u32>,
 }
 
 impl Nic {
@@ -85,8 +97,13 @@ impl Nic {
             rings: (0..queues).map(|_| Ring::new(config.service)).collect(),
             active: VecDeque::with_capacity(queues as usize),
             position: 0,
-            next_departure: Time::NEVER,
+            next_change: Time::NEVER,
             turn_is_new: true,
+            steady: None,
+            look_at: 0,
+            failures: 0,
+            caught_up: Time::ZERO,
+            asked: Vec::new(),
         }
     }
 
@@ -108,20 +125,20 @@ impl Nic {
         self.active.len()
     }
 
-    /// Frames of `queue` that have not left, bytes, without framing on the wire. The packet on the wire
-    /// counts in full.
+    /// Frames of `queue` that nobody has been told of, bytes, without framing on the wire. The packet on the
+    /// wire counts in full.
     #[must_use]
     pub fn backlog_bytes(&self, queue: u32) -> u64 {
-        self.rings[queue as usize].backlog_bytes
+        self.rings[queue as usize].backlog_bytes()
     }
 
-    /// Packets of `queue` that have not left; the one on the wire counts.
+    /// Packets of `queue` that nobody has been told of; the one on the wire counts.
     #[must_use]
     pub fn backlog_packets(&self, queue: u32) -> u64 {
         self.rings[queue as usize].backlog_packets
     }
 
-    /// Packets of all rings that have not left; the one on the wire counts.
+    /// Packets of all rings that nobody has been told of; the one on the wire counts.
     #[must_use]
     pub fn total_backlog_packets(&self) -> u64 {
         self.active.iter().map(|&queue| self.rings[queue as usize].backlog_packets).sum()
@@ -136,7 +153,10 @@ impl Nic {
     /// When the packet on the wire ends; [`Time::NEVER`] if there is none.
     #[must_use]
     pub fn next_departure(&self) -> Time {
-        self.next_departure
+        match &self.steady {
+            Some(steady) => self.wire.time_of(self.end_on_wire(steady)),
+            None => self.next_change,
+        }
     }
 
     /// The weight of `queue`, as it was cut; always 1 with [`Service::RoundRobin`].
@@ -148,7 +168,7 @@ impl Nic {
     /// Changes the weight of `queue` from its next turn on. It is cut to between 1 and `largest_weight`;
     /// [`Service::RoundRobin`] has no weights and ignores it.
     pub fn set_weight<S: Departures>(&mut self, now: Time, queue: u32, weight: u32, sink: &mut S) {
-        self.advance(now, sink);
+        self.catch_up(now, sink);
         if self.config.service == Service::RoundRobin {
             return;
         }
@@ -161,46 +181,63 @@ impl Nic {
     /// Appends a segment to the ring `queue`, which is less than the number of rings. What leaves at
     /// `now` leaves before.
     pub fn enqueue<S: Departures>(&mut self, now: Time, queue: u32, segment: Segment, sink: &mut S) {
-        self.advance(now, sink);
+        self.catch_up(now, sink);
+        if self.rings[queue as usize].is_empty() {
+            self.interrupt_rounds(sink);
+        }
         if !self.rings[queue as usize].push(segment, self.config.service) {
             return;
         }
         self.active.push_back(queue);
         if self.active.len() == 1 {
             self.wire.restart(now);
-            self.position = 0;
+            (self.position, self.look_at) = (0, 0);
             self.begin_turn();
             self.announce(sink);
             self.plan_departure();
         }
     }
 
-    /// Computes everything that leaves up to and including `now`.
-    #[inline]
+    /// Catches up with `now`, and tells of everything that has left by then.
     pub fn advance<S: Departures>(&mut self, now: Time, sink: &mut S) {
-        if self.next_departure <= now && !self.is_idle() {
+        self.catch_up(now, sink);
+        self.interrupt_rounds(sink);
+    }
+
+    /// Computes everything that leaves up to and including `now`, and tells which segments have left. Of
+    /// packets whose segment has not left as a whole it may tell later: when it has left, or when somebody
+    /// asks ([`Nic::tell`]). So there are few trains, of all packets that nobody had to know of one by one.
+    #[inline]
+    pub fn catch_up<S: Departures>(&mut self, now: Time, sink: &mut S) {
+        self.caught_up = now;
+        if self.next_change <= now && !self.is_idle() {
             self.depart(self.wire.position_at(now), sink);
         }
     }
 
     fn depart<S: Departures>(&mut self, limit: u64, sink: &mut S) {
-        while let Some(&queue) = self.active.front()
-            && self.position + u64::from(self.rings[queue as usize].packet_bytes()) <= limit
-        {
-            if self.config.exact || !self.send_turns(limit, sink) {
+        while let Some(&queue) = self.active.front() {
+            if let Some(steady) = self.steady {
+                if !self.pass_rounds(steady, limit, sink) {
+                    break;
+                }
+            } else if self.position + u64::from(self.rings[queue as usize].packet_bytes()) > limit {
+                break;
+            } else if self.config.exact || !(self.begin_rounds() || self.send_turns(limit, sink)) {
                 self.send_run(limit, sink);
             }
         }
         self.plan_departure();
     }
 
-    fn plan_departure(&mut self) {
-        self.next_departure = match self.active.front() {
-            Some(&queue) => {
+    pub(super) fn plan_departure(&mut self) {
+        self.next_change = match (&self.steady, self.active.front()) {
+            (Some(steady), _) => self.rounds_change(steady),
+            (None, Some(&queue)) => {
                 let bytes = self.rings[queue as usize].packet_bytes();
                 self.wire.time_of(self.position + u64::from(bytes))
             }
-            None => Time::NEVER,
+            (None, None) => Time::NEVER,
         };
     }
 
@@ -298,7 +335,7 @@ impl Nic {
                 break;
             }
             let pace = Pace { wire: self.wire, begin, place: 0, burst: ring.burst, round_bytes };
-            ring.send_on(queue, turns * ring.burst, pace, self.config.service, place == 0, sink);
+            ring.send_on(queue, turns * ring.burst, pace, self.config.service, sink);
             begin += turn_bytes;
             if one_more {
                 extra += 1;
@@ -362,13 +399,10 @@ impl Nic {
     }
 
     /// Tells that a segment begins, if the packet on the wire is its first.
-    fn announce<S: Departures>(&self, sink: &mut S) {
+    pub(super) fn announce<S: Departures>(&mut self, sink: &mut S) {
         if let Some(&queue) = self.active.front() {
-            let ring = &self.rings[queue as usize];
-            if ring.sent == 0 {
-                let pace = Pace { wire: self.wire, begin: self.position, place: 0, burst: 1, round_bytes: 0 };
-                ring.announce(queue, &pace, sink);
-            }
+            let at = || self.wire.time_of(self.position);
+            self.rings[queue as usize].announce(queue, at, sink);
         }
     }
 }

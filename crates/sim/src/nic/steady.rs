@@ -1,0 +1,288 @@
+//! Steady rounds: a time in which every ring sends a packet of its own size in each round, so that nothing has
+//! to be computed packet by packet, nor round by round.
+//!
+//! Let ring i send packets of `b_i` bytes. A round takes R, the sum of all `b_i`, and the n-th turn of ring i
+//! begins at `n R + b_0 + .. + b_(i-1)`: closed form, for all the segments whose packets are of one size. So
+//! while rounds are steady, a ring is brought up to the present only where its head has left, or where
+//! somebody asks. They end when a ring may run empty or come to a packet of another size, and when another
+//! ring gets something to send.
+//!
+//! Round robin with interleaving has them. In deficit round robin turns hold several packets, so that rings run
+//! short of whole turns soon, and weights change: there they ended too early to be worth their begin.
+
+use super::{
+    Nic, Service,
+    ring::Ring,
+    train::{Departures, Pace},
+    wire::Wire,
+};
+use crate::{segment::Segment, time::Time};
+
+/// Fewer rounds are not worth the look at all rings that they take at their begin and end.
+const LEAST_ROUNDS: u32 = 2;
+/// After so many looks in vain, the wait for the next, which doubles with each, is longest.
+const MOST_FAILURES: u32 = 4;
+
+/// The rounds; they begin at the NIC's position, with the first ring in line.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Steady {
+    round_bytes: u64,
+    /// Where the first turn begins that may be another.
+    until: u64,
+    /// Where the next segment ends, as far as that is before.
+    next_end: u64,
+}
+
+/// A ring's turns in steady rounds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Turns {
+    /// Where the first of them begins.
+    begin: u64,
+    round_bytes: u64,
+    /// Wire bytes of each packet.
+    packet_bytes: u32,
+    /// Packets that the ring has sent in them, as far as it has been brought up to the present.
+    done: u32,
+    /// Where its head ends.
+    head_end: u64,
+}
+
+impl Turns {
+    /// Wire bytes that the ring has sent in them, as far as it has been brought up to the present.
+    #[inline]
+    pub(super) fn done_bytes(&self) -> u64 {
+        self.bytes_of(u64::from(self.done))
+    }
+
+    /// The same, packets.
+    #[inline]
+    pub(super) fn done(&self) -> u32 {
+        self.done
+    }
+
+    /// Wire bytes of so many of them.
+    #[inline]
+    pub(super) fn bytes_of(&self, turns: u64) -> u64 {
+        turns * u64::from(self.packet_bytes)
+    }
+
+    /// Where the packet `index` from now on begins.
+    fn begin_of(&self, index: u32) -> u64 {
+        self.begin + u64::from(self.done + index) * self.round_bytes
+    }
+
+    /// Packets that have left when the wire has reached `position`.
+    #[inline]
+    fn sent_by(&self, position: u64) -> u32 {
+        let Some(bytes) = position.checked_sub(self.begin) else { return 0 };
+        let (turns, rest) = (bytes / self.round_bytes, bytes % self.round_bytes);
+        // Fits: no more than are in the ring.
+        turns as u32 + u32::from(rest >= u64::from(self.packet_bytes))
+    }
+}
+
+impl Ring {
+    /// Takes up its place in steady rounds.
+    fn begin_turns(&mut self, begin: u64, round_bytes: u64) {
+        self.turns = Turns { begin, round_bytes, packet_bytes: self.head.full, done: 0, head_end: 0 };
+        self.find_head_end();
+    }
+
+    fn find_head_end(&mut self) {
+        let last = self.turns.begin_of(self.head.packets - self.sent - 1);
+        self.turns.head_end = last + u64::from(self.head.last);
+    }
+
+    /// Sends the packets of its head that have left when the wire has reached `position`. Answers when the last
+    /// of them had left, if it is the head's last.
+    #[inline]
+    fn send_until<S: Departures>(
+        &mut self,
+        queue: u32,
+        position: u64,
+        wire: Wire,
+        sink: &mut S,
+    ) -> Option<Time> {
+        let packets = self.turns.sent_by(position) - self.turns.done;
+        if packets == 0 {
+            return None;
+        }
+        let round_bytes = self.turns.round_bytes;
+        let pace = Pace { wire, begin: self.turns.begin_of(0), place: 0, burst: 1, round_bytes };
+        self.turns.done += packets;
+        self.send(queue, packets, pace, sink)
+    }
+
+    /// Tells that its head has begun, if that is so when the wire has reached `position`.
+    fn announce_by<S: Departures>(&mut self, queue: u32, position: u64, wire: Wire, sink: &mut S) {
+        let begin = self.turns.begin_of(0);
+        if begin <= position {
+            self.announce(queue, || wire.time_of(begin), sink);
+        }
+    }
+}
+
+impl Nic {
+    /// Begins steady rounds, if there are some to come.
+    pub(super) fn begin_rounds(&mut self) -> bool {
+        let is_possible = self.config().interleave && self.config().service == Service::RoundRobin;
+        if !is_possible || self.position < self.look_at {
+            return false;
+        }
+        let (mut rounds, mut round_bytes, mut before) = (u32::MAX, 0, 0);
+        for &queue in &self.active {
+            let ring = &self.rings[queue as usize];
+            let turns = ring.equal_turns(rounds);
+            if turns < rounds {
+                // The first turn that may be another is that of the first ring with the fewest.
+                (rounds, before) = (turns, round_bytes);
+            }
+            round_bytes += u64::from(ring.head.full);
+        }
+        if rounds < LEAST_ROUNDS {
+            self.put_off(round_bytes);
+            return false;
+        }
+        let (mut begin, mut next_end) = (self.position, u64::MAX);
+        for &queue in &self.active {
+            let ring = &mut self.rings[queue as usize];
+            ring.begin_turns(begin, round_bytes);
+            begin += u64::from(ring.head.full);
+            next_end = next_end.min(ring.turns.head_end);
+        }
+        let until = self.position + u64::from(rounds) * round_bytes + before;
+        self.steady = Some(Steady { round_bytes, until, next_end });
+        true
+    }
+
+    /// Looks for steady rounds later: the later, the more often in a row there was nothing to be gained.
+    fn put_off(&mut self, round_bytes: u64) {
+        self.look_at = self.position + (round_bytes << self.failures);
+        self.failures = (self.failures + 1).min(MOST_FAILURES);
+    }
+
+    /// Steady rounds up to the position `limit`. Whether they are over.
+    pub(super) fn pass_rounds<S: Departures>(&mut self, steady: Steady, limit: u64, sink: &mut S) -> bool {
+        let Steady { until, mut next_end, .. } = steady;
+        while next_end <= limit.min(until) {
+            next_end = self.end_heads(next_end, sink);
+        }
+        self.steady = Some(Steady { next_end, ..steady });
+        if until <= limit {
+            self.leave_rounds(until, sink);
+            // Those to come are others.
+            (self.look_at, self.failures) = (self.position, 0);
+            return true;
+        }
+        false
+    }
+
+    /// The segment that ends at the position `end` has left. Answers where the next one ends.
+    fn end_heads<S: Departures>(&mut self, end: u64, sink: &mut S) -> u64 {
+        let (wire, service) = (self.wire, self.config().service);
+        let mut next_end = u64::MAX;
+        for &queue in &self.active {
+            let ring = &mut self.rings[queue as usize];
+            if ring.turns.head_end == end {
+                if let Some(at) = ring.send_until(queue, end, wire, sink) {
+                    ring.finish(queue, at, service, sink);
+                }
+                ring.find_head_end();
+            }
+            next_end = next_end.min(ring.turns.head_end);
+        }
+        next_end
+    }
+
+    /// When something is next to be done about steady rounds.
+    pub(super) fn rounds_change(&self, steady: &Steady) -> Time {
+        self.wire.time_of(steady.next_end.min(steady.until))
+    }
+
+    /// Whose packet is on the wire, by the place in line, and where it begins, when the wire has reached
+    /// `position` in steady rounds.
+    fn on_wire(&self, steady: &Steady, position: u64) -> (usize, u64) {
+        let into_round = (position - self.position) % steady.round_bytes;
+        let begin_of = |queue: u32| self.rings[queue as usize].turns.begin - self.position;
+        let place = self.active.partition_point(|&queue| begin_of(queue) <= into_round).saturating_sub(1);
+        let begin = self.active.get(place).map_or(0, |&queue| begin_of(queue));
+        (place, position - into_round + begin)
+    }
+
+    /// Where the packet on the wire begins, now that the NIC has caught up.
+    pub(super) fn position_now(&self) -> u64 {
+        match &self.steady {
+            Some(steady) => self.on_wire(steady, self.wire.position_at(self.caught_up)).1,
+            None => self.position,
+        }
+    }
+
+    /// Where the packet on the wire ends, in steady rounds.
+    pub(super) fn end_on_wire(&self, steady: &Steady) -> u64 {
+        let (place, begin) = self.on_wire(steady, self.wire.position_at(self.caught_up));
+        let bytes = self.active.get(place).map_or(0, |&queue| self.rings[queue as usize].turns.packet_bytes);
+        begin + u64::from(bytes)
+    }
+
+    /// Packets of a ring's head that have left, now that the NIC has caught up, beyond those that it has been
+    /// brought up to.
+    pub(super) fn gone_since(&self, ring: &Ring) -> u32 {
+        match &self.steady {
+            Some(_) => ring.turns.sent_by(self.wire.position_at(self.caught_up)) - ring.turns.done,
+            None => 0,
+        }
+    }
+
+    /// Ends steady rounds, if there are any, now that the NIC has caught up.
+    pub(super) fn interrupt_rounds<S: Departures>(&mut self, sink: &mut S) {
+        if let Some(steady) = &self.steady {
+            let (round_bytes, begin) = (steady.round_bytes, self.position);
+            self.leave_rounds(self.wire.position_at(self.caught_up), sink);
+            if self.position - begin > u64::from(LEAST_ROUNDS) * round_bytes {
+                self.failures = 0;
+            }
+            self.put_off(round_bytes);
+            self.plan_departure();
+        }
+    }
+
+    /// Ends steady rounds at a position: brings all rings up to it.
+    fn leave_rounds<S: Departures>(&mut self, position: u64, sink: &mut S) {
+        let Some(steady) = self.steady.take() else { return };
+        let (place, begin) = self.on_wire(&steady, position);
+        for &queue in &self.active {
+            let ring = &mut self.rings[queue as usize];
+            // Heads that end by then have ended.
+            ring.send_until(queue, position, self.wire, sink);
+            ring.turns = Turns::default();
+        }
+        self.active.rotate_left(place);
+        self.position = begin;
+        self.turn_is_new = true;
+        self.announce(sink);
+    }
+
+    /// Tells of the packets that had left when the NIC last caught up, of segments for which `wanted` holds,
+    /// and that such a segment has begun.
+    pub fn tell<S: Departures>(&mut self, wanted: impl Fn(&S, &Segment) -> bool, sink: &mut S) {
+        // Otherwise everything has been told.
+        if self.steady.is_none() {
+            return;
+        }
+        let position = self.wire.position_at(self.caught_up);
+        // Whether a ring's head is wanted is chance: a branch for each would be guessed wrong.
+        let (mut asked, mut count) = (std::mem::take(&mut self.asked), 0);
+        asked.resize(self.rings.len(), 0);
+        for &queue in &self.active {
+            let head = self.rings[queue as usize].head_segment();
+            asked[count] = queue;
+            count += usize::from(head.is_some_and(|segment| wanted(sink, segment)));
+        }
+        for &queue in &asked[..count] {
+            let ring = &mut self.rings[queue as usize];
+            ring.send_until(queue, position, self.wire, sink);
+            ring.announce_by(queue, position, self.wire, sink);
+        }
+        self.asked = asked;
+    }
+}

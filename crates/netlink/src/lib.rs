@@ -17,6 +17,7 @@
 //! | [`tx_maxrate`] | no weight: the highest rate of each queue | sysfs |
 
 pub mod dcb;
+pub mod ethtool;
 pub mod generic;
 mod link;
 pub mod shaper;

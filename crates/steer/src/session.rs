@@ -256,6 +256,10 @@ impl Session {
         let traffic = self.backend.traffic()?;
         let mut flows = self.observer.look(&traffic)?;
         for flow in &mut flows {
+            if let Some((_, known)) = self.known.get_mut(&flow.tuple) {
+                known.rate_bps = flow.rate_bps;
+                known.process.clone_from(&flow.process);
+            }
             flow.queue = self
                 .known
                 .get(&flow.tuple)
@@ -266,10 +270,11 @@ impl Session {
     }
 
     fn has_changed(&self, flow: &ObservedFlow) -> bool {
-        let Some((_, before)) = self.known.get(&flow.tuple) else { return false };
+        let Some((index, _)) = self.known.get(&flow.tuple) else { return false };
+        let Some(before) = self.search.flow(*index) else { return false };
         let difference = flow.rate_bps.abs_diff(before.rate_bps);
         let moved = difference >= RATE_STEP_BPS && difference >= before.rate_bps / 4;
-        moved || flow.reader != before.reader || flow.process != before.process
+        moved || flow.reader != before.reader
     }
 
     fn enter(

@@ -1,0 +1,211 @@
+//! Exchanges byte for byte: what ethtool 6.1 hands to the kernel, recorded at ioctl(2), is what this crate does.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+use super::*;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+/// `ethtool -N lo flow-type tcp4 src-ip 10.0.0.1 dst-ip 10.0.0.100 src-port 40000 dst-port 11211 action 3 loc 5`:
+/// `struct ethtool_rxnfc` from its flow specification on, to the location.
+const TCP4: &str = concat!(
+    "010000000a0000010a0000649c402bcb0000000000000000000000000000000000000000000000000000",
+    "00000000000000000000000000000000000000000000000000000000000000000000ffffffffffffffff",
+    "ffffffff0000000000000000000000000000000000000000000000000000000000000000000000000000",
+    "000000000000000000000000000000000000000000000000000003000000000000000500000000000000",
+);
+/// `ethtool -N lo flow-type udp6 dst-ip fd00::1 dst-port 53 action 1 loc 6`.
+const UDP6: &str = concat!(
+    "0600000000000000000000000000000000000000fd000000000000000000000000000001000000350000",
+    "000000000000000000000000000000000000000000000000000000000000000000000000000000000000",
+    "0000000000000000ffffffffffffffffffffffffffffffff0000ffff0000000000000000000000000000",
+    "000000000000000000000000000000000000000000000000000001000000000000000600000000000000",
+);
+/// `ethtool -N lo flow-type udp4 src-ip 10.1.0.0 m 0.0.255.255 action 2 loc 7`: its masks name what is open.
+const UDP4_NETWORK: &str = concat!(
+    "020000000a01000000000000000000000000000000000000000000000000000000000000000000000000",
+    "00000000000000000000000000000000000000000000000000000000000000000000ffff000000000000",
+    "000000000000000000000000000000000000000000000000000000000000000000000000000000000000",
+    "000000000000000000000000000000000000000000000000000002000000000000000700000000000000",
+);
+
+fn matching(
+    protocol: u8,
+    source: (&str, u128),
+    destination: (&str, u128),
+    ports: [(u16, u16); 2],
+) -> RuleMatch {
+    RuleMatch {
+        protocol,
+        source: source.0.parse().unwrap(),
+        source_mask: source.1,
+        destination: destination.0.parse().unwrap(),
+        destination_mask: destination.1,
+        source_port: ports[0].0,
+        source_port_mask: ports[0].1,
+        destination_port: ports[1].0,
+        destination_port_mask: ports[1].1,
+    }
+}
+
+fn recorded() -> [(&'static str, RuleMatch, u32, u32); 3] {
+    const ALL: u128 = u32::MAX as u128;
+    let exact = (u16::MAX, u16::MAX);
+    [
+        (
+            TCP4,
+            matching(6, ("10.0.0.1", ALL), ("10.0.0.100", ALL), [(40000, exact.0), (11211, exact.1)]),
+            5,
+            3,
+        ),
+        (UDP6, matching(17, ("::", 0), ("fd00::1", u128::MAX), [(0, 0), (53, u16::MAX)]), 6, 1),
+        (UDP4_NETWORK, matching(17, ("10.1.0.0", 0xffff_0000), ("0.0.0.0", 0), [(0, 0), (0, 0)]), 7, 2),
+    ]
+}
+
+#[test]
+fn rules_are_built_as_ethtool_builds_them_and_read_back() {
+    for (bytes, matches, location, queue) in recorded() {
+        let rule = Rule::steer(location, &matches, queue);
+        assert_eq!(rule.to_hex(), bytes, "{rule}");
+        let read = Rule::from_hex(bytes).unwrap();
+        assert_eq!((read.location(), read.queue()), (location, Some(queue)));
+        assert_eq!(read.matches(), Some(matches));
+    }
+    assert_eq!(Rule::from_hex("00"), None);
+    assert_eq!(Rule::from_hex(&"zz".repeat(RULE_LENGTH)), None);
+}
+
+#[test]
+fn what_is_not_read_is_not_taken_for_something_else() {
+    let mut other = Rule::from_hex(TCP4).unwrap();
+    // A VLAN in the extension's mask, a type of service, another kind of flow, a packet that is dropped.
+    other.0[RULE_MASK_EXTENSION + 10] = 0xff;
+    assert_eq!(other.matches(), None);
+    let mut other = Rule::from_hex(TCP4).unwrap();
+    other.0[RULE_MASK + 12] = 0xff;
+    assert_eq!(other.matches(), None);
+    let mut other = Rule::from_hex(TCP4).unwrap();
+    other.0[0] = 0x12;
+    assert_eq!(other.matches(), None);
+    assert!(other.to_string().contains("flow type 0x12"), "{other}");
+    put(&mut other.0, RULE_COOKIE, &u64::MAX.to_ne_bytes());
+    assert_eq!(other.queue(), None);
+}
+
+/// A driver in memory, that keeps what it was asked.
+#[derive(Default)]
+struct Driver {
+    rules: RefCell<BTreeMap<u32, Vec<u8>>>,
+    indirection: RefCell<Vec<u32>>,
+    asked: RefCell<Vec<Vec<u8>>>,
+    refusal: Option<i32>,
+}
+
+impl EthtoolCalls for &Driver {
+    fn call(&self, interface: &str, data: &mut [u8]) -> io::Result<()> {
+        assert_eq!(interface, "eth0");
+        self.asked.borrow_mut().push(data.to_vec());
+        if let Some(code) = self.refusal {
+            return Err(io::Error::from_raw_os_error(code));
+        }
+        let location = || word(data, RXNFC_RULE + RULE_LOCATION);
+        match word(data, 0) {
+            GRXRINGS => put(data, RXNFC_DATA, &4_u64.to_ne_bytes()),
+            GRXCLSRLCNT => {
+                put(data, RXNFC_DATA, &64_u64.to_ne_bytes());
+                put(data, RXNFC_COUNT, &(self.rules.borrow().len() as u32).to_ne_bytes());
+            }
+            GRXCLSRLALL => {
+                put(data, RXNFC_DATA, &64_u64.to_ne_bytes());
+                for (at, location) in self.rules.borrow().keys().enumerate() {
+                    put(data, RXNFC_LOCATIONS + 4 * at, &location.to_ne_bytes());
+                }
+            }
+            GRXCLSRULE => match self.rules.borrow().get(&location()) {
+                Some(rule) => put(data, RXNFC_RULE, rule),
+                None => return Err(io::Error::from_raw_os_error(libc::ENOENT)),
+            },
+            SRXCLSRLINS => {
+                let rule = data[RXNFC_RULE..RXNFC_RULE + RULE_LENGTH].to_vec();
+                self.rules.borrow_mut().insert(location(), rule);
+            }
+            SRXCLSRLDEL => {
+                if self.rules.borrow_mut().remove(&location()).is_none() {
+                    return Err(io::Error::from_raw_os_error(libc::ENOENT));
+                }
+            }
+            GRSSH if word(data, 8) == 0 => {
+                put(data, 8, &4_u32.to_ne_bytes());
+                put(data, 12, &8_u32.to_ne_bytes());
+            }
+            GRSSH => {
+                for (entry, queue) in self.indirection.borrow().iter().enumerate() {
+                    put(data, RXFH_LENGTH + 4 * entry, &queue.to_ne_bytes());
+                }
+                put(data, RXFH_LENGTH + 16, &[0xab; 8]);
+                data[16] = 1;
+            }
+            SRSSH => {
+                let entries = word(data, 8) as usize;
+                *self.indirection.borrow_mut() =
+                    (0..entries).map(|entry| word(data, RXFH_LENGTH + 4 * entry)).collect();
+            }
+            command => panic!("command {command:#x}"),
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn rules_come_and_go() {
+    let driver = Driver::default();
+    let device = ReceiveRules::new(&driver, "eth0");
+    assert_eq!(device.queues().unwrap(), 4);
+    for (bytes, ..) in recorded() {
+        device.insert(&Rule::from_hex(bytes).unwrap()).unwrap();
+    }
+    let table = device.rules().unwrap().unwrap();
+    assert_eq!((table.capacity, table.places_by_itself), (64, false));
+    assert_eq!(table.rules.iter().map(Rule::location).collect::<Vec<_>>(), [5, 6, 7]);
+    assert_eq!(table.rules[0].to_hex(), TCP4);
+    device.delete(6).unwrap();
+    assert_eq!(device.rule(6).unwrap(), None);
+    assert!(device.delete(6).unwrap_err().to_string().contains("take out the n-tuple rule at location 6"));
+    // `ethtool -N lo delete 5` puts the location where this does.
+    device.delete(5).unwrap();
+    let asked = driver.asked.borrow();
+    let last = asked.last().unwrap();
+    assert_eq!((word(last, 0), word(last, RXNFC_RULE + RULE_LOCATION)), (0x31, 5));
+}
+
+#[test]
+fn the_indirection_table_is_set_as_ethtool_does_it() {
+    let driver = Driver { indirection: RefCell::new(vec![0, 1, 0, 1]), ..Driver::default() };
+    let device = ReceiveRules::new(&driver, "eth0");
+    let table = device.rss().unwrap().unwrap();
+    assert_eq!(table, RssTable { indirection: vec![0, 1, 0, 1], key: vec![0xab; 8], function: 1 });
+    device.set_indirection(&[0, 0, 1, 1]).unwrap();
+    // `ethtool -X lo weight 1 1`, whose table of four entries is this one.
+    let hex: String =
+        driver.asked.borrow().last().unwrap().iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(hex, "47000000000000000400000000000000000000000000000000000000000000000100000001000000");
+}
+
+#[test]
+fn a_driver_without_rules_has_none_and_other_refusals_are_told() {
+    let without = Driver { refusal: Some(libc::EOPNOTSUPP), ..Driver::default() };
+    let device = ReceiveRules::new(&without, "eth0");
+    assert_eq!(device.rules().unwrap(), None);
+    assert_eq!(device.rss().unwrap(), None);
+    let refused = Driver { refusal: Some(libc::EPERM), ..Driver::default() };
+    let error = ReceiveRules::new(&refused, "eth0").rules().unwrap_err();
+    assert_eq!(error.code(), Some(libc::EPERM));
+    assert!(error.to_string().contains("the driver of eth0 refused to count its n-tuple rules"), "{error}");
+}
+
+#[test]
+fn the_kernel_says_that_the_loopback_has_none() {
+    let device = ReceiveRules::new(EthtoolSocket::open().unwrap(), "lo");
+    assert_eq!(device.rules().unwrap(), None);
+    let missing = ReceiveRules::new(EthtoolSocket::open().unwrap(), "evk-not-here");
+    assert_eq!(missing.rules().unwrap_err().code(), Some(libc::ENODEV));
+}

@@ -5,6 +5,7 @@
 
 mod broken;
 mod hostile;
+mod requests;
 
 use super::bundled::{bundled, variant_tables};
 use super::*;

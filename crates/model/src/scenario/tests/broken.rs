@@ -3,7 +3,7 @@
 use super::*;
 
 /// What is replaced in the valid text, by what, line and column of the complaint, and its words.
-type Case = (&'static str, &'static str, (usize, usize), &'static str);
+pub(super) type Case = (&'static str, &'static str, (usize, usize), &'static str);
 
 #[rustfmt::skip]
 const SYNTAX_AND_TOP_LEVEL: &[Case] = &[
@@ -309,7 +309,7 @@ fn every_broken_text_is_refused_at_its_place() {
 }
 
 /// Every change to `valid` is refused at its place and with its words.
-fn assert_refused<'c>(valid: &str, cases: impl Iterator<Item = &'c Case>) {
+pub(super) fn assert_refused<'c>(valid: &str, cases: impl Iterator<Item = &'c Case>) {
     let mut wrong = Vec::new();
     for (from, to, (line, column), words) in cases {
         let text = valid.replacen(from, to, 1);

@@ -1,0 +1,172 @@
+//! Clients' requests through receive queues: from the scenario to the result.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+const SCENARIO: &str = r#"
+schema = 1
+name = "classes"
+title = "Two classes of clients, one of which comes later as well"
+variants = ["balance", "isolation", "rss"]
+[link]
+rate = "10gbit"
+queues = 10
+[workload]
+kind = "requests"
+server = "memcached"
+set-percent = 10
+client-hosts = 4
+[[workload.clients]]
+name = "high"
+count = 2
+flows = 16
+high-priority = true
+[[workload.clients]]
+name = "best-effort"
+count = 18
+flows = 16
+[[workload.clients]]
+name = "added-high"
+count = 1
+flows = 16
+high-priority = true
+from = "1s"
+for = "1s"
+[measure]
+warmup = "50ms"
+duration = "2100ms"
+repeats = 1
+[variant.balance]
+summary = "Evenly."
+nic = "i82599"
+policy = "balance"
+isolated-queues = 4
+message = "1024B"
+reaction = "300ms"
+[variant.isolation]
+base = "balance"
+summary = "Apart."
+policy = "isolation"
+[variant.rss]
+base = "balance"
+summary = "By the hash."
+policy = "none"
+[paper]
+source = "Dragonet, USENIX ATC 2015, section 4.3"
+[paper.variants.isolation]
+response_us.high.client_median = 246.5
+[[expect]]
+variant = "isolation"
+metric = "requests_per_s.high.client_median"
+statistic = "mean"
+relative-to = "balance"
+at-least = 1.273
+at-most = 1.547
+[[expect]]
+variant = "isolation"
+metric = "response_us.best-effort.client_median"
+statistic = "mean"
+relative-to = "balance"
+at-most = 1.0
+"#;
+
+fn run(scenario: &str, arguments: &[&str]) -> Output {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("scenario.toml");
+    std::fs::write(&file, scenario).unwrap();
+    Command::new(env!("CARGO_BIN_EXE_evenkeel"))
+        .arg("run")
+        .arg(&file)
+        .args(["--quiet", "--out"])
+        .arg(directory.path().join("record"))
+        .args(arguments)
+        .env("COLUMNS", "160")
+        .output()
+        .unwrap()
+}
+
+fn figure(variant: &Value, prefix: &str, group: &str, part: &str) -> f64 {
+    variant["metrics"][prefix][group][part]["mean"].as_f64().unwrap()
+}
+
+#[test]
+fn classes_are_told_apart_and_the_paper_stands_beside_them() {
+    let output = run(SCENARIO, &["--on", "sim", "--format", "json"]);
+    // The second expectation cannot hold: queues that some have alone are lost to the others.
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let met: Vec<_> =
+        result["expectations"].as_array().unwrap().iter().map(|one| one["met"].as_bool().unwrap()).collect();
+    assert_eq!(met, [true, false]);
+    let [balance, isolation, rss] = [0, 1, 2].map(|number| &result["variants"][number]);
+    let median = |variant: &Value, group: &str| figure(variant, "requests_per_s", group, "client_median");
+    assert!(median(isolation, "high") > median(balance, "high"));
+    assert!(median(balance, "best-effort") > median(isolation, "best-effort"));
+    // Four hosts are four values of the hash at most.
+    let total = |variant: &Value| figure(variant, "requests_per_s", "all", "total");
+    assert!(total(rss) < 0.5 * total(balance), "{} {}", total(rss), total(balance));
+    let used = rss["queues"].as_array().unwrap().iter().filter(|queue| queue["bytes"] != 0).count();
+    assert!((1..=4).contains(&used), "{used}");
+    // 16 requests are under way at any time (Little's law).
+    let response = figure(isolation, "response_us", "high", "mean") / 1e6;
+    assert!(
+        (figure(isolation, "requests_per_s", "high", "total") / 2.0 * response / 16.0 - 1.0).abs() < 0.01
+    );
+    let paper = &result["paper"]["variants"]["isolation"]["response_us"]["high"]["client_median"];
+    assert_eq!(paper, 246.5);
+    for variant in [balance, isolation] {
+        assert_eq!(variant["counters"]["requests_lost"]["max"], 0.0);
+        assert_eq!(variant["counters"]["misplaced_flows"]["max"], 0.0);
+    }
+
+    // Second by second: the added client is there in the second one only.
+    let groups = isolation["clients"].as_array().unwrap();
+    let names: Vec<&str> = groups.iter().map(|group| group["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["high", "best-effort", "added-high"]);
+    let seconds = groups[2]["seconds"].as_array().unwrap();
+    let requests: Vec<u64> = seconds.iter().map(|second| second["requests"].as_u64().unwrap()).collect();
+    assert_eq!((requests.len(), requests[0], requests[2]), (3, 0, 0));
+    assert!(requests[1] > 20_000, "{requests:?}");
+
+    let again = run(SCENARIO, &["--on", "sim", "--format", "json"]);
+    let again: Value = serde_json::from_slice(&again.stdout).unwrap();
+    assert_eq!(again["variants"][1]["metrics"], isolation["metrics"]);
+    assert_eq!(again["variants"][1]["clients"], isolation["clients"]);
+}
+
+#[test]
+fn the_table_has_a_row_for_each_group() {
+    let output = run(SCENARIO, &["--on", "sim", "--variant", "isolation"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("Requests of clients"), "{text}");
+    let row = |name: &str| {
+        let line = text.lines().find(|line| line.split_whitespace().any(|word| word == name));
+        line.unwrap_or_else(|| panic!("no row of {name} in\n{text}")).to_owned()
+    };
+    for group in ["high", "best-effort", "added-high", "all"] {
+        row(group);
+    }
+    assert!(row("paper").contains("246"), "{text}");
+    assert!(text.contains("isolation: 48 48 48 48 48 48 8 8 8 8"), "{text}");
+}
+
+#[test]
+fn what_cannot_be_simulated_is_refused_with_a_reason() {
+    for (arguments, why) in [
+        (&["--on", "netns"][..], "run it with --on sim"),
+        (&["--on", "sim", "--nic", "soft"], "run it without --nic soft"),
+    ] {
+        let output = run(SCENARIO, arguments);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(3), "{error}");
+        // Without privileges, the other world says that first.
+        assert!(error.contains(why) || arguments == ["--on", "netns"], "{error}");
+    }
+    let many = SCENARIO.replace("queues = 10", "queues = 200");
+    let output = run(&many, &["--on", "sim"]);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(3), "{error}");
+    assert!(error.contains("128"), "{error}");
+}

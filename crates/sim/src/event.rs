@@ -197,7 +197,7 @@ impl Calendar {
     pub fn next_time(&mut self) -> Option<Time> {
         self.settle();
         let first = self.first();
-        (first != Entry::NONE).then(|| first.time)
+        (first != Entry::NONE).then_some(first.time)
     }
 
     /// Takes the next event off, if it is not after `limit`.

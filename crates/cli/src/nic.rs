@@ -241,7 +241,8 @@ fn ports(model: &NicModel) -> String {
 
 fn room(model: &NicModel, table: &FilterTable) -> String {
     let shared = &model.tables()[table.rows.index()].name;
-    let mut text = format!("{} filters", table.capacity);
+    let plural = if table.capacity == 1 { "" } else { "s" };
+    let mut text = format!("{} filter{plural}", table.capacity);
     if *shared != table.name {
         let _ = write!(text, ", together with {shared}");
     }

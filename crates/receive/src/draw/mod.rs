@@ -65,7 +65,8 @@ impl Drawing {
                 NodeKind::Or(_) => (Shape::Operator, vec!["OR".to_owned(), node.name.clone()]),
                 NodeKind::Table(table) => {
                     let table = &model.tables()[table.index()];
-                    let mut lines = vec![format!("{} ({} filters)", node.name, table.capacity)];
+                    let plural = if table.capacity == 1 { "" } else { "s" };
+                    let mut lines = vec![format!("{} ({} filter{plural})", node.name, table.capacity)];
                     lines.push(fields(table));
                     lines.push(precedence(table.precedence));
                     (Shape::Configuration, lines)

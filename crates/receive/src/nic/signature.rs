@@ -32,33 +32,22 @@ pub(crate) fn signature(flow: &FlowTuple) -> u32 {
     // The flexible bytes, which are the Ethernet type, are folded into the source port.
     let source_port = u32::from(flow.source_port ^ ether_type);
     let common = fold(source) ^ fold(destination) ^ (source_port << 16 | u32::from(flow.destination_port));
-    hash(flow_type, common)
+    let hashed = |key| hash(key, flow_type, common) & MASK;
+    hashed(SIGNATURE_KEY) << 16 | hashed(BUCKET_KEY)
 }
 
-/// The hash of the flow type with VLAN, and of all else folded together.
-fn hash(flow_type: u32, common: u32) -> u32 {
-    let (mut shared, mut bucket, mut signature) = (0_u32, 0_u32, 0_u32);
-    let mut add = |bit: u32, value: u32, shift: u32| {
-        let both = BUCKET_KEY & SIGNATURE_KEY;
-        if both >> bit & 1 == 1 {
-            shared ^= value >> shift;
-        } else if BUCKET_KEY >> bit & 1 == 1 {
-            bucket ^= value >> shift;
-        } else if SIGNATURE_KEY >> bit & 1 == 1 {
-            signature ^= value << (16 - shift);
-        }
-    };
+/// The hash with one key, of the flow type and of all else folded together: of each bit of the key that is set, the
+/// stream from that bit on. Its low half goes with the low half of the key.
+fn hash(key: u32, flow_type: u32, common: u32) -> u32 {
     let high = common ^ flow_type ^ flow_type >> 16;
-    // The flow type is no part of bit 0.
-    let plain = common.rotate_left(16);
-    let low = plain ^ flow_type ^ flow_type << 16;
-    for bit in 0..16 {
-        add(bit, if bit == 0 { plain } else { low }, bit);
-        add(bit + 16, high, bit);
-    }
-    bucket ^= shared;
-    signature ^= shared << 16;
-    signature & MASK << 16 | bucket & MASK
+    // The flow type is no part of the stream that begins at bit 0.
+    let first = common.rotate_left(16);
+    let low = first ^ flow_type ^ flow_type << 16;
+    (0..16).fold(0, |hash, bit| {
+        let low = if bit == 0 { first } else { low };
+        let picked = |key_bit: u32, stream: u32| if key >> key_bit & 1 == 1 { stream >> bit } else { 0 };
+        hash ^ picked(bit, low) ^ picked(bit + 16, high)
+    })
 }
 
 /// What a table of signatures stores of a filter; none unless the filter holds a whole five-tuple.

@@ -1,0 +1,281 @@
+//! `evenkeel search solve | bench`.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::fmt::Write;
+use std::path::Path;
+
+use serde_json::Value;
+use support::{Ended, file, run};
+
+const MODELS: [&str; 5] = ["i82599", "sfc9020", "ntuple", "rss-only", "xdp-cpumap"];
+
+/// The list of CONTRACT's fields: flows of clients with ten flows each, the first client of the class `high`.
+fn flows(count: u32) -> String {
+    let mut text = String::from("protocol,src,src_port,dst,dst_port,class,rate_bps\n");
+    for number in 0..count {
+        let class = if number < 10 { "high" } else { "" };
+        let (client, port) = (number / 10 + 1, 20_000 + number * 37 % 1000);
+        writeln!(text, "udp,10.0.0.{client},{port},10.9.9.9,11211,{class},{}", 1_000_000 * (number % 7))
+            .unwrap();
+    }
+    text
+}
+
+fn solve(directory: &Path, nic: &str, queues: &str, flows: &str, policy: &str, more: &[&str]) -> Ended {
+    let flows = file(directory, "flows.csv", flows);
+    let policy = file(directory, "policy.toml", policy);
+    let mut arguments = vec!["search", "solve", "--nic", nic, "--queues", queues];
+    arguments.extend(["--flows", flows.to_str().unwrap(), "--policy", policy.to_str().unwrap()]);
+    arguments.extend(more);
+    run(&arguments)
+}
+
+fn solved(directory: &Path, nic: &str, flows: &str, policy: &str) -> Value {
+    let ended = solve(directory, nic, "10", flows, policy, &[]);
+    assert_eq!((ended.code, ended.stderr.as_str()), (0, ""), "{ended:?}");
+    serde_json::from_str(&ended.stdout).expect("standard output is one JSON object")
+}
+
+fn map(solved: &Value) -> Vec<u64> {
+    solved["map"].as_array().unwrap().iter().map(|queue| queue.as_u64().unwrap()).collect()
+}
+
+/// How many flows each of ten queues has.
+fn loads(solved: &Value) -> Vec<usize> {
+    (0..10).map(|queue| map(solved).iter().filter(|on| **on == queue).count()).collect()
+}
+
+#[test]
+fn the_smallest_policy_balances_on_every_model() {
+    let directory = tempfile::tempdir().unwrap();
+    for model in MODELS {
+        let solved = solved(directory.path(), model, &flows(100), "policy = \"balance\"");
+        assert_eq!(solved["accepted"], true, "{model}");
+        assert_eq!(map(&solved).len(), 100);
+        assert!(solved["search_us"].as_f64().unwrap() > 0.0);
+        if model != "rss-only" {
+            assert_eq!(loads(&solved), [10; 10], "{model}");
+            assert_eq!(solved["cost"], 0.0, "{model}");
+            assert_eq!(solved["unmet"], Value::Array(Vec::new()), "{model}");
+            assert_eq!(solved["optimum"]["gap"], 0.0, "{model}");
+        } else {
+            assert_eq!(solved["filters"], Value::Array(Vec::new()));
+            let cost = solved["cost"].as_f64().unwrap();
+            let loads = loads(&solved);
+            let mean = loads.iter().map(|load| (*load as f64 - 10.0).powi(2)).sum::<f64>() / 10.0;
+            assert!((cost - mean).abs() < 1e-6, "the cost is the variance of {loads:?}: {cost}");
+        }
+    }
+}
+
+/// A replay by the text of the answer alone: the first filter that matches decides, else RSS does.
+#[test]
+fn the_filters_and_rss_of_the_answer_give_its_map() {
+    let directory = tempfile::tempdir().unwrap();
+    let list = flows(100);
+    for policy in ["policy = \"balance\"", "policy = \"isolation\""] {
+        let solved = solved(directory.path(), "i82599", &list, policy);
+        let filters = solved["filters"].as_array().unwrap();
+        assert!(!filters.is_empty());
+        for (line, queue) in list.lines().skip(1).zip(map(&solved)) {
+            let fields: Vec<&str> = line.split(',').collect();
+            let port = |field: &str| Value::from(field.parse::<u16>().unwrap());
+            let matching = filters.iter().find(|filter| {
+                filter["protocol"] == fields[0]
+                    && filter["src"] == fields[1]
+                    && filter["src_port"] == port(fields[2])
+                    && filter["dst"] == fields[3]
+                    && filter["dst_port"] == port(fields[4])
+            });
+            let rss = &solved["rss"];
+            let decided = matching.map_or_else(
+                || {
+                    let entries = rss["indirection"].as_array().unwrap();
+                    entries[toeplitz(rss, fields[1], fields[3]) as usize % entries.len()].clone()
+                },
+                |filter| filter["queue"].clone(),
+            );
+            assert_eq!(decided, queue, "{line}");
+        }
+    }
+}
+
+/// The Toeplitz hash over the addresses, written again and bit by bit (Microsoft, "RSS hashing functions").
+fn toeplitz(rss: &Value, source: &str, destination: &str) -> u32 {
+    assert_eq!(rss["hash"], "toeplitz");
+    assert!(!rss["ports"].as_array().unwrap().iter().any(|kind| kind == "udp-ipv4"));
+    let key: Vec<u8> = rss["key"]
+        .as_str()
+        .unwrap()
+        .as_bytes()
+        .chunks(2)
+        .map(|digits| u8::from_str_radix(str::from_utf8(digits).unwrap(), 16).unwrap())
+        .collect();
+    let bit = |bytes: &[u8], at: usize| u32::from(bytes[at / 8] >> (7 - at % 8) & 1);
+    let octets = |address: &str| address.parse::<std::net::Ipv4Addr>().unwrap().octets();
+    let input = [octets(source), octets(destination)].concat();
+    (0..64)
+        .filter(|at| bit(&input, *at) == 1)
+        .fold(0, |hash, at| hash ^ (0..32).fold(0, |window, offset| window << 1 | bit(&key, at + offset)))
+}
+
+#[test]
+fn isolation_is_exclusive_where_the_nic_can_and_told_where_it_cannot() {
+    let directory = tempfile::tempdir().unwrap();
+    let policy = "policy = \"isolation\"\n[[class]]\nname = \"high\"\nqueues = 3\n";
+    for model in MODELS {
+        let solved = solved(directory.path(), model, &flows(100), policy);
+        let queues: Vec<u64> = solved["classes"][0]["queues"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|queue| queue.as_u64().unwrap())
+            .collect();
+        assert_eq!(queues, [7, 8, 9]);
+        let misplaced =
+            (0..).zip(map(&solved)).filter(|(flow, queue)| (*flow < 10) != queues.contains(queue)).count();
+        assert_eq!(solved["accepted"], misplaced == 0, "{model}");
+        assert_eq!(solved["violations"], misplaced, "{model}");
+        if model == "rss-only" {
+            assert!(misplaced > 0);
+            let reason = solved["unmet"][0]["reason"].as_str().unwrap();
+            assert!(reason.contains("no filters for single flows"), "{reason}");
+        } else {
+            assert_eq!(misplaced, 0, "{model}");
+        }
+    }
+}
+
+#[test]
+fn the_answer_is_the_same_each_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let answer = || {
+        let mut solved = solved(directory.path(), "sfc9020", &flows(200), "policy = \"balance-rate\"");
+        solved["search_us"].take();
+        solved
+    };
+    assert_eq!(answer(), answer());
+}
+
+#[test]
+fn a_table_for_people() {
+    let directory = tempfile::tempdir().unwrap();
+    let ended = solve(directory.path(), "i82599", "4", &flows(40), "", &["--format", "table"]);
+    assert_eq!(ended.code, 0);
+    assert!(
+        ended.stdout.starts_with("40 flows on 4 queues of i82599, balance: accepted, cost 0.000"),
+        "{ended:?}"
+    );
+    assert!(ended.stdout.contains("    3     10  "), "{ended:?}");
+}
+
+#[test]
+fn a_class_that_nobody_knows_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let policy = "[[class]]\nname = \"hihg\"\nqueues = 2\n";
+    let ended = solve(directory.path(), "i82599", "4", &flows(40), policy, &["--format", "json"]);
+    assert_eq!(ended.code, 0);
+    assert!(ended.stderr.contains("flows of high are of no class of the policy"), "{ended:?}");
+}
+
+#[test]
+fn bad_input_is_told_with_its_place() {
+    let directory = tempfile::tempdir().unwrap();
+    let fails = |flows: &str, policy: &str, queues: &str, more: &[&str], told: &str| {
+        let ended = solve(directory.path(), "i82599", queues, flows, policy, more);
+        assert_eq!((ended.code, ended.stdout.as_str()), (2, ""), "{ended:?}");
+        assert!(ended.stderr.contains(told), "{told}\n{ended:?}");
+        assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
+    };
+    let flow = "udp,10.0.0.1,1,10.0.0.2,2\n";
+    fails(flow, "policy = \"ballance\"", "4", &[], "policy.toml:1:10: policy: 'ballance' is not a value");
+    fails("icmp,10.0.0.1,1,10.0.0.2,2", "", "4", &[], "flows.csv:1:1: protocol 'icmp'");
+    fails("udp,10.0.0.1,1,10.0.0.2\n", "", "4", &[], "flows.csv:1:24: dst_port is missing");
+    fails("# x\nudp, 10.0.0,1,10.0.0.2,2", "", "4", &[], "flows.csv:2:6: src '10.0.0' is no IP address");
+    fails("udp,10.0.0.1,70000,10.0.0.2,2", "", "4", &[], "flows.csv:1:14: src_port '70000'");
+    fails("udp,10.0.0.1,1,::1,2", "", "4", &[], "flows.csv:1:16: dst is of another IP version");
+    fails("udp,10.0.0.1,1,10.0.0.2,2,,fast", "", "4", &[], "flows.csv:1:28: rate_bps 'fast'");
+    fails(&format!("{flow}{flow}"), "", "4", &[], "flows.csv:2:1: the flow of line 1 once more");
+    fails(flow, "", "129", &[], "i82599: 129 queues");
+    fails(flow, "[[class]]\nname = \"a\"\nqueues = 4", "4", &[], "the classes ask for 4 of 4 queues");
+    fails(flow, "", "4", &["--table-size", "full=9"], "i82599 has no filter table 'full'; it has");
+    let script = "policy = \"script\"\nscript = '''\nfn queue_cost(queue) {\n  loop {}\n}\n'''";
+    fails(flow, script, "4", &[], "policy.toml:3:1: script: a call took more than");
+    let missing = run(&[
+        "search", "solve", "--nic", "i82599", "--queues", "4", "--flows", "/none", "--policy", "balance",
+    ]);
+    assert_eq!(missing.code, 2);
+    assert!(missing.stderr.contains("cannot read /none"), "{missing:?}");
+    let unknown = run(&["search", "bench", "--flows", "5", "--policy", "fast"]);
+    assert_eq!(unknown.code, 2);
+    assert!(
+        unknown.stderr.contains("there is no policy 'fast'; there are balance, balance-rate"),
+        "{unknown:?}"
+    );
+}
+
+fn assert_summary(object: &Value, key: &str) {
+    let summary = &object[key];
+    let value = |name: &str| summary[name].as_f64().unwrap_or_else(|| panic!("{key}.{name} in {object}"));
+    assert!(
+        value("min") <= value("median") && value("median") <= value("max") && value("min") > 0.0,
+        "{summary}"
+    );
+    assert!(value("mean") > 0.0 && summary["n"].as_u64().unwrap() >= 1);
+}
+
+const FIGURES: [&str; 6] =
+    ["basic_full_ms", "full_ms", "add_1_us", "add_10_us", "remove_1_us", "remove_10_us"];
+
+#[test]
+fn a_benchmark_of_one_size_is_one_object() {
+    let ended = run(&[
+        "search",
+        "bench",
+        "--flows",
+        "60",
+        "--repeat",
+        "3",
+        "--policy",
+        "isolation",
+        "--nic",
+        "ntuple",
+    ]);
+    assert_eq!((ended.code, ended.stderr.as_str()), (0, ""));
+    let object: Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!((&object["nic"], &object["policy"]), (&Value::from("ntuple"), &Value::from("isolation")));
+    assert_eq!((&object["flows"], &object["queues"]), (&Value::from(60), &Value::from(10)));
+    FIGURES.iter().for_each(|key| assert_summary(&object, key));
+    assert!(object.get("paper").is_none(), "the paper has this for another NIC and policy");
+}
+
+#[test]
+fn a_benchmark_of_all_sizes_is_a_list_with_the_papers_figures() {
+    let ended = run(&["search", "bench", "--repeat", "1", "--format", "json"]);
+    assert_eq!(ended.code, 0);
+    let rows: Vec<Value> = serde_json::from_str(&ended.stdout).unwrap();
+    let sizes: Vec<&Value> = rows.iter().map(|row| &row["flows"]).collect();
+    assert_eq!(sizes, [10, 100, 250, 500]);
+    for row in &rows {
+        FIGURES.iter().for_each(|key| assert_summary(row, key));
+        assert_eq!(row["accepted"], true);
+        let spread = &row["flows_per_queue"];
+        assert!(spread["max"].as_u64().unwrap() - spread["min"].as_u64().unwrap() <= 1);
+    }
+    assert_eq!(rows[3]["paper"]["full_ms"], 17000.0);
+    assert_eq!(rows[0]["paper"]["remove_10_us"], 23.7);
+    let table = run(&["search", "bench", "--repeat", "1", "--format", "table"]).stdout;
+    assert!(table.contains("Dragonet") && table.contains("76000"), "{table}");
+}
+
+#[test]
+fn a_table_that_is_too_small_is_raised_and_that_is_told() {
+    let ended = run(&["search", "bench", "--nic", "ntuple", "--flows", "3000", "--repeat", "1"]);
+    assert_eq!(ended.code, 0);
+    let object: Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(object["raised"]["table"], "rules");
+    assert!(object["raised"]["capacity"].as_u64().unwrap() >= 3000);
+    assert!(object.get("basic_full_ms").is_none(), "what was not measured is absent");
+}

@@ -1,0 +1,31 @@
+//! Reads anything as a policy and as a list of flows: neither may panic, and what is accepted must be sound.
+
+#![no_main]
+
+use std::sync::Arc;
+
+use evenkeel_receive::flows;
+use evenkeel_receive::policy::{PolicyFile, Queues};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    match PolicyFile::parse(text, "fuzzed.toml") {
+        Ok(file) => {
+            if let Ok(mut policy) = file.bind(&Arc::new(Queues::new(8))) {
+                assert!(!policy.default_queues().is_empty());
+                // A script may fail, and nothing else.
+                policy.begin();
+                for flow in flows::generate(0, 8) {
+                    let flow = policy.classify(&flow);
+                    let queue = policy.allowed(&flow)[0];
+                    policy.place(&flow, queue);
+                    assert!(policy.fault().is_some() || policy.cost().is_accepted() || policy.cost().violations > 0);
+                }
+            }
+        }
+        Err(error) => assert!(!error.to_string().chars().any(char::is_control)),
+    }
+    if let Ok(flows) = flows::parse(text, "fuzzed.csv") {
+        assert_eq!(flows::parse(&flows::to_csv(&flows), "again.csv").as_ref(), Ok(&flows));
+    }
+});

@@ -33,10 +33,10 @@ count = 1
 flows = 16
 high-priority = true
 from = "1s"
-for = "1s"
+for = "50ms"
 [measure]
 warmup = "50ms"
-duration = "2100ms"
+duration = "1060ms"
 repeats = 1
 [variant.balance]
 summary = "Evenly."
@@ -44,7 +44,7 @@ nic = "i82599"
 policy = "balance"
 isolated-queues = 4
 message = "1024B"
-reaction = "300ms"
+reaction = "10ms"
 [variant.isolation]
 base = "balance"
 summary = "Apart."
@@ -121,19 +121,19 @@ fn classes_are_told_apart_and_the_paper_stands_beside_them() {
         assert_eq!(variant["counters"]["misplaced_flows"]["max"], 0.0);
     }
 
-    // Second by second: the added client is there in the second one only.
+    // Second by second: the added client is there in the second one only, for 50 ms at 65 k/s at most.
     let groups = isolation["clients"].as_array().unwrap();
     let names: Vec<&str> = groups.iter().map(|group| group["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["high", "best-effort", "added-high"]);
     let seconds = groups[2]["seconds"].as_array().unwrap();
     let requests: Vec<u64> = seconds.iter().map(|second| second["requests"].as_u64().unwrap()).collect();
-    assert_eq!((requests.len(), requests[0], requests[2]), (3, 0, 0));
-    assert!(requests[1] > 20_000, "{requests:?}");
+    assert_eq!((requests.len(), requests[0]), (2, 0));
+    assert!((1_500..3_300).contains(&requests[1]), "{requests:?}");
 
-    let again = run(SCENARIO, &["--on", "sim", "--format", "json"]);
+    let again = run(SCENARIO, &["--on", "sim", "--format", "json", "--variant", "isolation"]);
     let again: Value = serde_json::from_slice(&again.stdout).unwrap();
-    assert_eq!(again["variants"][1]["metrics"], isolation["metrics"]);
-    assert_eq!(again["variants"][1]["clients"], isolation["clients"]);
+    assert_eq!(again["variants"][0]["metrics"], isolation["metrics"]);
+    assert_eq!(again["variants"][0]["clients"], isolation["clients"]);
 }
 
 #[test]

@@ -12,12 +12,13 @@ use evenkeel_model::scenario::{Scenario, WorkloadKind, bundled::variant_tables, 
 use evenkeel_model::units::ByteSize;
 
 /// Bulk scenarios, and the variant whose path has most to do.
-const BUNDLED: [(&str, &str); 6] = [
+const BUNDLED: [(&str, &str); 7] = [
     ("titan-12-flows", "cmax"),
     ("titan-12-flows", "dqa+dqwa"),
     ("titan-12-flows", "dqa+dqwa+dsos"),
     ("titan-48-flows", "cmax"),
     ("titan-48-flows", "dqa+dqwa"),
+    ("titan-48-flows", "dqa+dqwa+dsos"),
     ("titan-192-flows", "cmax"),
 ];
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use evenkeel_host::HostError;
 use evenkeel_netlink::NetlinkError;
+use evenkeel_netlink::ethtool::EthtoolError;
 
 use crate::journal::Header;
 
@@ -44,6 +45,9 @@ pub enum KnobError {
     /// The kernel refused over netlink.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
+    /// The driver refused through ethtool's interface.
+    #[error(transparent)]
+    Ethtool(#[from] EthtoolError),
     /// The host could not be read.
     #[error(transparent)]
     Host(#[from] HostError),

@@ -3,13 +3,14 @@
 use std::io;
 
 use evenkeel_host::Sysfs;
+use evenkeel_netlink::ethtool::{EthtoolError, EthtoolSocket, ReceiveRules};
 use evenkeel_netlink::shaper::{Shaper, Shapers};
 use evenkeel_netlink::tc::Handle;
 use evenkeel_netlink::tc_state::QdiscState;
 use evenkeel_netlink::{GsoSizes, Link, Netlink, NetlinkError};
 
 use crate::error::KnobError;
-use crate::knob::{Knob, Value};
+use crate::knob::{Knob, RuleBytes, Value};
 use crate::qdisc::QdiscSnapshot;
 
 /// What knobs are read from and set in: the running kernel, or a model of one in a test.
@@ -176,6 +177,14 @@ impl LiveKernel {
         })
     }
 
+    /// By the interface's name of now.
+    fn receive_rules(&mut self) -> Result<ReceiveRules<EthtoolSocket>, KnobError> {
+        let name = self.link()?.name;
+        let socket = EthtoolSocket::open()
+            .map_err(|source| KnobError::File { action: "open a socket for ethtool".to_owned(), source })?;
+        Ok(ReceiveRules::new(socket, &name))
+    }
+
     fn wrong_kind(&self, knob: &Knob, value: &Value) -> KnobError {
         KnobError::WrongKind { knob: knob.on(&self.name).to_string(), value: value.to_string() }
     }
@@ -216,6 +225,13 @@ fn or_gone(error: NetlinkError, name: &str) -> KnobError {
     }
 }
 
+fn or_gone_device(error: EthtoolError) -> KnobError {
+    match error.code() {
+        Some(libc::ENODEV) => gone("the interface"),
+        _ => KnobError::Ethtool(error),
+    }
+}
+
 fn sizes(found: GsoSizes) -> Value {
     Value::Sizes { all: found.all, ipv4: found.ipv4 }
 }
@@ -241,6 +257,17 @@ impl Kernel for LiveKernel {
             }
             Knob::QueueWeight(queue) => self.weight(*queue).map(Value::Weight),
             Knob::RootQdisc => self.qdiscs().map(Value::Qdiscs),
+            Knob::NtupleRule(location) => {
+                let device = self.receive_rules()?;
+                let rule = device.rule(*location).map_err(or_gone_device)?;
+                Ok(Value::Rule(rule.as_ref().map(RuleBytes::from)))
+            }
+            Knob::RssTable => {
+                let device = self.receive_rules()?;
+                let table = device.rss().map_err(or_gone_device)?;
+                let table = table.ok_or_else(|| gone(format!("the RSS table of {}", device.interface())))?;
+                Ok(Value::Table(table.indirection))
+            }
         }
     }
 
@@ -272,6 +299,20 @@ impl Kernel for LiveKernel {
             }
             (Knob::QueueWeight(queue), Value::Weight(weight)) => self.put_weight(*queue, *weight),
             (Knob::RootQdisc, Value::Qdiscs(wanted)) => self.put_qdiscs(wanted),
+            (Knob::NtupleRule(location), Value::Rule(None)) => {
+                let device = self.receive_rules()?;
+                if device.rule(*location).map_err(or_gone_device)?.is_none() {
+                    return Ok(());
+                }
+                device.delete(*location).map_err(or_gone_device)
+            }
+            (Knob::NtupleRule(_), Value::Rule(Some(bytes))) => {
+                let rule = bytes.rule().ok_or_else(|| self.wrong_kind(knob, value))?;
+                self.receive_rules()?.insert(&rule).map_err(or_gone_device)
+            }
+            (Knob::RssTable, Value::Table(queues)) => {
+                self.receive_rules()?.set_indirection(queues).map_err(or_gone_device)
+            }
             _ => Err(self.wrong_kind(knob, value)),
         }
     }

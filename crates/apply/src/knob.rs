@@ -1,7 +1,9 @@
 //! What can be changed, and to what.
 
 use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use evenkeel_netlink::ethtool::Rule;
 use serde::{Deserialize, Serialize};
 
 use crate::qdisc::{ClassHandle, QdiscSnapshot};
@@ -26,6 +28,38 @@ pub enum Knob {
     QueueWeight(u32),
     /// The root qdisc with what hangs below it.
     RootQdisc,
+    /// The n-tuple rule at a location (`ethtool -n`).
+    NtupleRule(u32),
+    /// The indirection table of receive-side scaling (`ethtool -x`).
+    RssTable,
+}
+
+/// An n-tuple rule, byte for byte as the kernel has it, in hexadecimal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct RuleBytes(String);
+
+impl RuleBytes {
+    /// The rule; none if a journal was damaged.
+    #[must_use]
+    pub fn rule(&self) -> Option<Rule> {
+        Rule::from_hex(&self.0)
+    }
+}
+
+impl From<&Rule> for RuleBytes {
+    fn from(rule: &Rule) -> Self {
+        Self(rule.to_hex())
+    }
+}
+
+impl fmt::Display for RuleBytes {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.rule() {
+            Some(rule) => rule.fmt(formatter),
+            None => write!(formatter, "'{}'", self.0),
+        }
+    }
 }
 
 /// A setting's value.
@@ -47,6 +81,10 @@ pub enum Value {
     },
     /// The root qdisc first, then those below it.
     Qdiscs(Vec<QdiscSnapshot>),
+    /// The rule at a location; none: there is none.
+    Rule(Option<RuleBytes>),
+    /// The queue of each entry of an indirection table.
+    Table(Vec<u32>),
 }
 
 /// Every value that a run may give a knob: by these it knows its own work again.
@@ -139,7 +177,7 @@ impl Knob {
             Value::Bytes(bytes) | Value::Sizes { all: bytes, .. } => Some(i64::from(*bytes)),
             Value::Weight(weight) => weight.map(i64::from),
             Value::Text(text) if !self.is_mask() => text.parse().ok(),
-            Value::Text(_) | Value::Qdiscs(_) => None,
+            Value::Text(_) | Value::Qdiscs(_) | Value::Rule(_) | Value::Table(_) => None,
         };
         figure(value)?.checked_sub(figure(other)?)
     }
@@ -175,6 +213,10 @@ impl fmt::Display for NamedKnob<'_> {
                 write!(formatter, "the shaper weight of queue {queue} of {interface}")
             }
             Knob::RootQdisc => write!(formatter, "the root qdisc of {interface}"),
+            Knob::NtupleRule(location) => {
+                write!(formatter, "the n-tuple rule at location {location} of {interface}")
+            }
+            Knob::RssTable => write!(formatter, "the RSS table of {interface}"),
         }
     }
 }
@@ -198,6 +240,12 @@ impl fmt::Display for Value {
                 Some(root) => write!(formatter, "{} {:x}:", root.kind, root.handle.0.major),
                 None => formatter.write_str("none"),
             },
+            Self::Rule(Some(rule)) => rule.fmt(formatter),
+            Self::Rule(None) => formatter.write_str("none"),
+            Self::Table(queues) => {
+                let queues: Vec<String> = queues.iter().map(ToString::to_string).collect();
+                write!(formatter, "[{}]", queues.join(" "))
+            }
         }
     }
 }
@@ -248,6 +296,8 @@ impl Change {
                 }
                 _ => format!("tc qdisc del dev {quoted} root"),
             },
+            (Knob::NtupleRule(location), Value::Rule(rule)) => rule_line(&quoted, *location, rule.as_ref()),
+            (Knob::RssTable, Value::Table(queues)) => format!("# RSS table of {interface}: {queues:?}"),
             (knob, value) => format!("# {} = {value}", knob.on(interface)),
         }
     }
@@ -269,6 +319,44 @@ fn undo_remark(qdiscs: &[QdiscSnapshot]) -> Option<String> {
         (Some(below), Some(options)) => Some(format!("{below}, {options}")),
         (below, options) => below.or(options.map(str::to_owned)),
     }
+}
+
+/// As ethtool(8) takes it; its masks name the bits that are left open.
+fn rule_line(interface: &str, location: u32, rule: Option<&RuleBytes>) -> String {
+    let Some(rule) = rule.and_then(RuleBytes::rule) else {
+        return format!("ethtool -N {interface} delete {location}");
+    };
+    let (Some(matches), Some(queue)) = (rule.matches(), rule.queue()) else {
+        return format!("# {interface}: {rule} at location {location}");
+    };
+    let protocol = if matches.protocol == 6 { "tcp" } else { "udp" };
+    let is_ipv4 = matches.source.is_ipv4();
+    let mut line = format!("ethtool -N {interface} flow-type {protocol}{}", if is_ipv4 { 4 } else { 6 });
+    let mut address = |name: &str, address: IpAddr, mask: u128| {
+        let full = if is_ipv4 { u128::from(u32::MAX) } else { u128::MAX };
+        let open = full & !mask;
+        match open {
+            0 => line.push_str(&format!(" {name} {address}")),
+            _ if open == full => {}
+            _ if is_ipv4 => {
+                line.push_str(&format!(" {name} {address} m {}", Ipv4Addr::from_bits(open as u32)));
+            }
+            _ => line.push_str(&format!(" {name} {address} m {}", Ipv6Addr::from_bits(open))),
+        }
+    };
+    address("src-ip", matches.source, matches.source_mask);
+    address("dst-ip", matches.destination, matches.destination_mask);
+    for (name, port, mask) in [
+        ("src-port", matches.source_port, matches.source_port_mask),
+        ("dst-port", matches.destination_port, matches.destination_port_mask),
+    ] {
+        match !mask {
+            0 => line.push_str(&format!(" {name} {port}")),
+            u16::MAX => {}
+            open => line.push_str(&format!(" {name} {port} m {open:#x}")),
+        }
+    }
+    format!("{line} action {queue} loc {location}")
 }
 
 fn sizes_line(interface: &str, what: &str, all: u32, ipv4: u32) -> String {
@@ -415,5 +503,31 @@ mod tests {
             assert_eq!(knob.is_ours(&text(number), &ours), own, "{number}");
         }
         assert!(!knob.is_ours(&Value::Bytes(15), &ours));
+    }
+
+    #[test]
+    fn a_rule_is_written_as_ethtool_takes_it() {
+        let matches = evenkeel_netlink::ethtool::RuleMatch {
+            protocol: 6,
+            source: "10.1.0.0".parse().unwrap(),
+            source_mask: 0xffff_0000,
+            destination: "10.0.0.100".parse().unwrap(),
+            destination_mask: u128::from(u32::MAX),
+            source_port: 0,
+            source_port_mask: 0,
+            destination_port: 11211,
+            destination_port_mask: u16::MAX,
+        };
+        let rule = RuleBytes::from(&Rule::steer(7, &matches, 3));
+        let knob = Knob::NtupleRule(7);
+        assert_eq!(
+            Change::new(knob.clone(), Value::Rule(Some(rule.clone()))).shell("eth0"),
+            "ethtool -N eth0 flow-type tcp4 src-ip 10.1.0.0 m 0.0.255.255 dst-ip 10.0.0.100 dst-port 11211 action 3 loc 7"
+        );
+        assert_eq!(Change::new(knob.clone(), Value::Rule(None)).shell("eth0"), "ethtool -N eth0 delete 7");
+        // What the journal holds is the rule, byte for byte.
+        let text = serde_json::to_string(&Value::Rule(Some(rule.clone()))).unwrap();
+        assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), Value::Rule(Some(rule.clone())));
+        assert!(knob.is_ours(&Value::Rule(Some(rule.clone())), &Ours::These(vec![Value::Rule(Some(rule))])));
     }
 }

@@ -38,7 +38,7 @@ mod state;
 pub use error::{ApplyError, JournalError, KnobError};
 pub use journal::{Entry, Header, InterfaceIdentity, Process, Storage, parse};
 pub use kernel::{Kernel, LiveKernel};
-pub use knob::{Change, Knob, Ours, Value};
+pub use knob::{Change, Knob, Ours, RuleBytes, Value};
 pub use qdisc::{ClassHandle, QdiscSnapshot};
 pub use revert::{Leftover, RevertOutcome, leftover, revert};
 pub use rollback::{LeftAlone, Report, roll_back};

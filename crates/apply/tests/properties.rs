@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use evenkeel_apply::{
-    Change, Header, InterfaceIdentity, JournalError, Kernel, Knob, KnobError, Ours, Run, Storage, Value,
-    parse, roll_back,
+    Change, Header, InterfaceIdentity, JournalError, Kernel, Knob, KnobError, Ours, RuleBytes, Run, Storage,
+    Value, parse, roll_back,
 };
+use evenkeel_netlink::ethtool::{Rule, RuleMatch};
 use proptest::prelude::*;
 
 /// A machine with knobs and a disk, which loses its power after a number of steps.
@@ -101,11 +102,12 @@ fn knob(number: usize) -> Knob {
         1 => Knob::Sysctl("net/ipv4/tcp_tso_rtt_log".to_owned()),
         2 => Knob::InterfaceFile("queues/tx-0/xps_cpus".to_owned()),
         3 => Knob::QueueWeight(2),
+        4 => Knob::NtupleRule(7),
         _ => Knob::GroSizes,
     }
 }
 
-const KNOBS: usize = 5;
+const KNOBS: usize = 6;
 
 /// The values of the run and those of its administrator have nothing in common, but for the original.
 fn value(knob: &Knob, number: u32) -> Value {
@@ -114,8 +116,25 @@ fn value(knob: &Knob, number: u32) -> Value {
         Knob::InterfaceFile(_) => Value::Text(format!("{number:x}")),
         // The original is a queue without a shaper.
         Knob::QueueWeight(_) => Value::Weight((number != ORIGINAL).then_some(number)),
+        // The original is a free location.
+        Knob::NtupleRule(location) => Value::Rule((number != ORIGINAL).then(|| rule(*location, number))),
         _ => Value::Text(number.to_string()),
     }
+}
+
+fn rule(location: u32, queue: u32) -> RuleBytes {
+    let matches = RuleMatch {
+        protocol: 17,
+        source: [10, 0, 0, 1].into(),
+        source_mask: u128::from(u32::MAX),
+        destination: [10, 0, 0, 2].into(),
+        destination_mask: u128::from(u32::MAX),
+        source_port: 1000,
+        source_port_mask: u16::MAX,
+        destination_port: 11211,
+        destination_port_mask: u16::MAX,
+    };
+    RuleBytes::from(&Rule::steer(location, &matches, queue))
 }
 
 const ORIGINAL: u32 = 100;

@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use evenkeel_apply::{ApplyError, KnobError};
 use evenkeel_host::{Ethtool, Host, NamespaceIdentity, Sysfs};
 use evenkeel_netlink::Netlink;
+use evenkeel_netlink::ethtool::{EthtoolSocket, ReceiveRules};
 
 use crate::error::SteerError;
 
@@ -74,6 +76,21 @@ impl Interface {
             }
         }
         Ok(found)
+    }
+
+    /// Whether its driver takes n-tuple rules, and places them where it is told to.
+    ///
+    /// # Errors
+    /// When it refuses to say.
+    pub fn takes_rules(&self) -> Result<bool, SteerError> {
+        let found = self.receive_rules()?.rules().map_err(KnobError::from).map_err(ApplyError::from)?;
+        Ok(found.is_some_and(|found| found.capacity > 0 && !found.places_by_itself))
+    }
+
+    pub(crate) fn receive_rules(&self) -> Result<ReceiveRules<EthtoolSocket>, SteerError> {
+        let open = |source| KnobError::File { action: "open a socket for ethtool".to_owned(), source };
+        let socket = EthtoolSocket::open().map_err(open).map_err(ApplyError::from)?;
+        Ok(ReceiveRules::new(socket, &self.name))
     }
 
     /// Its driver, in words.

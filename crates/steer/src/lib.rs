@@ -13,6 +13,7 @@
 mod backend;
 mod error;
 mod interface;
+mod ntuple;
 mod observe;
 mod planned;
 mod session;
@@ -21,6 +22,7 @@ mod xdp;
 pub use backend::{Applied, Backend, QueueCount, Traffic};
 pub use error::{Cause, SteerError};
 pub use interface::Interface;
+pub use ntuple::{NtupleBackend, live_ntuple};
 pub use observe::{ObserveOptions, Observer};
 pub use planned::Planned;
 pub use session::{FlowView, QueueView, Session, SessionOptions, Status, Step};

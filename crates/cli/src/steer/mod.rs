@@ -5,8 +5,8 @@ mod show;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
+use evenkeel_apply::StateDirectory;
 use evenkeel_host::Scope;
-use evenkeel_receive::NicModel;
 use evenkeel_receive::policy::PolicyFile;
 use evenkeel_steer::{
     Backend, Cause, Interface, ObserveOptions, Observer, Planned, Session, SessionOptions, SteerError,
@@ -15,8 +15,9 @@ use evenkeel_steer::{
 
 use crate::arguments::{BackendChoice, BaselineChoice, Format, SteerOptions};
 use crate::exit::{Exit, Failure, print};
-use crate::live::{Screen, Signals, say};
+use crate::live::{Screen, Signals, guardian, say};
 use crate::nic;
+use crate::revert::tell_leftover;
 use crate::search::load_policy;
 
 /// How often a session looks whether it still stands on what it stood on.
@@ -27,6 +28,8 @@ const NAP: Duration = Duration::from_millis(20);
 const PLAN_INTERVAL: Duration = Duration::from_millis(500);
 /// The model that XDP steering is.
 const XDP_MODEL: &str = "xdp-cpumap";
+/// The model of NICs with n-tuple rules.
+const NTUPLE_MODEL: &str = "ntuple";
 
 /// Why a run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,13 +50,12 @@ pub fn steer(options: &SteerOptions) -> Result<Exit, Failure> {
     let signals = Signals::catch()?;
     let policy = WatchedPolicy::load(&options.policy)?;
     let interface = Interface::find(&options.interface).map_err(failure)?;
-    let processors = processors(options, &interface)?;
     let observe = ObserveOptions { scope: scope(&options.namespaces), idle: options.idle };
     let observer = Observer::open(&interface, observe).map_err(failure)?;
     if options.plan {
-        return plan(options, &interface, &processors, observer, &policy.file);
+        return plan(options, &interface, observer, &policy.file);
     }
-    let backend = backend(options, &interface, &processors)?;
+    let backend = backend(options, &interface)?;
     let session_options = SessionOptions { interval: options.interval, once: options.once };
     let session =
         Session::start(&interface, backend, observer, &policy.file, session_options).map_err(failure)?;
@@ -77,7 +79,7 @@ fn scope(names: &[String]) -> Scope {
     }
 }
 
-/// The processors that are steered to, one for each queue.
+/// The processors that are steered to by XDP or in a plan, one for each queue.
 fn processors(options: &SteerOptions, interface: &Interface) -> Result<Vec<u32>, Failure> {
     let Some(queues) = options.queues.map(usize::from) else { return Ok(interface.processors.clone()) };
     if options.plan && options.model.is_some() {
@@ -94,49 +96,65 @@ fn processors(options: &SteerOptions, interface: &Interface) -> Result<Vec<u32>,
     Ok(interface.processors[..queues].to_vec())
 }
 
-fn model(options: &SteerOptions) -> Result<NicModel, Failure> {
-    nic::load(options.model.as_deref().unwrap_or(XDP_MODEL), &options.source)
+fn backend(options: &SteerOptions, interface: &Interface) -> Result<Box<dyn Backend>, Failure> {
+    let takes_rules = || interface.takes_rules().map_err(failure);
+    let choice = match options.backend {
+        // A baseline is the program's.
+        BackendChoice::Auto if options.baseline.is_none() && takes_rules()? => BackendChoice::Ntuple,
+        BackendChoice::Auto => BackendChoice::Xdp,
+        choice => choice,
+    };
+    if choice == BackendChoice::Ntuple {
+        return ntuple(options, interface);
+    }
+    if options.model.as_deref().is_some_and(|model| model != XDP_MODEL) {
+        return Err(Failure::new(
+            Exit::Usage,
+            format!(
+                "XDP steering is of the model {XDP_MODEL}; other models are for n-tuple rules and --plan"
+            ),
+        ));
+    }
+    let mode = match options.baseline {
+        None => XdpMode::Policy,
+        Some(BaselineChoice::Hash) => XdpMode::Hash,
+        Some(BaselineChoice::Pass) => XdpMode::Pass,
+    };
+    let processors = processors(options, interface)?;
+    Ok(Box::new(XdpBackend::attach(interface, &processors, mode).map_err(failure)?))
 }
 
-fn backend(
-    options: &SteerOptions,
-    interface: &Interface,
-    processors: &[u32],
-) -> Result<Box<dyn Backend>, Failure> {
-    match options.backend {
-        BackendChoice::Ntuple => Err(Failure::new(
-            Exit::Unable,
-            format!(
-                "the driver of {} ({}) takes no n-tuple rules; use --backend xdp",
-                interface.name,
-                interface.driver_name()
-            ),
-        )),
-        BackendChoice::Auto | BackendChoice::Xdp => {
-            if options.model.as_deref().is_some_and(|model| model != XDP_MODEL) {
-                return Err(Failure::new(
-                    Exit::Usage,
-                    format!("XDP steering is of the model {XDP_MODEL}; other models are for --plan"),
-                ));
-            }
-            let mode = match options.baseline {
-                None => XdpMode::Policy,
-                Some(BaselineChoice::Hash) => XdpMode::Hash,
-                Some(BaselineChoice::Pass) => XdpMode::Pass,
-            };
-            Ok(Box::new(XdpBackend::attach(interface, processors, mode).map_err(failure)?))
-        }
+fn ntuple(options: &SteerOptions, interface: &Interface) -> Result<Box<dyn Backend>, Failure> {
+    if options.baseline.is_some() {
+        return Err(Failure::new(Exit::Usage, "--baseline is for XDP: use it with --backend xdp"));
     }
+    let model = nic::load(options.model.as_deref().unwrap_or(NTUPLE_MODEL), &options.source)?;
+    let (backend, leftover) = evenkeel_steer::live_ntuple(
+        interface,
+        &model,
+        options.queues,
+        &StateDirectory::from_environment(),
+        guardian(),
+    )
+    .map_err(failure)?;
+    leftover.iter().for_each(tell_leftover);
+    Ok(backend)
 }
 
 fn plan(
     options: &SteerOptions,
     interface: &Interface,
-    processors: &[u32],
     mut observer: Observer,
     policy: &PolicyFile,
 ) -> Result<Exit, Failure> {
-    let planned = Planned::new(&model(options)?, processors).map_err(failure)?;
+    let name = match (&options.model, options.backend) {
+        (Some(name), _) => name.as_str(),
+        (None, BackendChoice::Ntuple) => NTUPLE_MODEL,
+        (None, BackendChoice::Auto) if interface.takes_rules().map_err(failure)? => NTUPLE_MODEL,
+        (None, BackendChoice::Auto | BackendChoice::Xdp) => XDP_MODEL,
+    };
+    let model = nic::load(name, &options.source)?;
+    let planned = Planned::new(&model, &processors(options, interface)?).map_err(failure)?;
     let nothing = std::collections::HashMap::new();
     observer.look(&nothing).map_err(failure)?;
     std::thread::sleep(PLAN_INTERVAL);

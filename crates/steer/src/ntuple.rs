@@ -1,0 +1,337 @@
+//! The back end in hardware: n-tuple rules and the RSS table, through ethtool's interface.
+//!
+//! A rule's location is its rank: the lowest that matches decides. Rules that others put there stay, take their
+//! locations from the budget, and are followed by the search where it can read them. Every location that is used, and
+//! the RSS table, go through the journal of the crate `apply`: written down before the change, read back after it, put
+//! back at the end, also when the process is killed.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, Ipv4Addr};
+use std::process::Command;
+
+use evenkeel_apply::{
+    ApplyError, Change, Kernel, Knob, Leftover, RuleBytes, Run, StateDirectory, Storage, Value,
+};
+use evenkeel_netlink::ethtool::{EthtoolCalls, EthtoolError, ReceiveRules, Rule, RuleMatch};
+use evenkeel_receive::{
+    AddressMatch, ConfiguredNic, Filter, FilterMatch, FlowTuple, NicModel, PortMatch, Precedence, QueueId,
+    RssKey, TableId, Transport,
+};
+
+use crate::backend::{Applied, Backend, QueueCount, Traffic};
+use crate::error::SteerError;
+use crate::interface::Interface;
+
+/// Steers by n-tuple rules.
+pub struct NtupleBackend<K: Kernel, S: Storage> {
+    run: Run<K, S>,
+    name: String,
+    nic: ConfiguredNic,
+    table: TableId,
+    processors: Vec<u32>,
+    /// Our own rules, by location.
+    rules: BTreeMap<u32, Rule>,
+    /// The device's RSS table as it is; empty where it is not ours to set.
+    indirection: Vec<u32>,
+    remarks: Vec<String>,
+}
+
+impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
+    /// Reads a device and takes it under management; nothing is changed yet. `processors` serve its queues, one each.
+    ///
+    /// # Errors
+    /// [`SteerError::Unable`] when the driver takes no rules, or places them by itself.
+    pub fn new<C: EthtoolCalls>(
+        run: Run<K, S>,
+        device: &ReceiveRules<C>,
+        model: &NicModel,
+        processors: &[u32],
+    ) -> Result<Self, SteerError> {
+        let name = device.interface();
+        let found = device
+            .rules()
+            .map_err(refused)?
+            .filter(|found| found.capacity > 0 && !found.places_by_itself)
+            .ok_or_else(|| no_rules(name))?;
+        let by_location = |(_, table): &(TableId, &evenkeel_receive::FilterTable)| {
+            table.precedence == Precedence::Location && table.fields.take_flows()
+        };
+        let Some((table, name_of_table)) =
+            model.table_ids().find(by_location).map(|(id, table)| (id, table.name.clone()))
+        else {
+            return Err(SteerError::Usage(format!(
+                "the model {} has no table of rules by location, which ethtool's rules are; use ntuple",
+                model.name()
+            )));
+        };
+        let capacity = model.tables()[table.index()].capacity.min(found.capacity as usize);
+        let sized = model.clone().with_table_size(&name_of_table, capacity);
+        let model = sized.as_ref().unwrap_or(model);
+        let queues = u16::try_from(processors.len()).unwrap_or(u16::MAX);
+        let mut backend = Self {
+            run,
+            name: name.to_owned(),
+            nic: ConfiguredNic::new(model, queues)?,
+            table,
+            processors: processors.to_vec(),
+            rules: BTreeMap::new(),
+            indirection: Vec::new(),
+            remarks: Vec::new(),
+        };
+        backend.take_foreign(&found.rules);
+        backend.take_rss(device)?;
+        Ok(backend)
+    }
+
+    /// Rules of others, in their places. One that cannot be read keeps its place by matching what never comes.
+    fn take_foreign(&mut self, rules: &[Rule]) {
+        let mut unread = 0;
+        for rule in rules {
+            let queue = rule.queue().and_then(|queue| u16::try_from(queue).ok()).map(QueueId);
+            let known = rule.matches().as_ref().and_then(filter_match).zip(queue);
+            let (matches, queue) = known.unwrap_or((nothing(), QueueId(0)));
+            let mut taken = self.nic.insert(Filter::new(self.table, rule.location(), matches, queue)).is_ok();
+            if !taken || known.is_none() {
+                unread += 1;
+            }
+            if !taken {
+                let place = Filter::new(self.table, rule.location(), nothing(), QueueId(0));
+                taken = self.nic.insert(place).is_ok();
+            }
+            if !taken {
+                self.remarks.push(format!(
+                    "{}: the rule of others at location {} is beyond the model",
+                    self.name,
+                    rule.location()
+                ));
+            }
+        }
+        if !rules.is_empty() {
+            self.remarks.push(format!(
+                "{} n-tuple rules of others are left alone and count against the budget{}",
+                rules.len(),
+                match unread {
+                    0 => String::new(),
+                    unread => format!(
+                        "; {unread} of them are not understood, so flows that they match may lie elsewhere"
+                    ),
+                }
+            ));
+        }
+    }
+
+    /// The device's RSS, where the model's table can say the same.
+    fn take_rss<C: EthtoolCalls>(&mut self, device: &ReceiveRules<C>) -> Result<(), SteerError> {
+        let Some(found) = device.rss().map_err(refused)? else { return Ok(()) };
+        if let Ok(key) = <[u8; 40]>::try_from(found.key.get(..40).unwrap_or_default()) {
+            self.nic.set_rss_key(RssKey(key));
+        }
+        let entries = self.nic.indirection().len();
+        let here = found.indirection.len();
+        let queue = |entry: usize| found.indirection.get(entry % here.max(1)).copied().unwrap_or(0) as u16;
+        // The low bits of the hash choose: a table that is repeated is the same table.
+        let periodic = here <= entries
+            || (0..here).all(|entry| found.indirection[entry] == u32::from(queue(entry % entries)));
+        let fits = here > 0 && (entries % here == 0 || here % entries == 0) && periodic;
+        let table: Vec<QueueId> = (0..entries).map(|entry| QueueId(queue(entry))).collect();
+        if fits && self.nic.set_indirection(table).is_ok() {
+            self.indirection = found.indirection;
+        } else {
+            self.remarks.push(format!(
+                "the RSS table of {} has {here} entries and that of the model {} {entries}: it is left alone, and flows \
+                 without a rule may lie elsewhere than is shown",
+                self.name,
+                self.nic.model().name()
+            ));
+        }
+        Ok(())
+    }
+
+    /// The device's table for the model's; none if it has too few entries for what is wanted.
+    fn device_table(&self, nic: &ConfiguredNic) -> Option<Vec<u32>> {
+        let wanted = nic.indirection();
+        let here = self.indirection.len();
+        if here == 0 || wanted.is_empty() {
+            return None;
+        }
+        let queue = |entry: usize| u32::from(wanted[entry % wanted.len()].0);
+        let table: Vec<u32> = (0..here).map(queue).collect();
+        let same = (0..wanted.len()).all(|entry| table[entry % here] == queue(entry));
+        same.then_some(table)
+    }
+
+    /// The rules that a configuration has besides those of others.
+    fn wanted(&self, nic: &ConfiguredNic) -> BTreeMap<u32, Rule> {
+        let foreign = |location: u32| self.nic.filters().any(|(id, _)| id.location == location);
+        let own = nic.filters_by_rank(self.table).filter(|(id, _)| !foreign(id.location));
+        own.filter_map(|(id, filter)| Some((id.location, rule_of(id.location, filter)?))).collect()
+    }
+
+    fn change(&mut self, knob: Knob, to: Value) -> Result<(), SteerError> {
+        Ok(self.run.change(&Change::new(knob, to))?)
+    }
+}
+
+/// The back end of a live interface, with what a run that died had left and that was put back. Its queues are served
+/// by the processors that are online, in turn; `queues` of them are used, or all.
+///
+/// # Errors
+/// As [`NtupleBackend::new`]; when another run manages the interface, or has left what cannot be put back.
+pub fn live_ntuple(
+    interface: &Interface,
+    model: &NicModel,
+    queues: Option<u16>,
+    state: &StateDirectory,
+    guardian: Option<Command>,
+) -> Result<(Box<dyn Backend>, Option<Leftover>), SteerError> {
+    if !interface.takes_rules()? {
+        return Err(no_rules(&interface.name));
+    }
+    let (run, leftover) = Run::begin(state, interface.index, &interface.name, "steer", guardian)?;
+    let device = interface.receive_rules()?;
+    let most = device.queues().map_err(refused)?;
+    let wanted = queues.map_or(most, u32::from);
+    if wanted > most {
+        return Err(SteerError::Usage(format!("{} has {most} receive queues, not {wanted}", interface.name)));
+    }
+    let processors: Vec<u32> = interface.processors.iter().copied().cycle().take(wanted as usize).collect();
+    Ok((Box::new(NtupleBackend::new(run, &device, model, &processors)?), leftover))
+}
+
+fn no_rules(name: &str) -> SteerError {
+    SteerError::unable(
+        format!("the driver of {name} takes no n-tuple rules at locations of one's choice"),
+        "turn them on if it has them (ethtool -K DEVICE ntuple on), or use --backend xdp",
+    )
+}
+
+fn refused(error: EthtoolError) -> SteerError {
+    SteerError::Apply(ApplyError::Knob(error.into()))
+}
+
+/// What no packet is: from port 0 of the unspecified address.
+fn nothing() -> FilterMatch {
+    let nowhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+    FilterMatch::exact(&FlowTuple {
+        transport: Transport::Udp,
+        source: nowhere,
+        source_port: 0,
+        destination: nowhere,
+        destination_port: 0,
+    })
+}
+
+fn filter_match(matches: &RuleMatch) -> Option<FilterMatch> {
+    let transport =
+        [Transport::Tcp, Transport::Udp].into_iter().find(|known| known.number() == matches.protocol)?;
+    // An open address still has an IP version, which a mask of no bits keeps.
+    let address = |address, mask| Some(AddressMatch::masked(address, mask));
+    let port = |port, mask| (mask != 0).then(|| PortMatch::masked(port, mask));
+    Some(FilterMatch {
+        transport: Some(transport),
+        source: address(matches.source, matches.source_mask),
+        destination: address(matches.destination, matches.destination_mask),
+        source_port: port(matches.source_port, matches.source_port_mask),
+        destination_port: port(matches.destination_port, matches.destination_port_mask),
+        ..FilterMatch::ANY
+    })
+}
+
+/// A filter as a rule; none if it names no protocol, which rules do.
+fn rule_of(location: u32, filter: &Filter) -> Option<Rule> {
+    let matches = &filter.matches;
+    let any = match matches.source.or(matches.destination).map(AddressMatch::address) {
+        Some(IpAddr::V6(_)) => IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED),
+        _ => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+    };
+    let address = |end: Option<AddressMatch>| end.map_or((any, 0), |end| (end.address(), end.mask()));
+    let port = |end: Option<PortMatch>| end.map_or((0, 0), |end| (end.port(), end.mask()));
+    let ((source, source_mask), (destination, destination_mask)) =
+        (address(matches.source), address(matches.destination));
+    let ((source_port, source_port_mask), (destination_port, destination_port_mask)) =
+        (port(matches.source_port), port(matches.destination_port));
+    let rule = RuleMatch {
+        protocol: matches.transport?.number(),
+        source,
+        source_mask,
+        destination,
+        destination_mask,
+        source_port,
+        source_port_mask,
+        destination_port,
+        destination_port_mask,
+    };
+    Some(Rule::steer(location, &rule, u32::from(filter.queue.0)))
+}
+
+impl<K: Kernel, S: Storage> Backend for NtupleBackend<K, S> {
+    fn name(&self) -> &'static str {
+        "ntuple"
+    }
+
+    fn nic(&mut self) -> Result<ConfiguredNic, SteerError> {
+        Ok(self.nic.clone())
+    }
+
+    fn processors(&self) -> &[u32] {
+        &self.processors
+    }
+
+    fn apply(&mut self, nic: &ConfiguredNic, _: &[FlowTuple]) -> Result<Applied, SteerError> {
+        let mut applied = Applied::default();
+        let wanted = self.wanted(nic);
+        // New rules first, old ones last: what no rule of ours matches, RSS or a rule of others does, at every moment.
+        for (location, rule) in &wanted {
+            let before = self.rules.get(location).copied();
+            if before == Some(*rule) {
+                continue;
+            }
+            self.change(Knob::NtupleRule(*location), Value::Rule(Some(RuleBytes::from(rule))))?;
+            self.rules.insert(*location, *rule);
+            match before {
+                Some(_) => applied.replaced += 1,
+                None => applied.inserted += 1,
+            }
+        }
+        if let Some(table) = self.device_table(nic).filter(|table| *table != self.indirection) {
+            let differs = table.iter().zip(&self.indirection).filter(|(now, before)| now != before).count();
+            self.change(Knob::RssTable, Value::Table(table.clone()))?;
+            (self.indirection, applied.redirected) = (table, differs);
+        }
+        let gone: Vec<u32> =
+            self.rules.keys().filter(|location| !wanted.contains_key(location)).copied().collect();
+        for location in gone {
+            self.change(Knob::NtupleRule(location), Value::Rule(None))?;
+            self.rules.remove(&location);
+            applied.removed += 1;
+        }
+        Ok(applied)
+    }
+
+    fn check(&mut self) -> Result<Option<String>, SteerError> {
+        Ok(self.run.disturbances()?.first().map(ToString::to_string))
+    }
+
+    fn traffic(&mut self) -> Result<HashMap<FlowTuple, Traffic>, SteerError> {
+        Ok(HashMap::new())
+    }
+
+    fn queue_counts(&self) -> Option<Vec<QueueCount>> {
+        None
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        self.remarks.clone()
+    }
+
+    fn shell(&self, nic: &ConfiguredNic) -> Option<String> {
+        let line = |(location, rule): (&u32, &Rule)| {
+            let change = Change::new(Knob::NtupleRule(*location), Value::Rule(Some(RuleBytes::from(rule))));
+            change.shell(&self.name) + "\n"
+        };
+        Some(self.wanted(nic).iter().map(line).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests;

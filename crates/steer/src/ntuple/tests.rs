@@ -1,0 +1,225 @@
+//! Against a driver and a kernel in memory.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+use super::*;
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use evenkeel_apply::{JournalError, KnobError};
+use evenkeel_receive::flows::{ObservedFlow, generate};
+use evenkeel_receive::policy::{PolicyFile, Queues};
+use evenkeel_receive::search::Search;
+
+/// A device with 64 locations and an RSS table of 128 entries over 4 queues, and a journal.
+#[derive(Clone, Default)]
+struct Machine(Rc<RefCell<Inside>>);
+
+#[derive(Default)]
+struct Inside {
+    rules: BTreeMap<u32, Rule>,
+    table: Vec<u32>,
+    journal: String,
+    /// Flows that have to have a queue at every moment.
+    changes: usize,
+}
+
+const LOCATIONS: u32 = 64;
+
+impl Machine {
+    fn new(foreign: &[Rule]) -> Self {
+        let machine = Self::default();
+        machine.0.borrow_mut().rules = foreign.iter().map(|rule| (rule.location(), *rule)).collect();
+        machine.0.borrow_mut().table = (0..128).map(|entry| entry % 4).collect();
+        machine
+    }
+
+    fn backend(&self) -> NtupleBackend<Self, Self> {
+        let model = NicModel::built_in("ntuple").unwrap();
+        let run = Run::with(self.clone(), self.clone(), "eth0");
+        NtupleBackend::new(run, &ReceiveRules::new(self.clone(), "eth0"), &model, &[0, 1, 2, 3]).unwrap()
+    }
+}
+
+fn put(data: &mut [u8], at: usize, value: &[u8]) {
+    data[at..at + value.len()].copy_from_slice(value);
+}
+
+/// As much of ethtool's interface as is needed to read the device at first.
+impl EthtoolCalls for Machine {
+    fn call(&self, _: &str, data: &mut [u8]) -> io::Result<()> {
+        let inside = self.0.borrow();
+        let word = |at: usize| u32::from_ne_bytes(data[at..at + 4].try_into().unwrap());
+        match word(0) {
+            // GRXCLSRLCNT, GRXCLSRLALL, GRXCLSRULE, GRSSH.
+            0x2e => put(data, 184, &(inside.rules.len() as u32).to_ne_bytes()),
+            0x30 => {
+                put(data, 8, &u64::from(LOCATIONS).to_ne_bytes());
+                for (at, location) in inside.rules.keys().enumerate() {
+                    put(data, 188 + 4 * at, &location.to_ne_bytes());
+                }
+            }
+            0x2f => {
+                let hex = inside.rules[&word(16 + 160)].to_hex();
+                for at in 0..168 {
+                    data[16 + at] = u8::from_str_radix(&hex[2 * at..2 * at + 2], 16).unwrap();
+                }
+            }
+            0x46 if word(8) == 0 => {
+                put(data, 8, &128_u32.to_ne_bytes());
+                put(data, 12, &40_u32.to_ne_bytes());
+            }
+            0x46 => {
+                for (entry, queue) in inside.table.iter().enumerate() {
+                    put(data, 24 + 4 * entry, &queue.to_ne_bytes());
+                }
+                put(data, 24 + 4 * 128, &evenkeel_datapath::DEFAULT_RSS_KEY);
+            }
+            command => panic!("command {command:#x}"),
+        }
+        Ok(())
+    }
+}
+
+impl Kernel for Machine {
+    fn read(&mut self, knob: &Knob) -> Result<Value, KnobError> {
+        let inside = self.0.borrow();
+        Ok(match knob {
+            Knob::NtupleRule(location) => Value::Rule(inside.rules.get(location).map(RuleBytes::from)),
+            Knob::RssTable => Value::Table(inside.table.clone()),
+            other => panic!("{other:?}"),
+        })
+    }
+
+    fn write(&mut self, knob: &Knob, value: &Value) -> Result<(), KnobError> {
+        let mut inside = self.0.borrow_mut();
+        inside.changes += 1;
+        match (knob, value) {
+            (Knob::NtupleRule(location), Value::Rule(None)) => {
+                inside.rules.remove(location);
+            }
+            (Knob::NtupleRule(location), Value::Rule(Some(rule))) => {
+                assert!(*location < LOCATIONS, "beyond the budget");
+                // The undo is on the disk before the change.
+                assert!(
+                    inside.journal.contains(&format!("\"ntuple-rule\":{location}")),
+                    "{}",
+                    inside.journal
+                );
+                inside.rules.insert(*location, rule.rule().unwrap());
+            }
+            (Knob::RssTable, Value::Table(table)) => inside.table.clone_from(table),
+            other => panic!("{other:?}"),
+        }
+        Ok(())
+    }
+}
+
+impl Storage for Machine {
+    fn append(&mut self, line: &[u8]) -> Result<(), JournalError> {
+        self.0.borrow_mut().journal.push_str(str::from_utf8(line).unwrap());
+        Ok(())
+    }
+
+    fn remove(self) -> Result<(), JournalError> {
+        self.0.borrow_mut().journal.clear();
+        Ok(())
+    }
+}
+
+fn flows(count: u32) -> Vec<ObservedFlow> {
+    generate(0, count).collect()
+}
+
+fn search(backend: &mut NtupleBackend<Machine, Machine>, policy: &str) -> Search {
+    let policy = PolicyFile::parse(policy, "test").unwrap().bind(&Arc::new(Queues::new(4))).unwrap();
+    Search::new(backend.nic().unwrap(), policy).unwrap()
+}
+
+/// The queue that the device sends a flow to, by its rules alone.
+fn ruled(machine: &Machine, flow: &FlowTuple) -> Option<u32> {
+    let inside = machine.0.borrow();
+    let matching = |rule: &&Rule| {
+        rule.matches().as_ref().and_then(filter_match).is_some_and(|matches| matches.matches(flow))
+    };
+    inside.rules.values().find(matching).and_then(Rule::queue)
+}
+
+fn foreign() -> Rule {
+    let filter = FilterMatch::to(Transport::Tcp, [10, 200, 0, 1].into(), 22);
+    rule_of(1, &Filter::new(TableId(0), 1, filter, QueueId(2))).unwrap()
+}
+
+#[test]
+fn the_device_does_what_the_search_found_and_is_put_back() {
+    let machine = Machine::new(&[foreign()]);
+    let before = (machine.0.borrow().rules.clone(), machine.0.borrow().table.clone());
+    let mut backend = machine.backend();
+    let mut search = search(&mut backend, "policy = \"balance\"\n");
+    let flows = flows(60);
+    search.solve(&flows).unwrap();
+    let tuples: Vec<FlowTuple> = flows.iter().map(|flow| flow.tuple).collect();
+    let applied = backend.apply(search.nic(), &tuples).unwrap();
+    assert!(applied.inserted > 0, "{applied:?}");
+    for flow in &tuples {
+        let wanted = search.map().queue(search.find(flow).unwrap()).unwrap();
+        // Where no rule decides, RSS does, whose key and table are the device's.
+        let found =
+            ruled(&machine, flow).unwrap_or_else(|| u32::from(search.nic().unfiltered_queue_of(flow).0));
+        assert_eq!(found, u32::from(wanted.0), "{flow}");
+    }
+    assert_eq!(machine.0.borrow().rules[&1], foreign(), "the rule of others is where it was");
+    // Nothing changed: nothing is done.
+    let changes = machine.0.borrow().changes;
+    assert!(!backend.apply(search.nic(), &tuples).unwrap().is_some());
+    assert_eq!(machine.0.borrow().changes, changes);
+    assert_eq!(backend.check().unwrap(), None);
+    drop(backend);
+    assert_eq!((machine.0.borrow().rules.clone(), machine.0.borrow().table.clone()), before);
+    assert_eq!(machine.0.borrow().journal, "");
+}
+
+#[test]
+fn the_budget_is_never_exceeded_and_a_change_is_the_least() {
+    let taken: Vec<Rule> = (0..60)
+        .map(|location| {
+            let filter = FilterMatch::to(Transport::Tcp, [10, 200, 0, 1].into(), 1000 + location as u16);
+            rule_of(location, &Filter::new(TableId(0), location, filter, QueueId(0))).unwrap()
+        })
+        .collect();
+    let machine = Machine::new(&taken);
+    let mut backend = machine.backend();
+    let mut search = search(&mut backend, "policy = \"balance\"\n");
+    let flows = flows(100);
+    let indices = search.solve(&flows).unwrap();
+    backend.apply(search.nic(), &[]).unwrap();
+    assert!(machine.0.borrow().rules.len() <= LOCATIONS as usize);
+    assert!(
+        backend.remarks()[0].contains("60 n-tuple rules of others are left alone"),
+        "{:?}",
+        backend.remarks()
+    );
+    search.remove(&indices[..50]);
+    let changes = machine.0.borrow().changes;
+    backend.apply(search.nic(), &[]).unwrap();
+    // Removal is lazy: the filters stay until they are needed.
+    assert_eq!(machine.0.borrow().changes, changes);
+}
+
+#[test]
+fn somebody_elses_change_is_seen_and_left_alone() {
+    let machine = Machine::new(&[]);
+    let mut backend = machine.backend();
+    let mut search = search(&mut backend, "policy = \"balance\"\n");
+    search.solve(&flows(40)).unwrap();
+    backend.apply(search.nic(), &[]).unwrap();
+    let location = *backend.rules.keys().next().unwrap();
+    let theirs = Rule::from_hex(&foreign().to_hex()).unwrap();
+    let theirs =
+        rule_of(location, &Filter::new(TableId(0), location, nothing(), QueueId(3))).unwrap_or(theirs);
+    machine.0.borrow_mut().rules.insert(location, theirs);
+    let told = backend.check().unwrap().unwrap();
+    assert!(told.contains(&format!("the n-tuple rule at location {location} of eth0")), "{told}");
+    drop(backend);
+    assert_eq!(machine.0.borrow().rules.values().copied().collect::<Vec<_>>(), [theirs]);
+}

@@ -26,7 +26,7 @@ fn bad_usage_exits_with_2_and_says_why() {
         (&["fair", "eth0", "--observe", "--batching", "on"], "cannot be used with"),
         (&["fair", "eth0", "--batching", "auto"], "off, on"),
         (&["revert", "eth0", "eth1"], "unexpected argument"),
-        (&["steer", "eth0"], "unrecognized subcommand 'steer'"),
+        (&["steer", "eth0"], "--policy"),
         (&["check"], "unrecognized subcommand 'check'"),
         (&["run"], "<SCENARIO>"),
         (&["run", "titan-6-flows", "--on", "simulator"], "netns"),

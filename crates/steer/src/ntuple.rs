@@ -132,7 +132,7 @@ impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
         // The low bits of the hash choose: a table that is repeated is the same table.
         let periodic = here <= entries
             || (0..here).all(|entry| found.indirection[entry] == u32::from(queue(entry % entries)));
-        let fits = here > 0 && (entries % here == 0 || here % entries == 0) && periodic;
+        let fits = here > 0 && (entries.is_multiple_of(here) || here.is_multiple_of(entries)) && periodic;
         let table: Vec<QueueId> = (0..entries).map(|entry| QueueId(queue(entry))).collect();
         if fits && self.nic.set_indirection(table).is_ok() {
             self.indirection = found.indirection;

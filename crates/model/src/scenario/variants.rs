@@ -25,7 +25,7 @@ pub(super) const NAME_MARKS: &str = "-_+:.";
 #[derive(Clone, Debug)]
 enum Settings {
     /// Of the transmit side.
-    Transmit(KnobSettings),
+    Transmit(Box<KnobSettings>),
     /// Of the receive side, where the workload is requests.
     Receive(ReceiveSettings),
 }
@@ -35,21 +35,23 @@ impl Settings {
     fn none(kind: Kind) -> Self {
         match kind {
             Kind::Requests => Self::Receive(ReceiveSettings::default()),
-            Kind::Bulk | Kind::Shuffle | Kind::Fetch => Self::Transmit(KnobSettings::default()),
+            Kind::Bulk | Kind::Shuffle | Kind::Fetch => Self::Transmit(Box::default()),
         }
     }
 
     fn read(table: &mut Table<'_>, complete: bool, kind: Kind) -> Self {
         match kind {
             Kind::Requests => Self::Receive(ReceiveSettings::read(table, complete)),
-            Kind::Bulk | Kind::Shuffle | Kind::Fetch => Self::Transmit(KnobSettings::read(table, complete)),
+            Kind::Bulk | Kind::Shuffle | Kind::Fetch => {
+                Self::Transmit(Box::new(KnobSettings::read(table, complete)))
+            }
         }
     }
 
     /// These settings, and `base`'s where they are silent. All variants of a scenario are of one side.
     fn over(&self, base: Self) -> Self {
         match (self, base) {
-            (Self::Transmit(own), Self::Transmit(base)) => Self::Transmit(own.over(base)),
+            (Self::Transmit(own), Self::Transmit(base)) => Self::Transmit(Box::new(own.over(*base))),
             (Self::Receive(own), Self::Receive(base)) => Self::Receive(own.over(base)),
             (own, _) => own.clone(),
         }

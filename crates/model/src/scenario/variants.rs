@@ -27,21 +27,21 @@ enum Settings {
     /// Of the transmit side.
     Transmit(Box<KnobSettings>),
     /// Of the receive side, where the workload is requests.
-    Receive(ReceiveSettings),
+    Receive(Box<ReceiveSettings>),
 }
 
 impl Settings {
     /// None at all.
     fn none(kind: Kind) -> Self {
         match kind {
-            Kind::Requests => Self::Receive(ReceiveSettings::default()),
+            Kind::Requests => Self::Receive(Box::default()),
             Kind::Bulk | Kind::Shuffle | Kind::Fetch => Self::Transmit(Box::default()),
         }
     }
 
     fn read(table: &mut Table<'_>, complete: bool, kind: Kind) -> Self {
         match kind {
-            Kind::Requests => Self::Receive(ReceiveSettings::read(table, complete)),
+            Kind::Requests => Self::Receive(Box::new(ReceiveSettings::read(table, complete))),
             Kind::Bulk | Kind::Shuffle | Kind::Fetch => {
                 Self::Transmit(Box::new(KnobSettings::read(table, complete)))
             }
@@ -52,7 +52,7 @@ impl Settings {
     fn over(&self, base: Self) -> Self {
         match (self, base) {
             (Self::Transmit(own), Self::Transmit(base)) => Self::Transmit(Box::new(own.over(*base))),
-            (Self::Receive(own), Self::Receive(base)) => Self::Receive(own.over(base)),
+            (Self::Receive(own), Self::Receive(base)) => Self::Receive(Box::new(own.over(*base))),
             (own, _) => own.clone(),
         }
     }

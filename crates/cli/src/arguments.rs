@@ -312,6 +312,9 @@ pub struct BenchOptions {
     /// The policy: a TOML file, or a policy's name
     #[arg(long, value_name = "POLICY", default_value = "balance")]
     pub policy: String,
+    /// Turn RSS off, as in the paper: what no filter steers goes to the default queue
+    #[arg(long)]
+    pub no_rss: bool,
     /// Repeats of each figure at most; fewer where one takes long
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub repeat: u32,

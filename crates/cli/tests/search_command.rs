@@ -252,6 +252,14 @@ fn a_benchmark_of_one_size_is_one_object() {
 }
 
 #[test]
+fn without_rss_every_flow_but_those_of_the_default_queue_takes_a_filter() {
+    let ended = run(&["search", "bench", "--flows", "60", "--repeat", "1", "--no-rss"]);
+    let object: Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!((&object["filters"], &object["rss"]), (&Value::from(54), &Value::from(false)));
+    assert_eq!(object["flows_per_queue"]["max"], 6);
+}
+
+#[test]
 fn a_benchmark_of_all_sizes_is_a_list_with_the_papers_figures() {
     let ended = run(&["search", "bench", "--repeat", "1", "--format", "json"]);
     assert_eq!(ended.code, 0);

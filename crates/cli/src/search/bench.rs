@@ -161,7 +161,12 @@ impl Bench<'_> {
                 capacity: *capacity,
             })
             .collect();
-        Ok((configure(self.model.clone(), &sizes, self.options.queues)?, raised))
+        let mut nic = configure(self.model.clone(), &sizes, self.options.queues)?;
+        if self.options.no_rss {
+            let unset = nic.set_indirection(Vec::new());
+            unset.map_err(|error| Failure::new(Exit::Usage, format!("{}: {error}", self.model.name())))?;
+        }
+        Ok((nic, raised))
     }
 
     /// Times of `work`, seconds, without what comes before and after it.
@@ -198,6 +203,7 @@ impl Bench<'_> {
                 object.insert((*name).to_owned(), summary_json(figure));
             }
         }
+        object.insert("rss".to_owned(), (!self.options.no_rss).into());
         object.insert("accepted".to_owned(), row.accepted.into());
         object.insert("cost".to_owned(), row.cost.into());
         object.insert("filters".to_owned(), row.filters.into());
@@ -230,9 +236,10 @@ impl Bench<'_> {
 
     fn write_table(&self, text: &mut String, rows: &[Row]) -> std::fmt::Result {
         let (nic, queues, policy) = (self.model.name(), self.options.queues, &self.policy.name);
+        let rss = if self.options.no_rss { ", RSS off" } else { "" };
         writeln!(
             text,
-            "Search for {nic} with {queues} queues, {policy}: median (least to most of the repeats)\n"
+            "Search for {nic} with {queues} queues{rss}, {policy}: median (least to most of the repeats)\n"
         )?;
         write!(text, "{:>7} {:>9}", "flows", "")?;
         for (_, head, unit) in COLUMNS {

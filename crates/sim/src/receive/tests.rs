@@ -141,6 +141,38 @@ fn queues_of_their_own_help_some_and_cost_the_others() {
 }
 
 #[test]
+fn what_isolation_gains_follows_from_the_clients_own_work() {
+    let clients = || {
+        let high = (0..2).map(|_| client(0, 16, 1));
+        high.chain((0..18).map(|_| client(1, 16, 1))).collect::<Vec<_>>()
+    };
+    let rate_with = |policy, work| {
+        let knobs = knobs(policy);
+        let server = ServerKind::Memcached;
+        let setting = Setting {
+            knobs: &knobs,
+            queues: 10,
+            rate: RATE,
+            server,
+            set_percent: 10,
+            groups: 2,
+            measured: BEGIN..END,
+        };
+        let costs = ReceiveCosts { client: work, ..ReceiveCosts::default() };
+        let mut simulation = ReceiveSimulation::new(&setting, clients(), costs, 1).unwrap();
+        simulation.run(END).unwrap();
+        figures(&simulation, 0).0
+    };
+    // The table in docs/receive-simulation.md: balanced, the queues are the limit; isolated, the client is.
+    let balanced = 10.0 * SECOND as f64 / (ReceiveCosts::default().receive * 2) as f64 / 20.0;
+    for work in [12_000, 15_240, 20_000].map(|nanoseconds| nanoseconds * NANOSECOND) {
+        let gain = SECOND as f64 / work as f64 / balanced;
+        let found = rate_with(ReceivePolicy::Isolation, work) / rate_with(ReceivePolicy::Balance, work);
+        close(found, gain, 0.03);
+    }
+}
+
+#[test]
 fn work_of_the_application_beside_the_narrowest_place_matters_little() {
     let clients = || (0..20).map(|_| client(0, 16, 1)).collect::<Vec<_>>();
     let rate_with = |memcached| {

@@ -132,6 +132,13 @@ impl Managed {
         running
     }
 
+    /// The same of `evenkeel steer`.
+    pub fn steering(&self, arguments: &[&str]) -> Running {
+        let mut running = Running::start(self.command(&[&["steer", NAME], arguments].concat()));
+        running.wait_for_activity("steered now");
+        running
+    }
+
     /// Everything that could have changed, as people see it.
     pub fn seen(&self) -> String {
         let maps = self.maps().join(" ");

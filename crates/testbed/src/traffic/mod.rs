@@ -1,14 +1,18 @@
-//! Command lines and outputs of the tools that make the traffic.
+//! Traffic: command lines and outputs of the tools that make it, and one load of our own.
 //!
 //! [`iperf3`] sends the bulk TCP flows, [`sockperf`] measures request-response latency while they
-//! run. Both modules are pure: options in, argument vector out; text in, typed figures out. Starting,
+//! run. These two modules are pure: options in, argument vector out; text in, typed figures out. Starting,
 //! placing and ending the processes is not done here.
+//!
+//! [`memcached`] is no tool: it makes the load on a memcached server itself, because none that is packaged is an open
+//! loop.
 //!
 //! A tool's output is outside input: it can be cut short by a signal or a full disk, and iperf3
 //! reports a failed run with exit code 0. So a parser either returns complete figures or says where
 //! the text is wrong; it never fills a gap with zero.
 
 pub mod iperf3;
+pub mod memcached;
 pub mod sockperf;
 
 /// An option that a traffic tool would refuse, or would take for something else.

@@ -1,0 +1,138 @@
+//! `evenkeel steer` on a live interface: it steers, and leaves no trace, however it ends.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use support::end;
+use support::managed::{Managed, NAME, assert_same, wait_for};
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+fn policy(managed: &Managed, text: &str) -> PathBuf {
+    let path = managed.state.path().join("policy.toml");
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+/// Flows of the load on each queue.
+fn on_queues(seen: &Value) -> Vec<u64> {
+    seen["queues"].as_array().unwrap().iter().map(|queue| queue["flows"].as_u64().unwrap()).collect()
+}
+
+#[test]
+fn flows_are_balanced_and_nothing_is_left() {
+    let managed = Managed::new();
+    let before = managed.seen();
+    let load = managed.load(7, "5M", 6);
+    let ended =
+        end(managed.command(&["steer", NAME, "--policy", "balance", "--for", "3s", "--format", "json"]));
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let seen = json(&ended.stdout);
+    // The control connection is one more.
+    let flows = on_queues(&seen);
+    assert_eq!(flows.iter().sum::<u64>(), 8, "{seen}");
+    assert!(flows.iter().max().unwrap() - flows.iter().min().unwrap() <= 1, "{seen}");
+    assert_eq!((seen["accepted"].as_bool(), seen["end"].as_str()), (Some(true), Some("time")), "{seen}");
+    for queue in seen["queues"].as_array().unwrap() {
+        assert!(queue["packets"].as_u64().unwrap() > 10, "{seen}");
+        assert_eq!(queue["lost"].as_u64(), Some(0), "{seen}");
+    }
+    assert!(seen["flows"].as_array().unwrap().iter().all(|flow| flow["process"] == "iperf3"), "{seen}");
+    load.finish();
+    assert_same(&managed.seen(), &before, "afterwards");
+}
+
+#[test]
+fn a_policy_is_read_again_when_its_file_changes_and_a_wrong_one_is_not_followed() {
+    let managed = Managed::new();
+    let file = policy(&managed, "policy = \"balance\"\n");
+    let load = managed.load(4, "5M", 10);
+    let mut running = managed.steering(&["--policy", file.to_str().unwrap(), "--format", "json"]);
+    running.wait_for_activity("5 flows came");
+    policy(&managed, "policy = \"balence\"\n");
+    running.wait_for_activity("the policy before stays in force");
+    assert!(running.said().contains("policy.toml:1:10"), "{}", running.said());
+    policy(&managed, "policy = \"balance\"\n[[class]]\nname = \"bulk\"\nsource-port = 5201\nqueues = [1]\n");
+    running.wait_for_activity("the policy was read again");
+    std::thread::sleep(Duration::from_secs(1));
+    running.signal(Signal::SIGTERM);
+    let ended = running.end();
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let seen = json(&ended.stdout);
+    assert_eq!(on_queues(&seen), [0, 5], "{seen}");
+    assert!(seen["flows"].as_array().unwrap().iter().all(|flow| flow["class"] == "bulk"), "{seen}");
+    assert_eq!(seen["end"], "terminated");
+    load.finish();
+}
+
+#[test]
+fn a_kill_leaves_no_trace_and_no_connection_breaks() {
+    let managed = Managed::new();
+    let before = managed.seen();
+    let load = managed.load(4, "20M", 5);
+    let mut running = managed.steering(&["--policy", "balance"]);
+    running.wait_for_activity("5 flows came");
+    let held = running.holdings_but_namespaces();
+    assert!(held.programs.len() >= 2 && !held.links.is_empty(), "{held:?}");
+    assert!(managed.shell(&["ip", "link", "show", NAME]).contains("xdp"));
+    running.kill();
+    held.assert_gone();
+    wait_for("the program is gone", LIMIT, || !managed.shell(&["ip", "link", "show", NAME]).contains("xdp"));
+    load.finish();
+    assert_same(&managed.seen(), &before, "afterwards");
+}
+
+#[test]
+fn it_ends_when_it_is_interrupted_and_stands_back_when_the_interface_goes_down() {
+    let managed = Managed::new();
+    let mut running = managed.steering(&["--policy", "locality", "--once"]);
+    running.signal(Signal::SIGINT);
+    assert_eq!(running.end().code, 130);
+    let running = managed.steering(&["--policy", "balance"]);
+    managed.shell(&["ip", "link", "set", NAME, "down"]);
+    let ended = running.end();
+    assert_eq!(ended.code, 4, "{ended:?}");
+    assert!(ended.stderr.contains("stood back from evk0: the interface was set down"), "{ended:?}");
+}
+
+#[test]
+fn a_plan_changes_nothing_and_what_cannot_be_is_refused() {
+    let managed = Managed::new();
+    let before = managed.seen();
+    let file = policy(&managed, "policy = \"balance\"\n[[class]]\nname = \"a\"\nqueues = 9\n");
+    let path = file.to_str().unwrap();
+    for (arguments, code, words) in [
+        (&["steer", NAME, "--policy", "balance", "--plan"][..], 0, "policy balance accepted"),
+        (
+            &["steer", NAME, "--policy", "balance", "--plan", "--model", "i82599", "--queues", "8"],
+            0,
+            "of i82599",
+        ),
+        (&["steer", "evk-not-here", "--policy", "balance"], 2, "there is no interface 'evk-not-here' here"),
+        (&["steer", NAME, "--policy", path], 2, "queues"),
+        (&["steer", NAME, "--policy", "/nowhere.toml"], 2, "cannot read /nowhere.toml"),
+        (&["steer", NAME, "--policy", "balance", "--backend", "ntuple"], 3, "takes no n-tuple rules"),
+        (&["steer", NAME, "--policy", "balance", "--model", "sfc9020"], 2, "XDP steering is of the model"),
+        (&["steer", NAME, "--policy", "balance", "--queues", "4000"], 2, "are online"),
+        (&["steer", NAME, "--policy", "balance", "--netns", "evk-no-such"], 4, "evk-no-such"),
+    ] {
+        let ended = end(managed.command(arguments));
+        assert_eq!(ended.code, code, "{arguments:?}: {ended:?}");
+        assert!(ended.stdout.contains(words) || ended.stderr.contains(words), "{arguments:?}: {ended:?}");
+        assert_same(&managed.seen(), &before, "afterwards");
+    }
+    let running = managed.steering(&["--policy", "balance", "--baseline", "hash"]);
+    let ended = end(managed.command(&["steer", NAME, "--policy", "balance"]));
+    assert!(ended.code == 3 && ended.stderr.contains("has an XDP program already"), "{ended:?}");
+    drop(running);
+}

@@ -1,0 +1,122 @@
+//! Two classes of memcached clients on one interface: does a policy keep one from suffering by the other?
+//!
+//! The host has two instances of memcached, one for each class and processor; what comes in over the interface is
+//! steered by the same XDP program in both cases, once by hash and once by a policy that gives the high-priority class
+//! a processor of its own. The load is an open loop at 80 % of what the hosts carry when hashed.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use evenkeel_testbed::traffic::memcached::{LoadOptions, LoadResult, load};
+use evenkeel_testbed::{Process, ProcessOptions};
+
+use support::managed::{Managed, wait_for};
+use support::running::Running;
+
+/// Where the two classes are served.
+const HIGH: (u16, usize) = (11211, 0);
+const BEST_EFFORT: (u16, usize) = (11212, 1);
+const ADDRESS: &str = "198.18.0.1";
+/// Requests per second of the high-priority class: few, as those have whom latency matters to.
+const HIGH_RATE: f64 = 1_000.0;
+const TIME: Duration = Duration::from_secs(4);
+const PAIRS: usize = 5;
+const POLICY: &str =
+    "policy = \"balance\"\n[[class]]\nname = \"high\"\ndestination-port = 11211\nqueues = [0]\n";
+
+fn server(managed: &Managed, (port, cpu): (u16, usize)) -> Process {
+    let port_text = port.to_string();
+    let arguments = ["-u", "nobody", "-l", ADDRESS, "-p", &port_text, "-U", "0", "-t", "1", "-m", "64"];
+    let process = Process::start(ProcessOptions {
+        program: "memcached",
+        arguments: arguments.iter().map(Into::into).collect(),
+        namespace: &managed.host,
+        cpu: Some(cpu),
+        inherit: None,
+    })
+    .unwrap();
+    wait_for("memcached listens", Duration::from_secs(10), || {
+        managed.host.listens(ADDRESS.parse().unwrap(), port).unwrap()
+    });
+    process
+}
+
+fn options((port, cpu): (u16, usize), rate: Option<f64>, seed: u64) -> LoadOptions {
+    LoadOptions {
+        server: SocketAddr::new(ADDRESS.parse().unwrap(), port),
+        connections: 16,
+        rate,
+        time: TIME,
+        value: 1024,
+        sets_percent: 10,
+        keys: 100,
+        seed,
+        cpu: Some(cpu),
+    }
+}
+
+/// Both classes at once.
+fn both(managed: &Managed, best_effort: Option<f64>, seed: u64) -> (LoadResult, LoadResult) {
+    std::thread::scope(|scope| {
+        let high = scope.spawn(|| load(&managed.peer, &options(HIGH, Some(HIGH_RATE), seed)).unwrap());
+        let rest = load(&managed.peer, &options(BEST_EFFORT, best_effort, seed + 1)).unwrap();
+        (high.join().unwrap(), rest)
+    })
+}
+
+fn steer(managed: &Managed, policy: &str, baseline: bool) -> Running {
+    let arguments = ["--policy", policy, "--interval", "100ms", "--backend", "xdp"];
+    let hash = ["--baseline", "hash"];
+    managed.steering(&[&arguments[..], if baseline { &hash[..] } else { &[] }].concat())
+}
+
+fn microseconds(result: &LoadResult, share: f64) -> f64 {
+    result.quantile(share).map_or(f64::INFINITY, |ns| ns as f64 / 1e3)
+}
+
+#[test]
+fn a_class_with_a_processor_of_its_own_does_not_wait_for_the_other() {
+    let managed = Managed::new();
+    let _servers = [server(&managed, HIGH), server(&managed, BEST_EFFORT)];
+    let file = managed.state.path().join("isolation.toml");
+    std::fs::write(&file, POLICY).unwrap();
+    let policy = file.to_str().unwrap();
+
+    let hashed = steer(&managed, policy, true);
+    let (high, rest) = both(&managed, None, 1);
+    drop(hashed);
+    let capacity = high.throughput() + rest.throughput();
+    let offered = capacity * 0.8 - HIGH_RATE;
+    println!("capacity {capacity:.0} requests/s; best effort offered {offered:.0}/s");
+    let mut better = 0;
+    for pair in 0..PAIRS {
+        let mut p99 = [0.0; 2];
+        // Alternating which is first, so that what the machine does meanwhile touches both alike.
+        for which in [pair % 2, 1 - pair % 2] {
+            let running = steer(&managed, policy, which == 0);
+            let (high, rest) = both(&managed, Some(offered), 100 + pair as u64);
+            drop(running);
+            p99[which] = microseconds(&high, 0.99);
+            println!(
+                "pair {pair} {}: high p50 {:.0} p99 {:.0} us ({} of {}), best effort p50 {:.0} p99 {:.0} us ({} of {})",
+                if which == 0 { "hash  " } else { "policy" },
+                microseconds(&high, 0.5),
+                p99[which],
+                high.latencies_ns.len(),
+                high.due,
+                microseconds(&rest, 0.5),
+                microseconds(&rest, 0.99),
+                rest.latencies_ns.len(),
+                rest.due
+            );
+        }
+        better += usize::from(p99[1] <= 0.7 * p99[0]);
+    }
+    assert_eq!(
+        better, PAIRS,
+        "pairs in which the p99 of the high-priority class is at least 30 % below hashing"
+    );
+}

@@ -246,3 +246,73 @@ pub fn generate(first: u32, count: u32) -> impl Iterator<Item = ObservedFlow> {
         ObservedFlow { rate_bps: 1_000_000 << (number.wrapping_mul(7) % 10), ..ObservedFlow::new(tuple) }
     })
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    fn fails(text: &str) -> String {
+        parse(text, "f.csv").unwrap_err().to_string()
+    }
+
+    #[test]
+    fn names_remarks_and_blanks_are_passed_over() {
+        let text =
+            "\u{feff}# clients\n\nPROTOCOL,src,src_port,dst,dst_port\n tcp , 10.0.0.1,1,10.0.0.2,2,,\r\n";
+        let flows = parse(text, "f.csv").unwrap();
+        assert_eq!((flows.len(), flows[0].class.as_deref(), flows[0].rate_bps), (1, None, 0));
+        assert_eq!(flows[0].tuple.to_string(), "tcp 10.0.0.1:1 > 10.0.0.2:2");
+        assert_eq!(parse("", "f.csv"), Ok(Vec::new()));
+        // An IPv4 address in IPv6 notation is what the NIC sees: IPv4.
+        let mapped = parse("udp,::ffff:10.0.0.1,1,10.0.0.2,2", "f.csv").unwrap();
+        assert!(mapped[0].tuple.source.is_ipv4());
+    }
+
+    #[test]
+    fn mistakes_are_told_with_their_place() {
+        let flow = "udp,10.0.0.1,1,10.0.0.2,2";
+        assert!(
+            fails(&format!("{flow},a,1,2,p,/c,0,more")).starts_with("f.csv:1:40: more than the 11 fields")
+        );
+        assert!(fails(&format!("{flow},a,-1")).starts_with("f.csv:1:29: rate_bps '-1'"));
+        assert!(fails(&format!("{flow},a,+1")).starts_with("f.csv:1:29: rate_bps '+1'"));
+        assert!(fails(&format!("{flow},µ,x")).starts_with("f.csv:1:29: rate_bps 'x'"));
+        assert!(fails(&format!("{flow},,,,,,65536")).starts_with("f.csv:1:32: queue '65536'"));
+        assert!(fails("udp,10.0.0.1\x1b[2J,1,10.0.0.2,2").contains("\\u{1b}"));
+        // The line of names may come once, and first.
+        assert!(
+            fails(&format!("{flow}\nprotocol,src,src_port,dst,dst_port")).starts_with("f.csv:2:1: protocol")
+        );
+    }
+
+    #[test]
+    fn made_up_flows_are_different_and_the_same_each_time() {
+        let flows: Vec<ObservedFlow> = generate(0, 100_000).collect();
+        let tuples: std::collections::HashSet<FlowTuple> = flows.iter().map(|flow| flow.tuple).collect();
+        assert_eq!(tuples.len(), flows.len());
+        assert!(generate(500, 20).eq(flows[500..520].iter().cloned()));
+    }
+
+    proptest! {
+        #[test]
+        fn a_list_is_read_as_it_is_written(first in 0_u32..1_000_000, count in 0_u32..40, seed: u16) {
+            let known = |flow: ObservedFlow| ObservedFlow {
+                class: (seed % 2 == 0).then(|| "high".to_owned()),
+                reader: (seed % 3 == 0).then_some(u32::from(seed)),
+                process: (seed % 5 == 0).then(|| "memcached".to_owned()),
+                cgroup: (seed % 7 == 0).then(|| "/a/b".to_owned()),
+                queue: (seed % 11 == 0).then_some(QueueId(seed)),
+                ..flow
+            };
+            let flows: Vec<ObservedFlow> = generate(first, count).map(known).collect();
+            prop_assert_eq!(parse(&to_csv(&flows), "f.csv"), Ok(flows));
+        }
+
+        #[test]
+        fn no_text_makes_the_reader_panic(text in "(udp|tcp|,|[0-9.:]|\n|#|µ| ){0,60}") {
+            drop(parse(&text, "f.csv"));
+        }
+    }
+}

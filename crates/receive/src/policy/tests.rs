@@ -380,7 +380,7 @@ fn hostile_scripts_end_with_one_error_and_soon() {
     for (script, told) in [
         ("fn queue_cost(q) { eval(\"1\") }", "eval"),
         ("import \"x\" as x; fn queue_cost(q) { 1 }", "import"),
-        (&format!("fn queue_cost(q) {{ {}1{} }}", "(".repeat(500), ")".repeat(500)), "depth"),
+        (&format!("fn queue_cost(q) {{ {}1{} }}", "(".repeat(500), ")".repeat(500)), "complexity"),
     ] {
         let text = format!("policy = \"script\"\nscript = '''{script}'''\n");
         let error = PolicyFile::parse(&text, "p.toml").expect_err(script).to_string();

@@ -79,15 +79,29 @@ impl Search {
         table.priorities().rev().find(free)
     }
 
-    /// Searches again from other places, and keeps the best.
+    /// Searches again from other places, and keeps the best: with tables that work only in place of others, and with
+    /// the indirection table fitted to the flows.
     pub(super) fn jump(&mut self, order: &[FlowIndex]) {
-        let is_better = |other: &Self, one: &Self| other.cost() < one.cost();
-        if !self.map.nic().indirection().is_empty() {
+        let capacity = |search: &Self, table: &TableId| search.nic().model().tables()[table.index()].capacity;
+        let excludes = |search: &Self, table: &TableId| search.nic().model().tables()[table.index()].excludes;
+        if let Some(table) = self.flow_tables.iter().copied().find(|table| {
+            excludes(self, table).is_some_and(|other| capacity(self, &other) < capacity(self, table))
+        }) {
+            let mut exchanged = self.clone();
+            exchanged.clear_flows();
+            let other = excludes(self, &table);
+            exchanged.flow_tables.retain(|id| Some(*id) != other);
+            exchanged.greedy(order);
+            if exchanged.cost() < self.cost() {
+                *self = exchanged;
+            }
+        }
+        if !self.map.nic().indirection().is_empty() && self.is_wanting() {
             let mut fitted = self.clone();
             fitted.clear_flows();
             fitted.fit_indirection();
             fitted.greedy(order);
-            if is_better(&fitted, self) {
+            if fitted.cost() < self.cost() {
                 *self = fitted;
             }
         }
@@ -98,6 +112,13 @@ impl Search {
             }
             self.rob(*index);
         }
+    }
+
+    /// Whether a flow should lie elsewhere.
+    fn is_wanting(&self) -> bool {
+        self.map.flows().any(|(index, _, queue)| {
+            self.flow(index).is_some_and(|flow| self.policy.better_queue(flow, queue).is_some())
+        })
     }
 
     /// Takes out the filters of single flows.

@@ -31,7 +31,7 @@ pub use optimum::{Optimum, optimum};
 
 use crate::flows::ObservedFlow;
 use crate::policy::{Cost, Flow, Policy, ScriptError};
-use crate::{Change, ConfiguredNic, FilterId, FlowIndex, FlowMap, FlowTuple, InsertError, QueueId};
+use crate::{Change, ConfiguredNic, FilterId, FlowIndex, FlowMap, FlowTuple, InsertError, QueueId, TableId};
 
 /// Rounds over all flows at most, after which a placement is taken as it is.
 const MOST_ROUNDS: usize = 8;
@@ -95,6 +95,8 @@ pub struct Search {
     /// Filters that may be stale, by table: they are, unless they found a new owner.
     stale: Vec<Vec<FilterId>>,
     stale_count: usize,
+    /// Tables that take filters for single flows, in the order in which they are tried.
+    flow_tables: Vec<TableId>,
     /// Whether the map is recomputed from nothing at each step: to know what that costs.
     is_basic: bool,
 }
@@ -111,6 +113,10 @@ impl Search {
             return Err(SearchError::Queues { policy: policy.queues(), nic: nic.queues() });
         }
         let tables = nic.model().tables().len();
+        // In the order in which a packet meets them: what comes first decides, and the small tables come first.
+        let flow_tables = (0..).map(TableId).zip(nic.model().tables());
+        let flow_tables =
+            flow_tables.filter(|(_, table)| table.fields.take_flows()).map(|(id, _)| id).collect();
         let mut nic = nic;
         if let Some(base) = base_indirection(&nic, &policy) {
             // It has the right length and its queues are in reach: it was made for this NIC.
@@ -123,6 +129,7 @@ impl Search {
             owners: vec![Vec::new(); tables],
             stale: vec![Vec::new(); tables],
             stale_count: 0,
+            flow_tables,
             is_basic: false,
         })
     }

@@ -16,12 +16,9 @@ impl Search {
             return self.apply(Change::Replace(id, Filter { queue: to, ..filter })).is_ok();
         }
         let matches = FilterMatch::exact(&tuple);
-        // In the order in which a packet meets them: what comes first decides, and the small tables come first.
-        (0..self.stale.len()).any(|table| {
-            let table_id = TableId(table as u16);
-            self.map.nic().supports(table_id, &matches)
-                && self.map.nic().model().tables()[table].fields.take_flows()
-                && self.install(index, table_id, matches, to)
+        (0..self.flow_tables.len()).any(|place| {
+            let table = self.flow_tables[place];
+            self.map.nic().supports(table, &matches) && self.install(index, table, matches, to)
         })
     }
 

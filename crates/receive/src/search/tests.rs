@@ -114,6 +114,20 @@ fn five_tuple_filters_come_before_flow_director() {
 }
 
 #[test]
+fn signatures_take_the_place_of_perfect_matches_where_more_fit() {
+    let sizes = [("five-tuple", 4), ("flow-director", 8), ("flow-director-signature", 400)];
+    let mut search =
+        Search::new(small_nic("i82599", &sizes, 10), policy("policy = \"balance\"", 10)).unwrap();
+    search.solve(&flows(500)).unwrap();
+    check(&search);
+    let used = |name: &str| search.nic().used(search.nic().model().table(name).unwrap());
+    assert_eq!((used("five-tuple"), used("flow-director")), (4, 0));
+    assert!(used("flow-director-signature") > 8);
+    let loads = loads(&search);
+    assert!(loads.iter().max().unwrap() - loads.iter().min().unwrap() <= 1, "{loads:?}");
+}
+
+#[test]
 fn isolation_holds_on_every_model_with_filters() {
     for model in ["i82599", "sfc9020", "ntuple", "xdp-cpumap"] {
         let mut search = search(model, "policy = \"isolation\"", 10);

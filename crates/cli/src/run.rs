@@ -33,7 +33,10 @@ pub fn run(options: &RunOptions) -> Result<Exit, Failure> {
         scenario: &scenario,
         scenario_text: &text,
         variants,
-        repeats: options.repeat.unwrap_or(if options.quick { 2 } else { scenario.measure.repeats }),
+        repeats: options.repeat.unwrap_or_else(|| {
+            let repeats = scenario.measure.repeats;
+            if options.quick { repeats.min(QUICK_REPEATS) } else { repeats }
+        }),
         long_windows: options.long_windows.or(options.quick.then_some(QUICK_LONG_WINDOWS)),
         rate: match options.rate {
             Rate::Auto => None,
@@ -135,3 +138,5 @@ fn default_directory(record: &Record) -> PathBuf {
     let name = format!("{}-{}-{started}-{}", record.scenario, record.world, std::process::id());
     Path::new(RECORDS).join(name)
 }
+/// Repeats of a quick run, at most.
+const QUICK_REPEATS: u32 = 2;

@@ -13,6 +13,25 @@ use crate::world::SimError;
 /// Progress is told, and a wish to stop heard, this often.
 const STEPS: u64 = 100;
 
+/// What a client observes in a second takes so much memory.
+const SECOND_BYTES: u64 = 24;
+/// Most that all clients' seconds may take: repeats run several at a time, and are kept until the record is written.
+const MOST_SECONDS_BYTES: u64 = 1_000_000_000;
+
+/// An error if what the clients observe would take more memory than is sensible.
+fn check_seconds(clients: usize, measured: Nanoseconds) -> Result<(), String> {
+    let seconds = measured.as_u64().div_ceil(1_000_000_000);
+    let bytes = (clients as u64).saturating_mul(seconds).saturating_mul(SECOND_BYTES);
+    if bytes > MOST_SECONDS_BYTES {
+        return Err(format!(
+            "the seconds of {clients} clients would take {} MB of memory for each repeat; have fewer clients, or \
+             measure less time",
+            bytes / 1_000_000
+        ));
+    }
+    Ok(())
+}
+
 fn span(time: Nanoseconds) -> Span {
     time.as_u64().saturating_mul(NANOSECOND)
 }
@@ -45,6 +64,8 @@ pub(crate) fn assess(scenario: &Scenario, variant: &Variant, requests: &Requests
     if requests.clients_with(&variant.name).next().is_none() {
         return Err("no clients are there with it; see 'variants' of workload.clients".to_owned());
     }
+    let clients = requests.clients_with(&variant.name).map(|group| group.count as usize).sum();
+    check_seconds(clients, scenario.measure.duration())?;
     super::steering::Steering::new(knobs, scenario.link.queues)?;
     Ok(format!("{knobs:?} {:?}", ReceiveCosts::default()))
 }
@@ -130,4 +151,18 @@ pub(crate) fn run(
         .map(|(name, value)| (name.to_owned(), value as f64)),
     );
     Ok(raw)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn seconds_that_fill_the_memory_are_refused() {
+        assert_eq!(check_seconds(22, Nanoseconds::from_secs(134)), Ok(()));
+        assert_eq!(check_seconds(100_000, Nanoseconds::from_secs(100)), Ok(()));
+        let error = check_seconds(100_000, Nanoseconds::from_secs(24 * 3600)).unwrap_err();
+        assert!(error.contains("100000 clients would take 207360 MB"), "{error}");
+    }
 }

@@ -68,7 +68,7 @@ fn both(managed: &Managed, best_effort: Option<f64>, seed: u64) -> (LoadResult, 
 }
 
 fn steer(managed: &Managed, policy: &str, baseline: bool) -> Running {
-    let arguments = ["--policy", policy, "--interval", "100ms", "--backend", "xdp"];
+    let arguments = ["--policy", policy, "--interval", "2s", "--backend", "xdp"];
     let hash = ["--baseline", "hash"];
     managed.steering(&[&arguments[..], if baseline { &hash[..] } else { &[] }].concat())
 }

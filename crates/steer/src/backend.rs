@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use evenkeel_receive::{ConfiguredNic, FlowTuple};
+use evenkeel_receive::{ConfiguredNic, FilterMatch, FlowTuple, QueueId};
 
 use crate::error::SteerError;
 
@@ -25,6 +25,18 @@ impl Applied {
     pub fn is_some(&self) -> bool {
         *self != Self::default()
     }
+}
+
+/// What the search found.
+#[derive(Clone, Copy, Debug)]
+pub struct Placement<'a> {
+    /// The NIC as it should be configured.
+    pub nic: &'a ConfiguredNic,
+    /// The flows that are known, and their queues.
+    pub flows: &'a [(FlowTuple, QueueId)],
+    /// Classes that packets' headers tell, and their queues: where new flows of a class are best until they are known,
+    /// for back ends that can do that besides.
+    pub classes: &'a [(FilterMatch, Vec<QueueId>)],
 }
 
 /// What a flow has brought, as a back end counts it.
@@ -60,11 +72,10 @@ pub trait Backend {
     fn processors(&self) -> &[u32];
 
     /// Makes the NIC what was found, as the least difference to what it is, and never with a flow without a queue.
-    /// `flows` are those that are known.
     ///
     /// # Errors
     /// When the kernel refuses; what was changed before stays until the end of the session.
-    fn apply(&mut self, nic: &ConfiguredNic, flows: &[FlowTuple]) -> Result<Applied, SteerError>;
+    fn apply(&mut self, found: &Placement<'_>) -> Result<Applied, SteerError>;
 
     /// Why the session has to end, if it has to: somebody changed what it rests on.
     ///

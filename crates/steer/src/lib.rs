@@ -19,7 +19,7 @@ mod planned;
 mod session;
 mod xdp;
 
-pub use backend::{Applied, Backend, QueueCount, Traffic};
+pub use backend::{Applied, Backend, Placement, QueueCount, Traffic};
 pub use error::{Cause, SteerError};
 pub use interface::Interface;
 pub use ntuple::{NtupleBackend, live_ntuple};

@@ -18,7 +18,7 @@ use evenkeel_receive::{
     RssKey, TableId, Transport,
 };
 
-use crate::backend::{Applied, Backend, QueueCount, Traffic};
+use crate::backend::{Applied, Backend, Placement, QueueCount, Traffic};
 use crate::error::SteerError;
 use crate::interface::Interface;
 
@@ -277,7 +277,8 @@ impl<K: Kernel, S: Storage> Backend for NtupleBackend<K, S> {
         &self.processors
     }
 
-    fn apply(&mut self, nic: &ConfiguredNic, _: &[FlowTuple]) -> Result<Applied, SteerError> {
+    fn apply(&mut self, found: &Placement<'_>) -> Result<Applied, SteerError> {
+        let nic = found.nic;
         let mut applied = Applied::default();
         let wanted = self.wanted(nic);
         // New rules first, old ones last: what no rule of ours matches, RSS or a rule of others does, at every moment.

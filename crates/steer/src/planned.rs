@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use evenkeel_receive::{ConfiguredNic, Filter, FlowTuple, NicModel};
 
-use crate::backend::{Applied, Backend, QueueCount, Traffic};
+use crate::backend::{Applied, Backend, Placement, QueueCount, Traffic};
 use crate::error::SteerError;
 
 /// A NIC as its model has it.
@@ -37,7 +37,8 @@ impl Backend for Planned {
         &self.processors
     }
 
-    fn apply(&mut self, nic: &ConfiguredNic, _: &[FlowTuple]) -> Result<Applied, SteerError> {
+    fn apply(&mut self, found: &Placement<'_>) -> Result<Applied, SteerError> {
+        let nic = found.nic;
         let redirected = nic.indirection().iter().zip(self.nic.indirection());
         let applied = Applied {
             inserted: nic.filters().count(),

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use evenkeel_receive::flows::ObservedFlow;
 use evenkeel_receive::policy::{PolicyFile, Queues};
 use evenkeel_receive::search::Search;
-use evenkeel_receive::{FlowIndex, FlowTuple};
+use evenkeel_receive::{FilterMatch, FlowIndex, FlowTuple, QueueId};
 use serde::Serialize;
 
-use crate::backend::{Applied, Backend, QueueCount};
+use crate::backend::{Applied, Backend, Placement, QueueCount};
 use crate::error::SteerError;
 use crate::interface::Interface;
 use crate::observe::Observer;
@@ -236,8 +236,7 @@ impl Session {
         let search_us = began.elapsed().as_nanos() as f64 / 1e3;
         self.searches += 1;
         self.longest_us = self.longest_us.max(search_us);
-        let tuples: Vec<FlowTuple> = flows.iter().map(|flow| flow.tuple).collect();
-        let applied = self.backend.apply(self.search.nic(), &tuples)?;
+        let applied = self.apply()?;
         self.changes += (applied.inserted + applied.replaced + applied.removed) as u64;
         let cost = self.search.cost();
         Ok(Some(Step {
@@ -249,6 +248,17 @@ impl Session {
             cost: cost.value(),
             accepted: cost.is_accepted(),
         }))
+    }
+
+    /// Has the back end make the NIC what was found.
+    fn apply(&mut self) -> Result<Applied, SteerError> {
+        let placed: Vec<(FlowTuple, QueueId)> =
+            self.search.map().flows().map(|(_, tuple, queue)| (*tuple, queue)).collect();
+        let policy = self.search.policy();
+        let classes: Vec<(FilterMatch, Vec<QueueId>)> =
+            policy.classes_as_matches().map(|(_, matches, queues)| (matches, queues.to_vec())).collect();
+        let found = Placement { nic: self.search.nic(), flows: &placed, classes: &classes };
+        self.backend.apply(&found)
     }
 
     /// The flows as they are now, with the queues on which they lie.
@@ -315,7 +325,7 @@ impl Session {
             QueueView {
                 queue,
                 processor: *processor,
-                flows: search.map().flows_on(evenkeel_receive::QueueId(queue)).len(),
+                flows: search.map().flows_on(QueueId(queue)).len(),
                 packets: count.map(|count| count.packets),
                 lost: count.map(|count| count.lost),
             }

@@ -6,16 +6,16 @@
 use std::collections::{HashMap, HashSet};
 
 use evenkeel_datapath::{
-    INDIRECTION_LENGTH, MAX_STEERED_FLOWS, MaskedAddress, MaskedPort, ReceiveSteering, SteerTarget,
-    SteeredClass, SteeringOptions, Tuple,
+    INDIRECTION_LENGTH, MAX_CLASS_TARGETS, MAX_STEERED_CLASSES, MAX_STEERED_FLOWS, MaskedAddress, MaskedPort,
+    ReceiveSteering, SteerTarget, SteeredClass, SteeringOptions, Tuple,
 };
 use evenkeel_netlink::Netlink;
 use evenkeel_receive::{
-    AddressMatch, ConfiguredNic, Filter, FlowTuple, HashedPorts, NicModel, PortMatch, QueueId, RssKey,
+    AddressMatch, ConfiguredNic, FilterMatch, FlowTuple, HashedPorts, NicModel, PortMatch, QueueId, RssKey,
     Transport,
 };
 
-use crate::backend::{Applied, Backend, QueueCount, Traffic};
+use crate::backend::{Applied, Backend, Placement, QueueCount, Traffic};
 use crate::error::SteerError;
 use crate::interface::Interface;
 
@@ -42,7 +42,7 @@ pub struct XdpBackend {
     mode: XdpMode,
     interface: Interface,
     program: u32,
-    /// Flows with a slot, and the queue that a filter gives them; none: they go by the rules, and are counted.
+    /// Flows with a slot, and their queues; none: they go by the rules, and are counted.
     slots: HashMap<Tuple, Option<QueueId>>,
     classes: Vec<SteeredClass>,
     indirection: Vec<QueueId>,
@@ -94,15 +94,14 @@ impl XdpBackend {
         self.processors.get(queue.index()).map_or(SteerTarget::Stay, |cpu| SteerTarget::Cpu(*cpu))
     }
 
-    fn class(&self, filter: &Filter) -> SteeredClass {
-        let matches = &filter.matches;
+    fn class(&self, matches: &FilterMatch, queues: &[QueueId]) -> SteeredClass {
         SteeredClass {
             protocol: matches.transport.map(Transport::number),
             source: matches.source.map(address),
             source_port: matches.source_port.map(port),
             destination: matches.destination.map(address),
             destination_port: matches.destination_port.map(port),
-            targets: vec![self.target(filter.queue)],
+            targets: queues.iter().take(MAX_CLASS_TARGETS).map(|queue| self.target(*queue)).collect(),
         }
     }
 
@@ -115,10 +114,6 @@ impl XdpBackend {
         for (tuple, queue) in wanted {
             let before = self.slots.get(tuple).copied();
             if before == Some(*queue) {
-                continue;
-            }
-            // What goes by the rules has a slot so that it moves in order, and is counted: while there is room.
-            if before.is_none() && queue.is_none() && self.slots.len() >= MAX_STEERED_FLOWS / 2 {
                 continue;
             }
             let target = queue.map_or(SteerTarget::Rules, |queue| self.target(queue));
@@ -183,13 +178,15 @@ impl Backend for XdpBackend {
         &self.processors
     }
 
-    fn apply(&mut self, nic: &ConfiguredNic, flows: &[FlowTuple]) -> Result<Applied, SteerError> {
+    fn apply(&mut self, found: &Placement<'_>) -> Result<Applied, SteerError> {
         let mut applied = Applied::default();
+        let nic = found.nic;
         let default = nic.default_indirection();
-        let indirection = if self.mode == XdpMode::Hash { &default[..] } else { nic.indirection() };
         let follows = self.mode != XdpMode::Hash;
-        let mut wanted: HashMap<Tuple, Option<QueueId>> =
-            flows.iter().map(|flow| (tuple_of(flow), None)).collect();
+        let indirection = if follows { nic.indirection() } else { &default[..] };
+        // Every flow that is known has its queue in a slot, so that it moves in order and is counted; those with a
+        // filter of their own first, should there be more flows than slots.
+        let mut wanted: HashMap<Tuple, Option<QueueId>> = HashMap::new();
         let mut classes = Vec::new();
         for (table, _) in nic.model().table_ids() {
             for (_, filter) in nic.filters_by_rank(table).filter(|_| follows) {
@@ -197,8 +194,21 @@ impl Backend for XdpBackend {
                     Some(flow) => {
                         wanted.insert(tuple_of(&flow), Some(filter.queue));
                     }
-                    None => classes.push(self.class(filter)),
+                    None => classes.push(self.class(&filter.matches, &[filter.queue])),
                 }
+            }
+        }
+        for (flow, queue) in found.flows {
+            if wanted.len() < MAX_STEERED_FLOWS / 2 {
+                wanted.entry(tuple_of(flow)).or_insert(Some(*queue).filter(|_| follows));
+            }
+        }
+        // Flows that are not known yet go where their class may be.
+        for (matches, queues) in
+            found.classes.iter().filter(|(matches, _)| follows && *matches != FilterMatch::ANY)
+        {
+            if classes.len() < MAX_STEERED_CLASSES && !queues.is_empty() {
+                classes.push(self.class(matches, queues));
             }
         }
         // First flows take slots, so that those that the rules move are moved in order; then the rules change; then

@@ -136,6 +136,10 @@ fn search(backend: &mut NtupleBackend<Machine, Machine>, policy: &str) -> Search
     Search::new(backend.nic().unwrap(), policy).unwrap()
 }
 
+fn apply(backend: &mut NtupleBackend<Machine, Machine>, search: &Search) -> Result<Applied, SteerError> {
+    backend.apply(&Placement { nic: search.nic(), flows: &[], classes: &[] })
+}
+
 /// The queue that the device sends a flow to, by its rules alone.
 fn ruled(machine: &Machine, flow: &FlowTuple) -> Option<u32> {
     let inside = machine.0.borrow();
@@ -159,7 +163,7 @@ fn the_device_does_what_the_search_found_and_is_put_back() {
     let flows = flows(60);
     search.solve(&flows).unwrap();
     let tuples: Vec<FlowTuple> = flows.iter().map(|flow| flow.tuple).collect();
-    let applied = backend.apply(search.nic(), &tuples).unwrap();
+    let applied = apply(&mut backend, &search).unwrap();
     assert!(applied.inserted > 0, "{applied:?}");
     for flow in &tuples {
         let wanted = search.map().queue(search.find(flow).unwrap()).unwrap();
@@ -171,7 +175,7 @@ fn the_device_does_what_the_search_found_and_is_put_back() {
     assert_eq!(machine.0.borrow().rules[&1], foreign(), "the rule of others is where it was");
     // Nothing changed: nothing is done.
     let changes = machine.0.borrow().changes;
-    assert!(!backend.apply(search.nic(), &tuples).unwrap().is_some());
+    assert!(!apply(&mut backend, &search).unwrap().is_some());
     assert_eq!(machine.0.borrow().changes, changes);
     assert_eq!(backend.check().unwrap(), None);
     drop(backend);
@@ -192,7 +196,7 @@ fn the_budget_is_never_exceeded_and_a_change_is_the_least() {
     let mut search = search(&mut backend, "policy = \"balance\"\n");
     let flows = flows(100);
     let indices = search.solve(&flows).unwrap();
-    backend.apply(search.nic(), &[]).unwrap();
+    apply(&mut backend, &search).unwrap();
     assert!(machine.0.borrow().rules.len() <= LOCATIONS as usize);
     assert!(
         backend.remarks()[0].contains("60 n-tuple rules of others are left alone"),
@@ -201,7 +205,7 @@ fn the_budget_is_never_exceeded_and_a_change_is_the_least() {
     );
     search.remove(&indices[..50]);
     let changes = machine.0.borrow().changes;
-    backend.apply(search.nic(), &[]).unwrap();
+    apply(&mut backend, &search).unwrap();
     // Removal is lazy: the filters stay until they are needed.
     assert_eq!(machine.0.borrow().changes, changes);
 }
@@ -212,7 +216,7 @@ fn somebody_elses_change_is_seen_and_left_alone() {
     let mut backend = machine.backend();
     let mut search = search(&mut backend, "policy = \"balance\"\n");
     search.solve(&flows(40)).unwrap();
-    backend.apply(search.nic(), &[]).unwrap();
+    apply(&mut backend, &search).unwrap();
     let location = *backend.rules.keys().next().unwrap();
     let theirs = Rule::from_hex(&foreign().to_hex()).unwrap();
     let theirs =

@@ -54,7 +54,7 @@ base = "balance"
 summary = "By the hash."
 policy = "none"
 [paper]
-source = "Dragonet, USENIX ATC 2015, section 4.3"
+source = "Dragonet, TRIOS 2015, section 4.3"
 [paper.variants.isolation]
 response_us.high.client_median = 246.5
 [[expect]]

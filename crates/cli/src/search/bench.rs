@@ -15,7 +15,7 @@ use crate::arguments::{BenchOptions, Format};
 use crate::exit::{Exit, Failure, print};
 use crate::nic;
 
-/// A row of Dragonet's Table 1 (USENIX ATC 2015): Intel i82599, 10 queues, balance.
+/// A row of Dragonet's Table 1 (TRIOS 2015): Intel i82599, 10 queues, balance.
 struct PaperRow {
     flows: u32,
     /// In the order of [`COLUMNS`], in their units.
@@ -282,7 +282,7 @@ impl Bench<'_> {
         }
         writeln!(
             text,
-            "\nDragonet: USENIX ATC 2015, Table 1 (i82599, 10 queues, balance), on a 20-core Ivy Bridge server."
+            "\nDragonet: TRIOS 2015, Table 1 (i82599, 10 queues, balance), on a 20-core Ivy Bridge server."
         )
     }
 }

@@ -1,6 +1,6 @@
 //! Policies: what makes one placement of flows on queues better than another, whatever the NIC.
 //!
-//! A policy is a cost function over *flows on queues* (Dragonet, USENIX ATC 2015, section 3.4). It is read from a file
+//! A policy is a cost function over *flows on queues* (Dragonet, TRIOS 2015, section 3.4). It is read from a file
 //! ([`PolicyFile`]), bound to the queues of a host ([`PolicyFile::bind`]), and then told where flows lie and move
 //! ([`Policy`]); at any time it has the cost of the placement, and by how much a move would change it. It never sees a
 //! filter or a table, so the same file serves every NIC.

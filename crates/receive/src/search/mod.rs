@@ -1,6 +1,6 @@
 //! The search for a configuration of the NIC that a policy likes.
 //!
-//! Dragonet's greedy search (USENIX ATC 2015, section 3.2), with these differences:
+//! Dragonet's greedy search (TRIOS 2015, section 3.2), with these differences:
 //! - It begins with all flows where the NIC puts them by itself, not with none: a flow that lies well takes no filter.
 //! - The *oracle*, which knows what a NIC can do for a flow, is derived from the model's tables: it works for every
 //!   model, and offers only the first table with room whose filter would decide ([`oracle`]).

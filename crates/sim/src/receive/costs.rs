@@ -10,7 +10,7 @@ use crate::time::{MICROSECOND, NANOSECOND, SECOND, Span};
 pub struct ReceiveCosts {
     /// Work of the thread that serves a queue pair on a request: from the ring to the application.
     ///
-    /// Half of a transaction's work on that thread. Dragonet (USENIX ATC 2015), section 4.2: the median of 20 echo
+    /// Half of a transaction's work on that thread. Dragonet (TRIOS 2015), section 4.2: the median of 20 echo
     /// clients is 46.3 k transactions/s with two of them on each of 10 queues, so a queue serves 92.6 k/s, 10.8 µs each.
     pub receive: Span,
     /// Work of the same thread on the response: from the application to the ring. The other half.

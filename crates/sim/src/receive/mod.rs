@@ -8,7 +8,7 @@
 //!                                                                  └◀───────────────────────────────────┘
 //! ```
 //!
-//! As in Dragonet (USENIX ATC 2015, sections 3.2.5 and 4.1), a thread on a core of its own serves each queue pair:
+//! As in Dragonet (TRIOS 2015, sections 3.2.5 and 4.1), a thread on a core of its own serves each queue pair:
 //! it takes requests from the receive ring and responses from the application, in the order in which they came.
 //! An application thread on a core of its own answers the requests of one queue. Clients are threads that keep so
 //! many requests of each flow under way. All four are first come, first served, and all work takes the same time

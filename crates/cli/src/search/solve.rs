@@ -52,6 +52,9 @@ fn read_flows(options: &SolveOptions) -> Result<Vec<ObservedFlow>, Failure> {
     flows::parse(text, &origin).map_err(|error| Failure::new(Exit::Usage, error))
 }
 
+/// Names by which flows say that they are of no class.
+const REST: [&str; 6] = ["rest", "be", "best-effort", "best_effort", "low", "default"];
+
 /// Says which classes flows name and the policy does not have: a misspelt one would otherwise go unseen.
 fn tell_unknown_classes(policy: &PolicyFile, flows: &[ObservedFlow]) {
     let labels: BTreeSet<String> = policy
@@ -66,7 +69,9 @@ fn tell_unknown_classes(policy: &PolicyFile, flows: &[ObservedFlow]) {
     let named: BTreeSet<&str> = flows.iter().filter_map(|flow| flow.class.as_deref()).collect();
     let unknown: Vec<String> = named
         .into_iter()
-        .filter(|name| !labels.contains(&name.to_lowercase()))
+        .filter(|name| {
+            !labels.contains(&name.to_lowercase()) && !REST.contains(&name.to_lowercase().as_str())
+        })
         .map(|name| name.escape_debug().to_string())
         .collect();
     if !unknown.is_empty() {

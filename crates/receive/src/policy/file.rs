@@ -265,7 +265,7 @@ fn class(name: String, selector: Selector, allowed: Vec<QueueId>, pool: usize, c
 
 fn pool(terms: &[TermSpec], among: &[QueueId], queues: &Arc<Queues>, names: &Arc<[String]>) -> Pool {
     let balance =
-        |measure| -> Box<dyn CostFunction> { Box::new(Balance::new(measure, queues.count(), among.len())) };
+        |measure| -> Box<dyn CostFunction> { Box::new(Balance::new(measure, queues.count(), among)) };
     let term = |spec: &TermSpec| {
         let function: Box<dyn CostFunction> = match &spec.kind {
             TermKind::Balance => balance(Measure::Flows),

@@ -18,15 +18,19 @@ pub enum Measure {
 /// Bits of a rate's fraction: rates are counted in 1/1024 Mbit/s.
 const RATE_FRACTION: u32 = 10;
 
-/// The variance of the queues' loads: `Σ load² / k - (Σ load / k)²` over k queues. By rate it is in (Mbit/s)².
+/// The variance of the loads of k queues, by rate in (Mbit/s)²: `Σ (load - mean)² / k`, where the mean is that of all
+/// flows over the k queues. What lies on other queues, where it must not, is as far from what should lie there: nothing.
 #[derive(Clone, Debug)]
 pub struct Balance {
     measure: Measure,
     /// Load by queue of the NIC.
     loads: Vec<u64>,
-    /// Queues to be balanced.
+    /// Which queues are to be balanced, and how many they are.
+    is_own: Vec<bool>,
     among: i128,
+    /// Load of all flows, and of those on the queues that are to be balanced.
     total: i128,
+    on_own: i128,
     squares: i128,
     /// No queue that is to be balanced has less on it: what the last look at all of them found, or less.
     floor: Cell<u64>,
@@ -35,9 +39,24 @@ pub struct Balance {
 impl Balance {
     /// No flow yet, on a NIC of `queues` queues of which `among` are to be balanced.
     #[must_use]
-    pub fn new(measure: Measure, queues: u16, among: usize) -> Self {
-        let loads = vec![0; usize::from(queues)];
-        Self { measure, loads, among: (among as i128).max(1), total: 0, squares: 0, floor: Cell::new(0) }
+    pub fn new(measure: Measure, queues: u16, among: &[QueueId]) -> Self {
+        let mut is_own = vec![false; usize::from(queues)];
+        among.iter().for_each(|queue| is_own[queue.index()] = true);
+        Self {
+            measure,
+            loads: vec![0; usize::from(queues)],
+            is_own,
+            among: (among.len() as i128).max(1),
+            total: 0,
+            on_own: 0,
+            squares: 0,
+            floor: Cell::new(0),
+        }
+    }
+
+    /// A load, if it lies on a queue that is to be balanced.
+    fn own(&self, load: i128, queue: QueueId) -> i128 {
+        if self.is_own[queue.index()] { load } else { 0 }
     }
 
     fn load(&self, flow: &Flow) -> i128 {
@@ -47,7 +66,7 @@ impl Balance {
         }
     }
 
-    /// The cost when `Σ load² · k - (Σ load)²` is this.
+    /// The cost when `k · Σ (load - mean)²` is this.
     fn variance(&self, spread: i128) -> Cost {
         // In two steps: the product would pass the range for a million flows at a terabit each.
         let whole = spread / self.among * TERM_UNIT / self.among;
@@ -73,23 +92,25 @@ fn rate_load(rate_bps: u64) -> u64 {
 impl CostFunction for Balance {
     fn place(&mut self, flow: &Flow, queue: QueueId) {
         let load = self.load(flow);
-        let before = &mut self.loads[queue.index()];
-        self.squares += load * (2 * i128::from(*before) + load);
+        let before = self.loads[queue.index()];
+        self.squares += load * (2 * i128::from(before) + load);
         self.total += load;
-        *before += load as u64;
+        self.on_own += self.own(load, queue);
+        self.loads[queue.index()] = before + load as u64;
     }
 
     fn remove(&mut self, flow: &Flow, queue: QueueId) {
         let load = self.load(flow);
-        let before = &mut self.loads[queue.index()];
-        self.squares -= load * (2 * i128::from(*before) - load);
+        let before = self.loads[queue.index()];
+        self.squares -= load * (2 * i128::from(before) - load);
         self.total -= load;
-        *before -= load as u64;
-        self.floor.set(self.floor.get().min(*before));
+        self.on_own -= self.own(load, queue);
+        self.loads[queue.index()] = before - load as u64;
+        self.floor.set(self.floor.get().min(before - load as u64));
     }
 
     fn cost(&self) -> Cost {
-        self.variance(self.among * self.squares - self.total * self.total)
+        self.variance(self.among * self.squares - 2 * self.total * self.on_own + self.total * self.total)
     }
 
     fn change(&self, flow: &Flow, from: QueueId, to: QueueId) -> Cost {
@@ -100,7 +121,12 @@ impl CostFunction for Balance {
         let (there, here) = (i128::from(self.loads[to.index()]), i128::from(self.loads[from.index()]));
         let squares = 2 * load * (there - here + load);
         // The total stays, and with it the mean.
-        Cost { violations: 0, amount: (squares * TERM_UNIT / self.among) >> self.fraction() }
+        let owned = 2 * self.total * (self.own(load, to) - self.own(load, from));
+        let amount = match owned {
+            0 => squares * TERM_UNIT / self.among,
+            owned => (self.among * squares - owned) * TERM_UNIT / (self.among * self.among),
+        };
+        Cost { violations: 0, amount: amount >> self.fraction() }
     }
 
     fn least(&self, _: &Flow, among: &[QueueId]) -> Option<QueueId> {

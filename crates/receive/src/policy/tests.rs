@@ -265,6 +265,7 @@ proptest! {
         let told = policy.change(&flow, from, to);
         policy.shift(&flow, from, to);
         let difference = policy.cost() - before;
+        prop_assert!(before.amount >= 0 && policy.cost().amount >= 0);
         prop_assert_eq!(told.violations, difference.violations);
         // A step for each term and each rounding; 1000 are in a weight of one.
         prop_assert!((told.amount - difference.amount).abs() <= 16 * 1000, "{} {}", told, difference);

@@ -83,10 +83,12 @@ impl Balance {
     }
 }
 
-/// A rate in 1/1024 Mbit/s, rounded up: a flow with any rate has some load. Beyond 1 Tbit/s flows count as that.
+/// A rate in 1/1024 Mbit/s, rounded; a flow with any rate has some load. Beyond 1 Tbit/s flows count as that.
 fn rate_load(rate_bps: u64) -> u64 {
     const MOST_BPS: u64 = 1_000_000_000_000;
-    (rate_bps.min(MOST_BPS) << RATE_FRACTION).div_ceil(1_000_000)
+    const MBIT: u64 = 1_000_000;
+    let rounded = ((rate_bps.min(MOST_BPS) << RATE_FRACTION) + MBIT / 2) / MBIT;
+    rounded.max(u64::from(rate_bps > 0))
 }
 
 impl CostFunction for Balance {

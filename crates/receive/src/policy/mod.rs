@@ -13,6 +13,7 @@
 //! queues. Flows of no class are the *rest*. The queues that the flows of some classes share are a *pool*; the cost is
 //! the weighted sum of the terms of each pool, and a flow outside of its class's queues is a violation.
 
+mod bind;
 mod classes;
 mod cost;
 mod file;
@@ -24,9 +25,10 @@ mod tests;
 
 use std::fmt::Write;
 
+pub use bind::BindError;
 pub use classes::Selector;
 pub use cost::{Cost, CostFunction, Weight};
-pub use file::{BindError, ClassSpec, PolicyFile, QueueShare, TermKind, TermSpec};
+pub use file::{ClassSpec, PolicyFile, QueueShare, TermKind, TermSpec};
 pub use load::{Balance, Measure};
 pub use locality::{FewestChanges, Locality, Queues};
 pub use script::{LONGEST_SCRIPT, MOST_OPERATIONS, Script, ScriptError, ScriptSource, Scripted};

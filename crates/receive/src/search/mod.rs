@@ -3,7 +3,7 @@
 //! Dragonet's greedy search (TRIOS 2015, section 3.2), with these differences:
 //! - It begins with all flows where the NIC puts them by itself, not with none: a flow that lies well takes no filter.
 //! - The *oracle*, which knows what a NIC can do for a flow, is derived from the model's tables: it works for every
-//!   model, and offers only the first table with room whose filter would decide ([`oracle`]).
+//!   model, and offers only the first table with room whose filter would decide (`oracle.rs`).
 //! - The policy names the queue to try: queues that differ by their load only are never tried one by one.
 //! - Cost and flow map follow each change by what it moves.
 //!
@@ -14,7 +14,7 @@
 //! ```
 //!
 //! When filters run out, the search jumps: it starts again with a filter for each class that one can tell, then with
-//! the indirection table of RSS fitted to the flows, and keeps the best ([`coarse`]). A flow that lies where the policy
+//! the indirection table of RSS fitted to the flows, and keeps the best (`coarse.rs`). A flow that lies where the policy
 //! forbids it takes the filter of one that would not. What is still not met is accounted for ([`Search::unmet`]).
 //!
 //! Removal is lazy: the filter stays, and the next flow that needs one takes it over. [`Search::compact`] tidies up.

@@ -1,0 +1,165 @@
+//! From a policy file to a policy: its classes get queues, and its terms become cost functions over them.
+
+use std::sync::Arc;
+
+use super::file::{ClassSpec, PolicyFile, QueueShare, TermKind, TermSpec};
+use super::{
+    Balance, Class, CostFunction, FewestChanges, Locality, Measure, Policy, Pool, Queues, Scripted, Selector,
+};
+use crate::QueueId;
+
+/// Why a policy cannot be bound to so many queues.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BindError {
+    /// The classes leave no queue.
+    #[error(
+        "the classes ask for {wanted} of {queues} queues, and one at least has to be left for the other flows; give \
+         them fewer"
+    )]
+    TooMany {
+        /// Queues asked for.
+        wanted: usize,
+        /// Queues there are.
+        queues: u16,
+    },
+    /// A queue that does not exist.
+    #[error("class {class} names queue {queue}, and there are queues 0 to {last}")]
+    NoQueue {
+        /// Name of the class.
+        class: String,
+        /// The queue.
+        queue: QueueId,
+        /// The last one.
+        last: u16,
+    },
+    /// A queue that is a class's own and in another class's list.
+    #[error("queue {queue} is the own one of a class, and class {class} names it as well")]
+    Twice {
+        /// Name of the second class.
+        class: String,
+        /// The queue.
+        queue: QueueId,
+    },
+}
+
+impl PolicyFile {
+    /// The policy for these queues, without a flow.
+    ///
+    /// Queues of classes are taken from the highest down: RSS and the default of most NICs reach the low ones only,
+    /// and those stay with the flows of no class.
+    ///
+    /// # Errors
+    /// When the classes ask for queues that there are not.
+    pub fn bind(&self, queues: &Arc<Queues>) -> Result<Policy, BindError> {
+        let count = queues.count();
+        let shares = self.shares(count)?;
+        let is_own = |queue: &QueueId| shares.iter().any(|(own, list)| *own && list.contains(queue));
+        let rest: Vec<QueueId> = (0..count).map(QueueId).filter(|queue| !is_own(queue)).collect();
+        if rest.is_empty() {
+            let wanted = shares.iter().filter(|(own, _)| *own).map(|(_, list)| list.len()).sum();
+            return Err(BindError::TooMany { wanted, queues: count });
+        }
+        let names: Arc<[String]> =
+            self.classes.iter().map(|class| class.name.clone()).chain([REST.to_owned()]).collect();
+        let mut pools = vec![pool(&self.terms, &rest, queues, &names)];
+        let mut classes = Vec::with_capacity(self.classes.len() + 1);
+        for (spec, (own, allowed)) in self.classes.iter().zip(shares) {
+            let at = if own {
+                let terms = if spec.terms.is_empty() { &self.terms } else { &spec.terms };
+                pools.push(pool(terms, &allowed, queues, &names));
+                pools.len() - 1
+            } else {
+                0
+            };
+            let allowed = if allowed.is_empty() { rest.clone() } else { allowed };
+            classes.push(class(spec.name.clone(), spec.selector.clone(), allowed, at, count));
+        }
+        classes.push(class(REST.to_owned(), Selector::default(), rest, 0, count));
+        Ok(Policy { name: self.name.clone(), classes, pools, queues: count })
+    }
+
+    /// For each class whether it has queues of its own, and those that it names: none for those of the rest.
+    fn shares(&self, count: u16) -> Result<Vec<(bool, Vec<QueueId>)>, BindError> {
+        let mut own = vec![false; usize::from(count)];
+        for spec in &self.classes {
+            let (QueueShare::Own(list) | QueueShare::Pinned(list)) = &spec.queues else { continue };
+            for queue in list {
+                let class = || spec.name.clone();
+                let Some(taken) = own.get_mut(queue.index()) else {
+                    return Err(BindError::NoQueue { class: class(), queue: *queue, last: count - 1 });
+                };
+                if *taken {
+                    return Err(BindError::Twice { class: class(), queue: *queue });
+                }
+                *taken = matches!(spec.queues, QueueShare::Own(_));
+            }
+        }
+        // A pinned list before the own one of the same queue.
+        for spec in &self.classes {
+            let QueueShare::Pinned(list) = &spec.queues else { continue };
+            if let Some(queue) = list.iter().find(|queue| own[queue.index()]) {
+                return Err(BindError::Twice { class: spec.name.clone(), queue: *queue });
+            }
+        }
+        let pinned: Vec<QueueId> = self
+            .classes
+            .iter()
+            .flat_map(|spec| match &spec.queues {
+                QueueShare::Pinned(list) => list.clone(),
+                _ => Vec::new(),
+            })
+            .collect();
+        let wanted = |spec: &ClassSpec| match &spec.queues {
+            QueueShare::Count(wanted) => usize::from(*wanted),
+            // At most the queues that there are.
+            QueueShare::Percent(share) => ((f64::from(count) * share / 100.0) as usize).max(1),
+            QueueShare::Own(list) => list.len(),
+            QueueShare::Shared | QueueShare::Pinned(_) => 0,
+        };
+        let total: usize = self.classes.iter().map(wanted).sum();
+        self.classes
+            .iter()
+            .map(|spec| match &spec.queues {
+                QueueShare::Shared => Ok((false, Vec::new())),
+                QueueShare::Pinned(list) => Ok((false, list.clone())),
+                QueueShare::Own(list) => Ok((true, list.clone())),
+                QueueShare::Count(_) | QueueShare::Percent(_) => {
+                    let free = (0..count).rev().map(QueueId);
+                    let free = free.filter(|queue| !own[queue.index()] && !pinned.contains(queue));
+                    let mut taken: Vec<QueueId> = free.take(wanted(spec)).collect();
+                    if taken.len() < wanted(spec) {
+                        return Err(BindError::TooMany { wanted: total, queues: count });
+                    }
+                    taken.iter().for_each(|queue| own[queue.index()] = true);
+                    taken.sort_unstable();
+                    Ok((true, taken))
+                }
+            })
+            .collect()
+    }
+}
+
+/// Name of the class of the flows that no class selects.
+pub(super) const REST: &str = "rest";
+
+fn class(name: String, selector: Selector, allowed: Vec<QueueId>, pool: usize, count: u16) -> Class {
+    let mut is_allowed = vec![false; usize::from(count)];
+    allowed.iter().for_each(|queue| is_allowed[queue.index()] = true);
+    Class { name, selector, allowed, is_allowed, pool, flows: 0, misplaced: 0 }
+}
+
+fn pool(terms: &[TermSpec], among: &[QueueId], queues: &Arc<Queues>, names: &Arc<[String]>) -> Pool {
+    let balance =
+        |measure| -> Box<dyn CostFunction> { Box::new(Balance::new(measure, queues.count(), among)) };
+    let term = |spec: &TermSpec| {
+        let function: Box<dyn CostFunction> = match &spec.kind {
+            TermKind::Balance => balance(Measure::Flows),
+            TermKind::BalanceRate => balance(Measure::Rate),
+            TermKind::Locality => Box::new(Locality::new(Arc::clone(queues))),
+            TermKind::FewestChanges => Box::new(FewestChanges::default()),
+            TermKind::Script(script) => Box::new(Scripted::new(Arc::clone(script), among, Arc::clone(names))),
+        };
+        (spec.weight, function)
+    };
+    Pool { terms: terms.iter().map(term).collect() }
+}

@@ -196,7 +196,7 @@ fn join(path: &str, key: &str) -> String {
     if path.is_empty() { key_segment(key) } else { format!("{path}.{}", key_segment(key)) }
 }
 
-/// A value and the key it belongs to; the readers are in [`super::value`].
+/// A value and the key it belongs to; its readers give the value, or note why it cannot be one.
 #[derive(Clone)]
 pub struct Field<'t> {
     pub(super) path: String,

@@ -2,7 +2,7 @@
 
 use super::{Owner, Search};
 use crate::policy::ClassId;
-use crate::{Change, Filter, FilterId, FilterMatch, FlowIndex, Precedence, QueueId, TableId};
+use crate::{Change, Filter, FilterId, FilterMatch, FlowIndex, Precedence, QueueId, TableId, Transport};
 
 /// Rounds over the indirection table at most.
 const MOST_ROUNDS: usize = 8;
@@ -44,12 +44,20 @@ impl Search {
         self.owners.iter().flatten().any(|owner| *owner == Owner::Class)
     }
 
-    /// Installs a filter for all flows of a class, at the end of the first table that takes it, if the placement is
-    /// no worse then.
+    /// Installs a filter for all flows of a class; one for each protocol where filters have to name one.
     fn cover(&mut self, matches: &FilterMatch, queues: &[QueueId]) {
-        let Some(queue) = queues.iter().copied().min_by_key(|queue| self.map.flows_on(*queue).len()) else {
-            return;
-        };
+        let queue = queues.iter().copied().min_by_key(|queue| self.map.flows_on(*queue).len());
+        let Some(queue) = queue else { return };
+        if !self.cover_with(matches, queue) && matches.transport.is_none() {
+            for transport in [Transport::Tcp, Transport::Udp] {
+                self.cover_with(&FilterMatch { transport: Some(transport), ..*matches }, queue);
+            }
+        }
+    }
+
+    /// Installs a filter at the end of the first table that takes it, if the placement is no worse then. Whether it
+    /// is there.
+    fn cover_with(&mut self, matches: &FilterMatch, queue: QueueId) -> bool {
         for table in 0..self.owners.len() {
             let id = TableId(table as u16);
             if !self.map.nic().supports(id, matches) {
@@ -62,10 +70,11 @@ impl Search {
             };
             self.set_owner(installed, Owner::Class);
             if self.policy.cost() <= before {
-                return;
+                return true;
             }
             self.take_out(installed);
         }
+        false
     }
 
     /// The priority behind those of filters for single flows.

@@ -23,8 +23,8 @@ pub struct ReceiveCosts {
     pub memcached: Span,
     /// Work of a client's thread on a transaction: it reads a response, and makes and sends the next request.
     ///
-    /// The largest throughput that the paper tells of any client is 65.6 k transactions/s (section 4.3): a client
-    /// needs 15.24 µs for one at most.
+    /// Calibrated: the largest throughput that the paper tells of any client is 65.6 k transactions/s (section 4.3), and
+    /// its latency says that the time is not spent in the server.
     pub client: Span,
     /// From a NIC to the other host's NIC and into its memory, without the time on the wire: that of the transmit
     /// side's simulation.

@@ -183,7 +183,8 @@ impl Knob {
     }
 
     fn is_mask(&self) -> bool {
-        matches!(self, Self::InterfaceFile(file) if file.ends_with("/xps_cpus") || file.ends_with("/xps_rxqs"))
+        const MASKS: [&str; 3] = ["/xps_cpus", "/xps_rxqs", "/rps_cpus"];
+        matches!(self, Self::InterfaceFile(file) if MASKS.iter().any(|name| file.ends_with(name)))
     }
 
     /// Its name, with the interface that it belongs to.

@@ -479,6 +479,8 @@ pub enum BackendChoice {
     Ntuple,
     /// An XDP program that sends packets to processors; any driver with XDP
     Xdp,
+    /// Receive packet steering, and receive flow steering for locality: hashing over the processors of the policy's rest
+    Rps,
 }
 
 /// What to compare with.

@@ -71,6 +71,11 @@ pub trait Backend {
     /// The processor that serves each queue.
     fn processors(&self) -> &[u32];
 
+    /// Whether it is known which queue a flow is on: the NIC does what its model says.
+    fn knows_queues(&self) -> bool {
+        true
+    }
+
     /// Makes the NIC what was found, as the least difference to what it is, and never with a flow without a queue.
     ///
     /// # Errors

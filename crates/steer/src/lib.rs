@@ -3,7 +3,8 @@
 //! ```text
 //!   sockets ─┐                                                      ┌─ XDP and CPU maps (any driver with XDP)
 //!            ├─▶ observed flows ─▶ search (crate receive) ─▶ back end ─┤
-//!   program ─┘   who came, who went, rates                          └─ n-tuple rules and RSS table (ethtool)
+//!   program ─┘   who came, who went, rates                          ├─ n-tuple rules and RSS table (ethtool)
+//!                                                                   └─ RPS and RFS (sysfs): no filters
 //! ```
 //!
 //! A [`Session`] watches the flows of an interface, searches when they change, and has a [`Backend`] make the NIC
@@ -16,6 +17,7 @@ mod interface;
 mod ntuple;
 mod observe;
 mod planned;
+mod rps;
 mod session;
 mod xdp;
 
@@ -25,5 +27,6 @@ pub use interface::Interface;
 pub use ntuple::{NtupleBackend, live_ntuple};
 pub use observe::{ObserveOptions, Observer};
 pub use planned::Planned;
+pub use rps::{RpsBackend, live_rps};
 pub use session::{FlowView, QueueView, Session, SessionOptions, Status, Step};
 pub use xdp::{XdpBackend, XdpMode};

@@ -58,7 +58,11 @@ impl Observer {
         let host = Host::live();
         Ok(Self {
             interface: interface.clone(),
-            reader: FlowReader::open(&host, &options.scope)?,
+            reader: FlowReader::open(&host, &options.scope).map_err(|error| match options.scope {
+                // What was named is not there.
+                Scope::Named(_) => SteerError::Usage(error.to_string()),
+                Scope::Own | Scope::All => error.into(),
+            })?,
             host,
             options,
             known: HashMap::new(),

@@ -48,8 +48,8 @@ pub struct FlowView {
     pub class: String,
     /// What it receives, bit/s; 0 if unknown.
     pub rate_bps: u64,
-    /// Its queue.
-    pub queue: u16,
+    /// Its queue; none where that is not known.
+    pub queue: Option<u16>,
     /// Whether a filter of its own or of its class puts it there.
     pub filtered: bool,
     /// The process that reads it, if that could be found.
@@ -63,8 +63,8 @@ pub struct QueueView {
     pub queue: u16,
     /// The processor that serves it.
     pub processor: u32,
-    /// Flows on it.
-    pub flows: usize,
+    /// Flows on it; none where that is not known.
+    pub flows: Option<usize>,
     /// Packets that were taken from it since the session began; none where that is not counted.
     pub packets: Option<u64>,
     /// Packets that it had no room for, as far as that can be told; none where that is not counted.
@@ -84,10 +84,10 @@ pub struct Status {
     pub model: String,
     /// Name of the policy.
     pub policy: String,
-    /// Whether the placement is one that the policy accepts.
-    pub accepted: bool,
-    /// What the placement costs, as the policy has it.
-    pub cost: f64,
+    /// Whether the placement is one that the policy accepts; none where it is not known.
+    pub accepted: Option<bool>,
+    /// What the placement costs, as the policy has it; none where it is not known.
+    pub cost: Option<f64>,
     /// Searches so far.
     pub searches: u64,
     /// The longest of them, microseconds.
@@ -313,7 +313,8 @@ impl Session {
     pub fn status(&self) -> Status {
         let counts = self.backend.queue_counts();
         let (search, policy) = (&self.search, self.search.policy());
-        let cost = search.cost();
+        let known = self.backend.knows_queues();
+        let cost = Some(search.cost()).filter(|_| known);
         let mut flows: Vec<FlowView> =
             self.known.values().filter_map(|(index, flow)| self.view(*index, flow)).collect();
         flows.sort_by(|one, other| {
@@ -325,7 +326,7 @@ impl Session {
             QueueView {
                 queue,
                 processor: *processor,
-                flows: search.map().flows_on(QueueId(queue)).len(),
+                flows: known.then(|| search.map().flows_on(QueueId(queue)).len()),
                 packets: count.map(|count| count.packets),
                 lost: count.map(|count| count.lost),
             }
@@ -336,13 +337,13 @@ impl Session {
             backend: self.backend.name(),
             model: search.nic().model().name().to_owned(),
             policy: policy.name().to_owned(),
-            accepted: cost.is_accepted(),
-            cost: cost.value(),
+            accepted: cost.map(|cost| cost.is_accepted()),
+            cost: cost.map(|cost| cost.value()),
             searches: self.searches,
             longest_search_us: self.longest_us,
             filters: search.nic().filters().count(),
             filter_changes: self.changes,
-            unmet: search.unmet().iter().map(ToString::to_string).collect(),
+            unmet: if known { search.unmet().iter().map(ToString::to_string).collect() } else { Vec::new() },
             remarks: self.backend.remarks(),
             queues: queues.collect(),
             flows,
@@ -360,7 +361,7 @@ impl Session {
             destination: end(tuple.destination, tuple.destination_port),
             class: self.search.policy().class_name(flow.class).to_owned(),
             rate_bps: observed.rate_bps,
-            queue: queue.0,
+            queue: Some(queue.0).filter(|_| self.backend.knows_queues()),
             filtered: self.search.map().deciding_filter(index).is_some(),
             process: observed.process.clone(),
         })

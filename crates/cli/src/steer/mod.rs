@@ -28,6 +28,8 @@ const NAP: Duration = Duration::from_millis(20);
 const PLAN_INTERVAL: Duration = Duration::from_millis(500);
 /// The model that XDP steering is.
 const XDP_MODEL: &str = "xdp-cpumap";
+/// The model of NICs that only hash, as RPS does.
+const RPS_MODEL: &str = "rss-only";
 /// The model of NICs with n-tuple rules.
 const NTUPLE_MODEL: &str = "ntuple";
 
@@ -55,7 +57,7 @@ pub fn steer(options: &SteerOptions) -> Result<Exit, Failure> {
     if options.plan {
         return plan(options, &interface, observer, &policy.file);
     }
-    let backend = backend(options, &interface)?;
+    let backend = backend(options, &interface, &policy.file)?;
     let session_options = SessionOptions { interval: options.interval, once: options.once };
     let session =
         Session::start(&interface, backend, observer, &policy.file, session_options).map_err(failure)?;
@@ -96,7 +98,11 @@ fn processors(options: &SteerOptions, interface: &Interface) -> Result<Vec<u32>,
     Ok(interface.processors[..queues].to_vec())
 }
 
-fn backend(options: &SteerOptions, interface: &Interface) -> Result<Box<dyn Backend>, Failure> {
+fn backend(
+    options: &SteerOptions,
+    interface: &Interface,
+    policy: &PolicyFile,
+) -> Result<Box<dyn Backend>, Failure> {
     let takes_rules = || interface.takes_rules().map_err(failure);
     let choice = match options.backend {
         // A baseline is the program's.
@@ -106,6 +112,9 @@ fn backend(options: &SteerOptions, interface: &Interface) -> Result<Box<dyn Back
     };
     if choice == BackendChoice::Ntuple {
         return ntuple(options, interface);
+    }
+    if choice == BackendChoice::Rps {
+        return rps(options, interface, policy);
     }
     if options.model.as_deref().is_some_and(|model| model != XDP_MODEL) {
         return Err(Failure::new(
@@ -141,6 +150,28 @@ fn ntuple(options: &SteerOptions, interface: &Interface) -> Result<Box<dyn Backe
     Ok(backend)
 }
 
+fn rps(
+    options: &SteerOptions,
+    interface: &Interface,
+    policy: &PolicyFile,
+) -> Result<Box<dyn Backend>, Failure> {
+    if options.baseline.is_some() || options.model.is_some() {
+        let message =
+            "RPS has no baseline and no other model: --baseline and --model are for other back ends";
+        return Err(Failure::new(Exit::Usage, message));
+    }
+    let (backend, leftover) = evenkeel_steer::live_rps(
+        interface,
+        &processors(options, interface)?,
+        policy.name.contains("locality"),
+        &StateDirectory::from_environment(),
+        guardian(),
+    )
+    .map_err(failure)?;
+    leftover.iter().for_each(tell_leftover);
+    Ok(backend)
+}
+
 fn plan(
     options: &SteerOptions,
     interface: &Interface,
@@ -151,6 +182,7 @@ fn plan(
         (Some(name), _) => name.as_str(),
         (None, BackendChoice::Ntuple) => NTUPLE_MODEL,
         (None, BackendChoice::Auto) if interface.takes_rules().map_err(failure)? => NTUPLE_MODEL,
+        (None, BackendChoice::Rps) => RPS_MODEL,
         (None, BackendChoice::Auto | BackendChoice::Xdp) => XDP_MODEL,
     };
     let model = nic::load(name, &options.source)?;

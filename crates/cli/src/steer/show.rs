@@ -51,14 +51,17 @@ pub fn status(status: &Status) -> String {
 }
 
 fn write_status(text: &mut String, status: &Status) -> std::fmt::Result {
-    let verdict = if status.accepted { "accepted" } else { "rejected" };
+    let verdict = match (status.accepted, status.cost) {
+        (Some(true), Some(cost)) => format!("accepted, cost {cost:.3}"),
+        (Some(false), Some(cost)) => format!("rejected, cost {cost:.3}"),
+        _ => "not judged".to_owned(),
+    };
     writeln!(
         text,
-        "{}: {} flows, policy {} {verdict}, cost {:.3}; {} filters of {} ({}), {} searches, the longest {:.0} µs",
+        "{}: {} flows, policy {} {verdict}; {} filters of {} ({}), {} searches, the longest {:.0} µs",
         status.interface,
         status.flows.len(),
         status.policy,
-        status.cost,
         status.filters,
         status.model,
         status.backend,
@@ -73,18 +76,18 @@ fn write_status(text: &mut String, status: &Status) -> std::fmt::Result {
             "  {:>5}  {:>9}  {:>6}  {:>12}  {:>8}",
             queue.queue,
             queue.processor,
-            queue.flows,
+            number(queue.flows.map(|flows| flows as u64)),
             number(queue.packets),
             number(queue.lost)
         )?;
     }
     for flow in status.flows.iter().take(MOST_FLOWS) {
         let how = if flow.filtered { "filter" } else { "hash" };
+        let queue = number(flow.queue.map(u64::from));
         let process = flow.process.as_deref().unwrap_or("-");
         writeln!(
             text,
-            "  queue {:<3} {how:<6}  {} {} > {}  class {}, {process}, {}",
-            flow.queue,
+            "  queue {queue:<3} {how:<6}  {} {} > {}  class {}, {process}, {}",
             flow.protocol,
             flow.source,
             flow.destination,

@@ -1,0 +1,187 @@
+//! The back end in the kernel's own software: receive packet steering and receive flow steering
+//! (`Documentation/networking/scaling.rst`), for drivers with neither rules nor XDP.
+//!
+//! RPS spreads flows over a set of processors by a hash that is the kernel's; RFS sends a flow to the processor that
+//! reads it. Neither takes a filter, so of a policy they can do this: keep what no class owns to the processors of the
+//! rest, and, for locality, follow the readers. Which flow is where is not known, and is not claimed.
+
+use std::collections::{BTreeSet, HashMap};
+use std::process::Command;
+
+use evenkeel_apply::{Change, Kernel, Knob, Leftover, Run, StateDirectory, Storage, Value};
+use evenkeel_host::Sysfs;
+use evenkeel_receive::{ConfiguredNic, FlowTuple, NicModel};
+
+use crate::backend::{Applied, Backend, Placement, QueueCount, Traffic};
+use crate::error::SteerError;
+use crate::interface::Interface;
+
+/// The model of a NIC that only hashes.
+const MODEL: &str = "rss-only";
+/// Flows that RFS remembers, in all: what scaling.rst suggests for a busy server.
+const SOCKET_FLOWS: u32 = 32_768;
+const SOCKET_FLOWS_FILE: &str = "net/core/rps_sock_flow_entries";
+
+/// Steers by RPS, and RFS where the policy follows readers.
+pub struct RpsBackend<K: Kernel, S: Storage> {
+    run: Run<K, S>,
+    model: NicModel,
+    processors: Vec<u32>,
+    receive_queues: u32,
+    follows_readers: bool,
+    mask: Option<String>,
+    remarks: Vec<String>,
+}
+
+/// The back end of a live interface, with what a run that died had left and that was put back.
+///
+/// # Errors
+/// When another run manages the interface, or the kernel has no RPS.
+pub fn live_rps(
+    interface: &Interface,
+    processors: &[u32],
+    follows_readers: bool,
+    state: &StateDirectory,
+    guardian: Option<Command>,
+) -> Result<(Box<dyn Backend>, Option<Leftover>), SteerError> {
+    let sysfs = Sysfs::of_namespace()?;
+    let queues = sysfs.receive_queues(&interface.name)?;
+    if sysfs.read(&format!("class/net/{}/queues/rx-0/rps_cpus", interface.name)).is_err() {
+        return Err(SteerError::unable(
+            format!("{} has no RPS", interface.name),
+            "it needs a kernel with CONFIG_RPS; use --backend xdp",
+        ));
+    }
+    let (run, leftover) = Run::begin(state, interface.index, &interface.name, "steer", guardian)?;
+    Ok((Box::new(RpsBackend::new(run, processors, queues, follows_readers)?), leftover))
+}
+
+impl<K: Kernel, S: Storage> RpsBackend<K, S> {
+    /// For an interface with so many receive queues; nothing is changed yet.
+    ///
+    /// # Errors
+    /// When there are more processors than the model has queues.
+    pub fn new(
+        run: Run<K, S>,
+        processors: &[u32],
+        receive_queues: u32,
+        follows_readers: bool,
+    ) -> Result<Self, SteerError> {
+        let model = NicModel::built_in(MODEL)
+            .ok_or_else(|| SteerError::Usage(format!("the model {MODEL} is not built in")))?;
+        let processors = processors.to_vec();
+        let remarks = vec![
+            "RPS hashes flows over the processors by itself: which flow is on which is not known, and no flow can be \
+             given one of its own"
+                .to_owned(),
+        ];
+        Ok(Self { run, model, processors, receive_queues, follows_readers, mask: None, remarks })
+    }
+
+    fn set(&mut self, knob: Knob, text: String) -> Result<(), SteerError> {
+        Ok(self.run.change(&Change::new(knob, Value::Text(text)))?)
+    }
+
+    fn follow_readers(&mut self) -> Result<(), SteerError> {
+        let total = Knob::Sysctl(SOCKET_FLOWS_FILE.to_owned());
+        match self.run.kernel().read(&total) {
+            Ok(Value::Text(text)) if text.trim() == "0" => self.set(total, SOCKET_FLOWS.to_string())?,
+            Ok(_) => {}
+            // It is of the whole machine, and other network namespaces than the first do not show it.
+            Err(_) => {
+                self.remarks.push(
+                    "RFS needs the sysctl net.core.rps_sock_flow_entries, which this network namespace does not show: \
+                     if it is 0, readers are not followed"
+                        .to_owned(),
+                );
+            }
+        }
+        for queue in 0..self.receive_queues {
+            let each = SOCKET_FLOWS / self.receive_queues.max(1);
+            let file = format!("queues/rx-{queue}/rps_flow_cnt");
+            self.set(Knob::InterfaceFile(file), each.next_power_of_two().to_string())?;
+        }
+        Ok(())
+    }
+}
+
+/// Processors as a mask of 32-bit words in hexadecimal, the highest first (`bitmap_parse`, lib/bitmap-str.c).
+fn mask(processors: &BTreeSet<u32>) -> String {
+    let words = processors.last().map_or(1, |last| last / 32 + 1);
+    let word = |number: u32| {
+        let bits = processors.iter().filter(|processor| *processor / 32 == number);
+        bits.fold(0_u32, |word, processor| word | 1 << (processor % 32))
+    };
+    let words: Vec<String> = (0..words).rev().map(|number| format!("{:08x}", word(number))).collect();
+    words.join(",")
+}
+
+impl<K: Kernel, S: Storage> Backend for RpsBackend<K, S> {
+    fn name(&self) -> &'static str {
+        "rps"
+    }
+
+    fn nic(&mut self) -> Result<ConfiguredNic, SteerError> {
+        let queues = u16::try_from(self.processors.len()).unwrap_or(u16::MAX);
+        Ok(ConfiguredNic::new(&self.model, queues)?)
+    }
+
+    fn processors(&self) -> &[u32] {
+        &self.processors
+    }
+
+    fn knows_queues(&self) -> bool {
+        false
+    }
+
+    fn apply(&mut self, found: &Placement<'_>) -> Result<Applied, SteerError> {
+        let used = found.nic.indirection().iter();
+        let used: BTreeSet<u32> =
+            used.filter_map(|queue| self.processors.get(queue.index()).copied()).collect();
+        let mask = mask(&used);
+        if self.mask.as_ref() == Some(&mask) {
+            return Ok(Applied::default());
+        }
+        if self.mask.is_none() && self.follows_readers {
+            self.follow_readers()?;
+        }
+        for queue in 0..self.receive_queues {
+            self.set(Knob::InterfaceFile(format!("queues/rx-{queue}/rps_cpus")), mask.clone())?;
+        }
+        self.mask = Some(mask);
+        Ok(Applied { redirected: self.receive_queues as usize, ..Applied::default() })
+    }
+
+    fn check(&mut self) -> Result<Option<String>, SteerError> {
+        Ok(self.run.disturbances()?.first().map(ToString::to_string))
+    }
+
+    fn traffic(&mut self) -> Result<HashMap<FlowTuple, Traffic>, SteerError> {
+        Ok(HashMap::new())
+    }
+
+    fn queue_counts(&self) -> Option<Vec<QueueCount>> {
+        None
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        self.remarks.clone()
+    }
+
+    fn shell(&self, _: &ConfiguredNic) -> Option<String> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    #[test]
+    fn masks_are_as_the_kernel_reads_them() {
+        assert_eq!(mask(&BTreeSet::from([0, 1])), "00000003");
+        assert_eq!(mask(&BTreeSet::from([1, 32, 63])), "80000001,00000002");
+        assert_eq!(mask(&BTreeSet::new()), "00000000");
+    }
+}

@@ -94,6 +94,8 @@ impl Default for SteeringOptions {
     }
 }
 
+/// Packets that may be on their way to a ring or out of it besides: a batch of each receiver and one of the ring's thread.
+const BATCHES: u64 = 1024;
 /// After so much silence nothing of a flow is in the batch that a ring's thread takes through the stack.
 const SETTLE: Duration = Duration::from_micros(100);
 
@@ -499,10 +501,13 @@ impl ReceiveSteering {
         (0..self.cpus.length())
             .map(|cpu| {
                 let counted = self.cpus.read(cpu);
+                // While packets come and go, what a ring cannot hold is lost for sure.
+                let missing = counted.enqueued.saturating_sub(counted.dequeued);
+                let beyond = missing.saturating_sub(u64::from(self.options.ring_packets) + BATCHES);
                 CpuCounters {
                     enqueued: counted.enqueued,
                     dequeued: counted.dequeued,
-                    lost: counted.lost,
+                    lost: counted.lost.max(beyond),
                     received: counted.received,
                     bytes: counted.bytes,
                     other: counted.other,

@@ -94,6 +94,9 @@ pub trait Backend {
     /// When the kernel cannot be asked.
     fn traffic(&mut self) -> Result<HashMap<FlowTuple, Traffic>, SteerError>;
 
+    /// Waits a moment for what is under way, so that the last counts are whole where traffic has ended.
+    fn settle(&mut self) {}
+
     /// What the queues have taken; none where that is not counted.
     fn queue_counts(&self) -> Option<Vec<QueueCount>>;
 

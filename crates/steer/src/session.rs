@@ -308,6 +308,11 @@ impl Session {
         self.backend.shell(self.search.nic())
     }
 
+    /// Waits a moment for what is under way, so that the last [`Self::status`] is whole.
+    pub fn settle(&mut self) {
+        self.backend.settle();
+    }
+
     /// What is going on.
     #[must_use]
     pub fn status(&self) -> Status {

@@ -4,6 +4,7 @@
 //! on a link that this process owns: its death, however it comes, leaves the interface as it was.
 
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use evenkeel_datapath::{
     INDIRECTION_LENGTH, MAX_CLASS_TARGETS, MAX_STEERED_CLASSES, MAX_STEERED_FLOWS, MaskedAddress, MaskedPort,
@@ -33,6 +34,9 @@ pub enum XdpMode {
 
 /// The name of the model of a NIC that this back end is.
 const MODEL: &str = "xdp-cpumap";
+
+/// A ring's thread takes up what is left in it within this time, unless its processor has more to do than it can.
+const SETTLE: Duration = Duration::from_millis(20);
 
 /// Steers by XDP.
 pub struct XdpBackend {
@@ -275,6 +279,14 @@ impl Backend for XdpBackend {
         self.seen.retain(|tuple, _| fresh.contains(tuple) && !counted.contains(tuple));
         traffic.extend(self.seen.iter().map(|(tuple, seen)| (*tuple, *seen)));
         Ok(traffic)
+    }
+
+    fn settle(&mut self) {
+        for _ in 0..2 {
+            self.steering.settle_losses();
+            std::thread::sleep(SETTLE);
+        }
+        self.steering.settle_losses();
     }
 
     fn queue_counts(&self) -> Option<Vec<QueueCount>> {

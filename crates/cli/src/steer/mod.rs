@@ -254,6 +254,7 @@ fn manage(
     let began = Instant::now();
     say(&show::started(&session.status()));
     let end = watch(&mut session, &mut policy, options, signals);
+    session.settle();
     let status = session.status();
     // Put back first, whatever has happened.
     drop(session);

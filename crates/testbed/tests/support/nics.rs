@@ -45,8 +45,9 @@ impl Nics {
     /// Takes the pair of a driver (`virtio_net`, `igb`), gives both addresses, and sets them up.
     pub fn take(driver: &str) -> Self {
         require_virtual_machine();
-        // The devices of an earlier test come back when the kernel has ended its namespaces.
-        let names = wait_for("both interfaces of the driver are here", PATIENCE, || {
+        // The devices of an earlier test come back when the kernel has ended its namespaces, which waits for
+        // every processor: long where they are emulated and the machine beneath has other work.
+        let names = wait_for("both interfaces of the driver are here", 6 * PATIENCE, || {
             let names = interfaces_of(driver);
             (names.len() == 2).then_some(names)
         });

@@ -173,6 +173,14 @@ impl Process {
         self.signal(Signal::SIGCONT)
     }
 
+    /// Asks it to end.
+    ///
+    /// # Errors
+    /// When it has ended already.
+    pub fn terminate(&self) -> Result<(), TestbedError> {
+        self.signal(Signal::SIGTERM)
+    }
+
     /// The number is this child's for as long as it has not been waited for.
     fn signal(&self, signal: Signal) -> Result<(), TestbedError> {
         if self.status.is_some() {

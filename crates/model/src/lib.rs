@@ -5,6 +5,7 @@
 //! kernel. Rates are bits per second, sizes are bytes, times are nanoseconds; each is a type of its
 //! own, so that none can be taken for another.
 
+pub mod host;
 pub mod record;
 pub mod scenario;
 pub mod soft_nic;

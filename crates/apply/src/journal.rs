@@ -7,10 +7,11 @@
 use std::path::Path;
 
 use evenkeel_host::{Host, HostError, NamespaceIdentity, ProcessIdentity};
+use evenkeel_model::change::{Knob, Value};
 use serde::{Deserialize, Serialize};
 
 use crate::error::JournalError;
-use crate::knob::{Knob, Ours, Value};
+use crate::ours::Ours;
 
 /// Version of the format; a file of another one is not understood.
 const VERSION: u32 = 1;
@@ -127,7 +128,7 @@ impl Entry {
     /// Whether a value is one that the run may have given the knob.
     #[must_use]
     pub fn is_ours(&self, value: &Value) -> bool {
-        self.ours.iter().any(|ours| self.knob.is_ours(value, ours))
+        self.ours.iter().any(|ours| ours.includes(&self.knob, value))
     }
 }
 

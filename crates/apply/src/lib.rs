@@ -1,6 +1,6 @@
 //! Changes to a host, and their undo.
 //!
-//! A [`Change`] is data: which [`Knob`], to which [`Value`]. Where it comes *from* is read, never assumed.
+//! A [`Change`] is data (`evenkeel_model::change`): which [`Knob`], to which [`Value`]. Where it comes *from* is read, never assumed.
 //! Whoever wants to change something opens a [`Run`] on an interface:
 //!
 //! ```text
@@ -28,18 +28,19 @@ mod error;
 pub mod guardian;
 mod journal;
 mod kernel;
-mod knob;
+mod ours;
 mod qdisc;
 mod revert;
 mod rollback;
 mod run;
 mod state;
 
+pub use evenkeel_model::change::{Change, ClassHandle, Knob, QdiscSnapshot, RuleBytes, Value};
+
 pub use error::{ApplyError, JournalError, KnobError};
 pub use journal::{Entry, Header, InterfaceIdentity, Process, Storage, parse};
 pub use kernel::{Kernel, LiveKernel};
-pub use knob::{Change, Knob, Ours, RuleBytes, Value};
-pub use qdisc::{ClassHandle, QdiscSnapshot};
+pub use ours::Ours;
 pub use revert::{Leftover, RevertOutcome, leftover, revert};
 pub use rollback::{LeftAlone, Report, roll_back};
 pub use run::{Disturbance, Run};

@@ -2,10 +2,12 @@
 
 use std::fmt;
 
+use evenkeel_model::change::{Knob, Value};
+
 use crate::error::KnobError;
 use crate::journal::Entry;
 use crate::kernel::Kernel;
-use crate::knob::{Knob, Ours, Value};
+use crate::ours::Ours;
 use crate::qdisc::is_part_of;
 
 /// A knob that somebody else changed since.
@@ -152,8 +154,7 @@ fn restore(kernel: &mut dyn Kernel, entry: &Entry) -> Result<Outcome, KnobError>
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
     use super::*;
-    use crate::qdisc::{ClassHandle, QdiscSnapshot};
-    use evenkeel_netlink::tc::Handle;
+    use evenkeel_model::change::{ClassHandle, Handle, QdiscSnapshot};
 
     fn qdisc(kind: &str, major: u16, parent: Handle) -> QdiscSnapshot {
         let handle = ClassHandle(Handle::new(major, 0));

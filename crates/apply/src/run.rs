@@ -5,11 +5,13 @@ use std::fmt;
 use std::path::Path;
 use std::process::Command;
 
+use evenkeel_model::change::{Change, Knob, Value};
+
 use crate::error::{ApplyError, KnobError};
 use crate::guardian::Guardian;
 use crate::journal::{Entry, Header, InterfaceIdentity, Storage, fold, line};
 use crate::kernel::{Kernel, LiveKernel};
-use crate::knob::{Change, Knob, Ours, Value};
+use crate::ours::Ours;
 use crate::revert::{Leftover, take_over};
 use crate::rollback::{Report, roll_back};
 use crate::state::{Held, StateDirectory};
@@ -213,7 +215,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         let Some(wanted) = self.last_set.get(knob).cloned() else { return Ok(()) };
         let found = self.kernel.read(knob)?;
         let taken = match (&wanted, &found) {
-            (Value::Qdiscs(_), Value::Qdiscs(_)) => knob.is_ours(&found, &Ours::These(vec![wanted.clone()])),
+            (Value::Qdiscs(_), Value::Qdiscs(_)) => Ours::These(vec![wanted.clone()]).includes(knob, &found),
             _ => knob.same(&found, &wanted),
         };
         if taken {
@@ -245,7 +247,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         let entry = self.entry(knob)?;
         let expected = self.last_set.get(knob);
         let as_set = match expected {
-            Some(set @ Value::Qdiscs(_)) => knob.is_ours(found, &Ours::These(vec![set.clone()])),
+            Some(set @ Value::Qdiscs(_)) => Ours::These(vec![set.clone()]).includes(knob, found),
             Some(set) => knob.same(set, found),
             // Whoever was allowed to set it does so without telling.
             None => entry.is_ours(found) || knob.same(&entry.from, found),

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use evenkeel_model::change::{ClassHandle, QdiscSnapshot};
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 
 use crate::tc::{Handle, Qdisc};
@@ -68,6 +69,26 @@ impl QdiscState {
         Self { kind: qdisc.kind().to_owned(), handle, parent, options, beside: None }
     }
 
+    /// The qdisc of a snapshot, as netlink takes it; none if its options are not hexadecimal.
+    #[must_use]
+    pub fn of_snapshot(snapshot: &QdiscSnapshot) -> Option<Self> {
+        let digits = snapshot.options.as_bytes();
+        if !digits.len().is_multiple_of(2) || !snapshot.options.is_ascii() {
+            return None;
+        }
+        let options: Option<Vec<u8>> = digits
+            .chunks_exact(2)
+            .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok())
+            .collect();
+        Some(Self {
+            kind: snapshot.kind.clone(),
+            handle: snapshot.handle.0,
+            parent: snapshot.parent.0,
+            options: options?,
+            beside: None,
+        })
+    }
+
     /// `rate2quantum` and `defcls` of an HTB qdisc (`struct tc_htb_glob`): what of its options is set, and no
     /// count; none of another kind.
     #[must_use]
@@ -81,6 +102,17 @@ impl QdiscState {
     #[must_use]
     pub fn is_default(&self) -> bool {
         self.handle == Handle::new(0, 0)
+    }
+}
+
+impl From<&QdiscState> for QdiscSnapshot {
+    fn from(state: &QdiscState) -> Self {
+        Self {
+            kind: state.kind.clone(),
+            handle: ClassHandle(state.handle),
+            parent: ClassHandle(state.parent),
+            options: state.options.iter().map(|byte| format!("{byte:02x}")).collect(),
+        }
     }
 }
 
@@ -425,5 +457,33 @@ mod tests {
         }
         // A length below that of its own header ends the search.
         assert_eq!(attribute(&[0, 0, 1, 0, 0, 0, 0, 0], 1), None);
+    }
+
+    #[test]
+    fn a_snapshot_keeps_every_byte() {
+        let state = QdiscState {
+            kind: "fq".to_owned(),
+            handle: Handle::new(0x8001, 0),
+            parent: Handle::ROOT,
+            options: (0..=255).collect(),
+            beside: None,
+        };
+        let kept = QdiscSnapshot::from(&state);
+        let text = serde_json::to_string(&kept).unwrap();
+        let read: QdiscSnapshot = serde_json::from_str(&text).unwrap();
+        assert_eq!(QdiscState::of_snapshot(&read).unwrap(), state);
+    }
+
+    #[test]
+    fn damaged_snapshots_are_noticed() {
+        let broken = |options: &str| QdiscSnapshot {
+            kind: "fq".to_owned(),
+            handle: ClassHandle(Handle::new(1, 0)),
+            parent: ClassHandle(Handle::ROOT),
+            options: options.to_owned(),
+        };
+        for options in ["0", "zz", "é"] {
+            assert!(QdiscState::of_snapshot(&broken(options)).is_none(), "{options}");
+        }
     }
 }

@@ -246,34 +246,13 @@ impl HostFacts {
 /// Processors as the kernel lists them, such as `0-3,8`.
 #[must_use]
 pub fn processor_list(numbers: &[u32]) -> String {
-    let mut sorted = numbers.to_vec();
-    sorted.sort_unstable();
-    sorted.dedup();
-    let mut parts: Vec<String> = Vec::new();
-    let mut rest = sorted.as_slice();
-    while let Some(first) = rest.first() {
-        let run = rest.iter().zip(*first..).take_while(|(number, expected)| **number == *expected).count();
-        let last = rest[run - 1];
-        parts.push(if last == *first { first.to_string() } else { format!("{first}-{last}") });
-        rest = &rest[run..];
-    }
-    parts.join(",")
+    crate::change::processor_list_text(&numbers.iter().copied().collect())
 }
 
-/// Numbers of a list such as `0-3,8` (`Documentation/admin-guide/cputopology.rst`); none if it is damaged.
+/// Numbers of a list such as `0-3,8` (`Documentation/admin-guide/cputopology.rst`), ascending; none if it is damaged.
 #[must_use]
 pub fn parse_processor_list(list: &str) -> Option<Vec<u32>> {
-    const MOST: u32 = 1 << 16;
-    let mut members = Vec::new();
-    for part in list.trim().split(',').filter(|part| !part.is_empty()) {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last): (u32, u32) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
-        if last > MOST {
-            return None;
-        }
-        members.extend(first..=last);
-    }
-    Some(members)
+    Some(crate::change::processor_list(list)?.into_iter().collect())
 }
 
 #[cfg(test)]

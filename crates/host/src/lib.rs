@@ -6,6 +6,7 @@
 mod cpu;
 mod error;
 mod ethtool;
+pub mod facts;
 mod flows;
 mod identity;
 mod interface;

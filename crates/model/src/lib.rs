@@ -6,6 +6,7 @@
 //! own, so that none can be taken for another.
 
 pub mod change;
+pub mod host;
 pub mod record;
 pub mod scenario;
 pub mod soft_nic;

@@ -25,6 +25,7 @@ pub mod shaper;
 pub mod sock_diag;
 pub mod tc;
 mod tc_options;
+pub mod tc_overview;
 pub mod tc_state;
 mod transport;
 pub mod tx_maxrate;

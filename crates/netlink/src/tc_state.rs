@@ -13,9 +13,9 @@ use crate::tc::{Handle, Qdisc};
 use crate::tc_options;
 use crate::transport::{Netlink, NetlinkError, RawMessage};
 
-const RTM_NEWQDISC: u16 = 36;
+pub(crate) const RTM_NEWQDISC: u16 = 36;
 const RTM_DELQDISC: u16 = 37;
-const RTM_GETQDISC: u16 = 38;
+pub(crate) const RTM_GETQDISC: u16 = 38;
 const RTM_NEWTCLASS: u16 = 40;
 const RTM_GETTCLASS: u16 = 42;
 const RTM_NEWTFILTER: u16 = 44;
@@ -130,12 +130,12 @@ pub struct FilterState {
 /// Where filters of `clsact` on the way out hang (`TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_EGRESS)`).
 pub const CLSACT_EGRESS: Handle = Handle::new(0xffff, 0xfff3);
 
-struct Answer<'a> {
-    index: i32,
-    handle: Handle,
-    parent: Handle,
+pub(crate) struct Answer<'a> {
+    pub(crate) index: i32,
+    pub(crate) handle: Handle,
+    pub(crate) parent: Handle,
     info: u32,
-    attributes: &'a [u8],
+    pub(crate) attributes: &'a [u8],
 }
 
 fn handle(raw: u32) -> Handle {
@@ -143,7 +143,7 @@ fn handle(raw: u32) -> Handle {
 }
 
 impl<'a> Answer<'a> {
-    fn new(payload: &'a [u8]) -> Option<Self> {
+    pub(crate) fn new(payload: &'a [u8]) -> Option<Self> {
         let word = |at: usize| Some(u32::from_ne_bytes(payload.get(at..at + 4)?.try_into().ok()?));
         Some(Self {
             index: word(4)?.cast_signed(),
@@ -154,7 +154,7 @@ impl<'a> Answer<'a> {
         })
     }
 
-    fn kind(&self) -> Option<String> {
+    pub(crate) fn kind(&self) -> Option<String> {
         attribute(self.attributes, TCA_KIND).map(text)
     }
 }
@@ -164,7 +164,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// The value of the first attribute of a type.
-fn attribute(mut rest: &[u8], wanted: u16) -> Option<&[u8]> {
+pub(crate) fn attribute(mut rest: &[u8], wanted: u16) -> Option<&[u8]> {
     while rest.len() >= 4 {
         let length = u16::from_ne_bytes([rest[0], rest[1]]) as usize;
         let kind = u16::from_ne_bytes([rest[2], rest[3]]) & ATTRIBUTE_TYPE;
@@ -198,7 +198,7 @@ fn push_attribute(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
     bytes.resize(bytes.len().next_multiple_of(4), 0);
 }
 
-fn request(kind: u16, index: u32, handle: Handle, parent: Handle) -> RawMessage {
+pub(crate) fn request(kind: u16, index: u32, handle: Handle, parent: Handle) -> RawMessage {
     let mut payload = vec![0; 4];
     payload.extend(index.to_ne_bytes());
     payload.extend(handle.class_id().to_ne_bytes());

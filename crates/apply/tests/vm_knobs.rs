@@ -112,13 +112,16 @@ fn what_igb_has_is_changed_and_put_back() {
         &[
             (number(Knob::Ring(Ring::Rx), 1024), "RX:\t\t1024"),
             (number(Knob::Ring(Ring::Tx), 2048), "TX:\t\t2048"),
-            (number(Knob::Coalescing(Coalescing::RxUsecs), 77), "rx-usecs:\t77"),
+            (number(Knob::Coalescing(Coalescing::RxUsecs), 77), "rx-usecs: 77"),
             (text(Knob::InterruptAffinity(interrupt), "2"), &format!("{interrupt}: 2\n")),
             (
                 Change::new(Knob::RssTable, Value::Table((0..128).map(|entry| entry / 64).collect())),
                 "  120:      1     1     1     1     1     1     1     1",
             ),
-            (text(Knob::FlowHash("udp4".to_owned()), "sdfn"), "UDP over IPV4 flows use these fields"),
+            (
+                text(Knob::FlowHash("udp4".to_owned()), "sdfn"),
+                "UDP over IPV4 flows use these fields for computing Hash flow key:\nIP SA\nIP DA\nL4 bytes 0 & 1",
+            ),
             (
                 Change::new(Knob::Feature("tx-tcp-segmentation".to_owned()), Value::Switch(false)),
                 "tx-tcp-segmentation: off",
@@ -166,9 +169,9 @@ fn adaptive_coalescing_of_netdevsim_is_switched_and_put_back() {
         &nic,
         &[
             (coalescing(Coalescing::AdaptiveRx, Value::Switch(true)), "Adaptive RX: on"),
-            (coalescing(Coalescing::TxUsecs, Value::Number(33)), "tx-usecs:\t33"),
-            (coalescing(Coalescing::RxFrames, Value::Number(44)), "rx-frames:\t44"),
-            (coalescing(Coalescing::TxFrames, Value::Number(55)), "tx-frames:\t55"),
+            (coalescing(Coalescing::TxUsecs, Value::Number(33)), "tx-usecs: 33"),
+            (coalescing(Coalescing::RxFrames, Value::Number(44)), "rx-frames: 44"),
+            (coalescing(Coalescing::TxFrames, Value::Number(55)), "tx-frames: 55"),
         ],
     );
     fs::write("/sys/bus/netdevsim/del_device", "73").unwrap();

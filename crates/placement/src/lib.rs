@@ -1,0 +1,2 @@
+//! Placement.
+pub mod plan;

@@ -172,7 +172,8 @@ impl SocketDiagnosis {
         protocol: SocketProtocol,
         states: &[SocketState],
     ) -> Result<Vec<(SocketRecord, SocketDetail)>, NetlinkError> {
-        let extensions = extension(ATTRIBUTE_INFO) | extension(ATTRIBUTE_CONGESTION) | extension(ATTRIBUTE_MEMORY);
+        let extensions =
+            extension(ATTRIBUTE_INFO) | extension(ATTRIBUTE_CONGESTION) | extension(ATTRIBUTE_MEMORY);
         self.list(protocol, states, extensions, |payload, protocol| {
             Some((parse(payload, protocol)?, detail(payload, protocol)?))
         })

@@ -109,7 +109,8 @@ mod tests {
     fn counts_are_read_where_the_kernel_has_them() {
         let mut payload = words(&[0, 7, 0x8001_0000, u32::MAX, 2]);
         let basic = [1_000_u64.to_ne_bytes().to_vec(), words(&[10])].concat();
-        let statistics = attributes(&[(TCA_STATS_BASIC, basic), (TCA_STATS_QUEUE, words(&[1, 1514, 5, 2, 9]))]);
+        let statistics =
+            attributes(&[(TCA_STATS_BASIC, basic), (TCA_STATS_QUEUE, words(&[1, 1514, 5, 2, 9]))]);
         payload.extend(attributes(&[(1, b"pfifo\0".to_vec()), (2, words(&[100])), (TCA_STATS2, statistics)]));
         let found = overview(&payload).unwrap();
         assert_eq!((found.interface, found.kind.as_str()), (7, "pfifo"));

@@ -69,7 +69,14 @@ pub struct Loss {
 struct Losses(Vec<Loss>);
 
 impl Losses {
-    fn add(&mut self, place: Place, subject: impl Into<String>, packets: u64, counter: impl Into<String>, rule: &'static str) {
+    fn add(
+        &mut self,
+        place: Place,
+        subject: impl Into<String>,
+        packets: u64,
+        counter: impl Into<String>,
+        rule: &'static str,
+    ) {
         if packets > 0 {
             self.0.push(Loss { place, subject: subject.into(), packets, counter: counter.into(), rule });
         }
@@ -94,7 +101,9 @@ pub fn losses(before: &HostFacts, after: &HostFacts) -> Vec<Loss> {
         let earlier = before.interface(&interface.name);
         at_interface(&mut found, earlier, interface);
     }
-    if let Some(loopback) = after.interfaces.iter().find(|interface| interface.kind == InterfaceKind::Loopback) {
+    if let Some(loopback) =
+        after.interfaces.iter().find(|interface| interface.kind == InterfaceKind::Loopback)
+    {
         qdiscs(&mut found, before.interface(&loopback.name), loopback);
     }
     for line in &after.softnet {
@@ -134,13 +143,21 @@ fn at_interface(found: &mut Losses, before: Option<&Interface>, after: &Interfac
     qdiscs(found, before, after);
     let old = before.map(|before| before.losses);
     let name = after.name.as_str();
-    let gain = |field: fn(&evenkeel_model::host::LossCounters) -> Option<u64>| gained(old.as_ref().and_then(field), field(&after.losses));
+    let gain = |field: fn(&evenkeel_model::host::LossCounters) -> Option<u64>| {
+        gained(old.as_ref().and_then(field), field(&after.losses))
+    };
     found.add(Place::TransmitRing, name, gain(|losses| losses.transmit), "tx_dropped", "tx-ring-stops");
     found.add(Place::Wire, name, gain(|losses| losses.wire), "receive errors", "wire-errors");
     let (ring, card) = (gain(|losses| losses.ring), gain(|losses| losses.card));
     found.add(Place::ReceiveRing, name, ring, "no receive descriptor", "rx-ring-drops");
     found.add(Place::ReceiveRing, name, card, "lost in the card", "rx-ring-drops");
-    found.add(Place::ReceiveRing, name, gain(|losses| losses.allowance), "allowance exceeded", "cloud-allowance");
+    found.add(
+        Place::ReceiveRing,
+        name,
+        gain(|losses| losses.allowance),
+        "allowance exceeded",
+        "cloud-allowance",
+    );
     // Drivers count the same packets under both names: what is left beside the ring's is the kernel's own.
     let other = gain(|losses| losses.other).saturating_sub(ring).saturating_sub(card);
     let rule = if after.kind == InterfaceKind::Device { "rx-ring-drops" } else { "backlog-drops" };
@@ -160,7 +177,13 @@ fn qdiscs(found: &mut Losses, before: Option<&Interface>, after: &Interface) {
         };
         let earlier = before.and_then(|before| before.qdiscs.iter().find(same)).map(|earlier| earlier.drops);
         let dropped = gained(earlier, Some(qdisc.drops));
-        found.add(Place::Qdisc, &after.name, dropped, format!("{} at {}", qdisc.kind, qdisc.parent), "qdisc-drops");
+        found.add(
+            Place::Qdisc,
+            &after.name,
+            dropped,
+            format!("{} at {}", qdisc.kind, qdisc.parent),
+            "qdisc-drops",
+        );
     }
 }
 
@@ -181,10 +204,24 @@ fn udp(found: &mut Losses, before: &HostFacts, after: &HostFacts, counted: u64) 
         let dropped = gained(earlier.get(&key).copied(), Some(drops));
         named += dropped;
         let process = process.and_then(|number| after.process(number));
-        let process = process.map(|process| format!(" of {} (process {})", process.name, process.number)).unwrap_or_default();
-        found.add(Place::ReceiveQueue, format!("UDP {}{process}", key.0), dropped, "socket drops", "udp-receive-buffer");
+        let process = process
+            .map(|process| format!(" of {} (process {})", process.name, process.number))
+            .unwrap_or_default();
+        found.add(
+            Place::ReceiveQueue,
+            format!("UDP {}{process}", key.0),
+            dropped,
+            "socket drops",
+            "udp-receive-buffer",
+        );
     }
-    found.add(Place::ReceiveQueue, "UDP, sockets that are gone", counted.saturating_sub(named), "Udp.RcvbufErrors", "udp-receive-buffer");
+    found.add(
+        Place::ReceiveQueue,
+        "UDP, sockets that are gone",
+        counted.saturating_sub(named),
+        "Udp.RcvbufErrors",
+        "udp-receive-buffer",
+    );
 }
 
 #[cfg(test)]
@@ -194,11 +231,27 @@ mod tests {
     use evenkeel_model::host::{QdiscFacts, Softnet};
 
     fn host(drops: u64, softnet: u64, udp: u64) -> HostFacts {
-        let qdisc = QdiscFacts { kind: "pfifo".into(), handle: "1:".into(), parent: "root".into(), drops, ..QdiscFacts::default() };
+        let qdisc = QdiscFacts {
+            kind: "pfifo".into(),
+            handle: "1:".into(),
+            parent: "root".into(),
+            drops,
+            ..QdiscFacts::default()
+        };
         let mut host = HostFacts::default();
-        host.interfaces.push(Interface { name: "eth0".into(), kind: InterfaceKind::Device, qdiscs: vec![qdisc], ..Interface::default() });
+        host.interfaces.push(Interface {
+            name: "eth0".into(),
+            kind: InterfaceKind::Device,
+            qdiscs: vec![qdisc],
+            ..Interface::default()
+        });
         host.softnet.push(Softnet { processor: 1, dropped: softnet, ..Softnet::default() });
-        host.sockets.push(SocketFacts { kind: SocketKind::Udp, local: "0.0.0.0:53".into(), drops: udp, ..SocketFacts::default() });
+        host.sockets.push(SocketFacts {
+            kind: SocketKind::Udp,
+            local: "0.0.0.0:53".into(),
+            drops: udp,
+            ..SocketFacts::default()
+        });
         host.counters.insert("Udp.RcvbufErrors".into(), udp + 2);
         host
     }

@@ -53,7 +53,10 @@ impl<'a> View<'a> {
 
     /// Cards that carry traffic.
     pub fn cards(&self) -> impl Iterator<Item = &'a Interface> + use<'a> {
-        self.facts.interfaces.iter().filter(|interface| interface.kind == InterfaceKind::Device && interface.up)
+        self.facts
+            .interfaces
+            .iter()
+            .filter(|interface| interface.kind == InterfaceKind::Device && interface.up)
     }
 
     /// The fastest card's speed, bit/s; none if no card tells.
@@ -66,7 +69,11 @@ impl<'a> View<'a> {
     #[must_use]
     pub fn local_processors(&self, card: &Interface) -> Vec<u32> {
         let local = card.node.map(|node| self.facts.processors_of(node)).unwrap_or_default();
-        if local.is_empty() { self.facts.processors.iter().map(|processor| processor.number).collect() } else { local }
+        if local.is_empty() {
+            self.facts.processors.iter().map(|processor| processor.number).collect()
+        } else {
+            local
+        }
     }
 
     /// One processor of each core on a card's node, those that are isolated left out.
@@ -111,7 +118,11 @@ impl<'a> View<'a> {
         let served = self.served_by(card);
         let total: u64 = served.values().sum();
         if total >= ENOUGH_INTERRUPTS {
-            return served.into_iter().filter(|(_, count)| count * 100 >= total).map(|(processor, _)| processor).collect();
+            return served
+                .into_iter()
+                .filter(|(_, count)| count * 100 >= total)
+                .map(|(processor, _)| processor)
+                .collect();
         }
         let targets = self.receive_interrupts(card).into_iter().map(Interrupt::target);
         targets.filter(|target| target.len() == 1).flatten().copied().collect()
@@ -123,14 +134,19 @@ impl<'a> View<'a> {
         let is_default = self.default_card().is_some_and(|default| default == card.name);
         let facts = self.facts;
         let is_through = |socket: &&SocketFacts| match &socket.interface {
-            Some(name) => *name == card.name || facts.interface(name).is_some_and(|upper| upper.lower.contains(&card.name)),
+            Some(name) => {
+                *name == card.name
+                    || facts.interface(name).is_some_and(|upper| upper.lower.contains(&card.name))
+            }
             None => is_default && !is_loopback(&socket.local),
         };
         facts.sockets.iter().filter(|socket| socket.kind == SocketKind::Tcp).filter(is_through).collect()
     }
 
     fn default_card(&self) -> Option<String> {
-        self.cards().max_by_key(|card| (card.speed_bps, std::cmp::Reverse(&card.name))).map(|card| card.name.clone())
+        self.cards()
+            .max_by_key(|card| (card.speed_bps, std::cmp::Reverse(&card.name)))
+            .map(|card| card.name.clone())
     }
 
     /// The longest round trip of a connection through a card that has carried much: windows have to hold what is under way
@@ -219,7 +235,8 @@ impl<'a> View<'a> {
     #[must_use]
     pub fn with_siblings(&self, processors: &[u32]) -> BTreeSet<u32> {
         let siblings = |number: &u32| {
-            let found = self.facts.processor(*number).map(|processor| processor.siblings.clone()).unwrap_or_default();
+            let found =
+                self.facts.processor(*number).map(|processor| processor.siblings.clone()).unwrap_or_default();
             found.into_iter().chain([*number])
         };
         processors.iter().flat_map(siblings).collect()
@@ -296,7 +313,10 @@ mod tests {
     fn figures_are_written_for_people() {
         assert_eq!(count(1_234_567), "1,234,567");
         assert_eq!(count(999), "999");
-        assert_eq!((gigabits(1e11), gigabits(2.5e9), gigabits(3e8)), ("100 Gbit/s".into(), "2.5 Gbit/s".into(), "300 Mbit/s".into()));
+        assert_eq!(
+            (gigabits(1e11), gigabits(2.5e9), gigabits(3e8)),
+            ("100 Gbit/s".into(), "2.5 Gbit/s".into(), "300 Mbit/s".into())
+        );
         assert_eq!((bytes(212_992), bytes(12_500_000)), ("213 kB".into(), "12.5 MB".into()));
         assert_eq!((milliseconds(120), milliseconds(30_000)), ("0.12 ms".into(), "30 ms".into()));
     }

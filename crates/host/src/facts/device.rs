@@ -59,7 +59,9 @@ impl TryFrom<String> for FeatureText {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        let (word, fixed) = text.split_once(' ').map_or((text.as_str(), false), |(word, rest)| (word, rest.contains("fixed")));
+        let (word, fixed) = text
+            .split_once(' ')
+            .map_or((text.as_str(), false), |(word, rest)| (word, rest.contains("fixed")));
         match word {
             "on" => Ok(Self(Feature { on: true, fixed })),
             "off" => Ok(Self(Feature { on: false, fixed })),
@@ -132,7 +134,17 @@ const GLINKSETTINGS: u32 = 0x4c;
 
 /// The commands that are sent: each reads, none changes anything.
 pub const COMMANDS: &[u32] = &[
-    GDRVINFO, GCOALESCE, GRINGPARAM, GPAUSEPARAM, GSTRINGS, GSTATS, GRXFH, GSSET_INFO, GFEATURES, GCHANNELS, GRSSH,
+    GDRVINFO,
+    GCOALESCE,
+    GRINGPARAM,
+    GPAUSEPARAM,
+    GSTRINGS,
+    GSTATS,
+    GRXFH,
+    GSSET_INFO,
+    GFEATURES,
+    GCHANNELS,
+    GRSSH,
     GLINKSETTINGS,
 ];
 
@@ -198,7 +210,8 @@ impl<C: EthtoolCalls> Asker<'_, C> {
         let names = self.names(STRINGS_STATISTICS)?;
         let count = u32::try_from(names.len()).ok()?;
         let bytes = self.ask(GSTATS, 8 + names.len() * 8, &[(4, count)])?;
-        let values = bytes[8..].chunks_exact(8).map(|bytes| u64::from_ne_bytes(bytes.try_into().unwrap_or_default()));
+        let values =
+            bytes[8..].chunks_exact(8).map(|bytes| u64::from_ne_bytes(bytes.try_into().unwrap_or_default()));
         Some(names.into_iter().zip(values).filter(|(name, _)| !name.is_empty()).collect())
     }
 
@@ -209,11 +222,14 @@ impl<C: EthtoolCalls> Asker<'_, C> {
         let bytes = self.ask(GFEATURES, 8 + blocks * 16, &[(4, u32::try_from(blocks).ok()?)])?;
         let mut features = BTreeMap::new();
         for (at, name) in names.into_iter().enumerate().filter(|(_, name)| !name.is_empty()) {
-            let bit = |field: usize| word(&bytes, 8 + at / 32 * 16 + field * 4).is_some_and(|word| word >> (at % 32) & 1 == 1);
+            let bit = |field: usize| {
+                word(&bytes, 8 + at / 32 * 16 + field * 4).is_some_and(|word| word >> (at % 32) & 1 == 1)
+            };
             let (available, active, never_changed) = (bit(0), bit(2), bit(3));
             // A feature that is off and cannot be had says nothing.
             if active || available {
-                features.insert(name, FeatureText(Feature { on: active, fixed: never_changed || !available }));
+                features
+                    .insert(name, FeatureText(Feature { on: active, fixed: never_changed || !available }));
             }
         }
         Some(features)
@@ -231,7 +247,8 @@ impl<C: EthtoolCalls> Asker<'_, C> {
         put(&mut bytes, 0, GLINKSETTINGS);
         bytes[WORDS] = u8::try_from(count).ok()?;
         self.calls.call(self.interface, &mut bytes).ok()?;
-        let is_set = |bit: usize| word(&bytes, LENGTH + bit / 32 * 4).is_some_and(|word| word >> (bit % 32) & 1 == 1);
+        let is_set =
+            |bit: usize| word(&bytes, LENGTH + bit / 32 * 4).is_some_and(|word| word >> (bit % 32) & 1 == 1);
         (0..count * 32).filter(|bit| is_set(*bit)).filter_map(mode_mbps).max()
     }
 
@@ -265,10 +282,13 @@ impl<C: EthtoolCalls> Asker<'_, C> {
         /// `TCP_V4_FLOW` and its like.
         const FLOWS: [(&str, u32); 4] = [("tcp4", 1), ("udp4", 2), ("tcp6", 5), ("udp6", 6)];
         /// `RXH_L2DA` and its like, with ethtool's letters.
-        const FIELDS: [(char, u32); 7] = [('m', 1), ('v', 2), ('t', 3), ('s', 4), ('d', 5), ('f', 6), ('n', 7)];
+        const FIELDS: [(char, u32); 7] =
+            [('m', 1), ('v', 2), ('t', 3), ('s', 4), ('d', 5), ('f', 6), ('n', 7)];
         let mut found = BTreeMap::new();
         for (name, flow) in FLOWS {
-            let Some(fields) = self.ask(GRXFH, LENGTH, &[(4, flow)]).and_then(|bytes| word(&bytes, 8)) else { continue };
+            let Some(fields) = self.ask(GRXFH, LENGTH, &[(4, flow)]).and_then(|bytes| word(&bytes, 8)) else {
+                continue;
+            };
             let letters = FIELDS.iter().filter(|(_, bit)| fields >> bit & 1 == 1).map(|(letter, _)| *letter);
             found.insert(name.to_owned(), letters.collect());
         }
@@ -331,9 +351,11 @@ pub fn ask_device(calls: &impl EthtoolCalls, interface: &str) -> DeviceAnswers {
         adaptive_rx: words[10] != 0,
         adaptive_tx: words[11] != 0,
     });
-    let pause = asker
-        .words(GPAUSEPARAM, 4)
-        .map(|words| Pause { autonegotiate: words[1] != 0, rx: words[2] != 0, tx: words[3] != 0 });
+    let pause = asker.words(GPAUSEPARAM, 4).map(|words| Pause {
+        autonegotiate: words[1] != 0,
+        rx: words[2] != 0,
+        tx: words[3] != 0,
+    });
     DeviceAnswers {
         driver: field(4..36),
         bus: field(100..132),
@@ -368,7 +390,8 @@ mod tests {
                 return Ok(());
             }
             let is_statistics = word(data, 4) == Some(STRINGS_STATISTICS);
-            let mut fill = |words: &[(usize, u32)]| words.iter().for_each(|(at, value)| put(data, *at, *value));
+            let mut fill =
+                |words: &[(usize, u32)]| words.iter().for_each(|(at, value)| put(data, *at, *value));
             match command {
                 GRINGPARAM => fill(&[(4, 4096), (16, 4096), (20, 512), (32, 256)]),
                 GCHANNELS => fill(&[(16, 63), (32, 40)]),

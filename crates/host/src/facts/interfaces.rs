@@ -26,10 +26,14 @@ pub(super) fn names(tree: &Tree) -> BTreeMap<u32, String> {
     let mut without = u32::MAX / 2;
     for name in tree.list(CLASS) {
         // bonding_masters is a file among them.
-        if name == "bonding_masters" || !tree.exists(&format!("{CLASS}/{name}/mtu")) && !tree.exists(&format!("{CLASS}/{name}/statistics")) {
+        if name == "bonding_masters"
+            || !tree.exists(&format!("{CLASS}/{name}/mtu"))
+                && !tree.exists(&format!("{CLASS}/{name}/statistics"))
+        {
             continue;
         }
-        let index = tree.read_number(&format!("{CLASS}/{name}/ifindex")).and_then(|index| u32::try_from(index).ok());
+        let index =
+            tree.read_number(&format!("{CLASS}/{name}/ifindex")).and_then(|index| u32::try_from(index).ok());
         let index = index.filter(|index| !found.contains_key(index)).unwrap_or_else(|| {
             without += 1;
             without
@@ -100,8 +104,13 @@ impl Reader<'_> {
         let device = self.tree.link(&format!("{}/device", self.directory));
         let has_device = self.tree.exists(&format!("{}/device", self.directory));
         let uevent = self.text("device/uevent").unwrap_or_default();
-        let told = |key: &str| uevent.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('=')).map(str::to_owned);
-        let driver = answers.driver.or_else(|| told("DRIVER")).or_else(|| self.tree.link(&format!("{}/device/driver", self.directory)));
+        let told = |key: &str| {
+            uevent.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('=')).map(str::to_owned)
+        };
+        let driver = answers
+            .driver
+            .or_else(|| told("DRIVER"))
+            .or_else(|| self.tree.link(&format!("{}/device/driver", self.directory)));
         let kind = self.kind(name, has_device, driver.as_deref());
         let bus = answers.bus.or_else(|| told("PCI_SLOT_NAME"));
         let bus = bus.or_else(|| device.clone().filter(|name| name.contains(':')));
@@ -113,7 +122,9 @@ impl Reader<'_> {
                 break;
             }
         }
-        numbers.extend(self.text("device/irq").and_then(|text| text.parse::<u32>().ok()).filter(|number| *number > 0));
+        numbers.extend(
+            self.text("device/irq").and_then(|text| text.parse::<u32>().ok()).filter(|number| *number > 0),
+        );
         let kernel = self.statistics();
         let carrier = self.text("carrier").as_deref() != Some("0");
         let state = self.text("operstate").unwrap_or_default();
@@ -127,7 +138,10 @@ impl Reader<'_> {
             node: self.of_card("numa_node").and_then(|text| text.parse().ok()),
             pcie: self.pcie(),
             iommu: self.of_card("iommu_group/type"),
-            speed_bps: self.number("speed").filter(|speed| (1..u64::from(u32::MAX / 2)).contains(speed)).map(|speed| speed * 1_000_000),
+            speed_bps: self
+                .number("speed")
+                .filter(|speed| (1..u64::from(u32::MAX / 2)).contains(speed))
+                .map(|speed| speed * 1_000_000),
             supported_bps: answers.supported_mbps.and_then(|speed| speed.checked_mul(1_000_000)),
             duplex: self.text("duplex").filter(|duplex| duplex == "half" || duplex == "full"),
             mtu: self.number("mtu").and_then(|mtu| u32::try_from(mtu).ok()).unwrap_or(1500),
@@ -193,7 +207,11 @@ impl Reader<'_> {
         let speed = |file: &str| -> Option<f64> {
             // "8.0 GT/s PCIe", "2.5 GT/s", "Unknown".
             let text = self.text(&format!("device/{file}"))?;
-            text.split_ascii_whitespace().next()?.parse().ok().filter(|speed: &f64| speed.is_finite() && *speed > 0.0)
+            text.split_ascii_whitespace()
+                .next()?
+                .parse()
+                .ok()
+                .filter(|speed: &f64| speed.is_finite() && *speed > 0.0)
         };
         let width = |file: &str| -> Option<u32> {
             // 255 is what a card without a link shows.

@@ -62,7 +62,11 @@ fn action(text: &str) -> &str {
     while let Some((word, behind)) = rest.split_once(char::is_whitespace) {
         let word = word.to_ascii_lowercase();
         rest = behind.trim_start();
-        if word.ends_with("-edge") || word.ends_with("-level") || word.ends_with("-fasteoi") || word == "edge" || word == "level"
+        if word.ends_with("-edge")
+            || word.ends_with("-level")
+            || word.ends_with("-fasteoi")
+            || word == "edge"
+            || word == "level"
         {
             return rest;
         }
@@ -78,7 +82,8 @@ fn has_word(text: &str, word: &str) -> bool {
         let end = at + word.len();
         let before = text[..at].chars().next_back().is_none_or(|character| !is_part(character));
         // A VLAN's name goes on behind a point.
-        let after = text[end..].chars().next().is_none_or(|character| !is_part(character) && character != '.');
+        let after =
+            text[end..].chars().next().is_none_or(|character| !is_part(character) && character != '.');
         if before && after && !word.is_empty() {
             return true;
         }
@@ -110,7 +115,8 @@ fn owner<'a>(row: &Row, owners: &'a [Owner]) -> Option<&'a Owner> {
 #[must_use]
 pub fn queue_of_action(action: &str, interface: &str) -> (Option<u32>, bool) {
     const NO_QUEUE: [&str; 14] = [
-        "async", "config", "control", "event", "mgmnt", "misc", "mbox", "mailbox", "fdir", "admin", "link", "other", "cmd", "pages",
+        "async", "config", "control", "event", "mgmnt", "misc", "mbox", "mailbox", "fdir", "admin", "link",
+        "other", "cmd", "pages",
     ];
     let name = action.split('@').next().unwrap_or_default();
     let rest = match name.find(interface) {

@@ -20,7 +20,9 @@ use std::path::Path;
 
 use evenkeel_model::host::HostFacts;
 
-pub use device::{COMMANDS as ETHTOOL_COMMANDS, DeviceAnswers, FeatureText, RssAnswers, ask_device, feature_name};
+pub use device::{
+    COMMANDS as ETHTOOL_COMMANDS, DeviceAnswers, FeatureText, RssAnswers, ask_device, feature_name,
+};
 pub use interrupts::queue_of_action;
 pub use tree::{ANSWERS, Tree};
 
@@ -39,10 +41,15 @@ pub fn read_facts(tree: &Tree) -> Result<HostFacts, HostError> {
         return Err(HostError::Format {
             path: tree.name(&format!("{ANSWERS}/about.json")),
             line: 1,
-            reason: format!("this tree has format {}, and this version reads format {}", about.format, save::FORMAT),
+            reason: format!(
+                "this tree has format {}, and this version reads format {}",
+                about.format,
+                save::FORMAT
+            ),
         });
     }
-    let page_bytes = if tree.is_live() { page_bytes() } else { about.and_then(|about| about.page_bytes).unwrap_or(4096) };
+    let page_bytes =
+        if tree.is_live() { page_bytes() } else { about.and_then(|about| about.page_bytes).unwrap_or(4096) };
     let (processors, nodes) = processors::processors(tree);
     let online: Vec<u32> = processors.iter().map(|processor| processor.number).collect();
     let names = interfaces::names(tree);
@@ -65,7 +72,8 @@ pub fn read_facts(tree: &Tree) -> Result<HostFacts, HostError> {
     let facts = HostFacts {
         kernel: tree.read("/proc/sys/kernel/osrelease"),
         distribution: tree.read("/etc/os-release").and_then(|text| {
-            text.lines().find_map(|line| Some(line.strip_prefix("PRETTY_NAME=")?.trim_matches('"').to_owned()))
+            text.lines()
+                .find_map(|line| Some(line.strip_prefix("PRETTY_NAME=")?.trim_matches('"').to_owned()))
         }),
         processor_model: of_processor("model name"),
         virtual_machine: flags.split_ascii_whitespace().any(|flag| flag == "hypervisor"),
@@ -86,7 +94,10 @@ pub fn read_facts(tree: &Tree) -> Result<HostFacts, HostError> {
             .chain(tree.refused().into_iter().map(|path| format!("{path}: not readable for this user")))
             .collect(),
     };
-    tree.keep_answers("about.json", &save::About { format: save::FORMAT, page_bytes: Some(page_bytes), anonymised: false });
+    tree.keep_answers(
+        "about.json",
+        &save::About { format: save::FORMAT, page_bytes: Some(page_bytes), anonymised: false },
+    );
     Ok(facts)
 }
 
@@ -99,7 +110,10 @@ pub fn save_facts(directory: &Path, anonymise: bool) -> Result<(HostFacts, usize
     let tree = Tree::live().recording();
     let facts = read_facts(&tree)?;
     if anonymise {
-        tree.keep_answers("about.json", &save::About { format: save::FORMAT, page_bytes: Some(facts.page_bytes), anonymised: true });
+        tree.keep_answers(
+            "about.json",
+            &save::About { format: save::FORMAT, page_bytes: Some(facts.page_bytes), anonymised: true },
+        );
     }
     let files = save::write(tree, directory, anonymise)?;
     Ok((facts, files))

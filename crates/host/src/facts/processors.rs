@@ -12,7 +12,9 @@ const PROCESSORS: &str = "/sys/devices/system/cpu";
 const NODES: &str = "/sys/devices/system/node";
 
 pub(super) fn processors(tree: &Tree) -> (Vec<Processor>, Vec<Node>) {
-    let list = |path: &str| tree.read(path).and_then(|text| parse_processor_list(&text)).filter(|list| !list.is_empty());
+    let list = |path: &str| {
+        tree.read(path).and_then(|text| parse_processor_list(&text)).filter(|list| !list.is_empty())
+    };
     let times = times(tree);
     let online = list(&format!("{PROCESSORS}/online"))
         .or_else(|| Some(tree.numbers(PROCESSORS, "cpu")).filter(|numbers| !numbers.is_empty()))
@@ -25,8 +27,10 @@ pub(super) fn processors(tree: &Tree) -> (Vec<Processor>, Vec<Node>) {
         let processors = processors.and_then(|text| parse_processor_list(&text)).unwrap_or_default();
         nodes.push(Node { number, processors });
     }
-    let node_of: BTreeMap<u32, u32> =
-        nodes.iter().flat_map(|node| node.processors.iter().map(|processor| (*processor, node.number))).collect();
+    let node_of: BTreeMap<u32, u32> = nodes
+        .iter()
+        .flat_map(|node| node.processors.iter().map(|processor| (*processor, node.number)))
+        .collect();
     let isolated: BTreeSet<u32> = ["isolated", "nohz_full"]
         .iter()
         .filter_map(|name| parse_processor_list(&tree.read(&format!("{PROCESSORS}/{name}"))?))

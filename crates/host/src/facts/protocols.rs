@@ -30,7 +30,9 @@ pub(super) fn counters(tree: &Tree) -> BTreeMap<String, u64> {
             }
         }
     }
-    for (file, group) in [("nf_conntrack", "Conntrack"), ("arp_cache", "Neighbours"), ("ndisc_cache", "Neighbours")] {
+    for (file, group) in
+        [("nf_conntrack", "Conntrack"), ("arp_cache", "Neighbours"), ("ndisc_cache", "Neighbours")]
+    {
         for (name, value) in table(&tree.read(&format!("/proc/net/stat/{file}")).unwrap_or_default()) {
             let sum = counters.entry(format!("{group}.{name}")).or_insert(0_u64);
             *sum = sum.saturating_add(value);

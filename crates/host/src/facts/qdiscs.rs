@@ -71,9 +71,7 @@ pub(super) fn qdiscs(
         let lines: Vec<QdiscLine> = found
             .into_iter()
             .filter_map(|found| {
-                let name = |handle: Option<Handle>| {
-                    handle.map(|handle| tc_name(&handle)).unwrap_or_default()
-                };
+                let name = |handle: Option<Handle>| handle.map(|handle| tc_name(&handle)).unwrap_or_default();
                 let is_root = found.parent == Some(Handle::ROOT);
                 let mut options = BTreeMap::new();
                 options.extend(found.rate.map(|rate| ("rate".to_owned(), Value::from(rate))));
@@ -142,6 +140,9 @@ mod tests {
         assert_eq!((facts[1].parent.as_str(), facts[1].rate_bps), (":1", Some(1_000_000)));
         assert_eq!((facts[2].limit_packets, facts[2].rate_bps), (Some(1000), Some(8000)));
         assert_eq!(tc_name(&Handle::new(0x8001, 0)), "8001:");
-        assert_eq!((tc_name(&Handle::new(0, 1)), tc_name(&Handle::new(1, 0x10))), (":1".into(), "1:10".into()));
+        assert_eq!(
+            (tc_name(&Handle::new(0, 1)), tc_name(&Handle::new(1, 0x10))),
+            (":1".into(), "1:10".into())
+        );
     }
 }

@@ -29,9 +29,29 @@ pub(super) const FORMAT: u32 = 1;
 /// Words of the kernel's command line that say something about processors, interrupts and the IOMMU; the others may hold
 /// names.
 pub(super) const COMMAND_LINE: &[&str] = &[
-    "iommu", "isolcpus", "nohz_full", "nohz", "idle", "intel_idle", "processor", "mitigations", "nosmt", "numa_balancing",
-    "pcie_aspm", "pcie_port_pm", "irqaffinity", "rcu_nocbs", "threadirqs", "cpufreq", "intel_pstate", "amd_pstate", "amd_iommu",
-    "intel_iommu", "skew_tick", "tsc", "transparent_hugepage",
+    "iommu",
+    "isolcpus",
+    "nohz_full",
+    "nohz",
+    "idle",
+    "intel_idle",
+    "processor",
+    "mitigations",
+    "nosmt",
+    "numa_balancing",
+    "pcie_aspm",
+    "pcie_port_pm",
+    "irqaffinity",
+    "rcu_nocbs",
+    "threadirqs",
+    "cpufreq",
+    "intel_pstate",
+    "amd_pstate",
+    "amd_iommu",
+    "intel_iommu",
+    "skew_tick",
+    "tsc",
+    "transparent_hugepage",
 ];
 
 /// The words of a command line that are kept.
@@ -58,11 +78,8 @@ pub(super) fn write(tree: Tree, directory: &Path, anonymise: bool) -> Result<usi
     }
     let recording = tree.into_recording();
     let mut names = Names::default();
-    let links: std::collections::BTreeMap<String, String> = recording
-        .links
-        .into_iter()
-        .filter(|(link, _)| link.ends_with("/device"))
-        .collect();
+    let links: std::collections::BTreeMap<String, String> =
+        recording.links.into_iter().filter(|(link, _)| link.ends_with("/device")).collect();
     for (link, name) in &links {
         let place = directory.join(link.trim_start_matches('/'));
         let target = format!("../../..{}", card_directory(link).trim_start_matches("/sys"));
@@ -111,7 +128,9 @@ impl Names {
                 }
                 _ => String::new(),
             },
-            "status" => text.lines().filter(|line| line.starts_with("Cpus_allowed")).collect::<Vec<_>>().join("\n"),
+            "status" => {
+                text.lines().filter(|line| line.starts_with("Cpus_allowed")).collect::<Vec<_>>().join("\n")
+            }
             _ => text.to_owned(),
         }
     }
@@ -124,11 +143,8 @@ impl Names {
         }
         let number = self.addresses.len() + 1;
         let [high, middle, low] = [number >> 16 & 255, number >> 8 & 255, number & 255];
-        let other = if found.is_ipv4() {
-            format!("10.{high}.{middle}.{low}")
-        } else {
-            format!("fd00::{number:x}")
-        };
+        let other =
+            if found.is_ipv4() { format!("10.{high}.{middle}.{low}") } else { format!("fd00::{number:x}") };
         self.addresses.entry(address.to_owned()).or_insert(other).clone()
     }
 
@@ -136,7 +152,11 @@ impl Names {
         match end.parse::<std::net::SocketAddr>() {
             Ok(found) => {
                 let address = self.address(&found.ip().to_string());
-                if found.is_ipv6() { format!("[{address}]:{}", found.port()) } else { format!("{address}:{}", found.port()) }
+                if found.is_ipv6() {
+                    format!("[{address}]:{}", found.port())
+                } else {
+                    format!("{address}:{}", found.port())
+                }
             }
             Err(_) => String::new(),
         }
@@ -209,12 +229,17 @@ mod tests {
         assert_eq!(names.anonymised("/proc/7/comm", "payroll"), "process-1");
         assert_eq!(names.anonymised("/proc/7/stat", "7 (payroll) S 1 2"), "7 (process-1) S 1 2");
         assert_eq!(names.anonymised("/proc/8/comm", "irqbalance"), "irqbalance");
-        assert_eq!(names.anonymised("/proc/7/status", "Name:\tpayroll\nCpus_allowed_list:\t0-3"), "Cpus_allowed_list:\t0-3");
+        assert_eq!(
+            names.anonymised("/proc/7/status", "Name:\tpayroll\nCpus_allowed_list:\t0-3"),
+            "Cpus_allowed_list:\t0-3"
+        );
     }
 
     #[test]
     fn the_command_line_keeps_what_concerns_processors() {
-        let words = kept_words("BOOT_IMAGE=/vmlinuz root=UUID=1234 intel_iommu=on isolcpus=2-5 intel_idle.max_cstate=1 ip=10.0.0.1");
+        let words = kept_words(
+            "BOOT_IMAGE=/vmlinuz root=UUID=1234 intel_iommu=on isolcpus=2-5 intel_idle.max_cstate=1 ip=10.0.0.1",
+        );
         assert_eq!(words, ["intel_iommu=on", "isolcpus=2-5", "intel_idle.max_cstate=1"]);
     }
 }

@@ -54,10 +54,8 @@ pub(super) fn sockets(
         let tcp: Vec<&SocketFacts> = found.iter().filter(|socket| socket.kind != SocketKind::Udp).collect();
         tree.keep_answers("sockets.json", &tcp);
         // Owners of UDP sockets cannot be told from `/proc/net/udp` alone.
-        let owners: BTreeMap<u32, u32> = inodes
-            .iter()
-            .filter_map(|(inode, at)| Some((*inode, found.get(*at)?.process?)))
-            .collect();
+        let owners: BTreeMap<u32, u32> =
+            inodes.iter().filter_map(|(inode, at)| Some((*inode, found.get(*at)?.process?))).collect();
         tree.keep_answers("owners.json", &owners);
     } else {
         found = tree.answers("sockets.json")?.unwrap_or_default();
@@ -69,10 +67,10 @@ pub(super) fn sockets(
                 .map(|found| found.into_iter().map(|(inode, owner)| (inode, owner.process)).collect())
                 .unwrap_or_default(),
         };
-        found.extend(udp.into_iter().map(|(inode, socket)| SocketFacts {
-            process: owners.get(&inode).copied(),
-            ..socket
-        }));
+        found.extend(
+            udp.into_iter()
+                .map(|(inode, socket)| SocketFacts { process: owners.get(&inode).copied(), ..socket }),
+        );
         numbers.extend(found.iter().filter_map(|socket| socket.process));
     }
     numbers.extend(services(tree));
@@ -97,7 +95,11 @@ fn addresses(interfaces: &BTreeMap<u32, String>) -> HashMap<IpAddr, String> {
     found
 }
 
-fn tcp_facts(record: &SocketRecord, detail: SocketDetail, addresses: &HashMap<IpAddr, String>) -> SocketFacts {
+fn tcp_facts(
+    record: &SocketRecord,
+    detail: SocketDetail,
+    addresses: &HashMap<IpAddr, String>,
+) -> SocketFacts {
     let listens = record.state == SocketState::LISTEN;
     let counters = record.counters.unwrap_or_default();
     SocketFacts {
@@ -203,8 +205,10 @@ fn process(tree: &Tree, number: u32) -> Option<ProcessFacts> {
         parse_processor_list(line)
     });
     // Arguments may hold secrets: those of services alone are read.
-    let arguments = if SERVICES.contains(&name.as_str()) { file("cmdline").unwrap_or_default() } else { String::new() };
-    let arguments = arguments.split('\0').skip(1).filter(|word| !word.is_empty()).map(str::to_owned).collect();
+    let arguments =
+        if SERVICES.contains(&name.as_str()) { file("cmdline").unwrap_or_default() } else { String::new() };
+    let arguments =
+        arguments.split('\0').skip(1).filter(|word| !word.is_empty()).map(str::to_owned).collect();
     Some(ProcessFacts { number, name, arguments, processor, allowed: allowed.unwrap_or_default() })
 }
 

@@ -94,7 +94,14 @@ const DRIVERS: &[Driver] = &[
     },
     Driver {
         name: "",
-        ring: &["rx_no_buffer_count", "rx_no_dma_resources", "rx_out_of_buffer", "rx_discards", "rx_no_bufs", "rx_nobuf"],
+        ring: &[
+            "rx_no_buffer_count",
+            "rx_no_dma_resources",
+            "rx_out_of_buffer",
+            "rx_discards",
+            "rx_no_bufs",
+            "rx_nobuf",
+        ],
         card: &["rx_missed_errors", "rx_fifo_errors", "rx_missed", "rx_overrun", "rx_fifo_overrun"],
         transmit_stops: &["tx_queue_stopped", "tx_restart_queue", "tx_queue_stop", "queue_stopped"],
         pause_sent: &["tx_pause", "tx_pause_frames", "tx_flow_control_xoff"],
@@ -105,8 +112,12 @@ const DRIVERS: &[Driver] = &[
 /// Endings of per-queue counters of packets that found no descriptor or buffer, as virtio-net, igb and ena have them.
 const QUEUE_DROPS: &[&str] = &["drops", "alloc_failed", "no_buffer", "nobuf"];
 /// What a cloud holds back of a machine's traffic (ena).
-const ALLOWANCES: &[&str] =
-    &["bw_in_allowance_exceeded", "bw_out_allowance_exceeded", "pps_allowance_exceeded", "conntrack_allowance_exceeded"];
+const ALLOWANCES: &[&str] = &[
+    "bw_in_allowance_exceeded",
+    "bw_out_allowance_exceeded",
+    "pps_allowance_exceeded",
+    "conntrack_allowance_exceeded",
+];
 
 /// What was lost at a card: the driver's counters under common names, and the kernel's own beside them
 /// (`struct rtnl_link_stats64`), of which the larger counts, as drivers feed theirs into the kernel's.
@@ -115,7 +126,8 @@ pub(super) fn losses(
     driver_statistics: &BTreeMap<String, u64>,
     kernel: &BTreeMap<String, u64>,
 ) -> LossCounters {
-    let Some(names) = DRIVERS.iter().find(|entry| Some(entry.name) == driver).or_else(|| DRIVERS.last()) else {
+    let Some(names) = DRIVERS.iter().find(|entry| Some(entry.name) == driver).or_else(|| DRIVERS.last())
+    else {
         return LossCounters::default();
     };
     let own = |list: &[&str]| list.iter().find_map(|name| driver_statistics.get(*name).copied());
@@ -125,19 +137,32 @@ pub(super) fn losses(
         (!found.is_empty()).then(|| found.iter().sum())
     };
     let queue_drops = queue_sum(driver_statistics, true, |name| QUEUE_DROPS.contains(&name));
-    let allowances: Vec<u64> = ALLOWANCES.iter().filter_map(|name| driver_statistics.get(*name).copied()).collect();
+    let allowances: Vec<u64> =
+        ALLOWANCES.iter().filter_map(|name| driver_statistics.get(*name).copied()).collect();
     let ring = most(most(own(names.ring), queue_drops), None);
-    let card = most(own(names.card), kernel_sum(&["rx_missed_errors"]).max(kernel_sum(&["rx_fifo_errors", "rx_over_errors"])));
+    let card = most(
+        own(names.card),
+        kernel_sum(&["rx_missed_errors"]).max(kernel_sum(&["rx_fifo_errors", "rx_over_errors"])),
+    );
     LossCounters {
         ring,
         card,
         wire: most(
             kernel_sum(&["rx_crc_errors", "rx_frame_errors", "rx_length_errors"]),
-            own(&["rx_crc_errors_phy", "rx_crc_errors", "port.rx_crc_errors", "rx_crc_errors.nic", "rx_symbol_err_phy"]),
+            own(&[
+                "rx_crc_errors_phy",
+                "rx_crc_errors",
+                "port.rx_crc_errors",
+                "rx_crc_errors.nic",
+                "rx_symbol_err_phy",
+            ]),
         ),
         other: kernel.get("rx_dropped").copied(),
         transmit: kernel_sum(&["tx_dropped"]),
-        transmit_stops: most(own(names.transmit_stops), queue_sum(driver_statistics, false, |name| matches!(name, "stopped" | "restart" | "queue_stop"))),
+        transmit_stops: most(
+            own(names.transmit_stops),
+            queue_sum(driver_statistics, false, |name| matches!(name, "stopped" | "restart" | "queue_stop")),
+        ),
         pause_sent: own(names.pause_sent),
         pause_received: own(names.pause_received),
         allowance: (!allowances.is_empty()).then(|| allowances.iter().sum()),
@@ -181,10 +206,16 @@ fn queue_counter(name: &str) -> Option<(bool, usize, &str)> {
     Some((receive, queue, rest))
 }
 
-fn queue_sum(statistics: &BTreeMap<String, u64>, receive: bool, is_wanted: impl Fn(&str) -> bool) -> Option<u64> {
+fn queue_sum(
+    statistics: &BTreeMap<String, u64>,
+    receive: bool,
+    is_wanted: impl Fn(&str) -> bool,
+) -> Option<u64> {
     let values: Vec<u64> = statistics
         .iter()
-        .filter(|(name, _)| queue_counter(name).is_some_and(|(found, _, rest)| found == receive && is_wanted(rest)))
+        .filter(|(name, _)| {
+            queue_counter(name).is_some_and(|(found, _, rest)| found == receive && is_wanted(rest))
+        })
         .map(|(_, value)| *value)
         .collect();
     (!values.is_empty()).then(|| values.iter().sum())
@@ -235,17 +266,24 @@ mod tests {
         ] {
             assert_eq!(queue_counter(name), expected, "{name}");
         }
-        let counters = queues(&map(&[("rx1_packets", 5), ("rx0_packets", 7), ("tx0_packets", 1), ("rx_2_bytes", 9)]));
+        let counters =
+            queues(&map(&[("rx1_packets", 5), ("rx0_packets", 7), ("tx0_packets", 1), ("rx_2_bytes", 9)]));
         assert_eq!((counters.receive, counters.transmit), (vec![7, 5], vec![1]));
     }
 
     #[test]
     fn the_same_loss_has_one_name() {
-        let mlx5 = losses(Some("mlx5_core"), &map(&[("rx_out_of_buffer", 9), ("rx_discards_phy", 4)]), &map(&[]));
+        let mlx5 =
+            losses(Some("mlx5_core"), &map(&[("rx_out_of_buffer", 9), ("rx_discards_phy", 4)]), &map(&[]));
         assert_eq!((mlx5.ring, mlx5.card), (Some(9), Some(4)));
-        let virtio = losses(Some("virtio_net"), &map(&[("rx_queue_0_drops", 2), ("rx_queue_1_drops", 3)]), &map(&[]));
+        let virtio =
+            losses(Some("virtio_net"), &map(&[("rx_queue_0_drops", 2), ("rx_queue_1_drops", 3)]), &map(&[]));
         assert_eq!(virtio.ring, Some(5));
-        let unknown = losses(None, &map(&[]), &map(&[("rx_missed_errors", 3), ("rx_fifo_errors", 3), ("rx_crc_errors", 2)]));
+        let unknown = losses(
+            None,
+            &map(&[]),
+            &map(&[("rx_missed_errors", 3), ("rx_fifo_errors", 3), ("rx_crc_errors", 2)]),
+        );
         assert_eq!((unknown.ring, unknown.card, unknown.wire), (None, Some(3), Some(2)));
     }
 }

@@ -100,13 +100,17 @@ impl Tree {
     /// A mounted sysfs shows the interfaces of the namespace in which it was mounted.
     fn sysfs_is_of_this_namespace(&self) -> bool {
         let Some(devices) = self.read("/proc/net/dev") else { return true };
-        let mut names: Vec<&str> = devices.lines().filter_map(|line| Some(line.split_once(':')?.0.trim())).collect();
+        let mut names: Vec<&str> =
+            devices.lines().filter_map(|line| Some(line.split_once(':')?.0.trim())).collect();
         names.sort_unstable();
-        let shown: Vec<String> = self.list("/sys/class/net").into_iter().filter(|name| name != "bonding_masters").collect();
-        let is_own = |name: &&str| match (self.read_number(&format!("/sys/class/net/{name}/ifindex")), index_of(name)) {
-            (Some(shown), Some(own)) => shown == u64::from(own),
-            _ => false,
-        };
+        let shown: Vec<String> =
+            self.list("/sys/class/net").into_iter().filter(|name| name != "bonding_masters").collect();
+        let is_own =
+            |name: &&str| match (self.read_number(&format!("/sys/class/net/{name}/ifindex")), index_of(name))
+            {
+                (Some(shown), Some(own)) => shown == u64::from(own),
+                _ => false,
+            };
         shown == names && names.iter().all(is_own)
     }
 

@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 pub use interface::{
-    BondFacts, Channels, Coalescing, Feature, Interface, InterfaceKind, LossCounters, Pause, PcieLink, QdiscFacts,
-    QueueCounters, ReceiveQueue, Rings, Rss, TransmitQueue,
+    BondFacts, Channels, Coalescing, Feature, Interface, InterfaceKind, LossCounters, Pause, PcieLink,
+    QdiscFacts, QueueCounters, ReceiveQueue, Rings, Rss, TransmitQueue,
 };
 pub use socket::{ProcessFacts, SocketFacts, SocketKind, TcpFacts};
 
@@ -213,7 +213,11 @@ impl HostFacts {
     /// Processors of a memory node that are online.
     #[must_use]
     pub fn processors_of(&self, node: u32) -> Vec<u32> {
-        self.processors.iter().filter(|processor| processor.node == node).map(|processor| processor.number).collect()
+        self.processors
+            .iter()
+            .filter(|processor| processor.node == node)
+            .map(|processor| processor.number)
+            .collect()
     }
 
     /// Nodes that have processors.

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use evenkeel_model::host::{Interface, processor_list};
 
 use super::{FAST, Found, Rule};
-use crate::View;
 use crate::Severity::{High, Low, Medium};
+use crate::View;
 use crate::view::gigabits;
 
 pub(super) const RULES: &[Rule] = &[
@@ -54,7 +54,9 @@ fn remote_node(view: &View<'_>) -> Vec<Found> {
         return found;
     }
     for card in view.cards() {
-        let (Some(node), Some(speed)) = (card.node, card.speed_bps.filter(|speed| *speed >= FAST)) else { continue };
+        let (Some(node), Some(speed)) = (card.node, card.speed_bps.filter(|speed| *speed >= FAST)) else {
+            continue;
+        };
         for (number, bytes) in busy_processes(view, card) {
             let Some(process) = view.facts.process(number) else { continue };
             let is_remote = |processor: &u32| view.facts.node_of(*processor).is_some_and(|of| of != node);
@@ -62,10 +64,15 @@ fn remote_node(view: &View<'_>) -> Vec<Found> {
             let (severity, place) = match (&pinned, process.processor) {
                 (Some(allowed), _) if allowed.iter().all(is_remote) => {
                     let grave = speed > INTERCONNECT_BPS;
-                    (if grave { High } else { Medium }, format!("is kept to processors {}", processor_list(allowed)))
+                    (
+                        if grave { High } else { Medium },
+                        format!("is kept to processors {}", processor_list(allowed)),
+                    )
                 }
                 (Some(allowed), _) if !allowed.iter().any(is_remote) => continue,
-                (_, Some(last)) if is_remote(&last) && bytes >= MUCH => (Low, format!("ran on processor {last} last")),
+                (_, Some(last)) if is_remote(&last) && bytes >= MUCH => {
+                    (Low, format!("ran on processor {last} last"))
+                }
                 _ => continue,
             };
             let text = format!(
@@ -107,7 +114,9 @@ fn on_interrupts(view: &View<'_>) -> Vec<Found> {
             continue;
         }
         for number in busy_processes(view, card).into_keys() {
-            let (Some(process), Some(allowed)) = (view.facts.process(number), view.pinned(number)) else { continue };
+            let (Some(process), Some(allowed)) = (view.facts.process(number), view.pinned(number)) else {
+                continue;
+            };
             let (same, twins): (Vec<u32>, Vec<u32>) =
                 allowed.iter().filter(|core| busy_cores.contains(core)).partition(|core| busy.contains(core));
             let shared = same.len() + twins.len();
@@ -117,8 +126,14 @@ fn on_interrupts(view: &View<'_>) -> Vec<Found> {
                 continue;
             }
             let place = match (same.is_empty(), twins.is_empty()) {
-                (false, true) => format!("{} of which serve interrupts of {}", processor_list(&same), card.name),
-                (true, _) => format!("{} of which are twins of processors that serve interrupts of {}", processor_list(&twins), card.name),
+                (false, true) => {
+                    format!("{} of which serve interrupts of {}", processor_list(&same), card.name)
+                }
+                (true, _) => format!(
+                    "{} of which are twins of processors that serve interrupts of {}",
+                    processor_list(&twins),
+                    card.name
+                ),
                 (false, false) => format!(
                     "{} of which serve interrupts of {} and {} of which are their twins",
                     processor_list(&same),
@@ -126,7 +141,11 @@ fn on_interrupts(view: &View<'_>) -> Vec<Found> {
                     processor_list(&twins)
                 ),
             };
-            let text = format!("{} (process {number}) is kept to processors {}, {place}", process.name, processor_list(&allowed));
+            let text = format!(
+                "{} (process {number}) is kept to processors {}, {place}",
+                process.name,
+                processor_list(&allowed)
+            );
             let effect = "interrupts hold up the application that reads, and packets are lost below TCP";
             let severity = if speed >= GRAVE_BPS { High } else { Medium };
             let entry = Found::new(severity, &process.name, text, effect);

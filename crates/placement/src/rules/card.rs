@@ -150,7 +150,8 @@ fn pcie_shared(view: &View<'_>) -> Vec<Found> {
     for (slot, cards) in ports {
         let Some(link) = cards.first().and_then(|card| pcie_link(view, card)) else { continue };
         let sum: u64 = cards.iter().filter_map(|card| card.speed_bps).sum();
-        let alone = cards.iter().all(|card| card.speed_bps.is_none_or(|speed| speed as f64 <= link.current_bps()));
+        let alone =
+            cards.iter().all(|card| card.speed_bps.is_none_or(|speed| speed as f64 <= link.current_bps()));
         if cards.len() > 1 && alone && sum as f64 > link.current_bps() {
             let names: Vec<&str> = cards.iter().map(|card| card.name.as_str()).collect();
             let text = format!(
@@ -161,7 +162,10 @@ fn pcie_shared(view: &View<'_>) -> Vec<Found> {
                 gigabits(link.current_bps())
             );
             let effect = "the ports cannot all be used at their rate at the same time";
-            found.push(Found::new(Low, &names.join(", "), text, effect).advice("ports on two cards, or a faster slot"));
+            found.push(
+                Found::new(Low, &names.join(", "), text, effect)
+                    .advice("ports on two cards, or a faster slot"),
+            );
         }
     }
     found
@@ -178,12 +182,18 @@ fn ring_drops(view: &View<'_>) -> Vec<Found> {
     for card in view.cards() {
         let lost = ring_losses(&card.losses);
         let Some((severity, effect)) = view.judge_loss(card, lost, card.received_packets()) else { continue };
-        let parts = [("without a receive descriptor", card.losses.ring), ("in the card, in front of the ring", card.losses.card)];
+        let parts = [
+            ("without a receive descriptor", card.losses.ring),
+            ("in the card, in front of the ring", card.losses.card),
+        ];
         let parts: Vec<String> = parts
             .iter()
-            .filter_map(|(where_to, lost)| lost.filter(|lost| *lost > 0).map(|lost| format!("{} {where_to}", count(lost))))
+            .filter_map(|(where_to, lost)| {
+                lost.filter(|lost| *lost > 0).map(|lost| format!("{} {where_to}", count(lost)))
+            })
             .collect();
-        let mut text = format!("lost {} of {} packets", parts.join(" and "), count(card.received_packets() + lost));
+        let mut text =
+            format!("lost {} of {} packets", parts.join(" and "), count(card.received_packets() + lost));
         let rings = card.rings.filter(|rings| rings.rx > 0 && rings.rx < rings.rx_max);
         let mut entry;
         if let Some(rings) = rings {
@@ -191,7 +201,9 @@ fn ring_drops(view: &View<'_>) -> Vec<Found> {
                 "; the receive ring has {} of {} entries{}",
                 rings.rx,
                 rings.rx_max,
-                View::ring_time_us(card).map(|time| format!(" ({time:.0} µs at line rate)")).unwrap_or_default()
+                View::ring_time_us(card)
+                    .map(|time| format!(" ({time:.0} µs at line rate)"))
+                    .unwrap_or_default()
             );
             entry = Found::new(severity, &card.name, text, effect)
                 .on(&card.name)
@@ -223,7 +235,8 @@ fn ring_short(view: &View<'_>) -> Vec<Found> {
                 "the receive ring has {} of {} entries, {time:.0} µs of packets of {} bytes at line rate",
                 rings.rx, rings.rx_max, card.mtu
             );
-            let effect = "a processor that is away for longer loses packets that TCP's flow control cannot hold back";
+            let effect =
+                "a processor that is away for longer loses packets that TCP's flow control cannot hold back";
             let entry = Found::new(Low, &card.name, text, effect).on(&card.name);
             found.push(entry.change(Knob::Ring(Ring::Rx), Value::Number(rings.rx_max)));
         }
@@ -237,7 +250,8 @@ fn transmit_stops(view: &View<'_>) -> Vec<Found> {
     for card in view.cards() {
         let (Some(stops), Some(rings)) = (card.losses.transmit_stops, card.rings) else { continue };
         let packets = card.sent_packets();
-        if stops >= FEWEST && packets > 0 && stops.saturating_mul(1000) >= packets && rings.tx < rings.tx_max {
+        if stops >= FEWEST && packets > 0 && stops.saturating_mul(1000) >= packets && rings.tx < rings.tx_max
+        {
             let text = format!(
                 "transmit queues stopped {} times in {} packets; the ring has {} of {} entries",
                 count(stops),
@@ -245,7 +259,8 @@ fn transmit_stops(view: &View<'_>) -> Vec<Found> {
                 rings.tx,
                 rings.tx_max
             );
-            let entry = Found::new(Low, &card.name, text, "packets wait in the qdisc while the ring is full").on(&card.name);
+            let entry = Found::new(Low, &card.name, text, "packets wait in the qdisc while the ring is full")
+                .on(&card.name);
             found.push(entry.change(Knob::Ring(Ring::Tx), Value::Number(rings.tx_max)));
         }
     }
@@ -262,7 +277,9 @@ fn coalescing_long(view: &View<'_>) -> Vec<Found> {
     const LONG_US: u32 = 250;
     let mut found = Vec::new();
     for card in view.cards() {
-        let Some(coalescing) = card.coalescing.filter(|coalescing| !coalescing.adaptive_rx && coalescing.rx_usecs > 0) else {
+        let Some(coalescing) =
+            card.coalescing.filter(|coalescing| !coalescing.adaptive_rx && coalescing.rx_usecs > 0)
+        else {
             continue;
         };
         let wait = f64::from(coalescing.rx_usecs);
@@ -276,13 +293,22 @@ fn coalescing_long(view: &View<'_>) -> Vec<Found> {
         }
         let wait_text = format!("it waits up to {} µs before it interrupts", coalescing.rx_usecs);
         let text = match card.rings.filter(|_| fills) {
-            Some(rings) => format!("{wait_text}, in which {} of its {} receive descriptors fill at line rate", per_cent(share.min(1.0)), rings.rx),
+            Some(rings) => format!(
+                "{wait_text}, in which {} of its {} receive descriptors fill at line rate",
+                per_cent(share.min(1.0)),
+                rings.rx
+            ),
             None => wait_text,
         };
-        let effect = if fills { "the ring overflows before the processor is told" } else { "each round trip grows by the wait" };
+        let effect = if fills {
+            "the ring overflows before the processor is told"
+        } else {
+            "each round trip grows by the wait"
+        };
         let severity = if fills { by_speed(card, Medium, Low) } else { Low };
         let entry = Found::new(severity, &card.name, text, effect).on(&card.name);
-        found.push(entry.change(Knob::Coalescing(Coalescing::RxUsecs), Value::Number(suitable_wait_us(card))));
+        found
+            .push(entry.change(Knob::Coalescing(Coalescing::RxUsecs), Value::Number(suitable_wait_us(card))));
     }
     found
 }
@@ -303,11 +329,18 @@ fn coalescing_off(view: &View<'_>) -> Vec<Found> {
         let shows = packets >= MANY && interrupts.saturating_mul(2) >= packets;
         let text = format!(
             "it interrupts without a wait (rx-usecs 0, no adaption){}",
-            if shows { format!(": {} interrupts for {} packets", count(interrupts), count(packets)) } else { String::new() }
+            if shows {
+                format!(": {} interrupts for {} packets", count(interrupts), count(packets))
+            } else {
+                String::new()
+            }
         );
         let effect = "an interrupt for almost every packet: processor time that receives nothing";
         let entry = Found::new(if shows { Medium } else { Low }, &card.name, text, effect).on(&card.name);
-        found.push(entry.change(Knob::Coalescing(Coalescing::RxUsecs), Value::Number(suitable_wait_us(card).min(16))));
+        found.push(
+            entry
+                .change(Knob::Coalescing(Coalescing::RxUsecs), Value::Number(suitable_wait_us(card).min(16))),
+        );
     }
     found
 }
@@ -324,7 +357,10 @@ fn iommu(view: &View<'_>) -> Vec<Found> {
             _ => continue,
         };
         let kind = card.iommu.as_deref().unwrap_or_default();
-        let text = format!("its IOMMU group is of type {kind}: every buffer is mapped and unmapped, with {}", gigabits(speed as f64));
+        let text = format!(
+            "its IOMMU group is of type {kind}: every buffer is mapped and unmapped, with {}",
+            gigabits(speed as f64)
+        );
         let effect = "processor time for each packet, and a lock that all queues share";
         found.push(Found::new(severity, &card.name, text, effect).advice(
             "iommu=pt on the kernel's command line, and a restart; only where the devices of this host are trusted",
@@ -343,8 +379,13 @@ fn emulated(view: &View<'_>) -> Vec<Found> {
         .filter(|(_, driver)| EMULATED.contains(driver))
         .map(|(card, driver)| {
             let text = format!("the driver is {driver}: the hypervisor emulates a card of hardware");
-            Found::new(Medium, &card.name, text, "an exit to the hypervisor for every access to the card, and a single queue")
-                .advice("give the machine a paravirtual card (virtio-net with several queues, vmxnet3)")
+            Found::new(
+                Medium,
+                &card.name,
+                text,
+                "an exit to the hypervisor for every access to the card, and a single queue",
+            )
+            .advice("give the machine a paravirtual card (virtio-net with several queues, vmxnet3)")
         })
         .collect()
 }
@@ -363,7 +404,8 @@ fn allowance(view: &View<'_>) -> Vec<Found> {
             .filter(|(name, value)| name.ends_with("_allowance_exceeded") && **value > 0)
             .map(|(name, _)| name.as_str())
             .collect();
-        let text = format!("{} packets were over the machine's allowance ({})", count(held), names.join(", "));
+        let text =
+            format!("{} packets were over the machine's allowance ({})", count(held), names.join(", "));
         found.push(
             Found::new(Medium, &card.name, text, "the cloud queues or drops what is over the allowance")
                 .advice("a larger machine or less traffic: no setting of this host changes it"),

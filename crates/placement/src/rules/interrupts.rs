@@ -6,8 +6,8 @@ use evenkeel_model::change::{Knob, Value};
 use evenkeel_model::host::{Interface, Interrupt, processor_list};
 
 use super::{FAST, Found, Rule, by_speed};
-use crate::view::{ENOUGH_INTERRUPTS, View, count, per_cent};
 use crate::Severity::{High, Low, Medium};
+use crate::view::{ENOUGH_INTERRUPTS, View, count, per_cent};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -112,7 +112,8 @@ fn remote_node(view: &View<'_>) -> Vec<Found> {
         let interrupts = view.receive_interrupts(card);
         let served = view.served_by(card);
         let total: u64 = served.values().sum();
-        let remote: u64 = served.iter().filter(|(processor, _)| is_remote(processor)).map(|(_, count)| count).sum();
+        let remote: u64 =
+            served.iter().filter(|(processor, _)| is_remote(processor)).map(|(_, count)| count).sum();
         let share = if total >= ENOUGH_INTERRUPTS { remote as f64 / total as f64 } else { 0.0 };
         // Where they go now; a mask over both nodes decides nothing.
         let goes_away = |interrupt: &&&Interrupt| {
@@ -121,9 +122,9 @@ fn remote_node(view: &View<'_>) -> Vec<Found> {
         let away = interrupts.iter().filter(goes_away).count();
         let away_share = away as f64 / interrupts.len().max(1) as f64;
         let all_home = !interrupts.is_empty()
-            && interrupts.iter().all(|interrupt| {
-                !interrupt.target().is_empty() && !interrupt.target().iter().any(is_remote)
-            });
+            && interrupts
+                .iter()
+                .all(|interrupt| !interrupt.target().is_empty() && !interrupt.target().iter().any(is_remote));
         if share <= SHARE && away_share <= SHARE {
             continue;
         }
@@ -135,13 +136,18 @@ fn remote_node(view: &View<'_>) -> Vec<Found> {
             processor_list(&places)
         );
         let effect = "packets cross the interconnect before TCP sees them, and are dropped when it or the far processor is busy";
-        let now: BTreeSet<u32> = interrupts.iter().filter(goes_away).flat_map(|interrupt| interrupt.target()).copied().collect();
+        let now: BTreeSet<u32> =
+            interrupts.iter().filter(goes_away).flat_map(|interrupt| interrupt.target()).copied().collect();
         let now = processor_list(&now.into_iter().collect::<Vec<_>>());
         let (severity, evidence) = if share > SHARE && all_home {
             (Low, format!("{counted}; now all of them go to its own node, so that is history"))
         } else if share > SHARE {
             let grave = share >= GRAVE_SHARE && card.speed_bps.is_some_and(|speed| speed >= GRAVE_BPS);
-            let more = if away > 0 { format!("; {away} of {} still go to {now}", interrupts.len()) } else { String::new() };
+            let more = if away > 0 {
+                format!("; {away} of {} still go to {now}", interrupts.len())
+            } else {
+                String::new()
+            };
             (if grave { High } else { Medium }, counted + &more)
         } else {
             let text = format!(
@@ -151,7 +157,11 @@ fn remote_node(view: &View<'_>) -> Vec<Found> {
             (by_speed(card, Medium, Low), text)
         };
         let entry = Found::new(severity, &card.name, evidence, effect);
-        found.push(if severity == Low && all_home { entry.on(&card.name) } else { with_placement(view, card, entry) });
+        found.push(if severity == Low && all_home {
+            entry.on(&card.name)
+        } else {
+            with_placement(view, card, entry)
+        });
     }
     found
 }
@@ -186,7 +196,8 @@ fn one_processor(view: &View<'_>) -> Vec<Found> {
         let kept_to_one = targets.len() == 1 && targets.first().is_some_and(|target| target.len() == 1);
         let Some((processor, most)) = served.iter().max_by_key(|(_, count)| **count) else {
             if kept_to_one && interrupts.len() >= MANY {
-                let text = format!("all {} queues' interrupts go to processor {:?}", interrupts.len(), targets);
+                let text =
+                    format!("all {} queues' interrupts go to processor {:?}", interrupts.len(), targets);
                 found.push(with_placement(view, card, Found::new(Medium, &card.name, text, effect)));
             }
             continue;
@@ -198,9 +209,11 @@ fn one_processor(view: &View<'_>) -> Vec<Found> {
         if !by_count && !by_mask {
             continue;
         }
-        let allowed: BTreeSet<u32> = interrupts.iter().flat_map(|interrupt| &interrupt.affinity).copied().collect();
+        let allowed: BTreeSet<u32> =
+            interrupts.iter().flat_map(|interrupt| &interrupt.affinity).copied().collect();
         let allowed = processor_list(&allowed.into_iter().collect::<Vec<_>>());
-        let why = match (kept_to_one, view.facts.processes.iter().any(|process| process.name == "irqbalance")) {
+        let why = match (kept_to_one, view.facts.processes.iter().any(|process| process.name == "irqbalance"))
+        {
             (true, _) => "their masks or the driver keep them there".to_owned(),
             (false, true) => format!("their masks allow {allowed}, and irqbalance has put them there"),
             (false, false) => {
@@ -227,7 +240,8 @@ fn all_cards_on_one(view: &View<'_>, served: &BTreeMap<u32, u64>, lines: usize) 
     const SHARE: f64 = 0.9;
     let total: u64 = served.values().sum();
     let (processor, most) = served.iter().max_by_key(|(_, count)| **count)?;
-    let cards: Vec<&Interface> = view.cards().filter(|card| !view.receive_interrupts(card).is_empty()).collect();
+    let cards: Vec<&Interface> =
+        view.cards().filter(|card| !view.receive_interrupts(card).is_empty()).collect();
     let single = cards.iter().all(|card| view.receive_interrupts(card).len() == 1);
     if cards.len() < 2
         || !single
@@ -244,12 +258,24 @@ fn all_cards_on_one(view: &View<'_>, served: &BTreeMap<u32, u64>, lines: usize) 
         count(total),
         names.join(", ")
     );
-    let mut found = Found::new(Medium, "host", text, "one processor receives for all cards: it is full while others idle");
-    let processors = view.facts.processors.iter().filter(|processor| !processor.isolated).map(|processor| processor.number);
+    let mut found = Found::new(
+        Medium,
+        "host",
+        text,
+        "one processor receives for all cards: it is full while others idle",
+    );
+    let processors = view
+        .facts
+        .processors
+        .iter()
+        .filter(|processor| !processor.isolated)
+        .map(|processor| processor.number);
     let processors: Vec<u32> = processors.collect();
     for (at, card) in cards.iter().enumerate() {
         let Some(core) = processors.get(at % processors.len().max(1)) else { continue };
-        for interrupt in view.receive_interrupts(card).iter().filter(|interrupt| interrupt.affinity != [*core]) {
+        for interrupt in
+            view.receive_interrupts(card).iter().filter(|interrupt| interrupt.affinity != [*core])
+        {
             found = found.change(Knob::InterruptAffinity(interrupt.number), Value::Text(core.to_string()));
         }
     }
@@ -261,9 +287,11 @@ fn twins(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
     for card in view.cards().filter(|card| card.speed_bps.is_some_and(|speed| speed >= FROM_BPS)) {
         let busy = view.interrupt_processors(card);
-        let core_of = |number: &u32| view.facts.processor(*number).map(|processor| (processor.package, processor.core));
+        let core_of =
+            |number: &u32| view.facts.processor(*number).map(|processor| (processor.package, processor.core));
         let used: BTreeSet<(u32, u32)> = busy.iter().filter_map(core_of).collect();
-        let free = view.local_cores(card).iter().filter_map(core_of).filter(|core| !used.contains(core)).count();
+        let free =
+            view.local_cores(card).iter().filter_map(core_of).filter(|core| !used.contains(core)).count();
         let shared = busy.len().saturating_sub(used.len());
         if shared == 0 || free < shared {
             continue;
@@ -288,7 +316,10 @@ fn isolated(view: &View<'_>) -> Vec<Found> {
             .filter(|number| view.facts.processor(*number).is_some_and(|processor| processor.isolated))
             .collect();
         if !isolated.is_empty() {
-            let text = format!("processors {} are isolated and serve its receive interrupts", processor_list(&isolated));
+            let text = format!(
+                "processors {} are isolated and serve its receive interrupts",
+                processor_list(&isolated)
+            );
             let effect = "what was to run there undisturbed is interrupted with every packet";
             found.push(with_placement(view, card, Found::new(Medium, &card.name, text, effect)));
         }
@@ -299,14 +330,18 @@ fn isolated(view: &View<'_>) -> Vec<Found> {
 fn balancer(view: &View<'_>) -> Vec<Found> {
     const HARMLESS: [&str; 8] =
         ["-o", "--oneshot", "-l", "--policyscript", "-i", "--banirq", "-m", "--banmod"];
-    let Some(process) = view.facts.processes.iter().find(|process| process.name == "irqbalance") else { return Vec::new() };
+    let Some(process) = view.facts.processes.iter().find(|process| process.name == "irqbalance") else {
+        return Vec::new();
+    };
     let is_harmless = |word: &String| HARMLESS.contains(&word.split('=').next().unwrap_or_default());
     if process.arguments.iter().any(is_harmless) {
         return Vec::new();
     }
     let fast: Vec<&Interface> = view
         .cards()
-        .filter(|card| card.speed_bps.is_some_and(|speed| speed >= FAST) && view.receive_interrupts(card).len() > 1)
+        .filter(|card| {
+            card.speed_bps.is_some_and(|speed| speed >= FAST) && view.receive_interrupts(card).len() > 1
+        })
         .collect();
     if fast.is_empty() {
         return Vec::new();

@@ -87,8 +87,13 @@ pub(super) const RULES: &[Rule] = &[
 fn half_duplex(view: &View<'_>) -> Vec<Found> {
     let half = view.cards().filter(|card| card.duplex.as_deref() == Some("half"));
     half.map(|card| {
-        Found::new(High, &card.name, "the link is in half duplex", "collisions and waiting: a fraction of the rate")
-            .advice("let both ends negotiate, or fix both to the same mode")
+        Found::new(
+            High,
+            &card.name,
+            "the link is in half duplex",
+            "collisions and waiting: a fraction of the rate",
+        )
+        .advice("let both ends negotiate, or fix both to the same mode")
     })
     .collect()
 }
@@ -98,9 +103,16 @@ fn slow(view: &View<'_>) -> Vec<Found> {
     for card in view.cards() {
         let (Some(speed), Some(supported)) = (card.speed_bps, card.supported_bps) else { continue };
         if speed.saturating_mul(10) <= supported {
-            let text = format!("the link runs at {}, the card supports {}", gigabits(speed as f64), gigabits(supported as f64));
+            let text = format!(
+                "the link runs at {}, the card supports {}",
+                gigabits(speed as f64),
+                gigabits(supported as f64)
+            );
             let effect = format!("at most {} of the card's rate", per_cent(speed as f64 / supported as f64));
-            found.push(Found::new(Medium, &card.name, text, effect).advice("look at cable, transceiver and the other side's port"));
+            found.push(
+                Found::new(Medium, &card.name, text, effect)
+                    .advice("look at cable, transceiver and the other side's port"),
+            );
         }
     }
     found
@@ -113,7 +125,8 @@ fn flaps(view: &View<'_>) -> Vec<Found> {
     for card in view.cards() {
         if let Some(changes) = card.carrier_changes.filter(|changes| *changes >= MANY) {
             let severity = if changes >= VERY_MANY { Medium } else { Low };
-            let text = format!("the carrier came or went {} times since the interface was made", count(changes));
+            let text =
+                format!("the carrier came or went {} times since the interface was made", count(changes));
             found.push(
                 Found::new(severity, &card.name, text, "connections stall while the link is away")
                     .advice("look at cable, transceiver and the other side's port"),
@@ -141,7 +154,10 @@ fn wire_errors(view: &View<'_>) -> Vec<Found> {
             gigabits(view.rate_at_loss(card, ratio).min(card.speed_bps.unwrap_or(u64::MAX) as f64))
         );
         let severity = if ratio >= GRAVE_RATIO { High } else { Medium };
-        found.push(Found::new(severity, &card.name, text, effect).advice("clean or change cable and transceiver; ethtool -m shows a module's levels"));
+        found.push(
+            Found::new(severity, &card.name, text, effect)
+                .advice("clean or change cable and transceiver; ethtool -m shows a module's levels"),
+        );
     }
     found
 }
@@ -155,12 +171,15 @@ fn pause_sent(view: &View<'_>) -> Vec<Found> {
     for card in view.cards() {
         let packets = card.received_packets();
         if let Some(frames) = many_pauses(card.losses.pause_sent, packets) {
-            let text = format!("it sent {} pause frames while it received {} packets", count(frames), count(packets));
-            let effect = "its buffer was full: the switch waits, and other hosts with it";
-            found.push(
-                Found::new(Medium, &card.name, text, effect)
-                    .advice("see the findings about its ring, interrupts and queues: the card is emptied too slowly"),
+            let text = format!(
+                "it sent {} pause frames while it received {} packets",
+                count(frames),
+                count(packets)
             );
+            let effect = "its buffer was full: the switch waits, and other hosts with it";
+            found.push(Found::new(Medium, &card.name, text, effect).advice(
+                "see the findings about its ring, interrupts and queues: the card is emptied too slowly",
+            ));
         }
     }
     found
@@ -171,9 +190,16 @@ fn pause_received(view: &View<'_>) -> Vec<Found> {
     for card in view.cards() {
         let packets = card.sent_packets();
         if let Some(frames) = many_pauses(card.losses.pause_received, packets) {
-            let text = format!("it received {} pause frames while it sent {} packets", count(frames), count(packets));
+            let text = format!(
+                "it received {} pause frames while it sent {} packets",
+                count(frames),
+                count(packets)
+            );
             let effect = "the other side stops this host";
-            found.push(Found::new(Low, &card.name, text, effect).advice("look for the receiver behind the switch that cannot keep up"));
+            found.push(
+                Found::new(Low, &card.name, text, effect)
+                    .advice("look for the receiver behind the switch that cannot keep up"),
+            );
         }
     }
     found
@@ -183,7 +209,9 @@ fn standard_mtu(view: &View<'_>) -> Vec<Found> {
     const ABOVE_BPS: u64 = 25_000_000_000;
     let mut found = Vec::new();
     for card in view.cards() {
-        let Some(speed) = card.speed_bps.filter(|speed| *speed > ABOVE_BPS && card.mtu <= 1500) else { continue };
+        let Some(speed) = card.speed_bps.filter(|speed| *speed > ABOVE_BPS && card.mtu <= 1500) else {
+            continue;
+        };
         let packets = speed as f64 / 8.0 / 1538.0;
         let text = format!(
             "MTU {} at {}: {:.1} million packets a second at line rate, with 9,000 bytes {:.1}",
@@ -204,21 +232,26 @@ fn standard_mtu(view: &View<'_>) -> Vec<Found> {
 
 fn mtu_mismatch(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
-    let is_layer = |interface: &&Interface| interface.up && interface.kind != InterfaceKind::Veth && !interface.lower.is_empty();
+    let is_layer = |interface: &&Interface| {
+        interface.up && interface.kind != InterfaceKind::Veth && !interface.lower.is_empty()
+    };
     for upper in view.facts.interfaces.iter().filter(is_layer) {
-        let lower: Vec<&Interface> = upper.lower.iter().filter_map(|name| view.facts.interface(name)).collect();
+        let lower: Vec<&Interface> =
+            upper.lower.iter().filter_map(|name| view.facts.interface(name)).collect();
         let too_small: Vec<String> = lower
             .iter()
             .filter(|below| below.up && below.mtu < upper.mtu)
             .map(|below| format!("{} has {}", below.name, below.mtu))
             .collect();
         let smallest = lower.iter().map(|below| below.mtu).min().unwrap_or(upper.mtu);
-        let ports_differ = upper.kind == InterfaceKind::Bridge && lower.iter().any(|below| below.up && below.mtu != smallest);
+        let ports_differ = upper.kind == InterfaceKind::Bridge
+            && lower.iter().any(|below| below.up && below.mtu != smallest);
         if too_small.is_empty() && !ports_differ {
             continue;
         }
         let text = if too_small.is_empty() {
-            let ports: Vec<String> = lower.iter().map(|below| format!("{} has {}", below.name, below.mtu)).collect();
+            let ports: Vec<String> =
+                lower.iter().map(|below| format!("{} has {}", below.name, below.mtu)).collect();
             format!("its ports differ in MTU: {}", ports.join(", "))
         } else {
             format!("its MTU is {}, and {} below it", upper.mtu, too_small.join(", "))

@@ -134,15 +134,26 @@ fn backlog(view: &View<'_>) -> Vec<Found> {
     );
     let now = u64::try_from(limit).unwrap_or(1000);
     let wanted = burst_packets(view).max(now.saturating_mul(4)).next_power_of_two().min(250_000.max(now));
-    let entry = Found::new(severity, "host", text, "packets are lost between the card and IP, which TCP's flow control cannot prevent");
-    vec![if wanted > now { entry.sysctl("net/core/netdev_max_backlog", wanted) } else { entry.advice("the backlog is long already: more processors in RPS") }]
+    let entry = Found::new(
+        severity,
+        "host",
+        text,
+        "packets are lost between the card and IP, which TCP's flow control cannot prevent",
+    );
+    vec![if wanted > now {
+        entry.sysctl("net/core/netdev_max_backlog", wanted)
+    } else {
+        entry.advice("the backlog is long already: more processors in RPS")
+    }]
 }
 
 /// The processors with the most of something, with their counts.
 fn worst(lines: &[Softnet], of: impl Fn(&Softnet) -> u64) -> Vec<String> {
-    let mut lines: Vec<(u32, u64)> = lines.iter().map(|line| (line.processor, of(line))).filter(|(_, count)| *count > 0).collect();
+    let mut lines: Vec<(u32, u64)> =
+        lines.iter().map(|line| (line.processor, of(line))).filter(|(_, count)| *count > 0).collect();
     lines.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    let mut names: Vec<String> = lines.iter().take(3).map(|(number, found)| format!("{number}: {}", count(*found))).collect();
+    let mut names: Vec<String> =
+        lines.iter().take(3).map(|(number, found)| format!("{number}: {}", count(*found))).collect();
     if lines.len() > names.len() {
         names.push(format!("{} others", lines.len() - names.len()));
     }
@@ -152,7 +163,8 @@ fn worst(lines: &[Softnet], of: impl Fn(&Softnet) -> u64) -> Vec<String> {
 fn squeezed(view: &View<'_>) -> Vec<Found> {
     const FEWEST: u64 = 1000;
     const ONE_IN: u64 = 10_000;
-    let is_squeezed = |line: &&Softnet| line.squeezed >= FEWEST && line.squeezed.saturating_mul(ONE_IN) >= line.processed;
+    let is_squeezed =
+        |line: &&Softnet| line.squeezed >= FEWEST && line.squeezed.saturating_mul(ONE_IN) >= line.processed;
     let squeezed: Vec<&Softnet> = view.facts.softnet.iter().filter(is_squeezed).collect();
     if squeezed.is_empty() {
         return Vec::new();
@@ -165,7 +177,9 @@ fn squeezed(view: &View<'_>) -> Vec<Found> {
     );
     let total: u64 = view.facts.softnet.iter().map(|line| line.processed).sum();
     let most = view.facts.softnet.iter().max_by_key(|line| line.processed);
-    let one = most.filter(|line| view.facts.processors.len() > 1 && line.processed.saturating_mul(10) >= total.saturating_mul(7));
+    let one = most.filter(|line| {
+        view.facts.processors.len() > 1 && line.processed.saturating_mul(10) >= total.saturating_mul(7)
+    });
     let effect = "packets wait in the ring meanwhile, and are lost when it is full";
     let entry = Found::new(Medium, "host", text, effect);
     let number = |path: &str, default: i64| view.facts.sysctl_number(path).unwrap_or(default);
@@ -182,8 +196,11 @@ fn squeezed(view: &View<'_>) -> Vec<Found> {
 }
 
 fn small_budget(view: &View<'_>) -> Vec<Found> {
-    const DEFAULTS: [(&str, i64); 3] =
-        [("net/core/netdev_budget", 300), ("net/core/netdev_budget_usecs", 2000), ("net/core/dev_weight", 64)];
+    const DEFAULTS: [(&str, i64); 3] = [
+        ("net/core/netdev_budget", 300),
+        ("net/core/netdev_budget_usecs", 2000),
+        ("net/core/dev_weight", 64),
+    ];
     let mut found = Vec::new();
     for (path, default) in DEFAULTS {
         if let Some(value) = view.facts.sysctl_number(path).filter(|value| *value < default) {
@@ -214,7 +231,8 @@ fn tcp_backlog(view: &View<'_>) -> Vec<Found> {
     let dropped = view.facts.counter("TcpExt.TCPBacklogDrop");
     let segments = view.facts.counter("Tcp.InSegs");
     let Some(severity) = share(dropped, segments, 1_000_000, 10_000) else { return Vec::new() };
-    let text = format!("{} of {} segments were dropped at sockets' backlogs", count(dropped), count(segments));
+    let text =
+        format!("{} of {} segments were dropped at sockets' backlogs", count(dropped), count(segments));
     let entry = Found::new(severity, "host", text, "packets are lost although the receive window has room");
     let entry = with_larger_receive_buffers(view, entry);
     vec![entry.advice("put applications on the node of their interrupts, on other cores: see app-remote-node and irq-on-application")]
@@ -223,7 +241,9 @@ fn tcp_backlog(view: &View<'_>) -> Vec<Found> {
 fn pruned(view: &View<'_>) -> Vec<Found> {
     let facts = view.facts;
     let pruned = facts.counter("TcpExt.PruneCalled");
-    let dropped = facts.counter("TcpExt.RcvPruned") + facts.counter("TcpExt.OfoPruned") + facts.counter("TcpExt.TCPRcvQDrop");
+    let dropped = facts.counter("TcpExt.RcvPruned")
+        + facts.counter("TcpExt.OfoPruned")
+        + facts.counter("TcpExt.TCPRcvQDrop");
     let segments = facts.counter("Tcp.InSegs");
     if share(pruned.max(dropped), segments, 1_000_000, 10_000).is_none() {
         return Vec::new();
@@ -235,8 +255,16 @@ fn pruned(view: &View<'_>) -> Vec<Found> {
         count(segments)
     );
     let severity = if dropped >= 100 { Medium } else { Low };
-    let entry = Found::new(severity, "host", text, "TCP throws away what it has received, or spends its time on packing it");
-    vec![with_larger_receive_buffers(view, entry).advice("look for readers that do not keep up: `ss -tm` shows full receive queues")]
+    let entry = Found::new(
+        severity,
+        "host",
+        text,
+        "TCP throws away what it has received, or spends its time on packing it",
+    );
+    vec![
+        with_larger_receive_buffers(view, entry)
+            .advice("look for readers that do not keep up: `ss -tm` shows full receive queues"),
+    ]
 }
 
 fn udp(view: &View<'_>) -> Vec<Found> {
@@ -244,23 +272,38 @@ fn udp(view: &View<'_>) -> Vec<Found> {
     let sockets: Vec<&SocketFacts> =
         facts.sockets.iter().filter(|socket| socket.kind == SocketKind::Udp && socket.drops > 0).collect();
     let at_sockets: u64 = sockets.iter().map(|socket| socket.drops).sum();
-    let dropped = (facts.counter("Udp.RcvbufErrors") + facts.counter("Snmp6.Udp6RcvbufErrors")).max(at_sockets);
+    let dropped =
+        (facts.counter("Udp.RcvbufErrors") + facts.counter("Snmp6.Udp6RcvbufErrors")).max(at_sockets);
     let datagrams = facts.counter("Udp.InDatagrams") + facts.counter("Snmp6.Udp6InDatagrams");
     let Some(severity) = share(dropped, datagrams, 100_000, 1000) else { return Vec::new() };
     let name = |socket: &&SocketFacts| {
         let process = socket.process.and_then(|number| facts.process(number));
-        let process = process.map(|process| format!(" of {} (process {})", process.name, process.number)).unwrap_or_default();
+        let process = process
+            .map(|process| format!(" of {} (process {})", process.name, process.number))
+            .unwrap_or_default();
         format!("{}{process}: {}", socket.local, count(socket.drops))
     };
     let mut largest = sockets.clone();
     largest.sort_by_key(|socket| std::cmp::Reverse(socket.drops));
     let names: Vec<String> = largest.iter().take(3).map(name).collect();
-    let mut text = format!("{} of {} datagrams were dropped at full receive buffers", count(dropped), count(datagrams + dropped));
+    let mut text = format!(
+        "{} of {} datagrams were dropped at full receive buffers",
+        count(dropped),
+        count(datagrams + dropped)
+    );
     if !names.is_empty() {
         text += &format!(" ({})", names.join("; "));
     }
-    let subject = largest.first().and_then(|socket| facts.process(socket.process?)).map_or("host", |process| process.name.as_str());
-    let entry = Found::new(severity, subject, text, "datagrams are lost for good; neither ring nor backlog nor TCP's settings matter here");
+    let subject = largest
+        .first()
+        .and_then(|socket| facts.process(socket.process?))
+        .map_or("host", |process| process.name.as_str());
+    let entry = Found::new(
+        severity,
+        subject,
+        text,
+        "datagrams are lost for good; neither ring nor backlog nor TCP's settings matter here",
+    );
     let default = facts.sysctl_number("net/core/rmem_default").unwrap_or(212_992);
     let most = facts.sysctl_number("net/core/rmem_max").unwrap_or(212_992);
     // Time for which the smallest buffer lasts is what has to be bridged; four times as much is a first step.
@@ -281,16 +324,24 @@ fn listen(view: &View<'_>) -> Vec<Found> {
     const FEWEST: u64 = 100;
     let facts = view.facts;
     let overflows = facts.counter("TcpExt.ListenOverflows");
-    let listeners: Vec<&SocketFacts> = facts.sockets.iter().filter(|socket| socket.kind == SocketKind::TcpListen).collect();
-    let full: Vec<&&SocketFacts> =
-        listeners.iter().filter(|socket| socket.send_queue > 0 && socket.receive_queue > socket.send_queue).collect();
+    let listeners: Vec<&SocketFacts> =
+        facts.sockets.iter().filter(|socket| socket.kind == SocketKind::TcpListen).collect();
+    let full: Vec<&&SocketFacts> = listeners
+        .iter()
+        .filter(|socket| socket.send_queue > 0 && socket.receive_queue > socket.send_queue)
+        .collect();
     if overflows < FEWEST && full.is_empty() {
         return Vec::new();
     }
     let limit = facts.sysctl_number("net/core/somaxconn").unwrap_or(4096);
-    let limited = listeners.iter().filter(|socket| i64::try_from(socket.send_queue).is_ok_and(|queue| queue == limit)).count();
+    let limited = listeners
+        .iter()
+        .filter(|socket| i64::try_from(socket.send_queue).is_ok_and(|queue| queue == limit))
+        .count();
     let mut text = format!("{} connections met a full accept queue", count(overflows));
-    let name = |socket: &&&SocketFacts| format!("{} ({} of {})", socket.local, socket.receive_queue, socket.send_queue);
+    let name = |socket: &&&SocketFacts| {
+        format!("{} ({} of {})", socket.local, socket.receive_queue, socket.send_queue)
+    };
     if !full.is_empty() {
         text += &format!("; full now: {}", full.iter().take(3).map(name).collect::<Vec<_>>().join(", "));
     }
@@ -311,14 +362,20 @@ fn retransmissions(view: &View<'_>) -> Vec<Found> {
         return Vec::new();
     }
     let ratio = again as f64 / sent as f64;
-    let mut text = format!("{} of {} segments were sent again ({})", count(again), count(sent), per_cent(ratio));
+    let mut text =
+        format!("{} of {} segments were sent again ({})", count(again), count(sent), per_cent(ratio));
     let timeouts = facts.counter("TcpExt.TCPTimeouts");
     if timeouts > 0 {
         text += &format!(", {} after a timeout", count(timeouts));
     }
     let effect = view.cards().max_by_key(|card| card.speed_bps).map_or_else(
         || "lost segments make TCP send less".to_owned(),
-        |card| format!("at this loss a Reno-like flow reaches about {}", gigabits(view.rate_at_loss(card, ratio))),
+        |card| {
+            format!(
+                "at this loss a Reno-like flow reaches about {}",
+                gigabits(view.rate_at_loss(card, ratio))
+            )
+        },
     );
     let severity = if again.saturating_mul(20) >= sent { High } else { Medium };
     vec![Found::new(severity, "host", text, effect).advice(
@@ -330,7 +387,9 @@ fn retransmissions(view: &View<'_>) -> Vec<Found> {
 fn conntrack(view: &View<'_>) -> Vec<Found> {
     let facts = view.facts;
     let number = |path| facts.sysctl_number(path).and_then(|value| u64::try_from(value).ok());
-    let (Some(entries), Some(most)) = (number("net/netfilter/nf_conntrack_count"), number("net/netfilter/nf_conntrack_max")) else {
+    let (Some(entries), Some(most)) =
+        (number("net/netfilter/nf_conntrack_count"), number("net/netfilter/nf_conntrack_max"))
+    else {
         return Vec::new();
     };
     let dropped = facts.counter("Conntrack.drop") + facts.counter("Conntrack.early_drop");
@@ -347,7 +406,8 @@ fn conntrack(view: &View<'_>) -> Vec<Found> {
     );
     let severity = if share >= 0.95 || dropped >= 100 { High } else { Medium };
     vec![
-        Found::new(severity, "host", text, "new connections are dropped").sysctl("net/netfilter/nf_conntrack_max", most.saturating_mul(2)),
+        Found::new(severity, "host", text, "new connections are dropped")
+            .sysctl("net/netfilter/nf_conntrack_max", most.saturating_mul(2)),
     ]
 }
 
@@ -358,5 +418,8 @@ fn neighbours(view: &View<'_>) -> Vec<Found> {
     }
     let most = view.facts.sysctl_number("net/ipv4/neigh/default/gc_thresh3").unwrap_or(1024);
     let text = format!("the neighbour table was full {} times (gc_thresh3 {most})", count(full));
-    vec![Found::new(Medium, "host", text, "packets to new neighbours are dropped").sysctl("net/ipv4/neigh/default/gc_thresh3", most * 4)]
+    vec![
+        Found::new(Medium, "host", text, "packets to new neighbours are dropped")
+            .sysctl("net/ipv4/neigh/default/gc_thresh3", most * 4),
+    ]
 }

@@ -53,7 +53,12 @@ pub struct Found {
 
 impl Found {
     /// Something of this severity about a subject.
-    pub fn new(severity: Severity, subject: &str, evidence: impl Into<String>, effect: impl Into<String>) -> Self {
+    pub fn new(
+        severity: Severity,
+        subject: &str,
+        evidence: impl Into<String>,
+        effect: impl Into<String>,
+    ) -> Self {
         Self {
             severity,
             subject: subject.to_owned(),

@@ -15,7 +15,16 @@ pub(super) const RULES: &[Rule] = &[
         why: "Each packet goes through the stack alone: with 1,500 bytes that is more than forty times the work of a merged one of 64 KB.",
         mends: "switch it on",
         source: "the paper, section III-C and Table I (TSO, GSO, GRO); Documentation/networking/segmentation-offloads.rst",
-        check: |view| switched_off(view, "rx-gro", "generic-receive-offload", High, Medium, "every received packet passes the stack alone"),
+        check: |view| {
+            switched_off(
+                view,
+                "rx-gro",
+                "generic-receive-offload",
+                High,
+                Medium,
+                "every received packet passes the stack alone",
+            )
+        },
     },
     Rule {
         name: "tso-off",
@@ -24,7 +33,16 @@ pub(super) const RULES: &[Rule] = &[
         why: "The processor cuts segments and computes headers that the card could.",
         mends: "switch it on",
         source: "the paper, section III-C and Table I (TSO, GSO, GRO); Documentation/networking/segmentation-offloads.rst",
-        check: |view| switched_off(view, "tx-tcp-segmentation", "tcp-segmentation-offload", High, Medium, "the processor segments what the card could"),
+        check: |view| {
+            switched_off(
+                view,
+                "tx-tcp-segmentation",
+                "tcp-segmentation-offload",
+                High,
+                Medium,
+                "the processor segments what the card could",
+            )
+        },
     },
     Rule {
         name: "gso-off",
@@ -33,7 +51,16 @@ pub(super) const RULES: &[Rule] = &[
         why: "Protocols and devices without TSO send packet by packet through the whole stack.",
         mends: "switch it on",
         source: "the paper, section III-C and Table I (TSO, GSO, GRO); Documentation/networking/segmentation-offloads.rst",
-        check: |view| switched_off(view, "tx-generic-segmentation", "generic-segmentation-offload", Medium, Low, "packets are cut at the top of the stack"),
+        check: |view| {
+            switched_off(
+                view,
+                "tx-generic-segmentation",
+                "generic-segmentation-offload",
+                Medium,
+                Low,
+                "packets are cut at the top of the stack",
+            )
+        },
     },
     Rule {
         name: "rx-checksum-off",
@@ -42,7 +69,16 @@ pub(super) const RULES: &[Rule] = &[
         why: "The processor reads every byte once more, and GRO merges less.",
         mends: "switch it on",
         source: "Documentation/networking/checksum-offloads.rst",
-        check: |view| switched_off(view, "rx-checksum", "rx-checksumming", Medium, Low, "the processor reads every received byte once more"),
+        check: |view| {
+            switched_off(
+                view,
+                "rx-checksum",
+                "rx-checksumming",
+                Medium,
+                Low,
+                "the processor reads every received byte once more",
+            )
+        },
     },
     Rule {
         name: "tx-checksum-off",
@@ -60,7 +96,16 @@ pub(super) const RULES: &[Rule] = &[
         why: "Each packet is copied into one piece, and segmentation offload is off with it.",
         mends: "switch it on",
         source: "Documentation/networking/segmentation-offloads.rst",
-        check: |view| switched_off(view, "tx-scatter-gather", "scatter-gather", Medium, Low, "packets are copied once more, and TSO and GSO are off with it"),
+        check: |view| {
+            switched_off(
+                view,
+                "tx-scatter-gather",
+                "scatter-gather",
+                Medium,
+                Low,
+                "packets are copied once more, and TSO and GSO are off with it",
+            )
+        },
     },
     Rule {
         name: "lro-forwards",
@@ -75,12 +120,21 @@ pub(super) const RULES: &[Rule] = &[
 
 use crate::Severity;
 
-fn switched_off(view: &View<'_>, name: &str, called: &str, fast: Severity, slow: Severity, effect: &str) -> Vec<Found> {
+fn switched_off(
+    view: &View<'_>,
+    name: &str,
+    called: &str,
+    fast: Severity,
+    slow: Severity,
+    effect: &str,
+) -> Vec<Found> {
     let is_off = |card: &&Interface| card.feature(name).is_some_and(|feature| !feature.on && !feature.fixed);
     view.cards()
         .filter(is_off)
         .map(|card| {
-            let entry = Found::new(by_speed(card, fast, slow), &card.name, format!("{called} is off"), effect).on(&card.name);
+            let entry =
+                Found::new(by_speed(card, fast, slow), &card.name, format!("{called} is off"), effect)
+                    .on(&card.name);
             entry.change(Knob::Feature(name.to_owned()), Value::Switch(true))
         })
         .collect()
@@ -94,7 +148,8 @@ fn transmit_checksum(view: &View<'_>) -> Vec<Found> {
         if kinds.iter().any(|(_, feature)| feature.on) {
             continue;
         }
-        let able: Vec<&str> = kinds.iter().filter(|(_, feature)| !feature.fixed).map(|(name, _)| *name).collect();
+        let able: Vec<&str> =
+            kinds.iter().filter(|(_, feature)| !feature.fixed).map(|(name, _)| *name).collect();
         if able.is_empty() {
             continue;
         }
@@ -118,7 +173,13 @@ fn merged_and_forwarded(view: &View<'_>) -> Vec<Found> {
     cards
         .map(|card| {
             let text = "large-receive-offload is on, and this host forwards";
-            let entry = Found::new(Medium, &card.name, text, "forwarded packets are damaged, dropped or sent too large").on(&card.name);
+            let entry = Found::new(
+                Medium,
+                &card.name,
+                text,
+                "forwarded packets are damaged, dropped or sent too large",
+            )
+            .on(&card.name);
             entry.change(Knob::Feature("rx-lro".to_owned()), Value::Switch(false))
         })
         .collect()

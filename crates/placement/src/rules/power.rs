@@ -66,10 +66,15 @@ fn governor(view: &View<'_>) -> Vec<Found> {
     const VERY_FAST_BPS: u64 = 40_000_000_000;
     let cards = fast_cards(view);
     let Some(speed) = cards.iter().filter_map(|card| card.speed_bps).max() else { return Vec::new() };
-    let is_slow = |processor: &&Processor| processor.governor.as_deref().is_some_and(|governor| governor != "performance");
+    let is_slow = |processor: &&Processor| {
+        processor.governor.as_deref().is_some_and(|governor| governor != "performance")
+    };
     let slow: Vec<&Processor> = view.facts.processors.iter().filter(is_slow).collect();
     let Some(first) = slow.first() else { return Vec::new() };
-    let (governor, driver) = (first.governor.as_deref().unwrap_or_default(), first.frequency_driver.as_deref().unwrap_or_default());
+    let (governor, driver) = (
+        first.governor.as_deref().unwrap_or_default(),
+        first.frequency_driver.as_deref().unwrap_or_default(),
+    );
     let scales = driver.contains("pstate");
     let severity = match governor {
         "powersave" if !scales && !driver.is_empty() => High,
@@ -100,11 +105,18 @@ fn idle(view: &View<'_>) -> Vec<Found> {
         let local = view.local_processors(card);
         let too_slow = |processor: &&Processor| {
             local.contains(&processor.number)
-                && processor.idle_states.iter().any(|state| !state.disabled && state.usage > 0 && state.latency_us as f64 * 2.0 > ring)
+                && processor
+                    .idle_states
+                    .iter()
+                    .any(|state| !state.disabled && state.usage > 0 && state.latency_us as f64 * 2.0 > ring)
         };
         let slow: Vec<&Processor> = view.facts.processors.iter().filter(too_slow).collect();
         let Some(deepest) = slow.first().and_then(|processor| {
-            processor.idle_states.iter().filter(|state| !state.disabled && state.usage > 0).max_by_key(|state| state.latency_us)
+            processor
+                .idle_states
+                .iter()
+                .filter(|state| !state.disabled && state.usage > 0)
+                .max_by_key(|state| state.latency_us)
         }) else {
             continue;
         };
@@ -116,9 +128,14 @@ fn idle(view: &View<'_>) -> Vec<Found> {
             deepest.latency_us,
             card.name
         );
-        let mut entry = Found::new(Low, &card.name, text, "the first burst after a pause overflows the ring").on(&card.name);
+        let mut entry = Found::new(Low, &card.name, text, "the first burst after a pause overflows the ring")
+            .on(&card.name);
         for processor in slow {
-            for state in processor.idle_states.iter().filter(|state| !state.disabled && state.latency_us as f64 * 2.0 > ring) {
+            for state in processor
+                .idle_states
+                .iter()
+                .filter(|state| !state.disabled && state.latency_us as f64 * 2.0 > ring)
+            {
                 let file = format!("cpu{}/cpuidle/state{}/disable", processor.number, state.number);
                 entry = entry.change(Knob::ProcessorFile(file), Value::Text("1".to_owned()));
             }
@@ -131,14 +148,18 @@ fn idle(view: &View<'_>) -> Vec<Found> {
 fn steal(view: &View<'_>) -> Vec<Found> {
     const SHARE: f64 = 0.05;
     let times: Vec<_> = view.facts.processors.iter().filter_map(|processor| processor.time).collect();
-    let (total, stolen) = times.iter().fold((0, 0), |(total, stolen), time| (total + time.total, stolen + time.steal));
+    let (total, stolen) =
+        times.iter().fold((0, 0), |(total, stolen), time| (total + time.total, stolen + time.steal));
     let share = stolen as f64 / total.max(1) as f64;
     if share < SHARE {
         return Vec::new();
     }
     let text = format!("the hypervisor took {} of the processors' time since boot", per_cent(share));
     let severity = if share >= 0.2 { High } else { Medium };
-    vec![Found::new(severity, "host", text, "packets wait while the machine does not run").advice("ask for processors of its own, or for another host")]
+    vec![
+        Found::new(severity, "host", text, "packets wait while the machine does not run")
+            .advice("ask for processors of its own, or for another host"),
+    ]
 }
 
 fn softirq(view: &View<'_>) -> Vec<Found> {
@@ -150,13 +171,19 @@ fn softirq(view: &View<'_>) -> Vec<Found> {
         .filter_map(|processor| Some((processor.number, processor.time.filter(|time| time.total > 0)?)))
         .map(|(number, time)| (number, time.softirq as f64 / time.total as f64))
         .collect();
-    let Some((number, most)) = shares.iter().copied().max_by(|one, other| one.1.total_cmp(&other.1)) else { return Vec::new() };
+    let Some((number, most)) = shares.iter().copied().max_by(|one, other| one.1.total_cmp(&other.1)) else {
+        return Vec::new();
+    };
     let others = shares.iter().filter(|(other, _)| *other != number).map(|(_, share)| share).sum::<f64>();
     let others = others / shares.len().saturating_sub(1).max(1) as f64;
     if shares.len() < 2 || most < SHARE || others * 5.0 > most {
         return Vec::new();
     }
-    let text = format!("processor {number} spent {} of its time in softirqs since boot, the others {} on average", per_cent(most), per_cent(others));
+    let text = format!(
+        "processor {number} spent {} of its time in softirqs since boot, the others {} on average",
+        per_cent(most),
+        per_cent(others)
+    );
     vec![Found::new(Medium, "host", text, "it is the limit while the others idle").advice(
         "see the findings about interrupts, queues and RSS; `evenkeel check --watch 10s` shows which packets it loses",
     )]
@@ -165,8 +192,14 @@ fn softirq(view: &View<'_>) -> Vec<Found> {
 fn zone_reclaim(view: &View<'_>) -> Vec<Found> {
     match view.facts.sysctl_number("vm/zone_reclaim_mode") {
         Some(mode) if mode != 0 && view.facts.nodes_with_processors() > 1 => {
-            let text = format!("vm.zone_reclaim_mode is {mode} on a host of {} memory nodes", view.facts.nodes_with_processors());
-            vec![Found::new(Low, "host", text, "allocations stall while other nodes have free memory").sysctl("vm/zone_reclaim_mode", 0)]
+            let text = format!(
+                "vm.zone_reclaim_mode is {mode} on a host of {} memory nodes",
+                view.facts.nodes_with_processors()
+            );
+            vec![
+                Found::new(Low, "host", text, "allocations stall while other nodes have free memory")
+                    .sysctl("vm/zone_reclaim_mode", 0),
+            ]
         }
         _ => Vec::new(),
     }

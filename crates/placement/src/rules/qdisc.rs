@@ -90,7 +90,9 @@ fn no_pacing(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
     for card in view.cards().filter(|card| card.speed_bps.is_some_and(|speed| speed >= FAST)) {
         let leaves = leaves(card);
-        let paces = |qdisc: &&QdiscFacts| matches!(qdisc.kind.as_str(), "fq" | "tbf" | "htb" | "hfsc" | "cake" | "etf");
+        let paces = |qdisc: &&QdiscFacts| {
+            matches!(qdisc.kind.as_str(), "fq" | "tbf" | "htb" | "hfsc" | "cake" | "etf")
+        };
         if leaves.iter().any(paces) || leaves.is_empty() && (default.is_none() || default == Some("fq")) {
             continue;
         }
@@ -124,11 +126,16 @@ fn one_lock(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
     for card in view.cards().filter(|card| card.speed_bps.is_some_and(|speed| speed >= FAST)) {
         let Some(root) = card.root_qdisc().filter(|_| card.transmit_queues.len() >= QUEUES) else { continue };
-        let shapes = root.rate_bps.is_some() || matches!(root.kind.as_str(), "htb" | "hfsc" | "tbf" | "cake" | "netem");
+        let shapes = root.rate_bps.is_some()
+            || matches!(root.kind.as_str(), "htb" | "hfsc" | "tbf" | "cake" | "netem");
         if FOR_EACH.contains(&root.kind.as_str()) {
             continue;
         }
-        let text = format!("the root qdisc is {}, one for all {} transmit queues", root.kind, card.transmit_queues.len());
+        let text = format!(
+            "the root qdisc is {}, one for all {} transmit queues",
+            root.kind,
+            card.transmit_queues.len()
+        );
         let severity = if shapes { Low } else { Medium };
         let entry = Found::new(severity, &card.name, text, "all processors that send take one lock");
         found.push(if shapes {
@@ -175,20 +182,31 @@ fn drops(view: &View<'_>) -> Vec<Found> {
     const ONE_IN: u64 = 10_000;
     const GRAVE_ONE_IN: u64 = 100;
     let mut found = Vec::new();
-    for interface in view.facts.interfaces.iter().filter(|interface| interface.kind != InterfaceKind::Loopback) {
+    for interface in
+        view.facts.interfaces.iter().filter(|interface| interface.kind != InterfaceKind::Loopback)
+    {
         // What a root sums up stands below it again.
         let leaves = leaves(interface);
         let Some(worst) = leaves.iter().max_by_key(|qdisc| qdisc.drops) else { continue };
-        let dropped: u64 = leaves.iter().filter(|qdisc| !qdisc.is_root() || leaves.len() == 1).map(|qdisc| qdisc.drops).sum();
+        let dropped: u64 = leaves
+            .iter()
+            .filter(|qdisc| !qdisc.is_root() || leaves.len() == 1)
+            .map(|qdisc| qdisc.drops)
+            .sum();
         let dropped = dropped.max(worst.drops);
-        let packets: u64 = leaves.iter().map(|qdisc| qdisc.packets).max().unwrap_or(0).max(interface.sent_packets());
+        let packets: u64 =
+            leaves.iter().map(|qdisc| qdisc.packets).max().unwrap_or(0).max(interface.sent_packets());
         let one_in = |limit: u64| dropped.saturating_mul(limit) >= packets.saturating_add(dropped);
         if dropped < FEWEST || !one_in(ONE_IN) {
             continue;
         }
-        let text = format!("{} dropped {} packets while {} were sent", worst.kind, count(dropped), count(packets));
-        let severity = if one_in(GRAVE_ONE_IN) && interface.kind == InterfaceKind::Device { High } else { Medium };
-        let entry = Found::new(severity, &interface.name, text, "packets are lost before they leave the host").on(&interface.name);
+        let text =
+            format!("{} dropped {} packets while {} were sent", worst.kind, count(dropped), count(packets));
+        let severity =
+            if one_in(GRAVE_ONE_IN) && interface.kind == InterfaceKind::Device { High } else { Medium };
+        let entry =
+            Found::new(severity, &interface.name, text, "packets are lost before they leave the host")
+                .on(&interface.name);
         found.push(match worst.kind.as_str() {
             "fq_codel" | "codel" | "pie" | "pfifo_fast" | "pfifo" | "bfifo" if interface.kind == InterfaceKind::Device => {
                 let queues = u16::try_from(interface.transmit_queues.len().max(1)).unwrap_or(u16::MAX);
@@ -205,11 +223,20 @@ fn short_queue(view: &View<'_>) -> Vec<Found> {
     const LEAST: u32 = 1000;
     let mut found = Vec::new();
     for card in view.cards().filter(|card| card.speed_bps.is_some_and(|speed| speed >= FAST)) {
-        let fifo = leaves(card).iter().any(|qdisc| matches!(qdisc.kind.as_str(), "pfifo_fast" | "pfifo" | "bfifo"));
+        let fifo =
+            leaves(card).iter().any(|qdisc| matches!(qdisc.kind.as_str(), "pfifo_fast" | "pfifo" | "bfifo"));
         let unknown = card.qdiscs.is_empty();
-        let Some(length) = card.tx_queue_len.filter(|length| *length < LEAST && (fifo || unknown)) else { continue };
+        let Some(length) = card.tx_queue_len.filter(|length| *length < LEAST && (fifo || unknown)) else {
+            continue;
+        };
         let text = format!("txqueuelen is {length} packets");
-        let entry = Found::new(Low, &card.name, text, "a burst of a few large segments fills the queue, and the rest is dropped").on(&card.name);
+        let entry = Found::new(
+            Low,
+            &card.name,
+            text,
+            "a burst of a few large segments fills the queue, and the rest is dropped",
+        )
+        .on(&card.name);
         found.push(entry.change(Knob::TransmitQueueLength, Value::Number(LEAST)));
     }
     found
@@ -235,11 +262,19 @@ fn bond_hash(view: &View<'_>) -> Vec<Found> {
         let lopsided = most.filter(|(_, packets)| total >= ENOUGH && *packets as f64 >= SHARE * total as f64);
         let mut text = format!("mode {}, and it hashes MAC addresses only (layer2)", settings.mode);
         if let Some((name, packets)) = lopsided {
-            text += &format!("; {name} sent {} of {} packets", per_cent(*packets as f64 / total as f64), count(total));
+            text += &format!(
+                "; {name} sent {} of {} packets",
+                per_cent(*packets as f64 / total as f64),
+                count(total)
+            );
         }
         let severity = if lopsided.is_some() { Medium } else { Low };
-        let entry = Found::new(severity, &bond.name, text, "all routed traffic goes through one port").on(&bond.name);
-        found.push(entry.change(Knob::InterfaceFile("bonding/xmit_hash_policy".to_owned()), Value::Text("layer3+4".to_owned())));
+        let entry =
+            Found::new(severity, &bond.name, text, "all routed traffic goes through one port").on(&bond.name);
+        found.push(entry.change(
+            Knob::InterfaceFile("bonding/xmit_hash_policy".to_owned()),
+            Value::Text("layer3+4".to_owned()),
+        ));
     }
     found
 }

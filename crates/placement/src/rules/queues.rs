@@ -87,7 +87,9 @@ fn few(view: &View<'_>) -> Vec<Found> {
         }
         let fast = card.speed_bps.filter(|speed| *speed >= FAST);
         let needed = match fast {
-            Some(speed) => u32::try_from(speed.div_ceil(PER_QUEUE_BPS).max(LEAST)).unwrap_or(u32::MAX).min(possible),
+            Some(speed) => {
+                u32::try_from(speed.div_ceil(PER_QUEUE_BPS).max(LEAST)).unwrap_or(u32::MAX).min(possible)
+            }
             None => 2.min(possible),
         };
         if now >= needed {
@@ -102,7 +104,9 @@ fn few(view: &View<'_>) -> Vec<Found> {
             (Some(_), ..) | (None, _, None) => Medium,
             (None, _, Some(_)) => Low,
         };
-        let effect = format!("{now} of {cores} cores receive; one took 25 Gbit/s in the paper, in packets of 1,500 bytes");
+        let effect = format!(
+            "{now} of {cores} cores receive; one took 25 Gbit/s in the paper, in packets of 1,500 bytes"
+        );
         found.push(with_channels(card, Found::new(severity, &card.name, text, effect), possible));
     }
     found
@@ -112,7 +116,10 @@ fn many(view: &View<'_>) -> Vec<Found> {
     let processors = u32::try_from(view.facts.processors.len()).unwrap_or(u32::MAX);
     let mut found = Vec::new();
     for card in view.cards() {
-        let Some(now) = card.channels.map(|channels| channels.receive()).filter(|now| *now > processors) else { continue };
+        let Some(now) = card.channels.map(|channels| channels.receive()).filter(|now| *now > processors)
+        else {
+            continue;
+        };
         let text = format!("{now} receive queues, {processors} processors");
         let effect = "several queues share a processor: more interrupts and smaller batches";
         let cores = u32::try_from(view.local_cores(card).len()).unwrap_or(1).max(1);
@@ -161,10 +168,14 @@ fn rps_missing(view: &View<'_>) -> Vec<Found> {
         }
         let Some((processor, share, others)) = softirq_shares(view) else { continue };
         let line = view.facts.softnet.iter().find(|line| line.processor == processor);
-        let squeezed = line.is_some_and(|line| line.squeezed >= SQUEEZES && line.squeezed.saturating_mul(10_000) >= line.processed);
+        let squeezed = line.is_some_and(|line| {
+            line.squeezed >= SQUEEZES && line.squeezed.saturating_mul(10_000) >= line.processed
+        });
         let lopsided = share >= SHARE && others * 2.0 < share;
-        let serves = view.served_by(card).into_iter().max_by_key(|(_, count)| *count).map(|(processor, _)| processor);
-        if !(lopsided || squeezed && share > others * 2.0) || serves.is_some_and(|serves| serves != processor) {
+        let serves =
+            view.served_by(card).into_iter().max_by_key(|(_, count)| *count).map(|(processor, _)| processor);
+        if !(lopsided || squeezed && share > others * 2.0) || serves.is_some_and(|serves| serves != processor)
+        {
             continue;
         }
         let text = format!(
@@ -172,7 +183,8 @@ fn rps_missing(view: &View<'_>) -> Vec<Found> {
             per_cent(share),
             per_cent(others)
         );
-        let targets: Vec<u32> = view.local_cores(card).into_iter().filter(|core| *core != processor).collect();
+        let targets: Vec<u32> =
+            view.local_cores(card).into_iter().filter(|core| *core != processor).collect();
         let entry = Found::new(Medium, &card.name, text, "one processor receives everything").on(&card.name);
         let file = "queues/rx-0/rps_cpus".to_owned();
         found.push(entry.change(Knob::InterfaceFile(file), Value::Text(mask(&targets))));
@@ -183,8 +195,13 @@ fn rps_missing(view: &View<'_>) -> Vec<Found> {
 fn rps_redundant(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
     for card in view.cards() {
-        let steered: Vec<usize> =
-            card.receive_queues.iter().enumerate().filter(|(_, queue)| !queue.rps.is_empty()).map(|(at, _)| at).collect();
+        let steered: Vec<usize> = card
+            .receive_queues
+            .iter()
+            .enumerate()
+            .filter(|(_, queue)| !queue.rps.is_empty())
+            .map(|(at, _)| at)
+            .collect();
         let cores = view.local_cores(card).len();
         // Flow steering is another matter: it follows the application.
         let flows = card.receive_queues.iter().any(|queue| queue.rps_flow_count > 0);
@@ -199,7 +216,10 @@ fn rps_redundant(view: &View<'_>) -> Vec<Found> {
         let effect = "packets change their processor for nothing";
         let mut entry = Found::new(Low, &card.name, text, effect).on(&card.name);
         for queue in steered {
-            entry = entry.change(Knob::InterfaceFile(format!("queues/rx-{queue}/rps_cpus")), Value::Text("0".to_owned()));
+            entry = entry.change(
+                Knob::InterfaceFile(format!("queues/rx-{queue}/rps_cpus")),
+                Value::Text("0".to_owned()),
+            );
         }
         found.push(entry);
     }
@@ -222,12 +242,19 @@ fn rps_remote(view: &View<'_>) -> Vec<Found> {
             let local: Vec<u32> = queue.rps.iter().copied().filter(is_local).collect();
             let local = if local.is_empty() { view.local_cores(card) } else { local };
             let first = || {
-                let remote: Vec<u32> = queue.rps.iter().copied().filter(|processor| !is_local(processor)).collect();
+                let remote: Vec<u32> =
+                    queue.rps.iter().copied().filter(|processor| !is_local(processor)).collect();
                 let text = format!(
                     "packets of its queues are steered to processors {}, which are not on its node {node}",
                     processor_list(&remote)
                 );
-                Found::new(Medium, &card.name, text, "packets cross the interconnect below TCP's flow control").on(&card.name)
+                Found::new(
+                    Medium,
+                    &card.name,
+                    text,
+                    "packets cross the interconnect below TCP's flow control",
+                )
+                .on(&card.name)
             };
             let so_far = entry.take().unwrap_or_else(first);
             let file = format!("queues/rx-{at}/rps_cpus");
@@ -257,7 +284,10 @@ fn rfs_half(view: &View<'_>) -> Vec<Found> {
             let share = (entries / i64::try_from(card.receive_queues.len()).unwrap_or(1).max(1)).max(1);
             entry = entry.on(&card.name);
             for at in 0..card.receive_queues.len() {
-                entry = entry.change(Knob::InterfaceFile(format!("queues/rx-{at}/rps_flow_cnt")), Value::Text(share.to_string()));
+                entry = entry.change(
+                    Knob::InterfaceFile(format!("queues/rx-{at}/rps_flow_cnt")),
+                    Value::Text(share.to_string()),
+                );
             }
         }
         return vec![entry];

@@ -118,9 +118,10 @@ fn table_uneven(view: &View<'_>) -> Vec<Found> {
     for card in view.cards() {
         let Some(rss) = card.rss.as_ref() else { continue };
         let entries = entries(rss);
-        let (Some((most_at, most)), Some((least_at, least))) =
-            (entries.iter().max_by_key(|(_, count)| **count), entries.iter().min_by_key(|(_, count)| **count))
-        else {
+        let (Some((most_at, most)), Some((least_at, least))) = (
+            entries.iter().max_by_key(|(_, count)| **count),
+            entries.iter().min_by_key(|(_, count)| **count),
+        ) else {
             continue;
         };
         // Short tables cannot be even: 10 queues in 16 entries have one or two.
@@ -129,7 +130,9 @@ fn table_uneven(view: &View<'_>) -> Vec<Found> {
             continue;
         }
         let severity = if *most >= least * 4 { Medium } else { Low };
-        let text = format!("queue {most_at} has {most} entries of the indirection table, queue {least_at} has {least}");
+        let text = format!(
+            "queue {most_at} has {most} entries of the indirection table, queue {least_at} has {least}"
+        );
         let effect = format!("queue {most_at} gets {} times as many flows", most / least);
         found.push(with_even_table(card, rss, Found::new(severity, &card.name, text, effect)));
     }
@@ -149,14 +152,22 @@ fn hash_fields(view: &View<'_>) -> Vec<Found> {
             let has = |letters: &str| letters.chars().all(|letter| fields.contains(letter));
             let is_udp = flow.starts_with("udp");
             let (severity, text, effect) = if !has("sd") {
-                let what = if fields.is_empty() { "nothing".to_owned() } else { format!("only {}", field_words(fields)) };
+                let what = if fields.is_empty() {
+                    "nothing".to_owned()
+                } else {
+                    format!("only {}", field_words(fields))
+                };
                 (
                     by_speed(card, High, Medium).max(if is_udp { Low } else { Medium }),
                     format!("of {flow} packets it hashes {what}, no addresses"),
                     "all traffic between two machines, routed traffic included, lands on one queue",
                 )
             } else if !has("fn") && (!is_udp || much_udp) {
-                let share = if is_udp { format!("; UDP is {} of the packets", per_cent(datagrams as f64 / packets.max(1) as f64)) } else { String::new() };
+                let share = if is_udp {
+                    format!("; UDP is {} of the packets", per_cent(datagrams as f64 / packets.max(1) as f64))
+                } else {
+                    String::new()
+                };
                 (
                     Medium,
                     format!("of {flow} packets it hashes {}, no ports{share}", field_words(fields)),
@@ -236,10 +247,13 @@ fn skew(view: &View<'_>) -> Vec<Found> {
         );
         let effect = "its processor is the limit while the other queues idle";
         let poor_hash = card.rss.as_ref().is_some_and(|rss| {
-            rss.hash_fields.iter().any(|(flow, fields)| flow.starts_with("tcp") && !"sdfn".chars().all(|letter| fields.contains(letter)))
+            rss.hash_fields.iter().any(|(flow, fields)| {
+                flow.starts_with("tcp") && !"sdfn".chars().all(|letter| fields.contains(letter))
+            })
         });
         let steered = card.receive_queues.iter().any(|queue| !queue.rps.is_empty());
-        let mut entry = Found::new(by_speed(card, Medium, Low).max(Medium), &card.name, text, effect).on(&card.name);
+        let mut entry =
+            Found::new(by_speed(card, Medium, Low).max(Medium), &card.name, text, effect).on(&card.name);
         if poor_hash {
             entry = entry.advice("its hash leaves fields out: see rss-hash-fields");
         } else if !steered {
@@ -322,7 +336,9 @@ fn collide(view: &View<'_>) -> Vec<Found> {
         let connections = view.connections(card);
         let received = |socket: &SocketFacts| socket.tcp.as_ref().map_or(0, |tcp| tcp.bytes_received);
         let total: u64 = connections.iter().map(|socket| received(socket)).sum();
-        let large = connections.into_iter().filter(|socket| received(socket) >= LEAST && received(socket) * SHARE >= total);
+        let large = connections
+            .into_iter()
+            .filter(|socket| received(socket) >= LEAST && received(socket) * SHARE >= total);
         let mut queues: BTreeMap<u32, Vec<&SocketFacts>> = BTreeMap::new();
         for socket in large {
             if let Some(queue) = queue_of(rss, socket) {
@@ -333,7 +349,9 @@ fn collide(view: &View<'_>) -> Vec<Found> {
         if flows > entries(rss).len() {
             continue;
         }
-        let Some((queue, shared)) = queues.iter().max_by_key(|(_, list)| list.len()).filter(|(_, list)| list.len() > 1) else {
+        let Some((queue, shared)) =
+            queues.iter().max_by_key(|(_, list)| list.len()).filter(|(_, list)| list.len() > 1)
+        else {
             continue;
         };
         let names: Vec<String> =
@@ -344,11 +362,12 @@ fn collide(view: &View<'_>) -> Vec<Found> {
             names.join(", "),
             entries(rss).len() - queues.len()
         );
-        let effect = format!("they share one processor, and each gets about 1/{} of what it receives", shared.len());
-        found.push(
-            Found::new(by_speed(card, Medium, Low), &card.name, text, effect)
-                .advice(format!("`evenkeel steer {} --policy balance` puts each on a queue of its own", card.name)),
-        );
+        let effect =
+            format!("they share one processor, and each gets about 1/{} of what it receives", shared.len());
+        found.push(Found::new(by_speed(card, Medium, Low), &card.name, text, effect).advice(format!(
+            "`evenkeel steer {} --policy balance` puts each on a queue of its own",
+            card.name
+        )));
     }
     found
 }
@@ -358,7 +377,8 @@ fn hash_off(view: &View<'_>) -> Vec<Found> {
     for card in view.cards().filter(|card| card.receive_queue_count() > 1) {
         if card.feature("rx-hashing").is_some_and(|feature| !feature.on && !feature.fixed) {
             let text = "receive-hashing is off";
-            let entry = Found::new(Low, &card.name, text, "the kernel hashes each packet again in software").on(&card.name);
+            let entry = Found::new(Low, &card.name, text, "the kernel hashes each packet again in software")
+                .on(&card.name);
             found.push(entry.change(Knob::Feature("rx-hashing".to_owned()), Value::Switch(true)));
         }
     }
@@ -374,9 +394,9 @@ mod tests {
     fn the_hash_is_that_of_the_verification_suite() {
         // Microsoft, "Verifying the RSS hash calculation": 66.9.149.187:2794 to 161.142.100.80:1766.
         let key = [
-            0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0, 0xd0, 0xca, 0x2b,
-            0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30, 0xf2, 0x0c, 0x6a, 0x42, 0xb7, 0x3b, 0xbe, 0xac,
-            0x01, 0xfa,
+            0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0,
+            0xd0, 0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30, 0xf2, 0x0c,
+            0x6a, 0x42, 0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa,
         ];
         let mut input = vec![66, 9, 149, 187, 161, 142, 100, 80];
         assert_eq!(toeplitz(&key, &input), 0x323e_8fc2);

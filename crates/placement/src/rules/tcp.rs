@@ -53,7 +53,9 @@ pub(super) const RULES: &[Rule] = &[
         why: "No window is larger than 64 KB: 0.5 Gbit/s at a round trip of 1 ms, whatever the link.",
         mends: "1",
         source: "RFC 7323, section 2",
-        check: |view| must_be_on(view, "net/ipv4/tcp_window_scaling", Severity::High, "no window is larger than 64 KB"),
+        check: |view| {
+            must_be_on(view, "net/ipv4/tcp_window_scaling", Severity::High, "no window is larger than 64 KB")
+        },
     },
     Rule {
         name: "sack-off",
@@ -62,7 +64,14 @@ pub(super) const RULES: &[Rule] = &[
         why: "Each loss of several packets costs a round trip for each of them, or a timeout.",
         mends: "1",
         source: "RFC 2018; RFC 6675",
-        check: |view| must_be_on(view, "net/ipv4/tcp_sack", Severity::Medium, "several losses in a window cost a round trip each, or a timeout"),
+        check: |view| {
+            must_be_on(
+                view,
+                "net/ipv4/tcp_sack",
+                Severity::Medium,
+                "several losses in a window cost a round trip each, or a timeout",
+            )
+        },
     },
     Rule {
         name: "timestamps-off",
@@ -81,7 +90,9 @@ pub(super) const RULES: &[Rule] = &[
         why: "Receive windows stay at the middle figure of tcp_rmem, 128 KB: 1 Gbit/s at 1 ms.",
         mends: "1",
         source: "Documentation/networking/ip-sysctl.rst (tcp_moderate_rcvbuf)",
-        check: |view| must_be_on(view, "net/ipv4/tcp_moderate_rcvbuf", Severity::High, "receive windows do not grow"),
+        check: |view| {
+            must_be_on(view, "net/ipv4/tcp_moderate_rcvbuf", Severity::High, "receive windows do not grow")
+        },
     },
     Rule {
         name: "mtu-probing-off",
@@ -169,9 +180,16 @@ fn window(view: &View<'_>, path: &str, what: &str) -> Vec<Found> {
         view.facts.sysctl(path).unwrap_or_default(),
         bytes(most)
     );
-    let effect = format!("one connection gets at most {} of {}", gigabits(window as f64 * 8e6 / time.us as f64), gigabits(speed));
+    let effect = format!(
+        "one connection gets at most {} of {}",
+        gigabits(window as f64 * 8e6 / time.us as f64),
+        gigabits(speed)
+    );
     let wanted = power_of_two_for(product).max(most);
-    vec![Found::new(shortfall(window, product, &time), "host", text, effect).sysctl(path, format!("{least} {default} {wanted}"))]
+    vec![
+        Found::new(shortfall(window, product, &time), "host", text, effect)
+            .sysctl(path, format!("{least} {default} {wanted}")),
+    ]
 }
 
 fn socket_limits(view: &View<'_>) -> Vec<Found> {
@@ -188,7 +206,8 @@ fn socket_limits(view: &View<'_>) -> Vec<Found> {
     if small.is_empty() {
         return Vec::new();
     }
-    let names: Vec<String> = small.iter().map(|(path, limit)| format!("{} = {limit}", path.replace('/', "."))).collect();
+    let names: Vec<String> =
+        small.iter().map(|(path, limit)| format!("{} = {limit}", path.replace('/', "."))).collect();
     let text = format!(
         "{}; {} at a round trip of {} need {}",
         names.join(", "),
@@ -213,24 +232,47 @@ fn memory(view: &View<'_>) -> Vec<Found> {
     let product = view.largest_product().map_or(0, |(_, bytes, _)| bytes);
     let high_bytes = high.saturating_mul(facts.page_bytes);
     let (severity, text) = if used >= pressure && pressure > 0 {
-        (High, format!("TCP uses {} of {} pages, above the {} from which it is in pressure", count(used), count(high), count(pressure)))
+        (
+            High,
+            format!(
+                "TCP uses {} of {} pages, above the {} from which it is in pressure",
+                count(used),
+                count(high),
+                count(pressure)
+            ),
+        )
     } else if times > 0 {
-        (Medium, format!("TCP was under memory pressure {} times (tcp_mem {low} {pressure} {high} pages)", count(times)))
+        (
+            Medium,
+            format!(
+                "TCP was under memory pressure {} times (tcp_mem {low} {pressure} {high} pages)",
+                count(times)
+            ),
+        )
     } else if high_bytes < product {
-        let text = format!("tcp_mem allows {} for all sockets, and one connection needs {}", bytes(high_bytes), bytes(product));
+        let text = format!(
+            "tcp_mem allows {} for all sockets, and one connection needs {}",
+            bytes(high_bytes),
+            bytes(product)
+        );
         (Low, text)
     } else {
         return Vec::new();
     };
-    let entry = Found::new(severity, "host", text, "windows shrink for all connections, whatever their own limits");
+    let entry =
+        Found::new(severity, "host", text, "windows shrink for all connections, whatever their own limits");
     // Within a quarter of the memory, where that is known.
     let most = facts.memory_bytes.map_or(u64::MAX, |bytes| bytes / 4 / facts.page_bytes.max(1));
-    let factor = |value: u64| value.saturating_mul(2).max(product.saturating_mul(4) / facts.page_bytes.max(1)).min(most.max(value));
+    let factor = |value: u64| {
+        value.saturating_mul(2).max(product.saturating_mul(4) / facts.page_bytes.max(1)).min(most.max(value))
+    };
     let wanted = factor(high);
     vec![if wanted > high {
         entry.sysctl("net/ipv4/tcp_mem", format!("{} {} {wanted}", wanted / 2, wanted / 4 * 3))
     } else {
-        entry.advice("tcp_mem is a quarter of the memory already: fewer or smaller connections, or more memory")
+        entry.advice(
+            "tcp_mem is a quarter of the memory already: fewer or smaller connections, or more memory",
+        )
     }]
 }
 
@@ -258,11 +300,17 @@ fn timestamps(view: &View<'_>) -> Vec<Found> {
 
 fn mtu_probing(view: &View<'_>) -> Vec<Found> {
     let jumbo = view.facts.interfaces.iter().find(|interface| {
-        interface.up && interface.mtu > 1500 && !matches!(interface.kind, InterfaceKind::Loopback | InterfaceKind::Veth)
+        interface.up
+            && interface.mtu > 1500
+            && !matches!(interface.kind, InterfaceKind::Loopback | InterfaceKind::Veth)
     });
-    let Some(jumbo) = jumbo.filter(|_| view.facts.sysctl_number("net/ipv4/tcp_mtu_probing") == Some(0)) else { return Vec::new() };
+    let Some(jumbo) = jumbo.filter(|_| view.facts.sysctl_number("net/ipv4/tcp_mtu_probing") == Some(0))
+    else {
+        return Vec::new();
+    };
     let text = format!("{} has an MTU of {}, and net.ipv4.tcp_mtu_probing is 0", jumbo.name, jumbo.mtu);
-    let effect = "where the path carries less and ICMP is filtered, connections hang as soon as they carry data";
+    let effect =
+        "where the path carries less and ICMP is filtered, connections hang as soon as they carry data";
     vec![Found::new(Low, "host", text, effect).sysctl("net/ipv4/tcp_mtu_probing", 1)]
 }
 
@@ -278,15 +326,34 @@ fn congestion_control(view: &View<'_>) -> Vec<Found> {
     let Some((card, product, time)) = view.largest_product() else { return Vec::new() };
     let segments = product / u64::from(card.mtu.saturating_sub(52).max(1));
     if name == "reno" && segments >= SEGMENTS {
-        let text = format!("the congestion control is reno, and a window at {} and {} has {segments} segments", gigabits(card.speed_bps.unwrap_or(0) as f64), time.words());
-        let effect = format!("after a loss it takes about {} round trips to fill the link again", segments / 2);
-        return vec![Found::new(Medium, "host", text, effect).sysctl("net/ipv4/tcp_congestion_control", "cubic")];
+        let text = format!(
+            "the congestion control is reno, and a window at {} and {} has {segments} segments",
+            gigabits(card.speed_bps.unwrap_or(0) as f64),
+            time.words()
+        );
+        let effect =
+            format!("after a loss it takes about {} round trips to fill the link again", segments / 2);
+        return vec![
+            Found::new(Medium, "host", text, effect).sysctl("net/ipv4/tcp_congestion_control", "cubic"),
+        ];
     }
     let has_fq = card.qdiscs.iter().any(|qdisc| qdisc.kind == "fq");
-    if name == "bbr" && !has_fq && !card.qdiscs.is_empty() && kernel(view).is_some_and(|kernel| kernel < (4, 20)) {
-        let text = format!("the congestion control is bbr, the kernel {}, and {} has no fq", view.facts.kernel.as_deref().unwrap_or_default(), card.name);
+    if name == "bbr"
+        && !has_fq
+        && !card.qdiscs.is_empty()
+        && kernel(view).is_some_and(|kernel| kernel < (4, 20))
+    {
+        let text = format!(
+            "the congestion control is bbr, the kernel {}, and {} has no fq",
+            view.facts.kernel.as_deref().unwrap_or_default(),
+            card.name
+        );
         let effect = "TCP paces with a timer for each socket, which costs more processor time than fq";
-        return vec![Found::new(Medium, "host", text, effect).sysctl("net/core/default_qdisc", "fq").advice("and fq on the interface: `tc qdisc replace`")];
+        return vec![
+            Found::new(Medium, "host", text, effect)
+                .sysctl("net/core/default_qdisc", "fq")
+                .advice("and fq on the interface: `tc qdisc replace`"),
+        ];
     }
     Vec::new()
 }
@@ -299,7 +366,10 @@ fn metrics(view: &View<'_>) -> Vec<Found> {
     if !fast || !saves || sent < 100_000 || again.saturating_mul(1000) < sent {
         return Vec::new();
     }
-    let text = format!("{} of all segments were sent again, and thresholds of such connections are kept for later ones", per_cent(again as f64 / sent as f64));
+    let text = format!(
+        "{} of all segments were sent again, and thresholds of such connections are kept for later ones",
+        per_cent(again as f64 / sent as f64)
+    );
     let effect = "connections to hosts with a lossy past start low";
     vec![Found::new(Low, "host", text, effect).sysctl("net/ipv4/tcp_no_metrics_save", 1)]
 }
@@ -315,7 +385,13 @@ fn slow_start(view: &View<'_>) -> Vec<Found> {
     }
     let segments = product / u64::from(card.mtu.saturating_sub(52).max(1));
     let trips = (segments as f64 / 10.0).max(1.0).log2().ceil();
-    let text = format!("round trip {}; after a pause a window of {segments} segments starts with 10 again", time.words());
-    let effect = format!("{trips:.0} round trips, {:.1} s, until the link is full again", trips * time.us as f64 / 1e6);
+    let text = format!(
+        "round trip {}; after a pause a window of {segments} segments starts with 10 again",
+        time.words()
+    );
+    let effect = format!(
+        "{trips:.0} round trips, {:.1} s, until the link is full again",
+        trips * time.us as f64 / 1e6
+    );
     vec![Found::new(Low, "host", text, effect).sysctl("net/ipv4/tcp_slow_start_after_idle", 0)]
 }

@@ -83,13 +83,20 @@ fn with_maps(view: &View<'_>, card: &Interface, found: Found) -> Found {
     // The card's own node first: the first queues are theirs.
     let mut processors: Vec<u32> = view.local_processors(card);
     let local: BTreeSet<u32> = processors.iter().copied().collect();
-    processors.extend(view.facts.processors.iter().map(|processor| processor.number).filter(|number| !local.contains(number)));
+    processors.extend(
+        view.facts
+            .processors
+            .iter()
+            .map(|processor| processor.number)
+            .filter(|number| !local.contains(number)),
+    );
     for (at, processor) in processors.into_iter().enumerate() {
         shares[at % queues.max(1)].push(processor);
     }
     let mut found = found.on(&card.name);
     for (queue, share) in shares.iter().enumerate() {
-        found = found.change(Knob::InterfaceFile(format!("queues/tx-{queue}/xps_cpus")), Value::Text(mask(share)));
+        found = found
+            .change(Knob::InterfaceFile(format!("queues/tx-{queue}/xps_cpus")), Value::Text(mask(share)));
     }
     found
 }
@@ -99,7 +106,9 @@ fn xps_missing(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
     for card in view.cards().filter(is_fast) {
         let queues = &card.transmit_queues;
-        let named = queues.iter().any(|queue| !queue.xps_processors.is_empty() || !queue.xps_receive_queues.is_empty());
+        let named = queues
+            .iter()
+            .any(|queue| !queue.xps_processors.is_empty() || !queue.xps_receive_queues.is_empty());
         if queues.len() >= QUEUES && !named && view.facts.processors.len() > 1 {
             let text = format!("{} transmit queues, and no processor is mapped to any (XPS)", queues.len());
             let effect = "processors share queues, locks and cache lines when they send";
@@ -113,7 +122,8 @@ fn xps_one_queue(view: &View<'_>) -> Vec<Found> {
     const QUEUES: usize = 4;
     let mut found = Vec::new();
     for card in view.cards().filter(|card| card.transmit_queues.len() >= QUEUES) {
-        let mut named = card.transmit_queues.iter().enumerate().filter(|(_, queue)| !queue.xps_processors.is_empty());
+        let mut named =
+            card.transmit_queues.iter().enumerate().filter(|(_, queue)| !queue.xps_processors.is_empty());
         if let (Some((at, queue)), None) = (named.next(), named.next())
             && queue.xps_processors.len() > 1
         {
@@ -123,7 +133,11 @@ fn xps_one_queue(view: &View<'_>) -> Vec<Found> {
                 processor_list(&queue.xps_processors)
             );
             let effect = "all that these processors send goes through one queue";
-            found.push(with_maps(view, card, Found::new(by_speed(card, High, Medium), &card.name, text, effect)));
+            found.push(with_maps(
+                view,
+                card,
+                Found::new(by_speed(card, High, Medium), &card.name, text, effect),
+            ));
         }
     }
     found
@@ -143,11 +157,17 @@ fn xps_two_maps(view: &View<'_>) -> Vec<Found> {
         if !by_processor || both.is_empty() {
             continue;
         }
-        let text = format!("XPS maps by processor and by receive queue at once ({} queues have the latter)", both.len());
+        let text = format!(
+            "XPS maps by processor and by receive queue at once ({} queues have the latter)",
+            both.len()
+        );
         let effect = "the map by receive queue wins for sockets that have received something, and the other is in vain";
         let mut entry = Found::new(Low, &card.name, text, effect).on(&card.name);
         for queue in both {
-            entry = entry.change(Knob::InterfaceFile(format!("queues/tx-{queue}/xps_rxqs")), Value::Text("0".to_owned()));
+            entry = entry.change(
+                Knob::InterfaceFile(format!("queues/tx-{queue}/xps_rxqs")),
+                Value::Text("0".to_owned()),
+            );
         }
         found.push(entry);
     }
@@ -162,7 +182,9 @@ fn one_queue(view: &View<'_>) -> Vec<Found> {
     for card in view.cards() {
         let counts = &card.queue_counters.transmit;
         let total: u64 = counts.iter().sum();
-        let Some((queue, most)) = counts.iter().copied().enumerate().max_by_key(|(_, count)| *count) else { continue };
+        let Some((queue, most)) = counts.iter().copied().enumerate().max_by_key(|(_, count)| *count) else {
+            continue;
+        };
         let share = most as f64 / total.max(1) as f64;
         if counts.len() < QUEUES || total < ENOUGH || share < SHARE {
             continue;
@@ -177,9 +199,16 @@ fn one_queue(view: &View<'_>) -> Vec<Found> {
         let veth = view.facts.interfaces.iter().filter(|interface| interface.kind == InterfaceKind::Veth);
         let single = veth.filter(|veth| veth.transmit_queues.len() <= 1).count();
         let forwards = view.facts.sysctl_number("net/ipv4/ip_forward") == Some(1);
-        let mut text = format!("transmit queue {queue} of {} sent {} of {} packets", counts.len(), per_cent(share), count(total));
+        let mut text = format!(
+            "transmit queue {queue} of {} sent {} of {} packets",
+            counts.len(),
+            per_cent(share),
+            count(total)
+        );
         if single > 0 && forwards {
-            text += &format!("; this host forwards for {single} veth interfaces of one queue, whose queue number packets keep");
+            text += &format!(
+                "; this host forwards for {single} veth interfaces of one queue, whose queue number packets keep"
+            );
         }
         let mapped: Vec<usize> = card
             .transmit_queues
@@ -212,7 +241,9 @@ fn bql_capped(view: &View<'_>) -> Vec<Found> {
             .transmit_queues
             .iter()
             .enumerate()
-            .filter_map(|(at, queue)| Some((at, queue.bql_limit_max.filter(|limit| *limit > 0 && *limit < needed)?)))
+            .filter_map(|(at, queue)| {
+                Some((at, queue.bql_limit_max.filter(|limit| *limit > 0 && *limit < needed)?))
+            })
             .collect();
         let Some((first, limit)) = capped.first() else { continue };
         let text = format!(
@@ -222,7 +253,8 @@ fn bql_capped(view: &View<'_>) -> Vec<Found> {
             gigabits(speed as f64),
             bytes(speed / 8 * TIME_US / 1_000_000)
         );
-        let mut entry = Found::new(Medium, &card.name, text, "the card runs dry between two completions").on(&card.name);
+        let mut entry =
+            Found::new(Medium, &card.name, text, "the card runs dry between two completions").on(&card.name);
         for (queue, _) in &capped {
             let file = format!("queues/tx-{queue}/byte_queue_limits/limit_max");
             entry = entry.change(Knob::InterfaceFile(file), Value::Text(NO_LIMIT.to_string()));
@@ -246,10 +278,18 @@ fn rate_capped(view: &View<'_>) -> Vec<Found> {
             .map(|(at, queue)| (at, queue.max_rate_mbps))
             .collect();
         let Some((first, rate)) = capped.first() else { continue };
-        let text = format!("{} of {} transmit queues are capped (queue {first}: {rate} Mbit/s)", capped.len(), card.transmit_queues.len());
-        let mut entry = Found::new(Medium, &card.name, text, "a flow is capped by chance of its queue").on(&card.name);
+        let text = format!(
+            "{} of {} transmit queues are capped (queue {first}: {rate} Mbit/s)",
+            capped.len(),
+            card.transmit_queues.len()
+        );
+        let mut entry =
+            Found::new(Medium, &card.name, text, "a flow is capped by chance of its queue").on(&card.name);
         for (queue, _) in &capped {
-            entry = entry.change(Knob::InterfaceFile(format!("queues/tx-{queue}/tx_maxrate")), Value::Text("0".to_owned()));
+            entry = entry.change(
+                Knob::InterfaceFile(format!("queues/tx-{queue}/tx_maxrate")),
+                Value::Text("0".to_owned()),
+            );
         }
         found.push(entry);
     }

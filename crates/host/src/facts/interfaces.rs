@@ -126,13 +126,15 @@ impl Reader<'_> {
             self.text("device/irq").and_then(|text| text.parse::<u32>().ok()).filter(|number| *number > 0),
         );
         let kernel = self.statistics();
-        let carrier = self.text("carrier").as_deref() == Some("1");
+        let carrier = self.text("carrier").as_deref() != Some("0");
         let state = self.text("operstate").unwrap_or_default();
+        // Some devices have no state to show: then the carrier counts.
+        let up = state == "up" || matches!(state.as_str(), "" | "unknown") && carrier;
         let interface = Interface {
             name: name.to_owned(),
             index,
             kind,
-            up: state == "up" || state != "down" && carrier,
+            up,
             node: self.of_card("numa_node").and_then(|text| text.parse().ok()),
             pcie: self.pcie(),
             iommu: self.of_card("iommu_group/type"),

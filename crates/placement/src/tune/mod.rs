@@ -7,8 +7,10 @@
 
 mod keep;
 pub mod persist;
+pub mod verify;
 
 use evenkeel_model::change::{Change, Knob};
+use evenkeel_model::host::HostFacts;
 use serde::Serialize;
 
 use crate::finding::{Finding, Severity};
@@ -86,13 +88,14 @@ impl TuningPlan {
     /// # Errors
     /// When one of `only` was not found.
     pub fn new(
+        facts: &HostFacts,
         findings: &[Finding],
         interface: &str,
         keep: &Keep,
         only: &[String],
     ) -> Result<Self, UnknownItem> {
         let mut concerned: Vec<&Finding> =
-            findings.iter().filter(|finding| concerns(finding, interface)).collect();
+            findings.iter().filter(|finding| concerns(facts, finding, interface)).collect();
         concerned.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
         let mut plan = Self::default();
         for finding in concerned {
@@ -170,10 +173,13 @@ impl TuningPlan {
 }
 
 /// Whether a finding is about an interface or its host: what another interface's settings mend is not.
-fn concerns(finding: &Finding, interface: &str) -> bool {
+fn concerns(facts: &HostFacts, finding: &Finding, interface: &str) -> bool {
     match &finding.remedy.interface {
         Some(name) => name == interface,
-        None => finding.remedy.changes.iter().all(|change| !change.knob.is_of_interface()),
+        None => {
+            let of_host = finding.remedy.changes.iter().all(|change| !change.knob.is_of_interface());
+            of_host && (finding.subject == interface || facts.interface(&finding.subject).is_none())
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 use super::*;
 use crate::finding::Remedy;
 use evenkeel_model::change::{Channels, Ring, Value};
+use evenkeel_model::host::Interface;
 
 fn finding(rule: &'static str, severity: Severity, interface: Option<&str>, changes: Vec<Change>) -> Finding {
     Finding {
@@ -15,6 +16,11 @@ fn finding(rule: &'static str, severity: Severity, interface: Option<&str>, chan
     }
 }
 
+fn host() -> HostFacts {
+    let interface = |name: &str| Interface { name: name.to_owned(), ..Interface::default() };
+    HostFacts { interfaces: vec![interface("eth0"), interface("eth1")], ..HostFacts::default() }
+}
+
 fn ring(number: u32) -> Change {
     Change::new(Knob::Ring(Ring::Rx), Value::Number(number))
 }
@@ -25,7 +31,13 @@ fn sysctl(path: &str, value: &str) -> Change {
 
 fn plan(findings: &[Finding], keep: &str, only: &[&str]) -> Result<TuningPlan, UnknownItem> {
     let keep = Keep::parse(keep, "keep.toml").unwrap();
-    TuningPlan::new(findings, "eth0", &keep, &only.iter().map(|item| (*item).to_owned()).collect::<Vec<_>>())
+    TuningPlan::new(
+        &host(),
+        findings,
+        "eth0",
+        &keep,
+        &only.iter().map(|item| (*item).to_owned()).collect::<Vec<_>>(),
+    )
 }
 
 #[test]
@@ -48,7 +60,7 @@ fn only_what_was_found_for_the_interface_and_its_host_is_changed() {
     assert_eq!(plan.steps[1].change, ring(4096));
     assert_eq!(plan.items[0].evidence, ["eth0: evidence of ring"]);
     assert!(plan.left.is_empty());
-    assert_eq!(TuningPlan::new(&[], "eth0", &Keep::default(), &[]).unwrap(), TuningPlan::default());
+    assert_eq!(TuningPlan::new(&host(), &[], "eth0", &Keep::default(), &[]).unwrap(), TuningPlan::default());
 }
 
 #[test]

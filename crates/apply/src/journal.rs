@@ -91,6 +91,9 @@ pub struct Header {
     pub started: String,
     /// What it runs, such as `fair`.
     pub command: String,
+    /// Whether what it sets is to stay when it has ended, until it is reverted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub kept: bool,
 }
 
 impl Header {
@@ -105,7 +108,14 @@ impl Header {
             process: own.into(),
             started: humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string(),
             command: command.to_owned(),
+            kept: false,
         }
+    }
+
+    /// The header of changes that are to stay.
+    #[must_use]
+    pub fn kept(interface: InterfaceIdentity, command: &str) -> Self {
+        Self { kept: true, ..Self::new(interface, command) }
     }
 }
 

@@ -273,9 +273,10 @@ fn affinity_file(interrupt: u32) -> String {
 }
 
 fn write_file(path: &Path, shown: &str, text: &str) -> Result<(), KnobError> {
-    // Without O_CREAT: a file that is gone stays gone.
+    // Without O_CREAT: a file that is gone stays gone. A recorded one has a length; those of the kernel have none.
     std::fs::OpenOptions::new()
         .write(true)
+        .truncate(true)
         .open(path)
         .and_then(|mut file| io::Write::write_all(&mut file, text.as_bytes()))
         .map_err(|source| file_error(format!("write '{text}' to {shown}"), shown, source))

@@ -23,11 +23,14 @@
 //! journal belongs to one boot, one network namespace and one interface by number: after a reboot it is void,
 //! and an interface that was renamed is still found. It is also the lock: the run holds it (flock(2)),
 //! and a second run on the same interface is refused.
+//!
+//! What is to stay after its process has ended is changed through [`Lasting`], with a journal of its own.
 
 mod error;
 pub mod guardian;
 mod journal;
 mod kernel;
+mod lasting;
 mod ours;
 mod qdisc;
 mod revert;
@@ -40,6 +43,7 @@ pub use evenkeel_model::change::{Change, ClassHandle, Knob, QdiscSnapshot, RuleB
 pub use error::{ApplyError, JournalError, KnobError};
 pub use journal::{Entry, Header, InterfaceIdentity, Process, Storage, parse};
 pub use kernel::{Kernel, LiveKernel};
+pub use lasting::{Lasting, Made};
 pub use ours::Ours;
 pub use revert::{Leftover, RevertOutcome, leftover, revert};
 pub use rollback::{LeftAlone, Report, roll_back};

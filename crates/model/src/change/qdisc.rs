@@ -30,8 +30,8 @@ impl Handle {
     }
 }
 
-impl std::fmt::Display for Handle {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Handle {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         if *self == Self::ROOT {
             formatter.write_str("root")
         } else {

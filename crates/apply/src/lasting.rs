@@ -1,0 +1,154 @@
+//! Changes that stay when the process has ended, until they are reverted.
+//!
+//! They have a journal of their own, `….kept.journal`, beside that of runs: a run that begins on the interface later
+//! finds what was kept as the state that it has to give back, and takes it for nothing that a dead process left. The
+//! runs' journal is held while changes are made, so that nobody else makes any, and while they are reverted.
+//!
+//! ```text
+//!   Lasting::begin ─▶ change ─▶ change ─▶ keep        journal stays ─▶ evenkeel revert
+//!                        └──▶ killed                  journal stays ─▶ evenkeel revert, or tune goes on
+//! ```
+
+use crate::error::{ApplyError, KnobError};
+use crate::journal::{Entry, Header, InterfaceIdentity, Storage, line};
+use crate::kernel::{Kernel, LiveKernel};
+use crate::revert::{Leftover, take_over};
+use crate::run::Run;
+use crate::state::{Held, StateDirectory};
+use evenkeel_model::change::{Change, Value};
+
+/// What became of a change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Made {
+    /// The knob had the value already.
+    AsBefore,
+    /// It has it now; before it had this one.
+    Changed(Value),
+    /// The device took the number that is nearest to it for it, such as a ring of a multiple of 32.
+    Rounded {
+        /// What it was before.
+        from: Value,
+        /// What it is now.
+        to: Value,
+    },
+}
+
+/// Changes to an interface and its host that are to stay.
+pub struct Lasting {
+    run: Run,
+    /// Keeps runs away; removed at the end.
+    lock: Option<Held>,
+}
+
+impl Lasting {
+    /// Begins, or goes on with what was kept before. What a run that died has left on the interface is put back first.
+    ///
+    /// # Errors
+    /// [`crate::JournalError::Busy`] while a run is at work on the interface.
+    pub fn begin(
+        state: &StateDirectory,
+        index: u32,
+        name: &str,
+        command: &str,
+    ) -> Result<(Self, Option<Leftover>), ApplyError> {
+        let identity = InterfaceIdentity::current(index, name).map_err(KnobError::from)?;
+        let mut lock = state.take(&identity)?;
+        let leftover = take_over(&mut lock)?;
+        lock.append(&line(&Header::kept(identity.clone(), command)))?;
+        let mut held = state.take_kept(&identity)?;
+        let known = held.read()?.filter(|(header, _)| {
+            header.interface.same_boot(&identity) && header.interface.same_namespace(&identity)
+        });
+        let entries = match known {
+            Some((_, entries)) => entries,
+            None => {
+                held.clear()?;
+                held.append(&line(&Header::kept(identity, command)))?;
+                Vec::new()
+            }
+        };
+        let run = Run::keeping(LiveKernel::open(index, name)?, held, name, entries);
+        Ok((Self { run, lock: Some(lock) }, leftover))
+    }
+
+    /// Makes a change: reads what is there, journals it, sets the value, reads it back. What the kernel does not take
+    /// is as before.
+    ///
+    /// # Errors
+    /// When the journal or the kernel refuses, or somebody else has changed the knob since it was kept.
+    pub fn change(&mut self, change: &Change) -> Result<Made, ApplyError> {
+        let before = self.run.kernel().read(&change.knob)?;
+        if change.knob.same(&before, &change.to) {
+            return Ok(Made::AsBefore);
+        }
+        let Err(error) = self.run.change(change) else { return Ok(Made::Changed(before)) };
+        if matches!(error, ApplyError::NotTaken { .. }) {
+            let found = self.run.kernel().read(&change.knob)?;
+            if is_rounded(&before, &change.to, &found) {
+                self.run.adopt(&change.knob, found.clone())?;
+                return Ok(Made::Rounded { from: before, to: found });
+            }
+        }
+        if matches!(error, ApplyError::NotTaken { .. } | ApplyError::Knob(_)) {
+            self.run.take_back(&change.knob)?;
+        }
+        Err(error)
+    }
+
+    /// What is kept.
+    #[must_use]
+    pub fn entries(&self) -> &[Entry] {
+        self.run.entries()
+    }
+
+    /// Reads and sets without a journal; for what was kept is [`Self::change`].
+    pub fn kernel(&mut self) -> &mut LiveKernel {
+        self.run.kernel()
+    }
+
+    /// Ends: everything stays, and the journal with it.
+    ///
+    /// # Errors
+    /// When a journal cannot be removed.
+    pub fn keep(mut self) -> Result<(), ApplyError> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), ApplyError> {
+        let kept = self.run.keep();
+        if let Some(lock) = self.lock.take() {
+            lock.remove()?;
+        }
+        kept
+    }
+}
+
+impl Drop for Lasting {
+    fn drop(&mut self) {
+        // Nobody listens here, and what was changed is in the journal.
+        let _ = self.end();
+    }
+}
+
+/// Whether a device made another number of the one that it was to take, on the way from the one before.
+fn is_rounded(before: &Value, wanted: &Value, found: &Value) -> bool {
+    let (Value::Number(before), Value::Number(wanted), Value::Number(found)) = (before, wanted, found) else {
+        return false;
+    };
+    found != before && found.abs_diff(*wanted) < before.abs_diff(*wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_number_on_the_way_is_a_rounded_one() {
+        let number = Value::Number;
+        let rounded = |before, wanted, found| is_rounded(&number(before), &number(wanted), &number(found));
+        assert!(rounded(256, 4090, 4096) && rounded(256, 4090, 4064) && rounded(4096, 100, 104));
+        assert!(!rounded(256, 4090, 256), "nothing happened");
+        assert!(!rounded(256, 4090, 64), "somewhere else");
+        assert!(!is_rounded(&Value::Switch(false), &Value::Switch(true), &Value::Switch(false)));
+    }
+}

@@ -2,7 +2,8 @@
 //! that mends it.
 //!
 //! Everything here is a pure function of [`HostFacts`](evenkeel_model::host::HostFacts). [`rules`] is the table of rules,
-//! [`loss`] says where packets were lost between two readings. Figures are those of *this* host: windows come from its
+//! [`loss`] says where packets were lost between two readings, [`plan`] which cores interrupts and applications should
+//! have. Figures are those of *this* host: windows come from its
 //! link speeds and the round-trip times of its sockets, rings from what its card can hold, and losses from its counters.
 //!
 //! Source, where no other is named: M. Hock, M. Veit, F. Neumeister, R. Bless, M. Zitterbart, "TCP at 100 Gbit/s –

@@ -10,12 +10,13 @@
 //! ```
 
 use crate::error::{ApplyError, KnobError};
-use crate::journal::{Entry, Header, InterfaceIdentity, Storage, line};
+use crate::journal::{Header, InterfaceIdentity, Storage, line};
 use crate::kernel::{Kernel, LiveKernel};
+use crate::ours::Ours;
 use crate::revert::{Leftover, take_over};
 use crate::run::Run;
 use crate::state::{Held, StateDirectory};
-use evenkeel_model::change::{Change, Value};
+use evenkeel_model::change::{Change, Knob, Value};
 
 /// What became of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,10 +96,26 @@ impl Lasting {
         Err(error)
     }
 
-    /// What is kept.
-    #[must_use]
-    pub fn entries(&self) -> &[Entry] {
-        self.run.entries()
+    /// What is kept, with the values that it has now; what somebody else has set since is theirs.
+    pub fn kept(&mut self) -> Vec<(Knob, Value)> {
+        let entries = self.run.entries().to_vec();
+        let now = entries.into_iter().filter_map(|entry| {
+            let found = self.run.kernel().read(&entry.knob).ok()?;
+            let is_changed = !entry.knob.same(&found, &entry.from);
+            let value = match &found {
+                // A tree is made again as it was made, not as a dump of it shows it.
+                Value::Qdiscs(_) => entry.ours.iter().rev().find_map(|ours| match ours {
+                    Ours::These(list) => list
+                        .iter()
+                        .find(|own| Ours::These(vec![(*own).clone()]).includes(&entry.knob, &found))
+                        .cloned(),
+                    _ => None,
+                })?,
+                _ => found.clone(),
+            };
+            (is_changed && entry.is_ours(&found)).then_some((entry.knob, value))
+        });
+        now.collect()
     }
 
     /// Reads and sets without a journal; for what was kept is [`Self::change`].

@@ -24,6 +24,7 @@ mod run;
 mod scenario;
 mod search;
 mod steer;
+mod tune;
 
 use std::process::ExitCode;
 
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
         Command::Nic(command) => nic::nic(&command),
         Command::Search(command) => search::search(&command),
         Command::Steer(options) => steer::steer(&options),
+        Command::Tune(options) => tune::tune(&options),
         Command::Compare(options) => compare::compare(&options),
         Command::Generate(options) => generate::generate(&options),
     };

@@ -43,6 +43,8 @@ pub enum Command {
     Search(SearchCommand),
     /// Put received flows on queues, and so on processors, as a policy wants it, until it is ended; leaves no trace
     Steer(SteerOptions),
+    /// Look at the host behind the queues: what is wrong, by which evidence, and what mends it; changes nothing
+    Check(CheckOptions),
     /// Compare two records: what differs by more than the spread of the repeats
     Compare(CompareOptions),
     /// Write man pages or shell completions
@@ -343,6 +345,30 @@ fn parse_table_size(text: &str) -> Result<TableSize, String> {
     let capacity = number.parse().ok().filter(|capacity| digits && (1..=MOST).contains(capacity));
     let capacity = capacity.ok_or_else(|| format!("a table holds 1 to {MOST} filters"))?;
     Ok(TableSize { table: table.to_owned(), capacity })
+}
+
+#[derive(Debug, Args)]
+pub struct CheckOptions {
+    /// Only what concerns this interface, and the whole host [default: every interface]
+    pub interface: Option<String>,
+    /// Look for so long where packets are lost, such as 10s
+    #[arg(long, value_name = "TIME", value_parser = parse_time, conflicts_with_all = ["save", "from", "explain"])]
+    pub watch: Option<Duration>,
+    /// Record this host as a tree of files in a directory that is empty or not there
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["from", "explain"])]
+    pub save: Option<PathBuf>,
+    /// Replace addresses and names of processes in what is recorded
+    #[arg(long, requires = "save")]
+    pub anonymise: bool,
+    /// Check a host that was recorded with --save, or written by hand (docs/check.md)
+    #[arg(long, value_name = "DIR")]
+    pub from: Option<PathBuf>,
+    /// Explain a rule and say what it finds here; `all` describes every rule
+    #[arg(long, value_name = "RULE")]
+    pub explain: Option<String>,
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub format: Format,
 }
 
 #[derive(Debug, Args)]

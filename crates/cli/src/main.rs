@@ -12,6 +12,7 @@
 //! Results go to standard output, progress and logs to standard error.
 
 mod arguments;
+mod check;
 mod compare;
 mod exit;
 mod fair;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         Command::Nic(command) => nic::nic(&command),
         Command::Search(command) => search::search(&command),
         Command::Steer(options) => steer::steer(&options),
+        Command::Check(options) => check::check(&options),
         Command::Tune(options) => tune::tune(&options),
         Command::Compare(options) => compare::compare(&options),
         Command::Generate(options) => generate::generate(&options),

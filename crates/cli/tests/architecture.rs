@@ -17,6 +17,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("netlink", &["model"]),
     ("transmit", &["model"]),
     ("receive", &["model"]),
+    ("placement", &["model"]),
     ("host", &["model", "netlink"]),
     ("apply", &["model", "netlink", "host"]),
     ("datapath", &["model", "transmit"]),
@@ -35,7 +36,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "netlink",
             "host",
             "receive",
+            "placement",
             "apply",
+            "datapath",
             "fair",
             "steer",
             "testbed",
@@ -67,6 +70,18 @@ const PURE: &[(&str, &[&str])] = &[
     // It knows addresses, which live in `std::net`, but opens no socket.
     (
         "receive",
+        &[
+            "std::fs",
+            "std::process",
+            "std::net::TcpStream",
+            "std::net::TcpListener",
+            "std::net::UdpSocket",
+            "unsafe",
+        ],
+    ),
+    // It knows addresses, too: the queue of a connection is computed from them.
+    (
+        "placement",
         &[
             "std::fs",
             "std::process",

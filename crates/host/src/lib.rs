@@ -13,6 +13,7 @@ mod interface;
 mod namespaces;
 mod owner;
 mod privilege;
+pub mod synthetic;
 mod sysfs;
 mod tool;
 

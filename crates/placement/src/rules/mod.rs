@@ -17,6 +17,8 @@ mod spread;
 mod tcp;
 mod transmit;
 
+pub(crate) use queues::mask;
+
 use evenkeel_model::change::{Change, Knob, Value};
 use evenkeel_model::host::HostFacts;
 

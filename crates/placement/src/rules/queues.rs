@@ -129,7 +129,7 @@ fn many(view: &View<'_>) -> Vec<Found> {
 }
 
 /// Processors as a mask, in words of 32 bits, the highest first.
-pub(super) fn mask(processors: &[u32]) -> String {
+pub(crate) fn mask(processors: &[u32]) -> String {
     let words = processors.iter().max().map_or(1, |most| *most as usize / 32 + 1);
     let word = |at: usize| {
         let inside = processors.iter().filter(|number| **number as usize / 32 == at);

@@ -1,0 +1,90 @@
+//! `evenkeel tune` on a real driver, in the virtual machine: faults that only a card has are planted, found, mended and
+//! put back.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use support::{Ended, end, evenkeel};
+
+fn shell(words: &[&str]) -> String {
+    let output = Command::new(words[0]).args(&words[1..]).stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{words:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn interface_of(driver: &str) -> String {
+    assert!(
+        Path::new("/run/evenkeel/guest").exists(),
+        "this test takes network devices: run it with ./dev test --tier vm"
+    );
+    let of_driver = |entry: &std::fs::DirEntry| {
+        std::fs::read_link(entry.path().join("device/driver")).is_ok_and(|found| found.ends_with(driver))
+    };
+    let entry = std::fs::read_dir("/sys/class/net").unwrap().map(Result::unwrap).find(of_driver).unwrap();
+    entry.file_name().into_string().unwrap()
+}
+
+/// What people see of an interface.
+fn seen(name: &str) -> String {
+    let mut text = shell(&["ethtool", "-k", name]);
+    for flags in ["-g", "-c", "-l"] {
+        text += &shell(&["ethtool", flags, name]);
+    }
+    text += &std::fs::read_to_string(format!("/sys/class/net/{name}/mtu")).unwrap();
+    text += &shell(&["tc", "qdisc", "show", "dev", name]);
+    text
+}
+
+#[test]
+fn faults_of_a_card_are_mended_and_put_back() {
+    let name = interface_of("igb");
+    let state = tempfile::tempdir().unwrap();
+    let command = |arguments: &[&str]| -> Ended {
+        let mut command = evenkeel(arguments);
+        command.env("EVENKEEL_STATE_DIR", state.path()).env("EVENKEEL_ETC_DIR", state.path().join("etc"));
+        end(command)
+    };
+    for port in std::fs::read_dir("/sys/class/net").unwrap().map(|entry| entry.unwrap().file_name()) {
+        // Both ends, so that there is a link.
+        let _ = Command::new("ip").args(["link", "set", "dev", port.to_str().unwrap(), "up"]).status();
+    }
+    let carrier = format!("/sys/class/net/{name}/carrier");
+    for _ in 0..600 {
+        if std::fs::read_to_string(&carrier).is_ok_and(|text| text.trim() == "1") {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    shell(&["ethtool", "-K", &name, "gro", "off", "tso", "off"]);
+    shell(&["sysctl", "-w", "net.ipv4.tcp_sack=0"]);
+    let before = seen(&name);
+
+    let plan = command(&["tune", &name]);
+    assert_eq!(plan.code, 0, "{plan:?}");
+    for line in [
+        format!("ethtool -K {name} rx-gro on"),
+        format!("# undo: ethtool -K {name} rx-gro off"),
+        format!("ethtool -K {name} tx-tcp-segmentation on"),
+        "sysctl -w net.ipv4.tcp_sack=1".to_owned(),
+    ] {
+        assert!(plan.stdout.contains(&line), "{line}: {}", plan.stdout);
+    }
+    assert_eq!(seen(&name), before);
+
+    let applied = command(&["tune", &name, "--apply", "--watch", "500ms"]);
+    assert_eq!(applied.code, 0, "{applied:?}");
+    let features = shell(&["ethtool", "-k", &name]);
+    for words in ["generic-receive-offload: on", "tcp-segmentation-offload: on"] {
+        assert!(features.contains(words), "{words}: {features}");
+    }
+    let again = command(&["tune", &name]);
+    assert!(again.stdout.contains("nothing to change"), "{again:?}");
+    let reverted = command(&["revert", &name]);
+    assert_eq!(reverted.code, 0, "{reverted:?}");
+    assert_eq!(seen(&name), before);
+    shell(&["sysctl", "-w", "net.ipv4.tcp_sack=1"]);
+    shell(&["ethtool", "-K", &name, "gro", "on", "tso", "on"]);
+}

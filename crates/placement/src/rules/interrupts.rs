@@ -6,6 +6,7 @@ use evenkeel_model::change::{Knob, Value};
 use evenkeel_model::host::{Interface, Interrupt, processor_list};
 
 use super::{FAST, Found, Rule, by_speed};
+use crate::plan::interrupt_processors;
 use crate::Severity::{High, Low, Medium};
 use crate::view::{ENOUGH_INTERRUPTS, View, count, per_cent};
 
@@ -59,22 +60,17 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// Assigns a card's queue interrupts to cores of its node in turn: applications' own and isolated ones are left out as long as
-/// others are there.
+/// Assigns a card's queue interrupts in turn to the processors that the planner has for them: on its node, off what works with
+/// its data, and shared with the other cards by need.
 fn placed(view: &View<'_>, card: &Interface) -> Vec<(u32, u32)> {
-    let cores = view.local_cores(card);
-    let applications: BTreeSet<u32> =
-        view.connections(card).iter().filter_map(|socket| view.pinned(socket.process?)).flatten().collect();
-    let applications = view.with_siblings(&applications.into_iter().collect::<Vec<_>>());
-    let free: Vec<u32> = cores.iter().copied().filter(|core| !applications.contains(core)).collect();
-    let cores = if free.is_empty() { cores } else { free };
+    let processors = interrupt_processors(view, card);
     let mut interrupts: Vec<&Interrupt> =
         view.facts.interrupts_of(&card.name).filter(|interrupt| interrupt.queue.is_some()).collect();
     interrupts.sort_by_key(|interrupt| (interrupt.queue, interrupt.number));
     // A queue's transmit and receive interrupts belong together.
     let place = |interrupt: &&Interrupt| {
-        let at = usize::try_from(interrupt.queue?).ok()? % cores.len().max(1);
-        Some((interrupt.number, *cores.get(at)?))
+        let at = usize::try_from(interrupt.queue?).ok()? % processors.len().max(1);
+        Some((interrupt.number, *processors.get(at)?))
     };
     interrupts.iter().filter_map(place).collect()
 }

@@ -10,7 +10,7 @@
 //! ```
 
 use crate::error::{ApplyError, KnobError};
-use crate::journal::{Header, InterfaceIdentity, Storage, line};
+use crate::journal::{Entry, Header, InterfaceIdentity, Storage, line};
 use crate::kernel::{Kernel, LiveKernel};
 use crate::ours::Ours;
 use crate::revert::{Leftover, take_over};
@@ -53,23 +53,21 @@ impl Lasting {
         command: &str,
     ) -> Result<(Self, Option<Leftover>), ApplyError> {
         let identity = InterfaceIdentity::current(index, name).map_err(KnobError::from)?;
+        // Whoever may not even look leaves no journal behind.
+        let kernel = LiveKernel::open(index, name)?;
         let mut lock = state.take(&identity)?;
         let leftover = take_over(&mut lock)?;
         lock.append(&line(&Header::kept(identity.clone(), command)))?;
-        let mut held = state.take_kept(&identity)?;
-        let known = held.read()?.filter(|(header, _)| {
-            header.interface.same_boot(&identity) && header.interface.same_namespace(&identity)
-        });
-        let entries = match known {
-            Some((_, entries)) => entries,
-            None => {
-                held.clear()?;
-                held.append(&line(&Header::kept(identity, command)))?;
-                Vec::new()
+        match take_kept(state, &identity, command) {
+            Ok((held, entries)) => {
+                let run = Run::keeping(kernel, held, name, entries);
+                Ok((Self { run, lock: Some(lock) }, leftover))
             }
-        };
-        let run = Run::keeping(LiveKernel::open(index, name)?, held, name, entries);
-        Ok((Self { run, lock: Some(lock) }, leftover))
+            Err(error) => {
+                lock.remove()?;
+                Err(error)
+            }
+        }
     }
 
     /// Makes a change: reads what is there, journals it, sets the value, reads it back. What the kernel does not take
@@ -145,6 +143,24 @@ impl Drop for Lasting {
         // Nobody listens here, and what was changed is in the journal.
         let _ = self.end();
     }
+}
+
+/// The journal of what is kept, and what is in it; empty, if that is of an earlier boot or namespace.
+fn take_kept(
+    state: &StateDirectory,
+    identity: &InterfaceIdentity,
+    command: &str,
+) -> Result<(Held, Vec<Entry>), ApplyError> {
+    let mut held = state.take_kept(identity)?;
+    let known = held.read()?.filter(|(header, _)| {
+        header.interface.same_boot(identity) && header.interface.same_namespace(identity)
+    });
+    if let Some((_, entries)) = known {
+        return Ok((held, entries));
+    }
+    held.clear()?;
+    held.append(&line(&Header::kept(identity.clone(), command)))?;
+    Ok((held, Vec::new()))
 }
 
 /// Whether a device made another number of the one that it was to take, on the way from the one before.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use evenkeel_apply::guardian::{Post, Watch, guard as watch};
 use evenkeel_apply::{
-    ApplyError, Etc, Header, JournalError, Leftover, PersistError, Removal, RevertOutcome, StateDirectory,
+    ApplyError, Etc, Header, InterfaceIdentity, JournalError, Leftover, PersistError, Removal, RevertOutcome, StateDirectory,
     parse, revert as revert_journal,
 };
 use evenkeel_host::Sysfs;
@@ -115,14 +115,20 @@ fn is_about(path: &Path, name: &str) -> Result<bool, Failure> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(unreadable(error)),
     };
-    let Some((header, _)) = parse(&text, path).map_err(|error| failure(&error.into()))? else {
-        return Ok(false);
-    };
-    if header.interface.name == name {
+    let header = parse(&text, path).map_err(|error| failure(&error.into()))?;
+    if header.as_ref().is_some_and(|(header, _)| header.interface.name == name) {
         return Ok(true);
     }
     let index = Sysfs::of_namespace().and_then(|sysfs| sysfs.read(&format!("class/net/{name}/ifindex")));
-    Ok(index.is_ok_and(|index| index == header.interface.index.to_string()))
+    let Some(index) = index.ok().and_then(|index| index.parse().ok()) else { return Ok(false) };
+    if let Some((header, _)) = header {
+        return Ok(header.interface.index == index);
+    }
+    // Its run died before it wrote a line: then its name alone says whose it is.
+    let state = StateDirectory::from_environment();
+    Ok(InterfaceIdentity::current(index, name).is_ok_and(|interface| {
+        [state.journal_of(&interface), state.kept_journal_of(&interface)].iter().any(|own| own == path)
+    }))
 }
 
 fn whose(header: &Header) -> String {

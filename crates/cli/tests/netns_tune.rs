@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use nix::sys::signal::Signal;
 use support::managed::{Managed, NAME, assert_same, is_empty};
-use support::{Ended, end, file, without_capabilities};
+use support::{Ended, end, evenkeel, file, without_capabilities};
 
 /// What is wrong: sysctls that every TCP wants to be on.
 const WRONG: [(&str, &str); 4] = [
@@ -90,15 +90,18 @@ fn a_plan_is_shell_lines_that_do_it_and_undo_it() {
     shell(&undo);
     assert_same(&host.managed.seen(), &before, "after the lines and their undo");
 
-    // Whoever may change nothing may look.
-    let mut command = host.command(&["tune", NAME]);
-    without_capabilities(&mut command);
-    let looked = end(command);
-    assert!(looked.code == 0 && looked.stdout.contains("sysctl -w net.ipv4.tcp_sack=1"), "{looked:?}");
-    let mut command = host.command(&["tune", NAME, "--apply", "--no-watch"]);
-    without_capabilities(&mut command);
-    let refused = end(command);
-    assert!(refused.code == 3 || refused.code == 1, "{refused:?}");
+    // Whoever may change nothing may look, at what is here.
+    let unprivileged = |arguments: &[&str]| {
+        let mut command = evenkeel(arguments);
+        command.env("EVENKEEL_STATE_DIR", host.managed.state.path());
+        without_capabilities(&mut command);
+        end(command)
+    };
+    let looked = unprivileged(&["tune", "lo"]);
+    assert!(looked.code == 0 && looked.stdout.starts_with("# lo: "), "{looked:?}");
+    let refused = unprivileged(&["tune", "lo", "--apply", "--no-watch"]);
+    assert!(refused.code == 3 && refused.stderr.contains("CAP_SYS_ADMIN"), "{refused:?}");
+    assert!(is_empty(host.managed.state.path()));
     assert_eq!(host.values(), OFF);
 }
 

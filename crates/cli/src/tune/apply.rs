@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use evenkeel_apply::{ApplyError, JournalError, Lasting, Made, StateDirectory};
+use evenkeel_apply::{ApplyError, JournalError, KnobError, Lasting, Made, StateDirectory};
 use evenkeel_model::change::{Change, Knob, Value};
 use evenkeel_model::host::HostFacts;
 use evenkeel_placement::tune::Keep;
@@ -49,7 +49,7 @@ pub fn apply(
     let before = if prepared.ready.is_empty() { None } else { watch(options, signals)? };
     let state = StateDirectory::from_environment();
     let (mut lasting, leftover) =
-        Lasting::begin(&state, index, &options.interface, "tune").map_err(|error| failure(&error))?;
+        Lasting::begin(&state, index, &options.interface, "tune").map_err(|error| cannot_begin(&error))?;
     leftover.iter().for_each(tell_leftover);
 
     let mut outcome = Outcome::default();
@@ -138,9 +138,18 @@ fn watch(options: &TuneOptions, signals: &Signals) -> Result<Option<Stretch>, Fa
 }
 
 fn failure(error: &ApplyError) -> Failure {
+    Failure::with_causes(Exit::Failed, error)
+}
+
+/// Nothing was changed: a run is at work, a directory or a privilege is missing.
+fn cannot_begin(error: &ApplyError) -> Failure {
     let exit = match error {
-        ApplyError::Journal(JournalError::Busy { .. } | JournalError::Directory { .. }) => Exit::Unable,
-        _ => Exit::Failed,
+        ApplyError::Journal(JournalError::Damaged { .. } | JournalError::Unfinished { .. }) => Exit::Failed,
+        _ => Exit::Unable,
     };
-    Failure::with_causes(exit, error)
+    let failure = Failure::with_causes(exit, error);
+    match error {
+        ApplyError::Knob(KnobError::Host(_)) => failure.and("root can, with CAP_SYS_ADMIN and CAP_NET_ADMIN"),
+        _ => failure,
+    }
 }

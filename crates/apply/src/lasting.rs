@@ -9,13 +9,13 @@
 //!                        └──▶ killed                  journal stays ─▶ evenkeel revert, or tune goes on
 //! ```
 
-use crate::error::{ApplyError, KnobError};
-use crate::journal::{Entry, Header, InterfaceIdentity, Storage, line};
+use crate::error::{ApplyError, JournalError, KnobError};
+use crate::journal::{Entry, Header, InterfaceIdentity, Storage, line, parse};
 use crate::kernel::{Kernel, LiveKernel};
 use crate::ours::Ours;
 use crate::revert::{Leftover, take_over};
 use crate::run::Run;
-use crate::state::{Held, StateDirectory};
+use crate::state::{Held, StateDirectory, is_absent, working_journal_of};
 use evenkeel_model::change::{Change, Knob, Value};
 
 /// What became of a change.
@@ -32,6 +32,31 @@ pub enum Made {
         /// What it is now.
         to: Value,
     },
+}
+
+/// What is kept for the interfaces of the calling thread's network namespace, since this boot.
+///
+/// # Errors
+/// When a journal cannot be read.
+pub fn kept(state: &StateDirectory) -> Result<Vec<(InterfaceIdentity, Entry)>, ApplyError> {
+    let mut found = Vec::new();
+    for path in state.journals()? {
+        if working_journal_of(&path).is_none() {
+            continue;
+        }
+        let text = match std::fs::read(&path) {
+            Ok(text) => text,
+            Err(error) if is_absent(&error) => continue,
+            Err(source) => return Err(JournalError::File { action: "read", path, source }.into()),
+        };
+        let Some((header, entries)) = parse(&text, &path)? else { continue };
+        let interface = header.interface;
+        let here = InterfaceIdentity::current(interface.index, &interface.name).map_err(KnobError::from)?;
+        if interface.same_boot(&here) && interface.same_namespace(&here) {
+            found.extend(entries.into_iter().map(|entry| (interface.clone(), entry)));
+        }
+    }
+    Ok(found)
 }
 
 /// Changes to an interface and its host that are to stay.

@@ -44,7 +44,7 @@ pub use evenkeel_model::change::{Change, ClassHandle, Knob, QdiscSnapshot, RuleB
 pub use error::{ApplyError, JournalError, KnobError, PersistError};
 pub use journal::{Entry, Header, InterfaceIdentity, Process, Storage, parse};
 pub use kernel::{Kernel, LiveKernel};
-pub use lasting::{Lasting, Made};
+pub use lasting::{Lasting, Made, kept};
 pub use ours::Ours;
 pub use persisted::{Etc, Removal};
 pub use revert::{Leftover, RevertOutcome, leftover, revert};

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use evenkeel_apply::guardian::{Post, Watch, guard as watch};
 use evenkeel_apply::{
-    ApplyError, Etc, Header, InterfaceIdentity, JournalError, Leftover, PersistError, Removal, RevertOutcome, StateDirectory,
-    parse, revert as revert_journal,
+    ApplyError, Etc, Header, InterfaceIdentity, JournalError, Leftover, PersistError, Removal, RevertOutcome,
+    StateDirectory, parse, revert as revert_journal,
 };
 use evenkeel_host::Sysfs;
 use evenkeel_placement::tune::persist;

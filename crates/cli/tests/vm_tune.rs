@@ -88,3 +88,81 @@ fn faults_of_a_card_are_mended_and_put_back() {
     shell(&["sysctl", "-w", "net.ipv4.tcp_sack=1"]);
     shell(&["ethtool", "-K", &name, "gro", "on", "tso", "on"]);
 }
+
+/// Sends datagrams to itself until it is dropped.
+struct Flood {
+    stop: std::sync::Arc<std::sync::atomic::AtomicBool>,
+    threads: Vec<std::thread::JoinHandle<()>>,
+}
+
+impl Flood {
+    fn start() -> Self {
+        use std::sync::atomic::Ordering::Relaxed;
+        let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let receiver = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = receiver.local_addr().unwrap();
+        let threads = (0..2)
+            .map(|_| {
+                let stop = stop.clone();
+                std::thread::spawn(move || {
+                    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+                    while !stop.load(Relaxed) {
+                        // Bursts with pauses, so that a longer backlog is enough.
+                        for _ in 0..64 {
+                            let _ = socket.send_to(&[7; 100], address);
+                        }
+                        std::thread::sleep(std::time::Duration::from_millis(5));
+                    }
+                })
+            })
+            .collect();
+        // Its buffer overflows, which is another place.
+        drop(receiver);
+        Self { stop, threads }
+    }
+}
+
+impl Drop for Flood {
+    fn drop(&mut self) {
+        self.stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Packets are lost at a backlog that is too short, `tune` makes it longer, and sees that they are lost no more; another
+/// `tune` does not make it longer still for losses from before.
+#[test]
+fn losses_are_seen_to_go() {
+    let state = tempfile::tempdir().unwrap();
+    let command = |arguments: &[&str]| -> Ended {
+        let mut command = evenkeel(arguments);
+        command.env("EVENKEEL_STATE_DIR", state.path()).env("EVENKEEL_ETC_DIR", state.path().join("etc"));
+        end(command)
+    };
+    let backlog = || shell(&["sysctl", "-n", "net.core.netdev_max_backlog"]).trim().to_owned();
+    shell(&["ip", "link", "set", "dev", "lo", "up"]);
+    let was = backlog();
+    shell(&["sysctl", "-w", "net.core.netdev_max_backlog=2"]);
+    // Packets are handed to another processor, whose backlog they wait in.
+    std::fs::write("/sys/class/net/lo/queues/rx-0/rps_cpus", "8").unwrap();
+    let flood = Flood::start();
+    std::thread::sleep(std::time::Duration::from_secs(3));
+
+    let applied = command(&["tune", "lo", "--apply", "backlog-drops", "--watch", "3s"]);
+    assert_eq!(applied.code, 0, "{applied:?}");
+    assert!(applied.stdout.contains("the sysctl net.core.netdev_max_backlog: '2' -> "), "{applied:?}");
+    let line = applied.stdout.lines().find(|line| line.starts_with("lost at the softnet backlog")).unwrap();
+    assert!(line.ends_with(": better"), "{applied:?}");
+    let raised = backlog();
+
+    let again = command(&["tune", "lo", "--apply", "backlog-drops", "--watch", "2s"]);
+    assert!(again.code == 0 && again.stdout.contains("raised it already"), "{again:?}");
+    assert_eq!(backlog(), raised);
+    drop(flood);
+    assert_eq!(command(&["revert", "lo"]).code, 0);
+    assert_eq!(backlog(), "2");
+    std::fs::write("/sys/class/net/lo/queues/rx-0/rps_cpus", "0").unwrap();
+    shell(&["sysctl", "-w", &format!("net.core.netdev_max_backlog={was}")]);
+}

@@ -46,16 +46,19 @@ pub fn apply(
 ) -> Result<Exit, Failure> {
     let index = prepared.facts.interface(&options.interface).and_then(|interface| interface.index);
     let index = index.ok_or_else(|| Failure::new(Exit::Unable, "the interface has no number"))?;
-    let before = if prepared.ready.is_empty() { None } else { watch(options, signals)? };
+    let asked_for = options.apply.clone().unwrap_or_default();
+    let looks = !prepared.ready.is_empty() || prepared.wants_a_look;
+    let before = if looks { watch(options, signals)? } else { None };
+    let losing = before.as_ref().map(|before| before.rules.clone()).unwrap_or_default();
+    let mut prepared =
+        if prepared.wants_a_look { prepare(options, keep, &asked_for, &losing)? } else { prepared };
     let state = StateDirectory::from_environment();
     let (mut lasting, leftover) =
         Lasting::begin(&state, index, &options.interface, "tune").map_err(|error| cannot_begin(&error))?;
     leftover.iter().for_each(tell_leftover);
 
     let mut outcome = Outcome::default();
-    let mut prepared = prepared;
     for round in 1.. {
-        outcome.refused.extend(prepared.unable.drain(..));
         let channels = outcome.done.len();
         for ready in &prepared.ready {
             if signals.interrupted() || signals.terminated() {
@@ -67,14 +70,14 @@ pub fn apply(
         if !changed || round >= MOST_ROUNDS {
             break;
         }
-        let asked_for = options.apply.clone().unwrap_or_default();
-        let again = prepare(options, keep, &[])?;
+        let again = prepare(options, keep, &[], &losing)?;
         let is_new = |ready: &Ready| {
             let asked = asked_for.is_empty() || asked_for.iter().any(|item| item == ready.rule);
             asked && !outcome.refused.iter().any(|(_, change, _)| change.knob == ready.change.knob)
         };
         let ready = again.ready.iter().filter(|ready| is_new(ready)).cloned().collect();
-        prepared = Prepared { ready, unable: Vec::new(), ..again };
+        let unable = std::mem::take(&mut prepared.unable);
+        prepared = Prepared { ready, unable, ..again };
     }
 
     let files = files::write(options, &prepared.facts, &mut lasting)?;

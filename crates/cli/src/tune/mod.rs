@@ -4,15 +4,16 @@ mod apply;
 mod files;
 mod show;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use evenkeel_apply::{Etc, Kernel, LiveKernel};
+use evenkeel_apply::{Etc, Kernel, LiveKernel, StateDirectory};
 use evenkeel_host::facts::{Tree, read_facts};
 use evenkeel_host::{HostError, Sysfs};
 use evenkeel_model::change::{Change, Value};
-use evenkeel_model::host::{HostFacts, Interface};
-use evenkeel_placement::tune::{Keep, TuningPlan};
-use evenkeel_placement::{Finding, check as find};
+use evenkeel_model::host::HostFacts;
+use evenkeel_placement::check as find;
+use evenkeel_placement::tune::{Keep, Step, TuningPlan, settled};
 
 use crate::arguments::{Format, TuneOptions};
 use crate::exit::{Exit, Failure, print};
@@ -38,6 +39,8 @@ pub struct Prepared {
     pub ready: Vec<Ready>,
     /// Steps that cannot be made here, and why.
     pub unable: Vec<(&'static str, Change, String)>,
+    /// Whether some of these depend on whether packets are lost now.
+    pub wants_a_look: bool,
 }
 
 /// Runs `evenkeel tune`.
@@ -46,7 +49,7 @@ pub fn tune(options: &TuneOptions) -> Result<Exit, Failure> {
     let signals = Signals::catch()?;
     let keep = keep(options.keep.as_deref())?;
     let only = options.apply.clone().unwrap_or_default();
-    let prepared = prepare(options, &keep, &only)?;
+    let prepared = prepare(options, &keep, &only, &BTreeSet::new())?;
     if options.apply.is_some() {
         return apply::apply(options, &keep, prepared, &signals);
     }
@@ -58,8 +61,13 @@ pub fn tune(options: &TuneOptions) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Reads the host, checks it, and plans.
-pub fn prepare(options: &TuneOptions, keep: &Keep, only: &[String]) -> Result<Prepared, Failure> {
+/// Reads the host, checks it, and plans. `losing` has the rules that explain packets which are lost now.
+pub fn prepare(
+    options: &TuneOptions,
+    keep: &Keep,
+    only: &[String],
+    losing: &BTreeSet<&'static str>,
+) -> Result<Prepared, Failure> {
     let facts = read(options.from.as_deref())?;
     let name = &options.interface;
     let Some(interface) = facts.interface(name) else {
@@ -67,40 +75,62 @@ pub fn prepare(options: &TuneOptions, keep: &Keep, only: &[String]) -> Result<Pr
         let message = format!("there is no interface {name} here; there are: {}", known.join(", "));
         return Err(Failure::new(Exit::Usage, message));
     };
-    let findings = find(&facts);
-    plan(&facts, interface, &findings, keep, only, options.from.is_none())
+    let plan = TuningPlan::new(&facts, &find(&facts), name, keep, only)
+        .map_err(|error| Failure::new(Exit::Usage, error))?;
+    let mut prepared = Prepared {
+        plan,
+        ready: Vec::new(),
+        unable: Vec::new(),
+        wants_a_look: false,
+        facts: HostFacts::default(),
+    };
+    match interface.index.filter(|_| options.from.is_none()) {
+        Some(index) => sort_out(&mut prepared, index, name, losing)?,
+        None => {
+            let ready = |step: &Step| Ready { rule: step.rule, change: step.change.clone(), from: None };
+            prepared.ready = prepared.plan.steps.iter().map(ready).collect();
+        }
+    }
+    prepared.facts = facts;
+    Ok(prepared)
 }
 
-fn plan(
-    facts: &HostFacts,
-    interface: &Interface,
-    findings: &[Finding],
-    keep: &Keep,
-    only: &[String],
-    live: bool,
-) -> Result<Prepared, Failure> {
-    let plan = TuningPlan::new(facts, findings, &interface.name, keep, only)
-        .map_err(|error| Failure::new(Exit::Usage, error))?;
-    let mut kernel = match (live, interface.index) {
-        (true, Some(index)) => Some(look(index, &interface.name)?),
-        _ => None,
-    };
-    let (mut ready, mut unable) = (Vec::new(), Vec::new());
-    for step in &plan.steps {
-        let from = match kernel.as_mut().map(|kernel| kernel.read(&step.change.knob)) {
-            Some(Ok(value)) => Some(value),
-            Some(Err(error)) => {
-                unable.push((step.rule, step.change.clone(), error.to_string()));
+/// Which of a plan's steps are to be made here and now.
+fn sort_out(
+    prepared: &mut Prepared,
+    index: u32,
+    interface: &str,
+    losing: &BTreeSet<&'static str>,
+) -> Result<(), Failure> {
+    let mut kernel = look(index, interface)?;
+    // Without the right to read journals nothing is known of what was done before, as when nothing was.
+    let kept = evenkeel_apply::kept(&StateDirectory::from_environment()).unwrap_or_default();
+    for Step { rule, change } in &prepared.plan.steps {
+        let from = match kernel.read(&change.knob) {
+            Ok(from) => from,
+            Err(error) => {
+                prepared.unable.push((rule, change.clone(), error.to_string()));
                 continue;
             }
-            None => None,
         };
-        if from.as_ref().is_some_and(|from| step.change.knob.same(from, &step.change.to)) {
+        if change.knob.same(&from, &change.to) {
             continue;
         }
-        ready.push(Ready { rule: step.rule, change: step.change.clone(), from });
+        let set_before = kept.iter().find(|(identity, entry)| {
+            let same = identity.index == index || !change.knob.is_of_interface();
+            same && entry.knob == change.knob && entry.is_ours(&from)
+        });
+        let set_for =
+            set_before.map(|(identity, _)| if identity.index == index { interface } else { &identity.name });
+        match set_for.and_then(|set_for| settled(rule, set_for, interface, losing)) {
+            Some(why) => {
+                prepared.unable.push((rule, change.clone(), why));
+                prepared.wants_a_look |= set_for == Some(interface);
+            }
+            None => prepared.ready.push(Ready { rule, change: change.clone(), from: Some(from) }),
+        }
     }
-    Ok(Prepared { facts: facts.clone(), plan, ready, unable })
+    Ok(())
 }
 
 fn read(from: Option<&Path>) -> Result<HostFacts, Failure> {

@@ -178,6 +178,9 @@ pub fn outcome(interface: &str, prepared: &Prepared, outcome: &Outcome, files: &
         let _ =
             writeln!(text, "  left alone: {}: {}  ({})", left.change.knob.on(interface), left.why, left.rule);
     }
+    for (rule, change, why) in &prepared.unable {
+        let _ = writeln!(text, "  left alone: {}: {why}  ({rule})", change.knob.on(interface));
+    }
     for item in prepared.plan.items.iter().filter(|item| !item.advice.is_empty()) {
         for advice in &item.advice {
             let _ = writeln!(text, "  by hand: {advice}  ({})", item.rule);

@@ -9,6 +9,8 @@ mod keep;
 pub mod persist;
 pub mod verify;
 
+use std::collections::BTreeSet;
+
 use evenkeel_model::change::{Change, Knob};
 use evenkeel_model::host::HostFacts;
 use serde::Serialize;
@@ -181,6 +183,34 @@ fn concerns(facts: &HostFacts, finding: &Finding, interface: &str) -> bool {
             of_host && (finding.subject == interface || facts.interface(&finding.subject).is_none())
         }
     }
+}
+
+/// Rules that want more of what there is, as counters since boot show it: what tune has raised already they would have
+/// raised again, for losses from before.
+const GROWING: [&str; 9] = [
+    "backlog-drops",
+    "softnet-squeezed",
+    "tcp-backlog-drops",
+    "tcp-receive-pruned",
+    "udp-receive-buffer",
+    "listen-overflow",
+    "conntrack-full",
+    "neighbours-full",
+    "tcp-memory",
+];
+
+/// Why a rule's change of a setting is not made that tune has set before, for an interface; none: it may be made.
+/// `losing` has the rules that explain packets which are lost now.
+#[must_use]
+pub fn settled(rule: &str, set_for: &str, interface: &str, losing: &BTreeSet<&str>) -> Option<String> {
+    if set_for != interface {
+        return Some(format!("evenkeel tune {set_for} has set it already"));
+    }
+    (GROWING.contains(&rule) && !losing.contains(rule)).then(|| {
+        "evenkeel tune has raised it already; the counters reach back before that, and no packet is seen to be lost there \
+         since"
+            .to_owned()
+    })
 }
 
 /// When a knob is set: what makes others come and go first, what depends on others last.

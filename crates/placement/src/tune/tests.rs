@@ -100,3 +100,19 @@ fn of_two_wishes_the_graver_is_granted() {
     assert_eq!(plan.steps[0].rule, "two");
     assert_eq!((plan.left.len(), plan.left[0].rule, plan.left[0].why.as_str()), (1, "one", "two wants '2'"));
 }
+
+#[test]
+fn what_was_raised_is_raised_again_only_while_packets_are_lost() {
+    for rule in GROWING {
+        assert!(crate::find_rule(rule).is_some(), "{rule}");
+    }
+    let none = BTreeSet::new();
+    assert!(settled("backlog-drops", "eth0", "eth0", &none).unwrap().contains("raised it already"));
+    assert_eq!(settled("backlog-drops", "eth0", "eth0", &["backlog-drops"].into()), None);
+    assert_eq!(
+        settled("receive-window", "eth0", "eth0", &none),
+        None,
+        "computed from what is, not from counters"
+    );
+    assert!(settled("receive-window", "eth1", "eth0", &none).unwrap().contains("evenkeel tune eth1"));
+}

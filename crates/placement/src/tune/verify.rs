@@ -4,7 +4,7 @@
 //! so losses are divided by the packets carried; and a difference has to be larger than chance makes it: three standard
 //! deviations of two Poisson counts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_model::host::HostFacts;
 use serde::Serialize;
@@ -21,6 +21,8 @@ pub struct Stretch {
     pub packets: u64,
     /// Packets lost, by place and subject.
     pub lost: BTreeMap<(Place, String), u64>,
+    /// The rules that explain them.
+    pub rules: BTreeSet<&'static str>,
 }
 
 impl Stretch {
@@ -30,14 +32,15 @@ impl Stretch {
         let carried = |facts: &HostFacts| {
             facts.interface(interface).map_or(0, |found| found.received_packets() + found.sent_packets())
         };
-        let mut lost = BTreeMap::new();
+        let (mut lost, mut rules) = (BTreeMap::new(), BTreeSet::new());
         for loss in losses(first, second) {
             let elsewhere = loss.subject != interface && second.interface(&loss.subject).is_some();
             if !elsewhere {
+                rules.insert(loss.rule);
                 *lost.entry((loss.place, loss.subject)).or_insert(0) += loss.packets;
             }
         }
-        Self { packets: carried(second).saturating_sub(carried(first)), lost }
+        Self { packets: carried(second).saturating_sub(carried(first)), lost, rules }
     }
 }
 
@@ -173,6 +176,7 @@ mod tests {
         let second = host(vec![at("eth0", 5100, 8), at("eth1", 9, 9)]);
         let stretch = Stretch::between(&first, &second, "eth0");
         assert_eq!(stretch.packets, 5000);
+        assert_eq!(stretch.rules, ["rx-ring-drops"].into());
         assert_eq!(stretch.lost, [((Place::ReceiveRing, "eth0".to_owned()), 7)].into());
     }
 }

@@ -7,6 +7,7 @@ use evenkeel_model::host::{Interface, Interrupt, processor_list};
 
 use super::{FAST, Found, Rule, by_speed};
 use crate::Severity::{High, Low, Medium};
+use crate::plan::{Application, Card, Core, Problem, interrupt_cores_for, place};
 use crate::view::{ENOUGH_INTERRUPTS, View, count, per_cent};
 
 pub(super) const RULES: &[Rule] = &[
@@ -59,15 +60,21 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// Assigns a card's queue interrupts to cores of its node in turn: applications' own and isolated ones are left out as long as
-/// others are there.
+/// Assigns a card's queue interrupts to cores in turn: those that the planner gives the card, then other cores of its node
+/// that no application is kept to.
 fn placed(view: &View<'_>, card: &Interface) -> Vec<(u32, u32)> {
-    let cores = view.local_cores(card);
-    let applications: BTreeSet<u32> =
+    let mut cores = planned(view, card);
+    let applications: Vec<u32> =
         view.connections(card).iter().filter_map(|socket| view.pinned(socket.process?)).flatten().collect();
-    let applications = view.with_siblings(&applications.into_iter().collect::<Vec<_>>());
-    let free: Vec<u32> = cores.iter().copied().filter(|core| !applications.contains(core)).collect();
-    let cores = if free.is_empty() { cores } else { free };
+    let applications = view.with_siblings(&applications);
+    let own = view.local_cores(card);
+    let free = own.iter().filter(|core| !applications.contains(core));
+    for core in free {
+        if !cores.contains(core) {
+            cores.push(*core);
+        }
+    }
+    let cores = if cores.is_empty() { own } else { cores };
     let mut interrupts: Vec<&Interrupt> =
         view.facts.interrupts_of(&card.name).filter(|interrupt| interrupt.queue.is_some()).collect();
     interrupts.sort_by_key(|interrupt| (interrupt.queue, interrupt.number));
@@ -77,6 +84,39 @@ fn placed(view: &View<'_>, card: &Interface) -> Vec<(u32, u32)> {
         Some((interrupt.number, *cores.get(at)?))
     };
     interrupts.iter().filter_map(place).collect()
+}
+
+/// The cores that the planner gives a card's interrupts, with all cards and all applications that are kept somewhere in mind.
+fn planned(view: &View<'_>, card: &Interface) -> Vec<u32> {
+    const UNKNOWN_BPS: u64 = 1_000_000_000;
+    let mut cores: BTreeMap<(u32, u32, u32), Vec<u32>> = BTreeMap::new();
+    for processor in view.facts.processors.iter().filter(|processor| !processor.isolated) {
+        cores.entry((processor.node, processor.package, processor.core)).or_default().push(processor.number);
+    }
+    let cores = cores.into_iter().map(|((node, ..), processors)| Core { node, processors }).collect();
+    let all: Vec<&Interface> = view.cards().collect();
+    let cards = all.iter().map(|card| Card {
+        name: card.name.clone(),
+        node: card.node,
+        need: interrupt_cores_for(card.speed_bps.unwrap_or(UNKNOWN_BPS), card.mtu),
+        queues_most: card.receive_queue_count().max(1),
+    });
+    let mut applications = Vec::new();
+    for (at, card) in all.iter().enumerate() {
+        let processes: BTreeSet<u32> =
+            view.connections(card).iter().filter_map(|socket| socket.process).collect();
+        applications.extend(processes.into_iter().filter_map(|process| {
+            let pinned = view.pinned(process)?;
+            let threads = u32::try_from(pinned.len()).unwrap_or(u32::MAX);
+            Some(Application { name: process.to_string(), card: at, threads, need: 1.0, pinned })
+        }));
+    }
+    let placement = place(&Problem { cores, cards: cards.collect(), applications });
+    let at = all.iter().position(|other| other.name == card.name);
+    let mut found: Vec<u32> = at.and_then(|at| placement.interrupts.get(at).cloned()).unwrap_or_default();
+    let mut seen = BTreeSet::new();
+    found.retain(|core| seen.insert(*core));
+    found
 }
 
 /// The changes that put a card's interrupts on cores of its node.
@@ -211,15 +251,18 @@ fn one_processor(view: &View<'_>) -> Vec<Found> {
         }
         let allowed: BTreeSet<u32> =
             interrupts.iter().flat_map(|interrupt| &interrupt.affinity).copied().collect();
+        let by_mask_alone = allowed.len() == 1;
         let allowed = processor_list(&allowed.into_iter().collect::<Vec<_>>());
-        let why = match (kept_to_one, view.facts.processes.iter().any(|process| process.name == "irqbalance"))
-        {
-            (true, _) => "their masks or the driver keep them there".to_owned(),
-            (false, true) => format!("their masks allow {allowed}, and irqbalance has put them there"),
-            (false, false) => {
-                format!("their masks allow {allowed}, and the kernel takes the first: nobody has spread them")
-            }
-        };
+        let why =
+            match (by_mask_alone, view.facts.processes.iter().any(|process| process.name == "irqbalance")) {
+                (true, _) => "their masks keep them there (the driver or somebody has set them)".to_owned(),
+                (false, true) => format!("their masks allow {allowed}, and irqbalance has put them there"),
+                (false, false) => {
+                    format!(
+                        "their masks allow {allowed}, and the kernel takes the first: nobody has spread them"
+                    )
+                }
+            };
         let text = format!(
             "processor {processor} served {} of {} receive interrupts of {} queues; {why}",
             per_cent(*most as f64 / total.max(1) as f64),

@@ -66,6 +66,27 @@ pub struct Loss {
     pub rule: &'static str,
 }
 
+/// Where the kernel drops for a reason (`enum skb_drop_reason`, include/net/dropreason-core.h, without its prefix), and the
+/// rule that explains it; none of reasons that are no loss of a host that is too slow.
+#[must_use]
+pub fn place_of_reason(reason: &str) -> Option<(Place, &'static str)> {
+    Some(match reason {
+        "QDISC_DROP" | "QDISC_OVERLIMIT" | "QDISC_CONGESTED" | "FQ_BAND_LIMIT" | "FQ_FLOW_LIMIT"
+        | "FQ_HORIZON_LIMIT" => (Place::Qdisc, "qdisc-drops"),
+        "DEV_READY" | "FULL_RING" => (Place::TransmitRing, "tx-ring-stops"),
+        "CPU_BACKLOG" => (Place::SoftnetBacklog, "backlog-drops"),
+        "NEIGH_QUEUEFULL" | "NEIGH_CREATEFAIL" => (Place::Network, "neighbours-full"),
+        "TCP_LISTEN_OVERFLOW" => (Place::AcceptQueue, "listen-overflow"),
+        "SOCKET_BACKLOG" => (Place::TcpBacklog, "tcp-backlog-drops"),
+        "SOCKET_RCVBUFF" => (Place::ReceiveQueue, "udp-receive-buffer"),
+        "PROTO_MEM" => (Place::ReceiveQueue, "tcp-memory"),
+        "TCP_OFO_QUEUE_PRUNE" | "TCP_OFO_DROP" | "TCP_ZEROWINDOW" | "TCP_OVERWINDOW" => {
+            (Place::ReceiveQueue, "tcp-receive-pruned")
+        }
+        _ => return None,
+    })
+}
+
 struct Losses(Vec<Loss>);
 
 impl Losses {
@@ -273,6 +294,13 @@ mod tests {
 
     #[test]
     fn every_loss_has_a_rule_that_exists() {
+        for reason in
+            ["QDISC_DROP", "FULL_RING", "CPU_BACKLOG", "SOCKET_BACKLOG", "SOCKET_RCVBUFF", "PROTO_MEM"]
+        {
+            let (_, rule) = place_of_reason(reason).unwrap();
+            assert!(crate::find_rule(rule).is_some(), "{rule}");
+        }
+        assert_eq!(place_of_reason("NOT_SPECIFIED"), None);
         for (_, _, rule) in COUNTERS {
             assert!(crate::find_rule(rule).is_some(), "{rule}");
         }

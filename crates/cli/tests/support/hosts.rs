@@ -94,7 +94,7 @@ fn transfer_node() -> HostFacts {
         connection(
             &mut facts,
             "10.9.0.1:5201",
-            &format!("10.9.0.2:4{at}001"),
+            &format!("10.9.0.2:{}", 40_001 + at),
             4000,
             50_000_000_000 + at as u64,
             number,

@@ -119,6 +119,18 @@ pub fn save_facts(directory: &Path, anonymise: bool) -> Result<(HostFacts, usize
     Ok((facts, files))
 }
 
+/// Fills in what is computed from a driver's counters, of facts that were made and not read.
+pub fn complete(facts: &mut HostFacts) {
+    for interface in &mut facts.interfaces {
+        interface.losses = statistics::losses(
+            interface.driver.as_deref(),
+            &interface.driver_statistics,
+            &interface.statistics,
+        );
+        interface.queue_counters = statistics::queues(&interface.driver_statistics);
+    }
+}
+
 fn page_bytes() -> u64 {
     // SAFETY: takes a number.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };

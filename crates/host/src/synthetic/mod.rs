@@ -13,6 +13,8 @@ use evenkeel_model::host::{
 
 pub use write::write_tree;
 
+use crate::facts::complete;
+
 /// Builds a host that is well tuned.
 #[derive(Clone, Debug)]
 pub struct HostBuilder {
@@ -300,6 +302,7 @@ impl HostBuilder {
     pub fn build(mut self) -> HostFacts {
         self.facts.interfaces.sort_by(|one, other| one.name.cmp(&other.name));
         self.facts.interrupts.sort_by_key(|interrupt| interrupt.number);
+        complete(&mut self.facts);
         self.facts
     }
 }

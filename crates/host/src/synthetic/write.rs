@@ -437,12 +437,6 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         write_tree(&facts, directory.path()).unwrap();
         let read = read_facts(&Tree::recorded(directory.path()).unwrap()).unwrap();
-        // What is computed from the driver's counters is computed when they are read.
-        for interface in &mut facts.interfaces {
-            let found = read.interface(&interface.name).unwrap();
-            interface.losses = found.losses;
-            interface.queue_counters = found.queue_counters.clone();
-        }
         assert_eq!(read.interfaces, facts.interfaces);
         assert_eq!(read.interrupts, facts.interrupts);
         assert_eq!(read, facts);

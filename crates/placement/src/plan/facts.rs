@@ -9,6 +9,8 @@ use crate::view::View;
 
 /// Connections that have carried so much are an application's work, bytes.
 const BULK_BYTES: u64 = 10_000_000;
+/// Speed of a card that tells none, bit/s.
+const UNKNOWN_BPS: u64 = 1_000_000_000;
 /// Threads that are placed for one application at most: more connections share them.
 const MOST_THREADS: u32 = 64;
 
@@ -32,12 +34,11 @@ pub fn problem(view: &View<'_>) -> Problem {
 }
 
 fn described(card: &Interface) -> Card {
-    let queues = card.channels.map_or(0, |channels| channels.receive_max()).max(card.receive_queue_count());
     Card {
         name: card.name.clone(),
         node: card.node,
-        need: interrupt_cores_for(card.speed_bps.unwrap_or(0), card.mtu),
-        queues_most: queues.max(1),
+        need: interrupt_cores_for(card.speed_bps.unwrap_or(UNKNOWN_BPS), card.mtu),
+        queues_most: card.receive_queue_count().max(1),
     }
 }
 
@@ -59,7 +60,7 @@ fn applications_of(view: &View<'_>, number: usize, card: &Interface) -> Vec<Appl
     connections.into_iter().map(application).collect()
 }
 
-/// Processors that should take a card's receive interrupts, one queue's after the other; none of a card without any.
+/// Processors that should take a card's receive interrupts with the queues that it has; none of a card without any.
 #[must_use]
 pub fn interrupt_processors(view: &View<'_>, card: &Interface) -> Vec<u32> {
     let problem = problem(view);
@@ -68,6 +69,7 @@ pub fn interrupt_processors(view: &View<'_>, card: &Interface) -> Vec<u32> {
     let mut processors =
         number.and_then(|number| placement.interrupts.get(number).cloned()).unwrap_or_default();
     processors.sort_unstable();
+    processors.dedup();
     processors
 }
 

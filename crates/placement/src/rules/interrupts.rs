@@ -6,8 +6,8 @@ use evenkeel_model::change::{Knob, Value};
 use evenkeel_model::host::{Interface, Interrupt, processor_list};
 
 use super::{FAST, Found, Rule, by_speed};
-use crate::plan::interrupt_processors;
 use crate::Severity::{High, Low, Medium};
+use crate::plan::interrupt_processors;
 use crate::view::{ENOUGH_INTERRUPTS, View, count, per_cent};
 
 pub(super) const RULES: &[Rule] = &[
@@ -60,17 +60,28 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// Assigns a card's queue interrupts in turn to the processors that the planner has for them: on its node, off what works with
-/// its data, and shared with the other cards by need.
+/// Assigns a card's queue interrupts to cores in turn: those that the planner gives the card, then other cores of its node
+/// that no application is kept to.
 fn placed(view: &View<'_>, card: &Interface) -> Vec<(u32, u32)> {
-    let processors = interrupt_processors(view, card);
+    let mut cores = interrupt_processors(view, card);
+    let applications: Vec<u32> =
+        view.connections(card).iter().filter_map(|socket| view.pinned(socket.process?)).flatten().collect();
+    let applications = view.with_siblings(&applications);
+    let own = view.local_cores(card);
+    let free = own.iter().filter(|core| !applications.contains(core));
+    for core in free {
+        if !cores.contains(core) {
+            cores.push(*core);
+        }
+    }
+    let cores = if cores.is_empty() { own } else { cores };
     let mut interrupts: Vec<&Interrupt> =
         view.facts.interrupts_of(&card.name).filter(|interrupt| interrupt.queue.is_some()).collect();
     interrupts.sort_by_key(|interrupt| (interrupt.queue, interrupt.number));
     // A queue's transmit and receive interrupts belong together.
     let place = |interrupt: &&Interrupt| {
-        let at = usize::try_from(interrupt.queue?).ok()? % processors.len().max(1);
-        Some((interrupt.number, *processors.get(at)?))
+        let at = usize::try_from(interrupt.queue?).ok()? % cores.len().max(1);
+        Some((interrupt.number, *cores.get(at)?))
     };
     interrupts.iter().filter_map(place).collect()
 }
@@ -207,15 +218,18 @@ fn one_processor(view: &View<'_>) -> Vec<Found> {
         }
         let allowed: BTreeSet<u32> =
             interrupts.iter().flat_map(|interrupt| &interrupt.affinity).copied().collect();
+        let by_mask_alone = allowed.len() == 1;
         let allowed = processor_list(&allowed.into_iter().collect::<Vec<_>>());
-        let why = match (kept_to_one, view.facts.processes.iter().any(|process| process.name == "irqbalance"))
-        {
-            (true, _) => "their masks or the driver keep them there".to_owned(),
-            (false, true) => format!("their masks allow {allowed}, and irqbalance has put them there"),
-            (false, false) => {
-                format!("their masks allow {allowed}, and the kernel takes the first: nobody has spread them")
-            }
-        };
+        let why =
+            match (by_mask_alone, view.facts.processes.iter().any(|process| process.name == "irqbalance")) {
+                (true, _) => "their masks keep them there (the driver or somebody has set them)".to_owned(),
+                (false, true) => format!("their masks allow {allowed}, and irqbalance has put them there"),
+                (false, false) => {
+                    format!(
+                        "their masks allow {allowed}, and the kernel takes the first: nobody has spread them"
+                    )
+                }
+            };
         let text = format!(
             "processor {processor} served {} of {} receive interrupts of {} queues; {why}",
             per_cent(*most as f64 / total.max(1) as f64),

@@ -317,8 +317,14 @@ fn queue_of(rss: &Rss, socket: &SocketFacts) -> Option<u32> {
             IpAddr::V6(address) => input.extend(address.octets()),
         }
     }
-    let flow = if remote.is_ipv4() { "tcp4" } else { "tcp6" };
-    let ports = rss.hash_fields.get(flow).is_none_or(|fields| fields.contains('f') && fields.contains('n'));
+    let fields = rss.hash_fields.get(if remote.is_ipv4() { "tcp4" } else { "tcp6" });
+    let hashes =
+        |letters: &str| fields.is_none_or(|fields| letters.chars().all(|letter| fields.contains(letter)));
+    // A hash without addresses is of what is not known here.
+    if !hashes("sd") {
+        return None;
+    }
+    let ports = hashes("fn");
     if ports {
         input.extend(remote.port().to_be_bytes());
         input.extend(local.port().to_be_bytes());

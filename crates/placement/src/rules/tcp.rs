@@ -53,9 +53,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "No window is larger than 64 KB: 0.5 Gbit/s at a round trip of 1 ms, whatever the link.",
         mends: "1",
         source: "RFC 7323, section 2",
-        check: |view| {
-            must_be_on(view, "net/ipv4/tcp_window_scaling", Severity::High, "no window is larger than 64 KB")
-        },
+        check: |view| must_be_on(view, "net/ipv4/tcp_window_scaling", High, "no window is larger than 64 KB"),
     },
     Rule {
         name: "sack-off",
@@ -68,7 +66,7 @@ pub(super) const RULES: &[Rule] = &[
             must_be_on(
                 view,
                 "net/ipv4/tcp_sack",
-                Severity::Medium,
+                Medium,
                 "several losses in a window cost a round trip each, or a timeout",
             )
         },
@@ -90,9 +88,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "Receive windows stay at the middle figure of tcp_rmem, 128 KB: 1 Gbit/s at 1 ms.",
         mends: "1",
         source: "Documentation/networking/ip-sysctl.rst (tcp_moderate_rcvbuf)",
-        check: |view| {
-            must_be_on(view, "net/ipv4/tcp_moderate_rcvbuf", Severity::High, "receive windows do not grow")
-        },
+        check: |view| must_be_on(view, "net/ipv4/tcp_moderate_rcvbuf", High, "receive windows do not grow"),
     },
     Rule {
         name: "mtu-probing-off",

@@ -1,0 +1,336 @@
+//! `evenkeel check --watch`: losses that are caused for real, each in network namespaces of its own, are named where they
+//! happen.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::io::Write;
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use support::evenkeel;
+
+/// Two namespaces without a name, joined by a veth pair: `left` with 10.77.0.1 and `right` with 10.77.0.2. They end with the
+/// processes that hold them.
+struct Pair {
+    left: Holder,
+    right: Holder,
+}
+
+/// A process that sleeps in a network namespace of its own, and holds it.
+struct Holder(Child);
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Holder {
+    fn new() -> Self {
+        let mut command = Command::new("sleep");
+        command.arg("600").stdout(Stdio::null());
+        // SAFETY: unshare and prctl are system calls, which may be made between fork and exec.
+        unsafe {
+            command.pre_exec(|| {
+                if libc::unshare(libc::CLONE_NEWNET) < 0
+                    || libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) < 0
+                {
+                    return Err(std::io::Error::last_os_error());
+                }
+                Ok(())
+            });
+        }
+        Self(command.spawn().unwrap())
+    }
+
+    fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// A command that will run inside.
+    fn enter(&self, mut command: Command) -> Command {
+        let path = std::ffi::CString::new(format!("/proc/{}/ns/net", self.id())).unwrap();
+        // SAFETY: open and setns are system calls, which may be made between fork and exec.
+        unsafe {
+            command.pre_exec(move || {
+                let namespace = libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
+                if namespace < 0 || libc::setns(namespace, libc::CLONE_NEWNET) < 0 {
+                    return Err(std::io::Error::last_os_error());
+                }
+                Ok(())
+            });
+        }
+        command
+    }
+
+    fn ip(&self, line: &str) {
+        let mut words = line.split_ascii_whitespace();
+        let mut command = Command::new(words.next().unwrap());
+        command.args(words);
+        let output = self.enter(command).output().unwrap();
+        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    fn set(&self, sysctl: &str, value: &str) {
+        let (path, value) = (format!("/proc/sys/{sysctl}"), value.to_owned());
+        self.within(move || std::fs::write(&path, value).unwrap_or_else(|error| panic!("{path}: {error}")));
+    }
+
+    /// Runs something on a thread inside.
+    fn spawn<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+        let path = format!("/proc/{}/ns/net", self.id());
+        std::thread::spawn(move || {
+            let namespace = std::fs::File::open(path).unwrap();
+            nix::sched::setns(namespace, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+            work()
+        })
+    }
+
+    fn within<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
+        self.spawn(work).join().unwrap()
+    }
+}
+
+impl Pair {
+    fn new() -> Self {
+        let (left, right) = (Holder::new(), Holder::new());
+        // The namespace of a child is its own as soon as it runs its program.
+        let own = std::fs::read_link("/proc/self/ns/net").unwrap();
+        let deadline = Instant::now() + Duration::from_secs(10);
+        for holder in [&left, &right] {
+            while std::fs::read_link(format!("/proc/{}/ns/net", holder.id())).unwrap() == own {
+                assert!(Instant::now() < deadline, "no namespace");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        left.ip(&format!("ip link add evk0 type veth peer name evk1 netns {}", right.id()));
+        for (holder, name, address) in [(&left, "evk0", "10.77.0.1/24"), (&right, "evk1", "10.77.0.2/24")] {
+            holder.ip("ip link set lo up");
+            holder.ip(&format!("ip address add {address} dev {name}"));
+            holder.ip(&format!("ip link set {name} up"));
+        }
+        Self { left, right }
+    }
+}
+
+/// Watches a namespace while something goes on, and returns the losses and the kernel's reasons.
+fn watch(holder: &Holder, time: &str) -> serde_json::Value {
+    let command = holder.enter(evenkeel(&["check", "--watch", time, "--format", "json"]));
+    let ended = support::end(command);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    serde_json::from_str(&ended.stdout).unwrap()
+}
+
+/// Packets lost at a place, and the rules that explain them.
+fn lost_at(result: &serde_json::Value, place: &str) -> (u64, Vec<String>) {
+    let losses = result["losses"].as_array().unwrap();
+    let at: Vec<&serde_json::Value> = losses.iter().filter(|loss| loss["place"] == place).collect();
+    let packets = at.iter().map(|loss| loss["packets"].as_u64().unwrap()).sum();
+    (packets, at.iter().map(|loss| loss["rule"].as_str().unwrap().to_owned()).collect())
+}
+
+/// Packets that the kernel freed for a reason.
+fn for_reason(result: &serde_json::Value, reason: &str) -> u64 {
+    assert_eq!(
+        result["reasons_missing"],
+        serde_json::Value::Null,
+        "the tracepoint loads where these tests run"
+    );
+    let reasons = result["reasons"].as_array().unwrap();
+    reasons.iter().filter(|drop| drop["reason"] == reason).map(|drop| drop["packets"].as_u64().unwrap()).sum()
+}
+
+/// Work that goes on in the background until it is dropped.
+struct Background {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Background {
+    fn in_namespace(holder: &Holder, mut step: impl FnMut() + Send + 'static) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&stop);
+        let thread = holder.spawn(move || {
+            let deadline = Instant::now() + Duration::from_secs(60);
+            while !seen.load(Ordering::Relaxed) && Instant::now() < deadline {
+                step();
+            }
+        });
+        Self { stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Datagrams of `bytes` from left to right, in bursts of 50 every few milliseconds.
+fn datagrams(pair: &Pair, bytes: usize, ports: u16) -> Background {
+    let socket = pair.left.within(|| UdpSocket::bind("10.77.0.1:0").unwrap());
+    let payload = vec![7_u8; bytes];
+    Background::in_namespace(&pair.left, move || {
+        for at in 0..50_u16 {
+            // What the own queue refuses is a loss there, which the test looks for.
+            let _ = socket.send_to(&payload, ("10.77.0.2", 9000 + at % ports));
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    })
+}
+
+#[test]
+fn a_quiet_host_loses_nothing() {
+    let pair = Pair::new();
+    let result = watch(&pair.right, "500ms");
+    assert_eq!(result["losses"].as_array().unwrap().len(), 0, "{result:#}");
+}
+
+#[test]
+fn a_short_queue_drops_in_the_qdisc() {
+    let pair = Pair::new();
+    pair.left.ip("tc qdisc replace dev evk0 root handle 1: tbf rate 1mbit burst 2000 limit 3000");
+    let sink = pair.right.within(|| UdpSocket::bind("10.77.0.2:9000").unwrap());
+    let _load = datagrams(&pair, 1000, 1);
+    let result = watch(&pair.left, "2s");
+    let (packets, rules) = lost_at(&result, "qdisc");
+    assert!(packets > 100, "{result:#}");
+    assert_eq!(rules, ["qdisc-drops"], "{result:#}");
+    assert_eq!(lost_at(&result, "receive-queue").0, 0, "{result:#}");
+    let reasons = for_reason(&result, "QDISC_DROP") + for_reason(&result, "QDISC_OVERLIMIT");
+    assert!(reasons > 100, "{result:#}");
+    drop(sink);
+}
+
+#[test]
+fn a_socket_that_nobody_reads_drops_in_its_receive_queue() {
+    let pair = Pair::new();
+    let socket = pair.right.within(|| UdpSocket::bind("10.77.0.2:9000").unwrap());
+    let _load = datagrams(&pair, 1000, 1);
+    let result = watch(&pair.right, "2s");
+    let (packets, rules) = lost_at(&result, "receive-queue");
+    assert!(packets > 100, "{result:#}");
+    assert!(rules.iter().all(|rule| rule == "udp-receive-buffer"), "{result:#}");
+    let named = result["losses"].as_array().unwrap().iter().any(|loss| {
+        let subject = loss["subject"].as_str().unwrap();
+        subject.starts_with("UDP 10.77.0.2:9000 of ")
+            && subject.contains(&format!("(process {})", std::process::id()))
+    });
+    assert!(named, "the socket and its process: {result:#}");
+    assert_eq!(lost_at(&result, "qdisc").0, 0, "{result:#}");
+    let flow = result["reasons"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|drop| drop["reason"] == "SOCKET_RCVBUFF")
+        .expect("a reason");
+    assert!(flow["flow"].as_str().unwrap().contains("> 10.77.0.2:9000 UDP"), "{flow}");
+    assert_eq!(flow["rule"], "udp-receive-buffer");
+    assert!(for_reason(&result, "SOCKET_RCVBUFF") > 100, "{result:#}");
+    drop(socket);
+}
+
+#[test]
+fn a_listener_that_does_not_accept_overflows() {
+    let pair = Pair::new();
+    let listener = pair.right.within(|| {
+        let listener = TcpListener::bind("10.77.0.2:9000").unwrap();
+        use std::os::fd::AsRawFd;
+        // SAFETY: takes a descriptor and a number; a second call changes the backlog.
+        assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 1) }, 0);
+        listener
+    });
+    let mut connections = Vec::new();
+    let _load = Background::in_namespace(&pair.left, move || {
+        let address = "10.77.0.2:9000".parse().unwrap();
+        if let Ok(connection) = TcpStream::connect_timeout(&address, Duration::from_millis(20)) {
+            connections.push(connection);
+        }
+    });
+    let result = watch(&pair.right, "3s");
+    let (packets, rules) = lost_at(&result, "accept-queue");
+    assert!(packets > 5, "{result:#}");
+    assert_eq!(rules, ["listen-overflow"], "{result:#}");
+    drop(listener);
+}
+
+/// `netdev_max_backlog` is of the whole host, and no test changes that: a limit of the flow's share of the backlog cannot be
+/// set without it. So RPS sends everything to one processor and many small packets fill what there is.
+#[test]
+fn a_backlog_that_overflows_is_named_by_processor() {
+    let pair = Pair::new();
+    pair.right.within(|| {
+        // /sys shows the namespace in which it was mounted: a view of this one is needed.
+        let sysfs = evenkeel_host::Sysfs::of_namespace().unwrap();
+        std::fs::write(sysfs.path("class/net/evk1/queues/rx-0/rps_cpus"), "1").unwrap();
+    });
+    let sink = pair.right.within(|| UdpSocket::bind("10.77.0.2:9000").unwrap());
+    let socket = pair.left.within(|| UdpSocket::bind("10.77.0.1:0").unwrap());
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut threads = Vec::new();
+    for _ in 0..3 {
+        let (socket, seen) = (socket.try_clone().unwrap(), Arc::clone(&stop));
+        threads.push(pair.left.spawn(move || {
+            let payload = [7_u8; 64];
+            let deadline = Instant::now() + Duration::from_secs(30);
+            while !seen.load(Ordering::Relaxed) && Instant::now() < deadline {
+                for _ in 0..1000 {
+                    let _ = socket.send_to(&payload, "10.77.0.2:9000");
+                }
+            }
+        }));
+    }
+    // What a burst loses depends on who runs when: the first watch that sees some is enough.
+    let deadline = Instant::now() + Duration::from_secs(25);
+    let mut seen = None;
+    while seen.is_none() && Instant::now() < deadline {
+        let result = watch(&pair.right, "1s");
+        seen = (lost_at(&result, "softnet-backlog").0 > 0).then_some(result);
+    }
+    stop.store(true, Ordering::Relaxed);
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    let result = seen.expect("the backlog overflows within 25 s of small packets from three threads");
+    let (_, rules) = lost_at(&result, "softnet-backlog");
+    assert!(rules.iter().all(|rule| rule == "backlog-drops"), "{result:#}");
+    let processors = result["losses"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .any(|loss| loss["subject"].as_str().unwrap().starts_with("processor "));
+    assert!(processors, "{result:#}");
+    drop(sink);
+}
+
+/// A TCP reader that stops, behind many tiny segments: the window was announced for payload, and each costs a buffer of its
+/// own, so TCP has to prune.
+#[test]
+fn a_reader_that_stops_makes_tcp_prune() {
+    let pair = Pair::new();
+    pair.right.set("net/ipv4/tcp_rmem", "4096 8192 8192");
+    let listener = pair.right.within(|| TcpListener::bind("10.77.0.2:9000").unwrap());
+    let mut sender = pair.left.within(|| TcpStream::connect("10.77.0.2:9000").unwrap());
+    let (reader, _) = listener.accept().unwrap();
+    sender.set_nodelay(true).unwrap();
+    sender.set_nonblocking(true).unwrap();
+    let _load = Background::in_namespace(&pair.left, move || {
+        for _ in 0..100 {
+            let _ = sender.write(&[7; 1]);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    });
+    let result = watch(&pair.right, "3s");
+    let (packets, rules) = lost_at(&result, "receive-queue");
+    assert!(packets > 0, "{result:#}");
+    assert!(rules.iter().all(|rule| rule == "tcp-receive-pruned"), "{result:#}");
+    drop(reader);
+}

@@ -264,8 +264,8 @@ fn a_listener_that_does_not_accept_overflows() {
     drop(listener);
 }
 
-/// `netdev_max_backlog` is of the whole host, and no test changes that: a limit of the flow's share of the backlog cannot be
-/// set without it. So RPS sends everything to one processor and many small packets fill what there is.
+/// `netdev_max_backlog` is of the whole host, and no test changes that. So RPS sends everything to one processor, where a long
+/// list of filters takes longer for each packet than another processor needs to send it.
 #[test]
 fn a_backlog_that_overflows_is_named_by_processor() {
     let pair = Pair::new();
@@ -274,17 +274,29 @@ fn a_backlog_that_overflows_is_named_by_processor() {
         let sysfs = evenkeel_host::Sysfs::of_namespace().unwrap();
         std::fs::write(sysfs.path("class/net/evk1/queues/rx-0/rps_cpus"), "1").unwrap();
     });
+    pair.right.ip("tc qdisc add dev evk1 clsact");
+    let filter = |at| {
+        format!(
+            "filter add dev evk1 ingress protocol ip prio 1 u32 match ip src 192.0.2.{}/32 flowid 1:1\n",
+            at % 250
+        )
+    };
+    let mut batch = tempfile::NamedTempFile::new().unwrap();
+    batch.write_all((0..2000).map(filter).collect::<String>().as_bytes()).unwrap();
+    pair.right.ip(&format!("tc -batch {}", batch.path().display()));
     let sink = pair.right.within(|| UdpSocket::bind("10.77.0.2:9000").unwrap());
-    let socket = pair.left.within(|| UdpSocket::bind("10.77.0.1:0").unwrap());
+    // What waits in the backlog counts against its sender's buffer, which holds fewer than 300 of them: so there are many
+    // senders.
     let stop = Arc::new(AtomicBool::new(false));
     let mut threads = Vec::new();
-    for _ in 0..3 {
-        let (socket, seen) = (socket.try_clone().unwrap(), Arc::clone(&stop));
+    for _ in 0..12 {
+        let seen = Arc::clone(&stop);
         threads.push(pair.left.spawn(move || {
-            let payload = [7_u8; 64];
+            let socket = UdpSocket::bind("10.77.0.1:0").unwrap();
             let deadline = Instant::now() + Duration::from_secs(30);
+            let payload = [7_u8; 64];
             while !seen.load(Ordering::Relaxed) && Instant::now() < deadline {
-                for _ in 0..1000 {
+                for _ in 0..100 {
                     let _ = socket.send_to(&payload, "10.77.0.2:9000");
                 }
             }
@@ -299,7 +311,7 @@ fn a_backlog_that_overflows_is_named_by_processor() {
     }
     stop.store(true, Ordering::Relaxed);
     threads.into_iter().for_each(|thread| thread.join().unwrap());
-    let result = seen.expect("the backlog overflows within 25 s of small packets from three threads");
+    let result = seen.expect("the backlog overflows within 25 s of small packets from twelve threads");
     let (_, rules) = lost_at(&result, "softnet-backlog");
     assert!(rules.iter().all(|rule| rule == "backlog-drops"), "{result:#}");
     let processors = result["losses"]
@@ -311,26 +323,50 @@ fn a_backlog_that_overflows_is_named_by_processor() {
     drop(sink);
 }
 
-/// A TCP reader that stops, behind many tiny segments: the window was announced for payload, and each costs a buffer of its
-/// own, so TCP has to prune.
+/// A reader that stops and makes its buffer smaller than the window that it has announced: what still comes has no place, and
+/// TCP has to prune.
 #[test]
-fn a_reader_that_stops_makes_tcp_prune() {
+fn a_buffer_smaller_than_its_window_makes_tcp_prune() {
+    use std::os::fd::AsRawFd;
     let pair = Pair::new();
-    pair.right.set("net/ipv4/tcp_rmem", "4096 8192 8192");
     let listener = pair.right.within(|| TcpListener::bind("10.77.0.2:9000").unwrap());
-    let mut sender = pair.left.within(|| TcpStream::connect("10.77.0.2:9000").unwrap());
-    let (reader, _) = listener.accept().unwrap();
-    sender.set_nodelay(true).unwrap();
-    sender.set_nonblocking(true).unwrap();
-    let _load = Background::in_namespace(&pair.left, move || {
-        for _ in 0..100 {
-            let _ = sender.write(&[7; 1]);
+    listener.set_nonblocking(true).unwrap();
+    let mut readers = Vec::new();
+    let _readers = Background::in_namespace(&pair.right, move || {
+        let Ok((reader, _)) = listener.accept() else {
+            std::thread::sleep(Duration::from_millis(1));
+            return;
+        };
+        let smallest: libc::c_int = 1;
+        let length = size_of::<libc::c_int>() as libc::socklen_t;
+        // SAFETY: the value is as long as `length` says.
+        let set = unsafe {
+            libc::setsockopt(
+                reader.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_RCVBUF,
+                (&raw const smallest).cast(),
+                length,
+            )
+        };
+        assert_eq!(set, 0);
+        readers.push(reader);
+    });
+    // A reader prunes in its first moments: so there is one after the other.
+    let mut senders = Vec::new();
+    let _senders = Background::in_namespace(&pair.left, move || {
+        let mut sender = TcpStream::connect("10.77.0.2:9000").unwrap();
+        sender.set_nodelay(true).unwrap();
+        sender.set_nonblocking(true).unwrap();
+        std::thread::sleep(Duration::from_millis(5));
+        for _ in 0..2000 {
+            let _ = sender.write(&[7; 100]);
         }
-        std::thread::sleep(Duration::from_millis(1));
+        senders.push(sender);
+        std::thread::sleep(Duration::from_millis(50));
     });
     let result = watch(&pair.right, "3s");
     let (packets, rules) = lost_at(&result, "receive-queue");
     assert!(packets > 0, "{result:#}");
     assert!(rules.iter().all(|rule| rule == "tcp-receive-pruned"), "{result:#}");
-    drop(reader);
 }

@@ -370,3 +370,103 @@ fn a_buffer_smaller_than_its_window_makes_tcp_prune() {
     assert!(packets > 0, "{result:#}");
     assert!(rules.iter().all(|rule| rule == "tcp-receive-pruned"), "{result:#}");
 }
+
+/// Memory whose first touch waits until it is let go (userfaultfd(2)).
+struct SlowMemory {
+    start: *mut u8,
+    descriptor: Option<std::os::fd::OwnedFd>,
+}
+
+// SAFETY: the mapping is the struct's own, and is only read and written by the kernel on behalf of one call.
+unsafe impl Send for SlowMemory {}
+
+const SLOW_BYTES: usize = 1 << 16;
+
+impl SlowMemory {
+    fn new() -> Self {
+        use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+        /// `UFFDIO_API` and `UFFDIO_REGISTER` (include/uapi/linux/userfaultfd.h).
+        const API: libc::c_ulong = 0xc018_aa3f;
+        const REGISTER: libc::c_ulong = 0xc020_aa00;
+        // SAFETY: an anonymous mapping of its own.
+        let start = unsafe {
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            libc::mmap(
+                std::ptr::null_mut(),
+                SLOW_BYTES,
+                protection,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        assert_ne!(start, libc::MAP_FAILED);
+        // SAFETY: takes flags.
+        let number = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) };
+        assert!(number >= 0, "userfaultfd: {}", std::io::Error::last_os_error());
+        // SAFETY: the kernel just gave this descriptor to us alone.
+        let descriptor = unsafe { OwnedFd::from_raw_fd(number as i32) };
+        // api, features, ioctls; start, length, mode (missing pages), ioctls.
+        let mut api = [0xaa_u64, 0, 0];
+        let mut register = [start as u64, SLOW_BYTES as u64, 1, 0];
+        // SAFETY: the structures are as long as the numbers of the commands say.
+        unsafe {
+            assert_eq!(libc::ioctl(descriptor.as_raw_fd(), API as libc::Ioctl, api.as_mut_ptr()), 0);
+            assert_eq!(
+                libc::ioctl(descriptor.as_raw_fd(), REGISTER as libc::Ioctl, register.as_mut_ptr()),
+                0
+            );
+        }
+        Self { start: start.cast(), descriptor: Some(descriptor) }
+    }
+}
+
+impl Drop for SlowMemory {
+    fn drop(&mut self) {
+        drop(self.descriptor.take());
+        // SAFETY: the mapping is the struct's own, and nobody uses it any more.
+        unsafe { libc::munmap(self.start.cast(), SLOW_BYTES) };
+    }
+}
+
+/// A reader that is held up while it copies holds its socket: what comes meanwhile goes to the backlog, which overflows.
+#[test]
+fn a_reader_that_holds_its_socket_overflows_the_backlog() {
+    use std::os::fd::AsRawFd;
+    let pair = Pair::new();
+    // The sender hears nothing while the socket is held, so its first window has to be large; and segments that carry the
+    // same timestamp are merged in the backlog, so there is one in a millisecond.
+    pair.left.ip("ip route replace 10.77.0.0/24 dev evk0 src 10.77.0.1 initcwnd 4000");
+    pair.left.set("net/ipv4/tcp_congestion_control", "reno");
+    pair.left.set("net/ipv4/tcp_autocorking", "0");
+    pair.right.set("net/ipv4/tcp_rmem", "4096 16384 16384");
+    pair.right.set("net/ipv4/tcp_wmem", "4096 16384 16384");
+    let listener = pair.right.within(|| TcpListener::bind("10.77.0.2:9000").unwrap());
+    let mut sender = pair.left.within(|| TcpStream::connect("10.77.0.2:9000").unwrap());
+    let (reader, _) = listener.accept().unwrap();
+    sender.set_nodelay(true).unwrap();
+    sender.set_nonblocking(true).unwrap();
+    let mut memory = SlowMemory::new();
+    let held = memory.descriptor.take();
+    let place = memory.start as usize;
+    let watched = std::thread::scope(|scope| {
+        let watched = scope.spawn(|| watch(&pair.right, "4s"));
+        // The watch has taken its first reading long before.
+        std::thread::sleep(Duration::from_millis(1500));
+        scope.spawn(|| {
+            // SAFETY: the mapping is as long, and outlives the scope.
+            unsafe { libc::recv(reader.as_raw_fd(), place as *mut libc::c_void, SLOW_BYTES, 0) };
+        });
+        for _ in 0..1500 {
+            let _ = sender.write(&[7]);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // The page comes, and the reader goes on.
+        drop(held);
+        watched.join().unwrap()
+    });
+    let (packets, rules) = lost_at(&watched, "tcp-backlog");
+    assert!(packets > 0, "{watched:#}");
+    assert_eq!(rules, ["tcp-backlog-drops"], "{watched:#}");
+    assert!(for_reason(&watched, "SOCKET_BACKLOG") > 0, "{watched:#}");
+}

@@ -391,7 +391,15 @@ impl Kernel for LiveKernel {
                 self.receive_rules()?.insert(&rule).map_err(or_gone_device)
             }
             (Knob::RssTable, Value::Table(queues)) => {
-                self.receive_rules()?.set_indirection(queues).map_err(or_gone_device)
+                let device = self.receive_rules()?;
+                let in_turn = device.queues().ok().filter(|count| *count > 0).is_some_and(|count| {
+                    queues.iter().enumerate().all(|(entry, queue)| entry as u32 % count == *queue)
+                });
+                // One that is as the kernel makes it is the kernel's, so that it may change the number of queues later.
+                if in_turn && device.reset_indirection().is_ok() {
+                    return Ok(());
+                }
+                device.set_indirection(queues).map_err(or_gone_device)
             }
             (Knob::InterruptAffinity(interrupt), Value::Text(text)) => {
                 let path = affinity_file(*interrupt);

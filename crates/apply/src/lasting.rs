@@ -9,13 +9,14 @@
 //!                        └──▶ killed                  journal stays ─▶ evenkeel revert, or tune goes on
 //! ```
 
-use crate::error::{ApplyError, KnobError};
-use crate::journal::{Entry, Header, InterfaceIdentity, Storage, line};
+use crate::error::{ApplyError, JournalError, KnobError};
+use crate::journal::{Entry, Header, InterfaceIdentity, Storage, line, parse};
 use crate::kernel::{Kernel, LiveKernel};
+use crate::ours::Ours;
 use crate::revert::{Leftover, take_over};
 use crate::run::Run;
-use crate::state::{Held, StateDirectory};
-use evenkeel_model::change::{Change, Value};
+use crate::state::{Held, StateDirectory, is_absent, working_journal_of};
+use evenkeel_model::change::{Change, Knob, Value};
 
 /// What became of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +32,31 @@ pub enum Made {
         /// What it is now.
         to: Value,
     },
+}
+
+/// What is kept for the interfaces of the calling thread's network namespace, since this boot.
+///
+/// # Errors
+/// When a journal cannot be read.
+pub fn kept(state: &StateDirectory) -> Result<Vec<(InterfaceIdentity, Entry)>, ApplyError> {
+    let mut found = Vec::new();
+    for path in state.journals()? {
+        if working_journal_of(&path).is_none() {
+            continue;
+        }
+        let text = match std::fs::read(&path) {
+            Ok(text) => text,
+            Err(error) if is_absent(&error) => continue,
+            Err(source) => return Err(JournalError::File { action: "read", path, source }.into()),
+        };
+        let Some((header, entries)) = parse(&text, &path)? else { continue };
+        let interface = header.interface;
+        let here = InterfaceIdentity::current(interface.index, &interface.name).map_err(KnobError::from)?;
+        if interface.same_boot(&here) && interface.same_namespace(&here) {
+            found.extend(entries.into_iter().map(|entry| (interface.clone(), entry)));
+        }
+    }
+    Ok(found)
 }
 
 /// Changes to an interface and its host that are to stay.
@@ -52,23 +78,21 @@ impl Lasting {
         command: &str,
     ) -> Result<(Self, Option<Leftover>), ApplyError> {
         let identity = InterfaceIdentity::current(index, name).map_err(KnobError::from)?;
+        // Whoever may not even look leaves no journal behind.
+        let kernel = LiveKernel::open(index, name)?;
         let mut lock = state.take(&identity)?;
         let leftover = take_over(&mut lock)?;
         lock.append(&line(&Header::kept(identity.clone(), command)))?;
-        let mut held = state.take_kept(&identity)?;
-        let known = held.read()?.filter(|(header, _)| {
-            header.interface.same_boot(&identity) && header.interface.same_namespace(&identity)
-        });
-        let entries = match known {
-            Some((_, entries)) => entries,
-            None => {
-                held.clear()?;
-                held.append(&line(&Header::kept(identity, command)))?;
-                Vec::new()
+        match take_kept(state, &identity, command) {
+            Ok((held, entries)) => {
+                let run = Run::keeping(kernel, held, name, entries);
+                Ok((Self { run, lock: Some(lock) }, leftover))
             }
-        };
-        let run = Run::keeping(LiveKernel::open(index, name)?, held, name, entries);
-        Ok((Self { run, lock: Some(lock) }, leftover))
+            Err(error) => {
+                lock.remove()?;
+                Err(error)
+            }
+        }
     }
 
     /// Makes a change: reads what is there, journals it, sets the value, reads it back. What the kernel does not take
@@ -95,10 +119,26 @@ impl Lasting {
         Err(error)
     }
 
-    /// What is kept.
-    #[must_use]
-    pub fn entries(&self) -> &[Entry] {
-        self.run.entries()
+    /// What is kept, with the values that it has now; what somebody else has set since is theirs.
+    pub fn kept(&mut self) -> Vec<(Knob, Value)> {
+        let entries = self.run.entries().to_vec();
+        let now = entries.into_iter().filter_map(|entry| {
+            let found = self.run.kernel().read(&entry.knob).ok()?;
+            let is_changed = !entry.knob.same(&found, &entry.from);
+            let value = match &found {
+                // A tree is made again as it was made, not as a dump of it shows it.
+                Value::Qdiscs(_) => entry.ours.iter().rev().find_map(|ours| match ours {
+                    Ours::These(list) => list
+                        .iter()
+                        .find(|own| Ours::These(vec![(*own).clone()]).includes(&entry.knob, &found))
+                        .cloned(),
+                    _ => None,
+                })?,
+                _ => found.clone(),
+            };
+            (is_changed && entry.is_ours(&found)).then_some((entry.knob, value))
+        });
+        now.collect()
     }
 
     /// Reads and sets without a journal; for what was kept is [`Self::change`].
@@ -128,6 +168,24 @@ impl Drop for Lasting {
         // Nobody listens here, and what was changed is in the journal.
         let _ = self.end();
     }
+}
+
+/// The journal of what is kept, and what is in it; empty, if that is of an earlier boot or namespace.
+fn take_kept(
+    state: &StateDirectory,
+    identity: &InterfaceIdentity,
+    command: &str,
+) -> Result<(Held, Vec<Entry>), ApplyError> {
+    let mut held = state.take_kept(identity)?;
+    let known = held.read()?.filter(|(header, _)| {
+        header.interface.same_boot(identity) && header.interface.same_namespace(identity)
+    });
+    if let Some((_, entries)) = known {
+        return Ok((held, entries));
+    }
+    held.clear()?;
+    held.append(&line(&Header::kept(identity.clone(), command)))?;
+    Ok((held, Vec::new()))
 }
 
 /// Whether a device made another number of the one that it was to take, on the way from the one before.

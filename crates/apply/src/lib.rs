@@ -32,6 +32,7 @@ mod journal;
 mod kernel;
 mod lasting;
 mod ours;
+mod persisted;
 mod qdisc;
 mod revert;
 mod rollback;
@@ -40,11 +41,12 @@ mod state;
 
 pub use evenkeel_model::change::{Change, ClassHandle, Knob, QdiscSnapshot, RuleBytes, Value};
 
-pub use error::{ApplyError, JournalError, KnobError};
+pub use error::{ApplyError, JournalError, KnobError, PersistError};
 pub use journal::{Entry, Header, InterfaceIdentity, Process, Storage, parse};
 pub use kernel::{Kernel, LiveKernel};
-pub use lasting::{Lasting, Made};
+pub use lasting::{Lasting, Made, kept};
 pub use ours::Ours;
+pub use persisted::{Etc, Removal};
 pub use revert::{Leftover, RevertOutcome, leftover, revert};
 pub use rollback::{LeftAlone, Report, roll_back};
 pub use run::{Disturbance, Run};

@@ -95,10 +95,22 @@ impl fmt::Display for Report {
     }
 }
 
+/// By what the kernel makes the qdisc that it puts on an interface by itself: of its kind, and with a quantum of the MTU
+/// (`fq_codel_init`, `fq_init`). It is put back before any root is taken away.
+fn shapes_default_qdisc(knob: &Knob) -> bool {
+    match knob {
+        Knob::Mtu => true,
+        Knob::Sysctl(name) => name == "net/core/default_qdisc",
+        _ => false,
+    }
+}
+
 /// Puts every knob back, the last one first. It may be cut short anywhere and begun again.
 pub fn roll_back(kernel: &mut dyn Kernel, entries: &[Entry]) -> Report {
     let mut report = Report::default();
-    for entry in entries.iter().rev() {
+    let (first, rest): (Vec<&Entry>, Vec<&Entry>) =
+        entries.iter().rev().partition(|entry| shapes_default_qdisc(&entry.knob));
+    for entry in first.into_iter().chain(rest) {
         let knob = entry.knob.clone();
         match restore(kernel, entry) {
             Ok(Outcome::Restored) => report.restored.push((knob, entry.from.clone())),

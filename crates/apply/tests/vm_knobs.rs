@@ -107,6 +107,8 @@ fn what_igb_has_is_changed_and_put_back() {
     let interrupt = *nic.interrupts().last().unwrap();
     let number = |knob, value| Change::new(knob, Value::Number(value));
     let text = |knob, value: &str| Change::new(knob, Value::Text(value.to_owned()));
+    // Before the table is set: one that was set forbids fewer queues.
+    changed_and_put_back(&nic, &[(number(Knob::Channels(Channels::Combined), 2), "Combined:\t2")]);
     changed_and_put_back(
         &nic,
         &[
@@ -133,7 +135,31 @@ fn what_igb_has_is_changed_and_put_back() {
             ),
         ],
     );
-    changed_and_put_back(&nic, &[(number(Knob::Channels(Channels::Combined), 2), "Combined:\t2")]);
+    // For the tests that follow in this boot: igb makes its own table, other than the kernel's, with its queues.
+    for arguments in [&["-X", &nic.name, "default"][..], &["-L", &nic.name, "combined", "2"], &["-L", &nic.name, "combined", "4"]] {
+        assert!(Command::new("ethtool").args(arguments).status().unwrap().success(), "{arguments:?}");
+    }
+}
+
+/// The kernel's own table of netdevsim, or any in its form, stays the kernel's when it is put back.
+#[test]
+fn the_kernels_own_table_is_put_back_as_its_own() {
+    let nic = Nic::of_driver("igb");
+    let ethtool = |arguments: &[&str]| {
+        let status = Command::new("ethtool").args(arguments).status().unwrap();
+        assert!(status.success(), "{arguments:?}");
+    };
+    ethtool(&["-X", &nic.name, "default"]);
+    changed_and_put_back(
+        &nic,
+        &[(
+            Change::new(Knob::RssTable, Value::Table((0..128).map(|entry| entry / 64).collect())),
+            "  120:      1     1     1     1     1     1     1     1",
+        )],
+    );
+    // It would be refused over a table that somebody set.
+    ethtool(&["-L", &nic.name, "combined", "2"]);
+    ethtool(&["-L", &nic.name, "combined", "4"]);
 }
 
 /// igb's rings are multiples of eight: what it makes of another number is known again and put back.

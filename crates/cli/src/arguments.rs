@@ -27,7 +27,10 @@ pub enum Command {
     Scenario(ScenarioCommand),
     /// Make flows through an interface fair, until it is ended; leaves no trace
     Fair(FairOptions),
-    /// Put back what a run that was killed had changed
+    /// Change what a check finds behind the queues of an interface: as shell lines, or at once; it stays until it is
+    /// reverted
+    Tune(TuneOptions),
+    /// Put back what a run that was killed had changed, and what tune has
     Revert(RevertOptions),
     /// Watch a run and put its settings back when it dies (started by the run itself)
     #[command(hide = true)]
@@ -366,6 +369,49 @@ pub struct CheckOptions {
     /// How to print the result
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
+}
+
+#[derive(Debug, Args)]
+pub struct TuneOptions {
+    /// The interface
+    pub interface: String,
+    /// Print every change and its undo as shell lines, and change nothing; this is what it does if nothing else is asked
+    /// for
+    #[arg(long, conflicts_with = "apply")]
+    pub print: bool,
+    /// Make the changes, all of them or those of these items, by the names that --print gives them; they stay until
+    /// `evenkeel revert`
+    #[arg(long, value_name = "ITEM", num_args = 0..)]
+    pub apply: Option<Vec<String>>,
+    /// Settings that are left alone: a TOML file [default: /etc/evenkeel/keep.toml, if it is there]
+    #[arg(long, value_name = "FILE")]
+    pub keep: Option<PathBuf>,
+    /// Also write files that make the settings again after a restart; `evenkeel revert` removes them
+    #[arg(long, value_name = "KIND", value_enum, value_delimiter = ',')]
+    pub persist: Vec<PersistChoice>,
+    /// How long losses are counted before and after the changes
+    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = parse_time, requires = "apply")]
+    pub watch: Duration,
+    /// Do not count losses
+    #[arg(long, requires = "apply", conflicts_with = "watch")]
+    pub no_watch: bool,
+    /// Plan for the host that `evenkeel check --save` has written into this directory
+    #[arg(long, value_name = "DIR", conflicts_with = "apply")]
+    pub from: Option<PathBuf>,
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub format: Format,
+}
+
+/// A kind of file that makes settings again after a restart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PersistChoice {
+    /// /etc/sysctl.d: sysctls
+    Sysctl,
+    /// A unit of systemd: everything that a shell line can say
+    Systemd,
+    /// Rules of udev: what belongs to the interface, when it appears
+    Udev,
 }
 
 #[derive(Debug, Args)]

@@ -25,6 +25,7 @@ mod run;
 mod scenario;
 mod search;
 mod steer;
+mod tune;
 
 use std::process::ExitCode;
 
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
         Command::Search(command) => search::search(&command),
         Command::Steer(options) => steer::steer(&options),
         Command::Check(options) => check::check(&options),
+        Command::Tune(options) => tune::tune(&options),
         Command::Compare(options) => compare::compare(&options),
         Command::Generate(options) => generate::generate(&options),
     };

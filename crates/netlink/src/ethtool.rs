@@ -302,6 +302,17 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
         }))
     }
 
+    /// Puts the kernel's own indirection table back, each queue in turn, which follows the number of queues again; one
+    /// that was set forbids fewer of them.
+    ///
+    /// # Errors
+    /// When the driver refuses.
+    pub fn reset_indirection(&self) -> Result<(), EthtoolError> {
+        // A table of length 0 asks for it (ethtool_set_rxfh, net/ethtool/ioctl.c).
+        let mut data = request(SRSSH, RXFH_LENGTH);
+        self.ask(&mut data, || "put its own RSS table back".to_owned())
+    }
+
     /// Sets the indirection table, and leaves key and function.
     ///
     /// # Errors

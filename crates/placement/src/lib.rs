@@ -14,6 +14,7 @@ pub mod finding;
 pub mod loss;
 pub mod plan;
 pub mod rules;
+pub mod tune;
 pub mod view;
 
 pub use finding::{Finding, Remedy, Severity};

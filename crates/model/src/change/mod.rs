@@ -278,6 +278,32 @@ impl Knob {
         matches!(self, Self::InterfaceFile(file) if MASKS.iter().any(|name| file.ends_with(name)))
     }
 
+    /// Its name as files that list settings have it, such as `ring rx` or `sysctl net.ipv4.tcp_rmem`, without the
+    /// interface.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self {
+            Self::Sysctl(path) => format!("sysctl {}", sysctl_name(path)),
+            Self::GsoSizes => "gso-max-size".to_owned(),
+            Self::GroSizes => "gro-max-size".to_owned(),
+            Self::InterfaceFile(file) => format!("file {file}"),
+            Self::HtbQuantum(class) => format!("htb-quantum {class}"),
+            Self::QueueWeight(queue) => format!("queue-weight {queue}"),
+            Self::RootQdisc => "qdisc".to_owned(),
+            Self::NtupleRule(location) => format!("ntuple {location}"),
+            Self::RssTable => "rss".to_owned(),
+            Self::InterruptAffinity(interrupt) => format!("irq {interrupt}"),
+            Self::Ring(ring) => format!("ring {}", ring.word()),
+            Self::Channels(channels) => format!("channels {}", channels.word()),
+            Self::Coalescing(parameter) => format!("coalescing {}", parameter.word()),
+            Self::Feature(name) => format!("feature {name}"),
+            Self::FlowHash(flows) => format!("hash {flows}"),
+            Self::Mtu => "mtu".to_owned(),
+            Self::TransmitQueueLength => "txqueuelen".to_owned(),
+            Self::ProcessorFile(file) => format!("cpu {file}"),
+        }
+    }
+
     /// Its name, with the interface that it belongs to.
     #[must_use]
     pub fn on<'a>(&'a self, interface: &'a str) -> impl fmt::Display + 'a {

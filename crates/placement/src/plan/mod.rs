@@ -9,10 +9,12 @@
 //! cheaper; on a host of a few processors it tries every placement after that.
 
 pub mod cost;
+mod facts;
 mod search;
 
 use std::collections::BTreeSet;
 
+pub use facts::{interrupt_processors, problem};
 pub use search::place;
 
 /// What one core receives of one flow with an MTU of 9,000 bytes, bit/s: the paper's figure 1, one flow, application and
@@ -119,6 +121,8 @@ pub(crate) struct Slot {
     pub(crate) thread: usize,
 }
 
+/// Below so many cores of a node all of them may take interrupts: to leave half of two would leave one.
+const FEW_CORES: usize = 8;
 /// The least that anything is taken to need, so that idle cards are placed well, too.
 const LEAST_NEED: f64 = 0.01;
 
@@ -170,7 +174,8 @@ impl Problem {
     }
 
     /// Shares the cores out that nobody has: on each node in turn to the card whose queues have most to do, as far as it
-    /// can have more queues. Half of a node's cores are left to applications that nobody knows of yet. More cores make it
+    /// can have more queues. Half of a node's cores are left to applications that nobody knows of yet, unless there are few
+    /// of them. More cores make it
     /// less likely that several flows meet on one (section III-B).
     pub(crate) fn share_out(&self, placement: &mut Placement) {
         let busy: BTreeSet<u32> =
@@ -185,7 +190,8 @@ impl Problem {
                 taken.any(|number| core.processors.contains(number))
             };
             let mut used = cores.iter().filter(is_used).count();
-            while used < cores.len() / 2 {
+            let most = if cores.len() < FEW_CORES { cores.len() } else { cores.len() / 2 };
+            while used < most {
                 let per_queue =
                     |(number, card): &(usize, &Card)| card.need / f64::from(placement.queues(*number).max(1));
                 let neediest = self

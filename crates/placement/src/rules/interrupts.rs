@@ -7,7 +7,7 @@ use evenkeel_model::host::{Interface, Interrupt, processor_list};
 
 use super::{FAST, Found, Rule, by_speed};
 use crate::Severity::{High, Low, Medium};
-use crate::plan::{Application, Card, Core, Problem, interrupt_cores_for, place};
+use crate::plan::interrupt_processors;
 use crate::view::{ENOUGH_INTERRUPTS, View, count, per_cent};
 
 pub(super) const RULES: &[Rule] = &[
@@ -63,7 +63,7 @@ pub(super) const RULES: &[Rule] = &[
 /// Assigns a card's queue interrupts to cores in turn: those that the planner gives the card, then other cores of its node
 /// that no application is kept to.
 fn placed(view: &View<'_>, card: &Interface) -> Vec<(u32, u32)> {
-    let mut cores = planned(view, card);
+    let mut cores = interrupt_processors(view, card);
     let applications: Vec<u32> =
         view.connections(card).iter().filter_map(|socket| view.pinned(socket.process?)).flatten().collect();
     let applications = view.with_siblings(&applications);
@@ -84,39 +84,6 @@ fn placed(view: &View<'_>, card: &Interface) -> Vec<(u32, u32)> {
         Some((interrupt.number, *cores.get(at)?))
     };
     interrupts.iter().filter_map(place).collect()
-}
-
-/// The cores that the planner gives a card's interrupts, with all cards and all applications that are kept somewhere in mind.
-fn planned(view: &View<'_>, card: &Interface) -> Vec<u32> {
-    const UNKNOWN_BPS: u64 = 1_000_000_000;
-    let mut cores: BTreeMap<(u32, u32, u32), Vec<u32>> = BTreeMap::new();
-    for processor in view.facts.processors.iter().filter(|processor| !processor.isolated) {
-        cores.entry((processor.node, processor.package, processor.core)).or_default().push(processor.number);
-    }
-    let cores = cores.into_iter().map(|((node, ..), processors)| Core { node, processors }).collect();
-    let all: Vec<&Interface> = view.cards().collect();
-    let cards = all.iter().map(|card| Card {
-        name: card.name.clone(),
-        node: card.node,
-        need: interrupt_cores_for(card.speed_bps.unwrap_or(UNKNOWN_BPS), card.mtu),
-        queues_most: card.receive_queue_count().max(1),
-    });
-    let mut applications = Vec::new();
-    for (at, card) in all.iter().enumerate() {
-        let processes: BTreeSet<u32> =
-            view.connections(card).iter().filter_map(|socket| socket.process).collect();
-        applications.extend(processes.into_iter().filter_map(|process| {
-            let pinned = view.pinned(process)?;
-            let threads = u32::try_from(pinned.len()).unwrap_or(u32::MAX);
-            Some(Application { name: process.to_string(), card: at, threads, need: 1.0, pinned })
-        }));
-    }
-    let placement = place(&Problem { cores, cards: cards.collect(), applications });
-    let at = all.iter().position(|other| other.name == card.name);
-    let mut found: Vec<u32> = at.and_then(|at| placement.interrupts.get(at).cloned()).unwrap_or_default();
-    let mut seen = BTreeSet::new();
-    found.retain(|core| seen.insert(*core));
-    found
 }
 
 /// The changes that put a card's interrupts on cores of its node.

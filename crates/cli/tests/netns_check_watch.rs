@@ -264,8 +264,8 @@ fn a_listener_that_does_not_accept_overflows() {
     drop(listener);
 }
 
-/// `netdev_max_backlog` is of the whole host, and no test changes that: a limit of the flow's share of the backlog cannot be
-/// set without it. So RPS sends everything to one processor and many small packets fill what there is.
+/// `netdev_max_backlog` is of the whole host, and no test changes that. So RPS sends everything to one processor, where a long
+/// list of filters takes longer for each packet than another processor needs to send it.
 #[test]
 fn a_backlog_that_overflows_is_named_by_processor() {
     let pair = Pair::new();
@@ -274,17 +274,29 @@ fn a_backlog_that_overflows_is_named_by_processor() {
         let sysfs = evenkeel_host::Sysfs::of_namespace().unwrap();
         std::fs::write(sysfs.path("class/net/evk1/queues/rx-0/rps_cpus"), "1").unwrap();
     });
+    pair.right.ip("tc qdisc add dev evk1 clsact");
+    let filter = |at| {
+        format!(
+            "filter add dev evk1 ingress protocol ip prio 1 u32 match ip src 192.0.2.{}/32 flowid 1:1\n",
+            at % 250
+        )
+    };
+    let mut batch = tempfile::NamedTempFile::new().unwrap();
+    batch.write_all((0..2000).map(filter).collect::<String>().as_bytes()).unwrap();
+    pair.right.ip(&format!("tc -batch {}", batch.path().display()));
     let sink = pair.right.within(|| UdpSocket::bind("10.77.0.2:9000").unwrap());
-    let socket = pair.left.within(|| UdpSocket::bind("10.77.0.1:0").unwrap());
+    // What waits in the backlog counts against its sender's buffer, which holds fewer than 300 of them: so there are many
+    // senders.
     let stop = Arc::new(AtomicBool::new(false));
     let mut threads = Vec::new();
-    for _ in 0..3 {
-        let (socket, seen) = (socket.try_clone().unwrap(), Arc::clone(&stop));
+    for _ in 0..12 {
+        let seen = Arc::clone(&stop);
         threads.push(pair.left.spawn(move || {
-            let payload = [7_u8; 64];
+            let socket = UdpSocket::bind("10.77.0.1:0").unwrap();
             let deadline = Instant::now() + Duration::from_secs(30);
+            let payload = [7_u8; 64];
             while !seen.load(Ordering::Relaxed) && Instant::now() < deadline {
-                for _ in 0..1000 {
+                for _ in 0..100 {
                     let _ = socket.send_to(&payload, "10.77.0.2:9000");
                 }
             }
@@ -299,7 +311,7 @@ fn a_backlog_that_overflows_is_named_by_processor() {
     }
     stop.store(true, Ordering::Relaxed);
     threads.into_iter().for_each(|thread| thread.join().unwrap());
-    let result = seen.expect("the backlog overflows within 25 s of small packets from three threads");
+    let result = seen.expect("the backlog overflows within 25 s of small packets from twelve threads");
     let (_, rules) = lost_at(&result, "softnet-backlog");
     assert!(rules.iter().all(|rule| rule == "backlog-drops"), "{result:#}");
     let processors = result["losses"]
@@ -311,26 +323,150 @@ fn a_backlog_that_overflows_is_named_by_processor() {
     drop(sink);
 }
 
-/// A TCP reader that stops, behind many tiny segments: the window was announced for payload, and each costs a buffer of its
-/// own, so TCP has to prune.
+/// A reader that stops and makes its buffer smaller than the window that it has announced: what still comes has no place, and
+/// TCP has to prune.
 #[test]
-fn a_reader_that_stops_makes_tcp_prune() {
+fn a_buffer_smaller_than_its_window_makes_tcp_prune() {
+    use std::os::fd::AsRawFd;
     let pair = Pair::new();
-    pair.right.set("net/ipv4/tcp_rmem", "4096 8192 8192");
     let listener = pair.right.within(|| TcpListener::bind("10.77.0.2:9000").unwrap());
-    let mut sender = pair.left.within(|| TcpStream::connect("10.77.0.2:9000").unwrap());
-    let (reader, _) = listener.accept().unwrap();
-    sender.set_nodelay(true).unwrap();
-    sender.set_nonblocking(true).unwrap();
-    let _load = Background::in_namespace(&pair.left, move || {
-        for _ in 0..100 {
-            let _ = sender.write(&[7; 1]);
+    listener.set_nonblocking(true).unwrap();
+    let mut readers = Vec::new();
+    let _readers = Background::in_namespace(&pair.right, move || {
+        let Ok((reader, _)) = listener.accept() else {
+            std::thread::sleep(Duration::from_millis(1));
+            return;
+        };
+        let smallest: libc::c_int = 1;
+        let length = size_of::<libc::c_int>() as libc::socklen_t;
+        // SAFETY: the value is as long as `length` says.
+        let set = unsafe {
+            libc::setsockopt(
+                reader.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_RCVBUF,
+                (&raw const smallest).cast(),
+                length,
+            )
+        };
+        assert_eq!(set, 0);
+        readers.push(reader);
+    });
+    // A reader prunes in its first moments: so there is one after the other.
+    let mut senders = Vec::new();
+    let _senders = Background::in_namespace(&pair.left, move || {
+        let mut sender = TcpStream::connect("10.77.0.2:9000").unwrap();
+        sender.set_nodelay(true).unwrap();
+        sender.set_nonblocking(true).unwrap();
+        std::thread::sleep(Duration::from_millis(5));
+        for _ in 0..2000 {
+            let _ = sender.write(&[7; 100]);
         }
-        std::thread::sleep(Duration::from_millis(1));
+        senders.push(sender);
+        std::thread::sleep(Duration::from_millis(50));
     });
     let result = watch(&pair.right, "3s");
     let (packets, rules) = lost_at(&result, "receive-queue");
     assert!(packets > 0, "{result:#}");
     assert!(rules.iter().all(|rule| rule == "tcp-receive-pruned"), "{result:#}");
-    drop(reader);
+}
+
+/// Memory whose first touch waits until it is let go (userfaultfd(2)).
+struct SlowMemory {
+    start: *mut u8,
+    descriptor: Option<std::os::fd::OwnedFd>,
+}
+
+// SAFETY: the mapping is the struct's own, and is only read and written by the kernel on behalf of one call.
+unsafe impl Send for SlowMemory {}
+
+const SLOW_BYTES: usize = 1 << 16;
+
+impl SlowMemory {
+    fn new() -> Self {
+        use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+        /// `UFFDIO_API` and `UFFDIO_REGISTER` (include/uapi/linux/userfaultfd.h).
+        const API: libc::c_ulong = 0xc018_aa3f;
+        const REGISTER: libc::c_ulong = 0xc020_aa00;
+        // SAFETY: an anonymous mapping of its own.
+        let start = unsafe {
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            libc::mmap(
+                std::ptr::null_mut(),
+                SLOW_BYTES,
+                protection,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        assert_ne!(start, libc::MAP_FAILED);
+        // SAFETY: takes flags.
+        let number = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) };
+        assert!(number >= 0, "userfaultfd: {}", std::io::Error::last_os_error());
+        // SAFETY: the kernel just gave this descriptor to us alone.
+        let descriptor = unsafe { OwnedFd::from_raw_fd(number as i32) };
+        // api, features, ioctls; start, length, mode (missing pages), ioctls.
+        let mut api = [0xaa_u64, 0, 0];
+        let mut register = [start as u64, SLOW_BYTES as u64, 1, 0];
+        // SAFETY: the structures are as long as the numbers of the commands say.
+        unsafe {
+            assert_eq!(libc::ioctl(descriptor.as_raw_fd(), API as libc::Ioctl, api.as_mut_ptr()), 0);
+            assert_eq!(
+                libc::ioctl(descriptor.as_raw_fd(), REGISTER as libc::Ioctl, register.as_mut_ptr()),
+                0
+            );
+        }
+        Self { start: start.cast(), descriptor: Some(descriptor) }
+    }
+}
+
+impl Drop for SlowMemory {
+    fn drop(&mut self) {
+        drop(self.descriptor.take());
+        // SAFETY: the mapping is the struct's own, and nobody uses it any more.
+        unsafe { libc::munmap(self.start.cast(), SLOW_BYTES) };
+    }
+}
+
+/// A reader that is held up while it copies holds its socket: what comes meanwhile goes to the backlog, which overflows.
+#[test]
+fn a_reader_that_holds_its_socket_overflows_the_backlog() {
+    use std::os::fd::AsRawFd;
+    let pair = Pair::new();
+    // The sender hears nothing while the socket is held, so its first window has to be large; and segments that carry the
+    // same timestamp are merged in the backlog, so there is one in a millisecond.
+    pair.left.ip("ip route replace 10.77.0.0/24 dev evk0 src 10.77.0.1 initcwnd 4000");
+    pair.left.set("net/ipv4/tcp_congestion_control", "reno");
+    pair.left.set("net/ipv4/tcp_autocorking", "0");
+    pair.right.set("net/ipv4/tcp_rmem", "4096 16384 16384");
+    pair.right.set("net/ipv4/tcp_wmem", "4096 16384 16384");
+    let listener = pair.right.within(|| TcpListener::bind("10.77.0.2:9000").unwrap());
+    let mut sender = pair.left.within(|| TcpStream::connect("10.77.0.2:9000").unwrap());
+    let (reader, _) = listener.accept().unwrap();
+    sender.set_nodelay(true).unwrap();
+    sender.set_nonblocking(true).unwrap();
+    let mut memory = SlowMemory::new();
+    let held = memory.descriptor.take();
+    let place = memory.start as usize;
+    let watched = std::thread::scope(|scope| {
+        let watched = scope.spawn(|| watch(&pair.right, "4s"));
+        // The watch has taken its first reading long before.
+        std::thread::sleep(Duration::from_millis(1500));
+        scope.spawn(|| {
+            // SAFETY: the mapping is as long, and outlives the scope.
+            unsafe { libc::recv(reader.as_raw_fd(), place as *mut libc::c_void, SLOW_BYTES, 0) };
+        });
+        for _ in 0..1500 {
+            let _ = sender.write(&[7]);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // The page comes, and the reader goes on.
+        drop(held);
+        watched.join().unwrap()
+    });
+    let (packets, rules) = lost_at(&watched, "tcp-backlog");
+    assert!(packets > 0, "{watched:#}");
+    assert_eq!(rules, ["tcp-backlog-drops"], "{watched:#}");
+    assert!(for_reason(&watched, "SOCKET_BACKLOG") > 0, "{watched:#}");
 }

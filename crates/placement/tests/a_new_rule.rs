@@ -56,7 +56,7 @@ fn every_rule_says_what_it_is() {
     assert!(names.len() >= 30, "{}", names.len());
     for rule in rules() {
         for text in [rule.looks_at, rule.speaks, rule.why, rule.mends, rule.source] {
-            assert!(text.len() >= 1 && !text.ends_with(' '), "{}: '{text}'", rule.name);
+            assert!(!text.is_empty() && !text.ends_with(' '), "{}: '{text}'", rule.name);
         }
         assert!(rule.name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-'), "{}", rule.name);
         assert!(rule.why.ends_with('.'), "{}", rule.name);

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const PROGRAMS: [&str; 4] = ["queue_select", "meter", "batch", "steer"];
+const PROGRAMS: [&str; 5] = ["queue_select", "meter", "batch", "steer", "drops"];
 
 fn main() {
     if let Err(message) = build() {
@@ -31,7 +31,9 @@ fn build() -> Result<(), String> {
     let mut builder = bindgen::Builder::default()
         .header("include/evenkeel/datapath.h")
         .header("include/evenkeel/steer.h")
-        .allowlist_type("ek_(config|counters|device|flow|flow_detail|tuple|metered_flow|bin|meter|steering)")
+        .allowlist_type(
+            "ek_(config|counters|device|drop|flow|flow_detail|tuple|metered_flow|bin|meter|steering)",
+        )
         .allowlist_type("ek_(rule|match|batch_config|batch_counters|move|move_state|service|service_flag)")
         .allowlist_type("ek_steer(_config|_slot|_class|_rules|_cpu|_seen|_target)?")
         .allowlist_var("EK_MAX_CPUS|EK_MAX_FLOWS|EK_SLOTS|EK_SLOTS_PER_BLOCK|EK_MAX_BLOCKS|EK_MAX_RULES")

@@ -53,6 +53,27 @@ pub enum KnobError {
     Host(#[from] HostError),
 }
 
+/// A file that outlives a restart could not be written or removed.
+#[derive(Debug, thiserror::Error)]
+pub enum PersistError {
+    /// The system refused.
+    #[error("cannot {action} {path}: {source}", path = .path.display())]
+    File {
+        /// What was tried.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// It was not written by evenkeel, or not as it is now.
+    #[error("{path} is somebody else's, or somebody has edited it: move it away first", path = .path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
 /// The journal could not be kept or understood.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {

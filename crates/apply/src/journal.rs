@@ -7,10 +7,11 @@
 use std::path::Path;
 
 use evenkeel_host::{Host, HostError, NamespaceIdentity, ProcessIdentity};
+use evenkeel_model::change::{Knob, Value};
 use serde::{Deserialize, Serialize};
 
 use crate::error::JournalError;
-use crate::knob::{Knob, Ours, Value};
+use crate::ours::Ours;
 
 /// Version of the format; a file of another one is not understood.
 const VERSION: u32 = 1;
@@ -90,6 +91,9 @@ pub struct Header {
     pub started: String,
     /// What it runs, such as `fair`.
     pub command: String,
+    /// Whether what it sets is to stay when it has ended, until it is reverted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub kept: bool,
 }
 
 impl Header {
@@ -104,7 +108,14 @@ impl Header {
             process: own.into(),
             started: humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string(),
             command: command.to_owned(),
+            kept: false,
         }
+    }
+
+    /// The header of changes that are to stay.
+    #[must_use]
+    pub fn kept(interface: InterfaceIdentity, command: &str) -> Self {
+        Self { kept: true, ..Self::new(interface, command) }
     }
 }
 
@@ -127,7 +138,7 @@ impl Entry {
     /// Whether a value is one that the run may have given the knob.
     #[must_use]
     pub fn is_ours(&self, value: &Value) -> bool {
-        self.ours.iter().any(|ours| self.knob.is_ours(value, ours))
+        self.ours.iter().any(|ours| ours.includes(&self.knob, value))
     }
 }
 

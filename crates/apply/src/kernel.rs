@@ -1,17 +1,18 @@
 //! Reading and setting knobs on the running kernel.
 
 use std::io;
+use std::path::Path;
 
 use evenkeel_host::Sysfs;
+use evenkeel_model::change::{Knob, QdiscSnapshot, RuleBytes, Value};
 use evenkeel_netlink::ethtool::{EthtoolError, EthtoolSocket, ReceiveRules};
+use evenkeel_netlink::settings::{Device, Setting, Settings};
 use evenkeel_netlink::shaper::{Shaper, Shapers};
 use evenkeel_netlink::tc::Handle;
 use evenkeel_netlink::tc_state::QdiscState;
 use evenkeel_netlink::{GsoSizes, Link, Netlink, NetlinkError};
 
 use crate::error::KnobError;
-use crate::knob::{Knob, RuleBytes, Value};
-use crate::qdisc::QdiscSnapshot;
 
 /// What knobs are read from and set in: the running kernel, or a model of one in a test.
 pub trait Kernel {
@@ -48,6 +49,8 @@ pub struct LiveKernel {
     sysfs: Sysfs,
     /// Opened when a queue's shaper is first asked for.
     shapers: Option<Shapers>,
+    /// Opened when a setting of the device is first asked for.
+    settings: Option<Settings>,
 }
 
 impl LiveKernel {
@@ -56,13 +59,16 @@ impl LiveKernel {
     /// # Errors
     /// When netlink or sysfs cannot be opened.
     pub fn open(index: u32, name: &str) -> Result<Self, KnobError> {
-        Ok(Self {
-            index,
-            name: name.to_owned(),
-            netlink: Netlink::open()?,
-            sysfs: Sysfs::of_namespace()?,
-            shapers: None,
-        })
+        Self::with_sysfs(index, name, Sysfs::of_namespace()?)
+    }
+
+    /// With files of processors and interfaces from a recorded sysfs.
+    ///
+    /// # Errors
+    /// When netlink cannot be opened.
+    pub fn with_sysfs(index: u32, name: &str, sysfs: Sysfs) -> Result<Self, KnobError> {
+        let (netlink, name) = (Netlink::open()?, name.to_owned());
+        Ok(Self { index, name, netlink, sysfs, shapers: None, settings: None })
     }
 
     /// The interface as it is now: a change of name does not hide it.
@@ -135,7 +141,7 @@ impl LiveKernel {
             });
         }
         for qdisc in wanted.iter().filter(|qdisc| !qdisc.is_default()) {
-            let state = qdisc.state().ok_or_else(|| KnobError::WrongKind {
+            let state = QdiscState::of_snapshot(qdisc).ok_or_else(|| KnobError::WrongKind {
                 knob: Knob::RootQdisc.on(&self.name).to_string(),
                 value: format!("'{}'", qdisc.options),
             })?;
@@ -185,6 +191,56 @@ impl LiveKernel {
         Ok(ReceiveRules::new(socket, &name))
     }
 
+    /// What ethtool(8) sets, with the interface by its name of now.
+    fn settings(&mut self) -> Result<(&mut Settings, Device<'_>), KnobError> {
+        self.link()?;
+        if self.settings.is_none() {
+            self.settings = Some(Settings::open()?);
+        }
+        let settings = self.settings.as_mut().ok_or_else(|| gone("ethtool's interface"))?;
+        Ok((settings, Device { index: self.index, name: &self.name }))
+    }
+
+    fn setting(&mut self, knob: &Knob, setting: Setting) -> Result<u32, KnobError> {
+        let (settings, device) = self.settings()?;
+        let found = settings.get(device, setting).map_err(or_gone_device)?;
+        found.ok_or_else(|| gone(knob.on(&self.name)))
+    }
+
+    fn put_setting(&mut self, setting: Setting, value: u32) -> Result<(), KnobError> {
+        let (settings, device) = self.settings()?;
+        settings.set(device, setting, value).map_err(or_gone_device)
+    }
+
+    fn feature(&mut self, knob: &Knob, name: &str) -> Result<bool, KnobError> {
+        let (settings, device) = self.settings()?;
+        let features = settings.features(device).map_err(or_gone_device)?;
+        let found = features.iter().find(|feature| feature.name == name);
+        found.map(|feature| feature.active).ok_or_else(|| gone(knob.on(&self.name)))
+    }
+
+    fn flow_hash(&mut self, knob: &Knob, flows: &str) -> Result<String, KnobError> {
+        let (settings, device) = self.settings()?;
+        let found = settings.flow_hash(device, flows).map_err(or_gone_device)?;
+        found.ok_or_else(|| gone(knob.on(&self.name)))
+    }
+
+    /// A number that a file of the interface has.
+    fn number_in(&mut self, file: &str) -> Result<u32, KnobError> {
+        let file = self.file(file)?;
+        let shown = format!("/sys/{file}");
+        let text = read_text(&self.sysfs.path(&file), &shown)?;
+        text.parse().map_err(|_| KnobError::File {
+            action: format!("understand {shown}"),
+            source: io::Error::new(io::ErrorKind::InvalidData, format!("'{text}' is no number")),
+        })
+    }
+
+    fn write_interface_file(&mut self, file: &str, text: &str) -> Result<(), KnobError> {
+        let file = self.file(file)?;
+        write_file(&self.sysfs.path(&file), &format!("/sys/{file}"), text)
+    }
+
     fn wrong_kind(&self, knob: &Knob, value: &Value) -> KnobError {
         KnobError::WrongKind { knob: knob.on(&self.name).to_string(), value: value.to_string() }
     }
@@ -202,16 +258,25 @@ fn file_error(action: String, path: &str, source: io::Error) -> KnobError {
     }
 }
 
-fn read_file(path: &std::path::Path, shown: &str) -> Result<Value, KnobError> {
+fn read_text(path: &Path, shown: &str) -> Result<String, KnobError> {
     let text =
         std::fs::read_to_string(path).map_err(|source| file_error(format!("read {shown}"), shown, source))?;
-    Ok(Value::Text(text.trim().to_owned()))
+    Ok(text.trim().to_owned())
 }
 
-fn write_file(path: &std::path::Path, shown: &str, text: &str) -> Result<(), KnobError> {
-    // Without O_CREAT: a file that is gone stays gone.
+fn read_file(path: &Path, shown: &str) -> Result<Value, KnobError> {
+    read_text(path, shown).map(Value::Text)
+}
+
+fn affinity_file(interrupt: u32) -> String {
+    format!("/proc/irq/{interrupt}/smp_affinity_list")
+}
+
+fn write_file(path: &Path, shown: &str, text: &str) -> Result<(), KnobError> {
+    // Without O_CREAT: a file that is gone stays gone. A recorded one has a length; those of the kernel have none.
     std::fs::OpenOptions::new()
         .write(true)
+        .truncate(true)
         .open(path)
         .and_then(|mut file| io::Write::write_all(&mut file, text.as_bytes()))
         .map_err(|source| file_error(format!("write '{text}' to {shown}"), shown, source))
@@ -268,6 +333,24 @@ impl Kernel for LiveKernel {
                 let table = table.ok_or_else(|| gone(format!("the RSS table of {}", device.interface())))?;
                 Ok(Value::Table(table.indirection))
             }
+            Knob::InterruptAffinity(interrupt) => {
+                let path = affinity_file(*interrupt);
+                read_file(path.as_ref(), &path)
+            }
+            Knob::Ring(ring) => self.setting(knob, Setting::Ring(*ring)).map(Value::Number),
+            Knob::Channels(channels) => self.setting(knob, Setting::Channels(*channels)).map(Value::Number),
+            Knob::Coalescing(parameter) => {
+                let found = self.setting(knob, Setting::Coalescing(*parameter))?;
+                Ok(if parameter.is_switch() { Value::Switch(found != 0) } else { Value::Number(found) })
+            }
+            Knob::Feature(name) => self.feature(knob, name).map(Value::Switch),
+            Knob::FlowHash(flows) => self.flow_hash(knob, flows).map(Value::Text),
+            Knob::Mtu => self.number_in("mtu").map(Value::Bytes),
+            Knob::TransmitQueueLength => self.number_in("tx_queue_len").map(Value::Number),
+            Knob::ProcessorFile(file) => {
+                let file = format!("devices/system/cpu/{file}");
+                read_file(&self.sysfs.path(&file), &format!("/sys/{file}"))
+            }
         }
     }
 
@@ -287,10 +370,7 @@ impl Kernel for LiveKernel {
                 };
                 result.map_err(|error| or_gone(error, &name))
             }
-            (Knob::InterfaceFile(file), Value::Text(text)) => {
-                let file = self.file(file)?;
-                write_file(&self.sysfs.path(&file), &format!("/sys/{file}"), text)
-            }
+            (Knob::InterfaceFile(file), Value::Text(text)) => self.write_interface_file(file, text),
             (Knob::HtbQuantum(class), Value::Bytes(bytes)) => {
                 let name = self.link()?.name;
                 self.netlink
@@ -311,7 +391,45 @@ impl Kernel for LiveKernel {
                 self.receive_rules()?.insert(&rule).map_err(or_gone_device)
             }
             (Knob::RssTable, Value::Table(queues)) => {
-                self.receive_rules()?.set_indirection(queues).map_err(or_gone_device)
+                let device = self.receive_rules()?;
+                let in_turn = device.queues().ok().filter(|count| *count > 0).is_some_and(|count| {
+                    queues.iter().enumerate().all(|(entry, queue)| entry as u32 % count == *queue)
+                });
+                // One that is as the kernel makes it is the kernel's, so that it may change the number of queues later.
+                if in_turn && device.reset_indirection().is_ok() {
+                    return Ok(());
+                }
+                device.set_indirection(queues).map_err(or_gone_device)
+            }
+            (Knob::InterruptAffinity(interrupt), Value::Text(text)) => {
+                let path = affinity_file(*interrupt);
+                write_file(path.as_ref(), &path, text)
+            }
+            (Knob::Ring(ring), Value::Number(number)) => self.put_setting(Setting::Ring(*ring), *number),
+            (Knob::Channels(channels), Value::Number(number)) => {
+                self.put_setting(Setting::Channels(*channels), *number)
+            }
+            (Knob::Coalescing(parameter), Value::Number(number)) if !parameter.is_switch() => {
+                self.put_setting(Setting::Coalescing(*parameter), *number)
+            }
+            (Knob::Coalescing(parameter), Value::Switch(on)) if parameter.is_switch() => {
+                self.put_setting(Setting::Coalescing(*parameter), u32::from(*on))
+            }
+            (Knob::Feature(name), Value::Switch(on)) => {
+                let (settings, device) = self.settings()?;
+                settings.set_feature(device, name, *on).map_err(or_gone_device)
+            }
+            (Knob::FlowHash(flows), Value::Text(fields)) => {
+                let (settings, device) = self.settings()?;
+                settings.set_flow_hash(device, flows, fields).map_err(or_gone_device)
+            }
+            (Knob::Mtu, Value::Bytes(bytes)) => self.write_interface_file("mtu", &bytes.to_string()),
+            (Knob::TransmitQueueLength, Value::Number(packets)) => {
+                self.write_interface_file("tx_queue_len", &packets.to_string())
+            }
+            (Knob::ProcessorFile(file), Value::Text(text)) => {
+                let file = format!("devices/system/cpu/{file}");
+                write_file(&self.sysfs.path(&file), &format!("/sys/{file}"), text)
             }
             _ => Err(self.wrong_kind(knob, value)),
         }

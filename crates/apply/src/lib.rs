@@ -1,6 +1,6 @@
 //! Changes to a host, and their undo.
 //!
-//! A [`Change`] is data: which [`Knob`], to which [`Value`]. Where it comes *from* is read, never assumed.
+//! A [`Change`] is data (`evenkeel_model::change`): which [`Knob`], to which [`Value`]. Where it comes *from* is read, never assumed.
 //! Whoever wants to change something opens a [`Run`] on an interface:
 //!
 //! ```text
@@ -23,23 +23,30 @@
 //! journal belongs to one boot, one network namespace and one interface by number: after a reboot it is void,
 //! and an interface that was renamed is still found. It is also the lock: the run holds it (flock(2)),
 //! and a second run on the same interface is refused.
+//!
+//! What is to stay after its process has ended is changed through [`Lasting`], with a journal of its own.
 
 mod error;
 pub mod guardian;
 mod journal;
 mod kernel;
-mod knob;
+mod lasting;
+mod ours;
+mod persisted;
 mod qdisc;
 mod revert;
 mod rollback;
 mod run;
 mod state;
 
-pub use error::{ApplyError, JournalError, KnobError};
+pub use evenkeel_model::change::{Change, ClassHandle, Knob, QdiscSnapshot, RuleBytes, Value};
+
+pub use error::{ApplyError, JournalError, KnobError, PersistError};
 pub use journal::{Entry, Header, InterfaceIdentity, Process, Storage, parse};
 pub use kernel::{Kernel, LiveKernel};
-pub use knob::{Change, Knob, Ours, RuleBytes, Value};
-pub use qdisc::{ClassHandle, QdiscSnapshot};
+pub use lasting::{Lasting, Made, kept};
+pub use ours::Ours;
+pub use persisted::{Etc, Removal};
 pub use revert::{Leftover, RevertOutcome, leftover, revert};
 pub use rollback::{LeftAlone, Report, roll_back};
 pub use run::{Disturbance, Run};

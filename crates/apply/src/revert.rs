@@ -8,7 +8,7 @@ use crate::error::{ApplyError, JournalError};
 use crate::journal::{Entry, Header, InterfaceIdentity, Process, Storage, parse};
 use crate::kernel::LiveKernel;
 use crate::rollback::{Report, roll_back};
-use crate::state::{Held, is_absent};
+use crate::state::{Held, is_absent, working_journal_of};
 
 /// What a run that died had left behind, and what became of it.
 #[derive(Debug)]
@@ -67,12 +67,31 @@ pub fn leftover(journal: &Path) -> Result<Option<Header>, ApplyError> {
 
 /// [`revert`], but only for the run of one process: a journal that another run has taken over is not ours.
 pub(crate) fn revert_of(journal: &Path, process: Option<Process>) -> Result<RevertOutcome, ApplyError> {
+    match working_journal_of(journal) {
+        Some(working) if journal.exists() => {
+            // Whoever works on the interface now would put back what it found there, over what is put back here; and
+            // who died has to be cleared away first, because its changes lie on top.
+            let Some(mut lock) = Held::take(&working, true)? else { return Ok(RevertOutcome::Nothing) };
+            take_over(&mut lock)?;
+            let outcome = revert_held(journal, process);
+            lock.remove()?;
+            outcome
+        }
+        _ => revert_held(journal, process),
+    }
+}
+
+fn revert_held(journal: &Path, process: Option<Process>) -> Result<RevertOutcome, ApplyError> {
     let Some(mut held) = Held::take(journal, false)? else { return Ok(RevertOutcome::Nothing) };
     let Some((header, entries)) = held.read()? else {
         held.remove()?;
         return Ok(RevertOutcome::Nothing);
     };
     if process.is_some_and(|process| process != header.process) {
+        return Ok(RevertOutcome::Nothing);
+    }
+    if is_bare_lock(&header, &entries) {
+        held.remove()?;
         return Ok(RevertOutcome::Nothing);
     }
     let (outcome, settled) = settle(&header, &entries)?;
@@ -98,6 +117,11 @@ fn settle(header: &Header, entries: &[Entry]) -> Result<(RevertOutcome, bool), A
     Ok((RevertOutcome::RolledBack(Box::new(leftover)), settled))
 }
 
+/// Whether a journal was held only to keep others away, by [`crate::Lasting`]: its changes are in another one.
+fn is_bare_lock(header: &Header, entries: &[Entry]) -> bool {
+    header.kept && entries.is_empty()
+}
+
 fn here(header: &Header) -> Result<InterfaceIdentity, JournalError> {
     Ok(InterfaceIdentity::current(header.interface.index, &header.interface.name)?)
 }
@@ -115,6 +139,10 @@ pub(crate) fn take_over(held: &mut Held) -> Result<Option<Leftover>, ApplyError>
         held.clear()?;
         return Ok(None);
     };
+    if is_bare_lock(&header, &entries) {
+        held.clear()?;
+        return Ok(None);
+    }
     let here = here(&header)?;
     // Of an earlier boot, or of an earlier namespace with the same inode: gone with it.
     let void = !header.interface.same_boot(&here) || !header.interface.same_namespace(&here);

@@ -2,10 +2,12 @@
 
 use std::fmt;
 
+use evenkeel_model::change::{Knob, Value};
+
 use crate::error::KnobError;
 use crate::journal::Entry;
 use crate::kernel::Kernel;
-use crate::knob::{Knob, Ours, Value};
+use crate::ours::Ours;
 use crate::qdisc::is_part_of;
 
 /// A knob that somebody else changed since.
@@ -93,10 +95,22 @@ impl fmt::Display for Report {
     }
 }
 
+/// By what the kernel makes the qdisc that it puts on an interface by itself: of its kind, and with a quantum of the MTU
+/// (`fq_codel_init`, `fq_init`). It is put back before any root is taken away.
+fn shapes_default_qdisc(knob: &Knob) -> bool {
+    match knob {
+        Knob::Mtu => true,
+        Knob::Sysctl(name) => name == "net/core/default_qdisc",
+        _ => false,
+    }
+}
+
 /// Puts every knob back, the last one first. It may be cut short anywhere and begun again.
 pub fn roll_back(kernel: &mut dyn Kernel, entries: &[Entry]) -> Report {
     let mut report = Report::default();
-    for entry in entries.iter().rev() {
+    let (first, rest): (Vec<&Entry>, Vec<&Entry>) =
+        entries.iter().rev().partition(|entry| shapes_default_qdisc(&entry.knob));
+    for entry in first.into_iter().chain(rest) {
         let knob = entry.knob.clone();
         match restore(kernel, entry) {
             Ok(Outcome::Restored) => report.restored.push((knob, entry.from.clone())),
@@ -152,8 +166,7 @@ fn restore(kernel: &mut dyn Kernel, entry: &Entry) -> Result<Outcome, KnobError>
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic)]
     use super::*;
-    use crate::qdisc::{ClassHandle, QdiscSnapshot};
-    use evenkeel_netlink::tc::Handle;
+    use evenkeel_model::change::{ClassHandle, Handle, QdiscSnapshot};
 
     fn qdisc(kind: &str, major: u16, parent: Handle) -> QdiscSnapshot {
         let handle = ClassHandle(Handle::new(major, 0));

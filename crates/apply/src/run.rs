@@ -5,11 +5,13 @@ use std::fmt;
 use std::path::Path;
 use std::process::Command;
 
+use evenkeel_model::change::{Change, Knob, Value};
+
 use crate::error::{ApplyError, KnobError};
 use crate::guardian::Guardian;
 use crate::journal::{Entry, Header, InterfaceIdentity, Storage, fold, line};
 use crate::kernel::{Kernel, LiveKernel};
-use crate::knob::{Change, Knob, Ours, Value};
+use crate::ours::Ours;
 use crate::revert::{Leftover, take_over};
 use crate::rollback::{Report, roll_back};
 use crate::state::{Held, StateDirectory};
@@ -51,6 +53,8 @@ pub struct Run<K: Kernel = LiveKernel, S: Storage = Held> {
     entries: Vec<Entry>,
     last_set: BTreeMap<Knob, Value>,
     guardian: Option<Guardian>,
+    /// What it set stays when it ends.
+    keeps: bool,
 }
 
 impl Run {
@@ -117,7 +121,45 @@ impl<K: Kernel, S: Storage> Run<K, S> {
             entries: Vec::new(),
             last_set: BTreeMap::new(),
             guardian: None,
+            keeps: false,
         }
+    }
+
+    /// A run whose changes stay when it ends, and which goes on with those that are journalled already.
+    pub(crate) fn keeping(kernel: K, storage: S, name: &str, entries: Vec<Entry>) -> Self {
+        let mut run = Self::with(kernel, storage, name);
+        run.entries = entries;
+        run.keeps = true;
+        run
+    }
+
+    /// Ends a run whose changes stay. Its journal stays with them, unless there are none.
+    ///
+    /// # Errors
+    /// When the journal cannot be removed.
+    pub(crate) fn keep(&mut self) -> Result<(), ApplyError> {
+        match self.storage.take() {
+            Some(storage) if self.entries.is_empty() => Ok(storage.remove()?),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes what the kernel made of a value for this run's own.
+    pub(crate) fn adopt(&mut self, knob: &Knob, found: Value) -> Result<(), ApplyError> {
+        let Some(entry) = self.entry(knob).cloned() else { return Ok(()) };
+        self.last_set.insert(knob.clone(), found.clone());
+        self.journal_entry(Entry { ours: vec![Ours::These(vec![found])], ..entry })
+    }
+
+    /// Gives a knob back what it had, when the kernel made something else of what it was told to take: nobody but
+    /// this run has brought that about.
+    pub(crate) fn take_back(&mut self, knob: &Knob) -> Result<(), ApplyError> {
+        let Some(from) = self.entry(knob).map(|entry| entry.from.clone()) else { return Ok(()) };
+        self.last_set.remove(knob);
+        if !knob.same(&self.kernel.read(knob)?, &from) {
+            self.kernel.write(knob, &from)?;
+        }
+        Ok(())
     }
 
     /// The kernel that the run changes.
@@ -213,7 +255,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         let Some(wanted) = self.last_set.get(knob).cloned() else { return Ok(()) };
         let found = self.kernel.read(knob)?;
         let taken = match (&wanted, &found) {
-            (Value::Qdiscs(_), Value::Qdiscs(_)) => knob.is_ours(&found, &Ours::These(vec![wanted.clone()])),
+            (Value::Qdiscs(_), Value::Qdiscs(_)) => Ours::These(vec![wanted.clone()]).includes(knob, &found),
             _ => knob.same(&found, &wanted),
         };
         if taken {
@@ -245,7 +287,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         let entry = self.entry(knob)?;
         let expected = self.last_set.get(knob);
         let as_set = match expected {
-            Some(set @ Value::Qdiscs(_)) => knob.is_ours(found, &Ours::These(vec![set.clone()])),
+            Some(set @ Value::Qdiscs(_)) => Ours::These(vec![set.clone()]).includes(knob, found),
             Some(set) => knob.same(set, found),
             // Whoever was allowed to set it does so without telling.
             None => entry.is_ours(found) || knob.same(&entry.from, found),
@@ -329,7 +371,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
 impl<K: Kernel, S: Storage> Drop for Run<K, S> {
     fn drop(&mut self) {
         // Nobody listens here: what fails stays in the journal, for `evenkeel revert`.
-        if self.storage.is_some() {
+        if self.storage.is_some() && !self.keeps {
             let _ = self.end();
         }
     }

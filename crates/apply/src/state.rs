@@ -17,6 +17,7 @@ use crate::journal::{Entry, Header, InterfaceIdentity, Storage, parse};
 pub struct StateDirectory(PathBuf);
 
 const EXTENSION: &str = "journal";
+const KEPT: &str = ".kept";
 /// How long to wait for a process that ends or a guardian that is putting back.
 const PATIENCE: Duration = Duration::from_secs(3);
 const POLL: Duration = Duration::from_millis(20);
@@ -41,6 +42,13 @@ impl StateDirectory {
     #[must_use]
     pub fn journal_of(&self, interface: &InterfaceIdentity) -> PathBuf {
         self.0.join(format!("{}-{}.{EXTENSION}", interface.namespace, interface.index))
+    }
+
+    /// The journal of what is to stay on an interface ([`crate::Lasting`]): beside that of whoever works on it, whose
+    /// end must not put this back.
+    #[must_use]
+    pub fn kept_journal_of(&self, interface: &InterfaceIdentity) -> PathBuf {
+        self.0.join(format!("{}-{}{KEPT}.{EXTENSION}", interface.namespace, interface.index))
     }
 
     /// Every journal that is there, sorted; none if the directory is not there.
@@ -70,12 +78,26 @@ impl StateDirectory {
             .map_err(|source| JournalError::Directory { path: self.0.clone(), source })
     }
 
+    /// Takes the journal of what is to stay on an interface, empty or as it was left.
+    pub(crate) fn take_kept(&self, interface: &InterfaceIdentity) -> Result<Held, JournalError> {
+        self.create()?;
+        let path = self.kept_journal_of(interface);
+        Held::take(&path, true)?.ok_or(JournalError::Busy { path, holder: None })
+    }
+
     /// Takes the journal of an interface for this process alone, empty or as a run that died left it.
     pub(crate) fn take(&self, interface: &InterfaceIdentity) -> Result<Held, JournalError> {
         self.create()?;
         Held::take(&self.journal_of(interface), true)?
             .ok_or_else(|| JournalError::Busy { path: self.journal_of(interface), holder: None })
     }
+}
+
+/// The journal of whoever works on the interface, of the journal of what is to stay on it; none of another journal.
+pub(crate) fn working_journal_of(kept: &Path) -> Option<PathBuf> {
+    let name = kept.file_name()?.to_str()?;
+    let stem = name.strip_suffix(&format!("{KEPT}.{EXTENSION}"))?;
+    Some(kept.with_file_name(format!("{stem}.{EXTENSION}")))
 }
 
 /// Whether a file or its directory is not there.

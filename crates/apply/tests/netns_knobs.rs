@@ -7,8 +7,11 @@ use std::os::fd::AsFd;
 use std::process::Command;
 
 use evenkeel_apply::{
-    ApplyError, Change, ClassHandle, Kernel, Knob, KnobError, Ours, QdiscSnapshot, Run, StateDirectory, Value,
+    ApplyError, Change, ClassHandle, JournalError, Kernel, Knob, KnobError, Lasting, LiveKernel, Made, Ours,
+    QdiscSnapshot, RevertOutcome, Run, StateDirectory, Storage, Value, revert,
 };
+use evenkeel_host::Sysfs;
+use evenkeel_model::change::{Channels, Ring, root_qdisc};
 use evenkeel_netlink::tc::{Handle, HtbClass, Qdisc};
 use evenkeel_netlink::{Netlink, VethOptions};
 use nix::sched::{CloneFlags, unshare};
@@ -38,6 +41,9 @@ impl Place {
             output("ip", &["-d", "link", "show", "dev", NAME]),
             output("tc", &["qdisc", "show", "dev", NAME]),
             output("tc", &["class", "show", "dev", NAME]),
+            output("ethtool", &["-k", NAME]),
+            output("ethtool", &["-l", NAME]),
+            self.files("queues"),
             ["tcp_tso_rtt_log", "tcp_wmem"]
                 .map(|name| {
                     let value = std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).unwrap();
@@ -46,6 +52,22 @@ impl Place {
                 .concat(),
         ]
         .join("\n")
+    }
+
+    /// What the files of a directory of the interface say.
+    fn files(&self, directory: &str) -> String {
+        let sysfs = Sysfs::of_namespace().unwrap();
+        let mut text = String::new();
+        let directory = format!("class/net/{NAME}/{directory}");
+        for queue in sysfs.list(&directory).unwrap() {
+            for file in ["xps_cpus", "rps_cpus", "rps_flow_cnt"] {
+                let path = format!("{directory}/{queue}/{file}");
+                if let Ok(value) = sysfs.read(&path) {
+                    text += &format!("{path} = {value}\n");
+                }
+            }
+        }
+        text
     }
 
     fn journals(&self) -> usize {
@@ -70,6 +92,9 @@ fn in_a_namespace(work: impl FnOnce(&mut Place) + Send) {
                 .unwrap();
             let index = netlink.link_index(NAME).unwrap();
             netlink.set_up(index).unwrap();
+            // With a carrier: a change of channels turns it off and on.
+            let peer = netlink.link_index("evk1").unwrap();
+            netlink.set_up(peer).unwrap();
             let mut place = Place { netlink, index, directory: tempfile::tempdir().unwrap() };
             work(&mut place);
         });
@@ -114,6 +139,12 @@ fn every_kind_is_changed_and_put_back() {
             Change::new(Knob::GroSizes, sizes(30_000, 30_000)),
             Change::new(xps(0), text("1")),
             Change::new(xps(3), text("3")),
+            Change::new(Knob::InterfaceFile("queues/rx-1/rps_cpus".to_owned()), text("3")),
+            Change::new(Knob::InterfaceFile("queues/rx-1/rps_flow_cnt".to_owned()), text("256")),
+            Change::new(Knob::Mtu, Value::Bytes(9000)),
+            Change::new(Knob::TransmitQueueLength, Value::Number(500)),
+            Change::new(Knob::Feature("tx-tcp-segmentation".to_owned()), Value::Switch(false)),
+            Change::new(Knob::Feature("rx-gro".to_owned()), Value::Switch(true)),
             Change::new(Knob::RootQdisc, htb_root()),
         ];
         for change in &changes {
@@ -122,6 +153,8 @@ fn every_kind_is_changed_and_put_back() {
         }
         let changed = place.seen();
         for words in ["gso_max_size 16384", "gro_max_size 30000", "qdisc htb 1: root", "tcp_tso_rtt_log = 0"]
+            .into_iter()
+            .chain(["mtu 9000", "qlen 500", "tx-tcp-segmentation: off", "generic-receive-offload: on"])
         {
             assert!(changed.contains(words), "{words}: {changed}");
         }
@@ -292,5 +325,177 @@ fn a_knob_that_the_kernel_does_not_have_is_an_error_and_nothing_is_journalled() 
             "{error}"
         );
         assert_eq!(run.finish().unwrap().unchanged, [xps(0)]);
+    });
+}
+
+#[test]
+fn channels_are_fewer_for_a_while() {
+    in_a_namespace(|place| {
+        let before = place.seen();
+        let mut run = place.run();
+        run.change(&Change::new(Knob::Channels(Channels::Rx), Value::Number(1))).unwrap();
+        run.change(&Change::new(Knob::Channels(Channels::Tx), Value::Number(2))).unwrap();
+        run.change(&Change::new(xps(1), text("3"))).unwrap();
+        let queues = place.files("queues");
+        assert!(queues.contains("tx-1/xps_cpus = 3") && !queues.contains("tx-2/"), "{queues}");
+        let gone = run.change(&Change::new(xps(3), text("1"))).unwrap_err().to_string();
+        assert!(gone.contains("tx-3/xps_cpus is gone"), "{gone}");
+        assert_eq!(run.finish().unwrap().restored.len(), 3);
+        assert_eq!(place.seen(), before);
+    });
+}
+
+/// A root with a leaf for each queue, over the kernel's own tree, which comes back by itself.
+#[test]
+fn a_root_with_leaves_is_made_and_taken_away() {
+    in_a_namespace(|place| {
+        let before = place.seen();
+        let mut run = place.run();
+        run.change(&Change::new(Knob::RootQdisc, Value::Qdiscs(root_qdisc("pfifo_fast", 4)))).unwrap();
+        let changed = place.seen();
+        for words in ["qdisc mq 4e00: root", "qdisc pfifo_fast 4e04: parent 4e00:4"] {
+            assert!(changed.contains(words), "{words}: {changed}");
+        }
+        run.finish().unwrap();
+        assert_eq!(place.seen(), before);
+    });
+}
+
+/// The one file of a processor that every machine has and that changes nothing while nobody sleeps.
+#[test]
+fn a_file_of_a_processor_is_written_and_put_back() {
+    let file = "cpu0/cpuidle/state1/disable";
+    if !std::path::Path::new("/sys/devices/system/cpu").join(file).exists() {
+        // A governor of a recorded machine, which has no kernel behind it.
+        return governor_of_a_recorded_machine();
+    }
+    governor_of_a_recorded_machine();
+    in_a_namespace(|place| {
+        let knob = Knob::ProcessorFile(file.to_owned());
+        let before = place.run().kernel().read(&knob).unwrap();
+        let other = if before == text("0") { "1" } else { "0" };
+        let mut run = place.run();
+        run.change(&Change::new(knob.clone(), text(other))).unwrap();
+        let path = format!("/sys/devices/system/cpu/{file}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap().trim(), other);
+        run.finish().unwrap();
+        assert_eq!(place.run().kernel().read(&knob).unwrap(), before);
+    });
+}
+
+/// No kernel at hand has cpufreq: a tree as a Xeon has it stands for one.
+fn governor_of_a_recorded_machine() {
+    let sysfs = tempfile::tempdir().unwrap();
+    let policy = sysfs.path().join("devices/system/cpu/cpufreq/policy0");
+    std::fs::create_dir_all(&policy).unwrap();
+    std::fs::write(policy.join("scaling_governor"), "powersave\n").unwrap();
+    let kernel = LiveKernel::with_sysfs(1, "lo", Sysfs::at(sysfs.path())).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let knob = Knob::ProcessorFile("cpufreq/policy0/scaling_governor".to_owned());
+    let mut run = Run::with(kernel, Disk(directory.path().join("journal")), "lo");
+    run.change(&Change::new(knob.clone(), text("performance"))).unwrap();
+    let governor = || std::fs::read_to_string(policy.join("scaling_governor")).unwrap();
+    assert_eq!(governor(), "performance");
+    assert!(std::fs::read_to_string(directory.path().join("journal")).unwrap().contains("powersave"));
+    run.finish().unwrap();
+    assert_eq!(governor(), "powersave");
+    assert!(!directory.path().join("journal").exists());
+}
+
+/// A journal without a lock.
+struct Disk(std::path::PathBuf);
+
+impl Storage for Disk {
+    fn append(&mut self, line: &[u8]) -> Result<(), JournalError> {
+        use std::io::Write;
+        let mut file = std::fs::OpenOptions::new().create(true).append(true).open(&self.0).unwrap();
+        file.write_all(line).unwrap();
+        Ok(())
+    }
+
+    fn remove(self) -> Result<(), JournalError> {
+        std::fs::remove_file(&self.0).unwrap();
+        Ok(())
+    }
+}
+
+fn lasting(place: &Place) -> Lasting {
+    Lasting::begin(&StateDirectory::at(place.directory.path()), place.index, NAME, "tune").unwrap().0
+}
+
+/// What was kept outlives its process, is no leftover to a run, and goes when it is reverted.
+#[test]
+fn what_is_kept_stays_until_it_is_reverted() {
+    in_a_namespace(|place| {
+        let state = StateDirectory::at(place.directory.path());
+        let before = place.seen();
+        let mut kept = lasting(place);
+        assert_eq!(
+            kept.change(&Change::new(Knob::Mtu, Value::Bytes(9000))).unwrap(),
+            Made::Changed(Value::Bytes(1500))
+        );
+        assert_eq!(kept.change(&Change::new(Knob::Mtu, Value::Bytes(9000))).unwrap(), Made::AsBefore);
+        let refused = Run::begin(&state, place.index, NAME, "fair", None).err().unwrap().to_string();
+        assert!(refused.contains("evenkeel tune manages evk0 already"), "{refused}");
+        kept.keep().unwrap();
+        let tuned = place.seen();
+        assert_ne!(tuned, before);
+
+        // A run finds it, changes it, and gives it back.
+        let (mut run, leftover) = Run::begin(&state, place.index, NAME, "fair", None).unwrap();
+        assert!(leftover.is_none());
+        run.change(&Change::new(Knob::Mtu, Value::Bytes(2000))).unwrap();
+        let [kept_journal] = state.journals().unwrap().try_into().map(|[_, kept]: [_; 2]| [kept]).unwrap();
+        let busy = revert(&kept_journal).unwrap_err().to_string();
+        assert!(busy.contains("evenkeel fair manages evk0 already"), "{busy}");
+        run.finish().unwrap();
+        assert_eq!(place.seen(), tuned);
+
+        // It goes on where it was, and remembers what was before all of it.
+        let mut kept = lasting(place);
+        kept.change(&Change::new(Knob::Mtu, Value::Bytes(8000))).unwrap();
+        kept.change(&Change::new(Knob::TransmitQueueLength, Value::Number(77))).unwrap();
+        kept.keep().unwrap();
+        let [journal] = state.journals().unwrap().try_into().unwrap();
+        let outcome = revert(&journal).unwrap();
+        assert!(
+            matches!(&outcome, RevertOutcome::RolledBack(leftover) if leftover.report.restored.len() == 2),
+            "{outcome:?}"
+        );
+        assert_eq!(place.seen(), before);
+        assert_eq!(place.journals(), 0);
+    });
+}
+
+#[test]
+fn what_the_kernel_does_not_take_is_as_before_and_the_administrators_stays() {
+    in_a_namespace(|place| {
+        let before = place.seen();
+        let mut kept = lasting(place);
+        for (change, words) in [
+            (Change::new(Knob::Mtu, Value::Bytes(1_000_000)), "mtu"),
+            (Change::new(Knob::Channels(Channels::Combined), Value::Number(3)), "combined"),
+            (Change::new(Knob::Feature("rx-hashing".to_owned()), Value::Switch(true)), "rx-hashing"),
+            (Change::new(Knob::Ring(Ring::Rx), Value::Number(4096)), "rx ring"),
+            (Change::new(Knob::FlowHash("udp4".to_owned()), text("sdfn")), "hash fields for udp4"),
+        ] {
+            let error = kept.change(&change).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+        drop(kept);
+        assert_eq!(place.seen(), before);
+
+        let mut kept = lasting(place);
+        kept.change(&Change::new(Knob::TransmitQueueLength, Value::Number(77))).unwrap();
+        kept.keep().unwrap();
+        place.run().kernel().write(&Knob::TransmitQueueLength, &Value::Number(88)).unwrap();
+        let mut kept = lasting(place);
+        let error = kept.change(&Change::new(Knob::TransmitQueueLength, Value::Number(99))).unwrap_err();
+        assert!(matches!(error, ApplyError::Disturbed(_)), "{error}");
+        kept.keep().unwrap();
+        let [journal] = StateDirectory::at(place.directory.path()).journals().unwrap().try_into().unwrap();
+        let RevertOutcome::RolledBack(leftover) = revert(&journal).unwrap() else { panic!() };
+        assert_eq!(leftover.report.left_alone.len(), 1, "{leftover:?}");
+        assert_eq!(place.run().kernel().read(&Knob::TransmitQueueLength).unwrap(), Value::Number(88));
     });
 }

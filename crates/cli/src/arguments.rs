@@ -27,7 +27,10 @@ pub enum Command {
     Scenario(ScenarioCommand),
     /// Make flows through an interface fair, until it is ended; leaves no trace
     Fair(FairOptions),
-    /// Put back what a run that was killed had changed
+    /// Change what a check finds behind the queues of an interface: as shell lines, or at once; it stays until it is
+    /// reverted
+    Tune(TuneOptions),
+    /// Put back what a run that was killed had changed, and what tune has
     Revert(RevertOptions),
     /// Watch a run and put its settings back when it dies (started by the run itself)
     #[command(hide = true)]
@@ -40,6 +43,8 @@ pub enum Command {
     Search(SearchCommand),
     /// Put received flows on queues, and so on processors, as a policy wants it, until it is ended; leaves no trace
     Steer(SteerOptions),
+    /// Look at the host behind the queues: what is wrong, by which evidence, and what mends it; changes nothing
+    Check(CheckOptions),
     /// Compare two records: what differs by more than the spread of the repeats
     Compare(CompareOptions),
     /// Write man pages or shell completions
@@ -340,6 +345,73 @@ fn parse_table_size(text: &str) -> Result<TableSize, String> {
     let capacity = number.parse().ok().filter(|capacity| digits && (1..=MOST).contains(capacity));
     let capacity = capacity.ok_or_else(|| format!("a table holds 1 to {MOST} filters"))?;
     Ok(TableSize { table: table.to_owned(), capacity })
+}
+
+#[derive(Debug, Args)]
+pub struct CheckOptions {
+    /// Only what concerns this interface, and the whole host [default: every interface]
+    pub interface: Option<String>,
+    /// Look for so long where packets are lost, such as 10s
+    #[arg(long, value_name = "TIME", value_parser = parse_time, conflicts_with_all = ["save", "from", "explain"])]
+    pub watch: Option<Duration>,
+    /// Record this host as a tree of files in a directory that is empty or not there
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["from", "explain"])]
+    pub save: Option<PathBuf>,
+    /// Replace addresses and names of processes in what is recorded
+    #[arg(long, requires = "save")]
+    pub anonymise: bool,
+    /// Check a host that was recorded with --save, or written by hand (docs/check.md)
+    #[arg(long, value_name = "DIR")]
+    pub from: Option<PathBuf>,
+    /// Explain a rule and say what it finds here; `all` describes every rule
+    #[arg(long, value_name = "RULE")]
+    pub explain: Option<String>,
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub format: Format,
+}
+
+#[derive(Debug, Args)]
+pub struct TuneOptions {
+    /// The interface
+    pub interface: String,
+    /// Print every change and its undo as shell lines, and change nothing; this is what it does if nothing else is asked
+    /// for
+    #[arg(long, conflicts_with = "apply")]
+    pub print: bool,
+    /// Make the changes, all of them or those of these items, by the names that --print gives them; they stay until
+    /// `evenkeel revert`
+    #[arg(long, value_name = "ITEM", num_args = 0..)]
+    pub apply: Option<Vec<String>>,
+    /// Settings that are left alone: a TOML file [default: /etc/evenkeel/keep.toml, if it is there]
+    #[arg(long, value_name = "FILE")]
+    pub keep: Option<PathBuf>,
+    /// Also write files that make the settings again after a restart; `evenkeel revert` removes them
+    #[arg(long, value_name = "KIND", value_enum, value_delimiter = ',')]
+    pub persist: Vec<PersistChoice>,
+    /// How long losses are counted before and after the changes
+    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = parse_time, requires = "apply")]
+    pub watch: Duration,
+    /// Do not count losses
+    #[arg(long, requires = "apply", conflicts_with = "watch")]
+    pub no_watch: bool,
+    /// Plan for the host that `evenkeel check --save` has written into this directory
+    #[arg(long, value_name = "DIR", conflicts_with = "apply")]
+    pub from: Option<PathBuf>,
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub format: Format,
+}
+
+/// A kind of file that makes settings again after a restart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PersistChoice {
+    /// /etc/sysctl.d: sysctls
+    Sysctl,
+    /// A unit of systemd: everything that a shell line can say
+    Systemd,
+    /// Rules of udev: what belongs to the interface, when it appears
+    Udev,
 }
 
 #[derive(Debug, Args)]

@@ -48,6 +48,12 @@ impl Failure {
         Self { exit, message }
     }
 
+    /// The same with what to do next.
+    pub fn and(mut self, next: &str) -> Self {
+        self.message = format!("{}; {next}", self.message);
+        self
+    }
+
     /// Says what went wrong on standard error.
     pub fn tell(&self) -> Exit {
         // Nothing is left to do if standard error is closed as well.

@@ -12,6 +12,7 @@
 //! Results go to standard output, progress and logs to standard error.
 
 mod arguments;
+mod check;
 mod compare;
 mod exit;
 mod fair;
@@ -24,6 +25,7 @@ mod run;
 mod scenario;
 mod search;
 mod steer;
+mod tune;
 
 use std::process::ExitCode;
 
@@ -44,6 +46,8 @@ fn main() -> ExitCode {
         Command::Nic(command) => nic::nic(&command),
         Command::Search(command) => search::search(&command),
         Command::Steer(options) => steer::steer(&options),
+        Command::Check(options) => check::check(&options),
+        Command::Tune(options) => tune::tune(&options),
         Command::Compare(options) => compare::compare(&options),
         Command::Generate(options) => generate::generate(&options),
     };

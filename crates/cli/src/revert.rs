@@ -5,10 +5,11 @@ use std::path::Path;
 
 use evenkeel_apply::guardian::{Post, Watch, guard as watch};
 use evenkeel_apply::{
-    ApplyError, Header, JournalError, Leftover, RevertOutcome, StateDirectory, parse,
-    revert as revert_journal,
+    ApplyError, Etc, Header, InterfaceIdentity, JournalError, Leftover, PersistError, Removal, RevertOutcome,
+    StateDirectory, parse, revert as revert_journal,
 };
 use evenkeel_host::Sysfs;
+use evenkeel_placement::tune::persist;
 
 use crate::arguments::{GuardOptions, RevertOptions};
 use crate::exit::{Exit, Failure, print};
@@ -26,8 +27,27 @@ fn failure(error: &ApplyError) -> Failure {
     Failure::with_causes(exit, error)
 }
 
+/// Removes files that `evenkeel tune --persist` has written, of one interface or of all; whether there were any.
+fn remove_files(interface: Option<&str>) -> Result<bool, Failure> {
+    let failed = |error: PersistError| Failure::with_causes(Exit::Failed, &error);
+    let etc = Etc::from_environment();
+    let written = etc.written().map_err(failed)?;
+    let of_interface = |path: &String| interface.is_none_or(|name| persist::paths(name).contains(path));
+    let chosen: Vec<String> = written.into_iter().filter(of_interface).collect();
+    for removal in etc.remove(&chosen).map_err(failed)? {
+        match removal {
+            Removal::Removed(path) => print(&format!("{}: removed\n", path.display()))?,
+            Removal::Edited(path) => {
+                say(&format!("{} is left: somebody has edited it since", path.display()));
+            }
+        }
+    }
+    Ok(!chosen.is_empty())
+}
+
 /// Runs `evenkeel revert`.
 pub fn revert(options: &RevertOptions) -> Result<Exit, Failure> {
+    let files = remove_files(options.interface.as_deref())?;
     let journals = StateDirectory::from_environment().journals().map_err(|error| failure(&error.into()))?;
     let mut chosen = Vec::new();
     let mut exit = Exit::Done;
@@ -45,6 +65,7 @@ pub fn revert(options: &RevertOptions) -> Result<Exit, Failure> {
     if chosen.is_empty() {
         if let Some(name) = &options.interface
             && exit == Exit::Done
+            && !files
             && !exists(name)
         {
             return Err(Failure::new(
@@ -52,7 +73,7 @@ pub fn revert(options: &RevertOptions) -> Result<Exit, Failure> {
                 format!("there is neither an interface nor a journal of '{name}'"),
             ));
         }
-        if exit == Exit::Done {
+        if exit == Exit::Done && !files {
             print("nothing to put back\n")?;
         }
         return Ok(exit);
@@ -94,14 +115,20 @@ fn is_about(path: &Path, name: &str) -> Result<bool, Failure> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(unreadable(error)),
     };
-    let Some((header, _)) = parse(&text, path).map_err(|error| failure(&error.into()))? else {
-        return Ok(false);
-    };
-    if header.interface.name == name {
+    let header = parse(&text, path).map_err(|error| failure(&error.into()))?;
+    if header.as_ref().is_some_and(|(header, _)| header.interface.name == name) {
         return Ok(true);
     }
     let index = Sysfs::of_namespace().and_then(|sysfs| sysfs.read(&format!("class/net/{name}/ifindex")));
-    Ok(index.is_ok_and(|index| index == header.interface.index.to_string()))
+    let Some(index) = index.ok().and_then(|index| index.parse().ok()) else { return Ok(false) };
+    if let Some((header, _)) = header {
+        return Ok(header.interface.index == index);
+    }
+    // Its run died before it wrote a line: then its name alone says whose it is.
+    let state = StateDirectory::from_environment();
+    Ok(InterfaceIdentity::current(index, name).is_ok_and(|interface| {
+        [state.journal_of(&interface), state.kept_journal_of(&interface)].iter().any(|own| own == path)
+    }))
 }
 
 fn whose(header: &Header) -> String {

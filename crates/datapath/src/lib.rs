@@ -11,7 +11,7 @@
 //! ```
 //!
 //! [`QueueSelect`] owns the queue choice of one device, and [`FlowMover`] brings its flows to change their queue;
-//! [`Meter`] counts what arrives, per flow and bin; [`TransmitBatching`] is a qdisc; [`ReceiveSteering`] sends
+//! [`Meter`] counts what arrives, per flow and bin; [`DropReasons`] counts what the kernel drops, by its reason; [`TransmitBatching`] is a qdisc; [`ReceiveSteering`] sends
 //! what arrives to the CPUs that are to take it. Programs are attached through links that this process owns, so its
 //! death detaches them: nothing is pinned and nothing stays behind, but for the qdisc on the devices that have
 //! it. Times are nanoseconds of `CLOCK_MONOTONIC`, sizes are bytes on the wire (`skb->len` plus the headers
@@ -21,6 +21,7 @@
 //! space put into the shared records of `include/evenkeel/datapath.h`.
 
 mod batch;
+mod drops;
 mod error;
 mod hook;
 mod mapped;
@@ -34,6 +35,7 @@ mod steer;
 mod toeplitz;
 
 pub use batch::{BatchCounters, BatchOptions, TransmitBatching};
+pub use drops::{DropCount, DropReasons};
 pub use error::DatapathError;
 pub use hook::{HookProgram, egress_programs};
 pub use meter::{FlowSample, Meter, MeterOptions, NO_QUEUE};

@@ -240,10 +240,10 @@ mod tests {
         // Also with leaves that are not there yet, as when the process dies in the midst of it.
         let Value::Qdiscs(tree) = &change.to else { panic!() };
         for count in 1..=tree.len() {
-            assert!(change.knob.is_ours(&Value::Qdiscs(tree[..count].to_vec()), &ours));
+            assert!(ours.includes(&change.knob, &Value::Qdiscs(tree[..count].to_vec())));
         }
         let other = Batching { root: OwnRoot { major: 0x4002 }, ..TREE }.change("evk_7_0");
-        assert!(!change.knob.is_ours(&other.to, &ours));
+        assert!(!ours.includes(&change.knob, &other.to));
     }
 
     #[test]

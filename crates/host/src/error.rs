@@ -14,6 +14,14 @@ pub enum HostError {
         /// The system's error.
         source: io::Error,
     },
+    /// A recording could not be written.
+    #[error("cannot write {path}: {source}", path = .path.display())]
+    Write {
+        /// The file or directory.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
     /// A file did not look as the kernel writes it.
     #[error("{path}:{line}: {reason}", path = .path.display())]
     Format {

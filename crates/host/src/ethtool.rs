@@ -1,7 +1,8 @@
 //! What a driver tells of itself and of its channels (`include/uapi/linux/ethtool.h`).
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use evenkeel_netlink::ethtool::{EthtoolCalls, EthtoolSocket};
 
 /// Queues that a device has and could have (`struct ethtool_channels`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,7 +36,7 @@ pub struct RuleTable {
 
 /// Asks drivers, over a socket of the network namespace in which it was opened.
 #[derive(Debug)]
-pub struct Ethtool(OwnedFd);
+pub struct Ethtool(EthtoolSocket);
 
 const ETHTOOL_GDRVINFO: u32 = 0x03;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
@@ -59,27 +60,13 @@ const DRIVER_NAME: std::ops::Range<usize> = 4..36;
 /// `struct ethtool_channels`: command, four maxima (rx, tx, other, combined), four counts.
 const CHANNELS_WORDS: usize = 9;
 
-#[repr(C)]
-struct Request {
-    name: [u8; libc::IFNAMSIZ],
-    data: *mut libc::c_void,
-    /// `struct ifreq` is longer than what is used of it here.
-    rest: [u8; 16],
-}
-
 impl Ethtool {
     /// Opens a socket.
     ///
     /// # Errors
     /// When the system has none to give.
     pub fn open() -> io::Result<Self> {
-        // SAFETY: takes three numbers.
-        let socket = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
-        if socket < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the kernel just gave this descriptor to us alone.
-        Ok(Self(unsafe { OwnedFd::from_raw_fd(socket) }))
+        EthtoolSocket::open().map(Self)
     }
 
     /// Name of an interface's driver; none if it has none that tells.
@@ -157,17 +144,7 @@ impl Ethtool {
 
     /// `SIOCETHTOOL` with a structure that the kernel reads and fills.
     fn ask(&self, interface: &str, data: &mut [u8]) -> io::Result<()> {
-        let mut request =
-            Request { name: [0; libc::IFNAMSIZ], data: data.as_mut_ptr().cast(), rest: [0; 16] };
-        if interface.len() >= request.name.len() {
-            return Err(io::Error::from_raw_os_error(libc::ENODEV));
-        }
-        request.name[..interface.len()].copy_from_slice(interface.as_bytes());
-        // SAFETY: the request is as long as `struct ifreq`, and its data as long as the structure that
-        // the command in its first word has the kernel fill.
-        let result =
-            unsafe { libc::ioctl(self.0.as_raw_fd(), libc::SIOCETHTOOL as libc::Ioctl, &raw mut request) };
-        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        self.0.call(interface, data)
     }
 }
 

@@ -6,12 +6,14 @@
 mod cpu;
 mod error;
 mod ethtool;
+pub mod facts;
 mod flows;
 mod identity;
 mod interface;
 mod namespaces;
 mod owner;
 mod privilege;
+pub mod synthetic;
 mod sysfs;
 mod tool;
 

@@ -130,6 +130,18 @@ impl Attributes {
         Some(bytes)
     }
 
+    /// The bytes of every attribute of that number, in their order.
+    pub(crate) fn all(&self, kind: u16) -> Vec<Vec<u8>> {
+        let of_kind = self.list.iter().filter(|attribute| attribute.kind() & TYPE_MASK == kind);
+        of_kind
+            .map(|attribute| {
+                let mut bytes = vec![0; attribute.value_len()];
+                attribute.emit_value(&mut bytes);
+                bytes
+            })
+            .collect()
+    }
+
     /// Whether a flag is there, or any attribute of that number.
     pub(crate) fn has(&self, kind: u16) -> bool {
         self.list.iter().any(|attribute| attribute.kind() & TYPE_MASK == kind)

@@ -323,13 +323,20 @@ impl Netlink {
     /// # Errors
     /// When the kernel refuses.
     pub fn addresses(&mut self, index: u32) -> Result<Vec<IpAddr>, NetlinkError> {
+        let all = self.all_addresses()?;
+        Ok(all.into_iter().filter(|(_, owner)| *owner == index).map(|(address, _)| address).collect())
+    }
+
+    /// Addresses of all interfaces, each with its interface's index.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn all_addresses(&mut self) -> Result<Vec<(IpAddr, u32)>, NetlinkError> {
         let request = RouteNetlinkMessage::GetAddress(AddressMessage::default());
         let mut found = Vec::new();
         for answer in self.dump(request, "list addresses")? {
             let RouteNetlinkMessage::NewAddress(message) = answer else { continue };
-            if message.header.index != index {
-                continue;
-            }
+            let index = message.header.index;
             // Of a point-to-point interface `Address` is the peer's, and `Local` this host's; IPv6 has `Address` alone
             // (rtnetlink(7)).
             let (mut local, mut address) = (None, None);
@@ -340,7 +347,7 @@ impl Netlink {
                     _ => {}
                 }
             }
-            found.extend(local.or(address));
+            found.extend(local.or(address).map(|address| (address, index)));
         }
         Ok(found)
     }

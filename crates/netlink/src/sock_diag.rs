@@ -15,8 +15,10 @@ const BY_FAMILY: u16 = 20;
 const REQUEST_LENGTH: usize = 56;
 /// `struct inet_diag_msg`.
 const MESSAGE_LENGTH: usize = 72;
-/// `INET_DIAG_INFO`, `INET_DIAG_CGROUP_ID`.
+/// `INET_DIAG_INFO`, `INET_DIAG_CONG`, `INET_DIAG_SKMEMINFO`, `INET_DIAG_CGROUP_ID`.
 const ATTRIBUTE_INFO: u16 = 2;
+const ATTRIBUTE_CONGESTION: u16 = 4;
+const ATTRIBUTE_MEMORY: u16 = 7;
 const ATTRIBUTE_CGROUP: u16 = 21;
 /// `INET_DIAG_NOCOOKIE`, in both words of the request's cookie.
 const NO_COOKIE: u32 = u32::MAX;
@@ -75,6 +77,39 @@ pub struct SocketCounters {
     pub segments_in: u32,
 }
 
+/// What a socket tells beside its ends: its buffers, and how TCP fares (`struct tcp_info`, `sk_get_meminfo`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SocketDetail {
+    /// Bytes that wait to be sent or acknowledged; connections that may wait, of a listener.
+    pub send_queue: u32,
+    /// `sk_rcvbuf`, bytes.
+    pub receive_buffer: Option<u32>,
+    /// `sk_sndbuf`, bytes.
+    pub send_buffer: Option<u32>,
+    /// Packets dropped at the socket (`sk_drops`).
+    pub drops: u32,
+    /// Congestion control.
+    pub congestion: Option<String>,
+    /// Smoothed round-trip time, µs.
+    pub rtt_us: u32,
+    /// Smallest round-trip time seen, µs; `u32::MAX`: none yet.
+    pub min_rtt_us: u32,
+    /// Congestion window, segments.
+    pub cwnd: u32,
+    /// Largest segment that it sends, bytes.
+    pub mss: u32,
+    /// Path MTU, bytes.
+    pub pmtu: u32,
+    /// Segments sent again.
+    pub retransmitted: u32,
+    /// Time with data to send, µs.
+    pub busy_us: u64,
+    /// Time that it waited for the receiver's window, µs.
+    pub receiver_limited_us: u64,
+    /// Time that it waited for its own send buffer, µs.
+    pub sender_limited_us: u64,
+}
+
 /// A socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SocketRecord {
@@ -125,10 +160,37 @@ impl SocketDiagnosis {
         protocol: SocketProtocol,
         states: &[SocketState],
     ) -> Result<Vec<SocketRecord>, NetlinkError> {
+        self.list(protocol, states, extension(ATTRIBUTE_INFO), parse)
+    }
+
+    /// The same with what each socket tells beside its ends.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn sockets_in_detail(
+        &mut self,
+        protocol: SocketProtocol,
+        states: &[SocketState],
+    ) -> Result<Vec<(SocketRecord, SocketDetail)>, NetlinkError> {
+        let extensions =
+            extension(ATTRIBUTE_INFO) | extension(ATTRIBUTE_CONGESTION) | extension(ATTRIBUTE_MEMORY);
+        self.list(protocol, states, extensions, |payload, protocol| {
+            Some((parse(payload, protocol)?, detail(payload, protocol)?))
+        })
+    }
+
+    fn list<T>(
+        &mut self,
+        protocol: SocketProtocol,
+        states: &[SocketState],
+        extensions: u8,
+        parse: impl Fn(&[u8], SocketProtocol) -> Option<T>,
+    ) -> Result<Vec<T>, NetlinkError> {
         const ACTION: &str = "list sockets";
         let mut found = Vec::new();
         for family in [libc::AF_INET, libc::AF_INET6] {
-            let message = RawMessage { kind: BY_FAMILY, payload: request(family as u8, protocol, states) };
+            let payload = request(family as u8, protocol, states, extensions);
+            let message = RawMessage { kind: BY_FAMILY, payload };
             let answers = self.connection.exchange(message, NLM_F_REQUEST | NLM_F_DUMP, ACTION)?;
             for answer in answers {
                 found.push(parse(&answer.payload, protocol).ok_or_else(|| NetlinkError::Answer {
@@ -141,8 +203,13 @@ impl SocketDiagnosis {
     }
 }
 
-fn request(family: u8, protocol: SocketProtocol, states: &[SocketState]) -> Vec<u8> {
-    let mut bytes = vec![family, protocol.number(), 1 << (ATTRIBUTE_INFO - 1), 0];
+/// The bit that asks for an attribute.
+const fn extension(attribute: u16) -> u8 {
+    1 << (attribute - 1)
+}
+
+fn request(family: u8, protocol: SocketProtocol, states: &[SocketState], extensions: u8) -> Vec<u8> {
+    let mut bytes = vec![family, protocol.number(), extensions, 0];
     let mask = states.iter().fold(0, |mask, state| mask | state.bit());
     bytes.extend(mask.to_ne_bytes());
     bytes.resize(REQUEST_LENGTH - 8, 0);
@@ -199,19 +266,49 @@ fn parse(payload: &[u8], protocol: SocketProtocol) -> Option<SocketRecord> {
         cgroup: None,
         counters: None,
     };
+    each_attribute(payload, |kind, value| match kind {
+        ATTRIBUTE_CGROUP => record.cgroup = value.u64(0),
+        ATTRIBUTE_INFO if protocol == SocketProtocol::Tcp => record.counters = counters(value),
+        _ => {}
+    })?;
+    Some(record)
+}
+
+/// None where an attribute is cut short.
+fn each_attribute(payload: &[u8], mut take: impl FnMut(u16, &Fields<'_>)) -> Option<()> {
     let mut rest = payload.get(MESSAGE_LENGTH..)?;
     while rest.len() >= 4 {
         let header = Fields(rest);
         let (length, kind) = (usize::from(header.u16(0)?), header.u16(2)?);
-        let value = Fields(rest.get(4..length)?);
-        match kind {
-            ATTRIBUTE_CGROUP => record.cgroup = value.u64(0),
-            ATTRIBUTE_INFO if protocol == SocketProtocol::Tcp => record.counters = counters(&value),
-            _ => {}
-        }
+        take(kind, &Fields(rest.get(4..length)?));
         rest = &rest[length.next_multiple_of(4).min(rest.len())..];
     }
-    Some(record)
+    Some(())
+}
+
+fn detail(payload: &[u8], protocol: SocketProtocol) -> Option<SocketDetail> {
+    let mut detail = SocketDetail { send_queue: Fields(payload).u32(60)?, ..SocketDetail::default() };
+    each_attribute(payload, |kind, value| match kind {
+        // sk_get_meminfo: rmem_alloc, rcvbuf, wmem_alloc, sndbuf, fwd_alloc, wmem_queued, optmem, backlog, drops
+        ATTRIBUTE_MEMORY => {
+            (detail.receive_buffer, detail.send_buffer) = (value.u32(4), value.u32(12));
+            detail.drops = value.u32(32).unwrap_or(0);
+        }
+        ATTRIBUTE_CONGESTION => {
+            let name = value.0.split(|byte| *byte == 0).next().unwrap_or_default();
+            detail.congestion = Some(String::from_utf8_lossy(name).into_owned());
+        }
+        ATTRIBUTE_INFO if protocol == SocketProtocol::Tcp => {
+            let word = |at| value.u32(at).unwrap_or(0);
+            let long = |at| value.u64(at).unwrap_or(0);
+            (detail.mss, detail.pmtu, detail.rtt_us) = (word(16), word(60), word(68));
+            (detail.cwnd, detail.retransmitted, detail.min_rtt_us) = (word(80), word(100), word(148));
+            detail.busy_us = long(168);
+            (detail.receiver_limited_us, detail.sender_limited_us) = (long(176), long(184));
+        }
+        _ => {}
+    })?;
+    Some(detail)
 }
 
 /// None where the structure ends before the fields, as of kernels before 4.2.
@@ -266,6 +363,25 @@ mod tests {
         assert_eq!(find(&sockets, inode(&listener)).state, SocketState::LISTEN);
         let connected = diagnosis.sockets(SocketProtocol::Tcp, &[SocketState::ESTABLISHED]).unwrap();
         assert!(connected.iter().all(|socket| socket.state == SocketState::ESTABLISHED));
+    }
+
+    #[test]
+    fn a_socket_tells_how_it_fares() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        client.write_all(&[7; 1234]).unwrap();
+        let mut diagnosis = SocketDiagnosis::open().unwrap();
+        let sockets = diagnosis
+            .sockets_in_detail(SocketProtocol::Tcp, &[SocketState::ESTABLISHED, SocketState::LISTEN])
+            .unwrap();
+        let find = |wanted| &sockets.iter().find(|(record, _)| record.inode == wanted).unwrap().1;
+        let detail = find(inode(&client));
+        assert!(detail.rtt_us > 0 && detail.min_rtt_us <= detail.rtt_us && detail.cwnd > 0, "{detail:?}");
+        assert!(detail.pmtu >= 1280 && detail.mss > 0 && detail.send_buffer.unwrap() > 0, "{detail:?}");
+        assert!(!detail.congestion.clone().unwrap().is_empty() && detail.retransmitted == 0, "{detail:?}");
+        assert!(find(inode(&server)).receive_buffer.unwrap() > 0);
+        assert!(find(inode(&listener)).send_queue > 0, "a listener's backlog");
     }
 
     #[test]

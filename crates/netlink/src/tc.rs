@@ -7,48 +7,12 @@ use netlink_packet_core::{DefaultNla, Emitable, NLM_F_CREATE, NLM_F_REPLACE, Nla
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcOption, TcStats2};
 
+pub use evenkeel_model::change::Handle;
+
 use crate::transport::{Netlink, NetlinkError};
 
-/// A handle as `tc` writes it, `major:minor`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Handle {
-    /// The qdisc's number.
-    pub major: u16,
-    /// The class's number in it; 0 is the qdisc itself.
-    pub minor: u16,
-}
-
-impl Handle {
-    /// The place of a root qdisc.
-    pub const ROOT: Self = Self { major: u16::MAX, minor: u16::MAX };
-
-    /// `major:minor`.
-    #[must_use]
-    pub const fn new(major: u16, minor: u16) -> Self {
-        Self { major, minor }
-    }
-
-    /// The number that `skb->priority` carries to name a class.
-    #[must_use]
-    pub const fn class_id(self) -> u32 {
-        (self.major as u32) << 16 | self.minor as u32
-    }
-}
-
-impl std::fmt::Display for Handle {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if *self == Self::ROOT {
-            formatter.write_str("root")
-        } else {
-            write!(formatter, "{:x}:{:x}", self.major, self.minor)
-        }
-    }
-}
-
-impl From<Handle> for TcHandle {
-    fn from(handle: Handle) -> Self {
-        Self { major: handle.major, minor: handle.minor }
-    }
+fn raw_handle(handle: Handle) -> TcHandle {
+    TcHandle { major: handle.major, minor: handle.minor }
 }
 
 /// Consecutive transmit queues of a device.
@@ -228,8 +192,8 @@ fn ticks(bytes: u32, rate_bps: u64) -> u32 {
 fn message(index: u32, parent: Handle, handle: Handle, kind: &str, options: Option<Vec<u8>>) -> TcMessage {
     let mut message = TcMessage::default();
     message.header.index = index.cast_signed();
-    message.header.parent = parent.into();
-    message.header.handle = handle.into();
+    message.header.parent = raw_handle(parent);
+    message.header.handle = raw_handle(handle);
     message.attributes.push(TcAttribute::Kind(kind.to_owned()));
     if let Some(options) = options {
         message.attributes.push(TcAttribute::Other(DefaultNla::new(TCA_OPTIONS, options)));
@@ -261,7 +225,7 @@ impl Netlink {
     pub fn delete_qdisc(&mut self, index: u32, parent: Handle) -> Result<(), NetlinkError> {
         let mut message = TcMessage::default();
         message.header.index = index.cast_signed();
-        message.header.parent = parent.into();
+        message.header.parent = raw_handle(parent);
         let action = format!("delete the qdisc at {parent} of interface {index}");
         self.change(RouteNetlinkMessage::DelQueueDiscipline(message), 0, &action)
     }

@@ -6,15 +6,16 @@
 
 use std::collections::BTreeMap;
 
+use evenkeel_model::change::{ClassHandle, QdiscSnapshot};
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 
 use crate::tc::{Handle, Qdisc};
 use crate::tc_options;
 use crate::transport::{Netlink, NetlinkError, RawMessage};
 
-const RTM_NEWQDISC: u16 = 36;
+pub(crate) const RTM_NEWQDISC: u16 = 36;
 const RTM_DELQDISC: u16 = 37;
-const RTM_GETQDISC: u16 = 38;
+pub(crate) const RTM_GETQDISC: u16 = 38;
 const RTM_NEWTCLASS: u16 = 40;
 const RTM_GETTCLASS: u16 = 42;
 const RTM_NEWTFILTER: u16 = 44;
@@ -68,6 +69,26 @@ impl QdiscState {
         Self { kind: qdisc.kind().to_owned(), handle, parent, options, beside: None }
     }
 
+    /// The qdisc of a snapshot, as netlink takes it; none if its options are not hexadecimal.
+    #[must_use]
+    pub fn of_snapshot(snapshot: &QdiscSnapshot) -> Option<Self> {
+        let digits = snapshot.options.as_bytes();
+        if !digits.len().is_multiple_of(2) || !snapshot.options.is_ascii() {
+            return None;
+        }
+        let options: Option<Vec<u8>> = digits
+            .chunks_exact(2)
+            .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok())
+            .collect();
+        Some(Self {
+            kind: snapshot.kind.clone(),
+            handle: snapshot.handle.0,
+            parent: snapshot.parent.0,
+            options: options?,
+            beside: None,
+        })
+    }
+
     /// `rate2quantum` and `defcls` of an HTB qdisc (`struct tc_htb_glob`): what of its options is set, and no
     /// count; none of another kind.
     #[must_use]
@@ -81,6 +102,17 @@ impl QdiscState {
     #[must_use]
     pub fn is_default(&self) -> bool {
         self.handle == Handle::new(0, 0)
+    }
+}
+
+impl From<&QdiscState> for QdiscSnapshot {
+    fn from(state: &QdiscState) -> Self {
+        Self {
+            kind: state.kind.clone(),
+            handle: ClassHandle(state.handle),
+            parent: ClassHandle(state.parent),
+            options: state.options.iter().map(|byte| format!("{byte:02x}")).collect(),
+        }
     }
 }
 
@@ -98,12 +130,12 @@ pub struct FilterState {
 /// Where filters of `clsact` on the way out hang (`TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_EGRESS)`).
 pub const CLSACT_EGRESS: Handle = Handle::new(0xffff, 0xfff3);
 
-struct Answer<'a> {
-    index: i32,
-    handle: Handle,
-    parent: Handle,
+pub(crate) struct Answer<'a> {
+    pub(crate) index: i32,
+    pub(crate) handle: Handle,
+    pub(crate) parent: Handle,
     info: u32,
-    attributes: &'a [u8],
+    pub(crate) attributes: &'a [u8],
 }
 
 fn handle(raw: u32) -> Handle {
@@ -111,7 +143,7 @@ fn handle(raw: u32) -> Handle {
 }
 
 impl<'a> Answer<'a> {
-    fn new(payload: &'a [u8]) -> Option<Self> {
+    pub(crate) fn new(payload: &'a [u8]) -> Option<Self> {
         let word = |at: usize| Some(u32::from_ne_bytes(payload.get(at..at + 4)?.try_into().ok()?));
         Some(Self {
             index: word(4)?.cast_signed(),
@@ -122,7 +154,7 @@ impl<'a> Answer<'a> {
         })
     }
 
-    fn kind(&self) -> Option<String> {
+    pub(crate) fn kind(&self) -> Option<String> {
         attribute(self.attributes, TCA_KIND).map(text)
     }
 }
@@ -132,7 +164,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// The value of the first attribute of a type.
-fn attribute(mut rest: &[u8], wanted: u16) -> Option<&[u8]> {
+pub(crate) fn attribute(mut rest: &[u8], wanted: u16) -> Option<&[u8]> {
     while rest.len() >= 4 {
         let length = u16::from_ne_bytes([rest[0], rest[1]]) as usize;
         let kind = u16::from_ne_bytes([rest[2], rest[3]]) & ATTRIBUTE_TYPE;
@@ -166,7 +198,7 @@ fn push_attribute(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
     bytes.resize(bytes.len().next_multiple_of(4), 0);
 }
 
-fn request(kind: u16, index: u32, handle: Handle, parent: Handle) -> RawMessage {
+pub(crate) fn request(kind: u16, index: u32, handle: Handle, parent: Handle) -> RawMessage {
     let mut payload = vec![0; 4];
     payload.extend(index.to_ne_bytes());
     payload.extend(handle.class_id().to_ne_bytes());
@@ -425,5 +457,33 @@ mod tests {
         }
         // A length below that of its own header ends the search.
         assert_eq!(attribute(&[0, 0, 1, 0, 0, 0, 0, 0], 1), None);
+    }
+
+    #[test]
+    fn a_snapshot_keeps_every_byte() {
+        let state = QdiscState {
+            kind: "fq".to_owned(),
+            handle: Handle::new(0x8001, 0),
+            parent: Handle::ROOT,
+            options: (0..=255).collect(),
+            beside: None,
+        };
+        let kept = QdiscSnapshot::from(&state);
+        let text = serde_json::to_string(&kept).unwrap();
+        let read: QdiscSnapshot = serde_json::from_str(&text).unwrap();
+        assert_eq!(QdiscState::of_snapshot(&read).unwrap(), state);
+    }
+
+    #[test]
+    fn damaged_snapshots_are_noticed() {
+        let broken = |options: &str| QdiscSnapshot {
+            kind: "fq".to_owned(),
+            handle: ClassHandle(Handle::new(1, 0)),
+            parent: ClassHandle(Handle::ROOT),
+            options: options.to_owned(),
+        };
+        for options in ["0", "zz", "é"] {
+            assert!(QdiscState::of_snapshot(&broken(options)).is_none(), "{options}");
+        }
     }
 }

@@ -32,6 +32,12 @@ struct ek_tuple {
 	ek_u16 family;   /* AF_INET or AF_INET6 */
 };
 
+/* A packet that the kernel dropped: why, and whose it was; all zero: it was of no IP flow. */
+struct ek_drop {
+	struct ek_tuple tuple;
+	ek_u32 reason; /* enum skb_drop_reason */
+};
+
 /* How a choice reaches the device. */
 enum ek_steering {
 	EK_STEER_CLASS = 0, /* skb->priority names an HTB class: `class_base` + queue */

@@ -76,19 +76,18 @@ fn rules_are_built_as_ethtool_builds_them_and_read_back() {
 
 #[test]
 fn what_is_not_read_is_not_taken_for_something_else() {
-    let mut other = Rule::from_hex(TCP4).unwrap();
+    let changed = |at: usize, value: &[u8]| {
+        let mut bytes = *Rule::from_hex(TCP4).unwrap().as_bytes();
+        put(&mut bytes, at, value);
+        Rule::from_bytes(bytes)
+    };
     // A VLAN in the extension's mask, a type of service, another kind of flow, a packet that is dropped.
-    other.0[RULE_MASK_EXTENSION + 10] = 0xff;
-    assert_eq!(other.matches(), None);
-    let mut other = Rule::from_hex(TCP4).unwrap();
-    other.0[RULE_MASK + 12] = 0xff;
-    assert_eq!(other.matches(), None);
-    let mut other = Rule::from_hex(TCP4).unwrap();
-    other.0[0] = 0x12;
+    assert_eq!(changed(128 + 10, &[0xff]).matches(), None);
+    assert_eq!(changed(76 + 12, &[0xff]).matches(), None);
+    let other = changed(0, &[0x12]);
     assert_eq!(other.matches(), None);
     assert!(other.to_string().contains("flow type 0x12"), "{other}");
-    put(&mut other.0, RULE_COOKIE, &u64::MAX.to_ne_bytes());
-    assert_eq!(other.queue(), None);
+    assert_eq!(changed(152, &u64::MAX.to_ne_bytes()).queue(), None);
 }
 
 /// A driver in memory, that keeps what it was asked.

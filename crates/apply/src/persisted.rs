@@ -1,0 +1,211 @@
+//! Files below `/etc` that make settings again after a restart.
+//!
+//! The first line of each says whose it is, with a checksum of the rest: so it is known again after any number of
+//! restarts, when no journal is left, and a file that somebody has edited since is left to them.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use crate::error::PersistError;
+
+const MARK: &str = "# Written by evenkeel tune; `evenkeel revert` removes it. Checksum ";
+/// Where such files can be, below `/etc`, with the directory for links that switch units on.
+const DIRECTORIES: [&str; 4] =
+    ["sysctl.d", "systemd/system", "udev/rules.d", "systemd/system/multi-user.target.wants"];
+
+/// `/etc`, or another directory in its place.
+#[derive(Clone, Debug)]
+pub struct Etc(PathBuf);
+
+/// What became of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Removal {
+    /// It is removed.
+    Removed(PathBuf),
+    /// Somebody has edited it: it stays.
+    Edited(PathBuf),
+}
+
+impl Etc {
+    /// The directory that `EVENKEEL_ETC_DIR` names, else `/etc`.
+    #[must_use]
+    pub fn from_environment() -> Self {
+        let named = std::env::var_os("EVENKEEL_ETC_DIR").filter(|path| !path.is_empty());
+        Self::at(named.map_or_else(|| PathBuf::from("/etc"), PathBuf::from))
+    }
+
+    /// Another directory.
+    #[must_use]
+    pub fn at(path: impl Into<PathBuf>) -> Self {
+        Self(path.into())
+    }
+
+    /// A path in it.
+    #[must_use]
+    pub fn path(&self, below: &str) -> PathBuf {
+        self.0.join(below)
+    }
+
+    /// The text of a file with its first line.
+    #[must_use]
+    pub fn marked(text: &str) -> String {
+        format!("{MARK}{:016x}.\n{text}", checksum(text))
+    }
+
+    /// Writes a file whole or not at all, over one that was written before; whether it is another one now.
+    ///
+    /// # Errors
+    /// When somebody else's file is there, or it cannot be written.
+    pub fn write(&self, below: &str, text: &str) -> Result<bool, PersistError> {
+        let path = self.path(below);
+        let failed = |action| move |source| PersistError::File { action, path: self.path(below), source };
+        let whole = Self::marked(text);
+        match fs::read_to_string(&path) {
+            Ok(found) if found == whole => return Ok(false),
+            Ok(found) if !is_ours(&found) => return Err(PersistError::Foreign { path }),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(source) => return Err(failed("read")(source)),
+        }
+        if let Some(directory) = path.parent() {
+            fs::create_dir_all(directory).map_err(failed("make the directory of"))?;
+        }
+        // A name that nobody reads: those who read such directories take files by their endings.
+        let draft = path.with_extension("evenkeel-draft");
+        let written = fs::File::create(&draft)
+            .and_then(|mut file| file.write_all(whole.as_bytes()).and_then(|()| file.sync_all()))
+            .and_then(|()| fs::rename(&draft, &path));
+        if let Err(source) = written {
+            // What is left of it is nobody's.
+            let _ = fs::remove_file(&draft);
+            return Err(failed("write")(source));
+        }
+        Ok(true)
+    }
+
+    /// Makes a link, such as the one that switches a unit on.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn link(&self, below: &str, to: &str) -> Result<(), PersistError> {
+        let path = self.path(below);
+        let failed = |action| move |source| PersistError::File { action, path: self.path(below), source };
+        match fs::read_link(&path) {
+            Ok(found) if found == Path::new(to) => return Ok(()),
+            Ok(_) => return Err(PersistError::Foreign { path }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(source) => return Err(failed("read")(source)),
+        }
+        if let Some(directory) = path.parent() {
+            fs::create_dir_all(directory).map_err(failed("make the directory of"))?;
+        }
+        std::os::unix::fs::symlink(to, &path).map_err(failed("make the link"))
+    }
+
+    /// Paths below it of files and links that were written for some interface.
+    ///
+    /// # Errors
+    /// When a directory cannot be read.
+    pub fn written(&self) -> Result<Vec<String>, PersistError> {
+        let mut found = Vec::new();
+        for directory in DIRECTORIES {
+            let path = self.path(directory);
+            let failed = |source| PersistError::File { action: "list", path: self.path(directory), source };
+            let entries = match fs::read_dir(&path) {
+                Ok(entries) => entries,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(source) => return Err(failed(source)),
+            };
+            for entry in entries {
+                let name = entry.map_err(failed)?.file_name().to_string_lossy().into_owned();
+                if name.starts_with("90-evenkeel-") || name.starts_with("evenkeel-tune-") {
+                    found.push(format!("{directory}/{name}"));
+                }
+            }
+        }
+        found.sort();
+        Ok(found)
+    }
+
+    /// Removes files and links of these paths, those that are there.
+    ///
+    /// # Errors
+    /// When one cannot be read or removed.
+    pub fn remove(&self, paths: &[String]) -> Result<Vec<Removal>, PersistError> {
+        let mut removals = Vec::new();
+        for below in paths {
+            let path = self.path(below);
+            let failed = |action| move |source| PersistError::File { action, path: self.path(below), source };
+            let is_link = fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_symlink());
+            if !is_link {
+                match fs::read_to_string(&path) {
+                    Ok(text) if !is_ours(&text) => {
+                        removals.push(Removal::Edited(path));
+                        continue;
+                    }
+                    Ok(_) => {}
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                    Err(source) => return Err(failed("read")(source)),
+                }
+            }
+            fs::remove_file(&path).map_err(failed("remove"))?;
+            removals.push(Removal::Removed(path));
+        }
+        Ok(removals)
+    }
+}
+
+/// Whether a text is as it was written.
+fn is_ours(text: &str) -> bool {
+    let Some((first, rest)) = text.split_once('\n') else { return false };
+    let sum = first.strip_prefix(MARK).and_then(|sum| sum.strip_suffix('.'));
+    sum.is_some_and(|sum| sum == format!("{:016x}", checksum(rest)))
+}
+
+/// FNV-1a, 64 bits: against accidents, not against anybody.
+fn checksum(text: &str) -> u64 {
+    text.bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    const FILE: &str = "sysctl.d/90-evenkeel-eth0.conf";
+
+    #[test]
+    fn a_file_is_written_once_and_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let etc = Etc::at(directory.path());
+        assert!(etc.write(FILE, "a = 1\n").unwrap());
+        assert!(!etc.write(FILE, "a = 1\n").unwrap(), "it is there");
+        assert!(etc.write(FILE, "a = 2\n").unwrap());
+        let link = "systemd/system/multi-user.target.wants/evenkeel-tune-eth0.service";
+        etc.link(link, "../evenkeel-tune-eth0.service").unwrap();
+        etc.link(link, "../evenkeel-tune-eth0.service").unwrap();
+        fs::write(etc.path("sysctl.d/10-other.conf"), "b = 1\n").unwrap();
+        let written = etc.written().unwrap();
+        assert_eq!(written, [FILE, link]);
+        let removals = etc.remove(&written).unwrap();
+        assert_eq!(removals, [Removal::Removed(etc.path(FILE)), Removal::Removed(etc.path(link))]);
+        assert_eq!(etc.remove(&written).unwrap(), []);
+        assert!(etc.path("sysctl.d/10-other.conf").exists());
+        assert_eq!(Etc::at("/nonexistent/etc").written().unwrap(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_somebody_edited_is_theirs() {
+        let directory = tempfile::tempdir().unwrap();
+        let etc = Etc::at(directory.path());
+        etc.write(FILE, "a = 1\n").unwrap();
+        let text = fs::read_to_string(etc.path(FILE)).unwrap();
+        fs::write(etc.path(FILE), text + "b = 2\n").unwrap();
+        let error = etc.write(FILE, "a = 3\n").unwrap_err().to_string();
+        assert!(error.contains("90-evenkeel-eth0.conf") && error.contains("somebody"), "{error}");
+        assert_eq!(etc.remove(&[FILE.to_owned()]).unwrap(), [Removal::Edited(etc.path(FILE))]);
+        assert!(etc.path(FILE).exists());
+    }
+}

@@ -1,0 +1,52 @@
+//! Rules in words.
+
+use std::fmt::Write;
+
+use evenkeel_model::host::HostFacts;
+use evenkeel_placement::{Finding, Rule, find_rule, rules};
+
+use super::show;
+use crate::exit::{Exit, Failure};
+
+/// A rule by its name; of a mistyped one the nearest is named.
+pub fn rule(name: &str) -> Result<&'static Rule, Failure> {
+    find_rule(name).ok_or_else(|| {
+        let near = rules().map(|rule| rule.name).min_by_key(|known| strsim::damerau_levenshtein(known, name));
+        let hint = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+        Failure::new(
+            Exit::Usage,
+            format!("there is no rule {name}{hint} `evenkeel check --explain all` describes every rule"),
+        )
+    })
+}
+
+/// A rule, and what it finds on a host.
+pub fn one(rule: &Rule, facts: &HostFacts, findings: &[Finding]) -> String {
+    let mut text = format!(
+        "{}\n\n  looks at  {}\n  speaks    {}\n  why       {}\n  mends     {}\n  source    {}\n\n",
+        rule.name, rule.looks_at, rule.speaks, rule.why, rule.mends, rule.source
+    );
+    let own: Vec<&Finding> = findings.iter().filter(|finding| finding.rule == rule.name).collect();
+    if own.is_empty() {
+        text.push_str("It finds nothing on this host.\n");
+    }
+    for finding in own {
+        text.push_str(&show::finding(facts, finding, show::Lines::All));
+    }
+    text
+}
+
+/// Every rule as Markdown, for the documentation.
+pub fn all() -> String {
+    let mut text = String::new();
+    for rule in rules() {
+        let _ = write!(
+            text,
+            "### {}\n\n{}\n\n- **Looks at** {}.\n- **Speaks** {}.\n- **Mends** {}.\n- **Source** {}.\n\n",
+            rule.name, rule.why, rule.looks_at, rule.speaks, rule.mends, rule.source
+        );
+    }
+    text.truncate(text.trim_end().len());
+    text.push('\n');
+    text
+}

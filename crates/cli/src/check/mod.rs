@@ -1,0 +1,89 @@
+//! `evenkeel check`.
+
+mod explain;
+mod show;
+mod watch;
+
+use evenkeel_host::HostError;
+use evenkeel_host::facts::{Tree, read_facts, save_facts};
+use evenkeel_model::host::HostFacts;
+use evenkeel_placement::{Finding, Severity, check as find};
+
+use crate::arguments::{CheckOptions, Format};
+use crate::exit::{Exit, Failure, print};
+use crate::live::say;
+
+/// Runs `evenkeel check`.
+pub fn check(options: &CheckOptions) -> Result<Exit, Failure> {
+    if options.explain.as_deref() == Some("all") {
+        print(&explain::all())?;
+        return Ok(Exit::Done);
+    }
+    let rule = options.explain.as_deref().map(explain::rule).transpose()?;
+    if let Some(time) = options.watch {
+        return watch::watch(options, time);
+    }
+    let facts = read(options)?;
+    if let Some(name) = &options.interface
+        && facts.interface(name).is_none()
+    {
+        let known: Vec<&str> = facts.interfaces.iter().map(|interface| interface.name.as_str()).collect();
+        return Err(Failure::new(
+            Exit::Usage,
+            format!("there is no interface {name} here; there are: {}", known.join(", ")),
+        ));
+    }
+    let findings = of_interface(&facts, find(&facts), options.interface.as_deref());
+    if let Some(rule) = rule {
+        print(&explain::one(rule, &facts, &findings))?;
+        return Ok(Exit::Done);
+    }
+    match options.format {
+        Format::Table => print(&show::screen(&facts, &findings, options.interface.as_deref()))?,
+        Format::Json => print(&format!("{:#}\n", show::json(&facts, &findings)))?,
+    }
+    let serious = findings.iter().any(|finding| finding.severity == Severity::High);
+    Ok(if serious { Exit::Unmet } else { Exit::Done })
+}
+
+fn failure(error: &HostError) -> Failure {
+    let exit = match error {
+        HostError::Write { .. } => Exit::Failed,
+        // What was read is a file that somebody named.
+        _ => Exit::Usage,
+    };
+    Failure::with_causes(exit, error)
+}
+
+fn read(options: &CheckOptions) -> Result<HostFacts, Failure> {
+    if let Some(directory) = &options.save {
+        let (facts, files) = save_facts(directory, options.anonymise).map_err(|error| failure(&error))?;
+        let privacy = if options.anonymise {
+            "addresses and names of processes are replaced; names of interfaces are not"
+        } else {
+            "it holds addresses and names of processes: --anonymise replaces them"
+        };
+        say(&format!("{files} files in {}; {privacy}", directory.display()));
+        return Ok(facts);
+    }
+    let tree = match &options.from {
+        Some(directory) => Tree::recorded(directory).map_err(|error| {
+            Failure::new(
+                Exit::Usage,
+                format!("{error}\n--from takes a directory that `evenkeel check --save` wrote, or a tree like it (docs/check.md)"),
+            )
+        })?,
+        None => Tree::live(),
+    };
+    read_facts(&tree).map_err(|error| failure(&error))
+}
+
+/// Findings about an interface and about what is no interface.
+fn of_interface(facts: &HostFacts, findings: Vec<Finding>, name: Option<&str>) -> Vec<Finding> {
+    let Some(name) = name else { return findings };
+    let concerns = |finding: &Finding| match &finding.remedy.interface {
+        Some(interface) => interface == name,
+        None => finding.subject == name || facts.interface(&finding.subject).is_none(),
+    };
+    findings.into_iter().filter(concerns).collect()
+}

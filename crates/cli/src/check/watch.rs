@@ -1,0 +1,177 @@
+//! Where packets are lost while somebody watches.
+
+use std::fmt::Write;
+use std::time::{Duration, Instant};
+
+use evenkeel_datapath::{DropCount, DropReasons};
+use evenkeel_host::NamespaceIdentity;
+use evenkeel_host::facts::{Tree, read_facts};
+use evenkeel_model::host::HostFacts;
+use evenkeel_placement::loss::{Loss, losses, place_of_reason};
+use evenkeel_placement::view::count;
+use serde_json::json;
+
+use super::{failure, show};
+use crate::arguments::{CheckOptions, Format};
+use crate::exit::{Exit, Failure, print};
+use crate::live::{Signals, say};
+
+/// How often it is looked whether somebody has had enough.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Reads the host, waits, reads it again, and says what was lost meanwhile.
+pub fn watch(options: &CheckOptions, time: Duration) -> Result<Exit, Failure> {
+    let signals = Signals::catch()?;
+    let read = || read_facts(&Tree::live()).map_err(|error| failure(&error));
+    let reasons = open_reasons();
+    let before = read()?;
+    if options.format == Format::Table {
+        say(&format!("watching for {:.0} s", time.as_secs_f64()));
+    }
+    let started = Instant::now();
+    while started.elapsed() < time && !signals.interrupted() && !signals.terminated() {
+        std::thread::sleep(LOOK_INTERVAL.min(time.saturating_sub(started.elapsed())));
+    }
+    let after = read()?;
+    let elapsed = started.elapsed();
+    let found: Vec<Loss> = losses(&before, &after)
+        .into_iter()
+        .filter(|loss| {
+            options
+                .interface
+                .as_deref()
+                .is_none_or(|name| loss.subject == name || after.interface(&loss.subject).is_none())
+        })
+        .collect();
+    let reasons = reasons.and_then(|reasons| reasons.counts().map_err(|error| error.to_string()));
+    match options.format {
+        Format::Table => {
+            let reasons = reasons_screen(reasons.as_ref().map(Vec::as_slice));
+            print(&(screen(&before, &after, &found, elapsed) + reasons.as_str()))?;
+        }
+        Format::Json => {
+            let drops: Vec<serde_json::Value> = reasons.iter().flatten().map(reason_json).collect();
+            let result = json!({
+                "host": show::host(&after),
+                "seconds": elapsed.as_secs_f64(),
+                "losses": found,
+                "reasons": drops,
+                "reasons_missing": reasons.err(),
+            });
+            print(&format!("{result:#}\n"))?;
+        }
+    }
+    Ok(if signals.interrupted() { Exit::Interrupted } else { Exit::Done })
+}
+
+/// The kernel's own reasons, where this kernel and this user may have them: else why not.
+fn open_reasons() -> Result<DropReasons, String> {
+    let namespace = NamespaceIdentity::current().map_err(|error| error.to_string())?;
+    let inode = u32::try_from(namespace.inode).unwrap_or(0);
+    // One line is enough: the verifier's words help nobody here.
+    let short = |error: evenkeel_datapath::DatapathError| {
+        error.to_string().lines().next().unwrap_or_default().to_owned()
+    };
+    DropReasons::attach(inode).map_err(short)
+}
+
+/// `10.0.0.1:40000 > 10.0.0.2:53 UDP`.
+fn flow_words(drop: &DropCount) -> Option<String> {
+    let flow = drop.flow?;
+    let protocol = match flow.protocol {
+        6 => "TCP".to_owned(),
+        17 => "UDP".to_owned(),
+        1 | 58 => "ICMP".to_owned(),
+        other => format!("protocol {other}"),
+    };
+    Some(format!(
+        "{} > {} {protocol}",
+        std::net::SocketAddr::new(flow.source, flow.source_port),
+        std::net::SocketAddr::new(flow.destination, flow.destination_port)
+    ))
+}
+
+fn reason_json(drop: &DropCount) -> serde_json::Value {
+    let place = place_of_reason(&drop.reason);
+    json!({
+        "reason": drop.reason,
+        "packets": drop.packets,
+        "flow": flow_words(drop),
+        "place": place.map(|(place, _)| place),
+        "rule": place.map(|(_, rule)| rule),
+    })
+}
+
+/// Reasons with a place on the way, and the flows that they hit; others in one line.
+fn reasons_screen(drops: Result<&[DropCount], &String>) -> String {
+    const MOST_FLOWS: usize = 10;
+    let drops = match drops {
+        Ok(drops) => drops,
+        Err(why) => return format!("\nWithout the kernel's own reasons: {why}\n"),
+    };
+    let mut text = String::new();
+    let known: Vec<(&DropCount, &str)> =
+        drops.iter().filter_map(|drop| Some((drop, place_of_reason(&drop.reason)?.1))).collect();
+    if !known.is_empty() {
+        text.push_str("\nThe kernel's reasons, by flow:\n");
+    }
+    for (drop, rule) in known.iter().take(MOST_FLOWS) {
+        let flow = flow_words(drop).unwrap_or_else(|| "no flow over IP".to_owned());
+        let _ = writeln!(text, "  {:<16} {:>12}  {flow}  (rule {rule})", drop.reason, count(drop.packets));
+    }
+    if known.len() > MOST_FLOWS {
+        let _ = writeln!(text, "  and {} flows more", known.len() - MOST_FLOWS);
+    }
+    let mut others: std::collections::BTreeMap<&str, u64> = std::collections::BTreeMap::new();
+    for drop in drops.iter().filter(|drop| place_of_reason(&drop.reason).is_none()) {
+        *others.entry(drop.reason.as_str()).or_insert(0) += drop.packets;
+    }
+    if !others.is_empty() {
+        let list: Vec<String> =
+            others.iter().map(|(reason, packets)| format!("{reason} {}", count(*packets))).collect();
+        let _ = writeln!(text, "\nOther packets that the kernel freed unused: {}", list.join(", "));
+    }
+    text
+}
+
+fn screen(before: &HostFacts, after: &HostFacts, losses: &[Loss], elapsed: Duration) -> String {
+    let mut text = String::new();
+    let gained = |after: u64, before: u64| after.saturating_sub(before);
+    for interface in &after.interfaces {
+        let earlier = before.interface(&interface.name);
+        let received =
+            gained(interface.received_packets(), earlier.map_or(0, |earlier| earlier.received_packets()));
+        let sent = gained(interface.sent_packets(), earlier.map_or(0, |earlier| earlier.sent_packets()));
+        if received + sent > 0 {
+            let _ = writeln!(
+                text,
+                "  {:<10} {} packets in, {} out",
+                interface.name,
+                count(received),
+                count(sent)
+            );
+        }
+    }
+    if losses.is_empty() {
+        let _ = writeln!(
+            text,
+            "No packet was lost in {:.1} s that any counter of this host shows.",
+            elapsed.as_secs_f64()
+        );
+        return text;
+    }
+    let _ = writeln!(text, "\nLost in {:.1} s, in the order of the way:", elapsed.as_secs_f64());
+    for loss in losses {
+        let _ = writeln!(
+            text,
+            "  {:<16} {:>12}  {}  ({}; rule {})",
+            loss.place.words(),
+            count(loss.packets),
+            loss.subject,
+            loss.counter,
+            loss.rule
+        );
+    }
+    text.push_str("\n`evenkeel check --explain RULE` says why, and what mends it.\n");
+    text
+}

@@ -1,0 +1,158 @@
+//! `evenkeel tune --apply`.
+
+use std::time::{Duration, Instant};
+
+use evenkeel_apply::{ApplyError, JournalError, KnobError, Lasting, Made, StateDirectory};
+use evenkeel_model::change::{Change, Knob, Value};
+use evenkeel_model::host::HostFacts;
+use evenkeel_placement::tune::Keep;
+use evenkeel_placement::tune::verify::{Stretch, Watched, compare};
+
+use super::{Prepared, Ready, files, prepare, show};
+use crate::arguments::{Format, TuneOptions};
+use crate::exit::{Exit, Failure, print};
+use crate::live::{Signals, say};
+use crate::revert::tell_leftover;
+
+/// Naps are short, because signals wake nobody up.
+const NAP: Duration = Duration::from_millis(20);
+/// How often it is looked again when the number of channels has changed: interrupts and queues come with them.
+const MOST_ROUNDS: usize = 3;
+
+/// A change that was made.
+pub struct Done {
+    pub rule: &'static str,
+    pub knob: Knob,
+    pub from: Value,
+    pub to: Value,
+}
+
+/// What became of it all.
+#[derive(Default)]
+pub struct Outcome {
+    pub done: Vec<Done>,
+    /// Changes that the kernel or somebody else is against; each is as before.
+    pub refused: Vec<(&'static str, Change, String)>,
+    /// What a watch says; none: nobody watched.
+    pub watched: Option<Watched>,
+}
+
+/// Applies what was planned.
+pub fn apply(
+    options: &TuneOptions,
+    keep: &Keep,
+    prepared: Prepared,
+    signals: &Signals,
+) -> Result<Exit, Failure> {
+    let index = prepared.facts.interface(&options.interface).and_then(|interface| interface.index);
+    let index = index.ok_or_else(|| Failure::new(Exit::Unable, "the interface has no number"))?;
+    let asked_for = options.apply.clone().unwrap_or_default();
+    let looks = !prepared.ready.is_empty() || prepared.wants_a_look;
+    let before = if looks { watch(options, signals)? } else { None };
+    let losing = before.as_ref().map(|before| before.rules.clone()).unwrap_or_default();
+    let mut prepared =
+        if prepared.wants_a_look { prepare(options, keep, &asked_for, &losing)? } else { prepared };
+    let state = StateDirectory::from_environment();
+    let (mut lasting, leftover) =
+        Lasting::begin(&state, index, &options.interface, "tune").map_err(|error| cannot_begin(&error))?;
+    leftover.iter().for_each(tell_leftover);
+
+    let mut outcome = Outcome::default();
+    for round in 1.. {
+        let channels = outcome.done.len();
+        for ready in &prepared.ready {
+            if signals.interrupted() || signals.terminated() {
+                return interrupted(lasting, &outcome);
+            }
+            make(&mut lasting, ready, &mut outcome)?;
+        }
+        let changed = outcome.done[channels..].iter().any(|done| matches!(done.knob, Knob::Channels(_)));
+        if !changed || round >= MOST_ROUNDS {
+            break;
+        }
+        let again = prepare(options, keep, &[], &losing)?;
+        let is_new = |ready: &Ready| {
+            let asked = asked_for.is_empty() || asked_for.iter().any(|item| item == ready.rule);
+            asked && !outcome.refused.iter().any(|(_, change, _)| change.knob == ready.change.knob)
+        };
+        let ready = again.ready.iter().filter(|ready| is_new(ready)).cloned().collect();
+        let unable = std::mem::take(&mut prepared.unable);
+        prepared = Prepared { ready, unable, ..again };
+    }
+
+    let files = files::write(options, &prepared.facts, &mut lasting)?;
+    lasting.keep().map_err(|error| failure(&error))?;
+    if !outcome.done.is_empty()
+        && let Some(before) = before
+        && let Some(after) = watch(options, signals)?
+    {
+        outcome.watched = Some(compare(&before, &after));
+    }
+    match options.format {
+        Format::Table => print(&show::outcome(&options.interface, &prepared, &outcome, &files))?,
+        Format::Json => {
+            print(&format!("{:#}\n", show::outcome_json(&options.interface, &prepared, &outcome)))?
+        }
+    }
+    let worse = outcome.watched.as_ref().is_some_and(Watched::is_worse);
+    Ok(if worse || !outcome.refused.is_empty() { Exit::Unmet } else { Exit::Done })
+}
+
+fn make(lasting: &mut Lasting, ready: &Ready, outcome: &mut Outcome) -> Result<(), Failure> {
+    let Change { knob, to } = &ready.change;
+    let mut done = |from: Value, to: Value| {
+        outcome.done.push(Done { rule: ready.rule, knob: knob.clone(), from, to });
+    };
+    match lasting.change(&ready.change) {
+        // Another change has brought it along.
+        Ok(Made::AsBefore) => {}
+        Ok(Made::Changed(from)) => done(from, to.clone()),
+        Ok(Made::Rounded { from, to }) => done(from, to),
+        Err(error @ ApplyError::Journal(_)) => return Err(failure(&error)),
+        Err(error) => outcome.refused.push((ready.rule, ready.change.clone(), error.to_string())),
+    }
+    Ok(())
+}
+
+/// Takes back what was changed since this began; what was kept before stays.
+fn interrupted(mut lasting: Lasting, outcome: &Outcome) -> Result<Exit, Failure> {
+    for done in outcome.done.iter().rev() {
+        lasting
+            .change(&Change::new(done.knob.clone(), done.from.clone()))
+            .map_err(|error| failure(&error))?;
+    }
+    lasting.keep().map_err(|error| failure(&error))?;
+    say("interrupted: everything is as before");
+    Ok(Exit::Interrupted)
+}
+
+/// Counts for a while what is carried and lost; none if nobody wants to.
+fn watch(options: &TuneOptions, signals: &Signals) -> Result<Option<Stretch>, Failure> {
+    if options.no_watch {
+        return Ok(None);
+    }
+    let first: HostFacts = super::read(None)?;
+    let until = Instant::now() + options.watch;
+    while Instant::now() < until && !signals.interrupted() && !signals.terminated() {
+        std::thread::sleep(NAP);
+    }
+    let second = super::read(None)?;
+    Ok(Some(Stretch::between(&first, &second, &options.interface)))
+}
+
+fn failure(error: &ApplyError) -> Failure {
+    Failure::with_causes(Exit::Failed, error)
+}
+
+/// Nothing was changed: a run is at work, a directory or a privilege is missing.
+fn cannot_begin(error: &ApplyError) -> Failure {
+    let exit = match error {
+        ApplyError::Journal(JournalError::Damaged { .. } | JournalError::Unfinished { .. }) => Exit::Failed,
+        _ => Exit::Unable,
+    };
+    let failure = Failure::with_causes(exit, error);
+    match error {
+        ApplyError::Knob(KnobError::Host(_)) => failure.and("root can, with CAP_SYS_ADMIN and CAP_NET_ADMIN"),
+        _ => failure,
+    }
+}

@@ -1,0 +1,61 @@
+//! Files that make settings again after a restart.
+
+use std::collections::BTreeMap;
+
+use evenkeel_apply::{Etc, Lasting};
+use evenkeel_model::change::{Knob, Value};
+use evenkeel_model::host::HostFacts;
+use evenkeel_placement::tune::persist::{self, Files, Kind};
+
+use super::Prepared;
+use crate::arguments::{PersistChoice, TuneOptions};
+use crate::exit::{Exit, Failure};
+use crate::live::say;
+
+fn kinds(options: &TuneOptions) -> Vec<Kind> {
+    let kind = |choice: &PersistChoice| match choice {
+        PersistChoice::Sysctl => Kind::Sysctl,
+        PersistChoice::Systemd => Kind::Systemd,
+        PersistChoice::Udev => Kind::Udev,
+    };
+    options.persist.iter().map(kind).collect()
+}
+
+/// What each interrupt does, of those that are told apart by it.
+fn actions(facts: &HostFacts) -> BTreeMap<u32, String> {
+    let mut count: BTreeMap<&str, usize> = BTreeMap::new();
+    for interrupt in &facts.interrupts {
+        *count.entry(interrupt.action.as_str()).or_insert(0) += 1;
+    }
+    let alone = facts.interrupts.iter().filter(|interrupt| count.get(interrupt.action.as_str()) == Some(&1));
+    alone.map(|interrupt| (interrupt.number, interrupt.action.clone())).collect()
+}
+
+/// The files that would be written for a plan.
+pub fn planned(options: &TuneOptions, prepared: &Prepared) -> Result<Files, Failure> {
+    let settings: Vec<(Knob, Value)> =
+        prepared.ready.iter().map(|ready| (ready.change.knob.clone(), ready.change.to.clone())).collect();
+    let kinds = kinds(options);
+    if kinds.is_empty() {
+        return Ok(Files::default());
+    }
+    Ok(persist::files(&options.interface, &settings, &kinds, &actions(&prepared.facts)))
+}
+
+/// Writes the files for everything that is kept, now and from before.
+pub fn write(options: &TuneOptions, facts: &HostFacts, lasting: &mut Lasting) -> Result<Files, Failure> {
+    let kinds = kinds(options);
+    if kinds.is_empty() {
+        return Ok(Files::default());
+    }
+    let files = persist::files(&options.interface, &lasting.kept(), &kinds, &actions(facts));
+    let etc = Etc::from_environment();
+    for file in &files.files {
+        say(&format!("{}:\n{}", etc.path(&file.path).display(), Etc::marked(&file.text)));
+        etc.write(&file.path, &file.text).map_err(|error| Failure::with_causes(Exit::Failed, &error))?;
+        if let Some((link, to)) = &file.link {
+            etc.link(link, to).map_err(|error| Failure::with_causes(Exit::Failed, &error))?;
+        }
+    }
+    Ok(files)
+}

@@ -1,0 +1,165 @@
+//! `evenkeel tune`: changes what `evenkeel check` found, and nothing else.
+
+mod apply;
+mod files;
+mod show;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use evenkeel_apply::{Etc, Kernel, LiveKernel, StateDirectory};
+use evenkeel_host::facts::{Tree, read_facts};
+use evenkeel_host::{HostError, Sysfs};
+use evenkeel_model::change::{Change, Value};
+use evenkeel_model::host::HostFacts;
+use evenkeel_placement::check as find;
+use evenkeel_placement::tune::{Keep, Step, TuningPlan, settled};
+
+use crate::arguments::{Format, TuneOptions};
+use crate::exit::{Exit, Failure, print};
+use crate::live::Signals;
+
+/// Where settings to keep are listed, below `/etc`.
+const KEEP: &str = "evenkeel/keep.toml";
+
+/// A change with what it changes.
+#[derive(Clone, Debug)]
+pub struct Ready {
+    pub rule: &'static str,
+    pub change: Change,
+    /// What it is now; none where that cannot be known here.
+    pub from: Option<Value>,
+}
+
+/// What is to be done.
+pub struct Prepared {
+    pub facts: HostFacts,
+    pub plan: TuningPlan,
+    /// The plan's steps that change something.
+    pub ready: Vec<Ready>,
+    /// Steps that cannot be made here, and why.
+    pub unable: Vec<(&'static str, Change, String)>,
+    /// Whether some of these depend on whether packets are lost now.
+    pub wants_a_look: bool,
+}
+
+/// Runs `evenkeel tune`.
+pub fn tune(options: &TuneOptions) -> Result<Exit, Failure> {
+    // Before anything is changed, so that a signal finds somebody who takes it back.
+    let signals = Signals::catch()?;
+    let keep = keep(options.keep.as_deref())?;
+    let only = options.apply.clone().unwrap_or_default();
+    let prepared = prepare(options, &keep, &only, &BTreeSet::new())?;
+    if options.apply.is_some() {
+        return apply::apply(options, &keep, prepared, &signals);
+    }
+    let files = files::planned(options, &prepared)?;
+    match options.format {
+        Format::Table => print(&show::plan(&options.interface, &prepared, &files))?,
+        Format::Json => print(&format!("{:#}\n", show::plan_json(&options.interface, &prepared)))?,
+    }
+    Ok(Exit::Done)
+}
+
+/// Reads the host, checks it, and plans. `losing` has the rules that explain packets which are lost now.
+pub fn prepare(
+    options: &TuneOptions,
+    keep: &Keep,
+    only: &[String],
+    losing: &BTreeSet<&'static str>,
+) -> Result<Prepared, Failure> {
+    let facts = read(options.from.as_deref())?;
+    let name = &options.interface;
+    let Some(interface) = facts.interface(name) else {
+        let known: Vec<&str> = facts.interfaces.iter().map(|interface| interface.name.as_str()).collect();
+        let message = format!("there is no interface {name} here; there are: {}", known.join(", "));
+        return Err(Failure::new(Exit::Usage, message));
+    };
+    let plan = TuningPlan::new(&facts, &find(&facts), name, keep, only)
+        .map_err(|error| Failure::new(Exit::Usage, error))?;
+    let mut prepared = Prepared {
+        plan,
+        ready: Vec::new(),
+        unable: Vec::new(),
+        wants_a_look: false,
+        facts: HostFacts::default(),
+    };
+    match interface.index.filter(|_| options.from.is_none()) {
+        Some(index) => sort_out(&mut prepared, index, name, losing)?,
+        None => {
+            let ready = |step: &Step| Ready { rule: step.rule, change: step.change.clone(), from: None };
+            prepared.ready = prepared.plan.steps.iter().map(ready).collect();
+        }
+    }
+    prepared.facts = facts;
+    Ok(prepared)
+}
+
+/// Which of a plan's steps are to be made here and now.
+fn sort_out(
+    prepared: &mut Prepared,
+    index: u32,
+    interface: &str,
+    losing: &BTreeSet<&'static str>,
+) -> Result<(), Failure> {
+    let mut kernel = look(index, interface)?;
+    // Without the right to read journals nothing is known of what was done before, as when nothing was.
+    let kept = evenkeel_apply::kept(&StateDirectory::from_environment()).unwrap_or_default();
+    for Step { rule, change } in &prepared.plan.steps {
+        let from = match kernel.read(&change.knob) {
+            Ok(from) => from,
+            Err(error) => {
+                prepared.unable.push((rule, change.clone(), error.to_string()));
+                continue;
+            }
+        };
+        if change.knob.same(&from, &change.to) {
+            continue;
+        }
+        let set_before = kept.iter().find(|(identity, entry)| {
+            let same = identity.index == index || !change.knob.is_of_interface();
+            same && entry.knob == change.knob && entry.is_ours(&from)
+        });
+        let set_for =
+            set_before.map(|(identity, _)| if identity.index == index { interface } else { &identity.name });
+        match set_for.and_then(|set_for| settled(rule, set_for, interface, losing)) {
+            Some(why) => {
+                prepared.unable.push((rule, change.clone(), why));
+                prepared.wants_a_look |= set_for == Some(interface);
+            }
+            None => prepared.ready.push(Ready { rule, change: change.clone(), from: Some(from) }),
+        }
+    }
+    Ok(())
+}
+
+fn read(from: Option<&Path>) -> Result<HostFacts, Failure> {
+    let failure = |error: HostError| Failure::with_causes(Exit::Usage, &error);
+    let tree = match from {
+        Some(directory) => Tree::recorded(directory).map_err(failure)?,
+        None => Tree::live(),
+    };
+    read_facts(&tree).map_err(failure)
+}
+
+/// The file that lists what is kept: one that is named has to be there.
+fn keep(named: Option<&Path>) -> Result<Keep, Failure> {
+    let path: PathBuf = named.map_or_else(|| Etc::from_environment().path(KEEP), Path::to_owned);
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if named.is_none() && error.kind() == std::io::ErrorKind::NotFound => {
+            return Ok(Keep::default());
+        }
+        Err(error) => {
+            return Err(Failure::new(Exit::Usage, format!("cannot read {}: {error}", path.display())));
+        }
+    };
+    Keep::parse(&text, &path.display().to_string()).map_err(|error| Failure::new(Exit::Usage, error))
+}
+
+/// To look only: whoever may not have a sysfs of the namespace looks at the one that is mounted.
+fn look(index: u32, name: &str) -> Result<LiveKernel, Failure> {
+    let kernel =
+        LiveKernel::open(index, name).or_else(|_| LiveKernel::with_sysfs(index, name, Sysfs::at("/sys")));
+    kernel.map_err(|error| Failure::with_causes(Exit::Unable, &error))
+}

@@ -1,0 +1,264 @@
+//! What `evenkeel tune` prints. Everything but shell lines is a comment, so that a plan can be handed to a shell.
+
+use std::fmt::Write;
+
+use evenkeel_apply::Etc;
+use evenkeel_model::change::shell;
+use evenkeel_placement::tune::Item;
+use evenkeel_placement::tune::persist::Files;
+use evenkeel_placement::tune::verify::{Verdict, Watched};
+use serde_json::{Value as Json, json};
+
+use super::apply::Outcome;
+use super::{Prepared, Ready};
+
+fn plural(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// Lines of a text as comments.
+fn comment(text: &mut String, indent: &str, lines: &str) {
+    for line in lines.lines() {
+        let _ = writeln!(text, "{}", format!("# {indent}{line}").trim_end());
+    }
+}
+
+fn undo(interface: &str, ready: &Ready) -> String {
+    match &ready.from {
+        Some(from) => shell(interface, &ready.change.knob, from),
+        None => "what it is before".to_owned(),
+    }
+}
+
+/// The plan as shell lines with their undo.
+pub fn plan(interface: &str, prepared: &Prepared, files: &Files) -> String {
+    let mut text = String::new();
+    let count = prepared.ready.len();
+    if count == 0 {
+        comment(&mut text, "", &format!("{interface}: nothing to change"));
+    } else {
+        comment(&mut text, "", &format!("{interface}: {}", plural(count, "setting") + " to change"));
+    }
+    // In the order in which they are made; an item whose steps are apart is shown where its first one is.
+    let mut shown: Vec<&str> = Vec::new();
+    for ready in &prepared.ready {
+        if shown.contains(&ready.rule) {
+            continue;
+        }
+        shown.push(ready.rule);
+        if let Some(item) = prepared.plan.items.iter().find(|item| item.rule == ready.rule) {
+            text.push('\n');
+            describe(&mut text, item);
+        }
+        for ready in prepared.ready.iter().filter(|other| other.rule == ready.rule) {
+            let _ = writeln!(text, "{}", ready.change.shell(interface));
+            comment(&mut text, "undo: ", &undo(interface, ready));
+        }
+    }
+    by_hand(&mut text, prepared);
+    left(&mut text, interface, prepared);
+    written(&mut text, files, "would be written with --apply");
+    if count > 0 {
+        let first = shown.first().copied().unwrap_or_default();
+        text.push('\n');
+        comment(
+            &mut text,
+            "",
+            &format!(
+                "evenkeel tune {interface} --apply makes these changes, --apply {first} those of {first} alone;\n\
+                 evenkeel revert {interface} takes them back"
+            ),
+        );
+    }
+    text
+}
+
+fn describe(text: &mut String, item: &Item) {
+    comment(text, "", &format!("{} ({}): {}", item.rule, item.severity, item.effect));
+    for evidence in &item.evidence {
+        comment(text, "  ", evidence);
+    }
+}
+
+fn by_hand(text: &mut String, prepared: &Prepared) {
+    let items: Vec<&Item> = prepared.plan.items.iter().filter(|item| !item.advice.is_empty()).collect();
+    if items.is_empty() {
+        return;
+    }
+    text.push('\n');
+    comment(text, "", "by hand:");
+    for item in items {
+        for advice in &item.advice {
+            comment(text, "  ", &format!("{} ({}): {advice}", item.rule, item.severity));
+        }
+    }
+}
+
+fn left(text: &mut String, interface: &str, prepared: &Prepared) {
+    if prepared.plan.left.is_empty() && prepared.unable.is_empty() {
+        return;
+    }
+    text.push('\n');
+    comment(text, "", "left alone:");
+    for left in &prepared.plan.left {
+        comment(text, "  ", &format!("{}: {}; {}", left.rule, left.change.shell(interface), left.why));
+    }
+    for (rule, change, why) in &prepared.unable {
+        comment(text, "  ", &format!("{rule}: {}; {why}", change.shell(interface)));
+    }
+}
+
+fn written(text: &mut String, files: &Files, words: &str) {
+    let etc = Etc::from_environment();
+    for file in &files.files {
+        text.push('\n');
+        comment(text, "", &format!("{} {words}:", etc.path(&file.path).display()));
+        comment(text, "  ", &Etc::marked(&file.text));
+    }
+    if !files.not_kept.is_empty() {
+        text.push('\n');
+        comment(text, "", "will not be there after a restart:");
+        for line in &files.not_kept {
+            comment(text, "  ", line);
+        }
+    }
+}
+
+/// The same for programs.
+pub fn plan_json(interface: &str, prepared: &Prepared) -> Json {
+    json!({ "interface": interface, "items": items_json(interface, prepared), "left": left_json(interface, prepared) })
+}
+
+fn items_json(interface: &str, prepared: &Prepared) -> Vec<Json> {
+    let changes = |rule: &str| -> Vec<Json> {
+        let of_rule = prepared.ready.iter().filter(|ready| ready.rule == rule);
+        of_rule
+            .map(|ready| json!({ "fix": ready.change.shell(interface), "undo": undo(interface, ready) }))
+            .collect()
+    };
+    let item = |item: &Item| {
+        json!({
+            "rule": item.rule,
+            "severity": item.severity,
+            "evidence": item.evidence,
+            "effect": item.effect,
+            "source": item.source,
+            "changes": changes(item.rule),
+            "advice": item.advice,
+        })
+    };
+    prepared.plan.items.iter().map(item).collect()
+}
+
+fn left_json(interface: &str, prepared: &Prepared) -> Vec<Json> {
+    let planned = prepared.plan.left.iter().map(|left| (left.rule, &left.change, &left.why));
+    let unable = prepared.unable.iter().map(|(rule, change, why)| (*rule, change, why));
+    planned
+        .chain(unable)
+        .map(|(rule, change, why)| json!({ "rule": rule, "fix": change.shell(interface), "why": why }))
+        .collect()
+}
+
+/// What was done.
+pub fn outcome(interface: &str, prepared: &Prepared, outcome: &Outcome, files: &Files) -> String {
+    let mut text = String::new();
+    if outcome.done.is_empty() {
+        let _ = writeln!(text, "{interface}: nothing was changed");
+    } else {
+        let _ = writeln!(text, "{interface}: {} changed", plural(outcome.done.len(), "setting"));
+        for done in &outcome.done {
+            let knob = done.knob.on(interface);
+            let _ = writeln!(text, "  {knob}: {} -> {}  ({})", done.from, done.to, done.rule);
+        }
+    }
+    for (rule, change, why) in &outcome.refused {
+        let _ = writeln!(text, "  not changed: {}: {why}  ({rule})", change.knob.on(interface));
+    }
+    for left in &prepared.plan.left {
+        let _ =
+            writeln!(text, "  left alone: {}: {}  ({})", left.change.knob.on(interface), left.why, left.rule);
+    }
+    for (rule, change, why) in &prepared.unable {
+        let _ = writeln!(text, "  left alone: {}: {why}  ({rule})", change.knob.on(interface));
+    }
+    for item in prepared.plan.items.iter().filter(|item| !item.advice.is_empty()) {
+        for advice in &item.advice {
+            let _ = writeln!(text, "  by hand: {advice}  ({})", item.rule);
+        }
+    }
+    for file in &files.files {
+        let _ =
+            writeln!(text, "  for the next start: {}", Etc::from_environment().path(&file.path).display());
+    }
+    for line in &files.not_kept {
+        let _ = writeln!(text, "  will not be there after a restart: {line}");
+    }
+    if let Some(watched) = &outcome.watched {
+        text.push_str(&watched_text(interface, watched));
+    }
+    if !outcome.done.is_empty() || !files.files.is_empty() {
+        let _ = writeln!(text, "evenkeel revert {interface} takes it back");
+    }
+    text
+}
+
+fn watched_text(interface: &str, watched: &Watched) -> String {
+    let mut text = String::new();
+    match watched {
+        Watched::NoTraffic { before, after } => {
+            let _ = writeln!(
+                text,
+                "whether it helps cannot be said: {interface} carried {before} packets in the watch before and {after} in \
+                 the one after; evenkeel check --watch 10s shows losses under load"
+            );
+        }
+        Watched::Losses(compared) if compared.is_empty() => {
+            text.push_str("no packet was lost in the watch before nor in the one after\n");
+        }
+        Watched::Losses(compared) => {
+            for one in compared {
+                let words = match one.verdict {
+                    Verdict::Better => "better",
+                    Verdict::Worse => "WORSE",
+                    Verdict::Same => "no more than chance",
+                };
+                let _ = writeln!(
+                    text,
+                    "lost at the {} ({}): {:.1} of a million packets before, {:.1} after: {words}",
+                    one.place.words(),
+                    one.subject,
+                    one.before_ppm,
+                    one.after_ppm
+                );
+            }
+        }
+    }
+    text
+}
+
+/// The same for programs.
+pub fn outcome_json(interface: &str, prepared: &Prepared, outcome: &Outcome) -> Json {
+    let done: Vec<Json> = outcome
+        .done
+        .iter()
+        .map(|done| {
+            json!({
+                "rule": done.rule,
+                "fix": shell(interface, &done.knob, &done.to),
+                "undo": shell(interface, &done.knob, &done.from),
+            })
+        })
+        .collect();
+    let refused: Vec<Json> = outcome
+        .refused
+        .iter()
+        .map(|(rule, change, why)| json!({ "rule": rule, "fix": change.shell(interface), "why": why }))
+        .collect();
+    json!({
+        "interface": interface,
+        "done": done,
+        "refused": refused,
+        "left": left_json(interface, prepared),
+        "watched": outcome.watched,
+    })
+}

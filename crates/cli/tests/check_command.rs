@@ -1,0 +1,359 @@
+//! `evenkeel check` as a command: what it prints, what it saves, what it refuses, and that it changes nothing.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "support/hosts.rs"]
+mod hosts;
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use evenkeel_host::synthetic::{CardOptions, HostBuilder, write_tree};
+use evenkeel_model::host::HostFacts;
+use hosts::card_mut;
+use support::run;
+
+fn tree(facts: &HostFacts) -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    write_tree(facts, directory.path()).unwrap();
+    directory
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn a_healthy_host_fits_on_a_screen() {
+    for (name, host) in hosts::HOSTS {
+        let directory = tree(&host());
+        let ended = run(&["check", "--from", text(directory.path())]);
+        assert_eq!((ended.code, ended.stderr.as_str()), (0, ""), "{name}");
+        assert!(ended.stdout.contains("Nothing found by "), "{name}: {}", ended.stdout);
+        assert!(ended.stdout.lines().count() <= 24, "{name}: {}", ended.stdout);
+    }
+}
+
+#[test]
+fn findings_stand_by_severity_with_evidence_and_the_line_that_mends_them() {
+    let mut facts = hosts::HOSTS[0].1();
+    let card = card_mut(&mut facts).unwrap();
+    card.rings.as_mut().unwrap().rx = 1024;
+    card.driver_statistics.insert("rx_out_of_buffer".to_owned(), 9_000_000);
+    facts.sysctls.insert("net/ipv4/tcp_mtu_probing".to_owned(), "0".to_owned());
+    let directory = tree(&facts);
+    let from = text(directory.path());
+    let ended = run(&["check", "--from", from]);
+    assert_eq!(ended.code, 1, "{ended:?}");
+    let (ring, probing) = (
+        ended.stdout.find("HIGH   rx-ring-drops  ens2f0"),
+        ended.stdout.find("LOW    mtu-probing-off  host"),
+    );
+    assert!(ring.is_some() && ring < probing, "{}", ended.stdout);
+    for words in [
+        "lost 9,000,000 without a receive descriptor of 5,009,000,000 packets",
+        "1024 of 8192 entries",
+        "mend:  ethtool -G ens2f0 rx 8192",
+    ] {
+        assert!(ended.stdout.contains(words), "{words}: {}", ended.stdout);
+    }
+    let json: serde_json::Value =
+        serde_json::from_str(&run(&["check", "--from", from, "--format", "json"]).stdout).unwrap();
+    let finding = &json["findings"][0];
+    assert_eq!(finding["rule"], "rx-ring-drops");
+    assert_eq!((&finding["severity"], &finding["subject"]), (&"high".into(), &"ens2f0".into()));
+    assert_eq!(finding["fix"], "ethtool -G ens2f0 rx 8192");
+    assert_eq!(finding["undo"], "ethtool -G ens2f0 rx 1024");
+    for key in ["evidence", "effect", "source"] {
+        assert!(!finding[key].as_str().unwrap().is_empty(), "{key}");
+    }
+    assert_eq!(json["host"]["processors"], 80);
+    let explained = run(&["check", "--from", from, "--explain", "mtu-probing-off"]);
+    assert_eq!(explained.code, 0);
+    for words in [
+        "RFC 4821",
+        "mend:  sysctl -w net.ipv4.tcp_mtu_probing=1",
+        "undo:  sysctl -w net.ipv4.tcp_mtu_probing=0",
+    ] {
+        assert!(explained.stdout.contains(words), "{words}: {}", explained.stdout);
+    }
+}
+
+#[test]
+fn an_interface_can_be_asked_for_alone() {
+    let mut facts = hosts::HOSTS[7].1();
+    for card in facts.interfaces.iter_mut() {
+        card.carrier_changes = Some(300);
+    }
+    let directory = tree(&facts);
+    let from = text(directory.path());
+    let all = run(&["check", "--from", from]).stdout;
+    assert!(all.contains("link-flaps  wan") && all.contains("link-flaps  lan1"), "{all}");
+    let one = run(&["check", "wan", "--from", from]).stdout;
+    assert!(one.contains("link-flaps  wan") && !one.contains("lan1"), "{one}");
+    let none = run(&["check", "eth9", "--from", from]);
+    assert_eq!(none.code, 2);
+    assert!(none.stderr.contains("no interface eth9") && none.stderr.contains("lan1, lo, wan"), "{none:?}");
+}
+
+#[test]
+fn mistakes_are_named_with_file_line_and_field() {
+    let rule = run(&["check", "--explain", "rx-ring-drop"]);
+    assert_eq!(rule.code, 2);
+    assert!(rule.stderr.contains("did you mean rx-ring-drops?"), "{rule:?}");
+    let nowhere = run(&["check", "--from", "/nonexistent"]);
+    assert_eq!(nowhere.code, 2);
+    assert!(
+        nowhere.stderr.contains("/nonexistent/proc") && nowhere.stderr.contains("docs/check.md"),
+        "{nowhere:?}"
+    );
+    let directory = tree(&hosts::HOSTS[5].1());
+    let from = text(directory.path());
+    std::fs::write(
+        directory.path().join("evenkeel/ethtool/eth0.json"),
+        "{\n  \"rings\": {\"rx\": 512, \"rx_most\": 4096}\n}",
+    )
+    .unwrap();
+    let damaged = run(&["check", "--from", from]);
+    assert_eq!(damaged.code, 2);
+    assert!(damaged.stderr.contains("eth0.json:2: ") && damaged.stderr.contains("rx_most"), "{damaged:?}");
+    std::fs::write(directory.path().join("evenkeel/ethtool/eth0.json"), "{}").unwrap();
+    std::fs::write(directory.path().join("evenkeel/about.json"), "{\"format\": 2}").unwrap();
+    let later = run(&["check", "--from", from]);
+    assert_eq!(later.code, 2);
+    assert!(later.stderr.contains("format 2"), "{later:?}");
+    assert_eq!(run(&["check", "--watch", "1s", "--from", from]).code, 2);
+    assert_eq!(run(&["check", "--anonymise"]).code, 2);
+}
+
+/// A tree in which every file holds nonsense is no reason to fail, but for the JSON.
+#[test]
+fn nonsense_in_files_is_not_judged() {
+    let directory = tree(&hosts::HOSTS[0].1());
+    let mut directories = vec![directory.path().to_owned()];
+    while let Some(next) = directories.pop() {
+        for entry in std::fs::read_dir(next).unwrap().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                directories.push(path);
+            } else if path.extension().is_none_or(|extension| extension != "json") {
+                std::fs::write(path, b"\xff\xfe 99999999999999999999999 -7 ,,-,9-1 a:b: ( )) cpu0 x\n\n:\n")
+                    .unwrap();
+            }
+        }
+    }
+    let ended = run(&["check", "--from", text(directory.path()), "--format", "json"]);
+    assert!(ended.code == 0 || ended.code == 1, "{ended:?}");
+}
+
+#[test]
+fn a_tree_with_nothing_in_it_is_a_host_of_which_nothing_is_known() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::create_dir(directory.path().join("proc")).unwrap();
+    std::fs::create_dir(directory.path().join("sys")).unwrap();
+    let ended = run(&["check", "--from", text(directory.path())]);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert!(
+        ended.stdout.contains("Nothing found") && ended.stdout.contains("Not known, so not judged"),
+        "{ended:?}"
+    );
+}
+
+#[test]
+fn this_machine_is_checked_saved_and_checked_again() {
+    let live = run(&["check", "--format", "json"]);
+    assert!(live.code == 0 || live.code == 1, "{live:?}");
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let found: serde_json::Value = serde_json::from_str(&live.stdout).unwrap();
+    assert_eq!(found["host"]["kernel"], kernel.trim());
+    let directory = tempfile::tempdir().unwrap();
+    let saved = directory.path().join("saved");
+    let ended = run(&["check", "--save", text(&saved), "--anonymise", "--format", "json"]);
+    assert!(ended.code == live.code, "{ended:?}");
+    assert!(ended.stderr.contains("files in "), "{ended:?}");
+    let again = run(&["check", "--from", text(&saved), "--format", "json"]);
+    let rules = |text: &str| -> Vec<String> {
+        let json: serde_json::Value = serde_json::from_str(text).unwrap();
+        json["findings"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|finding| format!("{} {}", finding["rule"], finding["subject"]))
+            .collect()
+    };
+    assert_eq!(rules(&again.stdout), rules(&ended.stdout));
+    // What was saved has the machine's interfaces with their drivers and queues.
+    let of =
+        |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap()["host"]["interfaces"].clone();
+    let shape = |interfaces: serde_json::Value| -> Vec<String> {
+        let interfaces = interfaces.as_array().unwrap().clone();
+        interfaces
+            .iter()
+            .map(|one| {
+                format!(
+                    "{} {} {} {} {}",
+                    one["name"], one["kind"], one["driver"], one["channels"], one["qdisc"]
+                )
+            })
+            .collect()
+    };
+    assert_eq!(shape(of(&again.stdout)), shape(of(&live.stdout)));
+    // Not over something else.
+    assert_eq!(run(&["check", "--save", text(&saved)]).code, 4);
+}
+
+/// Names of processes are in what is saved, and not in what is saved anonymised (addresses: a unit test of the recording).
+#[test]
+fn names_are_replaced_on_request() {
+    let _socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let own = std::fs::read_to_string("/proc/self/comm").unwrap();
+    let saved_name = |anonymise: bool| {
+        let directory = tempfile::tempdir().unwrap();
+        let saved = directory.path().join("saved");
+        let mut arguments = vec!["check", "--save", text(&saved)];
+        if anonymise {
+            arguments.push("--anonymise");
+        }
+        run(&arguments);
+        std::fs::read_to_string(saved.join(format!("proc/{}/comm", std::process::id()))).unwrap()
+    };
+    assert_eq!(saved_name(false), own);
+    assert!(saved_name(true).starts_with("process-"));
+}
+
+#[test]
+fn the_documentation_lists_every_rule_as_it_is() {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/check.md")).unwrap();
+    let (_, rest) = page.split_once("<!-- rules: begin -->\n").unwrap();
+    let (listed, _) = rest.split_once("<!-- rules: end -->").unwrap();
+    let all = run(&["check", "--explain", "all"]);
+    assert_eq!(all.code, 0);
+    assert!(
+        listed.trim() == all.stdout.trim(),
+        "docs/check.md is not up to date: put the output of `evenkeel check --explain all` between its marks"
+    );
+}
+
+/// 128 cores, 8 cards, 2,000 interrupts: well below a second in a release build, and not slow in this one.
+#[test]
+fn a_large_host_is_checked_quickly() {
+    const NAMES: [&str; 8] = ["eth0", "eth1", "eth2", "eth3", "eth4", "eth5", "eth6", "eth7"];
+    const ACTIONS: [&str; 8] = [
+        "ice-eth0-TxRx-{}",
+        "ice-eth1-TxRx-{}",
+        "ice-eth2-TxRx-{}",
+        "ice-eth3-TxRx-{}",
+        "ice-eth4-TxRx-{}",
+        "ice-eth5-TxRx-{}",
+        "ice-eth6-TxRx-{}",
+        "ice-eth7-TxRx-{}",
+    ];
+    let mut builder = HostBuilder::new(2, 64, 1).power("acpi-cpufreq", "performance");
+    for at in 0..8_u32 {
+        builder = builder.card(&CardOptions {
+            name: NAMES[at as usize],
+            driver: "ice",
+            bus: "0000:41:00.0",
+            node: Some(at % 2),
+            pcie: Some((16.0, 16)),
+            queues: (250, 256),
+            ring: 8160,
+            action: ACTIONS[at as usize],
+            ..hosts::MLX5
+        });
+    }
+    let facts = builder.build();
+    assert_eq!((facts.processors.len(), facts.interrupts.len()), (128, 2000));
+    let directory = tree(&facts);
+    let started = Instant::now();
+    let ended = run(&["check", "--from", text(directory.path())]);
+    let elapsed = started.elapsed();
+    assert!(ended.code == 0 || ended.code == 1, "{ended:?}");
+    assert!(elapsed < Duration::from_secs(20), "{elapsed:?}");
+    println!("{elapsed:?}");
+}
+
+/// Every file is opened for reading alone, every ioctl and netlink message asks: but for what --save writes.
+#[test]
+fn nothing_is_changed() {
+    let directory = tempfile::tempdir().unwrap();
+    let saved = directory.path().join("saved");
+    let lines = traced(&["check"]);
+    assert!(lines.iter().any(|line| line.contains("RTM_GETQDISC")), "netlink is traced");
+    assert!(lines.iter().any(|line| line.contains("SIOCETHTOOL")), "ioctls are traced");
+    assert_harmless(&lines, None);
+    let lines = traced(&["check", "--save", text(&saved)]);
+    assert!(lines.iter().any(|line| line.contains("O_WRONLY")), "what --save writes is traced");
+    assert_harmless(&lines, Some(text(directory.path())));
+}
+
+fn traced(arguments: &[&str]) -> Vec<String> {
+    let output = tempfile::NamedTempFile::new().unwrap();
+    let calls = "trace=%file,openat2,ftruncate,fallocate,pwrite64,ioctl,sendto,sendmsg,sendmmsg,setsockopt,mount,fsmount,bpf,kill";
+    let status = Command::new("strace")
+        .args(["-f", "-s", "200", "-e", calls, "-o", text(output.path())])
+        .arg(env!("CARGO_BIN_EXE_evenkeel"))
+        .args(arguments)
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .status()
+        .expect("strace runs: ./dev setup installs it");
+    assert!(matches!(status.code(), Some(0 | 1)), "{status:?}");
+    std::fs::read_to_string(output.path()).unwrap().lines().map(str::to_owned).collect()
+}
+
+fn assert_harmless(lines: &[String], inside: Option<&str>) {
+    const CHANGES: [&str; 24] = [
+        "O_WRONLY",
+        "O_RDWR",
+        "O_CREAT",
+        "O_TRUNC",
+        "unlink",
+        "rename",
+        "mkdir",
+        "rmdir",
+        "symlink",
+        "link(",
+        "linkat(",
+        "chmod",
+        "chown",
+        "truncate",
+        "fallocate",
+        "mknod",
+        "setxattr",
+        "utimens",
+        "mount(",
+        "fsmount",
+        "pwrite64",
+        "bpf(",
+        "kill(",
+        "creat(",
+    ];
+    const ASKS: [&str; 8] = [
+        "RTM_GETQDISC",
+        "RTM_GETADDR",
+        "RTM_GETLINK",
+        "SOCK_DIAG_BY_FAMILY",
+        "nlmsg_type=0x14",
+        "CTRL_CMD_GETFAMILY",
+        "SIOCETHTOOL",
+        "SIOCGIFINDEX",
+    ];
+    for line in lines {
+        let is_own = inside.is_some_and(|directory| line.contains(directory));
+        let is_null = line.contains("/dev/null");
+        for change in CHANGES.iter().filter(|_| !is_own && !is_null) {
+            // `readlink(` only reads.
+            let found = line.contains(change) && !(change.starts_with("link") && line.contains("readlink"));
+            assert!(!found, "{change}: {line}");
+        }
+        if line.contains("nlmsg_type") || line.contains("ioctl(") {
+            let harmless = ASKS.iter().any(|ask| line.contains(ask))
+                || line.contains("TCGETS")
+                || line.contains("TIOCGWINSZ")
+                || line.contains("FIONREAD");
+            assert!(harmless, "{line}");
+        }
+    }
+}

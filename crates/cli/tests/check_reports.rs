@@ -1,0 +1,353 @@
+//! What people reported, each as a host: `evenkeel check --from` names the cause.
+//!
+//! The reports are public issues; the hosts are rebuilt from what they tell.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "support/hosts.rs"]
+mod hosts;
+mod support;
+
+use evenkeel_host::synthetic::{CardOptions, HostBuilder, qdisc, write_tree};
+use evenkeel_model::host::{Channels, HostFacts, Interface, SocketFacts, SocketKind};
+use hosts::{card_mut, connection, process};
+use support::run;
+
+/// A report: where it is from, the host, the rules that name its cause, and words that have to be in the evidence.
+struct Report {
+    source: &'static str,
+    host: fn() -> HostFacts,
+    rules: &'static [&'static str],
+    words: &'static [&'static str],
+}
+
+fn plain_server() -> HostFacts {
+    HostBuilder::new(2, 16, 2)
+        .power("acpi-cpufreq", "performance")
+        .card(&CardOptions { queues: (32, 63), ..hosts::MLX5 })
+        .build()
+}
+
+fn small_server() -> HostFacts {
+    HostBuilder::new(1, 8, 1)
+        .card(&CardOptions {
+            name: "eth0",
+            driver: "ixgbe",
+            bus: "0000:04:00.0",
+            node: Some(0),
+            speed_mbps: Some(10_000),
+            pcie: Some((5.0, 8)),
+            queues: (8, 63),
+            ring: 4096,
+            mtu: 1500,
+            action: "eth0-TxRx-{}",
+        })
+        .build()
+}
+
+fn serve(facts: &mut HostFacts, name: &str, by: impl Fn(usize) -> u32) {
+    for (at, interrupt) in
+        facts.interrupts.iter_mut().filter(|interrupt| interrupt.interface == name).enumerate()
+    {
+        interrupt.served = vec![(by(at), 4_000_000)];
+        interrupt.effective = vec![by(at)];
+    }
+}
+
+/// A file host's guide to 100 Gbit/s: a server that failed at 20 Gbit/s, with everything as it comes.
+fn file_host() -> HostFacts {
+    let mut facts = plain_server();
+    for (path, value) in [
+        ("net/core/default_qdisc", "fq_codel"),
+        ("net/core/rmem_max", "212992"),
+        ("net/core/wmem_max", "212992"),
+        ("net/ipv4/tcp_rmem", "4096 131072 6291456"),
+        ("net/ipv4/tcp_wmem", "4096 16384 4194304"),
+        ("net/core/netdev_budget_usecs", "2000"),
+    ] {
+        facts.sysctls.insert(path.to_owned(), value.to_owned());
+    }
+    facts.processors.iter_mut().for_each(|processor| processor.governor = Some("ondemand".to_owned()));
+    serve(&mut facts, "ens2f0", |at| at as u32);
+    let card = card_mut(&mut facts).unwrap();
+    card.mtu = 1500;
+    card.iommu = Some("DMA".to_owned());
+    card.rings.as_mut().unwrap().rx = 1024;
+    card.driver_statistics.insert("rx_out_of_buffer".to_owned(), 41_000_000);
+    card.qdiscs.iter_mut().skip(1).for_each(|qdisc| "fq_codel".clone_into(&mut qdisc.kind));
+    process(&mut facts, 900, "nginx", &[]);
+    connection(&mut facts, "192.0.2.1:443", "198.51.100.7:50000", 35_000, 800_000_000, 900);
+    facts
+}
+
+/// Interrupts on another node than the card's, with masks that look right.
+fn other_node() -> HostFacts {
+    let mut facts = plain_server();
+    serve(&mut facts, "ens2f0", |at| at as u32 % 16);
+    facts
+}
+
+/// Every interrupt of the card on processor 0; masks allow all.
+fn all_on_zero() -> HostFacts {
+    let mut facts = small_server();
+    serve(&mut facts, "eth0", |_| 0);
+    facts.interrupts.iter_mut().for_each(|interrupt| interrupt.affinity = (0..8).collect());
+    facts
+}
+
+/// One iperf flow, one busy queue, taken for a fault of the balancer.
+fn one_flow() -> HostFacts {
+    let mut facts = small_server();
+    let card = card_mut(&mut facts).unwrap();
+    for queue in 0..8 {
+        card.driver_statistics
+            .insert(format!("rx{queue}_packets"), if queue == 5 { 900_000_000 } else { 40_000 });
+    }
+    process(&mut facts, 77, "iperf3", &[]);
+    connection(&mut facts, "10.0.0.1:5201", "10.0.0.2:41000", 200, 900_000_000_000, 77);
+    facts
+}
+
+/// Processor 0 receives everything, and its rounds end early.
+fn load_on_zero() -> HostFacts {
+    let mut facts = all_on_zero();
+    for line in &mut facts.softnet {
+        line.processed = if line.processor == 0 { 4_000_000_000 } else { 1_000_000 };
+        line.squeezed = if line.processor == 0 { 2_000_000 } else { 0 };
+    }
+    facts
+}
+
+/// A router whose card hashes MAC addresses: everything routed is on one queue.
+fn mac_hash() -> HostFacts {
+    let mut facts = hosts::HOSTS[7].1();
+    let card = card_mut(&mut facts).unwrap();
+    card.rss.as_mut().unwrap().hash_fields.values_mut().for_each(|fields| "m".clone_into(fields));
+    for queue in 0..4 {
+        card.driver_statistics
+            .insert(format!("rx{queue}_packets"), if queue == 2 { 3_000_000_000 } else { 0 });
+    }
+    facts
+}
+
+/// Packets of pods keep the queue number of their veth.
+fn pods() -> HostFacts {
+    let mut facts = small_server();
+    facts.sysctls.insert("net/ipv4/ip_forward".to_owned(), "1".to_owned());
+    for at in 0..30 {
+        facts.interfaces.push(Interface { index: Some(100 + at), ..hosts::veth(&format!("lxc{at}")) });
+    }
+    let card = card_mut(&mut facts).unwrap();
+    for queue in 0..8 {
+        card.driver_statistics
+            .insert(format!("tx{queue}_packets"), if queue == 0 { 900_000_000 } else { 100_000 });
+    }
+    facts
+}
+
+/// Hours of sysctl changes without effect: one socket's buffer overflowed.
+fn syslog() -> HostFacts {
+    let mut facts = small_server();
+    facts.sysctls.insert("net/core/netdev_max_backlog".to_owned(), "100000".to_owned());
+    facts.counters.insert("Udp.RcvbufErrors".to_owned(), 1_900_000);
+    facts.counters.insert("Udp.InDatagrams".to_owned(), 90_000_000);
+    process(&mut facts, 1200, "syslog-ng", &[]);
+    facts.sockets.push(SocketFacts {
+        kind: SocketKind::Udp,
+        local: "0.0.0.0:514".to_owned(),
+        receive_queue: 212_992,
+        drops: 1_900_000,
+        process: Some(1200),
+        ..SocketFacts::default()
+    });
+    facts
+}
+
+/// The other half of such reports: the card discarded the packets before any socket.
+fn discards() -> HostFacts {
+    let mut facts = small_server();
+    let card = card_mut(&mut facts).unwrap();
+    card.rings.as_mut().unwrap().rx = 512;
+    card.statistics.insert("rx_missed_errors".to_owned(), 90_000_000);
+    facts
+}
+
+/// Ring sizes differ from card to card: each has its own maximum.
+fn rings() -> HostFacts {
+    let mut facts = HostBuilder::new(2, 16, 2)
+        .card(&hosts::MLX5)
+        .card(&CardOptions {
+            name: "eno1",
+            driver: "i40e",
+            bus: "0000:3d:00.0",
+            node: Some(0),
+            speed_mbps: Some(10_000),
+            pcie: Some((8.0, 8)),
+            queues: (8, 32),
+            ring: 4096,
+            mtu: 1500,
+            action: "i40e-eno1-TxRx-{}",
+        })
+        .build();
+    for (name, counter) in [("ens2f0", "rx_out_of_buffer"), ("eno1", "rx_dropped")] {
+        let card = facts.interfaces.iter_mut().find(|interface| interface.name == name).unwrap();
+        card.rings.as_mut().unwrap().rx = 512;
+        card.driver_statistics.insert(counter.to_owned(), 60_000_000);
+    }
+    facts
+}
+
+/// Parallel streams of iperf3 that differ by a factor of two: some share a queue.
+fn uneven_streams() -> HostFacts {
+    let mut facts = small_server();
+    process(&mut facts, 77, "iperf3", &[]);
+    for port in 0..6 {
+        connection(
+            &mut facts,
+            "10.0.0.1:5201",
+            &format!("10.0.0.2:{}", 41_000 + 2 * port),
+            200,
+            90_000_000_000,
+            77,
+        );
+    }
+    facts
+}
+
+/// A default qdisc that does not pace, at a speed at which it matters.
+fn default_qdisc() -> HostFacts {
+    let mut facts = small_server();
+    facts.sysctls.insert("net/core/default_qdisc".to_owned(), "fq_codel".to_owned());
+    let card = card_mut(&mut facts).unwrap();
+    card.qdiscs = vec![qdisc("fq_codel", "8001:", "root", 5_000_000_000)];
+    facts
+}
+
+/// A driver that sets up one queue of many.
+fn one_queue() -> HostFacts {
+    let mut facts = small_server();
+    let card = card_mut(&mut facts).unwrap();
+    card.channels = Some(Channels { combined: 1, combined_max: 63, ..Channels::default() });
+    card.rss = None;
+    card.receive_queues.truncate(1);
+    facts.interrupts.truncate(1);
+    facts
+}
+
+const REPORTS: &[Report] = &[
+    Report {
+        source: "a file host's guide to 100 Gbit/s (fnx_web, 100_gigabit_ethernet)",
+        host: file_host,
+        rules: &[
+            "receive-window",
+            "send-window",
+            "rx-ring-drops",
+            "irq-remote-node",
+            "qdisc-no-pacing",
+            "governor",
+            "iommu-translates",
+        ],
+        words: &["35 ms"],
+    },
+    Report {
+        source: "Irqbalance/irqbalance 175, 169, 50",
+        host: other_node,
+        rules: &["irq-remote-node"],
+        words: &["the card is on node 1"],
+    },
+    Report {
+        source: "Irqbalance/irqbalance 122, 30, 38; systemd/systemd 40195",
+        host: all_on_zero,
+        rules: &["irq-one-processor"],
+        words: &["processor 0 served 100 %", "their masks allow 0-7"],
+    },
+    Report {
+        source: "Irqbalance/irqbalance 93",
+        host: one_flow,
+        rules: &["one-flow"],
+        words: &["one connection"],
+    },
+    Report {
+        source: "coreos/bugs 2135",
+        host: load_on_zero,
+        rules: &["irq-one-processor", "softnet-squeezed"],
+        words: &["0: 2,000,000"],
+    },
+    Report {
+        source: "openwrt/openwrt 13493",
+        host: mac_hash,
+        rules: &["rss-hash-fields", "rss-skew"],
+        words: &["only MAC addresses"],
+    },
+    Report {
+        source: "cilium/cilium 18311",
+        host: pods,
+        rules: &["tx-one-queue"],
+        words: &["30 veth interfaces of one queue"],
+    },
+    Report {
+        source: "netdata/netdata 4086, syslog-ng/syslog-ng 3309",
+        host: syslog,
+        rules: &["udp-receive-buffer"],
+        words: &["0.0.0.0:514 of syslog-ng (process 1200)"],
+    },
+    Report {
+        source: "syslog-ng/syslog-ng 3309 (discards)",
+        host: discards,
+        rules: &["rx-ring-drops"],
+        words: &["512 of 4096 entries"],
+    },
+    Report {
+        source: "redhat-performance/tuned 2",
+        host: rings,
+        rules: &["rx-ring-drops"],
+        words: &["512 of 8192 entries", "512 of 4096 entries"],
+    },
+    Report {
+        source: "esnet/iperf 771, 408",
+        host: uneven_streams,
+        rules: &["flows-collide"],
+        words: &["hashed to queue"],
+    },
+    Report {
+        source: "systemd/systemd 5090, ublue-os/bazzite 2821",
+        host: default_qdisc,
+        rules: &["qdisc-no-pacing", "qdisc-one-lock"],
+        words: &["fq_codel"],
+    },
+    Report {
+        source: "Irqbalance/irqbalance 30 (a single queue)",
+        host: one_queue,
+        rules: &["queues-few"],
+        words: &["1 of 63 receive queues"],
+    },
+];
+
+#[test]
+fn the_cause_of_each_report_is_named() {
+    for report in REPORTS {
+        let directory = tempfile::tempdir().unwrap();
+        write_tree(&(report.host)(), directory.path()).unwrap();
+        let from = directory.path().to_str().unwrap();
+        let ended = run(&["check", "--from", from, "--format", "json"]);
+        assert!(ended.code == 0 || ended.code == 1, "{}: {ended:?}", report.source);
+        let found: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+        let findings = found["findings"].as_array().unwrap();
+        for rule in report.rules {
+            assert!(
+                findings.iter().any(|finding| finding["rule"] == *rule),
+                "{}: no {rule} in {findings:#?}",
+                report.source
+            );
+        }
+        for words in report.words {
+            assert!(
+                findings.iter().any(|finding| finding["evidence"].as_str().unwrap().contains(words)),
+                "{}: '{words}' is in no evidence of {findings:#?}",
+                report.source
+            );
+        }
+        // Serious findings, and only these, make the command end with 1.
+        let serious = findings.iter().any(|finding| finding["severity"] == "high");
+        assert_eq!(ended.code == 1, serious, "{}", report.source);
+    }
+}

@@ -1,0 +1,472 @@
+//! `evenkeel check --watch`: losses that are caused for real, each in network namespaces of its own, are named where they
+//! happen.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::io::Write;
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use support::evenkeel;
+
+/// Two namespaces without a name, joined by a veth pair: `left` with 10.77.0.1 and `right` with 10.77.0.2. They end with the
+/// processes that hold them.
+struct Pair {
+    left: Holder,
+    right: Holder,
+}
+
+/// A process that sleeps in a network namespace of its own, and holds it.
+struct Holder(Child);
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Holder {
+    fn new() -> Self {
+        let mut command = Command::new("sleep");
+        command.arg("600").stdout(Stdio::null());
+        // SAFETY: unshare and prctl are system calls, which may be made between fork and exec.
+        unsafe {
+            command.pre_exec(|| {
+                if libc::unshare(libc::CLONE_NEWNET) < 0
+                    || libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) < 0
+                {
+                    return Err(std::io::Error::last_os_error());
+                }
+                Ok(())
+            });
+        }
+        Self(command.spawn().unwrap())
+    }
+
+    fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// A command that will run inside.
+    fn enter(&self, mut command: Command) -> Command {
+        let path = std::ffi::CString::new(format!("/proc/{}/ns/net", self.id())).unwrap();
+        // SAFETY: open and setns are system calls, which may be made between fork and exec.
+        unsafe {
+            command.pre_exec(move || {
+                let namespace = libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
+                if namespace < 0 || libc::setns(namespace, libc::CLONE_NEWNET) < 0 {
+                    return Err(std::io::Error::last_os_error());
+                }
+                Ok(())
+            });
+        }
+        command
+    }
+
+    fn ip(&self, line: &str) {
+        let mut words = line.split_ascii_whitespace();
+        let mut command = Command::new(words.next().unwrap());
+        command.args(words);
+        let output = self.enter(command).output().unwrap();
+        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    fn set(&self, sysctl: &str, value: &str) {
+        let (path, value) = (format!("/proc/sys/{sysctl}"), value.to_owned());
+        self.within(move || std::fs::write(&path, value).unwrap_or_else(|error| panic!("{path}: {error}")));
+    }
+
+    /// Runs something on a thread inside.
+    fn spawn<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+        let path = format!("/proc/{}/ns/net", self.id());
+        std::thread::spawn(move || {
+            let namespace = std::fs::File::open(path).unwrap();
+            nix::sched::setns(namespace, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+            work()
+        })
+    }
+
+    fn within<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
+        self.spawn(work).join().unwrap()
+    }
+}
+
+impl Pair {
+    fn new() -> Self {
+        let (left, right) = (Holder::new(), Holder::new());
+        // The namespace of a child is its own as soon as it runs its program.
+        let own = std::fs::read_link("/proc/self/ns/net").unwrap();
+        let deadline = Instant::now() + Duration::from_secs(10);
+        for holder in [&left, &right] {
+            while std::fs::read_link(format!("/proc/{}/ns/net", holder.id())).unwrap() == own {
+                assert!(Instant::now() < deadline, "no namespace");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        left.ip(&format!("ip link add evk0 type veth peer name evk1 netns {}", right.id()));
+        for (holder, name, address) in [(&left, "evk0", "10.77.0.1/24"), (&right, "evk1", "10.77.0.2/24")] {
+            holder.ip("ip link set lo up");
+            holder.ip(&format!("ip address add {address} dev {name}"));
+            holder.ip(&format!("ip link set {name} up"));
+        }
+        Self { left, right }
+    }
+}
+
+/// Watches a namespace while something goes on, and returns the losses and the kernel's reasons.
+fn watch(holder: &Holder, time: &str) -> serde_json::Value {
+    let command = holder.enter(evenkeel(&["check", "--watch", time, "--format", "json"]));
+    let ended = support::end(command);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    serde_json::from_str(&ended.stdout).unwrap()
+}
+
+/// Packets lost at a place, and the rules that explain them.
+fn lost_at(result: &serde_json::Value, place: &str) -> (u64, Vec<String>) {
+    let losses = result["losses"].as_array().unwrap();
+    let at: Vec<&serde_json::Value> = losses.iter().filter(|loss| loss["place"] == place).collect();
+    let packets = at.iter().map(|loss| loss["packets"].as_u64().unwrap()).sum();
+    (packets, at.iter().map(|loss| loss["rule"].as_str().unwrap().to_owned()).collect())
+}
+
+/// Packets that the kernel freed for a reason.
+fn for_reason(result: &serde_json::Value, reason: &str) -> u64 {
+    assert_eq!(
+        result["reasons_missing"],
+        serde_json::Value::Null,
+        "the tracepoint loads where these tests run"
+    );
+    let reasons = result["reasons"].as_array().unwrap();
+    reasons.iter().filter(|drop| drop["reason"] == reason).map(|drop| drop["packets"].as_u64().unwrap()).sum()
+}
+
+/// Work that goes on in the background until it is dropped.
+struct Background {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Background {
+    fn in_namespace(holder: &Holder, mut step: impl FnMut() + Send + 'static) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&stop);
+        let thread = holder.spawn(move || {
+            let deadline = Instant::now() + Duration::from_secs(60);
+            while !seen.load(Ordering::Relaxed) && Instant::now() < deadline {
+                step();
+            }
+        });
+        Self { stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Datagrams of `bytes` from left to right, in bursts of 50 every few milliseconds.
+fn datagrams(pair: &Pair, bytes: usize, ports: u16) -> Background {
+    let socket = pair.left.within(|| UdpSocket::bind("10.77.0.1:0").unwrap());
+    let payload = vec![7_u8; bytes];
+    Background::in_namespace(&pair.left, move || {
+        for at in 0..50_u16 {
+            // What the own queue refuses is a loss there, which the test looks for.
+            let _ = socket.send_to(&payload, ("10.77.0.2", 9000 + at % ports));
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    })
+}
+
+#[test]
+fn a_quiet_host_loses_nothing() {
+    let pair = Pair::new();
+    let result = watch(&pair.right, "500ms");
+    assert_eq!(result["losses"].as_array().unwrap().len(), 0, "{result:#}");
+}
+
+#[test]
+fn a_short_queue_drops_in_the_qdisc() {
+    let pair = Pair::new();
+    pair.left.ip("tc qdisc replace dev evk0 root handle 1: tbf rate 1mbit burst 2000 limit 3000");
+    let sink = pair.right.within(|| UdpSocket::bind("10.77.0.2:9000").unwrap());
+    let _load = datagrams(&pair, 1000, 1);
+    let result = watch(&pair.left, "2s");
+    let (packets, rules) = lost_at(&result, "qdisc");
+    assert!(packets > 100, "{result:#}");
+    assert_eq!(rules, ["qdisc-drops"], "{result:#}");
+    assert_eq!(lost_at(&result, "receive-queue").0, 0, "{result:#}");
+    let reasons = for_reason(&result, "QDISC_DROP") + for_reason(&result, "QDISC_OVERLIMIT");
+    assert!(reasons > 100, "{result:#}");
+    drop(sink);
+}
+
+#[test]
+fn a_socket_that_nobody_reads_drops_in_its_receive_queue() {
+    let pair = Pair::new();
+    let socket = pair.right.within(|| UdpSocket::bind("10.77.0.2:9000").unwrap());
+    let _load = datagrams(&pair, 1000, 1);
+    let result = watch(&pair.right, "2s");
+    let (packets, rules) = lost_at(&result, "receive-queue");
+    assert!(packets > 100, "{result:#}");
+    assert!(rules.iter().all(|rule| rule == "udp-receive-buffer"), "{result:#}");
+    let named = result["losses"].as_array().unwrap().iter().any(|loss| {
+        let subject = loss["subject"].as_str().unwrap();
+        subject.starts_with("UDP 10.77.0.2:9000 of ")
+            && subject.contains(&format!("(process {})", std::process::id()))
+    });
+    assert!(named, "the socket and its process: {result:#}");
+    assert_eq!(lost_at(&result, "qdisc").0, 0, "{result:#}");
+    let flow = result["reasons"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|drop| drop["reason"] == "SOCKET_RCVBUFF")
+        .expect("a reason");
+    assert!(flow["flow"].as_str().unwrap().contains("> 10.77.0.2:9000 UDP"), "{flow}");
+    assert_eq!(flow["rule"], "udp-receive-buffer");
+    assert!(for_reason(&result, "SOCKET_RCVBUFF") > 100, "{result:#}");
+    drop(socket);
+}
+
+#[test]
+fn a_listener_that_does_not_accept_overflows() {
+    let pair = Pair::new();
+    let listener = pair.right.within(|| {
+        let listener = TcpListener::bind("10.77.0.2:9000").unwrap();
+        use std::os::fd::AsRawFd;
+        // SAFETY: takes a descriptor and a number; a second call changes the backlog.
+        assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 1) }, 0);
+        listener
+    });
+    let mut connections = Vec::new();
+    let _load = Background::in_namespace(&pair.left, move || {
+        let address = "10.77.0.2:9000".parse().unwrap();
+        if let Ok(connection) = TcpStream::connect_timeout(&address, Duration::from_millis(20)) {
+            connections.push(connection);
+        }
+    });
+    let result = watch(&pair.right, "3s");
+    let (packets, rules) = lost_at(&result, "accept-queue");
+    assert!(packets > 5, "{result:#}");
+    assert_eq!(rules, ["listen-overflow"], "{result:#}");
+    drop(listener);
+}
+
+/// `netdev_max_backlog` is of the whole host, and no test changes that. So RPS sends everything to one processor, where a long
+/// list of filters takes longer for each packet than another processor needs to send it.
+#[test]
+fn a_backlog_that_overflows_is_named_by_processor() {
+    let pair = Pair::new();
+    pair.right.within(|| {
+        // /sys shows the namespace in which it was mounted: a view of this one is needed.
+        let sysfs = evenkeel_host::Sysfs::of_namespace().unwrap();
+        std::fs::write(sysfs.path("class/net/evk1/queues/rx-0/rps_cpus"), "1").unwrap();
+    });
+    pair.right.ip("tc qdisc add dev evk1 clsact");
+    let filter = |at| {
+        format!(
+            "filter add dev evk1 ingress protocol ip prio 1 u32 match ip src 192.0.2.{}/32 flowid 1:1\n",
+            at % 250
+        )
+    };
+    let mut batch = tempfile::NamedTempFile::new().unwrap();
+    batch.write_all((0..2000).map(filter).collect::<String>().as_bytes()).unwrap();
+    pair.right.ip(&format!("tc -batch {}", batch.path().display()));
+    let sink = pair.right.within(|| UdpSocket::bind("10.77.0.2:9000").unwrap());
+    // What waits in the backlog counts against its sender's buffer, which holds fewer than 300 of them: so there are many
+    // senders.
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut threads = Vec::new();
+    for _ in 0..12 {
+        let seen = Arc::clone(&stop);
+        threads.push(pair.left.spawn(move || {
+            let socket = UdpSocket::bind("10.77.0.1:0").unwrap();
+            let deadline = Instant::now() + Duration::from_secs(30);
+            let payload = [7_u8; 64];
+            while !seen.load(Ordering::Relaxed) && Instant::now() < deadline {
+                for _ in 0..100 {
+                    let _ = socket.send_to(&payload, "10.77.0.2:9000");
+                }
+            }
+        }));
+    }
+    // What a burst loses depends on who runs when: the first watch that sees some is enough.
+    let deadline = Instant::now() + Duration::from_secs(25);
+    let mut seen = None;
+    while seen.is_none() && Instant::now() < deadline {
+        let result = watch(&pair.right, "1s");
+        seen = (lost_at(&result, "softnet-backlog").0 > 0).then_some(result);
+    }
+    stop.store(true, Ordering::Relaxed);
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    let result = seen.expect("the backlog overflows within 25 s of small packets from twelve threads");
+    let (_, rules) = lost_at(&result, "softnet-backlog");
+    assert!(rules.iter().all(|rule| rule == "backlog-drops"), "{result:#}");
+    let processors = result["losses"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .any(|loss| loss["subject"].as_str().unwrap().starts_with("processor "));
+    assert!(processors, "{result:#}");
+    drop(sink);
+}
+
+/// A reader that stops and makes its buffer smaller than the window that it has announced: what still comes has no place, and
+/// TCP has to prune.
+#[test]
+fn a_buffer_smaller_than_its_window_makes_tcp_prune() {
+    use std::os::fd::AsRawFd;
+    let pair = Pair::new();
+    let listener = pair.right.within(|| TcpListener::bind("10.77.0.2:9000").unwrap());
+    listener.set_nonblocking(true).unwrap();
+    let mut readers = Vec::new();
+    let _readers = Background::in_namespace(&pair.right, move || {
+        let Ok((reader, _)) = listener.accept() else {
+            std::thread::sleep(Duration::from_millis(1));
+            return;
+        };
+        let smallest: libc::c_int = 1;
+        let length = size_of::<libc::c_int>() as libc::socklen_t;
+        // SAFETY: the value is as long as `length` says.
+        let set = unsafe {
+            libc::setsockopt(
+                reader.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_RCVBUF,
+                (&raw const smallest).cast(),
+                length,
+            )
+        };
+        assert_eq!(set, 0);
+        readers.push(reader);
+    });
+    // A reader prunes in its first moments: so there is one after the other.
+    let mut senders = Vec::new();
+    let _senders = Background::in_namespace(&pair.left, move || {
+        let mut sender = TcpStream::connect("10.77.0.2:9000").unwrap();
+        sender.set_nodelay(true).unwrap();
+        sender.set_nonblocking(true).unwrap();
+        std::thread::sleep(Duration::from_millis(5));
+        for _ in 0..2000 {
+            let _ = sender.write(&[7; 100]);
+        }
+        senders.push(sender);
+        std::thread::sleep(Duration::from_millis(50));
+    });
+    let result = watch(&pair.right, "3s");
+    let (packets, rules) = lost_at(&result, "receive-queue");
+    assert!(packets > 0, "{result:#}");
+    assert!(rules.iter().all(|rule| rule == "tcp-receive-pruned"), "{result:#}");
+}
+
+/// Memory whose first touch waits until it is let go (userfaultfd(2)).
+struct SlowMemory {
+    start: *mut u8,
+    descriptor: Option<std::os::fd::OwnedFd>,
+}
+
+// SAFETY: the mapping is the struct's own, and is only read and written by the kernel on behalf of one call.
+unsafe impl Send for SlowMemory {}
+
+const SLOW_BYTES: usize = 1 << 16;
+
+impl SlowMemory {
+    fn new() -> Self {
+        use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+        /// `UFFDIO_API` and `UFFDIO_REGISTER` (include/uapi/linux/userfaultfd.h).
+        const API: libc::c_ulong = 0xc018_aa3f;
+        const REGISTER: libc::c_ulong = 0xc020_aa00;
+        // SAFETY: an anonymous mapping of its own.
+        let start = unsafe {
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            libc::mmap(
+                std::ptr::null_mut(),
+                SLOW_BYTES,
+                protection,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        assert_ne!(start, libc::MAP_FAILED);
+        // SAFETY: takes flags.
+        let number = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) };
+        assert!(number >= 0, "userfaultfd: {}", std::io::Error::last_os_error());
+        // SAFETY: the kernel just gave this descriptor to us alone.
+        let descriptor = unsafe { OwnedFd::from_raw_fd(number as i32) };
+        // api, features, ioctls; start, length, mode (missing pages), ioctls.
+        let mut api = [0xaa_u64, 0, 0];
+        let mut register = [start as u64, SLOW_BYTES as u64, 1, 0];
+        // SAFETY: the structures are as long as the numbers of the commands say.
+        unsafe {
+            assert_eq!(libc::ioctl(descriptor.as_raw_fd(), API as libc::Ioctl, api.as_mut_ptr()), 0);
+            assert_eq!(
+                libc::ioctl(descriptor.as_raw_fd(), REGISTER as libc::Ioctl, register.as_mut_ptr()),
+                0
+            );
+        }
+        Self { start: start.cast(), descriptor: Some(descriptor) }
+    }
+}
+
+impl Drop for SlowMemory {
+    fn drop(&mut self) {
+        drop(self.descriptor.take());
+        // SAFETY: the mapping is the struct's own, and nobody uses it any more.
+        unsafe { libc::munmap(self.start.cast(), SLOW_BYTES) };
+    }
+}
+
+/// A reader that is held up while it copies holds its socket: what comes meanwhile goes to the backlog, which overflows.
+#[test]
+fn a_reader_that_holds_its_socket_overflows_the_backlog() {
+    use std::os::fd::AsRawFd;
+    let pair = Pair::new();
+    // The sender hears nothing while the socket is held, so its first window has to be large; and segments that carry the
+    // same timestamp are merged in the backlog, so there is one in a millisecond.
+    pair.left.ip("ip route replace 10.77.0.0/24 dev evk0 src 10.77.0.1 initcwnd 4000");
+    pair.left.set("net/ipv4/tcp_congestion_control", "reno");
+    pair.left.set("net/ipv4/tcp_autocorking", "0");
+    pair.right.set("net/ipv4/tcp_rmem", "4096 16384 16384");
+    pair.right.set("net/ipv4/tcp_wmem", "4096 16384 16384");
+    let listener = pair.right.within(|| TcpListener::bind("10.77.0.2:9000").unwrap());
+    let mut sender = pair.left.within(|| TcpStream::connect("10.77.0.2:9000").unwrap());
+    let (reader, _) = listener.accept().unwrap();
+    sender.set_nodelay(true).unwrap();
+    sender.set_nonblocking(true).unwrap();
+    let mut memory = SlowMemory::new();
+    let held = memory.descriptor.take();
+    let place = memory.start as usize;
+    let watched = std::thread::scope(|scope| {
+        let watched = scope.spawn(|| watch(&pair.right, "4s"));
+        // The watch has taken its first reading long before.
+        std::thread::sleep(Duration::from_millis(1500));
+        scope.spawn(|| {
+            // SAFETY: the mapping is as long, and outlives the scope.
+            unsafe { libc::recv(reader.as_raw_fd(), place as *mut libc::c_void, SLOW_BYTES, 0) };
+        });
+        for _ in 0..1500 {
+            let _ = sender.write(&[7]);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // The page comes, and the reader goes on.
+        drop(held);
+        watched.join().unwrap()
+    });
+    let (packets, rules) = lost_at(&watched, "tcp-backlog");
+    assert!(packets > 0, "{watched:#}");
+    assert_eq!(rules, ["tcp-backlog-drops"], "{watched:#}");
+    assert!(for_reason(&watched, "SOCKET_BACKLOG") > 0, "{watched:#}");
+}

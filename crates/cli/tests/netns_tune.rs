@@ -1,0 +1,293 @@
+//! `evenkeel tune` from what is found to what is taken back, in a network namespace whose administrator has made mistakes.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use nix::sys::signal::Signal;
+use support::managed::{Managed, NAME, assert_same, is_empty};
+use support::{Ended, end, evenkeel, file, without_capabilities};
+
+/// What is wrong: sysctls that every TCP wants to be on.
+const WRONG: [(&str, &str); 4] = [
+    ("tcp_window_scaling", "window-scaling-off"),
+    ("tcp_sack", "sack-off"),
+    ("tcp_moderate_rcvbuf", "autotuning-off"),
+    ("tcp_timestamps", "timestamps-off"),
+];
+
+/// A host with these sysctls off, and an `/etc` of the test's own.
+struct Host {
+    managed: Managed,
+    etc: tempfile::TempDir,
+}
+
+impl Host {
+    fn new() -> Self {
+        let managed = Managed::new();
+        for (name, _) in WRONG {
+            managed.host.set_sysctl(&format!("net/ipv4/{name}"), "0").unwrap();
+        }
+        Self { managed, etc: tempfile::tempdir().unwrap() }
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = self.managed.command(arguments);
+        command.env("EVENKEEL_ETC_DIR", self.etc.path());
+        command
+    }
+
+    fn tune(&self, arguments: &[&str]) -> Ended {
+        end(self.command(&[&["tune", NAME], arguments].concat()))
+    }
+
+    fn revert(&self) -> Ended {
+        end(self.command(&["revert", NAME]))
+    }
+
+    /// What the wrong sysctls are now.
+    fn values(&self) -> Vec<String> {
+        let read = |name: &str| {
+            let path = format!("/proc/sys/net/ipv4/{name}");
+            self.managed.host.run(|| Ok(std::fs::read_to_string(&path).unwrap().trim().to_owned())).unwrap()
+        };
+        WRONG.iter().map(|(name, _)| read(name)).collect()
+    }
+}
+
+const OFF: [&str; 4] = ["0"; 4];
+const ON: [&str; 4] = ["1"; 4];
+
+#[test]
+fn a_plan_is_shell_lines_that_do_it_and_undo_it() {
+    let host = Host::new();
+    let before = host.managed.seen();
+    let plan = host.tune(&[]);
+    assert_eq!(plan.code, 0, "{plan:?}");
+    assert_eq!(host.tune(&["--print"]).stdout, plan.stdout, "it is what it does by itself");
+    assert_same(&host.managed.seen(), &before, "a plan changes nothing");
+    for (name, rule) in WRONG {
+        assert!(plan.stdout.contains(&format!("# {rule} (")), "{rule}: {}", plan.stdout);
+        assert!(plan.stdout.contains(&format!("\nsysctl -w net.ipv4.{name}=1\n")), "{}", plan.stdout);
+        assert!(plan.stdout.contains(&format!("# undo: sysctl -w net.ipv4.{name}=0\n")), "{}", plan.stdout);
+    }
+    let shell = |script: &str| {
+        let mut command = Command::new("sh");
+        command.args(["-e", "-c", script]).stdin(Stdio::null());
+        let output = host.managed.enter(command).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    };
+    shell(&plan.stdout);
+    assert_eq!(host.values(), ON);
+    let undo: String = plan
+        .stdout
+        .lines()
+        .filter_map(|line| line.strip_prefix("# undo: "))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    shell(&undo);
+    assert_same(&host.managed.seen(), &before, "after the lines and their undo");
+
+    // Whoever may change nothing may look, at what is here.
+    let unprivileged = |arguments: &[&str]| {
+        let mut command = evenkeel(arguments);
+        command.env("EVENKEEL_STATE_DIR", host.managed.state.path());
+        without_capabilities(&mut command);
+        end(command)
+    };
+    let looked = unprivileged(&["tune", "lo"]);
+    assert!(looked.code == 0 && looked.stdout.starts_with("# lo: "), "{looked:?}");
+    let refused = unprivileged(&["tune", "lo", "--apply", "--no-watch"]);
+    assert!(refused.code == 3 && refused.stderr.contains("CAP_SYS_ADMIN"), "{refused:?}");
+    assert!(is_empty(host.managed.state.path()));
+    assert_eq!(host.values(), OFF);
+}
+
+#[test]
+fn what_is_applied_stays_until_it_is_reverted() {
+    let host = Host::new();
+    let before = host.managed.seen();
+    let one = host.tune(&["--apply", "sack-off", "--no-watch"]);
+    assert!(one.code == 0 && one.stdout.contains("1 setting changed"), "{one:?}");
+    assert_eq!(host.values(), ["0", "1", "0", "0"]);
+    let all = host.tune(&["--apply", "--watch", "200ms"]);
+    assert!(all.code == 0 && all.stdout.contains("3 settings changed"), "{all:?}");
+    assert!(
+        all.stdout.contains("the sysctl net.ipv4.tcp_timestamps: '0' -> '1'  (timestamps-off)"),
+        "{all:?}"
+    );
+    assert!(all.stdout.contains("whether it helps cannot be said"), "nothing was sent: {all:?}");
+    assert_eq!(host.values(), ON);
+    let tuned = host.managed.seen();
+
+    // Again: nothing is left to do, and what stands stays.
+    let again = host.tune(&["--apply", "--no-watch"]);
+    assert!(again.code == 0 && again.stdout.contains("nothing was changed"), "{again:?}");
+    let plan = host.tune(&[]);
+    assert!(plan.stdout.contains("nothing to change"), "{plan:?}");
+    assert_eq!(host.tune(&["--apply", "no-such-item", "--no-watch"]).code, 2);
+
+    // A run on the interface takes it for the state that it has to give back, and keeps tune away.
+    let mut running = host.managed.session(&["--xps", "off"]);
+    let busy = host.tune(&["--apply", "--no-watch"]);
+    assert!(busy.code == 3 && busy.stderr.contains("evenkeel fair manages"), "{busy:?}");
+    let busy = host.revert();
+    assert!(busy.code == 3 && busy.stderr.contains("evenkeel fair manages"), "{busy:?}");
+    running.signal(Signal::SIGINT);
+    assert_eq!(running.end().code, 130);
+    assert_same(&host.managed.seen(), &tuned, "after a run");
+
+    let reverted = host.revert();
+    assert!(reverted.code == 0 && reverted.stdout.contains("4 settings put back"), "{reverted:?}");
+    assert_same(&host.managed.seen(), &before, "reverted");
+    assert!(is_empty(host.managed.state.path()));
+    assert!(host.revert().stdout.contains("nothing to put back"));
+}
+
+#[test]
+fn what_is_kept_or_changed_by_others_is_left_alone() {
+    let host = Host::new();
+    let keep = file(
+        host.etc.path(),
+        "keep.toml",
+        "keep = [\"sysctl net.ipv4.tcp_sack\"]\nrules = [\"timestamps-off\"]\n",
+    );
+    let keep = keep.to_str().unwrap();
+    let applied = host.tune(&["--apply", "--no-watch", "--keep", keep]);
+    assert!(applied.code == 0 && applied.stdout.contains("2 settings changed"), "{applied:?}");
+    assert!(applied.stdout.contains("keeps 'sysctl net.ipv4.tcp_sack'"), "{applied:?}");
+    assert_eq!(host.values(), ["1", "0", "1", "0"]);
+
+    // The default place.
+    std::fs::create_dir(host.etc.path().join("evenkeel")).unwrap();
+    std::fs::copy(keep, host.etc.path().join("evenkeel/keep.toml")).unwrap();
+    assert!(host.tune(&["--apply", "--no-watch"]).stdout.contains("nothing was changed"));
+    assert_eq!(host.values(), ["1", "0", "1", "0"]);
+    std::fs::write(host.etc.path().join("evenkeel/keep.toml"), "keep = 7\n").unwrap();
+    let bad = host.tune(&[]);
+    assert!(bad.code == 2 && bad.stderr.contains("keep.toml:1: "), "{bad:?}");
+    std::fs::remove_file(host.etc.path().join("evenkeel/keep.toml")).unwrap();
+    let missing = host.tune(&["--keep", "/nonexistent/keep.toml"]);
+    assert!(missing.code == 2 && missing.stderr.contains("/nonexistent/keep.toml"), "{missing:?}");
+
+    // The administrator sets one of tune's to something else: it is theirs, for tune and for revert.
+    host.managed.host.set_sysctl("net/ipv4/tcp_moderate_rcvbuf", "0").unwrap();
+    host.managed.host.set_sysctl("net/ipv4/tcp_window_scaling", "2").unwrap_or_default();
+    let reverted = host.revert();
+    assert_eq!(reverted.code, 0, "{reverted:?}");
+    assert_eq!(host.values()[2], "0");
+}
+
+/// Killed at every step of its journal and of its writes: what was changed is known, and goes back.
+#[test]
+fn a_tune_that_is_killed_in_the_middle_can_be_reverted_and_gone_on_with() {
+    let mut partly = 0;
+    for call in ["fdatasync", "fsync"] {
+        for number in 1..=7 {
+            let host = Host::new();
+            let before = host.managed.seen();
+            let mut command = Command::new("strace");
+            let inject = format!("inject={call}:signal=KILL:when={number}");
+            command.args(["-f", "-qq", "-o", "/dev/null", "-e", &inject]);
+            command.arg(env!("CARGO_BIN_EXE_evenkeel")).args(["tune", NAME, "--apply", "--no-watch"]);
+            command.env("EVENKEEL_STATE_DIR", host.managed.state.path()).stdin(Stdio::null());
+            command.env("EVENKEEL_ETC_DIR", host.etc.path());
+            let status = host.managed.enter(command).output().unwrap().status;
+            let changed = host.values().iter().filter(|value| *value == "1").count();
+            if status.success() {
+                assert_eq!(changed, 4, "{call} {number}: it has fewer steps");
+            } else if (1..4).contains(&changed) {
+                partly += 1;
+            }
+            if number % 2 == 0 {
+                // What was done stays, and the next one goes on; a run in between has nothing to put back.
+                let looked = end(host.managed.command(&["fair", NAME, "--observe", "--for", "100ms"]));
+                assert!(looked.code == 0 && !looked.stderr.contains("had died"), "{looked:?}");
+                let again = host.tune(&["--apply", "--no-watch"]);
+                assert_eq!(again.code, 0, "{again:?}");
+                assert_eq!(host.values(), ON, "{call} {number}");
+            }
+            let reverted = host.revert();
+            assert_eq!(reverted.code, 0, "{call} {number}: {reverted:?}");
+            assert_same(&host.managed.seen(), &before, &format!("{call} {number}"));
+            assert!(is_empty(host.managed.state.path()), "{call} {number}: {:?}", host.managed.journals());
+        }
+    }
+    assert!(partly >= 3, "some were killed between two changes: {partly}");
+}
+
+#[test]
+fn files_for_the_next_start_are_shown_written_and_removed() {
+    let host = Host::new();
+    let planned = host.tune(&["--persist", "sysctl,systemd"]);
+    assert!(planned.stdout.contains("90-evenkeel-evk0.conf would be written"), "{planned:?}");
+    assert!(!host.etc.path().join("sysctl.d").exists());
+    host.tune(&["--apply", "sack-off", "--no-watch"]);
+    // What was changed before is in it as well.
+    let applied = host.tune(&["--apply", "timestamps-off", "--no-watch", "--persist", "sysctl"]);
+    assert!(applied.code == 0 && applied.stderr.contains("net.ipv4.tcp_sack = 1"), "{applied:?}");
+    let path = host.etc.path().join("sysctl.d/90-evenkeel-evk0.conf");
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert!(
+        text.contains("net.ipv4.tcp_sack = 1\n") && text.contains("net.ipv4.tcp_timestamps = 1\n"),
+        "{text}"
+    );
+
+    // As the next start does it: the settings are gone, the file makes them again, and sysctl(8) understands it.
+    for (name, _) in WRONG {
+        host.managed.host.set_sysctl(&format!("net/ipv4/{name}"), "0").unwrap();
+    }
+    host.managed.shell(&["sysctl", "-p", path.to_str().unwrap()]);
+    assert_eq!(host.values(), ["0", "1", "0", "1"]);
+    let reverted = host.revert();
+    assert!(reverted.code == 0 && reverted.stdout.contains("90-evenkeel-evk0.conf: removed"), "{reverted:?}");
+    assert!(!path.exists());
+    assert_eq!(host.values(), OFF);
+}
+
+/// systemd reads the unit without a complaint, and its lines do what they say.
+#[test]
+fn a_unit_is_understood_by_systemd() {
+    let host = Host::new();
+    let applied = host.tune(&["--apply", "--no-watch", "--persist", "systemd"]);
+    assert_eq!(applied.code, 0, "{applied:?}");
+    let unit = host.etc.path().join("systemd/system/evenkeel-tune-evk0.service");
+    let link = host.etc.path().join("systemd/system/multi-user.target.wants/evenkeel-tune-evk0.service");
+    assert_eq!(std::fs::canonicalize(&link).unwrap(), std::fs::canonicalize(&unit).unwrap());
+    let verified = Command::new("systemd-analyze").arg("verify").arg(&unit).output().unwrap();
+    let said = String::from_utf8_lossy(&verified.stderr).into_owned();
+    assert!(!said.contains("evenkeel-tune-evk0.service:"), "{said}");
+    for (name, _) in WRONG {
+        host.managed.host.set_sysctl(&format!("net/ipv4/{name}"), "0").unwrap();
+    }
+    let text = std::fs::read_to_string(&unit).unwrap();
+    let lines: Vec<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("ExecStart=-/bin/sh -c ")).collect();
+    assert_eq!(lines.len(), 4, "{text}");
+    for line in lines {
+        host.managed.shell(&["sh", "-c", line.trim_matches('"')]);
+    }
+    assert_eq!(host.values(), ON);
+    host.revert();
+    assert!(!unit.exists() && !Path::new(&link).exists() && std::fs::symlink_metadata(&link).is_err());
+}
+
+#[test]
+fn a_recorded_host_is_planned_elsewhere() {
+    let host = Host::new();
+    let directory = tempfile::tempdir().unwrap();
+    let saved = directory.path().join("host");
+    let recorded = end(host.command(&["check", "--save", saved.to_str().unwrap()]));
+    assert!(matches!(recorded.code, 0 | 1), "{recorded:?}");
+    let plan = support::run(&["tune", NAME, "--from", saved.to_str().unwrap()]);
+    assert!(plan.code == 0 && plan.stdout.contains("sysctl -w net.ipv4.tcp_sack=1"), "{plan:?}");
+    let json = support::run(&["tune", NAME, "--from", saved.to_str().unwrap(), "--format", "json"]);
+    let json: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    let items = json["items"].as_array().unwrap();
+    let sack = items.iter().find(|item| item["rule"] == "sack-off").unwrap();
+    assert_eq!(sack["changes"][0]["fix"], "sysctl -w net.ipv4.tcp_sack=1");
+    let nobody = support::run(&["tune", "evk9", "--from", saved.to_str().unwrap()]);
+    assert!(nobody.code == 2 && nobody.stderr.contains(NAME), "{nobody:?}");
+}

@@ -1,0 +1,283 @@
+//! Well-tuned hosts of several kinds, as facts: tests plant faults in them.
+
+#![allow(dead_code)]
+
+use evenkeel_host::synthetic::{CardOptions, HostBuilder};
+use evenkeel_model::host::{
+    HostFacts, Interface, InterfaceKind, ProcessFacts, SocketFacts, SocketKind, TcpFacts, TransmitQueue,
+};
+
+/// A host's kind, and how it is made.
+pub type Host = (&'static str, fn() -> HostFacts);
+
+/// Every kind.
+pub const HOSTS: &[Host] = &[
+    ("data transfer node, two sockets, 100 Gbit/s mlx5", transfer_node),
+    ("one-socket EPYC, 100 Gbit/s ice", epyc),
+    ("two sockets, 10 Gbit/s i40e", i40e),
+    ("one socket, 10 Gbit/s ixgbe", ixgbe),
+    ("storage, two sockets, 25 Gbit/s bnxt_en", storage),
+    ("virtual machine, virtio-net with 4 queues", virtio),
+    ("desktop, 1 Gbit/s igb", igb),
+    ("router, two ports of 1 Gbit/s, 4 queues each", router),
+];
+
+/// Hosts by what they can have.
+pub fn fast() -> Vec<Host> {
+    HOSTS[..5].to_vec()
+}
+
+pub fn two_nodes() -> Vec<Host> {
+    vec![HOSTS[0], HOSTS[2], HOSTS[4]]
+}
+
+pub fn very_fast() -> Vec<Host> {
+    HOSTS[..2].to_vec()
+}
+
+pub fn all() -> Vec<Host> {
+    HOSTS.to_vec()
+}
+
+pub const MLX5: CardOptions = CardOptions {
+    name: "ens2f0",
+    driver: "mlx5_core",
+    bus: "0000:81:00.0",
+    node: Some(1),
+    speed_mbps: Some(100_000),
+    pcie: Some((8.0, 16)),
+    queues: (16, 63),
+    ring: 8192,
+    mtu: 9000,
+    action: "mlx5_comp{}@pci:0000:81:00.0",
+};
+
+/// A connection that has carried much through a card, with its process.
+pub fn connection(facts: &mut HostFacts, local: &str, remote: &str, rtt_us: u64, bytes: u64, process: u32) {
+    facts.sockets.push(SocketFacts {
+        kind: SocketKind::Tcp,
+        local: local.to_owned(),
+        remote: remote.to_owned(),
+        process: Some(process),
+        tcp: Some(TcpFacts {
+            rtt_us: rtt_us + rtt_us / 10,
+            min_rtt_us: rtt_us,
+            cwnd: 1000,
+            mss: 8948,
+            pmtu: 9000,
+            bytes_acked: bytes,
+            bytes_received: bytes,
+            congestion: "cubic".to_owned(),
+            ..TcpFacts::default()
+        }),
+        ..SocketFacts::default()
+    });
+}
+
+/// A process that is kept to processors.
+pub fn process(facts: &mut HostFacts, number: u32, name: &str, allowed: &[u32]) {
+    facts.processes.push(ProcessFacts {
+        number,
+        name: name.to_owned(),
+        processor: allowed.first().copied(),
+        allowed: allowed.to_vec(),
+        ..ProcessFacts::default()
+    });
+}
+
+fn transfer_node() -> HostFacts {
+    let mut facts = HostBuilder::new(2, 20, 2).power("intel_pstate", "performance").card(&MLX5).build();
+    // Three movers on cores of the card's node that take no interrupts.
+    for (at, core) in (36..39).enumerate() {
+        let number = 4000 + at as u32;
+        process(&mut facts, number, "mover", &[core]);
+        connection(
+            &mut facts,
+            "10.9.0.1:5201",
+            &format!("10.9.0.2:{}", 40_001 + at),
+            4000,
+            50_000_000_000 + at as u64,
+            number,
+        );
+    }
+    facts
+}
+
+fn epyc() -> HostFacts {
+    HostBuilder::new(1, 32, 2)
+        .power("acpi-cpufreq", "performance")
+        .card(&CardOptions {
+            name: "enp65s0f0",
+            driver: "ice",
+            bus: "0000:41:00.0",
+            node: Some(0),
+            pcie: Some((16.0, 16)),
+            queues: (32, 128),
+            ring: 8160,
+            action: "ice-enp65s0f0-TxRx-{}",
+            ..MLX5
+        })
+        .build()
+}
+
+fn i40e() -> HostFacts {
+    HostBuilder::new(2, 8, 2)
+        .power("intel_pstate", "performance")
+        .card(&CardOptions {
+            name: "eno1",
+            driver: "i40e",
+            bus: "0000:3d:00.0",
+            node: Some(0),
+            speed_mbps: Some(10_000),
+            pcie: Some((8.0, 8)),
+            queues: (8, 32),
+            ring: 4096,
+            mtu: 1500,
+            action: "i40e-eno1-TxRx-{}",
+        })
+        .build()
+}
+
+fn ixgbe() -> HostFacts {
+    HostBuilder::new(1, 8, 2)
+        .power("intel_pstate", "performance")
+        .card(&CardOptions {
+            name: "eth2",
+            driver: "ixgbe",
+            bus: "0000:04:00.0",
+            node: Some(0),
+            speed_mbps: Some(10_000),
+            pcie: Some((5.0, 8)),
+            queues: (8, 63),
+            ring: 4096,
+            mtu: 1500,
+            action: "eth2-TxRx-{}",
+        })
+        .build()
+}
+
+fn storage() -> HostFacts {
+    HostBuilder::new(2, 16, 1)
+        .power("intel_cpufreq", "performance")
+        .card(&CardOptions {
+            name: "ens1f0np0",
+            driver: "bnxt_en",
+            bus: "0000:af:00.0",
+            node: Some(1),
+            speed_mbps: Some(25_000),
+            pcie: Some((8.0, 8)),
+            queues: (16, 74),
+            ring: 2047,
+            mtu: 9000,
+            action: "ens1f0np0-TxRx-{}",
+        })
+        .build()
+}
+
+fn virtio() -> HostFacts {
+    let options = CardOptions {
+        name: "eth0",
+        driver: "virtio_net",
+        bus: "0000:00:03.0",
+        node: None,
+        speed_mbps: None,
+        pcie: None,
+        queues: (4, 4),
+        ring: 256,
+        mtu: 1500,
+        action: "virtio0-input.{}",
+    };
+    let mut facts = HostBuilder::new(1, 4, 1).virtual_machine().card(&options).build();
+    for (path, value) in PLAIN {
+        facts.sysctls.insert((*path).to_owned(), (*value).to_owned());
+    }
+    if let Some(card) = card_mut(&mut facts) {
+        card.coalescing = None;
+    }
+    facts
+}
+
+fn igb() -> HostFacts {
+    let mut facts = HostBuilder::new(1, 4, 2)
+        .power("intel_pstate", "powersave")
+        .card(&CardOptions {
+            name: "enp3s0",
+            driver: "igb",
+            bus: "0000:03:00.0",
+            node: None,
+            speed_mbps: Some(1000),
+            pcie: Some((5.0, 1)),
+            queues: (4, 8),
+            ring: 4096,
+            mtu: 1500,
+            action: "enp3s0-TxRx-{}",
+        })
+        .build();
+    for (path, value) in PLAIN {
+        facts.sysctls.insert((*path).to_owned(), (*value).to_owned());
+    }
+    // What the driver and the distribution leave as it is, is fine at this speed.
+    if let Some(card) = card_mut(&mut facts) {
+        card.rings = card.rings.map(|rings| evenkeel_model::host::Rings { rx: 256, tx: 256, ..rings });
+    }
+    facts
+}
+
+fn router() -> HostFacts {
+    let port = |name: &'static str, bus: &'static str, action: &'static str| CardOptions {
+        name,
+        driver: "igc",
+        bus,
+        node: None,
+        speed_mbps: Some(1000),
+        pcie: Some((5.0, 1)),
+        queues: (4, 4),
+        ring: 4096,
+        mtu: 1500,
+        action,
+    };
+    let mut facts = HostBuilder::new(1, 4, 1)
+        .card(&port("wan", "0000:01:00.0", "wan-TxRx-{}"))
+        .card(&port("lan1", "0000:02:00.0", "lan1-TxRx-{}"))
+        .sysctl("net/ipv4/ip_forward", "1")
+        .sysctl("net/netfilter/nf_conntrack_count", "4000")
+        .sysctl("net/netfilter/nf_conntrack_max", "65536")
+        .build();
+    for (path, value) in PLAIN {
+        facts.sysctls.insert((*path).to_owned(), (*value).to_owned());
+    }
+    facts
+}
+
+/// What a distribution has, and what is right where links are slow.
+const PLAIN: &[(&str, &str)] = &[
+    ("net/core/default_qdisc", "fq_codel"),
+    ("net/core/netdev_max_backlog", "1000"),
+    ("net/core/rmem_max", "212992"),
+    ("net/core/wmem_max", "212992"),
+    ("net/ipv4/tcp_mtu_probing", "0"),
+    ("net/ipv4/tcp_no_metrics_save", "0"),
+    ("net/ipv4/tcp_rmem", "4096 131072 6291456"),
+    ("net/ipv4/tcp_wmem", "4096 16384 4194304"),
+];
+
+/// The card of a host; of several the first.
+pub fn card_mut(facts: &mut HostFacts) -> Option<&mut Interface> {
+    facts.interfaces.iter_mut().find(|interface| interface.kind == InterfaceKind::Device)
+}
+
+/// A veth interface.
+pub fn veth(name: &str) -> Interface {
+    Interface {
+        name: name.to_owned(),
+        index: Some(900 + u32::from(name.bytes().last().unwrap_or(0))),
+        kind: InterfaceKind::Veth,
+        driver: Some("veth".to_owned()),
+        up: true,
+        mtu: 1500,
+        receive_queues: vec![evenkeel_model::host::ReceiveQueue::default()],
+        transmit_queues: vec![TransmitQueue::default()],
+        qdiscs: vec![evenkeel_host::synthetic::qdisc("noqueue", "0:", "root", 0)],
+        ..Interface::default()
+    }
+}

@@ -1,0 +1,179 @@
+//! `evenkeel tune` on a real driver, in the virtual machine: faults that only a card has are planted, found, mended and
+//! put back.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use support::{Ended, end, evenkeel};
+
+fn shell(words: &[&str]) -> String {
+    let output = Command::new(words[0]).args(&words[1..]).stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{words:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn interface_of(driver: &str) -> String {
+    assert!(
+        Path::new("/run/evenkeel/guest").exists(),
+        "this test takes network devices: run it with ./dev test --tier vm"
+    );
+    let of_driver = |entry: &std::fs::DirEntry| {
+        std::fs::read_link(entry.path().join("device/driver")).is_ok_and(|found| found.ends_with(driver))
+    };
+    let entry = std::fs::read_dir("/sys/class/net").unwrap().map(Result::unwrap).find(of_driver).unwrap();
+    entry.file_name().into_string().unwrap()
+}
+
+/// What people see of an interface.
+fn seen(name: &str) -> String {
+    let mut text = shell(&["ethtool", "-k", name]);
+    for flags in ["-g", "-c", "-l"] {
+        text += &shell(&["ethtool", flags, name]);
+    }
+    text += &std::fs::read_to_string(format!("/sys/class/net/{name}/mtu")).unwrap();
+    text += &shell(&["tc", "qdisc", "show", "dev", name]);
+    text
+}
+
+#[test]
+fn faults_of_a_card_are_mended_and_put_back() {
+    let name = interface_of("igb");
+    let state = tempfile::tempdir().unwrap();
+    let command = |arguments: &[&str]| -> Ended {
+        let mut command = evenkeel(arguments);
+        command.env("EVENKEEL_STATE_DIR", state.path()).env("EVENKEEL_ETC_DIR", state.path().join("etc"));
+        end(command)
+    };
+    for port in std::fs::read_dir("/sys/class/net").unwrap().map(|entry| entry.unwrap().file_name()) {
+        // Both ends, so that there is a link.
+        let _ = Command::new("ip").args(["link", "set", "dev", port.to_str().unwrap(), "up"]).status();
+    }
+    let carrier = format!("/sys/class/net/{name}/carrier");
+    for _ in 0..600 {
+        if std::fs::read_to_string(&carrier).is_ok_and(|text| text.trim() == "1") {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    shell(&["ethtool", "-K", &name, "gro", "off", "tso", "off"]);
+    shell(&["sysctl", "-w", "net.ipv4.tcp_sack=0"]);
+    let before = seen(&name);
+
+    let plan = command(&["tune", &name]);
+    assert_eq!(plan.code, 0, "{plan:?}");
+    for line in [
+        format!("ethtool -K {name} rx-gro on"),
+        format!("# undo: ethtool -K {name} rx-gro off"),
+        format!("ethtool -K {name} tx-tcp-segmentation on"),
+        "sysctl -w net.ipv4.tcp_sack=1".to_owned(),
+    ] {
+        assert!(plan.stdout.contains(&line), "{line}: {}", plan.stdout);
+    }
+    assert_eq!(seen(&name), before);
+
+    let applied = command(&["tune", &name, "--apply", "--watch", "500ms"]);
+    assert_eq!(applied.code, 0, "{applied:?}");
+    let features = shell(&["ethtool", "-k", &name]);
+    for words in ["generic-receive-offload: on", "tcp-segmentation-offload: on"] {
+        assert!(features.contains(words), "{words}: {features}");
+    }
+    let again = command(&["tune", &name]);
+    assert!(again.stdout.contains("nothing to change"), "{again:?}");
+    let reverted = command(&["revert", &name]);
+    assert_eq!(reverted.code, 0, "{reverted:?}");
+    assert_eq!(seen(&name), before);
+    shell(&["sysctl", "-w", "net.ipv4.tcp_sack=1"]);
+    shell(&["ethtool", "-K", &name, "gro", "on", "tso", "on"]);
+}
+
+/// Sends datagrams to this host from processor 0 until it is dropped: bursts, with time to work them off in between.
+struct Flood {
+    stop: std::sync::Arc<std::sync::atomic::AtomicBool>,
+    threads: Vec<std::thread::JoinHandle<()>>,
+}
+
+/// More than the shortest backlog holds, and fewer than what `tune` makes of it.
+const BURST: usize = 700;
+
+impl Flood {
+    fn start() -> Self {
+        use std::sync::atomic::Ordering::Relaxed;
+        let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let own = stop.clone();
+        let send = move || {
+            let mut processors = nix::sched::CpuSet::new();
+            processors.set(0).unwrap();
+            nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &processors).unwrap();
+            let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+            while !own.load(Relaxed) {
+                for _ in 0..BURST {
+                    // Nobody listens: what is refused is sent all the same.
+                    let _ = socket.send_to(&[7; 20], "127.0.0.1:9");
+                }
+                std::thread::sleep(std::time::Duration::from_millis(200));
+            }
+        };
+        Self { stop, threads: vec![std::thread::spawn(send)] }
+    }
+}
+
+impl Drop for Flood {
+    fn drop(&mut self) {
+        self.stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Packets are lost at a backlog that is too short, `tune` makes it longer, and sees that they are lost no more; another
+/// `tune` does not make it longer still for losses from before.
+#[test]
+fn losses_are_seen_to_go() {
+    let state = tempfile::tempdir().unwrap();
+    let command = |arguments: &[&str]| -> Ended {
+        let mut command = evenkeel(arguments);
+        command.env("EVENKEEL_STATE_DIR", state.path()).env("EVENKEEL_ETC_DIR", state.path().join("etc"));
+        end(command)
+    };
+    let backlog = || shell(&["sysctl", "-n", "net.core.netdev_max_backlog"]).trim().to_owned();
+    shell(&["ip", "link", "set", "dev", "lo", "up"]);
+    let was = backlog();
+    // Kernels have a smallest one of their own.
+    shell(&["sysctl", "-w", "net.core.netdev_max_backlog=2"]);
+    let short = backlog();
+    // Packets are handed to another processor, whose backlog they wait in.
+    std::fs::write("/sys/class/net/lo/queues/rx-0/rps_cpus", "8").unwrap();
+    let flood = Flood::start();
+    std::thread::sleep(std::time::Duration::from_secs(3));
+
+    // Four times as long each time, as long as packets are lost.
+    let mut better = false;
+    for _ in 0..3 {
+        let before = backlog();
+        let applied = command(&["tune", "lo", "--apply", "backlog-drops", "--watch", "5s"]);
+        assert_eq!(applied.code, 0, "{applied:?}");
+        if backlog() == before {
+            break;
+        }
+        assert!(applied.stdout.contains("the sysctl net.core.netdev_max_backlog: '"), "{applied:?}");
+        let mut lines = applied.stdout.lines();
+        let line = lines.find(|line| line.starts_with("lost at the softnet backlog")).unwrap();
+        better |= line.ends_with(": better");
+    }
+    assert!(better);
+    let raised = backlog();
+    assert_ne!(raised, short);
+
+    let again = command(&["tune", "lo", "--apply", "backlog-drops", "--watch", "2s"]);
+    assert!(again.code == 0 && again.stdout.contains("raised it already"), "{again:?}");
+    assert_eq!(backlog(), raised);
+    drop(flood);
+    assert_eq!(command(&["revert", "lo"]).code, 0);
+    assert_eq!(backlog(), short);
+    std::fs::write("/sys/class/net/lo/queues/rx-0/rps_cpus", "0").unwrap();
+    shell(&["sysctl", "-w", &format!("net.core.netdev_max_backlog={was}")]);
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * Counts packets that the kernel frees because it drops them, by its reason and by flow: the tracepoint
+ * skb:kfree_skb, which has a reason from Linux 5.17 on. A tracepoint program may miss events under load,
+ * so counters of the kernel stay the truth; this says why and whose.
+ */
+#include "kernel.h"
+#include "evenkeel/datapath.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct ns_common {
+	unsigned int inum;
+};
+
+struct net {
+	struct ns_common ns;
+};
+
+typedef struct {
+	struct net *net;
+} possible_net_t;
+
+struct net_device {
+	possible_net_t nd_net;
+};
+
+struct sock_common___net {
+	possible_net_t skc_net;
+};
+
+struct sock___net {
+	struct sock_common___net __sk_common;
+};
+
+struct sk_buff___dropped {
+	struct sock___net *sk;
+	struct net_device *dev;
+	unsigned char *head;
+	__u16 network_header;
+	__u16 transport_header;
+	__be16 protocol;
+};
+
+#pragma clang attribute pop
+
+/* Only packets of this network namespace count (inode of its file); 0: all do. */
+volatile const __u32 namespace_inode = 0;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 8192);
+	__type(key, struct ek_drop);
+	__type(value, __u64);
+} drops SEC(".maps");
+
+/* Drops that found no place. */
+__u64 overflow = 0;
+
+static __always_inline __u32 namespace_of(const struct sk_buff___dropped *skb)
+{
+	struct net_device *device = BPF_CORE_READ(skb, dev);
+	struct sock___net *socket = BPF_CORE_READ(skb, sk);
+
+	if (socket)
+		return BPF_CORE_READ(socket, __sk_common.skc_net.net, ns.inum);
+	/* While a packet waits out of order `dev` shares its place with other fields: what is read then is
+	 * no device, and reading it fails with 0. */
+	if (device)
+		return BPF_CORE_READ(device, nd_net.net, ns.inum);
+	return 0;
+}
+
+static __always_inline void read_tuple(const struct sk_buff___dropped *skb, struct ek_tuple *tuple)
+{
+	const unsigned char *network = BPF_CORE_READ(skb, head) + BPF_CORE_READ(skb, network_header);
+	const unsigned char *transport;
+	__be16 ports[2] = {};
+
+	if (BPF_CORE_READ(skb, protocol) == bpf_htons(ETH_P_IP)) {
+		struct iphdr header = {};
+
+		if (bpf_probe_read_kernel(&header, sizeof(header), network) || header.version != 4)
+			return;
+		tuple->family = AF_INET;
+		tuple->source[0] = header.saddr;
+		tuple->destination[0] = header.daddr;
+		tuple->protocol = header.protocol;
+		transport = network + header.ihl * 4;
+	} else if (BPF_CORE_READ(skb, protocol) == bpf_htons(ETH_P_IPV6)) {
+		struct ipv6hdr header = {};
+
+		if (bpf_probe_read_kernel(&header, sizeof(header), network) || header.version != 6)
+			return;
+		tuple->family = AF_INET6;
+		__builtin_memcpy(tuple->source, &header.saddr, sizeof(tuple->source));
+		__builtin_memcpy(tuple->destination, &header.daddr, sizeof(tuple->destination));
+		tuple->protocol = header.nexthdr;
+		transport = network + sizeof(header);
+	} else {
+		return;
+	}
+	if (tuple->protocol != IPPROTO_TCP && tuple->protocol != IPPROTO_UDP)
+		return;
+	if (bpf_probe_read_kernel(ports, sizeof(ports), transport))
+		return;
+	tuple->source_port = bpf_ntohs(ports[0]);
+	tuple->destination_port = bpf_ntohs(ports[1]);
+}
+
+/* Arguments: the packet, where it is freed, the reason. */
+SEC("tp_btf/kfree_skb")
+int count_drop(__u64 *ctx)
+{
+	const struct sk_buff___dropped *skb = (const void *)ctx[0];
+	struct ek_drop key = {};
+	__u32 inode = namespace_inode;
+	__u64 one = 1, *count;
+
+	if (inode) {
+		__u32 own = namespace_of(skb);
+
+		if (own && own != inode)
+			return 0;
+	}
+	key.reason = (__u32)ctx[2];
+	read_tuple(skb, &key.tuple);
+	count = bpf_map_lookup_elem(&drops, &key);
+	if (count)
+		__sync_fetch_and_add(count, 1);
+	else if (bpf_map_update_elem(&drops, &key, &one, BPF_NOEXIST)) {
+		count = bpf_map_lookup_elem(&drops, &key);
+		__sync_fetch_and_add(count ? count : &overflow, 1);
+	}
+	return 0;
+}

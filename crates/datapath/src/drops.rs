@@ -1,0 +1,112 @@
+//! Why the kernel drops packets: its own reasons, from the tracepoint `skb:kfree_skb`.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+
+use libbpf_rs::btf::{Btf, types};
+use libbpf_rs::{MapCore, MapFlags, Object};
+
+use crate::error::DatapathError;
+use crate::object;
+use crate::queue_select::Tuple;
+use crate::raw;
+
+const OBJECT: &str = "drops";
+static BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/drops.bpf.o"));
+
+/// Packets of one flow that were dropped for one reason.
+#[derive(Clone, Debug)]
+pub struct DropCount {
+    /// The kernel's name for the reason, without `SKB_DROP_REASON_` in front, such as `SOCKET_RCVBUFF`.
+    pub reason: String,
+    /// The flow; none of packets that are of no flow over IP.
+    pub flow: Option<Tuple>,
+    /// How many.
+    pub packets: u64,
+}
+
+/// Counts what is dropped in a network namespace. Dropping it detaches it.
+pub struct DropReasons {
+    _link: OwnedFd,
+    object: Object,
+    names: BTreeMap<u32, String>,
+}
+
+impl DropReasons {
+    /// Loads and attaches the program.
+    ///
+    /// # Errors
+    /// When the kernel refuses: without `CAP_BPF` and `CAP_PERFMON`, or without reasons (before Linux 5.17).
+    pub fn attach(namespace_inode: u32) -> Result<Self, DatapathError> {
+        let names = reasons()?;
+        let mut opened = object::open(OBJECT, BYTES)?;
+        for mut map in opened.maps_mut() {
+            if map.name().to_str().is_some_and(|name| name.ends_with(".rodata")) {
+                let place = map
+                    .initial_value_mut()
+                    .and_then(|value| value.get_mut(..size_of::<u32>()))
+                    .ok_or(DatapathError::Missing { kind: "map of settings", name: ".rodata" })?;
+                place.copy_from_slice(&namespace_inode.to_ne_bytes());
+            }
+        }
+        let object = object::load(OBJECT, opened)?;
+        let program = object::program_descriptor(&object, "count_drop")?;
+        // SAFETY: a program that knows its tracepoint is opened without a name, and its descriptor is alive.
+        let link =
+            unsafe { libbpf_sys::bpf_raw_tracepoint_open(std::ptr::null(), program.as_fd().as_raw_fd()) };
+        if link < 0 {
+            let source = std::io::Error::from_raw_os_error(-link);
+            return Err(DatapathError::System { action: "attach to the tracepoint skb:kfree_skb", source });
+        }
+        // SAFETY: the kernel just gave this descriptor to us alone.
+        let link = unsafe { OwnedFd::from_raw_fd(link) };
+        Ok(Self { _link: link, object, names })
+    }
+
+    /// What was dropped since it was attached, the most first.
+    ///
+    /// # Errors
+    /// When the kernel refuses to read the table.
+    pub fn counts(&self) -> Result<Vec<DropCount>, DatapathError> {
+        let map = object::map(&self.object, "drops")?;
+        let mut counts = Vec::new();
+        for key in map.keys() {
+            let value =
+                map.lookup(&key, MapFlags::ANY).map_err(DatapathError::system("read a drop's count"))?;
+            let packets = value.and_then(|value| Some(u64::from_ne_bytes(value.get(..8)?.try_into().ok()?)));
+            let Some(packets) = packets.filter(|_| key.len() >= size_of::<raw::ek_drop>()) else { continue };
+            // SAFETY: the key is at least as long as the structure, whose fields are integers.
+            let key = unsafe { std::ptr::read_unaligned(key.as_ptr().cast::<raw::ek_drop>()) };
+            let reason =
+                self.names.get(&key.reason).cloned().unwrap_or_else(|| format!("reason {}", key.reason));
+            let flow = (key.tuple.family != 0).then(|| Tuple::from_raw(&key.tuple));
+            counts.push(DropCount { reason, flow, packets });
+        }
+        counts.sort_by(|one, other| {
+            other.packets.cmp(&one.packets).then_with(|| one.reason.cmp(&other.reason))
+        });
+        Ok(counts)
+    }
+}
+
+/// The running kernel's names of `enum skb_drop_reason`.
+fn reasons() -> Result<BTreeMap<u32, String>, DatapathError> {
+    let unable = |action| {
+        move |error: libbpf_rs::Error| DatapathError::System {
+            action,
+            source: crate::error::io_error(&error),
+        }
+    };
+    let types = Btf::from_vmlinux().map_err(unable("read the kernel's type information"))?;
+    let Some(reasons) = types.type_by_name::<types::Enum<'_>>("skb_drop_reason") else {
+        return Err(DatapathError::Limit(
+            "this kernel tells no reasons for drops: it is older than Linux 5.17".to_owned(),
+        ));
+    };
+    let name = |member: types::EnumMember<'_>| {
+        let name = member.name?.to_str()?;
+        let short = name.strip_prefix("SKB_DROP_REASON_").unwrap_or(name).to_owned();
+        Some((u32::try_from(member.value).ok()?, short))
+    };
+    Ok(reasons.iter().filter_map(name).collect())
+}

@@ -1,0 +1,449 @@
+//! What drivers tell over ethtool: asked of the running kernel, or read from a recorded tree.
+//!
+//! Only commands that read are sent ([`COMMANDS`]). Structures are those of `include/uapi/linux/ethtool.h`.
+
+use std::collections::BTreeMap;
+
+use evenkeel_model::host::{Channels, Coalescing, Feature, Pause, Rings, Rss};
+use evenkeel_netlink::ethtool::EthtoolCalls;
+use serde::{Deserialize, Serialize};
+
+/// Answers about one interface: `evenkeel/ethtool/INTERFACE.json` of a recorded tree. What a driver does not have is left
+/// out.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DeviceAnswers {
+    /// `ethtool -i`: driver.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub driver: Option<String>,
+    /// `ethtool -i`: bus-info.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bus: Option<String>,
+    /// `ethtool`: the fastest of "Supported link modes", Mbit/s.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub supported_mbps: Option<u64>,
+    /// `ethtool -l`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub channels: Option<Channels>,
+    /// `ethtool -g`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rings: Option<Rings>,
+    /// `ethtool -c`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub coalescing: Option<Coalescing>,
+    /// `ethtool -a`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pause: Option<Pause>,
+    /// `ethtool -k`: `on`, `off`, `on [fixed]` or `off [fixed]`, by the kernel's name or ethtool's.
+    pub features: BTreeMap<String, FeatureText>,
+    /// `ethtool -x` and `-n INTERFACE rx-flow-hash KIND`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rss: Option<RssAnswers>,
+    /// `ethtool -S`.
+    pub statistics: BTreeMap<String, u64>,
+}
+
+/// A feature as `ethtool -k` shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct FeatureText(pub Feature);
+
+impl From<FeatureText> for String {
+    fn from(FeatureText(feature): FeatureText) -> Self {
+        let word = if feature.on { "on" } else { "off" };
+        if feature.fixed { format!("{word} [fixed]") } else { word.to_owned() }
+    }
+}
+
+impl TryFrom<String> for FeatureText {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let (word, fixed) = text
+            .split_once(' ')
+            .map_or((text.as_str(), false), |(word, rest)| (word, rest.contains("fixed")));
+        match word {
+            "on" => Ok(Self(Feature { on: true, fixed })),
+            "off" => Ok(Self(Feature { on: false, fixed })),
+            _ => Err(format!("'{text}' is not a feature's state: write on, off, on [fixed] or off [fixed]")),
+        }
+    }
+}
+
+/// Receive-side scaling.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RssAnswers {
+    /// The queue of each entry of the indirection table.
+    pub indirection: Vec<u32>,
+    /// The hash key, bytes in hexadecimal with colons between them; empty if it is not shown.
+    pub key: String,
+    /// `toeplitz`, `xor` or `crc32`; empty if it is not shown.
+    pub function: String,
+    /// Fields that are hashed by kind of flow, in ethtool's letters.
+    pub hash_fields: BTreeMap<String, String>,
+}
+
+impl From<&RssAnswers> for Rss {
+    fn from(answers: &RssAnswers) -> Self {
+        let key: Option<Vec<u8>> =
+            answers.key.split(':').map(|byte| u8::from_str_radix(byte.trim(), 16).ok()).collect();
+        Self {
+            indirection: answers.indirection.clone(),
+            key: key.unwrap_or_default(),
+            function: answers.function.clone(),
+            hash_fields: answers.hash_fields.clone(),
+        }
+    }
+}
+
+/// Names that ethtool(8) gives to features or groups of them, and the kernel's name that stands for each
+/// (`net/ethtool/common.c`, and ethtool's `off_flag_def`).
+const FEATURE_NAMES: &[(&str, &str)] = &[
+    ("rx-checksumming", "rx-checksum"),
+    ("scatter-gather", "tx-scatter-gather"),
+    ("tcp-segmentation-offload", "tx-tcp-segmentation"),
+    ("generic-segmentation-offload", "tx-generic-segmentation"),
+    ("generic-receive-offload", "rx-gro"),
+    ("large-receive-offload", "rx-lro"),
+    ("receive-hashing", "rx-hashing"),
+    ("ntuple-filters", "rx-ntuple-filter"),
+    ("rx-vlan-offload", "rx-vlan-hw-parse"),
+    ("tx-vlan-offload", "tx-vlan-hw-insert"),
+    ("tx-checksumming", "tx-checksum-ip-generic"),
+];
+
+/// The kernel's name of a feature.
+#[must_use]
+pub fn feature_name(name: &str) -> &str {
+    FEATURE_NAMES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, kernel)| kernel)
+}
+
+const GDRVINFO: u32 = 0x03;
+const GCOALESCE: u32 = 0x0e;
+const GRINGPARAM: u32 = 0x10;
+const GPAUSEPARAM: u32 = 0x12;
+const GSTRINGS: u32 = 0x1b;
+const GSTATS: u32 = 0x1d;
+const GRXFH: u32 = 0x29;
+const GSSET_INFO: u32 = 0x37;
+const GFEATURES: u32 = 0x3a;
+const GCHANNELS: u32 = 0x3c;
+const GRSSH: u32 = 0x46;
+const GLINKSETTINGS: u32 = 0x4c;
+
+/// The commands that are sent: each reads, none changes anything.
+pub const COMMANDS: &[u32] = &[
+    GDRVINFO,
+    GCOALESCE,
+    GRINGPARAM,
+    GPAUSEPARAM,
+    GSTRINGS,
+    GSTATS,
+    GRXFH,
+    GSSET_INFO,
+    GFEATURES,
+    GCHANNELS,
+    GRSSH,
+    GLINKSETTINGS,
+];
+
+/// `ETH_SS_STATS`, `ETH_SS_FEATURES`.
+const STRINGS_STATISTICS: u32 = 1;
+const STRINGS_FEATURES: u32 = 4;
+/// `ETH_GSTRING_LEN`.
+const STRING_LENGTH: usize = 32;
+/// What a driver says of lengths is not trusted with memory.
+const MOST_ENTRIES: u32 = 1 << 16;
+
+struct Asker<'a, C> {
+    calls: &'a C,
+    interface: &'a str,
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(at..at.checked_add(4)?)?.try_into().ok()?))
+}
+
+fn put(bytes: &mut [u8], at: usize, value: u32) {
+    if let Some(place) = bytes.get_mut(at..at + 4) {
+        place.copy_from_slice(&value.to_ne_bytes());
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes.split(|byte| *byte == 0).next().unwrap_or_default()).trim().to_owned()
+}
+
+impl<C: EthtoolCalls> Asker<'_, C> {
+    /// A structure of so many bytes, filled by a command; some of its words are set before.
+    fn ask(&self, command: u32, length: usize, words: &[(usize, u32)]) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; length];
+        put(&mut bytes, 0, command);
+        for (at, value) in words {
+            put(&mut bytes, *at, *value);
+        }
+        self.calls.call(self.interface, &mut bytes).ok()?;
+        Some(bytes)
+    }
+
+    /// Words of a structure that has nothing else.
+    fn words(&self, command: u32, count: usize) -> Option<Vec<u32>> {
+        let bytes = self.ask(command, count * 4, &[])?;
+        (0..count).map(|at| word(&bytes, at * 4)).collect()
+    }
+
+    /// Names of a set of strings (`ETHTOOL_GSSET_INFO`, then `ETHTOOL_GSTRINGS`).
+    fn names(&self, set: u32) -> Option<Vec<String>> {
+        // Command, reserved, mask of 64 bits, then the length of each set in the mask.
+        let bytes = self.ask(GSSET_INFO, 20, &[(8, 1 << set)])?;
+        let count = word(&bytes, 16)?;
+        if word(&bytes, 8)? == 0 || count == 0 || count > MOST_ENTRIES {
+            return None;
+        }
+        let bytes = self.ask(GSTRINGS, 12 + count as usize * STRING_LENGTH, &[(4, set), (8, count)])?;
+        let count = word(&bytes, 8)?.min(count) as usize;
+        Some(bytes[12..].chunks_exact(STRING_LENGTH).take(count).map(text).collect())
+    }
+
+    fn statistics(&self) -> Option<BTreeMap<String, u64>> {
+        let names = self.names(STRINGS_STATISTICS)?;
+        let count = u32::try_from(names.len()).ok()?;
+        let bytes = self.ask(GSTATS, 8 + names.len() * 8, &[(4, count)])?;
+        let values =
+            bytes[8..].chunks_exact(8).map(|bytes| u64::from_ne_bytes(bytes.try_into().unwrap_or_default()));
+        Some(names.into_iter().zip(values).filter(|(name, _)| !name.is_empty()).collect())
+    }
+
+    fn features(&self) -> Option<BTreeMap<String, FeatureText>> {
+        let names = self.names(STRINGS_FEATURES)?;
+        let blocks = names.len().div_ceil(32);
+        // Command, number of blocks; in each available, requested, active, never changed.
+        let bytes = self.ask(GFEATURES, 8 + blocks * 16, &[(4, u32::try_from(blocks).ok()?)])?;
+        let mut features = BTreeMap::new();
+        for (at, name) in names.into_iter().enumerate().filter(|(_, name)| !name.is_empty()) {
+            let bit = |field: usize| {
+                word(&bytes, 8 + at / 32 * 16 + field * 4).is_some_and(|word| word >> (at % 32) & 1 == 1)
+            };
+            let (available, active, never_changed) = (bit(0), bit(2), bit(3));
+            // A feature that is off and cannot be had says nothing.
+            if active || available {
+                features
+                    .insert(name, FeatureText(Feature { on: active, fixed: never_changed || !available }));
+            }
+        }
+        Some(features)
+    }
+
+    /// The fastest link mode that is supported, Mbit/s.
+    fn supported_mbps(&self) -> Option<u64> {
+        /// `struct ethtool_link_settings` without the masks, and where it says how many words each of them has.
+        const LENGTH: usize = 48;
+        const WORDS: usize = 15;
+        // Asked with 0 words, the kernel answers with minus what it needs.
+        let bytes = self.ask(GLINKSETTINGS, LENGTH, &[])?;
+        let count = usize::from(i8::from_ne_bytes([*bytes.get(WORDS)?]).unsigned_abs());
+        let mut bytes = vec![0; LENGTH + count * 4 * 3];
+        put(&mut bytes, 0, GLINKSETTINGS);
+        bytes[WORDS] = u8::try_from(count).ok()?;
+        self.calls.call(self.interface, &mut bytes).ok()?;
+        let is_set =
+            |bit: usize| word(&bytes, LENGTH + bit / 32 * 4).is_some_and(|word| word >> (bit % 32) & 1 == 1);
+        (0..count * 32).filter(|bit| is_set(*bit)).filter_map(mode_mbps).max()
+    }
+
+    fn rss(&self) -> Option<RssAnswers> {
+        const LENGTH: usize = 24;
+        let bytes = self.ask(GRSSH, LENGTH, &[])?;
+        let (entries, key) = (word(&bytes, 8)?, word(&bytes, 12)?);
+        if entries > MOST_ENTRIES || key > 4096 {
+            return None;
+        }
+        let table = entries as usize * 4;
+        let bytes = self.ask(GRSSH, LENGTH + table + key as usize, &[(8, entries), (12, key)])?;
+        let function = match bytes[16] {
+            1 => "toeplitz",
+            2 => "xor",
+            4 => "crc32",
+            _ => "",
+        };
+        let key: Vec<String> = bytes[LENGTH + table..].iter().map(|byte| format!("{byte:02x}")).collect();
+        Some(RssAnswers {
+            indirection: (0..entries as usize).filter_map(|entry| word(&bytes, LENGTH + entry * 4)).collect(),
+            key: key.join(":"),
+            function: function.to_owned(),
+            hash_fields: self.hash_fields(),
+        })
+    }
+
+    fn hash_fields(&self) -> BTreeMap<String, String> {
+        /// `struct ethtool_rxnfc`: command, kind of flow, fields in 64 bits.
+        const LENGTH: usize = 192;
+        /// `TCP_V4_FLOW` and its like.
+        const FLOWS: [(&str, u32); 4] = [("tcp4", 1), ("udp4", 2), ("tcp6", 5), ("udp6", 6)];
+        /// `RXH_L2DA` and its like, with ethtool's letters.
+        const FIELDS: [(char, u32); 7] =
+            [('m', 1), ('v', 2), ('t', 3), ('s', 4), ('d', 5), ('f', 6), ('n', 7)];
+        let mut found = BTreeMap::new();
+        for (name, flow) in FLOWS {
+            let Some(fields) = self.ask(GRXFH, LENGTH, &[(4, flow)]).and_then(|bytes| word(&bytes, 8)) else {
+                continue;
+            };
+            let letters = FIELDS.iter().filter(|(_, bit)| fields >> bit & 1 == 1).map(|(letter, _)| *letter);
+            found.insert(name.to_owned(), letters.collect());
+        }
+        found
+    }
+}
+
+/// Speed of a link mode, Mbit/s, by its bit (`enum ethtool_link_mode_bit_indices`).
+fn mode_mbps(bit: usize) -> Option<u64> {
+    Some(match bit {
+        0 | 1 | 92 | 99 => 10,
+        2 | 3 | 67 | 90 | 91 => 100,
+        4 | 5 | 17 | 41 | 68 => 1_000,
+        15 | 47 => 2_500,
+        48 => 5_000,
+        12 | 18..=20 | 42..=46 => 10_000,
+        21 | 22 => 20_000,
+        31..=33 => 25_000,
+        23..=26 => 40_000,
+        34 | 35 | 40 | 52..=56 => 50_000,
+        27..=30 => 56_000,
+        36..=39 | 57..=61 | 75..=79 => 100_000,
+        62..=66 | 80..=84 | 103..=108 => 200_000,
+        69..=73 | 85..=89 | 109..=114 => 400_000,
+        93..=98 | 115..=120 => 800_000,
+        _ => return None,
+    })
+}
+
+/// Asks a driver all there is to ask.
+pub fn ask_device(calls: &impl EthtoolCalls, interface: &str) -> DeviceAnswers {
+    let asker = Asker { calls, interface };
+    let information = asker.ask(GDRVINFO, 196, &[]);
+    let field = |range: std::ops::Range<usize>| {
+        let found = text(information.as_ref()?.get(range)?);
+        (!found.is_empty()).then_some(found)
+    };
+    let channels = asker.words(GCHANNELS, 9).map(|words| Channels {
+        rx_max: words[1],
+        tx_max: words[2],
+        other_max: words[3],
+        combined_max: words[4],
+        rx: words[5],
+        tx: words[6],
+        other: words[7],
+        combined: words[8],
+    });
+    // Both have kinds of rings between those that matter: mini and jumbo.
+    let rings = asker.words(GRINGPARAM, 9).map(|words| Rings {
+        rx_max: words[1],
+        tx_max: words[4],
+        rx: words[5],
+        tx: words[8],
+    });
+    let coalescing = asker.words(GCOALESCE, 23).map(|words| Coalescing {
+        rx_usecs: words[1],
+        rx_frames: words[2],
+        tx_usecs: words[5],
+        tx_frames: words[6],
+        adaptive_rx: words[10] != 0,
+        adaptive_tx: words[11] != 0,
+    });
+    let pause = asker.words(GPAUSEPARAM, 4).map(|words| Pause {
+        autonegotiate: words[1] != 0,
+        rx: words[2] != 0,
+        tx: words[3] != 0,
+    });
+    DeviceAnswers {
+        driver: field(4..36),
+        bus: field(100..132),
+        supported_mbps: asker.supported_mbps(),
+        channels,
+        rings,
+        coalescing,
+        pause,
+        features: asker.features().unwrap_or_default(),
+        rss: asker.rss(),
+        statistics: asker.statistics().unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use std::cell::RefCell;
+    use std::io;
+
+    /// A card that answers as `struct`s of the header say, and remembers what it was asked.
+    #[derive(Default)]
+    struct Card(RefCell<Vec<u32>>);
+
+    impl EthtoolCalls for Card {
+        fn call(&self, _: &str, data: &mut [u8]) -> io::Result<()> {
+            let command = word(data, 0).unwrap();
+            self.0.borrow_mut().push(command);
+            if command == GLINKSETTINGS && data[15] == 0 {
+                data[15] = (-3_i8).to_ne_bytes()[0];
+                return Ok(());
+            }
+            let is_statistics = word(data, 4) == Some(STRINGS_STATISTICS);
+            let mut fill =
+                |words: &[(usize, u32)]| words.iter().for_each(|(at, value)| put(data, *at, *value));
+            match command {
+                GRINGPARAM => fill(&[(4, 4096), (16, 4096), (20, 512), (32, 256)]),
+                GCHANNELS => fill(&[(16, 63), (32, 40)]),
+                GCOALESCE => fill(&[(4, 8), (8, 128), (40, 1)]),
+                GSSET_INFO => fill(&[(16, 2)]),
+                GSTRINGS => {
+                    let names: [&[u8]; 2] = if is_statistics {
+                        [b"rx_packets", b"rx_out_of_buffer"]
+                    } else {
+                        [b"rx-gro", b"rx-lro"]
+                    };
+                    for (at, name) in names.iter().enumerate() {
+                        data[12 + at * 32..12 + at * 32 + name.len()].copy_from_slice(name);
+                    }
+                }
+                GSTATS => fill(&[(8, 1000), (16, 7)]),
+                GFEATURES => fill(&[(8, 0b11), (16, 0b01)]),
+                // 10GBASE-T and 25GBASE-CR.
+                GLINKSETTINGS => fill(&[(48, 1 << 12 | 1 << 31)]),
+                GRXFH => fill(&[(8, 1 << 4 | 1 << 5)]),
+                _ => return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)),
+            }
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn answers_are_read_where_the_header_has_them() {
+        let card = Card::default();
+        let answers = ask_device(&card, "eth0");
+        assert_eq!(answers.rings, Some(Rings { rx: 512, rx_max: 4096, tx: 256, tx_max: 4096 }));
+        assert_eq!(answers.channels.unwrap().combined, 40);
+        assert!(answers.coalescing.unwrap().adaptive_rx);
+        assert_eq!(answers.statistics["rx_out_of_buffer"], 7);
+        assert_eq!(answers.supported_mbps, Some(25_000));
+        assert!(answers.features["rx-gro"].0.on && !answers.features["rx-lro"].0.on);
+        assert_eq!(answers.driver, None);
+        assert!(card.0.borrow().iter().all(|command| COMMANDS.contains(command)));
+        // What was asked is what a recorded tree gives.
+        let text = serde_json::to_string(&answers).unwrap();
+        assert_eq!(serde_json::from_str::<DeviceAnswers>(&text).unwrap(), answers);
+    }
+
+    #[test]
+    fn mistakes_in_a_hand_written_file_are_named() {
+        for (text, words) in [
+            (r#"{"features": {"rx-gro": "of"}}"#, "'of' is not a feature's state"),
+            (r#"{"ring": {}}"#, "unknown field `ring`"),
+            (r#"{"rings": {"rx": -1}}"#, "invalid value"),
+        ] {
+            let message = serde_json::from_str::<DeviceAnswers>(text).unwrap_err().to_string();
+            assert!(message.contains(words), "{message}");
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Interrupts of interfaces: what they are for, where they may go, where they went.
+//!
+//! Where an interrupt was served is what `/proc/interrupts` counts, processor by processor; its mask alone only says where
+//! it may go (`Documentation/core-api/irq/irq-affinity.rst`).
+
+use std::collections::BTreeSet;
+
+use evenkeel_model::host::{Interrupt, parse_processor_list};
+
+use super::tree::Tree;
+use crate::mask_members;
+
+/// By what an interface's interrupts are known.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Owner {
+    /// Its name.
+    pub(super) name: String,
+    /// Address of its card on its bus, as in `mlx5_comp0@pci:0000:81:00.0`.
+    pub(super) bus: Option<String>,
+    /// Name of its device, such as `virtio2`.
+    pub(super) device: Option<String>,
+    /// Numbers that the card itself has (`device/msi_irqs`).
+    pub(super) numbers: BTreeSet<u32>,
+}
+
+/// An interrupt as `/proc/interrupts` has it.
+#[derive(Debug, PartialEq)]
+struct Row {
+    number: u32,
+    served: Vec<(u32, u64)>,
+    /// Chip, number at the chip, actions.
+    text: String,
+}
+
+/// Reads the table. A row that is not as it should be is left out: architectures add rows of their own.
+fn rows(text: &str) -> Vec<Row> {
+    let mut lines = text.lines();
+    let header = lines.next().unwrap_or_default();
+    let processors: Vec<u32> =
+        header.split_ascii_whitespace().filter_map(|word| word.strip_prefix("CPU")?.parse().ok()).collect();
+    let row = |line: &str| {
+        let (number, mut rest) = line.split_once(':')?;
+        let number = number.trim().parse().ok()?;
+        let mut served = Vec::new();
+        for processor in &processors {
+            rest = rest.trim_start();
+            let end = rest.find(char::is_whitespace).unwrap_or(rest.len());
+            let count: u64 = rest[..end].parse().ok()?;
+            if count > 0 {
+                served.push((*processor, count));
+            }
+            rest = &rest[end..];
+        }
+        Some(Row { number, served, text: rest.trim().to_owned() })
+    };
+    lines.filter_map(row).collect()
+}
+
+/// What follows chip and hardware number: the names that drivers gave.
+fn action(text: &str) -> &str {
+    let mut rest = text;
+    while let Some((word, behind)) = rest.split_once(char::is_whitespace) {
+        let word = word.to_ascii_lowercase();
+        rest = behind.trim_start();
+        if word.ends_with("-edge")
+            || word.ends_with("-level")
+            || word.ends_with("-fasteoi")
+            || word == "edge"
+            || word == "level"
+        {
+            return rest;
+        }
+    }
+    rest
+}
+
+/// Whether a name stands in a text by itself: not within a longer one (`eth1` in `eth10-TxRx-0`).
+fn has_word(text: &str, word: &str) -> bool {
+    let is_part = |character: char| character.is_ascii_alphanumeric() || character == '_';
+    let mut from = 0;
+    while let Some(at) = text[from..].find(word).map(|at| at + from) {
+        let end = at + word.len();
+        let before = text[..at].chars().next_back().is_none_or(|character| !is_part(character));
+        // A VLAN's name goes on behind a point.
+        let after =
+            text[end..].chars().next().is_none_or(|character| !is_part(character) && character != '.');
+        if before && after && !word.is_empty() {
+            return true;
+        }
+        from = end.max(from + 1);
+        if !text.is_char_boundary(from) {
+            return false;
+        }
+    }
+    false
+}
+
+/// The interface that an interrupt belongs to: by its name, by its card's address, by its device, by the card's own list.
+fn owner<'a>(row: &Row, owners: &'a [Owner]) -> Option<&'a Owner> {
+    let action = action(&row.text);
+    let by = |is_it: &dyn Fn(&Owner) -> bool| {
+        let mut found = owners.iter().filter(|owner| is_it(owner));
+        let first = found.next()?;
+        // Two ports on one card cannot be told apart by the card.
+        found.next().is_none().then_some(first)
+    };
+    by(&|owner| has_word(action, &owner.name))
+        .or_else(|| by(&|owner| owner.bus.as_ref().is_some_and(|bus| action.contains(bus.as_str()))))
+        .or_else(|| by(&|owner| owner.device.as_ref().is_some_and(|device| has_word(action, device))))
+        .or_else(|| by(&|owner| owner.numbers.contains(&row.number)))
+}
+
+/// The queue that an interrupt serves by its action, and whether it announces received packets; no queue of one that is
+/// for something else.
+#[must_use]
+pub fn queue_of_action(action: &str, interface: &str) -> (Option<u32>, bool) {
+    const NO_QUEUE: [&str; 14] = [
+        "async", "config", "control", "event", "mgmnt", "misc", "mbox", "mailbox", "fdir", "admin", "link",
+        "other", "cmd", "pages",
+    ];
+    let name = action.split('@').next().unwrap_or_default();
+    let rest = match name.find(interface) {
+        Some(at) if !interface.is_empty() => &name[at + interface.len()..],
+        _ => name,
+    };
+    let lower = rest.to_ascii_lowercase();
+    let transmits_only = lower.contains("output") || lower.contains("tx") && !lower.contains("rx");
+    if NO_QUEUE.iter().any(|word| lower.contains(word)) {
+        return (None, false);
+    }
+    let digits = rest.bytes().rev().take_while(u8::is_ascii_digit).count();
+    (rest[rest.len() - digits..].parse().ok(), !transmits_only)
+}
+
+/// The interrupts of interfaces.
+pub(super) fn interrupts(tree: &Tree, owners: &[Owner]) -> Vec<Interrupt> {
+    let text = tree.read("/proc/interrupts").unwrap_or_default();
+    let mut found = Vec::new();
+    for row in rows(&text) {
+        let Some(owner) = owner(&row, owners) else { continue };
+        let action = action(&row.text).to_owned();
+        let (queue, receives) = queue_of_action(&action, &owner.name);
+        let file = |name: &str| tree.read(&format!("/proc/irq/{}/{name}", row.number));
+        let affinity = file("smp_affinity_list").and_then(|list| parse_processor_list(&list));
+        let affinity = affinity.or_else(|| file("smp_affinity").and_then(|mask| mask_members(&mask)));
+        let effective = file("effective_affinity_list").and_then(|list| parse_processor_list(&list));
+        found.push(Interrupt {
+            number: row.number,
+            action,
+            interface: owner.name.clone(),
+            queue,
+            receives,
+            affinity: affinity.unwrap_or_default(),
+            effective: effective.unwrap_or_default(),
+            served: row.served,
+        });
+    }
+    // A card with one interrupt, named like the interface, has one queue and says no number.
+    for owner in owners {
+        let mut own = found.iter_mut().filter(|interrupt| interrupt.interface == owner.name);
+        if let (Some(only), None) = (own.next(), own.next()) {
+            (only.queue, only.receives) = (Some(0), true);
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    #[test]
+    fn every_drivers_names_are_understood() {
+        for (action, interface, expected) in [
+            ("eth0-TxRx-3", "eth0", (Some(3), true)),
+            ("i40e-eth0-TxRx-13", "eth0", (Some(13), true)),
+            ("ice-ens1f0-TxRx-7", "ens1f0", (Some(7), true)),
+            ("mlx5_comp11@pci:0000:81:00.0", "ens2f0", (Some(11), true)),
+            ("mlx5_async0@pci:0000:81:00.0", "ens2f0", (None, false)),
+            ("virtio2-input.0", "eth0", (Some(0), true)),
+            ("virtio2-output.1", "eth0", (Some(1), false)),
+            ("virtio2-config", "eth0", (None, false)),
+            ("eth0-rx-1", "eth0", (Some(1), true)),
+            ("eth0-tx-1", "eth0", (Some(1), false)),
+            ("eth0-Tx-Rx-2", "eth0", (Some(2), true)),
+            ("ena-mgmnt@pci:0000:00:05.0", "eth0", (None, false)),
+            ("eth0", "eth0", (None, true)),
+            ("i40e-0000:81:00.0:misc", "eth0", (None, false)),
+        ] {
+            assert_eq!(queue_of_action(action, interface), expected, "{action}");
+        }
+    }
+
+    #[test]
+    fn rows_have_an_owner_by_name_card_device_or_list() {
+        let text = "           CPU0       CPU2\n\
+                     38:          0       1955 PCI-MSIX-0000:00:03.0   1-edge      virtio2-input.0\n\
+                     50:          7          0  IR-PCI-MSI 42467330-edge      mlx5_comp1@pci:0000:81:00.0\n\
+                     51:          1          1  PCI-MSI 5-edge      eth10-TxRx-0\n\
+                     52:          1          1  GICv3 33 Level     old-name-rx-2\n\
+                    NMI:          0          0   Non-maskable interrupts\n\
+                     60:          x          0  PCI-MSI 5-edge      eth10-TxRx-1\n";
+        let found = rows(text);
+        assert_eq!(found.len(), 4, "{found:?}");
+        assert_eq!(found[0].served, [(2, 1955)]);
+        let named = |name: &str| Owner { name: name.to_owned(), ..Owner::default() };
+        let owners = [
+            Owner { device: Some("virtio2".to_owned()), ..named("eth0") },
+            Owner { bus: Some("0000:81:00.0".to_owned()), ..named("eth1") },
+            named("eth10"),
+            Owner { numbers: [52].into(), ..named("lan") },
+        ];
+        let names: Vec<&str> = found.iter().map(|row| owner(row, &owners).unwrap().name.as_str()).collect();
+        assert_eq!(names, ["eth0", "eth1", "eth10", "lan"]);
+        assert_eq!(action(&found[3].text), "old-name-rx-2");
+    }
+
+    #[test]
+    fn damage_is_no_interrupt() {
+        for text in ["", "CPU0", "1: 2 3", "CPU0\n1: ", "CPU0\n:", "CPU0 CPU1\n7: 1"] {
+            assert_eq!(rows(text), [], "{text}");
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Queueing disciplines: asked of the kernel, or in a recorded tree as `tc -s -j qdisc show` prints them.
+
+use std::collections::BTreeMap;
+
+use evenkeel_model::host::QdiscFacts;
+use evenkeel_netlink::Netlink;
+use evenkeel_netlink::tc::Handle;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::tree::Tree;
+use crate::HostError;
+
+/// A line of `tc -s -j qdisc show`; what is not used here is left out.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct QdiscLine {
+    kind: String,
+    handle: String,
+    dev: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    root: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parent: Option<String>,
+    options: BTreeMap<String, Value>,
+    bytes: u64,
+    packets: u64,
+    drops: u64,
+    overlimits: u64,
+    requeues: u64,
+    backlog: u64,
+    qlen: u64,
+}
+
+impl From<&QdiscLine> for QdiscFacts {
+    fn from(line: &QdiscLine) -> Self {
+        // netem has its rate a level deeper.
+        let rate = line.options.get("rate").map(|rate| rate.get("rate").unwrap_or(rate));
+        let parent = match (&line.root, &line.parent) {
+            (Some(true), _) | (_, None) => "root".to_owned(),
+            (_, Some(parent)) => parent.clone(),
+        };
+        Self {
+            kind: line.kind.clone(),
+            handle: line.handle.clone(),
+            parent,
+            bytes: line.bytes,
+            packets: line.packets,
+            drops: line.drops,
+            requeues: line.requeues,
+            backlog_bytes: line.backlog,
+            // tc prints bytes per second.
+            rate_bps: rate.and_then(Value::as_u64).and_then(|rate| rate.checked_mul(8)),
+            limit_packets: line.options.get("limit").and_then(Value::as_u64),
+        }
+    }
+}
+
+/// Qdiscs by interface.
+pub(super) fn qdiscs(
+    tree: &Tree,
+    names: &BTreeMap<u32, String>,
+    unknown: &mut Vec<String>,
+) -> Result<BTreeMap<String, Vec<QdiscFacts>>, HostError> {
+    let lines = if tree.is_live() {
+        let asked = Netlink::open().and_then(|mut netlink| netlink.all_qdiscs());
+        let found = asked.unwrap_or_else(|error| {
+            unknown.push(format!("qdiscs: {error}"));
+            Vec::new()
+        });
+        let lines: Vec<QdiscLine> = found
+            .into_iter()
+            .filter_map(|found| {
+                let name = |handle: Option<Handle>| handle.map(|handle| tc_name(&handle)).unwrap_or_default();
+                let is_root = found.parent == Some(Handle::ROOT);
+                let mut options = BTreeMap::new();
+                options.extend(found.rate.map(|rate| ("rate".to_owned(), Value::from(rate))));
+                options.extend(found.limit_packets.map(|limit| ("limit".to_owned(), Value::from(limit))));
+                Some(QdiscLine {
+                    kind: found.kind,
+                    handle: name(found.handle),
+                    dev: names.get(&found.interface)?.clone(),
+                    root: is_root.then_some(true),
+                    parent: (!is_root).then(|| name(found.parent)),
+                    options,
+                    bytes: found.bytes,
+                    packets: found.packets,
+                    drops: found.drops.into(),
+                    overlimits: found.overlimits.into(),
+                    requeues: found.requeues.into(),
+                    backlog: found.backlog_bytes.into(),
+                    qlen: found.queue_length.into(),
+                })
+            })
+            .collect();
+        tree.keep_answers("qdiscs.json", &lines);
+        lines
+    } else {
+        match tree.answers("qdiscs.json")? {
+            Some(lines) => lines,
+            None => {
+                unknown.push("qdiscs: no evenkeel/qdiscs.json in this tree".to_owned());
+                Vec::new()
+            }
+        }
+    };
+    let mut found: BTreeMap<String, Vec<QdiscFacts>> = BTreeMap::new();
+    for line in &lines {
+        found.entry(line.dev.clone()).or_default().push(line.into());
+    }
+    for list in found.values_mut() {
+        list.sort_by_key(|qdisc| !qdisc.is_root());
+    }
+    Ok(found)
+}
+
+/// As tc prints it: without a minor number of 0.
+fn tc_name(handle: &Handle) -> String {
+    match (handle.major, handle.minor) {
+        (major, 0) => format!("{major:x}:"),
+        (0, minor) => format!(":{minor:x}"),
+        (major, minor) => format!("{major:x}:{minor:x}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    #[test]
+    fn what_tc_prints_is_understood() {
+        let text = r#"[{"kind":"mq","handle":"0:","dev":"eth0","root":true,"options":{},"bytes":10,"packets":1,"drops":3,
+                        "overlimits":0,"requeues":2,"backlog":0,"qlen":0},
+                       {"kind":"tbf","handle":"8002:","dev":"eth0","parent":":1","options":{"rate":125000,"burst":1600}},
+                       {"kind":"netem","handle":"8003:","dev":"eth1","root":true,"options":{"limit":1000,"rate":{"rate":1000}}}]"#;
+        let lines: Vec<QdiscLine> = serde_json::from_str(text).unwrap();
+        let facts: Vec<QdiscFacts> = lines.iter().map(QdiscFacts::from).collect();
+        assert!(facts[0].is_root() && facts[0].drops == 3 && facts[0].requeues == 2);
+        assert_eq!((facts[1].parent.as_str(), facts[1].rate_bps), (":1", Some(1_000_000)));
+        assert_eq!((facts[2].limit_packets, facts[2].rate_bps), (Some(1000), Some(8000)));
+        assert_eq!(tc_name(&Handle::new(0x8001, 0)), "8001:");
+        assert_eq!(
+            (tc_name(&Handle::new(0, 1)), tc_name(&Handle::new(1, 0x10))),
+            (":1".into(), "1:10".into())
+        );
+    }
+}

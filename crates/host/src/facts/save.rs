@@ -1,0 +1,245 @@
+//! Writes what was read of a host as a tree that can be read again.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use super::interfaces::{card_directory, recorded_place};
+use super::sockets::hexadecimal_address;
+use super::tree::{ANSWERS, Tree};
+use crate::HostError;
+
+/// What a recording says of itself: `evenkeel/about.json`.
+#[derive(Debug, serde::Serialize, serde::Deserialize)]
+pub(super) struct About {
+    /// Version of the layout.
+    pub(super) format: u32,
+    /// Size of a page, bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) page_bytes: Option<u64>,
+    /// Whether addresses and names of processes were replaced.
+    #[serde(default)]
+    pub(super) anonymised: bool,
+}
+
+/// The layout that is written, and the only one that is read.
+pub(super) const FORMAT: u32 = 1;
+
+/// Words of the kernel's command line that say something about processors, interrupts and the IOMMU; the others may hold
+/// names.
+pub(super) const COMMAND_LINE: &[&str] = &[
+    "iommu",
+    "isolcpus",
+    "nohz_full",
+    "nohz",
+    "idle",
+    "intel_idle",
+    "processor",
+    "mitigations",
+    "nosmt",
+    "numa_balancing",
+    "pcie_aspm",
+    "pcie_port_pm",
+    "irqaffinity",
+    "rcu_nocbs",
+    "threadirqs",
+    "cpufreq",
+    "intel_pstate",
+    "amd_pstate",
+    "amd_iommu",
+    "intel_iommu",
+    "skew_tick",
+    "tsc",
+    "transparent_hugepage",
+];
+
+/// The words of a command line that are kept.
+pub(super) fn kept_words(command_line: &str) -> Vec<String> {
+    let is_kept = |word: &&str| {
+        let key = word.split(['=', '.']).next().unwrap_or_default();
+        COMMAND_LINE.contains(&key)
+    };
+    command_line.split_ascii_whitespace().filter(is_kept).map(str::to_owned).collect()
+}
+
+/// Writes a recording into a directory that is empty or not there.
+///
+/// # Errors
+/// When the directory holds something, or cannot be written.
+pub(super) fn write(tree: Tree, directory: &Path, anonymise: bool) -> Result<usize, HostError> {
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source| HostError::Write { path, source }
+    };
+    fs::create_dir_all(directory).map_err(failed(directory))?;
+    if fs::read_dir(directory).map_err(failed(directory))?.next().is_some() {
+        return Err(failed(directory)(io::Error::from(io::ErrorKind::DirectoryNotEmpty)));
+    }
+    let recording = tree.into_recording();
+    let mut names = Names::default();
+    let links: std::collections::BTreeMap<String, String> =
+        recording.links.into_iter().filter(|(link, _)| link.ends_with("/device")).collect();
+    for (link, name) in &links {
+        let place = directory.join(link.trim_start_matches('/'));
+        let target = format!("../../..{}", card_directory(link).trim_start_matches("/sys"));
+        if let Some(parent) = place.parent() {
+            fs::create_dir_all(parent).map_err(failed(parent))?;
+        }
+        let card = directory.join(card_directory(link).trim_start_matches('/')).join(name);
+        fs::create_dir_all(&card).map_err(failed(&card))?;
+        std::os::unix::fs::symlink(format!("{target}/{name}"), &place).map_err(failed(&place))?;
+    }
+    let mut written = 0;
+    for (path, text) in &recording.files {
+        let text = match path.as_str() {
+            "/proc/cmdline" => kept_words(text).join(" "),
+            _ if anonymise => names.anonymised(path, text),
+            _ => text.clone(),
+        };
+        let place = directory.join(recorded_place(path, &links).strip_prefix("/").unwrap_or(Path::new(path)));
+        if let Some(parent) = place.parent() {
+            fs::create_dir_all(parent).map_err(failed(parent))?;
+        }
+        fs::write(&place, text + "\n").map_err(failed(&place))?;
+        written += 1;
+    }
+    Ok(written)
+}
+
+/// Other names for addresses and processes, the same one each time.
+#[derive(Default)]
+struct Names {
+    addresses: HashMap<String, String>,
+    processes: HashMap<String, String>,
+}
+
+impl Names {
+    fn anonymised(&mut self, path: &str, text: &str) -> String {
+        let file = path.rsplit('/').next().unwrap_or_default();
+        match file {
+            _ if path == format!("{ANSWERS}/sockets.json") => self.sockets(text),
+            "udp" | "udp6" => self.udp(text),
+            "comm" => self.process(text),
+            "stat" if path != "/proc/stat" => match (text.split_once('('), text.rsplit_once(')')) {
+                (Some((number, rest)), Some((_, fields))) => {
+                    let name = rest.rsplit_once(')').map_or("", |(name, _)| name);
+                    format!("{number}({}){fields}", self.process(name))
+                }
+                _ => String::new(),
+            },
+            "status" => {
+                text.lines().filter(|line| line.starts_with("Cpus_allowed")).collect::<Vec<_>>().join("\n")
+            }
+            _ => text.to_owned(),
+        }
+    }
+
+    /// Documentation addresses (RFC 5737, RFC 3849) would be too few: private ones and unique local ones.
+    fn address(&mut self, address: &str) -> String {
+        let Ok(found) = address.parse::<std::net::IpAddr>() else { return address.to_owned() };
+        if found.is_loopback() || found.is_unspecified() {
+            return address.to_owned();
+        }
+        let number = self.addresses.len() + 1;
+        let [high, middle, low] = [number >> 16 & 255, number >> 8 & 255, number & 255];
+        let other =
+            if found.is_ipv4() { format!("10.{high}.{middle}.{low}") } else { format!("fd00::{number:x}") };
+        self.addresses.entry(address.to_owned()).or_insert(other).clone()
+    }
+
+    fn end(&mut self, end: &str) -> String {
+        match end.parse::<std::net::SocketAddr>() {
+            Ok(found) => {
+                let address = self.address(&found.ip().to_string());
+                if found.is_ipv6() {
+                    format!("[{address}]:{}", found.port())
+                } else {
+                    format!("{address}:{}", found.port())
+                }
+            }
+            Err(_) => String::new(),
+        }
+    }
+
+    /// A process that matters by its name keeps it.
+    fn process(&mut self, name: &str) -> String {
+        if name == "irqbalance" {
+            return name.to_owned();
+        }
+        let number = self.processes.len() + 1;
+        self.processes.entry(name.to_owned()).or_insert_with(|| format!("process-{number}")).clone()
+    }
+
+    fn sockets(&mut self, text: &str) -> String {
+        let Ok(mut sockets) = serde_json::from_str::<Vec<evenkeel_model::host::SocketFacts>>(text) else {
+            return String::new();
+        };
+        for socket in &mut sockets {
+            socket.local = self.end(&socket.local);
+            if !socket.remote.is_empty() {
+                socket.remote = self.end(&socket.remote);
+            }
+        }
+        serde_json::to_string_pretty(&sockets).unwrap_or_default()
+    }
+
+    /// Both ends of each socket of `/proc/net/udp`, as the kernel writes them.
+    fn udp(&mut self, text: &str) -> String {
+        let mut lines = text.lines();
+        let mut kept = vec![lines.next().unwrap_or_default().to_owned()];
+        for line in lines {
+            let mut fields: Vec<String> = line.split_ascii_whitespace().map(str::to_owned).collect();
+            for field in fields.iter_mut().skip(1).take(2) {
+                let Some(found) = hexadecimal_address(field) else { continue };
+                let width = field.split(':').next().map_or(8, str::len);
+                let other: Option<std::net::IpAddr> = self.address(&found.ip().to_string()).parse().ok();
+                let bytes = match other {
+                    Some(std::net::IpAddr::V4(address)) if width == 8 => address.octets().to_vec(),
+                    Some(std::net::IpAddr::V4(address)) => address.to_ipv6_mapped().octets().to_vec(),
+                    Some(std::net::IpAddr::V6(address)) => address.octets().to_vec(),
+                    None => continue,
+                };
+                let words: Vec<String> = bytes
+                    .chunks_exact(4)
+                    .map(|word| format!("{:08X}", u32::from_le_bytes([word[0], word[1], word[2], word[3]])))
+                    .collect();
+                *field = format!("{}:{:04X}", words.concat(), found.port());
+            }
+            kept.push(fields.join(" "));
+        }
+        kept.join("\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    #[test]
+    fn names_and_addresses_are_replaced_the_same_way_everywhere() {
+        let mut names = Names::default();
+        assert_eq!(names.end("192.0.2.7:80"), "10.0.0.1:80");
+        assert_eq!(names.end("[2001:db8::1]:443"), "[fd00::2]:443");
+        assert_eq!(names.end("127.0.0.1:53"), "127.0.0.1:53");
+        // 192.0.2.7 as /proc/net/udp has it.
+        let udp = names.udp("  sl  local_address\n 1: 070200C0:0035 00000000:0000 07");
+        assert_eq!(udp, "  sl  local_address\n1: 0100000A:0035 00000000:0000 07");
+        assert_eq!(names.anonymised("/proc/7/comm", "payroll"), "process-1");
+        assert_eq!(names.anonymised("/proc/7/stat", "7 (payroll) S 1 2"), "7 (process-1) S 1 2");
+        assert_eq!(names.anonymised("/proc/8/comm", "irqbalance"), "irqbalance");
+        assert_eq!(
+            names.anonymised("/proc/7/status", "Name:\tpayroll\nCpus_allowed_list:\t0-3"),
+            "Cpus_allowed_list:\t0-3"
+        );
+    }
+
+    #[test]
+    fn the_command_line_keeps_what_concerns_processors() {
+        let words = kept_words(
+            "BOOT_IMAGE=/vmlinuz root=UUID=1234 intel_iommu=on isolcpus=2-5 intel_idle.max_cstate=1 ip=10.0.0.1",
+        );
+        assert_eq!(words, ["intel_iommu=on", "isolcpus=2-5", "intel_idle.max_cstate=1"]);
+    }
+}

@@ -1,0 +1,233 @@
+//! Sockets: TCP asked of the kernel, or in a recorded tree from `evenkeel/sockets.json`; UDP from `/proc/net/udp`, which
+//! counts what each socket dropped.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use evenkeel_model::host::{ProcessFacts, SocketFacts, SocketKind, TcpFacts, parse_processor_list};
+use evenkeel_netlink::Netlink;
+use evenkeel_netlink::sock_diag::{SocketDetail, SocketDiagnosis, SocketProtocol, SocketRecord, SocketState};
+
+use super::tree::Tree;
+use crate::owner::Owners;
+use crate::{Host, HostError};
+
+/// Processes that matter to interrupts, whatever sockets they have.
+const SERVICES: &[&str] = &["irqbalance"];
+/// Sockets that are kept: the busiest. Others only cost.
+const MOST_SOCKETS: usize = 4096;
+
+/// Every socket of the namespace, the busiest first, and their owners.
+pub(super) fn sockets(
+    tree: &Tree,
+    interfaces: &BTreeMap<u32, String>,
+    unknown: &mut Vec<String>,
+) -> Result<(Vec<SocketFacts>, Vec<ProcessFacts>), HostError> {
+    let mut numbers: BTreeSet<u32> = BTreeSet::new();
+    let mut found: Vec<SocketFacts> = Vec::new();
+    let udp = udp_sockets(tree);
+    if tree.is_live() {
+        let mut inodes: HashMap<u32, usize> = HashMap::new();
+        match tcp_sockets() {
+            Ok(records) => {
+                let addresses = addresses(interfaces);
+                for (record, detail) in records {
+                    inodes.insert(record.inode, found.len());
+                    found.push(tcp_facts(&record, detail, &addresses));
+                }
+            }
+            Err(error) => unknown.push(format!("TCP sockets: {error}")),
+        }
+        for (inode, socket) in udp {
+            inodes.insert(inode, found.len());
+            found.push(socket);
+        }
+        let owned = Owners::default().of(&Host::live(), inodes.keys().copied()).unwrap_or_default();
+        for (inode, owner) in owned {
+            if let Some(socket) = inodes.get(&inode).and_then(|at| found.get_mut(*at)) {
+                socket.process = Some(owner.process);
+                numbers.insert(owner.process);
+            }
+        }
+        found.sort_by_key(|socket| std::cmp::Reverse((socket.drops, socket.bytes())));
+        found.truncate(MOST_SOCKETS);
+        let tcp: Vec<&SocketFacts> = found.iter().filter(|socket| socket.kind != SocketKind::Udp).collect();
+        tree.keep_answers("sockets.json", &tcp);
+        // Owners of UDP sockets cannot be told from `/proc/net/udp` alone.
+        let owners: BTreeMap<u32, u32> =
+            inodes.iter().filter_map(|(inode, at)| Some((*inode, found.get(*at)?.process?))).collect();
+        tree.keep_answers("owners.json", &owners);
+    } else {
+        found = tree.answers("sockets.json")?.unwrap_or_default();
+        let owners: BTreeMap<u32, u32> = match tree.answers("owners.json")? {
+            Some(owners) => owners,
+            // A tree that was copied or written by hand may have the links that a running kernel has.
+            None => Owners::default()
+                .of(&Host::at(tree.name("/")), udp.iter().map(|(inode, _)| *inode))
+                .map(|found| found.into_iter().map(|(inode, owner)| (inode, owner.process)).collect())
+                .unwrap_or_default(),
+        };
+        found.extend(
+            udp.into_iter()
+                .map(|(inode, socket)| SocketFacts { process: owners.get(&inode).copied(), ..socket }),
+        );
+        numbers.extend(found.iter().filter_map(|socket| socket.process));
+    }
+    numbers.extend(services(tree));
+    let processes = numbers.into_iter().filter_map(|number| process(tree, number)).collect();
+    Ok((found, processes))
+}
+
+fn tcp_sockets() -> Result<Vec<(SocketRecord, SocketDetail)>, HostError> {
+    let states = [SocketState::ESTABLISHED, SocketState::LISTEN];
+    Ok(SocketDiagnosis::open()?.sockets_in_detail(SocketProtocol::Tcp, &states)?)
+}
+
+/// Interfaces by their addresses.
+fn addresses(interfaces: &BTreeMap<u32, String>) -> HashMap<IpAddr, String> {
+    let mut found = HashMap::new();
+    let Ok(mut netlink) = Netlink::open() else { return found };
+    for (address, index) in netlink.all_addresses().unwrap_or_default() {
+        if let Some(name) = interfaces.get(&index) {
+            found.insert(address, name.clone());
+        }
+    }
+    found
+}
+
+fn tcp_facts(
+    record: &SocketRecord,
+    detail: SocketDetail,
+    addresses: &HashMap<IpAddr, String>,
+) -> SocketFacts {
+    let listens = record.state == SocketState::LISTEN;
+    let counters = record.counters.unwrap_or_default();
+    SocketFacts {
+        kind: if listens { SocketKind::TcpListen } else { SocketKind::Tcp },
+        local: record.local.to_string(),
+        remote: if listens { String::new() } else { record.remote.to_string() },
+        interface: addresses.get(&record.local.ip()).cloned(),
+        process: None,
+        receive_queue: record.receive_queue.into(),
+        send_queue: detail.send_queue.into(),
+        receive_buffer: detail.receive_buffer.map(u64::from),
+        send_buffer: detail.send_buffer.map(u64::from),
+        drops: detail.drops.into(),
+        tcp: (!listens).then(|| TcpFacts {
+            rtt_us: detail.rtt_us.into(),
+            min_rtt_us: if detail.min_rtt_us == u32::MAX { 0 } else { detail.min_rtt_us.into() },
+            cwnd: detail.cwnd.into(),
+            mss: detail.mss.into(),
+            pmtu: detail.pmtu.into(),
+            bytes_acked: counters.bytes_acked,
+            bytes_received: counters.bytes_received,
+            segments_out: counters.segments_out.into(),
+            segments_in: counters.segments_in.into(),
+            retransmitted: detail.retransmitted.into(),
+            congestion: detail.congestion.unwrap_or_default(),
+            receiver_limited_us: detail.receiver_limited_us,
+            sender_limited_us: detail.sender_limited_us,
+            busy_us: detail.busy_us,
+        }),
+    }
+}
+
+/// UDP sockets with their inodes.
+fn udp_sockets(tree: &Tree) -> Vec<(u32, SocketFacts)> {
+    let texts = ["/proc/net/udp", "/proc/net/udp6"].map(|file| tree.read(file).unwrap_or_default());
+    texts.iter().flat_map(|text| text.lines().skip(1).filter_map(udp_line)).collect()
+}
+
+/// `sl local rem st tx:rx tr:when retrnsmt uid timeout inode ref pointer drops` (`udp4_format_sock`, net/ipv4/udp.c).
+fn udp_line(line: &str) -> Option<(u32, SocketFacts)> {
+    let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+    let (sent, received) = fields.get(4)?.split_once(':')?;
+    let queue = |text| u64::from_str_radix(text, 16).ok();
+    let remote = hexadecimal_address(fields.get(2)?)?;
+    Some((
+        fields.get(9)?.parse().ok()?,
+        SocketFacts {
+            kind: SocketKind::Udp,
+            local: hexadecimal_address(fields.get(1)?)?.to_string(),
+            remote: if remote.port() == 0 { String::new() } else { remote.to_string() },
+            receive_queue: queue(received)?,
+            send_queue: queue(sent)?,
+            drops: fields.get(12)?.parse().ok()?,
+            ..SocketFacts::default()
+        },
+    ))
+}
+
+/// Addresses are words as the machine that wrote them keeps them in memory: here taken as little endian ones, and ports
+/// as numbers.
+pub(super) fn hexadecimal_address(text: &str) -> Option<SocketAddr> {
+    let (address, port) = text.split_once(':')?;
+    let port = u16::from_str_radix(port, 16).ok()?;
+    if !address.is_ascii() {
+        return None;
+    }
+    let words: Option<Vec<[u8; 4]>> = address
+        .as_bytes()
+        .chunks(8)
+        .map(|word| Some(u32::from_str_radix(std::str::from_utf8(word).ok()?, 16).ok()?.to_le_bytes()))
+        .collect();
+    let bytes = words?.concat();
+    let address = match bytes.len() {
+        4 => IpAddr::V4(Ipv4Addr::from(<[u8; 4]>::try_from(bytes).ok()?)),
+        16 => IpAddr::V6(Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?)).to_canonical(),
+        _ => return None,
+    };
+    Some(SocketAddr::new(address, port))
+}
+
+/// Processes of a service that runs.
+fn services(tree: &Tree) -> Vec<u32> {
+    let mut found = Vec::new();
+    for number in tree.numbers("/proc", "") {
+        // Names of all processes are nobody's business: only what is wanted is recorded.
+        let name = tree.read_quietly(&format!("/proc/{number}/comm"));
+        if name.is_some_and(|name| SERVICES.contains(&name.as_str())) {
+            found.push(number);
+        }
+    }
+    found
+}
+
+fn process(tree: &Tree, number: u32) -> Option<ProcessFacts> {
+    let file = |name: &str| tree.read(&format!("/proc/{number}/{name}"));
+    let name = file("comm")?;
+    let processor = file("stat").and_then(|text| {
+        // The name in field 2 may hold anything, a closing parenthesis included; the processor is field 39.
+        text.rsplit_once(')')?.1.split_ascii_whitespace().nth(36)?.parse().ok()
+    });
+    let allowed = file("status").and_then(|text| {
+        let line = text.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+        parse_processor_list(line)
+    });
+    // Arguments may hold secrets: those of services alone are read.
+    let arguments =
+        if SERVICES.contains(&name.as_str()) { file("cmdline").unwrap_or_default() } else { String::new() };
+    let arguments =
+        arguments.split('\0').skip(1).filter(|word| !word.is_empty()).map(str::to_owned).collect();
+    Some(ProcessFacts { number, name, arguments, processor, allowed: allowed.unwrap_or_default() })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    #[test]
+    fn a_line_of_proc_net_udp_is_a_socket() {
+        let line = "  512: 0100007F:0035 00000000:0000 07 00000000:00034A80 00:00000000 00000000   101        0 20345 2 \
+                    0000000000000000 48211";
+        let (inode, socket) = udp_line(line).unwrap();
+        assert_eq!((inode, socket.local.as_str(), socket.remote.as_str()), (20345, "127.0.0.1:53", ""));
+        assert_eq!((socket.drops, socket.receive_queue), (48211, 0x34a80));
+        let ipv6 = hexadecimal_address("00000000000000000000000001000000:1F90").unwrap();
+        assert_eq!(ipv6.to_string(), "[::1]:8080");
+        for end in 0..line.len() - 5 {
+            let _ = udp_line(&line[..end]);
+        }
+    }
+}

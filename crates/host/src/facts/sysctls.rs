@@ -1,0 +1,56 @@
+//! Sysctls that rules look at.
+
+use std::collections::BTreeMap;
+
+use super::tree::Tree;
+
+/// Their paths below `/proc/sys`.
+const SYSCTLS: &[&str] = &[
+    "kernel/numa_balancing",
+    "net/core/busy_poll",
+    "net/core/default_qdisc",
+    "net/core/dev_weight",
+    "net/core/netdev_budget",
+    "net/core/netdev_budget_usecs",
+    "net/core/netdev_max_backlog",
+    "net/core/optmem_max",
+    "net/core/rmem_default",
+    "net/core/rmem_max",
+    "net/core/rps_sock_flow_entries",
+    "net/core/somaxconn",
+    "net/core/wmem_default",
+    "net/core/wmem_max",
+    "net/ipv4/ip_forward",
+    "net/ipv4/neigh/default/gc_thresh3",
+    "net/ipv4/tcp_adv_win_scale",
+    "net/ipv4/tcp_available_congestion_control",
+    "net/ipv4/tcp_congestion_control",
+    "net/ipv4/tcp_ecn",
+    "net/ipv4/tcp_limit_output_bytes",
+    "net/ipv4/tcp_max_syn_backlog",
+    "net/ipv4/tcp_mem",
+    "net/ipv4/tcp_moderate_rcvbuf",
+    "net/ipv4/tcp_mtu_probing",
+    "net/ipv4/tcp_no_metrics_save",
+    "net/ipv4/tcp_rmem",
+    "net/ipv4/tcp_sack",
+    "net/ipv4/tcp_slow_start_after_idle",
+    "net/ipv4/tcp_syncookies",
+    "net/ipv4/tcp_timestamps",
+    "net/ipv4/tcp_window_scaling",
+    "net/ipv4/tcp_wmem",
+    "net/ipv4/udp_mem",
+    "net/ipv6/conf/all/forwarding",
+    "net/netfilter/nf_conntrack_count",
+    "net/netfilter/nf_conntrack_max",
+    "vm/min_free_kbytes",
+    "vm/zone_reclaim_mode",
+];
+
+pub(super) fn sysctls(tree: &Tree) -> BTreeMap<String, String> {
+    let read = |name: &&str| {
+        let text = tree.read(&format!("/proc/sys/{name}"))?;
+        Some(((*name).to_owned(), text.split_ascii_whitespace().collect::<Vec<_>>().join(" ")))
+    };
+    SYSCTLS.iter().filter_map(read).collect()
+}

@@ -1,0 +1,445 @@
+//! Facts as a tree of files.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+
+use evenkeel_model::host::{
+    HostFacts, Interface, InterfaceKind, ProcessFacts, SocketFacts, SocketKind, processor_list,
+};
+use serde_json::json;
+
+use crate::facts::{DeviceAnswers, FeatureText, RssAnswers};
+
+/// Writes facts as a tree that [`read_facts`](crate::facts::read_facts) reads.
+///
+/// # Errors
+/// When a file cannot be written.
+pub fn write_tree(facts: &HostFacts, directory: &Path) -> io::Result<()> {
+    let tree = Writer { directory };
+    tree.file("proc/sys/kernel/osrelease", facts.kernel.as_deref().unwrap_or_default())?;
+    tree.file(
+        "etc/os-release",
+        &format!("PRETTY_NAME=\"{}\"", facts.distribution.as_deref().unwrap_or_default()),
+    )?;
+    let flags = if facts.virtual_machine { "fpu hypervisor" } else { "fpu" };
+    let model = facts.processor_model.as_deref().unwrap_or_default();
+    tree.file("proc/cpuinfo", &format!("processor\t: 0\nmodel name\t: {model}\nflags\t\t: {flags}"))?;
+    if let Some(memory) = facts.memory_bytes {
+        tree.file("proc/meminfo", &format!("MemTotal:       {} kB", memory / 1024))?;
+    }
+    tree.file("proc/cmdline", &facts.command_line.join(" "))?;
+    for (path, value) in &facts.sysctls {
+        tree.file(&format!("proc/sys/{path}"), value)?;
+    }
+    tree.processors(facts)?;
+    tree.counters(facts)?;
+    tree.interrupts(facts)?;
+    let mut qdiscs = Vec::new();
+    for interface in &facts.interfaces {
+        tree.interface(interface)?;
+        qdiscs.extend(interface.qdiscs.iter().map(|qdisc| {
+            let mut line = json!({
+                "kind": qdisc.kind, "handle": qdisc.handle, "dev": interface.name, "bytes": qdisc.bytes, "packets": qdisc.packets,
+                "drops": qdisc.drops, "requeues": qdisc.requeues, "backlog": qdisc.backlog_bytes, "options": {}
+            });
+            if qdisc.is_root() { line["root"] = true.into() } else { line["parent"] = qdisc.parent.clone().into() }
+            if let Some(rate) = qdisc.rate_bps {
+                line["options"]["rate"] = (rate / 8).into();
+            }
+            if let Some(limit) = qdisc.limit_packets {
+                line["options"]["limit"] = limit.into();
+            }
+            line
+        }));
+    }
+    tree.answers("qdiscs.json", &qdiscs)?;
+    tree.sockets(facts)?;
+    for process in &facts.processes {
+        tree.process(process)?;
+    }
+    tree.answers("about.json", &json!({"format": 1, "page_bytes": facts.page_bytes}))
+}
+
+struct Writer<'a> {
+    directory: &'a Path,
+}
+
+/// A mask of processors as sysfs shows it.
+fn mask(members: &[u32]) -> String {
+    let words = members.iter().max().map_or(1, |most| *most as usize / 32 + 1);
+    let word = |at: usize| {
+        members
+            .iter()
+            .filter(|number| **number as usize / 32 == at)
+            .fold(0_u32, |word, number| word | 1 << (number % 32))
+    };
+    (0..words).rev().map(|at| format!("{:08x}", word(at))).collect::<Vec<_>>().join(",")
+}
+
+impl Writer<'_> {
+    fn file(&self, path: &str, text: &str) -> io::Result<()> {
+        let place = self.directory.join(path);
+        if let Some(parent) = place.parent() {
+            std::fs::create_dir_all(parent)?;
+        }
+        std::fs::write(place, format!("{text}\n"))
+    }
+
+    fn answers(&self, name: &str, answers: &impl serde::Serialize) -> io::Result<()> {
+        let text = serde_json::to_string_pretty(answers).map_err(io::Error::other)?;
+        self.file(&format!("evenkeel/{name}"), &text)
+    }
+
+    fn processors(&self, facts: &HostFacts) -> io::Result<()> {
+        let root = "sys/devices/system";
+        let numbers: Vec<u32> = facts.processors.iter().map(|processor| processor.number).collect();
+        self.file(&format!("{root}/cpu/online"), &processor_list(&numbers))?;
+        let isolated: Vec<u32> = facts
+            .processors
+            .iter()
+            .filter(|processor| processor.isolated)
+            .map(|processor| processor.number)
+            .collect();
+        self.file(&format!("{root}/cpu/isolated"), &processor_list(&isolated))?;
+        for node in &facts.nodes {
+            self.file(
+                &format!("{root}/node/node{}/cpulist", node.number),
+                &processor_list(&node.processors),
+            )?;
+        }
+        let mut stat = "cpu  0 0 0 0 0 0 0 0 0 0\n".to_owned();
+        for processor in &facts.processors {
+            let directory = format!("{root}/cpu/cpu{}", processor.number);
+            self.file(&format!("{directory}/topology/physical_package_id"), &processor.package.to_string())?;
+            self.file(&format!("{directory}/topology/core_id"), &processor.core.to_string())?;
+            self.file(
+                &format!("{directory}/topology/thread_siblings_list"),
+                &processor_list(&processor.siblings),
+            )?;
+            for (name, value) in
+                [("scaling_governor", &processor.governor), ("scaling_driver", &processor.frequency_driver)]
+            {
+                if let Some(value) = value {
+                    self.file(&format!("{directory}/cpufreq/{name}"), value)?;
+                }
+            }
+            for state in &processor.idle_states {
+                let directory = format!("{directory}/cpuidle/state{}", state.number);
+                self.file(&format!("{directory}/name"), &state.name)?;
+                self.file(&format!("{directory}/latency"), &state.latency_us.to_string())?;
+                self.file(&format!("{directory}/disable"), &u8::from(state.disabled).to_string())?;
+                self.file(&format!("{directory}/usage"), &state.usage.to_string())?;
+            }
+            if let Some(time) = processor.time {
+                let user = time.total.saturating_sub(time.idle + time.softirq + time.steal);
+                let _ = writeln!(
+                    stat,
+                    "cpu{} {user} 0 0 {} 0 0 {} {} 0 0",
+                    processor.number, time.idle, time.softirq, time.steal
+                );
+            }
+        }
+        self.file("proc/stat", &stat)
+    }
+
+    fn counters(&self, facts: &HostFacts) -> io::Result<()> {
+        let mut groups: BTreeMap<&str, Vec<(&str, u64)>> = BTreeMap::new();
+        for (name, value) in &facts.counters {
+            if let Some((group, name)) = name.split_once('.') {
+                groups.entry(group).or_default().push((name, *value));
+            }
+        }
+        let (mut netstat, mut snmp) = (String::new(), String::new());
+        for (group, entries) in &groups {
+            let names: Vec<&str> = entries.iter().map(|(name, _)| *name).collect();
+            let words = |number: fn(u64) -> String| {
+                entries.iter().map(|(_, value)| number(*value)).collect::<Vec<_>>().join(" ")
+            };
+            match *group {
+                "Snmp6" => {
+                    let lines: Vec<String> =
+                        entries.iter().map(|(name, value)| format!("{name} {value}")).collect();
+                    self.file("proc/net/snmp6", &lines.join("\n"))?;
+                }
+                "Sockstat" => {
+                    let line = |(name, value): &(&str, u64)| {
+                        let (group, name) = name.split_once('.').unwrap_or((name, ""));
+                        format!("{group}: {name} {value}")
+                    };
+                    self.file("proc/net/sockstat", &entries.iter().map(line).collect::<Vec<_>>().join("\n"))?;
+                }
+                "Conntrack" | "Neighbours" => {
+                    let file = if *group == "Conntrack" { "nf_conntrack" } else { "arp_cache" };
+                    let text =
+                        format!("entries {}\n0 {}", names.join(" "), words(|value| format!("{value:x}")));
+                    self.file(&format!("proc/net/stat/{file}"), &text)?;
+                }
+                _ => {
+                    let file = if group.ends_with("Ext") { &mut netstat } else { &mut snmp };
+                    let _ = writeln!(
+                        file,
+                        "{group}: {}\n{group}: {}",
+                        names.join(" "),
+                        words(|value| value.to_string())
+                    );
+                }
+            }
+        }
+        self.file("proc/net/netstat", &netstat)?;
+        self.file("proc/net/snmp", &snmp)?;
+        let line = |line: &evenkeel_model::host::Softnet| {
+            format!(
+                "{:08x} {:08x} {:08x} 00000000 00000000 00000000 00000000 00000000 00000000 {:08x} {:08x} 00000000 {:08x}",
+                line.processed, line.dropped, line.squeezed, line.steered, line.flow_limited, line.processor
+            )
+        };
+        self.file("proc/net/softnet_stat", &facts.softnet.iter().map(line).collect::<Vec<_>>().join("\n"))
+    }
+
+    fn interrupts(&self, facts: &HostFacts) -> io::Result<()> {
+        let numbers: Vec<u32> = facts.processors.iter().map(|processor| processor.number).collect();
+        let mut text = String::from("     ");
+        for number in &numbers {
+            let _ = write!(text, " CPU{number}");
+        }
+        text.push('\n');
+        for interrupt in &facts.interrupts {
+            let served: BTreeMap<u32, u64> = interrupt.served.iter().copied().collect();
+            let _ = write!(text, "{:>4}:", interrupt.number);
+            for number in &numbers {
+                let _ = write!(text, " {}", served.get(number).copied().unwrap_or(0));
+            }
+            let _ =
+                writeln!(text, "  IR-PCI-MSI {}-edge      {}", 524_288 + interrupt.number, interrupt.action);
+            let directory = format!("proc/irq/{}", interrupt.number);
+            if !interrupt.affinity.is_empty() {
+                self.file(&format!("{directory}/smp_affinity_list"), &processor_list(&interrupt.affinity))?;
+            }
+            if !interrupt.effective.is_empty() {
+                self.file(
+                    &format!("{directory}/effective_affinity_list"),
+                    &processor_list(&interrupt.effective),
+                )?;
+            }
+            // The card's own list, by which interrupts without a telling name are known.
+            if facts
+                .interface(&interrupt.interface)
+                .is_some_and(|interface| interface.kind == InterfaceKind::Device)
+            {
+                let directory = format!("sys/class/net/{}/device/msi_irqs", interrupt.interface);
+                self.file(&format!("{directory}/{}", interrupt.number), "msix")?;
+            }
+        }
+        self.file("proc/interrupts", &text)
+    }
+
+    fn interface(&self, interface: &Interface) -> io::Result<()> {
+        let directory = format!("sys/class/net/{}", interface.name);
+        let file = |name: &str, text: &str| self.file(&format!("{directory}/{name}"), text);
+        file("mtu", &interface.mtu.to_string())?;
+        file("operstate", if interface.up { "up" } else { "down" })?;
+        file("carrier", &u8::from(interface.up).to_string())?;
+        file("type", if interface.kind == InterfaceKind::Loopback { "772" } else { "1" })?;
+        if interface.threaded_napi {
+            file("threaded", "1")?;
+        }
+        let optional = [
+            ("ifindex", interface.index.map(u64::from)),
+            ("tx_queue_len", interface.tx_queue_len.map(u64::from)),
+            ("carrier_changes", interface.carrier_changes),
+        ];
+        for (name, value) in optional {
+            if let Some(value) = value {
+                file(name, &value.to_string())?;
+            }
+        }
+        let speed = interface.speed_bps.map_or("-1".to_owned(), |speed| (speed / 1_000_000).to_string());
+        file("speed", &speed)?;
+        file("duplex", interface.duplex.as_deref().unwrap_or("unknown"))?;
+        for (name, value) in &interface.statistics {
+            file(&format!("statistics/{name}"), &value.to_string())?;
+        }
+        for name in &interface.lower {
+            file(&format!("lower_{name}"), "")?;
+        }
+        match interface.kind {
+            InterfaceKind::Device => self.device(interface, &directory)?,
+            InterfaceKind::Bridge => file("bridge/stp_state", "0")?,
+            _ => {}
+        }
+        if let Some(bond) = &interface.bond {
+            file("bonding/mode", &format!("{} 4", bond.mode))?;
+            file("bonding/xmit_hash_policy", &format!("{} 0", bond.hash_policy))?;
+        }
+        for (at, queue) in interface.receive_queues.iter().enumerate() {
+            file(&format!("queues/rx-{at}/rps_cpus"), &mask(&queue.rps))?;
+            file(&format!("queues/rx-{at}/rps_flow_cnt"), &queue.rps_flow_count.to_string())?;
+        }
+        for (at, queue) in interface.transmit_queues.iter().enumerate() {
+            file(&format!("queues/tx-{at}/xps_cpus"), &mask(&queue.xps_processors))?;
+            file(&format!("queues/tx-{at}/xps_rxqs"), &mask(&queue.xps_receive_queues))?;
+            file(&format!("queues/tx-{at}/tx_timeout"), &queue.timeouts.to_string())?;
+            file(&format!("queues/tx-{at}/tx_maxrate"), &queue.max_rate_mbps.to_string())?;
+            for (name, value) in [("limit", queue.bql_limit), ("limit_max", queue.bql_limit_max)] {
+                if let Some(value) = value {
+                    file(&format!("queues/tx-{at}/byte_queue_limits/{name}"), &value.to_string())?;
+                }
+            }
+        }
+        let rss = interface.rss.as_ref().map(|rss| RssAnswers {
+            indirection: rss.indirection.clone(),
+            key: rss.key.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":"),
+            function: rss.function.clone(),
+            hash_fields: rss.hash_fields.clone(),
+        });
+        let answers = DeviceAnswers {
+            driver: interface.driver.clone(),
+            bus: interface.bus.clone(),
+            supported_mbps: interface.supported_bps.map(|speed| speed / 1_000_000),
+            channels: interface.channels,
+            rings: interface.rings,
+            coalescing: interface.coalescing,
+            pause: interface.pause,
+            features: interface
+                .features
+                .iter()
+                .map(|(name, feature)| (name.clone(), FeatureText(*feature)))
+                .collect(),
+            rss,
+            statistics: interface.driver_statistics.clone(),
+        };
+        if answers == DeviceAnswers::default() {
+            Ok(())
+        } else {
+            self.answers(&format!("ethtool/{}.json", interface.name), &answers)
+        }
+    }
+
+    fn device(&self, interface: &Interface, directory: &str) -> io::Result<()> {
+        let file = |name: &str, text: &str| self.file(&format!("{directory}/device/{name}"), text);
+        file("uevent", &format!("DRIVER={}", interface.driver.as_deref().unwrap_or_default()))?;
+        file("numa_node", &interface.node.map_or("-1".to_owned(), |node| node.to_string()))?;
+        if let Some(kind) = &interface.iommu {
+            file("iommu_group/type", kind)?;
+        }
+        let Some(link) = interface.pcie else { return Ok(()) };
+        let speed = |speed: f64| format!("{speed:.1} GT/s PCIe");
+        file("current_link_speed", &speed(link.speed_gts))?;
+        file("current_link_width", &link.width.to_string())?;
+        if let (Some(speed_gts), Some(width)) = (link.max_speed_gts, link.max_width) {
+            file("max_link_speed", &speed(speed_gts))?;
+            file("max_link_width", &width.to_string())?;
+        }
+        Ok(())
+    }
+
+    fn sockets(&self, facts: &HostFacts) -> io::Result<()> {
+        let tcp: Vec<&SocketFacts> =
+            facts.sockets.iter().filter(|socket| socket.kind != SocketKind::Udp).collect();
+        self.answers("sockets.json", &tcp)?;
+        let mut text = String::from(
+            "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops\n",
+        );
+        let mut owners: BTreeMap<u32, u32> = BTreeMap::new();
+        let udp = facts.sockets.iter().filter(|socket| socket.kind == SocketKind::Udp);
+        for (at, socket) in (1_u32..).zip(udp) {
+            let inode = 20_000 + at;
+            owners.extend(socket.process.map(|process| (inode, process)));
+            let remote = if socket.remote.is_empty() { "0.0.0.0:0" } else { &socket.remote };
+            let _ = writeln!(
+                text,
+                "{at:>5}: {} {} 07 {:08X}:{:08X} 00:00000000 00000000     0        0 {inode} 2 0000000000000000 {}",
+                hexadecimal(&socket.local)?,
+                hexadecimal(remote)?,
+                socket.send_queue,
+                socket.receive_queue,
+                socket.drops
+            );
+        }
+        self.file("proc/net/udp", &text)?;
+        self.answers("owners.json", &owners)
+    }
+
+    fn process(&self, process: &ProcessFacts) -> io::Result<()> {
+        let directory = format!("proc/{}", process.number);
+        self.file(&format!("{directory}/comm"), &process.name)?;
+        // Field 39, the processor, is the 37th behind the name.
+        let mut fields = vec!["S".to_owned()];
+        fields.extend((0..35).map(|_| "0".to_owned()));
+        fields.push(process.processor.map_or("-1".to_owned(), |processor| processor.to_string()));
+        self.file(
+            &format!("{directory}/stat"),
+            &format!("{} ({}) {}", process.number, process.name, fields.join(" ")),
+        )?;
+        if !process.allowed.is_empty() {
+            let line =
+                format!("Name:\t{}\nCpus_allowed_list:\t{}", process.name, processor_list(&process.allowed));
+            self.file(&format!("{directory}/status"), &line)?;
+        }
+        let arguments: String = process.arguments.iter().map(|word| format!("\0{word}")).collect();
+        self.file(&format!("{directory}/cmdline"), &format!("{}{arguments}", process.name))
+    }
+}
+
+/// An IPv4 end as `/proc/net/udp` has it.
+fn hexadecimal(end: &str) -> io::Result<String> {
+    match end.parse() {
+        Ok(SocketAddr::V4(end)) => {
+            Ok(format!("{:08X}:{:04X}", u32::from_le_bytes(end.ip().octets()), end.port()))
+        }
+        _ => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("'{end}' is no end of a UDP socket over IPv4"),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::super::{CardOptions, HostBuilder};
+    use super::*;
+    use crate::facts::{Tree, read_facts};
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let card = CardOptions {
+            name: "ens2f0",
+            driver: "mlx5_core",
+            bus: "0000:81:00.0",
+            node: Some(1),
+            speed_mbps: Some(100_000),
+            pcie: Some((8.0, 16)),
+            queues: (20, 63),
+            ring: 8192,
+            mtu: 9000,
+            action: "mlx5_comp{}@pci:0000:81:00.0",
+        };
+        let mut facts = HostBuilder::new(2, 20, 2).power("intel_pstate", "performance").card(&card).build();
+        facts.processes.push(ProcessFacts {
+            number: 812,
+            name: "irqbalance".to_owned(),
+            arguments: vec!["--foreground".to_owned()],
+            processor: Some(3),
+            allowed: (0..80).collect(),
+        });
+        facts.sockets.push(SocketFacts {
+            kind: SocketKind::Udp,
+            local: "10.0.0.1:514".to_owned(),
+            drops: 5,
+            process: Some(812),
+            ..SocketFacts::default()
+        });
+        facts.counters.insert("Conntrack.drop".to_owned(), 300);
+        let directory = tempfile::tempdir().unwrap();
+        write_tree(&facts, directory.path()).unwrap();
+        let read = read_facts(&Tree::recorded(directory.path()).unwrap()).unwrap();
+        assert_eq!(read.interfaces, facts.interfaces);
+        assert_eq!(read.interrupts, facts.interrupts);
+        assert_eq!(read, facts);
+        assert_eq!(read.interface("ens2f0").unwrap().queue_counters.receive.len(), 20);
+    }
+}

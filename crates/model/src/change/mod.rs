@@ -1,0 +1,414 @@
+//! Changes to a host as data: which [`Knob`], to which [`Value`], and the line that an administrator would type.
+//!
+//! What is *found* wrong names changes, what *applies* them reads each knob first, and what *explains* them writes
+//! [`shell`] lines; all three speak of the same data. Nothing here touches a kernel.
+
+mod qdisc;
+mod rule;
+mod shell;
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+pub use qdisc::{ClassHandle, Handle, QdiscSnapshot, root_qdisc};
+pub use rule::{RULE_LENGTH, Rule, RuleBytes, RuleMatch};
+pub use shell::{shell, sysctl_name};
+
+/// A setting of the host. Those of an interface mean the interface that is spoken of.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Knob {
+    /// A sysctl, by its path below `/proc/sys`, such as `net/ipv4/tcp_rmem` ([`Value::Text`], figures separated by
+    /// blanks).
+    Sysctl(String),
+    /// `gso_max_size` and `gso_ipv4_max_size`, which the first drags along ([`Value::Sizes`]).
+    GsoSizes,
+    /// `gro_max_size` and `gro_ipv4_max_size` ([`Value::Sizes`]).
+    GroSizes,
+    /// A file of the interface, by its path below `/sys/class/net/INTERFACE`, such as
+    /// `queues/tx-0/xps_cpus` or `queues/tx-0/tx_maxrate` ([`Value::Text`]).
+    InterfaceFile(String),
+    /// The `quantum` of an HTB class ([`Value::Bytes`]).
+    HtbQuantum(ClassHandle),
+    /// The weight of a transmit queue, by its number, in the kernel's net-shaper interface
+    /// (`Documentation/netlink/specs/net_shaper.yaml`; [`Value::Weight`]).
+    QueueWeight(u32),
+    /// The root qdisc with what hangs below it ([`Value::Qdiscs`], made with [`root_qdisc`]).
+    RootQdisc,
+    /// The n-tuple rule at a location (`ethtool -n`; [`Value::Rule`]).
+    NtupleRule(u32),
+    /// The indirection table of receive-side scaling (`ethtool -x`; [`Value::Table`]).
+    RssTable,
+    /// Which processors an interrupt may fire on, by its number: `/proc/irq/N/smp_affinity_list` ([`Value::Text`], a
+    /// list such as `0-3,8`).
+    InterruptAffinity(u32),
+    /// Descriptors of a kind of ring (`ethtool -g`; [`Value::Number`]).
+    Ring(Ring),
+    /// Number of a kind of channels (`ethtool -l`; [`Value::Number`]).
+    Channels(Channels),
+    /// A parameter of interrupt coalescing (`ethtool -c`; [`Value::Number`] of microseconds or packets,
+    /// [`Value::Switch`] of the adaptive ones).
+    Coalescing(Coalescing),
+    /// An offload feature by the kernel's name for it, such as `rx-gro` or `tx-tcp-segmentation`
+    /// (`net/ethtool/common.c`; [`Value::Switch`]).
+    Feature(String),
+    /// The header fields that RSS hashes of a kind of flow, such as `udp4`, in ethtool's letters, such as `sdfn`
+    /// (`ethtool -n IFACE rx-flow-hash`; [`Value::Text`]).
+    FlowHash(String),
+    /// The largest packet without its link-layer header ([`Value::Bytes`]).
+    Mtu,
+    /// Packets that a FIFO qdisc of the interface holds by default, `txqueuelen` ([`Value::Number`]).
+    TransmitQueueLength,
+    /// A file of the processors by its path below `/sys/devices/system/cpu`, such as
+    /// `cpufreq/policy0/scaling_governor` or `cpu0/cpuidle/state3/disable` ([`Value::Text`]).
+    ProcessorFile(String),
+}
+
+/// Rings of descriptors between driver and device (`struct ethtool_ringparam`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ring {
+    /// For packets that arrive.
+    Rx,
+    /// For small packets that arrive, where a device keeps them apart.
+    RxMini,
+    /// For jumbo frames that arrive.
+    RxJumbo,
+    /// For packets to send.
+    Tx,
+}
+
+impl Ring {
+    /// ethtool's word for it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Rx => "rx",
+            Self::RxMini => "rx-mini",
+            Self::RxJumbo => "rx-jumbo",
+            Self::Tx => "tx",
+        }
+    }
+}
+
+/// Channels: an interrupt with the queues that it serves (`struct ethtool_channels`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Channels {
+    /// With a receive queue alone.
+    Rx,
+    /// With a transmit queue alone.
+    Tx,
+    /// For what is neither, such as changes of the link.
+    Other,
+    /// With both.
+    Combined,
+}
+
+impl Channels {
+    /// ethtool's word for it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Rx => "rx",
+            Self::Tx => "tx",
+            Self::Other => "other",
+            Self::Combined => "combined",
+        }
+    }
+}
+
+/// Parameters of interrupt coalescing (`struct ethtool_coalesce`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Coalescing {
+    /// How long a receive interrupt waits for more packets, microseconds.
+    RxUsecs,
+    /// For how many packets it waits.
+    RxFrames,
+    /// How long a transmit interrupt waits, microseconds.
+    TxUsecs,
+    /// For how many packets it waits.
+    TxFrames,
+    /// Whether the driver adapts the receive interrupts to the traffic.
+    AdaptiveRx,
+    /// Whether it adapts the transmit interrupts.
+    AdaptiveTx,
+}
+
+impl Coalescing {
+    /// Every one.
+    pub const ALL: [Self; 6] =
+        [Self::RxUsecs, Self::RxFrames, Self::TxUsecs, Self::TxFrames, Self::AdaptiveRx, Self::AdaptiveTx];
+
+    /// Whether it is on or off, and no number.
+    #[must_use]
+    pub fn is_switch(self) -> bool {
+        matches!(self, Self::AdaptiveRx | Self::AdaptiveTx)
+    }
+
+    /// ethtool's word for it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::RxUsecs => "rx-usecs",
+            Self::RxFrames => "rx-frames",
+            Self::TxUsecs => "tx-usecs",
+            Self::TxFrames => "tx-frames",
+            Self::AdaptiveRx => "adaptive-rx",
+            Self::AdaptiveTx => "adaptive-tx",
+        }
+    }
+}
+
+/// A setting's value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Value {
+    /// What a file holds, without white space around it.
+    Text(String),
+    /// Bytes.
+    Bytes(u32),
+    /// A number of whatever the knob counts.
+    Number(u32),
+    /// On or off.
+    Switch(bool),
+    /// The weight in a queue's shaper, 0 where that has none; none at all: the queue has no shaper.
+    Weight(Option<u32>),
+    /// A pair of sizes, bytes; on kernels before 6.3 both are the same.
+    Sizes {
+        /// `gso_max_size` or `gro_max_size`.
+        all: u32,
+        /// `gso_ipv4_max_size` or `gro_ipv4_max_size`.
+        ipv4: u32,
+    },
+    /// The root qdisc first, then those below it.
+    Qdiscs(Vec<QdiscSnapshot>),
+    /// The rule at a location; none: there is none.
+    Rule(Option<RuleBytes>),
+    /// The queue of each entry of an indirection table.
+    Table(Vec<u32>),
+}
+
+/// A change that is wanted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Change {
+    /// What to change.
+    pub knob: Knob,
+    /// The value that it is to have.
+    pub to: Value,
+}
+
+impl Change {
+    /// A change.
+    #[must_use]
+    pub fn new(knob: Knob, to: Value) -> Self {
+        Self { knob, to }
+    }
+
+    /// The shell line that makes it.
+    #[must_use]
+    pub fn shell(&self, interface: &str) -> String {
+        shell(interface, &self.knob, &self.to)
+    }
+}
+
+impl Knob {
+    /// Whether it is a setting of an interface, and not of the whole host.
+    #[must_use]
+    pub fn is_of_interface(&self) -> bool {
+        !matches!(self, Self::Sysctl(_) | Self::InterruptAffinity(_) | Self::ProcessorFile(_))
+    }
+
+    /// Whether two values are the same setting, however the kernel writes it.
+    #[must_use]
+    pub fn same(&self, one: &Value, other: &Value) -> bool {
+        match (one, other) {
+            (Value::Text(one), Value::Text(other)) => self.normal_form(one) == self.normal_form(other),
+            // Without a weight in its shaper a queue is served as without a shaper.
+            (Value::Weight(one), Value::Weight(other)) => one.unwrap_or(0) == other.unwrap_or(0),
+            // What the kernel puts there by itself is nobody's setting: its kind and leaves follow the number of
+            // queues and `net.core.default_qdisc`, its options the MTU.
+            (Value::Qdiscs(one), Value::Qdiscs(other)) => match (one.first(), other.first()) {
+                (Some(one), Some(other)) if one.is_default() && other.is_default() => true,
+                _ => one == other,
+            },
+            _ => one == other,
+        }
+    }
+
+    /// Masks are written with as many words as the machine has processors, lists of processors with or without
+    /// ranges; sysctls of several figures are separated by tabs; the order of the fields of a hash means nothing.
+    fn normal_form(&self, text: &str) -> String {
+        if self.is_mask() {
+            let digits: String = text.trim().chars().filter(|digit| *digit != ',').collect();
+            return digits.trim_start_matches('0').to_ascii_lowercase();
+        }
+        match self {
+            Self::InterruptAffinity(_) => {
+                if let Some(list) = processor_list(text) {
+                    return format!("{list:?}");
+                }
+            }
+            Self::FlowHash(_) => return text.chars().collect::<BTreeSet<_>>().into_iter().collect(),
+            _ => {}
+        }
+        text.split_ascii_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    /// By how much a value differs from another one, of a knob that has figures.
+    #[must_use]
+    pub fn difference(&self, value: &Value, other: &Value) -> Option<i64> {
+        let figure = |value: &Value| match value {
+            Value::Bytes(figure) | Value::Number(figure) | Value::Sizes { all: figure, .. } => {
+                Some(i64::from(*figure))
+            }
+            Value::Weight(weight) => weight.map(i64::from),
+            Value::Text(text) if !self.is_mask() => text.parse().ok(),
+            Value::Text(_) | Value::Qdiscs(_) | Value::Rule(_) | Value::Table(_) | Value::Switch(_) => None,
+        };
+        figure(value)?.checked_sub(figure(other)?)
+    }
+
+    fn is_mask(&self) -> bool {
+        const MASKS: [&str; 3] = ["/xps_cpus", "/xps_rxqs", "/rps_cpus"];
+        matches!(self, Self::InterfaceFile(file) if MASKS.iter().any(|name| file.ends_with(name)))
+    }
+
+    /// Its name as files that list settings have it, such as `ring rx` or `sysctl net.ipv4.tcp_rmem`, without the
+    /// interface.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self {
+            Self::Sysctl(path) => format!("sysctl {}", sysctl_name(path)),
+            Self::GsoSizes => "gso-max-size".to_owned(),
+            Self::GroSizes => "gro-max-size".to_owned(),
+            Self::InterfaceFile(file) => format!("file {file}"),
+            Self::HtbQuantum(class) => format!("htb-quantum {class}"),
+            Self::QueueWeight(queue) => format!("queue-weight {queue}"),
+            Self::RootQdisc => "qdisc".to_owned(),
+            Self::NtupleRule(location) => format!("ntuple {location}"),
+            Self::RssTable => "rss".to_owned(),
+            Self::InterruptAffinity(interrupt) => format!("irq {interrupt}"),
+            Self::Ring(ring) => format!("ring {}", ring.word()),
+            Self::Channels(channels) => format!("channels {}", channels.word()),
+            Self::Coalescing(parameter) => format!("coalescing {}", parameter.word()),
+            Self::Feature(name) => format!("feature {name}"),
+            Self::FlowHash(flows) => format!("hash {flows}"),
+            Self::Mtu => "mtu".to_owned(),
+            Self::TransmitQueueLength => "txqueuelen".to_owned(),
+            Self::ProcessorFile(file) => format!("cpu {file}"),
+        }
+    }
+
+    /// Its name, with the interface that it belongs to.
+    #[must_use]
+    pub fn on<'a>(&'a self, interface: &'a str) -> impl fmt::Display + 'a {
+        NamedKnob { knob: self, interface }
+    }
+}
+
+/// Processors of a list such as `0-3,8`, as cpuset(7) writes it; none if it is none.
+#[must_use]
+pub fn processor_list(text: &str) -> Option<BTreeSet<u32>> {
+    /// More processors than any kernel is built for: a list is not trusted with memory.
+    const MOST: u32 = 1 << 16;
+    let mut found = BTreeSet::new();
+    for part in text.trim().split(',').filter(|part| !part.is_empty()) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u32, u32) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+        if last >= MOST || first > last {
+            return None;
+        }
+        found.extend(first..=last);
+    }
+    Some(found)
+}
+
+/// A list of processors as [`processor_list`] reads it.
+#[must_use]
+pub fn processor_list_text(processors: &BTreeSet<u32>) -> String {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for &processor in processors {
+        match ranges.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(processor) => *last = processor,
+            _ => ranges.push((processor, processor)),
+        }
+    }
+    let parts = ranges.iter().map(
+        |(first, last)| {
+            if first == last { first.to_string() } else { format!("{first}-{last}") }
+        },
+    );
+    parts.collect::<Vec<_>>().join(",")
+}
+
+struct NamedKnob<'a> {
+    knob: &'a Knob,
+    interface: &'a str,
+}
+
+impl fmt::Display for NamedKnob<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let interface = self.interface;
+        match self.knob {
+            Knob::Sysctl(name) => write!(formatter, "the sysctl {}", sysctl_name(name)),
+            Knob::GsoSizes => write!(formatter, "gso_max_size of {interface}"),
+            Knob::GroSizes => write!(formatter, "gro_max_size of {interface}"),
+            Knob::InterfaceFile(file) => write!(formatter, "/sys/class/net/{interface}/{file}"),
+            Knob::HtbQuantum(class) => {
+                write!(formatter, "the quantum of the HTB class {class} of {interface}")
+            }
+            Knob::QueueWeight(queue) => {
+                write!(formatter, "the shaper weight of queue {queue} of {interface}")
+            }
+            Knob::RootQdisc => write!(formatter, "the root qdisc of {interface}"),
+            Knob::NtupleRule(location) => {
+                write!(formatter, "the n-tuple rule at location {location} of {interface}")
+            }
+            Knob::RssTable => write!(formatter, "the RSS table of {interface}"),
+            Knob::InterruptAffinity(interrupt) => write!(formatter, "the affinity of interrupt {interrupt}"),
+            Knob::Ring(ring) => write!(formatter, "the {} ring of {interface}", ring.word()),
+            Knob::Channels(channels) => {
+                write!(formatter, "the number of {} channels of {interface}", channels.word())
+            }
+            Knob::Coalescing(parameter) => write!(formatter, "{} of {interface}", parameter.word()),
+            Knob::Feature(name) => write!(formatter, "the feature {name} of {interface}"),
+            Knob::FlowHash(flows) => write!(formatter, "the hash fields for {flows} of {interface}"),
+            Knob::Mtu => write!(formatter, "the MTU of {interface}"),
+            Knob::TransmitQueueLength => write!(formatter, "txqueuelen of {interface}"),
+            Knob::ProcessorFile(file) => write!(formatter, "/sys/devices/system/cpu/{file}"),
+        }
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => write!(formatter, "'{text}'"),
+            Self::Bytes(bytes) => write!(formatter, "{bytes} bytes"),
+            Self::Number(number) => write!(formatter, "{number}"),
+            Self::Switch(on) => formatter.write_str(if *on { "on" } else { "off" }),
+            Self::Weight(Some(weight)) => write!(formatter, "{weight}"),
+            Self::Weight(None) => formatter.write_str("none"),
+            Self::Sizes { all, ipv4 } => write!(formatter, "{all} bytes (IPv4: {ipv4})"),
+            Self::Qdiscs(qdiscs) => match qdiscs.first() {
+                Some(root) if root.is_default() => write!(formatter, "{} (the kernel's default)", root.kind),
+                Some(root) => write!(formatter, "{} {:x}:", root.kind, root.handle.0.major),
+                None => formatter.write_str("none"),
+            },
+            Self::Rule(Some(rule)) => rule.fmt(formatter),
+            Self::Rule(None) => formatter.write_str("none"),
+            Self::Table(queues) => {
+                let queues: Vec<String> = queues.iter().map(ToString::to_string).collect();
+                write!(formatter, "[{}]", queues.join(" "))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

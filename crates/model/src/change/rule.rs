@@ -1,0 +1,268 @@
+//! N-tuple rules as the kernel keeps them (`struct ethtool_rx_flow_spec`, `include/uapi/linux/ethtool.h`), at the
+//! offsets that the header has on all 64-bit architectures.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use serde::{Deserialize, Serialize};
+
+/// Length of a rule, bytes.
+pub const RULE_LENGTH: usize = 168;
+/// Where the headers that are compared begin, behind the type of flow.
+const HEADER: usize = 4;
+/// Where their masks begin.
+const MASK: usize = 76;
+/// Where the mask of the extension begins.
+const MASK_EXTENSION: usize = 128;
+const COOKIE: usize = 152;
+const LOCATION: usize = 160;
+
+/// `TCP_V4_FLOW` and its like.
+const FLOW_TCP4: u32 = 1;
+const FLOW_UDP4: u32 = 2;
+const FLOW_TCP6: u32 = 5;
+const FLOW_UDP6: u32 = 6;
+/// `RX_CLS_FLOW_DISC`: drop.
+const DISCARD: u64 = u64::MAX;
+/// Protocol numbers of IP.
+const TCP: u8 = 6;
+
+/// A part of the headers of TCP or UDP packets over one IP version. A mask of 0 leaves a field open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RuleMatch {
+    /// IP protocol number: 6 TCP, 17 UDP.
+    pub protocol: u8,
+    /// The sender's address.
+    pub source: IpAddr,
+    /// Bits of it that count; of IPv4 the low 32.
+    pub source_mask: u128,
+    /// This host's address, of the same IP version.
+    pub destination: IpAddr,
+    /// Bits of it that count.
+    pub destination_mask: u128,
+    /// The sender's port.
+    pub source_port: u16,
+    /// Bits of it that count.
+    pub source_port_mask: u16,
+    /// This host's port.
+    pub destination_port: u16,
+    /// Bits of it that count.
+    pub destination_port_mask: u16,
+}
+
+/// An n-tuple rule (`struct ethtool_rx_flow_spec`), byte for byte: rules of others are put back as they were.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Rule([u8; RULE_LENGTH]);
+
+fn array<const LENGTH: usize>(bytes: &[u8], at: usize) -> [u8; LENGTH] {
+    let mut value = [0; LENGTH];
+    if let Some(found) = bytes.get(at..at + LENGTH) {
+        value.copy_from_slice(found);
+    }
+    value
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_ne_bytes(array(bytes, at))
+}
+
+fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
+    if let Some(place) = bytes.get_mut(at..at + value.len()) {
+        place.copy_from_slice(value);
+    }
+}
+
+impl Rule {
+    /// A rule that sends what matches to a queue. Both addresses are of one IP version.
+    #[must_use]
+    pub fn steer(location: u32, matches: &RuleMatch, queue: u32) -> Self {
+        let mut bytes = [0; RULE_LENGTH];
+        let is_ipv4 = matches.source.is_ipv4();
+        let tcp = matches.protocol == TCP;
+        let flow_type = match (is_ipv4, tcp) {
+            (true, true) => FLOW_TCP4,
+            (true, false) => FLOW_UDP4,
+            (false, true) => FLOW_TCP6,
+            (false, false) => FLOW_UDP6,
+        };
+        put(&mut bytes, 0, &flow_type.to_ne_bytes());
+        let mut fill = |at: usize, source: u128, destination: u128, ports: [u16; 2]| {
+            let length = if is_ipv4 { 4 } else { 16 };
+            // Addresses first, then ports, in network byte order (struct ethtool_tcpip4_spec, ethtool_tcpip6_spec).
+            put(&mut bytes, at, &source.to_be_bytes()[16 - length..]);
+            put(&mut bytes, at + length, &destination.to_be_bytes()[16 - length..]);
+            put(&mut bytes, at + 2 * length, &ports[0].to_be_bytes());
+            put(&mut bytes, at + 2 * length + 2, &ports[1].to_be_bytes());
+        };
+        let (source_mask, destination_mask) = (matches.source_mask, matches.destination_mask);
+        fill(
+            HEADER,
+            bits(matches.source) & source_mask,
+            bits(matches.destination) & destination_mask,
+            [
+                matches.source_port & matches.source_port_mask,
+                matches.destination_port & matches.destination_port_mask,
+            ],
+        );
+        let ports = [matches.source_port_mask, matches.destination_port_mask];
+        fill(MASK, source_mask, destination_mask, ports);
+        put(&mut bytes, COOKIE, &u64::from(queue).to_ne_bytes());
+        put(&mut bytes, LOCATION, &location.to_ne_bytes());
+        Self(bytes)
+    }
+
+    /// The rule of these bytes.
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; RULE_LENGTH]) -> Self {
+        Self(bytes)
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8; RULE_LENGTH] {
+        &self.0
+    }
+
+    /// Its location: of rules that match the same packet, the one at the lowest decides.
+    #[must_use]
+    pub fn location(&self) -> u32 {
+        word(&self.0, LOCATION)
+    }
+
+    /// The queue that it sends to; none if it drops packets, or sends them to a virtual function.
+    #[must_use]
+    pub fn queue(&self) -> Option<u32> {
+        // The upper half names a virtual function (ethtool_get_flow_spec_ring_vf).
+        let cookie = u64::from_ne_bytes(array(&self.0, COOKIE));
+        u32::try_from(cookie).ok().filter(|_| cookie != DISCARD)
+    }
+
+    /// What it matches; none of what this crate does not read: other kinds of flows, type of service, extensions.
+    #[must_use]
+    pub fn matches(&self) -> Option<RuleMatch> {
+        let (protocol, is_ipv4) = match word(&self.0, 0) {
+            FLOW_TCP4 => (6, true),
+            FLOW_UDP4 => (17, true),
+            FLOW_TCP6 => (6, false),
+            FLOW_UDP6 => (17, false),
+            _ => return None,
+        };
+        let length = if is_ipv4 { 4 } else { 16 };
+        let class = self.0[MASK + 2 * length + 4];
+        if class != 0 || self.0[MASK_EXTENSION..MASK_EXTENSION + 20].iter().any(|byte| *byte != 0) {
+            return None;
+        }
+        let number = |at: usize| {
+            self.0[at..at + length].iter().fold(0_u128, |number, byte| number << 8 | u128::from(*byte))
+        };
+        let address = |at: usize| {
+            if is_ipv4 {
+                IpAddr::V4(Ipv4Addr::from_bits(number(at) as u32))
+            } else {
+                IpAddr::V6(Ipv6Addr::from_bits(number(at)))
+            }
+        };
+        let port = |at: usize| u16::from_be_bytes(array(&self.0, at + 2 * length));
+        Some(RuleMatch {
+            protocol,
+            source: address(HEADER),
+            source_mask: number(MASK),
+            destination: address(HEADER + length),
+            destination_mask: number(MASK + length),
+            source_port: port(HEADER),
+            source_port_mask: port(MASK),
+            destination_port: port(HEADER + 2),
+            destination_port_mask: port(MASK + 2),
+        })
+    }
+
+    /// Its bytes in hexadecimal, for a journal.
+    #[must_use]
+    pub fn to_hex(&self) -> String {
+        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// The rule of such a text; none if it is none.
+    #[must_use]
+    pub fn from_hex(text: &str) -> Option<Self> {
+        if text.len() != 2 * RULE_LENGTH || !text.is_ascii() {
+            return None;
+        }
+        let mut bytes = [0; RULE_LENGTH];
+        for (at, byte) in bytes.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).ok()?;
+        }
+        Some(Self(bytes))
+    }
+}
+
+fn bits(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => u128::from(address.to_bits()),
+        IpAddr::V6(address) => address.to_bits(),
+    }
+}
+
+impl fmt::Debug for Rule {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Rule({self})")
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.matches() {
+            Some(matches) => {
+                let protocol = if matches.protocol == 6 { "tcp" } else { "udp" };
+                let version = if matches.source.is_ipv4() { 4 } else { 6 };
+                write!(formatter, "{protocol}{version}")?;
+                if matches.source_mask != 0 {
+                    write!(formatter, " src-ip {} m {:x}", matches.source, matches.source_mask)?;
+                }
+                if matches.destination_mask != 0 {
+                    write!(formatter, " dst-ip {} m {:x}", matches.destination, matches.destination_mask)?;
+                }
+                if matches.source_port_mask != 0 {
+                    write!(formatter, " src-port {} m {:x}", matches.source_port, matches.source_port_mask)?;
+                }
+                if matches.destination_port_mask != 0 {
+                    let (port, mask) = (matches.destination_port, matches.destination_port_mask);
+                    write!(formatter, " dst-port {port} m {mask:x}")?;
+                }
+            }
+            None => write!(formatter, "a rule of flow type {:#x}", word(&self.0, 0))?,
+        }
+        match self.queue() {
+            Some(queue) => write!(formatter, " to queue {queue}"),
+            None => formatter.write_str(" to no queue"),
+        }
+    }
+}
+
+/// An n-tuple rule, byte for byte as the kernel has it, in hexadecimal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct RuleBytes(String);
+
+impl RuleBytes {
+    /// The rule; none if a journal was damaged.
+    #[must_use]
+    pub fn rule(&self) -> Option<Rule> {
+        Rule::from_hex(&self.0)
+    }
+}
+
+impl From<&Rule> for RuleBytes {
+    fn from(rule: &Rule) -> Self {
+        Self(rule.to_hex())
+    }
+}
+
+impl fmt::Display for RuleBytes {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.rule() {
+            Some(rule) => rule.fmt(formatter),
+            None => write!(formatter, "'{}'", self.0),
+        }
+    }
+}

@@ -1,0 +1,160 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+use super::*;
+
+fn text(value: &str) -> Value {
+    Value::Text(value.to_owned())
+}
+
+fn qdisc(kind: &str, major: u16, parent: Handle, options: &str) -> QdiscSnapshot {
+    let handle = ClassHandle(Handle::new(major, 0));
+    let (kind, options) = (kind.to_owned(), options.to_owned());
+    QdiscSnapshot { kind, handle, parent: ClassHandle(parent), options }
+}
+
+#[test]
+fn the_kernels_way_of_writing_makes_no_difference() {
+    let map = Knob::InterfaceFile("queues/tx-0/xps_cpus".to_owned());
+    assert!(map.same(&text("0"), &text("00000000,00000000")));
+    assert!(map.same(&text("A0"), &text("000000a0")));
+    assert!(!map.same(&text("1"), &text("10")));
+    let sysctl = Knob::Sysctl("net/ipv4/tcp_wmem".to_owned());
+    assert!(sysctl.same(&text("4096\t16384\t4194304"), &text("4096 16384 4194304")));
+    assert!(!sysctl.same(&text("0"), &text("00")));
+}
+
+#[test]
+fn what_the_kernel_puts_there_by_itself_is_the_same_with_other_queues() {
+    let tree = |kind: &str, major, leaves: u16| {
+        let leaf = |minor| qdisc("fq_codel", 0, Handle::new(major, minor), "00");
+        let mut tree = vec![qdisc(kind, major, Handle::ROOT, "")];
+        tree.extend((1..=leaves).map(leaf));
+        Value::Qdiscs(tree)
+    };
+    let same = |one: &Value, other: &Value| Knob::RootQdisc.same(one, other);
+    assert!(same(&tree("mq", 0, 4), &tree("mq", 0, 2)));
+    assert!(same(&tree("mq", 0, 4), &tree("fq_codel", 0, 0)), "ethtool -L, down to one queue");
+    // One that somebody made is another one with other leaves.
+    assert!(!same(&tree("mq", 7, 4), &tree("mq", 7, 2)));
+    assert!(!same(&tree("mq", 7, 4), &tree("mq", 0, 4)));
+}
+
+#[test]
+fn what_a_line_for_a_root_qdisc_leaves_out_is_said() {
+    let line = |tree| Change::new(Knob::RootQdisc, Value::Qdiscs(tree)).shell("eth0");
+    let root = qdisc("mq", 7, Handle::ROOT, "");
+    assert_eq!(line(vec![root.clone()]), "tc qdisc replace dev eth0 root handle 7: mq");
+    let tree = vec![
+        root,
+        qdisc("tbf", 0x11, Handle::new(7, 1), "00"),
+        qdisc("pfifo_fast", 0, Handle::new(7, 2), "00"),
+    ];
+    assert_eq!(
+        line(tree),
+        "tc qdisc replace dev eth0 root handle 7: mq  # and tbf 11: at 7:1 below it, with the options that \
+         `tc qdisc show` shows now"
+    );
+}
+
+#[test]
+fn shell_lines_can_be_pasted() {
+    let line = |knob, to| Change::new(knob, to).shell("eth0");
+    assert_eq!(
+        line(Knob::Sysctl("net/ipv4/tcp_wmem".into()), text("1 2 3")),
+        "sysctl -w 'net.ipv4.tcp_wmem=1 2 3'"
+    );
+    assert_eq!(
+        line(Knob::Sysctl("net/ipv4/conf/eth0.7/forwarding".into()), text("1")),
+        "sysctl -w net/ipv4/conf/eth0.7/forwarding=1"
+    );
+    assert_eq!(
+        line(Knob::GsoSizes, Value::Sizes { all: 16384, ipv4: 16384 }),
+        "ip link set dev eth0 gso_max_size 16384 gso_ipv4_max_size 16384"
+    );
+    assert_eq!(
+        line(Knob::InterfaceFile("queues/tx-0/xps_cpus".into()), text("3")),
+        "echo 3 > /sys/class/net/eth0/queues/tx-0/xps_cpus"
+    );
+    let odd = Change::new(Knob::GsoSizes, Value::Sizes { all: 1, ipv4: 1 }).shell("a$(b)'c");
+    assert_eq!(odd, r"ip link set dev 'a$(b)'\''c' gso_max_size 1 gso_ipv4_max_size 1");
+}
+
+#[test]
+fn a_rule_is_written_as_ethtool_takes_it() {
+    let matches = RuleMatch {
+        protocol: 6,
+        source: "10.1.0.0".parse().unwrap(),
+        source_mask: 0xffff_0000,
+        destination: "10.0.0.100".parse().unwrap(),
+        destination_mask: u128::from(u32::MAX),
+        source_port: 0,
+        source_port_mask: 0,
+        destination_port: 11211,
+        destination_port_mask: u16::MAX,
+    };
+    let rule = RuleBytes::from(&Rule::steer(7, &matches, 3));
+    let knob = Knob::NtupleRule(7);
+    assert_eq!(
+        Change::new(knob.clone(), Value::Rule(Some(rule.clone()))).shell("eth0"),
+        "ethtool -N eth0 flow-type tcp4 src-ip 10.1.0.0 m 0.0.255.255 dst-ip 10.0.0.100 dst-port 11211 action 3 loc 7"
+    );
+    assert_eq!(Change::new(knob.clone(), Value::Rule(None)).shell("eth0"), "ethtool -N eth0 delete 7");
+    // What the journal holds is the rule, byte for byte.
+    let text = serde_json::to_string(&Value::Rule(Some(rule.clone()))).unwrap();
+    assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), Value::Rule(Some(rule.clone())));
+}
+
+#[test]
+fn lines_of_what_ethtool_sets_can_be_pasted() {
+    let number = Value::Number;
+    for (knob, to, line) in [
+        (Knob::Ring(Ring::Rx), number(8192), "ethtool -G eth0 rx 8192"),
+        (Knob::Channels(Channels::Combined), number(8), "ethtool -L eth0 combined 8"),
+        (Knob::Coalescing(Coalescing::RxUsecs), number(50), "ethtool -C eth0 rx-usecs 50"),
+        (Knob::Coalescing(Coalescing::AdaptiveRx), Value::Switch(true), "ethtool -C eth0 adaptive-rx on"),
+        (Knob::Feature("rx-gro".to_owned()), Value::Switch(false), "ethtool -K eth0 rx-gro off"),
+        (Knob::FlowHash("udp4".to_owned()), text("sdfn"), "ethtool -N eth0 rx-flow-hash udp4 sdfn"),
+        (Knob::RssTable, Value::Table(vec![0, 1, 2, 0, 1, 2, 0]), "ethtool -X eth0 equal 3"),
+        (Knob::RssTable, Value::Table(vec![0, 2, 1]), "# RSS table of eth0: [0, 2, 1]"),
+        (Knob::Mtu, Value::Bytes(9000), "ip link set dev eth0 mtu 9000"),
+        (Knob::TransmitQueueLength, number(500), "ip link set dev eth0 txqueuelen 500"),
+        (Knob::InterruptAffinity(45), text("0-3,8"), "echo 0-3,8 > /proc/irq/45/smp_affinity_list"),
+        (
+            Knob::ProcessorFile("cpufreq/policy0/scaling_governor".to_owned()),
+            text("performance"),
+            "echo performance > /sys/devices/system/cpu/cpufreq/policy0/scaling_governor",
+        ),
+        (
+            Knob::RootQdisc,
+            Value::Qdiscs(root_qdisc("fq", 2)),
+            "tc qdisc replace dev eth0 root handle 4e00: mq && tc qdisc replace dev eth0 parent 4e00:1 handle 4e01: fq \
+             && tc qdisc replace dev eth0 parent 4e00:2 handle 4e02: fq",
+        ),
+        (
+            Knob::Sysctl("net/ipv4/tcp_rmem".to_owned()),
+            text("4096\t87380\t6291456"),
+            "sysctl -w 'net.ipv4.tcp_rmem=4096 87380 6291456'",
+        ),
+    ] {
+        let change = Change::new(knob, to);
+        assert_eq!(change.shell("eth0"), line);
+        assert_eq!(shell("eth0", &change.knob, &change.to), line);
+        let kept = serde_json::to_string(&change).unwrap();
+        assert_eq!(serde_json::from_str::<Change>(&kept).unwrap(), change);
+    }
+}
+
+#[test]
+fn lists_of_processors_are_the_same_in_any_spelling() {
+    let affinity = Knob::InterruptAffinity(7);
+    assert!(affinity.same(&text("0-3,8"), &text("0,1,2,3,8")));
+    assert!(!affinity.same(&text("0-3"), &text("0-2")));
+    assert!(!affinity.same(&text("0-3"), &text("some")));
+    let list = processor_list("8,0-3, 5-6\n").unwrap();
+    assert_eq!(processor_list_text(&list), "0-3,5-6,8");
+    assert_eq!(processor_list(""), Some(BTreeSet::new()));
+    for wrong in ["x", "3-1", "0-99999999", "1-", "-1"] {
+        assert_eq!(processor_list(wrong), None, "{wrong}");
+    }
+    let hash = Knob::FlowHash("udp4".to_owned());
+    assert!(hash.same(&text("sdfn"), &text("fnsd")) && !hash.same(&text("sd"), &text("sdfn")));
+}

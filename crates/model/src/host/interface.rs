@@ -1,0 +1,378 @@
+//! Interfaces: the card, its link, its queues, what feeds them, and what it counts.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// An interface.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// Its number.
+    pub index: Option<u32>,
+    /// What it is.
+    pub kind: InterfaceKind,
+    /// Its driver.
+    pub driver: Option<String>,
+    /// Its address on its bus, such as `0000:81:00.0`.
+    pub bus: Option<String>,
+    /// Whether it carries traffic (`operstate` up, or unknown with a carrier).
+    pub up: bool,
+    /// The memory node that its card is attached to.
+    pub node: Option<u32>,
+    /// PCI Express link of its card.
+    pub pcie: Option<PcieLink>,
+    /// How its IOMMU group translates addresses: `DMA` (strict), `DMA-FQ` (lazy), `identity`.
+    pub iommu: Option<String>,
+    /// Speed of its link, bit/s.
+    pub speed_bps: Option<u64>,
+    /// The fastest that the card and its driver support, bit/s.
+    pub supported_bps: Option<u64>,
+    /// `full` or `half`.
+    pub duplex: Option<String>,
+    /// MTU, bytes.
+    pub mtu: u32,
+    /// Length of the transmit queue, packets (`txqueuelen`).
+    pub tx_queue_len: Option<u32>,
+    /// How often the carrier came or went.
+    pub carrier_changes: Option<u64>,
+    /// Whether its packets are processed in kernel threads (`threaded`).
+    pub threaded_napi: bool,
+    /// Channels (`ethtool -l`).
+    pub channels: Option<Channels>,
+    /// Rings (`ethtool -g`).
+    pub rings: Option<Rings>,
+    /// Interrupt coalescing (`ethtool -c`).
+    pub coalescing: Option<Coalescing>,
+    /// Offload features by the kernel's names (`ethtool -k` has other names for groups of them).
+    pub features: BTreeMap<String, Feature>,
+    /// Flow control (`ethtool -a`).
+    pub pause: Option<Pause>,
+    /// Receive-side scaling (`ethtool -x`, `-n rx-flow-hash`).
+    pub rss: Option<Rss>,
+    /// Receive queues in use.
+    pub receive_queues: Vec<ReceiveQueue>,
+    /// Transmit queues in use.
+    pub transmit_queues: Vec<TransmitQueue>,
+    /// Queueing disciplines, the root first.
+    pub qdiscs: Vec<QdiscFacts>,
+    /// The kernel's counters (`/sys/class/net/INTERFACE/statistics`).
+    pub statistics: BTreeMap<String, u64>,
+    /// The driver's counters (`ethtool -S`).
+    pub driver_statistics: BTreeMap<String, u64>,
+    /// What was lost at the card, whatever its driver calls it.
+    pub losses: LossCounters,
+    /// Packets of each queue, of a driver that counts them.
+    pub queue_counters: QueueCounters,
+    /// Interfaces directly below it.
+    pub lower: Vec<String>,
+    /// What a bond is set to.
+    pub bond: Option<BondFacts>,
+}
+
+/// What an interface is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum InterfaceKind {
+    /// It has a device: a network card, or a virtual machine's.
+    Device,
+    /// The loopback.
+    Loopback,
+    /// Several interfaces as one.
+    Bond,
+    /// A bridge.
+    Bridge,
+    /// One end of a virtual cable.
+    Veth,
+    /// Any other without a device: a VLAN, a tunnel.
+    #[default]
+    Virtual,
+}
+
+/// A PCI Express link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct PcieLink {
+    /// Speed of a lane, GT/s.
+    pub speed_gts: f64,
+    /// Lanes.
+    pub width: u32,
+    /// The fastest that the card has, GT/s.
+    pub max_speed_gts: Option<f64>,
+    /// The most lanes that the card has.
+    pub max_width: Option<u32>,
+}
+
+impl PcieLink {
+    /// What a link of this speed and width carries, bit/s: lanes times speed times encoding, less 1 Gbit/s for the
+    /// protocol (the paper's section III-A).
+    #[must_use]
+    pub fn capacity_bps(speed_gts: f64, width: u32) -> f64 {
+        // 2.5 and 5 GT/s are encoded 8b/10b, 8 GT/s and above 128b/130b; from 64 GT/s on FLITs cost 14 of 256 bytes.
+        let encoding = match speed_gts {
+            speed if speed < 6.0 => 0.8,
+            speed if speed < 60.0 => 128.0 / 130.0,
+            _ => 242.0 / 256.0,
+        };
+        (f64::from(width) * speed_gts * encoding - 1.0).max(0.0) * 1e9
+    }
+
+    /// What the link carries now, bit/s.
+    #[must_use]
+    pub fn current_bps(&self) -> f64 {
+        Self::capacity_bps(self.speed_gts, self.width)
+    }
+
+    /// What the card could carry in a better slot, bit/s.
+    #[must_use]
+    pub fn best_bps(&self) -> f64 {
+        Self::capacity_bps(
+            self.max_speed_gts.unwrap_or(self.speed_gts).max(self.speed_gts),
+            self.max_width.unwrap_or(self.width).max(self.width),
+        )
+    }
+}
+
+/// Queues in use and at most (`struct ethtool_channels`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Channels {
+    /// Receive-only.
+    pub rx: u32,
+    /// Receive-only, at most.
+    pub rx_max: u32,
+    /// Transmit-only.
+    pub tx: u32,
+    /// Transmit-only, at most.
+    pub tx_max: u32,
+    /// Both in one.
+    pub combined: u32,
+    /// Both in one, at most.
+    pub combined_max: u32,
+    /// Others, such as for the link's state.
+    pub other: u32,
+    /// Others, at most.
+    pub other_max: u32,
+}
+
+impl Channels {
+    /// Queues that receive.
+    #[must_use]
+    pub const fn receive(&self) -> u32 {
+        self.rx + self.combined
+    }
+
+    /// The most that can receive.
+    #[must_use]
+    pub fn receive_max(&self) -> u32 {
+        self.rx_max.max(self.combined_max)
+    }
+}
+
+/// Entries of the rings (`struct ethtool_ringparam`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Rings {
+    /// Receive.
+    pub rx: u32,
+    /// Receive, at most.
+    pub rx_max: u32,
+    /// Transmit.
+    pub tx: u32,
+    /// Transmit, at most.
+    pub tx_max: u32,
+}
+
+/// When the card interrupts (`struct ethtool_coalesce`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Coalescing {
+    /// Delay after a received packet, µs.
+    pub rx_usecs: u32,
+    /// Received packets that end the delay; 0: none do.
+    pub rx_frames: u32,
+    /// Delay after a sent packet, µs.
+    pub tx_usecs: u32,
+    /// Sent packets that end the delay.
+    pub tx_frames: u32,
+    /// Whether the driver adapts the delay to what is received.
+    pub adaptive_rx: bool,
+    /// The same for what is sent.
+    pub adaptive_tx: bool,
+}
+
+/// Whether a feature is on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Feature {
+    /// On.
+    pub on: bool,
+    /// Whether it cannot be changed.
+    pub fixed: bool,
+}
+
+/// Flow control of the link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Pause {
+    /// Whether it heeds pause frames.
+    pub rx: bool,
+    /// Whether it sends them.
+    pub tx: bool,
+    /// Whether that is negotiated.
+    pub autonegotiate: bool,
+}
+
+/// Receive-side scaling.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Rss {
+    /// The queue of each entry of the indirection table.
+    pub indirection: Vec<u32>,
+    /// Key of the hash; empty where it is not known.
+    pub key: Vec<u8>,
+    /// The hash function: `toeplitz`, `xor`, `crc32`; empty where it is not known.
+    pub function: String,
+    /// Fields that are hashed, by kind of flow (`tcp4`, `udp4`, ...), in ethtool's letters: `s`, `d` addresses, `f`, `n`
+    /// ports, `m` destination MAC, `v` VLAN, `t` protocol.
+    pub hash_fields: BTreeMap<String, String>,
+}
+
+/// A receive queue.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ReceiveQueue {
+    /// Processors that its packets are steered to in software (RPS); empty: off.
+    pub rps: Vec<u32>,
+    /// Flows that it remembers (RFS).
+    pub rps_flow_count: u32,
+}
+
+/// A transmit queue.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TransmitQueue {
+    /// Processors that use it (XPS by processor); empty: it is in no map.
+    pub xps_processors: Vec<u32>,
+    /// Receive queues whose sockets use it (XPS by receive queue).
+    pub xps_receive_queues: Vec<u32>,
+    /// Byte queue limit's own ceiling, bytes.
+    pub bql_limit_max: Option<u64>,
+    /// Byte queue limit now, bytes.
+    pub bql_limit: Option<u64>,
+    /// How often it timed out.
+    pub timeouts: u64,
+    /// Rate that it is capped at, Mbit/s; 0: none.
+    pub max_rate_mbps: u64,
+}
+
+/// A queueing discipline.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct QdiscFacts {
+    /// Its kind.
+    pub kind: String,
+    /// Its handle, such as `8001:`; `0:` if the kernel put it there by itself.
+    pub handle: String,
+    /// Its place: `root`, or its parent.
+    pub parent: String,
+    /// Bytes sent.
+    pub bytes: u64,
+    /// Packets sent.
+    pub packets: u64,
+    /// Packets dropped.
+    pub drops: u64,
+    /// How often the device could not take a packet.
+    pub requeues: u64,
+    /// Bytes that wait.
+    pub backlog_bytes: u64,
+    /// Rate that it shapes to, bit/s.
+    pub rate_bps: Option<u64>,
+    /// Packets that may wait, where it has such a limit.
+    pub limit_packets: Option<u64>,
+}
+
+impl QdiscFacts {
+    /// Whether it is the root.
+    #[must_use]
+    pub fn is_root(&self) -> bool {
+        self.parent == "root"
+    }
+}
+
+/// What was lost at a card, by common names. None: the driver does not count it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LossCounters {
+    /// Packets lost because no receive descriptor was free: the receive ring overflowed.
+    pub ring: Option<u64>,
+    /// Packets lost in the card's own memory, before the ring: the bus or the card could not keep up.
+    pub card: Option<u64>,
+    /// Damaged packets: checksum, length, symbol errors of the wire.
+    pub wire: Option<u64>,
+    /// Packets that the kernel or the driver dropped for other reasons (`rx_dropped`).
+    pub other: Option<u64>,
+    /// Packets dropped on the way out.
+    pub transmit: Option<u64>,
+    /// How often a transmit queue was full and stopped.
+    pub transmit_stops: Option<u64>,
+    /// Pause frames sent: this host asked the other side to wait.
+    pub pause_sent: Option<u64>,
+    /// Pause frames received.
+    pub pause_received: Option<u64>,
+    /// Packets held back or lost at the cloud's allowance for this machine.
+    pub allowance: Option<u64>,
+}
+
+/// Packets of each queue.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct QueueCounters {
+    /// Received.
+    pub receive: Vec<u64>,
+    /// Sent.
+    pub transmit: Vec<u64>,
+}
+
+/// What a bond is set to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct BondFacts {
+    /// Its mode, such as `802.3ad`.
+    pub mode: String,
+    /// What it hashes to choose a port, such as `layer2`.
+    pub hash_policy: String,
+}
+
+impl Interface {
+    /// Whether a feature is on; none if the driver does not have it.
+    #[must_use]
+    pub fn feature(&self, name: &str) -> Option<Feature> {
+        self.features.get(name).copied()
+    }
+
+    /// Packets received since boot.
+    #[must_use]
+    pub fn received_packets(&self) -> u64 {
+        self.statistics.get("rx_packets").copied().unwrap_or(0)
+    }
+
+    /// Packets sent since boot.
+    #[must_use]
+    pub fn sent_packets(&self) -> u64 {
+        self.statistics.get("tx_packets").copied().unwrap_or(0)
+    }
+
+    /// Speed of its link, Gbit/s, 0 where it is not known.
+    #[must_use]
+    pub fn speed_gbps(&self) -> f64 {
+        self.speed_bps.unwrap_or(0) as f64 / 1e9
+    }
+
+    /// Receive queues in use: what the driver says, else what the kernel shows.
+    #[must_use]
+    pub fn receive_queue_count(&self) -> u32 {
+        match &self.channels {
+            Some(channels) if channels.receive() > 0 => channels.receive(),
+            _ => u32::try_from(self.receive_queues.len()).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// The root qdisc.
+    #[must_use]
+    pub fn root_qdisc(&self) -> Option<&QdiscFacts> {
+        self.qdiscs.iter().find(|qdisc| qdisc.is_root())
+    }
+}

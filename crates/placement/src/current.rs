@@ -1,0 +1,111 @@
+//! What a knob has now, by the facts: of the value from before is the undo.
+
+use evenkeel_model::change::{
+    Change, Channels, ClassHandle, Coalescing, Handle, Knob, QdiscSnapshot, Ring, Value, shell,
+};
+use evenkeel_model::host::{HostFacts, Interface, QdiscFacts, processor_list};
+
+use crate::rules::mask;
+
+/// The value that a knob has; none if the facts do not tell.
+#[must_use]
+pub fn current(facts: &HostFacts, interface: Option<&str>, knob: &Knob) -> Option<Value> {
+    let text = |text: String| Some(Value::Text(text));
+    match knob {
+        Knob::Sysctl(path) => return text(facts.sysctl(path)?.to_owned()),
+        Knob::InterruptAffinity(number) => {
+            let interrupt = facts.interrupts.iter().find(|interrupt| interrupt.number == *number)?;
+            return text(processor_list(&interrupt.affinity)).filter(|_| !interrupt.affinity.is_empty());
+        }
+        Knob::ProcessorFile(file) => return processor_file(facts, file),
+        _ => {}
+    }
+    let card = facts.interface(interface?)?;
+    match knob {
+        Knob::InterfaceFile(file) => interface_file(card, file),
+        Knob::Mtu => Some(Value::Bytes(card.mtu)),
+        Knob::TransmitQueueLength => card.tx_queue_len.map(Value::Number),
+        Knob::Ring(Ring::Rx) => card.rings.map(|rings| Value::Number(rings.rx)),
+        Knob::Ring(Ring::Tx) => card.rings.map(|rings| Value::Number(rings.tx)),
+        Knob::Channels(kind) => card.channels.map(|channels| {
+            Value::Number(match kind {
+                Channels::Rx => channels.rx,
+                Channels::Tx => channels.tx,
+                Channels::Other => channels.other,
+                Channels::Combined => channels.combined,
+            })
+        }),
+        Knob::Coalescing(kind) => card.coalescing.map(|coalescing| match kind {
+            Coalescing::RxUsecs => Value::Number(coalescing.rx_usecs),
+            Coalescing::RxFrames => Value::Number(coalescing.rx_frames),
+            Coalescing::TxUsecs => Value::Number(coalescing.tx_usecs),
+            Coalescing::TxFrames => Value::Number(coalescing.tx_frames),
+            Coalescing::AdaptiveRx => Value::Switch(coalescing.adaptive_rx),
+            Coalescing::AdaptiveTx => Value::Switch(coalescing.adaptive_tx),
+        }),
+        Knob::Feature(name) => card.feature(name).map(|feature| Value::Switch(feature.on)),
+        Knob::FlowHash(flow) => text(card.rss.as_ref()?.hash_fields.get(flow)?.clone()),
+        Knob::RssTable => card.rss.as_ref().map(|rss| Value::Table(rss.indirection.clone())),
+        Knob::RootQdisc if !card.qdiscs.is_empty() => {
+            card.qdiscs.iter().map(snapshot).collect::<Option<Vec<_>>>().map(Value::Qdiscs)
+        }
+        _ => None,
+    }
+}
+
+/// The line that takes a change back; none if the facts do not tell what was before.
+#[must_use]
+pub fn undo(facts: &HostFacts, interface: Option<&str>, change: &Change) -> Option<String> {
+    let before = current(facts, interface, &change.knob)?;
+    Some(shell(interface.unwrap_or_default(), &change.knob, &before))
+}
+
+fn processor_file(facts: &HostFacts, file: &str) -> Option<Value> {
+    let (processor, rest) = file.strip_prefix("cpu")?.split_once('/')?;
+    let processor = facts.processor(processor.parse().ok()?)?;
+    if rest == "cpufreq/scaling_governor" {
+        return processor.governor.clone().map(Value::Text);
+    }
+    let number = rest.strip_prefix("cpuidle/state")?.strip_suffix("/disable")?.parse().ok()?;
+    let state = processor
+        .idle_states
+        .iter()
+        .find(|state: &&evenkeel_model::host::IdleState| state.number == number)?;
+    Some(Value::Text(u8::from(state.disabled).to_string()))
+}
+
+fn interface_file(card: &Interface, file: &str) -> Option<Value> {
+    let text = |text: String| Some(Value::Text(text));
+    if file == "bonding/xmit_hash_policy" {
+        return text(card.bond.as_ref()?.hash_policy.clone());
+    }
+    let (queue, name) = file.strip_prefix("queues/")?.split_once('/')?;
+    let at = |prefix: &str| queue.strip_prefix(prefix)?.parse::<usize>().ok();
+    match (at("rx-"), at("tx-"), name) {
+        (Some(at), _, "rps_cpus") => text(mask(&card.receive_queues.get(at)?.rps)),
+        (Some(at), _, "rps_flow_cnt") => text(card.receive_queues.get(at)?.rps_flow_count.to_string()),
+        (_, Some(at), "xps_cpus") => text(mask(&card.transmit_queues.get(at)?.xps_processors)),
+        (_, Some(at), "xps_rxqs") => text(mask(&card.transmit_queues.get(at)?.xps_receive_queues)),
+        (_, Some(at), "tx_maxrate") => text(card.transmit_queues.get(at)?.max_rate_mbps.to_string()),
+        (_, Some(at), "byte_queue_limits/limit_max") => {
+            text(card.transmit_queues.get(at)?.bql_limit_max?.to_string())
+        }
+        _ => None,
+    }
+}
+
+/// Kind and place of a qdisc: its options are not among the facts.
+fn snapshot(qdisc: &QdiscFacts) -> Option<QdiscSnapshot> {
+    let handle = |text: &str| {
+        let (major, minor) = text.split_once(':')?;
+        let number = |text: &str| if text.is_empty() { Some(0) } else { u16::from_str_radix(text, 16).ok() };
+        Some(Handle::new(number(major)?, number(minor)?))
+    };
+    let parent = if qdisc.is_root() { Handle::ROOT } else { handle(&qdisc.parent)? };
+    Some(QdiscSnapshot {
+        kind: qdisc.kind.clone(),
+        handle: ClassHandle(handle(&qdisc.handle)?),
+        parent: ClassHandle(parent),
+        options: String::new(),
+    })
+}

@@ -1,0 +1,67 @@
+//! What a check found.
+
+use std::fmt;
+
+use evenkeel_model::change::Change;
+use serde::Serialize;
+
+/// How much a finding matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Severity {
+    /// Worth knowing: costs little, or only in cases that this host may not have.
+    Low,
+    /// Costs throughput, latency or processor time.
+    Medium,
+    /// Packets are lost or most of the link cannot be used.
+    High,
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(match self {
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+        })
+    }
+}
+
+/// What mends a finding.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Remedy {
+    /// The interface that the changes mean, of those that mean one.
+    pub interface: Option<String>,
+    /// Exact changes, in the order in which they are to be made.
+    pub changes: Vec<Change>,
+    /// What no change of this host does by itself: another slot, another cable, an option of an application.
+    pub advice: Option<String>,
+}
+
+impl Remedy {
+    /// The lines that an administrator would type, and the advice.
+    #[must_use]
+    pub fn lines(&self) -> Vec<String> {
+        let interface = self.interface.as_deref().unwrap_or_default();
+        self.changes.iter().map(|change| change.shell(interface)).collect()
+    }
+}
+
+/// Something that is wrong with a host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// The rule that found it.
+    pub rule: &'static str,
+    /// How much it matters.
+    pub severity: Severity,
+    /// What it is about: an interface, a process, `host`.
+    pub subject: String,
+    /// What shows it, with figures of this host.
+    pub evidence: String,
+    /// What it costs.
+    pub effect: String,
+    /// What mends it.
+    pub remedy: Remedy,
+    /// Where that is known from.
+    pub source: &'static str,
+}

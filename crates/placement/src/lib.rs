@@ -1,0 +1,22 @@
+//! Judges the facts of a host: what is wrong behind the queues of its network cards, by which evidence, and the change
+//! that mends it.
+//!
+//! Everything here is a pure function of [`HostFacts`](evenkeel_model::host::HostFacts). [`rules`] is the table of rules,
+//! [`loss`] says where packets were lost between two readings, [`plan`] which cores interrupts and applications should
+//! have. Figures are those of *this* host: windows come from its
+//! link speeds and the round-trip times of its sockets, rings from what its card can hold, and losses from its counters.
+//!
+//! Source, where no other is named: M. Hock, M. Veit, F. Neumeister, R. Bless, M. Zitterbart, "TCP at 100 Gbit/s –
+//! Tuning, Limitations, Congestion Control" (LCN 2019), "the paper" below.
+
+pub mod current;
+pub mod finding;
+pub mod loss;
+pub mod plan;
+pub mod rules;
+pub mod tune;
+pub mod view;
+
+pub use finding::{Finding, Remedy, Severity};
+pub use rules::{Found, Rule, check, check_with, find_rule, rules};
+pub use view::View;

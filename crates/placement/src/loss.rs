@@ -1,0 +1,308 @@
+//! Where packets were lost between two readings of a host: the path of the paper's figure 12, from the qdisc of a sender to
+//! the receive buffer of a socket.
+
+use std::collections::BTreeMap;
+
+use evenkeel_model::host::{HostFacts, Interface, InterfaceKind, SocketFacts, SocketKind};
+use serde::Serialize;
+
+/// A place on the way of a packet, in the order in which it passes them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Place {
+    /// The sender's queueing discipline.
+    Qdisc,
+    /// The transmit ring and the driver's way out.
+    TransmitRing,
+    /// The wire: packets that arrived damaged.
+    Wire,
+    /// The card's own memory and its receive ring.
+    ReceiveRing,
+    /// The backlog of a processor.
+    SoftnetBacklog,
+    /// IP and what stands around it: tracking, routes, neighbours.
+    Network,
+    /// The accept queue of a listener.
+    AcceptQueue,
+    /// The backlog of a socket that its application holds.
+    TcpBacklog,
+    /// The receive queue of a socket.
+    ReceiveQueue,
+    /// Somewhere between this host and its peers, or at these: segments that had to be sent again.
+    Path,
+}
+
+impl Place {
+    /// Words for it.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Qdisc => "qdisc",
+            Self::TransmitRing => "transmit ring",
+            Self::Wire => "wire",
+            Self::ReceiveRing => "receive ring",
+            Self::SoftnetBacklog => "softnet backlog",
+            Self::Network => "network layer",
+            Self::AcceptQueue => "accept queue",
+            Self::TcpBacklog => "TCP backlog",
+            Self::ReceiveQueue => "receive queue",
+            Self::Path => "path or peer",
+        }
+    }
+}
+
+/// Packets lost at one place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Loss {
+    /// Where.
+    pub place: Place,
+    /// At what: an interface, a processor, a socket.
+    pub subject: String,
+    /// How many.
+    pub packets: u64,
+    /// The counter that shows it.
+    pub counter: String,
+    /// The rule that explains it.
+    pub rule: &'static str,
+}
+
+/// Where the kernel drops for a reason (`enum skb_drop_reason`, include/net/dropreason-core.h, without its prefix), and the
+/// rule that explains it; none of reasons that are no loss of a host that is too slow.
+#[must_use]
+pub fn place_of_reason(reason: &str) -> Option<(Place, &'static str)> {
+    Some(match reason {
+        "QDISC_DROP" | "QDISC_OVERLIMIT" | "QDISC_CONGESTED" | "FQ_BAND_LIMIT" | "FQ_FLOW_LIMIT"
+        | "FQ_HORIZON_LIMIT" => (Place::Qdisc, "qdisc-drops"),
+        "DEV_READY" | "FULL_RING" => (Place::TransmitRing, "tx-ring-stops"),
+        "CPU_BACKLOG" => (Place::SoftnetBacklog, "backlog-drops"),
+        "NEIGH_QUEUEFULL" | "NEIGH_CREATEFAIL" => (Place::Network, "neighbours-full"),
+        "TCP_LISTEN_OVERFLOW" => (Place::AcceptQueue, "listen-overflow"),
+        "SOCKET_BACKLOG" => (Place::TcpBacklog, "tcp-backlog-drops"),
+        "SOCKET_RCVBUFF" => (Place::ReceiveQueue, "udp-receive-buffer"),
+        "PROTO_MEM" => (Place::ReceiveQueue, "tcp-memory"),
+        "TCP_OFO_QUEUE_PRUNE" | "TCP_OFO_DROP" | "TCP_ZEROWINDOW" | "TCP_OVERWINDOW" => {
+            (Place::ReceiveQueue, "tcp-receive-pruned")
+        }
+        _ => return None,
+    })
+}
+
+struct Losses(Vec<Loss>);
+
+impl Losses {
+    fn add(
+        &mut self,
+        place: Place,
+        subject: impl Into<String>,
+        packets: u64,
+        counter: impl Into<String>,
+        rule: &'static str,
+    ) {
+        if packets > 0 {
+            self.0.push(Loss { place, subject: subject.into(), packets, counter: counter.into(), rule });
+        }
+    }
+}
+
+/// What a counter gained; 0 where it began anew.
+fn gained(before: Option<u64>, after: Option<u64>) -> u64 {
+    match (before, after) {
+        (Some(before), Some(after)) if after >= before => after - before,
+        // A counter that has come since, or was set back to 0.
+        (_, Some(after)) => after,
+        (_, None) => 0,
+    }
+}
+
+/// Packets lost between two readings of a host, in the order of their way.
+#[must_use]
+pub fn losses(before: &HostFacts, after: &HostFacts) -> Vec<Loss> {
+    let mut found = Losses(Vec::new());
+    for interface in after.interfaces.iter().filter(|interface| interface.kind != InterfaceKind::Loopback) {
+        let earlier = before.interface(&interface.name);
+        at_interface(&mut found, earlier, interface);
+    }
+    if let Some(loopback) =
+        after.interfaces.iter().find(|interface| interface.kind == InterfaceKind::Loopback)
+    {
+        qdiscs(&mut found, before.interface(&loopback.name), loopback);
+    }
+    for line in &after.softnet {
+        let earlier = before.softnet.iter().find(|earlier| earlier.processor == line.processor);
+        let subject = format!("processor {}", line.processor);
+        let dropped = gained(earlier.map(|line| line.dropped), Some(line.dropped));
+        found.add(Place::SoftnetBacklog, &subject, dropped, "softnet_stat dropped", "backlog-drops");
+        let limited = gained(earlier.map(|line| line.flow_limited), Some(line.flow_limited));
+        found.add(Place::SoftnetBacklog, &subject, limited, "softnet_stat flow_limit", "backlog-drops");
+    }
+    let counter = |name: &str| gained(before.counters.get(name).copied(), after.counters.get(name).copied());
+    for (place, name, rule) in COUNTERS {
+        found.add(*place, "host", counter(name), *name, rule);
+    }
+    udp(&mut found, before, after, counter("Udp.RcvbufErrors") + counter("Snmp6.Udp6RcvbufErrors"));
+    found.add(Place::Path, "host", counter("Tcp.RetransSegs"), "Tcp.RetransSegs", "retransmissions");
+    found.0.sort_by_key(|loss| (loss.place, std::cmp::Reverse(loss.packets)));
+    found.0
+}
+
+/// Counters of the whole host, the place that they count, and the rule that explains it.
+const COUNTERS: &[(Place, &str, &str)] = &[
+    (Place::Network, "Conntrack.drop", "conntrack-full"),
+    (Place::Network, "Conntrack.early_drop", "conntrack-full"),
+    (Place::Network, "Neighbours.table_fulls", "neighbours-full"),
+    (Place::AcceptQueue, "TcpExt.ListenDrops", "listen-overflow"),
+    (Place::TcpBacklog, "TcpExt.TCPBacklogDrop", "tcp-backlog-drops"),
+    (Place::ReceiveQueue, "TcpExt.RcvPruned", "tcp-receive-pruned"),
+    (Place::ReceiveQueue, "TcpExt.OfoPruned", "tcp-receive-pruned"),
+    (Place::ReceiveQueue, "TcpExt.TCPRcvQDrop", "tcp-receive-pruned"),
+    (Place::ReceiveQueue, "TcpExt.TCPOFODrop", "tcp-receive-pruned"),
+    (Place::ReceiveQueue, "TcpExt.TCPZeroWindowDrop", "tcp-receive-pruned"),
+    (Place::ReceiveQueue, "Udp.MemErrors", "udp-receive-buffer"),
+];
+
+fn at_interface(found: &mut Losses, before: Option<&Interface>, after: &Interface) {
+    qdiscs(found, before, after);
+    let old = before.map(|before| before.losses);
+    let name = after.name.as_str();
+    let gain = |field: fn(&evenkeel_model::host::LossCounters) -> Option<u64>| {
+        gained(old.as_ref().and_then(field), field(&after.losses))
+    };
+    found.add(Place::TransmitRing, name, gain(|losses| losses.transmit), "tx_dropped", "tx-ring-stops");
+    found.add(Place::Wire, name, gain(|losses| losses.wire), "receive errors", "wire-errors");
+    let (ring, card) = (gain(|losses| losses.ring), gain(|losses| losses.card));
+    found.add(Place::ReceiveRing, name, ring, "no receive descriptor", "rx-ring-drops");
+    found.add(Place::ReceiveRing, name, card, "lost in the card", "rx-ring-drops");
+    found.add(
+        Place::ReceiveRing,
+        name,
+        gain(|losses| losses.allowance),
+        "allowance exceeded",
+        "cloud-allowance",
+    );
+    // Drivers count the same packets under both names: what is left beside the ring's is the kernel's own.
+    let other = gain(|losses| losses.other).saturating_sub(ring).saturating_sub(card);
+    let rule = if after.kind == InterfaceKind::Device { "rx-ring-drops" } else { "backlog-drops" };
+    found.add(Place::ReceiveRing, name, other, "rx_dropped", rule);
+}
+
+/// Qdiscs are told apart by kind and place.
+fn qdiscs(found: &mut Losses, before: Option<&Interface>, after: &Interface) {
+    let has_leaves = after.qdiscs.iter().any(|qdisc| !qdisc.is_root());
+    for qdisc in &after.qdiscs {
+        // A root without a queue of its own sums up what is below it.
+        if qdisc.is_root() && has_leaves {
+            continue;
+        }
+        let same = |earlier: &&evenkeel_model::host::QdiscFacts| {
+            earlier.kind == qdisc.kind && earlier.parent == qdisc.parent && earlier.handle == qdisc.handle
+        };
+        let earlier = before.and_then(|before| before.qdiscs.iter().find(same)).map(|earlier| earlier.drops);
+        let dropped = gained(earlier, Some(qdisc.drops));
+        found.add(
+            Place::Qdisc,
+            &after.name,
+            dropped,
+            format!("{} at {}", qdisc.kind, qdisc.parent),
+            "qdisc-drops",
+        );
+    }
+}
+
+/// Datagrams dropped at sockets: those that can be named, and what the host counted beyond.
+fn udp(found: &mut Losses, before: &HostFacts, after: &HostFacts, counted: u64) {
+    let key = |socket: &SocketFacts| (socket.local.clone(), socket.remote.clone());
+    let mut earlier: BTreeMap<(String, String), u64> = BTreeMap::new();
+    for socket in before.sockets.iter().filter(|socket| socket.kind == SocketKind::Udp) {
+        *earlier.entry(key(socket)).or_insert(0) += socket.drops;
+    }
+    let mut later: BTreeMap<(String, String), (u64, Option<u32>)> = BTreeMap::new();
+    for socket in after.sockets.iter().filter(|socket| socket.kind == SocketKind::Udp) {
+        let entry = later.entry(key(socket)).or_insert((0, socket.process));
+        entry.0 += socket.drops;
+    }
+    let mut named = 0;
+    for (key, (drops, process)) in later {
+        let dropped = gained(earlier.get(&key).copied(), Some(drops));
+        named += dropped;
+        let process = process.and_then(|number| after.process(number));
+        let process = process
+            .map(|process| format!(" of {} (process {})", process.name, process.number))
+            .unwrap_or_default();
+        found.add(
+            Place::ReceiveQueue,
+            format!("UDP {}{process}", key.0),
+            dropped,
+            "socket drops",
+            "udp-receive-buffer",
+        );
+    }
+    found.add(
+        Place::ReceiveQueue,
+        "UDP, sockets that are gone",
+        counted.saturating_sub(named),
+        "Udp.RcvbufErrors",
+        "udp-receive-buffer",
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use evenkeel_model::host::{QdiscFacts, Softnet};
+
+    fn host(drops: u64, softnet: u64, udp: u64) -> HostFacts {
+        let qdisc = QdiscFacts {
+            kind: "pfifo".into(),
+            handle: "1:".into(),
+            parent: "root".into(),
+            drops,
+            ..QdiscFacts::default()
+        };
+        let mut host = HostFacts::default();
+        host.interfaces.push(Interface {
+            name: "eth0".into(),
+            kind: InterfaceKind::Device,
+            qdiscs: vec![qdisc],
+            ..Interface::default()
+        });
+        host.softnet.push(Softnet { processor: 1, dropped: softnet, ..Softnet::default() });
+        host.sockets.push(SocketFacts {
+            kind: SocketKind::Udp,
+            local: "0.0.0.0:53".into(),
+            drops: udp,
+            ..SocketFacts::default()
+        });
+        host.counters.insert("Udp.RcvbufErrors".into(), udp + 2);
+        host
+    }
+
+    #[test]
+    fn losses_are_what_was_gained_in_the_order_of_the_way() {
+        let found = losses(&host(5, 0, 10), &host(8, 2, 40));
+        let short: Vec<_> = found.iter().map(|loss| (loss.place, loss.packets, loss.rule)).collect();
+        assert_eq!(
+            short,
+            [
+                (Place::Qdisc, 3, "qdisc-drops"),
+                (Place::SoftnetBacklog, 2, "backlog-drops"),
+                (Place::ReceiveQueue, 30, "udp-receive-buffer")
+            ]
+        );
+        assert!(losses(&host(8, 2, 40), &host(8, 2, 40)).is_empty());
+    }
+
+    #[test]
+    fn every_loss_has_a_rule_that_exists() {
+        for reason in
+            ["QDISC_DROP", "FULL_RING", "CPU_BACKLOG", "SOCKET_BACKLOG", "SOCKET_RCVBUFF", "PROTO_MEM"]
+        {
+            let (_, rule) = place_of_reason(reason).unwrap();
+            assert!(crate::find_rule(rule).is_some(), "{rule}");
+        }
+        assert_eq!(place_of_reason("NOT_SPECIFIED"), None);
+        for (_, _, rule) in COUNTERS {
+            assert!(crate::find_rule(rule).is_some(), "{rule}");
+        }
+    }
+}

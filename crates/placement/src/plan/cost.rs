@@ -1,0 +1,83 @@
+//! What a placement costs, on one scale.
+//!
+//! | what | cost | the paper |
+//! |---|---|---|
+//! | interrupts and application on the card's node | 0 | case 1 of figure 8: best |
+//! | the application on another node | 4 | case 3: fewest losses, but the interconnect's rate |
+//! | both on another node | 6 | case 4: losses as in case 2, less of them |
+//! | the interrupts on another node | 8 | case 2: worst, data crosses the interconnect twice |
+//! | two on twins of a core | 2 | distribution 2 of figure 10 keeps them off |
+//! | two on one processor | 5 | distribution 3: losses and less throughput |
+//!
+//! The paper ranks these by figures 9 and 11, of which it has no numbers in its text; the scale keeps its order: the
+//! socket has "the largest impact" (section III), losses below TCP are worse than a slower flow, and sharing a processor
+//! with interrupts loses packets, which an application on the far node does not. Costs of a node count by the traffic that
+//! crosses, those of sharing by the lesser need of the two: whoever has little to do takes little from the other.
+
+use super::{Problem, Slot, Unit};
+
+/// Where interrupts and application are, by far node or not: rows the interrupts, columns the application.
+const NODES: [[f64; 2]; 2] = [[0.0, 4.0], [8.0, 6.0]];
+const TWINS: f64 = 2.0;
+const SAME_PROCESSOR: f64 = 5.0;
+
+/// What two units cost each other in their places.
+pub(crate) fn between(problem: &Problem, one: (&Unit, Slot), other: (&Unit, Slot)) -> f64 {
+    sharing(one, other) + crossing(problem, one, other)
+}
+
+fn sharing((one, here): (&Unit, Slot), (other, there): (&Unit, Slot)) -> f64 {
+    if here.core != there.core {
+        return 0.0;
+    }
+    let scale = if here.thread == there.thread { SAME_PROCESSOR } else { TWINS };
+    scale * one.need.min(other.need)
+}
+
+fn crossing(problem: &Problem, (one, here): (&Unit, Slot), (other, there): (&Unit, Slot)) -> f64 {
+    let (interrupts, application) = match (one.application, other.application) {
+        (None, Some(_)) => (here, there),
+        (Some(_), None) => (there, here),
+        _ => return 0.0,
+    };
+    if one.card != other.card {
+        return 0.0;
+    }
+    let far = |slot| usize::from(is_far(problem, one.card, slot));
+    NODES[far(interrupts)][far(application)] * one.traffic
+}
+
+/// What a unit costs by itself: the interrupts of a card whose applications nobody knows are placed as if those were at
+/// home.
+pub(crate) fn alone(problem: &Problem, unit: &Unit, slot: Slot, has_applications: bool) -> f64 {
+    if unit.application.is_some() || has_applications || !is_far(problem, unit.card, slot) {
+        return 0.0;
+    }
+    NODES[1][0] * unit.traffic
+}
+
+fn is_far(problem: &Problem, card: usize, slot: Slot) -> bool {
+    let node = problem.cards.get(card).and_then(|card| card.node);
+    match (node, problem.cores.get(slot.core)) {
+        (Some(node), Some(core)) => core.node != node,
+        _ => false,
+    }
+}
+
+/// What a whole placement costs.
+pub(crate) fn of(problem: &Problem, units: &[Unit], slots: &[Slot]) -> f64 {
+    let placed: Vec<(&Unit, Slot)> = units.iter().zip(slots.iter().copied()).collect();
+    let mut cost = 0.0;
+    for (at, one) in placed.iter().enumerate() {
+        cost += alone(problem, one.0, one.1, has_applications(units, one.0.card));
+        for other in &placed[at + 1..] {
+            cost += between(problem, *one, *other);
+        }
+    }
+    cost
+}
+
+/// Whether anything is known to work with a card's data.
+pub(crate) fn has_applications(units: &[Unit], card: usize) -> bool {
+    units.iter().any(|unit| unit.card == card && unit.application.is_some())
+}

@@ -1,0 +1,147 @@
+//! A host's facts as what has to be placed.
+
+use std::collections::BTreeMap;
+
+use evenkeel_model::host::{Interface, SocketFacts};
+
+use super::{Application, Card, Core, Problem, interrupt_cores_for, place};
+use crate::view::View;
+
+/// Connections that have carried so much are an application's work, bytes.
+const BULK_BYTES: u64 = 10_000_000;
+/// Speed of a card that tells none, bit/s.
+const UNKNOWN_BPS: u64 = 1_000_000_000;
+/// Threads that are placed for one application at most: more connections share them.
+const MOST_THREADS: u32 = 64;
+
+/// Cores that are not isolated, cards with receive interrupts, and the processes with connections through them that have
+/// carried much: a thread for each connection, those that are pinned where they are.
+#[must_use]
+pub fn problem(view: &View<'_>) -> Problem {
+    let mut cores: BTreeMap<(u32, u32, u32), Vec<u32>> = BTreeMap::new();
+    for processor in view.facts.processors.iter().filter(|processor| !processor.isolated) {
+        cores.entry((processor.node, processor.package, processor.core)).or_default().push(processor.number);
+    }
+    let cores = cores.into_iter().map(|((node, ..), processors)| Core { node, processors }).collect();
+    let with_interrupts: Vec<&Interface> =
+        view.cards().filter(|card| !view.receive_interrupts(card).is_empty()).collect();
+    let mut applications = Vec::new();
+    for (number, card) in with_interrupts.iter().enumerate() {
+        applications.extend(applications_of(view, number, card));
+    }
+    let cards = with_interrupts.iter().map(|card| described(card)).collect();
+    Problem { cores, cards, applications }
+}
+
+fn described(card: &Interface) -> Card {
+    Card {
+        name: card.name.clone(),
+        node: card.node,
+        need: interrupt_cores_for(card.speed_bps.unwrap_or(UNKNOWN_BPS), card.mtu),
+        queues_most: card.receive_queue_count().max(1),
+    }
+}
+
+fn applications_of(view: &View<'_>, number: usize, card: &Interface) -> Vec<Application> {
+    let mut connections: BTreeMap<u32, u32> = BTreeMap::new();
+    let is_bulk = |socket: &&SocketFacts| socket.bytes() >= BULK_BYTES;
+    for socket in view.connections(card).into_iter().filter(is_bulk) {
+        if let Some(process) = socket.process {
+            *connections.entry(process).or_insert(0) += 1;
+        }
+    }
+    let application = |(process, connections): (u32, u32)| Application {
+        name: view.facts.process(process).map(|process| process.name.clone()).unwrap_or_default(),
+        card: number,
+        threads: connections.min(MOST_THREADS),
+        need: 1.0,
+        pinned: view.pinned(process).unwrap_or_default(),
+    };
+    connections.into_iter().map(application).collect()
+}
+
+/// Of each card with receive interrupts the processors that should take them, with the queues that it has.
+#[must_use]
+pub fn interrupt_processors(view: &View<'_>) -> BTreeMap<String, Vec<u32>> {
+    let problem = problem(view);
+    let placement = place(&problem);
+    let of_card = |(card, mut processors): (&Card, Vec<u32>)| {
+        processors.sort_unstable();
+        processors.dedup();
+        (card.name.clone(), processors)
+    };
+    problem.cards.iter().zip(placement.interrupts).map(of_card).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use evenkeel_model::host::{
+        Channels, HostFacts, InterfaceKind, Interrupt, ProcessFacts, Processor, SocketKind, TcpFacts,
+    };
+
+    /// Two sockets of eight cores with two threads; a card of 100 Gbit/s on each, one application on the second.
+    fn host() -> HostFacts {
+        let processor = |number: u32| Processor {
+            number,
+            node: number % 16 / 8,
+            package: number % 16 / 8,
+            core: number % 8,
+            siblings: vec![number % 16, number % 16 + 16],
+            isolated: number == 15 || number == 31,
+            ..Processor::default()
+        };
+        let card = |name: &str, node| Interface {
+            name: name.to_owned(),
+            kind: InterfaceKind::Device,
+            up: true,
+            node: Some(node),
+            speed_bps: Some(100_000_000_000),
+            mtu: 9000,
+            channels: Some(Channels { combined: 8, combined_max: 63, ..Channels::default() }),
+            ..Interface::default()
+        };
+        let interrupt = |interface: &str, number| Interrupt {
+            number,
+            interface: interface.to_owned(),
+            queue: Some(number),
+            receives: true,
+            ..Interrupt::default()
+        };
+        let socket = SocketFacts {
+            kind: SocketKind::Tcp,
+            interface: Some("eth1".to_owned()),
+            process: Some(77),
+            tcp: Some(TcpFacts { bytes_received: 1 << 40, ..TcpFacts::default() }),
+            ..SocketFacts::default()
+        };
+        HostFacts {
+            processors: (0..32).map(processor).collect(),
+            interfaces: vec![card("eth0", 0), card("eth1", 1)],
+            interrupts: vec![interrupt("eth0", 1), interrupt("eth1", 2)],
+            sockets: vec![socket.clone(), socket],
+            processes: vec![ProcessFacts {
+                number: 77,
+                name: "iperf3".to_owned(),
+                ..ProcessFacts::default()
+            }],
+            ..HostFacts::default()
+        }
+    }
+
+    #[test]
+    fn each_card_has_cores_of_its_own_node() {
+        let facts = host();
+        let view = View::new(&facts);
+        let problem = problem(&view);
+        assert_eq!(problem.cores.len(), 15, "one core is isolated");
+        assert_eq!(problem.applications.len(), 1);
+        assert_eq!((problem.applications[0].card, problem.applications[0].threads), (1, 2));
+        let [zero, one] =
+            ["eth0", "eth1"].map(|name| view.planned_processors(facts.interface(name).unwrap()));
+        assert!(zero.len() >= 3 && zero.iter().all(|processor| *processor < 8), "{zero:?}");
+        assert!(one.len() >= 3 && one.iter().all(|processor| (8..15).contains(processor)), "{one:?}");
+        assert_eq!(view.planned_processors(&Interface::default()), []);
+    }
+}

@@ -1,0 +1,159 @@
+//! Where applications run.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use evenkeel_model::host::{Interface, processor_list};
+
+use super::{FAST, Found, Rule};
+use crate::Severity::{High, Low, Medium};
+use crate::View;
+use crate::view::gigabits;
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        name: "app-remote-node",
+        looks_at: "processors that processes with connections are kept to, or ran on last, and the node of the card that carries these",
+        speaks: "when such a process is on another node, from 10 Gbit/s on; high where the card is faster than the interconnect of \
+                 the paper's hosts (68 Gbit/s) and the process is pinned there",
+        why: "Payload crosses the interconnect on its way to the application. TCP's flow control slows the sender down to what it \
+              carries: few losses, less throughput (the paper's case 3).",
+        mends: "the application on the card's node (taskset, numactl, CPUAffinity= of its unit)",
+        source: "the paper, section III-A, figures 8 and 9 (case 3)",
+        check: remote_node,
+    },
+    Rule {
+        name: "irq-on-application",
+        looks_at: "whether processes that are kept to some processors are kept to those that serve the card's interrupts, or to their twins",
+        speaks: "when at least half of a process's cores serve interrupts and the node has other cores; from 10 Gbit/s on, high from 40",
+        why: "Interrupts win over applications: the reader is held up, the receive window closes, and packets are lost in the ring. \
+              Apart, the paper's three flows reached 100 Gbit/s in all runs; together they did not.",
+        mends: "interrupts and applications on different cores of the same node",
+        source: "the paper, section III-B, figures 10 and 11 (distribution 3 against 2)",
+        check: on_interrupts,
+    },
+];
+
+/// Processes with much traffic through a card, by number: their bytes.
+fn busy_processes(view: &View<'_>, card: &Interface) -> BTreeMap<u32, u64> {
+    let mut found = BTreeMap::new();
+    for socket in view.connections(card) {
+        if let Some(process) = socket.process {
+            *found.entry(process).or_insert(0_u64) += socket.bytes();
+        }
+    }
+    found
+}
+
+/// From here on a process's traffic says something about its place, bytes.
+const MUCH: u64 = 100_000_000;
+
+fn remote_node(view: &View<'_>) -> Vec<Found> {
+    const INTERCONNECT_BPS: u64 = 68_000_000_000;
+    let mut found = Vec::new();
+    if view.facts.nodes_with_processors() < 2 {
+        return found;
+    }
+    for card in view.cards() {
+        let (Some(node), Some(speed)) = (card.node, card.speed_bps.filter(|speed| *speed >= FAST)) else {
+            continue;
+        };
+        for (number, bytes) in busy_processes(view, card) {
+            let Some(process) = view.facts.process(number) else { continue };
+            let is_remote = |processor: &u32| view.facts.node_of(*processor).is_some_and(|of| of != node);
+            let pinned = view.pinned(number);
+            let (severity, place) = match (&pinned, process.processor) {
+                (Some(allowed), _) if allowed.iter().all(is_remote) => {
+                    let grave = speed > INTERCONNECT_BPS;
+                    (
+                        if grave { High } else { Medium },
+                        format!("is kept to processors {}", processor_list(allowed)),
+                    )
+                }
+                (Some(allowed), _) if !allowed.iter().any(is_remote) => continue,
+                (_, Some(last)) if is_remote(&last) && bytes >= MUCH => {
+                    (Low, format!("ran on processor {last} last"))
+                }
+                _ => continue,
+            };
+            let text = format!(
+                "{} (process {number}) {place}, and its connections go through {} on node {node}",
+                process.name, card.name
+            );
+            let effect = format!(
+                "payload crosses the interconnect of the sockets, which carried 68 of 100 Gbit/s on the paper's hosts; the link has {}",
+                gigabits(speed as f64)
+            );
+            let cores = processor_list(&free_cores(view, card));
+            let advice = format!(
+                "keep it on the card's node: `taskset -a -p -c {cores} {number}` now, `numactl --cpunodebind={node} --membind={node}` \
+                 at its start, or CPUAffinity= and NUMAPolicy= in its unit"
+            );
+            found.push(Found::new(severity, &process.name, text, effect).on(&card.name).advice(advice));
+        }
+    }
+    found
+}
+
+/// Cores of a card's node that serve none of its interrupts; all of the node where none is left.
+fn free_cores(view: &View<'_>, card: &Interface) -> Vec<u32> {
+    let busy: Vec<u32> = view.interrupt_processors(card).into_iter().collect();
+    let busy = view.with_siblings(&busy);
+    let cores = view.local_cores(card);
+    let free: Vec<u32> = cores.iter().copied().filter(|core| !busy.contains(core)).collect();
+    if free.is_empty() { cores } else { free }
+}
+
+fn on_interrupts(view: &View<'_>) -> Vec<Found> {
+    const GRAVE_BPS: u64 = 40_000_000_000;
+    let mut found = Vec::new();
+    for card in view.cards() {
+        let Some(speed) = card.speed_bps.filter(|speed| *speed >= FAST) else { continue };
+        let busy: Vec<u32> = view.interrupt_processors(card).into_iter().collect();
+        let busy_cores = view.with_siblings(&busy);
+        if busy.is_empty() {
+            continue;
+        }
+        for number in busy_processes(view, card).into_keys() {
+            let (Some(process), Some(allowed)) = (view.facts.process(number), view.pinned(number)) else {
+                continue;
+            };
+            let (same, twins): (Vec<u32>, Vec<u32>) =
+                allowed.iter().filter(|core| busy_cores.contains(core)).partition(|core| busy.contains(core));
+            let shared = same.len() + twins.len();
+            let others: BTreeSet<u32> =
+                view.local_cores(card).into_iter().filter(|core| !allowed.contains(core)).collect();
+            if shared * 2 < allowed.len() || shared == 0 || others.is_empty() {
+                continue;
+            }
+            let place = match (same.is_empty(), twins.is_empty()) {
+                (false, true) => {
+                    format!("{} of which serve interrupts of {}", processor_list(&same), card.name)
+                }
+                (true, _) => format!(
+                    "{} of which are twins of processors that serve interrupts of {}",
+                    processor_list(&twins),
+                    card.name
+                ),
+                (false, false) => format!(
+                    "{} of which serve interrupts of {} and {} of which are their twins",
+                    processor_list(&same),
+                    card.name,
+                    processor_list(&twins)
+                ),
+            };
+            let text = format!(
+                "{} (process {number}) is kept to processors {}, {place}",
+                process.name,
+                processor_list(&allowed)
+            );
+            let effect = "interrupts hold up the application that reads, and packets are lost below TCP";
+            let severity = if speed >= GRAVE_BPS { High } else { Medium };
+            let entry = Found::new(severity, &process.name, text, effect);
+            found.push(super::interrupts::with_placement(view, card, entry).advice(format!(
+                "or move the application to cores without interrupts: `taskset -a -p -c {} {number}`",
+                processor_list(&free_cores(view, card))
+            )));
+        }
+    }
+    found
+}

@@ -1,0 +1,369 @@
+//! Where interrupts are served.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use evenkeel_model::change::{Knob, Value};
+use evenkeel_model::host::{Interface, Interrupt, processor_list};
+
+use super::{FAST, Found, Rule, by_speed};
+use crate::Severity::{High, Low, Medium};
+use crate::view::{ENOUGH_INTERRUPTS, View, count, per_cent};
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        name: "irq-remote-node",
+        looks_at: "the memory node of each card, and the processors that served its receive interrupts by the counts of /proc/interrupts",
+        speaks: "when more than a tenth of them were served on another node; high from 30 % and 25 Gbit/s on, low when only the past shows it",
+        why: "Each packet crosses the interconnect of the sockets, twice where the application is on the card's node. TCP's flow \
+              control cannot prevent the losses, as they happen below it: the worst of the paper's four placements (case 2).",
+        mends: "interrupts on cores of the card's own node",
+        source: "the paper, section III-A, figures 8 and 9 (cases 2 and 4)",
+        check: remote_node,
+    },
+    Rule {
+        name: "irq-one-processor",
+        looks_at: "how the receive interrupts of several queues are spread over processors, by the counts of /proc/interrupts",
+        speaks: "when one processor served at least 80 % of them although the queues share the packets, or all are kept to one",
+        why: "One processor receives everything while others idle: it is the limit, and its backlog and ring overflow first.",
+        mends: "one core for each queue's interrupt",
+        source: "the paper, section II; Documentation/networking/scaling.rst",
+        check: one_processor,
+    },
+    Rule {
+        name: "irq-smt-twins",
+        looks_at: "whether two processors of one core both serve receive interrupts while other cores of the node serve none",
+        speaks: "from 25 Gbit/s on",
+        why: "Two processors of a core share its execution units and first caches: two queues there get little more than one.",
+        mends: "one core for each queue's interrupt",
+        source: "the paper, section III-B, figure 10",
+        check: twins,
+    },
+    Rule {
+        name: "irq-on-isolated",
+        looks_at: "interrupts served by processors that isolcpus= or nohz_full= keep free",
+        speaks: "when at least a hundredth of a card's receive interrupts are served there",
+        why: "Who isolates a processor wants nothing to interrupt what runs there; irqaffinity= or masks have to say so as well.",
+        mends: "interrupts on processors that are not isolated",
+        source: "Documentation/admin-guide/kernel-parameters.txt (isolcpus, irqaffinity)",
+        check: isolated,
+    },
+    Rule {
+        name: "irqbalance-runs",
+        looks_at: "whether irqbalance runs beside a card of 10 Gbit/s or more, without a policy script and not just once",
+        speaks: "low; medium when interrupts are on the wrong node now",
+        why: "It moves interrupts every 10 seconds by load and undoes any placement; the paper switches it off (Table I). Bans of \
+              single interrupts or a policy script make both possible.",
+        mends: "stop it, or ban the card's interrupts in its options",
+        source: "the paper, Table I; irqbalance(1)",
+        check: balancer,
+    },
+];
+
+/// Assigns a card's queue interrupts to cores in turn: those that the planner gives the card, then other cores of its node
+/// that no application is kept to.
+fn placed(view: &View<'_>, card: &Interface) -> Vec<(u32, u32)> {
+    let mut cores = view.planned_processors(card).to_vec();
+    let applications: Vec<u32> =
+        view.connections(card).iter().filter_map(|socket| view.pinned(socket.process?)).flatten().collect();
+    let applications = view.with_siblings(&applications);
+    let own = view.local_cores(card);
+    let free = own.iter().filter(|core| !applications.contains(core));
+    for core in free {
+        if !cores.contains(core) {
+            cores.push(*core);
+        }
+    }
+    let cores = if cores.is_empty() { own } else { cores };
+    let mut interrupts: Vec<&Interrupt> =
+        view.facts.interrupts_of(&card.name).filter(|interrupt| interrupt.queue.is_some()).collect();
+    interrupts.sort_by_key(|interrupt| (interrupt.queue, interrupt.number));
+    // A queue's transmit and receive interrupts belong together.
+    let place = |interrupt: &&Interrupt| {
+        let at = usize::try_from(interrupt.queue?).ok()? % cores.len().max(1);
+        Some((interrupt.number, *cores.get(at)?))
+    };
+    interrupts.iter().filter_map(place).collect()
+}
+
+/// The changes that put a card's interrupts on cores of its node.
+pub(super) fn with_placement(view: &View<'_>, card: &Interface, found: Found) -> Found {
+    let mut found = found.on(&card.name);
+    for (number, core) in placed(view, card) {
+        let now = view.facts.interrupts.iter().find(|interrupt| interrupt.number == number);
+        if now.is_none_or(|interrupt| interrupt.affinity != [core]) {
+            found = found.change(Knob::InterruptAffinity(number), Value::Text(core.to_string()));
+        }
+    }
+    let (queues, cores) = (card.receive_queue_count() as usize, view.local_cores(card).len());
+    if queues > cores && cores > 0 {
+        found = found.advice(format!(
+            "{queues} queues share {cores} cores of this node: `ethtool -L {} combined {cores}` gives each its own",
+            card.name
+        ));
+    }
+    found
+}
+
+fn remote_node(view: &View<'_>) -> Vec<Found> {
+    const SHARE: f64 = 0.1;
+    const GRAVE_SHARE: f64 = 0.3;
+    const GRAVE_BPS: u64 = 25_000_000_000;
+    if view.facts.nodes_with_processors() < 2 {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    for card in view.cards() {
+        let Some(node) = card.node else { continue };
+        let is_remote = |processor: &u32| view.facts.node_of(*processor).is_some_and(|of| of != node);
+        let interrupts = view.receive_interrupts(card);
+        let served = view.served_by(card);
+        let total: u64 = served.values().sum();
+        let remote: u64 =
+            served.iter().filter(|(processor, _)| is_remote(processor)).map(|(_, count)| count).sum();
+        let share = if total >= ENOUGH_INTERRUPTS { remote as f64 / total as f64 } else { 0.0 };
+        // Where they go now; a mask over both nodes decides nothing.
+        let goes_away = |interrupt: &&&Interrupt| {
+            !interrupt.target().is_empty() && interrupt.target().iter().all(is_remote)
+        };
+        let away = interrupts.iter().filter(goes_away).count();
+        let away_share = away as f64 / interrupts.len().max(1) as f64;
+        let all_home = !interrupts.is_empty()
+            && interrupts
+                .iter()
+                .all(|interrupt| !interrupt.target().is_empty() && !interrupt.target().iter().any(is_remote));
+        if share <= SHARE && away_share <= SHARE {
+            continue;
+        }
+        let places: Vec<u32> = served.keys().copied().filter(is_remote).collect();
+        let counted = format!(
+            "{} of {} receive interrupts were served by processors of other nodes ({}), and the card is on node {node}",
+            count(remote),
+            count(total),
+            processor_list(&places)
+        );
+        let effect = "packets cross the interconnect before TCP sees them, and are dropped when it or the far processor is busy";
+        let now: BTreeSet<u32> =
+            interrupts.iter().filter(goes_away).flat_map(|interrupt| interrupt.target()).copied().collect();
+        let now = processor_list(&now.into_iter().collect::<Vec<_>>());
+        let (severity, evidence) = if share > SHARE && all_home {
+            (Low, format!("{counted}; now all of them go to its own node, so that is history"))
+        } else if share > SHARE {
+            let grave = share >= GRAVE_SHARE && card.speed_bps.is_some_and(|speed| speed >= GRAVE_BPS);
+            let more = if away > 0 {
+                format!("; {away} of {} still go to {now}", interrupts.len())
+            } else {
+                String::new()
+            };
+            (if grave { High } else { Medium }, counted + &more)
+        } else {
+            let text = format!(
+                "{away} of {} receive interrupts go to processors {now}, and the card is on node {node}",
+                interrupts.len()
+            );
+            (by_speed(card, Medium, Low), text)
+        };
+        let entry = Found::new(severity, &card.name, evidence, effect);
+        found.push(if severity == Low && all_home {
+            entry.on(&card.name)
+        } else {
+            with_placement(view, card, entry)
+        });
+    }
+    found
+}
+
+/// Whether packets come over several queues: otherwise no placement of interrupts spreads them.
+fn is_spread_over_queues(interrupts: &[&Interrupt]) -> bool {
+    const ONE_QUEUE: f64 = 0.8;
+    let total: u64 = interrupts.iter().map(|interrupt| interrupt.total()).sum();
+    let most = interrupts.iter().map(|interrupt| interrupt.total()).max().unwrap_or(0);
+    interrupts.len() > 1 && (most as f64) < ONE_QUEUE * total as f64
+}
+
+fn one_processor(view: &View<'_>) -> Vec<Found> {
+    const SHARE: f64 = 0.8;
+    const MANY: usize = 4;
+    let effect = "one processor receives for all queues: it is full while others idle";
+    let mut found = Vec::new();
+    let mut whole: BTreeMap<u32, u64> = BTreeMap::new();
+    let mut lines = 0;
+    for card in view.cards() {
+        let interrupts = view.receive_interrupts(card);
+        let served = view.served_by(card);
+        let total: u64 = served.values().sum();
+        lines += interrupts.len();
+        for (processor, count) in &served {
+            *whole.entry(*processor).or_insert(0) += count;
+        }
+        if interrupts.len() < 2 || view.local_cores(card).len() < 2 {
+            continue;
+        }
+        let targets: BTreeSet<&[u32]> = interrupts.iter().map(|interrupt| interrupt.target()).collect();
+        let kept_to_one = targets.len() == 1 && targets.first().is_some_and(|target| target.len() == 1);
+        let Some((processor, most)) = served.iter().max_by_key(|(_, count)| **count) else {
+            if kept_to_one && interrupts.len() >= MANY {
+                let text =
+                    format!("all {} queues' interrupts go to processor {:?}", interrupts.len(), targets);
+                found.push(with_placement(view, card, Found::new(Medium, &card.name, text, effect)));
+            }
+            continue;
+        };
+        let by_count = total >= ENOUGH_INTERRUPTS
+            && *most as f64 >= SHARE * total as f64
+            && is_spread_over_queues(&interrupts);
+        let by_mask = kept_to_one && interrupts.len() >= MANY && total < ENOUGH_INTERRUPTS;
+        if !by_count && !by_mask {
+            continue;
+        }
+        let allowed: BTreeSet<u32> =
+            interrupts.iter().flat_map(|interrupt| &interrupt.affinity).copied().collect();
+        let by_mask_alone = allowed.len() == 1;
+        let allowed = processor_list(&allowed.into_iter().collect::<Vec<_>>());
+        let why =
+            match (by_mask_alone, view.facts.processes.iter().any(|process| process.name == "irqbalance")) {
+                (true, _) => "their masks keep them there (the driver or somebody has set them)".to_owned(),
+                (false, true) => format!("their masks allow {allowed}, and irqbalance has put them there"),
+                (false, false) => {
+                    format!(
+                        "their masks allow {allowed}, and the kernel takes the first: nobody has spread them"
+                    )
+                }
+            };
+        let text = format!(
+            "processor {processor} served {} of {} receive interrupts of {} queues; {why}",
+            per_cent(*most as f64 / total.max(1) as f64),
+            count(total),
+            interrupts.len()
+        );
+        let severity = if by_count { by_speed(card, High, Medium) } else { Medium };
+        found.push(with_placement(view, card, Found::new(severity, &card.name, text, effect)));
+    }
+    if found.is_empty() {
+        found.extend(all_cards_on_one(view, &whole, lines));
+    }
+    found
+}
+
+/// Several cards, each with one interrupt, all of them on one processor: as on small routers.
+fn all_cards_on_one(view: &View<'_>, served: &BTreeMap<u32, u64>, lines: usize) -> Option<Found> {
+    const SHARE: f64 = 0.9;
+    let total: u64 = served.values().sum();
+    let (processor, most) = served.iter().max_by_key(|(_, count)| **count)?;
+    let cards: Vec<&Interface> =
+        view.cards().filter(|card| !view.receive_interrupts(card).is_empty()).collect();
+    let single = cards.iter().all(|card| view.receive_interrupts(card).len() == 1);
+    if cards.len() < 2
+        || !single
+        || view.facts.processors.len() < 2
+        || total < ENOUGH_INTERRUPTS
+        || (*most as f64) < SHARE * total as f64
+    {
+        return None;
+    }
+    let names: Vec<&str> = cards.iter().map(|card| card.name.as_str()).collect();
+    let text = format!(
+        "processor {processor} served {} of {} interrupts of all {lines} lines ({})",
+        per_cent(*most as f64 / total as f64),
+        count(total),
+        names.join(", ")
+    );
+    let mut found = Found::new(
+        Medium,
+        "host",
+        text,
+        "one processor receives for all cards: it is full while others idle",
+    );
+    let processors = view
+        .facts
+        .processors
+        .iter()
+        .filter(|processor| !processor.isolated)
+        .map(|processor| processor.number);
+    let processors: Vec<u32> = processors.collect();
+    for (at, card) in cards.iter().enumerate() {
+        let Some(core) = processors.get(at % processors.len().max(1)) else { continue };
+        for interrupt in
+            view.receive_interrupts(card).iter().filter(|interrupt| interrupt.affinity != [*core])
+        {
+            found = found.change(Knob::InterruptAffinity(interrupt.number), Value::Text(core.to_string()));
+        }
+    }
+    Some(found)
+}
+
+fn twins(view: &View<'_>) -> Vec<Found> {
+    const FROM_BPS: u64 = 25_000_000_000;
+    let mut found = Vec::new();
+    for card in view.cards().filter(|card| card.speed_bps.is_some_and(|speed| speed >= FROM_BPS)) {
+        let busy = view.interrupt_processors(card);
+        let core_of =
+            |number: &u32| view.facts.processor(*number).map(|processor| (processor.package, processor.core));
+        let used: BTreeSet<(u32, u32)> = busy.iter().filter_map(core_of).collect();
+        let free =
+            view.local_cores(card).iter().filter_map(core_of).filter(|core| !used.contains(core)).count();
+        let shared = busy.len().saturating_sub(used.len());
+        if shared == 0 || free < shared {
+            continue;
+        }
+        let text = format!(
+            "processors {} serve its receive interrupts on {} cores, and {free} cores of its node serve none",
+            processor_list(&busy.iter().copied().collect::<Vec<_>>()),
+            used.len()
+        );
+        let effect = "queues that share a core get little more than one of them alone";
+        found.push(with_placement(view, card, Found::new(Low, &card.name, text, effect)));
+    }
+    found
+}
+
+fn isolated(view: &View<'_>) -> Vec<Found> {
+    let mut found = Vec::new();
+    for card in view.cards() {
+        let busy = view.interrupt_processors(card);
+        let isolated: Vec<u32> = busy
+            .into_iter()
+            .filter(|number| view.facts.processor(*number).is_some_and(|processor| processor.isolated))
+            .collect();
+        if !isolated.is_empty() {
+            let text = format!(
+                "processors {} are isolated and serve its receive interrupts",
+                processor_list(&isolated)
+            );
+            let effect = "what was to run there undisturbed is interrupted with every packet";
+            found.push(with_placement(view, card, Found::new(Medium, &card.name, text, effect)));
+        }
+    }
+    found
+}
+
+fn balancer(view: &View<'_>) -> Vec<Found> {
+    const HARMLESS: [&str; 8] =
+        ["-o", "--oneshot", "-l", "--policyscript", "-i", "--banirq", "-m", "--banmod"];
+    let Some(process) = view.facts.processes.iter().find(|process| process.name == "irqbalance") else {
+        return Vec::new();
+    };
+    let is_harmless = |word: &String| HARMLESS.contains(&word.split('=').next().unwrap_or_default());
+    if process.arguments.iter().any(is_harmless) {
+        return Vec::new();
+    }
+    let fast: Vec<&Interface> = view
+        .cards()
+        .filter(|card| {
+            card.speed_bps.is_some_and(|speed| speed >= FAST) && view.receive_interrupts(card).len() > 1
+        })
+        .collect();
+    if fast.is_empty() {
+        return Vec::new();
+    }
+    let names: Vec<&str> = fast.iter().map(|card| card.name.as_str()).collect();
+    let misplaced = !remote_node(view).is_empty() || !one_processor(view).is_empty();
+    let text = format!(
+        "irqbalance (process {}) runs beside {}{}",
+        process.number,
+        names.join(", "),
+        if misplaced { ", whose interrupts are not well placed" } else { "" }
+    );
+    let effect = "interrupts move every 10 seconds, and any placement of them is undone";
+    let advice = "systemctl disable --now irqbalance; or keep it from the card's interrupts with --banirq or a policy script";
+    vec![Found::new(if misplaced { Medium } else { Low }, "host", text, effect).advice(advice)]
+}

@@ -1,0 +1,263 @@
+//! The link: its speed, its errors, its MTU.
+
+use evenkeel_model::host::{Interface, InterfaceKind};
+
+use super::{Found, Rule};
+use crate::Severity::{High, Low, Medium};
+use crate::View;
+use crate::view::{count, gigabits, per_cent};
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        name: "link-half-duplex",
+        looks_at: "the duplex mode of each link",
+        speaks: "when it is half",
+        why: "Both sides wait for each other, and collide if one of them believes in full duplex: the mark of a failed negotiation.",
+        mends: "negotiation on both ends, or the same fixed mode",
+        source: "IEEE 802.3, clause 28; ethtool(8)",
+        check: half_duplex,
+    },
+    Rule {
+        name: "link-slow",
+        looks_at: "the link's speed against the fastest that the card supports",
+        speaks: "when it is a tenth or less",
+        why: "A damaged cable, a wrong transceiver or a slow port on the other side: everything else can be tuned in vain.",
+        mends: "cable, transceiver, the other side's port",
+        source: "ethtool(8), supported link modes",
+        check: slow,
+    },
+    Rule {
+        name: "link-flaps",
+        looks_at: "how often the carrier came or went",
+        speaks: "from 20 changes on",
+        why: "Each time routes, neighbours and connections start anew.",
+        mends: "cable, transceiver, the other side's port",
+        source: "Documentation/ABI/testing/sysfs-class-net (carrier_changes)",
+        check: flaps,
+    },
+    Rule {
+        name: "wire-errors",
+        looks_at: "packets that arrived damaged: checksum, symbol, length errors",
+        speaks: "from 100 packets and one in ten million on; high from one in a hundred thousand on",
+        why: "TCP takes a damaged packet for congestion. A good link has fewer than one in a hundred million (bit error ratio 1e-12).",
+        mends: "clean or change cable and transceiver",
+        source: "IEEE 802.3, clause 1.1.3 (bit error ratio); Documentation/networking/statistics.rst",
+        check: wire_errors,
+    },
+    Rule {
+        name: "pause-sent",
+        looks_at: "pause frames that this card sent",
+        speaks: "from 1,000 and one in 100,000 received packets on",
+        why: "The card's buffer was full and it stopped the switch, which holds up other hosts as well: the same cause as drops in the \
+              ring, shown elsewhere.",
+        mends: "what keeps the ring from being emptied: its size, interrupts, queues",
+        source: "IEEE 802.3, annex 31B; the paper, section IV",
+        check: pause_sent,
+    },
+    Rule {
+        name: "pause-received",
+        looks_at: "pause frames that the other side sent",
+        speaks: "from 1,000 and one in 100,000 sent packets on",
+        why: "The switch or the peer stopped this host: its queues wait for somebody else's receiver.",
+        mends: "the switch's or the peer's end; no setting of this host",
+        source: "IEEE 802.3, annex 31B",
+        check: pause_received,
+    },
+    Rule {
+        name: "mtu-standard",
+        looks_at: "the MTU of links that are faster than what one processor receives in packets of 1,500 bytes",
+        speaks: "above 25 Gbit/s, with an MTU of 1,500 or less",
+        why: "Work is by the packet: one flow of the paper's hosts reached 25 Gbit/s with 1,500 bytes and 43 with 9,000. Not every path \
+              carries jumbo frames; towards the Internet 1,500 is right.",
+        mends: "9,000 bytes on every host and switch of the same network, with MTU probing for what lies beyond",
+        source: "the paper, section II-A, figure 5, and Table I (Maximum Transmission Unit)",
+        check: standard_mtu,
+    },
+    Rule {
+        name: "mtu-mismatch",
+        looks_at: "the MTU of bonds, bridges and VLANs against that of the interfaces below, and of a bridge's ports against each other",
+        speaks: "when a packet that fits above does not fit below",
+        why: "Large packets vanish or are fragmented while small ones pass: connections that hang as soon as they carry data.",
+        mends: "the same MTU from top to bottom",
+        source: "RFC 4821, section 1; Documentation/networking/bridge.rst",
+        check: mtu_mismatch,
+    },
+];
+
+fn half_duplex(view: &View<'_>) -> Vec<Found> {
+    let half = view.cards().filter(|card| card.duplex.as_deref() == Some("half"));
+    half.map(|card| {
+        Found::new(
+            High,
+            &card.name,
+            "the link is in half duplex",
+            "collisions and waiting: a fraction of the rate",
+        )
+        .advice("let both ends negotiate, or fix both to the same mode")
+    })
+    .collect()
+}
+
+fn slow(view: &View<'_>) -> Vec<Found> {
+    let mut found = Vec::new();
+    for card in view.cards() {
+        let (Some(speed), Some(supported)) = (card.speed_bps, card.supported_bps) else { continue };
+        if speed.saturating_mul(10) <= supported {
+            let text = format!(
+                "the link runs at {}, the card supports {}",
+                gigabits(speed as f64),
+                gigabits(supported as f64)
+            );
+            let effect = format!("at most {} of the card's rate", per_cent(speed as f64 / supported as f64));
+            found.push(
+                Found::new(Medium, &card.name, text, effect)
+                    .advice("look at cable, transceiver and the other side's port"),
+            );
+        }
+    }
+    found
+}
+
+fn flaps(view: &View<'_>) -> Vec<Found> {
+    const MANY: u64 = 20;
+    const VERY_MANY: u64 = 100;
+    let mut found = Vec::new();
+    for card in view.cards() {
+        if let Some(changes) = card.carrier_changes.filter(|changes| *changes >= MANY) {
+            let severity = if changes >= VERY_MANY { Medium } else { Low };
+            let text =
+                format!("the carrier came or went {} times since the interface was made", count(changes));
+            found.push(
+                Found::new(severity, &card.name, text, "connections stall while the link is away")
+                    .advice("look at cable, transceiver and the other side's port"),
+            );
+        }
+    }
+    found
+}
+
+fn wire_errors(view: &View<'_>) -> Vec<Found> {
+    const FEWEST: u64 = 100;
+    const RATIO: f64 = 1e-7;
+    const GRAVE_RATIO: f64 = 1e-5;
+    let mut found = Vec::new();
+    for card in view.cards() {
+        let errors = card.losses.wire.unwrap_or(0);
+        let packets = card.received_packets();
+        let ratio = errors as f64 / (packets + errors).max(1) as f64;
+        if errors < FEWEST || ratio < RATIO {
+            continue;
+        }
+        let text = format!("{} of {} packets arrived damaged", count(errors), count(packets + errors));
+        let effect = format!(
+            "TCP takes them for congestion: a Reno-like flow reaches about {}",
+            gigabits(view.rate_at_loss(card, ratio).min(card.speed_bps.unwrap_or(u64::MAX) as f64))
+        );
+        let severity = if ratio >= GRAVE_RATIO { High } else { Medium };
+        found.push(
+            Found::new(severity, &card.name, text, effect)
+                .advice("clean or change cable and transceiver; ethtool -m shows a module's levels"),
+        );
+    }
+    found
+}
+
+fn many_pauses(frames: Option<u64>, packets: u64) -> Option<u64> {
+    frames.filter(|frames| *frames >= 1000 && frames.saturating_mul(100_000) >= packets)
+}
+
+fn pause_sent(view: &View<'_>) -> Vec<Found> {
+    let mut found = Vec::new();
+    for card in view.cards() {
+        let packets = card.received_packets();
+        if let Some(frames) = many_pauses(card.losses.pause_sent, packets) {
+            let text = format!(
+                "it sent {} pause frames while it received {} packets",
+                count(frames),
+                count(packets)
+            );
+            let effect = "its buffer was full: the switch waits, and other hosts with it";
+            found.push(Found::new(Medium, &card.name, text, effect).advice(
+                "see the findings about its ring, interrupts and queues: the card is emptied too slowly",
+            ));
+        }
+    }
+    found
+}
+
+fn pause_received(view: &View<'_>) -> Vec<Found> {
+    let mut found = Vec::new();
+    for card in view.cards() {
+        let packets = card.sent_packets();
+        if let Some(frames) = many_pauses(card.losses.pause_received, packets) {
+            let text = format!(
+                "it received {} pause frames while it sent {} packets",
+                count(frames),
+                count(packets)
+            );
+            let effect = "the other side stops this host";
+            found.push(
+                Found::new(Low, &card.name, text, effect)
+                    .advice("look for the receiver behind the switch that cannot keep up"),
+            );
+        }
+    }
+    found
+}
+
+fn standard_mtu(view: &View<'_>) -> Vec<Found> {
+    const ABOVE_BPS: u64 = 25_000_000_000;
+    let mut found = Vec::new();
+    for card in view.cards() {
+        let Some(speed) = card.speed_bps.filter(|speed| *speed > ABOVE_BPS && card.mtu <= 1500) else {
+            continue;
+        };
+        let packets = speed as f64 / 8.0 / 1538.0;
+        let text = format!(
+            "MTU {} at {}: {:.1} million packets a second at line rate, with 9,000 bytes {:.1}",
+            card.mtu,
+            gigabits(speed as f64),
+            packets / 1e6,
+            packets / 1e6 * 1538.0 / 9038.0
+        );
+        let effect = "one flow of the paper's hosts reached 25 Gbit/s with 1,500 bytes, 43 with 9,000";
+        let advice = format!(
+            "if every host and switch of this network can do it: `ip link set dev {} mtu 9000`; otherwise leave it",
+            card.name
+        );
+        found.push(Found::new(Low, &card.name, text, effect).advice(advice));
+    }
+    found
+}
+
+fn mtu_mismatch(view: &View<'_>) -> Vec<Found> {
+    let mut found = Vec::new();
+    let is_layer = |interface: &&Interface| {
+        interface.up && interface.kind != InterfaceKind::Veth && !interface.lower.is_empty()
+    };
+    for upper in view.facts.interfaces.iter().filter(is_layer) {
+        let lower: Vec<&Interface> =
+            upper.lower.iter().filter_map(|name| view.facts.interface(name)).collect();
+        let too_small: Vec<String> = lower
+            .iter()
+            .filter(|below| below.up && below.mtu < upper.mtu)
+            .map(|below| format!("{} has {}", below.name, below.mtu))
+            .collect();
+        let smallest = lower.iter().map(|below| below.mtu).min().unwrap_or(upper.mtu);
+        let ports_differ = upper.kind == InterfaceKind::Bridge
+            && lower.iter().any(|below| below.up && below.mtu != smallest);
+        if too_small.is_empty() && !ports_differ {
+            continue;
+        }
+        let text = if too_small.is_empty() {
+            let ports: Vec<String> =
+                lower.iter().map(|below| format!("{} has {}", below.name, below.mtu)).collect();
+            format!("its ports differ in MTU: {}", ports.join(", "))
+        } else {
+            format!("its MTU is {}, and {} below it", upper.mtu, too_small.join(", "))
+        };
+        let effect = "large packets are lost or fragmented where small ones pass";
+        found.push(Found::new(Medium, &upper.name, text, effect).advice("give all of them the same MTU"));
+    }
+    found
+}

@@ -1,0 +1,425 @@
+//! Where packets were lost above the card: softirq, sockets, tables.
+
+use evenkeel_model::host::{SocketFacts, SocketKind, Softnet};
+
+use super::{Found, Rule};
+use crate::Severity::{High, Low, Medium};
+use crate::view::{View, bytes, count, gigabits, per_cent};
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        name: "backlog-drops",
+        looks_at: "packets that softirqs dropped because the backlog of a processor was full (second column of /proc/net/softnet_stat)",
+        speaks: "from 100 and one in a million on; high from one in ten thousand on",
+        why: "The backlog takes what RPS hands over and what virtual devices deliver; a card's own packets do not pass it, so a large one \
+              helps nothing where none is dropped here. That is why this rule waits for drops and does not ask for the paper's 250,000.",
+        mends: "a backlog that bridges a round of softirqs at line rate; more processors in RPS",
+        source: "the paper, Table I (net.core.netdev_max_backlog); Documentation/admin-guide/sysctl/net.rst",
+        check: backlog,
+    },
+    Rule {
+        name: "softnet-squeezed",
+        looks_at: "how often a processor ended a round of receiving with work left (third column of /proc/net/softnet_stat)",
+        speaks: "from 1,000 times and once in 10,000 packets of a processor on",
+        why: "A round takes 300 packets or 2 ms (netdev_budget, netdev_budget_usecs); then others run, and the ring fills. On one processor \
+              alone it is a matter of placement, not of the budget.",
+        mends: "more processors where one is squeezed, a larger budget where all are",
+        source: "Documentation/admin-guide/sysctl/net.rst (netdev_budget); coreos/bugs issue 2135",
+        check: squeezed,
+    },
+    Rule {
+        name: "budget-small",
+        looks_at: "net.core.netdev_budget, netdev_budget_usecs and dev_weight",
+        speaks: "when one is below the kernel's default",
+        why: "Rounds of receiving end early, and each start costs a switch.",
+        mends: "the kernel's defaults: 300 packets, 2,000 µs, 64",
+        source: "Documentation/admin-guide/sysctl/net.rst",
+        check: small_budget,
+    },
+    Rule {
+        name: "tcp-backlog-drops",
+        looks_at: "packets that TCP dropped because a socket's backlog was full (TcpExt.TCPBacklogDrop)",
+        speaks: "from 100 and one in a million segments on; high from one in ten thousand on",
+        why: "While the application holds the socket, packets wait in its backlog, which is not under flow control. It fills when interrupts \
+              and the reader are on different nodes, or the reader is slow to let go.",
+        mends: "larger receive buffers (the backlog's limit follows them), applications near their interrupts",
+        source: "the paper, section IV, figure 12; tcp_add_backlog, net/ipv4/tcp_ipv4.c",
+        check: tcp_backlog,
+    },
+    Rule {
+        name: "tcp-receive-pruned",
+        looks_at: "how often TCP had to prune or collapse a receive queue, and what it dropped there (PruneCalled, RcvPruned, OfoPruned, TCPRcvQDrop)",
+        speaks: "from 100 times and one in a million segments on; medium where packets were dropped",
+        why: "The window was announced for payload, and the packets took more memory: many small ones, or memory pressure.",
+        mends: "larger receive buffers; a reader that keeps up",
+        source: "the paper, section IV (receive buffer); Documentation/networking/snmp_counter.rst",
+        check: pruned,
+    },
+    Rule {
+        name: "udp-receive-buffer",
+        looks_at: "datagrams dropped at full receive buffers (Udp.RcvbufErrors), and the sockets that dropped them (/proc/net/udp)",
+        speaks: "from 100 and one in 100,000 on; high from one in a thousand on",
+        why: "The application reads too slowly or its buffer is too small for a burst. Nothing below the socket can mend it: not the ring, not \
+              the backlog, not any sysctl of TCP.",
+        mends: "a larger buffer for that socket, and a reader that keeps up",
+        source: "udp(7); Documentation/admin-guide/sysctl/net.rst (rmem_default, rmem_max); netdata/netdata issue 4086",
+        check: udp,
+    },
+    Rule {
+        name: "listen-overflow",
+        looks_at: "connections refused at full accept queues (TcpExt.ListenOverflows), and listeners that are nearly full",
+        speaks: "from 100 on, or when a listener's queue is full now",
+        why: "The application accepts too slowly, or its queue is too short for a burst; clients wait a second and more for their next attempt.",
+        mends: "net.core.somaxconn where it is what limits the listener, and the application's own backlog",
+        source: "listen(2); Documentation/networking/ip-sysctl.rst (somaxconn)",
+        check: listen,
+    },
+    Rule {
+        name: "retransmissions",
+        looks_at: "segments that TCP sent again against all that it sent",
+        speaks: "from one in a hundred on, of at least 100,000; high from one in twenty on",
+        why: "Lost somewhere between this host's TCP and the receiver's. When no counter of this host shows a loss it was the network or the \
+              other end.",
+        mends: "what the other findings name; else the path: `evenkeel check --watch 10s` on both hosts",
+        source: "the paper, sections II and V; RFC 5681",
+        check: retransmissions,
+    },
+    Rule {
+        name: "conntrack-full",
+        looks_at: "the connection tracking table against its maximum, and what it dropped",
+        speaks: "from 80 % on; high from 95 % or when packets were dropped",
+        why: "New connections are dropped without a trace in any interface's counters.",
+        mends: "a larger table, or no tracking for what needs none",
+        source: "Documentation/networking/nf_conntrack-sysctl.rst",
+        check: conntrack,
+    },
+    Rule {
+        name: "neighbours-full",
+        looks_at: "how often the neighbour table was full",
+        speaks: "from the first time on",
+        why: "Packets to new neighbours are dropped until old entries go.",
+        mends: "a larger table",
+        source: "arp(7), gc_thresh3; Documentation/networking/ip-sysctl.rst",
+        check: neighbours,
+    },
+];
+
+/// Severity of so many of a whole: none where they are too few.
+fn share(lost: u64, of: u64, one_in: u64, grave_one_in: u64) -> Option<crate::Severity> {
+    const FEWEST: u64 = 100;
+    if lost < FEWEST || lost.saturating_mul(one_in) < of {
+        return None;
+    }
+    Some(if lost.saturating_mul(grave_one_in) >= of { High } else { Medium })
+}
+
+/// Packets that come in two milliseconds at line rate, in packets of 1,500 bytes: what a softirq may be late.
+fn burst_packets(view: &View<'_>) -> u64 {
+    view.fastest_bps().map_or(2000, |speed| speed / 8 / 1538 / 500)
+}
+
+fn backlog(view: &View<'_>) -> Vec<Found> {
+    let dropped: u64 = view.facts.softnet.iter().map(|line| line.dropped).sum();
+    let processed: u64 = view.facts.softnet.iter().map(|line| line.processed).sum();
+    let Some(severity) = share(dropped, processed, 1_000_000, 10_000) else { return Vec::new() };
+    let limit = view.facts.sysctl_number("net/core/netdev_max_backlog").unwrap_or(1000);
+    let worst: Vec<String> = worst(&view.facts.softnet, |line| line.dropped);
+    let steered = view.cards().any(|card| card.receive_queues.iter().any(|queue| !queue.rps.is_empty()));
+    let text = format!(
+        "{} of {} packets were dropped at full backlogs of {limit} packets (processors {}){}",
+        count(dropped),
+        count(processed + dropped),
+        worst.join(", "),
+        if steered { ", to which RPS hands packets" } else { "" }
+    );
+    let now = u64::try_from(limit).unwrap_or(1000);
+    let wanted = burst_packets(view).max(now.saturating_mul(4)).next_power_of_two().min(250_000.max(now));
+    let entry = Found::new(
+        severity,
+        "host",
+        text,
+        "packets are lost between the card and IP, which TCP's flow control cannot prevent",
+    );
+    vec![if wanted > now {
+        entry.sysctl("net/core/netdev_max_backlog", wanted)
+    } else {
+        entry.advice("the backlog is long already: more processors in RPS")
+    }]
+}
+
+/// The processors with the most of something, with their counts.
+fn worst(lines: &[Softnet], of: impl Fn(&Softnet) -> u64) -> Vec<String> {
+    let mut lines: Vec<(u32, u64)> =
+        lines.iter().map(|line| (line.processor, of(line))).filter(|(_, count)| *count > 0).collect();
+    lines.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    let mut names: Vec<String> =
+        lines.iter().take(3).map(|(number, found)| format!("{number}: {}", count(*found))).collect();
+    if lines.len() > names.len() {
+        names.push(format!("{} others", lines.len() - names.len()));
+    }
+    names
+}
+
+fn squeezed(view: &View<'_>) -> Vec<Found> {
+    const FEWEST: u64 = 1000;
+    const ONE_IN: u64 = 10_000;
+    let is_squeezed =
+        |line: &&Softnet| line.squeezed >= FEWEST && line.squeezed.saturating_mul(ONE_IN) >= line.processed;
+    let squeezed: Vec<&Softnet> = view.facts.softnet.iter().filter(is_squeezed).collect();
+    if squeezed.is_empty() {
+        return Vec::new();
+    }
+    let text = format!(
+        "processors ended rounds with packets left: {} (netdev_budget {}, netdev_budget_usecs {})",
+        worst(&view.facts.softnet, |line| line.squeezed).join(", "),
+        view.facts.sysctl("net/core/netdev_budget").unwrap_or("?"),
+        view.facts.sysctl("net/core/netdev_budget_usecs").unwrap_or("?"),
+    );
+    let total: u64 = view.facts.softnet.iter().map(|line| line.processed).sum();
+    let most = view.facts.softnet.iter().max_by_key(|line| line.processed);
+    let one = most.filter(|line| {
+        view.facts.processors.len() > 1 && line.processed.saturating_mul(10) >= total.saturating_mul(7)
+    });
+    let effect = "packets wait in the ring meanwhile, and are lost when it is full";
+    let entry = Found::new(Medium, "host", text, effect);
+    let number = |path: &str, default: i64| view.facts.sysctl_number(path).unwrap_or(default);
+    vec![match one {
+        Some(line) => entry.advice(format!(
+            "processor {} processed {} of all packets: a larger budget only lets it hold up everything else; spread interrupts and queues first",
+            line.processor,
+            per_cent(line.processed as f64 / total.max(1) as f64)
+        )),
+        None => entry
+            .sysctl("net/core/netdev_budget", (number("net/core/netdev_budget", 300) * 2).clamp(600, 2400))
+            .sysctl("net/core/netdev_budget_usecs", (number("net/core/netdev_budget_usecs", 2000) * 2).clamp(4000, 16_000)),
+    }]
+}
+
+fn small_budget(view: &View<'_>) -> Vec<Found> {
+    const DEFAULTS: [(&str, i64); 3] = [
+        ("net/core/netdev_budget", 300),
+        ("net/core/netdev_budget_usecs", 2000),
+        ("net/core/dev_weight", 64),
+    ];
+    let mut found = Vec::new();
+    for (path, default) in DEFAULTS {
+        if let Some(value) = view.facts.sysctl_number(path).filter(|value| *value < default) {
+            let text = format!("{} is {value}, the kernel's default is {default}", path.replace('/', "."));
+            found.push(Found::new(Low, "host", text, "rounds of receiving end early").sysctl(path, default));
+        }
+    }
+    found
+}
+
+/// `tcp_rmem` with a larger last figure, doubled up to what the product of bandwidth and delay asks for.
+pub(super) fn larger_receive_buffers(view: &View<'_>) -> Option<String> {
+    let field = |at| view.facts.sysctl_field("net/ipv4/tcp_rmem", at);
+    let (least, default, most) = (field(0)?, field(1)?, field(2)?);
+    let needed = view.largest_product().map_or(0, |(_, bytes, _)| bytes.saturating_mul(2));
+    let wanted = most.saturating_mul(2).max(needed.next_power_of_two()).min(2_147_483_647);
+    (wanted > most).then(|| format!("{least} {default} {wanted}"))
+}
+
+fn with_larger_receive_buffers(view: &View<'_>, found: Found) -> Found {
+    match larger_receive_buffers(view) {
+        Some(buffers) => found.sysctl("net/ipv4/tcp_rmem", buffers),
+        None => found,
+    }
+}
+
+fn tcp_backlog(view: &View<'_>) -> Vec<Found> {
+    let dropped = view.facts.counter("TcpExt.TCPBacklogDrop");
+    let segments = view.facts.counter("Tcp.InSegs");
+    let Some(severity) = share(dropped, segments, 1_000_000, 10_000) else { return Vec::new() };
+    let text =
+        format!("{} of {} segments were dropped at sockets' backlogs", count(dropped), count(segments));
+    let entry = Found::new(severity, "host", text, "packets are lost although the receive window has room");
+    let entry = with_larger_receive_buffers(view, entry);
+    vec![entry.advice("put applications on the node of their interrupts, on other cores: see app-remote-node and irq-on-application")]
+}
+
+fn pruned(view: &View<'_>) -> Vec<Found> {
+    let facts = view.facts;
+    let pruned = facts.counter("TcpExt.PruneCalled");
+    let dropped = facts.counter("TcpExt.RcvPruned")
+        + facts.counter("TcpExt.OfoPruned")
+        + facts.counter("TcpExt.TCPRcvQDrop");
+    let segments = facts.counter("Tcp.InSegs");
+    if share(pruned.max(dropped), segments, 1_000_000, 10_000).is_none() {
+        return Vec::new();
+    }
+    let text = format!(
+        "receive queues were pruned {} times, and {} packets dropped there, of {} segments",
+        count(pruned),
+        count(dropped),
+        count(segments)
+    );
+    let severity = if dropped >= 100 { Medium } else { Low };
+    let entry = Found::new(
+        severity,
+        "host",
+        text,
+        "TCP throws away what it has received, or spends its time on packing it",
+    );
+    vec![
+        with_larger_receive_buffers(view, entry)
+            .advice("look for readers that do not keep up: `ss -tm` shows full receive queues"),
+    ]
+}
+
+fn udp(view: &View<'_>) -> Vec<Found> {
+    let facts = view.facts;
+    let sockets: Vec<&SocketFacts> =
+        facts.sockets.iter().filter(|socket| socket.kind == SocketKind::Udp && socket.drops > 0).collect();
+    let at_sockets: u64 = sockets.iter().map(|socket| socket.drops).sum();
+    let dropped =
+        (facts.counter("Udp.RcvbufErrors") + facts.counter("Snmp6.Udp6RcvbufErrors")).max(at_sockets);
+    let datagrams = facts.counter("Udp.InDatagrams") + facts.counter("Snmp6.Udp6InDatagrams");
+    let Some(severity) = share(dropped, datagrams, 100_000, 1000) else { return Vec::new() };
+    let name = |socket: &&SocketFacts| {
+        let process = socket.process.and_then(|number| facts.process(number));
+        let process = process
+            .map(|process| format!(" of {} (process {})", process.name, process.number))
+            .unwrap_or_default();
+        format!("{}{process}: {}", socket.local, count(socket.drops))
+    };
+    let mut largest = sockets.clone();
+    largest.sort_by_key(|socket| std::cmp::Reverse(socket.drops));
+    let names: Vec<String> = largest.iter().take(3).map(name).collect();
+    let mut text = format!(
+        "{} of {} datagrams were dropped at full receive buffers",
+        count(dropped),
+        count(datagrams + dropped)
+    );
+    if !names.is_empty() {
+        text += &format!(" ({})", names.join("; "));
+    }
+    let subject = largest
+        .first()
+        .and_then(|socket| facts.process(socket.process?))
+        .map_or("host", |process| process.name.as_str());
+    let entry = Found::new(
+        severity,
+        subject,
+        text,
+        "datagrams are lost for good; neither ring nor backlog nor TCP's settings matter here",
+    );
+    let default = facts.sysctl_number("net/core/rmem_default").unwrap_or(212_992);
+    let most = facts.sysctl_number("net/core/rmem_max").unwrap_or(212_992);
+    // Time for which the smallest buffer lasts is what has to be bridged; four times as much is a first step.
+    let wanted = (default.max(212_992) * 4).min(67_108_864);
+    let entry = entry.sysctl("net/core/rmem_max", most.max(wanted));
+    let memory = facts.counter("Udp.MemErrors");
+    let advice = format!(
+        "the buffer is that socket's: let the application ask for more (SO_RCVBUF, now up to {}), or raise net.core.rmem_default from {} and \
+         start it again; if it reads too slowly, no buffer lasts{}",
+        bytes(u64::try_from(most.max(wanted)).unwrap_or(0)),
+        bytes(u64::try_from(default).unwrap_or(0)),
+        if memory > 0 { "; net.ipv4.udp_mem was reached as well" } else { "" }
+    );
+    vec![entry.advice(advice)]
+}
+
+fn listen(view: &View<'_>) -> Vec<Found> {
+    const FEWEST: u64 = 100;
+    let facts = view.facts;
+    let overflows = facts.counter("TcpExt.ListenOverflows");
+    let listeners: Vec<&SocketFacts> =
+        facts.sockets.iter().filter(|socket| socket.kind == SocketKind::TcpListen).collect();
+    let full: Vec<&&SocketFacts> = listeners
+        .iter()
+        .filter(|socket| socket.send_queue > 0 && socket.receive_queue > socket.send_queue)
+        .collect();
+    if overflows < FEWEST && full.is_empty() {
+        return Vec::new();
+    }
+    let limit = facts.sysctl_number("net/core/somaxconn").unwrap_or(4096);
+    let limited = listeners
+        .iter()
+        .filter(|socket| i64::try_from(socket.send_queue).is_ok_and(|queue| queue == limit))
+        .count();
+    let mut text = format!("{} connections met a full accept queue", count(overflows));
+    let name = |socket: &&&SocketFacts| {
+        format!("{} ({} of {})", socket.local, socket.receive_queue, socket.send_queue)
+    };
+    if !full.is_empty() {
+        text += &format!("; full now: {}", full.iter().take(3).map(name).collect::<Vec<_>>().join(", "));
+    }
+    let entry = Found::new(Medium, "host", text, "clients wait a second or more, and try again");
+    let entry = if limited > 0 || limit < 1024 {
+        entry.sysctl("net/core/somaxconn", (limit * 4).clamp(4096, 65_535))
+    } else {
+        entry
+    };
+    vec![entry.advice("raise the application's own backlog (listen(2)), which the sysctl only limits; and let it accept faster")]
+}
+
+fn retransmissions(view: &View<'_>) -> Vec<Found> {
+    const ENOUGH: u64 = 100_000;
+    let facts = view.facts;
+    let (sent, again) = (facts.counter("Tcp.OutSegs"), facts.counter("Tcp.RetransSegs"));
+    if sent < ENOUGH || again.saturating_mul(100) < sent {
+        return Vec::new();
+    }
+    let ratio = again as f64 / sent as f64;
+    let mut text =
+        format!("{} of {} segments were sent again ({})", count(again), count(sent), per_cent(ratio));
+    let timeouts = facts.counter("TcpExt.TCPTimeouts");
+    if timeouts > 0 {
+        text += &format!(", {} after a timeout", count(timeouts));
+    }
+    let effect = view.cards().max_by_key(|card| card.speed_bps).map_or_else(
+        || "lost segments make TCP send less".to_owned(),
+        |card| {
+            format!(
+                "at this loss a Reno-like flow reaches about {}",
+                gigabits(view.rate_at_loss(card, ratio))
+            )
+        },
+    );
+    let severity = if again.saturating_mul(20) >= sent { High } else { Medium };
+    vec![Found::new(severity, "host", text, effect).advice(
+        "look at the losses that other findings name; if this host has none they are on the way or at the other end: run \
+         `evenkeel check --watch 10s` on both hosts",
+    )]
+}
+
+fn conntrack(view: &View<'_>) -> Vec<Found> {
+    let facts = view.facts;
+    let number = |path| facts.sysctl_number(path).and_then(|value| u64::try_from(value).ok());
+    let (Some(entries), Some(most)) =
+        (number("net/netfilter/nf_conntrack_count"), number("net/netfilter/nf_conntrack_max"))
+    else {
+        return Vec::new();
+    };
+    let dropped = facts.counter("Conntrack.drop") + facts.counter("Conntrack.early_drop");
+    let share = entries as f64 / most.max(1) as f64;
+    if share < 0.8 && dropped < 100 {
+        return Vec::new();
+    }
+    let text = format!(
+        "the connection table holds {} of {} entries ({}); {} were dropped or pushed out",
+        count(entries),
+        count(most),
+        per_cent(share),
+        count(dropped)
+    );
+    let severity = if share >= 0.95 || dropped >= 100 { High } else { Medium };
+    vec![
+        Found::new(severity, "host", text, "new connections are dropped")
+            .sysctl("net/netfilter/nf_conntrack_max", most.saturating_mul(2)),
+    ]
+}
+
+fn neighbours(view: &View<'_>) -> Vec<Found> {
+    let full = view.facts.counter("Neighbours.table_fulls");
+    if full == 0 {
+        return Vec::new();
+    }
+    let most = view.facts.sysctl_number("net/ipv4/neigh/default/gc_thresh3").unwrap_or(1024);
+    let text = format!("the neighbour table was full {} times (gc_thresh3 {most})", count(full));
+    vec![
+        Found::new(Medium, "host", text, "packets to new neighbours are dropped")
+            .sysctl("net/ipv4/neigh/default/gc_thresh3", most * 4),
+    ]
+}

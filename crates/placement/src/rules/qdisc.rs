@@ -1,0 +1,280 @@
+//! What feeds the transmit queues.
+
+use evenkeel_model::change::{Knob, Value, root_qdisc};
+use evenkeel_model::host::{Interface, InterfaceKind, QdiscFacts};
+
+use super::{FAST, Found, Rule};
+use crate::Severity::{High, Low, Medium};
+use crate::View;
+use crate::view::{count, gigabits, per_cent};
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        name: "qdisc-no-pacing",
+        looks_at: "the qdiscs of cards of 10 Gbit/s and more, and net.core.default_qdisc",
+        speaks: "when no queue has fq and the congestion control does not pace by itself; medium when a thousandth of all segments is sent \
+                 again",
+        why: "TCP sends a whole congestion window in bursts at line rate: shallow buffers of switches and the receiver's ring overflow. fq \
+              sends evenly. fq_codel is made for routers and drops on the host itself.",
+        mends: "fq at every queue, and as the default",
+        source: "the paper, section III-C and Table I (net.core.default_qdisc); tc-fq(8)",
+        check: no_pacing,
+    },
+    Rule {
+        name: "qdisc-one-lock",
+        looks_at: "the root qdisc of fast cards with several transmit queues",
+        speaks: "when it is one qdisc for all queues instead of one for each (mq)",
+        why: "All processors that send take the same lock: several queues bring nothing.",
+        mends: "mq, with a qdisc for each queue",
+        source: "tc-mq(8); sch_generic.c (dev_activate)",
+        check: one_lock,
+    },
+    Rule {
+        name: "qdisc-left-over",
+        looks_at: "qdiscs that hold packets back on a card: netem, and shapers below half of the line rate",
+        speaks: "when there is one",
+        why: "Often what is left of an experiment: delay, loss or a cap that no other counter explains.",
+        mends: "remove it, if nobody wants it",
+        source: "tc-netem(8), tc-tbf(8)",
+        check: left_over,
+    },
+    Rule {
+        name: "qdisc-drops",
+        looks_at: "packets that qdiscs dropped",
+        speaks: "from 100 and one in ten thousand on; high from one in a hundred on",
+        why: "Lost before they left the host. A shaper drops on purpose; fq_codel at a full queue; pfifo_fast when txqueuelen is reached.",
+        mends: "fq, which TCP does not overrun, or a longer queue",
+        source: "the paper, section IV, figure 12; tc(8)",
+        check: drops,
+    },
+    Rule {
+        name: "txqueuelen-short",
+        looks_at: "txqueuelen of cards whose queues are first in, first out",
+        speaks: "below 1,000 packets from 10 Gbit/s on",
+        why: "A burst of a few segments of 64 KB fills it.",
+        mends: "1,000, the kernel's default",
+        source: "DEFAULT_TX_QUEUE_LEN, include/linux/netdevice.h; tc-pfifo_fast(8)",
+        check: short_queue,
+    },
+    Rule {
+        name: "bond-hash",
+        looks_at: "what a bond over several ports hashes",
+        speaks: "when it hashes MAC addresses only; medium when one port sent 90 % of all packets",
+        why: "Everything towards the same router has the same MAC address: one port carries it all.",
+        mends: "layer3+4",
+        source: "Documentation/networking/bonding.rst (xmit_hash_policy)",
+        check: bond_hash,
+    },
+];
+
+/// The qdiscs that hold packets: leaves, or the root where nothing is below it.
+fn leaves(card: &Interface) -> Vec<&QdiscFacts> {
+    const WITHOUT_PACKETS: [&str; 6] = ["mq", "mqprio", "clsact", "ingress", "taprio", "multiq"];
+    card.qdiscs.iter().filter(|qdisc| !WITHOUT_PACKETS.contains(&qdisc.kind.as_str())).collect()
+}
+
+/// Share of segments that TCP sent again.
+fn retransmitted(view: &View<'_>) -> f64 {
+    view.facts.counter("Tcp.RetransSegs") as f64 / view.facts.counter("Tcp.OutSegs").max(1) as f64
+}
+
+fn no_pacing(view: &View<'_>) -> Vec<Found> {
+    const LOSS: f64 = 0.001;
+    const ENOUGH: u64 = 100_000;
+    let congestion = view.facts.sysctl("net/ipv4/tcp_congestion_control").unwrap_or("cubic");
+    let default = view.facts.sysctl("net/core/default_qdisc");
+    if congestion.starts_with("bbr") {
+        return Vec::new();
+    }
+    let lossy = retransmitted(view) >= LOSS && view.facts.counter("Tcp.OutSegs") >= ENOUGH;
+    let mut found = Vec::new();
+    for card in view.cards().filter(|card| card.speed_bps.is_some_and(|speed| speed >= FAST)) {
+        let leaves = leaves(card);
+        let paces = |qdisc: &&QdiscFacts| {
+            matches!(qdisc.kind.as_str(), "fq" | "tbf" | "htb" | "hfsc" | "cake" | "etf")
+        };
+        if leaves.iter().any(paces) || leaves.is_empty() && (default.is_none() || default == Some("fq")) {
+            continue;
+        }
+        let mut kinds: Vec<&str> = leaves.iter().map(|qdisc| qdisc.kind.as_str()).collect();
+        kinds.sort_unstable();
+        kinds.dedup();
+        let kinds = if kinds.is_empty() {
+            format!("net.core.default_qdisc is {}", default.unwrap_or_default())
+        } else {
+            format!("its queues have {}", kinds.join(" and "))
+        };
+        let mut text = format!("{kinds}, and {congestion} does not pace");
+        if lossy {
+            text += &format!("; {} of all segments were sent again", per_cent(retransmitted(view)));
+        }
+        let effect = "windows are sent in bursts at line rate, which buffers on the way and the receiver's ring have to take";
+        let severity = if lossy { Medium } else { Low };
+        let mut entry = Found::new(severity, &card.name, text, effect).on(&card.name);
+        if default != Some("fq") {
+            entry = entry.sysctl("net/core/default_qdisc", "fq");
+        }
+        let queues = u16::try_from(card.transmit_queues.len().max(1)).unwrap_or(u16::MAX);
+        found.push(entry.change(Knob::RootQdisc, Value::Qdiscs(root_qdisc("fq", queues))));
+    }
+    found
+}
+
+fn one_lock(view: &View<'_>) -> Vec<Found> {
+    const QUEUES: usize = 4;
+    const FOR_EACH: [&str; 6] = ["mq", "mqprio", "taprio", "multiq", "noqueue", "dualpi2"];
+    let mut found = Vec::new();
+    for card in view.cards().filter(|card| card.speed_bps.is_some_and(|speed| speed >= FAST)) {
+        let Some(root) = card.root_qdisc().filter(|_| card.transmit_queues.len() >= QUEUES) else { continue };
+        let shapes = root.rate_bps.is_some()
+            || matches!(root.kind.as_str(), "htb" | "hfsc" | "tbf" | "cake" | "netem");
+        if FOR_EACH.contains(&root.kind.as_str()) {
+            continue;
+        }
+        let text = format!(
+            "the root qdisc is {}, one for all {} transmit queues",
+            root.kind,
+            card.transmit_queues.len()
+        );
+        let severity = if shapes { Low } else { Medium };
+        let entry = Found::new(severity, &card.name, text, "all processors that send take one lock");
+        found.push(if shapes {
+            entry.advice("a shaper for all queues needs one lock; mqprio or a rate for each queue (tx_maxrate) do without")
+        } else {
+            let queues = u16::try_from(card.transmit_queues.len()).unwrap_or(u16::MAX);
+            let kind = if root.kind == "fq_codel" || root.kind == "pfifo_fast" || root.kind == "pfifo" { "fq" } else { root.kind.as_str() };
+            entry.on(&card.name).change(Knob::RootQdisc, Value::Qdiscs(root_qdisc(kind, queues)))
+        });
+    }
+    found
+}
+
+fn left_over(view: &View<'_>) -> Vec<Found> {
+    let mut found = Vec::new();
+    for card in view.cards() {
+        for qdisc in &card.qdiscs {
+            let slow = qdisc.rate_bps.zip(card.speed_bps).is_some_and(|(rate, speed)| rate < speed / 2);
+            let text = match qdisc.kind.as_str() {
+                "netem" => "netem delays, drops or limits packets".to_owned(),
+                _ if slow => format!(
+                    "{} shapes to {} of {}",
+                    qdisc.kind,
+                    gigabits(qdisc.rate_bps.unwrap_or(0) as f64),
+                    gigabits(card.speed_bps.unwrap_or(0) as f64)
+                ),
+                _ => continue,
+            };
+            let severity = if qdisc.kind == "netem" { Medium } else { Low };
+            let effect = "packets are held back here, and no other counter says so";
+            found.push(Found::new(severity, &card.name, text, effect).on(&card.name).advice(format!(
+                "if nobody wants it: `tc qdisc del dev {} {}`",
+                card.name,
+                if qdisc.is_root() { "root".to_owned() } else { format!("parent {}", qdisc.parent) }
+            )));
+            break;
+        }
+    }
+    found
+}
+
+fn drops(view: &View<'_>) -> Vec<Found> {
+    const FEWEST: u64 = 100;
+    const ONE_IN: u64 = 10_000;
+    const GRAVE_ONE_IN: u64 = 100;
+    let mut found = Vec::new();
+    for interface in
+        view.facts.interfaces.iter().filter(|interface| interface.kind != InterfaceKind::Loopback)
+    {
+        // What a root sums up stands below it again.
+        let leaves = leaves(interface);
+        let Some(worst) = leaves.iter().max_by_key(|qdisc| qdisc.drops) else { continue };
+        let dropped: u64 = leaves
+            .iter()
+            .filter(|qdisc| !qdisc.is_root() || leaves.len() == 1)
+            .map(|qdisc| qdisc.drops)
+            .sum();
+        let dropped = dropped.max(worst.drops);
+        let packets: u64 =
+            leaves.iter().map(|qdisc| qdisc.packets).max().unwrap_or(0).max(interface.sent_packets());
+        let one_in = |limit: u64| dropped.saturating_mul(limit) >= packets.saturating_add(dropped);
+        if dropped < FEWEST || !one_in(ONE_IN) {
+            continue;
+        }
+        let text =
+            format!("{} dropped {} packets while {} were sent", worst.kind, count(dropped), count(packets));
+        let severity =
+            if one_in(GRAVE_ONE_IN) && interface.kind == InterfaceKind::Device { High } else { Medium };
+        let entry =
+            Found::new(severity, &interface.name, text, "packets are lost before they leave the host")
+                .on(&interface.name);
+        found.push(match worst.kind.as_str() {
+            "fq_codel" | "codel" | "pie" | "pfifo_fast" | "pfifo" | "bfifo" if interface.kind == InterfaceKind::Device => {
+                let queues = u16::try_from(interface.transmit_queues.len().max(1)).unwrap_or(u16::MAX);
+                entry.change(Knob::RootQdisc, Value::Qdiscs(root_qdisc("fq", queues)))
+            }
+            "fq" => entry.advice("fq drops per flow from flow_limit on: an application sends without waiting; raise flow_limit and limit, or let it wait"),
+            kind => entry.advice(format!("{kind} drops what is over its rate or limit: on purpose? otherwise raise them")),
+        });
+    }
+    found
+}
+
+fn short_queue(view: &View<'_>) -> Vec<Found> {
+    const LEAST: u32 = 1000;
+    let mut found = Vec::new();
+    for card in view.cards().filter(|card| card.speed_bps.is_some_and(|speed| speed >= FAST)) {
+        let fifo =
+            leaves(card).iter().any(|qdisc| matches!(qdisc.kind.as_str(), "pfifo_fast" | "pfifo" | "bfifo"));
+        let unknown = card.qdiscs.is_empty();
+        let Some(length) = card.tx_queue_len.filter(|length| *length < LEAST && (fifo || unknown)) else {
+            continue;
+        };
+        let text = format!("txqueuelen is {length} packets");
+        let entry = Found::new(
+            Low,
+            &card.name,
+            text,
+            "a burst of a few large segments fills the queue, and the rest is dropped",
+        )
+        .on(&card.name);
+        found.push(entry.change(Knob::TransmitQueueLength, Value::Number(LEAST)));
+    }
+    found
+}
+
+fn bond_hash(view: &View<'_>) -> Vec<Found> {
+    const SHARE: f64 = 0.9;
+    const ENOUGH: u64 = 1_000_000;
+    let mut found = Vec::new();
+    for bond in &view.facts.interfaces {
+        let Some(settings) = &bond.bond else { continue };
+        let spreads = matches!(settings.mode.as_str(), "802.3ad" | "balance-xor");
+        if !spreads || settings.hash_policy != "layer2" || bond.lower.len() < 2 {
+            continue;
+        }
+        let sent: Vec<(&str, u64)> = bond
+            .lower
+            .iter()
+            .filter_map(|name| Some((name.as_str(), view.facts.interface(name)?.sent_packets())))
+            .collect();
+        let total: u64 = sent.iter().map(|(_, packets)| packets).sum();
+        let most = sent.iter().max_by_key(|(_, packets)| *packets);
+        let lopsided = most.filter(|(_, packets)| total >= ENOUGH && *packets as f64 >= SHARE * total as f64);
+        let mut text = format!("mode {}, and it hashes MAC addresses only (layer2)", settings.mode);
+        if let Some((name, packets)) = lopsided {
+            text += &format!(
+                "; {name} sent {} of {} packets",
+                per_cent(*packets as f64 / total as f64),
+                count(total)
+            );
+        }
+        let severity = if lopsided.is_some() { Medium } else { Low };
+        let entry =
+            Found::new(severity, &bond.name, text, "all routed traffic goes through one port").on(&bond.name);
+        found.push(entry.change(
+            Knob::InterfaceFile("bonding/xmit_hash_policy".to_owned()),
+            Value::Text("layer3+4".to_owned()),
+        ));
+    }
+    found
+}

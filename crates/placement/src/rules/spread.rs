@@ -1,0 +1,413 @@
+//! How received packets are spread over queues: the hash, its table, and what came of them.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+
+use evenkeel_model::change::{Knob, Value};
+use evenkeel_model::host::{Interface, Rss, SocketFacts};
+
+use super::{Found, Rule, by_speed};
+use crate::Severity::{High, Low, Medium};
+use crate::view::{View, bytes, count, per_cent};
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        name: "rss-table-narrow",
+        looks_at: "queues that the indirection table names, against the receive queues in use",
+        speaks: "when some queues are in no entry; high when a single one is left, from 10 Gbit/s on",
+        why: "Queues without an entry receive nothing that is hashed. After `ethtool -L` a table that somebody has set is not extended; \
+              somebody may also keep queues free for filters on purpose.",
+        mends: "the table over all queues",
+        source: "Documentation/networking/scaling.rst (RSS); ethtool(8), -X",
+        check: table_narrow,
+    },
+    Rule {
+        name: "rss-table-uneven",
+        looks_at: "how many entries of the indirection table each queue has",
+        speaks: "when one has at least twice as many as another that has any; medium from four times on",
+        why: "Queues get flows in proportion to their entries.",
+        mends: "the table evenly over all queues",
+        source: "Documentation/networking/scaling.rst (RSS); ethtool(8), -X",
+        check: table_uneven,
+    },
+    Rule {
+        name: "rss-hash-fields",
+        looks_at: "header fields that the card hashes, for TCP over IPv4 and IPv6, and for UDP where it is a fifth of the packets and more",
+        speaks: "when addresses are left out (high: all routed traffic has the same MAC addresses) or ports are (medium)",
+        why: "Without addresses everything between two machines is one flow to the card, as on a router between two networks. Without ports \
+              all connections between two hosts are.",
+        mends: "addresses and ports in the hash",
+        source: "ethtool(8), -N rx-flow-hash; Documentation/networking/scaling.rst (RSS Configuration)",
+        check: hash_fields,
+    },
+    Rule {
+        name: "rss-skew",
+        looks_at: "packets of each receive queue, or where the driver does not count them, interrupts of each",
+        speaks: "when one queue of two has 90 % of at least a million packets, of more queues 60 %, and more than one flow is the reason",
+        why: "One queue's processor does most of the work and is the limit.",
+        mends: "hash fields and table; where the card cannot hash what comes (PPPoE, tunnels), packet steering in software",
+        source: "the paper, section III-B; Documentation/networking/scaling.rst",
+        check: skew,
+    },
+    Rule {
+        name: "one-flow",
+        looks_at: "packets of each queue and bytes of each connection",
+        speaks: "when one queue is busy because one connection carries 80 % of all bytes",
+        why: "A flow stays on one queue and one processor, or its packets would be reordered. That is no fault of any balancing: the paper's \
+              single flow reached 43 Gbit/s.",
+        mends: "several connections in the application; a faster core; nothing that spreads interrupts",
+        source: "the paper, section II (figure 1)",
+        check: one_flow,
+    },
+    Rule {
+        name: "flows-collide",
+        looks_at: "the queue of each large connection, computed from the card's hash key and table",
+        speaks: "when two that each carry a tenth of the bytes and more are on one queue while others have none",
+        why: "By chance of the hash flows share a queue and its processor, and get half each: the reason why the paper's throughput varied \
+              from run to run.",
+        mends: "`evenkeel steer` puts them on queues of their own",
+        source: "the paper, section III-B; Documentation/networking/scaling.rst (RSS)",
+        check: collide,
+    },
+    Rule {
+        name: "rx-hash-off",
+        looks_at: "whether the card hands its hash to the kernel (receive-hashing)",
+        speaks: "when it is off, can be switched on, and there are several queues",
+        why: "The kernel hashes each packet again for RPS, RFS and queue choice.",
+        mends: "switch it on",
+        source: "Documentation/networking/scaling.rst (RPS); ethtool(8), -K rxhash",
+        check: hash_off,
+    },
+];
+
+/// Entries of each queue in the table.
+fn entries(rss: &Rss) -> BTreeMap<u32, usize> {
+    let mut found = BTreeMap::new();
+    for queue in &rss.indirection {
+        *found.entry(*queue).or_insert(0) += 1;
+    }
+    found
+}
+
+fn with_even_table(card: &Interface, rss: &Rss, found: Found) -> Found {
+    let queues = card.receive_queue_count().max(1);
+    let length = u32::try_from(rss.indirection.len()).unwrap_or(u32::MAX);
+    let table = (0..length).map(|entry| entry % queues).collect();
+    found.on(&card.name).change(Knob::RssTable, Value::Table(table))
+}
+
+fn table_narrow(view: &View<'_>) -> Vec<Found> {
+    let mut found = Vec::new();
+    for card in view.cards() {
+        let Some(rss) = card.rss.as_ref().filter(|rss| !rss.indirection.is_empty()) else { continue };
+        let named = entries(rss).len();
+        let queues = card.receive_queue_count() as usize;
+        if named >= queues.min(rss.indirection.len()) {
+            continue;
+        }
+        let severity = if named == 1 { by_speed(card, High, Medium) } else { Low };
+        let text = format!("the indirection table names {named} of {queues} receive queues");
+        let effect = "the other queues receive nothing that is hashed";
+        found.push(with_even_table(card, rss, Found::new(severity, &card.name, text, effect)));
+    }
+    found
+}
+
+fn table_uneven(view: &View<'_>) -> Vec<Found> {
+    let mut found = Vec::new();
+    for card in view.cards() {
+        let Some(rss) = card.rss.as_ref() else { continue };
+        let entries = entries(rss);
+        let (Some((most_at, most)), Some((least_at, least))) = (
+            entries.iter().max_by_key(|(_, count)| **count),
+            entries.iter().min_by_key(|(_, count)| **count),
+        ) else {
+            continue;
+        };
+        // Short tables cannot be even: 10 queues in 16 entries have one or two.
+        let fair = rss.indirection.len().div_ceil(entries.len());
+        if *most < least * 2 || *most <= fair {
+            continue;
+        }
+        let severity = if *most >= least * 4 { Medium } else { Low };
+        let text = format!(
+            "queue {most_at} has {most} entries of the indirection table, queue {least_at} has {least}"
+        );
+        let effect = format!("queue {most_at} gets {} times as many flows", most / least);
+        found.push(with_even_table(card, rss, Found::new(severity, &card.name, text, effect)));
+    }
+    found
+}
+
+fn hash_fields(view: &View<'_>) -> Vec<Found> {
+    const UDP_SHARE: f64 = 0.2;
+    const UDP_PACKETS: u64 = 1_000_000;
+    let datagrams = view.facts.counter("Udp.InDatagrams");
+    let packets = view.facts.counter("Ip.InReceives");
+    let much_udp = datagrams >= UDP_PACKETS && datagrams as f64 >= UDP_SHARE * packets as f64;
+    let mut found = Vec::new();
+    for card in view.cards().filter(|card| card.receive_queue_count() > 1) {
+        let Some(rss) = card.rss.as_ref() else { continue };
+        for (flow, fields) in &rss.hash_fields {
+            let has = |letters: &str| letters.chars().all(|letter| fields.contains(letter));
+            let is_udp = flow.starts_with("udp");
+            let (severity, text, effect) = if !has("sd") {
+                let what = if fields.is_empty() {
+                    "nothing".to_owned()
+                } else {
+                    format!("only {}", field_words(fields))
+                };
+                (
+                    by_speed(card, High, Medium).max(if is_udp { Low } else { Medium }),
+                    format!("of {flow} packets it hashes {what}, no addresses"),
+                    "all traffic between two machines, routed traffic included, lands on one queue",
+                )
+            } else if !has("fn") && (!is_udp || much_udp) {
+                let share = if is_udp {
+                    format!("; UDP is {} of the packets", per_cent(datagrams as f64 / packets.max(1) as f64))
+                } else {
+                    String::new()
+                };
+                (
+                    Medium,
+                    format!("of {flow} packets it hashes {}, no ports{share}", field_words(fields)),
+                    "all connections between two hosts land on one queue",
+                )
+            } else {
+                continue;
+            };
+            let entry = Found::new(severity, &card.name, text, effect).on(&card.name);
+            found.push(entry.change(Knob::FlowHash(flow.clone()), Value::Text("sdfn".to_owned())));
+        }
+    }
+    found
+}
+
+fn field_words(fields: &str) -> String {
+    let word = |letter: char| match letter {
+        'm' => "MAC addresses",
+        'v' => "the VLAN",
+        't' => "the protocol",
+        's' => "source addresses",
+        'd' => "destination addresses",
+        'f' => "source ports",
+        'n' => "destination ports",
+        _ => "other fields",
+    };
+    fields.chars().map(word).collect::<Vec<_>>().join(" and ")
+}
+
+/// The busiest queue: its number, its share, the sum over queues, and what was counted. None where too little was counted
+/// or the load is even.
+fn busiest(view: &View<'_>, card: &Interface) -> Option<(usize, f64, u64, &'static str)> {
+    const ENOUGH_PACKETS: u64 = 1_000_000;
+    const ENOUGH_INTERRUPTS: u64 = 100_000;
+    let of = |counts: &[u64], enough: u64, what: &'static str| {
+        let total: u64 = counts.iter().sum();
+        let (queue, most) = counts.iter().copied().enumerate().max_by_key(|(_, count)| *count)?;
+        let share = most as f64 / total.max(1) as f64;
+        let limit = if counts.len() == 2 { 0.9 } else { 0.6 };
+        (counts.len() > 1 && total >= enough && share >= limit).then_some((queue, share, total, what))
+    };
+    if card.queue_counters.receive.len() > 1 {
+        return of(&card.queue_counters.receive, ENOUGH_PACKETS, "packets");
+    }
+    // Interrupts say less: a busy queue interrupts seldom, as it is polled.
+    let mut counts: BTreeMap<u32, u64> = BTreeMap::new();
+    for interrupt in view.receive_interrupts(card) {
+        *counts.entry(interrupt.queue?).or_insert(0) += interrupt.total();
+    }
+    let counts: Vec<u64> = counts.into_values().collect();
+    of(&counts, ENOUGH_INTERRUPTS, "interrupts")
+}
+
+/// The connection that carries 80 % of all received bytes and more.
+fn dominant<'a>(connections: &[&'a SocketFacts]) -> Option<(&'a SocketFacts, f64)> {
+    const SHARE: f64 = 0.8;
+    const LEAST: u64 = 100_000_000;
+    let received = |socket: &SocketFacts| socket.tcp.as_ref().map_or(0, |tcp| tcp.bytes_received);
+    let total: u64 = connections.iter().map(|socket| received(socket)).sum();
+    let largest = connections.iter().max_by_key(|socket| received(socket))?;
+    let share = received(largest) as f64 / total.max(1) as f64;
+    (received(largest) >= LEAST && share >= SHARE).then_some((*largest, share))
+}
+
+fn skew(view: &View<'_>) -> Vec<Found> {
+    let mut found = Vec::new();
+    for card in view.cards() {
+        let Some((queue, share, total, what)) = busiest(view, card) else { continue };
+        if dominant(&view.connections(card)).is_some() {
+            continue;
+        }
+        let text = format!(
+            "queue {queue} of {} had {} of {} received {what}",
+            card.receive_queue_count(),
+            per_cent(share),
+            count(total)
+        );
+        let effect = "its processor is the limit while the other queues idle";
+        let poor_hash = card.rss.as_ref().is_some_and(|rss| {
+            rss.hash_fields.iter().any(|(flow, fields)| {
+                flow.starts_with("tcp") && !"sdfn".chars().all(|letter| fields.contains(letter))
+            })
+        });
+        let steered = card.receive_queues.iter().any(|queue| !queue.rps.is_empty());
+        let mut entry =
+            Found::new(by_speed(card, Medium, Low).max(Medium), &card.name, text, effect).on(&card.name);
+        if poor_hash {
+            entry = entry.advice("its hash leaves fields out: see rss-hash-fields");
+        } else if !steered {
+            let targets = view.local_cores(card);
+            let file = format!("queues/rx-{queue}/rps_cpus");
+            entry = entry
+                .change(Knob::InterfaceFile(file), Value::Text(super::queues::mask(&targets)))
+                .advice("the hash covers what it can: what arrives may be a kind of packet that the card does not look into (PPPoE, tunnels, fragments)");
+        } else {
+            entry = entry.advice("`evenkeel steer` puts flows on queues by a policy");
+        }
+        found.push(entry);
+    }
+    found
+}
+
+fn one_flow(view: &View<'_>) -> Vec<Found> {
+    let mut found = Vec::new();
+    for card in view.cards() {
+        let Some((queue, share, ..)) = busiest(view, card) else { continue };
+        let Some((socket, of_bytes)) = dominant(&view.connections(card)) else { continue };
+        let text = format!(
+            "queue {queue} has {} of the load, and one connection ({} from {}) {} of the bytes",
+            per_cent(share),
+            socket.local,
+            socket.remote,
+            per_cent(of_bytes)
+        );
+        let effect = "one flow is one queue and one processor: no setting can spread it";
+        found.push(
+            Found::new(Low, &card.name, text, effect)
+                .advice("several parallel connections in the application; interrupts, RSS and irqbalance are not at fault"),
+        );
+    }
+    found
+}
+
+/// The Toeplitz hash of a received TCP packet (Microsoft, "RSS hashing functions").
+fn toeplitz(key: &[u8], input: &[u8]) -> u32 {
+    let window = |bit: usize| {
+        let byte = |at: usize| u64::from(key.get(bit / 8 + at).copied().unwrap_or(0));
+        let five = (0..5).fold(0, |bits, at| bits << 8 | byte(at));
+        (five >> (8 - bit % 8)) as u32
+    };
+    let bits = input.iter().enumerate().flat_map(|(at, byte)| {
+        (0..8).filter(move |bit| byte & (0x80 >> bit) != 0).map(move |bit| at * 8 + bit)
+    });
+    bits.fold(0, |hash, bit| hash ^ window(bit))
+}
+
+/// The queue that a connection's packets come in on.
+fn queue_of(rss: &Rss, socket: &SocketFacts) -> Option<u32> {
+    if rss.key.is_empty() || rss.indirection.is_empty() || !matches!(rss.function.as_str(), "toeplitz" | "") {
+        return None;
+    }
+    let (remote, local): (SocketAddr, SocketAddr) = (socket.remote.parse().ok()?, socket.local.parse().ok()?);
+    let mut input = Vec::new();
+    for end in [remote, local] {
+        match end.ip() {
+            IpAddr::V4(address) => input.extend(address.octets()),
+            IpAddr::V6(address) => input.extend(address.octets()),
+        }
+    }
+    let fields = rss.hash_fields.get(if remote.is_ipv4() { "tcp4" } else { "tcp6" });
+    let hashes =
+        |letters: &str| fields.is_none_or(|fields| letters.chars().all(|letter| fields.contains(letter)));
+    // A hash without addresses is of what is not known here.
+    if !hashes("sd") {
+        return None;
+    }
+    let ports = hashes("fn");
+    if ports {
+        input.extend(remote.port().to_be_bytes());
+        input.extend(local.port().to_be_bytes());
+    }
+    let hash = toeplitz(&rss.key, &input) as usize;
+    rss.indirection.get(hash % rss.indirection.len()).copied()
+}
+
+fn collide(view: &View<'_>) -> Vec<Found> {
+    const SHARE: u64 = 10;
+    const LEAST: u64 = 100_000_000;
+    let mut found = Vec::new();
+    for card in view.cards() {
+        let Some(rss) = card.rss.as_ref() else { continue };
+        let connections = view.connections(card);
+        let received = |socket: &SocketFacts| socket.tcp.as_ref().map_or(0, |tcp| tcp.bytes_received);
+        let total: u64 = connections.iter().map(|socket| received(socket)).sum();
+        let large = connections
+            .into_iter()
+            .filter(|socket| received(socket) >= LEAST && received(socket) * SHARE >= total);
+        let mut queues: BTreeMap<u32, Vec<&SocketFacts>> = BTreeMap::new();
+        for socket in large {
+            if let Some(queue) = queue_of(rss, socket) {
+                queues.entry(queue).or_default().push(socket);
+            }
+        }
+        let flows: usize = queues.values().map(Vec::len).sum();
+        if flows > entries(rss).len() {
+            continue;
+        }
+        let Some((queue, shared)) =
+            queues.iter().max_by_key(|(_, list)| list.len()).filter(|(_, list)| list.len() > 1)
+        else {
+            continue;
+        };
+        let names: Vec<String> =
+            shared.iter().map(|socket| format!("{} ({})", socket.remote, bytes(received(socket)))).collect();
+        let text = format!(
+            "{} of {flows} large connections are hashed to queue {queue} now: {}; {} queues have none",
+            shared.len(),
+            names.join(", "),
+            entries(rss).len() - queues.len()
+        );
+        let effect =
+            format!("they share one processor, and each gets about 1/{} of what it receives", shared.len());
+        found.push(Found::new(by_speed(card, Medium, Low), &card.name, text, effect).advice(format!(
+            "`evenkeel steer {} --policy balance` puts each on a queue of its own",
+            card.name
+        )));
+    }
+    found
+}
+
+fn hash_off(view: &View<'_>) -> Vec<Found> {
+    let mut found = Vec::new();
+    for card in view.cards().filter(|card| card.receive_queue_count() > 1) {
+        if card.feature("rx-hashing").is_some_and(|feature| !feature.on && !feature.fixed) {
+            let text = "receive-hashing is off";
+            let entry = Found::new(Low, &card.name, text, "the kernel hashes each packet again in software")
+                .on(&card.name);
+            found.push(entry.change(Knob::Feature("rx-hashing".to_owned()), Value::Switch(true)));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    #[test]
+    fn the_hash_is_that_of_the_verification_suite() {
+        // Microsoft, "Verifying the RSS hash calculation": 66.9.149.187:2794 to 161.142.100.80:1766.
+        let key = [
+            0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0,
+            0xd0, 0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30, 0xf2, 0x0c,
+            0x6a, 0x42, 0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa,
+        ];
+        let mut input = vec![66, 9, 149, 187, 161, 142, 100, 80];
+        assert_eq!(toeplitz(&key, &input), 0x323e_8fc2);
+        input.extend(2794_u16.to_be_bytes());
+        input.extend(1766_u16.to_be_bytes());
+        assert_eq!(toeplitz(&key, &input), 0x51cc_c178);
+    }
+}

@@ -1,0 +1,393 @@
+//! TCP's own limits, against what the links and round trips of this host need.
+
+use evenkeel_model::host::InterfaceKind;
+
+use super::{FAST, Found, Rule};
+use crate::Severity::{High, Low, Medium};
+use crate::View;
+use crate::view::{RoundTrip, bytes, count, gigabits, per_cent};
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        name: "receive-window",
+        looks_at: "the last figure of tcp_rmem against bandwidth times delay of the fastest link and the longest round trip of a busy connection",
+        speaks: "when half of it (the rest is for overhead) is less than that product; high below half of it, low when the round trip is assumed \
+                 (1 ms)",
+        why: "A window smaller than what is under way stops the sender each round trip. The paper sets 2 GB for every host; that much helps nobody \
+              at 10 Gbit/s and 0.1 ms, and lets queues grow where it is not needed: what is needed is computed here.",
+        mends: "twice the product, as a power of two",
+        source: "the paper, section III-C and Table I (net.ipv4.tcp_rmem); RFC 7323, section 1; Documentation/networking/ip-sysctl.rst",
+        check: |view| window(view, "net/ipv4/tcp_rmem", "receive"),
+    },
+    Rule {
+        name: "send-window",
+        looks_at: "the last figure of tcp_wmem against bandwidth times delay",
+        speaks: "as receive-window does",
+        why: "What is sent and not acknowledged has to stay in the send buffer.",
+        mends: "twice the product, as a power of two",
+        source: "the paper, section III-C and Table I (net.ipv4.tcp_wmem); Documentation/networking/ip-sysctl.rst",
+        check: |view| window(view, "net/ipv4/tcp_wmem", "send"),
+    },
+    Rule {
+        name: "socket-limits",
+        looks_at: "rmem_max and wmem_max against bandwidth times delay, from 10 Gbit/s on",
+        speaks: "when an application that sets its buffers itself (SO_RCVBUF) could not have what the link needs",
+        why: "They limit only what applications ask for; TCP's own growth follows tcp_rmem and tcp_wmem. UDP and tools that set buffers need them.",
+        mends: "twice the product, as a power of two",
+        source: "the paper, Table I (net.core.rmem_max, wmem_max); socket(7)",
+        check: socket_limits,
+    },
+    Rule {
+        name: "tcp-memory",
+        looks_at: "memory that TCP uses against tcp_mem, how often it was under pressure, and what the links need",
+        speaks: "high when it is in pressure now, medium when it was, low when the limit is less than one product of bandwidth and delay",
+        why: "Under pressure every window shrinks, whatever its own limit.",
+        mends: "a larger tcp_mem, within a quarter of the memory",
+        source: "the paper, Table I (net.ipv4.tcp_mem); Documentation/networking/ip-sysctl.rst",
+        check: memory,
+    },
+    Rule {
+        name: "window-scaling-off",
+        looks_at: "net.ipv4.tcp_window_scaling",
+        speaks: "when it is 0",
+        why: "No window is larger than 64 KB: 0.5 Gbit/s at a round trip of 1 ms, whatever the link.",
+        mends: "1",
+        source: "RFC 7323, section 2",
+        check: |view| must_be_on(view, "net/ipv4/tcp_window_scaling", High, "no window is larger than 64 KB"),
+    },
+    Rule {
+        name: "sack-off",
+        looks_at: "net.ipv4.tcp_sack",
+        speaks: "when it is 0",
+        why: "Each loss of several packets costs a round trip for each of them, or a timeout.",
+        mends: "1",
+        source: "RFC 2018; RFC 6675",
+        check: |view| {
+            must_be_on(
+                view,
+                "net/ipv4/tcp_sack",
+                Medium,
+                "several losses in a window cost a round trip each, or a timeout",
+            )
+        },
+    },
+    Rule {
+        name: "timestamps-off",
+        looks_at: "net.ipv4.tcp_timestamps",
+        speaks: "when it is 0; medium from 10 Gbit/s on",
+        why: "Sequence numbers come round in 3.4 s at 10 Gbit/s and 0.34 s at 100: only timestamps tell an old segment from a new one. Round trips \
+              are measured once a window only.",
+        mends: "1",
+        source: "the paper, Table I (net.ipv4.tcp_timestamps); RFC 7323, sections 4 and 5 (PAWS)",
+        check: timestamps,
+    },
+    Rule {
+        name: "autotuning-off",
+        looks_at: "net.ipv4.tcp_moderate_rcvbuf",
+        speaks: "when it is 0",
+        why: "Receive windows stay at the middle figure of tcp_rmem, 128 KB: 1 Gbit/s at 1 ms.",
+        mends: "1",
+        source: "Documentation/networking/ip-sysctl.rst (tcp_moderate_rcvbuf)",
+        check: |view| must_be_on(view, "net/ipv4/tcp_moderate_rcvbuf", High, "receive windows do not grow"),
+    },
+    Rule {
+        name: "mtu-probing-off",
+        looks_at: "net.ipv4.tcp_mtu_probing on hosts with jumbo frames",
+        speaks: "when an interface has more than 1,500 bytes and probing is off",
+        why: "Where the path beyond carries less and ICMP is filtered, connections hang as soon as they carry data. With 1 TCP finds the size by \
+              itself when that happens.",
+        mends: "1",
+        source: "the paper, Table I (net.ipv4.tcp_mtu_probing); RFC 4821",
+        check: mtu_probing,
+    },
+    Rule {
+        name: "congestion-control",
+        looks_at: "net.ipv4.tcp_congestion_control against bandwidth times delay",
+        speaks: "when it is reno and a window has more than 1,000 segments, or bbr without fq on kernels before 4.20",
+        why: "Reno needs as many round trips as the window has segments to come back after a loss. BBR paces, for which old kernels need fq.",
+        mends: "cubic; fq",
+        source: "the paper, section V; RFC 9438, section 1; tcp(7)",
+        check: congestion_control,
+    },
+    Rule {
+        name: "metrics-saved",
+        looks_at: "tcp_no_metrics_save on hosts of 10 Gbit/s and more that lose packets",
+        speaks: "when a thousandth of all segments is sent again",
+        why: "The slow-start threshold of a lossy connection is remembered for the next ones to the same host, which start low. Without losses that \
+              is harmless: the paper sets 1 to keep its experiments apart, not for speed.",
+        mends: "tcp_no_metrics_save 1 (or tcp_no_ssthresh_metrics_save 1)",
+        source: "the paper, section III-C and Table I (net.ipv4.tcp_no_metrics_save); Documentation/networking/ip-sysctl.rst",
+        check: metrics,
+    },
+    Rule {
+        name: "slow-start-idle",
+        looks_at: "tcp_slow_start_after_idle on hosts of 10 Gbit/s and more with long round trips",
+        speaks: "when it is 1 and a busy connection has a round trip of 10 ms and more",
+        why: "After a pause of one timeout a connection starts with 10 segments again: dozens of round trips until it fills the link.",
+        mends: "0, with fq to pace the first window",
+        source: "Documentation/networking/ip-sysctl.rst (tcp_slow_start_after_idle); RFC 5681, section 4.1",
+        check: slow_start,
+    },
+];
+
+use crate::Severity;
+
+/// What of a buffer is window: `tcp_adv_win_scale` until Linux 6.5, and half of it from then on until segments show better
+/// (`tcp_win_from_space`).
+fn window_of(view: &View<'_>, buffer: u64) -> u64 {
+    match view.facts.sysctl_number("net/ipv4/tcp_adv_win_scale").unwrap_or(1) {
+        scale @ 1..=31 => buffer - (buffer >> scale),
+        scale @ -31..=0 => buffer >> -scale,
+        _ => buffer / 2,
+    }
+}
+
+fn power_of_two_for(product: u64) -> u64 {
+    product.saturating_mul(2).checked_next_power_of_two().unwrap_or(u64::MAX).min(2_147_483_647)
+}
+
+/// How many times smaller than needed, as a severity; nothing is grave that rests on an assumed round trip.
+fn shortfall(have: u64, need: u64, time: &RoundTrip) -> Severity {
+    match &time.peer {
+        None => Low,
+        Some(_) if have < need / 2 => High,
+        Some(_) => Medium,
+    }
+}
+
+fn window(view: &View<'_>, path: &str, what: &str) -> Vec<Found> {
+    let Some((card, product, time)) = view.largest_product() else { return Vec::new() };
+    let field = |at| view.facts.sysctl_field(path, at);
+    let (Some(least), Some(default), Some(most)) = (field(0), field(1), field(2)) else { return Vec::new() };
+    // Of a send buffer, too, about half is what the packets cost beside their payload.
+    let window = if what == "receive" { window_of(view, most) } else { most / 2 };
+    if window >= product {
+        return Vec::new();
+    }
+    let speed = card.speed_bps.unwrap_or(0) as f64;
+    let text = format!(
+        "{} x {} (round trip {}) are {}, and a {what} window of {} at most fits into {} = {} ({})",
+        gigabits(speed),
+        card.name,
+        time.words(),
+        bytes(product),
+        bytes(window),
+        path.replace('/', "."),
+        view.facts.sysctl(path).unwrap_or_default(),
+        bytes(most)
+    );
+    let effect = format!(
+        "one connection gets at most {} of {}",
+        gigabits(window as f64 * 8e6 / time.us as f64),
+        gigabits(speed)
+    );
+    let wanted = power_of_two_for(product).max(most);
+    vec![
+        Found::new(shortfall(window, product, &time), "host", text, effect)
+            .sysctl(path, format!("{least} {default} {wanted}")),
+    ]
+}
+
+fn socket_limits(view: &View<'_>) -> Vec<Found> {
+    let Some((card, product, time)) = view.largest_product() else { return Vec::new() };
+    if card.speed_bps.is_none_or(|speed| speed < FAST) {
+        return Vec::new();
+    }
+    let mut small = Vec::new();
+    for path in ["net/core/rmem_max", "net/core/wmem_max"] {
+        // The kernel doubles what is asked for, for overhead.
+        let limit = view.facts.sysctl_number(path).and_then(|limit| u64::try_from(limit).ok());
+        small.extend(limit.filter(|limit| *limit < product).map(|limit| (path, limit)));
+    }
+    if small.is_empty() {
+        return Vec::new();
+    }
+    let names: Vec<String> =
+        small.iter().map(|(path, limit)| format!("{} = {limit}", path.replace('/', "."))).collect();
+    let text = format!(
+        "{}; {} at a round trip of {} need {}",
+        names.join(", "),
+        gigabits(card.speed_bps.unwrap_or(0) as f64),
+        time.words(),
+        bytes(product)
+    );
+    let effect = "applications that set their buffers, and UDP, cannot have what the link needs; TCP's own growth is not limited by it";
+    let mut entry = Found::new(Low, "host", text, effect);
+    for (path, _) in small {
+        entry = entry.sysctl(path, power_of_two_for(product));
+    }
+    vec![entry]
+}
+
+fn memory(view: &View<'_>) -> Vec<Found> {
+    let facts = view.facts;
+    let field = |at| facts.sysctl_field("net/ipv4/tcp_mem", at);
+    let (Some(low), Some(pressure), Some(high)) = (field(0), field(1), field(2)) else { return Vec::new() };
+    let used = facts.counter("Sockstat.TCP.mem");
+    let times = facts.counter("TcpExt.TCPMemoryPressures");
+    let product = view.largest_product().map_or(0, |(_, bytes, _)| bytes);
+    let high_bytes = high.saturating_mul(facts.page_bytes);
+    let (severity, text) = if used >= pressure && pressure > 0 {
+        (
+            High,
+            format!(
+                "TCP uses {} of {} pages, above the {} from which it is in pressure",
+                count(used),
+                count(high),
+                count(pressure)
+            ),
+        )
+    } else if times > 0 {
+        (
+            Medium,
+            format!(
+                "TCP was under memory pressure {} times (tcp_mem {low} {pressure} {high} pages)",
+                count(times)
+            ),
+        )
+    } else if high_bytes < product {
+        let text = format!(
+            "tcp_mem allows {} for all sockets, and one connection needs {}",
+            bytes(high_bytes),
+            bytes(product)
+        );
+        (Low, text)
+    } else {
+        return Vec::new();
+    };
+    let entry =
+        Found::new(severity, "host", text, "windows shrink for all connections, whatever their own limits");
+    // Within a quarter of the memory, where that is known.
+    let most = facts.memory_bytes.map_or(u64::MAX, |bytes| bytes / 4 / facts.page_bytes.max(1));
+    let factor = |value: u64| {
+        value.saturating_mul(2).max(product.saturating_mul(4) / facts.page_bytes.max(1)).min(most.max(value))
+    };
+    let wanted = factor(high);
+    vec![if wanted > high {
+        entry.sysctl("net/ipv4/tcp_mem", format!("{} {} {wanted}", wanted / 2, wanted / 4 * 3))
+    } else {
+        entry.advice(
+            "tcp_mem is a quarter of the memory already: fewer or smaller connections, or more memory",
+        )
+    }]
+}
+
+fn must_be_on(view: &View<'_>, path: &str, severity: Severity, effect: &str) -> Vec<Found> {
+    if view.facts.sysctl_number(path) != Some(0) {
+        return Vec::new();
+    }
+    vec![Found::new(severity, "host", format!("{} is 0", path.replace('/', ".")), effect).sysctl(path, 1)]
+}
+
+fn timestamps(view: &View<'_>) -> Vec<Found> {
+    let speed = view.fastest_bps().unwrap_or(0);
+    let severity = if speed >= FAST { Medium } else { Low };
+    let effect = if speed >= FAST {
+        format!(
+            "sequence numbers come round in {:.1} s at {}, and old segments are taken for new ones",
+            4_294_967_296.0 * 8.0 / speed as f64,
+            gigabits(speed as f64)
+        )
+    } else {
+        "round trips are measured once a window only".to_owned()
+    };
+    must_be_on(view, "net/ipv4/tcp_timestamps", severity, &effect)
+}
+
+fn mtu_probing(view: &View<'_>) -> Vec<Found> {
+    let jumbo = view.facts.interfaces.iter().find(|interface| {
+        interface.up
+            && interface.mtu > 1500
+            && !matches!(interface.kind, InterfaceKind::Loopback | InterfaceKind::Veth)
+    });
+    let Some(jumbo) = jumbo.filter(|_| view.facts.sysctl_number("net/ipv4/tcp_mtu_probing") == Some(0))
+    else {
+        return Vec::new();
+    };
+    let text = format!("{} has an MTU of {}, and net.ipv4.tcp_mtu_probing is 0", jumbo.name, jumbo.mtu);
+    let effect =
+        "where the path carries less and ICMP is filtered, connections hang as soon as they carry data";
+    vec![Found::new(Low, "host", text, effect).sysctl("net/ipv4/tcp_mtu_probing", 1)]
+}
+
+/// The first two figures of a kernel's release.
+fn kernel(view: &View<'_>) -> Option<(u32, u32)> {
+    let mut figures = view.facts.kernel.as_deref()?.split(['.', '-']);
+    Some((figures.next()?.parse().ok()?, figures.next()?.parse().ok()?))
+}
+
+fn congestion_control(view: &View<'_>) -> Vec<Found> {
+    const SEGMENTS: u64 = 1000;
+    let Some(name) = view.facts.sysctl("net/ipv4/tcp_congestion_control") else { return Vec::new() };
+    let Some((card, product, time)) = view.largest_product() else { return Vec::new() };
+    let segments = product / u64::from(card.mtu.saturating_sub(52).max(1));
+    if name == "reno" && segments >= SEGMENTS {
+        let text = format!(
+            "the congestion control is reno, and a window at {} and {} has {segments} segments",
+            gigabits(card.speed_bps.unwrap_or(0) as f64),
+            time.words()
+        );
+        let effect =
+            format!("after a loss it takes about {} round trips to fill the link again", segments / 2);
+        return vec![
+            Found::new(Medium, "host", text, effect).sysctl("net/ipv4/tcp_congestion_control", "cubic"),
+        ];
+    }
+    let has_fq = card.qdiscs.iter().any(|qdisc| qdisc.kind == "fq");
+    if name == "bbr"
+        && !has_fq
+        && !card.qdiscs.is_empty()
+        && kernel(view).is_some_and(|kernel| kernel < (4, 20))
+    {
+        let text = format!(
+            "the congestion control is bbr, the kernel {}, and {} has no fq",
+            view.facts.kernel.as_deref().unwrap_or_default(),
+            card.name
+        );
+        let effect = "TCP paces with a timer for each socket, which costs more processor time than fq";
+        return vec![
+            Found::new(Medium, "host", text, effect)
+                .sysctl("net/core/default_qdisc", "fq")
+                .advice("and fq on the interface: `tc qdisc replace`"),
+        ];
+    }
+    Vec::new()
+}
+
+fn metrics(view: &View<'_>) -> Vec<Found> {
+    let facts = view.facts;
+    let (sent, again) = (facts.counter("Tcp.OutSegs"), facts.counter("Tcp.RetransSegs"));
+    let fast = view.fastest_bps().is_some_and(|speed| speed >= FAST);
+    let saves = facts.sysctl_number("net/ipv4/tcp_no_metrics_save") == Some(0);
+    if !fast || !saves || sent < 100_000 || again.saturating_mul(1000) < sent {
+        return Vec::new();
+    }
+    let text = format!(
+        "{} of all segments were sent again, and thresholds of such connections are kept for later ones",
+        per_cent(again as f64 / sent as f64)
+    );
+    let effect = "connections to hosts with a lossy past start low";
+    vec![Found::new(Low, "host", text, effect).sysctl("net/ipv4/tcp_no_metrics_save", 1)]
+}
+
+fn slow_start(view: &View<'_>) -> Vec<Found> {
+    const LONG_US: u64 = 10_000;
+    if view.facts.sysctl_number("net/ipv4/tcp_slow_start_after_idle") != Some(1) {
+        return Vec::new();
+    }
+    let Some((card, product, time)) = view.largest_product() else { return Vec::new() };
+    if time.peer.is_none() || time.us < LONG_US || card.speed_bps.is_none_or(|speed| speed < FAST) {
+        return Vec::new();
+    }
+    let segments = product / u64::from(card.mtu.saturating_sub(52).max(1));
+    let trips = (segments as f64 / 10.0).max(1.0).log2().ceil();
+    let text = format!(
+        "round trip {}; after a pause a window of {segments} segments starts with 10 again",
+        time.words()
+    );
+    let effect = format!(
+        "{trips:.0} round trips, {:.1} s, until the link is full again",
+        trips * time.us as f64 / 1e6
+    );
+    vec![Found::new(Low, "host", text, effect).sysctl("net/ipv4/tcp_slow_start_after_idle", 0)]
+}

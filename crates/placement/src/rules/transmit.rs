@@ -1,0 +1,297 @@
+//! How packets to send are spread over queues.
+
+use std::collections::BTreeSet;
+
+use evenkeel_model::change::{Knob, Value};
+use evenkeel_model::host::{Interface, InterfaceKind, SocketFacts, processor_list};
+
+use super::queues::mask;
+use super::{FAST, Found, Rule, by_speed};
+use crate::Severity::{High, Low, Medium};
+use crate::View;
+use crate::view::{bytes, count, gigabits, per_cent};
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        name: "xps-missing",
+        looks_at: "transmit packet steering of cards with at least 4 transmit queues, from 10 Gbit/s on",
+        speaks: "when no queue is in any map",
+        why: "Processors that send share queues by the hash of the flow: locks and cache lines move between them, and completions come on \
+              another processor. Where `evenkeel fair` spreads flows over queues no map is wanted.",
+        mends: "each queue for the processors of its own share",
+        source: "Documentation/networking/scaling.rst (XPS)",
+        check: xps_missing,
+    },
+    Rule {
+        name: "xps-one-queue",
+        looks_at: "the transmit queues that XPS maps name",
+        speaks: "when one queue alone is named, for at least two processors, of at least 4",
+        why: "XPS wins over the hash: everything that these processors send goes through one queue and its lock.",
+        mends: "maps that spread the processors over the queues",
+        source: "Documentation/networking/scaling.rst (XPS)",
+        check: xps_one_queue,
+    },
+    Rule {
+        name: "xps-two-maps",
+        looks_at: "whether queues are in maps by processor and by receive queue at once",
+        speaks: "when they are",
+        why: "The map by receive queue wins for sockets that have received something, that by processor for the others: queues are shared in \
+              ways that neither map shows.",
+        mends: "one kind of map",
+        source: "Documentation/networking/scaling.rst (XPS Configuration)",
+        check: xps_two_maps,
+    },
+    Rule {
+        name: "tx-one-queue",
+        looks_at: "packets of each transmit queue",
+        speaks: "when one of at least 4 queues sent 90 % of at least a million packets, and not a single connection is the reason",
+        why: "One queue, one lock, one ring. Packets forwarded from containers keep the queue number of the veth that they came from: with one \
+              queue there, all of them use the first queue of the card. Spread, the throughput of pods doubled.",
+        mends: "a choice at the card that does not keep that number: `evenkeel fair`, XPS for the processors that forward, veth pairs with \
+                several queues",
+        source: "cilium/cilium issue 18311; skb_tx_hash, net/core/dev.c",
+        check: one_queue,
+    },
+    Rule {
+        name: "bql-capped",
+        looks_at: "the ceiling of byte queue limits (limit_max) against the link",
+        speaks: "when it is less than two GSO packets or 20 µs at line rate, from 10 Gbit/s on",
+        why: "The card runs dry between two completions: the link idles while packets wait in the qdisc.",
+        mends: "a ceiling that covers the time between two interrupts, or the kernel's own (no ceiling)",
+        source: "Documentation/ABI/testing/sysfs-class-net-queues (byte_queue_limits); Titan (ATC 2018), section 2",
+        check: bql_capped,
+    },
+    Rule {
+        name: "tx-rate-capped",
+        looks_at: "tx_maxrate of each queue",
+        speaks: "when queues are capped below a tenth of the link",
+        why: "What is left over from an experiment caps flows by chance of their queue.",
+        mends: "0, which is no cap",
+        source: "Documentation/ABI/testing/sysfs-class-net-queues (tx_maxrate)",
+        check: rate_capped,
+    },
+];
+
+fn is_fast(card: &&Interface) -> bool {
+    card.speed_bps.is_some_and(|speed| speed >= FAST)
+}
+
+/// Maps that give each transmit queue its share of the card's processors, in turn.
+fn with_maps(view: &View<'_>, card: &Interface, found: Found) -> Found {
+    let queues = card.transmit_queues.len();
+    let mut shares: Vec<Vec<u32>> = vec![Vec::new(); queues];
+    // The card's own node first: the first queues are theirs.
+    let mut processors: Vec<u32> = view.local_processors(card);
+    let local: BTreeSet<u32> = processors.iter().copied().collect();
+    processors.extend(
+        view.facts
+            .processors
+            .iter()
+            .map(|processor| processor.number)
+            .filter(|number| !local.contains(number)),
+    );
+    for (at, processor) in processors.into_iter().enumerate() {
+        shares[at % queues.max(1)].push(processor);
+    }
+    let mut found = found.on(&card.name);
+    for (queue, share) in shares.iter().enumerate() {
+        found = found
+            .change(Knob::InterfaceFile(format!("queues/tx-{queue}/xps_cpus")), Value::Text(mask(share)));
+    }
+    found
+}
+
+fn xps_missing(view: &View<'_>) -> Vec<Found> {
+    const QUEUES: usize = 4;
+    let mut found = Vec::new();
+    for card in view.cards().filter(is_fast) {
+        let queues = &card.transmit_queues;
+        let named = queues
+            .iter()
+            .any(|queue| !queue.xps_processors.is_empty() || !queue.xps_receive_queues.is_empty());
+        if queues.len() >= QUEUES && !named && view.facts.processors.len() > 1 {
+            let text = format!("{} transmit queues, and no processor is mapped to any (XPS)", queues.len());
+            let effect = "processors share queues, locks and cache lines when they send";
+            found.push(with_maps(view, card, Found::new(Low, &card.name, text, effect)));
+        }
+    }
+    found
+}
+
+fn xps_one_queue(view: &View<'_>) -> Vec<Found> {
+    const QUEUES: usize = 4;
+    let mut found = Vec::new();
+    for card in view.cards().filter(|card| card.transmit_queues.len() >= QUEUES) {
+        let mut named =
+            card.transmit_queues.iter().enumerate().filter(|(_, queue)| !queue.xps_processors.is_empty());
+        if let (Some((at, queue)), None) = (named.next(), named.next())
+            && queue.xps_processors.len() > 1
+        {
+            let text = format!(
+                "of {} transmit queues only queue {at} is in an XPS map, for processors {}",
+                card.transmit_queues.len(),
+                processor_list(&queue.xps_processors)
+            );
+            let effect = "all that these processors send goes through one queue";
+            found.push(with_maps(
+                view,
+                card,
+                Found::new(by_speed(card, High, Medium), &card.name, text, effect),
+            ));
+        }
+    }
+    found
+}
+
+fn xps_two_maps(view: &View<'_>) -> Vec<Found> {
+    let mut found = Vec::new();
+    for card in view.cards() {
+        let by_processor = card.transmit_queues.iter().any(|queue| !queue.xps_processors.is_empty());
+        let both: Vec<usize> = card
+            .transmit_queues
+            .iter()
+            .enumerate()
+            .filter(|(_, queue)| !queue.xps_receive_queues.is_empty())
+            .map(|(at, _)| at)
+            .collect();
+        if !by_processor || both.is_empty() {
+            continue;
+        }
+        let text = format!(
+            "XPS maps by processor and by receive queue at once ({} queues have the latter)",
+            both.len()
+        );
+        let effect = "the map by receive queue wins for sockets that have received something, and the other is in vain";
+        let mut entry = Found::new(Low, &card.name, text, effect).on(&card.name);
+        for queue in both {
+            entry = entry.change(
+                Knob::InterfaceFile(format!("queues/tx-{queue}/xps_rxqs")),
+                Value::Text("0".to_owned()),
+            );
+        }
+        found.push(entry);
+    }
+    found
+}
+
+fn one_queue(view: &View<'_>) -> Vec<Found> {
+    const QUEUES: usize = 4;
+    const ENOUGH: u64 = 1_000_000;
+    const SHARE: f64 = 0.9;
+    let mut found = Vec::new();
+    for card in view.cards() {
+        let counts = &card.queue_counters.transmit;
+        let total: u64 = counts.iter().sum();
+        let Some((queue, most)) = counts.iter().copied().enumerate().max_by_key(|(_, count)| *count) else {
+            continue;
+        };
+        let share = most as f64 / total.max(1) as f64;
+        if counts.len() < QUEUES || total < ENOUGH || share < SHARE {
+            continue;
+        }
+        let sent = |socket: &SocketFacts| socket.tcp.as_ref().map_or(0, |tcp| tcp.bytes_acked);
+        let connections = view.connections(card);
+        let all: u64 = connections.iter().map(|socket| sent(socket)).sum();
+        let largest = connections.iter().map(|socket| sent(socket)).max().unwrap_or(0);
+        if largest >= 100_000_000 && largest as f64 >= 0.8 * all as f64 {
+            continue;
+        }
+        let veth = view.facts.interfaces.iter().filter(|interface| interface.kind == InterfaceKind::Veth);
+        let single = veth.filter(|veth| veth.transmit_queues.len() <= 1).count();
+        let forwards = view.facts.sysctl_number("net/ipv4/ip_forward") == Some(1);
+        let mut text = format!(
+            "transmit queue {queue} of {} sent {} of {} packets",
+            counts.len(),
+            per_cent(share),
+            count(total)
+        );
+        if single > 0 && forwards {
+            text += &format!(
+                "; this host forwards for {single} veth interfaces of one queue, whose queue number packets keep"
+            );
+        }
+        let mapped: Vec<usize> = card
+            .transmit_queues
+            .iter()
+            .enumerate()
+            .filter(|(_, queue)| !queue.xps_processors.is_empty())
+            .map(|(at, _)| at)
+            .collect();
+        let entry = Found::new(Medium, &card.name, text, "one queue and its lock carry everything");
+        let entry = if mapped.len() < 2 { with_maps(view, card, entry) } else { entry };
+        found.push(entry.advice(format!(
+            "`evenkeel fair {}` chooses queues by their load, whatever number a packet came with; veth pairs can be made with several queues \
+             (`ip link add ... numtxqueues N numrxqueues N type veth`)",
+            card.name
+        )));
+    }
+    found
+}
+
+fn bql_capped(view: &View<'_>) -> Vec<Found> {
+    const GSO_PACKETS: u64 = 2 * 65_536;
+    const TIME_US: u64 = 20;
+    /// `DQL_MAX_LIMIT`: the kernel's own, which is none.
+    const NO_LIMIT: u64 = 1_879_048_192;
+    let mut found = Vec::new();
+    for card in view.cards().filter(is_fast) {
+        let Some(speed) = card.speed_bps else { continue };
+        let needed = GSO_PACKETS.max(speed / 8 * TIME_US / 1_000_000);
+        let capped: Vec<(usize, u64)> = card
+            .transmit_queues
+            .iter()
+            .enumerate()
+            .filter_map(|(at, queue)| {
+                Some((at, queue.bql_limit_max.filter(|limit| *limit > 0 && *limit < needed)?))
+            })
+            .collect();
+        let Some((first, limit)) = capped.first() else { continue };
+        let text = format!(
+            "byte queue limits of {} queues are capped ({} on queue {first}); 20 µs at {} are {}",
+            capped.len(),
+            bytes(*limit),
+            gigabits(speed as f64),
+            bytes(speed / 8 * TIME_US / 1_000_000)
+        );
+        let mut entry =
+            Found::new(Medium, &card.name, text, "the card runs dry between two completions").on(&card.name);
+        for (queue, _) in &capped {
+            let file = format!("queues/tx-{queue}/byte_queue_limits/limit_max");
+            entry = entry.change(Knob::InterfaceFile(file), Value::Text(NO_LIMIT.to_string()));
+        }
+        found.push(entry);
+    }
+    found
+}
+
+fn rate_capped(view: &View<'_>) -> Vec<Found> {
+    let mut found = Vec::new();
+    for card in view.cards() {
+        let capped: Vec<(usize, u64)> = card
+            .transmit_queues
+            .iter()
+            .enumerate()
+            .filter(|(_, queue)| {
+                let limit = card.speed_bps.map_or(u64::MAX, |speed| speed / 10_000_000);
+                queue.max_rate_mbps > 0 && queue.max_rate_mbps <= limit
+            })
+            .map(|(at, queue)| (at, queue.max_rate_mbps))
+            .collect();
+        let Some((first, rate)) = capped.first() else { continue };
+        let text = format!(
+            "{} of {} transmit queues are capped (queue {first}: {rate} Mbit/s)",
+            capped.len(),
+            card.transmit_queues.len()
+        );
+        let mut entry =
+            Found::new(Medium, &card.name, text, "a flow is capped by chance of its queue").on(&card.name);
+        for (queue, _) in &capped {
+            entry = entry.change(
+                Knob::InterfaceFile(format!("queues/tx-{queue}/tx_maxrate")),
+                Value::Text("0".to_owned()),
+            );
+        }
+        found.push(entry);
+    }
+    found
+}

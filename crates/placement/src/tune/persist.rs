@@ -1,0 +1,302 @@
+//! Files that make settings again after a restart: `sysctl.d`, a systemd unit, udev rules.
+//!
+//! Each kind of file holds what it can hold. Sysctls belong in `sysctl.d`; an interface's own settings can be made by udev
+//! when it appears; a unit can make everything, as the lines that an administrator would type. Interrupts have other
+//! numbers after a restart, so they are looked for by what they do.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use evenkeel_model::change::{Knob, Value, shell, sysctl_name};
+
+/// A kind of file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// `sysctl.d(5)`.
+    Sysctl,
+    /// A unit of systemd.
+    Systemd,
+    /// Rules of udev.
+    Udev,
+}
+
+/// A file to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct File {
+    /// Its path below `/etc`.
+    pub path: String,
+    /// Its text.
+    pub text: String,
+    /// A link to it that switches it on, by its path below `/etc`, with what it points to.
+    pub link: Option<(String, String)>,
+}
+
+/// Files for an interface, and what none of them can hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Files {
+    /// The files.
+    pub files: Vec<File>,
+    /// Settings that will not be there after a restart, each with why.
+    pub not_kept: Vec<String>,
+}
+
+/// The paths, below `/etc`, that an interface's files and links may have.
+#[must_use]
+pub fn paths(interface: &str) -> Vec<String> {
+    let files = [Kind::Sysctl, Kind::Systemd, Kind::Udev].map(|kind| path(kind, interface));
+    files.into_iter().chain([wanted_by(interface)]).collect()
+}
+
+fn path(kind: Kind, interface: &str) -> String {
+    let name = file_name(interface);
+    match kind {
+        Kind::Sysctl => format!("sysctl.d/90-evenkeel-{name}.conf"),
+        Kind::Systemd => format!("systemd/system/{}", unit(&name)),
+        Kind::Udev => format!("udev/rules.d/90-evenkeel-{name}.rules"),
+    }
+}
+
+fn unit(name: &str) -> String {
+    format!("evenkeel-tune-{name}.service")
+}
+
+fn wanted_by(interface: &str) -> String {
+    format!("systemd/system/multi-user.target.wants/{}", unit(&file_name(interface)))
+}
+
+/// Names of interfaces may have any character but a slash and white space.
+fn file_name(interface: &str) -> String {
+    let plain = |character: char| character.is_ascii_alphanumeric() || "._-".contains(character);
+    interface.chars().map(|character| if plain(character) { character } else { '_' }).collect()
+}
+
+/// Files of some kinds for settings of an interface and its host. `actions` says what an interrupt does, by which it is
+/// found again.
+#[must_use]
+pub fn files(
+    interface: &str,
+    settings: &[(Knob, Value)],
+    kinds: &[Kind],
+    actions: &BTreeMap<u32, String>,
+) -> Files {
+    let mut found = Files::default();
+    let mut kinds: Vec<Kind> = kinds.to_vec();
+    kinds.sort_unstable();
+    kinds.dedup();
+    let mut of_kind: BTreeMap<Kind, Vec<String>> = BTreeMap::new();
+    for (knob, value) in settings {
+        // Sysctls first, then udev: whoever is nearest to a setting.
+        let order = [Kind::Sysctl, Kind::Udev, Kind::Systemd];
+        let line = order
+            .into_iter()
+            .filter(|kind| kinds.contains(kind))
+            .find_map(|kind| line_of(kind, interface, knob, value, actions).map(|line| (kind, line)));
+        match line {
+            Some((kind, line)) => of_kind.entry(kind).or_default().push(line),
+            None => {
+                found.not_kept.push(format!("{}: {}", knob.on(interface), why_not(&kinds, knob, actions)))
+            }
+        }
+    }
+    for (kind, lines) in of_kind {
+        let link = (kind == Kind::Systemd)
+            .then(|| (wanted_by(interface), format!("../{}", unit(&file_name(interface)))));
+        found.files.push(File { path: path(kind, interface), text: text_of(kind, interface, &lines), link });
+    }
+    found
+}
+
+fn why_not(kinds: &[Kind], knob: &Knob, actions: &BTreeMap<u32, String>) -> String {
+    match knob {
+        Knob::InterruptAffinity(interrupt) if !actions.contains_key(interrupt) => {
+            "interrupts have other numbers after a restart, and nothing tells this one from others".to_owned()
+        }
+        Knob::Sysctl(_) => "it belongs in sysctl.d (--persist sysctl)".to_owned(),
+        _ if kinds.contains(&Kind::Systemd) => "no line of a shell says it".to_owned(),
+        _ => "a unit can hold it (--persist systemd)".to_owned(),
+    }
+}
+
+fn line_of(
+    kind: Kind,
+    interface: &str,
+    knob: &Knob,
+    value: &Value,
+    actions: &BTreeMap<u32, String>,
+) -> Option<String> {
+    match (kind, knob, value) {
+        (Kind::Sysctl, Knob::Sysctl(path), Value::Text(text)) => {
+            let words = text.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
+            Some(format!("{} = {words}", sysctl_name(path)))
+        }
+        (Kind::Sysctl, ..) => None,
+        (Kind::Udev, Knob::Mtu, Value::Bytes(bytes)) => Some(format!(r#"ATTR{{mtu}}="{bytes}""#)),
+        (Kind::Udev, Knob::TransmitQueueLength, Value::Number(packets)) => {
+            Some(format!(r#"ATTR{{tx_queue_len}}="{packets}""#))
+        }
+        (Kind::Udev, Knob::InterfaceFile(file), Value::Text(text)) => {
+            (!text.contains('"')).then(|| format!(r#"ATTR{{{file}}}="{text}""#))
+        }
+        (
+            Kind::Udev,
+            Knob::Ring(_)
+            | Knob::Channels(_)
+            | Knob::Coalescing(_)
+            | Knob::Feature(_)
+            | Knob::FlowHash(_)
+            | Knob::RssTable,
+            _,
+        ) => {
+            let line = shell(interface, knob, value);
+            // Its value is in quotes of both kinds, and `%` and `$` are udev's.
+            let plain = !line.starts_with('#') && !line.contains(['\'', '"', '%', '$', '\\']);
+            plain.then(|| format!(r#"RUN+="/bin/sh -c 'PATH=/usr/sbin:/usr/bin:/sbin:/bin; {line}'""#))
+        }
+        (Kind::Udev, ..) => None,
+        (Kind::Systemd, Knob::InterruptAffinity(interrupt), Value::Text(list)) => {
+            let action = actions.get(interrupt)?;
+            let plain = |text: &str| !text.contains(['"', '\\', '\'', '`', '$', '%']);
+            (plain(action) && plain(list)).then(|| {
+                exec(&format!(
+                    "for irq in /sys/kernel/irq/*; do if [ \"$(cat \"$irq/actions\")\" = \"{action}\" ]; then \
+                     echo {list} > \"/proc/irq/${{irq##*/}}/smp_affinity_list\"; fi; done"
+                ))
+            })
+        }
+        (Kind::Systemd, ..) => {
+            let line = shell(interface, knob, value);
+            (!line.starts_with('#') && !line.contains("  # ")).then(|| exec(&line))
+        }
+    }
+}
+
+/// A line for a shell in a unit, where `\`, `"`, `%` and `$` mean something (systemd.service(5)). That one line fails does
+/// not keep the others from being run.
+fn exec(line: &str) -> String {
+    let mut quoted = String::new();
+    for character in line.chars() {
+        match character {
+            '\\' | '"' => quoted.extend(['\\', character]),
+            '%' | '$' => quoted.extend([character, character]),
+            _ => quoted.push(character),
+        }
+    }
+    format!("ExecStart=-/bin/sh -c \"{quoted}\"")
+}
+
+fn text_of(kind: Kind, interface: &str, lines: &[String]) -> String {
+    let lines = lines.join("\n");
+    match kind {
+        Kind::Sysctl => lines + "\n",
+        Kind::Udev => {
+            let mut text = String::new();
+            for line in lines.lines() {
+                // udev(7): NAME is what the interface is called after it was renamed.
+                let _ =
+                    writeln!(text, r#"ACTION=="add|move", SUBSYSTEM=="net", NAME=="{interface}", {line}"#);
+            }
+            text
+        }
+        Kind::Systemd => {
+            let device = format!("sys-subsystem-net-devices-{}.device", escaped(interface));
+            format!(
+                "[Unit]\nDescription=Settings for {interface} that evenkeel tune found\nAfter={device} \
+                 systemd-sysctl.service\nRequires={device}\n\n[Service]\nType=oneshot\nRemainAfterExit=yes\n\
+                 Environment=PATH=/usr/sbin:/usr/bin:/sbin:/bin\n{lines}\n\n[Install]\nWantedBy=multi-user.target\n"
+            )
+        }
+    }
+}
+
+/// As systemd-escape(1) writes a name in that of a unit.
+fn escaped(name: &str) -> String {
+    let mut text = String::new();
+    for (at, byte) in name.bytes().enumerate() {
+        if byte.is_ascii_alphanumeric() || byte == b'_' || byte == b':' || (byte == b'.' && at > 0) {
+            text.push(char::from(byte));
+        } else {
+            let _ = write!(text, "\\x{byte:02x}");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use evenkeel_model::change::{Ring, root_qdisc};
+
+    fn text(value: &str) -> Value {
+        Value::Text(value.to_owned())
+    }
+
+    fn settings() -> Vec<(Knob, Value)> {
+        vec![
+            (Knob::Sysctl("net/ipv4/tcp_rmem".to_owned()), text("4096\t131072\t9000000")),
+            (Knob::Ring(Ring::Rx), Value::Number(4096)),
+            (Knob::Mtu, Value::Bytes(9000)),
+            (Knob::InterfaceFile("queues/tx-0/xps_cpus".to_owned()), text("3")),
+            (Knob::InterruptAffinity(45), text("4-5")),
+            (Knob::RootQdisc, Value::Qdiscs(root_qdisc("fq", 2))),
+        ]
+    }
+
+    #[test]
+    fn each_kind_holds_what_it_can() {
+        let actions = BTreeMap::from([(45, "eth0-TxRx-0".to_owned())]);
+        let all = files("eth0", &settings(), &[Kind::Udev, Kind::Sysctl, Kind::Systemd], &actions);
+        assert_eq!(all.not_kept, Vec::<String>::new());
+        let [sysctl, systemd, udev] = all.files.try_into().unwrap();
+        assert_eq!(sysctl.path, "sysctl.d/90-evenkeel-eth0.conf");
+        assert_eq!(sysctl.text, "net.ipv4.tcp_rmem = 4096 131072 9000000\n");
+        assert_eq!(
+            udev.text.lines().next().unwrap(),
+            r#"ACTION=="add|move", SUBSYSTEM=="net", NAME=="eth0", RUN+="/bin/sh -c 'PATH=/usr/sbin:/usr/bin:/sbin:/bin; ethtool -G eth0 rx 4096'""#
+        );
+        assert!(
+            udev.text.contains(r#"ATTR{mtu}="9000""#)
+                && udev.text.contains(r#"ATTR{queues/tx-0/xps_cpus}="3""#)
+        );
+        let irq = systemd.text.lines().find(|line| line.contains("/sys/kernel/irq")).unwrap();
+        assert!(irq.contains(r#"= \"eth0-TxRx-0\" ]; then echo 4-5 > \"/proc/irq/$${irq##*/}/"#), "{irq}");
+        assert!(
+            systemd.text.contains("tc qdisc replace dev eth0 root handle 4e00: mq && "),
+            "{}",
+            systemd.text
+        );
+        assert_eq!(systemd.link.unwrap().1, "../evenkeel-tune-eth0.service");
+        let known = paths("eth0");
+        for path in [sysctl.path, systemd.path, udev.path, systemd_link()] {
+            assert!(known.contains(&path), "{path}");
+        }
+    }
+
+    fn systemd_link() -> String {
+        "systemd/system/multi-user.target.wants/evenkeel-tune-eth0.service".to_owned()
+    }
+
+    #[test]
+    fn what_no_file_can_hold_is_said() {
+        let found = files("eth0", &settings(), &[Kind::Udev], &BTreeMap::new());
+        let why = found.not_kept.join("\n");
+        for words in [
+            "sysctl net.ipv4.tcp_rmem: it belongs in sysctl.d",
+            "interrupt 45: interrupts have other",
+            "root qdisc of eth0: a unit",
+        ] {
+            assert!(why.contains(words), "{words}: {why}");
+        }
+        assert_eq!(found.files.len(), 1);
+        assert_eq!(files("eth0", &[], &[Kind::Systemd], &BTreeMap::new()), Files::default());
+    }
+
+    #[test]
+    fn names_are_escaped() {
+        assert_eq!(escaped("eth0.7"), "eth0.7");
+        assert_eq!(escaped("en-p1"), "en\\x2dp1");
+        assert_eq!(escaped(".e"), "\\x2ee");
+        assert_eq!(file_name("a/b c\""), "a_b_c_");
+        assert_eq!(exec(r#"a "$b" 5%"#), r#"ExecStart=-/bin/sh -c "a \"$$b\" 5%%""#);
+    }
+}

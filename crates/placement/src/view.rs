@@ -1,0 +1,334 @@
+//! A host's facts with what rules compute from them again and again.
+
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use evenkeel_model::host::{HostFacts, Interface, InterfaceKind, Interrupt, SocketFacts, SocketKind};
+
+use crate::Severity;
+use crate::plan::interrupt_processors;
+
+/// Round trip that is assumed where no socket with enough traffic shows one, µs: two hosts of a site, with queues between
+/// them.
+pub const ASSUMED_RTT_US: u64 = 1000;
+/// A connection that has carried so much shows a round trip that matters, bytes.
+const BULK_BYTES: u64 = 10_000_000;
+/// Bytes of a frame on the wire beside its MTU: header, checksum, preamble, gap.
+const FRAME_OVERHEAD: f64 = 38.0;
+/// Interrupts below which nothing is concluded from where they were served.
+pub const ENOUGH_INTERRUPTS: u64 = 10_000;
+
+/// A host, seen by a rule.
+#[derive(Debug)]
+pub struct View<'a> {
+    /// Its facts.
+    pub facts: &'a HostFacts,
+    /// Where the planner puts the interrupts of each card; found when it is first asked for, for all cards at once.
+    placements: OnceCell<BTreeMap<String, Vec<u32>>>,
+}
+
+/// A round-trip time and where it is from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RoundTrip {
+    /// µs.
+    pub us: u64,
+    /// The peer of the connection that shows it; none: it is assumed.
+    pub peer: Option<String>,
+}
+
+impl RoundTrip {
+    /// Words for evidence.
+    #[must_use]
+    pub fn words(&self) -> String {
+        let time = milliseconds(self.us);
+        match &self.peer {
+            Some(peer) => format!("{time} to {peer}"),
+            None => format!("{time}, assumed as no busy connection shows one"),
+        }
+    }
+}
+
+impl<'a> View<'a> {
+    /// Of a host.
+    #[must_use]
+    pub fn new(facts: &'a HostFacts) -> Self {
+        Self { facts, placements: OnceCell::new() }
+    }
+
+    /// Processors that should take a card's receive interrupts with the queues that it has; none of a card without any.
+    #[must_use]
+    pub fn planned_processors(&self, card: &Interface) -> &[u32] {
+        let placements = self.placements.get_or_init(|| interrupt_processors(self));
+        placements.get(&card.name).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// Cards that carry traffic.
+    pub fn cards(&self) -> impl Iterator<Item = &'a Interface> + use<'a> {
+        self.facts
+            .interfaces
+            .iter()
+            .filter(|interface| interface.kind == InterfaceKind::Device && interface.up)
+    }
+
+    /// The fastest card's speed, bit/s; none if no card tells.
+    #[must_use]
+    pub fn fastest_bps(&self) -> Option<u64> {
+        self.cards().filter_map(|card| card.speed_bps).max()
+    }
+
+    /// Processors on a card's memory node; all of a card that has none.
+    #[must_use]
+    pub fn local_processors(&self, card: &Interface) -> Vec<u32> {
+        let local = card.node.map(|node| self.facts.processors_of(node)).unwrap_or_default();
+        if local.is_empty() {
+            self.facts.processors.iter().map(|processor| processor.number).collect()
+        } else {
+            local
+        }
+    }
+
+    /// One processor of each core on a card's node, those that are isolated left out.
+    #[must_use]
+    pub fn local_cores(&self, card: &Interface) -> Vec<u32> {
+        let mut seen = BTreeSet::new();
+        let local = self.local_processors(card);
+        local
+            .into_iter()
+            .filter(|number| {
+                self.facts.processor(*number).is_some_and(|processor| {
+                    !processor.isolated && seen.insert((processor.node, processor.package, processor.core))
+                })
+            })
+            .collect()
+    }
+
+    /// Interrupts of a card that announce received packets of a queue.
+    #[must_use]
+    pub fn receive_interrupts(&self, card: &Interface) -> Vec<&'a Interrupt> {
+        let facts = self.facts;
+        let of_card = facts.interrupts.iter().filter(|interrupt| interrupt.interface == card.name);
+        of_card.filter(|interrupt| interrupt.queue.is_some() && interrupt.receives).collect()
+    }
+
+    /// How often each processor served a card's receive interrupts.
+    #[must_use]
+    pub fn served_by(&self, card: &Interface) -> BTreeMap<u32, u64> {
+        let mut found = BTreeMap::new();
+        for interrupt in self.receive_interrupts(card) {
+            for (processor, count) in &interrupt.served {
+                *found.entry(*processor).or_insert(0_u64) += count;
+            }
+        }
+        found
+    }
+
+    /// Processors that serve at least a hundredth of a card's receive interrupts; where too few were counted, those that the
+    /// interrupts go to.
+    #[must_use]
+    pub fn interrupt_processors(&self, card: &Interface) -> BTreeSet<u32> {
+        let served = self.served_by(card);
+        let total: u64 = served.values().sum();
+        if total >= ENOUGH_INTERRUPTS {
+            return served
+                .into_iter()
+                .filter(|(_, count)| count * 100 >= total)
+                .map(|(processor, _)| processor)
+                .collect();
+        }
+        let targets = self.receive_interrupts(card).into_iter().map(Interrupt::target);
+        targets.filter(|target| target.len() == 1).flatten().copied().collect()
+    }
+
+    /// TCP connections through a card. Sockets that name no interface are those of the only card, else of the fastest.
+    #[must_use]
+    pub fn connections(&self, card: &Interface) -> Vec<&'a SocketFacts> {
+        let is_default = self.default_card().is_some_and(|default| default == card.name);
+        let facts = self.facts;
+        let is_through = |socket: &&SocketFacts| match &socket.interface {
+            Some(name) => {
+                *name == card.name
+                    || facts.interface(name).is_some_and(|upper| upper.lower.contains(&card.name))
+            }
+            None => is_default && !is_loopback(&socket.local),
+        };
+        facts.sockets.iter().filter(|socket| socket.kind == SocketKind::Tcp).filter(is_through).collect()
+    }
+
+    fn default_card(&self) -> Option<String> {
+        self.cards()
+            .max_by_key(|card| (card.speed_bps, std::cmp::Reverse(&card.name)))
+            .map(|card| card.name.clone())
+    }
+
+    /// The longest round trip of a connection through a card that has carried much: windows have to hold what is under way
+    /// for that long. Smallest values seen are taken, as queues make no window necessary.
+    #[must_use]
+    pub fn round_trip(&self, card: &Interface) -> RoundTrip {
+        let bulk = self.connections(card).into_iter().filter(|socket| socket.bytes() >= BULK_BYTES);
+        let times = bulk.filter_map(|socket| {
+            let tcp = socket.tcp.as_ref()?;
+            let us = if tcp.min_rtt_us > 0 { tcp.min_rtt_us } else { tcp.rtt_us };
+            (us > 0).then(|| RoundTrip { us, peer: Some(socket.remote.clone()) })
+        });
+        times.max_by_key(|time| time.us).unwrap_or(RoundTrip { us: ASSUMED_RTT_US, peer: None })
+    }
+
+    /// The card whose product of bandwidth and delay is the largest: bytes under way, and the round trip.
+    #[must_use]
+    pub fn largest_product(&self) -> Option<(&'a Interface, u64, RoundTrip)> {
+        let products = self.cards().filter_map(|card| {
+            let time = self.round_trip(card);
+            let bytes = u128::from(card.speed_bps?) * u128::from(time.us) / 8_000_000;
+            Some((card, u64::try_from(bytes).unwrap_or(u64::MAX), time))
+        });
+        products.max_by_key(|(_, bytes, _)| *bytes)
+    }
+
+    /// Time for which a card's receive ring holds packets of full size at line rate, µs.
+    #[must_use]
+    pub fn ring_time_us(card: &Interface) -> Option<f64> {
+        let rings = card.rings.filter(|rings| rings.rx > 0)?;
+        Some(f64::from(rings.rx) * Self::packet_time_us(card)?)
+    }
+
+    /// Time of one packet of full size at line rate, µs.
+    #[must_use]
+    pub fn packet_time_us(card: &Interface) -> Option<f64> {
+        let speed = card.speed_bps.filter(|speed| *speed > 0)?;
+        Some((f64::from(card.mtu) + FRAME_OVERHEAD) * 8.0 * 1e6 / speed as f64)
+    }
+
+    /// What a TCP flow can have at a loss ratio, bit/s: M. Mathis et al., "The macroscopic behavior of the TCP congestion
+    /// avoidance algorithm" (1997), for the round trip and segment size of a card.
+    #[must_use]
+    pub fn rate_at_loss(&self, card: &Interface, ratio: f64) -> f64 {
+        let segment = f64::from(card.mtu.saturating_sub(52)) * 8.0;
+        segment / (self.round_trip(card).us as f64 / 1e6) * 1.22 / ratio.max(1e-12).sqrt()
+    }
+
+    /// How serious so many lost packets of a card are, and what they cost: none if they are too few.
+    #[must_use]
+    pub fn judge_loss(&self, card: &Interface, lost: u64, of: u64) -> Option<(Severity, String)> {
+        const FEWEST: u64 = 100;
+        const RATIO: f64 = 1e-6;
+        if lost < FEWEST {
+            return None;
+        }
+        if of == 0 {
+            return Some((Severity::Medium, "lost packets make TCP send less".to_owned()));
+        }
+        let ratio = lost as f64 / (lost + of) as f64;
+        if ratio < RATIO {
+            return None;
+        }
+        let rate = self.rate_at_loss(card, ratio);
+        let speed = card.speed_bps.unwrap_or(1_000_000_000) as f64;
+        let severity = if rate < speed / 2.0 { Severity::High } else { Severity::Medium };
+        let time = self.round_trip(card);
+        let effect = format!(
+            "at this loss a Reno-like TCP flow reaches about {} of {} (round trip {})",
+            gigabits(rate),
+            gigabits(speed),
+            time.words()
+        );
+        Some((severity, effect))
+    }
+
+    /// Processors that a process is kept to, of one that is kept to some.
+    #[must_use]
+    pub fn pinned(&self, process: u32) -> Option<Vec<u32>> {
+        let process = self.facts.process(process)?;
+        let online = self.facts.processors.len();
+        (!process.allowed.is_empty() && process.allowed.len() < online).then(|| process.allowed.clone())
+    }
+
+    /// Processors of the same cores, themselves included.
+    #[must_use]
+    pub fn with_siblings(&self, processors: &[u32]) -> BTreeSet<u32> {
+        let siblings = |number: &u32| {
+            let found =
+                self.facts.processor(*number).map(|processor| processor.siblings.clone()).unwrap_or_default();
+            found.into_iter().chain([*number])
+        };
+        processors.iter().flat_map(siblings).collect()
+    }
+}
+
+/// Whether a socket's end stays on the host.
+fn is_loopback(end: &str) -> bool {
+    end.starts_with("127.") || end.starts_with("[::1]")
+}
+
+/// `12.3 Gbit/s`, `300 Mbit/s`.
+#[must_use]
+pub fn gigabits(bps: f64) -> String {
+    if bps >= 9.95e9 {
+        format!("{:.0} Gbit/s", bps / 1e9)
+    } else if bps >= 1e9 {
+        format!("{:.1} Gbit/s", bps / 1e9).replace(".0 ", " ")
+    } else {
+        format!("{:.0} Mbit/s", bps / 1e6)
+    }
+}
+
+/// `1.25 MB`, `87 kB`.
+#[must_use]
+pub fn bytes(bytes: u64) -> String {
+    match bytes {
+        0..1_000 => format!("{bytes} B"),
+        1_000..1_000_000 => format!("{:.0} kB", bytes as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
+        _ => format!("{:.1} GB", bytes as f64 / 1e9),
+    }
+}
+
+/// `0.12 ms`, `30 ms`.
+#[must_use]
+pub fn milliseconds(us: u64) -> String {
+    if us < 10_000 { format!("{:.2} ms", us as f64 / 1e3) } else { format!("{:.0} ms", us as f64 / 1e3) }
+}
+
+/// `1,234,567`.
+#[must_use]
+pub fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `12 %`, `0.003 %`.
+#[must_use]
+pub fn per_cent(share: f64) -> String {
+    let percent = share * 100.0;
+    if percent >= 10.0 {
+        format!("{percent:.0} %")
+    } else if percent >= 0.1 {
+        format!("{percent:.1} %")
+    } else {
+        format!("{percent:.2e} %")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    #[test]
+    fn figures_are_written_for_people() {
+        assert_eq!(count(1_234_567), "1,234,567");
+        assert_eq!(count(999), "999");
+        assert_eq!(
+            (gigabits(1e11), gigabits(2.5e9), gigabits(3e8)),
+            ("100 Gbit/s".into(), "2.5 Gbit/s".into(), "300 Mbit/s".into())
+        );
+        assert_eq!((bytes(212_992), bytes(12_500_000)), ("213 kB".into(), "12.5 MB".into()));
+        assert_eq!((milliseconds(120), milliseconds(30_000)), ("0.12 ms".into(), "30 ms".into()));
+    }
+}

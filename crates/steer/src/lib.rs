@@ -22,7 +22,7 @@ mod session;
 mod xdp;
 
 pub use backend::{Applied, Backend, Placement, QueueCount, Traffic};
-pub use error::{Cause, SteerError};
+pub use error::SteerError;
 pub use interface::Interface;
 pub use ntuple::{NtupleBackend, live_ntuple};
 pub use observe::{ObserveOptions, Observer};

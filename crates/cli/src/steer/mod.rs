@@ -9,7 +9,7 @@ use evenkeel_apply::StateDirectory;
 use evenkeel_host::Scope;
 use evenkeel_receive::policy::PolicyFile;
 use evenkeel_steer::{
-    Backend, Cause, Interface, ObserveOptions, Observer, Planned, Session, SessionOptions, SteerError,
+    Backend, Interface, ObserveOptions, Observer, Planned, Session, SessionOptions, SteerError,
     XdpBackend, XdpMode,
 };
 
@@ -65,12 +65,7 @@ pub fn steer(options: &SteerOptions) -> Result<Exit, Failure> {
 }
 
 fn failure(error: SteerError) -> Failure {
-    let exit = match error.cause() {
-        Cause::Usage => Exit::Usage,
-        Cause::Unable => Exit::Unable,
-        Cause::Failed => Exit::Failed,
-    };
-    Failure::with_causes(exit, &error)
+    Failure::with_causes(error.cause().into(), &error)
 }
 
 fn scope(names: &[String]) -> Scope {

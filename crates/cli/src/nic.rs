@@ -55,7 +55,7 @@ fn read_model(path: &Path) -> Result<NicModel, Failure> {
 }
 
 /// A file's text, and its name for errors.
-fn read_text(path: &Path) -> Result<(String, String), Failure> {
+pub fn read_text(path: &Path) -> Result<(String, String), Failure> {
     let origin = path.display().to_string();
     let unreadable =
         |error: &dyn std::fmt::Display| Failure::new(Exit::Usage, format!("cannot read {origin}: {error}"));

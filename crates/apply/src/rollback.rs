@@ -95,10 +95,13 @@ impl fmt::Display for Report {
     }
 }
 
-/// Puts every knob back, the last one first. It may be cut short anywhere and begun again.
+/// Puts every knob back, the last one first; RSS contexts behind the rules that name them, whichever came first. It may be
+/// cut short anywhere and begun again.
 pub fn roll_back(kernel: &mut dyn Kernel, entries: &[Entry]) -> Report {
     let mut report = Report::default();
-    for entry in entries.iter().rev() {
+    let is_context = |entry: &&Entry| matches!(entry.knob, Knob::RssContext(_));
+    let last_first = || entries.iter().rev();
+    for entry in last_first().filter(|entry| !is_context(entry)).chain(last_first().filter(is_context)) {
         let knob = entry.knob.clone();
         match restore(kernel, entry) {
             Ok(Outcome::Restored) => report.restored.push((knob, entry.from.clone())),

@@ -16,6 +16,7 @@ mod compare;
 mod exit;
 mod fair;
 mod generate;
+mod listed_flows;
 mod live;
 mod nic;
 mod progress;

@@ -146,6 +146,8 @@ fn a_plan_changes_nothing_and_what_cannot_be_is_refused() {
     let before = managed.seen();
     let file = policy(&managed, "policy = \"balance\"\n[[class]]\nname = \"a\"\nqueues = 9\n");
     let path = file.to_str().unwrap();
+    let flows = managed.state.path().join("flows.csv");
+    std::fs::write(&flows, "udp,10.0.0.7,4711,10.0.0.1,11211\n").unwrap();
     for (arguments, code, words) in [
         (&["steer", NAME, "--policy", "balance", "--plan"][..], 0, "policy balance accepted"),
         (
@@ -153,6 +155,29 @@ fn a_plan_changes_nothing_and_what_cannot_be_is_refused() {
             0,
             "of i82599",
         ),
+        (
+            &[
+                "steer",
+                NAME,
+                "--policy",
+                "balance",
+                "--plan",
+                "--model",
+                "i82599",
+                "--queues",
+                "8",
+                "--generate",
+                "80",
+            ],
+            0,
+            "evk0: 80 flows, policy balance accepted, cost 0.000",
+        ),
+        (
+            &["steer", NAME, "--policy", "balance", "--plan", "--flows", flows.to_str().unwrap()],
+            0,
+            "10.0.0.7:4711",
+        ),
+        (&["steer", NAME, "--policy", "balance", "--generate", "80"], 2, "--plan"),
         (&["steer", "evk-not-here", "--policy", "balance"], 2, "there is no interface 'evk-not-here' here"),
         (&["steer", NAME, "--policy", path], 2, "queues"),
         (&["steer", NAME, "--policy", "/nowhere.toml"], 2, "cannot read /nowhere.toml"),

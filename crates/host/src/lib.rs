@@ -12,6 +12,7 @@ mod interface;
 mod namespaces;
 mod owner;
 mod privilege;
+mod queue_interrupts;
 mod sysfs;
 mod tool;
 
@@ -27,6 +28,7 @@ pub use interface::{XpsKey, XpsMap, mask_members};
 pub use namespaces::{NetworkNamespace, Scope};
 pub use owner::{Owner, Owners};
 pub use privilege::Capability;
+pub use queue_interrupts::QueueInterrupt;
 pub use sysfs::Sysfs;
 pub use tool::{find_tool, tool_version};
 

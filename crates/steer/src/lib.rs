@@ -25,7 +25,7 @@ pub use backend::{Applied, Backend, Placement, QueueCount, Traffic};
 pub use error::SteerError;
 pub use interface::Interface;
 pub use ntuple::{NtupleBackend, live_ntuple};
-pub use observe::{ObserveOptions, Observer};
+pub use observe::{FlowSource, ObserveOptions, Observer};
 pub use planned::Planned;
 pub use rps::{RpsBackend, live_rps};
 pub use session::{FlowView, QueueView, Session, SessionOptions, Status, Step};

@@ -205,6 +205,10 @@ fn described(model: &NicModel) -> String {
             let _ =
                 writeln!(text, "RSS          {} entries, over queues 0 to {}", rss.entries, rss.queues - 1);
             let _ = writeln!(text, "ports hashed {}", ports(model));
+            if rss.contexts > 0 {
+                let _ =
+                    writeln!(text, "contexts     {} further tables, for filters that name one", rss.contexts);
+            }
         }
         None => text.push_str("RSS          none\n"),
     }

@@ -464,7 +464,7 @@ fn impure_code_is_found() {
         "fn f<'a>(text: &'a str) { std::fs::read(text); }",
         "/* a /* nested */ comment */ use std::fs;",
     ] {
-        assert_eq!(impure("model", source), 1, "{source}");
+        assert_eq!(impure("metrics", source), 1, "{source}");
     }
 }
 

@@ -62,11 +62,12 @@ impl EthtoolCalls for Machine {
                 }
             }
             0x2f => {
-                let hex = inside.rules[&word(16 + 160)].to_hex();
+                let rule = inside.rules[&word(16 + 160)];
+                let hex = rule.to_hex();
                 for at in 0..168 {
                     data[16 + at] = u8::from_str_radix(&hex[2 * at..2 * at + 2], 16).unwrap();
                 }
-                put(data, 184, &inside.rules[&word(16 + 160)].context().unwrap_or(0).to_ne_bytes());
+                put(data, 184, &rule.context().unwrap_or(0).to_ne_bytes());
             }
             0x46 if word(4) != 0 => {
                 assert!(!inside.contexts.contains_key(&word(4)));

@@ -226,6 +226,39 @@ fn a_script_may_have_a_file_of_its_own_beside_the_policy() {
 }
 
 #[test]
+fn a_class_shares_a_filter_and_a_context_where_that_is_asked_for() {
+    let directory = tempfile::tempdir().unwrap();
+    // The first seven clients, with ten flows each.
+    let policy = "[[class]]\nname = \"web\"\nprotocol = \"udp\"\nsource = \"10.0.0.0/29\"\nqueues = 4\n";
+    let unlabelled = flows(200).replace(",high,", ",,");
+    let answer = |more: &[&str]| -> Value {
+        let ended = solve(directory.path(), "ntuple", "10", &unlabelled, policy, more);
+        assert_eq!(ended.code, 0, "{ended:?}");
+        serde_json::from_str(&ended.stdout).unwrap()
+    };
+    let (without, with) = (answer(&[]), answer(&["--contexts"]));
+    let filters = |solved: &Value| solved["filters"].as_array().unwrap().clone();
+    assert!(without.get("contexts").is_none());
+    assert!(filters(&without).iter().all(|filter| filter.get("context").is_none()));
+    let shared: Vec<Value> =
+        filters(&with).into_iter().filter(|filter| filter.get("context").is_some()).collect();
+    assert_eq!(shared.len(), 1, "{with}");
+    assert_eq!(
+        (&shared[0]["context"], &shared[0]["queue"], &shared[0]["src"]),
+        (&Value::from(0), &Value::Null, &Value::from("10.0.0.0/29"))
+    );
+    let table: Vec<u64> =
+        with["contexts"][0].as_array().unwrap().iter().map(|queue| queue.as_u64().unwrap()).collect();
+    assert!(table.len() == 256 && (6..10).all(|queue| table.contains(&queue)), "{table:?}");
+    assert!(filters(&with).len() < filters(&without).len());
+    for solved in [&with, &without] {
+        assert_eq!(solved["accepted"], true);
+        let class = (0..).zip(map(solved)).map(|(flow, queue)| (flow < 70, queue >= 6));
+        assert!(class.into_iter().all(|(is_of_class, is_its_queue)| is_of_class == is_its_queue));
+    }
+}
+
+#[test]
 fn bad_input_is_told_with_its_place() {
     let directory = tempfile::tempdir().unwrap();
     let fails = |flows: &str, policy: &str, queues: &str, more: &[&str], told: &str| {

@@ -76,6 +76,22 @@ fn a_policy_is_read_again_when_its_file_changes_and_a_wrong_one_is_not_followed(
 }
 
 #[test]
+fn a_script_of_its_own_is_read_again_when_it_changes() {
+    let managed = Managed::new();
+    let file = policy(&managed, "policy = \"script\"\nscript-file = \"even.rhai\"\n");
+    let script = |text: &str| std::fs::write(managed.state.path().join("even.rhai"), text).unwrap();
+    script("fn queue_cost(queue) { queue.flows * queue.flows }\n");
+    let mut running = managed.steering(&["--policy", file.to_str().unwrap(), "--format", "json"]);
+    script("fn queue_cost(queue) {\n  queue.flows *\n}\n");
+    running.wait_for_activity("the policy before stays in force");
+    assert!(running.said().contains("even.rhai:3:"), "{}", running.said());
+    script("fn queue_cost(queue) { queue.flows }\n");
+    running.wait_for_activity("the policy was read again");
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.end().code, 0);
+}
+
+#[test]
 fn a_kill_leaves_no_trace_and_no_connection_breaks() {
     let managed = Managed::new();
     let before = managed.seen();

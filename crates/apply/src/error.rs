@@ -9,6 +9,17 @@ use evenkeel_netlink::ethtool::EthtoolError;
 
 use crate::journal::Header;
 
+/// Whose matter an error is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The caller named something that is not there, or asked for what does not fit together.
+    Usage,
+    /// This machine cannot do it, or not now; the message says what to do.
+    Unable,
+    /// It failed under way.
+    Failed,
+}
+
 /// A knob could not be read or set.
 #[derive(Debug, thiserror::Error)]
 pub enum KnobError {
@@ -182,4 +193,18 @@ pub enum ApplyError {
     /// The guardian could not be started.
     #[error("cannot start the guardian process: {0}")]
     Guardian(io::Error),
+}
+
+impl ApplyError {
+    /// Whose matter it is.
+    #[must_use]
+    pub fn cause(&self) -> Cause {
+        match self {
+            Self::Journal(
+                JournalError::Busy { .. } | JournalError::Unfinished { .. } | JournalError::Directory { .. },
+            )
+            | Self::Knob(KnobError::NotRestorable { .. }) => Cause::Unable,
+            _ => Cause::Failed,
+        }
+    }
 }

@@ -241,6 +241,26 @@ impl LiveKernel {
         write_file(&self.sysfs.path(&file), &format!("/sys/{file}"), text)
     }
 
+    /// A context that is made has to get its number: the journal knows it by that, and it was the lowest that was free.
+    fn put_context(&mut self, context: u32, table: Option<&[u32]>) -> Result<(), KnobError> {
+        let device = self.receive_rules()?;
+        let stands = device.context(context).map_err(or_gone_device)?.is_some();
+        match table {
+            Some(table) if stands => device.set_context(context, table).map_err(or_gone_device),
+            Some(table) => {
+                let made = device.create_context(table).map_err(or_gone_device)?;
+                if made == context {
+                    return Ok(());
+                }
+                device.delete_context(made).map_err(or_gone_device)?;
+                let what = format!("that the next RSS context is {made}, and not {context}");
+                Err(EthtoolError::Answer { interface: device.interface().to_owned(), what }.into())
+            }
+            None if stands => device.delete_context(context).map_err(or_gone_device),
+            None => Ok(()),
+        }
+    }
+
     fn wrong_kind(&self, knob: &Knob, value: &Value) -> KnobError {
         KnobError::WrongKind { knob: knob.on(&self.name).to_string(), value: value.to_string() }
     }
@@ -327,6 +347,10 @@ impl Kernel for LiveKernel {
                 let rule = device.rule(*location).map_err(or_gone_device)?;
                 Ok(Value::Rule(rule.as_ref().map(RuleBytes::from)))
             }
+            Knob::RssContext(context) => {
+                let found = self.receive_rules()?.context(*context).map_err(or_gone_device)?;
+                Ok(Value::Context(found))
+            }
             Knob::RssTable => {
                 let device = self.receive_rules()?;
                 let table = device.rss().map_err(or_gone_device)?;
@@ -389,6 +413,9 @@ impl Kernel for LiveKernel {
             (Knob::NtupleRule(_), Value::Rule(Some(bytes))) => {
                 let rule = bytes.rule().ok_or_else(|| self.wrong_kind(knob, value))?;
                 self.receive_rules()?.insert(&rule).map_err(or_gone_device)
+            }
+            (Knob::RssContext(context), Value::Context(table)) => {
+                self.put_context(*context, table.as_deref())
             }
             (Knob::RssTable, Value::Table(queues)) => {
                 let device = self.receive_rules()?;

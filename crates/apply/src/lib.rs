@@ -41,7 +41,7 @@ mod state;
 
 pub use evenkeel_model::change::{Change, ClassHandle, Knob, QdiscSnapshot, RuleBytes, Value};
 
-pub use error::{ApplyError, JournalError, KnobError, PersistError};
+pub use error::{ApplyError, Cause, JournalError, KnobError, PersistError};
 pub use journal::{Entry, Header, InterfaceIdentity, Process, Storage, parse};
 pub use kernel::{Kernel, LiveKernel};
 pub use lasting::{Lasting, Made, kept};

@@ -95,22 +95,26 @@ impl fmt::Display for Report {
     }
 }
 
-/// By what the kernel makes the qdisc that it puts on an interface by itself: of its kind, and with a quantum of the MTU
-/// (`fq_codel_init`, `fq_init`). It is put back before any root is taken away.
-fn shapes_default_qdisc(knob: &Knob) -> bool {
+/// Which knobs are put back first.
+fn turn(knob: &Knob) -> u8 {
     match knob {
-        Knob::Mtu => true,
-        Knob::Sysctl(name) => name == "net/core/default_qdisc",
-        _ => false,
+        // By these the kernel makes the qdisc that it puts on an interface by itself: its kind, and a quantum of the MTU
+        // (`fq_codel_init`, `fq_init`). They are put back before any root is taken away.
+        Knob::Mtu => 0,
+        Knob::Sysctl(name) if name == "net/core/default_qdisc" => 0,
+        // Behind the rules that name them.
+        Knob::RssContext(_) => 2,
+        _ => 1,
     }
 }
 
-/// Puts every knob back, the last one first. It may be cut short anywhere and begun again.
+/// Puts every knob back, the last one first but for those that have their [`turn`]. It may be cut short anywhere and begun
+/// again.
 pub fn roll_back(kernel: &mut dyn Kernel, entries: &[Entry]) -> Report {
     let mut report = Report::default();
-    let (first, rest): (Vec<&Entry>, Vec<&Entry>) =
-        entries.iter().rev().partition(|entry| shapes_default_qdisc(&entry.knob));
-    for entry in first.into_iter().chain(rest) {
+    let mut last_first: Vec<&Entry> = entries.iter().rev().collect();
+    last_first.sort_by_key(|entry| turn(&entry.knob));
+    for entry in last_first {
         let knob = entry.knob.clone();
         match restore(kernel, entry) {
             Ok(Outcome::Restored) => report.restored.push((knob, entry.from.clone())),

@@ -279,7 +279,20 @@ pub enum SearchCommand {
     Bench(BenchOptions),
 }
 
+/// Flows that nobody observes: of a trace, or of a generator.
+#[derive(Clone, Debug, Default, Args)]
+pub struct ListedFlows {
+    /// The flows, as CSV: protocol, src, src_port, dst, dst_port, class, rate_bps; `-` for standard input
+    #[arg(long, value_name = "FILE", group = "listed")]
+    pub flows: Option<PathBuf>,
+    /// So many made-up flows instead: UDP to one port, from clients with 16 each; every tenth client is of the policy's
+    /// first class
+    #[arg(long, value_name = "N", group = "listed", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub generate: Option<u32>,
+}
+
 #[derive(Debug, Args)]
+#[command(group(clap::ArgGroup::new("listed").required(true)))]
 pub struct SolveOptions {
     /// The NIC: a model's name (see `evenkeel nic list`), or a path to a TOML file
     #[arg(long, value_name = "NIC")]
@@ -287,15 +300,17 @@ pub struct SolveOptions {
     /// Receive queues in use
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub queues: u16,
-    /// The flows, as CSV: protocol, src, src_port, dst, dst_port, class, rate_bps; `-` for standard input
-    #[arg(long, value_name = "FILE")]
-    pub flows: PathBuf,
+    #[command(flatten)]
+    pub listed: ListedFlows,
     /// The policy: a TOML file, or a policy's name such as balance
     #[arg(long, value_name = "FILE")]
     pub policy: String,
     /// Another size for a filter table of the NIC, such as full=131072; may be given several times
     #[arg(long = "table-size", value_name = "TABLE=N", value_parser = parse_table_size)]
     pub table_sizes: Vec<TableSize>,
+    /// Let one filter spread a class over its queues by an RSS context, where the model has them
+    #[arg(long)]
+    pub contexts: bool,
     /// How to print the result [default: json, on a terminal table]
     #[arg(long, value_enum)]
     pub format: Option<Format>,
@@ -495,6 +510,7 @@ pub enum BatchingChoice {
 }
 
 #[derive(Debug, Args)]
+#[command(group(clap::ArgGroup::new("listed").requires("plan")))]
 pub struct SteerOptions {
     /// The interface whose received packets are steered
     pub interface: String,
@@ -510,6 +526,8 @@ pub struct SteerOptions {
     /// Print what would be done, and do nothing
     #[arg(long, conflicts_with_all = ["time", "once", "watch"])]
     pub plan: bool,
+    #[command(flatten)]
+    pub listed: ListedFlows,
     /// What makes the NIC what the search finds
     #[arg(long, value_enum, default_value_t = BackendChoice::Auto)]
     pub backend: BackendChoice,

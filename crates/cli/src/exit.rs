@@ -4,6 +4,8 @@ use std::error::Error;
 use std::fmt::Display;
 use std::io::Write;
 
+use evenkeel_apply::Cause;
+
 /// How the command ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
@@ -19,6 +21,16 @@ pub enum Exit {
     Failed = 4,
     /// Interrupted; everything is put back.
     Interrupted = 130,
+}
+
+impl From<Cause> for Exit {
+    fn from(cause: Cause) -> Self {
+        match cause {
+            Cause::Usage => Self::Usage,
+            Cause::Unable => Self::Unable,
+            Cause::Failed => Self::Failed,
+        }
+    }
 }
 
 /// An error with the exit code that it leads to.
@@ -46,6 +58,11 @@ impl Failure {
             cause = error.source();
         }
         Self { exit, message }
+    }
+
+    /// What went wrong.
+    pub fn message(&self) -> &str {
+        &self.message
     }
 
     /// The same with what to do next.

@@ -17,6 +17,7 @@ mod compare;
 mod exit;
 mod fair;
 mod generate;
+mod listed_flows;
 mod live;
 mod nic;
 mod progress;

@@ -55,7 +55,7 @@ fn read_model(path: &Path) -> Result<NicModel, Failure> {
 }
 
 /// A file's text, and its name for errors.
-fn read_text(path: &Path) -> Result<(String, String), Failure> {
+pub fn read_text(path: &Path) -> Result<(String, String), Failure> {
     let origin = path.display().to_string();
     let unreadable =
         |error: &dyn std::fmt::Display| Failure::new(Exit::Usage, format!("cannot read {origin}: {error}"));
@@ -205,6 +205,10 @@ fn described(model: &NicModel) -> String {
             let _ =
                 writeln!(text, "RSS          {} entries, over queues 0 to {}", rss.entries, rss.queues - 1);
             let _ = writeln!(text, "ports hashed {}", ports(model));
+            if rss.contexts > 0 {
+                let _ =
+                    writeln!(text, "contexts     {} further tables, for filters that name one", rss.contexts);
+            }
         }
         None => text.push_str("RSS          none\n"),
     }

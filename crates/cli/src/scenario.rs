@@ -5,6 +5,8 @@ use std::path::Path;
 
 use evenkeel_model::scenario::bundled::{bundled, variant_tables};
 use evenkeel_model::scenario::{Scenario, decode, parse};
+use evenkeel_receive::NicModel;
+use evenkeel_receive::policy::PolicyFile;
 
 use crate::arguments::ScenarioCommand;
 use crate::exit::{Exit, Failure, print};
@@ -55,7 +57,29 @@ fn load_file(path: &Path) -> Result<Loaded, Failure> {
 }
 
 fn read(text: &str, origin: &str) -> Result<Loaded, Failure> {
-    let scenario = parse(text, origin, variant_tables()).map_err(|error| Failure::new(Exit::Usage, error))?;
+    let mut scenario =
+        parse(text, origin, variant_tables()).map_err(|error| Failure::new(Exit::Usage, error))?;
+    // What a scenario names lies beside it.
+    let beside = Path::new(origin).parent().unwrap_or(Path::new(""));
+    for (variant, supplied) in scenario.supplied().filter(|(_, supplied)| supplied.text.is_none()) {
+        let path = beside.join(&supplied.origin);
+        let text = crate::nic::read_text(&path).map_err(|failure| {
+            Failure::new(Exit::Usage, format!("{origin}: variant.{variant}: {}", failure.message()))
+        })?;
+        supplied.text = Some(text.0);
+    }
+    for variant in scenario.all_variants() {
+        let wrong = |error: &dyn std::fmt::Display| {
+            Failure::new(Exit::Usage, format!("{origin}: variant.{}: {error}", variant.name))
+        };
+        let Some(knobs) = &variant.receive else { continue };
+        if let Some((own, text)) = knobs.nic.own().and_then(|own| Some((own, own.text.as_ref()?))) {
+            NicModel::parse(text, &own.origin).map_err(|error| wrong(&error))?;
+        }
+        if let Some((own, text)) = knobs.policy.own().and_then(|own| Some((own, own.text.as_ref()?))) {
+            PolicyFile::parse(text, &own.origin).map_err(|error| wrong(&error))?;
+        }
+    }
     Ok(Loaded { scenario, text: text.to_owned() })
 }
 

@@ -76,6 +76,22 @@ fn a_policy_is_read_again_when_its_file_changes_and_a_wrong_one_is_not_followed(
 }
 
 #[test]
+fn a_script_of_its_own_is_read_again_when_it_changes() {
+    let managed = Managed::new();
+    let file = policy(&managed, "policy = \"script\"\nscript-file = \"even.rhai\"\n");
+    let script = |text: &str| std::fs::write(managed.state.path().join("even.rhai"), text).unwrap();
+    script("fn queue_cost(queue) { queue.flows * queue.flows }\n");
+    let mut running = managed.steering(&["--policy", file.to_str().unwrap(), "--format", "json"]);
+    script("fn queue_cost(queue) {\n  queue.flows *\n}\n");
+    running.wait_for_activity("the policy before stays in force");
+    assert!(running.said().contains("even.rhai:3:"), "{}", running.said());
+    script("fn queue_cost(queue) { queue.flows }\n");
+    running.wait_for_activity("the policy was read again");
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.end().code, 0);
+}
+
+#[test]
 fn a_kill_leaves_no_trace_and_no_connection_breaks() {
     let managed = Managed::new();
     let before = managed.seen();
@@ -146,6 +162,8 @@ fn a_plan_changes_nothing_and_what_cannot_be_is_refused() {
     let before = managed.seen();
     let file = policy(&managed, "policy = \"balance\"\n[[class]]\nname = \"a\"\nqueues = 9\n");
     let path = file.to_str().unwrap();
+    let flows = managed.state.path().join("flows.csv");
+    std::fs::write(&flows, "udp,10.0.0.7,4711,10.0.0.1,11211\n").unwrap();
     for (arguments, code, words) in [
         (&["steer", NAME, "--policy", "balance", "--plan"][..], 0, "policy balance accepted"),
         (
@@ -153,6 +171,29 @@ fn a_plan_changes_nothing_and_what_cannot_be_is_refused() {
             0,
             "of i82599",
         ),
+        (
+            &[
+                "steer",
+                NAME,
+                "--policy",
+                "balance",
+                "--plan",
+                "--model",
+                "i82599",
+                "--queues",
+                "8",
+                "--generate",
+                "80",
+            ],
+            0,
+            "evk0: 80 flows, policy balance accepted, cost 0.000",
+        ),
+        (
+            &["steer", NAME, "--policy", "balance", "--plan", "--flows", flows.to_str().unwrap()],
+            0,
+            "10.0.0.7:4711",
+        ),
+        (&["steer", NAME, "--policy", "balance", "--generate", "80"], 2, "--plan"),
         (&["steer", "evk-not-here", "--policy", "balance"], 2, "there is no interface 'evk-not-here' here"),
         (&["steer", NAME, "--policy", path], 2, "queues"),
         (&["steer", NAME, "--policy", "/nowhere.toml"], 2, "cannot read /nowhere.toml"),

@@ -181,6 +181,84 @@ fn a_class_that_nobody_knows_is_told() {
 }
 
 #[test]
+fn flows_can_be_made_up_and_are_those_of_the_benchmark() {
+    let solve = |more: &[&str]| {
+        run(&[&["search", "solve", "--nic", "i82599", "--queues", "10", "--policy", "balance"], more]
+            .concat())
+    };
+    let ended = solve(&["--generate", "60"]);
+    let solved: Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!((map(&solved).len(), loads(&solved)), (60, vec![6; 10]));
+    let measured = run(&["search", "bench", "--flows", "60", "--repeat", "1"]);
+    let measured: Value = serde_json::from_str(&measured.stdout).unwrap();
+    assert_eq!(measured["filters"], solved["filters"].as_array().unwrap().len());
+    assert_eq!(solve(&[]).code, 2);
+    assert_eq!(solve(&["--generate", "60", "--flows", "flows.csv"]).code, 2);
+    assert_eq!(solve(&["--generate", "0"]).code, 2);
+}
+
+#[test]
+fn a_script_may_have_a_file_of_its_own_beside_the_policy() {
+    let directory = tempfile::tempdir().unwrap();
+    let inline = "policy = \"script\"\nscript = 'fn queue_cost(queue) { queue.flows * queue.flows }'\n";
+    let apart = "policy = \"script\"\nscript-file = \"even.rhai\"\n";
+    let script = |text| file(directory.path(), "even.rhai", text);
+    script("// Even.\nfn queue_cost(queue) { queue.flows * queue.flows }\n");
+    let answer = |policy| solved(directory.path(), "i82599", &flows(50), policy)["map"].clone();
+    assert_eq!(answer(apart), answer(inline));
+    let fails = |policy: &str, told: &str| {
+        let ended = solve(directory.path(), "i82599", "4", &flows(9), policy, &[]);
+        assert_eq!((ended.code, ended.stderr.lines().count()), (2, 1), "{ended:?}");
+        assert!(ended.stderr.contains(told), "{told}\n{ended:?}");
+    };
+    script("// Even.\nfn queue_cost(queue) {\n  let x = ;\n}\n");
+    fails(apart, "policy.toml:2:15: script-file: ");
+    fails(apart, "even.rhai:3:11: script: ");
+    script("// Without end.\nfn queue_cost(queue) {\n  loop {}\n}\n");
+    fails(apart, "even.rhai:2:1: script: a call took more than");
+    fails("policy = \"script\"\nscript-file = \"odd.rhai\"\n", "odd.rhai: No such file");
+    fails(&format!("{inline}script-file = \"even.rhai\"\n"), "policy.toml:3:1: script-file: beside a script");
+    fails(
+        "policy = \"balance\"\nscript-file = \"even.rhai\"\n",
+        "policy.toml:2:1: script-file: a script that nobody",
+    );
+    fails("policy = \"script\"\n", "script-file = \"policy.rhai\"");
+}
+
+#[test]
+fn a_class_shares_a_filter_and_a_context_where_that_is_asked_for() {
+    let directory = tempfile::tempdir().unwrap();
+    // The first seven clients, with ten flows each.
+    let policy = "[[class]]\nname = \"web\"\nprotocol = \"udp\"\nsource = \"10.0.0.0/29\"\nqueues = 4\n";
+    let unlabelled = flows(200).replace(",high,", ",,");
+    let answer = |more: &[&str]| -> Value {
+        let ended = solve(directory.path(), "ntuple", "10", &unlabelled, policy, more);
+        assert_eq!(ended.code, 0, "{ended:?}");
+        serde_json::from_str(&ended.stdout).unwrap()
+    };
+    let (without, with) = (answer(&[]), answer(&["--contexts"]));
+    let filters = |solved: &Value| solved["filters"].as_array().unwrap().clone();
+    assert!(without.get("contexts").is_none());
+    assert!(filters(&without).iter().all(|filter| filter.get("context").is_none()));
+    let shared: Vec<Value> =
+        filters(&with).into_iter().filter(|filter| filter.get("context").is_some()).collect();
+    assert_eq!(shared.len(), 1, "{with}");
+    assert_eq!(
+        (&shared[0]["context"], &shared[0]["queue"], &shared[0]["src"]),
+        (&Value::from(0), &Value::Null, &Value::from("10.0.0.0/29"))
+    );
+    let table: Vec<u64> =
+        with["contexts"][0].as_array().unwrap().iter().map(|queue| queue.as_u64().unwrap()).collect();
+    assert!(table.len() == 256 && (6..10).all(|queue| table.contains(&queue)), "{table:?}");
+    assert!(filters(&with).len() < filters(&without).len());
+    for solved in [&with, &without] {
+        assert_eq!(solved["accepted"], true);
+        let class = (0..).zip(map(solved)).map(|(flow, queue)| (flow < 70, queue >= 6));
+        assert!(class.into_iter().all(|(is_of_class, is_its_queue)| is_of_class == is_its_queue));
+    }
+}
+
+#[test]
 fn bad_input_is_told_with_its_place() {
     let directory = tempfile::tempdir().unwrap();
     let fails = |flows: &str, policy: &str, queues: &str, more: &[&str], told: &str| {

@@ -116,8 +116,12 @@ fn classes_are_told_apart_and_the_paper_stands_beside_them() {
     );
     let paper = &result["paper"]["variants"]["isolation"]["response_us"]["high"]["client_median"];
     assert_eq!(paper, 246.5);
+    // All ten queues are always busy in the balance, and for each there is an application that is not.
+    let cpu = |variant: &Value| variant["metrics"]["cpu_pct"]["mean"].as_f64().unwrap();
+    assert!((1_000.0..1_300.0).contains(&cpu(balance)) && cpu(isolation) < cpu(balance), "{}", cpu(balance));
     for variant in [balance, isolation] {
         assert_eq!(variant["counters"]["requests_lost"]["max"], 0.0);
+        assert_eq!(variant["counters"]["requests_given_up"]["max"], 0.0);
         assert_eq!(variant["counters"]["misplaced_flows"]["max"], 0.0);
     }
 
@@ -134,6 +138,77 @@ fn classes_are_told_apart_and_the_paper_stands_beside_them() {
     let again: Value = serde_json::from_slice(&again.stdout).unwrap();
     assert_eq!(again["variants"][0]["metrics"], isolation["metrics"]);
     assert_eq!(again["variants"][0]["clients"], isolation["clients"]);
+}
+
+/// Runs a scenario with files beside it.
+fn run_beside(scenario: &str, files: &[(&str, &str)]) -> (Option<i32>, Value, String) {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, text) in [("scenario.toml", scenario)].iter().chain(files) {
+        std::fs::write(directory.path().join(name), text).unwrap();
+    }
+    // From elsewhere: what a scenario names lies beside it.
+    let output = Command::new(env!("CARGO_BIN_EXE_evenkeel"))
+        .arg("run")
+        .arg(directory.path().join("scenario.toml"))
+        .args(["--on", "sim", "--quiet", "--format", "json", "--out"])
+        .arg(directory.path().join("record"))
+        .output()
+        .unwrap();
+    let result = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    (output.status.code(), result, String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn a_variant_may_have_a_nic_and_a_policy_in_files_or_in_itself() {
+    let (head, _) = SCENARIO.split_once("[paper]").unwrap();
+    let text = head
+        .replacen("nic = \"i82599\"", "nic = \"own-nic.toml\"", 1)
+        .replacen("policy = \"isolation\"", "policy = \"apart.toml\"", 1)
+        .replacen(
+            "policy = \"none\"",
+            "policy = '''\npolicy = \"script\"\nscript = \"fn queue_cost(q) { q.flows * q.flows }\"\n'''",
+            1,
+        );
+    let nic = include_str!("data/own-nic.toml");
+    let apart = "policy = \"balance\"\n[[class]]\nname = \"important\"\nlabel = \"high\"\nqueues = 4\n";
+    let (code, result, error) = run_beside(&text, &[("own-nic.toml", nic), ("apart.toml", apart)]);
+    assert_eq!(code, Some(0), "{error}");
+    let flows = |number: usize| -> Vec<u64> {
+        let queues = result["variants"][number]["queues"].as_array().unwrap();
+        queues.iter().map(|queue| queue["flows"].as_u64().unwrap()).collect()
+    };
+    assert_eq!((flows(0), flows(2)), (vec![32; 10], vec![32; 10]));
+    assert_eq!(flows(1), [48, 48, 48, 48, 48, 48, 8, 8, 8, 8]);
+
+    let wrong = |nic: &str, apart: &str, told: &str| {
+        let (code, _, error) = run_beside(&text, &[("own-nic.toml", nic), ("apart.toml", apart)]);
+        assert_eq!((code, error.lines().count()), (Some(2), 1), "{error}");
+        assert!(error.contains(told), "{told}\n{error}");
+    };
+    wrong(
+        nic,
+        "policy = \"apart\"",
+        "scenario.toml: variant.isolation: apart.toml:1:10: policy: 'apart' is not",
+    );
+    wrong("schema = 2", apart, "scenario.toml: variant.balance: own-nic.toml:1:10: schema");
+    let (code, _, error) = run_beside(&text, &[("own-nic.toml", nic)]);
+    assert!(code == Some(2) && error.contains("variant.isolation: cannot read "), "{error}");
+}
+
+#[test]
+fn a_ring_that_is_too_short_loses_requests_and_that_is_counted() {
+    let text = SCENARIO.replacen("reaction = \"10ms\"", "reaction = \"10ms\"\nring = 4", 1);
+    let text = text.replacen("client-hosts = 4", "client-hosts = 4\ntimeout = \"20ms\"", 1);
+    let output = run(&text, &["--on", "sim", "--format", "json", "--variant", "balance"]);
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let counter = |name: &str| result["variants"][0]["counters"][name]["mean"].as_f64().unwrap();
+    assert!(counter("requests_lost") > 1_000.0, "{result}");
+    // Those of the last 20 ms are not given up yet; at most every flow has one.
+    let pending = counter("requests_lost") - counter("requests_given_up");
+    assert!((0.0..=336.0).contains(&pending), "{pending}");
+    let table = run(&text, &["--on", "sim", "--variant", "balance"]);
+    let table = String::from_utf8(table.stdout).unwrap();
+    assert!(table.contains("requests lost") && table.contains("requests given up"), "{table}");
 }
 
 #[test]

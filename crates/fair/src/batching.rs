@@ -201,7 +201,7 @@ pub(crate) fn kind_at(qdiscs: &[QdiscState], place: Handle) -> Option<&str> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
-    use crate::error::Cause;
+    use evenkeel_apply::Cause;
     use evenkeel_model::units::BitRate;
 
     const TREE: Batching = Batching { root: OwnRoot { major: 0x4001 }, queues: 2 };

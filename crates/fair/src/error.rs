@@ -1,21 +1,10 @@
 //! What can go wrong, and whose matter it is.
 
-use evenkeel_apply::{ApplyError, JournalError, KnobError};
+use evenkeel_apply::{ApplyError, Cause};
 use evenkeel_control::ControlError;
 use evenkeel_datapath::DatapathError;
 use evenkeel_host::HostError;
 use evenkeel_netlink::NetlinkError;
-
-/// Whose matter an error is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
-    /// The caller named something that is not there.
-    Usage,
-    /// This machine cannot do it, or not now; the message says what to do.
-    Unable,
-    /// It failed under way.
-    Failed,
-}
 
 /// An interface could not be observed or managed.
 #[derive(Debug, thiserror::Error)]
@@ -64,18 +53,9 @@ impl FairError {
         match self {
             Self::NoInterface { .. } => Cause::Usage,
             Self::Unable { .. } => Cause::Unable,
-            Self::Apply(
-                ApplyError::Journal(
-                    JournalError::Busy { .. }
-                    | JournalError::Unfinished { .. }
-                    | JournalError::Directory { .. },
-                )
-                | ApplyError::Knob(KnobError::NotRestorable { .. }),
-            ) => Cause::Unable,
+            Self::Apply(error) => error.cause(),
             Self::Datapath(error) if error.is_refusal() => Cause::Unable,
-            Self::Datapath(_) | Self::Apply(_) | Self::Control(_) | Self::Netlink(_) | Self::Host(_) => {
-                Cause::Failed
-            }
+            Self::Datapath(_) | Self::Control(_) | Self::Netlink(_) | Self::Host(_) => Cause::Failed,
         }
     }
 }

@@ -35,7 +35,7 @@ pub mod xps;
 pub use balance::BalanceMode;
 pub use batching::BatchingMode;
 pub use device::Device;
-pub use error::{Cause, FairError};
+pub use error::FairError;
 pub use flows::{DeviceView, FlowView, QueueView};
 pub use leftovers::{leftovers, put_back_leftovers};
 pub use observe::{Observation, Observer};

@@ -453,7 +453,7 @@ mod tests {
         // ARPHRD_NONE (WireGuard, tun), ARPHRD_TUNNEL (ipip), ARPHRD_PPP, ARPHRD_IPGRE.
         for other in ["65534", "768", "512", "778"] {
             let error = check_link_layer("wg0", other).unwrap_err();
-            assert_eq!(error.cause(), crate::error::Cause::Unable);
+            assert_eq!(error.cause(), evenkeel_apply::Cause::Unable);
             assert!(error.to_string().contains("no Ethernet header"), "{error}");
         }
     }

@@ -57,7 +57,7 @@ pub fn mask_members(mask: &str) -> Option<Vec<u32>> {
 }
 
 /// Numbers of a list such as `0-3,8` (`Documentation/admin-guide/cputopology.rst`).
-fn list_members(list: &str) -> Option<Vec<u32>> {
+pub(crate) fn list_members(list: &str) -> Option<Vec<u32>> {
     const MOST: u32 = 1 << 16;
     let mut members = Vec::new();
     for part in list.trim().split(',').filter(|part| !part.is_empty()) {

@@ -13,6 +13,7 @@ mod interface;
 mod namespaces;
 mod owner;
 mod privilege;
+mod queue_interrupts;
 pub mod synthetic;
 mod sysfs;
 mod tool;
@@ -29,6 +30,7 @@ pub use interface::{XpsKey, XpsMap, mask_members};
 pub use namespaces::{NetworkNamespace, Scope};
 pub use owner::{Owner, Owners};
 pub use privilege::Capability;
+pub use queue_interrupts::QueueInterrupt;
 pub use sysfs::Sysfs;
 pub use tool::{find_tool, tool_version};
 

@@ -4,6 +4,8 @@
 //! Structures are built and read as bytes at the offsets that the header has on all 64-bit architectures. What speaks
 //! to the kernel is [`EthtoolCalls`], so that exchanges can be played back in tests.
 
+mod contexts;
+
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
@@ -30,6 +32,8 @@ const RXNFC_LOCATIONS: usize = 188;
 const RULE_LOCATION: usize = 160;
 /// `struct ethtool_rxfh`, with the table and the key behind it.
 const RXFH_LENGTH: usize = 24;
+/// The RSS context in it.
+const RXFH_CONTEXT: usize = 4;
 
 /// `RX_CLS_LOC_SPECIAL`, in the `data` of a count: the driver places rules by itself.
 const PLACES_BY_ITSELF: u64 = 0x8000_0000;
@@ -249,7 +253,7 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
             // Drivers differ in how they say that there is none.
             Err(error) if matches!(error.code(), Some(libc::ENOENT | libc::EINVAL)) => Ok(None),
             Err(error) => Err(error),
-            Ok(()) => Ok(Some(Rule::from_bytes(array(&data, RXNFC_RULE)))),
+            Ok(()) => Ok(Some(Rule::from_bytes(array(&data, RXNFC_RULE), word(&data, RXNFC_COUNT)))),
         }
     }
 
@@ -260,6 +264,8 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
     pub fn insert(&self, rule: &Rule) -> Result<(), EthtoolError> {
         let mut data = request(SRXCLSRLINS, RXNFC_LENGTH);
         put(&mut data, RXNFC_RULE, rule.as_bytes());
+        // Its place is that of the count.
+        put(&mut data, RXNFC_COUNT, &rule.context().unwrap_or(0).to_ne_bytes());
         self.ask(&mut data, || format!("take the n-tuple rule {rule} at location {}", rule.location()))
     }
 
@@ -278,12 +284,21 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
     /// # Errors
     /// When the driver refuses otherwise, or its answers make no sense.
     pub fn rss(&self) -> Result<Option<RssTable>, EthtoolError> {
-        const ACTION: &str = "show its RSS table";
-        let mut data = request(GRSSH, RXFH_LENGTH);
-        match self.ask(&mut data, || ACTION.to_owned()) {
-            Err(error) if error.code() == Some(libc::EOPNOTSUPP) => return Ok(None),
-            other => other?,
+        match self.rss_of(0) {
+            Err(error) if error.code() == Some(libc::EOPNOTSUPP) => Ok(None),
+            found => found.map(Some),
         }
+    }
+
+    /// Indirection table and key of a context, 0 being the device's own.
+    fn rss_of(&self, context: u32) -> Result<RssTable, EthtoolError> {
+        let action = || match context {
+            0 => "show its RSS table".to_owned(),
+            context => format!("show RSS context {context}"),
+        };
+        let mut data = request(GRSSH, RXFH_LENGTH);
+        put(&mut data, RXFH_CONTEXT, &context.to_ne_bytes());
+        self.ask(&mut data, action)?;
         let (entries, key) = (word(&data, 8), word(&data, 12));
         if entries > MOST_RULES || key > 4096 {
             return Err(
@@ -292,14 +307,15 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
         }
         let table = entries as usize * 4;
         let mut data = request(GRSSH, RXFH_LENGTH + table + key as usize);
+        put(&mut data, RXFH_CONTEXT, &context.to_ne_bytes());
         put(&mut data, 8, &entries.to_ne_bytes());
         put(&mut data, 12, &key.to_ne_bytes());
-        self.ask(&mut data, || ACTION.to_owned())?;
-        Ok(Some(RssTable {
+        self.ask(&mut data, action)?;
+        Ok(RssTable {
             indirection: (0..entries as usize).map(|entry| word(&data, RXFH_LENGTH + 4 * entry)).collect(),
             key: data[RXFH_LENGTH + table..].to_vec(),
             function: data[16],
-        }))
+        })
     }
 
     /// Puts the kernel's own indirection table back, each queue in turn, which follows the number of queues again; one
@@ -318,13 +334,20 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
     /// # Errors
     /// When the driver refuses: the length, or a queue.
     pub fn set_indirection(&self, indirection: &[u32]) -> Result<(), EthtoolError> {
-        let mut data = request(SRSSH, RXFH_LENGTH + indirection.len() * 4);
-        put(&mut data, 8, &(indirection.len() as u32).to_ne_bytes());
-        for (entry, queue) in indirection.iter().enumerate() {
-            put(&mut data, RXFH_LENGTH + 4 * entry, &queue.to_ne_bytes());
-        }
+        let mut data = table_request(0, indirection);
         self.ask(&mut data, || "take an RSS table".to_owned())
     }
+}
+
+/// Has a context take an indirection table, and leave key and function as they are.
+fn table_request(context: u32, indirection: &[u32]) -> Vec<u8> {
+    let mut data = request(SRSSH, RXFH_LENGTH + indirection.len() * 4);
+    put(&mut data, RXFH_CONTEXT, &context.to_ne_bytes());
+    put(&mut data, 8, &(indirection.len() as u32).to_ne_bytes());
+    for (entry, queue) in indirection.iter().enumerate() {
+        put(&mut data, RXFH_LENGTH + 4 * entry, &queue.to_ne_bytes());
+    }
+    data
 }
 
 pub(crate) fn request(command: u32, length: usize) -> Vec<u8> {

@@ -173,6 +173,7 @@ fn read_filter(mut table: Table<'_>, nic: &ConfiguredNic) -> Option<Filter> {
         matches: matches?,
         queue: queue_id(queue?)?,
         spread: optional(spread)?.unwrap_or(false),
+        context: None,
     })
 }
 

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use crate::filter::{AddressMatch, Filter, FilterMatch, QueueId};
+use crate::filter::{AddressMatch, ContextId, Filter, FilterMatch, QueueId};
 use crate::key::{ETHER_TYPE_IPV4, ETHER_TYPE_IPV6};
 use crate::nic::{ConfiguredNic, FilterId, Graph, NodeKind, Precedence, Predicate};
 use crate::packet::Packet;
@@ -33,6 +33,8 @@ pub enum ConfiguredKind {
     Hash {
         /// How far the queues of the indirection table are moved up.
         up: QueueId,
+        /// The context whose table it is; none: the NIC's own.
+        context: Option<ContextId>,
         /// The queue of each port.
         queues: Vec<QueueId>,
     },
@@ -126,8 +128,8 @@ impl<'n> ConfiguredGraph<'n> {
                     Some(usize::from(!matches))
                 }
                 ConfiguredKind::EmptyTable | ConfiguredKind::HashOff => Some(1),
-                ConfiguredKind::Hash { up, queues } => {
-                    let queue = self.hashed(packet, *up);
+                ConfiguredKind::Hash { up, context, queues } => {
+                    let queue = self.hashed(packet, *up, *context);
                     queues.iter().position(|port| *port == queue)
                 }
                 ConfiguredKind::Queue(queue) => {
@@ -143,8 +145,8 @@ impl<'n> ConfiguredGraph<'n> {
         queues
     }
 
-    /// The queue of the indirection table, moved up.
-    fn hashed(&self, packet: &Packet, up: QueueId) -> QueueId {
+    /// The queue of an indirection table, moved up.
+    fn hashed(&self, packet: &Packet, up: QueueId, context: Option<ContextId>) -> QueueId {
         let address = |address: IpAddr| match address {
             IpAddr::V4(address) => address.octets().to_vec(),
             IpAddr::V6(address) => address.octets().to_vec(),
@@ -162,9 +164,15 @@ impl<'n> ConfiguredGraph<'n> {
             }
         }
         let hash = self.nic.rss_key().hash(input) as usize;
-        let entry = self.nic.indirection()[hash % self.nic.indirection().len()];
+        let table = table_of(self.nic, context);
+        let entry = table[hash % table.len()];
         QueueId((usize::from(entry.0) + usize::from(up.0)).rem_euclid(usize::from(self.nic.queues())) as u16)
     }
+}
+
+/// The indirection table of a context, or the NIC's own.
+fn table_of(nic: &ConfiguredNic, context: Option<ContextId>) -> &[QueueId] {
+    context.and_then(|context| nic.contexts().get(context.index())).map_or(nic.indirection(), Vec::as_slice)
 }
 
 /// Whether a packet has what a filter asks for, field by field.
@@ -229,7 +237,7 @@ impl<'n> Builder<'n> {
                     self.plain(&node.name, kind, graph_ports(node))
                 }
                 NodeKind::Table(table) => self.table(&node.name, *table),
-                NodeKind::Rss => self.hash(&node.name, QueueId(0)),
+                NodeKind::Rss => self.hash(&node.name, QueueId(0), None),
                 // Their edges are gathered and joined at the end.
                 NodeKind::Queue(_) => Placed::default(),
             };
@@ -276,7 +284,8 @@ impl<'n> Builder<'n> {
             entry.get_or_insert(node);
             last = Some(node);
             if filter.spread && !self.nic.indirection().is_empty() {
-                let hash = self.hash(&format!("{name} {} rss", id.location), filter.queue).entry;
+                let hash =
+                    self.hash(&format!("{name} {} rss", id.location), filter.queue, filter.context).entry;
                 self.nodes[node].ports[0].1.push(hash);
             } else {
                 self.to_queues.push((filter.queue, (node, 0)));
@@ -286,11 +295,9 @@ impl<'n> Builder<'n> {
         Placed { entry: entry.unwrap_or_default(), ports: vec![(last, 0), (last, 1)] }
     }
 
-    /// RSS, with the queues moved up.
-    fn hash(&mut self, name: &str, up: QueueId) -> Placed {
-        let queues: std::collections::BTreeSet<QueueId> = self
-            .nic
-            .indirection()
+    /// RSS over a table, with the queues moved up.
+    fn hash(&mut self, name: &str, up: QueueId, context: Option<ContextId>) -> Placed {
+        let queues: std::collections::BTreeSet<QueueId> = table_of(self.nic, context)
             .iter()
             .map(|queue| QueueId((queue.0 + up.0) % self.nic.queues()))
             .collect();
@@ -299,7 +306,7 @@ impl<'n> Builder<'n> {
         }
         let queues: Vec<QueueId> = queues.into_iter().collect();
         let ports = queues.iter().map(ToString::to_string).chain(["miss".to_owned()]).collect();
-        let kind = ConfiguredKind::Hash { up, queues: queues.clone() };
+        let kind = ConfiguredKind::Hash { up, context, queues: queues.clone() };
         let placed = self.plain(name, kind, ports);
         for (port, queue) in queues.into_iter().enumerate() {
             self.to_queues.push((queue, (placed.entry, port)));

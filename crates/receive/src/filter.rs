@@ -36,6 +36,19 @@ impl TableId {
     }
 }
 
+/// An RSS context: an indirection table besides the NIC's own, for the filters that name it (`ethtool -X IFACE context
+/// new`). The index into [`crate::ConfiguredNic::contexts`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ContextId(pub u16);
+
+impl ContextId {
+    /// As an index.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// An address of which only the bits in the mask count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AddressMatch {
@@ -303,12 +316,20 @@ pub struct Filter {
     /// Whether RSS spreads such packets instead, in tables that offer this: over the queues of the
     /// indirection table, each moved up by `queue`.
     pub spread: bool,
+    /// The context whose indirection table that is; none: the NIC's own.
+    pub context: Option<ContextId>,
 }
 
 impl Filter {
     /// A filter that sends what matches to one queue.
     #[must_use]
     pub const fn new(table: TableId, priority: u32, matches: FilterMatch, queue: QueueId) -> Self {
-        Self { table, priority, matches, queue, spread: false }
+        Self { table, priority, matches, queue, spread: false, context: None }
+    }
+
+    /// The same filter with what matches spread over the queues of a context.
+    #[must_use]
+    pub const fn over(self, context: ContextId) -> Self {
+        Self { queue: QueueId(0), spread: true, context: Some(context), ..self }
     }
 }

@@ -2,7 +2,7 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::filter::{Filter, QueueId};
+use crate::filter::{ContextId, Filter, QueueId};
 use crate::flow::FlowTuple;
 use crate::key::Key;
 use crate::nic::{ConfigureError, ConfiguredNic, FilterId, InsertError, Prepared};
@@ -294,6 +294,14 @@ impl FlowMap {
             self.settle_flow(FlowIndex(index as u32));
         }
         Ok(())
+    }
+
+    /// A context over these queues: see [`ConfiguredNic::add_context`]. It moves no flow until a filter names it.
+    ///
+    /// # Errors
+    /// When the NIC has no more.
+    pub fn add_context(&mut self, queues: &[QueueId]) -> Result<ContextId, ConfigureError> {
+        self.nic.add_context(queues)
     }
 
     /// The flows that the last change of the configuration moved.

@@ -24,7 +24,7 @@ pub mod search;
 
 pub use configured_graph::{ConfiguredGraph, ConfiguredKind, ConfiguredNode};
 pub use draw::Drawing;
-pub use filter::{AddressMatch, Filter, FilterMatch, PortMatch, QueueId, TableId};
+pub use filter::{AddressMatch, ContextId, Filter, FilterMatch, PortMatch, QueueId, TableId};
 pub use flow::{FlowTuple, Transport};
 pub use flow_map::{Change, FlowIndex, FlowMap, Move};
 pub use nic::{

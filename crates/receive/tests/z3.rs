@@ -185,11 +185,12 @@ fn graph(nic: &ConfiguredNic, script: &mut String) -> Vec<(QueueId, String)> {
                 vec![format!("(and {reached} {holds})"), format!("(and {reached} (not {holds}))")]
             }
             ConfiguredKind::EmptyTable | ConfiguredKind::HashOff => vec!["false".to_owned(), reached],
-            ConfiguredKind::Hash { up, queues } => {
-                let bits = nic.indirection().len().ilog2();
+            ConfiguredKind::Hash { up, context, queues } => {
+                let table = context.map_or(nic.indirection(), |context| &nic.contexts()[context.index()]);
+                let bits = table.len().ilog2();
                 let leads = |queue: &QueueId| {
                     let is_it = |entry: &QueueId| (entry.0 + up.0) % nic.queues() == queue.0;
-                    let entries = (0..).zip(nic.indirection()).filter(|(_, entry)| is_it(entry));
+                    let entries = (0..).zip(table).filter(|(_, entry)| is_it(entry));
                     let entries: Vec<String> = entries
                         .map(|(entry, _): (usize, _)| format!("(= entry (_ bv{entry} {bits}))"))
                         .collect();

@@ -1,23 +1,12 @@
 //! What can go wrong, and whose matter it is.
 
-use evenkeel_apply::{ApplyError, JournalError, KnobError};
+use evenkeel_apply::{ApplyError, Cause};
 use evenkeel_datapath::DatapathError;
 use evenkeel_host::HostError;
 use evenkeel_netlink::NetlinkError;
 use evenkeel_receive::ConfigureError;
 use evenkeel_receive::policy::BindError;
 use evenkeel_receive::search::SearchError;
-
-/// Whose matter an error is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
-    /// The caller named something that is not there, or asked for what does not fit together.
-    Usage,
-    /// This machine cannot do it, or not now; the message says what to do.
-    Unable,
-    /// It failed under way.
-    Failed,
-}
 
 /// An interface could not be steered.
 #[derive(Debug, thiserror::Error)]
@@ -79,16 +68,9 @@ impl SteerError {
             | Self::Configure(_)
             | Self::Search(_) => Cause::Usage,
             Self::Unable { .. } => Cause::Unable,
-            Self::Apply(
-                ApplyError::Journal(
-                    JournalError::Busy { .. }
-                    | JournalError::Unfinished { .. }
-                    | JournalError::Directory { .. },
-                )
-                | ApplyError::Knob(KnobError::NotRestorable { .. }),
-            ) => Cause::Unable,
+            Self::Apply(error) => error.cause(),
             Self::Datapath(error) if error.is_refusal() => Cause::Unable,
-            Self::Datapath(_) | Self::Apply(_) | Self::Netlink(_) | Self::Host(_) => Cause::Failed,
+            Self::Datapath(_) | Self::Netlink(_) | Self::Host(_) => Cause::Failed,
         }
     }
 }

@@ -4,9 +4,11 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use evenkeel_apply::{ApplyError, KnobError};
-use evenkeel_host::{Ethtool, Host, NamespaceIdentity, Sysfs};
+use evenkeel_host::{Ethtool, Host, NamespaceIdentity, QueueInterrupt, Sysfs};
 use evenkeel_netlink::Netlink;
 use evenkeel_netlink::ethtool::{EthtoolSocket, ReceiveRules};
+use evenkeel_receive::policy::queue_ranges;
+use evenkeel_receive::{NicModel, QueueId};
 
 use crate::error::SteerError;
 
@@ -78,13 +80,37 @@ impl Interface {
         Ok(found)
     }
 
-    /// Whether its driver takes n-tuple rules, and places them where it is told to.
+    /// Whether its driver takes n-tuple rules, and places them where it is told to. Not where a model says that its NIC
+    /// has no filters for flows: igb has rules, for Ethernet types and VLAN priorities.
     ///
     /// # Errors
     /// When it refuses to say.
     pub fn takes_rules(&self) -> Result<bool, SteerError> {
+        if self.driver.as_deref().is_some_and(has_no_filters) {
+            return Ok(false);
+        }
         let found = self.receive_rules()?.rules().map_err(KnobError::from).map_err(ApplyError::from)?;
         Ok(found.is_some_and(|found| found.capacity > 0 && !found.places_by_itself))
+    }
+
+    /// The processors that serve its receive queues, `wanted` of them or all, and what people should know about that,
+    /// if anything. A queue is served where its interrupt is taken; one whose interrupt is not known counts as served
+    /// by the processors in turn, as drivers spread them.
+    ///
+    /// # Errors
+    /// When the driver does not tell its queues, or has fewer.
+    pub fn queue_processors(&self, wanted: Option<u16>) -> Result<(Vec<u32>, Option<String>), SteerError> {
+        let most = self.receive_rules()?.queues().map_err(KnobError::from).map_err(ApplyError::from)?;
+        let queues = wanted.map_or(most, u32::from);
+        if queues > most {
+            return Err(SteerError::Usage(format!("{} has {most} receive queues, not {queues}", self.name)));
+        }
+        let queues = u16::try_from(queues).unwrap_or(u16::MAX);
+        let interrupts = Sysfs::of_namespace()
+            .and_then(|sysfs| Host::live().queue_interrupts(&sysfs, &self.name))
+            .unwrap_or_default();
+        let (processors, note) = pair(queues, &interrupts, &self.processors);
+        Ok((processors, note.map(|note| format!("{}: {note}", self.name))))
     }
 
     pub(crate) fn receive_rules(&self) -> Result<ReceiveRules<EthtoolSocket>, SteerError> {
@@ -115,5 +141,76 @@ impl Interface {
             return Err(SteerError::unable("lo has no XDP in its driver", "name another interface"));
         }
         Ok(())
+    }
+}
+
+/// Whether the devices of a driver have no filters for flows, as their model has it.
+fn has_no_filters(driver: &str) -> bool {
+    let models = NicModel::built_in_names().filter_map(NicModel::built_in);
+    models
+        .filter(|model| model.drivers().iter().any(|name| name == driver))
+        .any(|model| model.tables().is_empty())
+}
+
+/// See [`Interface::queue_processors`].
+fn pair(queues: u16, interrupts: &[QueueInterrupt], online: &[u32]) -> (Vec<u32>, Option<String>) {
+    let (mut unknown, mut shared) = (Vec::new(), Vec::new());
+    let mut in_turn = online.iter().copied().cycle();
+    let processors = (0..queues).map(|queue| {
+        let next = in_turn.next().unwrap_or(0);
+        let interrupt = interrupts.iter().find(|interrupt| interrupt.queue == u32::from(queue));
+        let takers = interrupt.map_or(&[][..], |interrupt| &interrupt.processors);
+        match takers {
+            [] => unknown.push(QueueId(queue)),
+            [_] => {}
+            _ => shared.push(QueueId(queue)),
+        }
+        takers.first().copied().unwrap_or(next)
+    });
+    let processors = processors.collect();
+    let told = |queues: &[QueueId], what: &str| {
+        (!queues.is_empty()).then(|| format!("queues {}: {what}", queue_ranges(queues)))
+    };
+    let notes = [
+        told(
+            &unknown,
+            "their interrupts are not known, so they are taken for served by the processors in turn",
+        ),
+        told(&shared, "several processors may take their interrupts, of which the first counts"),
+    ];
+    let notes: Vec<String> = notes.into_iter().flatten().collect();
+    (processors, (!notes.is_empty()).then(|| notes.join("; ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_driver_whose_rules_are_not_for_flows_takes_none() {
+        assert!(has_no_filters("igb") && has_no_filters("virtio_net"));
+        assert!(!has_no_filters("ice") && !has_no_filters("ixgbe") && !has_no_filters("none-such"));
+    }
+
+    #[test]
+    fn a_queue_is_paired_with_who_takes_its_interrupt_and_else_in_turn() {
+        let interrupt = |queue, processors: &[u32]| QueueInterrupt {
+            queue,
+            number: 70 + queue,
+            name: format!("eth0-TxRx-{queue}"),
+            processors: processors.to_vec(),
+        };
+        let known = [interrupt(0, &[5]), interrupt(1, &[2]), interrupt(3, &[1, 3])];
+        assert_eq!(pair(2, &known, &[0, 1]), (vec![5, 2], None));
+        let (processors, note) = pair(5, &known, &[0, 1, 2]);
+        assert_eq!(processors, [5, 2, 2, 1, 1]);
+        assert_eq!(
+            note.as_deref(),
+            Some(
+                "queues 2, 4: their interrupts are not known, so they are taken for served by the processors in turn; \
+                 queues 3: several processors may take their interrupts, of which the first counts"
+            )
+        );
+        assert_eq!(pair(3, &[], &[0, 4]).0, [0, 4, 0]);
     }
 }

@@ -22,10 +22,10 @@ mod session;
 mod xdp;
 
 pub use backend::{Applied, Backend, Placement, QueueCount, Traffic};
-pub use error::{Cause, SteerError};
+pub use error::SteerError;
 pub use interface::Interface;
 pub use ntuple::{NtupleBackend, live_ntuple};
-pub use observe::{ObserveOptions, Observer};
+pub use observe::{FlowSource, ObserveOptions, Observer};
 pub use planned::Planned;
 pub use rps::{RpsBackend, live_rps};
 pub use session::{FlowView, QueueView, Session, SessionOptions, Status, Step};

@@ -5,7 +5,7 @@
 //! the RSS table, go through the journal of the crate `apply`: written down before the change, read back after it, put
 //! back at the end, also when the process is killed.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::Command;
 
@@ -14,8 +14,8 @@ use evenkeel_apply::{
 };
 use evenkeel_netlink::ethtool::{EthtoolCalls, EthtoolError, ReceiveRules, Rule, RuleMatch};
 use evenkeel_receive::{
-    AddressMatch, ConfiguredNic, Filter, FilterMatch, FlowTuple, NicModel, PortMatch, Precedence, QueueId,
-    RssKey, TableId, Transport,
+    AddressMatch, ConfiguredNic, ContextId, Filter, FilterMatch, FlowTuple, NicModel, PortMatch, Precedence,
+    QueueId, RssKey, TableId, Transport,
 };
 
 use crate::backend::{Applied, Backend, Placement, QueueCount, Traffic};
@@ -33,6 +33,8 @@ pub struct NtupleBackend<K: Kernel, S: Storage> {
     rules: BTreeMap<u32, Rule>,
     /// The device's RSS table as it is; empty where it is not ours to set.
     indirection: Vec<u32>,
+    /// Our own RSS contexts: the number of each in the device, and its table.
+    contexts: BTreeMap<u32, Vec<u32>>,
     remarks: Vec<String>,
 }
 
@@ -76,10 +78,15 @@ impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
             processors: processors.to_vec(),
             rules: BTreeMap::new(),
             indirection: Vec::new(),
+            contexts: BTreeMap::new(),
             remarks: Vec::new(),
         };
         backend.take_foreign(&found.rules);
         backend.take_rss(device)?;
+        // Their tables are as long as the device's own, which has to be the model's, or to say the same.
+        if !backend.indirection.is_empty() && device.has_contexts().map_err(refused)? {
+            backend.nic.allow_contexts(u16::MAX);
+        }
         Ok(backend)
     }
 
@@ -87,7 +94,9 @@ impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
     fn take_foreign(&mut self, rules: &[Rule]) {
         let mut unread = 0;
         for rule in rules {
-            let queue = rule.queue().and_then(|queue| u16::try_from(queue).ok()).map(QueueId);
+            // One that spreads over a context of others is not understood.
+            let queue = rule.queue().filter(|_| rule.context().is_none());
+            let queue = queue.and_then(|queue| u16::try_from(queue).ok()).map(QueueId);
             let known = rule.matches().as_ref().and_then(filter_match).zip(queue);
             let (matches, queue) = known.unwrap_or((nothing(), QueueId(0)));
             let mut taken = self.nic.insert(Filter::new(self.table, rule.location(), matches, queue)).is_ok();
@@ -147,9 +156,8 @@ impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
         Ok(())
     }
 
-    /// The device's table for the model's; none if it has too few entries for what is wanted.
-    fn device_table(&self, nic: &ConfiguredNic) -> Option<Vec<u32>> {
-        let wanted = nic.indirection();
+    /// The device's table for one of the model's; none if it has too few entries for what is wanted.
+    fn device_table(&self, wanted: &[QueueId]) -> Option<Vec<u32>> {
         let here = self.indirection.len();
         if here == 0 || wanted.is_empty() {
             return None;
@@ -160,11 +168,61 @@ impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
         same.then_some(table)
     }
 
-    /// The rules that a configuration has besides those of others.
-    fn wanted(&self, nic: &ConfiguredNic) -> BTreeMap<u32, Rule> {
+    /// The filters that a configuration has besides those of others, by location.
+    fn own<'n>(&self, nic: &'n ConfiguredNic) -> impl Iterator<Item = (u32, &'n Filter)> {
         let foreign = |location: u32| self.nic.filters().any(|(id, _)| id.location == location);
-        let own = nic.filters_by_rank(self.table).filter(|(id, _)| !foreign(id.location));
-        own.filter_map(|(id, filter)| Some((id.location, rule_of(id.location, filter)?))).collect()
+        nic.filters_by_rank(self.table)
+            .map(|(id, filter)| (id.location, filter))
+            .filter(move |(location, _)| !foreign(*location))
+    }
+
+    /// The rules that a configuration has besides those of others. `numbers` are those of its contexts in the device.
+    fn wanted(&self, nic: &ConfiguredNic, numbers: &BTreeMap<ContextId, u32>) -> BTreeMap<u32, Rule> {
+        let rule = |(location, filter): (u32, &Filter)| {
+            let rule = rule_of(location, filter)?;
+            let context = filter.context.map(|context| numbers.get(&context).copied());
+            Some((location, context.map_or(Some(rule), |number| Some(rule.over(number?)))?))
+        };
+        self.own(nic).filter_map(rule).collect()
+    }
+
+    /// The numbers in the device of the contexts that a configuration's filters name: those that stand, and free ones for
+    /// those that are to be made.
+    fn numbers(&mut self, nic: &ConfiguredNic) -> Result<BTreeMap<ContextId, u32>, SteerError> {
+        let named: BTreeSet<ContextId> = self.own(nic).filter_map(|(_, filter)| filter.context).collect();
+        let mut numbers = BTreeMap::new();
+        let mut free = 0;
+        for context in named {
+            let Some(table) = nic.contexts().get(context.index()) else { continue };
+            let Some(table) = self.device_table(table) else { continue };
+            let standing =
+                self.contexts.iter().find(|(_, other)| **other == table).map(|(number, _)| *number);
+            let number = match standing {
+                Some(number) => number,
+                None => {
+                    free = self.free_context(free + 1)?;
+                    free
+                }
+            };
+            numbers.insert(context, number);
+        }
+        Ok(numbers)
+    }
+
+    /// The lowest number from `first` on that no context has: drivers and the kernel give the lowest.
+    fn free_context(&mut self, first: u32) -> Result<u32, SteerError> {
+        /// More than any device has.
+        const MOST: u32 = 4096;
+        for number in first..MOST {
+            let found = self.run.kernel().read(&Knob::RssContext(number)).map_err(ApplyError::from)?;
+            if found == Value::Context(None) {
+                return Ok(number);
+            }
+        }
+        Err(SteerError::unable(
+            format!("{} has no RSS context left", self.name),
+            "take out those that nobody needs: ethtool -X DEVICE context N delete",
+        ))
     }
 
     fn change(&mut self, knob: Knob, to: Value) -> Result<(), SteerError> {
@@ -172,8 +230,8 @@ impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
     }
 }
 
-/// The back end of a live interface, with what a run that died had left and that was put back. Its queues are served
-/// by the processors that are online, in turn; `queues` of them are used, or all.
+/// The back end of a live interface, with what a run that died had left and that was put back. `queues` of its queues are
+/// used, or all.
 ///
 /// # Errors
 /// As [`NtupleBackend::new`]; when another run manages the interface, or has left what cannot be put back.
@@ -189,13 +247,10 @@ pub fn live_ntuple(
     }
     let (run, leftover) = Run::begin(state, interface.index, &interface.name, "steer", guardian)?;
     let device = interface.receive_rules()?;
-    let most = device.queues().map_err(refused)?;
-    let wanted = queues.map_or(most, u32::from);
-    if wanted > most {
-        return Err(SteerError::Usage(format!("{} has {most} receive queues, not {wanted}", interface.name)));
-    }
-    let processors: Vec<u32> = interface.processors.iter().copied().cycle().take(wanted as usize).collect();
-    Ok((Box::new(NtupleBackend::new(run, &device, model, &processors)?), leftover))
+    let (processors, note) = interface.queue_processors(queues)?;
+    let mut backend = NtupleBackend::new(run, &device, model, &processors)?;
+    backend.remarks.extend(note);
+    Ok((Box::new(backend), leftover))
 }
 
 fn no_rules(name: &str) -> SteerError {
@@ -280,7 +335,15 @@ impl<K: Kernel, S: Storage> Backend for NtupleBackend<K, S> {
     fn apply(&mut self, found: &Placement<'_>) -> Result<Applied, SteerError> {
         let nic = found.nic;
         let mut applied = Applied::default();
-        let wanted = self.wanted(nic);
+        let numbers = self.numbers(nic)?;
+        // Contexts before the rules that name them; they are taken out behind these.
+        for (context, number) in &numbers {
+            let table = nic.contexts().get(context.index()).and_then(|table| self.device_table(table));
+            let Some(table) = table.filter(|_| !self.contexts.contains_key(number)) else { continue };
+            self.change(Knob::RssContext(*number), Value::Context(Some(table.clone())))?;
+            self.contexts.insert(*number, table);
+        }
+        let wanted = self.wanted(nic, &numbers);
         // New rules first, old ones last: what no rule of ours matches, RSS or a rule of others does, at every moment.
         for (location, rule) in &wanted {
             let before = self.rules.get(location).copied();
@@ -294,7 +357,7 @@ impl<K: Kernel, S: Storage> Backend for NtupleBackend<K, S> {
                 None => applied.inserted += 1,
             }
         }
-        if let Some(table) = self.device_table(nic).filter(|table| *table != self.indirection) {
+        if let Some(table) = self.device_table(nic.indirection()).filter(|table| *table != self.indirection) {
             let differs = table.iter().zip(&self.indirection).filter(|(now, before)| now != before).count();
             self.change(Knob::RssTable, Value::Table(table.clone()))?;
             (self.indirection, applied.redirected) = (table, differs);
@@ -305,6 +368,13 @@ impl<K: Kernel, S: Storage> Backend for NtupleBackend<K, S> {
             self.change(Knob::NtupleRule(location), Value::Rule(None))?;
             self.rules.remove(&location);
             applied.removed += 1;
+        }
+        let named: BTreeSet<u32> = numbers.into_values().collect();
+        let unnamed: Vec<u32> =
+            self.contexts.keys().filter(|number| !named.contains(number)).copied().collect();
+        for number in unnamed {
+            self.change(Knob::RssContext(number), Value::Context(None))?;
+            self.contexts.remove(&number);
         }
         Ok(applied)
     }
@@ -326,11 +396,19 @@ impl<K: Kernel, S: Storage> Backend for NtupleBackend<K, S> {
     }
 
     fn shell(&self, nic: &ConfiguredNic) -> Option<String> {
-        let line = |(location, rule): (&u32, &Rule)| {
-            let change = Change::new(Knob::NtupleRule(*location), Value::Rule(Some(RuleBytes::from(rule))));
-            change.shell(&self.name) + "\n"
-        };
-        Some(self.wanted(nic).iter().map(line).collect())
+        let shell = |knob, value| Change::new(knob, value).shell(&self.name) + "\n";
+        // As they would be numbered if there were no others.
+        let numbers: BTreeMap<ContextId, u32> =
+            (1..).zip(nic.contexts()).map(|(number, _)| (ContextId(number as u16 - 1), number)).collect();
+        let contexts = numbers.iter().filter_map(|(context, number)| {
+            let table = self.device_table(nic.contexts().get(context.index())?)?;
+            Some(shell(Knob::RssContext(*number), Value::Context(Some(table))))
+        });
+        let wanted = self.wanted(nic, &numbers);
+        let rules = wanted
+            .iter()
+            .map(|(location, rule)| shell(Knob::NtupleRule(*location), Value::Rule(Some(rule.into()))));
+        Some(contexts.chain(rules).collect())
     }
 }
 

@@ -13,6 +13,27 @@ use crate::backend::Traffic;
 use crate::error::SteerError;
 use crate::interface::Interface;
 
+/// Where flows come from.
+pub enum FlowSource {
+    /// They are those of the interface.
+    Observed(Box<Observer>),
+    /// They are these, of a trace or of a generator, for a plan.
+    Listed(Vec<ObservedFlow>),
+}
+
+impl FlowSource {
+    /// The flows that are active now; see [`Observer::look`].
+    pub(crate) fn look(
+        &mut self,
+        traffic: &HashMap<FlowTuple, Traffic>,
+    ) -> Result<Vec<ObservedFlow>, SteerError> {
+        match self {
+            Self::Observed(observer) => observer.look(traffic),
+            Self::Listed(flows) => Ok(flows.clone()),
+        }
+    }
+}
+
 /// Whose flows are looked at, and when one is idle.
 #[derive(Clone, Debug)]
 pub struct ObserveOptions {

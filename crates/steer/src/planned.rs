@@ -11,16 +11,18 @@ use crate::error::SteerError;
 pub struct Planned {
     nic: ConfiguredNic,
     processors: Vec<u32>,
+    note: Option<String>,
 }
 
 impl Planned {
-    /// A NIC of a model with a queue for each of these processors, and nothing configured.
+    /// A NIC of a model with a queue for each of these processors, and nothing configured; `note` is what people should
+    /// know of them.
     ///
     /// # Errors
     /// When the model has fewer queues.
-    pub fn new(model: &NicModel, processors: &[u32]) -> Result<Self, SteerError> {
+    pub fn new(model: &NicModel, processors: &[u32], note: Option<String>) -> Result<Self, SteerError> {
         let queues = u16::try_from(processors.len()).unwrap_or(u16::MAX);
-        Ok(Self { nic: ConfiguredNic::new(model, queues)?, processors: processors.to_vec() })
+        Ok(Self { nic: ConfiguredNic::new(model, queues)?, processors: processors.to_vec(), note })
     }
 }
 
@@ -61,13 +63,13 @@ impl Backend for Planned {
     }
 
     fn remarks(&self) -> Vec<String> {
-        Vec::new()
+        self.note.iter().cloned().collect()
     }
 
     fn shell(&self, nic: &ConfiguredNic) -> Option<String> {
         let line = |(table, filter): (&str, &Filter)| {
             let priority = filter.priority;
-            format!("{table} {priority}: {} -> queue {}\n", filter.matches, filter.queue)
+            format!("{table} {priority}: {} -> {}\n", filter.matches, nic.target_of(filter))
         };
         let tables = nic.model().tables();
         let filters =

@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::backend::{Applied, Backend, Placement, QueueCount};
 use crate::error::SteerError;
 use crate::interface::Interface;
-use crate::observe::Observer;
+use crate::observe::FlowSource;
 
 /// How a session goes about its work.
 #[derive(Clone, Copy, Debug)]
@@ -129,7 +129,7 @@ pub struct Step {
 pub struct Session {
     interface: Interface,
     backend: Box<dyn Backend>,
-    observer: Observer,
+    source: FlowSource,
     search: Search,
     known: HashMap<FlowTuple, (FlowIndex, ObservedFlow)>,
     options: SessionOptions,
@@ -148,7 +148,7 @@ impl Session {
     pub fn start(
         interface: &Interface,
         mut backend: Box<dyn Backend>,
-        observer: Observer,
+        source: FlowSource,
         policy: &PolicyFile,
         options: SessionOptions,
     ) -> Result<Self, SteerError> {
@@ -160,7 +160,7 @@ impl Session {
             interface: interface.clone(),
             search: Search::new(nic, policy)?,
             backend,
-            observer,
+            source,
             known: HashMap::new(),
             options,
             looked: None,
@@ -264,7 +264,7 @@ impl Session {
     /// The flows as they are now, with the queues on which they lie.
     fn look(&mut self) -> Result<Vec<ObservedFlow>, SteerError> {
         let traffic = self.backend.traffic()?;
-        let mut flows = self.observer.look(&traffic)?;
+        let mut flows = self.source.look(&traffic)?;
         for flow in &mut flows {
             if let Some((_, known)) = self.known.get_mut(&flow.tuple) {
                 known.rate_bps = flow.rate_bps;

@@ -6,6 +6,7 @@ mod support;
 use std::net::{SocketAddr, UdpSocket};
 
 use evenkeel_datapath::QueueSelect;
+use evenkeel_host::{Host, Sysfs};
 use evenkeel_netlink::tc::{Handle, Qdisc, QueueRange};
 use evenkeel_testbed::{Namespace, RECEIVER_ADDRESS, SENDER_ADDRESS};
 use evenkeel_transmit::Policy;
@@ -184,4 +185,40 @@ fn mqprio_keeps_a_priority_on_the_queues_of_its_class() {
     send_with_priority(&nics.sender, 0);
     let after = packets_when_sent(&mut nics, 2 * DATAGRAMS);
     assert!(after[3] < packets[3] + DATAGRAMS / 5, "{after:?}");
+}
+
+/// Every receive queue has an interrupt by the name that its driver gives it, taken by who was told to take it.
+fn queues_are_paired_with_who_takes_their_interrupts(driver: &str) {
+    let nics = Nics::take(driver);
+    let read = || {
+        let found = nics.sender.run(|| {
+            let sysfs = Sysfs::of_namespace().unwrap();
+            Ok(Host::live().queue_interrupts(&sysfs, &nics.name).unwrap())
+        });
+        found.unwrap()
+    };
+    let found = read();
+    let queues: Vec<u32> = found.iter().map(|found| found.queue).collect();
+    assert_eq!(queues, (0..QUEUES).collect::<Vec<_>>(), "{found:?}");
+    assert!(found.iter().all(|found| found.processors.len() == 1), "{found:?}");
+    let file = format!("/proc/irq/{}/smp_affinity_list", found[1].number);
+    let before = std::fs::read_to_string(&file).unwrap();
+    // An interrupt moves when it fires the next time: so many flows reach every queue.
+    let _bulk =
+        Bulk::between(&nics.sender, &nics.receiver, BulkOptions { flows: 32, ..BulkOptions::default() });
+    for processor in [3, 0] {
+        std::fs::write(&file, processor.to_string()).unwrap();
+        wait_for("the interrupt has moved", PATIENCE, || (read()[1].processors == [processor]).then_some(()));
+    }
+    std::fs::write(&file, before).unwrap();
+}
+
+#[test]
+fn igbs_queues_are_paired_with_who_takes_their_interrupts() {
+    queues_are_paired_with_who_takes_their_interrupts("igb");
+}
+
+#[test]
+fn virtio_nets_queues_are_paired_with_who_takes_their_interrupts() {
+    queues_are_paired_with_who_takes_their_interrupts("virtio_net");
 }

@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 
 use evenkeel_apply::StateDirectory;
 use evenkeel_fair::{
-    BalanceMode, BatchingMode, Cause, Ended, FairError, Observation, Observer, Preflight, QueueWeights,
-    Refreshed, Request, SegmentMode, Session, StandBack, Status, WeightsFile, XpsMode, leftovers,
-    put_back_leftovers,
+    BalanceMode, BatchingMode, Ended, FairError, Observation, Observer, Preflight, QueueWeights, Refreshed,
+    Request, SegmentMode, Session, StandBack, Status, WeightsFile, XpsMode, leftovers, put_back_leftovers,
 };
 
 use crate::arguments::{
@@ -110,12 +109,7 @@ fn settle_leftovers(options: &FairOptions, state: &StateDirectory) -> Result<(),
 }
 
 fn failure(error: FairError) -> Failure {
-    let exit = match error.cause() {
-        Cause::Usage => Exit::Usage,
-        Cause::Unable => Exit::Unable,
-        Cause::Failed => Exit::Failed,
-    };
-    Failure::with_causes(exit, &error)
+    Failure::with_causes(error.cause().into(), &error)
 }
 
 /// Calls `tick` again and again until something ends the run, and draws meanwhile if anybody is looking.

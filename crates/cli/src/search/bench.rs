@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use evenkeel_metrics::Summary;
-use evenkeel_receive::flows::{ObservedFlow, generate};
+use evenkeel_receive::flows::ObservedFlow;
 use evenkeel_receive::policy::PolicyFile;
 use evenkeel_receive::search::{Search, SearchError};
 use evenkeel_receive::{ConfiguredNic, FlowIndex, NicModel, QueueId};
@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 use super::{bind, configure, format_or_default, load_policy};
 use crate::arguments::{BenchOptions, Format};
 use crate::exit::{Exit, Failure, print};
+use crate::listed_flows::generate;
 use crate::nic;
 
 /// A row of Dragonet's Table 1 (TRIOS 2015): Intel i82599, 10 queues, balance.
@@ -95,8 +96,8 @@ struct Row {
 
 impl Bench<'_> {
     fn row(&self, count: u32) -> Result<Row, Failure> {
-        let flows = self.generate(0, count);
-        let further = self.generate(count, 10 * self.options.repeat.min(100));
+        let flows = generate(&self.policy, 0, count);
+        let further = generate(&self.policy, count, 10 * self.options.repeat.min(100));
         let (nic, raised) = self.nic(flows.len() + further.len())?;
         let start = || {
             let policy = bind(&self.policy, self.options.queues)?;
@@ -134,18 +135,6 @@ impl Bench<'_> {
             spread: (loads().min().unwrap_or(0), loads().max().unwrap_or(0)),
             raised,
         })
-    }
-
-    /// Flows from clients with 16 each; with classes, each tenth client is of the first one.
-    fn generate(&self, first: u32, count: u32) -> Vec<ObservedFlow> {
-        let label = self.policy.classes.first().and_then(|class| class.selector.labels.first());
-        let flows = generate(first, count).zip(first..);
-        flows
-            .map(|(flow, number)| ObservedFlow {
-                class: label.filter(|_| number / 16 % 10 == 0).cloned(),
-                ..flow
-            })
-            .collect()
     }
 
     /// The NIC; where not every flow could have a filter, with a table that is large enough.

@@ -7,7 +7,7 @@ use std::io::{IsTerminal, Read};
 use std::path::Path;
 use std::sync::Arc;
 
-use evenkeel_receive::policy::{Policy, PolicyFile, Queues};
+use evenkeel_receive::policy::{Policy, PolicyFile, Queues, ScriptSource};
 use evenkeel_receive::{ConfiguredNic, NicModel};
 
 use crate::arguments::{Format, SearchCommand, TableSize};
@@ -31,7 +31,7 @@ fn format_or_default(format: Option<Format>) -> Format {
 }
 
 /// The bytes of a file, or of standard input for `-`, and its name in errors.
-fn read_bytes(path: &Path, largest: u64) -> Result<(Vec<u8>, String), Failure> {
+pub fn read_bytes(path: &Path, largest: u64) -> Result<(Vec<u8>, String), Failure> {
     let is_standard_input = path == Path::new("-");
     let origin = if is_standard_input { "standard input".to_owned() } else { path.display().to_string() };
     let unreadable =
@@ -69,7 +69,18 @@ pub fn load_policy(name: &str) -> Result<PolicyFile, Failure> {
     let (bytes, origin) = read_bytes(path, LARGEST_POLICY)?;
     let usage = |error: &dyn std::fmt::Display| Failure::new(Exit::Usage, error);
     let text = evenkeel_model::scenario::decode(&bytes, &origin).map_err(|error| usage(&error))?;
-    PolicyFile::parse(text, &origin).map_err(|error| usage(&error))
+    // What it names lies beside it.
+    let beside = path.parent().filter(|_| path != Path::new("-")).unwrap_or(Path::new(""));
+    PolicyFile::parse_with_scripts(text, &origin, &|script| read_script(&beside.join(script)))
+        .map_err(|error| usage(&error))
+}
+
+/// A script in a file of its own.
+pub fn read_script(path: &Path) -> Result<ScriptSource, String> {
+    let (bytes, origin) = read_bytes(path, LARGEST_POLICY).map_err(|failure| failure.message().to_owned())?;
+    let text =
+        evenkeel_model::scenario::decode(&bytes, &origin).map_err(|error| error.to_string())?.to_owned();
+    Ok(ScriptSource::file(text, origin))
 }
 
 /// A policy for so many queues.

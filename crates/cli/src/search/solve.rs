@@ -1,31 +1,27 @@
 //! `evenkeel search solve`: the filters for a list of flows, and the queue of each.
 
-use std::collections::BTreeSet;
 use std::fmt::Write;
-use std::io::Write as _;
 use std::time::Instant;
 
-use evenkeel_receive::flows::{self, ObservedFlow};
-use evenkeel_receive::policy::{ClassState, Flow, PolicyFile, queue_ranges};
+use evenkeel_receive::policy::{ClassState, Flow, queue_ranges};
 use evenkeel_receive::search::{Optimum, Search, optimum};
 use evenkeel_receive::{AddressMatch, Filter, FlowIndex, PortMatch, QueueId, TableId, Transport};
 use serde_json::{Value, json};
 
-use super::{bind, configure, format_or_default, load_policy, read_bytes};
+use super::{bind, configure, format_or_default, load_policy};
 use crate::arguments::{Format, SolveOptions};
 use crate::exit::{Exit, Failure, print};
-use crate::nic;
-
-/// Largest list of flows that is read at all, bytes.
-const LARGEST_LIST: u64 = 256 << 20;
+use crate::{listed_flows, nic};
 
 /// Runs `evenkeel search solve`. That the policy is not met is part of the result and no error.
 pub fn solve(options: &SolveOptions) -> Result<Exit, Failure> {
     let file = load_policy(&options.policy)?;
-    let nic = configure(nic::load(&options.nic, &options.source)?, &options.table_sizes, options.queues)?;
-    let flows = read_flows(options)?;
+    let mut nic = configure(nic::load(&options.nic, &options.source)?, &options.table_sizes, options.queues)?;
+    if options.contexts {
+        nic.allow_contexts(u16::MAX);
+    }
+    let flows = listed_flows::read(&options.listed, &file)?.unwrap_or_default();
     let policy = bind(&file, options.queues)?;
-    tell_unknown_classes(&file, &flows);
     let seen: Vec<Flow> = flows.iter().map(|flow| policy.classify(flow)).collect();
     let best = optimum(&policy, &seen);
 
@@ -41,45 +37,6 @@ pub fn solve(options: &SolveOptions) -> Result<Exit, Failure> {
         Format::Table => print(&solved.text())?,
     }
     Ok(Exit::Done)
-}
-
-fn read_flows(options: &SolveOptions) -> Result<Vec<ObservedFlow>, Failure> {
-    let (bytes, origin) = read_bytes(&options.flows, LARGEST_LIST)?;
-    let text = str::from_utf8(&bytes).map_err(|error| {
-        let line = bytes[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count() + 1;
-        Failure::new(Exit::Usage, format!("{origin}:{line}: not UTF-8"))
-    })?;
-    flows::parse(text, &origin).map_err(|error| Failure::new(Exit::Usage, error))
-}
-
-/// Names by which flows say that they are of no class.
-const REST: [&str; 6] = ["rest", "be", "best-effort", "best_effort", "low", "default"];
-
-/// Says which classes flows name and the policy does not have: a misspelt one would otherwise go unseen.
-fn tell_unknown_classes(policy: &PolicyFile, flows: &[ObservedFlow]) {
-    let labels: BTreeSet<String> = policy
-        .classes
-        .iter()
-        .flat_map(|class| &class.selector.labels)
-        .map(|label| label.to_lowercase())
-        .collect();
-    if labels.is_empty() {
-        return;
-    }
-    let named: BTreeSet<&str> = flows.iter().filter_map(|flow| flow.class.as_deref()).collect();
-    let unknown: Vec<String> = named
-        .into_iter()
-        .filter(|name| {
-            !labels.contains(&name.to_lowercase()) && !REST.contains(&name.to_lowercase().as_str())
-        })
-        .map(|name| name.escape_debug().to_string())
-        .collect();
-    if !unknown.is_empty() {
-        let message =
-            format!("flows of {} are of no class of the policy, and so of the rest", unknown.join(", "));
-        // Nothing is left to do if standard error is closed.
-        let _ = writeln!(std::io::stderr(), "evenkeel: {message}");
-    }
 }
 
 /// What was found.
@@ -123,7 +80,7 @@ impl Solved {
                 "gap": (cost - best.cost).value(),
             })
         });
-        json!({
+        let mut json = json!({
             "accepted": cost.is_accepted(),
             "cost": cost.value(),
             "violations": cost.violations,
@@ -134,13 +91,19 @@ impl Solved {
             "classes": classes,
             "unmet": unmet,
             "optimum": optimum,
-        })
+        });
+        let table = |table: &Vec<QueueId>| table.iter().map(|queue| queue.0).collect::<Vec<u16>>();
+        let contexts: Vec<Vec<u16>> = nic.contexts().iter().map(table).collect();
+        if let Some(object) = json.as_object_mut().filter(|_| !contexts.is_empty()) {
+            object.insert("contexts".to_owned(), json!(contexts));
+        }
+        json
     }
 
     fn filter_json(&self, filter: &Filter) -> Value {
         let table = &self.search.nic().model().tables()[filter.table.index()];
         let matches = &filter.matches;
-        json!({
+        let mut json = json!({
             "table": table.name,
             "priority": filter.priority,
             "protocol": matches.transport.map(|transport| transport.name()),
@@ -148,8 +111,13 @@ impl Solved {
             "src_port": port(matches.source_port),
             "dst": address(matches.destination),
             "dst_port": port(matches.destination_port),
-            "queue": filter.queue.0,
-        })
+            "queue": if filter.spread { None } else { Some(filter.queue.0) },
+        });
+        // Absent where there are none: who replays the filters of other runs need not know them.
+        if let (Some(context), Some(object)) = (filter.context, json.as_object_mut()) {
+            object.insert("context".to_owned(), context.0.into());
+        }
+        json
     }
 
     /// What decides on the flows that no filter does; null where filters decide on all, or the NIC has no RSS.

@@ -9,12 +9,13 @@ use evenkeel_apply::StateDirectory;
 use evenkeel_host::Scope;
 use evenkeel_receive::policy::PolicyFile;
 use evenkeel_steer::{
-    Backend, Cause, Interface, ObserveOptions, Observer, Planned, Session, SessionOptions, SteerError,
+    Backend, FlowSource, Interface, ObserveOptions, Observer, Planned, Session, SessionOptions, SteerError,
     XdpBackend, XdpMode,
 };
 
 use crate::arguments::{BackendChoice, BaselineChoice, Format, SteerOptions};
 use crate::exit::{Exit, Failure, print};
+use crate::listed_flows;
 use crate::live::{Screen, Signals, guardian, say};
 use crate::nic;
 use crate::revert::tell_leftover;
@@ -52,25 +53,24 @@ pub fn steer(options: &SteerOptions) -> Result<Exit, Failure> {
     let signals = Signals::catch()?;
     let policy = WatchedPolicy::load(&options.policy)?;
     let interface = Interface::find(&options.interface).map_err(failure)?;
-    let observe = ObserveOptions { scope: scope(&options.namespaces), idle: options.idle };
-    let observer = Observer::open(&interface, observe).map_err(failure)?;
     if options.plan {
-        return plan(options, &interface, observer, &policy.file);
+        return plan(options, &interface, &policy.file);
     }
+    let source = FlowSource::Observed(Box::new(observer(options, &interface)?));
     let backend = backend(options, &interface, &policy.file)?;
     let session_options = SessionOptions { interval: options.interval, once: options.once };
     let session =
-        Session::start(&interface, backend, observer, &policy.file, session_options).map_err(failure)?;
+        Session::start(&interface, backend, source, &policy.file, session_options).map_err(failure)?;
     manage(session, policy, options, &signals)
 }
 
+fn observer(options: &SteerOptions, interface: &Interface) -> Result<Observer, Failure> {
+    let observe = ObserveOptions { scope: scope(&options.namespaces), idle: options.idle };
+    Observer::open(interface, observe).map_err(failure)
+}
+
 fn failure(error: SteerError) -> Failure {
-    let exit = match error.cause() {
-        Cause::Usage => Exit::Usage,
-        Cause::Unable => Exit::Unable,
-        Cause::Failed => Exit::Failed,
-    };
-    Failure::with_causes(exit, &error)
+    Failure::with_causes(error.cause().into(), &error)
 }
 
 fn scope(names: &[String]) -> Scope {
@@ -172,12 +172,7 @@ fn rps(
     Ok(backend)
 }
 
-fn plan(
-    options: &SteerOptions,
-    interface: &Interface,
-    mut observer: Observer,
-    policy: &PolicyFile,
-) -> Result<Exit, Failure> {
+fn plan(options: &SteerOptions, interface: &Interface, policy: &PolicyFile) -> Result<Exit, Failure> {
     let name = match (&options.model, options.backend) {
         (Some(name), _) => name.as_str(),
         (None, BackendChoice::Ntuple) => NTUPLE_MODEL,
@@ -186,13 +181,27 @@ fn plan(
         (None, BackendChoice::Auto | BackendChoice::Xdp) => XDP_MODEL,
     };
     let model = nic::load(name, &options.source)?;
-    let planned = Planned::new(&model, &processors(options, interface)?).map_err(failure)?;
-    let nothing = std::collections::HashMap::new();
-    observer.look(&nothing).map_err(failure)?;
-    std::thread::sleep(PLAN_INTERVAL);
+    let (processors, note) = match name {
+        // The queues of this NIC, and not of one that need not be here.
+        NTUPLE_MODEL if options.model.is_none() => {
+            interface.queue_processors(options.queues).map_err(failure)?
+        }
+        _ => (processors(options, interface)?, None),
+    };
+    let planned = Planned::new(&model, &processors, note).map_err(failure)?;
+    let source = match listed_flows::read(&options.listed, policy)? {
+        Some(flows) => FlowSource::Listed(flows),
+        None => {
+            let mut observer = observer(options, interface)?;
+            let nothing = std::collections::HashMap::new();
+            observer.look(&nothing).map_err(failure)?;
+            std::thread::sleep(PLAN_INTERVAL);
+            FlowSource::Observed(Box::new(observer))
+        }
+    };
     let session_options = SessionOptions { interval: options.interval, once: true };
     let mut session =
-        Session::start(interface, Box::new(planned), observer, policy, session_options).map_err(failure)?;
+        Session::start(interface, Box::new(planned), source, policy, session_options).map_err(failure)?;
     session.tick().map_err(failure)?;
     let status = session.status();
     match options.format {
@@ -213,20 +222,24 @@ struct WatchedPolicy {
     file: PolicyFile,
 }
 
-fn changed(path: &Path) -> Option<SystemTime> {
-    std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok()
+/// When a file was last changed, or one of those of its scripts; none while one of them is gone.
+fn changed(path: &Path, scripts: &[String]) -> Option<SystemTime> {
+    let of = |path: &Path| std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
+    scripts.iter().try_fold(of(path)?, |latest, script| Some(latest.max(of(script.as_ref())?)))
 }
 
 impl WatchedPolicy {
     fn load(name: &str) -> Result<Self, Failure> {
         let path = PolicyFile::built_in(name).is_none().then(|| PathBuf::from(name));
-        let changed = path.as_deref().and_then(changed);
-        Ok(Self { name: name.to_owned(), file: load_policy(name)?, path, changed })
+        let file = load_policy(name)?;
+        let changed = path.as_deref().and_then(|path| changed(path, &file.script_files));
+        Ok(Self { name: name.to_owned(), file, path, changed })
     }
 
     /// Whether there is another policy now. While its file is wrong or gone, the one before stays.
     fn refresh(&mut self) -> bool {
-        let Some(now) = self.path.as_deref().and_then(changed) else { return false };
+        let looked = self.path.as_deref().and_then(|path| changed(path, &self.file.script_files));
+        let Some(now) = looked else { return false };
         if Some(now) == self.changed {
             return false;
         }
@@ -234,6 +247,9 @@ impl WatchedPolicy {
         match load_policy(&self.name) {
             Ok(file) => {
                 self.file = file;
+                // Its scripts may be others.
+                let path = self.path.as_deref();
+                self.changed = path.and_then(|path| changed(path, &self.file.script_files)).or(self.changed);
                 true
             }
             Err(error) => {

@@ -41,6 +41,9 @@ pub enum Knob {
     NtupleRule(u32),
     /// The indirection table of receive-side scaling (`ethtool -x`; [`Value::Table`]).
     RssTable,
+    /// A further indirection table, for the rules that name it by this number (an RSS context, `ethtool -x IFACE context
+    /// N`; [`Value::Context`]).
+    RssContext(u32),
     /// Which processors an interrupt may fire on, by its number: `/proc/irq/N/smp_affinity_list` ([`Value::Text`], a
     /// list such as `0-3,8`).
     InterruptAffinity(u32),
@@ -190,6 +193,8 @@ pub enum Value {
     Rule(Option<RuleBytes>),
     /// The queue of each entry of an indirection table.
     Table(Vec<u32>),
+    /// The same of an RSS context; none: there is no context of this number.
+    Context(Option<Vec<u32>>),
 }
 
 /// A change that is wanted.
@@ -268,7 +273,8 @@ impl Knob {
             }
             Value::Weight(weight) => weight.map(i64::from),
             Value::Text(text) if !self.is_mask() => text.parse().ok(),
-            Value::Text(_) | Value::Qdiscs(_) | Value::Rule(_) | Value::Table(_) | Value::Switch(_) => None,
+            Value::Text(_) | Value::Qdiscs(_) | Value::Rule(_) | Value::Switch(_) => None,
+            Value::Table(_) | Value::Context(_) => None,
         };
         figure(value)?.checked_sub(figure(other)?)
     }
@@ -370,6 +376,7 @@ impl fmt::Display for NamedKnob<'_> {
                 write!(formatter, "the n-tuple rule at location {location} of {interface}")
             }
             Knob::RssTable => write!(formatter, "the RSS table of {interface}"),
+            Knob::RssContext(context) => write!(formatter, "the RSS context {context} of {interface}"),
             Knob::InterruptAffinity(interrupt) => write!(formatter, "the affinity of interrupt {interrupt}"),
             Knob::Ring(ring) => write!(formatter, "the {} ring of {interface}", ring.word()),
             Knob::Channels(channels) => {
@@ -401,8 +408,8 @@ impl fmt::Display for Value {
                 None => formatter.write_str("none"),
             },
             Self::Rule(Some(rule)) => rule.fmt(formatter),
-            Self::Rule(None) => formatter.write_str("none"),
-            Self::Table(queues) => {
+            Self::Rule(None) | Self::Context(None) => formatter.write_str("none"),
+            Self::Table(queues) | Self::Context(Some(queues)) => {
                 let queues: Vec<String> = queues.iter().map(ToString::to_string).collect();
                 write!(formatter, "[{}]", queues.join(" "))
             }

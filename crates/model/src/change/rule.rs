@@ -22,6 +22,8 @@ const FLOW_TCP4: u32 = 1;
 const FLOW_UDP4: u32 = 2;
 const FLOW_TCP6: u32 = 5;
 const FLOW_UDP6: u32 = 6;
+/// `FLOW_RSS`, a bit of the type of flow: the rule spreads over an RSS context.
+const FLOW_RSS: u32 = 0x2000_0000;
 /// `RX_CLS_FLOW_DISC`: drop.
 const DISCARD: u64 = u64::MAX;
 /// Protocol numbers of IP.
@@ -50,9 +52,10 @@ pub struct RuleMatch {
     pub destination_port_mask: u16,
 }
 
-/// An n-tuple rule (`struct ethtool_rx_flow_spec`), byte for byte: rules of others are put back as they were.
+/// An n-tuple rule (`struct ethtool_rx_flow_spec`), byte for byte: rules of others are put back as they were. Behind it
+/// the RSS context over which it spreads, which the kernel keeps apart (`rss_context` of `struct ethtool_rxnfc`).
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Rule([u8; RULE_LENGTH]);
+pub struct Rule([u8; RULE_LENGTH], u32);
 
 fn array<const LENGTH: usize>(bytes: &[u8], at: usize) -> [u8; LENGTH] {
     let mut value = [0; LENGTH];
@@ -108,13 +111,32 @@ impl Rule {
         fill(MASK, source_mask, destination_mask, ports);
         put(&mut bytes, COOKIE, &u64::from(queue).to_ne_bytes());
         put(&mut bytes, LOCATION, &location.to_ne_bytes());
-        Self(bytes)
+        Self(bytes, 0)
     }
 
-    /// The rule of these bytes.
+    /// The same rule with what matches spread over the queues of an RSS context, each moved up by the rule's queue.
     #[must_use]
-    pub fn from_bytes(bytes: [u8; RULE_LENGTH]) -> Self {
-        Self(bytes)
+    pub fn over(self, context: u32) -> Self {
+        let mut bytes = self.0;
+        put(&mut bytes, 0, &(self.flow_type() | FLOW_RSS).to_ne_bytes());
+        Self(bytes, context)
+    }
+
+    /// The rule of these bytes, and of the context that the kernel has beside them.
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; RULE_LENGTH], context: u32) -> Self {
+        let spreads = word(&bytes, 0) & FLOW_RSS != 0;
+        Self(bytes, if spreads { context } else { 0 })
+    }
+
+    /// The RSS context over whose queues it spreads; none if it sends to one queue.
+    #[must_use]
+    pub fn context(&self) -> Option<u32> {
+        (word(&self.0, 0) & FLOW_RSS != 0).then_some(self.1)
+    }
+
+    fn flow_type(&self) -> u32 {
+        word(&self.0, 0) & !FLOW_RSS
     }
 
     /// Its bytes.
@@ -140,7 +162,7 @@ impl Rule {
     /// What it matches; none of what this crate does not read: other kinds of flows, type of service, extensions.
     #[must_use]
     pub fn matches(&self) -> Option<RuleMatch> {
-        let (protocol, is_ipv4) = match word(&self.0, 0) {
+        let (protocol, is_ipv4) = match self.flow_type() {
             FLOW_TCP4 => (6, true),
             FLOW_UDP4 => (17, true),
             FLOW_TCP6 => (6, false),
@@ -176,23 +198,27 @@ impl Rule {
         })
     }
 
-    /// Its bytes in hexadecimal, for a journal.
+    /// Its bytes in hexadecimal, for a journal; those of its context behind them, if it has one.
     #[must_use]
     pub fn to_hex(&self) -> String {
-        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+        let context = self.context().map(u32::to_ne_bytes);
+        self.0.iter().chain(context.iter().flatten()).map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// The rule of such a text; none if it is none.
     #[must_use]
     pub fn from_hex(text: &str) -> Option<Self> {
-        if text.len() != 2 * RULE_LENGTH || !text.is_ascii() {
+        const WITH_CONTEXT: usize = RULE_LENGTH + 4;
+        if !text.is_ascii() {
             return None;
         }
-        let mut bytes = [0; RULE_LENGTH];
-        for (at, byte) in bytes.iter_mut().enumerate() {
+        let mut bytes = [0; WITH_CONTEXT];
+        for (at, byte) in bytes.iter_mut().enumerate().take(text.len() / 2) {
             *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).ok()?;
         }
-        Some(Self(bytes))
+        let rule = Self::from_bytes(array(&bytes, 0), word(&bytes, RULE_LENGTH));
+        let length = if rule.context().is_some() { WITH_CONTEXT } else { RULE_LENGTH };
+        (text.len() == 2 * length).then_some(rule)
     }
 }
 
@@ -232,9 +258,10 @@ impl fmt::Display for Rule {
             }
             None => write!(formatter, "a rule of flow type {:#x}", word(&self.0, 0))?,
         }
-        match self.queue() {
-            Some(queue) => write!(formatter, " to queue {queue}"),
-            None => formatter.write_str(" to no queue"),
+        match (self.context(), self.queue()) {
+            (Some(context), _) => write!(formatter, " to RSS context {context}"),
+            (None, Some(queue)) => write!(formatter, " to queue {queue}"),
+            (None, None) => formatter.write_str(" to no queue"),
         }
     }
 }

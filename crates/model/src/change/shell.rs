@@ -34,6 +34,7 @@ pub fn shell(interface: &str, knob: &Knob, value: &Value) -> String {
             Some(count) => format!("ethtool -X {quoted} equal {count}"),
             None => format!("# RSS table of {interface}: {queues:?}"),
         },
+        (Knob::RssContext(context), Value::Context(table)) => context_line(&quoted, *context, table.as_ref()),
         (Knob::InterruptAffinity(interrupt), Value::Text(text)) => {
             file_line(text, &format!("/proc/irq/{interrupt}/smp_affinity_list"))
         }
@@ -151,7 +152,24 @@ fn rule_line(interface: &str, location: u32, rule: Option<&RuleBytes>) -> String
             open => line.push_str(&format!(" {name} {port} m {open:#x}")),
         }
     }
-    format!("{line} action {queue} loc {location}")
+    let target = match (rule.context(), queue) {
+        (Some(context), 0) => format!("context {context}"),
+        (Some(context), up) => format!("context {context} action {up}"),
+        (None, queue) => format!("action {queue}"),
+    };
+    format!("{line} {target} loc {location}")
+}
+
+/// As ethtool(8) makes a context; one that it cannot make in a line is a comment.
+fn context_line(interface: &str, context: u32, table: Option<&Vec<u32>>) -> String {
+    let Some(table) = table else { return format!("ethtool -X {interface} context {context} delete") };
+    let first = table.iter().min().copied().unwrap_or(0);
+    let moved: Vec<u32> = table.iter().map(|queue| queue - first).collect();
+    match equal_spread(&moved) {
+        // The kernel gives the lowest number that is free.
+        Some(count) => format!("ethtool -X {interface} context new start {first} equal {count}"),
+        None => format!("# RSS context {context} of {interface}: {table:?}"),
+    }
 }
 
 fn sizes_line(interface: &str, what: &str, all: u32, ipv4: u32) -> String {

@@ -158,3 +158,18 @@ fn lists_of_processors_are_the_same_in_any_spelling() {
     let hash = Knob::FlowHash("udp4".to_owned());
     assert!(hash.same(&text("sdfn"), &text("fnsd")) && !hash.same(&text("sd"), &text("sdfn")));
 }
+
+#[test]
+fn a_context_is_made_and_taken_out_with_a_line() {
+    let knob = Knob::RssContext(2);
+    let line = |table: Option<&[u32]>| shell("eth0", &knob, &Value::Context(table.map(<[u32]>::to_vec)));
+    assert_eq!(line(Some(&[4, 5, 4, 5])), "ethtool -X eth0 context new start 4 equal 2");
+    assert_eq!(line(Some(&[4, 6, 4, 6])), "# RSS context 2 of eth0: [4, 6, 4, 6]");
+    assert_eq!(line(None), "ethtool -X eth0 context 2 delete");
+    assert_eq!(
+        Change::new(knob.clone(), Value::Context(None)).knob.on("eth0").to_string(),
+        "the RSS context 2 of eth0"
+    );
+    let text = serde_json::to_string(&(knob, Value::Context(Some(vec![1])))).unwrap();
+    assert_eq!(text, r#"[{"rss-context":2},{"context":[1]}]"#);
+}

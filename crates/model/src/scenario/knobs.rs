@@ -52,6 +52,18 @@ pub(super) fn spelled<T: PartialEq>(value: T, spellings: &[Spelling<T>]) -> &'st
     spellings.iter().find(|(_, spelt)| *spelt == value).map_or("", |(word, _)| word)
 }
 
+/// Reads one knob of a variant, which must be there if `complete`.
+pub(super) fn knob<'t, T>(
+    table: &mut Table<'t>,
+    complete: bool,
+    key: &'static str,
+    read: impl Fn(&Field<'t>) -> Option<T>,
+) -> Option<Located<T>> {
+    const ADVICE: &str = "a variant without a 'base' sets every knob";
+    let field = if complete { table.require(key, ADVICE) } else { table.take(key) }?;
+    read(&field).map(|value| field.located(value))
+}
+
 impl Knobs {
     /// Every knob with its value, both as a scenario file spells them, in the order of the reference.
     #[must_use]
@@ -100,16 +112,6 @@ pub(super) struct KnobSettings {
 impl KnobSettings {
     /// Reads the knobs of `table`, all of which must be there if `complete`.
     pub(super) fn read(table: &mut Table<'_>, complete: bool) -> Self {
-        const ADVICE: &str = "a variant without a 'base' sets every knob";
-        fn knob<'t, T>(
-            table: &mut Table<'t>,
-            complete: bool,
-            key: &'static str,
-            read: impl Fn(&Field<'t>) -> Option<T>,
-        ) -> Option<Located<T>> {
-            let field = if complete { table.require(key, ADVICE) } else { table.take(key) }?;
-            read(&field).map(|value| field.located(value))
-        }
         let queue_counts = 1..=MAX_QUEUES;
         Self {
             queue_choice: knob(table, complete, "queue-choice", |field| field.one_of(&QUEUE_CHOICES)),

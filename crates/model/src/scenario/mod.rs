@@ -164,6 +164,8 @@ pub struct Requests {
     pub client_hosts: u32,
     /// Requests that set a value, per cent; the others get one. 0 of an echo server.
     pub set_percent: u32,
+    /// After this time a client gives a request up that was lost, and makes another; none: never.
+    pub timeout: Option<Nanoseconds>,
     /// The clients.
     pub clients: Vec<RequestClients>,
 }
@@ -323,13 +325,15 @@ pub struct ReceiveKnobs {
     pub isolated_queues: u32,
     /// Payload of a message of an echo server; of memcached, a value.
     pub message: ByteSize,
+    /// Packets that the ring of a receive queue holds.
+    pub ring: u32,
     /// From the first packet of new flows until the NIC is configured for them; until then they lie where it puts
     /// them by itself.
     pub reaction: Nanoseconds,
 }
 
 /// A NIC whose receive side is modelled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReceiveNic {
     /// Intel 82599.
     I82599,
@@ -341,10 +345,12 @@ pub enum ReceiveNic {
     RssOnly,
     /// Any one with XDP: software.
     XdpCpumap,
+    /// That of a model of one's own.
+    Own(Supplied),
 }
 
 /// What steers flows to receive queues.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReceivePolicy {
     /// Nothing: the NIC's own hash.
     None,
@@ -352,6 +358,17 @@ pub enum ReceivePolicy {
     Balance,
     /// Queues of their own for flows of high priority; equally many flows on the queues of either class.
     Isolation,
+    /// A policy of one's own, whose classes know flows of high priority by the label `high`.
+    Own(Supplied),
+}
+
+/// A file that a scenario brings along: as a part of its own text, or by its path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Supplied {
+    /// What it is called in errors; its path, if it has one.
+    pub origin: String,
+    /// Its text; none of a path that nobody has read yet ([`Scenario::supplied`]).
+    pub text: Option<String>,
 }
 
 /// Every setting that a variant can change.

@@ -4,9 +4,9 @@ use std::fmt;
 use std::ops::RangeInclusive;
 
 use super::cursor::{Field, Located, Table};
-use super::knobs::spelled;
+use super::knobs::knob;
 use super::value::Spelling;
-use super::{Link, MAX_QUEUES, ReceiveKnobs, ReceiveNic, ReceivePolicy};
+use super::{Link, MAX_QUEUES, ReceiveKnobs, ReceiveNic, ReceivePolicy, Scenario, Supplied};
 use crate::units::{ByteSize, Nanoseconds};
 
 const NICS: [Spelling<ReceiveNic>; 5] = [
@@ -29,34 +29,94 @@ const REACTIONS: RangeInclusive<Nanoseconds> = Nanoseconds::new(0)..=Nanoseconds
 /// UDP, the command, a key of 64 bytes (memaslap's default), flags and lengths, rounded up.
 const HEADERS: u64 = 200;
 
+/// Packets that a receive ring can hold: from one to what the largest ones hold (`rx_max_pending` of mlx5 is 8192).
+const RINGS: RangeInclusive<u32> = 1..=65_536;
+/// Descriptors of a receive ring unless a variant says otherwise: the default of ixgbe (`IXGBE_DEFAULT_RXD`,
+/// drivers/net/ethernet/intel/ixgbe/ixgbe.h).
+const RING: u32 = 512;
+
+/// The file's word for a value of an enumeration; the name of one's own.
+fn word<'w, T: PartialEq>(value: &T, words: &'w [Spelling<T>], own: Option<&'w Supplied>) -> &'w str {
+    let known = words.iter().find(|(_, spelt)| spelt == value).map(|(word, _)| *word);
+    known.or_else(|| own.map(|own| own.origin.as_str())).unwrap_or_default()
+}
+
 impl fmt::Display for ReceiveNic {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.pad(spelled(*self, &NICS))
+        formatter.pad(word(self, &NICS, self.own()))
     }
 }
 
 impl fmt::Display for ReceivePolicy {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.pad(spelled(*self, &POLICIES))
+        formatter.pad(word(self, &POLICIES, self.own()))
+    }
+}
+
+impl ReceivePolicy {
+    /// The policy of one's own, if it is one.
+    #[must_use]
+    pub fn own(&self) -> Option<&Supplied> {
+        if let Self::Own(own) = self { Some(own) } else { None }
+    }
+}
+
+/// One of some words; else a path to a file, or, over several lines, the text of one.
+fn word_or_own<T: Clone>(field: &Field<'_>, words: &[Spelling<T>], own: fn(Supplied) -> T) -> Option<T> {
+    let is_own = |text: &&str| text.contains(['/', '\n']) || text.ends_with(".toml");
+    let Some(text) = field.text().filter(is_own) else { return field.one_of(words) };
+    let is_text = text.contains('\n');
+    Some(own(Supplied {
+        origin: if is_text { field.path.clone() } else { text.to_owned() },
+        text: is_text.then(|| text.to_owned()),
+    }))
+}
+
+impl Scenario {
+    /// The files that its variants bring along, each after the variant's name: whoever has read the scenario reads
+    /// those that have a path only.
+    pub fn supplied(&mut self) -> impl Iterator<Item = (&str, &mut Supplied)> {
+        self.variants.iter_mut().chain(&mut self.further_variants).flat_map(|variant| {
+            let (name, knobs) = (variant.name.as_str(), variant.receive.as_mut());
+            knobs.into_iter().flat_map(ReceiveKnobs::supplied).map(move |supplied| (name, supplied))
+        })
     }
 }
 
 impl ReceiveNic {
+    /// The model of one's own, if it is one.
+    #[must_use]
+    pub fn own(&self) -> Option<&Supplied> {
+        if let Self::Own(own) = self { Some(own) } else { None }
+    }
+
     /// Every NIC that a scenario can name.
     pub fn all() -> impl Iterator<Item = Self> {
-        NICS.iter().map(|(_, nic)| *nic)
+        NICS.iter().map(|(_, nic)| nic.clone())
     }
 }
 
 impl ReceiveKnobs {
+    fn supplied(&mut self) -> impl Iterator<Item = &mut Supplied> {
+        let nic = if let ReceiveNic::Own(own) = &mut self.nic { Some(own) } else { None };
+        let policy = if let ReceivePolicy::Own(own) = &mut self.policy { Some(own) } else { None };
+        nic.into_iter().chain(policy)
+    }
+
     /// Every knob with its value, both as a scenario file spells them, in the order of the reference.
     #[must_use]
-    pub fn settings(&self) -> [(&'static str, String); 5] {
+    pub fn settings(&self) -> [(&'static str, String); 6] {
+        // Records have what was run, wherever it was read.
+        let with_text = |word: &dyn fmt::Display, own: Option<&Supplied>| {
+            let text = own.and_then(|own| own.text.as_ref()).map(|text| format!(" = {text:?}"));
+            format!("{word}{}", text.unwrap_or_default())
+        };
         [
-            ("nic", self.nic.to_string()),
-            ("policy", self.policy.to_string()),
+            ("nic", with_text(&self.nic, self.nic.own())),
+            ("policy", with_text(&self.policy, self.policy.own())),
             ("isolated-queues", self.isolated_queues.to_string()),
             ("message", self.message.to_string()),
+            ("ring", self.ring.to_string()),
             ("reaction", self.reaction.to_string()),
         ]
     }
@@ -69,27 +129,22 @@ pub(super) struct ReceiveSettings {
     policy: Option<Located<ReceivePolicy>>,
     isolated_queues: Option<Located<u32>>,
     message: Option<Located<ByteSize>>,
+    ring: Option<Located<u32>>,
     reaction: Option<Located<Nanoseconds>>,
 }
 
 impl ReceiveSettings {
     /// Reads the knobs of `table`, all of which must be there if `complete`.
     pub(super) fn read(table: &mut Table<'_>, complete: bool) -> Self {
-        const ADVICE: &str = "a variant without a 'base' sets every knob";
-        fn knob<'t, T>(
-            table: &mut Table<'t>,
-            complete: bool,
-            key: &'static str,
-            read: impl Fn(&Field<'t>) -> Option<T>,
-        ) -> Option<Located<T>> {
-            let field = if complete { table.require(key, ADVICE) } else { table.take(key) }?;
-            read(&field).map(|value| field.located(value))
-        }
         Self {
-            nic: knob(table, complete, "nic", |field| field.one_of(&NICS)),
-            policy: knob(table, complete, "policy", |field| field.one_of(&POLICIES)),
+            nic: knob(table, complete, "nic", |field| word_or_own(field, &NICS, ReceiveNic::Own)),
+            policy: knob(table, complete, "policy", |field| {
+                word_or_own(field, &POLICIES, ReceivePolicy::Own)
+            }),
             isolated_queues: knob(table, complete, "isolated-queues", |field| field.integer(1..=MAX_QUEUES)),
             message: knob(table, complete, "message", |field| field.quantity(MESSAGES, "1024B")),
+            // It has come later than the others, so it need not be said.
+            ring: knob(table, false, "ring", |field| field.integer(RINGS)),
             reaction: knob(table, complete, "reaction", |field| field.quantity(REACTIONS, "430ms")),
         }
     }
@@ -102,6 +157,7 @@ impl ReceiveSettings {
             policy: own.policy.or(base.policy),
             isolated_queues: own.isolated_queues.or(base.isolated_queues),
             message: own.message.or(base.message),
+            ring: own.ring.or(base.ring),
             reaction: own.reaction.or(base.reaction),
         }
     }
@@ -109,10 +165,11 @@ impl ReceiveSettings {
     /// The knobs; none if one is missing, which has been complained about.
     pub(super) fn knobs(&self) -> Option<ReceiveKnobs> {
         Some(ReceiveKnobs {
-            nic: self.nic.as_ref()?.value,
-            policy: self.policy.as_ref()?.value,
+            nic: self.nic.as_ref()?.value.clone(),
+            policy: self.policy.as_ref()?.value.clone(),
             isolated_queues: self.isolated_queues.as_ref()?.value,
             message: self.message.as_ref()?.value,
+            ring: self.ring.as_ref().map_or(RING, |ring| ring.value),
             reaction: self.reaction.as_ref()?.value,
         })
     }

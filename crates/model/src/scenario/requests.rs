@@ -28,6 +28,11 @@ const CLIENT_HOSTS: RangeInclusive<u32> = 1..=250;
 /// Times at which clients come, and for which they stay.
 const TIMES: RangeInclusive<Nanoseconds> = Nanoseconds::new(0)..=Nanoseconds::from_secs(24 * 3600);
 const STAYS: RangeInclusive<Nanoseconds> = Nanoseconds::from_millis(1)..=Nanoseconds::from_secs(24 * 3600);
+/// Times after which clients give up a request that was lost, and the word for clients that never do.
+const TIMEOUTS: RangeInclusive<Nanoseconds> = Nanoseconds::from_micros(1)..=Nanoseconds::from_secs(24 * 3600);
+const NEVER: &str = "never";
+/// memaslap's (`SOCK_WAIT_TIMEOUT`, libmemcached, clients/ms_conn.h). netperf's UDP_RR has none.
+const MEMASLAP_TIMEOUT: Nanoseconds = Nanoseconds::from_secs(30);
 
 impl fmt::Display for ServerKind {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -72,7 +77,18 @@ pub(super) fn read_requests(
     };
     let clients = table.require("clients", "add for example [[workload.clients]] with name = \"all\"");
     let clients = clients.and_then(|field| read_groups(&field, measure, variants));
-    Some(Requests { server: server?, client_hosts: hosts?, set_percent: sets?, clients: clients? })
+    let timeout = match table.take("timeout") {
+        Some(field) if field.text() == Some(NEVER) => Some(None),
+        Some(field) => field.quantity(TIMEOUTS, "30s").map(Some),
+        None => Some(server.filter(|server| *server == ServerKind::Memcached).map(|_| MEMASLAP_TIMEOUT)),
+    };
+    Some(Requests {
+        server: server?,
+        client_hosts: hosts?,
+        set_percent: sets?,
+        timeout: timeout?,
+        clients: clients?,
+    })
 }
 
 fn read_groups(

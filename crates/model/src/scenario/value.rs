@@ -19,13 +19,17 @@ const LONGEST_NAME: usize = 64;
 pub type Spelling<T> = (&'static str, T);
 
 impl<'t> Field<'t> {
+    /// A string, if it is one.
+    pub fn text(&self) -> Option<&'t str> {
+        if let DeValue::String(text) = self.value { Some(text.as_ref()) } else { None }
+    }
+
     /// A string.
     pub fn string(&self, wanted: &str) -> Option<&'t str> {
-        if let DeValue::String(text) = self.value {
-            return Some(text.as_ref());
+        if self.text().is_none() {
+            self.wrong_type(wanted);
         }
-        self.wrong_type(wanted);
-        None
+        self.text()
     }
 
     /// Prose on one line, or on several if `lines`.
@@ -232,10 +236,10 @@ impl<'t> Field<'t> {
     }
 
     /// One of some words.
-    pub fn one_of<T: Copy>(&self, spellings: &[Spelling<T>]) -> Option<T> {
+    pub fn one_of<T: Clone>(&self, spellings: &[Spelling<T>]) -> Option<T> {
         let words = spellings.iter().map(|(word, _)| *word);
         let text = self.string(&format!("one of {}", list(words.clone())))?;
-        let found = spellings.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
+        let found = spellings.iter().find(|(word, _)| *word == text).map(|(_, value)| value.clone());
         if found.is_none() {
             let problem = format!("'{}' is not a value of this key", excerpt(text));
             self.complain(BadValue, problem, suggestion(text, words));

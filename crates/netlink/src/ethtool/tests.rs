@@ -79,7 +79,7 @@ fn what_is_not_read_is_not_taken_for_something_else() {
     let changed = |at: usize, value: &[u8]| {
         let mut bytes = *Rule::from_hex(TCP4).unwrap().as_bytes();
         put(&mut bytes, at, value);
-        Rule::from_bytes(bytes)
+        Rule::from_bytes(bytes, 0)
     };
     // A VLAN in the extension's mask, a type of service, another kind of flow, a packet that is dropped.
     assert_eq!(changed(128 + 10, &[0xff]).matches(), None);
@@ -95,6 +95,8 @@ fn what_is_not_read_is_not_taken_for_something_else() {
 struct Driver {
     rules: RefCell<BTreeMap<u32, Vec<u8>>>,
     indirection: RefCell<Vec<u32>>,
+    contexts: RefCell<BTreeMap<u32, Vec<u32>>>,
+    without_contexts: bool,
     asked: RefCell<Vec<Vec<u8>>>,
     refusal: Option<i32>,
 }
@@ -107,6 +109,10 @@ impl EthtoolCalls for &Driver {
             return Err(io::Error::from_raw_os_error(code));
         }
         let location = || word(data, RXNFC_RULE + RULE_LOCATION);
+        let context = word(data, RXFH_CONTEXT);
+        if [GRSSH, SRSSH].contains(&word(data, 0)) && context != 0 {
+            return self.of_context(context, data);
+        }
         match word(data, 0) {
             GRXRINGS => put(data, RXNFC_DATA, &4_u64.to_ne_bytes()),
             GRXCLSRLCNT => {
@@ -124,7 +130,8 @@ impl EthtoolCalls for &Driver {
                 None => return Err(io::Error::from_raw_os_error(libc::ENOENT)),
             },
             SRXCLSRLINS => {
-                let rule = data[RXNFC_RULE..RXNFC_RULE + RULE_LENGTH].to_vec();
+                // With the context behind it, where the count has its place.
+                let rule = data[RXNFC_RULE..RXNFC_RULE + RULE_LENGTH + 4].to_vec();
                 self.rules.borrow_mut().insert(location(), rule);
             }
             SRXCLSRLDEL => {
@@ -152,6 +159,99 @@ impl EthtoolCalls for &Driver {
         }
         Ok(())
     }
+}
+
+impl Driver {
+    /// As net/ethtool/ioctl.c does it for a driver whose contexts the kernel numbers.
+    fn of_context(&self, context: u32, data: &mut [u8]) -> io::Result<()> {
+        if self.without_contexts {
+            return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
+        }
+        let mut contexts = self.contexts.borrow_mut();
+        let entries = word(data, 8);
+        let given = (0..entries as usize).map(|entry| word(data, RXFH_LENGTH + 4 * entry)).collect();
+        let missing = || io::Error::from_raw_os_error(libc::ENOENT);
+        match (word(data, 0), context) {
+            (GRSSH, _) => {
+                let table = contexts.get(&context).ok_or_else(missing)?;
+                if entries == 0 {
+                    put(data, 8, &4_u32.to_ne_bytes());
+                }
+                for (entry, queue) in table.iter().enumerate().take(entries as usize) {
+                    put(data, RXFH_LENGTH + 4 * entry, &queue.to_ne_bytes());
+                }
+            }
+            (_, u32::MAX) => {
+                let free = (1..).find(|number| !contexts.contains_key(number)).unwrap();
+                contexts.insert(free, given);
+                put(data, RXFH_CONTEXT, &free.to_ne_bytes());
+            }
+            (_, _) if entries == 0 => drop(contexts.remove(&context).ok_or_else(missing)?),
+            (_, _) => *contexts.get_mut(&context).ok_or_else(missing)? = given,
+        }
+        Ok(())
+    }
+
+    fn last_asked(&self) -> String {
+        self.asked.borrow().last().unwrap().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+/// What ethtool 6.1 hands to the kernel, as above.
+#[test]
+fn contexts_are_made_changed_and_taken_out_as_ethtool_does_it() {
+    let driver = Driver::default();
+    let device = ReceiveRules::new(&driver, "eth0");
+    assert!(device.has_contexts().unwrap());
+    // `ethtool -X lo context new start 2 equal 2`, `context 1 start 1 equal 2`, `context 1 delete`. What the driver
+    // answers is written over what was asked, so that comes last.
+    assert_eq!(device.create_context(&[2, 3, 2, 3]).unwrap(), 1);
+    assert_eq!(
+        driver.last_asked(),
+        "47000000ffffffff0400000000000000000000000000000002000000030000000200000003000000"
+    );
+    assert_eq!(device.context(1).unwrap(), Some(vec![2, 3, 2, 3]));
+    assert_eq!(device.create_context(&[0, 0, 0, 0]).unwrap(), 2);
+    device.set_context(1, &[1, 2, 1, 2]).unwrap();
+    assert_eq!(
+        driver.last_asked(),
+        "47000000010000000400000000000000000000000000000001000000020000000100000002000000"
+    );
+    device.delete_context(1).unwrap();
+    assert_eq!(driver.last_asked(), "470000000100000000000000000000000000000000000000");
+    assert_eq!((device.context(1).unwrap(), device.context(2).unwrap()), (None, Some(vec![0; 4])));
+    assert!(device.delete_context(1).unwrap_err().to_string().contains("take out RSS context 1"));
+    let without = Driver { without_contexts: true, ..Driver::default() };
+    assert!(!ReceiveRules::new(&without, "eth0").has_contexts().unwrap());
+}
+
+/// `ethtool -N lo flow-type tcp4 dst-port 443 context 1 loc 9`: from its flow specification to the location, and the
+/// context where a count has its place.
+#[test]
+fn a_rule_may_name_a_context() {
+    const RECORDED: &str = concat!(
+        "010000200000000000000000000001bb0000000000000000000000000000000000000000000000000000",
+        "000000000000000000000000000000000000000000000000000000000000000000000000000000000000",
+        "0000ffff0000000000000000000000000000000000000000000000000000000000000000000000000000",
+        "000000000000000000000000000000000000000000000000000000000000000000000900000000000000",
+    );
+    const CONTEXT: &str = "01000000";
+    let any = ("0.0.0.0", 0);
+    let matches = matching(6, any, any, [(0, 0), (443, u16::MAX)]);
+    let rule = Rule::steer(9, &matches, 0).over(1);
+    assert_eq!(rule.to_hex(), RECORDED.to_owned() + CONTEXT);
+    assert_eq!((rule.matches(), rule.context(), rule.location()), (Some(matches), Some(1), 9));
+    assert_eq!(rule.to_string(), "tcp4 dst-port 443 m ffff to RSS context 1");
+    assert_eq!(Rule::from_hex(&rule.to_hex()), Some(rule));
+    // Neither a context that is missing nor one too many.
+    assert_eq!(Rule::from_hex(RECORDED), None);
+    assert_eq!(Rule::from_hex(&(TCP4.to_owned() + CONTEXT)), None);
+    let driver = Driver::default();
+    let device = ReceiveRules::new(&driver, "eth0");
+    device.insert(&rule).unwrap();
+    let asked = driver.last_asked();
+    assert_eq!((&asked[32..32 + 336], &asked[368..376]), (RECORDED, CONTEXT));
+    assert_eq!(device.rule(9).unwrap(), Some(rule));
 }
 
 #[test]

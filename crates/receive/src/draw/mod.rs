@@ -129,6 +129,9 @@ impl Drawing {
                 }
                 ConfiguredKind::EmptyTable => (Shape::Function, vec![node.name.clone(), "empty".to_owned()]),
                 ConfiguredKind::HashOff => (Shape::Function, vec![node.name.clone(), "off".to_owned()]),
+                ConfiguredKind::Hash { context: Some(context), .. } => {
+                    (Shape::Function, vec![node.name.clone(), format!("context {}", context.0)])
+                }
                 ConfiguredKind::Hash { up: QueueId(0), .. } => (Shape::Function, vec![node.name.clone()]),
                 ConfiguredKind::Hash { up, .. } => {
                     (Shape::Function, vec![node.name.clone(), format!("{up} queues up")])

@@ -8,7 +8,7 @@ use super::program::{Step, flow_kind};
 use super::rss::{HashedPorts, RssKey, Toeplitz};
 use super::signature;
 use super::table::Precedence;
-use crate::filter::{Filter, FilterMatch, QueueId, TableId};
+use crate::filter::{ContextId, Filter, FilterMatch, QueueId, TableId};
 use crate::flow::FlowTuple;
 use crate::key::{Key, Pattern, bits};
 use crate::packet::Packet;
@@ -43,6 +43,12 @@ pub enum ConfigureError {
         found: usize,
         /// Entries of the NIC's table; 0 if it has none.
         wanted: usize,
+    },
+    /// More contexts than the NIC has, or is to have.
+    #[error("{most} RSS contexts are all that there are")]
+    Contexts {
+        /// Contexts that there can be.
+        most: u16,
     },
     /// An entry of the indirection table cannot name this queue.
     #[error("entries of the indirection table name queues below {limit}, and not {queue}")]
@@ -99,6 +105,11 @@ pub(crate) struct Prepared {
     hash: u32,
 }
 
+/// The queue that an indirection table has for a hash; none of an empty one.
+fn entry_of(table: &[QueueId], hash: u32) -> Option<QueueId> {
+    table.get(hash as usize & table.len().wrapping_sub(1)).copied()
+}
+
 /// A model with its queues, RSS key, indirection table and filters.
 #[derive(Clone, Debug)]
 pub struct ConfiguredNic {
@@ -108,6 +119,9 @@ pub struct ConfiguredNic {
     hashed_ports: HashedPorts,
     /// A power of two long; empty without RSS, or while it is off.
     pub(super) indirection: Vec<QueueId>,
+    /// As long as the NIC's own table.
+    contexts: Vec<Vec<QueueId>>,
+    most_contexts: u16,
     has_signatures: bool,
     pub(super) tables: Vec<Filled>,
 }
@@ -127,6 +141,8 @@ impl ConfiguredNic {
             toeplitz: Arc::new(Toeplitz::new(RssKey::MICROSOFT)),
             hashed_ports: model.rss().map(|rss| rss.ports).unwrap_or_default(),
             indirection: Vec::new(),
+            contexts: Vec::new(),
+            most_contexts: 0,
             has_signatures: model.tables().iter().any(|table| table.signature),
             tables: model.tables().iter().map(|table| Filled::new(table.precedence)).collect(),
             model: Arc::new(model.clone()),
@@ -219,6 +235,57 @@ impl ConfiguredNic {
         }
         let entry = self.indirection.get_mut(entry).ok_or(InsertError::Indirection)?;
         Ok(std::mem::replace(entry, queue))
+    }
+
+    // ---- Contexts ------------------------------------------------------------------------------------
+
+    /// Lets there be so many contexts, as far as the model has them. At first there can be none: a driver that cannot
+    /// do them is more common than one that can, and whoever reads filters has to know them.
+    pub fn allow_contexts(&mut self, most: u16) {
+        self.most_contexts = most.min(self.model.rss().map_or(0, |rss| rss.contexts));
+    }
+
+    /// The contexts: the indirection table of each.
+    #[must_use]
+    pub fn contexts(&self) -> &[Vec<QueueId>] {
+        &self.contexts
+    }
+
+    /// A context whose table names these queues in turn; one that is there already if there is such a one. It changes
+    /// nothing until a filter names it.
+    ///
+    /// # Errors
+    /// When there are as many as there can be, or its entries cannot name one of the queues.
+    pub fn add_context(&mut self, queues: &[QueueId]) -> Result<ContextId, ConfigureError> {
+        let limit = self.rss_queues();
+        if let Some(queue) = queues.iter().find(|queue| queue.0 >= limit) {
+            return Err(ConfigureError::Unreachable { queue: *queue, limit });
+        }
+        let entries = self.model.rss().map_or(0, |rss| rss.entries);
+        let table: Vec<QueueId> = queues.iter().copied().cycle().take(entries).collect();
+        if table.is_empty() {
+            return Err(ConfigureError::Entries { found: 0, wanted: entries });
+        }
+        let known = self.contexts.iter().position(|other| *other == table);
+        let index = known.unwrap_or(self.contexts.len());
+        if index >= usize::from(self.most_contexts) {
+            return Err(ConfigureError::Contexts { most: self.most_contexts });
+        }
+        if known.is_none() {
+            self.contexts.push(table);
+        }
+        // Below most_contexts.
+        Ok(ContextId(index as u16))
+    }
+
+    /// The indirection table over which a filter spreads; none of one that does not, or while RSS is off.
+    #[must_use]
+    pub fn spread_table(&self, filter: &Filter) -> Option<&[QueueId]> {
+        let table = match filter.context {
+            Some(context) => self.contexts.get(context.index())?,
+            None => &self.indirection,
+        };
+        (filter.spread && !self.indirection.is_empty()).then_some(table)
     }
 
     // ---- Filters -------------------------------------------------------------------------------------
@@ -323,8 +390,9 @@ impl ConfiguredNic {
         if filter.queue.0 >= self.queues || !filter.queue.0.is_multiple_of(table.queue_multiple) {
             return Err(InsertError::NoQueue);
         }
-        let can_spread = table.spread && !self.indirection.is_empty();
-        if !self.model.takes(filter.table, &filter.matches) || filter.spread && !can_spread {
+        let can_spread = table.spread && self.spread_table(filter).is_some();
+        let spreads = filter.spread || filter.context.is_some();
+        if !self.model.takes(filter.table, &filter.matches) || spreads && !can_spread {
             return Err(InsertError::Unsupported);
         }
         let pattern =
@@ -347,6 +415,20 @@ impl ConfiguredNic {
             }
         }
         Ok(pattern)
+    }
+
+    /// Where a filter sends what it matches, in words.
+    #[must_use]
+    pub fn target_of(&self, filter: &Filter) -> String {
+        let up = |queue: QueueId| match queue {
+            QueueId(0) => String::new(),
+            by => format!(", {by} queues up"),
+        };
+        match filter.context {
+            Some(context) => format!("RSS context {}{}", context.0, up(filter.queue)),
+            None if filter.spread => format!("RSS{}", up(filter.queue)),
+            None => format!("queue {}", filter.queue),
+        }
     }
 
     // ---- Which queue -----------------------------------------------------------------------------------
@@ -405,10 +487,11 @@ impl ConfiguredNic {
 
     /// Where a filter sends what it matches.
     fn target(&self, filter: &Filter, hash: u32) -> QueueId {
-        match self.entry_queue(hash) {
-            Some(spread) if filter.spread => self.moved_up(spread, filter.queue),
-            _ => filter.queue,
+        if !filter.spread {
+            return filter.queue;
         }
+        let spread = self.spread_table(filter).and_then(|table| entry_of(table, hash));
+        spread.map_or(filter.queue, |spread| self.moved_up(spread, filter.queue))
     }
 
     /// The queue of a filter that spreads: the indirection table's, moved up by the filter's.
@@ -419,7 +502,7 @@ impl ConfiguredNic {
     }
 
     fn entry_queue(&self, hash: u32) -> Option<QueueId> {
-        self.indirection.get(self.entry(hash)).copied()
+        entry_of(&self.indirection, hash)
     }
 
     fn entry(&self, hash: u32) -> usize {

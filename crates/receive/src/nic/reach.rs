@@ -56,7 +56,7 @@ impl ConfiguredNic {
                 Step::Rss if self.indirection.is_empty() => {}
                 Step::Rss => {
                     if !covered(part, &taken) {
-                        self.add_rss_queues(header, part, queues, |queue| queue);
+                        self.add_rss_queues(header, part, &self.indirection, queues, |queue| queue);
                     }
                     return;
                 }
@@ -80,9 +80,9 @@ impl ConfiguredNic {
                         let earlier = if disjoint { &taken[..before] } else { &taken[..] };
                         let known = !filter.spread && queues.contains(filter.queue);
                         if !known && !covered(&shared, earlier) {
-                            if filter.spread && !self.indirection.is_empty() {
+                            if let Some(table) = self.spread_table(filter) {
                                 let up = |queue| self.moved_up(queue, filter.queue);
-                                self.add_rss_queues(header, &shared, queues, up);
+                                self.add_rss_queues(header, &shared, table, queues, up);
                             } else {
                                 queues.insert(filter.queue);
                             }
@@ -97,17 +97,18 @@ impl ConfiguredNic {
         }
     }
 
-    /// Adds the queues that RSS spreads packets of one kind over.
+    /// Adds the queues of an indirection table that RSS spreads packets of one kind over.
     fn add_rss_queues(
         &self,
         header: &Header,
         part: &Pattern,
+        table: &[QueueId],
         queues: &mut QueueSet,
         up: impl Fn(QueueId) -> QueueId,
     ) {
-        let Some(mask) = self.indirection.len().checked_sub(1) else { return };
+        let Some(mask) = table.len().checked_sub(1) else { return };
         if !is_ip(header.ether_type) {
-            queues.insert(up(self.indirection[0]));
+            queues.insert(up(table[0]));
             return;
         }
         let is_ipv6 = header.ether_type == ETHER_TYPE_IPV6;
@@ -150,7 +151,7 @@ impl ConfiguredNic {
             let moved: Vec<usize> = reached.iter().map(|entry| entry ^ vector).collect();
             reached.extend(moved);
         }
-        queues.extend(reached.into_iter().map(|entry| up(self.indirection[entry])));
+        queues.extend(reached.into_iter().map(|entry| up(table[entry])));
     }
 }
 

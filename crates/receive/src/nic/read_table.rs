@@ -183,14 +183,20 @@ pub(super) fn read_rss(mut table: Table<'_>, queues: u32) -> Option<Rss> {
     });
     let named = table.take("queues").map(|field| field.integer(1..=queues));
     let ports = table.take("ports").map(|field| read_hashed_ports(&field));
+    let contexts = table.take("contexts").map(|field| field.integer(0..=MOST_CONTEXTS));
     table.finish();
     let most = named.unwrap_or(Some(queues))?;
     Some(Rss {
         entries: entries? as usize,
         queues: u16::try_from(most).unwrap_or(u16::MAX),
         ports: ports.unwrap_or(Some(HashedPorts::ALL))?,
+        // At most MOST_CONTEXTS.
+        contexts: contexts.unwrap_or(Some(0))? as u16,
     })
 }
+
+/// RSS contexts that a model may have: more than any NIC.
+const MOST_CONTEXTS: u32 = 1024;
 
 /// Reads of which flows RSS hashes the ports.
 pub(crate) fn read_hashed_ports(field: &Field<'_>) -> Option<HashedPorts> {

@@ -164,6 +164,8 @@ pub struct Rss {
     pub queues: u16,
     /// Of which flows the ports are hashed, by default.
     pub ports: HashedPorts,
+    /// Indirection tables that there can be besides the NIC's own (RSS contexts).
+    pub contexts: u16,
 }
 
 #[cfg(test)]

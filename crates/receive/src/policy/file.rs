@@ -6,6 +6,7 @@
 //! policy = "balance"
 //! ```
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -89,19 +90,36 @@ pub struct PolicyFile {
     pub terms: Vec<TermSpec>,
     /// Classes, the first that selects a flow is its class.
     pub classes: Vec<ClassSpec>,
+    /// Names of the files of its scripts, as the caller gave them ([`ScriptSource::origin`]).
+    pub script_files: Vec<String>,
 }
+
+/// Gives the script at a path, as a policy names it (`script-file`), or says why there is none.
+pub type ReadScript<'r> = &'r dyn Fn(&str) -> Result<ScriptSource, String>;
 
 const POLICIES: [&str; 6] = ["balance", "balance-rate", "isolation", "locality", "fewest-changes", "script"];
 
 impl PolicyFile {
-    /// Reads the text of a file. `origin` names it in errors.
+    /// Reads the text of a file, which has to have its scripts in it. `origin` names it in errors.
     ///
     /// # Errors
     /// The first mistake in the text, with line and column.
     pub fn parse(text: &str, origin: &str) -> Result<Self, ScenarioError> {
+        Self::parse_with_scripts(text, origin, &|_| Err("files cannot be named here".to_owned()))
+    }
+
+    /// Reads the text of a file, and the scripts in files that it names with `scripts`.
+    ///
+    /// # Errors
+    /// The first mistake in the text or a script, with line and column.
+    pub fn parse_with_scripts(
+        text: &str,
+        origin: &str,
+        scripts: ReadScript<'_>,
+    ) -> Result<Self, ScenarioError> {
         let tree = document(text, origin)?;
         let complaints = Complaints::new(text, origin);
-        let reader = Reader { text, origin, complaints: &complaints };
+        let reader = Reader { text, origin, complaints: &complaints, scripts, files: RefCell::default() };
         let mut root = Table::root(tree.get_ref(), &complaints);
         let file = reader.file(&mut root);
         root.finish();
@@ -148,6 +166,9 @@ struct Reader<'r> {
     text: &'r str,
     origin: &'r str,
     complaints: &'r Complaints<'r>,
+    scripts: ReadScript<'r>,
+    /// Names of the scripts' files that were read.
+    files: RefCell<Vec<String>>,
 }
 
 impl Reader<'_> {
@@ -202,7 +223,7 @@ impl Reader<'_> {
                 terms: Vec::new(),
             });
         }
-        PolicyFile { name, terms, classes }
+        PolicyFile { name, terms, classes, script_files: self.files.take() }
     }
 
     fn terms(&self, list: &Field<'_>) -> (String, Vec<TermSpec>) {
@@ -245,7 +266,8 @@ impl Reader<'_> {
             self.refuse_script(script, "only policy = \"script\" has one");
         } else {
             let Some(script) = script else {
-                let advice = "write script = '''fn queue_cost(queue) { queue.flows * queue.flows }'''";
+                let advice = "write script = '''fn queue_cost(queue) { queue.flows * queue.flows }''', or name its \
+                              file: script-file = \"policy.rhai\"";
                 policy.complain(ScenarioErrorKind::MissingKey, "without a script", advice);
                 return None;
             };
@@ -263,7 +285,12 @@ impl Reader<'_> {
 
     fn script<'t>(&self, table: &mut Table<'t>) -> Option<ScriptField<'t>> {
         let time = table.take("script-time");
-        let script = table.take("script");
+        let (text, file) = (table.take("script"), table.take("script-file"));
+        if let (Some(_), Some(file)) = (&text, &file) {
+            file.at_key().complain(ScenarioErrorKind::BadValue, "beside a script", "leave out one of them");
+        }
+        let is_file = text.is_none();
+        let script = text.or(file);
         let limit = match &time {
             Some(field) => {
                 field.quantity(Nanoseconds::new(1_000_000)..=Nanoseconds::new(60_000_000_000), "2s")?
@@ -277,7 +304,7 @@ impl Reader<'_> {
                 "write a script, or leave it out",
             );
         }
-        Some(ScriptField { field: script?, limit: Duration::from_nanos(limit.as_u64()) })
+        Some(ScriptField { field: script?, is_file, limit: Duration::from_nanos(limit.as_u64()) })
     }
 
     fn refuse_script(&self, script: Option<ScriptField<'_>>, advice: &str) {
@@ -290,8 +317,33 @@ impl Reader<'_> {
         }
     }
 
+    /// Compiles a script in a file of its own, whose mistakes are told at their place in it.
+    fn compile_file(&self, script: &ScriptField<'_>) -> Option<Arc<Script>> {
+        let path = script.field.string("the path of a script")?;
+        let source = (self.scripts)(path);
+        source.iter().for_each(|source| self.files.borrow_mut().push(source.origin.clone()));
+        let compiled = source
+            .and_then(|source| Script::compile(source, script.limit).map_err(|error| error.to_string()));
+        match compiled {
+            Ok(script) => Some(Arc::new(script)),
+            Err(problem) => {
+                self.complain_of(script, script.field.span().start, &problem);
+                None
+            }
+        }
+    }
+
+    fn complain_of(&self, script: &ScriptField<'_>, place: usize, problem: &str) {
+        let problem: String = problem.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let (kind, path) = (ScenarioErrorKind::BadValue, script.field.path());
+        self.complaints.push(kind, &(place..place), path, problem, "");
+    }
+
     /// Compiles a script; its mistakes are reported at their place in the file.
     fn compile(&self, script: &ScriptField<'_>) -> Option<Arc<Script>> {
+        if script.is_file {
+            return self.compile_file(script);
+        }
         let text = script.field.string("a script")?;
         let span = script.field.span();
         let raw = self.text.get(span.clone()).unwrap_or_default();
@@ -317,14 +369,7 @@ impl Reader<'_> {
             Ok(script) => Some(Arc::new(script)),
             Err(error) => {
                 let place = offset(self.text, error.line, error.column).clamp(span.start, span.end);
-                let problem = excerpt(&error.problem);
-                self.complaints.push(
-                    ScenarioErrorKind::BadValue,
-                    &(place..place),
-                    script.field.path(),
-                    problem,
-                    "",
-                );
+                self.complain_of(script, place, &excerpt(&error.problem));
                 None
             }
         }
@@ -399,6 +444,8 @@ impl Reader<'_> {
 /// A script's key and its time.
 struct ScriptField<'t> {
     field: Field<'t>,
+    /// Whether it is the path of the script.
+    is_file: bool,
     limit: Duration,
 }
 

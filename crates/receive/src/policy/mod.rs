@@ -28,7 +28,7 @@ use std::fmt::Write;
 pub use bind::BindError;
 pub use classes::Selector;
 pub use cost::{Cost, CostFunction, Weight};
-pub use file::{ClassSpec, PolicyFile, QueueShare, TermKind, TermSpec};
+pub use file::{ClassSpec, PolicyFile, QueueShare, ReadScript, TermKind, TermSpec};
 pub use load::{Balance, Measure};
 pub use locality::{FewestChanges, Locality, Queues};
 pub use script::{LONGEST_SCRIPT, MOST_OPERATIONS, Script, ScriptError, ScriptSource, Scripted};

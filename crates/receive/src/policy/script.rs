@@ -83,6 +83,12 @@ pub struct ScriptError {
 }
 
 impl ScriptSource {
+    /// A script that is a whole file.
+    #[must_use]
+    pub fn file(text: String, origin: String) -> Self {
+        Self { text, origin, lines_above: 0, columns_before: 0 }
+    }
+
     /// Where a function begins: for mistakes of which the engine does not know the place.
     fn function(&self, name: &str) -> Position {
         let places = self.text.lines().zip(1_u16..).filter_map(|(line, number)| {

@@ -2,7 +2,9 @@
 
 use super::{Owner, Search};
 use crate::policy::ClassId;
-use crate::{Change, Filter, FilterId, FilterMatch, FlowIndex, Precedence, QueueId, TableId, Transport};
+use crate::{
+    Change, ContextId, Filter, FilterId, FilterMatch, FlowIndex, Precedence, QueueId, TableId, Transport,
+};
 
 /// Rounds over the indirection table at most.
 const MOST_ROUNDS: usize = 8;
@@ -44,20 +46,26 @@ impl Search {
         self.owners.iter().flatten().any(|owner| *owner == Owner::Class)
     }
 
-    /// Installs a filter for all flows of a class; one for each protocol where filters have to name one.
+    /// Installs a filter for all flows of a class; one for each protocol where filters have to name one. Of a class
+    /// with several queues it spreads them over a context, where the NIC has one for it.
     fn cover(&mut self, matches: &FilterMatch, queues: &[QueueId]) {
         let queue = queues.iter().copied().min_by_key(|queue| self.map.flows_on(*queue).len());
         let Some(queue) = queue else { return };
-        if !self.cover_with(matches, queue) && matches.transport.is_none() {
+        let context = (queues.len() > 1).then(|| self.map.add_context(queues).ok()).flatten();
+        let covered = |search: &mut Self, matches: &FilterMatch| {
+            context.is_some_and(|context| search.cover_with(matches, queue, Some(context)))
+                || search.cover_with(matches, queue, None)
+        };
+        if !covered(self, matches) && matches.transport.is_none() {
             for transport in [Transport::Tcp, Transport::Udp] {
-                self.cover_with(&FilterMatch { transport: Some(transport), ..*matches }, queue);
+                covered(self, &FilterMatch { transport: Some(transport), ..*matches });
             }
         }
     }
 
-    /// Installs a filter at the end of the first table that takes it, if the placement is no worse then. Whether it
-    /// is there.
-    fn cover_with(&mut self, matches: &FilterMatch, queue: QueueId) -> bool {
+    /// Installs a filter at the end of the first table that takes it, if the placement is no worse then: one that sends
+    /// to a queue, or spreads over a context. Whether it is there.
+    fn cover_with(&mut self, matches: &FilterMatch, queue: QueueId, context: Option<ContextId>) -> bool {
         for table in 0..self.owners.len() {
             let id = TableId(table as u16);
             if !self.map.nic().supports(id, matches) {
@@ -65,9 +73,9 @@ impl Search {
             }
             let Some(priority) = self.last_priority(id) else { continue };
             let before = self.policy.cost();
-            let Ok(installed) = self.apply(Change::Insert(Filter::new(id, priority, *matches, queue))) else {
-                continue;
-            };
+            let filter = Filter::new(id, priority, *matches, queue);
+            let filter = context.map_or(filter, |context| filter.over(context));
+            let Ok(installed) = self.apply(Change::Insert(filter)) else { continue };
             self.set_owner(installed, Owner::Class);
             if self.policy.cost() <= before {
                 return true;

@@ -497,3 +497,44 @@ proptest! {
         prop_assert_eq!(Some(search.cost()), search.policy().bound());
     }
 }
+
+#[test]
+fn a_class_with_several_queues_shares_one_rule_through_a_context() {
+    let text = "policy = \"balance\"\n[[class]]\nname = \"web\"\nprotocol = \"udp\"\nsource = \"10.0.0.0/28\"\nqueues = 4\n";
+    let flows: Vec<ObservedFlow> = generate(0, 480).collect();
+    let solve = |contexts| {
+        let mut nic = nic("ntuple", 10);
+        nic.allow_contexts(contexts);
+        let mut search = Search::new(nic, policy(text, 10)).unwrap();
+        search.solve(&flows).unwrap();
+        check(&search);
+        assert!(search.cost().is_accepted());
+        // 15 clients of the class, and 15 others.
+        for range in [0..6, 6..10] {
+            let loads = &loads(&search)[range];
+            assert!(loads.iter().max().unwrap() - loads.iter().min().unwrap() <= 1, "{loads:?}");
+        }
+        search
+    };
+    let (without, with) = (solve(0), solve(15));
+    let filters = |search: &Search| search.nic().filters().count();
+    assert!(without.nic().contexts().is_empty() && filters(&without) > 150, "{}", filters(&without));
+    assert_eq!(with.nic().contexts().len(), 1);
+    assert!(filters(&with) * 2 < filters(&without), "{} of {}", filters(&with), filters(&without));
+    // New flows of the class are spread over all of its queues until they are known, and over no others.
+    let class = FilterMatch {
+        transport: Some(Transport::Udp),
+        source: Some(crate::AddressMatch::prefix(Ipv4Addr::new(10, 0, 0, 0).into(), 28)),
+        ..FilterMatch::ANY
+    };
+    let reached: Vec<QueueId> = with.nic().queues_of(&class).iter().collect();
+    assert_eq!(reached, [6, 7, 8, 9].map(QueueId));
+    // A NIC that has fewer than there are classes does with a queue for the others.
+    let mut nic = nic("ntuple", 10);
+    nic.allow_contexts(1);
+    nic.add_context(&[QueueId(0), QueueId(1)]).unwrap();
+    assert_eq!(nic.add_context(&[QueueId(1)]), Err(crate::ConfigureError::Contexts { most: 1 }));
+    let mut search = Search::new(nic, policy(text, 10)).unwrap();
+    search.solve(&flows).unwrap();
+    assert_eq!(filters(&search), filters(&without));
+}

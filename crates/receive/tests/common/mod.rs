@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::OnceLock;
 
 use evenkeel_receive::{
-    AddressMatch, ConfiguredNic, FieldMatch, Filter, FilterId, FilterMatch, FilterTable, FlowTuple, Header,
-    NicModel, Packet, PortMatch, Precedence, QueueId, TableId, Transport,
+    AddressMatch, ConfiguredNic, ContextId, FieldMatch, Filter, FilterId, FilterMatch, FilterTable,
+    FlowTuple, Header, NicModel, Packet, PortMatch, Precedence, QueueId, TableId, Transport,
 };
 
 /// A generator of numbers (SplitMix64, Steele et al., OOPSLA 2014).
@@ -174,7 +174,9 @@ pub fn filter(draw: &mut Draw, nic: &ConfiguredNic) -> Option<Filter> {
         _ => priorities.start() + draw.below(1 + (priorities.end() - priorities.start()) as usize) as u32,
     };
     let spread = table.spread && draw.chance(3);
-    Some(Filter { spread, ..Filter::new(id, priority, matches, QueueId(queue as u16)) })
+    let contexts = nic.contexts().len();
+    let context = (spread && contexts > 0 && draw.chance(2)).then(|| ContextId(draw.below(contexts) as u16));
+    Some(Filter { spread, context, ..Filter::new(id, priority, matches, QueueId(queue as u16)) })
 }
 
 /// An installed filter.
@@ -208,6 +210,14 @@ pub fn class(draw: &mut Draw) -> FilterMatch {
 pub fn configured(draw: &mut Draw, model: &NicModel, filters: usize) -> ConfiguredNic {
     let queues = model.queues_least().max(1) + draw.below(8) as u16;
     let mut nic = ConfiguredNic::new(model, queues.min(model.queues())).expect("a number of queues");
+    nic.allow_contexts(2);
+    for _ in 0..2 {
+        let queues: Vec<QueueId> = (0..=draw.below(3))
+            .map(|_| QueueId(draw.below(usize::from(nic.rss_queues().max(1))) as u16))
+            .collect();
+        // Of a NIC without them it is refused.
+        let _ = nic.add_context(&queues);
+    }
     for _ in 0..filters {
         if let Some(filter) = filter(draw, &nic) {
             // A refusal is as good as an installed filter here.

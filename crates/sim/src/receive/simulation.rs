@@ -1,6 +1,7 @@
 //! The simulation: clients, wires, queue pairs and application threads.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 use std::ops::Range;
 
 use evenkeel_model::scenario::{ReceiveKnobs, ServerKind};
@@ -51,6 +52,9 @@ struct Request {
     ready: Time,
 }
 
+/// A request that was lost, when its client gives it up: that time, the flow, the client.
+type Lost = Reverse<(Time, u32, u32)>;
+
 /// A client's thread.
 struct Client {
     spec: ClientSpec,
@@ -75,11 +79,16 @@ enum Work {
 /// A queue pair: the thread that serves it, and the application's thread behind it.
 #[derive(Default)]
 struct QueuePair {
+    /// On their way to the ring, in the order in which they arrive.
+    arriving: VecDeque<Request>,
+    /// The receive ring.
     received: VecDeque<Request>,
     responses: VecDeque<Request>,
     at_work: Option<Work>,
     application_free: Time,
     bytes: u64,
+    /// Requests for which the ring had no room.
+    dropped: u64,
 }
 
 /// A direction of the server's line.
@@ -113,6 +122,10 @@ pub struct Account {
     pub answered: u64,
     /// Found between the two: in client's threads, in rings, at work and in applications.
     pub under_way: u64,
+    /// Lost, because a receive ring was full.
+    pub lost: u64,
+    /// Of these, those that their clients have given up.
+    pub given_up: u64,
 }
 
 /// A simulated server and its clients.
@@ -121,7 +134,13 @@ pub struct ReceiveSimulation {
     begin: Time,
     end: Time,
     costs: ReceiveCosts,
-    application: Span,
+    server: ServerKind,
+    ring: usize,
+    timeout: Option<Span>,
+    lost: BinaryHeap<Lost>,
+    given_up: u64,
+    /// Work of the queue pairs and the application in the measured time.
+    busy: Span,
     ask: Transaction,
     set: Transaction,
     set_percent: u64,
@@ -150,6 +169,8 @@ pub struct Setting<'s> {
     pub server: ServerKind,
     /// Requests that set a value, per cent.
     pub set_percent: u32,
+    /// After this time a client gives a request up for which no response came; none: never.
+    pub timeout: Option<Span>,
     /// Groups of clients.
     pub groups: usize,
     /// The measured time.
@@ -199,7 +220,7 @@ impl ReceiveSimulation {
             .collect();
         let reaction = knobs.reaction.as_u64().saturating_mul(NANOSECOND);
         let turns = turns_of(&clients, reaction);
-        let mut calendar = Calendar::new(clients.len() + queues as usize + 1, 0);
+        let mut calendar = Calendar::new(clients.len() + queues as usize + 2, 0);
         let histogram = || {
             Histogram::new_with_bounds(1, LONGEST_NS, SIGNIFICANT_DIGITS).map_err(|error| error.to_string())
         };
@@ -207,15 +228,17 @@ impl ReceiveSimulation {
         if let Some((at, _)) = turns.front() {
             calendar.plan((clients.len() + queues as usize) as Slot, *at);
         }
-        let application = match server {
-            ServerKind::Echo => costs.echo,
-            ServerKind::Memcached => costs.memcached,
-        };
         let mut simulation = Self {
             now: Time::ZERO,
             begin,
             end,
-            application,
+            server,
+            // At most 65,536.
+            ring: knobs.ring as usize,
+            timeout: setting.timeout,
+            lost: BinaryHeap::new(),
+            given_up: 0,
+            busy: 0,
             ask: Transaction::of(server, knobs.message, rate),
             set: Transaction::set(knobs.message, rate),
             set_percent: u64::from(setting.set_percent),
@@ -247,6 +270,10 @@ impl ReceiveSimulation {
         (self.clients.len() + queue) as Slot
     }
 
+    fn slot_of_losses(&self) -> Slot {
+        (self.clients.len() + self.queues.len() + 1) as Slot
+    }
+
     /// Runs until `until`.
     ///
     /// # Errors
@@ -259,14 +286,19 @@ impl ReceiveSimulation {
                 self.send(slot);
             } else if slot < self.clients.len() + self.queues.len() {
                 self.serve(slot - self.clients.len());
-            } else {
+            } else if slot == self.clients.len() + self.queues.len() {
                 self.turn();
+            } else {
+                self.give_up();
             }
             if let Some(failure) = self.failure.take() {
                 return Err(failure);
             }
         }
         self.now = self.now.max(until);
+        for queue in 0..self.queues.len() {
+            self.admit(queue);
+        }
         Ok(())
     }
 
@@ -307,8 +339,9 @@ impl ReceiveSimulation {
     /// A client makes a request from `made` on, and sends it when it is done with that.
     fn make(&mut self, number: usize, flow: u32, made: Time) {
         let is_set = self.set_percent > 0 && self.mix.below(100) < self.set_percent;
+        let message = if is_set { self.set.request } else { self.ask.request };
         let client = &mut self.clients[number];
-        let ready = made + self.costs.client / 2;
+        let ready = made + self.costs.handling(&message);
         client.free = ready;
         client.sent += 1;
         client.sends.push_back(Request { flow, client: number as u32, is_set, made, ready });
@@ -333,42 +366,99 @@ impl ReceiveSimulation {
         let number = usize::from(self.steering.queue(request.flow));
         let slot = self.slot_of_queue(number);
         let queue = &mut self.queues[number];
-        queue.received.push_back(Request { ready, ..request });
-        queue.bytes += message.payload;
+        queue.arriving.push_back(Request { ready, ..request });
         if queue.at_work.is_none() {
             self.calendar.plan_no_later(slot, ready);
         }
     }
 
+    /// Clients give requests up that were lost, and make others.
+    fn give_up(&mut self) {
+        while let Some(Reverse((at, flow, client))) = self.lost.peek().copied() {
+            if at > self.now {
+                let slot = self.slot_of_losses();
+                self.calendar.plan(slot, at);
+                break;
+            }
+            self.lost.pop();
+            self.given_up += 1;
+            let number = client as usize;
+            if self.now < self.clients[number].spec.until {
+                let made = self.clients[number].free.max(self.now);
+                self.make(number, flow, made);
+            }
+        }
+    }
+
     // ---- The server --------------------------------------------------------------------------------------
+
+    /// What has arrived by now is in the ring of its queue, or lost where that was full.
+    ///
+    /// Nothing leaves the ring between two calls, so each finds it as full as it was when it arrived.
+    fn admit(&mut self, number: usize) {
+        let slot = self.slot_of_losses();
+        let queue = &mut self.queues[number];
+        while let Some(request) = queue.arriving.front().copied().filter(|first| first.ready <= self.now) {
+            queue.arriving.pop_front();
+            if queue.received.len() < self.ring {
+                queue.bytes += if request.is_set { &self.set } else { &self.ask }.request.payload;
+                queue.received.push_back(request);
+                continue;
+            }
+            queue.dropped += 1;
+            if let Some(timeout) = self.timeout {
+                let at = request.made + timeout;
+                self.lost.push(Reverse((at, request.flow, request.client)));
+                self.calendar.plan_no_later(slot, at.max(self.now));
+            }
+        }
+    }
+
+    /// Notes work from a time on, as far as it is in the measured time.
+    fn note_work(&mut self, from: Time, work: Span) {
+        let (from, until) = (from.max(self.begin), (from + work).min(self.end));
+        if from < until {
+            self.busy += until.since(from);
+        }
+    }
 
     /// The thread of a queue pair is done with what it was at, and takes what has waited longest.
     fn serve(&mut self, number: usize) {
         let now = self.now;
+        self.admit(number);
         match self.queues[number].at_work.take() {
             Some(Work::Receive(request)) => {
+                let work = self.costs.answering(self.server, self.transaction(&request));
                 let queue = &mut self.queues[number];
-                queue.application_free = queue.application_free.max(now) + self.application;
-                queue.responses.push_back(Request { ready: queue.application_free, ..request });
+                let begin = queue.application_free.max(now);
+                queue.application_free = begin + work;
+                queue.responses.push_back(Request { ready: begin + work, ..request });
+                self.note_work(begin, work);
             }
             Some(Work::Transmit(request)) => self.respond(&request),
             None => {}
         }
         let slot = self.slot_of_queue(number);
         let queue = &mut self.queues[number];
-        let received = queue.received.front().map_or(Time::NEVER, |request| request.ready);
-        let responses = queue.responses.front().map_or(Time::NEVER, |request| request.ready);
+        let ready = |requests: &VecDeque<Request>| requests.front().map_or(Time::NEVER, |first| first.ready);
+        let (received, responses) = (ready(&queue.received), ready(&queue.responses));
         let first = received.min(responses);
         if first > now {
-            self.calendar.plan(slot, first);
+            self.calendar.plan(slot, first.min(ready(&queue.arriving)));
             return;
         }
-        let (work, cost) = if received < responses {
-            (queue.received.pop_front().map(Work::Receive), self.costs.receive)
+        let work = if received < responses {
+            queue.received.pop_front().map(Work::Receive)
         } else {
-            (queue.responses.pop_front().map(Work::Transmit), self.costs.transmit)
+            queue.responses.pop_front().map(Work::Transmit)
         };
         queue.at_work = work;
+        let cost = match &work {
+            Some(Work::Receive(request)) => self.costs.receiving(&self.transaction(request).request),
+            Some(Work::Transmit(request)) => self.costs.transmitting(&self.transaction(request).response),
+            None => 0,
+        };
+        self.note_work(now, cost);
         self.calendar.plan(slot, now + cost);
     }
 
@@ -381,7 +471,7 @@ impl ReceiveSimulation {
         let arrived = self.egress.carry(self.now, message.wire, self.costs.line_latency);
         let number = request.client as usize;
         let client = &mut self.clients[number];
-        let read = client.free.max(arrived) + self.costs.client / 2;
+        let read = client.free.max(arrived) + self.costs.handling(&message);
         client.free = read;
         client.answered += 1;
         if read >= self.begin && read < self.end.min(client.spec.until) {
@@ -403,14 +493,24 @@ impl ReceiveSimulation {
     #[must_use]
     pub fn account(&self) -> Account {
         let in_queue = |queue: &QueuePair| {
-            queue.received.len() + queue.responses.len() + usize::from(queue.at_work.is_some())
+            let waiting = queue.arriving.len() + queue.received.len() + queue.responses.len();
+            waiting + usize::from(queue.at_work.is_some())
         };
         let waiting = self.clients.iter().map(|client| client.sends.len());
         Account {
             sent: self.clients.iter().map(|client| client.sent).sum(),
             answered: self.clients.iter().map(|client| client.answered).sum(),
             under_way: waiting.chain(self.queues.iter().map(in_queue)).sum::<usize>() as u64,
+            lost: self.queues.iter().map(|queue| queue.dropped).sum(),
+            given_up: self.given_up,
         }
+    }
+
+    /// Processors that were busy in the measured time, on average: the threads of the queue pairs and of the
+    /// application, each on one of its own. A thread that waits counts as idle, also if it polls.
+    #[must_use]
+    pub fn busy_cores(&self) -> f64 {
+        self.busy as f64 / self.end.since(self.begin).max(1) as f64
     }
 
     /// For each queue its flows that are there, and the payload that it received.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use evenkeel_model::scenario::{ReceiveKnobs, ReceivePolicy};
+use evenkeel_model::scenario::{ReceiveKnobs, ReceivePolicy, Supplied};
 use evenkeel_receive::flows::ObservedFlow;
 use evenkeel_receive::policy::{PolicyFile, QueueShare, Queues};
 use evenkeel_receive::search::Search;
@@ -19,6 +19,11 @@ const SERVER_PORT: u16 = 11211;
 const FIRST_PORT: u32 = 32_768;
 /// Ports of a host.
 const PORTS: u32 = 28_232;
+
+/// The text of a file that the scenario brings along.
+fn text_of(supplied: &Supplied) -> Result<&str, String> {
+    supplied.text.as_deref().ok_or_else(|| format!("{} was not read", supplied.origin))
+}
 
 /// A flow of a client.
 #[derive(Clone, Debug)]
@@ -57,21 +62,33 @@ impl Steering {
     /// A NIC with so many queues, and no flow. `Err` says what it cannot do.
     pub(super) fn new(knobs: &ReceiveKnobs, queues: u32) -> Result<Self, String> {
         let name = knobs.nic.to_string();
-        let model = NicModel::built_in(&name).ok_or_else(|| format!("no model of the NIC {name}"))?;
+        let model = match knobs.nic.own() {
+            Some(own) => NicModel::parse(text_of(own)?, &name).map_err(|error| error.to_string())?,
+            None => NicModel::built_in(&name).ok_or_else(|| format!("no model of the NIC {name}"))?,
+        };
         let queues = u16::try_from(queues).map_err(|_| format!("{queues} queues are too many"))?;
         let nic = ConfiguredNic::new(&model, queues).map_err(|error| error.to_string())?;
-        let policy = match knobs.policy {
+        let built_in = || {
+            let name = knobs.policy.to_string();
+            PolicyFile::built_in(&name).ok_or_else(|| format!("no policy {name}"))
+        };
+        let policy = match &knobs.policy {
             ReceivePolicy::None => {
                 return Ok(Self { nic: Configured::Alone(Box::new(nic)), flows: Vec::new() });
             }
-            ReceivePolicy::Balance => PolicyFile::built_in("balance"),
-            ReceivePolicy::Isolation => PolicyFile::built_in("isolation"),
+            ReceivePolicy::Balance => built_in()?,
+            ReceivePolicy::Isolation => {
+                let mut policy = built_in()?;
+                for class in &mut policy.classes {
+                    // There are at most 256.
+                    class.queues = QueueShare::Count(knobs.isolated_queues as u16);
+                }
+                policy
+            }
+            ReceivePolicy::Own(own) => {
+                PolicyFile::parse(text_of(own)?, &own.origin).map_err(|error| error.to_string())?
+            }
         };
-        let mut policy = policy.ok_or_else(|| format!("no policy {}", knobs.policy))?;
-        for class in &mut policy.classes {
-            // There are at most 256.
-            class.queues = QueueShare::Count(knobs.isolated_queues as u16);
-        }
         let policy = policy.bind(&Arc::new(Queues::new(queues))).map_err(|error| error.to_string())?;
         let search = Search::new(nic, policy).map_err(|error| error.to_string())?;
         Ok(Self { nic: Configured::Searched(Box::new(search)), flows: Vec::new() })

@@ -1,7 +1,7 @@
 //! The receive path against closed forms, and what must hold whatever the workload.
 #![allow(clippy::unwrap_used)]
 
-use evenkeel_model::scenario::{ReceiveKnobs, ReceiveNic, ReceivePolicy, ServerKind};
+use evenkeel_model::scenario::{ReceiveKnobs, ReceiveNic, ReceivePolicy, ServerKind, Supplied};
 use evenkeel_model::units::{BitRate, ByteSize, Nanoseconds};
 use proptest::prelude::*;
 
@@ -20,6 +20,7 @@ fn knobs(policy: ReceivePolicy) -> ReceiveKnobs {
         policy,
         isolated_queues: 4,
         message: ByteSize::from_bytes(1024),
+        ring: 512,
         reaction: Nanoseconds::from_millis(100),
     }
 }
@@ -45,7 +46,16 @@ fn simulation(
 ) -> ReceiveSimulation {
     let groups = clients.iter().map(|client| client.group + 1).max().unwrap();
     let set_percent = if server == ServerKind::Memcached { 10 } else { 0 };
-    let setting = Setting { knobs, queues, rate: RATE, server, set_percent, groups, measured: BEGIN..END };
+    let setting = Setting {
+        knobs,
+        queues,
+        rate: RATE,
+        server,
+        set_percent,
+        timeout: None,
+        groups,
+        measured: BEGIN..END,
+    };
     ReceiveSimulation::new(&setting, clients, ReceiveCosts::default(), seed).unwrap()
 }
 
@@ -65,11 +75,35 @@ fn run_echo(queues: u32, clients: Vec<ClientSpec>) -> ReceiveSimulation {
     simulation
 }
 
+/// An echo of 1024 B.
+fn echo() -> Transaction {
+    Transaction::of(ServerKind::Echo, ByteSize::from_bytes(1024), RATE)
+}
+
+/// Work of a client on a transaction, without what it sets.
+fn client_work(costs: &ReceiveCosts, transaction: &Transaction) -> Span {
+    costs.handling(&transaction.request) + costs.handling(&transaction.response)
+}
+
+/// Work of a queue pair on a transaction.
+fn queue_work(costs: &ReceiveCosts, transaction: &Transaction) -> Span {
+    costs.receiving(&transaction.request) + costs.transmitting(&transaction.response)
+}
+
+/// Mean work of a queue pair on memcached's transactions with values of 1024 B and 10 % sets.
+fn memcached_queue_work(costs: &ReceiveCosts) -> f64 {
+    let value = ByteSize::from_bytes(1024);
+    let ask = queue_work(costs, &Transaction::of(ServerKind::Memcached, value, RATE));
+    let set = queue_work(costs, &Transaction::set(value, RATE));
+    0.9 * ask as f64 + 0.1 * set as f64
+}
+
 /// All that a lone request meets.
 fn unloaded(costs: &ReceiveCosts) -> Span {
-    let echo = Transaction::of(ServerKind::Echo, ByteSize::from_bytes(1024), RATE);
+    let echo = echo();
     let wires = echo.request.wire + echo.response.wire + 2 * costs.line_latency;
-    costs.client + wires + costs.receive + costs.echo + costs.transmit
+    let server = queue_work(costs, &echo) + costs.answering(ServerKind::Echo, &echo);
+    client_work(costs, &echo) + wires + server
 }
 
 fn close(found: f64, expected: f64, share: f64) {
@@ -90,15 +124,16 @@ fn a_client_cannot_do_more_than_its_thread() {
     let costs = ReceiveCosts::default();
     let (rate, took) = figures(&run_echo(1, vec![client(0, 1, 16)]), 0);
     // Its work is more than the server's: 16 requests are there at any time, and one is done at a time.
-    close(rate, SECOND as f64 / costs.client as f64, 1e-3);
-    close(took, 16.0 * (costs.client / NANOSECOND) as f64, 1e-3);
+    let work = client_work(&costs, &echo());
+    close(rate, SECOND as f64 / work as f64, 1e-3);
+    close(took, 16.0 * (work / NANOSECOND) as f64, 1e-3);
 }
 
 #[test]
 fn a_queue_cannot_do_more_than_its_thread() {
     let costs = ReceiveCosts::default();
     let simulation = run_echo(1, (0..4).map(|_| client(0, 1, 16)).collect());
-    let work = costs.receive + costs.transmit;
+    let work = queue_work(&costs, &echo());
     let (rate, took) = figures(&simulation, 0);
     close(rate, SECOND as f64 / work as f64, 1e-3);
     close(took, 64.0 * (work / NANOSECOND) as f64, 2e-3);
@@ -135,8 +170,8 @@ fn queues_of_their_own_help_some_and_cost_the_others() {
     assert!(isolation[0].1 < 0.8 * balance[0].1);
     assert!(isolation[1].0 < 0.8 * balance[1].0);
     // All queues are busy in the balance, and in it nobody is ahead.
-    let work = ReceiveCosts::default().receive + ReceiveCosts::default().transmit;
-    close(balance[0].0 + balance[1].0, 10.0 * SECOND as f64 / work as f64, 0.02);
+    let work = memcached_queue_work(&ReceiveCosts::default());
+    close(balance[0].0 + balance[1].0, 10.0 * SECOND as f64 / work, 0.02);
     close(balance[0].0 / 2.0, balance[1].0 / 18.0, 0.05);
 }
 
@@ -155,16 +190,19 @@ fn what_isolation_gains_follows_from_the_clients_own_work() {
             rate: RATE,
             server,
             set_percent: 10,
+            timeout: None,
             groups: 2,
             measured: BEGIN..END,
         };
-        let costs = ReceiveCosts { client: work, ..ReceiveCosts::default() };
+        let defaults = ReceiveCosts::default();
+        let bytes = 1190 * defaults.byte;
+        let costs = ReceiveCosts { client: work - bytes, ..defaults };
         let mut simulation = ReceiveSimulation::new(&setting, clients(), costs, 1).unwrap();
         simulation.run(END).unwrap();
         figures(&simulation, 0).0
     };
     // The table in docs/receive-simulation.md: balanced, the queues are the limit; isolated, the client is.
-    let balanced = 10.0 * SECOND as f64 / (ReceiveCosts::default().receive * 2) as f64 / 20.0;
+    let balanced = 10.0 * SECOND as f64 / memcached_queue_work(&ReceiveCosts::default()) / 20.0;
     for work in [12_000, 15_240, 20_000].map(|nanoseconds| nanoseconds * NANOSECOND) {
         let gain = SECOND as f64 / work as f64 / balanced;
         let found = rate_with(ReceivePolicy::Isolation, work) / rate_with(ReceivePolicy::Balance, work);
@@ -184,6 +222,7 @@ fn work_of_the_application_beside_the_narrowest_place_matters_little() {
             rate: RATE,
             server,
             set_percent: 10,
+            timeout: None,
             groups: 1,
             measured: BEGIN..END,
         };
@@ -256,12 +295,106 @@ fn new_flows_lie_where_the_hash_puts_them_until_the_nic_is_configured() {
     assert_eq!((steering.filters(), steering.misplaced()), (filters, 0));
 }
 
+/// Rings that are too short for what waits.
+fn overflowing(timeout: Option<Span>) -> ReceiveSimulation {
+    let knobs = ReceiveKnobs { ring: 8, ..knobs(ReceivePolicy::Balance) };
+    let server = ServerKind::Echo;
+    let setting = Setting {
+        knobs: &knobs,
+        queues: 1,
+        rate: RATE,
+        server,
+        set_percent: 0,
+        timeout,
+        groups: 1,
+        measured: BEGIN..END,
+    };
+    let clients = (0..4).map(|_| client(0, 1, 16)).collect();
+    let mut simulation = ReceiveSimulation::new(&setting, clients, ReceiveCosts::default(), 1).unwrap();
+    simulation.run(END).unwrap();
+    simulation
+}
+
+#[test]
+fn what_a_ring_cannot_hold_is_lost_and_given_up_after_the_time_for_that() {
+    // Without a timeout nobody asks again: what is left is what the ring, the thread and the others hold.
+    let never = overflowing(None);
+    let account = never.account();
+    assert_eq!((account.lost > 20, account.given_up), (true, 0), "{account:?}");
+    assert_eq!(account.sent, account.answered + account.under_way + account.lost);
+    assert_eq!(account.under_way, 64 - account.lost);
+    // With one the client makes another request after each, and the queue is as busy as ever.
+    let retrying = overflowing(Some(5 * MILLISECOND));
+    let account = retrying.account();
+    assert!(account.lost > 200 && account.lost - account.given_up <= 64, "{account:?}");
+    assert_eq!(account.sent, account.answered + account.under_way + account.lost);
+    let work = queue_work(&ReceiveCosts::default(), &echo());
+    close(figures(&retrying, 0).0, SECOND as f64 / work as f64, 0.01);
+    // A ring that holds them all loses none.
+    assert_eq!(run_echo(1, (0..4).map(|_| client(0, 1, 16)).collect()).account().lost, 0);
+}
+
+#[test]
+fn who_works_is_busy() {
+    let costs = ReceiveCosts::default();
+    let simulation = run_echo(2, (0..8).map(|_| client(0, 1, 16)).collect());
+    // Two queues that never rest, and for each an application that does.
+    let work = queue_work(&costs, &echo());
+    let application = costs.answering(ServerKind::Echo, &echo()) as f64 / work as f64;
+    close(simulation.busy_cores(), 2.0 * (1.0 + application), 0.01);
+    let lone = run_echo(2, vec![client(0, 1, 1)]);
+    let share = (work + costs.answering(ServerKind::Echo, &echo())) as f64 / unloaded(&costs) as f64;
+    close(lone.busy_cores(), share, 0.01);
+}
+
+#[test]
+fn smaller_messages_cost_what_their_bytes_save() {
+    let rate_of = |bytes| {
+        let knobs = ReceiveKnobs { message: ByteSize::from_bytes(bytes), ..knobs(ReceivePolicy::Balance) };
+        let clients = (0..4).map(|_| client(0, 1, 16)).collect();
+        let mut simulation = simulation(&knobs, 1, ServerKind::Echo, clients, 1);
+        simulation.run(END).unwrap();
+        figures(&simulation, 0).0
+    };
+    let costs = ReceiveCosts::default();
+    let saved = 2 * 960 * costs.byte;
+    let work = queue_work(&costs, &echo());
+    close(rate_of(64) / rate_of(1024), work as f64 / (work - saved) as f64, 1e-3);
+}
+
+#[test]
+fn a_nic_and_a_policy_of_ones_own_are_taken_and_their_mistakes_told() {
+    let own = |origin: &str, text: &str| Supplied { origin: origin.to_owned(), text: Some(text.to_owned()) };
+    let model =
+        include_str!("../../../receive/models/rss-only.toml").replace("entries = 128", "entries = 64");
+    let policy = "policy = \"balance\"\n[[class]]\nname = \"high\"\nqueues = [1]\n";
+    let knobs = |nic: &str, policy: &str| ReceiveKnobs {
+        nic: ReceiveNic::Own(own("mine.toml", nic)),
+        policy: ReceivePolicy::Own(own("policy.toml", policy)),
+        ..knobs(ReceivePolicy::None)
+    };
+    assert!(Steering::new(&knobs(&model, policy), 4).is_ok());
+    let filters = include_str!("../../../receive/models/ntuple.toml");
+    let mut steering = Steering::new(&knobs(filters, policy), 4).unwrap();
+    (0..16).for_each(|flow| steering.declare(tuple_of(flow % 4, flow / 4), flow < 4));
+    (0..16).for_each(|flow| steering.arrive(flow));
+    steering.configure().unwrap();
+    assert!((0..16).all(|flow| (steering.queue(flow) == 1) == (flow < 4)));
+    let told = |nic: &str, policy: &str| Steering::new(&knobs(nic, policy), 4).err().unwrap();
+    assert!(told(filters, "policy = \"fare\"").starts_with("policy.toml:1:10: "));
+    assert!(told("schema = 1\nfoo = 2\n", policy).starts_with("mine.toml:"));
+    let unread = ReceiveNic::Own(Supplied { origin: "mine.toml".to_owned(), text: None });
+    let error = Steering::new(&ReceiveKnobs { nic: unread, ..knobs("", policy) }, 4).err().unwrap();
+    assert_eq!(error, "mine.toml was not read");
+}
+
 #[test]
 fn every_nic_of_a_scenario_has_a_model() {
     for nic in ReceiveNic::all() {
         for policy in [ReceivePolicy::None, ReceivePolicy::Balance, ReceivePolicy::Isolation] {
-            let knobs = ReceiveKnobs { nic, ..knobs(policy) };
-            assert!(Steering::new(&knobs, 10).is_ok(), "{nic} {policy}");
+            let named = format!("{nic} {policy}");
+            let knobs = ReceiveKnobs { nic: nic.clone(), ..knobs(policy) };
+            assert!(Steering::new(&knobs, 10).is_ok(), "{named}");
         }
     }
     let error = Steering::new(&knobs(ReceivePolicy::Balance), 1_000).err().unwrap();
@@ -275,6 +408,7 @@ proptest! {
     fn nothing_is_lost_and_no_limit_is_passed(
         shape in prop::collection::vec((1_u32..6, 1_u32..6, 0_usize..2, 0_u64..40, 1_u64..60), 1..8),
         queues in 5_u32..12,
+        ring in 1_u32..40,
         isolate: bool,
         memcached: bool,
         seed: u64,
@@ -291,25 +425,33 @@ proptest! {
             .collect();
         let policy = if isolate { ReceivePolicy::Isolation } else { ReceivePolicy::Balance };
         let server = if memcached { ServerKind::Memcached } else { ServerKind::Echo };
-        let knobs = ReceiveKnobs { reaction: Nanoseconds::from_millis(7), ..knobs(policy) };
+        let knobs = ReceiveKnobs { ring, reaction: Nanoseconds::from_millis(7), ..knobs(policy) };
         let mut simulation = simulation(&knobs, queues, server, clients.clone(), seed);
+        let most_waiting: u64 = clients.iter().map(|spec| u64::from(spec.flows * spec.outstanding)).sum();
         for at in [1, 10, 20, 33, 50, 70] {
             simulation.run(Time(at * MILLISECOND)).unwrap();
             let account = simulation.account();
-            prop_assert_eq!(account.sent, account.answered + account.under_way);
+            prop_assert_eq!(account.sent, account.answered + account.under_way + account.lost);
+            prop_assert!(account.given_up <= account.lost);
             let most: u64 = clients.iter().map(|spec| u64::from(spec.flows * spec.outstanding)).sum();
             prop_assert!(account.under_way <= most);
         }
+        // What was lost was made once, like everything else.
+        let lost = simulation.account().lost;
+        prop_assert!(lost == 0 || most_waiting > u64::from(ring));
         let costs = ReceiveCosts::default();
         for (spec, counts, ..) in simulation.clients() {
             let present = spec.until.min(END).since(spec.from.max(BEGIN));
-            prop_assert!(counts.iter().sum::<u64>() <= present / costs.client + 1);
+            let work = if memcached { costs.client } else { client_work(&costs, &echo()) };
+            prop_assert!(counts.iter().sum::<u64>() <= present / work + 1);
         }
         let all: u64 = simulation.clients().map(|(_, counts, ..)| counts.iter().sum::<u64>()).sum();
         let work = costs.receive + costs.transmit;
         let most: u64 = clients.iter().map(|spec| u64::from(spec.flows * spec.outstanding)).sum();
         // What waited for its client when the measurement began is read after that.
         prop_assert!(all <= u64::from(queues) * (END.since(BEGIN) / work + 1) + most);
+        // Each queue has a thread of its own, and so has the application for it.
+        prop_assert!(simulation.busy_cores() <= 2.0 * f64::from(queues));
         simulation.run(END).unwrap();
         // All have gone.
         prop_assert_eq!(simulation.account().under_way, 0);

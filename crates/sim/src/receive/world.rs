@@ -89,6 +89,7 @@ pub(crate) fn run(
         rate: job.rate,
         server: requests.server,
         set_percent: requests.set_percent,
+        timeout: requests.timeout.map(span),
         groups: groups.len(),
         measured: begin..end,
     };
@@ -136,6 +137,7 @@ pub(crate) fn run(
                     .collect(),
             })
             .collect(),
+        busy_cores: Some(simulation.busy_cores()),
         ..RawRepeat::default()
     };
     let account = simulation.account();
@@ -146,7 +148,8 @@ pub(crate) fn run(
         [
             ("filters", filters as u64),
             ("misplaced_flows", misplaced),
-            ("requests_lost", account.sent - account.answered - account.under_way),
+            ("requests_lost", account.lost),
+            ("requests_given_up", account.given_up),
         ]
         .map(|(name, value)| (name.to_owned(), value as f64)),
     );

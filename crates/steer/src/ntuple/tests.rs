@@ -19,6 +19,8 @@ struct Machine(Rc<RefCell<Inside>>);
 struct Inside {
     rules: BTreeMap<u32, Rule>,
     table: Vec<u32>,
+    contexts: BTreeMap<u32, Vec<u32>>,
+    has_contexts: bool,
     journal: String,
     /// Flows that have to have a queue at every moment.
     changes: usize,
@@ -60,10 +62,18 @@ impl EthtoolCalls for Machine {
                 }
             }
             0x2f => {
-                let hex = inside.rules[&word(16 + 160)].to_hex();
+                let rule = inside.rules[&word(16 + 160)];
+                let hex = rule.to_hex();
                 for at in 0..168 {
                     data[16 + at] = u8::from_str_radix(&hex[2 * at..2 * at + 2], 16).unwrap();
                 }
+                put(data, 184, &rule.context().unwrap_or(0).to_ne_bytes());
+            }
+            0x46 if word(4) != 0 => {
+                assert!(!inside.contexts.contains_key(&word(4)));
+                // ENOENT, EOPNOTSUPP.
+                let code = if inside.has_contexts { 2 } else { 95 };
+                return Err(io::Error::from_raw_os_error(code));
             }
             0x46 if word(8) == 0 => {
                 put(data, 8, &128_u32.to_ne_bytes());
@@ -87,6 +97,7 @@ impl Kernel for Machine {
         Ok(match knob {
             Knob::NtupleRule(location) => Value::Rule(inside.rules.get(location).map(RuleBytes::from)),
             Knob::RssTable => Value::Table(inside.table.clone()),
+            Knob::RssContext(context) => Value::Context(inside.contexts.get(context).cloned()),
             other => panic!("{other:?}"),
         })
     }
@@ -100,6 +111,8 @@ impl Kernel for Machine {
             }
             (Knob::NtupleRule(location), Value::Rule(Some(rule))) => {
                 assert!(*location < LOCATIONS, "beyond the budget");
+                let context = rule.rule().unwrap().context();
+                assert!(context.is_none_or(|context| inside.contexts.contains_key(&context)), "no context");
                 // The undo is on the disk before the change.
                 assert!(
                     inside.journal.contains(&format!("\"ntuple-rule\":{location}")),
@@ -109,6 +122,14 @@ impl Kernel for Machine {
                 inside.rules.insert(*location, rule.rule().unwrap());
             }
             (Knob::RssTable, Value::Table(table)) => inside.table.clone_from(table),
+            (Knob::RssContext(context), Value::Context(None)) => {
+                assert!(inside.rules.values().all(|rule| rule.context() != Some(*context)), "it is busy");
+                inside.contexts.remove(context);
+            }
+            (Knob::RssContext(context), Value::Context(Some(table))) => {
+                assert!(inside.journal.contains(&format!("\"rss-context\":{context}")), "{}", inside.journal);
+                inside.contexts.insert(*context, table.clone());
+            }
             other => panic!("{other:?}"),
         }
         Ok(())
@@ -181,6 +202,53 @@ fn the_device_does_what_the_search_found_and_is_put_back() {
     drop(backend);
     assert_eq!((machine.0.borrow().rules.clone(), machine.0.borrow().table.clone()), before);
     assert_eq!(machine.0.borrow().journal, "");
+}
+
+#[test]
+fn a_class_with_several_queues_has_one_rule_and_a_context_that_goes_with_it() {
+    const CLASS: &str = "policy = \"balance\"\n[[class]]\nname = \"web\"\nprotocol = \"udp\"\nsource = \"10.0.0.1\"\nqueues = 2\n";
+    let with = Machine::new(&[foreign()]);
+    with.0.borrow_mut().has_contexts = true;
+    // Somebody else has the first context.
+    with.0.borrow_mut().contexts = BTreeMap::from([(1, vec![0; 128])]);
+    let seen = || {
+        let inside = with.0.borrow();
+        (inside.rules.clone(), inside.table.clone(), inside.contexts.clone())
+    };
+    let before = seen();
+    let mut backend = with.backend();
+    let mut found = search(&mut backend, CLASS);
+    let flows = flows(48);
+    found.solve(&flows).unwrap();
+    assert!(found.cost().is_accepted(), "{:?}", found.unmet());
+    apply(&mut backend, &found).unwrap();
+    let spreading: Vec<Rule> =
+        with.0.borrow().rules.values().filter(|rule| rule.context().is_some()).copied().collect();
+    assert_eq!(spreading.iter().map(Rule::context).collect::<Vec<_>>(), [Some(2)]);
+    let table = with.0.borrow().contexts[&2].clone();
+    assert!(table.len() == 128 && table.iter().zip([2, 3].iter().cycle()).all(|(found, own)| found == own));
+    let shell = backend.shell(found.nic()).unwrap();
+    assert!(shell.contains("ethtool -X eth0 context new start 2 equal 2\n"), "{shell}");
+    assert!(shell.contains(" src-ip 10.0.0.1 context 1 loc 63\n"), "{shell}");
+    // Fewer rules than without, where each flow of the class but those on its rule's queue has one of its own.
+    let without = Machine::new(&[foreign()]);
+    let mut other = without.backend();
+    let mut plain = search(&mut other, CLASS);
+    plain.solve(&flows).unwrap();
+    apply(&mut other, &plain).unwrap();
+    assert!(with.0.borrow().rules.len() < without.0.borrow().rules.len());
+    assert_eq!(without.0.borrow().contexts, BTreeMap::new());
+    // Nothing changed: nothing is done. Another policy: it goes, behind its rule.
+    assert!(!apply(&mut backend, &found).unwrap().is_some());
+    let mut even = search(&mut backend, "policy = \"balance\"\n");
+    even.solve(&flows).unwrap();
+    apply(&mut backend, &even).unwrap();
+    assert_eq!(with.0.borrow().contexts.keys().collect::<Vec<_>>(), [&1]);
+    apply(&mut backend, &found).unwrap();
+    assert_eq!(with.0.borrow().contexts.keys().collect::<Vec<_>>(), [&1, &2]);
+    drop(backend);
+    assert_eq!(seen(), before);
+    assert_eq!(with.0.borrow().journal, "");
 }
 
 #[test]

@@ -83,6 +83,9 @@ const REQUESTS: &[Case] = &[
     ("nic = \"i82599\"\n", "", (33, 1), ": variant.balance.nic: missing; a variant without a 'base' sets every knob"),
     ("\"i82599\"", "\"i82598\"", (35, 7), ": variant.balance.nic: 'i82598' is not a value of this key; did you mean 'i82599'?"),
     ("policy = \"balance\"", "policy = \"fair\"", (36, 10), ": variant.balance.policy: 'fair' is not a value of this key; known: none, balance, isolation"),
+    ("client-hosts = 4", "client-hosts = 4\ntimeout = 30", (15, 11), ": workload.timeout: a bare number; units are needed"),
+    ("client-hosts = 4", "client-hosts = 4\ntimeout = \"0s\"", (15, 11), ": workload.timeout: 0ns is out of range"),
+    ("\"1024B\"", "\"1024B\"\nring = 0", (39, 8), ": variant.balance.ring: 0 is out of range; write a value from 1 to 65536"),
     ("isolated-queues = 4", "isolated-queues = 10", (37, 19), ": variant.balance.isolated-queues: 10 queues for high priority, and the link has 10"),
     ("\"1024B\"", "\"1301B\"", (38, 11), ": variant.balance.message: a message of 1301B does not fit into one packet; use at most 1300B"),
     ("policy = \"isolation\"", "qdisc = \"pfifo_fast\"", (44, 1), ": variant.isolation.qdisc: unknown key; known keys: base, summary, nic, policy,"),
@@ -102,9 +105,43 @@ fn every_broken_scenario_of_requests_is_refused_at_its_place() {
     let names = |variant| requests.clients_with(variant).map(|group| group.name.as_str()).collect::<Vec<_>>();
     assert_eq!((names("balance"), names("isolation")), (vec!["high"], vec!["high", "added"]));
     let knobs = scenario.variant("isolation").unwrap().receive.as_ref().unwrap();
-    assert_eq!((knobs.policy, knobs.message), (ReceivePolicy::Isolation, ByteSize::from_bytes(1024)));
+    assert_eq!((&knobs.policy, knobs.message), (&ReceivePolicy::Isolation, ByteSize::from_bytes(1024)));
     assert_eq!(scenario.variant("isolation").unwrap().settings()[1], ("policy", "isolation".to_owned()));
+    assert_eq!((requests.timeout, knobs.ring), (Some(Nanoseconds::from_secs(30)), 512));
     assert_refused(VALID_REQUESTS, REQUESTS.iter());
+}
+
+#[test]
+fn a_variant_may_have_a_nic_and_a_policy_of_its_own() {
+    let text = VALID_REQUESTS
+        .replace("nic = \"i82599\"", "nic = \"models/own.toml\"\nring = 64")
+        .replace("policy = \"isolation\"", "policy = '''\npolicy = \"locality\"\n'''")
+        .replace("client-hosts = 4", "client-hosts = 4\ntimeout = \"never\"");
+    let mut scenario = parse_text(&text).unwrap();
+    assert_eq!(scenario.workload.requests().unwrap().timeout, None);
+    let knobs = scenario.variant("isolation").unwrap().receive.clone().unwrap();
+    assert_eq!((knobs.nic.to_string().as_str(), knobs.ring), ("models/own.toml", 64));
+    assert_eq!(knobs.policy.own().unwrap().text.as_deref(), Some("policy = \"locality\"\n"));
+    let supplied: Vec<_> = scenario
+        .supplied()
+        .map(|(variant, supplied)| {
+            supplied.text.get_or_insert_with(|| "schema = 1\n".to_owned());
+            (variant.to_owned(), supplied.origin.clone())
+        })
+        .collect();
+    let pair = |variant: &str, origin: &str| (variant.to_owned(), origin.to_owned());
+    assert_eq!(
+        supplied,
+        [
+            pair("balance", "models/own.toml"),
+            pair("isolation", "models/own.toml"),
+            pair("isolation", "variant.isolation.policy"),
+        ]
+    );
+    // What is recorded is all of it.
+    let settings = scenario.variant("isolation").unwrap().settings();
+    assert_eq!(settings[0], ("nic", "models/own.toml = \"schema = 1\\n\"".to_owned()));
+    assert!(settings[1].1.ends_with("= \"policy = \\\"locality\\\"\\n\""), "{settings:?}");
 }
 
 #[test]

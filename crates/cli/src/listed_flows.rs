@@ -1,0 +1,73 @@
+//! Flows that nobody observes: of a trace file, or made up. What `search` and `steer --plan` work on.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+
+use evenkeel_receive::flows::{self, ObservedFlow};
+use evenkeel_receive::policy::PolicyFile;
+
+use crate::arguments::ListedFlows;
+use crate::exit::{Exit, Failure};
+use crate::search::read_bytes;
+
+/// Largest list of flows that is read at all, bytes.
+const LARGEST_LIST: u64 = 256 << 20;
+
+/// The flows that the command line names; none if it names none. Says which classes they name that the policy does not
+/// have.
+pub fn read(listed: &ListedFlows, policy: &PolicyFile) -> Result<Option<Vec<ObservedFlow>>, Failure> {
+    if let Some(count) = listed.generate {
+        return Ok(Some(generate(policy, 0, count)));
+    }
+    let Some(path) = &listed.flows else { return Ok(None) };
+    let (bytes, origin) = read_bytes(path, LARGEST_LIST)?;
+    let text = str::from_utf8(&bytes).map_err(|error| {
+        let line = bytes[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count() + 1;
+        Failure::new(Exit::Usage, format!("{origin}:{line}: not UTF-8"))
+    })?;
+    let flows = flows::parse(text, &origin).map_err(|error| Failure::new(Exit::Usage, error))?;
+    tell_unknown_classes(policy, &flows);
+    Ok(Some(flows))
+}
+
+/// Flows from clients with 16 each; with classes, each tenth client is of the first one.
+pub fn generate(policy: &PolicyFile, first: u32, count: u32) -> Vec<ObservedFlow> {
+    let label = policy.classes.first().and_then(|class| class.selector.labels.first());
+    let flows = flows::generate(first, count).zip(first..);
+    flows
+        .map(|(flow, number)| ObservedFlow {
+            class: label.filter(|_| number / 16 % 10 == 0).cloned(),
+            ..flow
+        })
+        .collect()
+}
+
+/// Names by which flows say that they are of no class.
+const REST: [&str; 6] = ["rest", "be", "best-effort", "best_effort", "low", "default"];
+
+/// Says which classes flows name and the policy does not have: a misspelt one would otherwise go unseen.
+fn tell_unknown_classes(policy: &PolicyFile, flows: &[ObservedFlow]) {
+    let labels: BTreeSet<String> = policy
+        .classes
+        .iter()
+        .flat_map(|class| &class.selector.labels)
+        .map(|label| label.to_lowercase())
+        .collect();
+    if labels.is_empty() {
+        return;
+    }
+    let named: BTreeSet<&str> = flows.iter().filter_map(|flow| flow.class.as_deref()).collect();
+    let unknown: Vec<String> = named
+        .into_iter()
+        .filter(|name| {
+            !labels.contains(&name.to_lowercase()) && !REST.contains(&name.to_lowercase().as_str())
+        })
+        .map(|name| name.escape_debug().to_string())
+        .collect();
+    if !unknown.is_empty() {
+        let message =
+            format!("flows of {} are of no class of the policy, and so of the rest", unknown.join(", "));
+        // Nothing is left to do if standard error is closed.
+        let _ = writeln!(std::io::stderr(), "evenkeel: {message}");
+    }
+}

@@ -1,0 +1,192 @@
+//! Which interrupt serves a receive queue, and which processors take it.
+//!
+//! The interrupts of a device are in `/sys/class/net/INTERFACE/device/msi_irqs`, their names in `/proc/interrupts`,
+//! and who takes one in `/proc/irq/N/effective_affinity_list` (Documentation/core-api/irq/irq-affinity.rst). That an interrupt
+//! belongs to a queue is told by its name alone, and each driver has its own:
+//!
+//! | name | drivers |
+//! |---|---|
+//! | `eth0-TxRx-3`, `eth0-rx-3` | ixgbe, igb, igc, bnxt |
+//! | `i40e-eth0-TxRx-3`, `ice-eth0-TxRx-3`, `iavf-eth0-TxRx-3` | i40e, ice, iavf |
+//! | `eth0-Tx-Rx-3` | ena |
+//! | `eth0-rxtx-3` | vmxnet3 |
+//! | `eth0-3` | sfc, mlx4 |
+//! | `eth0-fp-3` | qede, bnx2x |
+//! | `mlx5_comp3@pci:0000:3b:00.0` | mlx5 |
+//! | `mana_q3@pci:7870:00:00.0` | mana |
+//! | `virtio0-input.3` | virtio_net |
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::interface::list_members;
+use crate::{Host, HostError, Sysfs};
+
+/// The interrupt of a receive queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueInterrupt {
+    /// The receive queue.
+    pub queue: u32,
+    /// The interrupt.
+    pub number: u32,
+    /// Its name, as the driver gave it.
+    pub name: String,
+    /// Processors that take it, ascending: where the kernel tells, those that do, else those that may. None if it
+    /// does not tell at all.
+    pub processors: Vec<u32>,
+}
+
+/// What a name has in front of the number of a receive queue, in small letters.
+const BEFORE_QUEUE: [&str; 8] = ["-txrx-", "-tx-rx-", "-rxtx-", "-rx-", "-fp-", "_comp", "mana_q", "-input."];
+
+/// The receive queue whose interrupt has this name.
+fn queue_of(name: &str, interface: &str) -> Option<u32> {
+    let name = name.split('@').next().unwrap_or_default();
+    let stem = name.trim_end_matches(|character: char| character.is_ascii_digit());
+    let queue = name.get(stem.len()..)?.parse().ok()?;
+    let lower = stem.to_ascii_lowercase();
+    // Control interrupts of ice: `ice-0000:65:00.0:ctrl-TxRx-0`.
+    let is_control = lower.contains(":ctrl-");
+    let known = BEFORE_QUEUE.iter().any(|before| lower.ends_with(before))
+        || stem.strip_suffix('-').is_some_and(|stem| stem == interface);
+    (known && !is_control).then_some(queue)
+}
+
+/// Number and name of an interrupt, from a line of `/proc/interrupts`.
+fn named(line: &str) -> Option<(u32, &str)> {
+    let (number, rest) = line.split_once(':')?;
+    Some((number.trim().parse().ok()?, rest.split_ascii_whitespace().next_back()?))
+}
+
+impl Host {
+    /// The interrupts of an interface's receive queues, by queue: none of a device that has none, or whose driver
+    /// gives them other names.
+    ///
+    /// # Errors
+    /// When the host does not show its interrupts.
+    pub fn queue_interrupts(&self, sysfs: &Sysfs, interface: &str) -> Result<Vec<QueueInterrupt>, HostError> {
+        let of_device = device_interrupts(sysfs, interface);
+        let text = self.read("/proc/interrupts")?;
+        let mut found: BTreeMap<u32, QueueInterrupt> = BTreeMap::new();
+        for (number, name) in text.lines().filter_map(named) {
+            let has_name = name.contains(interface);
+            // A device without a list of its interrupts is known by its name only.
+            let is_its = of_device.as_ref().map_or(has_name, |numbers| numbers.contains(&number));
+            let Some(queue) = queue_of(name, interface).filter(|_| is_its) else { continue };
+            // Ports that share a device: of two, the one that has the interface's name.
+            if found.get(&queue).is_some_and(|other| other.name.contains(interface) || !has_name) {
+                continue;
+            }
+            let processors = self.processors_of_interrupt(number);
+            found.insert(queue, QueueInterrupt { queue, number, name: name.to_owned(), processors });
+        }
+        Ok(found.into_values().collect())
+    }
+
+    /// Processors that take an interrupt; those that may where the kernel does not tell who does.
+    fn processors_of_interrupt(&self, number: u32) -> Vec<u32> {
+        let list = |file: &str| {
+            let text = self.read(&format!("/proc/irq/{number}/{file}")).ok()?;
+            list_members(&text).filter(|members| !members.is_empty())
+        };
+        // Empty while nobody has asked for the interrupt.
+        list("effective_affinity_list").or_else(|| list("smp_affinity_list")).unwrap_or_default()
+    }
+}
+
+/// Numbers of a device's interrupts; none of a device that does not list them.
+fn device_interrupts(sysfs: &Sysfs, interface: &str) -> Option<BTreeSet<u32>> {
+    // The device of virtio_net is a function of virtio, below the one of PCI.
+    let of = |directory: &str| sysfs.list(&format!("class/net/{interface}/{directory}")).ok();
+    let names = of("device/msi_irqs").or_else(|| of("device/../msi_irqs"))?;
+    Some(names.iter().filter_map(|name| name.parse().ok()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::path::Path;
+
+    /// A machine with these interrupts: number, name, who takes it; all of one device but for those without.
+    struct Machine(tempfile::TempDir);
+
+    impl Machine {
+        fn new(interface: &str, device: &str, interrupts: &[(u32, &str, &str)]) -> Self {
+            let machine = Self(tempfile::tempdir().unwrap());
+            let mut text = String::from("            CPU0       CPU1\n");
+            for (number, name, effective) in interrupts {
+                let line = format!(" {number}:     1670          0  IR-PCI-MSI 52955137-edge      {name}\n");
+                text.push_str(&line);
+                machine.put(&format!("proc/irq/{number}/smp_affinity_list"), "0-7");
+                if !effective.is_empty() {
+                    machine.put(&format!("proc/irq/{number}/effective_affinity_list"), effective);
+                    machine.put(&format!("sys/class/net/{interface}/{device}msi_irqs/{number}"), "msix");
+                }
+            }
+            text.push_str(" NMI:          0          0   Non-maskable interrupts\n");
+            machine.put("proc/interrupts", &text);
+            machine
+        }
+
+        fn put(&self, file: &str, text: &str) {
+            let path = self.0.path().join(file);
+            std::fs::create_dir_all(path.parent().unwrap_or(Path::new("/"))).unwrap();
+            std::fs::write(path, format!("{text}\n")).unwrap();
+        }
+
+        fn found(&self, interface: &str) -> Vec<(u32, u32, Vec<u32>)> {
+            let (host, sysfs) = (Host::at(self.0.path()), Sysfs::at(self.0.path().join("sys")));
+            let found = host.queue_interrupts(&sysfs, interface).unwrap();
+            found.into_iter().map(|found| (found.queue, found.number, found.processors)).collect()
+        }
+    }
+
+    /// Lines as these drivers write them into /proc/interrupts; the last name of each is no receive queue's.
+    #[test]
+    fn queues_are_told_by_the_names_that_drivers_give() {
+        for names in [
+            ["eth0-TxRx-0", "eth0-TxRx-1", "eth0"],
+            ["eth0-TxRx-0", "eth0-rx-1", "eth0-tx-1"],
+            ["i40e-eth0-TxRx-0", "i40e-eth0-TxRx-1", "i40e-0000:04:00.1:misc"],
+            ["ice-eth0-TxRx-0", "ice-eth0-TxRx-1", "ice-0000:65:00.0:ctrl-TxRx-0"],
+            ["iavf-eth0-TxRx-0", "iavf-eth0-TxRx-1", "iavf-0000:3b:0b.0:mbx"],
+            ["mlx5_comp0@pci:0000:08:00.0", "mlx5_comp1@pci:0000:08:00.0", "mlx5_async0@pci:0000:08:00.0"],
+            ["eth0-Tx-Rx-0", "eth0-Tx-Rx-1", "ena-mgmnt@pci:0000:00:05.0"],
+            ["virtio1-input.0", "virtio1-input.1", "virtio1-output.1"],
+            ["eth0-rxtx-0", "eth0-rxtx-1", "eth0-event-4"],
+            ["eth0-0", "eth0-1", "eth0-tx-1"],
+            ["eth0-fp-0", "eth0-fp-1", "qed_sp_0"],
+            ["mana_q0@pci:7870:00:00.0", "mana_q1@pci:7870:00:00.0", "mana_hwc@pci:7870:00:00.0"],
+        ] {
+            let interrupts = [(78, names[0], "5"), (79, names[1], "2"), (77, names[2], "0")];
+            let machine = Machine::new("eth0", "device/", &interrupts);
+            assert_eq!(machine.found("eth0"), [(0, 78, vec![5]), (1, 79, vec![2])], "{names:?}");
+        }
+    }
+
+    #[test]
+    fn the_device_below_counts_and_so_does_what_may_take_it() {
+        // virtio_net: device is a link to virtio1, and the interrupts are of the PCI function above it.
+        let machine =
+            Machine::new("eth0", "pci/", &[(38, "virtio1-input.0", "1"), (40, "virtio2-input.0", "")]);
+        std::fs::create_dir(machine.0.path().join("sys/class/net/eth0/pci/virtio1")).unwrap();
+        std::os::unix::fs::symlink("pci/virtio1", machine.0.path().join("sys/class/net/eth0/device"))
+            .unwrap();
+        assert_eq!(machine.found("eth0"), [(0, 38, vec![1])]);
+        // A kernel that does not tell who takes it tells who may; one of two ports is this one.
+        let machine = Machine::new("eth1", "device/", &[(50, "eth0-TxRx-0", "1"), (51, "eth1-TxRx-0", "1")]);
+        std::fs::remove_file(machine.0.path().join("proc/irq/51/effective_affinity_list")).unwrap();
+        assert_eq!(machine.found("eth1"), [(0, 51, (0..8).collect())]);
+    }
+
+    #[test]
+    fn without_a_list_the_name_decides_and_strange_lines_are_passed_over() {
+        let machine = Machine::new("lo", "device/", &[(30, "eth0-TxRx-0", "1"), (31, "eth1-TxRx-0", "1")]);
+        assert_eq!(machine.found("eth1"), [(0, 31, vec![1])]);
+        machine.put("proc/interrupts", "x\n:\n 1:\n99999999999: a eth1-TxRx-1\n 7: eth1-TxRx-99999999999\n");
+        assert_eq!(machine.found("eth1"), []);
+        std::fs::remove_file(machine.0.path().join("proc/interrupts")).unwrap();
+        let (host, sysfs) = (Host::at(machine.0.path()), Sysfs::at(machine.0.path().join("sys")));
+        assert!(host.queue_interrupts(&sysfs, "eth1").unwrap_err().to_string().contains("proc/interrupts"));
+    }
+}

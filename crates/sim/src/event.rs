@@ -15,87 +15,91 @@ pub type Slot = u32;
 /// Bits of an entry that hold its slot.
 const SLOT_BITS: u32 = 24;
 
-/// A planned event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Entry {
-    time: Time,
-    /// The order among equals, and the slot.
-    key: u64,
-}
+/// A planned event: its time, above that the order among equals, above that the slot; so the smaller
+/// number is the earlier event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Entry(u128);
 
 impl Entry {
     /// Nothing is planned.
-    const NONE: Self = Self { time: Time::NEVER, key: u64::MAX };
+    const NONE: Self = Self(u128::MAX);
 
     const fn new(time: Time, sequence: u64, slot: Slot) -> Self {
-        Self { time, key: (sequence << SLOT_BITS) | slot as u64 }
+        Self(((time.0 as u128) << 64) | ((sequence << SLOT_BITS) | slot as u64) as u128)
     }
 
     /// The earlier of two. Which one is chance, so that a branch would be guessed wrong every other time:
     /// there is none.
     #[inline]
     fn earlier(self, other: Self) -> Self {
-        let is_first = (self.time < other.time) | ((self.time == other.time) & (self.key < other.key));
-        Self {
-            time: select_unpredictable(is_first, self.time, other.time),
-            key: select_unpredictable(is_first, self.key, other.key),
-        }
+        Self(select_unpredictable(self.0 < other.0, self.0, other.0))
+    }
+
+    const fn time(self) -> Time {
+        Time((self.0 >> 64) as u64)
     }
 
     const fn slot(self) -> Slot {
-        self.key as Slot & ((1 << SLOT_BITS) - 1)
+        self.0 as Slot & ((1 << SLOT_BITS) - 1)
     }
 }
 
-/// A tournament. The root is node 1, the children of node n are 2n and 2n + 1.
+/// A tournament of events.
 #[derive(Clone, Debug)]
 struct Tournament {
-    nodes: Vec<Entry>,
-    leaves: usize,
+    /// The matches: two events, the earlier of which goes on. The final is number 1; what comes out of
+    /// number n plays in number n / 2, on the side n % 2. Number 0 has the winner of all.
+    matches: Vec<[Entry; 2]>,
 }
 
 impl Tournament {
     fn new(slots: usize) -> Self {
-        // With one leaf, it would be the root.
-        let leaves = slots.next_power_of_two().max(2);
-        Self { nodes: vec![Entry::NONE; 2 * leaves], leaves }
+        Self { matches: vec![[Entry::NONE; 2]; slots.next_power_of_two().max(2)] }
     }
 
+    #[inline]
     fn first(&self) -> Entry {
-        self.nodes[1]
+        self.matches[0][1]
     }
 
-    fn entry(&self, leaf: usize) -> Entry {
-        self.nodes[self.leaves + leaf]
+    #[inline]
+    fn entry(&self, slot: usize) -> Entry {
+        let leaf = self.matches.len() + slot;
+        self.matches[leaf / 2][leaf % 2]
     }
 
     /// Plays all matches on the way up. What is planned all the time wins or loses as it happens: to play
     /// every match costs less than to guess which is the last that matters.
-    fn set(&mut self, leaf: usize, entry: Entry) {
-        let mut node = self.leaves + leaf;
+    #[inline]
+    fn set(&mut self, slot: usize, entry: Entry) {
+        let mut node = self.matches.len() + slot;
         let mut winner = entry;
-        self.nodes[node] = winner;
         while node > 1 {
-            winner = winner.earlier(self.nodes[node ^ 1]);
+            let (pair, side) = (&mut self.matches[node / 2], node % 2);
+            pair[side] = winner;
+            winner = winner.earlier(pair[side ^ 1]);
             node /= 2;
-            self.nodes[node] = winner;
         }
+        self.matches[0][1] = winner;
     }
 
     /// The same, up to the first match that ends as it did before: nearly always the first, where most
     /// events are far away.
-    fn set_rare(&mut self, leaf: usize, entry: Entry) {
-        let mut node = self.leaves + leaf;
+    #[inline]
+    fn set_rare(&mut self, slot: usize, entry: Entry) {
+        let mut node = self.matches.len() + slot;
         let mut winner = entry;
-        self.nodes[node] = winner;
         while node > 1 {
-            winner = winner.earlier(self.nodes[node ^ 1]);
-            node /= 2;
-            if self.nodes[node] == winner {
-                break;
+            let (pair, side) = (&mut self.matches[node / 2], node % 2);
+            let (own, other) = (pair[side], pair[side ^ 1]);
+            pair[side] = winner;
+            winner = winner.earlier(other);
+            if winner == own.earlier(other) {
+                return;
             }
-            self.nodes[node] = winner;
+            node /= 2;
         }
+        self.matches[0][1] = winner;
     }
 }
 
@@ -187,8 +191,8 @@ impl Calendar {
         }
         let slot = slot as usize;
         match slot.checked_sub(self.split) {
-            None => self.frequent.entry(slot).time,
-            Some(leaf) => self.rare.entry(leaf).time,
+            None => self.frequent.entry(slot).time(),
+            Some(leaf) => self.rare.entry(leaf).time(),
         }
     }
 
@@ -197,7 +201,7 @@ impl Calendar {
     pub fn next_time(&mut self) -> Option<Time> {
         self.settle();
         let first = self.first();
-        (first != Entry::NONE).then_some(first.time)
+        (first != Entry::NONE).then_some(first.time())
     }
 
     /// Takes the next event off, if it is not after `limit`.
@@ -205,11 +209,11 @@ impl Calendar {
     pub fn pop(&mut self, limit: Time) -> Option<(Time, Slot)> {
         self.settle();
         let first = self.first();
-        if first == Entry::NONE || first.time > limit {
+        if first == Entry::NONE || first.time() > limit {
             return None;
         }
         self.taken = Some(first.slot());
-        Some((first.time, first.slot()))
+        Some((first.time(), first.slot()))
     }
 }
 

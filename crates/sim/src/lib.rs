@@ -17,6 +17,7 @@
 //! the NIC computes the departures of interleaved packets in closed form between changes of its state.
 
 pub mod account;
+mod arrivals;
 pub mod event;
 mod expectation;
 pub mod fetch;

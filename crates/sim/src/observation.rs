@@ -18,14 +18,27 @@ struct Cell {
     packets: u64,
 }
 
+impl Cell {
+    #[inline]
+    fn add(&mut self, bytes: u64, packets: u32) {
+        self.bytes += bytes;
+        self.packets += u64::from(packets);
+    }
+}
+
 /// Counts packets by flow and bin.
+///
+/// Nearly everything belongs to the newest bin. What is in that of every flow lies together, and goes to the
+/// flow's other bins when a newer one begins: so counting touches little memory, however many bins there are.
 #[derive(Clone, Debug)]
 pub struct Observation {
     begin: Time,
     bin: Span,
     flows: Vec<Vec<Cell>>,
-    /// Begin and end of the bin that was counted in last, and its number: nearly always the next one.
-    present: (Time, Time, usize),
+    /// The newest bin of each flow.
+    newest: Vec<Cell>,
+    /// Its number, its begin and its end.
+    present: (usize, Time, Time),
     /// Data packets since the start of the simulation.
     pub packets: u64,
 }
@@ -34,8 +47,15 @@ impl Observation {
     /// `bins` bins of length `bin` from `begin` on, for each flow.
     #[must_use]
     pub fn new(flows: usize, begin: Time, bin: Span, bins: usize) -> Self {
-        let flows = vec![vec![Cell::default(); bins]; flows];
-        Self { begin, bin: bin.max(1), flows, present: (Time::ZERO, Time::ZERO, 0), packets: 0 }
+        let bin = bin.max(1);
+        Self {
+            begin,
+            bin,
+            flows: vec![vec![Cell::default(); bins]; flows],
+            newest: vec![Cell::default(); flows],
+            present: (0, begin, begin + bin),
+            packets: 0,
+        }
     }
 
     /// `packets` packets of `bytes` bytes in all have left; the last bit of the first one at
@@ -51,56 +71,88 @@ impl Observation {
         each: impl Fn(u32) -> (Time, u64),
     ) {
         self.packets += u64::from(packets);
-        if last < self.begin {
+        let (_, begin, end) = self.present;
+        if begin <= first && last < end {
+            self.newest[flow].add(bytes, packets);
+        } else if last >= self.begin {
+            self.count_elsewhere(flow, packets, bytes, (first, last), each);
+        }
+    }
+
+    /// Counts what is not, or not as a whole, in the newest bin.
+    #[cold]
+    fn count_elsewhere(
+        &mut self,
+        flow: usize,
+        packets: u32,
+        bytes: u64,
+        (first, last): (Time, Time),
+        each: impl Fn(u32) -> (Time, u64),
+    ) {
+        if first >= self.begin && self.number_of(first) == self.number_of(last) {
+            self.cell(flow, first).add(bytes, packets);
             return;
         }
-        if !self.is_present(first, last) {
-            self.turn_to(last);
-            if !self.is_present(first, last) {
-                self.count_apart(flow, packets, each);
-                return;
-            }
-        }
-        self.add(flow, bytes, packets);
-    }
-
-    fn is_present(&self, first: Time, last: Time) -> bool {
-        self.present.0 <= first && last < self.present.1
-    }
-
-    /// Makes the bin of a time, not before the first bin, the present one.
-    #[cold]
-    fn turn_to(&mut self, at: Time) {
-        let index = at.since(self.begin) / self.bin;
-        let begin = self.begin + index * self.bin;
-        self.present = (begin, begin + self.bin, index as usize);
-    }
-
-    /// Counts in the present bin.
-    fn add(&mut self, flow: usize, bytes: u64, packets: u32) {
-        if let Some(cell) = self.flows[flow].get_mut(self.present.2) {
-            cell.bytes += bytes;
-            cell.packets += u64::from(packets);
-        }
-    }
-
-    #[cold]
-    fn count_apart(&mut self, flow: usize, packets: u32, each: impl Fn(u32) -> (Time, u64)) {
         for packet in 0..packets {
             let (at, bytes) = each(packet);
             if at >= self.begin {
-                self.turn_to(at);
-                self.add(flow, bytes, 1);
+                self.cell(flow, at).add(bytes, 1);
             }
         }
+    }
+
+    /// The number of the bin of a time, not before the first bin.
+    fn number_of(&self, at: Time) -> u64 {
+        at.since(self.begin) / self.bin
+    }
+
+    /// A flow's bin of a time, not before the first bin.
+    fn cell(&mut self, flow: usize, at: Time) -> &mut Cell {
+        if at >= self.present.2 {
+            self.turn_to(at);
+        }
+        let number = self.number_of(at) as usize;
+        let bins = &mut self.flows[flow];
+        // What lies behind the last bin never goes to one.
+        if number == self.present.0 || number >= bins.len() {
+            &mut self.newest[flow]
+        } else {
+            &mut bins[number]
+        }
+    }
+
+    /// Makes the bin of a time, which is behind the newest one, the newest.
+    fn turn_to(&mut self, at: Time) {
+        let number = self.present.0;
+        for (bins, newest) in self.flows.iter_mut().zip(&mut self.newest) {
+            let Cell { bytes, packets } = std::mem::take(newest);
+            if let Some(cell) = bins.get_mut(number) {
+                // Late packets of it come by themselves.
+                cell.bytes += bytes;
+                cell.packets += packets;
+            }
+        }
+        let number = self.number_of(at);
+        let begin = self.begin + number * self.bin;
+        self.present = (number as usize, begin, begin + self.bin);
+    }
+
+    /// What has been counted of a flow in a bin of this number, where it is `cell` without the newest.
+    fn counted(&self, flow: usize, number: usize, cell: Cell) -> Cell {
+        let newest = if number == self.present.0 { self.newest[flow] } else { Cell::default() };
+        Cell { bytes: cell.bytes + newest.bytes, packets: cell.packets + newest.packets }
     }
 
     /// The bins of a flow.
     #[must_use]
     pub fn flow(&self, flow: usize) -> Bins {
+        let cells = || {
+            let numbered = self.flows[flow].iter().enumerate();
+            numbered.map(|(number, &cell)| self.counted(flow, number, cell))
+        };
         Bins {
-            bytes: self.flows[flow].iter().map(|cell| cell.bytes).collect(),
-            packets: self.flows[flow].iter().map(|cell| cell.packets).collect(),
+            bytes: cells().map(|cell| cell.bytes).collect(),
+            packets: cells().map(|cell| cell.packets).collect(),
         }
     }
 
@@ -138,5 +190,28 @@ mod tests {
             (bins.bytes.as_slice(), bins.packets.as_slice()),
             ([200, 120, 7].as_slice(), [2, 2, 2].as_slice())
         );
+    }
+
+    /// What leaves several rings in turns is not told in order of time.
+    #[test]
+    fn late_packets_go_to_their_own_bin() {
+        let mut observation = Observation::new(2, Time(100), 10, 3);
+        let nobody_asks = |_| (Time::NEVER, 0);
+        let mut count = |flow, bytes, first, last| {
+            observation.count(flow, 1, bytes, (Time(first), Time(last)), nobody_asks);
+        };
+        count(0, 1, 105, 105);
+        count(0, 20, 125, 129);
+        count(1, 2, 104, 109);
+        count(0, 4, 100, 100);
+        count(1, 30, 113, 113);
+        count(1, 7, 129, 129);
+        // Behind the last bin, and late of that.
+        count(1, 50, 150, 150);
+        count(1, 60, 131, 132);
+        count(1, 8, 128, 128);
+        assert_eq!(observation.flow(0).bytes, [5, 0, 20]);
+        assert_eq!(observation.flow(1).bytes, [2, 30, 15]);
+        assert_eq!(observation.into_flows()[1].packets, [1, 1, 2]);
     }
 }

@@ -177,16 +177,20 @@ impl Sink {
         // What leaves several rings in turns is not told in order of time.
         self.taken.sort_unstable();
         for &(_, flow) in &self.taken {
-            let peer = &mut self.peers[flow as usize];
-            let latest = std::mem::take(&mut peer.latest);
-            for run in peer.earlier.drain(..).chain([latest]) {
+            let Peer { receiver, latest, earlier, .. } = &mut self.peers[flow as usize];
+            let mut hand_over = |run: Run| {
                 let bytes = (run.end - run.begin) as u32;
-                match peer.receiver.on_data(now, run.begin, bytes, run.packets) {
-                    Reply::Now => answer(flow, Reaction::Acknowledge(peer.receiver.acknowledgement())),
+                match receiver.on_data(now, run.begin, bytes, run.packets) {
+                    Reply::Now => answer(flow, Reaction::Acknowledge(receiver.acknowledgement())),
                     Reply::Delayed(deadline) => answer(flow, Reaction::Wait(deadline)),
                     Reply::Unchanged => {}
                 }
+            };
+            // Only what is lost or overtaken leaves several.
+            if !earlier.is_empty() {
+                earlier.drain(..).for_each(&mut hand_over);
             }
+            hand_over(std::mem::take(latest));
         }
         more
     }

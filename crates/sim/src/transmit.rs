@@ -90,7 +90,7 @@ impl Simulation {
         self.take_acknowledgements(vector, processor);
         // What arrives later has an interrupt of its own.
         let line = &self.vectors[vector as usize];
-        let arrival = line.acknowledgements.front().map(|entry| entry.0);
+        let arrival = line.acknowledgements.next();
         let answer = line.answers.front().copied();
         let request = line.requests.front().map(|entry| entry.0);
         if let Some(next) = arrival.into_iter().chain(answer).chain(request).min() {
@@ -141,11 +141,7 @@ impl Simulation {
     /// Takes in the acknowledgements that have arrived; their flows may send at once.
     fn take_acknowledgements(&mut self, vector: u32, processor: u32) {
         let now = self.now;
-        while let Some(&(arrival, flow, ack)) = self.vectors[vector as usize].acknowledgements.front() {
-            if arrival > now {
-                break;
-            }
-            self.vectors[vector as usize].acknowledgements.pop_front();
+        while let Some((flow, ack)) = self.vectors[vector as usize].acknowledgements.take(now) {
             self.charge(processor, self.parameters.costs.acknowledgement);
             self.flows[flow as usize].sender.on_ack(now, &ack);
             self.application_writes(flow);
@@ -392,7 +388,7 @@ impl Simulation {
         }
         loop {
             let transmit = &mut self.queues[queue as usize];
-            if transmit.qdisc.is_empty() || !transmit.limit.may_enqueue() || !transmit.ring.may_enqueue() {
+            if !transmit.limit.may_enqueue() || !transmit.ring.may_enqueue() || transmit.qdisc.is_empty() {
                 return;
             }
             let dequeued = transmit.qdisc.dequeue(self.now);

@@ -215,22 +215,21 @@ impl Nic {
 
     /// When the ring at `place` has sent its next `bytes`, the last of them in its turn number `turns`.
     fn end_in(&self, place: usize, turns: u64, bytes: u64) -> Time {
+        let mut others = 0;
+        for (other, &queue) in self.active.iter().take(place).enumerate() {
+            others += self.bytes_in(other, &self.rings[queue as usize], turns);
+        }
         // In one turn, who is behind sends nothing.
-        let rings = if turns == 1 { place } else { self.active.len() };
-        let others: u64 = self
-            .active
-            .iter()
-            .take(rings)
-            .map(|&queue| &self.rings[queue as usize])
-            .enumerate()
-            .filter(|&(other, _)| other != place)
-            .map(|(other, ring)| self.bytes_in(other, ring, if other < place { turns } else { turns - 1 }))
-            .sum();
+        if turns > 1 {
+            for &queue in self.active.iter().skip(place + 1) {
+                others += self.bytes_in(place + 1, &self.rings[queue as usize], turns - 1);
+            }
+        }
         self.wire.time_of(self.position + others + self.ring_at(place).turns.done_bytes() + bytes)
     }
 
     /// Wire bytes that `ring`, at `place` in line, sends in its next `turns`.
-    #[inline]
+    #[inline(always)]
     fn bytes_in(&self, place: usize, ring: &Ring, turns: u64) -> u64 {
         if turns == 0 {
             return 0;
@@ -260,10 +259,15 @@ fn granted(place: usize) -> u64 {
 }
 
 /// Wire bytes of the next `packets` of the ring, or of all if there are fewer.
-fn bytes_of_packets(ring: &Ring, mut packets: u64) -> u64 {
-    if let Some(each) = ring.uniform_bytes() {
-        return packets.min(ring.backlog_packets) * each;
+#[inline(always)]
+fn bytes_of_packets(ring: &Ring, packets: u64) -> u64 {
+    match ring.uniform_bytes() {
+        Some(each) => packets.min(ring.backlog_packets) * each,
+        None => bytes_of_unequal_packets(ring, packets),
     }
+}
+
+fn bytes_of_unequal_packets(ring: &Ring, mut packets: u64) -> u64 {
     let mut bytes = 0;
     for (shape, sent) in ring.shapes() {
         let taken = u64::from(shape.packets - sent).min(packets);
@@ -277,10 +281,15 @@ fn bytes_of_packets(ring: &Ring, mut packets: u64) -> u64 {
 }
 
 /// Wire bytes of the ring's next packets as far as `deficit` covers them.
+#[inline(always)]
 fn bytes_of_fitting_packets(ring: &Ring, deficit: u64) -> u64 {
-    if let Some(each) = ring.uniform_bytes() {
-        return (deficit / each).min(ring.backlog_packets) * each;
-    }
+    let Some(each) = ring.uniform_bytes() else { return bytes_of_unequal_fitting_packets(ring, deficit) };
+    let all = ring.backlog_packets * each;
+    // Many rings have less than their turns allow: no division.
+    if deficit >= all { all } else { deficit / each * each }
+}
+
+fn bytes_of_unequal_fitting_packets(ring: &Ring, deficit: u64) -> u64 {
     let mut bytes = 0;
     for (shape, sent) in ring.shapes() {
         let taken = shape.fitting(sent, deficit - bytes);

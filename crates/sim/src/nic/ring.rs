@@ -72,26 +72,28 @@ struct Queued {
 
 /// A FIFO of segments. The first of them is the head; `sent` of its packets have left.
 #[derive(Clone, Debug)]
+// In this order: what foretelling asks of every ring comes first, so that it takes one line of the cache.
+#[repr(C)]
 pub(super) struct Ring {
-    segments: VecDeque<Queued>,
+    /// Wire bytes that the ring may still send (deficit round robin).
+    pub(super) deficit: u64,
+    /// Wire bytes that a turn adds to that.
+    pub(super) credit: u64,
+    /// Packets that have not left.
+    pub(super) backlog_packets: u64,
+    /// Wire bytes of a packet, while all that are queued have as many.
+    uniform: u32,
+    /// Segments with a packet of another size.
+    odd: u32,
     pub(super) head: Shape,
     pub(super) sent: u32,
     /// Full-sized packets that every turn sends; 0 if turns differ, as then they cannot be computed
     /// together.
     pub(super) burst: u32,
-    /// Wire bytes that the ring may still send (deficit round robin).
-    pub(super) deficit: u64,
-    /// Wire bytes that a turn adds to that.
-    pub(super) credit: u64,
     pub(super) weight: u32,
-    /// Wire bytes of a packet, while all that are queued have as many.
-    uniform: u32,
-    /// Segments with a packet of another size.
-    odd: u32,
-    /// Packets that have not left.
-    pub(super) backlog_packets: u64,
     /// Its turns while rounds are steady; without packets at other times.
     pub(super) turns: Turns,
+    segments: VecDeque<Queued>,
     /// It has been told that the head began.
     is_announced: bool,
 }
@@ -246,9 +248,10 @@ impl Ring {
     /// Tells that the head begins at the time `at`, unless it has been told.
     #[inline]
     pub(super) fn announce<S: Departures>(&mut self, queue: u32, at: impl FnOnce() -> Time, sink: &mut S) {
-        if !self.is_announced
-            && let Some(Queued { segment, .. }) = self.segments.front()
-        {
+        if self.is_announced {
+            return;
+        }
+        if let Some(Queued { segment, .. }) = self.segments.front() {
             self.is_announced = true;
             sink.started(queue, segment, at());
         }

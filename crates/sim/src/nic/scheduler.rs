@@ -204,6 +204,16 @@ impl Nic {
         self.interrupt_rounds(sink);
     }
 
+    /// Catches up with `now` if nothing has left since, and there is nothing to tell. Whether that is so.
+    #[inline]
+    pub(crate) fn skip_to(&mut self, now: Time) -> bool {
+        let nothing_left = self.next_change > now;
+        if nothing_left {
+            self.caught_up = now;
+        }
+        nothing_left
+    }
+
     /// Computes everything that leaves up to and including `now`, and tells which segments have left. Of
     /// packets whose segment has not left as a whole it may tell later: when it has left, or when somebody
     /// asks ([`Nic::tell`]). So there are few trains, of all packets that nobody had to know of one by one.
@@ -399,6 +409,7 @@ impl Nic {
     }
 
     /// Tells that a segment begins, if the packet on the wire is its first.
+    #[inline(always)]
     pub(super) fn announce<S: Departures>(&mut self, sink: &mut S) {
         if let Some(&queue) = self.active.front() {
             let at = || self.wire.time_of(self.position);

@@ -89,9 +89,11 @@ impl Pace {
     #[inline]
     pub(super) fn position_of(&self, index: u32, packet_bytes: u32) -> u64 {
         let index = self.place + index;
+        if index < self.burst {
+            return self.begin + u64::from(index) * u64::from(packet_bytes);
+        }
         let (turn, place) = match self.burst {
             1 => (index, 0),
-            burst if index < burst => (0, index),
             burst => (index / burst, index % burst),
         };
         self.begin + u64::from(turn) * self.round_bytes + u64::from(place) * u64::from(packet_bytes)

@@ -7,24 +7,36 @@ use crate::time::Time;
 /// Bands with a discipline each; the segment's band chooses, and what is beyond the last goes there.
 #[derive(Clone, Debug)]
 pub(super) struct Prio {
-    bands: Vec<Discipline>,
+    bands: Vec<Band>,
+}
+
+#[derive(Clone, Debug)]
+struct Band {
+    discipline: Discipline,
+    /// Segments that wait in it: asked after each call, so that a look at all bands asks none.
+    length: usize,
 }
 
 impl Prio {
     /// At least one band.
     pub(super) fn new(bands: Vec<Discipline>) -> Self {
-        Self { bands }
+        let band = |discipline: Discipline| Band { length: discipline.len(), discipline };
+        Self { bands: bands.into_iter().map(band).collect() }
     }
 
     pub(super) fn enqueue(&mut self, now: Time, segment: Segment, dropped: &mut Vec<Segment>) {
         let band = usize::from(segment.band).min(self.bands.len() - 1);
-        self.bands[band].enqueue(now, segment, dropped);
+        let band = &mut self.bands[band];
+        band.discipline.enqueue(now, segment, dropped);
+        band.length = band.discipline.len();
     }
 
     pub(super) fn dequeue(&mut self, now: Time, dropped: &mut Vec<Segment>) -> Dequeued {
         let mut earliest = None;
-        for band in self.bands.iter_mut().filter(|band| band.len() > 0) {
-            match band.dequeue(now, dropped) {
+        for band in self.bands.iter_mut().filter(|band| band.length > 0) {
+            let dequeued = band.discipline.dequeue(now, dropped);
+            band.length = band.discipline.len();
+            match dequeued {
                 Dequeued::Segment(segment) => return Dequeued::Segment(segment),
                 Dequeued::Wait(time) => {
                     earliest = Some(earliest.map_or(time, |earliest: Time| earliest.min(time)));
@@ -36,11 +48,11 @@ impl Prio {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.bands.iter().map(Discipline::len).sum()
+        self.bands.iter().map(|band| band.length).sum()
     }
 
     pub(super) fn backlog_bytes(&self) -> u64 {
-        self.bands.iter().map(Discipline::backlog_bytes).sum()
+        self.bands.iter().map(|band| band.discipline.backlog_bytes()).sum()
     }
 }
 

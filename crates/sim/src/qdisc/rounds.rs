@@ -7,6 +7,9 @@
 
 use super::queue::NONE;
 
+/// Rounds that are skipped at once at most: as many quanta do not overflow.
+const MOST_SKIPPED: i64 = u32::MAX as i64 >> 1;
+
 /// A member's place and credit in a [`Ring`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turn {
@@ -115,10 +118,10 @@ impl Ring {
         members: &mut [T],
         needed: impl Fn(&T) -> i64,
     ) -> Option<u32> {
+        let mut front = self.front(members)?;
         let mut visits = 0;
-        let mut fewest = i64::MAX;
+        let mut fewest = MOST_SKIPPED;
         loop {
-            let front = self.front(members)?;
             let member = &mut members[front as usize];
             let missing = needed(member) - self.credit(member);
             if missing <= 0 {
@@ -126,19 +129,18 @@ impl Ring {
             }
             let turn = member.turn_mut();
             let quantum = turn.quantum().max(1);
-            if missing <= quantum {
-                fewest = 0;
-            } else if missing - 1 < fewest.saturating_mul(quantum) {
-                // Only who needs fewer rounds than all before divides.
-                fewest = (missing - 1) / quantum;
+            // Only who needs fewer rounds than all before divides.
+            if missing - 1 < fewest * quantum {
+                fewest = if missing <= quantum { 0 } else { (missing - 1) / quantum };
             }
             turn.refill();
             self.tail = front;
+            front = turn.next;
             visits += 1;
             if visits == self.length {
                 self.skipped += fewest;
                 visits = 0;
-                fewest = i64::MAX;
+                fewest = MOST_SKIPPED;
             }
         }
     }

@@ -88,12 +88,15 @@ impl Window {
         }
     }
 
-    /// A packet's round trip; may end slow start.
-    pub fn on_delay(&mut self, sample: &DelaySample) {
+    /// A packet's round trip; may end slow start, by what `sample` tells of a window of so many packets.
+    #[inline]
+    pub fn on_delay(&mut self, now: Time, rtt: Span, sample: impl FnOnce(u32) -> DelaySample) {
+        let (packets, slow_start) = (self.packets, self.in_slow_start());
         if let Algorithm::Cubic(cubic) = &mut self.algorithm
-            && cubic.on_delay(sample)
+            && let Some(delay) = cubic.note_delay(now, rtt, slow_start)
+            && cubic.ends_slow_start(delay, &sample(packets))
         {
-            self.threshold = self.packets;
+            self.threshold = packets;
         }
     }
 

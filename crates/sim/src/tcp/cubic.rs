@@ -45,17 +45,18 @@ struct Units {
     delay: Span,
 }
 
+impl Units {
+    const LINUX_4_4: Self = Self { tick: MILLISECOND, delay: MILLISECOND / 8 };
+    const LINUX_6_18: Self = Self { tick: MICROSECOND, delay: MICROSECOND };
+}
+
 /// What HyStart learns from an acknowledgement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DelaySample {
     /// Now.
     pub now: Time,
-    /// Round-trip time of the most recently sent packet that it acknowledges.
-    pub rtt: Span,
     /// Congestion window, packets.
     pub window: u32,
-    /// Whether the window is in slow start.
-    pub slow_start: bool,
     /// First unacknowledged byte.
     pub unacknowledged: u64,
     /// First byte not yet sent.
@@ -131,8 +132,8 @@ impl Cubic {
 
     fn units(&self) -> Units {
         match self.profile {
-            Profile::Linux4_4 => Units { tick: MILLISECOND, delay: MILLISECOND / 8 },
-            Profile::Linux6_18 => Units { tick: MICROSECOND, delay: MICROSECOND },
+            Profile::Linux4_4 => Units::LINUX_4_4,
+            Profile::Linux6_18 => Units::LINUX_6_18,
         }
     }
 
@@ -222,20 +223,28 @@ impl Cubic {
         }
     }
 
-    /// A packet's round trip. Answers whether slow start ends here, since queues have begun to fill
-    /// (`bictcp_acked`, `hystart_update`).
-    pub fn on_delay(&mut self, sample: &DelaySample) -> bool {
-        if self.epoch != Time::NEVER && sample.now.since(self.epoch) < DELAY_HOLD_OFF {
-            return false;
+    /// A packet's round trip (`bictcp_acked`). Answers the delay, in the profile's unit, if HyStart has to
+    /// look at it ([`Self::ends_slow_start`]).
+    #[inline]
+    pub fn note_delay(&mut self, now: Time, rtt: Span, slow_start: bool) -> Option<u64> {
+        if self.epoch != Time::NEVER && now.since(self.epoch) < DELAY_HOLD_OFF {
+            return None;
         }
-        let units = self.units();
-        let delay = (sample.rtt / units.delay).max(1);
+        // Each divisor is a constant, so that nothing divides.
+        let delay = match self.profile {
+            Profile::Linux4_4 => rtt / Units::LINUX_4_4.delay,
+            Profile::Linux6_18 => rtt / Units::LINUX_6_18.delay,
+        };
+        let delay = delay.max(1);
         if self.delay_least == 0 || delay < self.delay_least {
             self.delay_least = delay;
         }
-        if self.found || !sample.slow_start {
-            return false;
-        }
+        (slow_start && !self.found).then_some(delay)
+    }
+
+    /// Whether slow start ends here, since queues have begun to fill (`hystart_update`).
+    pub fn ends_slow_start(&mut self, delay: u64, sample: &DelaySample) -> bool {
+        let units = self.units();
         let tick = sample.now.0 / units.tick;
         if self.profile == Profile::Linux6_18 && sample.unacknowledged > self.round_end {
             self.start_round(tick, sample.next);
@@ -409,18 +418,25 @@ mod tests {
         assert_eq!(cubic.reduced(1), 2);
     }
 
-    fn sample(now: Span, rtt: Span, unacknowledged: u64, next: u64) -> DelaySample {
-        DelaySample {
+    impl Cubic {
+        /// Whether a round trip ends slow start.
+        fn on_delay(&mut self, (rtt, sample): &(Span, DelaySample)) -> bool {
+            let delay = self.note_delay(sample.now, *rtt, true);
+            delay.is_some_and(|delay| self.ends_slow_start(delay, sample))
+        }
+    }
+
+    fn sample(now: Span, rtt: Span, unacknowledged: u64, next: u64) -> (Span, DelaySample) {
+        let sample = DelaySample {
             now: Time(now),
-            rtt,
             window: 100,
-            slow_start: true,
             unacknowledged,
             next,
             pacing_rate: 1_000_000_000_000,
             paced: false,
             gso_max_bytes: 65_536,
-        }
+        };
+        (rtt, sample)
     }
 
     #[test]

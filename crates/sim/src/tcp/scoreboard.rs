@@ -86,6 +86,29 @@ pub(super) struct Progress {
     pub reordered_from: Option<u64>,
 }
 
+impl Progress {
+    /// When the first and the last of the packets were sent that round-trip times can be told by.
+    pub fn round_trips(&self) -> (Option<Time>, Option<Time>) {
+        let (mut first, mut last) = (self.first_sent, self.last_sent);
+        if self.retransmission_acknowledged {
+            // Karn's rule.
+            (first, last) = (None, None);
+        }
+        (first.or(self.first_sacked), self.last_sacked.or(last))
+    }
+}
+
+/// What an acknowledgement has told of packets that were sent once and arrived in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Delivery {
+    /// Packets acknowledged, 1 at least.
+    pub packets: u32,
+    /// When the first of them was sent.
+    pub first_sent: Time,
+    /// The last of them.
+    pub newest: SentOrder,
+}
+
 /// When a packet counts as lost by the time it was sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TimeRule {
@@ -120,6 +143,8 @@ pub(super) struct Scoreboard {
     judged_to: u64,
     /// What is due begins here or above.
     due_from: u64,
+    /// What begins here or above bears no mark.
+    marked_to: u64,
 }
 
 impl Scoreboard {
@@ -135,6 +160,7 @@ impl Scoreboard {
             highest_sacked: 0,
             judged_to: 0,
             due_from: 0,
+            marked_to: 0,
         }
     }
 
@@ -171,6 +197,13 @@ impl Scoreboard {
     /// Whether there is anything that recovery has to look at.
     pub fn is_clean(&self) -> bool {
         self.sacked | self.lost | self.retransmitted == 0
+    }
+
+    /// Whether nothing outstanding, which begins with this byte, bears a mark: all of it was sent once, and
+    /// nothing has been heard of it.
+    #[inline]
+    pub fn is_plain(&self, unacknowledged: u64) -> bool {
+        unacknowledged >= self.marked_to
     }
 
     /// When the oldest segment was sent (last).
@@ -227,6 +260,42 @@ impl Scoreboard {
             }
             self.credit(&entry, entry.packets, progress);
         }
+    }
+
+    /// The same as [`Self::acknowledge`], where [`Self::is_plain`] holds of what was outstanding. Answers
+    /// nothing if less than a packet was acknowledged.
+    #[inline]
+    pub fn acknowledge_plain(&mut self, cumulative: u64) -> Option<Delivery> {
+        let mut delivery: Option<Delivery> = None;
+        while let Some(entry) = self.entries.front_mut() {
+            let (sent_at, mut end, mut packets) = (entry.sent_at, entry.end(), entry.packets);
+            let is_whole = end <= cumulative;
+            if is_whole {
+                self.entries.pop_front();
+            } else if entry.sequence < cumulative {
+                // Fits: less than the entry's payload.
+                entry.payload = (end - cumulative) as u32;
+                entry.packets = entry.payload.div_ceil(self.mss).min(packets);
+                entry.sequence = cumulative;
+                packets -= entry.packets;
+                end = cumulative;
+            } else {
+                break;
+            }
+            if packets > 0 {
+                self.outstanding -= packets;
+                let before = delivery.map_or((0, sent_at), |before| (before.packets, before.first_sent));
+                delivery = Some(Delivery {
+                    packets: before.0 + packets,
+                    first_sent: before.1,
+                    newest: SentOrder { sent_at, end },
+                });
+            }
+            if !is_whole {
+                break;
+            }
+        }
+        delivery
     }
 
     /// The front segment is acknowledged in part (`tcp_tso_acked`).
@@ -494,6 +563,9 @@ impl Scoreboard {
         self.count_out(&entry);
         change(&mut entry);
         self.count_in(&entry);
+        if entry.marks != 0 {
+            self.marked_to = self.marked_to.max(entry.end());
+        }
         self.entries[index] = entry;
     }
 
@@ -531,7 +603,8 @@ impl Scoreboard {
         }
         let sums =
             |board: &Self| (board.outstanding, board.sacked, board.lost, board.retransmitted, board.due);
-        expected == next && sums(&fresh) == sums(self)
+        let is_plain = |entry: &Entry| entry.sequence < self.marked_to || entry.marks == 0;
+        expected == next && sums(&fresh) == sums(self) && self.entries.iter().all(is_plain)
     }
 }
 
@@ -571,6 +644,39 @@ mod tests {
         board.acknowledge(6500, &mut progress);
         assert_eq!(progress.acknowledged, 0);
         assert!(board.is_consistent(6500, 12_000));
+    }
+
+    /// Wherever an acknowledgement ends: whole segments, packets, parts of packets, and nothing.
+    #[test]
+    fn a_plain_acknowledgement_is_one_like_any() {
+        for cumulative in (0..=12_000).step_by(500) {
+            let (mut any, mut plain) = (board(3), board(3));
+            assert!(plain.is_plain(0));
+            let mut progress = Progress::default();
+            any.acknowledge(cumulative, &mut progress);
+            let delivery = plain.acknowledge_plain(cumulative);
+            let expected = progress.first_sent.map(|first_sent| Delivery {
+                packets: progress.acknowledged,
+                first_sent,
+                newest: progress.newest,
+            });
+            assert_eq!(delivery, expected, "up to {cumulative}");
+            assert_eq!(progress.round_trips().1, delivery.map(|delivery| delivery.newest.sent_at));
+            assert_eq!(any.outstanding(), plain.outstanding());
+            assert!(plain.is_consistent(cumulative, 12_000));
+        }
+    }
+
+    #[test]
+    fn what_was_marked_is_not_plain() {
+        let mut board = board(3);
+        sack(&mut board, 4000, 8000);
+        assert!(!board.is_plain(0));
+        assert!(!board.is_plain(7999));
+        // What follows is.
+        assert!(board.is_plain(8000));
+        board.judge_all_lost(Time::NEVER);
+        assert!(!board.is_plain(8000));
     }
 
     #[test]

@@ -188,6 +188,27 @@ EK_INLINE ek_u32 ek_least_weight(const ek_u32 *weight, ek_u32 first, ek_u32 end)
 	return least;
 }
 
+/* The first queue of this weight before `end`, or `end`: queues are compared by the block, so that
+ * vector instructions do it. */
+#define EK_BLOCK 16
+EK_INLINE ek_u32 ek_first_of_weight(const ek_u32 *weight, ek_u32 first, ek_u32 end, ek_u32 wanted)
+{
+	ek_u32 queue = first, index;
+
+	while (end - queue >= EK_BLOCK) {
+		ek_u32 found = 0;
+
+		for (index = 0; index < EK_BLOCK; index++)
+			found |= weight[queue + index] == wanted;
+		if (found)
+			break;
+		queue += EK_BLOCK;
+	}
+	while (queue < end && weight[queue] != wanted)
+		queue++;
+	return queue;
+}
+
 EK_INLINE ek_u32 ek_least_at_once(const ek_u32 *weight, struct ek_pool pool, ek_u32 preferred, ek_u32 *least)
 {
 	ek_u32 end = pool.first + pool.count, queue = preferred, behind, before;
@@ -203,8 +224,7 @@ EK_INLINE ek_u32 ek_least_at_once(const ek_u32 *weight, struct ek_pool pool, ek_
 		queue = pool.first;
 		end = preferred;
 	}
-	while (queue < end && weight[queue] != *least)
-		queue++;
+	queue = ek_first_of_weight(weight, queue, end, *least);
 	return queue < end ? queue : preferred;
 }
 #endif

@@ -11,10 +11,48 @@ const MOST_REORDERING: u32 = 300;
 
 impl Sender {
     /// An acknowledgement has arrived. What acknowledges data never sent is ignored.
+    #[inline]
     pub fn on_ack(&mut self, now: Time, ack: &Ack) {
         if ack.cumulative > self.next {
             return;
         }
+        let is_plain = self.state == State::Open
+            && ack.cumulative > self.unacknowledged
+            && ack.sack[0].is_empty()
+            && self.board.is_plain(self.unacknowledged);
+        if is_plain {
+            self.on_plain_ack(now, ack.cumulative);
+        } else {
+            self.on_any_ack(now, ack);
+        }
+    }
+
+    /// The usual case of [`Self::on_any_ack`]: new data have arrived in order, and nothing outstanding has
+    /// been lost, nor seemed to be. So there is nothing that recovery has to look at.
+    #[inline]
+    fn on_plain_ack(&mut self, now: Time, cumulative: u64) {
+        self.unacknowledged = cumulative;
+        let delivery = self.board.acknowledge_plain(cumulative);
+        self.backoff = 0;
+        if self.probe_end.is_some_and(|end| cumulative >= end) {
+            self.probe_end = None;
+        }
+        if let Some(delivery) = delivery {
+            self.measure(now, Some(delivery.first_sent), Some(delivery.newest.sent_at));
+        }
+        self.arm_timer(now, true);
+        if let Some(delivery) = delivery {
+            self.counters.delivered_packets += u64::from(delivery.packets);
+            if delivery.newest > self.newest {
+                self.newest = delivery.newest;
+                self.newest_rtt = now.since(self.newest.sent_at);
+            }
+            self.grow_window(now, delivery.packets);
+        }
+        self.update_pacing_rate();
+    }
+
+    fn on_any_ack(&mut self, now: Time, ack: &Ack) {
         let cumulative = ack.cumulative.max(self.unacknowledged);
         let advanced = cumulative > self.unacknowledged;
         let mut progress = Progress::default();
@@ -29,7 +67,8 @@ impl Sender {
         if advanced && self.probe_end.is_some_and(|end| cumulative >= end) {
             self.probe_end = None;
         }
-        self.measure(now, &progress);
+        let (first, last) = progress.round_trips();
+        self.measure(now, first, last);
         if advanced {
             self.arm_timer(now, true);
         }
@@ -48,7 +87,13 @@ impl Sender {
             self.reduce_in_proportion(advanced, lost, &progress);
         } else if !(was_reducing && self.profile == Profile::Linux4_4) {
             // 4.4 grows before it looks at recovery: what ends that does not count as growth.
-            self.grow_window(now, advanced, &progress);
+            // In an orderly network only the front's progress counts (`tcp_may_raise_cwnd`).
+            let may_grow = advanced || (self.reordering > INITIAL_REORDERING && progress.delivered > 0);
+            let packets = match self.profile {
+                Profile::Linux4_4 => progress.acknowledged,
+                Profile::Linux6_18 => progress.delivered,
+            };
+            self.grow_window(now, if may_grow { packets } else { 0 });
         }
         if advanced || progress.delivered > 0 {
             self.update_pacing_rate();
@@ -71,30 +116,22 @@ impl Sender {
         }
     }
 
-    /// Round-trip times (`tcp_ack_update_rtt`, `pkts_acked`).
-    fn measure(&mut self, now: Time, progress: &Progress) {
-        let (mut first, mut last) = (progress.first_sent, progress.last_sent);
-        if progress.retransmission_acknowledged {
-            // Karn's rule.
-            (first, last) = (None, None);
-        }
-        let first = first.or(progress.first_sacked);
-        let last = progress.last_sacked.or(last);
+    /// Round-trip times of packets that were sent at these times, the first and the last of those that an
+    /// acknowledgement is for (`tcp_ack_update_rtt`, `pkts_acked`).
+    #[inline]
+    fn measure(&mut self, now: Time, first: Option<Time>, last: Option<Time>) {
         if let Some(sent) = last {
             let rtt = now.since(sent);
             self.round_trip.sample_minimum(rtt);
-            let sample = DelaySample {
+            self.window.on_delay(now, rtt, |window| DelaySample {
                 now,
-                rtt,
-                window: self.window.packets,
-                slow_start: self.window.in_slow_start(),
+                window,
                 unacknowledged: self.unacknowledged,
                 next: self.next,
                 pacing_rate: self.pacing_rate,
                 paced: self.pacing,
                 gso_max_bytes: self.gso_max_bytes,
-            };
-            self.window.on_delay(&sample);
+            });
         }
         if let Some(sent) = first {
             self.round_trip.sample(now.since(sent), self.unacknowledged, self.next);
@@ -137,18 +174,10 @@ impl Sender {
         matches!(self.state, State::Reduction | State::Recovery)
     }
 
-    /// Growth, if the window is what limits the flow (`tcp_cong_avoid`).
-    fn grow_window(&mut self, now: Time, advanced: bool, progress: &Progress) {
-        // In an orderly network only the front's progress counts (`tcp_may_raise_cwnd`).
-        let may_grow = advanced || (self.reordering > INITIAL_REORDERING && progress.delivered > 0);
-        if !may_grow || !self.is_window_limited() {
-            return;
-        }
-        let packets = match self.profile {
-            Profile::Linux4_4 => progress.acknowledged,
-            Profile::Linux6_18 => progress.delivered,
-        };
-        if packets > 0 {
+    /// Growth for so many packets, if the window is what limits the flow (`tcp_cong_avoid`).
+    #[inline]
+    fn grow_window(&mut self, now: Time, packets: u32) {
+        if packets > 0 && self.is_window_limited() {
             self.window.begin_round(now, self.unacknowledged, self.next);
             self.window.grow(now, packets);
         }

@@ -152,6 +152,9 @@ pub const fn truesize(payload: u32) -> u32 {
 /// assert_eq!(sender.window_packets(), 20);
 /// ```
 #[derive(Clone, Debug)]
+// In this order: what is touched for every acknowledgement lies together, and what only recovery needs apart
+// from it. With thousands of flows, each line of the cache that is spared counts.
+#[repr(C)]
 pub struct Sender {
     // Touched for every acknowledgement and segment.
     /// First unacknowledged byte (`snd_una`).
@@ -166,18 +169,19 @@ pub struct Sender {
     skb_end: u64,
     /// `sk_pacing_rate`, bytes a second.
     pacing_rate: u64,
-    /// Departure of the last segment (`tcp_wstamp_ns`): in the future only if paced.
-    departure: Time,
-    /// When data were sent last (`lsndtime`).
-    last_sent: Time,
-    deadline: Time,
     /// Memory of the segments below TCP, bytes (`sk_wmem_alloc`).
     bytes_below: u64,
     /// Packets that a segment should have (`tcp_tso_autosize`).
     goal: u32,
     mss: u32,
-    /// Packets in the largest segment.
-    largest: u32,
+    deadline: Time,
+    /// When data were sent last (`lsndtime`).
+    last_sent: Time,
+    /// Departure of the last segment (`tcp_wstamp_ns`): in the future only if paced.
+    departure: Time,
+    receive_window: u64,
+    small_queue_limit: Option<u32>,
+    small_queue_floor: bool,
     timer: Timer,
     state: State,
     profile: Profile,
@@ -199,31 +203,37 @@ pub struct Sender {
     reordering_seen: bool,
     /// The application waits for room in the send buffer (`SOCK_NOSPACE`).
     buffer_full: bool,
-    window: Window,
-    round_trip: RoundTrip,
+    /// Packets in the largest segment.
+    largest: u32,
+    /// Timeouts in a row (`icsk_backoff`).
+    backoff: u32,
     board: Scoreboard,
+    round_trip: RoundTrip,
+    window: Window,
 
     // Bookkeeping of the window's use (`tcp_cwnd_validate`).
     /// Most packets outstanding in this round (`max_packets_out`).
     most_outstanding: u32,
-    /// The round ends when this is acknowledged (`cwnd_usage_seq`).
-    usage_end: u64,
     /// Most packets outstanding since the window was last full (`snd_cwnd_used`).
     window_used: u32,
+    /// The round ends when this is acknowledged (`cwnd_usage_seq`).
+    usage_end: u64,
     /// When it was last full (`snd_cwnd_stamp`).
     window_full_at: Time,
 
-    // Loss recovery.
-    /// Recovery ends when this is acknowledged (`high_seq`).
-    recovery_end: u64,
-    /// No second tail loss probe by retransmission until this is acknowledged (`tlp_high_seq`).
-    probe_end: Option<u64>,
-    /// What is SACKed above a lost packet at least, packets (`reordering`).
-    reordering: u32,
     /// The most recently sent packet of those delivered (`rack.mstamp`, `rack.end_seq`).
     newest: SentOrder,
     /// Its round-trip time (`rack.rtt_us`).
     newest_rtt: Span,
+    /// No second tail loss probe by retransmission until this is acknowledged (`tlp_high_seq`).
+    probe_end: Option<u64>,
+    counters: Counters,
+
+    // Loss recovery.
+    /// Recovery ends when this is acknowledged (`high_seq`).
+    recovery_end: u64,
+    /// What is SACKed above a lost packet at least, packets (`reordering`).
+    reordering: u32,
     /// Window before the reduction, packets (`prior_cwnd`).
     prior_window: u32,
     /// Threshold before it, packets (`prior_ssthresh`).
@@ -237,19 +247,13 @@ pub struct Sender {
     undo_packets: Option<u32>,
     /// Duplicates below were retransmitted for an earlier loss (`undo_marker`).
     undo_from: u64,
-    /// Timeouts in a row (`icsk_backoff`).
-    backoff: u32,
 
-    // Constants, and what is only counted.
+    // Constants that are rarely needed.
     flow: u32,
     hash: u32,
     gso_max_bytes: u32,
     initial_window: u32,
-    small_queue_limit: Option<u32>,
-    small_queue_floor: bool,
-    receive_window: u64,
     minimum_timeout: Span,
-    counters: Counters,
 }
 
 /// Counters of a flow.

@@ -1,0 +1,102 @@
+//! Acknowledgements on their way back to the sender's NIC.
+
+use std::collections::VecDeque;
+
+use crate::tcp::{Ack, Block};
+use crate::time::Time;
+
+/// An acknowledgement that will arrive.
+#[derive(Clone, Copy, Debug)]
+struct Arrival {
+    at: Time,
+    cumulative: u64,
+    flow: u32,
+    /// Something has been received above a gap, or twice: the ranges are kept apart.
+    has_sack: bool,
+}
+
+/// Acknowledgements in the order in which they arrive. Nearly all say no more than how much has been
+/// received in order, so the ranges that others tell have a queue of their own, and an entry is small.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Arrivals {
+    arrivals: VecDeque<Arrival>,
+    /// Of those that have some, in the same order.
+    sacks: VecDeque<[Block; 3]>,
+}
+
+impl Arrivals {
+    /// When the first one arrives.
+    #[inline]
+    pub(crate) fn next(&self) -> Option<Time> {
+        self.arrivals.front().map(|arrival| arrival.at)
+    }
+
+    /// Takes out the first one, if it has arrived `by` then, with its flow.
+    #[inline]
+    pub(crate) fn take(&mut self, by: Time) -> Option<(u32, Ack)> {
+        let arrival = *self.arrivals.front().filter(|arrival| arrival.at <= by)?;
+        self.arrivals.pop_front();
+        let sack = if arrival.has_sack { self.sacks.pop_front() } else { None };
+        Some((arrival.flow, Ack { cumulative: arrival.cumulative, sack: sack.unwrap_or_default() }))
+    }
+
+    /// An acknowledgement for a flow will arrive, behind those that arrive at the same time or before.
+    #[inline]
+    pub(crate) fn insert(&mut self, at: Time, flow: u32, ack: &Ack) {
+        // The empty blocks are at the end.
+        let has_sack = !ack.sack[0].is_empty();
+        let arrival = Arrival { at, cumulative: ack.cumulative, flow, has_sack };
+        if self.arrivals.back().is_some_and(|last| last.at > at) {
+            self.insert_before(arrival, ack);
+            return;
+        }
+        self.arrivals.push_back(arrival);
+        if has_sack {
+            self.sacks.push_back(ack.sack);
+        }
+    }
+
+    /// The same before others: paths of different lengths may bring them out of order.
+    #[cold]
+    fn insert_before(&mut self, arrival: Arrival, ack: &Ack) {
+        let later = self.arrivals.iter().rev().take_while(|later| later.at > arrival.at);
+        let (behind, sacks_behind) =
+            later.fold((0, 0), |(all, sacks), later| (all + 1, sacks + usize::from(later.has_sack)));
+        self.arrivals.insert(self.arrivals.len() - behind, arrival);
+        if arrival.has_sack {
+            self.sacks.insert(self.sacks.len() - sacks_behind, ack.sack);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Against a list that is sorted by the time, and keeps the order of equals.
+        #[test]
+        fn they_come_in_the_order_of_time(steps in prop::collection::vec((0_u64..20, 0_u64..3), 1..60)) {
+            let mut arrivals = Arrivals::default();
+            let mut list: Vec<(Time, u32, Ack)> = Vec::new();
+            for (number, (at, block)) in (0_u32..).zip(steps) {
+                let start = 100 * u64::from(number);
+                let sack = [Block { start, end: start + block }, Block::default(), Block::default()];
+                let sack = if block == 0 { Default::default() } else { sack };
+                let ack = Ack { cumulative: u64::from(number), sack };
+                arrivals.insert(Time(at), number, &ack);
+                list.push((Time(at), number, ack));
+            }
+            list.sort_by_key(|entry| entry.0);
+            for (at, flow, ack) in list {
+                prop_assert_eq!(arrivals.next(), Some(at));
+                if let Some(before) = at.0.checked_sub(1) {
+                    prop_assert_eq!(arrivals.take(Time(before)), None);
+                }
+                prop_assert_eq!(arrivals.take(at), Some((flow, ack)));
+            }
+            prop_assert_eq!(arrivals.next(), None);
+        }
+    }
+}

@@ -228,7 +228,7 @@ fn stage(knob: &Knob) -> u8 {
                 5
             }
         }
-        Knob::RssTable | Knob::FlowHash(_) | Knob::NtupleRule(_) => 6,
+        Knob::RssTable | Knob::RssContext(_) | Knob::FlowHash(_) | Knob::NtupleRule(_) => 6,
         Knob::InterfaceFile(_)
         | Knob::GsoSizes
         | Knob::GroSizes

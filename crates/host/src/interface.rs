@@ -3,6 +3,8 @@
 //! Sources: `Documentation/ABI/testing/sysfs-class-net` and `sysfs-class-net-queues`,
 //! `Documentation/networking/scaling.rst`.
 
+use evenkeel_model::host::parse_processor_list;
+
 use crate::{HostError, Sysfs};
 
 /// What an XPS map is keyed by.
@@ -52,21 +54,6 @@ pub fn mask_members(mask: &str) -> Option<Vec<u32>> {
     for (word, text) in (0_u32..).zip(mask.trim().rsplit(',')) {
         let bits = u32::from_str_radix(text, 16).ok()?;
         members.extend((0..32).filter(|bit| bits >> bit & 1 == 1).map(|bit| word * 32 + bit));
-    }
-    Some(members)
-}
-
-/// Numbers of a list such as `0-3,8` (`Documentation/admin-guide/cputopology.rst`).
-pub(crate) fn list_members(list: &str) -> Option<Vec<u32>> {
-    const MOST: u32 = 1 << 16;
-    let mut members = Vec::new();
-    for part in list.trim().split(',').filter(|part| !part.is_empty()) {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-        if last > MOST {
-            return None;
-        }
-        members.extend(first..=last);
     }
     Some(members)
 }
@@ -142,14 +129,16 @@ impl Sysfs {
     #[must_use]
     pub fn processor_numbers(&self) -> usize {
         let list = self.read("devices/system/cpu/possible").unwrap_or_default();
-        list_members(&list).and_then(|members| members.last().copied()).map_or(1, |last| last as usize + 1)
+        parse_processor_list(&list)
+            .and_then(|members| members.last().copied())
+            .map_or(1, |last| last as usize + 1)
     }
 
     /// Numbers of the processors that are online; 0 alone where the kernel does not tell.
     #[must_use]
     pub fn online_processors(&self) -> Vec<u32> {
         let list = self.read("devices/system/cpu/online").unwrap_or_default();
-        list_members(&list).filter(|members| !members.is_empty()).unwrap_or_else(|| vec![0])
+        parse_processor_list(&list).filter(|members| !members.is_empty()).unwrap_or_else(|| vec![0])
     }
 
     /// The NUMA node of each processor, by number; 0 where the kernel does not tell.
@@ -162,7 +151,7 @@ impl Sysfs {
                 continue;
             };
             let list = self.read(&format!("{directory}/{name}/cpulist")).unwrap_or_default();
-            for processor in list_members(&list).unwrap_or_default() {
+            for processor in parse_processor_list(&list).unwrap_or_default() {
                 if let Some(slot) = nodes.get_mut(processor as usize) {
                     *slot = node;
                 }
@@ -184,14 +173,6 @@ mod tests {
         assert_eq!(mask_members("00000000,00000000"), Some(vec![]));
         assert_eq!(mask_members("x"), None);
         assert_eq!(mask_members(""), None);
-    }
-
-    #[test]
-    fn lists_have_ranges() {
-        assert_eq!(list_members("0-2,5\n"), Some(vec![0, 1, 2, 5]));
-        assert_eq!(list_members(""), Some(vec![]));
-        assert_eq!(list_members("0-4000000000"), None);
-        assert_eq!(list_members("a-b"), None);
     }
 
     #[test]

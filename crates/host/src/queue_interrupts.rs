@@ -18,7 +18,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::interface::list_members;
+use evenkeel_model::host::parse_processor_list;
+
+use crate::facts::queue_of_action;
 use crate::{Host, HostError, Sysfs};
 
 /// The interrupt of a receive queue.
@@ -33,22 +35,6 @@ pub struct QueueInterrupt {
     /// Processors that take it, ascending: where the kernel tells, those that do, else those that may. None if it
     /// does not tell at all.
     pub processors: Vec<u32>,
-}
-
-/// What a name has in front of the number of a receive queue, in small letters.
-const BEFORE_QUEUE: [&str; 8] = ["-txrx-", "-tx-rx-", "-rxtx-", "-rx-", "-fp-", "_comp", "mana_q", "-input."];
-
-/// The receive queue whose interrupt has this name.
-fn queue_of(name: &str, interface: &str) -> Option<u32> {
-    let name = name.split('@').next().unwrap_or_default();
-    let stem = name.trim_end_matches(|character: char| character.is_ascii_digit());
-    let queue = name.get(stem.len()..)?.parse().ok()?;
-    let lower = stem.to_ascii_lowercase();
-    // Control interrupts of ice: `ice-0000:65:00.0:ctrl-TxRx-0`.
-    let is_control = lower.contains(":ctrl-");
-    let known = BEFORE_QUEUE.iter().any(|before| lower.ends_with(before))
-        || stem.strip_suffix('-').is_some_and(|stem| stem == interface);
-    (known && !is_control).then_some(queue)
 }
 
 /// Number and name of an interrupt, from a line of `/proc/interrupts`.
@@ -71,7 +57,10 @@ impl Host {
             let has_name = name.contains(interface);
             // A device without a list of its interrupts is known by its name only.
             let is_its = of_device.as_ref().map_or(has_name, |numbers| numbers.contains(&number));
-            let Some(queue) = queue_of(name, interface).filter(|_| is_its) else { continue };
+            let (Some(queue), true) = queue_of_action(name, interface) else { continue };
+            if !is_its {
+                continue;
+            }
             // Ports that share a device: of two, the one that has the interface's name.
             if found.get(&queue).is_some_and(|other| other.name.contains(interface) || !has_name) {
                 continue;
@@ -86,7 +75,7 @@ impl Host {
     fn processors_of_interrupt(&self, number: u32) -> Vec<u32> {
         let list = |file: &str| {
             let text = self.read(&format!("/proc/irq/{number}/{file}")).ok()?;
-            list_members(&text).filter(|members| !members.is_empty())
+            parse_processor_list(&text).filter(|members| !members.is_empty())
         };
         // Empty while nobody has asked for the interrupt.
         list("effective_affinity_list").or_else(|| list("smp_affinity_list")).unwrap_or_default()

@@ -114,9 +114,9 @@ fn owner<'a>(row: &Row, owners: &'a [Owner]) -> Option<&'a Owner> {
 /// for something else.
 #[must_use]
 pub fn queue_of_action(action: &str, interface: &str) -> (Option<u32>, bool) {
-    const NO_QUEUE: [&str; 14] = [
-        "async", "config", "control", "event", "mgmnt", "misc", "mbox", "mailbox", "fdir", "admin", "link",
-        "other", "cmd", "pages",
+    const NO_QUEUE: [&str; 18] = [
+        "async", "config", "control", "ctrl", "event", "mgmnt", "misc", "mbox", "mbx", "mailbox", "fdir",
+        "admin", "link", "other", "cmd", "pages", "_hwc", "_sp_",
     ];
     let name = action.split('@').next().unwrap_or_default();
     let rest = match name.find(interface) {

@@ -298,6 +298,7 @@ impl Knob {
             Self::RootQdisc => "qdisc".to_owned(),
             Self::NtupleRule(location) => format!("ntuple {location}"),
             Self::RssTable => "rss".to_owned(),
+            Self::RssContext(context) => format!("rss-context {context}"),
             Self::InterruptAffinity(interrupt) => format!("irq {interrupt}"),
             Self::Ring(ring) => format!("ring {}", ring.word()),
             Self::Channels(channels) => format!("channels {}", channels.word()),

@@ -136,7 +136,11 @@ fn what_igb_has_is_changed_and_put_back() {
         ],
     );
     // For the tests that follow in this boot: igb makes its own table, other than the kernel's, with its queues.
-    for arguments in [&["-X", &nic.name, "default"][..], &["-L", &nic.name, "combined", "2"], &["-L", &nic.name, "combined", "4"]] {
+    for arguments in [
+        &["-X", &nic.name, "default"][..],
+        &["-L", &nic.name, "combined", "2"],
+        &["-L", &nic.name, "combined", "4"],
+    ] {
         assert!(Command::new("ethtool").args(arguments).status().unwrap().success(), "{arguments:?}");
     }
 }

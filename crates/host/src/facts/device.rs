@@ -45,13 +45,38 @@ pub struct DeviceAnswers {
 
 /// A feature as `ethtool -k` shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[serde(try_from = "FeatureForm", into = "String")]
 pub struct FeatureText(pub Feature);
 
 impl From<FeatureText> for String {
     fn from(FeatureText(feature): FeatureText) -> Self {
         let word = if feature.on { "on" } else { "off" };
         if feature.fixed { format!("{word} [fixed]") } else { word.to_owned() }
+    }
+}
+
+/// The ways in which a feature's state is written: ours, a plain truth value, and that of `ethtool --json -k`.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum FeatureForm {
+    Word(String),
+    Plain(bool),
+    Ethtool {
+        active: bool,
+        #[serde(default)]
+        fixed: bool,
+    },
+}
+
+impl TryFrom<FeatureForm> for FeatureText {
+    type Error = String;
+
+    fn try_from(form: FeatureForm) -> Result<Self, String> {
+        match form {
+            FeatureForm::Word(word) => word.try_into(),
+            FeatureForm::Plain(on) => Ok(Self(Feature { on, fixed: false })),
+            FeatureForm::Ethtool { active, fixed } => Ok(Self(Feature { on: active, fixed })),
+        }
     }
 }
 
@@ -433,6 +458,15 @@ mod tests {
         // What was asked is what a recorded tree gives.
         let text = serde_json::to_string(&answers).unwrap();
         assert_eq!(serde_json::from_str::<DeviceAnswers>(&text).unwrap(), answers);
+    }
+
+    #[test]
+    fn features_are_written_in_several_ways() {
+        let text =
+            r#"{"a": "off [fixed]", "b": true, "c": {"active": false, "fixed": true, "requested": false}}"#;
+        let read: BTreeMap<String, FeatureText> = serde_json::from_str(text).unwrap();
+        let state = |name: &str| (read[name].0.on, read[name].0.fixed);
+        assert_eq!((state("a"), state("b"), state("c")), ((false, true), (true, false), (false, true)));
     }
 
     #[test]

@@ -251,6 +251,7 @@ impl Reader<'_> {
             let mask = |name: &str| file(name).and_then(|mask| mask_members(&mask)).unwrap_or_default();
             let figure = |name: &str| file(name).and_then(|figure| figure.parse().ok());
             TransmitQueue {
+                has_xps: file("xps_cpus").is_some(),
                 xps_processors: mask("xps_cpus"),
                 xps_receive_queues: mask("xps_rxqs"),
                 bql_limit_max: figure("byte_queue_limits/limit_max"),

@@ -97,7 +97,7 @@ impl HostBuilder {
             up: true,
             mtu: 65_536,
             receive_queues: vec![ReceiveQueue::default()],
-            transmit_queues: vec![TransmitQueue::default()],
+            transmit_queues: vec![TransmitQueue { has_xps: true, ..TransmitQueue::default() }],
             qdiscs: vec![qdisc("noqueue", "0:", "root", 0)],
             ..Interface::default()
         });
@@ -287,6 +287,7 @@ impl HostBuilder {
                 .map(|processor| processor.number)
                 .filter(|number| number % queues == queue);
             card.transmit_queues.push(TransmitQueue {
+                has_xps: true,
                 xps_processors: if queues > 1 { own.collect() } else { Vec::new() },
                 bql_limit_max: Some(1_879_048_192),
                 bql_limit: Some(100_000),

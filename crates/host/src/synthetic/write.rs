@@ -279,7 +279,9 @@ impl Writer<'_> {
             file(&format!("queues/rx-{at}/rps_flow_cnt"), &queue.rps_flow_count.to_string())?;
         }
         for (at, queue) in interface.transmit_queues.iter().enumerate() {
-            file(&format!("queues/tx-{at}/xps_cpus"), &mask(&queue.xps_processors))?;
+            if queue.has_xps {
+                file(&format!("queues/tx-{at}/xps_cpus"), &mask(&queue.xps_processors))?;
+            }
             file(&format!("queues/tx-{at}/xps_rxqs"), &mask(&queue.xps_receive_queues))?;
             file(&format!("queues/tx-{at}/tx_timeout"), &queue.timeouts.to_string())?;
             file(&format!("queues/tx-{at}/tx_maxrate"), &queue.max_rate_mbps.to_string())?;

@@ -248,6 +248,8 @@ pub struct ReceiveQueue {
 /// A transmit queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TransmitQueue {
+    /// Whether the kernel shows its map: a card of one queue has none.
+    pub has_xps: bool,
     /// Processors that use it (XPS by processor); empty: it is in no map.
     pub xps_processors: Vec<u32>,
     /// Receive queues whose sockets use it (XPS by receive queue).

@@ -30,7 +30,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "socket-limits",
-        looks_at: "rmem_max and wmem_max against bandwidth times delay, from 10 Gbit/s on",
+        looks_at: "rmem_max and wmem_max against bandwidth times delay, from 10 Gbit/s on, with an assumed round trip from 40",
         speaks: "when an application that sets its buffers itself (SO_RCVBUF) could not have what the link needs",
         why: "They limit only what applications ask for; TCP's own growth follows tcp_rmem and tcp_wmem. UDP and tools that set buffers need them.",
         mends: "twice the product, as a power of two",
@@ -122,7 +122,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "slow-start-idle",
         looks_at: "tcp_slow_start_after_idle on hosts of 10 Gbit/s and more with long round trips",
-        speaks: "when it is 1 and a busy connection has a round trip of 10 ms and more",
+        speaks: "when it is 1 and a busy connection has a round trip of 50 ms and more",
         why: "After a pause of one timeout a connection starts with 10 segments again: dozens of round trips until it fills the link.",
         mends: "0, with fq to pace the first window",
         source: "Documentation/networking/ip-sysctl.rst (tcp_slow_start_after_idle); RFC 5681, section 4.1",
@@ -188,9 +188,14 @@ fn window(view: &View<'_>, path: &str, what: &str) -> Vec<Found> {
     ]
 }
 
+/// From here on a link needs large buffers at any round trip beyond the next switch, bit/s.
+const VERY_FAST: u64 = 40_000_000_000;
+
 fn socket_limits(view: &View<'_>) -> Vec<Found> {
     let Some((card, product, time)) = view.largest_product() else { return Vec::new() };
-    if card.speed_bps.is_none_or(|speed| speed < FAST) {
+    // What an assumed round trip asks for counts only where nobody could do without.
+    let least = if time.peer.is_some() { FAST } else { VERY_FAST };
+    if card.speed_bps.is_none_or(|speed| speed < least) {
         return Vec::new();
     }
     let mut small = Vec::new();
@@ -371,7 +376,7 @@ fn metrics(view: &View<'_>) -> Vec<Found> {
 }
 
 fn slow_start(view: &View<'_>) -> Vec<Found> {
-    const LONG_US: u64 = 10_000;
+    const LONG_US: u64 = 50_000;
     if view.facts.sysctl_number("net/ipv4/tcp_slow_start_after_idle") != Some(1) {
         return Vec::new();
     }

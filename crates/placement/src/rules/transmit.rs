@@ -32,6 +32,24 @@ pub(super) const RULES: &[Rule] = &[
         check: xps_one_queue,
     },
     Rule {
+        name: "xps-remote",
+        looks_at: "the node of the processors in each queue's XPS map, and the node on which its interrupt is served",
+        speaks: "when they differ for at least half of the queues, from 10 Gbit/s on",
+        why: "What one node sends is completed on the other: each buffer's cache lines cross the interconnect twice.",
+        mends: "maps of processors on the node of the queue's interrupt",
+        source: "Documentation/networking/scaling.rst (XPS, Suggested Configuration)",
+        check: xps_remote,
+    },
+    Rule {
+        name: "tx-timeouts",
+        looks_at: "how often the watchdog found a transmit queue stuck (tx_timeout)",
+        speaks: "from the first time on",
+        why: "A queue sent nothing for seconds; the driver resets the card, and what waited is lost.",
+        mends: "firmware and driver of the card, its slot, its power",
+        source: "Documentation/ABI/testing/sysfs-class-net-queues (tx_timeout); dev_watchdog, net/sched/sch_generic.c",
+        check: timeouts,
+    },
+    Rule {
         name: "xps-two-maps",
         looks_at: "whether queues are in maps by processor and by receive queue at once",
         speaks: "when they are",
@@ -109,7 +127,8 @@ fn xps_missing(view: &View<'_>) -> Vec<Found> {
         let named = queues
             .iter()
             .any(|queue| !queue.xps_processors.is_empty() || !queue.xps_receive_queues.is_empty());
-        if queues.len() >= QUEUES && !named && view.facts.processors.len() > 1 {
+        let shown = queues.iter().all(|queue| queue.has_xps);
+        if queues.len() >= QUEUES && shown && !named && view.facts.processors.len() > 1 {
             let text = format!("{} transmit queues, and no processor is mapped to any (XPS)", queues.len());
             let effect = "processors share queues, locks and cache lines when they send";
             found.push(with_maps(view, card, Found::new(Low, &card.name, text, effect)));
@@ -138,6 +157,56 @@ fn xps_one_queue(view: &View<'_>) -> Vec<Found> {
                 card,
                 Found::new(by_speed(card, High, Medium), &card.name, text, effect),
             ));
+        }
+    }
+    found
+}
+
+fn xps_remote(view: &View<'_>) -> Vec<Found> {
+    let mut found = Vec::new();
+    if view.facts.nodes_with_processors() < 2 {
+        return found;
+    }
+    for card in view.cards().filter(is_fast) {
+        let (mut apart, mut judged) = (0, 0);
+        for (at, queue) in card.transmit_queues.iter().enumerate() {
+            let number = u32::try_from(at).ok();
+            let mut own = view.facts.interrupts_of(&card.name).filter(|interrupt| interrupt.queue == number);
+            let nodes: BTreeSet<u32> = own
+                .by_ref()
+                .flat_map(|interrupt| interrupt.target())
+                .filter_map(|processor| view.facts.node_of(*processor))
+                .collect();
+            if queue.xps_processors.is_empty() || nodes.is_empty() {
+                continue;
+            }
+            judged += 1;
+            let meets =
+                |processor: &u32| view.facts.node_of(*processor).is_some_and(|node| nodes.contains(&node));
+            apart += usize::from(!queue.xps_processors.iter().any(meets));
+        }
+        if judged == 0 || apart * 2 < judged {
+            continue;
+        }
+        let text = format!(
+            "{apart} of {judged} transmit queues are mapped (XPS) to processors of another node than that of their interrupts"
+        );
+        let effect = "what one node sends is completed on the other";
+        found.push(with_maps(view, card, Found::new(Low, &card.name, text, effect)));
+    }
+    found
+}
+
+fn timeouts(view: &View<'_>) -> Vec<Found> {
+    let mut found = Vec::new();
+    for card in view.cards() {
+        let times: u64 = card.transmit_queues.iter().map(|queue| queue.timeouts).sum();
+        if times > 0 {
+            let text = format!("transmit queues were stuck {} times", count(times));
+            found.push(
+                Found::new(Medium, &card.name, text, "the card is reset, and what waited is lost")
+                    .advice("look at the kernel's log for the driver's reason, and at firmware, slot and power of the card"),
+            );
         }
     }
     found

@@ -1,10 +1,12 @@
 //! A host's facts with what rules compute from them again and again.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_model::host::{HostFacts, Interface, InterfaceKind, Interrupt, SocketFacts, SocketKind};
 
 use crate::Severity;
+use crate::plan::interrupt_processors;
 
 /// Round trip that is assumed where no socket with enough traffic shows one, µs: two hosts of a site, with queues between
 /// them.
@@ -21,6 +23,8 @@ pub const ENOUGH_INTERRUPTS: u64 = 10_000;
 pub struct View<'a> {
     /// Its facts.
     pub facts: &'a HostFacts,
+    /// Where the planner puts the interrupts of each card; found when it is first asked for, for all cards at once.
+    placements: OnceCell<BTreeMap<String, Vec<u32>>>,
 }
 
 /// A round-trip time and where it is from.
@@ -48,7 +52,14 @@ impl<'a> View<'a> {
     /// Of a host.
     #[must_use]
     pub fn new(facts: &'a HostFacts) -> Self {
-        Self { facts }
+        Self { facts, placements: OnceCell::new() }
+    }
+
+    /// Processors that should take a card's receive interrupts with the queues that it has; none of a card without any.
+    #[must_use]
+    pub fn planned_processors(&self, card: &Interface) -> &[u32] {
+        let placements = self.placements.get_or_init(|| interrupt_processors(self));
+        placements.get(&card.name).map(Vec::as_slice).unwrap_or_default()
     }
 
     /// Cards that carry traffic.

@@ -60,17 +60,17 @@ fn applications_of(view: &View<'_>, number: usize, card: &Interface) -> Vec<Appl
     connections.into_iter().map(application).collect()
 }
 
-/// Processors that should take a card's receive interrupts with the queues that it has; none of a card without any.
+/// Of each card with receive interrupts the processors that should take them, with the queues that it has.
 #[must_use]
-pub fn interrupt_processors(view: &View<'_>, card: &Interface) -> Vec<u32> {
+pub fn interrupt_processors(view: &View<'_>) -> BTreeMap<String, Vec<u32>> {
     let problem = problem(view);
-    let number = problem.cards.iter().position(|found| found.name == card.name);
     let placement = place(&problem);
-    let mut processors =
-        number.and_then(|number| placement.interrupts.get(number).cloned()).unwrap_or_default();
-    processors.sort_unstable();
-    processors.dedup();
-    processors
+    let of_card = |(card, mut processors): (&Card, Vec<u32>)| {
+        processors.sort_unstable();
+        processors.dedup();
+        (card.name.clone(), processors)
+    };
+    problem.cards.iter().zip(placement.interrupts).map(of_card).collect()
 }
 
 #[cfg(test)]
@@ -139,9 +139,9 @@ mod tests {
         assert_eq!(problem.applications.len(), 1);
         assert_eq!((problem.applications[0].card, problem.applications[0].threads), (1, 2));
         let [zero, one] =
-            ["eth0", "eth1"].map(|name| interrupt_processors(&view, facts.interface(name).unwrap()));
+            ["eth0", "eth1"].map(|name| view.planned_processors(facts.interface(name).unwrap()));
         assert!(zero.len() >= 3 && zero.iter().all(|processor| *processor < 8), "{zero:?}");
         assert!(one.len() >= 3 && one.iter().all(|processor| (8..15).contains(processor)), "{one:?}");
-        assert_eq!(interrupt_processors(&view, &Interface::default()), Vec::<u32>::new());
+        assert_eq!(view.planned_processors(&Interface::default()), []);
     }
 }

@@ -7,7 +7,6 @@ use evenkeel_model::host::{Interface, Interrupt, processor_list};
 
 use super::{FAST, Found, Rule, by_speed};
 use crate::Severity::{High, Low, Medium};
-use crate::plan::interrupt_processors;
 use crate::view::{ENOUGH_INTERRUPTS, View, count, per_cent};
 
 pub(super) const RULES: &[Rule] = &[
@@ -63,7 +62,7 @@ pub(super) const RULES: &[Rule] = &[
 /// Assigns a card's queue interrupts to cores in turn: those that the planner gives the card, then other cores of its node
 /// that no application is kept to.
 fn placed(view: &View<'_>, card: &Interface) -> Vec<(u32, u32)> {
-    let mut cores = interrupt_processors(view, card);
+    let mut cores = view.planned_processors(card).to_vec();
     let applications: Vec<u32> =
         view.connections(card).iter().filter_map(|socket| view.pinned(socket.process?)).flatten().collect();
     let applications = view.with_siblings(&applications);

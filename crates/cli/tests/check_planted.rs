@@ -87,8 +87,13 @@ fn faults_are_found_among_others() {
             while chosen.len() < 4 {
                 let fault = able[random.next_u64() as usize % able.len()];
                 let structural = |fault: &Fault| STRUCTURAL.contains(&fault.name);
-                let clashes =
-                    |other: &&Fault| other.rule == fault.rule || structural(other) && structural(fault);
+                let same = |one: &Fault, other: &Fault| SAME_FIGURE.contains(&(one.rule, other.rule));
+                let clashes = |other: &&Fault| {
+                    other.rule == fault.rule
+                        || structural(other) && structural(fault)
+                        || same(other, fault)
+                        || same(fault, other)
+                };
                 if !chosen.iter().any(clashes) {
                     chosen.push(fault);
                 }

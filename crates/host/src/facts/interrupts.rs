@@ -216,6 +216,20 @@ mod tests {
         assert_eq!(action(&found[3].text), "old-name-rx-2");
     }
 
+    proptest::proptest! {
+        #[test]
+        fn no_text_trips_the_parsers(text in "(CPU[0-9]|[0-9]{1,3}:|[ \\n.:@-]|eth0|é|x|[0-9]){0,60}", name in "(eth0|é|x|0|){0,3}") {
+            for row in rows(&format!("CPU0 CPU1\n{text}")) {
+                let action = action(&row.text);
+                let _ = queue_of_action(action, &name);
+                has_word(action, &name);
+            }
+            rows(&text);
+            let _ = queue_of_action(&text, &name);
+            has_word(&text, &name);
+        }
+    }
+
     #[test]
     fn damage_is_no_interrupt() {
         for text in ["", "CPU0", "1: 2 3", "CPU0\n1: ", "CPU0\n:", "CPU0 CPU1\n7: 1"] {

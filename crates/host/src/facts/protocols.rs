@@ -113,6 +113,14 @@ mod tests {
         assert_eq!(counters, expected.map(|(name, value)| (name.to_owned(), value)).into());
     }
 
+    proptest::proptest! {
+        #[test]
+        fn no_text_trips_the_parsers(text in "([A-Za-z]{1,3}: |[0-9a-f]{1,20}|-1|[ \\n:]|é){0,40}") {
+            paired_lines(&text, &mut BTreeMap::new());
+            table(&text);
+        }
+    }
+
     #[test]
     fn tables_are_summed_over_processors() {
         let text = "entries  drop early_drop\n0000000a  00000001 00000000\n0000000a  0000000f 00000002\n";

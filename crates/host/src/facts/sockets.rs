@@ -217,6 +217,14 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
 
+    proptest::proptest! {
+        #[test]
+        fn no_line_trips_the_parser(line in "([0-9A-F]{1,33}|[: ]|é|-){0,40}") {
+            udp_line(&line);
+            hexadecimal_address(&line);
+        }
+    }
+
     #[test]
     fn a_line_of_proc_net_udp_is_a_socket() {
         let line = "  512: 0100007F:0035 00000000:0000 07 00000000:00034A80 00:00000000 00000000   101        0 20345 2 \

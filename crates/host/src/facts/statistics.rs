@@ -271,6 +271,16 @@ mod tests {
         assert_eq!((counters.receive, counters.transmit), (vec![7, 5], vec![1]));
     }
 
+    proptest::proptest! {
+        #[test]
+        fn no_name_trips_the_parser(name in "(rx|tx|queue_|\\[|\\]: |_|-|[.]|[0-9]|é|packets){0,9}", value: u64) {
+            let _ = queue_counter(&name);
+            let statistics = map(&[(name.as_str(), value), ("rx0_packets", u64::MAX)]);
+            queues(&statistics);
+            losses(None, &statistics, &statistics);
+        }
+    }
+
     #[test]
     fn the_same_loss_has_one_name() {
         let mlx5 =

@@ -80,6 +80,8 @@ fn in_a_namespace(work: impl FnOnce(&mut Place) + Send) {
         let thread = scope.spawn(|| {
             unshare(CloneFlags::CLONE_NEWNET).unwrap();
             let own = File::open("/proc/thread-self/ns/net").unwrap();
+            // Its announcements would be counted at a moment of their own.
+            let _ = std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
             let mut netlink = Netlink::open().unwrap();
             netlink
                 .add_veth(&VethOptions {
@@ -92,9 +94,6 @@ fn in_a_namespace(work: impl FnOnce(&mut Place) + Send) {
                 .unwrap();
             let index = netlink.link_index(NAME).unwrap();
             netlink.set_up(index).unwrap();
-            // With a carrier: a change of channels turns it off and on.
-            let peer = netlink.link_index("evk1").unwrap();
-            netlink.set_up(peer).unwrap();
             let mut place = Place { netlink, index, directory: tempfile::tempdir().unwrap() };
             work(&mut place);
         });
@@ -331,6 +330,16 @@ fn a_knob_that_the_kernel_does_not_have_is_an_error_and_nothing_is_journalled() 
 #[test]
 fn channels_are_fewer_for_a_while() {
     in_a_namespace(|place| {
+        // With a carrier: a change of channels turns it off and on.
+        let peer = place.netlink.link_index("evk1").unwrap();
+        place.netlink.set_up(peer).unwrap();
+        let carrier = || Sysfs::of_namespace().unwrap().read(&format!("class/net/{NAME}/operstate")).unwrap();
+        for _ in 0..1000 {
+            if carrier() == "up" {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
         let before = place.seen();
         let mut run = place.run();
         run.change(&Change::new(Knob::Channels(Channels::Rx), Value::Number(1))).unwrap();
@@ -497,5 +506,34 @@ fn what_the_kernel_does_not_take_is_as_before_and_the_administrators_stays() {
         let RevertOutcome::RolledBack(leftover) = revert(&journal).unwrap() else { panic!() };
         assert_eq!(leftover.report.left_alone.len(), 1, "{leftover:?}");
         assert_eq!(place.run().kernel().read(&Knob::TransmitQueueLength).unwrap(), Value::Number(88));
+    });
+}
+
+/// A restart has taken the settings along: what a journal from before says is not so any more.
+#[test]
+fn what_was_kept_before_a_restart_is_forgotten() {
+    in_a_namespace(|place| {
+        let state = StateDirectory::at(place.directory.path());
+        let mut kept = lasting(place);
+        kept.change(&Change::new(Knob::Mtu, Value::Bytes(9000))).unwrap();
+        kept.keep().unwrap();
+        assert_eq!(evenkeel_apply::kept(&state).unwrap().len(), 1);
+        let [journal] = state.journals().unwrap().try_into().unwrap();
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+        let earlier = "00000000-0000-0000-0000-000000000000";
+        let text = std::fs::read_to_string(&journal).unwrap();
+        assert!(text.contains(boot.trim()), "{text}");
+        std::fs::write(&journal, text.replace(boot.trim(), earlier)).unwrap();
+        assert!(evenkeel_apply::kept(&state).unwrap().is_empty());
+        assert!(matches!(revert(&journal).unwrap(), RevertOutcome::Void(_)));
+        assert_eq!(place.journals(), 0);
+        std::fs::write(&journal, text.replace(boot.trim(), earlier)).unwrap();
+        let mut kept = lasting(place);
+        assert_eq!(kept.kept(), []);
+        kept.change(&Change::new(Knob::Mtu, Value::Bytes(3000))).unwrap();
+        kept.keep().unwrap();
+        revert(&journal).unwrap();
+        assert_eq!(place.run().kernel().read(&Knob::Mtu).unwrap(), Value::Bytes(9000));
+        assert_eq!(place.journals(), 0);
     });
 }

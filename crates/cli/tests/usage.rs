@@ -27,6 +27,7 @@ fn bad_usage_exits_with_2_and_says_why() {
         (&["fair", "eth0", "--batching", "auto"], "off, on"),
         (&["revert", "eth0", "eth1"], "unexpected argument"),
         (&["steer", "eth0"], "--policy"),
+        (&["study"], "unrecognized subcommand 'study'"),
         (&["report"], "unrecognized subcommand 'report'"),
         (&["check", "--watch", "10"], "--watch"),
         (&["check", "--watch", "1s", "--from", "."], "cannot be used with"),
@@ -59,6 +60,14 @@ fn bad_usage_exits_with_2_and_says_why() {
         (&["compare", "one", "two", "--within", "30"], "such as 30%"),
         (&["compare", "one", "two", "--within=-1%"], "not a number"),
         (&["generate", "poems", "."], "poems"),
+        (&["tune"], "<INTERFACE>"),
+        (&["tune", "evk-not-here"], "there is no interface evk-not-here here; there are: "),
+        (&["tune", "lo", "--print", "--apply"], "cannot be used with"),
+        (&["tune", "lo", "--from", "/tmp", "--apply"], "cannot be used with"),
+        (&["tune", "lo", "--persist", "cron"], "systemd"),
+        (&["tune", "lo", "--apply", "--watch", "3"], "unit"),
+        (&["tune", "lo", "--no-watch"], "--apply"),
+        (&["tune", "lo", "--keep", "/nonexistent/keep.toml"], "cannot read /nonexistent/keep.toml"),
     ];
     for (arguments, words) in cases {
         let ended = run(arguments);

@@ -1,7 +1,7 @@
 //! Judges the facts of a host: what is wrong behind the queues of its network cards, by which evidence, and the change
 //! that mends it.
 //!
-//! Everything here is a pure function of [`HostFacts`](evenkeel_model::host::HostFacts). [`rules`] is the table of rules,
+//! Everything here is a pure function of [`HostFacts`](evenkeel_model::host::HostFacts). [`mod@rules`] is the table of rules,
 //! [`loss`] says where packets were lost between two readings, [`plan`] which cores interrupts and applications should
 //! have. Figures are those of *this* host: windows come from its
 //! link speeds and the round-trip times of its sockets, rings from what its card can hold, and losses from its counters.

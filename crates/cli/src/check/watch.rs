@@ -46,8 +46,12 @@ pub fn watch(options: &CheckOptions, time: Duration) -> Result<Exit, Failure> {
     let reasons = reasons.and_then(|reasons| reasons.counts().map_err(|error| error.to_string()));
     match options.format {
         Format::Table => {
-            let reasons = reasons_screen(reasons.as_ref().map(Vec::as_slice));
-            print(&(screen(&before, &after, &found, elapsed) + reasons.as_str()))?;
+            let mut text = screen(&before, &after, &found, elapsed);
+            text.push_str(&reasons_screen(reasons.as_ref().map(Vec::as_slice)));
+            if !found.is_empty() {
+                text.push_str("\n`evenkeel check --explain RULE` says why, and what mends it.\n");
+            }
+            print(&text)?;
         }
         Format::Json => {
             let drops: Vec<serde_json::Value> = reasons.iter().flatten().map(reason_json).collect();
@@ -172,6 +176,5 @@ fn screen(before: &HostFacts, after: &HostFacts, losses: &[Loss], elapsed: Durat
             loss.rule
         );
     }
-    text.push_str("\n`evenkeel check --explain RULE` says why, and what mends it.\n");
     text
 }

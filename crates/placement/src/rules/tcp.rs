@@ -166,7 +166,7 @@ fn window(view: &View<'_>, path: &str, what: &str) -> Vec<Found> {
     }
     let speed = card.speed_bps.unwrap_or(0) as f64;
     let text = format!(
-        "{} x {} (round trip {}) are {}, and a {what} window of {} at most fits into {} = {} ({})",
+        "{} of {} and a round trip of {} make {}; a {what} window of {} at most fits into {} = {} ({})",
         gigabits(speed),
         card.name,
         time.words(),

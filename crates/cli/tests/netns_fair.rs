@@ -507,7 +507,7 @@ fn a_name_that_is_not_there_is_bad_usage() {
 #[test]
 fn a_driver_that_picks_by_itself_is_named() {
     let managed = Managed::new();
-    let mut load = managed.load(4, "50M", 25);
+    let mut load = managed.load(4, "50M", 60);
     let state = StateDirectory::at(managed.state.path());
     let (preflight, reason) = (
         managed.host.run(|| Ok(Preflight::of(NAME, Request::default()).unwrap())).unwrap(),
@@ -520,7 +520,7 @@ fn a_driver_that_picks_by_itself_is_named() {
         .host
         .run(|| {
             let (mut session, _) = Session::start(&preflight, &state, Box::new(|| None)).unwrap();
-            let deadline = std::time::Instant::now() + Duration::from_secs(20);
+            let deadline = std::time::Instant::now() + Duration::from_secs(50);
             while std::time::Instant::now() < deadline {
                 if let Some(stood_back) = session.tick().unwrap() {
                     *reason.lock().unwrap() = Some(stood_back.to_string());

@@ -7,6 +7,7 @@
 
 pub mod change;
 pub mod host;
+pub mod qdisc;
 pub mod record;
 pub mod scenario;
 pub mod soft_nic;

@@ -64,10 +64,86 @@ pub struct RawRepeat {
     pub sim: Option<SimCost>,
     /// The BPF programs' cost.
     pub datapath: Option<DatapathCost>,
+    /// What stood in front of the line and behind the flows, where the workload is tenants.
+    pub tenants: Option<RawTenants>,
     /// Further counters of the world, by name.
     pub counters: BTreeMap<String, f64>,
     /// What a reader must know of this repeat.
     pub notes: Vec<String>,
+}
+
+/// What was observed beside the flows where tenants share a line.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RawTenants {
+    /// Processor time of each process that made traffic.
+    pub processes: Vec<RawProcess>,
+    /// How each processor spent the measured time.
+    pub processors: Vec<RawProcessor>,
+    /// Every qdisc, classes left out, at the end of the measurement; counts are of the measured time.
+    pub qdiscs: Vec<RawQdisc>,
+    /// The line and what waited for it, bin by bin.
+    pub line: Option<RawLine>,
+    /// Processor time in the measured time of processes that are none of the run's, stolen time included: 1.0 is one
+    /// processor.
+    pub disturbance: Option<f64>,
+}
+
+/// Processor time of a process in the measured time.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RawProcess {
+    /// What it did: `bulk 3 client`, `probe 0 server`.
+    pub name: String,
+    /// In user space, seconds.
+    pub user_s: f64,
+    /// In the kernel, seconds.
+    pub system_s: f64,
+}
+
+/// Shares of the measured time that a processor spent in each way.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct RawProcessor {
+    /// In user space.
+    pub user: f64,
+    /// In the kernel for processes.
+    pub system: f64,
+    /// In soft interrupts and interrupts.
+    pub softirq: f64,
+    /// Waiting for input and output.
+    pub wait: f64,
+}
+
+/// What a qdisc did in the measured time.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RawQdisc {
+    /// Its handle, as `tc` writes it.
+    pub handle: String,
+    /// Its kind.
+    pub kind: String,
+    /// Bytes sent.
+    pub bytes: u64,
+    /// Packets sent; segments count as their packets.
+    pub packets: u64,
+    /// Packets dropped.
+    pub drops: u64,
+    /// Times that it had packets and was not allowed to send.
+    pub overlimits: u64,
+    /// Packets that came back from the device.
+    pub requeues: u64,
+    /// Bytes that waited at the end.
+    pub backlog_bytes: u64,
+}
+
+/// The line and what waited for it, bin by bin.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RawLine {
+    /// Length of a bin.
+    pub bin: Nanoseconds,
+    /// What the line can carry in a bin, bytes.
+    pub capacity_bytes: f64,
+    /// Bytes that left in each bin.
+    pub bytes: Vec<u64>,
+    /// Least number of bytes that were seen waiting in each bin; where a world samples, what it saw.
+    pub backlog_bytes: Vec<u64>,
 }
 
 /// One bulk flow in one repeat.

@@ -291,6 +291,9 @@ impl World for SimWorld {
                     .to_owned(),
             );
         }
+        if variant.tenants.is_some() {
+            return Err("tenants are not simulated yet; run it with --on netns".to_owned());
+        }
         let notes = match self.test_bed {
             Some(_) => notes_of_test_bed(scenario, variant)?,
             None => Vec::new(),

@@ -89,6 +89,7 @@ fn beyond_one_kernel(scenario: &Scenario) -> Option<String> {
             "the test bed's NIC has no priorities with queues of their own; run it with --on sim".to_owned(),
         ),
         WorkloadKind::Bulk => None,
+        WorkloadKind::Tenants(_) => Some("the test bed does not run tenants yet".to_owned()),
     }
 }
 

@@ -30,6 +30,7 @@ mod requests;
 mod results;
 mod sections;
 mod select;
+mod tenants;
 #[cfg(test)]
 mod tests;
 mod value;
@@ -39,6 +40,7 @@ pub use error::{ScenarioError, ScenarioErrorKind};
 pub use flow_weights::{FlowRule, FlowWeights, MOST_RULES};
 pub use parse::{SCHEMA, decode, parse};
 pub use select::UnknownVariant;
+pub use tenants::{Axis, BulkTenants, Effort, Offloads, OnOff, Plot, Probes, TenantPoint, Tenants};
 
 /// Largest weight of a flow: what the queue choice's word has room for.
 pub const MAX_FLOW_WEIGHT: u32 = 65_535;
@@ -153,6 +155,8 @@ pub enum WorkloadKind {
     /// Clients ask a server over UDP, and send the next request when a response is there: what is told is how
     /// its receive queues serve them. Variants are [`ReceiveKnobs`].
     Requests(Requests),
+    /// Clients share the link, with one qdisc in front of it at a time. Variants are [`TenantPoint`]s.
+    Tenants(Tenants),
 }
 
 /// The requests of a closed loop.
@@ -228,7 +232,10 @@ impl Workload {
     pub fn shuffled_bytes(&self) -> Option<ByteSize> {
         match self.kind {
             WorkloadKind::Shuffle { bytes_per_flow } => Some(bytes_per_flow),
-            WorkloadKind::Bulk | WorkloadKind::Fetch { .. } | WorkloadKind::Requests(_) => None,
+            WorkloadKind::Bulk
+            | WorkloadKind::Fetch { .. }
+            | WorkloadKind::Requests(_)
+            | WorkloadKind::Tenants(_) => None,
         }
     }
 
@@ -237,7 +244,22 @@ impl Workload {
     pub fn requests(&self) -> Option<&Requests> {
         match &self.kind {
             WorkloadKind::Requests(requests) => Some(requests),
-            WorkloadKind::Bulk | WorkloadKind::Shuffle { .. } | WorkloadKind::Fetch { .. } => None,
+            WorkloadKind::Bulk
+            | WorkloadKind::Shuffle { .. }
+            | WorkloadKind::Fetch { .. }
+            | WorkloadKind::Tenants(_) => None,
+        }
+    }
+
+    /// The tenants; none in other workloads.
+    #[must_use]
+    pub fn tenants(&self) -> Option<&Tenants> {
+        match &self.kind {
+            WorkloadKind::Tenants(tenants) => Some(tenants),
+            WorkloadKind::Bulk
+            | WorkloadKind::Shuffle { .. }
+            | WorkloadKind::Fetch { .. }
+            | WorkloadKind::Requests(_) => None,
         }
     }
 
@@ -246,7 +268,10 @@ impl Workload {
     pub fn clients(&self) -> &[ClientGroup] {
         match &self.kind {
             WorkloadKind::Fetch { clients } => clients,
-            WorkloadKind::Bulk | WorkloadKind::Shuffle { .. } | WorkloadKind::Requests(_) => &[],
+            WorkloadKind::Bulk
+            | WorkloadKind::Shuffle { .. }
+            | WorkloadKind::Requests(_)
+            | WorkloadKind::Tenants(_) => &[],
         }
     }
 }
@@ -301,6 +326,8 @@ pub struct Variant {
     pub knobs: Knobs,
     /// How flows get their receive queues, where the workload is requests.
     pub receive: Option<ReceiveKnobs>,
+    /// The point of the sweep, where the workload is tenants.
+    pub tenants: Option<TenantPoint>,
 }
 
 impl Variant {

@@ -116,6 +116,7 @@ impl Resolved {
             summary: self.draft.summary.clone(),
             knobs,
             receive,
+            tenants: None,
         })
     }
 

@@ -249,6 +249,39 @@ pub mod metric {
     pub const RESPONSE: &str = "response_us";
     /// Prefix of answered requests per second; behind it the group of clients ([`of_clients`]).
     pub const REQUESTS: &str = "requests_per_s";
+    /// Prefix of what processors did in the measured time, where tenants share a link: processors that were busy, of the
+    /// whole machine ([`CORES_PARTS`]).
+    pub const CORES: &str = "cores";
+    /// Prefix of processor time for each GB (10⁹ bytes) of payload that was delivered, seconds ([`CORES_PARTS`]).
+    pub const CPU_PER_GB: &str = "cpu_s_per_gb";
+    /// Parts of [`CORES`] and [`CPU_PER_GB`]: all, user space, kernel for processes, interrupts, and waiting, which is
+    /// no part of all.
+    pub const CORES_PARTS: [&str; 5] = ["busy", "user", "system", "softirq", "wait"];
+    /// Answered requests of all probes per second.
+    pub const TRANSACTIONS: &str = "transactions_per_s";
+    /// Share of half round trips that took longer than the service level objective allows.
+    pub const SLO_VIOLATIONS: &str = "slo_violation_share";
+    /// Prefix of the counters of the qdisc, its children included ([`QDISC_PARTS`]).
+    pub const QDISC: &str = "qdisc";
+    /// Parts of [`QDISC`]: packets dropped; times that it had packets and was not allowed to send; packets that came
+    /// back from the device; bytes that waited at the end.
+    pub const QDISC_PARTS: [&str; 4] = ["drops", "overlimits", "requeues", "backlog_bytes"];
+    /// Of the time in which packets waited for the line, the share in which less than half of what it can carry left.
+    pub const IDLE_WHILE_BACKLOGGED: &str = "idle_while_backlogged";
+    /// Of what the line could have carried while packets waited, the share that it did not.
+    pub const LOST_CAPACITY: &str = "lost_capacity";
+    /// Processor time of processes that are none of the run's: 1.0 is one processor.
+    pub const DISTURBANCE: &str = "disturbance";
+
+    /// Every key that tenants have beside those of all workloads.
+    #[must_use]
+    pub fn of_tenants() -> Vec<String> {
+        let parts = [(CORES, &CORES_PARTS[..]), (CPU_PER_GB, &CORES_PARTS[..]), (QDISC, &QDISC_PARTS[..])];
+        let parts = parts.iter().flat_map(|(prefix, parts)| parts.iter().map(|name| part(prefix, name)));
+        let plain = [TRANSACTIONS, SLO_VIOLATIONS, IDLE_WHILE_BACKLOGGED, LOST_CAPACITY, DISTURBANCE];
+        plain.into_iter().map(str::to_owned).chain(parts).collect()
+    }
+
     /// What all groups of clients together are called.
     pub const ALL_CLIENTS: &str = "all";
 

@@ -16,8 +16,10 @@ pub const BULK_PORT: u16 = 5201;
 /// Destination port of the first latency probe; that of the next is one higher.
 pub const PROBE_PORT: u16 = 11_111;
 
+mod catalogue;
 mod setup;
 
+pub use catalogue::Catalogue;
 pub use setup::{QdiscSetup, ResolveError};
 
 /// What a tree is made for.

@@ -75,6 +75,9 @@ pub struct RepeatRecord {
     /// Each group of clients that send requests.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub clients: Vec<ClientsRecord>,
+    /// What tenants and their qdisc took.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub tenants: Option<TenantsRecord>,
     /// Simulator's own cost.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub sim: Option<SimCost>,
@@ -143,6 +146,62 @@ pub struct SecondRecord {
     /// Median over the clients of the mean time to a response, µs; absent where none came.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub client_median_response_us: Option<f64>,
+}
+
+/// What stood in front of the line and behind the flows, where tenants share it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TenantsRecord {
+    /// Each process that made traffic.
+    pub processes: Vec<ProcessRecord>,
+    /// Each processor.
+    pub processors: Vec<ProcessorRecord>,
+    /// Each qdisc.
+    pub qdiscs: Vec<QdiscRecord>,
+}
+
+/// Processor time of a process in the measured time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProcessRecord {
+    /// What it did: `bulk 3 client`, `probe 0 server`.
+    pub name: String,
+    /// In user space, seconds.
+    pub user_s: f64,
+    /// In the kernel, seconds.
+    pub system_s: f64,
+}
+
+/// Shares of the measured time that a processor spent in each way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProcessorRecord {
+    /// In user space.
+    pub user: f64,
+    /// In the kernel for processes.
+    pub system: f64,
+    /// In soft interrupts and interrupts.
+    pub softirq: f64,
+    /// Waiting for input and output.
+    pub wait: f64,
+}
+
+/// What a qdisc did in the measured time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct QdiscRecord {
+    /// Its handle, as `tc` writes it.
+    pub handle: String,
+    /// Its kind.
+    pub kind: String,
+    /// Bytes sent.
+    pub bytes: u64,
+    /// Packets sent; segments count as their packets.
+    pub packets: u64,
+    /// Packets dropped.
+    pub drops: u64,
+    /// Times that it had packets and was not allowed to send.
+    pub overlimits: u64,
+    /// Packets that came back from the device.
+    pub requeues: u64,
+    /// Bytes that waited at the end.
+    pub backlog_bytes: u64,
 }
 
 /// What the simulation itself cost.

@@ -328,7 +328,7 @@ mod tests {
 
     #[test]
     fn lines_can_be_told_apart_without_colour() {
-        let looks: Vec<(Option<(u32, u32)>, Vec<(i32, i32)>, bool)> = (0..20)
+        let looks: Vec<_> = (0..20)
             .map(|number| {
                 let Look { dashes, marker, colour } = look(number);
                 (dashes, outline(marker), filling(marker, colour) == WHITE)

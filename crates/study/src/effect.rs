@@ -51,6 +51,9 @@ impl Effect {
     }
 }
 
+/// The points of both groups in a cell.
+type Cell<'r> = (Vec<&'r Point>, Vec<&'r Point>);
+
 /// The ratio of a metric of `subjects` to that of `others`, in the cells of a scenario that `keep` keeps. Setups that
 /// were not measured are left out; none if no cell has both.
 pub fn effect(
@@ -61,7 +64,7 @@ pub fn effect(
     others: &[&str],
     keep: impl Fn(&Point) -> bool,
 ) -> Option<Effect> {
-    let mut cells: BTreeMap<&[(String, String)], (Vec<&Point>, Vec<&Point>)> = BTreeMap::new();
+    let mut cells: BTreeMap<&[(String, String)], Cell<'_>> = BTreeMap::new();
     for point in results.measured(scenario).filter(|point| keep(point) && !point.values(metric).is_empty()) {
         let cell = cells.entry(&point.axes).or_default();
         if subjects.contains(&point.setup.as_str()) {

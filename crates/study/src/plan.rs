@@ -86,23 +86,23 @@ pub fn rounds(repeats: &[u32], seed: u64) -> Vec<Vec<usize>> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::rounds;
 
     #[test]
     fn every_round_has_each_point_once_in_an_order_of_its_own() {
         let repeats = [3, 3, 1, 3, 3, 3, 3, 3];
-        let rounds = super::rounds(&repeats, 7);
+        let order = rounds(&repeats, 7);
         let sorted = |round: &[usize]| {
             let mut sorted = round.to_vec();
             sorted.sort_unstable();
             sorted
         };
-        assert_eq!(sorted(&rounds[0]), [0, 1, 2, 3, 4, 5, 6, 7]);
-        assert_eq!(sorted(&rounds[2]), [0, 1, 3, 4, 5, 6, 7]);
-        assert_ne!(rounds[1], rounds[2]);
-        assert_ne!(rounds[0], sorted(&rounds[0]));
-        assert_eq!(rounds, super::rounds(&repeats, 7));
-        assert_ne!(rounds, super::rounds(&repeats, 8));
-        assert!(super::rounds(&[], 1).is_empty());
+        assert_eq!(sorted(&order[0]), [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(sorted(&order[2]), [0, 1, 3, 4, 5, 6, 7]);
+        assert_ne!(order[1], order[2]);
+        assert_ne!(order[0], sorted(&order[0]));
+        assert_eq!(order, rounds(&repeats, 7));
+        assert_ne!(order, rounds(&repeats, 8));
+        assert!(rounds(&[], 1).is_empty());
     }
 }

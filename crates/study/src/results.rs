@@ -288,7 +288,7 @@ impl Results {
     #[must_use]
     pub fn why_not(&self, setup: &str) -> Option<&str> {
         let mut points = self.points.iter().filter(|point| point.setup == setup).peekable();
-        let first = (*points.peek()?).refused.as_deref();
+        let first = points.peek()?.refused.as_deref();
         if points.any(|point| !point.repeats.is_empty()) { None } else { first }
     }
 }

@@ -159,9 +159,9 @@ pub fn install(netlink: &mut Netlink, index: u32, tree: &QdiscTree) -> Result<()
             Step::Filter { parent, filter } => {
                 let encoded = filters::of_tree(filter);
                 // Filters of one preference are of one kind; those that follow each other share it, as they would if
-                // somebody had written them with `tc`.
+                // somebody had written them with `tc`. But cls_bpf asks the last of them first.
                 let group = (*parent, encoded.kind);
-                if previous.is_some_and(|previous| previous != group) {
+                if previous.is_some_and(|previous| previous != group || encoded.kind == "bpf") {
                     preference = preference.saturating_add(1);
                 }
                 previous = Some(group);

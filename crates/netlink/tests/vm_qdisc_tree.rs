@@ -10,7 +10,9 @@ use evenkeel_model::qdisc::{Catalogue, Classifier, FilterRules};
 use evenkeel_model::units::BitRate;
 use evenkeel_netlink::qdisc_tree::{install, install_rules, missing_classifiers, qdisc_counters};
 use evenkeel_netlink::tc::Handle;
-use support::{Hosts, NAME, ports};
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::UdpGsoSegment;
+use support::{Hosts, NAME, RECEIVER, ports};
 
 /// Measured in the guest alone, whose kernel is known.
 fn hosts() -> Hosts {
@@ -20,6 +22,12 @@ fn hosts() -> Hosts {
 
 fn class(minor: u16) -> Handle {
     Handle::new(1, minor)
+}
+
+/// What the qdisc 1: has dropped. Its classes know nothing of what it does not let in.
+fn drops(hosts: &mut Hosts) -> u64 {
+    let counted = qdisc_counters(&mut hosts.netlink, hosts.index).unwrap();
+    counted.iter().find(|qdisc| qdisc.handle == class(0)).unwrap().drops
 }
 
 #[test]
@@ -191,16 +199,42 @@ fn tcp_passes_whole_through_classes() {
     for name in ["drr", "qfq", "hfsc", "htb"] {
         let tree = Catalogue::bundled().get(name).unwrap().resolve(&Hosts::surroundings(2, 1)).unwrap();
         install(&mut hosts.netlink, hosts.index, &tree.on_line(rate)).unwrap();
+        // While the classes and the filter were made, something may have come that had no class yet.
+        let before = drops(&mut hosts);
         let found = hosts.bytes_of_classes(&ports(2, 1), BYTES);
         for minor in [0x101, 0x102, 0x103] {
             let bytes = found[&class(minor)];
             assert!((BYTES as u64..BYTES as u64 * 11 / 10).contains(&bytes), "{name} {minor:x}: {bytes}");
         }
+        assert_eq!(drops(&mut hosts), before, "{name}");
         let counted = qdisc_counters(&mut hosts.netlink, hosts.index).unwrap();
         let root = counted.iter().find(|qdisc| qdisc.handle == class(0)).unwrap();
-        assert_eq!(root.drops, 0, "{root:?}");
         let line = counted.iter().find(|qdisc| qdisc.parent == Handle::ROOT).unwrap();
         assert!(line.overlimits > 0 && line.bytes >= root.bytes, "the line was the bottleneck: {line:?}");
+    }
+}
+
+#[test]
+fn qfq_drops_what_counts_for_more_than_64_kib() {
+    const SEGMENTS: usize = 128;
+    /// Ethernet, IPv4 and UDP, which count for each segment.
+    const HEADERS: u64 = 14 + 20 + 8;
+    let mut hosts = hosts();
+    // Payload of each segment, and whether all of them together are too much.
+    for (kind, payload, dropped) in [("qfq", 460, false), ("qfq", 480, true), ("drr", 480, false)] {
+        let tree = Catalogue::bundled().get(kind).unwrap().resolve(&Hosts::surroundings(1, 0)).unwrap();
+        install(&mut hosts.netlink, hosts.index, &tree).unwrap();
+        let counted = SEGMENTS as u64 * (payload + HEADERS);
+        assert_eq!(counted > 65_536, payload == 480);
+        let socket = hosts.known_socket();
+        let before = (hosts.classes()[&class(0x101)].bytes, drops(&mut hosts));
+        setsockopt(&socket, UdpGsoSegment, &i32::try_from(payload).unwrap()).unwrap();
+        let sent = socket.send_to(&vec![0; SEGMENTS * payload as usize], (RECEIVER, ports(1, 0)[0]));
+        // The socket hears of a drop only if it asks for errors.
+        assert_eq!(sent.unwrap(), SEGMENTS * payload as usize);
+        let after = (hosts.classes()[&class(0x101)].bytes, drops(&mut hosts));
+        let carried = (after.0 - before.0, after.1 - before.1);
+        assert_eq!(carried, if dropped { (0, 1) } else { (counted, 0) }, "{kind} {payload}");
     }
 }
 

@@ -95,9 +95,7 @@ impl Hosts {
 
     /// A datagram to each of some ports, and how many packets each class has carried since.
     pub fn packets_of_classes(&mut self, ports: &[u16]) -> BTreeMap<Handle, u64> {
-        // Neighbours first: their requests would be counted.
-        let socket = UdpSocket::bind((SENDER, 0)).unwrap();
-        self.know_receiver(&socket);
+        let socket = self.known_socket();
         let before = self.classes();
         for port in ports {
             // A closed port has the receiver answer so, and that shows at the next call.
@@ -125,13 +123,16 @@ impl Hosts {
         }
     }
 
-    fn know_receiver(&self, socket: &UdpSocket) {
+    /// A socket of the sender's, who knows the receiver's address: a request for it would be counted.
+    pub fn known_socket(&self) -> UdpSocket {
+        let socket = UdpSocket::bind((SENDER, 0)).unwrap();
         let deadline = Instant::now() + Duration::from_secs(10);
         while !self.sees("ip", &["neigh", "show", "dev", NAME]).contains("lladdr") {
             let _ = socket.send_to(&[0], (RECEIVER, 9));
             assert!(Instant::now() < deadline, "the receiver does not answer");
             thread::sleep(Duration::from_millis(5));
         }
+        socket
     }
 
     /// Sends so many bytes to each port over TCP, to all of them at once, and says how many bytes each class carried.

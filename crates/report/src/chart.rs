@@ -208,7 +208,7 @@ where
     for (number, line) in chart.lines.iter().enumerate() {
         let Look { colour, dashes, marker } = look(number);
         // Bars of several lines at one place stand beside one another.
-        let shift = (number as f64 + 0.5) / count * 0.5 - 0.25;
+        let shift = (number as f64 + 0.5) / count * 0.3 - 0.15;
         let at = |point: &ChartPoint, value: f64| (point.place as f64 + shift, value.max(floor));
         let points: Vec<(f64, f64)> = line.points.iter().map(|point| at(point, point.value)).collect();
         match dashes {

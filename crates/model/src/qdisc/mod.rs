@@ -16,9 +16,20 @@ pub const BULK_PORT: u16 = 5201;
 /// Destination port of the first latency probe; that of the next is one higher.
 pub const PROBE_PORT: u16 = 11_111;
 
+mod catalogue;
+pub mod kinds;
+mod line;
+mod resolve;
 mod setup;
+mod show;
+mod step;
+mod structure;
+mod template;
+mod values;
 
-pub use setup::{QdiscSetup, ResolveError};
+pub use catalogue::Catalogue;
+pub use line::{is_line, line_burst};
+pub use setup::{Claim, QdiscSetup, ResolveError};
 
 /// What a tree is made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,14 +49,36 @@ pub struct Surroundings {
 }
 
 /// Qdiscs, classes and filters of one device, in the order in which they are made.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QdiscTree {
     /// The steps.
     pub steps: Vec<Step>,
 }
 
+impl QdiscTree {
+    /// The root; below a line, the line.
+    #[must_use]
+    pub fn root(&self) -> Option<&Node> {
+        self.qdiscs().find(|node| node.parent == Handle::ROOT)
+    }
+
+    /// The root of what is studied: that of the setup, even where the tree stands below a line.
+    #[must_use]
+    pub fn studied_root(&self) -> Option<&Node> {
+        self.qdiscs().find(|node| !is_line(node.handle))
+    }
+
+    /// The qdiscs, in the order in which they are made.
+    pub fn qdiscs(&self) -> impl Iterator<Item = &Node> {
+        self.steps.iter().filter_map(|step| match step {
+            Step::Qdisc(node) => Some(node),
+            Step::Class(_) | Step::Filter { .. } => None,
+        })
+    }
+}
+
 /// One thing to make.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// A queueing discipline.
     Qdisc(Node),
@@ -61,7 +94,7 @@ pub enum Step {
 }
 
 /// A qdisc or a class.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     /// Where it hangs; [`Handle::ROOT`] is the device.
     pub parent: Handle,
@@ -73,8 +106,16 @@ pub struct Node {
     pub settings: Vec<Setting>,
 }
 
+impl Node {
+    /// The value of an option, if it is set.
+    #[must_use]
+    pub fn setting(&self, name: &str) -> Option<&SettingValue> {
+        self.settings.iter().find(|setting| setting.name == name).map(|setting| &setting.value)
+    }
+}
+
 /// An option of a qdisc or class, by the name that `tc` gives it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
     /// Its name: `quantum`.
     pub name: String,
@@ -83,7 +124,7 @@ pub struct Setting {
 }
 
 /// The value of an option.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SettingValue {
     /// A number, as of packets or bands.
     Count(u64),
@@ -95,18 +136,60 @@ pub enum SettingValue {
     Time(Nanoseconds),
     /// A class.
     Class(Handle),
-    /// One of the words that the option knows.
-    Word(String),
-    /// Several numbers or sizes, as of a map from priorities to bands.
+    /// Several numbers or sizes in bytes, as of a map from priorities to bands.
     List(Vec<u64>),
+    /// A service curve.
+    Curve(Curve),
     /// The option is there.
     Flag,
+    /// An attribute by its number; the name of such a setting is `attribute`.
+    Attribute(Attribute),
+}
+
+/// A service curve of two pieces (`struct tc_service_curve`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Curve {
+    /// Slope of the first piece; nothing where [`Self::first`] is 0.
+    pub m1: BitRate,
+    /// Length of the first piece.
+    pub first: Nanoseconds,
+    /// Slope of the second.
+    pub m2: BitRate,
+}
+
+/// A netlink attribute inside of `TCA_OPTIONS`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attribute {
+    /// Its type.
+    pub number: u16,
+    /// Its payload.
+    pub value: AttributeValue,
+}
+
+/// Payload of an attribute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AttributeValue {
+    /// Nothing: it is there.
+    Flag,
+    /// 8 bits.
+    U8(u8),
+    /// 16 bits.
+    U16(u16),
+    /// 32 bits.
+    U32(u32),
+    /// 64 bits.
+    U64(u64),
+    /// Text that ends with a zero byte.
+    Text(String),
+    /// These bytes.
+    Bytes(Vec<u8>),
 }
 
 /// What sends flows to classes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Filter {
-    /// A class for each flow: bulk flow *i* goes to `first` + *i*, probe *j* to `first` + bulk flows + *j*.
+    /// A class for each flow: flow *i* goes to `first` + *i* modulo `classes`. Bulk flows come first: probe *j* is flow
+    /// bulk flows + *j*.
     PerFlow {
         /// Class of bulk flow 0.
         first: Handle,
@@ -114,6 +197,10 @@ pub enum Filter {
         bulk_flows: u32,
         /// Probes.
         probes: u32,
+        /// Classes that flows go to in turn; at least as many as flows where each has its own.
+        classes: u32,
+        /// Where everything else goes, such as ARP; none: where the qdisc sends what no filter knows.
+        rest: Option<Handle>,
     },
     /// Probes to one class and everything else to another.
     ByRole {
@@ -152,3 +239,6 @@ pub struct FilterRules {
     /// How many rules.
     pub rules: u32,
 }
+
+#[cfg(test)]
+mod tests;

@@ -92,7 +92,7 @@ fn line_with_spanless_error(text: &str) -> usize {
 
 /// Reads `schema`. False if the file was written for another version: nothing else in it can be
 /// judged then.
-pub(super) fn read_schema(table: &mut Table<'_>) -> bool {
+pub(crate) fn read_schema(table: &mut Table<'_>) -> bool {
     let Some(field) = table.require("schema", &format!("write schema = {SCHEMA} first")) else { return true };
     match field.integer(0..=u32::MAX) {
         Some(schema) if schema != SCHEMA => {

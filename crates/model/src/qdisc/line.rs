@@ -1,0 +1,83 @@
+//! The line below which a studied tree stands, so that it has a backlog.
+
+use crate::change::Handle;
+use crate::soft_nic;
+use crate::units::{BitRate, ByteSize};
+
+use super::{Node, QdiscTree, Setting, SettingValue, Step};
+
+/// The line's qdisc.
+const LINE: Handle = Handle::new(0xfff0, 0);
+/// Where there is one below each queue of `mq`: that of queue *q* (from 1) is this and *q*.
+const QUEUE_LINES: u16 = 0xfe00;
+/// The class of a TBF.
+const CLASS: u16 = 1;
+
+/// Whether a handle is one of the line's, and not of what is studied.
+#[must_use]
+pub fn is_line(handle: Handle) -> bool {
+    handle.major == LINE.major || (QUEUE_LINES..0xff00).contains(&handle.major)
+}
+
+/// Depth of the bucket of a line of this rate.
+#[must_use]
+pub fn line_burst(rate: BitRate) -> ByteSize {
+    ByteSize::from_bytes(u64::from(soft_nic::burst_bytes(rate)))
+}
+
+/// A shaper that never drops: what hangs below it has limits of its own.
+fn line(parent: Handle, handle: Handle, rate: BitRate) -> Step {
+    let setting = |name: &str, value| Setting { name: name.to_owned(), value };
+    Step::Qdisc(Node {
+        parent,
+        handle,
+        kind: "tbf".to_owned(),
+        settings: vec![
+            setting("rate", SettingValue::Rate(rate)),
+            setting("burst", SettingValue::Size(line_burst(rate))),
+            setting("limit", SettingValue::Size(ByteSize::from_bytes(u64::from(u32::MAX)))),
+        ],
+    })
+}
+
+impl QdiscTree {
+    /// The same tree with a line of this rate above it, so that the studied qdisc has a backlog.
+    ///
+    /// The line is a TBF at the root. Below `mq`, which cannot be anywhere else than at the root, each queue has a line of
+    /// its own with an equal share of the rate. Lines are the test bed's ([`is_line`]).
+    #[must_use]
+    pub fn on_line(&self, rate: BitRate) -> Self {
+        let Some(root) = self.root() else { return self.clone() };
+        let (root_handle, root_is_mq) = (root.handle, root.kind == "mq");
+        let below_root = |node: &Node| {
+            node.parent.major == root_handle.major && node.parent.minor > 0 && node.parent.minor < 0x100
+        };
+        let queues = self.qdiscs().filter(|node| below_root(node)).count() as u64;
+        let share = BitRate::from_bits_per_second((rate.bits_per_second() / queues.max(1)).max(8));
+        let mut steps = Vec::with_capacity(self.steps.len() + 1);
+        for step in &self.steps {
+            let line = match step {
+                Step::Qdisc(node) if !root_is_mq && node.parent == Handle::ROOT => {
+                    Some(line(Handle::ROOT, LINE, rate))
+                }
+                Step::Qdisc(node) if root_is_mq && below_root(node) => {
+                    let handle = Handle::new(QUEUE_LINES + node.parent.minor, 0);
+                    Some(line(node.parent, handle, share))
+                }
+                _ => None,
+            };
+            let Some(line @ Step::Qdisc(above)) = &line else {
+                steps.push(step.clone());
+                continue;
+            };
+            steps.push(line.clone());
+            if let Step::Qdisc(node) = step {
+                steps.push(Step::Qdisc(Node {
+                    parent: Handle::new(above.handle.major, CLASS),
+                    ..node.clone()
+                }));
+            }
+        }
+        Self { steps }
+    }
+}

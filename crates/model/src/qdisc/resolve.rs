@@ -1,0 +1,349 @@
+//! From steps as they are written to the steps of one device.
+//!
+//! What `tc` fills in by itself, because the kernel has no default for it, is filled in here, so that both worlds have
+//! the same: the bursts and the ceiling of an HTB class, a limit for a latency of TBF, bands and map of `prio`.
+
+use std::collections::BTreeSet;
+
+use crate::change::Handle;
+use crate::units::{BitRate, ByteSize, Nanoseconds};
+
+use super::kinds::{Place, Width, kind, option_named};
+use super::template::{
+    Counter, CurveTerm, FilterTemplate, HandleTemplate, NodeTemplate, PortTerm, SettingTemplate,
+    StepTemplate, Term,
+};
+use super::values::{Wrong, wrong};
+use super::{
+    BULK_PORT, Curve, Filter, Node, PROBE_PORT, QdiscTree, Setting, SettingValue, Step, Surroundings,
+    structure,
+};
+
+/// Most steps of a tree.
+const MOST_STEPS: usize = 20_000;
+/// Handles that nobody has written are taken from here on: away from those that people choose.
+const FREE_MAJOR: u16 = 0x7000;
+/// What `tc` takes for the largest packet where no burst is given, bytes (`tc/q_htb.c`).
+const TC_MTU: u64 = 1600;
+/// `tc`'s map of `prio` (`tc/q_prio.c`, `prio2band` of `net/sched/sch_generic.c`).
+const PRIOMAP: [u64; 16] = [1, 2, 2, 2, 1, 2, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1];
+
+/// A step that does not fit, by its number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Misfit {
+    pub(super) step: usize,
+    pub(super) wrong: Wrong,
+}
+
+/// The tree for a device, whose handles and classes fit together.
+pub(super) fn resolve(templates: &[StepTemplate], on: &Surroundings) -> Result<QdiscTree, Misfit> {
+    let mut steps: Vec<Step> = Vec::new();
+    // The step that each was written as.
+    let mut origins: Vec<usize> = Vec::new();
+    let mut free = free_majors(templates, on);
+    for (at, template) in templates.iter().enumerate() {
+        let misfit = |wrong| Misfit { step: at, wrong };
+        let times = match template.counter() {
+            None => 1,
+            Some(Counter::Flow) => on.flows(),
+            Some(Counter::Queue) => on.queues,
+        };
+        if steps.len().saturating_add(times as usize) > MOST_STEPS {
+            let problem = format!("more than {MOST_STEPS} steps");
+            return Err(misfit(wrong(problem, "use fewer flows or fewer steps")));
+        }
+        for nth in 1..=times {
+            let step = step(template, nth, on, &mut free).map_err(misfit)?;
+            steps.push(step);
+            origins.push(at);
+        }
+    }
+    let implied = implied_leaves(&steps, on, &mut free);
+    origins.resize(origins.len() + implied.len(), templates.len().saturating_sub(1));
+    steps.extend(implied);
+    structure::check(&steps, on)
+        .map_err(|(step, wrong)| Misfit { step: origins.get(step).copied().unwrap_or_default(), wrong })?;
+    Ok(QdiscTree { steps })
+}
+
+/// Major numbers that no step has.
+fn free_majors(templates: &[StepTemplate], on: &Surroundings) -> impl Iterator<Item = u16> + use<> {
+    let mut taken = BTreeSet::new();
+    for template in templates {
+        if let StepTemplate::Qdisc(NodeTemplate { handle: Some(handle), .. }) = template {
+            let times = match handle.major.counter {
+                None => 1,
+                Some(Counter::Flow) => on.flows(),
+                Some(Counter::Queue) => on.queues,
+            };
+            taken.extend(
+                (1..=times.min(u32::from(u16::MAX)))
+                    .filter_map(|nth| handle.at(nth))
+                    .map(|handle| handle.major),
+            );
+        }
+    }
+    // Above, the kernel itself takes numbers (`qdisc_alloc_handle`).
+    (FREE_MAJOR..0x8000).filter(move |major| !taken.contains(major))
+}
+
+/// Queues of an `mq` root that no step has put anything on get what the kernel has by itself.
+fn implied_leaves(steps: &[Step], on: &Surroundings, free: &mut impl Iterator<Item = u16>) -> Vec<Step> {
+    let nodes = || {
+        steps.iter().filter_map(|step| match step {
+            Step::Qdisc(node) => Some(node),
+            Step::Class(_) | Step::Filter { .. } => None,
+        })
+    };
+    let Some(root) = nodes().find(|node| node.parent == Handle::ROOT && node.kind == "mq") else {
+        return Vec::new();
+    };
+    let queues = 1..=u16::try_from(on.queues).unwrap_or(u16::MAX);
+    queues
+        .map(|queue| Handle::new(root.handle.major, queue))
+        .filter(|place| !nodes().any(|node| node.parent == *place))
+        .zip(free)
+        .map(|(parent, major)| {
+            let handle = Handle::new(major, 0);
+            Step::Qdisc(Node { parent, handle, kind: "pfifo_fast".to_owned(), settings: Vec::new() })
+        })
+        .collect()
+}
+
+fn step(
+    template: &StepTemplate,
+    nth: u32,
+    on: &Surroundings,
+    free: &mut impl Iterator<Item = u16>,
+) -> Result<Step, Wrong> {
+    let handle = |template: HandleTemplate| at(template, nth);
+    match template {
+        StepTemplate::Qdisc(node) => {
+            let parent = node.parent.map_or(Ok(Handle::ROOT), handle)?;
+            let handle = match node.handle {
+                Some(template) => at(template, nth)?,
+                None => {
+                    Handle::new(free.next().ok_or_else(|| wrong("no handle is free", "write handles"))?, 0)
+                }
+            };
+            let settings = with_defaults(&node.kind, settings(node, handle, on)?, Defaults::OfQdisc);
+            Ok(Step::Qdisc(Node { parent, handle, kind: node.kind.clone(), settings }))
+        }
+        StepTemplate::Class(node) => {
+            let parent = node.parent.map_or(Ok(Handle::ROOT), handle)?;
+            let handle = node.handle.map_or(Ok(Handle::new(0, 0)), handle)?;
+            let settings = with_defaults(&node.kind, settings(node, handle, on)?, Defaults::OfClass);
+            Ok(Step::Class(Node { parent, handle, kind: node.kind.clone(), settings }))
+        }
+        StepTemplate::Filter { parent, filter } => {
+            Ok(Step::Filter { parent: handle(*parent)?, filter: resolve_filter(*filter, nth, on)? })
+        }
+    }
+}
+
+fn at(template: HandleTemplate, nth: u32) -> Result<Handle, Wrong> {
+    template.at(nth).ok_or_else(|| {
+        wrong(
+            format!("number {nth} of {} is beyond ffff", super::values::show_handle(template)),
+            "begin at a lower number, or use fewer flows",
+        )
+    })
+}
+
+fn resolve_filter(filter: FilterTemplate, nth: u32, on: &Surroundings) -> Result<Filter, Wrong> {
+    Ok(match filter {
+        FilterTemplate::PerFlow { class, modulo, rest } => {
+            let flows = on.flows().max(1);
+            let classes = modulo.unwrap_or(flows).min(flows);
+            // The last has a number, too.
+            at(class, classes)?;
+            Filter::PerFlow {
+                first: at(class, 1)?,
+                bulk_flows: on.bulk_flows,
+                probes: on.probes,
+                classes,
+                rest: rest.map(|rest| at(rest, nth)).transpose()?,
+            }
+        }
+        FilterTemplate::ByRole { probes, bulk } => {
+            Filter::ByRole { probes: at(probes, nth)?, bulk: at(bulk, nth)? }
+        }
+        FilterTemplate::Port { classifier, port, class } => {
+            let port = match port {
+                PortTerm::Fixed(port) => port,
+                PortTerm::OfFlow => port_of_flow(nth - 1, on)
+                    .ok_or_else(|| wrong("there are more flows than ports", "use fewer flows"))?,
+            };
+            Filter::Port { classifier, port, class: at(class, nth)? }
+        }
+    })
+}
+
+/// The port of a flow, from 0; bulk flows come first.
+fn port_of_flow(flow: u32, on: &Surroundings) -> Option<u16> {
+    let (first, number) = match flow.checked_sub(on.bulk_flows) {
+        None => (BULK_PORT, flow),
+        Some(probe) => (PROBE_PORT, probe),
+    };
+    first.checked_add(u16::try_from(number).ok()?)
+}
+
+fn settings(node: &NodeTemplate, handle: Handle, on: &Surroundings) -> Result<Vec<Setting>, Wrong> {
+    let mut settings = Vec::new();
+    for SettingTemplate { name, value } in &node.settings {
+        let value = match value {
+            Term::Count(count) => SettingValue::Count(*count),
+            Term::Rate(rate) => {
+                let rate = rate.on(on);
+                SettingValue::Rate(if keeps_32_bits(&node.kind, name) {
+                    fitting_rate(name, rate)?
+                } else {
+                    rate
+                })
+            }
+            Term::Size(size) => SettingValue::Size(fitting(name, size.on(on))?),
+            Term::Time(time) => SettingValue::Time(*time),
+            Term::Seconds(seconds) => SettingValue::Time(Nanoseconds::from_secs(u64::from(*seconds))),
+            Term::Minor(minor) => SettingValue::Class(Handle::new(handle.major, *minor)),
+            Term::Bands(bands) => SettingValue::List(bands.iter().copied().map(u64::from).collect()),
+            Term::Sizes(sizes) => {
+                let sizes: Result<Vec<u64>, Wrong> =
+                    sizes.iter().map(|size| fitting(name, size.on(on)).map(ByteSize::bytes)).collect();
+                SettingValue::List(sizes?)
+            }
+            Term::Curve(curve) => {
+                let curve = resolve_curve(*curve, on);
+                fitting_rate(name, curve.m1.max(curve.m2))?;
+                let curve = SettingValue::Curve(curve);
+                if name == "sc" {
+                    // `tc` sets both.
+                    settings.push(Setting { name: "rt".to_owned(), value: curve.clone() });
+                    settings.push(Setting { name: "ls".to_owned(), value: curve });
+                    continue;
+                }
+                curve
+            }
+            Term::Flag => SettingValue::Flag,
+            Term::Attribute(attribute) => SettingValue::Attribute(attribute.clone()),
+        };
+        settings.push(Setting { name: name.clone(), value });
+    }
+    Ok(settings)
+}
+
+fn fitting(name: &str, size: ByteSize) -> Result<ByteSize, Wrong> {
+    if size.bytes() <= u64::from(u32::MAX) {
+        return Ok(size);
+    }
+    Err(wrong(format!("{name} is {size} here, and the kernel keeps 32 bits"), "write a smaller one"))
+}
+
+/// Whether the kernel keeps a rate in 32 bits of bytes per second.
+fn keeps_32_bits(of: &str, name: &str) -> bool {
+    let option = kind(of).and_then(|kind| option_named(kind.options, name));
+    option.is_some_and(|option| matches!(option.place, Place::Attribute(_, Width::Word)))
+}
+
+fn fitting_rate(name: &str, rate: BitRate) -> Result<BitRate, Wrong> {
+    if rate.bits_per_second() / 8 <= u64::from(u32::MAX) {
+        return Ok(rate);
+    }
+    let problem = format!("{name} is {rate} here, and the kernel keeps 32 bits of bytes per second");
+    Err(wrong(problem, "write less than 34gbit"))
+}
+
+/// As `tc` has it (`hfsc_get_sc2`, `tc/q_hfsc.c`).
+fn resolve_curve(curve: CurveTerm, on: &Surroundings) -> Curve {
+    const BITS: u128 = 8;
+    const SECOND: u128 = 1_000_000_000;
+    match curve {
+        CurveTerm::Straight(rate) => Curve { m2: rate.on(on), ..Curve::default() },
+        CurveTerm::Bent { m1, first, m2 } => Curve { m1: exact(m1, on), first, m2: m2.on(on) },
+        CurveTerm::Delay { umax, dmax, rate } => {
+            let rate = rate.on(on);
+            let bits = u128::from(umax.on(on).bytes()) * BITS;
+            let needed = (bits * SECOND).div_ceil(u128::from(dmax.as_u64()).max(1));
+            if needed > u128::from(rate.bits_per_second()) {
+                let m1 = BitRate::from_bits_per_second(u64::try_from(needed).unwrap_or(u64::MAX));
+                return Curve { m1, first: dmax, m2: rate };
+            }
+            let passed = (bits * SECOND).div_ceil(u128::from(rate.bits_per_second()).max(1));
+            let silent = u128::from(dmax.as_u64()).saturating_sub(passed);
+            // The kernel keeps microseconds.
+            let microseconds = u64::try_from(silent / 1000).unwrap_or(u64::MAX);
+            Curve { m1: BitRate::default(), first: Nanoseconds::from_micros(microseconds), m2: rate }
+        }
+    }
+}
+
+fn exact(rate: super::template::RateTerm, on: &Surroundings) -> BitRate {
+    match rate {
+        super::template::RateTerm::Fixed(rate) => rate,
+        share @ super::template::RateTerm::Share(..) => share.on(on),
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Defaults {
+    OfQdisc,
+    OfClass,
+}
+
+/// Adds what `tc` adds, in its order.
+fn with_defaults(kind: &str, mut settings: Vec<Setting>, of: Defaults) -> Vec<Setting> {
+    let value = |settings: &[Setting], name: &str| {
+        settings.iter().find(|setting| setting.name == name).map(|setting| setting.value.clone())
+    };
+    let add = |settings: &mut Vec<Setting>, name: &str, default: SettingValue| {
+        if value(settings, name).is_none() {
+            settings.push(Setting { name: name.to_owned(), value: default });
+        }
+    };
+    match (kind, of) {
+        ("htb", Defaults::OfClass) => {
+            if let Some(SettingValue::Rate(rate)) = value(&settings, "rate") {
+                add(&mut settings, "ceil", SettingValue::Rate(rate));
+                add(&mut settings, "burst", SettingValue::Size(default_burst(rate)));
+            }
+            if let Some(SettingValue::Rate(ceil)) = value(&settings, "ceil") {
+                add(&mut settings, "cburst", SettingValue::Size(default_burst(ceil)));
+            }
+        }
+        ("tbf", Defaults::OfQdisc) => {
+            let parts = (value(&settings, "rate"), value(&settings, "burst"), value(&settings, "latency"));
+            if let (
+                Some(SettingValue::Rate(rate)),
+                Some(SettingValue::Size(burst)),
+                Some(SettingValue::Time(latency)),
+            ) = parts
+            {
+                let limit = rate.bytes_in(latency).bytes().saturating_add(burst.bytes());
+                let limit = ByteSize::from_bytes(limit.min(u64::from(u32::MAX)));
+                settings.retain(|setting| setting.name != "latency");
+                add(&mut settings, "limit", SettingValue::Size(limit));
+            }
+        }
+        ("prio", Defaults::OfQdisc) => {
+            add(&mut settings, "bands", SettingValue::Count(3));
+            add(&mut settings, "priomap", SettingValue::List(PRIOMAP.to_vec()));
+        }
+        ("ets", Defaults::OfQdisc) => {
+            let strict = match value(&settings, "strict") {
+                Some(SettingValue::Count(strict)) => strict,
+                _ => 0,
+            };
+            let quanta = match value(&settings, "quanta") {
+                Some(SettingValue::List(quanta)) => quanta.len() as u64,
+                _ => 0,
+            };
+            add(&mut settings, "bands", SettingValue::Count(strict + quanta));
+        }
+        _ => {}
+    }
+    settings
+}
+
+/// `tc`'s burst: what passes in a tick of a nanosecond, and a packet.
+fn default_burst(rate: BitRate) -> ByteSize {
+    ByteSize::from_bytes(rate.bits_per_second() / 8 / 1_000_000_000 + TC_MTU)
+}

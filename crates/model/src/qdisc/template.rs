@@ -1,0 +1,245 @@
+//! Steps as they are written: handles that count flows or queues, rates as shares, sizes in segments.
+
+use crate::change::Handle;
+use crate::units::{BitRate, ByteSize, Nanoseconds};
+
+use super::{Attribute, Classifier, Surroundings};
+
+/// What a step is made once for each of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Counter {
+    /// Flows, bulk flows first.
+    Flow,
+    /// Transmit queues.
+    Queue,
+}
+
+/// Half of a handle: a number, or a number and what is counted, from 1 on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Number {
+    pub(super) base: u16,
+    pub(super) counter: Option<Counter>,
+}
+
+/// A handle; a qdisc's has the minor number 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct HandleTemplate {
+    pub(super) major: Number,
+    pub(super) minor: Number,
+}
+
+/// A part of what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Divisor {
+    One,
+    Flows,
+    Queues,
+    Number(u32),
+}
+
+/// A rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RateTerm {
+    Fixed(BitRate),
+    /// Millionths of the line's rate, over a divisor.
+    Share(u32, Divisor),
+}
+
+/// What a size counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Measure {
+    /// The largest segment as qdiscs count it.
+    Segment,
+    /// The layer-3 MTU.
+    Mtu,
+}
+
+/// A size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SizeTerm {
+    Fixed(ByteSize),
+    Times(u32, Measure),
+}
+
+/// A service curve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CurveTerm {
+    /// One slope.
+    Straight(RateTerm),
+    /// A slope for a while, and then another.
+    Bent { m1: RateTerm, first: Nanoseconds, m2: RateTerm },
+    /// So many bytes in so much time, and then a rate.
+    Delay { umax: SizeTerm, dmax: Nanoseconds, rate: RateTerm },
+}
+
+/// The value of an option.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Term {
+    Count(u64),
+    Rate(RateTerm),
+    Size(SizeTerm),
+    Time(Nanoseconds),
+    Seconds(u32),
+    Minor(u16),
+    Bands(Vec<u8>),
+    Sizes(Vec<SizeTerm>),
+    Curve(CurveTerm),
+    Flag,
+    Attribute(Attribute),
+}
+
+/// An option.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SettingTemplate {
+    pub(super) name: String,
+    pub(super) value: Term,
+}
+
+/// A qdisc or a class.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct NodeTemplate {
+    /// None is the device.
+    pub(super) parent: Option<HandleTemplate>,
+    /// None: a free one is taken.
+    pub(super) handle: Option<HandleTemplate>,
+    pub(super) kind: String,
+    pub(super) settings: Vec<SettingTemplate>,
+}
+
+/// A port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PortTerm {
+    Fixed(u16),
+    /// That of the flow.
+    OfFlow,
+}
+
+/// A filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FilterTemplate {
+    PerFlow { class: HandleTemplate, modulo: Option<u32>, rest: Option<HandleTemplate> },
+    ByRole { probes: HandleTemplate, bulk: HandleTemplate },
+    Port { classifier: Classifier, port: PortTerm, class: HandleTemplate },
+}
+
+/// A step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum StepTemplate {
+    Qdisc(NodeTemplate),
+    Class(NodeTemplate),
+    Filter { parent: HandleTemplate, filter: FilterTemplate },
+}
+
+impl Number {
+    pub(super) const fn fixed(base: u16) -> Self {
+        Self { base, counter: None }
+    }
+
+    /// The number for the `nth` of what is counted, from 1; none beyond 16 bits.
+    fn at(self, nth: u32) -> Option<u16> {
+        match self.counter {
+            None => Some(self.base),
+            Some(_) => u16::try_from(u32::from(self.base).checked_add(nth)?).ok(),
+        }
+    }
+}
+
+impl HandleTemplate {
+    pub(super) const fn fixed(handle: Handle) -> Self {
+        Self { major: Number::fixed(handle.major), minor: Number::fixed(handle.minor) }
+    }
+
+    /// The handle for the `nth` of what is counted, from 1; none beyond 16 bits.
+    pub(super) fn at(self, nth: u32) -> Option<Handle> {
+        Some(Handle::new(self.major.at(nth)?, self.minor.at(nth)?))
+    }
+
+    pub(super) fn counters(self) -> impl Iterator<Item = Counter> + use<> {
+        [self.major.counter, self.minor.counter].into_iter().flatten()
+    }
+}
+
+impl StepTemplate {
+    /// What it is made once for each of.
+    pub(super) fn counter(&self) -> Option<Counter> {
+        self.counters().next()
+    }
+
+    /// Everything that it counts.
+    pub(super) fn counters(&self) -> impl Iterator<Item = Counter> + use<> {
+        let handles: [Option<HandleTemplate>; 3] = match self {
+            Self::Qdisc(node) | Self::Class(node) => [node.parent, node.handle, None],
+            Self::Filter { parent, filter } => match filter {
+                // One filter does it for all flows.
+                FilterTemplate::PerFlow { rest, .. } => [Some(*parent), *rest, None],
+                FilterTemplate::ByRole { probes, bulk } => [Some(*parent), Some(*probes), Some(*bulk)],
+                FilterTemplate::Port { class, .. } => [Some(*parent), Some(*class), None],
+            },
+        };
+        let of_port = match self {
+            Self::Filter { filter: FilterTemplate::Port { port: PortTerm::OfFlow, .. }, .. } => {
+                Some(Counter::Flow)
+            }
+            _ => None,
+        };
+        handles.into_iter().flatten().flat_map(HandleTemplate::counters).chain(of_port)
+    }
+}
+
+/// Parts that a share is counted in.
+pub(super) const WHOLE: u32 = 1_000_000;
+
+impl RateTerm {
+    /// The rate on a line; a share is at least a byte per second.
+    pub(super) fn on(self, on: &Surroundings) -> BitRate {
+        let Self::Share(millionths, divisor) = self else {
+            let Self::Fixed(rate) = self else { return on.rate };
+            return rate;
+        };
+        let parts = match divisor {
+            Divisor::One => 1,
+            Divisor::Flows => on.flows(),
+            Divisor::Queues => on.queues,
+            Divisor::Number(number) => number,
+        };
+        let share = u128::from(on.rate.bits_per_second()) * u128::from(millionths)
+            / (u128::from(WHOLE) * u128::from(parts.max(1)));
+        BitRate::from_bits_per_second(u64::try_from(share).unwrap_or(u64::MAX).max(8))
+    }
+}
+
+impl SizeTerm {
+    /// The size for a device.
+    pub(super) fn on(self, on: &Surroundings) -> ByteSize {
+        match self {
+            Self::Fixed(size) => size,
+            Self::Times(times, measure) => {
+                let one = match measure {
+                    Measure::Segment => on.counted_segment(),
+                    Measure::Mtu => on.mtu,
+                };
+                ByteSize::from_bytes(one.bytes().saturating_mul(u64::from(times)))
+            }
+        }
+    }
+}
+
+impl Surroundings {
+    /// Flows of both kinds.
+    #[must_use]
+    pub fn flows(&self) -> u32 {
+        self.bulk_flows.saturating_add(self.probes)
+    }
+
+    /// The largest segment as qdiscs count it: a segment that is cut into packets later counts with the headers of all
+    /// of them (`qdisc_pkt_len_init`, `net/core/dev.c`).
+    #[must_use]
+    pub fn counted_segment(&self) -> ByteSize {
+        /// Ethernet, IPv4, and TCP with time stamps.
+        const HEADERS: u64 = 14 + 20 + 32;
+        let whole = self.largest_segment.bytes();
+        let payload = (self.mtu.bytes() + 14).saturating_sub(HEADERS).max(1);
+        let packets = whole.saturating_sub(HEADERS).div_ceil(payload).max(1);
+        ByteSize::from_bytes(whole.saturating_add((packets - 1).saturating_mul(HEADERS)))
+    }
+}

@@ -198,7 +198,8 @@ mod tests {
     #[test]
     fn without_splitting_by_bytes_all_the_same() {
         let templates = [segment(1, 0, 65_160), segment(2, 0, 1448)].map(|it| Segment { band: 1, ..it });
-        let mut saturated = Saturated::new(cake(CakeConfig { split: false, ..CakeConfig::default() }), &templates, 8);
+        let mut saturated =
+            Saturated::new(cake(CakeConfig { split: false, ..CakeConfig::default() }), &templates, 8);
         (0..4600).for_each(|_| drop(saturated.send()));
         let (first, second) = (saturated.sent[&1] as f64, saturated.sent[&2] as f64);
         assert!((first / second - 1.0).abs() < 0.03, "{first} {second}");
@@ -208,9 +209,11 @@ mod tests {
     /// of the other if it needs less.
     #[test]
     fn tins_share_by_weight() {
-        let templates = [Segment { band: 0, ..segment(1, 0, 1448) }, Segment { band: 1, ..segment(2, 0, 1448) }];
+        let templates =
+            [Segment { band: 0, ..segment(1, 0, 1448) }, Segment { band: 1, ..segment(2, 0, 1448) }];
         let share = |tins| {
-            let mut saturated = Saturated::new(cake(CakeConfig { tins, ..CakeConfig::default() }), &templates, 8);
+            let mut saturated =
+                Saturated::new(cake(CakeConfig { tins, ..CakeConfig::default() }), &templates, 8);
             (0..10_000).for_each(|_| drop(saturated.send()));
             saturated.sent[&1] as f64 / (saturated.sent[&1] + saturated.sent[&2]) as f64
         };
@@ -240,7 +243,8 @@ mod tests {
         let mut qdisc = cake(CakeConfig { memory: 100 * 2728, ..CakeConfig::default() });
         let mut dropped = 0;
         for sequence in 0..150 {
-            let mut victim = qdisc.enqueue(Time::ZERO, Segment { band: 1, ..segment(1, sequence * 1448, 1448) });
+            let mut victim =
+                qdisc.enqueue(Time::ZERO, Segment { band: 1, ..segment(1, sequence * 1448, 1448) });
             while victim.is_some() {
                 dropped += 1;
                 victim = qdisc.pop_dropped();

@@ -100,8 +100,7 @@ mod tests {
     fn a_shaped_band_lets_the_next_one_pass() {
         let shaped = Kind::Tbf(TbfConfig::new(8_000_000, 1066, Kind::Bfifo { limit: 100_000 }));
         let bands = vec![shaped, Kind::Pfifo { limit: 10 }];
-        let mut qdisc =
-            Qdisc::new(&Kind::Prio { classifier: Classifier::Band, bands }, 0).expect("valid");
+        let mut qdisc = Qdisc::new(&Kind::Prio { classifier: Classifier::Band, bands }, 0).expect("valid");
         for sequence in 0..2 {
             assert_eq!(qdisc.enqueue(Time::ZERO, segment(1, sequence, 1000)), None);
         }

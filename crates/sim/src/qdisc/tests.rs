@@ -29,7 +29,10 @@ fn work_conserving() -> Vec<Kind> {
         Kind::Ets(EtsConfig { classifier: Classifier::Band, strict: 1, quanta: vec![1000, 3000], limit: 9 }),
         Kind::Qfq(qfq.clone()),
         Kind::Qfq(QfqConfig { classifier: Classifier::Hash, ..qfq }),
-        Kind::Prio { classifier: Classifier::Band, bands: vec![Kind::FqCodel(fq_codel), Kind::Sfq(sfq), Kind::Pfifo { limit: 3 }] },
+        Kind::Prio {
+            classifier: Classifier::Band,
+            bands: vec![Kind::FqCodel(fq_codel), Kind::Sfq(sfq), Kind::Pfifo { limit: 3 }],
+        },
     ]
 }
 

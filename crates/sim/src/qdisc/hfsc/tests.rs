@@ -37,9 +37,8 @@ fn assert_rates(found: &[f64], expected: &[f64]) {
 
 #[test]
 fn a_limited_parent_is_shared_by_the_link_share_curves() {
-    let tree = |first, second| {
-        vec![inner(10, flat(10), vec![leaf(None, first, None), leaf(None, second, None)])]
-    };
+    let tree =
+        |first, second| vec![inner(10, flat(10), vec![leaf(None, first, None), leaf(None, second, None)])];
     assert_rates(&rates(tree(2, 6), 2), &[2.5, 7.5]);
     // One alone has everything.
     assert_rates(&rates(tree(2, 6), 1), &[10.0]);

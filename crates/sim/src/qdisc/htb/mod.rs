@@ -20,8 +20,8 @@ pub use config::{HtbClass, HtbConfig, HtbContent};
 
 use self::members::Members;
 use self::waiting::Waiting;
-use super::queue::NONE;
 use super::fifo::Fifo;
+use super::queue::NONE;
 use super::rate::{Rate, as_tokens, filled};
 use super::{Classifier, Dequeued, Discipline, KindError};
 use crate::segment::Segment;
@@ -254,7 +254,10 @@ impl Htb {
 
     pub(super) fn overlimits(&self, found: &mut Vec<u64>) {
         found.push(self.overlimits);
-        self.classes.iter().filter_map(|class| class.queue.as_ref()).for_each(|queue| queue.overlimits(found));
+        self.classes
+            .iter()
+            .filter_map(|class| class.queue.as_ref())
+            .for_each(|queue| queue.overlimits(found));
     }
 
     pub(super) fn len(&self) -> usize {

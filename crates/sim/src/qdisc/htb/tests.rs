@@ -149,13 +149,15 @@ fn tokens_while_idle_end_at_the_burst() {
 fn rejects_what_makes_no_tree() {
     let nested =
         |depth: usize| (0..depth).fold(leaf(1, 1), |below, _| class(1, 1, HtbContent::Inner(vec![below])));
-    let make =
-        |root| Qdisc::new(&Kind::Htb(HtbConfig::new(Classifier::Flow, vec![root])), 0);
+    let make = |root| Qdisc::new(&Kind::Htb(HtbConfig::new(Classifier::Flow, vec![root])), 0);
     assert!(make(nested(7)).is_ok());
     assert!(make(nested(8)).is_err());
     assert!(make(class(1, 1, HtbContent::Inner(Vec::new()))).is_err());
     assert!(make(leaf(0, 1)).is_err());
-    assert!(make(class(1, 1, HtbContent::Leaf(Kind::Prio { classifier: Classifier::Band, bands: Vec::new() }))).is_err());
+    assert!(
+        make(class(1, 1, HtbContent::Leaf(Kind::Prio { classifier: Classifier::Band, bands: Vec::new() })))
+            .is_err()
+    );
 }
 
 #[test]
@@ -178,8 +180,7 @@ fn what_has_no_class_goes_directly_and_first() {
 
 #[test]
 fn hysteresis_lets_a_class_run_into_debt() {
-    let config =
-        |hysteresis| HtbConfig { hysteresis, ..HtbConfig::new(Classifier::Flow, vec![leaf(8, 8)]) };
+    let config = |hysteresis| HtbConfig { hysteresis, ..HtbConfig::new(Classifier::Flow, vec![leaf(8, 8)]) };
     let burst = |hysteresis| {
         let mut qdisc = Qdisc::new(&Kind::Htb(config(hysteresis)), 0).expect("valid");
         for sequence in 0..20 {

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, SystemTime};
 
-use evenkeel_model::record::{FlowRecord, PaperRecord, Record, Refusal, RepeatRecord, SCHEMA, VariantRecord};
+use evenkeel_model::record::{
+    FlowRecord, PaperRecord, Record, Refusal, RepeatRecord, SCHEMA, TenantsRecord, VariantRecord,
+};
 use evenkeel_model::scenario::{Scenario, Variant};
 use evenkeel_model::units::BitRate;
 use evenkeel_model::world::{Job, Observer, RawRepeat, World};
@@ -151,7 +153,7 @@ pub fn conduct<W: World>(
                 record.notes.push(note.clone());
             }
         }
-        record.repeats.push(summarise(&raw, &timing, rate));
+        record.repeats.push(summarise(&raw, &timing, rate, variant));
         series.push(raw_series(&variant.name, jobs[number].repeat, &timing, raw));
     })
     .map_err(ConductError::World)?;
@@ -251,9 +253,11 @@ fn thread_cpu_seconds() -> f64 {
         .map_or(0.0, |time| Duration::from(time).as_secs_f64())
 }
 
-fn summarise(raw: &RawRepeat, timing: &Timing, rate: BitRate) -> RepeatRecord {
+/// The record of a repeat: its metrics, and what they were made of without the series.
+#[must_use]
+pub fn summarise(raw: &RawRepeat, timing: &Timing, rate: BitRate, variant: &Variant) -> RepeatRecord {
     RepeatRecord {
-        metrics: evaluate::metrics(raw, timing, rate),
+        metrics: evaluate::metrics(raw, timing, rate, variant.tenants.as_ref()),
         queues: raw.queues.clone(),
         flows: raw
             .flows
@@ -269,6 +273,11 @@ fn summarise(raw: &RawRepeat, timing: &Timing, rate: BitRate) -> RepeatRecord {
             })
             .collect(),
         clients: requests::records(&raw.clients),
+        tenants: raw.tenants.as_ref().map(|tenants| TenantsRecord {
+            processes: tenants.processes.clone(),
+            processors: tenants.processors.clone(),
+            qdiscs: tenants.qdiscs.clone(),
+        }),
         sim: raw.sim,
         datapath: raw.datapath,
         counters: raw.counters.clone(),

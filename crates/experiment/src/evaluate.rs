@@ -4,14 +4,20 @@ use std::collections::BTreeMap;
 
 use evenkeel_metrics::{CompletionTimes, FlowSeries, LatencySummary, jain, nfm};
 use evenkeel_model::record::metric;
+use evenkeel_model::scenario::TenantPoint;
 use evenkeel_model::units::{BitRate, ByteSize};
 use evenkeel_model::world::RawRepeat;
 
-use crate::requests;
 use crate::timing::Timing;
+use crate::{requests, tenants};
 
 /// Metrics of a repeat. What could not be measured is absent.
-pub(crate) fn metrics(raw: &RawRepeat, timing: &Timing, rate: BitRate) -> BTreeMap<String, f64> {
+pub(crate) fn metrics(
+    raw: &RawRepeat,
+    timing: &Timing,
+    rate: BitRate,
+    point: Option<&TenantPoint>,
+) -> BTreeMap<String, f64> {
     let mut metrics = BTreeMap::new();
     let mut put = |key: String, value: Option<f64>| {
         if let Some(value) = value.filter(|value| value.is_finite()) {
@@ -80,6 +86,9 @@ pub(crate) fn metrics(raw: &RawRepeat, timing: &Timing, rate: BitRate) -> BTreeM
         }
     }
     metrics.extend(requests::metrics(&raw.clients));
+    if let Some(point) = point {
+        metrics.extend(tenants::metrics(raw, point, measured, payload));
+    }
     metrics
 }
 
@@ -102,7 +111,7 @@ mod tests {
             duration: Nanoseconds::from_secs(1),
             warmup: Nanoseconds::new(0),
         };
-        let metrics = metrics(&raw, &timing, BitRate::from_bits_per_second(1_000_000_000));
+        let metrics = metrics(&raw, &timing, BitRate::from_bits_per_second(1_000_000_000), None);
         let found: Vec<(&str, f64)> = metrics
             .iter()
             .filter(|(key, _)| key.starts_with("fct_s."))

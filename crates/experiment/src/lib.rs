@@ -9,7 +9,9 @@ mod conduct;
 mod evaluate;
 mod expectations;
 mod requests;
+mod tenants;
 mod timing;
 
-pub use conduct::{ConductError, Outcome, Request, conduct};
+pub use conduct::{ConductError, Outcome, Request, conduct, summarise};
+pub use tenants::line_use;
 pub use timing::Timing;

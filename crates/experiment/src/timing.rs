@@ -24,6 +24,9 @@ impl Timing {
     /// Times for a scenario at a rate, with `long_windows` of the longest window per repeat.
     #[must_use]
     pub fn new(scenario: &Scenario, rate: BitRate, long_windows: u32) -> Self {
+        if let Some(tenants) = scenario.workload.tenants() {
+            return Self::of_tenants(scenario, tenants.line.then_some(rate));
+        }
         let stretch = |length: Nanoseconds| {
             stretched_window_ns(length.as_u64(), scenario.link.rate.bits_per_second(), rate.bits_per_second())
         };
@@ -51,6 +54,36 @@ impl Timing {
             warmup: scenario.measure.warmup,
         }
     }
+
+    /// Times for tenants. A repeat lasts as long as the scenario says at any rate, since processors are measured, too;
+    /// windows are stretched where a line is the bottleneck, and one that is longer than a repeat then is left out.
+    fn of_tenants(scenario: &Scenario, line: Option<BitRate>) -> Self {
+        const BIN: u64 = 1_000_000;
+        let duration = scenario.measure.duration();
+        // Bins divide the time without rest.
+        let bin = greatest_common_divisor(BIN, duration.as_u64().max(1));
+        let nominal = scenario.link.rate.bits_per_second();
+        let windows = line.into_iter().flat_map(|rate| {
+            scenario.measure.windows.iter().map(move |window| {
+                let length = stretched_window_ns(window.length.as_u64(), nominal, rate.bits_per_second());
+                let bins = (length as f64 / bin as f64).round().max(1.0) as u64;
+                (window.name.clone(), Nanoseconds::new(bin.saturating_mul(bins)))
+            })
+        });
+        Self {
+            bin: Nanoseconds::new(bin),
+            windows: windows.filter(|(_, length)| *length <= duration).collect(),
+            duration,
+            warmup: scenario.measure.warmup,
+        }
+    }
+}
+
+fn greatest_common_divisor(mut first: u64, mut second: u64) -> u64 {
+    while second != 0 {
+        (first, second) = (second, first % second);
+    }
+    first
 }
 
 #[cfg(test)]
@@ -73,6 +106,22 @@ mod tests {
         fetching.measure.length = Some(Nanoseconds::from_secs(3));
         let timing = Timing::new(&fetching, BitRate::from_bits_per_second(2_000_000_000), 4);
         assert_eq!(timing.duration, Nanoseconds::from_secs(15));
+        let (_, text) = bundled().iter().find(|(name, _)| *name == "tc-fairness").unwrap();
+        let mut tenants = parse(text, "test", variant_tables()).unwrap();
+        let at = |scenario: &Scenario, megabits: u64| {
+            let timing = Timing::new(scenario, BitRate::from_bits_per_second(megabits * 1_000_000), 1);
+            (
+                timing.bin,
+                timing.duration,
+                timing.windows.values().map(|window| window.as_u64() / 1_000_000).collect::<Vec<_>>(),
+            )
+        };
+        let (millisecond, ten) = (Nanoseconds::from_millis(1), Nanoseconds::from_secs(10));
+        assert_eq!(at(&tenants, 1000), (millisecond, ten, vec![100, 1000]));
+        assert_eq!(at(&tenants, 200), (millisecond, ten, vec![500, 5000]));
+        assert_eq!(at(&tenants, 50), (millisecond, ten, vec![2000]));
+        tenants.measure.length = Some(Nanoseconds::from_micros(1500));
+        assert_eq!(at(&tenants, 1000).0, Nanoseconds::from_micros(500));
         // A rate that does not divide: every window stays a whole number of bins.
         let odd = Timing::new(&scenario, BitRate::from_bits_per_second(3_000_000_000), 2);
         assert!(odd.windows.values().all(|window| window.as_u64() % odd.bin.as_u64() == 0));

@@ -32,6 +32,28 @@ impl Interval {
     }
 }
 
+/// A mean over repeats.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MeanInterval {
+    /// The mean.
+    pub mean: f64,
+    /// Its 95 % confidence interval; one value has none.
+    pub interval: Option<Interval>,
+    /// How many values; at least 1.
+    pub n: usize,
+}
+
+/// Mean of `values` with the interval of Student's t. Values that are not finite are left out; `None` if none is left.
+#[must_use]
+pub fn mean_interval(values: &[f64]) -> Option<MeanInterval> {
+    let sample = Sample::of(values)?;
+    let interval = sample.variance.map(|variance| {
+        let standard_error = (variance / sample.n as f64).sqrt();
+        Interval::around(sample.mean, t_975(sample.n as f64 - 1.0) * standard_error)
+    });
+    Some(MeanInterval { mean: sample.mean, interval, n: sample.n })
+}
+
 /// The ratio of a variant to a baseline, pair by pair.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PairedRatio {
@@ -58,12 +80,8 @@ pub fn paired_ratio(baseline: &[f64], variant: &[f64]) -> Option<PairedRatio> {
         .map(|(baseline, variant)| variant / baseline)
         .filter(|ratio| ratio.is_finite())
         .collect();
-    let sample = Sample::of(&ratios)?;
-    let interval = sample.variance.map(|variance| {
-        let standard_error = (variance / sample.n as f64).sqrt();
-        Interval::around(sample.mean, t_975(sample.n as f64 - 1.0) * standard_error)
-    });
-    Some(PairedRatio { mean: sample.mean, interval, n: sample.n })
+    let MeanInterval { mean, interval, n } = mean_interval(&ratios)?;
+    Some(PairedRatio { mean, interval, n })
 }
 
 /// The difference between the means of two independent sets of repeats.

@@ -44,6 +44,63 @@ pub fn work_conservation(
         .then(|| WorkConservation { idle_share: idle_bins / backlogged_bins as f64, backlogged_bins })
 }
 
+/// What a line did while something waited for it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LineUse {
+    /// Of the windows in which something waited, the share in which less than half of the capacity left.
+    pub idle_share: f64,
+    /// Of what the line could have carried while something waited, the share that it did not.
+    pub lost_share: f64,
+    /// Windows in which something waited throughout; at least 1.
+    pub backlogged: usize,
+    /// Windows in all.
+    pub windows: usize,
+}
+
+/// What a line did while something waited for it, from the bytes that left in each bin and the least number of bytes
+/// that were seen waiting in it.
+///
+/// Bins are taken together in windows of `bins_per_window`, so that a window holds several of the largest segments: a
+/// slow line sends one of them in many bins, and none of these is idle. What is left over at the end is not used. In a
+/// window somebody waited if bytes were waiting in each of its bins. What is lost is reckoned over whole stretches of such
+/// windows: a segment on the border of two makes one look overfull and the other idle.
+///
+/// `None` if nothing ever waited, or if the capacity or the window is 0.
+#[must_use]
+pub fn line_use(
+    sent_bytes: &[u64],
+    backlog_bytes: &[u64],
+    bin_capacity_bytes: f64,
+    bins_per_window: usize,
+) -> Option<LineUse> {
+    if bins_per_window == 0 || bin_capacity_bytes.is_nan() || bin_capacity_bytes <= 0.0 {
+        return None;
+    }
+    let capacity = bin_capacity_bytes * bins_per_window as f64;
+    let (mut windows, mut backlogged, mut idle) = (0_usize, 0_usize, 0_usize);
+    let (mut lost, mut stretch) = (0.0, 0.0_f64);
+    let both = sent_bytes.chunks_exact(bins_per_window).zip(backlog_bytes.chunks_exact(bins_per_window));
+    for (sent, waiting) in both {
+        windows += 1;
+        if waiting.contains(&0) {
+            lost += stretch.max(0.0);
+            stretch = 0.0;
+            continue;
+        }
+        let sent = sent.iter().map(|bytes| *bytes as f64).sum::<f64>();
+        backlogged += 1;
+        idle += usize::from(sent < capacity / 2.0);
+        stretch += capacity - sent;
+    }
+    lost += stretch.max(0.0);
+    (backlogged > 0).then(|| LineUse {
+        idle_share: idle as f64 / backlogged as f64,
+        lost_share: lost / (backlogged as f64 * capacity),
+        backlogged,
+        windows,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::single_range_in_vec_init)]
@@ -76,6 +133,49 @@ mod tests {
     fn a_burst_in_one_stretch_does_not_make_up_for_another() {
         let found = work_conservation(&[2000, 0, 0], &[0..1, 2..3], MILLISECOND, RATE);
         assert_eq!(found, Some(WorkConservation { idle_share: 0.5, backlogged_bins: 2 }));
+    }
+
+    #[test]
+    fn a_line_that_is_full_while_somebody_waits_loses_nothing() {
+        // The last two bins are idle, and nobody waits then.
+        let found = line_use(&[1000, 1000, 0, 0], &[5, 5, 0, 0], 1000.0, 1);
+        assert_eq!(found, Some(LineUse { idle_share: 0.0, lost_share: 0.0, backlogged: 2, windows: 4 }));
+    }
+
+    #[test]
+    fn a_shaper_below_the_line_loses_the_rest_and_is_never_idle() {
+        let found =
+            line_use(&[800; 10], &[5; 10], 1000.0, 1).map(|found| (found.idle_share, found.lost_share));
+        assert!(found.is_some_and(|(idle, lost)| idle == 0.0 && (lost - 0.2).abs() < 1e-12), "{found:?}");
+    }
+
+    #[test]
+    fn a_class_that_may_not_borrow_leaves_the_line_idle_while_it_waits() {
+        // Half of the time the others are silent; then 400 of 1000 leave.
+        let sent: Vec<u64> = [1000, 1000, 400, 400].repeat(5);
+        let found = line_use(&sent, &[7; 20], 1000.0, 1).map(|found| (found.idle_share, found.lost_share));
+        assert!(found.is_some_and(|(idle, lost)| idle == 0.5 && (lost - 0.3).abs() < 1e-12), "{found:?}");
+    }
+
+    #[test]
+    fn a_segment_that_takes_several_bins_is_no_idle_time() {
+        // A segment of 4000 bytes leaves every fourth bin.
+        let sent = [4000, 0, 0, 0, 4000, 0, 0, 0, 4000];
+        let found = line_use(&sent, &[9; 9], 1000.0, 4);
+        assert_eq!(found, Some(LineUse { idle_share: 0.0, lost_share: 0.0, backlogged: 2, windows: 2 }));
+        // On the border of two windows it is in one of them, and nothing is lost.
+        let found = line_use(&[8000, 0, 0, 0, 0, 0, 0, 0], &[9; 8], 1000.0, 4);
+        assert_eq!(found.map(|found| (found.idle_share, found.lost_share)), Some((0.5, 0.0)));
+    }
+
+    #[test]
+    fn a_window_in_which_the_backlog_ended_does_not_count() {
+        let found = line_use(&[1000, 0, 1000, 1000], &[9, 0, 9, 9], 1000.0, 2);
+        assert_eq!(found, Some(LineUse { idle_share: 0.0, lost_share: 0.0, backlogged: 1, windows: 2 }));
+        assert_eq!(line_use(&[1000], &[0], 1000.0, 1), None);
+        assert_eq!(line_use(&[1000], &[9], 0.0, 1), None);
+        assert_eq!(line_use(&[1000], &[9], 1000.0, 0), None);
+        assert_eq!(line_use(&[1000], &[9], 1000.0, 2), None);
     }
 
     #[test]

@@ -7,9 +7,10 @@
 //! | Jain's fairness index | [`jain`] | Jain, Chiu, Hawe, *A Quantitative Measure of Fairness and Discrimination*, DEC-TR-301, 1984 |
 //! | latency percentiles | [`LatencySummary`] | histogram of full samples, three significant digits |
 //! | flow completion times and their spread | [`CompletionTimes`] | Titan, section 6.2 and figures 3 and 4 |
-//! | work conservation | [`work_conservation`] | idle time of the link while somebody wants to send |
+//! | work conservation | [`work_conservation`], [`line_use`] | idle time of the link while somebody wants to send |
 //! | mean, median, range over repeats | [`Summary`] | |
-//! | ratio of two variants | [`paired_ratio`] | Student's t over the pairs |
+//! | mean with its confidence interval | [`mean_interval`] | Student's t |
+| ratio of two variants | [`paired_ratio`] | Student's t over the pairs |
 //! | difference between two runs | [`welch_difference`] | Welch, *Biometrika* 34, 1947 |
 //!
 //! Arguments carry their unit in their name (`_ns` nanoseconds, `_bps` bit/s); sizes are bytes.
@@ -25,8 +26,10 @@ mod ranges;
 mod summary;
 
 pub use completion::CompletionTimes;
-pub use confidence::{Difference, Interval, PairedRatio, paired_ratio, welch_difference};
-pub use conservation::{WorkConservation, work_conservation};
+pub use confidence::{
+    Difference, Interval, MeanInterval, PairedRatio, mean_interval, paired_ratio, welch_difference,
+};
+pub use conservation::{LineUse, WorkConservation, line_use, work_conservation};
 pub use fairness::{FlowSeries, Nfm, NfmError, jain, nfm, stretched_window_ns};
 pub use latency::LatencySummary;
 pub use summary::Summary;

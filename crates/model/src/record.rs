@@ -75,6 +75,9 @@ pub struct RepeatRecord {
     /// Each group of clients that send requests.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub clients: Vec<ClientsRecord>,
+    /// What tenants and their qdisc took.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub tenants: Option<TenantsRecord>,
     /// Simulator's own cost.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub sim: Option<SimCost>,
@@ -143,6 +146,62 @@ pub struct SecondRecord {
     /// Median over the clients of the mean time to a response, µs; absent where none came.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub client_median_response_us: Option<f64>,
+}
+
+/// What stood in front of the line and behind the flows, where tenants share it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TenantsRecord {
+    /// Each process that made traffic.
+    pub processes: Vec<ProcessRecord>,
+    /// Each processor.
+    pub processors: Vec<ProcessorRecord>,
+    /// Each qdisc.
+    pub qdiscs: Vec<QdiscRecord>,
+}
+
+/// Processor time of a process in the measured time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProcessRecord {
+    /// What it did: `bulk 3 client`, `probe 0 server`.
+    pub name: String,
+    /// In user space, seconds.
+    pub user_s: f64,
+    /// In the kernel, seconds.
+    pub system_s: f64,
+}
+
+/// Shares of the measured time that a processor spent in each way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProcessorRecord {
+    /// In user space.
+    pub user: f64,
+    /// In the kernel for processes.
+    pub system: f64,
+    /// In soft interrupts and interrupts.
+    pub softirq: f64,
+    /// Waiting for input and output.
+    pub wait: f64,
+}
+
+/// What a qdisc did in the measured time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct QdiscRecord {
+    /// Its handle, as `tc` writes it.
+    pub handle: String,
+    /// Its kind.
+    pub kind: String,
+    /// Bytes sent.
+    pub bytes: u64,
+    /// Packets sent; segments count as their packets.
+    pub packets: u64,
+    /// Packets dropped.
+    pub drops: u64,
+    /// Times that it had packets and was not allowed to send.
+    pub overlimits: u64,
+    /// Packets that came back from the device.
+    pub requeues: u64,
+    /// Bytes that waited at the end.
+    pub backlog_bytes: u64,
 }
 
 /// What the simulation itself cost.
@@ -249,6 +308,39 @@ pub mod metric {
     pub const RESPONSE: &str = "response_us";
     /// Prefix of answered requests per second; behind it the group of clients ([`of_clients`]).
     pub const REQUESTS: &str = "requests_per_s";
+    /// Prefix of what processors did in the measured time, where tenants share a link: processors that were busy, of the
+    /// whole machine ([`CORES_PARTS`]).
+    pub const CORES: &str = "cores";
+    /// Prefix of processor time for each GB (10⁹ bytes) of payload that was delivered, seconds ([`CORES_PARTS`]).
+    pub const CPU_PER_GB: &str = "cpu_s_per_gb";
+    /// Parts of [`CORES`] and [`CPU_PER_GB`]: all, user space, kernel for processes, interrupts, and waiting, which is
+    /// no part of all.
+    pub const CORES_PARTS: [&str; 5] = ["busy", "user", "system", "softirq", "wait"];
+    /// Answered requests of all probes per second.
+    pub const TRANSACTIONS: &str = "transactions_per_s";
+    /// Share of half round trips that took longer than the service level objective allows.
+    pub const SLO_VIOLATIONS: &str = "slo_violation_share";
+    /// Prefix of the counters of the qdisc, its children included ([`QDISC_PARTS`]).
+    pub const QDISC: &str = "qdisc";
+    /// Parts of [`QDISC`]: packets dropped; times that it had packets and was not allowed to send; packets that came
+    /// back from the device; bytes that waited at the end.
+    pub const QDISC_PARTS: [&str; 4] = ["drops", "overlimits", "requeues", "backlog_bytes"];
+    /// Of the time in which packets waited for the line, the share in which less than half of what it can carry left.
+    pub const IDLE_WHILE_BACKLOGGED: &str = "idle_while_backlogged";
+    /// Of what the line could have carried while packets waited, the share that it did not.
+    pub const LOST_CAPACITY: &str = "lost_capacity";
+    /// Processor time of processes that are none of the run's: 1.0 is one processor.
+    pub const DISTURBANCE: &str = "disturbance";
+
+    /// Every key that tenants have beside those of all workloads.
+    #[must_use]
+    pub fn of_tenants() -> Vec<String> {
+        let parts = [(CORES, &CORES_PARTS[..]), (CPU_PER_GB, &CORES_PARTS[..]), (QDISC, &QDISC_PARTS[..])];
+        let parts = parts.iter().flat_map(|(prefix, parts)| parts.iter().map(|name| part(prefix, name)));
+        let plain = [TRANSACTIONS, SLO_VIOLATIONS, IDLE_WHILE_BACKLOGGED, LOST_CAPACITY, DISTURBANCE];
+        plain.into_iter().map(str::to_owned).chain(parts).collect()
+    }
+
     /// What all groups of clients together are called.
     pub const ALL_CLIENTS: &str = "all";
 

@@ -8,6 +8,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::record::{DatapathCost, QueueRecord, SimCost};
+pub use crate::record::{
+    ProcessRecord as RawProcess, ProcessorRecord as RawProcessor, QdiscRecord as RawQdisc,
+};
 use crate::scenario::{Scenario, Variant};
 use crate::units::{BitRate, ByteSize, Nanoseconds};
 
@@ -86,51 +89,6 @@ pub struct RawTenants {
     /// Processor time in the measured time of processes that are none of the run's, stolen time included: 1.0 is one
     /// processor.
     pub disturbance: Option<f64>,
-}
-
-/// Processor time of a process in the measured time.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct RawProcess {
-    /// What it did: `bulk 3 client`, `probe 0 server`.
-    pub name: String,
-    /// In user space, seconds.
-    pub user_s: f64,
-    /// In the kernel, seconds.
-    pub system_s: f64,
-}
-
-/// Shares of the measured time that a processor spent in each way.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct RawProcessor {
-    /// In user space.
-    pub user: f64,
-    /// In the kernel for processes.
-    pub system: f64,
-    /// In soft interrupts and interrupts.
-    pub softirq: f64,
-    /// Waiting for input and output.
-    pub wait: f64,
-}
-
-/// What a qdisc did in the measured time.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct RawQdisc {
-    /// Its handle, as `tc` writes it.
-    pub handle: String,
-    /// Its kind.
-    pub kind: String,
-    /// Bytes sent.
-    pub bytes: u64,
-    /// Packets sent; segments count as their packets.
-    pub packets: u64,
-    /// Packets dropped.
-    pub drops: u64,
-    /// Times that it had packets and was not allowed to send.
-    pub overlimits: u64,
-    /// Packets that came back from the device.
-    pub requeues: u64,
-    /// Bytes that waited at the end.
-    pub backlog_bytes: u64,
 }
 
 /// The line and what waited for it, bin by bin.

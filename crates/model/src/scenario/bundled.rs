@@ -10,10 +10,11 @@ macro_rules! scenario_files {
 }
 
 /// Names and texts of the bundled scenarios: those with bulk flows between two hosts, then those of a
-/// cluster, each with the fewest flows first; then clients that fetch values, and those that send requests.
+/// cluster, each with the fewest flows first; then clients that fetch values, those that send requests; and
+/// tenants with one qdisc after the other.
 #[must_use]
 pub fn bundled() -> &'static [(&'static str, &'static str)] {
-    const SCENARIOS: [(&str, &str); 12] = scenario_files![
+    const SCENARIOS: [(&str, &str); 20] = scenario_files![
         "titan-3-flows",
         "titan-6-flows",
         "titan-12-flows",
@@ -26,6 +27,14 @@ pub fn bundled() -> &'static [(&'static str, &'static str)] {
         "memcached-hol",
         "dragonet-echo",
         "dragonet-memcached",
+        "tc-packet-length",
+        "tc-clients",
+        "tc-latency",
+        "tc-priority",
+        "tc-fairness",
+        "tc-fairness-mixed",
+        "tc-work-conservation",
+        "tc-filter-cost",
     ];
     &SCENARIOS
 }

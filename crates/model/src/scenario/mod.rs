@@ -30,16 +30,19 @@ mod requests;
 mod results;
 mod sections;
 mod select;
+mod sweep;
 mod tenants;
 #[cfg(test)]
 mod tests;
+mod traffic;
 mod value;
 mod variants;
 
 pub use error::{ScenarioError, ScenarioErrorKind};
 pub use flow_weights::{FlowRule, FlowWeights, MOST_RULES};
-pub use parse::{SCHEMA, decode, parse};
+pub use parse::{SCHEMA, decode, parse, parse_with};
 pub use select::UnknownVariant;
+pub use sweep::{Setups, qdisc_files};
 pub use tenants::{Axis, BulkTenants, Effort, Offloads, OnOff, Plot, Probes, TenantPoint, Tenants};
 
 /// Largest weight of a flow: what the queue choice's word has room for.

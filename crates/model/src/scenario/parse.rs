@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use toml::Spanned;
 use toml::de::DeTable;
 
-use super::Scenario;
 use super::cursor::{Complaints, Located, Table};
 use super::error::ScenarioErrorKind::{Schema, Syntax};
 use super::error::{ScenarioError, line_and_column};
@@ -15,6 +14,7 @@ use super::sections::{
     read_shuffle_measure, read_switch, read_workload,
 };
 use super::variants::VariantSet;
+use super::{Scenario, Setups, sweep};
 use crate::text::printable;
 use crate::units::ByteSize;
 
@@ -24,7 +24,7 @@ pub const SCHEMA: u32 = 1;
 /// Longest description of a scenario or a table.
 pub(super) const LONGEST_DESCRIPTION: usize = 4000;
 /// Longest title: one line of a terminal.
-const LONGEST_TITLE: usize = 100;
+pub(super) const LONGEST_TITLE: usize = 100;
 /// A file beyond this is no scenario; the limit also bounds the work that a hostile file can cause.
 const LARGEST_FILE: usize = 1 << 20;
 
@@ -117,9 +117,26 @@ pub(crate) fn read_schema(table: &mut Table<'_>) -> bool {
 /// # Errors
 /// The first mistake in the text; or in the variant table, if the scenario names one that is wrong.
 pub fn parse(text: &str, origin: &str, tables: &[(&str, &str)]) -> Result<Scenario, ScenarioError> {
+    parse_with(text, origin, tables, Setups::default())
+}
+
+/// As [`parse`], with further setups of qdiscs than the bundled ones for scenarios of tenants.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_with(
+    text: &str,
+    origin: &str,
+    tables: &[(&str, &str)],
+    setups: Setups<'_>,
+) -> Result<Scenario, ScenarioError> {
     let document = document(text, origin)?;
     let complaints = Complaints::new(text, origin);
-    let scenario = read_scenario(Table::root(document.get_ref(), &complaints), tables, &complaints)?;
+    let root = || Table::root(document.get_ref(), &complaints);
+    let scenario = match kind_of(root().take("workload").as_ref()) {
+        Kind::Tenants => sweep::read_scenario(root(), setups, &complaints),
+        _ => read_scenario(root(), tables, &complaints)?,
+    };
     match (complaints.into_error(), scenario) {
         (None, Some(scenario)) => Ok(scenario),
         (Some(error), _) => Err(error),
@@ -146,7 +163,7 @@ fn read_scenario(
     let workload = root.require("workload", "add a [workload] table");
     let kind = kind_of(workload.as_ref());
     let (hosts, switch, measure) = match kind {
-        Kind::Bulk => {
+        Kind::Bulk | Kind::Tenants => {
             let hosts = root.take("hosts").and_then(|field| read_hosts(field.table()?, kind));
             let measure = root.require("measure", "add a [measure] table");
             (hosts, None, measure.and_then(|field| read_measure(field.table()?)))

@@ -49,7 +49,8 @@ pub(super) fn metric_keys(measure: &Measure, workload: &Workload) -> BTreeSet<St
         let requests = metric::REQUESTS_PARTS.map(|part| metric::of_clients(metric::REQUESTS, group, part));
         response.into_iter().chain(requests)
     });
-    plain.chain(with_parts).chain(by_size).chain(by_group).collect()
+    let of_tenants = workload.tenants().into_iter().flat_map(|_| metric::of_tenants());
+    plain.chain(with_parts).chain(by_size).chain(by_group).chain(of_tenants).collect()
 }
 
 /// Reads `[paper]`. `variants` and `metrics` are the known names, where they can be told.

@@ -14,7 +14,7 @@ use super::requests::read_requests;
 use super::value::Spelling;
 use super::variants::NAME_MARKS;
 use super::{
-    Hosts, LatencyProbe, Link, MAX_QUEUES, Measure, Switch, Topology, Window, Workload, WorkloadKind,
+    Effort, Hosts, LatencyProbe, Link, MAX_QUEUES, Measure, Switch, Topology, Window, Workload, WorkloadKind,
 };
 use crate::text::excerpt;
 use crate::units::{BitRate, ByteSize, Nanoseconds};
@@ -66,10 +66,16 @@ pub(super) enum Kind {
     Shuffle,
     Fetch,
     Requests,
+    Tenants,
 }
 
-const KINDS: [Spelling<Kind>; 4] =
-    [("bulk", Kind::Bulk), ("shuffle", Kind::Shuffle), ("fetch", Kind::Fetch), ("requests", Kind::Requests)];
+const KINDS: [Spelling<Kind>; 5] = [
+    ("bulk", Kind::Bulk),
+    ("shuffle", Kind::Shuffle),
+    ("fetch", Kind::Fetch),
+    ("requests", Kind::Requests),
+    ("tenants", Kind::Tenants),
+];
 
 /// The kind of a workload: other tables depend on it. Complains about nothing; [`read_workload`] does.
 pub(super) fn kind_of(workload: Option<&Field<'_>>) -> Kind {
@@ -92,7 +98,7 @@ impl fmt::Display for Topology {
 }
 
 /// The value of an optional key: none if it is there but wrong.
-fn or_default<'t, T>(
+pub(super) fn or_default<'t, T>(
     field: Option<Field<'t>>,
     default: T,
     read: impl FnOnce(&Field<'t>) -> Option<T>,
@@ -157,7 +163,7 @@ pub(super) fn read_priority(field: Option<Field<'_>>, link: Option<&Link>) -> Op
 /// Reads `[hosts]`.
 pub(super) fn read_hosts(mut table: Table<'_>, kind: Kind) -> Option<Hosts> {
     let count = match kind {
-        Kind::Bulk | Kind::Fetch | Kind::Requests => Some(TWO_HOSTS),
+        Kind::Bulk | Kind::Fetch | Kind::Requests | Kind::Tenants => Some(TWO_HOSTS),
         Kind::Shuffle => {
             table.require("count", "for example count = 24").and_then(|field| field.integer(SHUFFLE_HOSTS))
         }
@@ -216,7 +222,8 @@ pub(super) fn read_workload(
                 latency: None,
             });
         }
-        Some(Kind::Bulk) => {
+        // Scenarios of tenants are read elsewhere.
+        Some(Kind::Bulk | Kind::Tenants) => {
             let flows = table.require("flows", "for example flows = 12");
             (Some(WorkloadKind::Bulk), flows.and_then(|field| field.integer(FLOWS)))
         }
@@ -247,7 +254,7 @@ pub(super) fn read_workload(
     })
 }
 
-fn congestion_control(field: &Field<'_>) -> Option<String> {
+pub(super) fn congestion_control(field: &Field<'_>) -> Option<String> {
     let name = field.string("the name of a congestion control")?;
     let good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     if !name.is_empty() && name.len() <= LONGEST_CONGESTION_CONTROL && name.chars().all(good) {
@@ -317,6 +324,53 @@ pub(super) fn read_fetch_measure(mut table: Table<'_>) -> Option<Measure> {
         long_windows: 1,
         repeats: repeats?,
     })
+}
+
+/// Reads `[measure]` of tenants, and what it says of quick runs; windows of fairness are optional.
+pub(super) fn read_tenants_measure(mut table: Table<'_>) -> Option<(Measure, Effort)> {
+    let full = read_effort(&mut table, None);
+    let quick = match table.take("quick") {
+        Some(field) => field.table().and_then(|mut table| {
+            let quick = read_effort(&mut table, full);
+            table.finish();
+            quick
+        }),
+        None => full,
+    };
+    let windows = table.take("windows");
+    let lengths = or_default(windows.clone(), Vec::new(), read_windows);
+    table.finish();
+    let (full, quick, lengths) = (full?, quick?, lengths?);
+    let longest = lengths.last().filter(|window| window.length > full.duration.min(quick.duration));
+    if let Some((window, field)) = longest.zip(windows) {
+        let problem = format!("the window '{}' does not fit into a repeat", excerpt(&window.name));
+        field.complain(BadValue, problem, "measure longer, quick runs too, or leave it out");
+    }
+    let measure = Measure {
+        warmup: full.warmup,
+        windows: lengths,
+        length: Some(full.duration),
+        long_windows: 1,
+        repeats: full.repeats,
+    };
+    Some((measure, quick))
+}
+
+/// Reads the times and repeats of `[measure]`; what is not said is `otherwise`'s.
+fn read_effort(table: &mut Table<'_>, otherwise: Option<Effort>) -> Option<Effort> {
+    let warmup = otherwise.map_or(DEFAULT_WARMUP, |effort| effort.warmup);
+    let warmup = or_default(table.take("warmup"), warmup, |field| field.quantity(WARMUPS, "1s"));
+    let duration = match (table.take("duration"), otherwise) {
+        (Some(field), _) => field.quantity(DURATIONS, "4s"),
+        (None, Some(otherwise)) => Some(otherwise.duration),
+        (None, None) => {
+            table.missing("duration", "for example duration = \"4s\"");
+            None
+        }
+    };
+    let repeats = otherwise.map_or(DEFAULT_REPEATS, |effort| effort.repeats);
+    let repeats = or_default(table.take("repeats"), repeats, |field| field.integer(REPEATS));
+    Some(Effort { warmup: warmup?, duration: duration?, repeats: repeats? })
 }
 
 /// Reads `[measure]`.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::qdisc::{FilterRules, QdiscSetup, Surroundings};
 use crate::units::{BitRate, ByteSize, Nanoseconds};
 
-use super::Link;
+use super::{Link, Scenario};
 
 /// What the points of a scenario have in common.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,6 +117,20 @@ pub struct Offloads {
     pub segmentation: bool,
     /// GRO and LRO at the receiver.
     pub aggregation: bool,
+}
+
+impl Scenario {
+    /// The scenario as a quick run of it has it: its measure is that of [`Tenants::quick`]. The same if the workload is
+    /// another.
+    #[must_use]
+    pub fn quickened(mut self) -> Self {
+        if let Some(quick) = self.workload.tenants().map(|tenants| tenants.quick) {
+            self.measure.warmup = quick.warmup;
+            self.measure.length = Some(quick.duration);
+            self.measure.repeats = quick.repeats;
+        }
+        self
+    }
 }
 
 impl TenantPoint {

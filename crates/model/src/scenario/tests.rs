@@ -6,6 +6,7 @@
 mod broken;
 mod hostile;
 mod requests;
+mod tenants;
 
 use super::bundled::{bundled, variant_tables};
 use super::*;

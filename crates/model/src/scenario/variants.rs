@@ -35,16 +35,14 @@ impl Settings {
     fn none(kind: Kind) -> Self {
         match kind {
             Kind::Requests => Self::Receive(Box::default()),
-            Kind::Bulk | Kind::Shuffle | Kind::Fetch => Self::Transmit(Box::default()),
+            _ => Self::Transmit(Box::default()),
         }
     }
 
     fn read(table: &mut Table<'_>, complete: bool, kind: Kind) -> Self {
         match kind {
             Kind::Requests => Self::Receive(Box::new(ReceiveSettings::read(table, complete))),
-            Kind::Bulk | Kind::Shuffle | Kind::Fetch => {
-                Self::Transmit(Box::new(KnobSettings::read(table, complete)))
-            }
+            _ => Self::Transmit(Box::new(KnobSettings::read(table, complete))),
         }
     }
 

@@ -1,0 +1,213 @@
+//! Scenarios of tenants: the points of their sweeps, and broken texts at their places.
+
+use super::broken::{Case, assert_refused};
+use super::*;
+use crate::qdisc::{Catalogue, Classifier, FilterRules};
+
+const VALID: &str = r#"schema = 1
+name = "valid"
+title = "Tenants to break"
+
+[link]
+rate = "1gbit"
+queues = 1
+
+[workload]
+kind = "tenants"
+line = true
+offloads = { aggregation = false }
+
+[[workload.bulk]]
+share = "50%"
+
+[[workload.bulk]]
+share = "50%"
+length = "8KiB"
+on = "50ms"
+off = "20ms"
+
+[workload.probes]
+message = "64B"
+slo = "1ms"
+
+[[sweep]]
+qdiscs = ["pfifo", "htb"]
+clients = [0, 5]
+probes = [1]
+length = ["1KiB", "4KiB"]
+quick = { qdiscs = ["htb"], clients = [5] }
+
+[[sweep]]
+qdiscs = ["htb"]
+clients = [5]
+probes = [1, 2]
+length = ["4KiB"]
+full-only = true
+
+[measure]
+duration = "4s"
+repeats = 7
+windows = { 100ms = "100ms" }
+quick = { duration = "1s", repeats = 3 }
+
+[[plot]]
+name = "latency"
+title = "Latency"
+metric = "latency_us.p99"
+across = "clients"
+panels = "length"
+
+[[expect]]
+variant = "htb clients=5 probes=1 length=4KiB"
+metric = "lost_capacity"
+statistic = "mean"
+at-most = 0.1
+"#;
+
+#[rustfmt::skip]
+const TENANTS: &[Case] = &[
+    ("line = true\n", "", (9, 1), ": workload.line: missing; line = true if the link is the bottleneck"),
+    ("line = true", "lines = true", (11, 1), ": workload.lines: unknown key; did you mean 'line'? known keys: kind, line, congestion-control, offloads, bulk, probes"),
+    ("aggregation = false", "gro = false", (12, 14), ": workload.offloads.gro: unknown key; known keys: segmentation, aggregation"),
+    ("share = \"50%\"", "share = \"60%\"", (14, 1), ": workload.bulk: the shares are 110% in all; let them be 100% together"),
+    ("share = \"50%\"", "share = 50", (15, 9), ": workload.bulk[0].share: expected a share such as \"50%\", found an integer"),
+    ("share = \"50%\"", "share = \"+50%\"", (15, 9), ": workload.bulk[0].share: '+50%' is no share; write whole per cent"),
+    ("share = \"50%\"", "share = \"50%\"\ncount = 3", (15, 1), ": workload.bulk[0].share: the group has a count; state one of the two"),
+    ("off = \"20ms\"\n", "", (20, 1), ": workload.bulk[1].on: times of sending and of silence go together"),
+    ("message = \"64B\"", "message = \"13B\"", (24, 11), ": workload.probes.message: 13B is out of range"),
+    ("message = \"64B\"\n", "", (26, 1), ": sweep[0].message: missing; the workload leaves it to the sweep, for example message = [\"64B\"]"),
+    ("\"htb\"]\nclients", "\"hbt\"]\nclients", (28, 20), ": sweep[0].qdiscs[1]: unknown qdisc setup 'hbt'; did you mean 'htb'?"),
+    ("\"htb\"]\nclients", "\"pfifo\"]\nclients", (28, 20), ": sweep[0].qdiscs[1]: 'pfifo' stands twice; name it once"),
+    ("clients = [0, 5]", "clients = [0, 1001]", (29, 15), ": sweep[0].clients[1]: 1001 is out of range"),
+    ("clients = [0, 5]", "clients = []", (29, 11), ": sweep[0].clients: 0 of them; state 1 to 128"),
+    ("clients = [0, 5]\n", "", (27, 1), ": sweep[0].clients: missing; the workload leaves it to the sweep, for example clients = [1, 8, 48]"),
+    ("\"4KiB\"]\nquick", "\"1024B\"]\nquick", (31, 19), ": sweep[0].length[1]: this value stands above already"),
+    ("clients = [5] }", "clients = [6] }", (32, 39), ": sweep[0].quick.clients: 6 is not among the values of the sweep"),
+    ("quick = { qdiscs", "quick = { qdisc", (32, 11), ": sweep[0].quick.qdisc: unknown key; did you mean 'qdiscs'?"),
+    ("length = [\"4KiB\"]\nfull", "length = [\"4KiB\"]\nrules = [1]\nfull", (34, 1), ": sweep[1].classifier: missing; say what the rules are"),
+    ("length = [\"4KiB\"]\nfull", "length = [\"4KiB\"]\nclassifier = [\"u32\"]\nrules = [1]\nfull", (34, 1), ": sweep[1]: not the axes of the first sweep"),
+    ("full-only = true", "full-only = true\nquick = {}", (40, 1), ": sweep[1].quick: a quick run leaves this sweep out"),
+    ("full-only = true", "message = [\"64B\"]", (39, 1), ": sweep[1].message: nothing in the workload depends on it"),
+    ("duration = \"4s\"\n", "", (41, 1), ": measure.duration: missing; for example duration = \"4s\""),
+    ("duration = \"1s\"", "duration = \"50ms\"", (44, 11), ": measure.windows: the window '100ms' does not fit into a repeat"),
+    ("metric = \"latency_us.p99\"", "metric = \"latency_us.p98\"", (50, 10), ": plot[0].metric: unknown metric 'latency_us.p98'"),
+    ("across = \"clients\"", "across = \"client\"", (51, 10), ": plot[0].across: unknown axis 'client'; did you mean 'clients'?"),
+    ("variant = \"htb clients=5", "variant = \"htb clients=6", (55, 11), ": expect[0].variant: unknown variant 'htb clients=6 probes=1 length=4KiB'"),
+    ("[measure]", "variants = [\"htb\"]\n[measure]", (41, 1), ": sweep[1].variants: unknown key"),
+    ("title = \"Tenants", "variants = [\"htb\"]\ntitle = \"Tenants", (3, 1), ": variants: unknown key; known keys: schema, name, title, description, qdisc-files, link, measure, workload, sweep, plot, expect"),
+];
+
+#[test]
+fn every_broken_scenario_of_tenants_is_refused_at_its_place() {
+    assert_refused(VALID, TENANTS.iter());
+}
+
+fn names(variants: &[Variant]) -> Vec<&str> {
+    variants.iter().map(|variant| variant.name.as_str()).collect()
+}
+
+#[test]
+fn points_are_every_combination_of_every_sweep() {
+    let scenario = parse_text(VALID).unwrap();
+    assert_eq!(
+        names(&scenario.variants),
+        ["htb clients=5 probes=1 length=1KiB", "htb clients=5 probes=1 length=4KiB"]
+    );
+    assert_eq!(
+        names(&scenario.further_variants),
+        [
+            "pfifo clients=0 probes=1 length=1KiB",
+            "pfifo clients=0 probes=1 length=4KiB",
+            "pfifo clients=5 probes=1 length=1KiB",
+            "pfifo clients=5 probes=1 length=4KiB",
+            "htb clients=0 probes=1 length=1KiB",
+            "htb clients=0 probes=1 length=4KiB",
+            "htb clients=5 probes=2 length=4KiB",
+        ]
+    );
+    assert_eq!(scenario.groups.keys().collect::<Vec<_>>(), ["full", "htb", "pfifo"]);
+    assert_eq!((scenario.groups["full"].len(), scenario.groups["pfifo"].len()), (9, 4));
+    let tenants = scenario.workload.tenants().unwrap();
+    assert!(tenants.line);
+    let axis = |name: &str| tenants.axes.iter().find(|axis| axis.name == name).unwrap();
+    assert_eq!(
+        (axis("qdisc").values.join(","), axis("qdisc").quick.join(",")),
+        ("pfifo,htb".into(), "htb".into())
+    );
+    assert_eq!((axis("probes").values.join(","), axis("probes").quick.join(",")), ("1,2".into(), "1".into()));
+    let seconds = Nanoseconds::from_secs;
+    assert_eq!(tenants.quick, Effort { warmup: seconds(1), duration: seconds(1), repeats: 3 });
+    assert_eq!((scenario.measure.duration(), scenario.measure.repeats), (seconds(4), 7));
+    assert_eq!(tenants.plots[0].panels.as_deref(), Some("length"));
+
+    let point = scenario.variant("htb clients=5 probes=2 length=4KiB").unwrap().tenants.as_ref().unwrap();
+    let kib = ByteSize::from_kib;
+    let on_off = OnOff { on: Nanoseconds::from_millis(50), off: Nanoseconds::from_millis(20) };
+    // Half of five is rounded once: nobody is lost and nobody doubled.
+    assert_eq!(
+        point.bulk,
+        [
+            BulkTenants { count: 3, length: kib(4), on_off: None },
+            BulkTenants { count: 2, length: kib(8), on_off: Some(on_off) }
+        ]
+    );
+    let slo = Some(Nanoseconds::from_millis(1));
+    assert_eq!(point.probes, Some(Probes { count: 2, message: ByteSize::from_bytes(64), slo }));
+    assert_eq!(point.offloads, Offloads { segmentation: true, aggregation: false });
+    assert_eq!((point.coordinate("qdisc"), point.coordinate("length")), (Some("htb"), Some("4KiB")));
+    let none = scenario.variant("htb clients=0 probes=1 length=4KiB").unwrap().tenants.as_ref().unwrap();
+    assert!(none.bulk.is_empty() && none.bulk_flows() == 0);
+}
+
+#[test]
+fn setups_of_a_users_take_part_in_every_sweep() {
+    let catalogue = Catalogue::bundled();
+    let setups = Setups { catalogue: Some(&catalogue), further: &["tbf".to_owned(), "htb".to_owned()] };
+    let scenario = parse_with(VALID, "x.toml", variant_tables(), setups).unwrap();
+    assert!(names(&scenario.variants).contains(&"tbf clients=5 probes=1 length=4KiB"));
+    // Those of the scenario stay what they are.
+    assert_eq!((scenario.groups["tbf"].len(), scenario.groups["htb"].len()), (5, 5));
+    let files = qdisc_files(&VALID.replace("[link]", "qdisc-files = [\"mine.toml\"]\n[link]"));
+    assert_eq!(files, ["mine.toml"]);
+    assert!(qdisc_files("schema = ").is_empty());
+}
+
+#[test]
+fn filter_rules_are_part_of_a_point() {
+    let scenario = parse_bundled("tc-filter-cost");
+    let point = scenario.variant("htb classifier=u32 rules=1000").unwrap().tenants.as_ref().unwrap();
+    assert_eq!(point.filter_rules, Some(FilterRules { classifier: Classifier::U32, rules: 1000 }));
+}
+
+#[test]
+fn the_bundled_scenarios_are_those_of_the_study() {
+    let tenants: Vec<Scenario> = bundled()
+        .iter()
+        .map(|(name, _)| parse_bundled(name))
+        .filter(|s| s.workload.tenants().is_some())
+        .collect();
+    let names: Vec<&str> = tenants.iter().map(|scenario| scenario.name.as_str()).collect();
+    assert_eq!(
+        names,
+        [
+            "tc-packet-length",
+            "tc-clients",
+            "tc-latency",
+            "tc-priority",
+            "tc-fairness",
+            "tc-fairness-mixed",
+            "tc-work-conservation",
+            "tc-filter-cost"
+        ]
+    );
+    for scenario in &tenants {
+        assert!(!scenario.variants.is_empty() && !scenario.further_variants.is_empty(), "{}", scenario.name);
+        assert!(!scenario.workload.tenants().unwrap().plots.is_empty());
+    }
+    // Half of the flows 4 KB, a quarter 1 KB, a quarter 8 KB (section 6.3).
+    let mixed = parse_bundled("tc-fairness-mixed");
+    let point = mixed.variant("pfifo clients=48").unwrap().tenants.as_ref().unwrap();
+    let counts: Vec<(u32, u64)> =
+        point.bulk.iter().map(|tenants| (tenants.count, tenants.length.bytes())).collect();
+    assert_eq!(counts, [(24, 4096), (12, 1024), (12, 8192)]);
+}

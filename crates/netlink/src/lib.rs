@@ -20,6 +20,7 @@ pub mod dcb;
 pub mod ethtool;
 pub mod generic;
 mod link;
+pub mod qdisc_tree;
 pub mod settings;
 pub mod shaper;
 pub mod sock_diag;

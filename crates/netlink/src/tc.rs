@@ -137,13 +137,13 @@ pub struct Statistics {
 }
 
 const TCA_OPTIONS: u16 = 2;
-const TCA_HTB_PARMS: u16 = 1;
-const TCA_HTB_INIT: u16 = 2;
-const TCA_HTB_RATE64: u16 = 6;
-const TCA_HTB_CEIL64: u16 = 7;
-const TCA_TBF_PARMS: u16 = 1;
-const TCA_TBF_RATE64: u16 = 4;
-const TCA_TBF_BURST: u16 = 6;
+pub(crate) const TCA_HTB_PARMS: u16 = 1;
+pub(crate) const TCA_HTB_INIT: u16 = 2;
+pub(crate) const TCA_HTB_RATE64: u16 = 6;
+pub(crate) const TCA_HTB_CEIL64: u16 = 7;
+pub(crate) const TCA_TBF_PARMS: u16 = 1;
+pub(crate) const TCA_TBF_RATE64: u16 = 4;
+pub(crate) const TCA_TBF_BURST: u16 = 6;
 /// `TC_LINKLAYER_ETHERNET`; with it the kernel computes rates itself and wants no table.
 const LINKLAYER_ETHERNET: u8 = 1;
 const TICK_NS: u64 = 64;
@@ -177,14 +177,14 @@ fn mqprio_options(classes: &[QueueRange], class_of_priority: &[u8; 16], offload:
 }
 
 /// `struct tc_ratespec`: cell_log, linklayer, overhead, cell_align, mpu, rate in bytes per second.
-fn rate_specification(rate_bps: u64) -> Vec<u8> {
+pub(crate) fn rate_specification(rate_bps: u64) -> Vec<u8> {
     let mut bytes = vec![0, LINKLAYER_ETHERNET, 0, 0, 0, 0, 0, 0];
     bytes.extend(u32::try_from(rate_bps / 8).unwrap_or(u32::MAX).to_ne_bytes());
     bytes
 }
 
 /// Time to send `bytes` at a rate, in the kernel's ticks.
-fn ticks(bytes: u32, rate_bps: u64) -> u32 {
+pub(crate) fn ticks(bytes: u32, rate_bps: u64) -> u32 {
     let nanoseconds = u128::from(bytes) * 8_000_000_000 / u128::from(rate_bps.max(1));
     u32::try_from(nanoseconds / u128::from(TICK_NS)).unwrap_or(u32::MAX)
 }

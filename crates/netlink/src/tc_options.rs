@@ -103,10 +103,10 @@ pub(crate) fn without_counts(kind: &str, shown: &[u8]) -> Vec<u8> {
     options
 }
 
-/// Whether options of a kind are attributes that the kernel takes only with the flag that says so (`fq_pie_change` calls
-/// the strict `nla_parse_nested`).
+/// Whether options of a kind are attributes that the kernel takes only with the flag that says so (`fq_pie_change` and
+/// `ets_qdisc_change` call the strict `nla_parse_nested`).
 pub(crate) fn is_strictly_nested(kind: &str) -> bool {
-    kind == "fq_pie"
+    matches!(kind, "fq_pie" | "ets")
 }
 
 #[cfg(test)]

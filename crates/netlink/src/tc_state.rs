@@ -14,15 +14,15 @@ use crate::tc_options;
 use crate::transport::{Netlink, NetlinkError, RawMessage};
 
 pub(crate) const RTM_NEWQDISC: u16 = 36;
-const RTM_DELQDISC: u16 = 37;
+pub(crate) const RTM_DELQDISC: u16 = 37;
 pub(crate) const RTM_GETQDISC: u16 = 38;
-const RTM_NEWTCLASS: u16 = 40;
+pub(crate) const RTM_NEWTCLASS: u16 = 40;
 const RTM_GETTCLASS: u16 = 42;
-const RTM_NEWTFILTER: u16 = 44;
+pub(crate) const RTM_NEWTFILTER: u16 = 44;
 const RTM_GETTFILTER: u16 = 46;
 
-const TCA_KIND: u16 = 1;
-const TCA_OPTIONS: u16 = 2;
+pub(crate) const TCA_KIND: u16 = 1;
+pub(crate) const TCA_OPTIONS: u16 = 2;
 const TCA_STATS2: u16 = 7;
 const TCA_STAB: u16 = 8;
 const TCA_INGRESS_BLOCK: u16 = 13;
@@ -36,7 +36,7 @@ const TCA_HTB_RATE64: u16 = 6;
 const TCA_HTB_CEIL64: u16 = 7;
 const TCA_BPF_NAME: u16 = 7;
 /// `NLA_F_NESTED`.
-const NESTED: u16 = 0x8000;
+pub(crate) const NESTED: u16 = 0x8000;
 /// Without the flags "nested" and "network byte order".
 const ATTRIBUTE_TYPE: u16 = 0x3fff;
 
@@ -190,7 +190,7 @@ fn beside_options(attributes: &[u8]) -> Option<&'static str> {
     attribute(statistics, TCA_STATS_RATE_EST).map(|_| "a rate estimator")
 }
 
-fn push_attribute(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
+pub(crate) fn push_attribute(bytes: &mut Vec<u8>, kind: u16, value: &[u8]) {
     let length = u16::try_from(value.len() + 4).unwrap_or(u16::MAX);
     bytes.extend(length.to_ne_bytes());
     bytes.extend(kind.to_ne_bytes());
@@ -239,7 +239,7 @@ fn sort_as_tree(qdiscs: &mut [QdiscState]) {
     qdiscs.sort_by_cached_key(|qdisc| (depth(qdisc), qdisc.parent));
 }
 
-const NOWHERE: Handle = Handle::new(0, 0);
+pub(crate) const NOWHERE: Handle = Handle::new(0, 0);
 
 impl Netlink {
     /// Every qdisc of an interface, the root first, and each after the one that it hangs below.

@@ -317,7 +317,14 @@ fn with_defaults(kind: &str, mut settings: Vec<Setting>, of: Defaults) -> Vec<Se
                 Some(SettingValue::Time(latency)),
             ) = parts
             {
-                let limit = rate.bytes_in(latency).bytes().saturating_add(burst.bytes());
+                let within = |rate: BitRate, bucket: ByteSize| {
+                    rate.bytes_in(latency).bytes().saturating_add(bucket.bytes())
+                };
+                let of_peak = match (value(&settings, "peakrate"), value(&settings, "mtu")) {
+                    (Some(SettingValue::Rate(peak)), Some(SettingValue::Size(mtu))) => within(peak, mtu),
+                    _ => u64::MAX,
+                };
+                let limit = within(rate, burst).min(of_peak);
                 let limit = ByteSize::from_bytes(limit.min(u64::from(u32::MAX)));
                 settings.retain(|setting| setting.name != "latency");
                 add(&mut settings, "limit", SettingValue::Size(limit));

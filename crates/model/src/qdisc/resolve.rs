@@ -25,6 +25,8 @@ const MOST_STEPS: usize = 20_000;
 const FREE_MAJOR: u16 = 0x7000;
 /// What `tc` takes for the largest packet where no burst is given, bytes (`tc/q_htb.c`).
 const TC_MTU: u64 = 1600;
+/// The highest rate in 32 bits of bytes per second. Shares of a faster line are this where the kernel keeps no more.
+const MOST_32_BITS: BitRate = BitRate::from_bits_per_second(u32::MAX as u64 * 8);
 /// `tc`'s map of `prio` (`tc/q_prio.c`, `prio2band` of `net/sched/sch_generic.c`).
 const PRIOMAP: [u64; 16] = [1, 2, 2, 2, 1, 2, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1];
 
@@ -196,7 +198,7 @@ fn settings(node: &NodeTemplate, handle: Handle, on: &Surroundings) -> Result<Ve
             Term::Rate(rate) => {
                 let rate = rate.on(on);
                 SettingValue::Rate(if keeps_32_bits(&node.kind, name) {
-                    fitting_rate(name, rate)?
+                    rate.min(MOST_32_BITS)
                 } else {
                     rate
                 })
@@ -213,8 +215,8 @@ fn settings(node: &NodeTemplate, handle: Handle, on: &Surroundings) -> Result<Ve
             }
             Term::Curve(curve) => {
                 let curve = resolve_curve(*curve, on);
-                fitting_rate(name, curve.m1.max(curve.m2))?;
-                let curve = SettingValue::Curve(curve);
+                let (m1, m2) = (curve.m1.min(MOST_32_BITS), curve.m2.min(MOST_32_BITS));
+                let curve = SettingValue::Curve(Curve { m1, m2, ..curve });
                 if name == "sc" {
                     // `tc` sets both.
                     settings.push(Setting { name: "rt".to_owned(), value: curve.clone() });
@@ -242,14 +244,6 @@ fn fitting(name: &str, size: ByteSize) -> Result<ByteSize, Wrong> {
 fn keeps_32_bits(of: &str, name: &str) -> bool {
     let option = kind(of).and_then(|kind| option_named(kind.options, name));
     option.is_some_and(|option| matches!(option.place, Place::Attribute(_, Width::Word)))
-}
-
-fn fitting_rate(name: &str, rate: BitRate) -> Result<BitRate, Wrong> {
-    if rate.bits_per_second() / 8 <= u64::from(u32::MAX) {
-        return Ok(rate);
-    }
-    let problem = format!("{name} is {rate} here, and the kernel keeps 32 bits of bytes per second");
-    Err(wrong(problem, "write less than 34gbit"))
 }
 
 /// As `tc` has it (`hfsc_get_sc2`, `tc/q_hfsc.c`).

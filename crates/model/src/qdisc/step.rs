@@ -1,6 +1,6 @@
 //! A step from its line: a command of `tc`, without `tc` and the device.
 
-use crate::text::{excerpt, suggestion};
+use crate::text::{excerpt, is_invisible, suggestion};
 use crate::units::{BitRate, Nanoseconds};
 
 use super::kinds::{KINDS, KnownOption, OptionType, Place, Width, kind, option_named};
@@ -127,6 +127,11 @@ pub(super) fn parse(line: &str) -> Result<StepTemplate, Mistake> {
     if line.len() > LONGEST_LINE {
         let problem = format!("longer than {LONGEST_LINE} bytes");
         return Err(Mistake { offset: 0, problem, advice: String::new() });
+    }
+    if let Some((offset, _)) = line.char_indices().find(|(_, c)| is_invisible(*c) && !c.is_ascii_whitespace())
+    {
+        let problem = "contains a control character".to_owned();
+        return Err(Mistake { offset, problem, advice: String::new() });
     }
     let mut words = Words::new(line);
     let _ = words.take("tc");

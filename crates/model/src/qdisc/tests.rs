@@ -163,6 +163,20 @@ fn what_tc_fills_in_is_filled_in() {
 }
 
 #[test]
+fn shares_of_a_fast_line_are_what_the_kernel_can_hold() {
+    let on = Surroundings { rate: BitRate::from_bits_per_second(100_000_000_000), ..surroundings(1, 0, 1) };
+    let text = resolved(&["qdisc root handle 1: fq maxrate 50%"], &on);
+    assert_eq!(text, "qdisc root handle 1: fq maxrate 34359738.36kbit\n");
+    let text = resolved(&["qdisc root handle 1: hfsc", "class parent 1: classid 1:1 hfsc ls rate 100%"], &on);
+    assert!(text.ends_with("ls rate 34359738.36kbit\n"), "{text}");
+    let text = resolved(&["qdisc root handle 1: htb", "class parent 1: classid 1:1 htb rate 100%"], &on);
+    assert!(text.contains("rate 100gbit ceil 100gbit"), "HTB holds more: {text}");
+    for setup in Catalogue::bundled().setups() {
+        setup.resolve(&on).unwrap();
+    }
+}
+
+#[test]
 fn what_people_know_can_be_pasted() {
     let pasted = [
         "tc qdisc add dev eth0 root handle 1: htb default 0x20 r2q 100",
@@ -337,6 +351,7 @@ fn mistakes_are_shown_where_they_are() {
         ),
         (r#""qdisc root fq attribute 1 u8 256""#, "256 is out of range"),
         (r#""qdisc root fq attribute 1 float 2""#, "'float' is no type of an attribute"),
+        (r#""qdisc root x attribute 1 text \u001b[2J""#, "contains a control character"),
         (r#""qdisc root fq", 7"#, "expected a step"),
         ("", "0 steps"),
     ] {

@@ -6,6 +6,8 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use evenkeel_model::units::{BitRate, ByteSize, Nanoseconds};
 
+use crate::study::StudyCommand;
+
 /// Manages the queues of a Linux host's network card as one resource, and proves what that does.
 #[derive(Debug, Parser)]
 #[command(name = "evenkeel", version, about, propagate_version = true, after_long_help = EXIT_CODES)]
@@ -45,7 +47,10 @@ pub enum Command {
     Steer(SteerOptions),
     /// Look at the host behind the queues: what is wrong, by which evidence, and what mends it; changes nothing
     Check(CheckOptions),
-    /// Compare two records: what differs by more than the spread of the repeats
+    /// Study qdiscs: many scenarios, one page
+    #[command(subcommand)]
+    Study(StudyCommand),
+    /// Compare two records, or two studies: what differs by more than the spread of the repeats
     Compare(CompareOptions),
     /// Write man pages or shell completions
     #[command(hide = true)]
@@ -74,6 +79,9 @@ pub struct RunOptions {
     /// Two long windows a repeat: enough to see, too few to claim
     #[arg(long, conflicts_with = "long_windows")]
     pub quick: bool,
+    /// A file with qdisc setups of one's own, which take part in a scenario of qdiscs (docs/qdisc-setups.md)
+    #[arg(long, value_name = "FILE")]
+    pub qdiscs: Option<PathBuf>,
     /// How the test bed builds the NIC [default: what the scenario says]
     #[arg(long, value_enum)]
     pub topology: Option<TopologyChoice>,
@@ -164,7 +172,7 @@ fn parse_rate(text: &str) -> Result<Rate, String> {
     if text == "auto" { Ok(Rate::Auto) } else { parse_line_rate(text).map(Rate::Fixed) }
 }
 
-fn parse_line_rate(text: &str) -> Result<BitRate, String> {
+pub fn parse_line_rate(text: &str) -> Result<BitRate, String> {
     const LEAST: u64 = 1_000_000;
     const MOST: u64 = 1_000_000_000_000;
     let rate: BitRate = text.parse().map_err(|error| format!("{error}"))?;
@@ -431,7 +439,7 @@ pub enum PersistChoice {
 
 #[derive(Debug, Args)]
 pub struct CompareOptions {
-    /// A record's directory, or its record.json
+    /// A record's directory, or its record.json; or a study's directory
     pub first: PathBuf,
     /// Another record's
     pub second: PathBuf,

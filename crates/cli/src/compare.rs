@@ -5,9 +5,17 @@ use evenkeel_report::{compare as comparison, store};
 use crate::arguments::{CompareOptions, Format};
 use crate::exit::{Exit, Failure, print};
 use crate::progress::table_options;
+use crate::study::{self, is_study};
 
 /// Runs `evenkeel compare`.
 pub fn compare(options: &CompareOptions) -> Result<Exit, Failure> {
+    if is_study(&options.first) && is_study(&options.second) {
+        if options.within.is_some() || !options.metrics.is_empty() {
+            let text = "--within and --metric are for records; studies are compared within their confidence";
+            return Err(Failure::new(Exit::Usage, text));
+        }
+        return study::compare(&options.first, &options.second, options.format);
+    }
     let read = |path| store::read(path).map_err(|error| Failure::with_causes(Exit::Usage, &error));
     let (first, second) = (read(&options.first)?, read(&options.second)?);
     let mut compared = comparison::compare(&first, &second);

@@ -60,6 +60,11 @@ impl Failure {
         Self { exit, message }
     }
 
+    /// The code that it leads to.
+    pub fn exit(&self) -> Exit {
+        self.exit
+    }
+
     /// What went wrong.
     pub fn message(&self) -> &str {
         &self.message

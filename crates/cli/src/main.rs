@@ -26,6 +26,7 @@ mod run;
 mod scenario;
 mod search;
 mod steer;
+mod study;
 mod tune;
 
 use std::process::ExitCode;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         Command::Steer(options) => steer::steer(&options),
         Command::Check(options) => check::check(&options),
         Command::Tune(options) => tune::tune(&options),
+        Command::Study(command) => study::study(&command),
         Command::Compare(options) => compare::compare(&options),
         Command::Generate(options) => generate::generate(&options),
     };

@@ -14,7 +14,7 @@ use evenkeel_testbed::{Failure as BedFailure, NetnsWorld, TestbedError};
 use crate::arguments::{Format, NicChoice, Place, ProfileChoice, Rate, RunOptions, TopologyChoice};
 use crate::exit::{Exit, Failure, print};
 use crate::progress::{Progress, table_options};
-use crate::scenario::{Loaded, load};
+use crate::scenario::{Loaded, OwnSetups, load_with};
 
 const QUICK_LONG_WINDOWS: u32 = 2;
 const RECORDS: &str = "evenkeel-records";
@@ -24,7 +24,9 @@ pub fn run(options: &RunOptions) -> Result<Exit, Failure> {
     if options.exact && options.place != Place::Sim {
         return Err(Failure::new(Exit::Usage, "--exact is a mode of the simulator; use it with --on sim"));
     }
-    let Loaded { scenario, text } = load(&options.scenario)?;
+    let own = options.qdiscs.as_deref().map(OwnSetups::read).transpose()?;
+    let Loaded { scenario, text } = load_with(&options.scenario, own.as_ref())?;
+    let scenario = if options.quick { scenario.quickened() } else { scenario };
     let variants = scenario.select(&options.variants).map_err(|error| Failure::new(Exit::Usage, error))?;
     if let Some(directory) = &options.out {
         refuse_occupied(directory)?;
@@ -35,7 +37,8 @@ pub fn run(options: &RunOptions) -> Result<Exit, Failure> {
         variants,
         repeats: options.repeat.unwrap_or_else(|| {
             let repeats = scenario.measure.repeats;
-            if options.quick { repeats.min(QUICK_REPEATS) } else { repeats }
+            let shorten = options.quick && scenario.workload.tenants().is_none();
+            if shorten { repeats.min(QUICK_REPEATS) } else { repeats }
         }),
         long_windows: options.long_windows.or(options.quick.then_some(QUICK_LONG_WINDOWS)),
         rate: match options.rate {
@@ -73,6 +76,12 @@ pub fn run(options: &RunOptions) -> Result<Exit, Failure> {
     Ok(if met { Exit::Done } else { Exit::Unmet })
 }
 
+/// The simulator as tenants run in it if nothing else is asked for: a kernel of today, on the machine of a test bed.
+pub fn simulator_of_tenants() -> SimWorld {
+    const PROCESSORS: u32 = 2;
+    SimWorld::of_test_bed(Profile::Linux6_18, PROCESSORS)
+}
+
 fn simulator(options: &RunOptions) -> SimWorld {
     let profile = options.profile.map(|profile| match profile {
         ProfileChoice::Linux4_4 => Profile::Linux4_4,
@@ -99,7 +108,7 @@ fn conduct_in<W: World>(
     })
 }
 
-fn simulation_failure(error: &SimError) -> Failure {
+pub fn simulation_failure(error: &SimError) -> Failure {
     let exit = match error {
         SimError::Unable(_) => Exit::Unable,
         SimError::Failed { .. } => Exit::Failed,
@@ -108,7 +117,7 @@ fn simulation_failure(error: &SimError) -> Failure {
     Failure::new(exit, error)
 }
 
-fn bed_failure(error: &TestbedError) -> Failure {
+pub fn bed_failure(error: &TestbedError) -> Failure {
     let exit = match error.failure() {
         BedFailure::Unable => Exit::Unable,
         BedFailure::Failed => Exit::Failed,

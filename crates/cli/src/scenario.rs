@@ -3,8 +3,9 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use evenkeel_model::qdisc::Catalogue;
 use evenkeel_model::scenario::bundled::{bundled, variant_tables};
-use evenkeel_model::scenario::{Scenario, decode, parse};
+use evenkeel_model::scenario::{Scenario, Setups, decode, parse_with, qdisc_files};
 use evenkeel_receive::NicModel;
 use evenkeel_receive::policy::PolicyFile;
 
@@ -20,10 +21,35 @@ pub struct Loaded {
     pub text: String,
 }
 
+/// A file of qdisc setups that are somebody's own.
+pub struct OwnSetups {
+    pub text: String,
+    catalogue: Catalogue,
+}
+
+impl OwnSetups {
+    /// Reads a file of setups.
+    pub fn read(path: &Path) -> Result<Self, Failure> {
+        let (text, origin) = crate::nic::read_text(path)?;
+        Self::parse(&text, &origin)
+    }
+
+    /// Reads a text, which `origin` names in errors.
+    pub fn parse(text: &str, origin: &str) -> Result<Self, Failure> {
+        let catalogue = Catalogue::parse(text, origin).map_err(|error| Failure::new(Exit::Usage, error))?;
+        Ok(Self { text: text.to_owned(), catalogue })
+    }
+}
+
 /// Finds a scenario by its bundled name, or by its path.
 pub fn load(name: &str) -> Result<Loaded, Failure> {
+    load_with(name, None)
+}
+
+/// As [`load`], with qdisc setups of one's own for a scenario of qdiscs.
+pub fn load_with(name: &str, own: Option<&OwnSetups>) -> Result<Loaded, Failure> {
     if let Some((_, text)) = bundled().iter().find(|(bundled, _)| *bundled == name) {
-        return read(text, name);
+        return parse_loaded(text, name, own);
     }
     let path = Path::new(name);
     if path.extension().is_none() && !name.contains('/') && !path.exists() {
@@ -37,10 +63,10 @@ pub fn load(name: &str) -> Result<Loaded, Failure> {
             ),
         ));
     }
-    load_file(path)
+    load_file(path, own)
 }
 
-fn load_file(path: &Path) -> Result<Loaded, Failure> {
+fn load_file(path: &Path, own: Option<&OwnSetups>) -> Result<Loaded, Failure> {
     let origin = path.display().to_string();
     let unreadable =
         |error: &dyn std::fmt::Display| Failure::new(Exit::Usage, format!("cannot read {origin}: {error}"));
@@ -53,14 +79,27 @@ fn load_file(path: &Path) -> Result<Loaded, Failure> {
     }
     let bytes = std::fs::read(path).map_err(|error| unreadable(&error))?;
     let text = decode(&bytes, &origin).map_err(|error| Failure::new(Exit::Usage, error))?;
-    read(text, &origin)
+    parse_loaded(text, &origin, own)
 }
 
-fn read(text: &str, origin: &str) -> Result<Loaded, Failure> {
-    let mut scenario =
-        parse(text, origin, variant_tables()).map_err(|error| Failure::new(Exit::Usage, error))?;
-    // What a scenario names lies beside it.
+/// Reads a scenario and the files that it names, which lie beside it.
+pub fn parse_loaded(text: &str, origin: &str, own: Option<&OwnSetups>) -> Result<Loaded, Failure> {
     let beside = Path::new(origin).parent().unwrap_or(Path::new(""));
+    let mut catalogue = Catalogue::bundled();
+    for file in qdisc_files(text) {
+        let setups = OwnSetups::read(&beside.join(&file)).map_err(|failure| {
+            Failure::new(Exit::Usage, format!("{origin}: qdisc-files: {}", failure.message()))
+        })?;
+        catalogue = catalogue.extended(setups.catalogue);
+    }
+    let mut further = Vec::new();
+    if let Some(own) = own {
+        further = own.catalogue.names().map(str::to_owned).collect();
+        catalogue = catalogue.extended(own.catalogue.clone());
+    }
+    let setups = Setups { catalogue: Some(&catalogue), further: &further };
+    let mut scenario = parse_with(text, origin, variant_tables(), setups)
+        .map_err(|error| Failure::new(Exit::Usage, error))?;
     for (variant, supplied) in scenario.supplied().filter(|(_, supplied)| supplied.text.is_none()) {
         let path = beside.join(&supplied.origin);
         let text = crate::nic::read_text(&path).map_err(|failure| {
@@ -108,9 +147,20 @@ fn show(name: &str) -> Result<Exit, Failure> {
     let Loaded { scenario, text } = load(name)?;
     let mut shown = text.trim_end().to_owned();
     shown.push_str("\n\n# Its variants, with every setting:\n");
+    let mut shown_setups: Vec<String> = Vec::new();
     for variant in scenario.all_variants() {
         let base = variant.base.as_ref().map(|base| format!(" (base: {base})")).unwrap_or_default();
         let _ = writeln!(shown, "#\n# {}{base}: {}", variant.name, variant.summary);
+        // What a point is stands in its name; what its qdisc is, once.
+        if let Some(point) = &variant.tenants {
+            if !shown_setups.contains(&point.qdisc.name) {
+                shown_setups.push(point.qdisc.name.clone());
+                for line in point.qdisc.lines() {
+                    let _ = writeln!(shown, "#   {line}");
+                }
+            }
+            continue;
+        }
         for (key, value) in variant.settings() {
             let _ = writeln!(shown, "#   {key} = {value}");
         }
@@ -122,7 +172,7 @@ fn show(name: &str) -> Result<Exit, Failure> {
 fn check(files: &[std::path::PathBuf]) -> Result<Exit, Failure> {
     let mut exit = Exit::Done;
     for file in files {
-        match load_file(file) {
+        match load_file(file, None) {
             Ok(loaded) => print(&format!(
                 "{}: {} is a valid scenario with {} variants\n",
                 file.display(),

@@ -28,6 +28,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("sim", &["model", "transmit", "receive"]),
     ("report", &["model", "metrics"]),
     ("experiment", &["model", "metrics", "report"]),
+    ("study", &["model", "metrics", "report", "experiment"]),
     (
         "cli",
         &[
@@ -44,6 +45,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "testbed",
             "report",
             "experiment",
+            "study",
             "sim",
         ],
     ),
@@ -93,6 +95,8 @@ const PURE: &[(&str, &[&str])] = &[
     ),
     // It keeps records, under the process's number while it writes, but starts no process.
     ("report", &["std::net", "process::Command", "unsafe"]),
+    // It keeps its journal, but starts no process and knows no particular world.
+    ("study", &["std::net", "std::process", "unsafe"]),
     // It conducts a world through the trait, and writes nothing by itself.
     ("experiment", &["std::fs", "std::net", "std::process", "unsafe"]),
 ];

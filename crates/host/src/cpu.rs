@@ -6,23 +6,53 @@
 
 use std::time::Duration;
 
+use crate::process_time::TICKS_PER_SECOND;
 use crate::{Host, HostError};
 
 /// Processor time since boot, of each processor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CpuTimes {
-    /// Per processor: ticks in which it was idle, waited for I/O, or was taken by the hypervisor.
-    not_used: Vec<u64>,
+    cpus: Vec<Ticks>,
 }
 
-/// `USER_HZ`: the tick of `/proc/stat` on every architecture that Linux has today.
-const TICKS_PER_SECOND: f64 = 100.0;
+/// Ticks of a processor since boot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Ticks {
+    user: u64,
+    system: u64,
+    interrupts: u64,
+    idle: u64,
+    wait: u64,
+    stolen: u64,
+}
+
+impl Ticks {
+    /// In which it was idle, waited for I/O, or was taken by the hypervisor.
+    fn not_used(self) -> u64 {
+        self.idle.saturating_add(self.wait).saturating_add(self.stolen)
+    }
+}
+
+/// How a processor spent a time, as shares of it. What is left to 1 is idle.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct CpuShares {
+    /// In user space.
+    pub user: f64,
+    /// In the kernel for processes.
+    pub system: f64,
+    /// In interrupts and soft interrupts.
+    pub interrupts: f64,
+    /// Idle while something waited for input or output.
+    pub wait: f64,
+    /// Taken by the hypervisor.
+    pub stolen: f64,
+}
 
 impl CpuTimes {
     /// Number of processors online.
     #[must_use]
     pub fn cpus(&self) -> usize {
-        self.not_used.len()
+        self.cpus.len()
     }
 
     /// Sum over processors of the share of `elapsed` that each was busy since an earlier reading:
@@ -33,9 +63,43 @@ impl CpuTimes {
         if ticks <= 0.0 {
             return None;
         }
-        let not_used = self.not_used.iter().zip(&earlier.not_used);
-        Some(not_used.map(|(now, then)| 1.0 - (now.saturating_sub(*then) as f64 / ticks).min(1.0)).sum())
+        Some(self.pairs(earlier).map(|(now, then)| busy(now, then, ticks)).sum())
     }
+
+    /// How each processor spent `elapsed` since an earlier reading. The busy share is measured; how much of it was user
+    /// space, kernel and interrupts is sampled by the tick, so it is rough in a short time. Empty when no time has passed.
+    #[must_use]
+    pub fn shares_since(&self, earlier: &Self, elapsed: Duration) -> Vec<CpuShares> {
+        let ticks = elapsed.as_secs_f64() * TICKS_PER_SECOND;
+        if ticks <= 0.0 {
+            return Vec::new();
+        }
+        let shares = self.pairs(earlier).map(|(now, then)| {
+            let spent = |value: fn(&Ticks) -> u64| value(now).saturating_sub(value(then)) as f64;
+            let (user, system, interrupts) =
+                (spent(|ticks| ticks.user), spent(|ticks| ticks.system), spent(|ticks| ticks.interrupts));
+            let sampled = user + system + interrupts;
+            let busy = busy(now, then, ticks);
+            let part = |kind: f64| if sampled > 0.0 { busy * kind / sampled } else { 0.0 };
+            CpuShares {
+                user: part(user),
+                // A time so short that no tick fell into it: the kernel's, for want of another.
+                system: if sampled > 0.0 { part(system) } else { busy },
+                interrupts: part(interrupts),
+                wait: (spent(|ticks| ticks.wait) / ticks).min(1.0),
+                stolen: (spent(|ticks| ticks.stolen) / ticks).min(1.0),
+            }
+        });
+        shares.collect()
+    }
+
+    fn pairs<'a>(&'a self, earlier: &'a Self) -> impl Iterator<Item = (&'a Ticks, &'a Ticks)> {
+        self.cpus.iter().zip(&earlier.cpus)
+    }
+}
+
+fn busy(now: &Ticks, then: &Ticks, elapsed_ticks: f64) -> f64 {
+    1.0 - (now.not_used().saturating_sub(then.not_used()) as f64 / elapsed_ticks).min(1.0)
 }
 
 impl Host {
@@ -46,7 +110,7 @@ impl Host {
     pub fn cpu_times(&self) -> Result<CpuTimes, HostError> {
         let path = "/proc/stat";
         let text = self.read(path)?;
-        let mut not_used = Vec::new();
+        let mut cpus = Vec::new();
         for (index, line) in text.lines().enumerate() {
             let mut fields = line.split_ascii_whitespace();
             let Some(name) = fields.next() else { continue };
@@ -66,10 +130,17 @@ impl Host {
             if count < 4 {
                 return Err(damaged(format!("{count} fields where a processor has at least 4")));
             }
-            let [_, _, _, idle, waiting, _, _, stolen] = ticks;
-            not_used.push(idle.saturating_add(waiting).saturating_add(stolen));
+            let [user, nice, system, idle, wait, irq, softirq, stolen] = ticks;
+            cpus.push(Ticks {
+                user: user.saturating_add(nice),
+                system,
+                interrupts: irq.saturating_add(softirq),
+                idle,
+                wait,
+                stolen,
+            });
         }
-        Ok(CpuTimes { not_used })
+        Ok(CpuTimes { cpus })
     }
 }
 
@@ -99,6 +170,21 @@ mod tests {
         assert_eq!(after.busy_since(&before, Duration::ZERO), None);
         // A clock that disagrees by a tick does not make it negative.
         assert_eq!(after.busy_since(&before, Duration::from_millis(490)), Some(0.0));
+    }
+
+    #[test]
+    fn shares_add_up_to_the_busy_time() {
+        let (_keep, before) = host("cpu0 10 0 10 80 0 0 0 0\ncpu1 0 0 0 100 0 0 0 0\n");
+        let (_keep_too, after) = host("cpu0 30 10 20 100 5 4 6 5\ncpu1 0 0 0 200 0 0 0 0\n");
+        let (before, after) = (before.cpu_times().unwrap(), after.cpu_times().unwrap());
+        let shares = after.shares_since(&before, Duration::from_secs(1));
+        // 30 of 100 ticks not used: 70 busy, of 50 sampled ones 30, 10 and 10.
+        let [first, second] = shares[..] else { panic!("{shares:?}") };
+        assert!((first.user - 0.42).abs() < 1e-9 && (first.system - 0.14).abs() < 1e-9, "{first:?}");
+        assert!((first.interrupts - 0.14).abs() < 1e-9, "{first:?}");
+        assert_eq!((first.wait, first.stolen), (0.05, 0.05));
+        assert_eq!(second, CpuShares::default());
+        assert_eq!(after.shares_since(&before, Duration::ZERO), Vec::new());
     }
 
     #[test]

@@ -10,7 +10,7 @@
 //! | work conservation | [`work_conservation`], [`line_use`] | idle time of the link while somebody wants to send |
 //! | mean, median, range over repeats | [`Summary`] | |
 //! | mean with its confidence interval | [`mean_interval`] | Student's t |
-| ratio of two variants | [`paired_ratio`] | Student's t over the pairs |
+//! | ratio of two variants | [`paired_ratio`] | Student's t over the pairs |
 //! | difference between two runs | [`welch_difference`] | Welch, *Biometrika* 34, 1947 |
 //!
 //! Arguments carry their unit in their name (`_ns` nanoseconds, `_bps` bit/s); sizes are bytes.

@@ -295,6 +295,22 @@ impl Netlink {
         }))
     }
 
+    /// Bytes that wait in the qdisc at a place of an interface; at the root, in all that hangs below it, too.
+    ///
+    /// # Errors
+    /// When there is none, or the kernel refuses.
+    pub fn qdisc_backlog(&mut self, index: u32, place: Handle) -> Result<u64, NetlinkError> {
+        let mut request = TcMessage::default();
+        request.header.index = index.cast_signed();
+        request.header.parent = raw_handle(place);
+        let action = format!("tell the backlog of the qdisc at {place} of interface {index}");
+        let answers = self.get_echoed(RouteNetlinkMessage::GetQueueDiscipline(request), &action)?;
+        match statistics(answers, index, |header| header.parent).first() {
+            Some((_, statistics)) => Ok(statistics.backlog_bytes),
+            None => Err(NetlinkError::Answer { action, reason: "it has no statistics".to_owned() }),
+        }
+    }
+
     /// What each qdisc of an interface has carried, by the place it has.
     ///
     /// # Errors

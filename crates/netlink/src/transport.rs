@@ -3,7 +3,7 @@
 use std::io;
 
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkDeserializable, NetlinkHeader, NetlinkMessage,
+    NLM_F_ACK, NLM_F_DUMP, NLM_F_ECHO, NLM_F_REQUEST, NetlinkDeserializable, NetlinkHeader, NetlinkMessage,
     NetlinkPayload, NetlinkSerializable,
 };
 use netlink_packet_route::RouteNetlinkMessage;
@@ -133,6 +133,16 @@ impl Netlink {
         action: &str,
     ) -> Result<Vec<RouteNetlinkMessage>, NetlinkError> {
         self.connection.exchange(message, NLM_F_REQUEST | NLM_F_ACK, action)
+    }
+
+    /// Sends a request for one thing that the kernel would tell those only who listen to changes: qdiscs (`qdisc_get_notify`,
+    /// net/sched/sch_api.c).
+    pub(crate) fn get_echoed(
+        &mut self,
+        message: RouteNetlinkMessage,
+        action: &str,
+    ) -> Result<Vec<RouteNetlinkMessage>, NetlinkError> {
+        self.connection.exchange(message, NLM_F_REQUEST | NLM_F_ACK | NLM_F_ECHO, action)
     }
 
     /// Sends a request for a list.

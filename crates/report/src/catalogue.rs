@@ -20,7 +20,7 @@ pub enum Direction {
 
 /// How a metric is shown.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Description {
+pub struct Description {
     /// What is measured: `latency`.
     pub name: String,
     /// Which part of it: `p99`; may be empty.
@@ -43,11 +43,13 @@ pub(crate) struct Description {
 
 impl Description {
     /// Name and part on one line: `latency p99`.
+    #[must_use]
     pub fn label(&self) -> String {
         if self.part.is_empty() { self.name.clone() } else { format!("{} {}", self.name, self.part) }
     }
 
     /// Two lines for the head of a column.
+    #[must_use]
     pub fn heading(&self) -> String {
         let second = [self.part.as_str(), self.unit]
             .into_iter()
@@ -58,23 +60,27 @@ impl Description {
     }
 
     /// A recorded value in the unit shown, without the unit.
+    #[must_use]
     pub fn show(&self, value: f64) -> String {
         let text = number(value * self.scale, self.decimals);
         if self.count { trimmed(text) } else { text }
     }
 
     /// A recorded value with its unit, with as many decimals as are needed and no zeros behind.
+    #[must_use]
     pub fn show_with_unit(&self, value: f64) -> String {
         self.with_unit(trimmed(self.show(value)))
     }
 
     /// For ratios of values of the metric.
+    #[must_use]
     pub fn into_ratio(self) -> Self {
         Self { unit: "", scale: 1.0, decimals: 3, count: false, ..self }
     }
 
     /// A recorded value with its unit, with so many digits that it reads different from `others`
     /// unless it equals one of them.
+    #[must_use]
     pub fn show_distinctly(&self, value: f64, others: &[f64]) -> String {
         let others: Vec<f64> = others.iter().copied().filter(|other| *other != value).collect();
         (self.decimals..=12)
@@ -98,7 +104,8 @@ impl Description {
 }
 
 /// Describes the metric of a key; an unknown key is shown under its own name, unscaled.
-pub(crate) fn describe(key: &str) -> Description {
+#[must_use]
+pub fn describe(key: &str) -> Description {
     use Direction::{HigherIsBetter, LowerIsBetter, Neutral};
 
     let (prefix, part) = key.split_once('.').unwrap_or((key, ""));
@@ -145,6 +152,42 @@ pub(crate) fn describe(key: &str) -> Description {
             count: true,
             ..describe("out of order", part, "packets", LowerIsBetter, 8, 10)
         },
+        metric::CORES => describe(
+            "busy processors",
+            part_of_cores(part),
+            "",
+            LowerIsBetter,
+            1,
+            if part == "busy" { 2 } else { 10 },
+        ),
+        metric::CPU_PER_GB => describe(
+            "CPU for each GB",
+            part_of_cores(part),
+            "s",
+            LowerIsBetter,
+            1,
+            if part == "busy" { 3 } else { 11 },
+        ),
+        metric::TRANSACTIONS => {
+            Description { decimals: 1, ..describe("transactions", part, "1/s", HigherIsBetter, 2, 7) }
+        }
+        metric::SLO_VIOLATIONS => {
+            Description { scale: 100.0, ..describe("beyond the SLO", part, "%", LowerIsBetter, 2, 4) }
+        }
+        metric::IDLE_WHILE_BACKLOGGED => {
+            Description { scale: 100.0, ..describe("idle while backlogged", part, "%", LowerIsBetter, 4, 3) }
+        }
+        metric::LOST_CAPACITY => {
+            Description { scale: 100.0, ..describe("lost capacity", part, "%", LowerIsBetter, 4, 2) }
+        }
+        metric::QDISC => {
+            let (spelt, unit) = match part {
+                "backlog_bytes" => ("backlog", "bytes"),
+                other => (other, ""),
+            };
+            Description { decimals: 1, count: true, ..describe("qdisc", spelt, unit, Neutral, 8, 9) }
+        }
+        metric::DISTURBANCE => describe("other load", part, "processors", LowerIsBetter, 12, 12),
         // Flows of a shuffle take seconds, values that clients fetch parts of a millisecond.
         metric::COMPLETION => {
             let (part, importance) = match part.split_once('.') {
@@ -173,6 +216,11 @@ pub(crate) fn describe(key: &str) -> Description {
         }
         _ => describe(prefix, part, "", Neutral, 12, 11),
     }
+}
+
+/// How a part of processors' time is called; all of it needs no word.
+fn part_of_cores(part: &str) -> &str {
+    if part == "busy" { "" } else { part }
 }
 
 /// `keys` in the order in which they are shown: by what they measure, windows by their length.

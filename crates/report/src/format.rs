@@ -92,7 +92,8 @@ pub(crate) fn clean(text: &str) -> String {
 
 /// `text` cleaned and broken between words so that lines fit `width`. The first line starts with
 /// `indent`, the following ones with as many spaces.
-pub(crate) fn wrapped(indent: &str, text: &str, width: usize) -> String {
+#[must_use]
+pub fn wrapped(indent: &str, text: &str, width: usize) -> String {
     let hanging = " ".repeat(indent.chars().count());
     let mut result = String::new();
     let mut line = indent.to_owned();

@@ -84,6 +84,9 @@ fn variant_json(record: &Record, variant: &VariantRecord) -> Value {
     {
         object.insert("clients".to_owned(), json!(clients));
     }
+    if let Some(tenants) = variant.repeats.last().and_then(|repeat| repeat.tenants.as_ref()) {
+        object.insert("tenants".to_owned(), json!(tenants));
+    }
     if let Some(sim) = sim_json(&variant.repeats) {
         object.insert("sim".to_owned(), sim);
     }

@@ -12,6 +12,7 @@
 //!
 //! Statistics come from [`evenkeel_metrics`]; this room decides how they are shown.
 
+pub mod chart;
 pub mod compare;
 pub mod json;
 pub mod store;
@@ -24,4 +25,5 @@ mod grid;
 mod paired;
 mod summaries;
 
-pub use catalogue::Direction;
+pub use catalogue::{Description, Direction, describe};
+pub use format::wrapped;

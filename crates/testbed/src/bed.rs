@@ -1,6 +1,5 @@
 //! A test bed that stands: two namespaces, the veth pair, the NIC, the programs.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use evenkeel_control::{
@@ -8,31 +7,18 @@ use evenkeel_control::{
     OutputLimit, RouteRefresh, SegmentControl, WeightControl,
 };
 use evenkeel_datapath::{Completion, Meter, MeterOptions, QueueSelect, Rule, SelectOptions, Steering};
-use evenkeel_host::Host;
 use evenkeel_model::scenario::Topology;
 use evenkeel_model::units::BitRate;
+use evenkeel_netlink::Netlink;
 use evenkeel_netlink::tc::Statistics;
-use evenkeel_netlink::{Netlink, VethOptions};
 use evenkeel_transmit::segments::{SegmentGoal, SegmentOptions};
 use evenkeel_transmit::service::ServiceOptions;
 use evenkeel_transmit::{Policy, Pool};
 
 use crate::error::TestbedError;
-use crate::kernel;
 use crate::namespace::Namespace;
 use crate::nic::{LeafQdisc, Nic, NicOptions};
-
-/// Sender's IPv4 address: from the range for benchmarks (RFC 2544).
-pub const SENDER_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
-/// Receiver's IPv4 address.
-pub const RECEIVER_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
-/// Sender's IPv6 address: from the range for benchmarks (RFC 5180).
-pub const SENDER_ADDRESS_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 1);
-/// Receiver's IPv6 address.
-pub const RECEIVER_ADDRESS_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 2);
-
-const SENDER_INTERFACE: &str = "evk0";
-const RECEIVER_INTERFACE: &str = "evk1";
+use crate::wire::{self, Wire};
 
 /// What a test bed consists of.
 #[derive(Clone, Debug)]
@@ -97,6 +83,16 @@ impl Default for BedOptions {
     }
 }
 
+impl BedOptions {
+    /// Transmit queues of the sender's device.
+    fn transmit_queues(&self) -> u32 {
+        match self.topology {
+            Topology::SoftNic => 1,
+            Topology::Mq => self.queues,
+        }
+    }
+}
+
 /// A standing test bed. Dropping it takes everything away.
 pub struct Bed {
     /// What keeps queue weights and segment sizes, if the options ask for either. First, so that it ends
@@ -129,35 +125,8 @@ impl Bed {
     /// # Errors
     /// When the kernel refuses any part of it; what had been built is gone then.
     pub fn build(options: &BedOptions) -> Result<Self, TestbedError> {
-        let (sender, receiver) = (Namespace::new()?, Namespace::new()?);
-        for (name, value) in &options.sender_sysctls {
-            sender.set_sysctl(name, value)?;
-        }
-        let mut sender_netlink = sender.netlink()?;
-        let mut receiver_netlink = receiver.netlink()?;
-        sender_netlink.add_veth(&VethOptions {
-            name: SENDER_INTERFACE,
-            peer_name: RECEIVER_INTERFACE,
-            peer_namespace: std::os::fd::AsFd::as_fd(&receiver),
-            queues: match options.topology {
-                Topology::SoftNic => 1,
-                Topology::Mq => options.queues,
-            },
-            mtu: options.mtu,
-        })?;
-        let sender_index = sender_netlink.link_index(SENDER_INTERFACE)?;
-        let receiver_index = receiver_netlink.link_index(RECEIVER_INTERFACE)?;
-
-        let addresses: [(&mut Netlink, u32, IpAddr, IpAddr); 2] = [
-            (&mut sender_netlink, sender_index, SENDER_ADDRESS.into(), SENDER_ADDRESS_V6.into()),
-            (&mut receiver_netlink, receiver_index, RECEIVER_ADDRESS.into(), RECEIVER_ADDRESS_V6.into()),
-        ];
-        for (netlink, index, v4, v6) in addresses {
-            netlink.add_address(index, v4, 24)?;
-            if kernel::has_ipv6() {
-                netlink.add_address(index, v6, 64)?;
-            }
-        }
+        let Wire { sender, receiver, mut sender_netlink, mut receiver_netlink, sender_index, receiver_index } =
+            Wire::lay(options.transmit_queues(), options.mtu, &options.sender_sysctls)?;
         if let Some(bytes) = options.gso_max_size {
             sender_netlink.set_gso_max_size(sender_index, bytes)?;
         }
@@ -174,7 +143,7 @@ impl Bed {
         };
         sender_netlink.set_up(sender_index)?;
         receiver_netlink.set_up(receiver_index)?;
-        steer_receives_by_flow(&receiver, options)?;
+        wire::steer_receives_by_flow(&receiver, options.transmit_queues())?;
         let nic = Nic::build(&mut sender_netlink, sender_index, &nic_options)?;
 
         let mut select = QueueSelect::load(&SelectOptions {
@@ -299,30 +268,6 @@ fn control(
         balance,
         segment_bytes: largest,
     })?))
-}
-
-/// Receive packet steering on the receiving device: each flow is received by one processor, as RSS
-/// of a real NIC has it. Without, veth delivers on whichever processor sent, and a flow whose sender
-/// moves overtakes itself.
-fn steer_receives_by_flow(receiver: &Namespace, options: &BedOptions) -> Result<(), TestbedError> {
-    let queues = match options.topology {
-        Topology::SoftNic => 1,
-        Topology::Mq => options.queues,
-    };
-    // A mask of 32-bit words, separated by commas (Documentation/networking/scaling.rst).
-    let cpus = Host::live().cpu_times()?.cpus().clamp(1, 1024);
-    let words: Vec<String> = (0..cpus.div_ceil(32))
-        .rev()
-        .map(|word| {
-            let bits = (cpus - word * 32).min(32);
-            format!("{:08x}", (1_u64 << bits) - 1)
-        })
-        .collect();
-    let mask = words.join(",");
-    let files = (0..queues)
-        .map(|queue| (format!("class/net/{RECEIVER_INTERFACE}/queues/rx-{queue}/rps_cpus"), mask.clone()))
-        .collect::<Vec<_>>();
-    receiver.write_sysfs(&files)
 }
 
 impl Drop for Bed {

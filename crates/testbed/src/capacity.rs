@@ -12,11 +12,12 @@ use crate::repeat;
 
 /// Line rates that `auto` chooses from: far enough apart that a busy moment does not move a machine from
 /// one to the next, so that its runs can be compared.
-const LADDER_BPS: [u64; 5] = [100_000_000_000, 40_000_000_000, 10_000_000_000, 2_000_000_000, 1_000_000_000];
+pub(crate) const LADDER_BPS: [u64; 5] =
+    [100_000_000_000, 40_000_000_000, 10_000_000_000, 2_000_000_000, 1_000_000_000];
 /// `auto` leaves this factor between the line rate and what the processors carry. A shaped line costs
 /// more per byte than an unshaped one, where work comes in batches, and a shared machine slows down by
 /// a factor for seconds at a time.
-const AUTO_HEADROOM: f64 = 6.0;
+pub(crate) const AUTO_HEADROOM: f64 = 6.0;
 /// A rate that the user asks for needs this much.
 const LEAST_HEADROOM: f64 = 1.3;
 /// As good as no shaper at all.
@@ -52,8 +53,10 @@ pub(crate) fn measure(
     Ok(bytes as f64 * 8.0 / Duration::from(DURATION).as_secs_f64())
 }
 
-/// The line rate to use, given what the processors carry.
+/// The line rate to use, given what the processors carry: the highest of the `ladder` to which `headroom` is left.
 pub(crate) fn settle(
+    ladder: &[u64],
+    headroom: f64,
     capacity_bps: f64,
     nominal: BitRate,
     wanted: Option<BitRate>,
@@ -72,16 +75,17 @@ pub(crate) fn settle(
                 BitRate::from_bits_per_second((capacity_bps / LEAST_HEADROOM / 1e8) as u64 * 100_000_000)
             ),
         }),
-        None => LADDER_BPS
-            .into_iter()
-            .map(|rate| rate.min(nominal.bits_per_second()))
-            .find(|rate| *rate as f64 * AUTO_HEADROOM <= capacity_bps)
+        None => ladder
+            .iter()
+            .map(|rate| (*rate).min(nominal.bits_per_second()))
+            .find(|rate| *rate as f64 * headroom <= capacity_bps)
             .map(BitRate::from_bits_per_second)
             .ok_or_else(|| TestbedError::Unable {
                 missing: format!(
                     "this machine's processors carry only {} of these flows: too little to leave the NIC the \
-                     bottleneck at any rate from 1 Gbit/s on",
-                    gigabits(capacity_bps)
+                     bottleneck at any rate from {} on",
+                    gigabits(capacity_bps),
+                    ladder.last().map_or(nominal, |least| BitRate::from_bits_per_second(*least))
                 ),
                 remedy: "stop other work on the machine, or ask for a lower rate, such as --rate 100mbit"
                     .to_owned(),
@@ -98,7 +102,9 @@ mod tests {
 
     #[test]
     fn auto_leaves_headroom() {
-        let auto = |capacity| settle(capacity, NOMINAL, None).map(BitRate::bits_per_second);
+        let auto = |capacity| {
+            settle(&LADDER_BPS, AUTO_HEADROOM, capacity, NOMINAL, None).map(BitRate::bits_per_second)
+        };
         assert_eq!(auto(13e9).unwrap(), 2_000_000_000);
         assert_eq!(auto(50e9).unwrap(), 2_000_000_000);
         assert_eq!(auto(70e9).unwrap(), 10_000_000_000);
@@ -109,8 +115,9 @@ mod tests {
     #[test]
     fn a_rate_too_high_is_refused_with_one_that_works() {
         let wanted = Some(BitRate::from_bits_per_second(10_000_000_000));
-        let message = settle(8e9, NOMINAL, wanted).unwrap_err().to_string();
+        let settle = |capacity| settle(&LADDER_BPS, AUTO_HEADROOM, capacity, NOMINAL, wanted);
+        let message = settle(8e9).unwrap_err().to_string();
         assert!(message.contains("8.0 Gbit/s") && message.contains("--rate 6.1gbit"), "{message}");
-        assert_eq!(settle(14e9, NOMINAL, wanted).unwrap().bits_per_second(), 10_000_000_000);
+        assert_eq!(settle(14e9).unwrap().bits_per_second(), 10_000_000_000);
     }
 }

@@ -27,6 +27,9 @@ pub enum TestbedError {
     /// Queue weights or segment sizes could not be kept.
     #[error("test bed: {0}")]
     Control(#[from] ControlError),
+    /// The kernel refused a tree of qdiscs or an offload; the text has the step and the kernel's words.
+    #[error("test bed: {0}")]
+    Qdisc(String),
     /// The host could not be read.
     #[error("test bed: {0}")]
     Host(#[from] HostError),

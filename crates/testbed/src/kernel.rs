@@ -38,6 +38,18 @@ impl KernelFeatures {
     }
 }
 
+impl KernelFeatures {
+    /// Sysctls that keep flows from what an earlier connection measured, or what they measured themselves at a busy
+    /// moment.
+    pub(crate) fn steady_tcp(self) -> Vec<(String, String)> {
+        let mut sysctls = vec![("net/ipv4/tcp_no_metrics_save".to_owned(), "1".to_owned())];
+        if self.tso_by_rtt {
+            sysctls.push(("net/ipv4/tcp_tso_rtt_log".to_owned(), TSO_RTT_LOG.to_owned()));
+        }
+        sysctls
+    }
+}
+
 /// What the test bed makes of a variant; the reason when it cannot run it at all.
 pub(crate) fn assess(
     variant: &Variant,
@@ -158,11 +170,7 @@ pub(crate) fn bed_options(
     topology: Topology,
 ) -> BedOptions {
     let knobs = &variant.knobs;
-    // A flow must not start from what an earlier connection measured.
-    let mut sysctls = vec![("net/ipv4/tcp_no_metrics_save".to_owned(), "1".to_owned())];
-    if features.tso_by_rtt {
-        sysctls.push(("net/ipv4/tcp_tso_rtt_log".to_owned(), TSO_RTT_LOG.to_owned()));
-    }
+    let mut sysctls = features.steady_tcp();
     match knobs.tcp_small_queues {
         Some(limit) => {
             sysctls.push(("net/ipv4/tcp_limit_output_bytes".to_owned(), limit.bytes().to_string()))

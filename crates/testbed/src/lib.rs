@@ -22,13 +22,17 @@ mod kernel;
 mod namespace;
 mod netns;
 mod nic;
+mod phases;
 mod process;
 mod repeat;
+mod tenants;
 pub mod traffic;
+mod wire;
 
-pub use bed::{Bed, BedOptions, RECEIVER_ADDRESS, RECEIVER_ADDRESS_V6, SENDER_ADDRESS, SENDER_ADDRESS_V6};
+pub use bed::{Bed, BedOptions};
 pub use error::{Failure, TestbedError};
 pub use namespace::Namespace;
 pub use netns::NetnsWorld;
 pub use nic::{LeafQdisc, Nic, NicOptions};
 pub use process::{Process, ProcessOptions};
+pub use wire::{RECEIVER_ADDRESS, RECEIVER_ADDRESS_V6, SENDER_ADDRESS, SENDER_ADDRESS_V6};

@@ -1,5 +1,6 @@
 //! Network namespaces without a name, entered with setns(2).
 
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -140,6 +141,26 @@ impl Namespace {
         Ok(established_to(&self.read_proc_net(file)?, port))
     }
 
+    /// Ports at which TCP sockets of the namespace listen over IPv4.
+    ///
+    /// # Errors
+    /// When the kernel's list cannot be read.
+    pub(crate) fn listening_ports(&self) -> Result<HashSet<u16>, TestbedError> {
+        Ok(ports(&self.read_proc_net("tcp")?, LISTEN, LOCAL_END).collect())
+    }
+
+    /// How many established TCP connections the namespace has over IPv4, by the port of the far end.
+    ///
+    /// # Errors
+    /// When the kernel's list cannot be read.
+    pub(crate) fn connections_by_port(&self) -> Result<HashMap<u16, usize>, TestbedError> {
+        let mut found = HashMap::new();
+        for port in ports(&self.read_proc_net("tcp")?, ESTABLISHED, FAR_END) {
+            *found.entry(port).or_default() += 1;
+        }
+        Ok(found)
+    }
+
     /// Whether a TCP socket of the namespace listens at a port of an address.
     ///
     /// # Errors
@@ -150,25 +171,31 @@ impl Namespace {
     }
 }
 
-/// Connections in a table like `/proc/net/tcp` whose far end has this port.
-fn established_to(table: &str, port: u16) -> usize {
-    const ESTABLISHED: &str = "01";
-    let is_one = |line: &str| {
-        let mut fields = line.split_ascii_whitespace().skip(2);
-        let far_port = fields.next().and_then(|far| far.rsplit(':').next()?.parse_hex());
-        far_port == Some(port) && fields.next() == Some(ESTABLISHED)
-    };
-    table.lines().skip(1).filter(|line| is_one(line)).count()
+/// States and columns of a table like `/proc/net/tcp` (proc_pid_net(5)).
+const ESTABLISHED: &str = "01";
+const LISTEN: &str = "0A";
+const LOCAL_END: usize = 1;
+const FAR_END: usize = 2;
+
+/// Ports of one end of the sockets in a state.
+fn ports<'t>(table: &'t str, state: &'static str, end: usize) -> impl Iterator<Item = u16> + 't {
+    table.lines().skip(1).filter_map(move |line| {
+        let fields: Vec<&str> = line.split_ascii_whitespace().take(4).collect();
+        if fields.get(3) != Some(&state) {
+            return None;
+        }
+        fields.get(end)?.rsplit(':').next()?.parse_hex()
+    })
 }
 
-/// Whether a table like `/proc/net/tcp` (proc_pid_net(5)) has a listener at a port.
+/// Connections in a table like `/proc/net/tcp` whose far end has this port.
+fn established_to(table: &str, port: u16) -> usize {
+    ports(table, ESTABLISHED, FAR_END).filter(|found| *found == port).count()
+}
+
+/// Whether a table like `/proc/net/tcp` has a listener at a port.
 fn lists_listener(table: &str, port: u16) -> bool {
-    const LISTEN: &str = "0A";
-    table.lines().skip(1).any(|line| {
-        let mut fields = line.split_ascii_whitespace();
-        let local_port = fields.nth(1).and_then(|local| local.rsplit(':').next()?.parse_hex());
-        local_port == Some(port) && fields.nth(1) == Some(LISTEN)
-    })
+    ports(table, LISTEN, LOCAL_END).any(|found| found == port)
 }
 
 trait ParseHex {

@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 
 use evenkeel_datapath::{QueueSelect, SelectOptions};
 use evenkeel_host::{Capability, Host, tool_version};
-use evenkeel_model::scenario::{Scenario, Topology, Variant, WorkloadKind};
+use evenkeel_model::scenario::{Scenario, TenantPoint, Tenants, Topology, Variant, WorkloadKind};
 use evenkeel_model::units::BitRate;
 use evenkeel_model::world::{Assessment, Job, Observer, RawRepeat, World};
 
-use crate::capacity;
+use crate::capacity::{self, AUTO_HEADROOM, LADDER_BPS};
 use crate::error::TestbedError;
 use crate::kernel::{self, KernelFeatures};
 use crate::repeat;
+use crate::tenants::{self, Suitability};
 use crate::traffic::sockperf;
 
 /// This machine's kernel, in network namespaces.
@@ -20,6 +21,7 @@ pub struct NetnsWorld {
     host: Host,
     features: KernelFeatures,
     topology: Option<Topology>,
+    suitability: Suitability,
 }
 
 const TOOLS: [&str; 2] = ["iperf3", "sockperf"];
@@ -63,12 +65,17 @@ impl NetnsWorld {
                     .to_owned(),
             });
         }
-        Ok(Self { host, features: KernelFeatures::probe()?, topology })
+        Ok(Self { host, features: KernelFeatures::probe()?, topology, suitability: Suitability::default() })
     }
 
     fn topology(&self, scenario: &Scenario) -> Topology {
         self.topology.unwrap_or(scenario.link.topology)
     }
+}
+
+/// The tenants of a scenario, and the point that a variant is.
+fn tenants_of<'a>(scenario: &'a Scenario, variant: &'a Variant) -> Option<(&'a Tenants, &'a TenantPoint)> {
+    Some((scenario.workload.tenants()?, variant.tenants.as_ref()?))
 }
 
 /// Why a scenario is nothing for one kernel, if it is not.
@@ -88,8 +95,7 @@ fn beyond_one_kernel(scenario: &Scenario) -> Option<String> {
         WorkloadKind::Bulk if !scenario.link.priorities.is_empty() => Some(
             "the test bed's NIC has no priorities with queues of their own; run it with --on sim".to_owned(),
         ),
-        WorkloadKind::Bulk => None,
-        WorkloadKind::Tenants(_) => Some("the test bed does not run tenants yet".to_owned()),
+        WorkloadKind::Bulk | WorkloadKind::Tenants(_) => None,
     }
 }
 
@@ -118,6 +124,9 @@ impl World for NetnsWorld {
         if let Some(why) = beyond_one_kernel(scenario) {
             return Err(why);
         }
+        if let Some((tenants, point)) = tenants_of(scenario, variant) {
+            return self.suitability.assess(scenario, tenants, point);
+        }
         kernel::assess(variant, self.topology(scenario), self.features, scenario.link.queues)
     }
 
@@ -134,6 +143,9 @@ impl World for NetnsWorld {
                 missing: format!("this kernel does not offer the congestion control {control}"),
                 remedy: format!("load it (modprobe tcp_{control}) or use one of: {}", available.join(", ")),
             });
+        }
+        if let Some(tenants) = scenario.workload.tenants() {
+            return tenants::settle(scenario, tenants, wanted, self.features, observer);
         }
         if let Some(probe) = &scenario.workload.latency {
             let (least, most) = (u64::from(sockperf::MIN_MESSAGE), u64::from(sockperf::MAX_MESSAGE));
@@ -155,7 +167,7 @@ impl World for NetnsWorld {
         plain.knobs.tso = true;
         observer.progress(0.0, "checking what the processors can carry");
         let capacity = capacity::measure(scenario, &plain, self.features, observer)?;
-        let rate = capacity::settle(capacity, scenario.link.rate, wanted)?;
+        let rate = capacity::settle(&LADDER_BPS, AUTO_HEADROOM, capacity, scenario.link.rate, wanted)?;
         observer.remark(&format!(
             "the processors carry {:.1} Gbit/s of these flows; line rate {rate}{}",
             capacity / 1e9,
@@ -172,6 +184,11 @@ impl World for NetnsWorld {
     }
 
     fn repeat(&mut self, job: &Job<'_>, observer: &dyn Observer) -> Result<RawRepeat, TestbedError> {
+        if let Some((tenants, point)) = tenants_of(job.scenario, job.variant) {
+            let in_front =
+                tenants::in_front(point, job.scenario, tenants, job.rate).map_err(TestbedError::Qdisc)?;
+            return tenants::run(job, point, &in_front, self.features, observer);
+        }
         let mut options = kernel::bed_options(
             job.variant,
             self.features,

@@ -14,10 +14,12 @@ use evenkeel_model::soft_nic::{SendingCore, place};
 use evenkeel_model::world::{Job, Observer, RawFlow, RawRepeat};
 use evenkeel_netlink::tc::Statistics;
 
-use crate::bed::{Bed, BedOptions, RECEIVER_ADDRESS};
+use crate::bed::{Bed, BedOptions};
 use crate::error::TestbedError;
+use crate::phases::Phases;
 use crate::process::{Process, ProcessOptions, inherited_path, pause};
 use crate::traffic::{iperf3, sockperf};
+use crate::wire::RECEIVER_ADDRESS;
 
 /// Port of the first iperf3 server; each sending core has a server of its own.
 const FIRST_BULK_PORT: u16 = 5201;
@@ -33,7 +35,7 @@ const SPARE_METER_ROWS: u32 = 256;
 /// A meter that differs from iperf3's own count by more than this is not to be believed.
 const LARGEST_METER_ERROR: f64 = 0.02;
 /// Beyond this share of busy processors, they may have been the bottleneck.
-const MOST_BUSY: f64 = 0.85;
+pub(crate) const MOST_BUSY: f64 = 0.85;
 
 /// The bulk flows of a repeat, as iperf3 processes.
 struct Bulk {
@@ -65,7 +67,8 @@ pub(crate) fn run(
         .latency
         .as_ref()
         .map_or(Duration::ZERO, |probe| Duration::from(probe.duration).max(SECOND) + PROBE_START);
-    let phases = Phases::new(job, latency_time, observer);
+    let total = Duration::from(job.warmup) + Duration::from(job.duration) + latency_time + 2 * SLACK;
+    let phases = Phases::new(total, observer);
     let bins = u32::try_from(job.duration.as_u64() / job.bin.as_u64().max(1)).unwrap_or(u32::MAX);
 
     phases.begin(0.0, "setting up");
@@ -210,14 +213,19 @@ impl Snapshot {
     }
 }
 
-/// `RetransSegs` of a table like `/proc/net/snmp`: a line of names, then a line of values.
-fn retransmitted_segments(table: &str) -> u64 {
+/// `RetransSegs` of a table like `/proc/net/snmp`.
+pub(crate) fn retransmitted_segments(table: &str) -> u64 {
+    tcp_counter(table, "RetransSegs")
+}
+
+/// A counter of TCP's in a table like `/proc/net/snmp`: a line of names, then a line of values.
+pub(crate) fn tcp_counter(table: &str, counter: &str) -> u64 {
     let mut tcp = table.lines().filter_map(|line| line.strip_prefix("Tcp: "));
     let (Some(names), Some(values)) = (tcp.next(), tcp.next()) else { return 0 };
     names
         .split_ascii_whitespace()
         .zip(values.split_ascii_whitespace())
-        .find(|(name, _)| *name == "RetransSegs")
+        .find(|(name, _)| *name == counter)
         .and_then(|(_, value)| value.parse().ok())
         .unwrap_or(0)
 }
@@ -252,6 +260,7 @@ impl Bulk {
                 port,
                 streams: core.flows,
                 seconds: time.as_secs_f64().ceil() as u32,
+                length: None,
                 congestion_control: congestion_control.to_owned(),
                 first_source_port: None,
                 connect_timeout: START_LIMIT,
@@ -540,38 +549,6 @@ fn backlogged(bytes: &[u64], from_the_start: bool) -> Option<std::ops::Range<usi
     let first =
         if from_the_start { Some(0) } else { bytes.iter().position(|bytes| *bytes > 0).map(|bin| bin + 1) };
     first.filter(|first| *first < bytes.len()).map(|first| first..bytes.len())
-}
-
-/// Progress through the phases of a repeat, as a fraction of its whole time.
-struct Phases<'a> {
-    observer: &'a dyn Observer,
-    total: Duration,
-    begun: Instant,
-}
-
-impl<'a> Phases<'a> {
-    fn new(job: &Job<'_>, latency: Duration, observer: &'a dyn Observer) -> Self {
-        let total = Duration::from(job.warmup) + Duration::from(job.duration) + latency + 2 * SLACK;
-        Self { observer, total, begun: Instant::now() }
-    }
-
-    fn begin(&self, at_least: f64, activity: &str) {
-        let fraction = self.begun.elapsed().as_secs_f64() / self.total.as_secs_f64();
-        self.observer.progress(fraction.clamp(at_least, 1.0), activity);
-    }
-
-    fn sleep(&self, activity: &str, time: Duration) -> Result<(), TestbedError> {
-        const STEP: Duration = Duration::from_millis(200);
-        let deadline = Instant::now() + time;
-        loop {
-            self.begin(0.0, activity);
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(());
-            }
-            pause(left.min(STEP), self.observer)?;
-        }
-    }
 }
 
 #[cfg(test)]

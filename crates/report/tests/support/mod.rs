@@ -42,6 +42,7 @@ pub fn variant(name: &str, metric: &str, values: &[f64]) -> VariantRecord {
 fn repeat(figures: [f64; 8], flows: [u32; 8], datapath: Option<(u64, u64)>) -> RepeatRecord {
     let [throughput, cpu, mean, p99, short, long, longest, jain] = figures;
     RepeatRecord {
+        tenants: None,
         clients: Vec::new(),
         metrics: map(&[
             ("throughput_bps", throughput * 1e9),

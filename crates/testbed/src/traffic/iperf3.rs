@@ -7,15 +7,20 @@
 //!   still be queued there when the time is up, so [`Stream::received`] is the figure for throughput.
 //! - Time starts when the streams are connected, not when the process starts.
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 use super::{ArgumentError, in_range};
 
 /// Most streams of one iperf3 process (`MAX_STREAMS` in `iperf.h`).
 pub const MAX_STREAMS: u32 = 128;
+
+/// Longest write of one iperf3 process over TCP, bytes (`MAX_BLOCKSIZE` in `iperf.h`).
+pub const MAX_LENGTH: u32 = 1 << 20;
 
 /// Longest run of one iperf3 process, in seconds (`MAX_TIME` in `iperf.h`): a day.
 pub const MAX_SECONDS: u32 = 86_400;
@@ -33,6 +38,8 @@ pub struct ClientOptions {
     pub streams: u32,
     /// How long to send, in whole seconds (iperf3 knows no others), 1 to [`MAX_SECONDS`].
     pub seconds: u32,
+    /// What each write hands to the socket, bytes, 1 to [`MAX_LENGTH`]; none leaves it to iperf3 (128 KiB).
+    pub length: Option<u32>,
     /// TCP congestion control, such as `cubic`; it must be available in the client's namespace.
     pub congestion_control: String,
     /// Source port of the first stream; each further one takes the next port. None leaves the choice
@@ -58,6 +65,10 @@ pub fn client_args(options: &ClientOptions) -> Result<Vec<String>, ArgumentError
     args.push("--json".to_owned());
     args.extend(["--parallel".to_owned(), options.streams.to_string()]);
     args.extend(["--time".to_owned(), options.seconds.to_string()]);
+    if let Some(length) = options.length {
+        in_range(TOOL, "--length", length, 1..=MAX_LENGTH)?;
+        args.extend(["--length".to_owned(), length.to_string()]);
+    }
     args.extend(["--congestion".to_owned(), options.congestion_control.clone()]);
     args.extend(["--connect-timeout".to_owned(), connect_timeout_ms.to_string()]);
     if let Some(first) = options.first_source_port {
@@ -189,11 +200,28 @@ pub enum ParseError {
 /// # Errors
 /// [`ParseError`] when the run failed by iperf3's own account, or the text is damaged or incomplete.
 pub fn parse(origin: &str, text: &str) -> Result<Report, ParseError> {
+    report(origin, text, |_| false)
+}
+
+/// What iperf3 takes for a failure when its client is told to end (SIGTERM), in the client's output and in the server's.
+const TOLD_TO_END: [&str; 2] = ["interrupt - the client has terminated", "the client has terminated"];
+
+/// Reads what a client printed that was told to end by SIGTERM before its time was up, or its server. Both report what they
+/// have counted until then. The client has not learnt what its server received, and says 0; and the server's time is that of
+/// its last whole interval, although its bytes are all that it received.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_ended(origin: &str, text: &str) -> Result<Report, ParseError> {
+    report(origin, text, |message| TOLD_TO_END.contains(&message))
+}
+
+fn report(origin: &str, text: &str, is_no_failure: impl Fn(&str) -> bool) -> Result<Report, ParseError> {
     if text.trim().is_empty() {
         return Err(ParseError::Empty { origin: origin.to_owned() });
     }
     let document: Document = serde_json::from_str(text).map_err(|error| json_error(origin, &error))?;
-    if let Some(message) = document.error {
+    if let Some(message) = document.errors.first().filter(|message| !is_no_failure(message)).cloned() {
         return Err(ParseError::Failed { origin: origin.to_owned(), message });
     }
     document.into_report().map_err(|(field, detail)| ParseError::Field {
@@ -227,12 +255,55 @@ fn required<T>(value: Option<T>, field: &str) -> Result<T, FieldError> {
 }
 
 /// The members that are read. Everything is optional: an output with an `error` may lack any of them.
-#[derive(Deserialize)]
+#[derive(Default)]
 struct Document {
-    error: Option<String>,
+    /// A server whose client was told to end may find another thing wrong after that one.
+    errors: Vec<String>,
     start: Option<Start>,
     intervals: Option<Vec<IntervalPart>>,
     end: Option<End>,
+}
+
+impl<'de> Deserialize<'de> for Document {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Members;
+
+        impl<'de> Visitor<'de> for Members {
+            type Value = Document;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Document, A::Error> {
+                fn once<T, E: serde::de::Error>(
+                    slot: &mut Option<T>,
+                    name: &'static str,
+                    value: T,
+                ) -> Result<(), E> {
+                    match slot.replace(value) {
+                        None => Ok(()),
+                        Some(_) => Err(E::duplicate_field(name)),
+                    }
+                }
+                let mut document = Document::default();
+                while let Some(name) = members.next_key::<String>()? {
+                    match name.as_str() {
+                        "error" => document.errors.push(members.next_value()?),
+                        "start" => once(&mut document.start, "start", members.next_value()?)?,
+                        "intervals" => once(&mut document.intervals, "intervals", members.next_value()?)?,
+                        "end" => once(&mut document.end, "end", members.next_value()?)?,
+                        _ => {
+                            members.next_value::<IgnoredAny>()?;
+                        }
+                    }
+                }
+                Ok(document)
+            }
+        }
+
+        deserializer.deserialize_map(Members)
+    }
 }
 
 #[derive(Deserialize)]
@@ -377,6 +448,8 @@ mod tests {
     const NO_CONGESTION_CONTROL: &str =
         include_str!("../../tests/data/iperf3-client-congestion-control-refused.json");
     const SERVER_GONE: &str = include_str!("../../tests/data/iperf3-client-server-gone.json");
+    const CLIENT_ENDED: &str = include_str!("../../tests/data/iperf3-client-ended.json");
+    const SERVER_OF_ENDED: &str = include_str!("../../tests/data/iperf3-server-client-ended.json");
     const CLIENT_GONE: &str = include_str!("../../tests/data/iperf3-server-client-gone.json");
 
     fn options() -> ClientOptions {
@@ -385,6 +458,7 @@ mod tests {
             port: 5301,
             streams: 2,
             seconds: 7,
+            length: None,
             congestion_control: "cubic".to_owned(),
             first_source_port: None,
             connect_timeout: Duration::from_secs(3),
@@ -407,6 +481,8 @@ mod tests {
         );
         let with_port = ClientOptions { first_source_port: Some(20_000), ..options() };
         assert_eq!(client_args(&with_port).unwrap().join(" "), format!("{plain} --cport 20000"));
+        let with_length = ClientOptions { length: Some(4096), ..options() };
+        assert!(client_args(&with_length).unwrap().join(" ").contains("--time 7 --length 4096 --congestion"));
         let ipv6 = ClientOptions { server: "fd00::2".parse().unwrap(), ..options() };
         assert_eq!(client_args(&ipv6).unwrap()[1], "fd00::2");
     }
@@ -427,6 +503,8 @@ mod tests {
         assert_eq!(refused_option(|options| options.connect_timeout = Duration::ZERO), "--connect-timeout");
         assert_eq!(refused_option(|options| options.connect_timeout = Duration::MAX), "--connect-timeout");
         assert_eq!(refused_option(|options| options.first_source_port = Some(0)), "--cport");
+        assert_eq!(refused_option(|options| options.length = Some(0)), "--length");
+        assert_eq!(refused_option(|options| options.length = Some((1 << 20) + 1)), "--length");
         // 65535 is the last port, and the second stream would need the one after it.
         assert_eq!(
             refused_option(|options| options.first_source_port = Some(65_535)),
@@ -475,6 +553,30 @@ mod tests {
         assert_eq!((of_client.local, of_client.remote), (first.remote, first.local));
         assert_eq!(of_client.received, first.received);
         assert_eq!(first.intervals.iter().map(|interval| interval.bytes).sum::<u64>(), 3_382_968_320);
+    }
+
+    /// A client that was sent SIGTERM after 1.3 s of 60, and its server.
+    #[test]
+    fn a_client_that_was_told_to_end_and_its_server_report_what_they_counted() {
+        let client = parse_ended("client", CLIENT_ENDED).unwrap();
+        assert_eq!(client.streams[0].sent.unwrap().bytes, 1_334_927_360);
+        assert_eq!(client.streams[0].retransmits, Some(0));
+        assert_eq!(client.streams[0].received.bytes, 0, "it has not learnt it");
+        let server = parse_ended("server", SERVER_OF_ENDED).unwrap();
+        assert_eq!(server.streams[0].received.bytes, 1_332_142_080);
+        assert_eq!(server.streams[0].remote, client.streams[0].local);
+        for text in [CLIENT_ENDED, SERVER_OF_ENDED] {
+            assert!(matches!(parse("it", text), Err(ParseError::Failed { .. })));
+        }
+        // What the server finds wrong after that is no news.
+        let twice = SERVER_OF_ENDED.replace(
+            "the client has terminated\"",
+            "the client has terminated\",\n\t\"error\":\t\"getsockopt - Bad file descriptor\"",
+        );
+        assert_eq!(parse_ended("server", &twice), parse_ended("server", SERVER_OF_ENDED));
+        // Any other failure stays one.
+        assert!(matches!(parse_ended("it", SERVER_GONE), Err(ParseError::Failed { .. })));
+        assert_eq!(parse_ended("it", CLIENT), parse("it", CLIENT));
     }
 
     #[test]

@@ -13,7 +13,10 @@
 
 pub mod iperf3;
 pub mod memcached;
+pub(crate) mod on_off;
+pub(crate) mod request_response;
 pub mod sockperf;
+pub(crate) mod worker;
 
 /// An option that a traffic tool would refuse, or would take for something else.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,0 +1,177 @@
+//! `evenkeel study`.
+
+mod options;
+mod settings;
+
+use std::path::{Path, PathBuf};
+
+use evenkeel_model::world::{Observer, World};
+use evenkeel_report::chart;
+use evenkeel_study::journal::{self, Journal, JournalError, Settings};
+use evenkeel_study::results::Results;
+use evenkeel_study::{Request, StudyError, conduct};
+
+use crate::arguments::{Format, Place};
+use crate::exit::{Exit, Failure, print};
+use crate::progress::{Progress, table_options};
+use crate::run::{bed_failure, simulation_failure};
+
+pub use options::{StudyCommand, TcOptions};
+use settings::Wanted;
+
+const RECORDS: &str = "evenkeel-records";
+const RESULT_FILE: &str = "study-result.json";
+const PAGE_FILE: &str = "study.md";
+
+/// Runs `evenkeel study`.
+pub fn study(command: &StudyCommand) -> Result<Exit, Failure> {
+    match command {
+        StudyCommand::Tc(options) => tc(options),
+    }
+}
+
+fn tc(options: &TcOptions) -> Result<Exit, Failure> {
+    let wanted = Wanted::of(options)?;
+    let progress = Progress::new(options.quiet)?;
+    let directory = match wanted.place {
+        Place::Netns => {
+            let mut world = evenkeel_testbed::NetnsWorld::new(None).map_err(|error| bed_failure(&error))?;
+            run(&mut world, &wanted, options, &progress, bed_failure)
+        }
+        Place::Sim => {
+            let mut world = crate::run::simulator_of_tenants();
+            run(&mut world, &wanted, options, &progress, simulation_failure)
+        }
+    }?;
+    progress.remark(&format!("study: {}", directory.display()));
+    Ok(Exit::Done)
+}
+
+/// Runs what is left of the study, keeps its result and prints it.
+fn run<W: World>(
+    world: &mut W,
+    wanted: &Wanted,
+    options: &TcOptions,
+    progress: &Progress,
+    failure: impl Fn(&W::Error) -> Failure,
+) -> Result<PathBuf, Failure> {
+    let settings = wanted.settings(world);
+    let mut journal = open(&settings, options)?;
+    let directory = journal.directory().to_owned();
+    if journal.dropped() {
+        progress.remark("the last line that was written was damaged: what it said is measured again");
+    }
+    let request = Request {
+        scenarios: &wanted.scenarios,
+        extent: &wanted.extent,
+        rate: wanted.rate,
+        seed: wanted.seed,
+    };
+    let done = conduct(world, &request, &mut journal, progress);
+    progress.finish();
+    done.map_err(|error| {
+        let go_on = format!("go on with: evenkeel study tc --resume {}", directory.display());
+        match error {
+            StudyError::World(error) => failure(&error),
+            StudyError::Failing(ref inner) => {
+                let exit = failure(inner);
+                Failure::new(exit.exit(), &error).and(&go_on)
+            }
+            StudyError::Journal(error) => journal_failure(&error),
+            StudyError::NothingToRun { .. } => Failure::new(Exit::Unable, &error),
+            StudyError::Interrupted => {
+                Failure::new(Exit::Interrupted, "interrupted; everything is put back").and(&go_on)
+            }
+        }
+    })?;
+    let results = Results::of(journal.settings(), journal.entries(), &request);
+    let (json, page) = keep(&journal, &results)?;
+    if options.qdisc_table {
+        print(&evenkeel_study::qdisc_table(&results))?;
+    } else {
+        match options.format {
+            Format::Json => print(&json)?,
+            Format::Table => {
+                drop(page);
+                print(&evenkeel_study::summary(&results, table_options()))?;
+            }
+        }
+    }
+    Ok(directory)
+}
+
+/// Writes the result beside the repeats; gives its JSON and its page.
+fn keep(journal: &Journal, results: &Results) -> Result<(String, String), Failure> {
+    let write = |name: &str, text: &str| journal.keep(name, text).map_err(|error| journal_failure(&error));
+    let mut charts: Vec<(String, String)> = Vec::new();
+    for (name, drawn) in evenkeel_study::charts(results) {
+        let text = chart::svg(&drawn).map_err(|error| Failure::new(Exit::Failed, error))?;
+        let file = format!("{name}.svg");
+        write(&file, &text)?;
+        charts.push((drawn.title, file));
+    }
+    let files: Vec<String> = charts.iter().map(|(_, file)| file.clone()).collect();
+    let json = format!("{:#}\n", evenkeel_study::json(results, &files));
+    write(RESULT_FILE, &json)?;
+    let page = evenkeel_study::markdown(results, &charts);
+    write(PAGE_FILE, &page)?;
+    Ok((json, page))
+}
+
+/// The study's directory: the one that was named, or the first below the records that has this study unfinished or is not
+/// there yet.
+fn open(settings: &Settings, options: &TcOptions) -> Result<Journal, Failure> {
+    let failed = |error: JournalError| journal_failure(&error);
+    if let Some(directory) = options.resume.as_ref().or(options.out.as_ref()) {
+        return Journal::open(directory, settings).map_err(failed);
+    }
+    let effort = if settings.quick { "quick" } else { "full" };
+    let mut number = 1_u32;
+    loop {
+        let suffix = if number == 1 { String::new() } else { format!("-{number}") };
+        let directory = Path::new(RECORDS).join(format!("study-tc-{}-{effort}{suffix}", settings.world));
+        let is_another = match journal::read(&directory) {
+            Ok((found, entries)) => settings.difference(&found).is_some() || journal::is_finished(&entries),
+            Err(JournalError::Missing(_)) => {
+                std::fs::read_dir(&directory).is_ok_and(|mut entries| entries.next().is_some())
+            }
+            Err(_) => true,
+        };
+        if !is_another {
+            return Journal::open(&directory, settings).map_err(failed);
+        }
+        number = number.saturating_add(1);
+    }
+}
+
+fn journal_failure(error: &JournalError) -> Failure {
+    let exit = match error {
+        JournalError::Io { .. } => Exit::Failed,
+        JournalError::Busy(_)
+        | JournalError::Missing(_)
+        | JournalError::Occupied(_)
+        | JournalError::Damaged { .. }
+        | JournalError::Settings { .. }
+        | JournalError::Other { .. } => Exit::Usage,
+    };
+    Failure::new(exit, error)
+}
+
+/// Whether a directory is a study's.
+pub fn is_study(directory: &Path) -> bool {
+    directory.is_dir() && journal::read_settings(directory).is_ok()
+}
+
+/// Compares two studies.
+pub fn compare(first: &Path, second: &Path, format: Format) -> Result<Exit, Failure> {
+    let read = |directory: &Path| {
+        let (settings, entries) = journal::read(directory).map_err(|error| journal_failure(&error))?;
+        Ok(Results::bare(&settings, &entries))
+    };
+    let agreement = evenkeel_study::agreement(&read(first)?, &read(second)?);
+    match format {
+        Format::Table => print(&evenkeel_study::agreement_table(&agreement))?,
+        Format::Json => print(&format!("{:#}\n", evenkeel_study::agreement_json(&agreement)))?,
+    }
+    Ok(Exit::Done)
+}

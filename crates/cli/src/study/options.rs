@@ -1,0 +1,60 @@
+//! The command line of `evenkeel study`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use evenkeel_model::units::BitRate;
+
+use crate::arguments::{Format, Place, parse_line_rate};
+
+#[derive(Debug, Subcommand)]
+pub enum StudyCommand {
+    /// How qdiscs behave, what they cost, and which for what: every tc-* scenario as one study
+    ///
+    /// Every finished repeat is on the disk at once. A study that was interrupted or killed goes on when the same command
+    /// is started again. It ends with a page (study.md), JSON (study-result.json) and charts (SVG) in its directory.
+    Tc(TcOptions),
+}
+
+#[derive(Debug, Args)]
+pub struct TcOptions {
+    /// The quick points with the quick times of each scenario: minutes instead of hours
+    #[arg(long)]
+    pub quick: bool,
+    /// Where to run [default: netns]
+    #[arg(long = "on", value_enum)]
+    pub place: Option<Place>,
+    /// Go on with the study in a directory, with its own settings
+    #[arg(long, value_name = "DIR", conflicts_with = "out")]
+    pub resume: Option<PathBuf>,
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub format: Format,
+    /// Directory for the study; one that it has begun there goes on [default: one below ./evenkeel-records]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Only this scenario, by its bundled name or by a path; may be given several times [default: every tc-* one]
+    #[arg(long = "scenario", value_name = "NAME")]
+    pub scenarios: Vec<String>,
+    /// Only this qdisc setup; may be given several times [default: all]
+    #[arg(long = "qdisc", value_name = "NAME")]
+    pub setups: Vec<String>,
+    /// A file with qdisc setups of one's own, which take part in every scenario (docs/qdisc-setups.md)
+    #[arg(long, value_name = "FILE")]
+    pub qdiscs: Option<PathBuf>,
+    /// Repeats of every point [default: what the scenarios say]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeats: Option<u32>,
+    /// Rate of the line, where the scenario has one, such as 1gbit [default: what the world can carry]
+    #[arg(long, value_name = "RATE", value_parser = parse_line_rate)]
+    pub rate: Option<BitRate>,
+    /// Seed of the order of repeats, and of the simulator [default: 1]
+    #[arg(long, value_name = "S")]
+    pub seed: Option<u64>,
+    /// Print a table of all qdisc setups with their most telling figures, in Markdown, and nothing else
+    #[arg(long, conflicts_with = "format")]
+    pub qdisc_table: bool,
+    /// No progress and no remarks on standard error
+    #[arg(long)]
+    pub quiet: bool,
+}

@@ -1,0 +1,195 @@
+//! What a study is about: from the command line, or from the directory of one that goes on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::time::SystemTime;
+
+use evenkeel_model::scenario::bundled::bundled;
+use evenkeel_model::units::BitRate;
+use evenkeel_model::world::World;
+use evenkeel_study::journal::{self, SCHEMA, Settings};
+use evenkeel_study::plan::{Extent, StudyScenario, timed};
+
+use crate::arguments::Place;
+use crate::exit::{Exit, Failure};
+use crate::scenario::{Loaded, OwnSetups, load_with, parse_loaded};
+
+use super::options::TcOptions;
+
+/// What is to be studied.
+pub struct Wanted {
+    pub place: Place,
+    pub scenarios: Vec<StudyScenario>,
+    pub extent: Extent,
+    pub rate: Option<BitRate>,
+    pub seed: u64,
+    setups_text: Option<String>,
+}
+
+const DEFAULT_SEED: u64 = 1;
+/// Scenarios of the study begin so.
+const PREFIX: &str = "tc-";
+
+impl Wanted {
+    /// What the command line says, or the directory that it names.
+    pub fn of(options: &TcOptions) -> Result<Self, Failure> {
+        match &options.resume {
+            Some(directory) => Self::resumed(options, directory),
+            None => Self::new(options),
+        }
+    }
+
+    fn new(options: &TcOptions) -> Result<Self, Failure> {
+        let own = options.qdiscs.as_deref().map(OwnSetups::read).transpose()?;
+        let scenarios = if options.scenarios.is_empty() {
+            let names = bundled().iter().map(|(name, _)| *name).filter(|name| name.starts_with(PREFIX));
+            names.map(|name| load_with(name, own.as_ref())).collect::<Result<Vec<Loaded>, Failure>>()?
+        } else {
+            let loaded = options.scenarios.iter().map(|name| load_with(name, own.as_ref()));
+            loaded.collect::<Result<Vec<Loaded>, Failure>>()?
+        };
+        let extent =
+            Extent { quick: options.quick, repeats: options.repeats, setups: options.setups.clone() };
+        Self::with(
+            options.place.unwrap_or(Place::Netns),
+            scenarios,
+            extent,
+            options.rate,
+            options.seed.unwrap_or(DEFAULT_SEED),
+            own.map(|own| own.text),
+        )
+    }
+
+    /// With the settings of a study that was begun. What the command line says beside must be the same.
+    fn resumed(options: &TcOptions, directory: &Path) -> Result<Self, Failure> {
+        let found = journal::read_settings(directory).map_err(|error| Failure::new(Exit::Usage, error))?;
+        let refuse = |what: &str| {
+            let text = format!(
+                "the study in {} was begun with another {what}; leave it out, or begin anew with --out DIR",
+                directory.display()
+            );
+            Err(Failure::new(Exit::Usage, text))
+        };
+        let place = match found.world.as_str() {
+            "sim" => Place::Sim,
+            _ => Place::Netns,
+        };
+        if options.place.is_some_and(|own| own != place) {
+            return refuse("world (--on)");
+        }
+        if options.quick && !found.quick {
+            return refuse("effort (--quick)");
+        }
+        if options.repeats.is_some() && options.repeats != found.repeats {
+            return refuse("number of repeats (--repeats)");
+        }
+        if options.rate.is_some() && options.rate.map(BitRate::bits_per_second) != found.rate_bps {
+            return refuse("rate (--rate)");
+        }
+        if options.seed.is_some_and(|seed| seed != found.seed) {
+            return refuse("seed (--seed)");
+        }
+        if !options.setups.is_empty() && options.setups != found.setups {
+            return refuse("list of setups (--qdisc)");
+        }
+        let own = match &options.qdiscs {
+            Some(path) => {
+                let own = OwnSetups::read(path)?;
+                if Some(&own.text) != found.setups_text.as_ref() {
+                    return refuse("file of setups (--qdiscs)");
+                }
+                Some(own)
+            }
+            None => found
+                .setups_text
+                .as_ref()
+                .map(|text| OwnSetups::parse(text, "the study's setups"))
+                .transpose()?,
+        };
+        let mut scenarios = Vec::with_capacity(found.scenarios.len());
+        // In the order of the bundled ones, then one's own, as they were begun.
+        let place_of =
+            |name: &str| bundled().iter().position(|(known, _)| *known == name).unwrap_or(usize::MAX);
+        let mut texts: Vec<(&String, &String)> = found.scenarios.iter().collect();
+        texts.sort_by_key(|(name, _)| place_of(name));
+        for (name, text) in texts {
+            if bundled().iter().any(|(known, own)| known == name && own != text) {
+                return refuse(&format!("text of the scenario {name}"));
+            }
+            scenarios.push(parse_loaded(text, name, own.as_ref())?);
+        }
+        for name in &options.scenarios {
+            let loaded = load_with(name, own.as_ref())?;
+            if found.scenarios.get(&loaded.scenario.name) != Some(&loaded.text) {
+                return refuse("list of scenarios (--scenario)");
+            }
+        }
+        let extent = Extent { quick: found.quick, repeats: found.repeats, setups: found.setups.clone() };
+        let rate = found.rate_bps.map(BitRate::from_bits_per_second);
+        Self::with(place, scenarios, extent, rate, found.seed, found.setups_text.clone())
+    }
+
+    fn with(
+        place: Place,
+        scenarios: Vec<Loaded>,
+        extent: Extent,
+        rate: Option<BitRate>,
+        seed: u64,
+        setups_text: Option<String>,
+    ) -> Result<Self, Failure> {
+        let mut names: Vec<&str> = Vec::new();
+        for Loaded { scenario, .. } in &scenarios {
+            if scenario.workload.tenants().is_none() {
+                let text = format!(
+                    "the scenario {} is none of qdiscs: its workload is not of the kind \"tenants\"",
+                    scenario.name
+                );
+                return Err(Failure::new(Exit::Usage, text));
+            }
+            if names.contains(&scenario.name.as_str()) {
+                let text = format!("two scenarios have the name {}; leave one of them out", scenario.name);
+                return Err(Failure::new(Exit::Usage, text));
+            }
+            names.push(&scenario.name);
+        }
+        let known = || {
+            let variants = scenarios.iter().flat_map(|loaded| loaded.scenario.all_variants());
+            variants.filter_map(|variant| Some(variant.tenants.as_ref()?.qdisc.name.as_str()))
+        };
+        if let Some(name) = extent.setups.iter().find(|name| known().all(|setup| setup != *name)) {
+            let names: BTreeSet<&str> = known().collect();
+            let names: Vec<&str> = names.into_iter().collect();
+            let text = format!(
+                "no scenario has the qdisc setup '{}'; known: {}; setups of your own come with --qdiscs FILE",
+                name.escape_debug(),
+                names.join(", ")
+            );
+            return Err(Failure::new(Exit::Usage, text));
+        }
+        let scenarios =
+            scenarios.into_iter().map(|Loaded { scenario, text }| StudyScenario { scenario, text }).collect();
+        Ok(Self { place, scenarios: timed(scenarios, &extent), extent, rate, seed, setups_text })
+    }
+
+    /// What the directory keeps.
+    pub fn settings<W: World>(&self, world: &W) -> Settings {
+        let scenarios = self.scenarios.iter();
+        let scenarios: BTreeMap<String, String> =
+            scenarios.map(|study| (study.scenario.name.clone(), study.text.clone())).collect();
+        Settings {
+            schema: SCHEMA,
+            evenkeel: env!("CARGO_PKG_VERSION").to_owned(),
+            world: world.name().to_owned(),
+            kernel: world.kernel(),
+            quick: self.extent.quick,
+            seed: self.seed,
+            rate_bps: self.rate.map(BitRate::bits_per_second),
+            repeats: self.extent.repeats,
+            setups: self.extent.setups.clone(),
+            setups_text: self.setups_text.clone(),
+            scenarios,
+            host: world.facts(),
+            started: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Processor time of processes, from `/proc/PID/stat` (proc_pid_stat(5)).
+//!
+//! Unlike the columns of `/proc/stat`, a process's time is measured (`sum_exec_runtime`), and only how it divides into user
+//! space and kernel is sampled. Soft interrupts that interrupt a process count as its own, unless the kernel accounts for
+//! interrupts (`CONFIG_IRQ_TIME_ACCOUNTING`).
+
+use std::collections::{HashMap, HashSet};
+
+use crate::{Host, HostError};
+
+/// `USER_HZ`: the tick of `/proc/stat` on every architecture that Linux has today.
+pub const TICKS_PER_SECOND: f64 = 100.0;
+
+/// `PF_KTHREAD` (include/linux/sched.h).
+const KERNEL_THREAD: u64 = 0x0020_0000;
+
+/// A process, and the processor time that it has had.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProcessTime {
+    /// Its number.
+    pub id: u32,
+    /// Its parent's.
+    pub parent: u32,
+    /// A thread of the kernel's.
+    pub is_kernel_thread: bool,
+    /// In user space, ticks.
+    pub user_ticks: u64,
+    /// In the kernel, ticks.
+    pub system_ticks: u64,
+    /// Of children that have ended and been waited for, and theirs, ticks.
+    pub reaped_ticks: u64,
+}
+
+impl ProcessTime {
+    fn parse(text: &str) -> Option<Self> {
+        let id = text.split_ascii_whitespace().next()?.parse().ok()?;
+        // The name in field 2 may hold anything, a closing parenthesis included. Field 3 is the first behind it.
+        let fields: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
+        let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
+        // Of children the kernel keeps signed numbers.
+        Some(Self {
+            id,
+            parent: fields.get(1)?.parse().ok()?,
+            is_kernel_thread: number(9)? & KERNEL_THREAD != 0,
+            user_ticks: number(14)?,
+            system_ticks: number(15)?,
+            reaped_ticks: number(16)?.saturating_add(number(17)?),
+        })
+    }
+
+    /// Its own time and that of the children that it has waited for, ticks.
+    fn all_ticks(&self) -> u64 {
+        self.user_ticks.saturating_add(self.system_ticks).saturating_add(self.reaped_ticks)
+    }
+}
+
+impl Host {
+    /// Processor time of a process; none if there is none of this number.
+    #[must_use]
+    pub fn process_time(&self, id: u32) -> Option<ProcessTime> {
+        ProcessTime::parse(&self.read(&format!("/proc/{id}/stat")).ok()?)
+    }
+
+    /// Processor time of one thread of a process.
+    #[must_use]
+    pub fn thread_time(&self, process: u32, thread: u32) -> Option<ProcessTime> {
+        ProcessTime::parse(&self.read(&format!("/proc/{process}/task/{thread}/stat")).ok()?)
+    }
+
+    /// Processor time of every process. One that ends meanwhile is left out.
+    ///
+    /// # Errors
+    /// When `/proc` cannot be read.
+    pub fn process_times(&self) -> Result<Vec<ProcessTime>, HostError> {
+        Ok(self.process_numbers()?.into_iter().filter_map(|id| self.process_time(id)).collect())
+    }
+}
+
+/// Ticks that processes have had which are neither `own`, nor its descendants, nor the kernel's. What a process has had
+/// stays in the sum when it ends, as its parent's, so that the difference of two sums misses no process that came and went
+/// (unless its parent does not wait for it).
+#[must_use]
+pub fn others_ticks(processes: &[ProcessTime], own: u32) -> u64 {
+    let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
+    for process in processes {
+        children.entry(process.parent).or_default().push(process.id);
+    }
+    let mut ours = HashSet::from([own]);
+    let mut found = vec![own];
+    while let Some(parent) = found.pop() {
+        for child in children.get(&parent).into_iter().flatten() {
+            if ours.insert(*child) {
+                found.push(*child);
+            }
+        }
+    }
+    let others = processes.iter().filter(|process| !process.is_kernel_thread && !ours.contains(&process.id));
+    others.map(ProcessTime::all_ticks).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn process(id: u32, parent: u32, ticks: u64, reaped_ticks: u64) -> ProcessTime {
+        ProcessTime { id, parent, user_ticks: ticks, reaped_ticks, ..ProcessTime::default() }
+    }
+
+    #[test]
+    fn fields_are_found_behind_any_name() {
+        let text = "42 (a) b) R 7 42 42 0 -1 2097216 1 2 3 4 50 60 70 80 20 0 1 0 999\n";
+        let found = ProcessTime::parse(text).unwrap();
+        assert_eq!((found.id, found.parent, found.is_kernel_thread), (42, 7, true));
+        assert_eq!((found.user_ticks, found.system_ticks, found.reaped_ticks), (50, 60, 150));
+        for length in 0..text.find(" 80").unwrap() {
+            assert_eq!(ProcessTime::parse(&text[..length]), None, "{length}");
+        }
+    }
+
+    #[test]
+    fn children_that_came_and_went_are_counted_once() {
+        // A shell (2) with a compiler (3); ours (10) with traffic (11, 12), a thread of the kernel's (20).
+        let kernel = ProcessTime { is_kernel_thread: true, ..process(20, 2, 1000, 0) };
+        let ours = [process(10, 2, 500, 300), process(11, 10, 40, 0), process(12, 11, 9, 0)];
+        let before = [&[process(2, 1, 100, 0), process(3, 2, 50, 0), kernel][..], &ours].concat();
+        assert_eq!(others_ticks(&before, 10), 150);
+        // The compiler worked for 25 and ended; another came, worked for 7 and ended.
+        let after = [&[process(2, 1, 103, 75 + 7), kernel][..], &ours].concat();
+        assert_eq!(others_ticks(&after, 10) - others_ticks(&before, 10), 3 + 25 + 7);
+    }
+
+    #[test]
+    fn this_process_is_known() {
+        let host = Host::live();
+        let own = host.process_time(std::process::id()).unwrap();
+        assert!(!own.is_kernel_thread && own.parent > 0);
+        assert!(host.process_times().unwrap().iter().any(|process| process.id == own.id));
+        assert!(host.thread_time(own.id, own.id).is_some());
+        assert_eq!(host.process_time(u32::MAX), None);
+    }
+}

@@ -1,0 +1,120 @@
+//! What one group of setups does differently from another: a ratio, paired repeat by repeat, with its confidence
+//! interval.
+//!
+//! Both groups are measured in the same *cells*: combinations of values on the other axes. In each cell and repeat the
+//! mean over the one group is divided by the mean over the other; the ratio of a repeat is the mean over the cells.
+//! Repeat *i* of every point runs in the same round, so what changes slowly on the machine falls out, and what is left
+//! varies from repeat to repeat.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use evenkeel_metrics::{Interval, MeanInterval, mean_interval};
+
+use crate::results::{Point, Results};
+
+/// A ratio over repeats.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Effect {
+    /// Mean over the repeats, and its interval.
+    pub mean: MeanInterval,
+    /// Cells of which it is the mean.
+    pub cells: usize,
+    /// The setups whose value is divided, of those that were asked for.
+    pub subjects: BTreeSet<String>,
+    /// The setups by whose value it is divided.
+    pub others: BTreeSet<String>,
+}
+
+impl Effect {
+    /// Whether the whole interval lies above a value. Without an interval nothing does.
+    #[must_use]
+    pub fn is_above(&self, value: f64) -> bool {
+        self.mean.interval.is_some_and(|interval| interval.low > value)
+    }
+
+    /// Whether the whole interval lies below a value.
+    #[must_use]
+    pub fn is_below(&self, value: f64) -> bool {
+        self.mean.interval.is_some_and(|interval| interval.high < value)
+    }
+
+    /// Whether the whole interval lies within so much of 1.
+    #[must_use]
+    pub fn is_near_one(&self, margin: f64) -> bool {
+        self.is_above(1.0 - margin) && self.is_below(1.0 + margin)
+    }
+
+    /// The interval.
+    #[must_use]
+    pub fn interval(&self) -> Option<Interval> {
+        self.mean.interval
+    }
+}
+
+/// The points of both groups in a cell.
+type Cell<'r> = (Vec<&'r Point>, Vec<&'r Point>);
+
+/// The ratio of a metric of `subjects` to that of `others`, in the cells of a scenario that `keep` keeps. Setups that
+/// were not measured are left out; none if no cell has both.
+pub fn effect(
+    results: &Results,
+    scenario: &str,
+    metric: &str,
+    subjects: &[&str],
+    others: &[&str],
+    keep: impl Fn(&Point) -> bool,
+) -> Option<Effect> {
+    let mut cells: BTreeMap<&[(String, String)], Cell<'_>> = BTreeMap::new();
+    for point in results.measured(scenario).filter(|point| keep(point) && !point.values(metric).is_empty()) {
+        let cell = cells.entry(&point.axes).or_default();
+        if subjects.contains(&point.setup.as_str()) {
+            cell.0.push(point);
+        } else if others.contains(&point.setup.as_str()) {
+            cell.1.push(point);
+        }
+    }
+    cells.retain(|_, (subjects, others)| !subjects.is_empty() && !others.is_empty());
+    let ratios = in_all_cells(cells.values().map(|(subjects, others)| {
+        let (subject, other) = (mean_by_repeat(subjects, metric), mean_by_repeat(others, metric));
+        let ratio = |(repeat, value): (&u32, &f64)| {
+            let ratio = value / other.get(repeat)?;
+            ratio.is_finite().then_some((*repeat, ratio))
+        };
+        subject.iter().filter_map(ratio).collect()
+    }));
+    Some(Effect {
+        mean: mean_interval(&ratios)?,
+        cells: cells.len(),
+        subjects: cells.values().flat_map(|(points, _)| points).map(|point| point.setup.clone()).collect(),
+        others: cells.values().flat_map(|(_, points)| points).map(|point| point.setup.clone()).collect(),
+    })
+}
+
+/// The mean over points of a metric in each repeat that all of them have.
+#[must_use]
+pub fn mean_by_repeat(points: &[&Point], metric: &str) -> BTreeMap<u32, f64> {
+    let values: Vec<BTreeMap<u32, f64>> = points.iter().map(|point| point.values(metric)).collect();
+    let Some((first, rest)) = values.split_first() else { return BTreeMap::new() };
+    first
+        .iter()
+        .filter_map(|(repeat, value)| {
+            let others: Option<Vec<f64>> = rest.iter().map(|values| values.get(repeat).copied()).collect();
+            let sum = value + others?.iter().sum::<f64>();
+            Some((*repeat, sum / values.len() as f64))
+        })
+        .collect()
+}
+
+/// The mean over cells of each repeat that all cells have.
+#[must_use]
+pub fn in_all_cells(cells: impl Iterator<Item = BTreeMap<u32, f64>>) -> Vec<f64> {
+    let cells: Vec<BTreeMap<u32, f64>> = cells.collect();
+    let Some((first, rest)) = cells.split_first() else { return Vec::new() };
+    first
+        .iter()
+        .filter_map(|(repeat, value)| {
+            let others: Option<Vec<f64>> = rest.iter().map(|values| values.get(repeat).copied()).collect();
+            Some((value + others?.iter().sum::<f64>()) / cells.len() as f64)
+        })
+        .collect()
+}

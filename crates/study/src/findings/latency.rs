@@ -1,0 +1,114 @@
+//! Findings of sections 5.3 and 6.2: latency without load, and under it.
+
+use evenkeel_model::record::metric;
+
+use super::{ALL, DEFAULT, Draft, Finding, HTB, shown, stands, with_whom};
+use crate::effect::{Effect, effect};
+use crate::results::{Point, Results};
+
+const LATENCY: &str = "tc-latency";
+const PRIORITY: &str = "tc-priority";
+const KIB: f64 = 1024.0;
+
+fn mean_latency() -> String {
+    metric::part(metric::LATENCY, "mean")
+}
+
+fn cores() -> String {
+    metric::part(metric::CORES, "busy")
+}
+
+pub(super) fn kf6(results: &Results) -> Finding {
+    let mut draft = Draft::new(
+        "KF6",
+        "mq+fq_codel takes 4 % less processor time with messages of more than 192 KB between request and response.",
+        "One client, messages above 192 KiB: busy processors with mq-fq_codel over those with the others; the interval of \
+         the paired ratio lies below 0.98.",
+    );
+    let large = |point: &Point| {
+        point.number("message").is_some_and(|message| message > 192.0 * KIB)
+            && point.number("probes") == Some(1.0)
+    };
+    let others = ["pfifo", "pfifo_fast", "drr", "qfq", HTB];
+    let Some(found) = effect(results, LATENCY, &cores(), &[DEFAULT], &others, large) else {
+        return draft.missing(results, LATENCY, &[DEFAULT, "pfifo"]);
+    };
+    draft.ratio("busy_cores_ratio", &found);
+    if let Some(latency) = effect(results, LATENCY, &mean_latency(), &[DEFAULT], &others, large) {
+        draft.ratio("latency_ratio", &latency);
+    }
+    let reason = format!(
+        "{}: {} times the busy processors; {}",
+        with_whom(results, &found, &ALL),
+        shown(&found.mean),
+        stands(&found, 0.98)
+    );
+    draft.judged(found.is_below(0.98), reason)
+}
+
+pub(super) fn kf7(results: &Results) -> Finding {
+    const MARGIN: f64 = 0.1;
+    let mut draft = Draft::new(
+        "KF7",
+        "With messages of 1 KB and 4 KB qdiscs do not differ in latency or processor time.",
+        "Messages of 1 and 4 KiB, every number of clients: mean latency, and busy processors, with each qdisc over those \
+         with pfifo; the intervals of all paired ratios lie within 10 % of 1.",
+    );
+    let small =
+        |point: &Point| point.number("message").is_some_and(|message| message == KIB || message == 4.0 * KIB);
+    let mut found: Vec<(String, Effect)> = Vec::new();
+    for setup in ALL.iter().filter(|setup| **setup != "pfifo") {
+        for (name, key) in [("latency", mean_latency()), ("cores", cores())] {
+            if let Some(ratio) = effect(results, LATENCY, &key, &[setup], &["pfifo"], small) {
+                draft.ratio(&format!("{name}_ratio.{setup}"), &ratio);
+                found.push((format!("{name} of {setup}"), ratio));
+            }
+        }
+    }
+    if found.is_empty() {
+        return draft.missing(results, LATENCY, &["pfifo", HTB]);
+    }
+    let parts: Vec<String> =
+        found.iter().map(|(name, ratio)| format!("{name} {}", shown(&ratio.mean))).collect();
+    let apart = found.iter().find(|(_, ratio)| ratio.is_above(1.0 + MARGIN) || ratio.is_below(1.0 - MARGIN));
+    let confirmed = found.iter().all(|(_, ratio)| ratio.is_near_one(MARGIN));
+    let end = match (confirmed, apart) {
+        (true, _) => "alike".to_owned(),
+        (_, Some((name, _))) => format!("{name} is apart from pfifo"),
+        _ => "the intervals are too wide to call them alike".to_owned(),
+    };
+    draft.judged(confirmed, format!("over pfifo: {}; {end}", parts.join(", ")))
+}
+
+pub(super) fn kf8(results: &Results) -> Finding {
+    let mut draft = Draft::new(
+        "KF8",
+        "From 40 bulk clients on, HTB with strict priority (P1) brings the sensitive client's latency down by 10 % to 350 % \
+         of what it is with it, compared with no priority (P0).",
+        "40 bulk clients and more: mean latency with htb-priority over that with htb-two-classes; the interval of the \
+         paired ratio lies below 0.95.",
+    );
+    let crowded = |point: &Point| point.number("clients").is_some_and(|clients| clients >= 40.0);
+    let (with, without) = (["htb-priority"], ["htb-two-classes"]);
+    let Some(found) = effect(results, PRIORITY, &mean_latency(), &with, &without, crowded) else {
+        return draft.missing(results, PRIORITY, &["htb-priority", "htb-two-classes"]);
+    };
+    draft.ratio("latency_ratio", &found);
+    let tail = metric::part(metric::LATENCY, "p99");
+    if let Some(tail) = effect(results, PRIORITY, &tail, &with, &without, crowded) {
+        draft.ratio("tail_latency_ratio", &tail);
+    }
+    if let Some(bandwidth) = effect(results, PRIORITY, metric::THROUGHPUT, &with, &without, crowded) {
+        draft.ratio("throughput_ratio", &bandwidth);
+    }
+    // The whole measure of it, also with fewer clients than the thesis needed.
+    if let Some(any) = effect(results, PRIORITY, &mean_latency(), &with, &without, |point| {
+        point.number("clients").is_some_and(|clients| clients > 0.0 && clients < 40.0)
+    }) {
+        draft.ratio("latency_ratio_below_40_clients", &any);
+    }
+    let half = if found.is_below(0.5) { ", and at most half" } else { "" };
+    let reason =
+        format!("P1 over P0: {} times the latency{half}; {}", shown(&found.mean), stands(&found, 0.95));
+    draft.judged(found.is_below(0.95), reason)
+}

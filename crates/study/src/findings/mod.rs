@@ -1,0 +1,214 @@
+//! The key findings of the TC performance study, held against what was measured.
+//!
+//! Each finding is a function of the points alone. It has the statement of the thesis and a criterion in words and
+//! numbers, fixed before anything is measured. **The rule**: an effect that the thesis gives the size X counts as found
+//! if the 95 % confidence interval of the paired ratio lies beyond half of X; *no difference* if it lies within a stated
+//! margin of 1. What lies neither here nor there is not confirmed, so noise confirms nothing; the reason says whether the
+//! figures speak against the finding or leave it open.
+//!
+//! Source: the TC performance thesis, sections 5.4 (KF1 to KF7), 6.4 (KF8 to KF12) and 7.1 (its negative result, KN).
+
+mod fairness;
+mod latency;
+mod overhead;
+
+use serde_json::{Map, Value, json};
+
+use crate::effect::Effect;
+use crate::results::{Point, Results};
+
+/// The setups of the thesis without classes, and pfifo_fast, which it leaves out for its likeness to pfifo.
+const CLASSLESS: [&str; 3] = ["pfifo", "pfifo_fast", "mq-fq_codel"];
+/// All setups of the thesis but HTB, and pfifo_fast.
+const NOT_HTB: [&str; 5] = ["pfifo", "pfifo_fast", "mq-fq_codel", "drr", "qfq"];
+/// All of them.
+const ALL: [&str; 6] = ["pfifo", "pfifo_fast", "mq-fq_codel", "drr", "qfq", "htb"];
+const HTB: &str = "htb";
+const DEFAULT: &str = "mq-fq_codel";
+
+/// Whether a finding was found again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It was.
+    Confirmed,
+    /// The figures speak against it, or leave it open.
+    NotConfirmed,
+    /// What it takes was not measured.
+    NotMeasurable,
+}
+
+impl Verdict {
+    /// Its name on pages and in JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Confirmed => "confirmed",
+            Self::NotConfirmed => "not confirmed",
+            Self::NotMeasurable => "not measurable",
+        }
+    }
+}
+
+/// A finding of the thesis and what became of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finding {
+    /// `KF1` to `KF12`, or `KN`.
+    pub id: &'static str,
+    /// What the thesis says.
+    pub statement: &'static str,
+    /// What counts as finding it again.
+    pub criterion: &'static str,
+    /// Whether it was.
+    pub verdict: Verdict,
+    /// The figures: ratios with their intervals, by name.
+    pub figures: Map<String, Value>,
+    /// Repeats behind them; the least, where they differ.
+    pub n: usize,
+    /// Why, in words.
+    pub reason: String,
+}
+
+/// All findings, in order, then the negative result.
+#[must_use]
+pub fn findings(results: &Results) -> Vec<Finding> {
+    vec![
+        overhead::kf1(results),
+        overhead::kf2(results),
+        overhead::kf3(results),
+        overhead::kf4(results),
+        overhead::kf5(results),
+        latency::kf6(results),
+        latency::kf7(results),
+        latency::kf8(results),
+        fairness::kf9(results),
+        fairness::kf10(results),
+        fairness::kf11(results),
+        fairness::kf12(results),
+        overhead::negative(results),
+    ]
+}
+
+/// A finding in the making.
+struct Draft {
+    id: &'static str,
+    statement: &'static str,
+    criterion: &'static str,
+    figures: Map<String, Value>,
+    n: Option<usize>,
+}
+
+impl Draft {
+    fn new(id: &'static str, statement: &'static str, criterion: &'static str) -> Self {
+        Self { id, statement, criterion, figures: Map::new(), n: None }
+    }
+
+    /// Adds a ratio.
+    fn ratio(&mut self, name: &str, effect: &Effect) {
+        self.mean(name, &effect.mean);
+    }
+
+    /// Adds a mean.
+    fn mean(&mut self, name: &str, mean: &evenkeel_metrics::MeanInterval) {
+        self.n = Some(self.n.map_or(mean.n, |n| n.min(mean.n)));
+        self.figures.insert(name.to_owned(), with_interval(mean));
+    }
+
+    fn done(self, verdict: Verdict, reason: String) -> Finding {
+        let Self { id, statement, criterion, figures, n } = self;
+        Finding { id, statement, criterion, verdict, figures, n: n.unwrap_or(0), reason }
+    }
+
+    fn judged(self, confirmed: bool, reason: String) -> Finding {
+        self.done(if confirmed { Verdict::Confirmed } else { Verdict::NotConfirmed }, reason)
+    }
+
+    /// The finding cannot be judged: these setups are missing, or what they take.
+    fn missing(self, results: &Results, scenario: &str, setups: &[&str]) -> Finding {
+        let reason = why_missing(results, scenario, setups);
+        self.done(Verdict::NotMeasurable, reason)
+    }
+}
+
+/// `{"mean", "low", "high", "n"}`, without the ends for a single value.
+pub(crate) fn with_interval(mean: &evenkeel_metrics::MeanInterval) -> Value {
+    let mut value = json!({"mean": mean.mean, "n": mean.n});
+    if let Some(interval) = mean.interval {
+        value["low"] = interval.low.into();
+        value["high"] = interval.high.into();
+    }
+    value
+}
+
+/// `1.12 (1.08 to 1.16)`.
+pub(crate) fn shown(mean: &evenkeel_metrics::MeanInterval) -> String {
+    match mean.interval {
+        Some(interval) => format!("{:.3} ({:.3} to {:.3})", mean.mean, interval.low, interval.high),
+        None => format!("{:.3} (a single repeat)", mean.mean),
+    }
+}
+
+/// What a ratio says about an expected direction: whether it is beyond a bound, on the other side, or neither.
+fn stands(effect: &Effect, bound: f64) -> &'static str {
+    if effect.mean.interval.is_none() {
+        return "a single repeat decides nothing";
+    }
+    let (met, against) = if bound >= 1.0 {
+        (effect.is_above(bound), effect.is_below(bound))
+    } else {
+        (effect.is_below(bound), effect.is_above(bound))
+    };
+    match (met, against) {
+        (true, _) => "beyond the bound",
+        (_, true) => "short of the bound",
+        _ => "the interval holds the bound, so it stays open",
+    }
+}
+
+fn why_missing(results: &Results, scenario: &str, setups: &[&str]) -> String {
+    if !results.points.iter().any(|point| point.scenario == scenario) {
+        return format!("the scenario {scenario} did not run");
+    }
+    let reasons: Vec<String> = setups
+        .iter()
+        .filter(|setup| !results.measured(scenario).any(|point| point.setup == **setup))
+        .map(|setup| {
+            let point =
+                results.points.iter().find(|point| point.scenario == scenario && point.setup == *setup);
+            match point {
+                None => format!("{setup} was not asked for"),
+                Some(Point { refused: Some(why), .. }) => format!("{setup}: {why}"),
+                Some(Point { failures, .. }) => match failures.first() {
+                    Some(why) => format!("{setup} failed: {why}"),
+                    None => format!("{setup} has no repeat yet"),
+                },
+            }
+        })
+        .collect();
+    if reasons.is_empty() {
+        return format!(
+            "{scenario} has no repeats in which all of {} were measured together",
+            setups.join(", ")
+        );
+    }
+    reasons.join("; ")
+}
+
+/// Which setups went in, where some of those of the thesis are missing.
+fn with_whom(results: &Results, effect: &Effect, all: &[&str]) -> String {
+    let missing: Vec<&str> = all
+        .iter()
+        .filter(|setup| !effect.subjects.contains(**setup) && !effect.others.contains(**setup))
+        .copied()
+        .collect();
+    let names =
+        |setups: &std::collections::BTreeSet<String>| setups.iter().cloned().collect::<Vec<_>>().join(", ");
+    let mut text = format!("{} against {}", names(&effect.subjects), names(&effect.others));
+    if !missing.is_empty() {
+        text.push_str(&format!(" (not measured: {})", missing.join(", ")));
+    }
+    let _ = results;
+    text
+}
+
+#[cfg(test)]
+mod tests;

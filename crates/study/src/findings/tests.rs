@@ -1,0 +1,270 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::results::Values;
+
+/// A point whose repeats have these values of one metric.
+fn point(scenario: &str, setup: &str, axes: &[(&str, &str)], metric: &str, values: &[f64]) -> Point {
+    let repeats: BTreeMap<u32, Values> = values
+        .iter()
+        .enumerate()
+        .map(|(repeat, value)| (repeat as u32, Values::from([(metric.to_owned(), *value)])))
+        .collect();
+    let axes: Vec<(String, String)> =
+        axes.iter().map(|(axis, value)| ((*axis).to_owned(), (*value).to_owned())).collect();
+    let name = axes.iter().fold(setup.to_owned(), |name, (axis, value)| format!("{name} {axis}={value}"));
+    Point { scenario: scenario.to_owned(), name, setup: setup.to_owned(), axes, repeats, ..Point::default() }
+}
+
+fn results(points: Vec<Point>) -> Results {
+    Results { world: "netns".to_owned(), points, ..Results::default() }
+}
+
+fn verdict(finding: &Finding) -> Verdict {
+    assert!(!finding.reason.is_empty() && !finding.criterion.is_empty());
+    finding.verdict
+}
+
+const CPU: &str = "cpu_s_per_gb.busy";
+
+/// HTB's processor time over pfifo's with writes of 4 KiB and 64 KiB, repeat by repeat.
+fn with_htb_at(ratios: &[f64]) -> Results {
+    let mut points = Vec::new();
+    for (length, base) in [("4KiB", 1.0), ("64KiB", 0.2)] {
+        let axes = [("length", length)];
+        // The machine drifts by half: that falls out of ratios that are paired.
+        let pfifo: Vec<f64> = (0..ratios.len()).map(|repeat| base * (1.0 + 0.1 * repeat as f64)).collect();
+        let htb: Vec<f64> = pfifo.iter().zip(ratios).map(|(pfifo, ratio)| pfifo * ratio).collect();
+        points.push(point("tc-packet-length", "pfifo", &axes, CPU, &pfifo));
+        points.push(point("tc-packet-length", "htb", &axes, CPU, &htb));
+    }
+    // Writes of 1 KiB are none of the finding's business.
+    points.push(point("tc-packet-length", "htb", &[("length", "1KiB")], CPU, &[9.0; 5]));
+    points.push(point("tc-packet-length", "pfifo", &[("length", "1KiB")], CPU, &[1.0; 5]));
+    results(points)
+}
+
+#[test]
+fn an_effect_is_confirmed_when_its_interval_is_beyond_the_bound() {
+    let found = overhead::kf1(&with_htb_at(&[1.10, 1.11, 1.09, 1.10, 1.10]));
+    assert_eq!((verdict(&found), found.n), (Verdict::Confirmed, 5));
+    let ratio = &found.figures["cpu_per_gb_ratio"];
+    assert!((ratio["mean"].as_f64().unwrap() - 1.1).abs() < 1e-9 && ratio["low"].as_f64().unwrap() > 1.09);
+    assert!(found.reason.contains("htb against pfifo"), "{}", found.reason);
+    assert!(found.reason.contains("not measured: pfifo_fast, mq-fq_codel, drr, qfq"), "{}", found.reason);
+}
+
+#[test]
+fn noise_and_small_effects_confirm_nothing() {
+    // The mean is 1.1, and what it is made of is anything.
+    let noisy = overhead::kf1(&with_htb_at(&[0.9, 1.3, 0.8, 1.4, 1.1]));
+    assert_eq!(verdict(&noisy), Verdict::NotConfirmed);
+    assert!(noisy.reason.contains("stays open"), "{}", noisy.reason);
+    let small = overhead::kf1(&with_htb_at(&[1.01, 1.01, 1.011, 1.01, 1.01]));
+    assert_eq!(verdict(&small), Verdict::NotConfirmed);
+    assert!(small.reason.contains("short of the bound"), "{}", small.reason);
+    let single = overhead::kf1(&with_htb_at(&[1.3]));
+    assert_eq!(verdict(&single), Verdict::NotConfirmed);
+}
+
+#[test]
+fn what_was_not_measured_is_named() {
+    let mut without = with_htb_at(&[1.1, 1.1, 1.1]);
+    for point in without.points.iter_mut().filter(|point| point.setup == "htb") {
+        point.repeats.clear();
+        point.refused = Some("this kernel has no sch_htb".to_owned());
+    }
+    let found = overhead::kf1(&without);
+    assert_eq!((verdict(&found), found.n), (Verdict::NotMeasurable, 0));
+    assert_eq!(found.reason, "htb: this kernel has no sch_htb");
+    assert!(findings(&results(Vec::new())).iter().all(|finding| finding.verdict == Verdict::NotMeasurable));
+}
+
+#[test]
+fn every_finding_is_there_once() {
+    let all = findings(&results(Vec::new()));
+    let ids: Vec<&str> = all.iter().map(|finding| finding.id).collect();
+    let expected: Vec<String> =
+        (1..=12).map(|number| format!("KF{number}")).chain(["KN".to_owned()]).collect();
+    assert_eq!(ids, expected);
+}
+
+fn bandwidth(setup: &str, clients: &str, length: &str, values: &[f64]) -> Point {
+    point("tc-clients", setup, &[("clients", clients), ("length", length)], "throughput_bps", values)
+}
+
+#[test]
+fn alike_means_that_every_interval_lies_within_the_margin() {
+    let with = |htb: &[f64]| {
+        results(vec![
+            bandwidth("pfifo", "1", "1KiB", &[1e9, 1.01e9, 0.99e9]),
+            bandwidth("htb", "1", "1KiB", htb),
+        ])
+    };
+    assert_eq!(verdict(&overhead::kf2(&with(&[1e9, 1.01e9, 0.99e9]))), Verdict::Confirmed);
+    let apart = overhead::kf2(&with(&[0.8e9, 0.81e9, 0.79e9]));
+    assert_eq!(verdict(&apart), Verdict::NotConfirmed);
+    assert!(apart.reason.contains("htb is apart from pfifo"), "{}", apart.reason);
+    let open = overhead::kf2(&with(&[0.9e9, 1.1e9, 1.0e9]));
+    assert!(open.reason.contains("too wide"), "{}", open.reason);
+}
+
+#[test]
+fn htb_loses_bandwidth_from_four_clients_on() {
+    let with = |share: f64| {
+        let mut points = Vec::new();
+        for clients in ["4", "16"] {
+            let pfifo = [20e9, 21e9, 19e9, 20e9];
+            points.push(bandwidth("pfifo", clients, "64KiB", &pfifo));
+            points.push(bandwidth("htb", clients, "64KiB", &pfifo.map(|value| value * share)));
+        }
+        // With a single client there is another ratio, which does not count.
+        points.push(bandwidth("pfifo", "1", "64KiB", &[20e9; 4]));
+        points.push(bandwidth("htb", "1", "64KiB", &[40e9; 4]));
+        results(points)
+    };
+    assert_eq!(verdict(&overhead::kf4(&with(0.85))), Verdict::Confirmed);
+    assert_eq!(verdict(&overhead::kf4(&with(0.97))), Verdict::NotConfirmed);
+}
+
+#[test]
+fn half_of_a_finding_can_refute_it_and_not_confirm_it() {
+    let cores = |setup: &str, clients: &str, values: &[f64]| {
+        point("tc-clients", setup, &[("clients", clients), ("length", "4KiB")], "cores.busy", values)
+    };
+    let htb = || [cores("htb", "1", &[1.0, 1.01, 1.0]), cores("htb", "16", &[2.0, 2.01, 2.0])];
+    // pfifo is the steadier one, but of mq-fq_codel nothing is known.
+    let mut steady = vec![cores("pfifo", "1", &[1.5, 1.51, 1.5]), cores("pfifo", "16", &[1.6, 1.61, 1.6])];
+    steady.extend(htb());
+    let found = overhead::kf5(&results(steady));
+    assert_eq!(verdict(&found), Verdict::NotMeasurable);
+    assert!(found.reason.contains("mq-fq_codel was not asked for"), "{}", found.reason);
+    let mut unsteady = vec![cores("pfifo", "1", &[0.5, 0.51, 0.5]), cores("pfifo", "16", &[2.0, 2.01, 2.0])];
+    unsteady.extend(htb());
+    assert_eq!(verdict(&overhead::kf5(&results(unsteady))), Verdict::NotConfirmed);
+}
+
+#[test]
+fn priority_is_judged_where_it_is_crowded() {
+    let latency = |setup: &str, clients: &str, values: &[f64]| {
+        point("tc-priority", setup, &[("clients", clients)], "latency_us.mean", values)
+    };
+    let found = latency::kf8(&results(vec![
+        latency("htb-two-classes", "8", &[100.0; 3]),
+        latency("htb-priority", "8", &[100.0; 3]),
+        latency("htb-two-classes", "48", &[1000.0, 1100.0, 900.0]),
+        latency("htb-priority", "48", &[300.0, 340.0, 280.0]),
+    ]));
+    assert_eq!(verdict(&found), Verdict::Confirmed);
+    assert!(found.reason.contains("at most half"), "{}", found.reason);
+    assert_eq!(found.figures["latency_ratio_below_40_clients"]["mean"], 1.0);
+}
+
+#[test]
+fn fairness_by_packets_is_held_against_that_with_equal_lengths() {
+    let fairness = |scenario: &str, length: Option<&str>, metric: &str, values: &[f64]| {
+        let mut axes = vec![("clients", "48")];
+        axes.extend(length.map(|length| ("length", length)));
+        point(scenario, "pfifo", &axes, metric, values)
+    };
+    let equal = fairness("tc-fairness", Some("4KiB"), "jain_packets", &[1.0, 0.99, 0.98]);
+    let with = |packets: &[f64]| {
+        results(vec![equal.clone(), fairness("tc-fairness-mixed", None, "jain_packets", packets)])
+    };
+    assert_eq!(verdict(&fairness::kf11(&with(&[0.8, 0.79, 0.78]))), Verdict::Confirmed);
+    let not = fairness::kf11(&with(&[0.99, 0.98, 0.98]));
+    assert_eq!(verdict(&not), Verdict::NotConfirmed);
+    assert!(not.reason.contains("full packets"), "{}", not.reason);
+
+    let both = |bytes: &[f64], packets: &[f64]| {
+        let mut mixed = fairness("tc-fairness-mixed", None, "jain_packets", packets);
+        for (repeat, value) in bytes.iter().enumerate() {
+            mixed.repeats.get_mut(&(repeat as u32)).unwrap().insert("jain_bytes".to_owned(), *value);
+        }
+        fairness::kf12(&results(vec![mixed]))
+    };
+    assert_eq!(verdict(&both(&[0.97, 0.96, 0.97], &[0.8, 0.79, 0.8])), Verdict::Confirmed);
+    assert!(both(&[0.97, 0.96, 0.97], &[0.97, 0.96, 0.97]).reason.contains("as fair by packets"));
+    assert!(both(&[0.5, 0.51, 0.5], &[0.3, 0.31, 0.3]).reason.contains("not close to ideal"));
+}
+
+#[test]
+fn perfect_fairness_and_its_drop() {
+    let equal = |setup: &str, length: &str, values: &[f64]| {
+        point("tc-fairness", setup, &[("clients", "48"), ("length", length)], "jain_bytes", values)
+    };
+    let found = fairness::kf9(&results(vec![
+        equal("pfifo", "1KiB", &[0.999, 0.998, 0.999]),
+        equal("htb", "4KiB", &[0.999, 0.999, 0.998]),
+    ]));
+    assert_eq!(verdict(&found), Verdict::Confirmed);
+    let found = fairness::kf9(&results(vec![equal("pfifo", "1KiB", &[0.9, 0.91, 0.9])]));
+    assert!(
+        found.verdict == Verdict::NotConfirmed && found.reason.contains("not with pfifo"),
+        "{}",
+        found.reason
+    );
+    let drop = |large: &[f64]| {
+        fairness::kf10(&results(vec![
+            equal("htb", "4KiB", &[0.99, 0.99, 0.98]),
+            equal("htb", "64KiB", large),
+        ]))
+    };
+    assert_eq!(verdict(&drop(&[0.93, 0.94, 0.93])), Verdict::Confirmed);
+    assert_eq!(verdict(&drop(&[0.99, 0.98, 0.99])), Verdict::NotConfirmed);
+}
+
+#[test]
+fn the_negative_result_comes_with_a_profile() {
+    let with = |many: &[f64], softirq: (f64, f64)| {
+        let mut few = bandwidth("pfifo", "1", "64KiB", &[20e9, 21e9, 20e9]);
+        let mut crowd = bandwidth("pfifo", "16", "64KiB", many);
+        for (point, softirq) in [(&mut few, softirq.0), (&mut crowd, softirq.1)] {
+            for values in point.repeats.values_mut() {
+                values.insert("cpu_s_per_gb.user".to_owned(), 0.1);
+                values.insert("cpu_s_per_gb.softirq".to_owned(), softirq);
+                values.insert("cores.busy".to_owned(), 2.0);
+            }
+        }
+        overhead::negative(&results(vec![few, crowd]))
+    };
+    let found = with(&[15e9, 16e9, 15e9], (0.2, 0.5));
+    assert_eq!(verdict(&found), Verdict::Confirmed);
+    assert!(found.reason.contains("the most of the growth in softirq"), "{}", found.reason);
+    let elsewhere = with(&[15e9, 16e9, 15e9], (0.2, 0.2));
+    assert!(elsewhere.reason.contains("not in the processors"), "{}", elsewhere.reason);
+    let risen = with(&[25e9, 26e9, 25e9], (0.2, 0.2));
+    assert_eq!(verdict(&risen), Verdict::NotConfirmed);
+    assert!(risen.reason.contains("does not fall"), "{}", risen.reason);
+}
+
+#[test]
+fn latency_without_load_is_compared_at_the_lengths_of_the_thesis() {
+    let found = latency::kf6(&results(vec![
+        point(
+            "tc-latency",
+            "pfifo",
+            &[("probes", "1"), ("message", "256KiB")],
+            "cores.busy",
+            &[1.0, 1.0, 1.01],
+        ),
+        point(
+            "tc-latency",
+            "mq-fq_codel",
+            &[("probes", "1"), ("message", "256KiB")],
+            "cores.busy",
+            &[0.9, 0.91, 0.9],
+        ),
+    ]));
+    assert_eq!(verdict(&found), Verdict::Confirmed);
+    let latency = |setup: &str, values: &[f64]| {
+        point("tc-latency", setup, &[("probes", "1"), ("message", "1KiB")], "latency_us.mean", values)
+    };
+    let alike = latency::kf7(&results(vec![
+        latency("pfifo", &[30.0, 31.0, 30.0]),
+        latency("htb", &[30.5, 31.0, 30.0]),
+    ]));
+    assert_eq!(verdict(&alike), Verdict::Confirmed);
+}

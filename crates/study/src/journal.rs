@@ -1,0 +1,472 @@
+//! The directory of a study while it runs: each repeat is there as soon as it is done.
+//!
+//! ```text
+//! DIRECTORY/
+//!   study.json       what is studied: the settings that a resumption must share
+//!   repeats.jsonl    one line for each thing that has happened, in order, never changed
+//!   traces/          what left the line and what waited for it, as CSV
+//!   study-result.json, study.md, *.svg   the result, once the last repeat is done
+//! ```
+//!
+//! A line is written, and brought to the disk, before the next repeat begins. A study that was killed so has at most a
+//! damaged last line: it is cut off, and what it said is measured again.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use evenkeel_model::record::RepeatRecord;
+use nix::fcntl::{Flock, FlockArg};
+use serde::{Deserialize, Serialize};
+
+/// Version of the format.
+pub const SCHEMA: u32 = 1;
+
+const SETTINGS_FILE: &str = "study.json";
+const REPEATS_FILE: &str = "repeats.jsonl";
+const TRACES: &str = "traces";
+/// More than any study leaves.
+const LARGEST: u64 = 4 << 30;
+
+/// What is studied. Two runs whose settings are the same are one study.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settings {
+    /// [`SCHEMA`] of the code that wrote it.
+    pub schema: u32,
+    /// Version of Evenkeel.
+    pub evenkeel: String,
+    /// `sim` or `netns`.
+    pub world: String,
+    /// Kernel release, or kernel profile of the simulator.
+    pub kernel: String,
+    /// Whether it is a quick study.
+    pub quick: bool,
+    /// Seed of the first repeats and of the order.
+    pub seed: u64,
+    /// Line rate that was asked for, bit/s.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub rate_bps: Option<u64>,
+    /// Repeats of every point, if not what the scenarios say.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub repeats: Option<u32>,
+    /// The setups that take part, if not all.
+    pub setups: Vec<String>,
+    /// A user's file of setups.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub setups_text: Option<String>,
+    /// Name and text of each scenario.
+    pub scenarios: BTreeMap<String, String>,
+    /// Facts about the host.
+    pub host: BTreeMap<String, String>,
+    /// When it was begun, RFC 3339 in UTC. The one thing that a resumption need not share.
+    pub started: String,
+}
+
+impl Settings {
+    /// What makes these settings another study than those of `found`; none if nothing does.
+    #[must_use]
+    pub fn difference(&self, found: &Self) -> Option<String> {
+        let differs = |what: &str, found: &dyn std::fmt::Debug, own: &dyn std::fmt::Debug| {
+            Some(format!("its {what} is {found:?}, and this run's {own:?}"))
+        };
+        if self.schema != found.schema {
+            return differs("format", &found.schema, &self.schema);
+        }
+        if self.evenkeel != found.evenkeel {
+            return differs("version of evenkeel", &found.evenkeel, &self.evenkeel);
+        }
+        if self.world != found.world {
+            return differs("world", &found.world, &self.world);
+        }
+        if self.kernel != found.kernel {
+            return differs("kernel", &found.kernel, &self.kernel);
+        }
+        let effort = |quick| if quick { "quick" } else { "full" };
+        if self.quick != found.quick {
+            return differs("effort", &effort(found.quick), &effort(self.quick));
+        }
+        if self.seed != found.seed {
+            return differs("seed", &found.seed, &self.seed);
+        }
+        if self.rate_bps != found.rate_bps {
+            return differs("rate", &found.rate_bps, &self.rate_bps);
+        }
+        if self.repeats != found.repeats {
+            return differs("number of repeats", &found.repeats, &self.repeats);
+        }
+        if self.setups != found.setups {
+            return differs("list of setups", &found.setups, &self.setups);
+        }
+        if self.setups_text != found.setups_text {
+            return Some("its file of setups has another text".to_owned());
+        }
+        let names = |settings: &Self| settings.scenarios.keys().cloned().collect::<Vec<_>>();
+        if names(self) != names(found) {
+            return differs("list of scenarios", &names(found), &names(self));
+        }
+        let changed = self.scenarios.iter().find(|(name, text)| found.scenarios.get(*name) != Some(text));
+        if let Some((name, _)) = changed {
+            return Some(format!("its scenario {name} has another text"));
+        }
+        let fact = self
+            .host
+            .keys()
+            .chain(found.host.keys())
+            .find(|fact| self.host.get(*fact) != found.host.get(*fact));
+        fact.map(|fact| {
+            format!(
+                "its machine differs: {fact} is {:?}, and here {:?}",
+                found.host.get(fact),
+                self.host.get(fact)
+            )
+        })
+    }
+}
+
+/// One line: something that has happened.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "what", rename_all = "kebab-case")]
+pub enum Entry {
+    /// The rate of a scenario's line.
+    Rate {
+        /// The scenario.
+        scenario: String,
+        /// The rate, bit/s.
+        rate_bps: u64,
+    },
+    /// A point that the world cannot run.
+    Refused {
+        /// The scenario.
+        scenario: String,
+        /// The point.
+        point: String,
+        /// Why.
+        why: String,
+    },
+    /// What a reader of a point's figures must know.
+    Note {
+        /// The scenario.
+        scenario: String,
+        /// The point.
+        point: String,
+        /// The note.
+        note: String,
+    },
+    /// A repeat that is done.
+    Repeat(Box<Repeated>),
+    /// A repeat that failed.
+    Failed {
+        /// The scenario.
+        scenario: String,
+        /// The point.
+        point: String,
+        /// Number of the repeat, from 0.
+        repeat: u32,
+        /// Why.
+        why: String,
+    },
+    /// The last repeat is done.
+    End {
+        /// When, RFC 3339 in UTC.
+        ended: String,
+        /// Time that the study took in all its runs, seconds.
+        took_s: f64,
+    },
+}
+
+/// A repeat that is done.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Repeated {
+    /// The scenario.
+    pub scenario: String,
+    /// The point.
+    pub point: String,
+    /// Number of the repeat, from 0.
+    pub repeat: u32,
+    /// Time that it took with everything around it, seconds.
+    pub took_s: f64,
+    /// Other load was above the limit.
+    pub disturbed: bool,
+    /// What came out.
+    pub record: RepeatRecord,
+    /// File of the line's trace within the directory.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub trace: Option<String>,
+}
+
+/// Why a study's directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// A file cannot be read or written.
+    #[error("cannot {action} {}: {source}", .path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// There is no study.
+    #[error("{} is no study: it has no {SETTINGS_FILE}", .0.display())]
+    Missing(PathBuf),
+    /// There is something, and it is no study's.
+    #[error("{} is not empty and no study; name a new directory", .0.display())]
+    Occupied(PathBuf),
+    /// Another process is at it.
+    #[error("another process is running the study in {}", .0.display())]
+    Busy(PathBuf),
+    /// A line that is not the last cannot be understood.
+    #[error("{}:{line}: {source}; the file was changed, so start anew in another directory", .path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// What is wrong.
+        source: serde_json::Error,
+    },
+    /// The settings cannot be understood.
+    #[error("{}: {source}; it is no study's, or one of another version of evenkeel", .path.display())]
+    Settings {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: serde_json::Error,
+    },
+    /// It is another study.
+    #[error("{} holds another study: {why}; name another directory", .path.display())]
+    Other {
+        /// The directory.
+        path: PathBuf,
+        /// What differs.
+        why: String,
+    },
+}
+
+impl JournalError {
+    fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { action, path, source }
+    }
+}
+
+/// A study's directory, open for its next repeats.
+#[derive(Debug)]
+pub struct Journal {
+    directory: PathBuf,
+    settings: Settings,
+    file: Flock<File>,
+    /// Its length, bytes.
+    length: u64,
+    entries: Vec<Entry>,
+    /// The last line was damaged and is gone.
+    dropped: bool,
+}
+
+impl Journal {
+    /// Begins a study in a directory, or goes on with the one that is there if its settings are the same.
+    ///
+    /// # Errors
+    /// When the directory has something else in it, a study with other settings, or one that another process runs; and
+    /// when the disk fails.
+    pub fn open(directory: &Path, settings: &Settings) -> Result<Self, JournalError> {
+        match read_settings(directory) {
+            Ok(found) => {
+                if let Some(why) = settings.difference(&found) {
+                    return Err(JournalError::Other { path: directory.to_owned(), why });
+                }
+                Self::go_on(directory, found)
+            }
+            Err(JournalError::Missing(_)) => Self::begin(directory, settings),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn begin(directory: &Path, settings: &Settings) -> Result<Self, JournalError> {
+        fs::create_dir_all(directory).map_err(JournalError::io("make", directory))?;
+        let mut entries = fs::read_dir(directory).map_err(JournalError::io("read", directory))?;
+        if entries.next().is_some() {
+            return Err(JournalError::Occupied(directory.to_owned()));
+        }
+        // The settings appear whole or not at all: what has none is no study.
+        let text = serde_json::to_string_pretty(settings)
+            .map_err(|source| JournalError::Settings { path: directory.join(SETTINGS_FILE), source })?;
+        write_whole(&directory.join(SETTINGS_FILE), text.as_bytes())?;
+        Self::go_on(directory, settings.clone())
+    }
+
+    fn go_on(directory: &Path, settings: Settings) -> Result<Self, JournalError> {
+        let path = directory.join(REPEATS_FILE);
+        let file = OpenOptions::new().read(true).append(true).create(true).open(&path);
+        let file = file.map_err(JournalError::io("open", &path))?;
+        let file = Flock::lock(file, FlockArg::LockExclusiveNonblock)
+            .map_err(|_| JournalError::Busy(directory.to_owned()))?;
+        let (entries, good) = read_entries(&path)?;
+        let length = file.metadata().map_err(JournalError::io("read", &path))?.len();
+        let dropped = good < length;
+        if dropped {
+            file.set_len(good).map_err(JournalError::io("cut", &path))?;
+        }
+        Ok(Self { directory: directory.to_owned(), settings, file, length: good, entries, dropped })
+    }
+
+    /// What has happened so far.
+    #[must_use]
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// Its settings.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Whether a damaged last line was cut off.
+    #[must_use]
+    pub fn dropped(&self) -> bool {
+        self.dropped
+    }
+
+    /// Whether the last repeat is done.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        is_finished(&self.entries)
+    }
+
+    /// Writes a line, and brings it to the disk.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub fn append(&mut self, entry: Entry) -> Result<(), JournalError> {
+        let path = self.directory.join(REPEATS_FILE);
+        let mut line = serde_json::to_vec(&entry).map_err(|source| JournalError::Damaged {
+            path: path.clone(),
+            line: self.entries.len() + 1,
+            source,
+        })?;
+        line.push(b'\n');
+        // With a single call: a process that dies has written the whole line or a part of it, never lines mixed.
+        let written = (&*self.file).write_all(&line).and_then(|()| self.file.sync_data());
+        if let Err(source) = written {
+            // What is there in part would be damage in the middle once the disk works again. That it cannot be cut off
+            // either is no other error.
+            let _ = self.file.set_len(self.length);
+            return Err(JournalError::Io { action: "write", path, source });
+        }
+        self.length += line.len() as u64;
+        self.entries.push(entry);
+        Ok(())
+    }
+
+    /// Keeps a trace; gives its name within the directory.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub fn keep_trace(&self, name: &str, text: &str) -> Result<String, JournalError> {
+        let directory = self.directory.join(TRACES);
+        fs::create_dir_all(&directory).map_err(JournalError::io("make", &directory))?;
+        let good = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '=') { c } else { '-' };
+        let file = format!("{TRACES}/{}.csv", name.chars().map(good).collect::<String>());
+        write_whole(&self.directory.join(&file), text.as_bytes())?;
+        Ok(file)
+    }
+
+    /// Writes a file of the result, whole or not at all.
+    ///
+    /// # Errors
+    /// When the disk fails.
+    pub fn keep(&self, name: &str, text: &str) -> Result<(), JournalError> {
+        write_whole(&self.directory.join(name), text.as_bytes())
+    }
+}
+
+/// The settings of the study in a directory.
+///
+/// # Errors
+/// When there is none.
+pub fn read_settings(directory: &Path) -> Result<Settings, JournalError> {
+    let path = directory.join(SETTINGS_FILE);
+    let text = fs::read(&path).map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => JournalError::Missing(directory.to_owned()),
+        _ => JournalError::Io { action: "read", path: path.clone(), source },
+    })?;
+    serde_json::from_slice(&text).map_err(|source| JournalError::Settings { path, source })
+}
+
+/// A study that is read and not run: its settings, and what has happened.
+///
+/// # Errors
+/// When there is none, or it is damaged.
+pub fn read(directory: &Path) -> Result<(Settings, Vec<Entry>), JournalError> {
+    let settings = read_settings(directory)?;
+    let (entries, _) = read_entries(&directory.join(REPEATS_FILE))?;
+    Ok((settings, entries))
+}
+
+/// Whether the last repeat of a study is done.
+#[must_use]
+pub fn is_finished(entries: &[Entry]) -> bool {
+    entries.iter().any(|entry| matches!(entry, Entry::End { .. }))
+}
+
+/// The lines of the file, and up to which byte they are whole.
+fn read_entries(path: &Path) -> Result<(Vec<Entry>, u64), JournalError> {
+    let length = match fs::metadata(path) {
+        Ok(metadata) => metadata.len(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((Vec::new(), 0)),
+        Err(error) => return Err(JournalError::io("read", path)(error)),
+    };
+    if length > LARGEST {
+        let error = io::Error::other("it is larger than any study's");
+        return Err(JournalError::io("read", path)(error));
+    }
+    let text = fs::read(path).map_err(JournalError::io("read", path))?;
+    parse_entries(&text).map_err(|(line, source)| JournalError::Damaged {
+        path: path.to_owned(),
+        line,
+        source,
+    })
+}
+
+/// The lines of a text, and up to which byte they are whole: the last line may be damaged, by whatever ended the process
+/// that wrote it.
+///
+/// # Errors
+/// The number of a line before the last that is none, and what is wrong with it.
+pub fn parse_entries(text: &[u8]) -> Result<(Vec<Entry>, u64), (usize, serde_json::Error)> {
+    let (mut entries, mut good) = (Vec::new(), 0);
+    for (number, line) in text.split_inclusive(|byte| *byte == b'\n').enumerate() {
+        let is_last = good + line.len() == text.len();
+        match serde_json::from_slice(line) {
+            Ok(entry) if line.ends_with(b"\n") => entries.push(entry),
+            // Whole by chance, but without its end.
+            Ok(_) => break,
+            Err(_) if is_last => break,
+            Err(error) => return Err((number + 1, error)),
+        }
+        good += line.len();
+    }
+    Ok((entries, good as u64))
+}
+
+fn write_whole(path: &Path, text: &[u8]) -> Result<(), JournalError> {
+    let mut partial = path.as_os_str().to_owned();
+    partial.push(".partial");
+    let partial = PathBuf::from(partial);
+    let write = || {
+        let mut file = File::create(&partial)?;
+        file.write_all(text)?;
+        file.sync_all()?;
+        fs::rename(&partial, path)
+    };
+    write().map_err(JournalError::io("write", path))
+}

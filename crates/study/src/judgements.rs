@@ -1,0 +1,246 @@
+//! Verdicts on each setup: whether it conserves work, whether it keeps what it claims, and what filter rules cost.
+
+use std::collections::BTreeMap;
+
+use evenkeel_metrics::{MeanInterval, mean_interval};
+use evenkeel_model::qdisc::Claim;
+use evenkeel_model::record::metric;
+
+use crate::effect::{effect, in_all_cells};
+use crate::results::{Point, Results};
+
+const CONSERVATION: &str = "tc-work-conservation";
+const MIXED: &str = "tc-fairness-mixed";
+const PRIORITY: &str = "tc-priority";
+const FILTERS: &str = "tc-filter-cost";
+
+/// A setup conserves work if it loses less of the line than this while packets wait, and does not if more.
+pub const CONSERVING: f64 = 0.05;
+/// A setup is fair if Jain's index over bytes with mixed lengths lies above.
+pub const FAIR: f64 = 0.95;
+/// A setup puts probes first if their latency under the most load is at most this share of that with pfifo.
+pub const FIRST: f64 = 0.5;
+/// TCP hands segments of so much payload to the qdisc, bytes.
+const SEGMENT: f64 = 65_536.0;
+
+/// A yes or no with the interval that it comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The whole interval lies on the good side of the bound.
+    Yes,
+    /// The whole interval lies on the bad side.
+    No,
+    /// It holds the bound, or there is none.
+    Open,
+    /// Nothing was measured.
+    NotMeasured,
+}
+
+impl Answer {
+    fn of(mean: &MeanInterval, bound: f64, above_is_good: bool) -> Self {
+        let Some(interval) = mean.interval else { return Self::Open };
+        match (interval.low > bound, interval.high < bound) {
+            (true, _) if above_is_good => Self::Yes,
+            (_, true) if above_is_good => Self::No,
+            (true, _) => Self::No,
+            (_, true) => Self::Yes,
+            _ => Self::Open,
+        }
+    }
+
+    /// Its name on pages and in JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Yes => "yes",
+            Self::No => "no",
+            Self::Open => "open",
+            Self::NotMeasured => "not measured",
+        }
+    }
+}
+
+/// Whether a setup conserves work.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Conservation {
+    /// The setup.
+    pub setup: String,
+    /// Whether it does.
+    pub answer: Answer,
+    /// Share of the line that was lost while packets waited.
+    pub lost: Option<MeanInterval>,
+    /// Share of the time with waiting packets in which less than half of the line was used.
+    pub idle: Option<MeanInterval>,
+    /// File of a trace that shows it.
+    pub trace: Option<String>,
+    /// Why nothing was measured.
+    pub why: Option<String>,
+}
+
+/// Whether each setup conserves work.
+#[must_use]
+pub fn conservation(results: &Results) -> Vec<Conservation> {
+    of_setups(results, CONSERVATION)
+        .into_iter()
+        .map(|(setup, points)| {
+            let lost = over_cells(&points, metric::LOST_CAPACITY);
+            Conservation {
+                setup,
+                answer: lost.as_ref().map_or(Answer::NotMeasured, |lost| Answer::of(lost, CONSERVING, false)),
+                idle: over_cells(&points, metric::IDLE_WHILE_BACKLOGGED),
+                lost,
+                trace: points.iter().find_map(|point| point.trace.clone()),
+                why: points
+                    .iter()
+                    .find_map(|point| point.refused.clone().or(point.failures.first().cloned())),
+            }
+        })
+        .collect()
+}
+
+/// The points of a scenario by setup, in order.
+fn of_setups<'r>(results: &'r Results, scenario: &str) -> Vec<(String, Vec<&'r Point>)> {
+    let mut setups: Vec<(String, Vec<&Point>)> = Vec::new();
+    for point in results.points.iter().filter(|point| point.scenario == scenario) {
+        match setups.iter_mut().find(|(setup, _)| *setup == point.setup) {
+            Some((_, points)) => points.push(point),
+            None => setups.push((point.setup.clone(), vec![point])),
+        }
+    }
+    setups
+}
+
+fn over_cells(points: &[&Point], key: &str) -> Option<MeanInterval> {
+    let cells = points.iter().map(|point| point.values(key)).filter(|values| !values.is_empty());
+    mean_interval(&in_all_cells(cells))
+}
+
+/// What a setup claims, against what was measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClaimJudged {
+    /// The setup.
+    pub setup: String,
+    /// What it claims.
+    pub claim: Claim,
+    /// Whether it keeps it.
+    pub answer: Answer,
+    /// By which figure.
+    pub what: &'static str,
+    /// The figure.
+    pub figure: Option<MeanInterval>,
+}
+
+/// Every claim of every setup that takes part.
+#[must_use]
+pub fn claims(results: &Results) -> Vec<ClaimJudged> {
+    let conservation = conservation(results);
+    let mut judged = Vec::new();
+    for setup in results.setups() {
+        for claim in results.claims.get(setup).into_iter().flatten() {
+            let (what, figure, bound, above_is_good) = match claim {
+                Claim::Fairness => {
+                    let points: Vec<&Point> =
+                        results.measured(MIXED).filter(|point| point.setup == setup).collect();
+                    (
+                        "Jain's index over bytes, mixed lengths",
+                        over_cells(&points, metric::JAIN_BYTES),
+                        FAIR,
+                        true,
+                    )
+                }
+                Claim::Priority => {
+                    let most = results
+                        .measured(PRIORITY)
+                        .filter_map(|point| point.number("clients"))
+                        .fold(0.0, f64::max);
+                    let key = metric::part(metric::LATENCY, "mean");
+                    let found = effect(results, PRIORITY, &key, &[setup], &["pfifo"], |point| {
+                        point.number("clients") == Some(most)
+                    });
+                    (
+                        "latency under the most load over that with pfifo",
+                        found.map(|found| found.mean),
+                        FIRST,
+                        false,
+                    )
+                }
+                Claim::WorkConservation => {
+                    let own = conservation.iter().find(|own| own.setup == setup);
+                    (
+                        "share of the line lost while packets wait",
+                        own.and_then(|own| own.lost),
+                        CONSERVING,
+                        false,
+                    )
+                }
+            };
+            judged.push(ClaimJudged {
+                setup: setup.to_owned(),
+                claim: *claim,
+                answer: figure
+                    .as_ref()
+                    .map_or(Answer::NotMeasured, |figure| Answer::of(figure, bound, above_is_good)),
+                what,
+                figure,
+            });
+        }
+    }
+    judged
+}
+
+/// What a filter rule costs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FilterCost {
+    /// The setup.
+    pub setup: String,
+    /// The classifier.
+    pub classifier: String,
+    /// From so many rules to so many.
+    pub rules: (f64, f64),
+    /// Processor time for each rule and segment of 64 KiB, nanoseconds.
+    pub ns_per_rule: Option<MeanInterval>,
+    /// Bandwidth with the most rules over that with the fewest.
+    pub bandwidth_ratio: Option<MeanInterval>,
+    /// Why nothing was measured.
+    pub why: Option<String>,
+}
+
+/// What filter rules cost with each setup and classifier.
+#[must_use]
+pub fn filter_costs(results: &Results) -> Vec<FilterCost> {
+    let mut groups: Vec<((String, String), Vec<&Point>)> = Vec::new();
+    for point in results.points.iter().filter(|point| point.scenario == FILTERS) {
+        let key = (point.setup.clone(), point.axis("classifier").unwrap_or_default().to_owned());
+        match groups.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, points)) => points.push(point),
+            None => groups.push((key, vec![point])),
+        }
+    }
+    groups.into_iter().map(|((setup, classifier), points)| filter_cost(setup, classifier, &points)).collect()
+}
+
+fn filter_cost(setup: String, classifier: String, points: &[&Point]) -> FilterCost {
+    let measured = || points.iter().filter(|point| !point.repeats.is_empty());
+    let numbers = || measured().filter_map(|point| point.number("rules"));
+    let rules = (numbers().fold(f64::INFINITY, f64::min), numbers().fold(0.0, f64::max));
+    let why = points.iter().find_map(|point| point.refused.clone());
+    let at = |rules: f64| measured().find(|point| point.number("rules") == Some(rules));
+    let both = at(rules.0).zip(at(rules.1)).filter(|_| rules.1 > rules.0);
+    let pairs = |key: &str| -> Vec<(f64, f64)> {
+        let Some((few, many)) = both else { return Vec::new() };
+        let (few, many): (BTreeMap<u32, f64>, _) = (few.values(key), many.values(key));
+        few.iter().filter_map(|(repeat, few)| Some((*few, *many.get(repeat)?))).collect()
+    };
+    let cpu = metric::part(metric::CPU_PER_GB, "busy");
+    // Seconds for a GB are nanoseconds for a byte.
+    let per_rule = pairs(&cpu).into_iter().map(|(few, many)| (many - few) * SEGMENT / (rules.1 - rules.0));
+    let ratios = pairs(metric::THROUGHPUT).into_iter().map(|(few, many)| many / few);
+    FilterCost {
+        setup,
+        classifier,
+        rules,
+        ns_per_rule: mean_interval(&per_rule.collect::<Vec<_>>()),
+        bandwidth_ratio: mean_interval(&ratios.collect::<Vec<_>>()),
+        why,
+    }
+}

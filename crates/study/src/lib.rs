@@ -1,0 +1,33 @@
+//! Many scenarios of tenants as one study: how qdiscs behave, and which for what.
+//!
+//! ```text
+//! scenarios ─ plan ─> conduct (any world) ─> journal ─ results ─> effect ─> findings
+//!                        one repeat a line  └ resumption       ├─> judgements, recommend
+//!                                                              └─> page: JSON, Markdown, charts
+//! ```
+//!
+//! [`plan`] says what runs and in which order; [`conduct()`] runs it in a world that it knows by the trait alone, and the
+//! [`journal`] has every repeat on the disk as soon as it is done, so that a study that was killed goes on. Everything
+//! behind [`results`] is a pure function of what was measured: the same directory gives the same page.
+//!
+//! Source of what is asked: the TC performance thesis (see [`findings`]).
+
+mod agreement;
+mod charts;
+mod conduct;
+mod effect;
+pub mod findings;
+pub mod journal;
+mod judgements;
+mod page;
+pub mod plan;
+mod recommend;
+pub mod results;
+
+pub use agreement::{Agreement, Compared, agreement};
+pub use charts::charts;
+pub use conduct::{DISTURBANCE_LIMIT, MOST_AGAIN, MOST_ATTEMPTS, Request, StudyError, conduct};
+pub use effect::{Effect, effect};
+pub use judgements::{Answer, ClaimJudged, Conservation, FilterCost, claims, conservation, filter_costs};
+pub use page::{agreement_json, agreement_table, json, markdown, qdisc_table, summary};
+pub use recommend::{Ranked, Recommendation, recommendations};

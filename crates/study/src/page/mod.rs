@@ -1,0 +1,13 @@
+//! The result of a study: as JSON for scripts, as Markdown for people.
+
+mod compare;
+mod json;
+mod markdown;
+mod setups;
+mod summary;
+
+pub use compare::{agreement_json, agreement_table};
+pub use json::json;
+pub use markdown::markdown;
+pub use setups::qdisc_table;
+pub use summary::summary;

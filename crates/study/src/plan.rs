@@ -1,0 +1,108 @@
+//! What a study runs, and in which order.
+
+use evenkeel_model::scenario::{Scenario, TenantPoint, Variant};
+use rand_core::{RngCore, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+/// A scenario of a study.
+#[derive(Clone, Debug)]
+pub struct StudyScenario {
+    /// The scenario; its measure is what the study takes.
+    pub scenario: Scenario,
+    /// Its text.
+    pub text: String,
+}
+
+/// How much of each scenario.
+#[derive(Clone, Debug, Default)]
+pub struct Extent {
+    /// The quick points with the quick times; otherwise all of them with the full ones.
+    pub quick: bool,
+    /// Repeats of every point; none is what each scenario says.
+    pub repeats: Option<u32>,
+    /// Only these setups; all if there are none.
+    pub setups: Vec<String>,
+}
+
+/// A point of the plan.
+#[derive(Clone, Copy, Debug)]
+pub struct Planned<'s> {
+    /// Number of its scenario among those of the study.
+    pub scenario: usize,
+    /// The point, as a variant of the scenario.
+    pub variant: &'s Variant,
+    /// What it is.
+    pub point: &'s TenantPoint,
+    /// Repeats of it.
+    pub repeats: u32,
+}
+
+/// Applies the extent to the scenarios' times.
+#[must_use]
+pub fn timed(scenarios: Vec<StudyScenario>, extent: &Extent) -> Vec<StudyScenario> {
+    let timed = |study: StudyScenario| {
+        if extent.quick { StudyScenario { scenario: study.scenario.quickened(), ..study } } else { study }
+    };
+    scenarios.into_iter().map(timed).collect()
+}
+
+/// The points of all scenarios, in their order. `scenarios` are [`timed`].
+#[must_use]
+pub fn points<'s>(scenarios: &'s [StudyScenario], extent: &Extent) -> Vec<Planned<'s>> {
+    let wanted = |point: &TenantPoint| extent.setups.is_empty() || extent.setups.contains(&point.qdisc.name);
+    scenarios
+        .iter()
+        .enumerate()
+        .flat_map(|(number, StudyScenario { scenario, .. })| {
+            let further = if extent.quick { &[][..] } else { &scenario.further_variants };
+            let repeats = extent.repeats.unwrap_or(scenario.measure.repeats);
+            scenario.variants.iter().chain(further).filter_map(move |variant| {
+                let point = variant.tenants.as_ref().filter(|point| wanted(point))?;
+                Some(Planned { scenario: number, variant, point, repeats })
+            })
+        })
+        .collect()
+}
+
+/// The order of repeats: in each round one of every point, so that what changes on the machine meanwhile meets all
+/// alike, shuffled so that no point always follows the same other. Numbers are those of `points`; the same seed gives
+/// the same order.
+#[must_use]
+pub fn rounds(repeats: &[u32], seed: u64) -> Vec<Vec<usize>> {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let most = repeats.iter().copied().max().unwrap_or(0);
+    (0..most)
+        .map(|round| {
+            let mut numbers: Vec<usize> =
+                (0..repeats.len()).filter(|number| repeats[*number] > round).collect();
+            // Fisher and Yates; the bias of the remainder is beyond notice with 64 bits.
+            for last in (1..numbers.len()).rev() {
+                numbers.swap(last, (random.next_u64() % (last as u64 + 1)) as usize);
+            }
+            numbers
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rounds;
+
+    #[test]
+    fn every_round_has_each_point_once_in_an_order_of_its_own() {
+        let repeats = [3, 3, 1, 3, 3, 3, 3, 3];
+        let order = rounds(&repeats, 7);
+        let sorted = |round: &[usize]| {
+            let mut sorted = round.to_vec();
+            sorted.sort_unstable();
+            sorted
+        };
+        assert_eq!(sorted(&order[0]), [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(sorted(&order[2]), [0, 1, 3, 4, 5, 6, 7]);
+        assert_ne!(order[1], order[2]);
+        assert_ne!(order[0], sorted(&order[0]));
+        assert_eq!(order, rounds(&repeats, 7));
+        assert_ne!(order, rounds(&repeats, 8));
+        assert!(rounds(&[], 1).is_empty());
+    }
+}

@@ -1,0 +1,206 @@
+//! Which qdisc for which need, from the figures alone.
+
+use std::collections::BTreeMap;
+
+use evenkeel_metrics::{MeanInterval, mean_interval};
+use evenkeel_model::record::metric;
+
+use crate::effect::in_all_cells;
+use crate::results::{Point, Results};
+
+/// What somebody may need, and the figure that tells who serves it.
+struct Need {
+    name: &'static str,
+    scenario: &'static str,
+    metric: String,
+    what: &'static str,
+    higher_is_better: bool,
+    /// Values are compared as shares of the mean over all setups, so that every cell counts alike.
+    relative: bool,
+}
+
+fn needs() -> [Need; 5] {
+    let need = |name, scenario, metric, what, higher_is_better, relative| Need {
+        name,
+        scenario,
+        metric,
+        what,
+        higher_is_better,
+        relative,
+    };
+    [
+        need(
+            "throughput",
+            "tc-clients",
+            metric::THROUGHPUT.to_owned(),
+            "bandwidth of all clients where nothing but the processors limits it",
+            true,
+            true,
+        ),
+        need(
+            "latency under load",
+            "tc-priority",
+            metric::part(metric::LATENCY, "p99"),
+            "99th percentile of the sensitive client's latency beside bulk clients",
+            false,
+            true,
+        ),
+        need(
+            "priority",
+            "tc-priority",
+            metric::SLO_VIOLATIONS.to_owned(),
+            "share of the sensitive client's requests beyond the objective",
+            false,
+            false,
+        ),
+        need(
+            "fairness",
+            "tc-fairness-mixed",
+            metric::JAIN_BYTES.to_owned(),
+            "Jain's index over bytes, clients with mixed lengths of writes",
+            true,
+            false,
+        ),
+        need(
+            "processor time",
+            "tc-clients",
+            metric::part(metric::CPU_PER_GB, "busy"),
+            "processor time for each GB",
+            false,
+            true,
+        ),
+    ]
+}
+
+/// Which setups serve a need best.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recommendation {
+    /// The need.
+    pub need: &'static str,
+    /// The scenario that tells.
+    pub scenario: &'static str,
+    /// The metric that tells.
+    pub metric: String,
+    /// What it is.
+    pub what: &'static str,
+    /// The best setup, and those that the repeats cannot tell from it.
+    pub best: Vec<String>,
+    /// All, the best first.
+    pub ranking: Vec<Ranked>,
+    /// Setups of the scenario that were not measured.
+    pub missing: Vec<String>,
+    /// Repeats.
+    pub n: usize,
+}
+
+/// A setup among others.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ranked {
+    /// The setup.
+    pub setup: String,
+    /// Mean of the metric over the points.
+    pub value: f64,
+    /// What it is compared by: the value, or its share of the mean over all setups.
+    pub score: MeanInterval,
+    /// Score less that of the best, paired repeat by repeat.
+    pub behind: Option<MeanInterval>,
+    /// The repeats cannot tell it from the best.
+    pub tie: bool,
+}
+
+/// A recommendation for every need that something was measured for.
+#[must_use]
+pub fn recommendations(results: &Results) -> Vec<Recommendation> {
+    needs().into_iter().filter_map(|need| recommend(results, need)).collect()
+}
+
+fn recommend(results: &Results, need: Need) -> Option<Recommendation> {
+    let of_scenario: Vec<&Point> = results
+        .points
+        .iter()
+        // Nobody is in the way of a client that is alone.
+        .filter(|point| point.scenario == need.scenario && point.number("clients") != Some(0.0))
+        .collect();
+    let mut setups: Vec<&str> = Vec::new();
+    let mut cells: Vec<&[(String, String)]> = Vec::new();
+    for point in &of_scenario {
+        if !setups.contains(&point.setup.as_str()) {
+            setups.push(&point.setup);
+        }
+        if !cells.contains(&point.axes.as_slice()) && !point.values(&need.metric).is_empty() {
+            cells.push(&point.axes);
+        }
+    }
+    let values = |setup: &str, cell: &[(String, String)]| -> BTreeMap<u32, f64> {
+        let point = of_scenario.iter().find(|point| point.setup == setup && point.axes == cell);
+        point.map(|point| point.values(&need.metric)).unwrap_or_default()
+    };
+    // A setup takes part if it was measured everywhere: an easy cell that another lacks would favour it.
+    let (candidates, missing): (Vec<&str>, Vec<&str>) =
+        setups.into_iter().partition(|setup| cells.iter().all(|cell| !values(setup, cell).is_empty()));
+    if candidates.len() < 2 || cells.is_empty() {
+        return None;
+    }
+    let mut scores: Vec<(&str, f64, BTreeMap<u32, f64>)> = candidates
+        .iter()
+        .map(|setup| {
+            let by_cell = cells.iter().map(|cell| {
+                let own = values(setup, cell);
+                if !need.relative {
+                    return own;
+                }
+                let share = |(repeat, value): (&u32, &f64)| {
+                    let all: Option<Vec<f64>> =
+                        candidates.iter().map(|other| values(other, cell).get(repeat).copied()).collect();
+                    let all = all?;
+                    let share = value * all.len() as f64 / all.iter().sum::<f64>();
+                    share.is_finite().then_some((*repeat, share))
+                };
+                own.iter().filter_map(share).collect()
+            });
+            let by_cell: Vec<BTreeMap<u32, f64>> = by_cell.collect();
+            let repeats: Vec<u32> = by_cell[0]
+                .keys()
+                .copied()
+                .filter(|repeat| by_cell.iter().all(|cell| cell.contains_key(repeat)))
+                .collect();
+            let score = repeats.into_iter().zip(in_all_cells(by_cell.into_iter())).collect();
+            let means: Vec<f64> = cells
+                .iter()
+                .filter_map(|cell| mean_interval(&values(setup, cell).into_values().collect::<Vec<_>>()))
+                .map(|mean| mean.mean)
+                .collect();
+            (*setup, means.iter().sum::<f64>() / means.len().max(1) as f64, score)
+        })
+        .filter(|(_, _, score): &(_, _, BTreeMap<u32, f64>)| !score.is_empty())
+        .collect();
+    let mean = |score: &BTreeMap<u32, f64>| score.values().sum::<f64>() / score.len() as f64;
+    scores.sort_by(|first, second| {
+        let order = mean(&first.2).total_cmp(&mean(&second.2));
+        if need.higher_is_better { order.reverse() } else { order }
+    });
+    let best = scores.first()?.2.clone();
+    let ranking: Vec<Ranked> = scores
+        .iter()
+        .enumerate()
+        .filter_map(|(place, (setup, value, score))| {
+            let differences: Vec<f64> =
+                score.iter().filter_map(|(repeat, own)| Some(own - best.get(repeat)?)).collect();
+            let behind = mean_interval(&differences).filter(|_| place > 0);
+            let tie =
+                behind.is_none_or(|behind| behind.interval.is_none_or(|interval| interval.contains(0.0)));
+            let score = mean_interval(&score.values().copied().collect::<Vec<_>>())?;
+            Some(Ranked { setup: (*setup).to_owned(), value: *value, score, behind, tie })
+        })
+        .collect();
+    Some(Recommendation {
+        need: need.name,
+        scenario: need.scenario,
+        metric: need.metric,
+        what: need.what,
+        best: ranking.iter().filter(|ranked| ranked.tie).map(|ranked| ranked.setup.clone()).collect(),
+        missing: missing.into_iter().map(str::to_owned).collect(),
+        n: ranking.iter().map(|ranked| ranked.score.n).min().unwrap_or(0),
+        ranking,
+    })
+}

@@ -1,0 +1,296 @@
+//! What a study has measured: points with the values of their repeats.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use evenkeel_metrics::{MeanInterval, Summary, mean_interval};
+use evenkeel_model::qdisc::Claim;
+use evenkeel_model::scenario::{Plot, TenantPoint};
+use evenkeel_model::units::ByteSize;
+
+use crate::conduct::Request;
+use crate::journal::{Entry, Repeated, Settings};
+use crate::plan::points;
+
+/// What a study has measured.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Results {
+    /// `sim` or `netns`.
+    pub world: String,
+    /// Kernel release, or kernel profile of the simulator.
+    pub kernel: String,
+    /// Version of Evenkeel.
+    pub evenkeel: String,
+    /// Whether it was a quick study.
+    pub quick: bool,
+    /// Seed.
+    pub seed: u64,
+    /// Facts about the host.
+    pub host: BTreeMap<String, String>,
+    /// When it was begun, and its last repeat done, RFC 3339 in UTC.
+    pub times: (String, String),
+    /// Time that the repeats took, seconds.
+    pub took_s: f64,
+    /// The scenarios, in order.
+    pub scenarios: Vec<ScenarioFacts>,
+    /// The points, in order.
+    pub points: Vec<Point>,
+    /// What each setup promises.
+    pub claims: BTreeMap<String, BTreeSet<Claim>>,
+    /// Repeats that were run, the disturbed ones that were run again included; those that other load disturbed; those
+    /// that failed; those of which no undisturbed run came out.
+    pub runs: Runs,
+}
+
+/// How often repeats were run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Runs {
+    /// All.
+    pub all: usize,
+    /// Other load was above the limit.
+    pub disturbed: usize,
+    /// They failed.
+    pub failed: usize,
+    /// Repeats whose values are of a disturbed run: there is no other.
+    pub left_disturbed: usize,
+}
+
+/// What is known of a scenario.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ScenarioFacts {
+    /// Its name.
+    pub name: String,
+    /// Its title.
+    pub title: String,
+    /// Whether a line is the bottleneck.
+    pub line: bool,
+    /// The rate of the line, bit/s, if it ran.
+    pub rate_bps: Option<u64>,
+    /// Measured time of a repeat, seconds.
+    pub duration_s: f64,
+    /// What is drawn.
+    pub plots: Vec<Plot>,
+}
+
+/// A point, and what came out of its repeats.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Point {
+    /// Its scenario.
+    pub scenario: String,
+    /// Its name.
+    pub name: String,
+    /// The setup.
+    pub setup: String,
+    /// Each other axis with its value, as the file spells it.
+    pub axes: Vec<(String, String)>,
+    /// The repeats that have come to an end, by number.
+    pub repeats: BTreeMap<u32, Values>,
+    /// Why the world cannot run it.
+    pub refused: Option<String>,
+    /// Why repeats of it failed.
+    pub failures: Vec<String>,
+    /// What a reader must know.
+    pub notes: Vec<String>,
+    /// File of the line's trace.
+    pub trace: Option<String>,
+}
+
+/// Values of a repeat by metric key.
+pub type Values = BTreeMap<String, f64>;
+
+impl Point {
+    /// The value on an axis, as the file spells it.
+    #[must_use]
+    pub fn axis(&self, name: &str) -> Option<&str> {
+        self.axes.iter().find(|(axis, _)| axis == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The value on an axis as a number: a count, or bytes.
+    #[must_use]
+    pub fn number(&self, name: &str) -> Option<f64> {
+        number(self.axis(name)?)
+    }
+
+    /// The value of a metric in each repeat that has it, by the repeat's number.
+    #[must_use]
+    pub fn values(&self, metric: &str) -> BTreeMap<u32, f64> {
+        let value = |(repeat, values): (&u32, &Values)| Some((*repeat, *values.get(metric)?));
+        self.repeats.iter().filter_map(value).collect()
+    }
+
+    /// Mean of a metric, with its confidence interval.
+    #[must_use]
+    pub fn mean(&self, metric: &str) -> Option<MeanInterval> {
+        mean_interval(&self.values(metric).into_values().collect::<Vec<_>>())
+    }
+
+    /// Summary of a metric.
+    #[must_use]
+    pub fn summary(&self, metric: &str) -> Option<Summary> {
+        Summary::of(&self.values(metric).into_values().collect::<Vec<_>>())
+    }
+
+    /// Keys of all metrics that a repeat has.
+    #[must_use]
+    pub fn metrics(&self) -> BTreeSet<&str> {
+        self.repeats.values().flat_map(|values| values.keys().map(String::as_str)).collect()
+    }
+}
+
+/// A value on an axis as a number: a count, or bytes.
+#[must_use]
+pub fn number(value: &str) -> Option<f64> {
+    value.parse().ok().or_else(|| value.parse::<ByteSize>().ok().map(|size| size.bytes() as f64))
+}
+
+impl Results {
+    /// What a journal has, of the points that were planned.
+    #[must_use]
+    pub fn of(settings: &Settings, entries: &[Entry], request: &Request<'_>) -> Self {
+        let mut results = Self {
+            world: settings.world.clone(),
+            kernel: settings.kernel.clone(),
+            evenkeel: settings.evenkeel.clone(),
+            quick: settings.quick,
+            seed: settings.seed,
+            host: settings.host.clone(),
+            times: (settings.started.clone(), settings.started.clone()),
+            ..Self::default()
+        };
+        for study in request.scenarios {
+            let scenario = &study.scenario;
+            results.scenarios.push(ScenarioFacts {
+                name: scenario.name.clone(),
+                title: scenario.title.clone(),
+                line: scenario.workload.tenants().is_some_and(|tenants| tenants.line),
+                rate_bps: None,
+                duration_s: scenario.measure.duration().as_secs_f64(),
+                plots: scenario.workload.tenants().map(|tenants| tenants.plots.clone()).unwrap_or_default(),
+            });
+        }
+        for planned in points(request.scenarios, request.extent) {
+            let TenantPoint { qdisc, coordinates, .. } = planned.point;
+            results.claims.insert(qdisc.name.clone(), qdisc.claims.clone());
+            results.points.push(Point {
+                scenario: request.scenarios[planned.scenario].scenario.name.clone(),
+                name: planned.variant.name.clone(),
+                setup: qdisc.name.clone(),
+                axes: coordinates.iter().skip(1).cloned().collect(),
+                ..Point::default()
+            });
+        }
+        results.fill(entries);
+        results
+    }
+
+    /// The results of a study by its journal alone, as for a comparison: points have no axes and setups no claims.
+    #[must_use]
+    pub fn bare(settings: &Settings, entries: &[Entry]) -> Self {
+        let mut results = Self {
+            world: settings.world.clone(),
+            kernel: settings.kernel.clone(),
+            evenkeel: settings.evenkeel.clone(),
+            quick: settings.quick,
+            seed: settings.seed,
+            host: settings.host.clone(),
+            ..Self::default()
+        };
+        let mut known = BTreeSet::new();
+        for entry in entries {
+            if let Entry::Repeat(done) = entry
+                && known.insert((&done.scenario, &done.point))
+            {
+                let setup = done.point.split(' ').next().unwrap_or_default().to_owned();
+                let (scenario, name) = (done.scenario.clone(), done.point.clone());
+                results.points.push(Point { scenario, name, setup, ..Point::default() });
+            }
+        }
+        results.fill(entries);
+        results
+    }
+
+    fn fill(&mut self, entries: &[Entry]) {
+        let numbers: BTreeMap<(String, String), usize> = self
+            .points
+            .iter()
+            .enumerate()
+            .map(|(number, point)| ((point.scenario.clone(), point.name.clone()), number))
+            .collect();
+        let find =
+            |scenario: &String, point: &String| numbers.get(&(scenario.clone(), point.clone())).copied();
+        // Of several runs of a repeat the first undisturbed one counts, or else the least disturbed one.
+        let mut chosen: BTreeMap<(usize, u32), &Repeated> = BTreeMap::new();
+        let load = |done: &Repeated| done.record.metrics.get(DISTURBANCE).copied().unwrap_or(0.0);
+        for entry in entries {
+            match entry {
+                Entry::Rate { scenario, rate_bps } => {
+                    let scenario = self.scenarios.iter_mut().find(|facts| facts.name == *scenario);
+                    scenario.into_iter().for_each(|facts| facts.rate_bps = Some(*rate_bps));
+                }
+                Entry::Refused { scenario, point, why } => {
+                    if let Some(number) = find(scenario, point) {
+                        self.points[number].refused = Some(why.clone());
+                    }
+                }
+                Entry::Note { scenario, point, note } => {
+                    if let Some(number) = find(scenario, point) {
+                        self.points[number].notes.push(note.clone());
+                    }
+                }
+                Entry::Failed { scenario, point, why, .. } => {
+                    self.runs.all += 1;
+                    self.runs.failed += 1;
+                    if let Some(number) = find(scenario, point)
+                        && !self.points[number].failures.contains(why)
+                    {
+                        self.points[number].failures.push(why.clone());
+                    }
+                }
+                Entry::Repeat(done) => {
+                    self.runs.all += 1;
+                    self.runs.disturbed += usize::from(done.disturbed);
+                    self.took_s += done.took_s;
+                    let Some(number) = find(&done.scenario, &done.point) else { continue };
+                    if let Some(trace) = &done.trace {
+                        self.points[number].trace = Some(trace.clone());
+                    }
+                    let best = chosen.entry((number, done.repeat)).or_insert(done);
+                    if best.disturbed && (!done.disturbed || load(done) < load(best)) {
+                        *best = done;
+                    }
+                }
+                Entry::End { ended, .. } => self.times.1.clone_from(ended),
+            }
+        }
+        for ((number, repeat), done) in chosen {
+            self.runs.left_disturbed += usize::from(done.disturbed);
+            self.points[number].repeats.insert(repeat, done.record.metrics.clone());
+        }
+    }
+
+    /// The points of a scenario that have values.
+    pub fn measured<'r>(&'r self, scenario: &'r str) -> impl Iterator<Item = &'r Point> + Clone {
+        self.points.iter().filter(move |point| point.scenario == scenario && !point.repeats.is_empty())
+    }
+
+    /// The setups, in the order of the points.
+    #[must_use]
+    pub fn setups(&self) -> Vec<&str> {
+        let mut setups = Vec::new();
+        for point in &self.points {
+            if !setups.contains(&point.setup.as_str()) {
+                setups.push(&point.setup);
+            }
+        }
+        setups
+    }
+
+    /// Why no point of a setup could be measured; none if one was, or if it is in no plan.
+    #[must_use]
+    pub fn why_not(&self, setup: &str) -> Option<&str> {
+        let mut points = self.points.iter().filter(|point| point.setup == setup).peekable();
+        let first = points.peek()?.refused.as_deref();
+        if points.any(|point| !point.repeats.is_empty()) { None } else { first }
+    }
+}
+
+const DISTURBANCE: &str = evenkeel_model::record::metric::DISTURBANCE;

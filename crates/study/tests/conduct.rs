@@ -1,0 +1,437 @@
+//! A study from its plan to its page, in a world whose observations are known: what is run and in which order, what a
+//! resumption runs, what is run again, and what the results then are.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use evenkeel_model::scenario::bundled::variant_tables;
+use evenkeel_model::scenario::{Scenario, Variant, parse};
+use evenkeel_model::units::BitRate;
+use evenkeel_model::world::{
+    Assessment, Job, Observer, RawFlow, RawLine, RawProcessor, RawRepeat, RawTenants, World,
+};
+use evenkeel_study::journal::{self, Entry, Journal, JournalError, SCHEMA, Settings};
+use evenkeel_study::plan::{Extent, StudyScenario, timed};
+use evenkeel_study::results::Results;
+use evenkeel_study::{
+    MOST_ATTEMPTS, Request, StudyError, agreement, charts, conduct, conservation, json, markdown,
+};
+
+const SCENARIO: &str = r#"schema = 1
+name = "tc-work-conservation"
+title = "Three setups"
+
+[link]
+rate = "1gbit"
+queues = 1
+
+[workload]
+kind = "tenants"
+line = true
+
+[[workload.bulk]]
+length = "4KiB"
+on = "50ms"
+off = "50ms"
+
+[[sweep]]
+qdiscs = ["pfifo", "tbf", "cake"]
+clients = [2, 8]
+
+[measure]
+warmup = "100ms"
+duration = "300ms"
+repeats = 4
+
+[[plot]]
+name = "lost"
+title = "What is lost"
+metric = "lost_capacity"
+across = "clients"
+"#;
+
+fn scenarios() -> Vec<StudyScenario> {
+    let scenario = parse(SCENARIO, "test", variant_tables()).unwrap();
+    vec![StudyScenario { scenario, text: SCENARIO.to_owned() }]
+}
+
+fn settings() -> Settings {
+    Settings {
+        schema: SCHEMA,
+        evenkeel: "0".to_owned(),
+        world: "known".to_owned(),
+        kernel: "1".to_owned(),
+        quick: false,
+        seed: 5,
+        rate_bps: None,
+        repeats: None,
+        setups: Vec::new(),
+        setups_text: None,
+        scenarios: BTreeMap::from([("tc-work-conservation".to_owned(), SCENARIO.to_owned())]),
+        host: BTreeMap::new(),
+        started: "2026-01-01T00:00:00Z".to_owned(),
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Trouble(&'static str);
+
+/// A world whose observations depend on the point and the repeat alone; what it is asked for is written down.
+#[derive(Default)]
+struct Known {
+    asked: RefCell<Vec<(String, u32, u64)>>,
+    /// Repeats that meet other load when they are run for the first time.
+    disturbed: Vec<(String, u32)>,
+    /// Repeats that always do.
+    always_disturbed: Vec<(String, u32)>,
+    failing: Vec<(String, u32)>,
+}
+
+impl World for Known {
+    type Error = Trouble;
+
+    fn name(&self) -> &'static str {
+        "known"
+    }
+
+    fn kernel(&self) -> String {
+        "1".to_owned()
+    }
+
+    fn facts(&self) -> BTreeMap<String, String> {
+        BTreeMap::new()
+    }
+
+    fn assess(&self, _: &Scenario, variant: &Variant) -> Result<Assessment, String> {
+        if variant.tenants.as_ref().unwrap().qdisc.name == "cake" {
+            return Err("this kernel lacks the qdisc cake".to_owned());
+        }
+        Ok(Assessment { notes: vec!["all is known".to_owned()], ..Assessment::default() })
+    }
+
+    fn settle_rate(
+        &mut self,
+        scenario: &Scenario,
+        wanted: Option<BitRate>,
+        _: &dyn Observer,
+    ) -> Result<BitRate, Trouble> {
+        Ok(wanted.unwrap_or(scenario.link.rate))
+    }
+
+    fn repeat(&mut self, job: &Job<'_>, _: &dyn Observer) -> Result<RawRepeat, Trouble> {
+        let asked = (job.variant.name.clone(), job.repeat);
+        let before = self
+            .asked
+            .borrow()
+            .iter()
+            .filter(|(name, repeat, _)| (name, repeat) == (&asked.0, &asked.1))
+            .count();
+        self.asked.borrow_mut().push((asked.0.clone(), job.repeat, job.seed));
+        if self.failing.contains(&asked) {
+            return Err(Trouble("iperf3 ended early"));
+        }
+        let disturbed =
+            self.always_disturbed.contains(&asked) || (before == 0 && self.disturbed.contains(&asked));
+        let bins = (job.duration.as_u64() / job.bin.as_u64()) as usize;
+        // The token bucket leaves a fifth of the line; the seed says the rest.
+        let share = if job.variant.name.starts_with("tbf") { 100_000 } else { 125_000 };
+        let bytes = share - job.seed % 3 * 10;
+        let flow = RawFlow {
+            name: "5201".to_owned(),
+            weight: 1.0,
+            bytes: vec![bytes; bins],
+            packets: vec![80; bins],
+            payload_bytes: bytes * bins as u64,
+            backlogged: std::iter::once(0..bins).collect(),
+            ..RawFlow::default()
+        };
+        let processor = RawProcessor { user: 0.1, system: 0.2, softirq: 0.3, wait: 0.0 };
+        Ok(RawRepeat {
+            flows: vec![flow],
+            tenants: Some(RawTenants {
+                processors: vec![processor; 2],
+                line: Some(RawLine {
+                    bin: job.bin,
+                    capacity_bytes: 125_000.0,
+                    bytes: vec![bytes; bins],
+                    backlog_bytes: vec![60_000; bins],
+                }),
+                // The load falls from run to run, and stays above the limit.
+                disturbance: Some(if disturbed { 0.9 - before as f64 * 0.1 } else { 0.01 }),
+                ..RawTenants::default()
+            }),
+            ..RawRepeat::default()
+        })
+    }
+}
+
+/// Wants to stop once so many repeats are done.
+struct Patience {
+    left: AtomicUsize,
+}
+
+impl Patience {
+    fn of(repeats: usize) -> Self {
+        Self { left: AtomicUsize::new(repeats) }
+    }
+}
+
+impl Observer for Patience {
+    fn progress(&self, fraction: f64, activity: &str) {
+        assert!((0.0..=1.0).contains(&fraction) && activity.contains("left"), "{fraction} {activity}");
+        let _ = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+    }
+
+    fn remark(&self, _: &str) {}
+
+    fn interrupted(&self) -> bool {
+        self.left.load(Ordering::Relaxed) == 0
+    }
+}
+
+fn run(world: &mut Known, directory: &Path, patience: &Patience) -> Result<Results, StudyError<Trouble>> {
+    let (scenarios, extent) = (scenarios(), Extent::default());
+    let scenarios = timed(scenarios, &extent);
+    let request = Request { scenarios: &scenarios, extent: &extent, rate: None, seed: 5 };
+    let mut journal = Journal::open(directory, &settings()).unwrap();
+    conduct(world, &request, &mut journal, patience)?;
+    Ok(Results::of(journal.settings(), journal.entries(), &request))
+}
+
+const ALL: usize = 1000;
+
+#[test]
+fn a_study_that_was_stopped_goes_on_and_ends_as_if_it_had_not_been() {
+    let directory = tempfile::tempdir().unwrap();
+    let (whole, parts) = (directory.path().join("whole"), directory.path().join("parts"));
+    let mut world = Known::default();
+    let expected = run(&mut world, &whole, &Patience::of(ALL)).unwrap();
+    // Two setups with two numbers of clients, four repeats each; the same repeats of all points share their seed.
+    let asked = world.asked.borrow().clone();
+    assert_eq!(asked.len(), 16);
+    assert!(asked.iter().all(|(_, repeat, seed)| *seed == 5 + u64::from(*repeat)));
+    assert!(
+        asked
+            .chunks(4)
+            .enumerate()
+            .all(|(round, chunk)| chunk.iter().all(|(_, repeat, _)| *repeat as usize == round))
+    );
+
+    let mut first = Known::default();
+    assert!(matches!(run(&mut first, &parts, &Patience::of(5)), Err(StudyError::Interrupted)));
+    let mut second = Known::default();
+    let resumed = run(&mut second, &parts, &Patience::of(ALL)).unwrap();
+    let both: Vec<_> = first.asked.borrow().iter().chain(second.asked.borrow().iter()).cloned().collect();
+    assert_eq!((first.asked.borrow().len(), both), (5, asked));
+    assert_eq!(resumed.points, expected.points);
+    // Once it has ended, there is nothing left to run.
+    let mut third = Known::default();
+    assert_eq!(run(&mut third, &parts, &Patience::of(ALL)).unwrap().points, expected.points);
+    assert!(third.asked.borrow().is_empty());
+}
+
+#[test]
+fn a_damaged_last_line_is_measured_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut world = Known::default();
+    assert!(run(&mut world, directory.path(), &Patience::of(5)).is_err());
+    let file = directory.path().join("repeats.jsonl");
+    let text = fs::read(&file).unwrap();
+    fs::write(&file, &text[..text.len() - 40]).unwrap();
+    let journal = Journal::open(directory.path(), &settings()).unwrap();
+    assert!(journal.dropped());
+    assert_eq!(journal.entries().iter().filter(|entry| matches!(entry, Entry::Repeat(_))).count(), 4);
+    drop(journal);
+    let mut world = Known::default();
+    run(&mut world, directory.path(), &Patience::of(ALL)).unwrap();
+    assert_eq!(world.asked.borrow().len(), 12);
+    // Damage in the middle is no accident.
+    let mut lines = fs::read(&file).unwrap();
+    lines[20] = b'\n';
+    fs::write(&file, &lines).unwrap();
+    let error = Journal::open(directory.path(), &settings()).unwrap_err();
+    assert!(matches!(error, JournalError::Damaged { line: 1, .. }), "{error}");
+}
+
+#[test]
+fn another_study_is_refused_with_the_reason() {
+    let directory = tempfile::tempdir().unwrap();
+    drop(Journal::open(directory.path(), &settings()).unwrap());
+    let why = |settings: Settings| Journal::open(directory.path(), &settings).unwrap_err().to_string();
+    for (other, words) in [
+        (Settings { seed: 6, ..settings() }, "its seed is 5, and this run's 6"),
+        (Settings { evenkeel: "1".to_owned(), ..settings() }, "its version of evenkeel is \"0\""),
+        (Settings { quick: true, ..settings() }, "its effort is \"full\", and this run's \"quick\""),
+        (Settings { rate_bps: Some(1), ..settings() }, "its rate is None"),
+        (Settings { kernel: "2".to_owned(), ..settings() }, "its kernel is \"1\""),
+        (
+            Settings {
+                scenarios: BTreeMap::from([("tc-work-conservation".to_owned(), String::new())]),
+                ..settings()
+            },
+            "its scenario tc-work-conservation has another text",
+        ),
+        (
+            Settings { host: BTreeMap::from([("cpu".to_owned(), "x".to_owned())]), ..settings() },
+            "its machine differs: cpu",
+        ),
+    ] {
+        let text = why(other);
+        assert!(text.contains(words) && text.contains("name another directory"), "{text}");
+    }
+    // When it was begun is not what makes it another.
+    Journal::open(directory.path(), &Settings { started: "later".to_owned(), ..settings() }).unwrap();
+    let occupied = tempfile::tempdir().unwrap();
+    fs::write(occupied.path().join("thesis.txt"), "mine").unwrap();
+    assert!(matches!(Journal::open(occupied.path(), &settings()), Err(JournalError::Occupied(_))));
+    let first = Journal::open(directory.path(), &settings()).unwrap();
+    assert!(matches!(Journal::open(directory.path(), &settings()), Err(JournalError::Busy(_))));
+    drop(first);
+}
+
+#[test]
+fn a_disturbed_repeat_is_run_again_and_a_disturbed_machine_is_not_run_forever() {
+    let directory = tempfile::tempdir().unwrap();
+    let point = |name: &str| name.to_owned();
+    let mut world = Known {
+        disturbed: vec![(point("pfifo clients=2"), 1)],
+        always_disturbed: vec![(point("tbf clients=8"), 2)],
+        ..Known::default()
+    };
+    let results = run(&mut world, directory.path(), &Patience::of(ALL)).unwrap();
+    let asked = world.asked.borrow();
+    let times = |name: &str, repeat: u32| {
+        asked.iter().filter(|(own, number, _)| own == name && *number == repeat).count()
+    };
+    assert_eq!((times("pfifo clients=2", 1), times("tbf clients=8", 2)), (2, MOST_ATTEMPTS));
+    assert_eq!((results.runs.all, results.runs.disturbed, results.runs.left_disturbed), (19, 4, 1));
+    let of = |name: &str| results.points.iter().find(|point| point.name == name).unwrap();
+    // The undisturbed run counts, or else the least disturbed one.
+    assert_eq!(of("pfifo clients=2").values("disturbance")[&1], 0.01);
+    assert!((of("tbf clients=8").values("disturbance")[&2] - 0.7).abs() < 1e-9);
+
+    let directory = tempfile::tempdir().unwrap();
+    let names = ["pfifo clients=2", "pfifo clients=8", "tbf clients=2", "tbf clients=8"];
+    let always = names.iter().flat_map(|name| (0..4).map(|repeat| (point(name), repeat))).collect();
+    let mut world = Known { always_disturbed: always, ..Known::default() };
+    let results = run(&mut world, directory.path(), &Patience::of(ALL)).unwrap();
+    // A fifth of 16, rounded up.
+    assert_eq!((results.runs.all, results.runs.left_disturbed), (20, 16));
+}
+
+#[test]
+fn a_failing_repeat_is_told_and_failure_after_failure_ends_the_study() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut world = Known { failing: vec![("tbf clients=2".to_owned(), 0)], ..Known::default() };
+    let results = run(&mut world, directory.path(), &Patience::of(ALL)).unwrap();
+    let point = results.points.iter().find(|point| point.name == "tbf clients=2").unwrap();
+    assert_eq!((point.failures.as_slice(), point.repeats.len()), (&["iperf3 ended early".to_owned()][..], 3));
+
+    let directory = tempfile::tempdir().unwrap();
+    let failing = ["pfifo clients=2", "pfifo clients=8", "tbf clients=2", "tbf clients=8"];
+    let failing = failing.iter().flat_map(|name| (0..4).map(|repeat| ((*name).to_owned(), repeat))).collect();
+    let mut world = Known { failing, ..Known::default() };
+    let error = run(&mut world, directory.path(), &Patience::of(ALL)).unwrap_err();
+    assert!(matches!(error, StudyError::Failing(_)), "{error}");
+}
+
+#[test]
+fn the_page_has_verdicts_with_their_traces_and_what_was_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let results = run(&mut Known::default(), directory.path(), &Patience::of(ALL)).unwrap();
+    let judged: Vec<(String, &str)> =
+        conservation(&results).into_iter().map(|own| (own.setup, own.answer.name())).collect();
+    let expected = [("pfifo", "yes"), ("tbf", "no"), ("cake", "not measured")];
+    assert_eq!(judged, expected.map(|(setup, answer)| (setup.to_owned(), answer)));
+    let trace = conservation(&results)[1].trace.clone().unwrap();
+    let text = fs::read_to_string(directory.path().join(&trace)).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(
+        lines[..4],
+        [
+            "# what the line can carry in a bin, bytes: 125000",
+            "start_us,sent_bytes,least_backlog_bytes",
+            "0,99980,60000",
+            "1000,99980,60000"
+        ]
+    );
+    assert_eq!(lines.len(), 302);
+
+    let drawn: Vec<String> = charts(&results).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(drawn, ["lost"]);
+    let page = markdown(&results, &[("What is lost".to_owned(), "lost.svg".to_owned())]);
+    for words in [
+        "| tbf | no | 20.0 %",
+        &format!("[{trace}]({trace})"),
+        "| cake | 2 | this kernel lacks the qdisc cake |",
+        "| KF1 | not measurable | the scenario tc-packet-length did not run | 0 |",
+        "![What is lost](lost.svg)",
+        "- all is known",
+        "tc-work-conservation 1000 Mbit/s",
+    ] {
+        assert!(page.contains(words), "{words}\n{page}");
+    }
+    let object = json(&results, &drawn);
+    assert_eq!(object["findings"].as_array().unwrap().len(), 13);
+    assert_eq!(object["points"].as_array().unwrap().len(), 4);
+    assert_eq!(object["refused"][0]["why"], "this kernel lacks the qdisc cake");
+    let point = &object["points"][2];
+    assert_eq!(
+        (point["name"].as_str(), point["axes"]["clients"].as_str()),
+        (Some("tbf clients=2"), Some("2"))
+    );
+    assert_eq!(point["metrics"]["cores"]["busy"]["n"], 4);
+    let lost = &point["metrics"]["lost_capacity"];
+    assert!(
+        (lost["mean"].as_f64().unwrap() - 0.2).abs() < 1e-3 && lost["low"].as_f64().unwrap() > 0.19,
+        "{lost}"
+    );
+}
+
+#[test]
+fn two_runs_of_a_study_agree_and_two_studies_may_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let of = |name: &str| {
+        let path = directory.path().join(name);
+        run(&mut Known::default(), &path, &Patience::of(ALL)).unwrap();
+        let (settings, entries) = journal::read(&path).unwrap();
+        Results::bare(&settings, &entries)
+    };
+    let (first, second) = (of("first"), of("second"));
+    let agreed = agreement(&first, &second);
+    assert!(agreed.warnings.is_empty() && agreed.only_in_one == 0);
+    assert_eq!(agreed.share(), Some(1.0));
+    let mut apart = second;
+    for values in apart.points.iter_mut().flat_map(|point| point.repeats.values_mut()) {
+        *values.get_mut("throughput_bps").unwrap() *= 1.5;
+    }
+    let (agree, all) = agreement(&first, &apart).counts();
+    assert_eq!(all - agree, 4);
+    assert!(all > 8);
+}
+
+#[test]
+fn lines_that_are_none_do_not_bring_the_reader_down() {
+    let mut text = Vec::new();
+    writeln!(text, r#"{{"what":"rate","scenario":"a","rate_bps":1}}"#).unwrap();
+    assert_eq!(journal::parse_entries(&text).unwrap().0.len(), 1);
+    text.extend_from_slice(b"\xff\xfe{\"what\":");
+    let (entries, good) = journal::parse_entries(&text).unwrap();
+    assert_eq!((entries.len(), good), (1, 44));
+    text.push(b'\n');
+    text.extend_from_slice(b"{\"what\":\"end\",\"ended\":\"\",\"took_s\":1.0}\n");
+    assert_eq!(journal::parse_entries(&text).unwrap_err().0, 2);
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_bytes_make_the_reader_panic(text: Vec<u8>) {
+        let _ = journal::parse_entries(&text);
+    }
+}

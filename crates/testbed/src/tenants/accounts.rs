@@ -1,0 +1,205 @@
+//! Who had the processors in the measured time: the traffic, each processor, everybody else.
+
+use std::time::{Duration, Instant};
+
+use evenkeel_host::{CpuTimes, Host, TICKS_PER_SECOND, others_ticks};
+use evenkeel_model::world::{RawProcess, RawProcessor};
+
+use crate::error::TestbedError;
+
+/// Somebody who makes traffic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Actor {
+    /// A process, by its number.
+    Process(u32),
+    /// A thread of this process.
+    Thread(u32),
+}
+
+/// Processor time that one has had, and when that was read.
+#[derive(Clone, Copy, Debug)]
+struct Had {
+    read: Instant,
+    nanoseconds: u64,
+    user_ticks: u64,
+    system_ticks: u64,
+}
+
+impl Had {
+    /// The sum is measured in nanoseconds; its parts in ticks tell how it divides.
+    fn read(host: &Host, actor: Actor) -> Option<Self> {
+        let (time, clock) = match actor {
+            Actor::Process(id) => (host.process_time(id)?, cpu_clock(id, false)),
+            Actor::Thread(id) => (host.thread_time(std::process::id(), id)?, cpu_clock(id, true)),
+        };
+        Some(Self {
+            read: Instant::now(),
+            nanoseconds: nanoseconds_of(clock)?,
+            user_ticks: time.user_ticks,
+            system_ticks: time.system_ticks,
+        })
+    }
+}
+
+/// The clock of a process's or thread's processor time (`make_process_cpuclock`, `make_thread_cpuclock`,
+/// include/linux/posix-timers_types.h).
+fn cpu_clock(id: u32, is_thread: bool) -> libc::clockid_t {
+    const MEASURED: libc::clockid_t = 2;
+    const PER_THREAD: libc::clockid_t = 4;
+    (!id.cast_signed() << 3) | MEASURED | if is_thread { PER_THREAD } else { 0 }
+}
+
+fn nanoseconds_of(clock: libc::clockid_t) -> Option<u64> {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: fills one structure.
+    let result = unsafe { libc::clock_gettime(clock, &raw mut time) };
+    let (seconds, nanoseconds) = (u64::try_from(time.tv_sec).ok()?, u64::try_from(time.tv_nsec).ok()?);
+    (result == 0).then(|| seconds * 1_000_000_000 + nanoseconds)
+}
+
+/// A reading of everybody's processor time.
+pub(super) struct Reading {
+    actors: Vec<Option<Had>>,
+    processors: CpuTimes,
+    processors_read: Instant,
+    others_ticks: u64,
+    others_read: Instant,
+}
+
+impl Reading {
+    /// Reads. What is said of all processors comes last, if the measurement begins now, and first, if it is over, so that
+    /// the reading itself is not in it.
+    pub(super) fn take(actors: &[Actor], is_over: bool) -> Result<Self, TestbedError> {
+        let host = Host::live();
+        let processors = || -> Result<_, TestbedError> { Ok((host.cpu_times()?, Instant::now())) };
+        let others = || -> Result<_, TestbedError> {
+            Ok((others_ticks(&host.process_times()?, std::process::id()), Instant::now()))
+        };
+        let early = if is_over { Some(processors()?) } else { None };
+        let read = || actors.iter().map(|actor| Had::read(&host, *actor)).collect();
+        let (actors, (others_ticks, others_read)) = if is_over {
+            let actors = read();
+            (actors, others()?)
+        } else {
+            let others = others()?;
+            (read(), others)
+        };
+        let (processors, processors_read) = match early {
+            Some(early) => early,
+            None => processors()?,
+        };
+        Ok(Self { actors, processors, processors_read, others_ticks, others_read })
+    }
+
+    /// Time of each actor since an earlier reading, for a measured time. One that was not there at both has none.
+    pub(super) fn processes_since(
+        &self,
+        earlier: &Self,
+        names: &[String],
+        measured: Duration,
+    ) -> Vec<RawProcess> {
+        let pairs = self.actors.iter().zip(&earlier.actors).zip(names);
+        pairs
+            .filter_map(|((now, then), name)| {
+                let (now, then) = ((*now)?, (*then)?);
+                let elapsed = now.read.duration_since(then.read).as_secs_f64();
+                let seconds = now.nanoseconds.saturating_sub(then.nanoseconds) as f64 / 1e9
+                    * (measured.as_secs_f64() / elapsed.max(f64::MIN_POSITIVE));
+                let user = now.user_ticks.saturating_sub(then.user_ticks) as f64;
+                let system = now.system_ticks.saturating_sub(then.system_ticks) as f64;
+                // Too short to tell: what a sender does is the kernel's for the most part.
+                let user_share = if user + system > 0.0 { user / (user + system) } else { 0.0 };
+                Some(RawProcess {
+                    name: name.clone(),
+                    user_s: seconds * user_share,
+                    system_s: seconds * (1.0 - user_share),
+                })
+            })
+            .collect()
+    }
+
+    /// How each processor spent the time since an earlier reading.
+    pub(super) fn processors_since(&self, earlier: &Self) -> Vec<RawProcessor> {
+        let elapsed = self.processors_read.duration_since(earlier.processors_read);
+        let shares = self.processors.shares_since(&earlier.processors, elapsed);
+        shares
+            .into_iter()
+            .map(|shares| RawProcessor {
+                user: shares.user,
+                system: shares.system,
+                softirq: shares.interrupts,
+                wait: shares.wait,
+            })
+            .collect()
+    }
+
+    /// Sum over processors of the share of time that each was busy.
+    pub(super) fn busy_since(&self, earlier: &Self) -> Option<f64> {
+        let elapsed = self.processors_read.duration_since(earlier.processors_read);
+        self.processors.busy_since(&earlier.processors, elapsed)
+    }
+
+    /// What others had of the processors since an earlier reading, stolen time included; 1.0 is one processor.
+    pub(super) fn disturbance_since(&self, earlier: &Self) -> f64 {
+        let elapsed = self.others_read.duration_since(earlier.others_read).as_secs_f64();
+        let ticks = self.others_ticks.saturating_sub(earlier.others_ticks) as f64;
+        let others = ticks / TICKS_PER_SECOND / elapsed.max(f64::MIN_POSITIVE);
+        let time = self.processors_read.duration_since(earlier.processors_read);
+        let stolen: f64 =
+            self.processors.shares_since(&earlier.processors, time).iter().map(|shares| shares.stolen).sum();
+        others + stolen
+    }
+
+    /// Processors of the machine.
+    pub(super) fn processors(&self) -> usize {
+        self.processors.cpus()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::process::{Child, Command};
+
+    /// Keeps a processor busy.
+    fn busy_child() -> Child {
+        Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap()
+    }
+
+    #[test]
+    fn a_child_that_works_has_its_time_and_disturbs_nobody() {
+        let mut child = busy_child();
+        // SAFETY: takes nothing.
+        let own = unsafe { libc::gettid() }.cast_unsigned();
+        let actors = [Actor::Process(child.id()), Actor::Thread(own)];
+        let before = Reading::take(&actors, false).unwrap();
+        std::thread::sleep(Duration::from_millis(500));
+        let after = Reading::take(&actors, true).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let names = ["worker".to_owned(), "idler".to_owned()];
+        let found = after.processes_since(&before, &names, Duration::from_secs(1));
+        let total = |process: &RawProcess| process.user_s + process.system_s;
+        assert_eq!((found[0].name.as_str(), found[1].name.as_str()), ("worker", "idler"));
+        // Scaled to a second; other tests want processors, too.
+        assert!((0.1..=1.1).contains(&total(&found[0])), "{found:?}");
+        assert!(total(&found[1]) < 0.1, "{found:?}");
+        let shares = after.processors_since(&before);
+        assert_eq!(shares.len(), after.processors());
+        let busy: f64 = shares.iter().map(|share| share.user + share.system + share.softirq).sum();
+        assert!((busy - after.busy_since(&before).unwrap()).abs() < 1e-9, "{shares:?}");
+        assert!(shares.iter().all(|share| share.wait >= 0.0));
+    }
+
+    #[test]
+    fn who_is_gone_has_no_time() {
+        let mut child = busy_child();
+        let actors = [Actor::Process(child.id())];
+        let before = Reading::take(&actors, false).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let after = Reading::take(&actors, true).unwrap();
+        assert_eq!(after.processes_since(&before, &["gone".to_owned()], Duration::from_secs(1)), []);
+    }
+}

@@ -1,0 +1,143 @@
+//! What waits for the line, sampled while it is measured.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use evenkeel_datapath::monotonic_ns;
+use evenkeel_model::change::Handle;
+use evenkeel_netlink::Netlink;
+
+use crate::error::TestbedError;
+
+/// Time between two samples.
+const INTERVAL_NS: u64 = 1_000_000;
+
+/// A sample of a backlog.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sample {
+    /// `CLOCK_MONOTONIC` ns.
+    pub(super) at_ns: u64,
+    /// Bytes that waited.
+    pub(super) bytes: u64,
+}
+
+/// A thread that asks the kernel about a qdisc's backlog. Dropping it ends it.
+pub(super) struct Sampler {
+    stop: Arc<AtomicBool>,
+    handle: Option<JoinHandle<Result<Vec<Sample>, TestbedError>>>,
+}
+
+impl Sampler {
+    /// Samples, from a moment on, what waits at a place of an interface (its root: everything that waits).
+    pub(super) fn start(
+        mut netlink: Netlink,
+        index: u32,
+        place: Handle,
+        from_ns: u64,
+    ) -> Result<Self, TestbedError> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let asked = Arc::clone(&stop);
+        let handle = std::thread::Builder::new()
+            .name("backlog".to_owned())
+            .spawn(move || {
+                be_prompt();
+                let mut samples = Vec::new();
+                let mut due = from_ns;
+                while !asked.load(Ordering::Relaxed) {
+                    let now = monotonic_ns();
+                    if now < due {
+                        std::thread::sleep(Duration::from_nanos(due - now));
+                        continue;
+                    }
+                    let bytes = netlink.qdisc_backlog(index, place)?;
+                    samples.push(Sample { at_ns: monotonic_ns(), bytes });
+                    // Samples that were missed are not made up for.
+                    due += INTERVAL_NS * (1 + (now - due) / INTERVAL_NS);
+                }
+                Ok(samples)
+            })
+            .map_err(TestbedError::system("start a thread"))?;
+        Ok(Self { stop, handle: Some(handle) })
+    }
+
+    /// Ends it; the samples in order.
+    pub(super) fn finish(mut self) -> Result<Vec<Sample>, TestbedError> {
+        self.stop.store(true, Ordering::Relaxed);
+        match self.handle.take().map(JoinHandle::join) {
+            Some(Ok(samples)) => samples,
+            Some(Err(_)) | None => {
+                Err(TestbedError::Traffic("the thread that samples the backlog has panicked".to_owned()))
+            }
+        }
+    }
+}
+
+impl Drop for Sampler {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(handle) = self.handle.take() {
+            let _ = handle.join();
+        }
+    }
+}
+
+/// Ahead of all ordinary threads, and woken up when it asked to be: a sample takes microseconds, and late ones are none.
+fn be_prompt() {
+    // SAFETY: takes numbers, and a structure that is read. Without the privilege the thread is as prompt as others are.
+    unsafe {
+        libc::prctl(libc::PR_SET_TIMERSLACK, 1_000, 0, 0, 0);
+        let first = libc::sched_param { sched_priority: 1 };
+        libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &raw const first);
+    }
+}
+
+/// The least backlog seen in each bin from a moment on, and in how many bins there was a sample. A bin without one gets the
+/// smaller of its neighbours': an idle bin is held against the qdisc only if somebody was seen waiting before and after it.
+pub(super) fn least_by_bin(samples: &[Sample], start_ns: u64, bin_ns: u64, bins: usize) -> (Vec<u64>, usize) {
+    let mut least: Vec<Option<u64>> = vec![None; bins];
+    for sample in samples.iter().filter(|sample| sample.at_ns >= start_ns) {
+        let bin = (sample.at_ns - start_ns) / bin_ns.max(1);
+        let Some(slot) = usize::try_from(bin).ok().and_then(|bin| least.get_mut(bin)) else { continue };
+        *slot = Some(slot.map_or(sample.bytes, |known| known.min(sample.bytes)));
+    }
+    let sampled = least.iter().flatten().count();
+    // What was seen last before each bin, itself included, and what is seen next.
+    let carried = |bins: &mut dyn Iterator<Item = &Option<u64>>| -> Vec<u64> {
+        bins.scan(0, |last, seen| {
+            *last = seen.unwrap_or(*last);
+            Some(*last)
+        })
+        .collect()
+    };
+    let before = carried(&mut least.iter());
+    let mut after = carried(&mut least.iter().rev());
+    after.reverse();
+    let filled = least.iter().zip(before.iter().zip(&after));
+    (filled.map(|(seen, (before, after))| seen.unwrap_or(*before.min(after))).collect(), sampled)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn least(samples: &[(u64, u64)], bins: usize) -> (Vec<u64>, usize) {
+        let samples: Vec<Sample> =
+            samples.iter().map(|(at_ns, bytes)| Sample { at_ns: *at_ns, bytes: *bytes }).collect();
+        least_by_bin(&samples, 100, 10, bins)
+    }
+
+    #[test]
+    fn the_least_sample_of_a_bin_counts() {
+        assert_eq!(least(&[(99, 1), (100, 7), (109, 5), (110, 9), (130, 1)], 3), (vec![5, 9, 0], 2));
+    }
+
+    #[test]
+    fn a_bin_without_a_sample_has_the_smaller_of_its_neighbours() {
+        assert_eq!(least(&[(100, 7), (131, 5), (145, 8)], 5), (vec![7, 5, 5, 5, 8], 3));
+        // Nobody was seen before, or after.
+        assert_eq!(least(&[(111, 7)], 3), (vec![0, 7, 0], 1));
+        assert_eq!(least(&[], 2), (vec![0, 0], 0));
+    }
+}

@@ -1,0 +1,244 @@
+//! One repeat: build the bed, connect the tenants, put the tree in front of them, warm up, measure, take it down.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use evenkeel_datapath::{FlowSample, MeterOptions, monotonic_ns};
+use evenkeel_model::change::Handle;
+use evenkeel_model::qdisc::{BULK_PORT, FilterRules, QdiscTree};
+use evenkeel_model::scenario::TenantPoint;
+use evenkeel_model::world::{Job, Observer, RawRepeat, RawTenants};
+use evenkeel_netlink::qdisc_tree::QdiscCounters;
+use evenkeel_netlink::sock_diag::{SocketDiagnosis, SocketProtocol, SocketState};
+
+use super::accounts::Reading;
+use super::bed::{TenantBed, TenantBedOptions};
+use super::line::Sampler;
+use super::measures::{self, Metered};
+use super::sources::{LIMIT, Sources, each_bulk};
+use crate::error::TestbedError;
+use crate::kernel::KernelFeatures;
+use crate::phases::Phases;
+use crate::process::{Prompt, pause};
+use crate::repeat::{MOST_BUSY, retransmitted_segments, tcp_counter};
+
+/// What stands in front of the wire.
+#[derive(Clone, Debug)]
+pub(crate) struct InFront {
+    /// The tree, below the line if there is one.
+    pub(crate) tree: QdiscTree,
+    /// Rules in front of the filters of a qdisc.
+    pub(crate) rules: Option<(Handle, FilterRules)>,
+    /// The line is the bottleneck.
+    pub(crate) line: bool,
+}
+
+/// Each bulk tenant has a control connection beside its flow; a probe has one. What is left is room for more.
+const SPARE_METER_ROWS: u32 = 64;
+/// The measurement begins so long after it was decided, when everybody knows.
+const LEAD: Duration = Duration::from_millis(1);
+/// Requests that are under way when the measured time is over are answered within this, or count as unanswered.
+const GRACE: Duration = Duration::from_millis(20);
+
+/// Everything that is read at the beginning and at the end of the measurement.
+struct Snapshot {
+    accounts: Reading,
+    qdiscs: Vec<QdiscCounters>,
+    retransmits: u64,
+    /// Buffers in which TCP at the receiver got its segments: several, where something has merged them.
+    received_buffers: u64,
+    retransmits_by_port: HashMap<u16, u64>,
+}
+
+impl Snapshot {
+    fn take(bed: &mut TenantBed, sources: &Sources, is_over: bool) -> Result<Self, TestbedError> {
+        let (_, actors) = sources.actors();
+        let early = if is_over { Some(Reading::take(&actors, is_over)?) } else { None };
+        let qdiscs = bed.qdiscs()?;
+        let retransmits = retransmitted_segments(&bed.sender.read_proc_net("snmp")?);
+        let received_buffers = tcp_counter(&bed.receiver.read_proc_net("snmp")?, "InSegs");
+        let sockets = bed.sender.run(|| {
+            Ok(SocketDiagnosis::open()?
+                .sockets_in_detail(SocketProtocol::Tcp, &[SocketState::ESTABLISHED])?)
+        })?;
+        let retransmits_by_port = sockets
+            .into_iter()
+            .filter(|(socket, _)| socket.remote.port() >= BULK_PORT)
+            .map(|(socket, detail)| (socket.local.port(), u64::from(detail.retransmitted)))
+            .collect();
+        let accounts = match early {
+            Some(reading) => reading,
+            None => Reading::take(&actors, is_over)?,
+        };
+        Ok(Self { accounts, qdiscs, retransmits, received_buffers, retransmits_by_port })
+    }
+}
+
+/// Runs a repeat of a point.
+pub(crate) fn run(
+    job: &Job<'_>,
+    point: &TenantPoint,
+    in_front: &InFront,
+    features: KernelFeatures,
+    observer: &dyn Observer,
+) -> Result<RawRepeat, TestbedError> {
+    let begun = Instant::now();
+    let (warmup, duration) = (Duration::from(job.warmup), Duration::from(job.duration));
+    let phases = Phases::new(warmup + duration + Duration::from_millis(500), observer);
+    phases.begin(0.0, "setting up");
+    let mut bed = TenantBed::build(&options(job, point, features))?;
+    let prompt = Prompt::ahead();
+    let mut sources = Sources::start(&bed, point, &job.scenario.workload.congestion_control, observer)?;
+    bed.install(&in_front.tree, in_front.rules)?;
+    sources.release()?;
+    let started_s = begun.elapsed().as_secs_f64();
+
+    phases.sleep("warming up", warmup)?;
+    wait_for_flows(&bed, &mut sources, point, observer)?;
+    let before = Snapshot::take(&mut bed, &sources, false)?;
+    let metered_before = bed.meter.flows()?;
+    let start_ns = monotonic_ns() + LEAD.as_nanos() as u64;
+    bed.meter.start(start_ns);
+    sources.begin(start_ns);
+    let sampler = match in_front.line {
+        true => {
+            let (netlink, index) = bed.asker()?;
+            Some(Sampler::start(netlink, index, Handle::ROOT, start_ns)?)
+        }
+        false => None,
+    };
+    let end_ns = start_ns.saturating_add(job.duration.as_u64());
+    phases.sleep("measuring", Duration::from_nanos(end_ns.saturating_sub(monotonic_ns())))?;
+    let metered_after = bed.meter.flows()?;
+    let after = Snapshot::take(&mut bed, &sources, true)?;
+    let samples = sampler.map(Sampler::finish).transpose()?;
+    let ending = Instant::now();
+    sources.check()?;
+    let (names, _) = sources.actors();
+
+    phases.begin(0.97, "finishing");
+    if point.probes.is_some() {
+        pause(GRACE, observer)?;
+    }
+    let exchanges = sources.finish_probes()?;
+    sources.hold()?;
+    bed.clear()?;
+    let before_end = wait_for_rest(&bed, observer)?;
+    let reports = sources.finish(observer)?;
+    let metered =
+        Metered { before: metered_before, after: metered_after, before_end, at_end: bed.meter.flows()? };
+
+    let mut raw = RawRepeat {
+        latency_us: measures::latencies_us(&exchanges, start_ns..end_ns),
+        retransmits: Some(after.retransmits.saturating_sub(before.retransmits)),
+        busy_cores: after.accounts.busy_since(&before.accounts),
+        ..RawRepeat::default()
+    };
+    measures::flows(&mut raw, job, point, &bed.meter, &metered, &reports, |port| {
+        let now = after.retransmits_by_port.get(&port)?;
+        Some(now.saturating_sub(before.retransmits_by_port.get(&port).copied().unwrap_or(0)))
+    })?;
+    let line =
+        samples.map(|samples| measures::line(&mut raw, job, &bed.meter, &metered.after, &samples, start_ns));
+    raw.tenants = Some(RawTenants {
+        processes: after.accounts.processes_since(&before.accounts, &names, duration),
+        processors: after.accounts.processors_since(&before.accounts),
+        qdiscs: measures::qdiscs(&before.qdiscs, &after.qdiscs),
+        line,
+        disturbance: Some(after.accounts.disturbance_since(&before.accounts)),
+    });
+    remark(&mut raw, in_front.line, after.accounts.processors(), bed.meter.overflow());
+    drop((bed, prompt));
+    let received_buffers = after.received_buffers.saturating_sub(before.received_buffers);
+    raw.counters.insert("received_buffers".to_owned(), received_buffers as f64);
+    raw.counters.insert("started_after_s".to_owned(), started_s);
+    raw.counters.insert("ended_after_s".to_owned(), ending.elapsed().as_secs_f64());
+    raw.counters.insert("took_s".to_owned(), begun.elapsed().as_secs_f64());
+    Ok(raw)
+}
+
+fn options(job: &Job<'_>, point: &TenantPoint, features: KernelFeatures) -> TenantBedOptions {
+    let bins = u32::try_from(job.duration.as_u64() / job.bin.as_u64().max(1)).unwrap_or(u32::MAX);
+    let flows = 2 * point.bulk_flows() + point.probe_count();
+    TenantBedOptions {
+        queues: job.scenario.link.queues,
+        mtu: u32::try_from(job.scenario.link.mtu.bytes()).unwrap_or(1500),
+        offloads: point.offloads,
+        sender_sysctls: features.steady_tcp(),
+        meter: MeterOptions { flows: flows + SPARE_METER_ROWS, bins, bin_ns: job.bin.as_u64() },
+    }
+}
+
+/// Waits until every bulk flow has carried data. Of the two connections to a port the later one is the flow; what it
+/// begins with is a cookie.
+fn wait_for_flows(
+    bed: &TenantBed,
+    sources: &mut Sources,
+    point: &TenantPoint,
+    observer: &dyn Observer,
+) -> Result<(), TestbedError> {
+    const COOKIE_BYTES: u64 = 37;
+    let ports: Vec<u16> = (BULK_PORT..)
+        .zip(each_bulk(point))
+        .filter(|(_, tenants)| tenants.on_off.is_none())
+        .map(|(port, _)| port)
+        .collect();
+    let wanted = ports.len();
+    let deadline = Instant::now() + LIMIT;
+    if wanted == 0 {
+        return Ok(());
+    }
+    loop {
+        let mut latest: HashMap<u16, (u64, u64)> = HashMap::new();
+        for flow in bed.meter.flows()? {
+            let known = latest.entry(flow.tuple.destination_port).or_default();
+            *known = (*known).max((flow.first_ns, flow.payload_bytes));
+        }
+        let flowing = ports
+            .iter()
+            .filter(|port| latest.get(*port).is_some_and(|(_, payload)| *payload > COOKIE_BYTES))
+            .count();
+        if flowing >= wanted {
+            return Ok(());
+        }
+        sources.check()?;
+        if Instant::now() > deadline {
+            return Err(TestbedError::Traffic(format!(
+                "only {flowing} of {wanted} bulk flows carried data within {} s: is the machine overloaded?",
+                LIMIT.as_secs()
+            )));
+        }
+        pause(Duration::from_millis(5), observer)?;
+    }
+}
+
+/// Waits until nothing arrives any more, for a while at most; the meter's reading then.
+fn wait_for_rest(bed: &TenantBed, observer: &dyn Observer) -> Result<Vec<FlowSample>, TestbedError> {
+    const PATIENCE: Duration = Duration::from_millis(200);
+    const QUIET: Duration = Duration::from_millis(5);
+    let deadline = Instant::now() + PATIENCE;
+    let arrived = |flows: &[FlowSample]| flows.iter().map(|flow| flow.payload_bytes).sum::<u64>();
+    let mut flows = bed.meter.flows()?;
+    loop {
+        pause(QUIET, observer)?;
+        let now = bed.meter.flows()?;
+        if arrived(&now) == arrived(&flows) || Instant::now() > deadline {
+            return Ok(now);
+        }
+        flows = now;
+    }
+}
+
+fn remark(raw: &mut RawRepeat, line: bool, processors: usize, overflow: u64) {
+    raw.counters.insert("meter_overflow".to_owned(), overflow as f64);
+    if overflow > 0 {
+        raw.notes.push(format!("the meter had no row for {overflow} packets: figures are incomplete"));
+    }
+    if let Some(busy) = raw.busy_cores.filter(|busy| line && *busy > MOST_BUSY * processors as f64) {
+        raw.notes.push(format!(
+            "the processors were {:.0} % busy: they and not the line may have been the bottleneck; ask for a lower \
+             --rate, or run it again on a quiet machine",
+            100.0 * busy / processors as f64
+        ));
+    }
+}

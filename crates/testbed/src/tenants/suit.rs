@@ -1,0 +1,228 @@
+//! Whether this kernel can run a point, and at which rate a line is the bottleneck.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use evenkeel_model::qdisc::{Classifier, Filter, QdiscTree, Step};
+use evenkeel_model::scenario::{BulkTenants, Scenario, TenantPoint, Tenants};
+use evenkeel_model::units::{BitRate, Nanoseconds};
+use evenkeel_model::world::{Assessment, Job, Observer};
+use evenkeel_netlink::Netlink;
+use evenkeel_netlink::qdisc_tree::{missing_classifiers, missing_kinds};
+
+use super::repeat::{self, InFront};
+use super::sources::each_bulk;
+use crate::capacity;
+use crate::error::TestbedError;
+use crate::kernel::KernelFeatures;
+use crate::namespace::Namespace;
+use crate::traffic::iperf3;
+
+/// What this kernel was found to lack; each kind is asked for once.
+#[derive(Debug, Default)]
+pub(crate) struct Suitability {
+    qdiscs: RefCell<BTreeMap<String, bool>>,
+    classifiers: RefCell<Option<BTreeSet<Classifier>>>,
+}
+
+impl Suitability {
+    /// What the test bed makes of a point; the reason when it cannot run it at all.
+    pub(crate) fn assess(
+        &self,
+        scenario: &Scenario,
+        tenants: &Tenants,
+        point: &TenantPoint,
+    ) -> Result<Assessment, String> {
+        let in_front = in_front(point, scenario, tenants, scenario.link.rate)?;
+        let mut lacking = BTreeSet::new();
+        for kind in in_front.tree.qdiscs().map(|node| node.kind.as_str()).collect::<BTreeSet<_>>() {
+            if self.lacks(kind).map_err(|error| error.to_string())? {
+                lacking.insert(format!("the qdisc {kind}"));
+            }
+        }
+        let classifiers = in_front.tree.steps.iter().filter_map(classifier_of);
+        let of_rules = in_front.rules.map(|(_, rules)| rules.classifier);
+        for classifier in classifiers.chain(of_rules).collect::<BTreeSet<_>>() {
+            if self.lacks_classifier(classifier).map_err(|error| error.to_string())? {
+                lacking.insert(format!("the classifier {}", name_of(classifier)));
+            }
+        }
+        if !lacking.is_empty() {
+            let lacking: Vec<String> = lacking.into_iter().collect();
+            return Err(format!(
+                "this kernel lacks {}; run it on one that has it, as the virtual machine's (./dev vm)",
+                lacking.join(" and ")
+            ));
+        }
+        if let Some(tenants) = each_bulk(point).find(|tenants| {
+            tenants.on_off.is_none() && tenants.length.bytes() > u64::from(iperf3::MAX_LENGTH)
+        }) {
+            return Err(format!("iperf3 writes at most 1 MiB at a time, not {}", tenants.length));
+        }
+        let mut assessment = Assessment::default();
+        let mut set = |name: &str, value: String| assessment.settings.insert(name.to_owned(), value);
+        for (axis, value) in &point.coordinates {
+            set(axis, value.clone());
+        }
+        set("qdisc", point.qdisc.name.clone());
+        set("tree", in_front.tree.to_string());
+        let switch = |on: bool| if on { "on" } else { "off" };
+        set("tso-gso", switch(point.offloads.segmentation).to_owned());
+        set("gro-lro", switch(point.offloads.aggregation).to_owned());
+        set("congestion-control", scenario.workload.congestion_control.clone());
+        let line =
+            if tenants.line { "a tbf at the link's rate" } else { "none: the processors are the bottleneck" };
+        set("line", line.to_owned());
+        Ok(assessment)
+    }
+
+    /// Whether the kernel has no qdisc of this kind.
+    fn lacks(&self, kind: &str) -> Result<bool, TestbedError> {
+        if let Some(known) = self.qdiscs.borrow().get(kind) {
+            return Ok(*known);
+        }
+        let lacks = on_scratch(|netlink, index| Ok(!missing_kinds(netlink, index, [kind])?.is_empty()))?;
+        self.qdiscs.borrow_mut().insert(kind.to_owned(), lacks);
+        Ok(lacks)
+    }
+
+    /// Whether the kernel has no such classifier.
+    fn lacks_classifier(&self, classifier: Classifier) -> Result<bool, TestbedError> {
+        if let Some(missing) = self.classifiers.borrow().as_ref() {
+            return Ok(missing.contains(&classifier));
+        }
+        let missing = on_scratch(|netlink, index| Ok(missing_classifiers(netlink, index)?))?;
+        let lacks = missing.contains(&classifier);
+        *self.classifiers.borrow_mut() = Some(missing);
+        Ok(lacks)
+    }
+}
+
+/// Does something on an interface that nobody uses.
+fn on_scratch<T>(work: impl FnOnce(&mut Netlink, u32) -> Result<T, TestbedError>) -> Result<T, TestbedError> {
+    let namespace = Namespace::new()?;
+    let mut netlink = namespace.netlink()?;
+    let loopback = netlink.link_index("lo")?;
+    work(&mut netlink, loopback)
+}
+
+/// What a filter of a tree is made of.
+fn classifier_of(step: &Step) -> Option<Classifier> {
+    match step {
+        Step::Filter { filter: Filter::Port { classifier, .. }, .. } => Some(*classifier),
+        Step::Filter { .. } => Some(Classifier::Bpf),
+        Step::Qdisc(_) | Step::Class(_) => None,
+    }
+}
+
+fn name_of(classifier: Classifier) -> &'static str {
+    match classifier {
+        Classifier::U32 => "u32",
+        Classifier::Flower => "flower",
+        Classifier::Bpf => "bpf",
+    }
+}
+
+/// What stands in front of the wire for a point.
+pub(crate) fn in_front(
+    point: &TenantPoint,
+    scenario: &Scenario,
+    tenants: &Tenants,
+    rate: BitRate,
+) -> Result<InFront, String> {
+    let surroundings = point.surroundings(&scenario.link, rate);
+    let tree = point.qdisc.resolve(&surroundings).map_err(|error| error.to_string())?;
+    let studied = tree.studied_root().map(|node| node.handle);
+    Ok(InFront {
+        rules: point.filter_rules.and_then(|rules| Some((studied?, rules))),
+        tree: if tenants.line { tree.on_line(rate) } else { tree },
+        line: tenants.line,
+    })
+}
+
+/// Rates that `auto` chooses from for a line: down to what an emulated machine carries.
+const LINES_BPS: [u64; 8] = [
+    100_000_000_000,
+    40_000_000_000,
+    10_000_000_000,
+    2_000_000_000,
+    1_000_000_000,
+    500_000_000,
+    200_000_000,
+    100_000_000,
+];
+const WARMUP: Nanoseconds = Nanoseconds::from_millis(200);
+const DURATION: Nanoseconds = Nanoseconds::from_millis(800);
+const BIN: Nanoseconds = Nanoseconds::from_millis(100);
+/// So many flows tell what the processors carry; more take longer to start.
+const TRIAL_FLOWS: u32 = 8;
+
+/// The rate at which a scenario runs. Without a line there is nothing to settle: shares are shares of the nominal rate. With
+/// one it is a rate that the processors carry with room, found by a trial of the point with the shortest writes, without any
+/// qdisc.
+pub(crate) fn settle(
+    scenario: &Scenario,
+    tenants: &Tenants,
+    wanted: Option<BitRate>,
+    features: KernelFeatures,
+    observer: &dyn Observer,
+) -> Result<BitRate, TestbedError> {
+    let nominal = scenario.link.rate;
+    let hardest = scenario
+        .variants
+        .iter()
+        .chain(&scenario.further_variants)
+        .filter_map(|variant| Some((variant, variant.tenants.as_ref()?)))
+        .filter(|(_, point)| point.bulk_flows() > 0)
+        .min_by_key(|(_, point)| (mean_length(point), std::cmp::Reverse(point.bulk_flows())));
+    let Some((variant, point)) = hardest.filter(|_| tenants.line) else {
+        return Ok(wanted.unwrap_or(nominal));
+    };
+    observer.progress(0.0, "checking what the processors can carry");
+    let point = trial_of(point);
+    let none = InFront { tree: QdiscTree::default(), rules: None, line: false };
+    let job = Job {
+        scenario,
+        variant,
+        repeat: 0,
+        seed: 0,
+        rate: nominal,
+        warmup: WARMUP,
+        duration: DURATION,
+        bin: BIN,
+    };
+    let raw = repeat::run(&job, &point, &none, features, observer)?;
+    let bytes: u64 = raw.flows.iter().map(|flow| flow.payload_bytes).sum();
+    let capacity_bps = bytes as f64 * 8.0 / Duration::from(DURATION).as_secs_f64();
+    let rate = capacity::settle(&LINES_BPS, LINE_HEADROOM, capacity_bps, nominal, wanted)?;
+    observer.remark(&format!(
+        "the processors carry {:.1} Gbit/s of these flows without a line; line rate {rate}",
+        capacity_bps / 1e9
+    ));
+    Ok(rate)
+}
+
+/// `auto` leaves this factor between a line and what the processors carry without one.
+const LINE_HEADROOM: f64 = 4.0;
+
+fn mean_length(point: &TenantPoint) -> u64 {
+    let sum: u64 = each_bulk(point).map(|tenants| tenants.length.bytes()).sum();
+    sum / u64::from(point.bulk_flows()).max(1)
+}
+
+/// The point with few flows, which always send, and nobody else.
+fn trial_of(point: &TenantPoint) -> TenantPoint {
+    let flows = point.bulk_flows().max(1);
+    let few = |tenants: &BulkTenants| BulkTenants {
+        count: (tenants.count * TRIAL_FLOWS.min(flows)).div_ceil(flows),
+        on_off: None,
+        ..*tenants
+    };
+    TenantPoint {
+        bulk: point.bulk.iter().map(few).collect(),
+        probes: None,
+        filter_rules: None,
+        ..point.clone()
+    }
+}

@@ -1,0 +1,138 @@
+//! Request-response probes: one request at a time over TCP, each answered by as many bytes, and how long it took.
+//!
+//! What sockperf's ping-pong and netperf's `TCP_RR` do, without what sockperf 3.7 takes before its first sample (2.5 s, a
+//! sleep of 2 s among them), which is longer than the time that one point of a sweep is measured for. A probe is two
+//! threads, client and server, each with its own socket.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use evenkeel_datapath::monotonic_ns;
+
+use super::worker::{Ends, Worker, set_option};
+
+/// TOS `lowdelay` (RFC 1349): the kernel gives the packets the priority `TC_PRIO_INTERACTIVE` (`rt_tos2priority`).
+const LOW_DELAY: i32 = 0x10;
+
+/// One exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Exchange {
+    /// When the request was handed to the socket, `CLOCK_MONOTONIC` ns.
+    pub(crate) sent_ns: u64,
+    /// Until the whole answer was there, ns; of one that was not answered, until the probe ended.
+    pub(crate) took_ns: u64,
+}
+
+/// A probe under way.
+#[derive(Debug)]
+pub(crate) struct Probe {
+    pub(crate) client: Worker<Vec<Exchange>>,
+    pub(crate) server: Worker<()>,
+}
+
+impl Probe {
+    /// Starts a probe on a connection: requests follow one another at once.
+    pub(crate) fn start((client, server): Ends, message_bytes: usize) -> io::Result<Self> {
+        for stream in [&client, &server] {
+            stream.set_nodelay(true)?;
+            set_option(stream, libc::IPPROTO_IP, libc::IP_TOS, &LOW_DELAY.to_ne_bytes())?;
+        }
+        Ok(Self {
+            server: Worker::start(server, move |stream, stop| answer(stream, stop, message_bytes))?,
+            client: Worker::start(client, move |stream, stop| ask(stream, stop, message_bytes))?,
+        })
+    }
+
+    /// Ends it; what it has exchanged, in order.
+    pub(crate) fn finish(self) -> io::Result<Vec<Exchange>> {
+        let exchanges = self.client.finish();
+        // The client's end is shut now, and that ended it.
+        self.server.finish()?;
+        exchanges
+    }
+}
+
+fn ask(stream: &mut TcpStream, stop: &AtomicBool, message_bytes: usize) -> io::Result<Vec<Exchange>> {
+    let mut message = vec![0x5a; message_bytes];
+    let mut exchanges = Vec::new();
+    loop {
+        let sent_ns = monotonic_ns();
+        let result = stream.write_all(&message).and_then(|()| stream.read_exact(&mut message));
+        exchanges.push(Exchange { sent_ns, took_ns: monotonic_ns().saturating_sub(sent_ns) });
+        if stop.load(Ordering::Relaxed) {
+            return Ok(exchanges);
+        }
+        result?;
+    }
+}
+
+fn answer(stream: &mut TcpStream, stop: &AtomicBool, message_bytes: usize) -> io::Result<()> {
+    let mut message = vec![0; message_bytes];
+    loop {
+        match stream.read_exact(&mut message).and_then(|()| stream.write_all(&message)) {
+            Ok(()) => {}
+            // The client has ended.
+            Err(error)
+                if stop.load(Ordering::Relaxed)
+                    || matches!(
+                        error.kind(),
+                        io::ErrorKind::UnexpectedEof
+                            | io::ErrorKind::BrokenPipe
+                            | io::ErrorKind::ConnectionReset
+                    ) =>
+            {
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::net::TcpListener;
+    use std::time::Duration;
+
+    fn ends() -> Ends {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (client, listener.accept().unwrap().0)
+    }
+
+    #[test]
+    fn exchanges_follow_one_another() {
+        for message_bytes in [1, 64, 200_000] {
+            let probe = Probe::start(ends(), message_bytes).unwrap();
+            std::thread::sleep(Duration::from_millis(100));
+            let exchanges = probe.finish().unwrap();
+            assert!(exchanges.len() > 10, "{message_bytes} bytes: {}", exchanges.len());
+            for pair in exchanges.windows(2) {
+                assert!(pair[0].took_ns > 0 && pair[1].sent_ns >= pair[0].sent_ns + pair[0].took_ns);
+            }
+        }
+    }
+
+    /// Nobody answers: the time that the request has waited is what is known of it, and it counts.
+    #[test]
+    fn a_request_without_an_answer_is_not_forgotten() {
+        let (client, server) = ends();
+        let mut probe = Worker::start(client, |stream, stop| ask(stream, stop, 64)).map(Some).unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+        let exchanges = probe.take().unwrap().finish().unwrap();
+        assert_eq!(exchanges.len(), 1);
+        assert!(exchanges[0].took_ns >= 45_000_000, "{exchanges:?}");
+        drop(server);
+    }
+
+    #[test]
+    fn a_probe_ends_when_it_is_dropped() {
+        let (client, server) = ends();
+        let mut keep = client.try_clone().unwrap();
+        drop(Probe::start((client, server), 64).unwrap());
+        keep.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        assert!(matches!(keep.read(&mut [0; 1]), Ok(0) | Err(_)));
+    }
+}

@@ -1,0 +1,142 @@
+//! Threads that make traffic of our own on connections between two namespaces.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::error::TestbedError;
+use crate::namespace::Namespace;
+use crate::process::ordinary_nice;
+
+/// How long a connection may take.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// A thread with one connection. Dropping it ends it.
+#[derive(Debug)]
+pub(crate) struct Worker<T> {
+    thread: u32,
+    stop: Arc<AtomicBool>,
+    stream: TcpStream,
+    handle: Option<JoinHandle<io::Result<T>>>,
+}
+
+impl<T: Send + 'static> Worker<T> {
+    /// Starts `work` on a connection. It is to return when the flag is set; by then the connection is shut, so that no
+    /// call on it waits any longer.
+    pub(crate) fn start(
+        stream: TcpStream,
+        work: impl FnOnce(&mut TcpStream, &AtomicBool) -> io::Result<T> + Send + 'static,
+    ) -> io::Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (of_thread, mut mine) = (Arc::clone(&stop), stream.try_clone()?);
+        let (tell, told) = mpsc::channel();
+        let nice = ordinary_nice();
+        let handle = std::thread::Builder::new().name("traffic".to_owned()).spawn(move || {
+            // SAFETY: takes nothing.
+            let thread = unsafe { libc::gettid() };
+            // Somebody listens, or nobody wants to know.
+            let _ = tell.send(thread.cast_unsigned());
+            if let Some(nice) = nice {
+                // SAFETY: takes numbers; on Linux 0 is the calling thread.
+                unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
+            }
+            // SAFETY: takes numbers: sleeps of this thread end within a microsecond of when they should.
+            unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000, 0, 0, 0) };
+            work(&mut mine, &of_thread)
+        })?;
+        let thread = told.recv().map_err(io::Error::other)?;
+        Ok(Self { thread, stop, stream, handle: Some(handle) })
+    }
+
+    /// Number of the thread.
+    pub(crate) fn thread(&self) -> u32 {
+        self.thread
+    }
+
+    /// Asks it to end: sets its flag and shuts its connection.
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+        // Fails only when the other end has shut it already.
+        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+    }
+
+    /// Ends it, and returns what it has made.
+    pub(crate) fn finish(mut self) -> io::Result<T> {
+        self.stop();
+        match self.handle.take().map(JoinHandle::join) {
+            Some(Ok(result)) => result,
+            Some(Err(_)) | None => Err(io::Error::other("the thread has panicked")),
+        }
+    }
+}
+
+impl<T> Drop for Worker<T> {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+        if let Some(handle) = self.handle.take() {
+            let _ = handle.join();
+        }
+    }
+}
+
+/// Both ends of a connection: the client's and the server's.
+pub(crate) type Ends = (TcpStream, TcpStream);
+
+/// Connects the sender to ports of an address of the receiver, one connection each. Sockets stay in the namespace in which
+/// they were made.
+pub(crate) fn connect(
+    sender: &Namespace,
+    receiver: &Namespace,
+    address: IpAddr,
+    ports: &[u16],
+) -> Result<Vec<Ends>, TestbedError> {
+    if ports.is_empty() {
+        return Ok(Vec::new());
+    }
+    let at = |port: u16| SocketAddr::new(address, port);
+    let listeners = receiver.run(|| {
+        let listen = |port: &u16| {
+            TcpListener::bind(at(*port)).map_err(TestbedError::system(format!("listen at port {port}")))
+        };
+        ports.iter().map(listen).collect::<Result<Vec<_>, _>>()
+    })?;
+    let clients = sender.run(|| {
+        let connect = |port: &u16| {
+            TcpStream::connect_timeout(&at(*port), PATIENCE)
+                .map_err(TestbedError::system(format!("connect to port {port}")))
+        };
+        ports.iter().map(connect).collect::<Result<Vec<_>, _>>()
+    })?;
+    let accepted = listeners.iter().map(|listener| {
+        // Its client is connected, so it does not wait.
+        let (stream, _) = listener.accept().map_err(TestbedError::system("accept a connection"))?;
+        Ok::<_, TestbedError>(stream)
+    });
+    clients.into_iter().zip(accepted).map(|(client, server)| Ok((client, server?))).collect()
+}
+
+/// Sets the congestion control of a connection.
+pub(crate) fn set_congestion_control(stream: &TcpStream, name: &str) -> io::Result<()> {
+    set_option(stream, libc::IPPROTO_TCP, libc::TCP_CONGESTION, name.as_bytes())
+}
+
+/// Sets an option of a socket.
+pub(crate) fn set_option(stream: &TcpStream, level: i32, option: i32, value: &[u8]) -> io::Result<()> {
+    // SAFETY: the value is as long as told.
+    let result = unsafe {
+        libc::setsockopt(
+            stream.as_raw_fd(),
+            level,
+            option,
+            value.as_ptr().cast(),
+            value.len() as libc::socklen_t,
+        )
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

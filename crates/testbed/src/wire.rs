@@ -1,0 +1,93 @@
+//! Two network namespaces for two hosts, and a veth pair between them for the wire.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::AsFd;
+
+use evenkeel_host::Host;
+use evenkeel_netlink::{Netlink, VethOptions};
+
+use crate::error::TestbedError;
+use crate::kernel;
+use crate::namespace::Namespace;
+
+/// Sender's IPv4 address: from the range for benchmarks (RFC 2544).
+pub const SENDER_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
+/// Receiver's IPv4 address.
+pub const RECEIVER_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
+/// Sender's IPv6 address: from the range for benchmarks (RFC 5180).
+pub const SENDER_ADDRESS_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 1);
+/// Receiver's IPv6 address.
+pub const RECEIVER_ADDRESS_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 2);
+
+/// The sender's end.
+pub(crate) const SENDER_INTERFACE: &str = "evk0";
+/// The receiver's end.
+pub(crate) const RECEIVER_INTERFACE: &str = "evk1";
+
+/// Two hosts and the wire between them. Its ends have addresses and are down: what has to be set before they come up can
+/// be.
+pub(crate) struct Wire {
+    pub(crate) sender: Namespace,
+    pub(crate) receiver: Namespace,
+    pub(crate) sender_netlink: Netlink,
+    pub(crate) receiver_netlink: Netlink,
+    pub(crate) sender_index: u32,
+    pub(crate) receiver_index: u32,
+}
+
+impl Wire {
+    /// Makes the hosts and the wire.
+    pub(crate) fn lay(
+        queues: u32,
+        mtu: u32,
+        sender_sysctls: &[(String, String)],
+    ) -> Result<Self, TestbedError> {
+        let (sender, receiver) = (Namespace::new()?, Namespace::new()?);
+        for (name, value) in sender_sysctls {
+            sender.set_sysctl(name, value)?;
+        }
+        let mut sender_netlink = sender.netlink()?;
+        let mut receiver_netlink = receiver.netlink()?;
+        sender_netlink.add_veth(&VethOptions {
+            name: SENDER_INTERFACE,
+            peer_name: RECEIVER_INTERFACE,
+            peer_namespace: receiver.as_fd(),
+            queues,
+            mtu,
+        })?;
+        let sender_index = sender_netlink.link_index(SENDER_INTERFACE)?;
+        let receiver_index = receiver_netlink.link_index(RECEIVER_INTERFACE)?;
+
+        let addresses: [(&mut Netlink, u32, IpAddr, IpAddr); 2] = [
+            (&mut sender_netlink, sender_index, SENDER_ADDRESS.into(), SENDER_ADDRESS_V6.into()),
+            (&mut receiver_netlink, receiver_index, RECEIVER_ADDRESS.into(), RECEIVER_ADDRESS_V6.into()),
+        ];
+        for (netlink, index, v4, v6) in addresses {
+            netlink.add_address(index, v4, 24)?;
+            if kernel::has_ipv6() {
+                netlink.add_address(index, v6, 64)?;
+            }
+        }
+        Ok(Self { sender, receiver, sender_netlink, receiver_netlink, sender_index, receiver_index })
+    }
+}
+
+/// Receive packet steering on the receiving device: each flow is received by one processor, as RSS
+/// of a real NIC has it. Without, veth delivers on whichever processor sent, and a flow whose sender
+/// moves overtakes itself.
+pub(crate) fn steer_receives_by_flow(receiver: &Namespace, queues: u32) -> Result<(), TestbedError> {
+    // A mask of 32-bit words, separated by commas (Documentation/networking/scaling.rst).
+    let cpus = Host::live().cpu_times()?.cpus().clamp(1, 1024);
+    let words: Vec<String> = (0..cpus.div_ceil(32))
+        .rev()
+        .map(|word| {
+            let bits = (cpus - word * 32).min(32);
+            format!("{:08x}", (1_u64 << bits) - 1)
+        })
+        .collect();
+    let mask = words.join(",");
+    let files = (0..queues)
+        .map(|queue| (format!("class/net/{RECEIVER_INTERFACE}/queues/rx-{queue}/rps_cpus"), mask.clone()))
+        .collect::<Vec<_>>();
+    receiver.write_sysfs(&files)
+}

@@ -1,0 +1,385 @@
+//! A repeat of tenants on this kernel: what is measured is sane, and nothing is left behind.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::single_range_in_vec_init)]
+
+mod support;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use evenkeel_model::qdisc::{Catalogue, Classifier, FilterRules};
+use evenkeel_model::scenario::bundled::variant_tables;
+use evenkeel_model::scenario::{Scenario, Setups, Variant, parse_with};
+use evenkeel_model::units::{BitRate, Nanoseconds};
+use evenkeel_model::world::{Job, Observer, RawLine, RawRepeat, RawTenants, World};
+use evenkeel_testbed::{NetnsWorld, TestbedError};
+
+use support::leftovers::{Holdings, interfaces, open_descriptors};
+
+/// An observer that interrupts when it hears of an activity, and sees then what this process holds.
+#[derive(Default)]
+struct Watch {
+    until: Option<&'static str>,
+    interrupted: AtomicBool,
+    held: std::sync::Mutex<Holdings>,
+}
+
+impl Observer for Watch {
+    fn progress(&self, _: f64, activity: &str) {
+        if self.until == Some(activity) && !self.interrupted.load(Ordering::Relaxed) {
+            *self.held.lock().unwrap() = Holdings::of(std::process::id());
+            self.interrupted.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn remark(&self, text: &str) {
+        println!("{text}");
+    }
+
+    fn interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::Relaxed)
+    }
+}
+
+const BOTH: &str = "offloads = { segmentation = true, aggregation = true }\n";
+const ONE_PROBE: &str = "[workload.probes]\ncount = 1\nmessage = \"64B\"\n";
+
+/// Bulk clients that always send.
+fn bulk(length: &str) -> String {
+    format!("[[workload.bulk]]\nlength = \"{length}\"\n")
+}
+
+/// A scenario of one point for each setup.
+fn scenario_of(catalogue: &Catalogue, line: bool, workload: &str, setups: &[&str], clients: u32) -> Scenario {
+    let setups: Vec<String> = setups.iter().map(|name| format!("\"{name}\"")).collect();
+    let setups = setups.join(", ");
+    let text = format!(
+        r#"schema = 1
+name = "test"
+title = "test"
+
+[link]
+rate = "200mbit"
+queues = 1
+
+[workload]
+kind = "tenants"
+congestion-control = "cubic"
+line = {line}
+{workload}
+[[sweep]]
+qdiscs = [{setups}]
+clients = [{clients}]
+quick = {{ qdiscs = [{setups}], clients = [{clients}] }}
+
+[measure]
+warmup = "200ms"
+duration = "1s"
+repeats = 1
+quick = {{ warmup = "200ms", duration = "1s", repeats = 1 }}
+"#
+    );
+    let setups = Setups { catalogue: Some(catalogue), further: &[] };
+    parse_with(&text, "test.toml", variant_tables(), setups).unwrap()
+}
+
+fn scenario(line: bool, workload: &str, setups: &[&str], clients: u32) -> Scenario {
+    scenario_of(&Catalogue::bundled(), line, workload, setups, clients)
+}
+
+fn job<'a>(scenario: &'a Scenario, variant: &'a Variant, millis: u64) -> Job<'a> {
+    Job {
+        scenario,
+        variant,
+        repeat: 0,
+        seed: 1,
+        rate: scenario.link.rate,
+        warmup: Nanoseconds::from_millis(200),
+        duration: Nanoseconds::from_millis(millis),
+        bin: Nanoseconds::from_millis(1),
+    }
+}
+
+/// A repeat of each point.
+fn run(scenario: &Scenario, millis: u64) -> Vec<RawRepeat> {
+    let mut world = NetnsWorld::new(None).unwrap();
+    let mut results = Vec::new();
+    for variant in &scenario.variants {
+        world.assess(scenario, variant).unwrap();
+        let raw = world.repeat(&job(scenario, variant, millis), &Watch::default()).unwrap();
+        println!(
+            "{}: {:.1} Mbit/s, latency p50 {:.0} p99 {:.0} us of {}, busy {:.2}, others {:.2}, took {:.2} s; {:?} {:?}",
+            variant.name,
+            payload(&raw) as f64 * 8.0 / 1e3 / millis as f64,
+            quantile(&raw, 0.5),
+            quantile(&raw, 0.99),
+            raw.latency_us.len(),
+            raw.busy_cores.unwrap(),
+            tenants(&raw).disturbance.unwrap(),
+            raw.counters["took_s"],
+            raw.counters,
+            raw.notes
+        );
+        results.push(raw);
+    }
+    results
+}
+
+fn tenants(raw: &RawRepeat) -> &RawTenants {
+    raw.tenants.as_ref().unwrap()
+}
+
+fn line(raw: &RawRepeat) -> &RawLine {
+    tenants(raw).line.as_ref().unwrap()
+}
+
+fn payload(raw: &RawRepeat) -> u64 {
+    raw.flows.iter().map(|flow| flow.payload_bytes).sum()
+}
+
+fn wire_bytes(raw: &RawRepeat) -> u64 {
+    raw.flows.iter().flat_map(|flow| &flow.bytes).sum()
+}
+
+/// A quantile of latency, µs; not a number without samples.
+fn quantile(raw: &RawRepeat, share: f64) -> f64 {
+    let mut sorted = raw.latency_us.clone();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get((sorted.len() as f64 * share) as usize).copied().unwrap_or(f64::NAN)
+}
+
+/// Share of the line's capacity that was lost in the bins in which somebody waited.
+fn lost(line: &RawLine) -> f64 {
+    let bins = || line.bytes.iter().zip(&line.backlog_bytes).filter(|(_, backlog)| **backlog > 0);
+    let sent: u64 = bins().map(|(bytes, _)| bytes).sum();
+    1.0 - sent as f64 / (line.capacity_bytes * bins().count() as f64)
+}
+
+/// Fails if two figures differ by more than a share of the second.
+fn assert_near(found: f64, expected: f64, share: f64, what: &str) {
+    assert!((found - expected).abs() <= share * expected, "{what}: {found}, expected {expected}");
+}
+
+/// What holds in every repeat.
+fn assert_sane(raw: &RawRepeat, millis: u64) {
+    assert!(raw.counters["meter_vs_iperf3_max_error"] <= 0.02, "{:?}", raw.counters);
+    assert_eq!(raw.counters["meter_overflow"], 0.0);
+    let tenants = tenants(raw);
+    // Of each processor no more than all of its time; together what was busy.
+    let busy: f64 = tenants
+        .processors
+        .iter()
+        .map(|processor| {
+            let busy = processor.user + processor.system + processor.softirq;
+            assert!(busy + processor.wait <= 1.01 && processor.user >= 0.0, "{processor:?}");
+            busy
+        })
+        .sum();
+    assert!((busy - raw.busy_cores.unwrap()).abs() < 1e-6, "{busy} {:?}", raw.busy_cores);
+    let seconds = millis as f64 / 1e3;
+    let traffic: f64 = tenants.processes.iter().map(|process| process.user_s + process.system_s).sum();
+    assert!(
+        traffic > 0.0 && traffic <= seconds * (busy + 0.1),
+        "traffic had {traffic} s of {busy} processors"
+    );
+    let disturbance = tenants.disturbance.unwrap();
+    assert!((0.0..=tenants.processors.len() as f64 + 0.2).contains(&disturbance), "{disturbance}");
+    for flow in &raw.flows {
+        let on_wire: u64 = flow.bytes.iter().sum();
+        assert!(flow.payload_bytes <= on_wire && flow.bytes.len() == millis as usize, "{}", flow.name);
+    }
+}
+
+/// The longest writes first: flows are in the order of their tenants.
+#[test]
+fn without_a_line_the_processors_are_the_bottleneck() {
+    let mixed = format!(
+        "{BOTH}[[workload.bulk]]\nshare = \"50%\"\nlength = \"64KiB\"\n[[workload.bulk]]\nshare = \"50%\"\nlength = \"1KiB\"\n{ONE_PROBE}"
+    );
+    let scenario = scenario(false, &mixed, &["pfifo"], 8);
+    let raw = &run(&scenario, 500)[0];
+    assert_sane(raw, 500);
+    assert!(tenants(raw).line.is_none());
+    assert_eq!(raw.flows.len(), 8);
+    for (number, flow) in raw.flows.iter().enumerate() {
+        assert!(flow.name.ends_with(&format!("-{}", 5201 + number)), "{}", flow.name);
+        assert_eq!(flow.backlogged, [0..500]);
+        assert!(flow.payload_bytes > 0 && flow.retransmits.is_some());
+    }
+    // No more than the processors carry, and far more than a line of the link's rate would.
+    assert!(payload(raw) * 8 * 2 > 2 * 200_000_000, "{}", payload(raw));
+    let names: Vec<&str> = tenants(raw).processes.iter().map(|process| process.name.as_str()).collect();
+    assert_eq!((names.len(), names[0], names[15]), (18, "bulk 0 client", "bulk 7 server"));
+    assert_eq!(names[16..], ["probe 0 client", "probe 0 server"]);
+    assert!(raw.latency_us.len() > 10 && quantile(raw, 0.0) > 1.0, "{:?}", raw.latency_us.len());
+    let qdisc = &tenants(raw).qdiscs[0];
+    assert_eq!((qdisc.kind.as_str(), qdisc.handle.as_str()), ("pfifo", "1:"));
+    assert_near(qdisc.bytes as f64, wire_bytes(raw) as f64, 0.1, "bytes of the qdisc");
+}
+
+#[test]
+fn offloads_are_as_the_scenario_says() {
+    // Mean payload of a buffer that TCP at the receiver gets.
+    let buffer = |segmentation: bool, aggregation: bool| {
+        let workload = format!(
+            "offloads = {{ segmentation = {segmentation}, aggregation = {aggregation} }}\n{}",
+            bulk("64KiB")
+        );
+        let raw = &run(&scenario(false, &workload, &["pfifo"], 1), 300)[0];
+        payload(raw) as f64 / raw.counters["received_buffers"]
+    };
+    let whole = buffer(true, true);
+    assert!(whole > 10_000.0, "segments pass whole: {whole}");
+    for (segmentation, aggregation) in [(true, false), (false, false), (false, true)] {
+        // A veth takes packets that come one by one as they come, even if it is told to merge.
+        let cut = buffer(segmentation, aggregation);
+        assert!((1000.0..whole / 2.0).contains(&cut), "{segmentation} {aggregation}: {cut}");
+        assert!(aggregation || cut <= 1500.0, "packets as they are: {cut}");
+    }
+}
+
+#[test]
+fn a_line_is_kept_full_and_leaves_a_trace() {
+    let workload = format!("{BOTH}{}{ONE_PROBE}", bulk("16KiB"));
+    for raw in run(&scenario(true, &workload, &["pfifo", "htb"], 6), 1000) {
+        assert_sane(&raw, 1000);
+        let line = line(&raw);
+        assert_eq!((line.bytes.len(), line.backlog_bytes.len()), (1000, 1000));
+        assert_eq!(line.capacity_bytes, 25_000.0);
+        let total: u64 = line.bytes.iter().sum();
+        // The line is a token bucket of two segments: so much more may leave.
+        assert!(total as f64 <= 25_000.0 * 1000.0 + 300_000.0, "{total}");
+        assert!(total >= wire_bytes(&raw));
+        assert_near(wire_bytes(&raw) as f64, total as f64, 0.02, "bytes of the bulk flows");
+        assert!(lost(line) < 0.05, "{}", lost(line));
+        assert!(line.backlog_bytes.iter().filter(|bytes| **bytes > 0).count() > 900);
+        assert!(raw.counters["line_bins_sampled"] > 800.0, "{:?}", raw.counters);
+        // The line itself is the test bed's.
+        assert!(tenants(&raw).qdiscs.iter().all(|qdisc| !qdisc.handle.starts_with("fff")));
+    }
+}
+
+#[test]
+fn priorities_at_least_halve_the_latency_under_load() {
+    let workload = format!("{BOTH}{}{ONE_PROBE}", bulk("64KiB"));
+    let results = run(&scenario(true, &workload, &["htb-two-classes", "htb-priority"], 8), 1500);
+    for share in [0.5, 0.9] {
+        let (without, with) = (quantile(&results[0], share), quantile(&results[1], share));
+        assert!(with <= without / 2.0, "quantile {share}: {with} us with priorities, {without} us without");
+    }
+    let (without, with) = (payload(&results[0]) as f64, payload(&results[1]) as f64);
+    assert_near(with, without, 0.05, "the bulk flows' share");
+}
+
+/// Of two clients one is silent for half of the time. What it leaves the other takes, if it may.
+#[test]
+fn a_capped_class_leaves_the_line_idle_and_one_that_borrows_does_not() {
+    let workload = format!(
+        "{BOTH}[[workload.bulk]]\nshare = \"50%\"\nlength = \"16KiB\"\n[[workload.bulk]]\nshare = \"50%\"\n\
+         length = \"16KiB\"\non = \"100ms\"\noff = \"100ms\"\n"
+    );
+    let results = run(&scenario(true, &workload, &["htb", "htb-capped"], 2), 1000);
+    for raw in &results {
+        assert_sane(raw, 1000);
+        let [always, in_turns] = &raw.flows[..] else { panic!("{:?}", raw.flows) };
+        assert_eq!(always.backlogged, [0..1000]);
+        assert_eq!(in_turns.backlogged, [0..100, 200..300, 400..500, 600..700, 800..900]);
+        // It falls silent within the time that its last segments need.
+        let sent_in = |from: usize, to: usize| -> u64 {
+            (0..5).flat_map(|turn| &in_turns.bytes[turn * 200 + from..turn * 200 + to]).sum()
+        };
+        let (on, late) = (sent_in(0, 100), sent_in(150, 200));
+        assert!(on > 2_000_000 && late < on / 20, "{on} bytes while on, {late} long after");
+    }
+    let (borrowing, capped) = (lost(line(&results[0])), lost(line(&results[1])));
+    assert!(borrowing < 0.05, "borrowing: {borrowing}");
+    assert!(capped > 0.15, "capped: {capped}");
+}
+
+#[test]
+fn very_many_probes_and_nobody_else() {
+    let workload = format!("{BOTH}{}[workload.probes]\ncount = 96\nmessage = \"1KiB\"\n", bulk("1KiB"));
+    let raw = &run(&scenario(false, &workload, &["pfifo"], 0), 500)[0];
+    assert_sane(raw, 500);
+    assert!(raw.flows.is_empty());
+    assert_eq!(tenants(raw).processes.len(), 192);
+    assert!(raw.latency_us.len() > 2 * 96, "{}", raw.latency_us.len());
+}
+
+#[test]
+fn very_many_bulk_clients_behind_idle_rules() {
+    let mut scenario = scenario(true, &format!("{BOTH}{}", bulk("4KiB")), &["htb"], 48);
+    let rules = FilterRules { classifier: Classifier::U32, rules: 50 };
+    scenario.variants[0].tenants.as_mut().unwrap().filter_rules = Some(rules);
+    let raw = &run(&scenario, 1000)[0];
+    assert_sane(raw, 1000);
+    assert_eq!(raw.flows.len(), 48);
+    assert!(raw.flows.iter().all(|flow| flow.payload_bytes > 0), "{:?}", raw.flows);
+}
+
+#[test]
+fn what_this_kernel_lacks_is_named() {
+    let mine = "schema = 1\n[setup.mine]\nsummary = \"nobody has it\"\nsteps = [\"qdisc root handle 1: evk_none\"]\n";
+    let catalogue = Catalogue::bundled().extended(Catalogue::parse(mine, "mine").unwrap());
+    let names: Vec<&str> = catalogue.names().collect();
+    let scenario = scenario_of(&catalogue, true, &format!("{BOTH}{}", bulk("4KiB")), &names, 2);
+    let world = NetnsWorld::new(None).unwrap();
+    for variant in &scenario.variants {
+        let name = &variant.tenants.as_ref().unwrap().qdisc.name;
+        match world.assess(&scenario, variant) {
+            Ok(assessment) => {
+                assert_ne!(name, "mine");
+                assert_eq!(assessment.settings["qdisc"], *name);
+            }
+            Err(why) => {
+                println!("{name}: {why}");
+                assert!(why.starts_with("this kernel lacks the qdisc "), "{why}");
+                assert!(name != "mine" || why.contains("the qdisc evk_none;"), "{why}");
+                assert!(!["pfifo", "bfifo", "pfifo_fast", "htb", "tbf"].contains(&name.as_str()), "{why}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_rate_of_a_line_is_one_that_the_processors_carry() {
+    let mut world = NetnsWorld::new(None).unwrap();
+    let watch = Watch::default();
+    let mut settle = |line: bool, nominal: u64, wanted: Option<u64>| {
+        let mut scenario = scenario(line, &format!("{BOTH}{}", bulk("64KiB")), &["pfifo"], 2);
+        scenario.link.rate = BitRate::from_bits_per_second(nominal);
+        let wanted = wanted.map(BitRate::from_bits_per_second);
+        world.settle_rate(&scenario, wanted, &watch).map(BitRate::bits_per_second)
+    };
+    const GBIT: u64 = 1_000_000_000;
+    assert_eq!(settle(false, 100 * GBIT, None).unwrap(), 100 * GBIT, "nothing to settle");
+    assert_eq!(settle(true, GBIT / 20, None).unwrap(), GBIT / 20);
+    let settled = settle(true, 100_000 * GBIT, None).unwrap();
+    assert!(settled <= 100 * GBIT, "{settled}");
+    let refused = settle(true, 100_000 * GBIT, Some(50_000 * GBIT)).unwrap_err();
+    assert!(matches!(refused, TestbedError::Unable { .. }), "{refused}");
+}
+
+#[test]
+fn an_interruption_leaves_nothing() {
+    let workload = format!(
+        "{BOTH}[[workload.bulk]]\nshare = \"50%\"\nlength = \"16KiB\"\n[[workload.bulk]]\nshare = \"50%\"\n\
+         length = \"16KiB\"\non = \"50ms\"\noff = \"50ms\"\n{ONE_PROBE}"
+    );
+    let scenario = scenario(true, &workload, &["htb"], 4);
+    let mut world = NetnsWorld::new(None).unwrap();
+    let (links, descriptors) = (interfaces(), open_descriptors());
+    for activity in ["setting up", "warming up", "measuring", "finishing"] {
+        let before = Holdings::of(std::process::id());
+        let watch = Watch { until: Some(activity), ..Watch::default() };
+        let error = world.repeat(&job(&scenario, &scenario.variants[0], 500), &watch).unwrap_err();
+        assert!(matches!(error, TestbedError::Interrupted), "{activity}: {error}");
+        let made = watch.held.into_inner().unwrap().since(&before);
+        if activity != "setting up" {
+            assert!(
+                made.children.len() == 4 && made.namespaces.len() == 2 && !made.maps.is_empty(),
+                "{made:?}"
+            );
+        }
+        made.assert_gone();
+        assert_eq!((interfaces(), open_descriptors()), (links.clone(), descriptors), "{activity}");
+    }
+}

@@ -34,6 +34,7 @@ pub(super) struct Connection {
     corked: bool,
     /// Largest send buffer so far.
     buffer: u64,
+    low_water: u64,
     /// Read by the receiving program.
     pub(super) read: u64,
     /// The sender could send more if the receiving program read.
@@ -66,6 +67,7 @@ impl Connection {
             small_end: 0,
             corked: false,
             buffer: INITIAL_PACKETS * SEND_BUFFER_PER_PACKET,
+            low_water: u64::MAX,
             read: 0,
             window_full: false,
             writer: 0,
@@ -84,16 +86,22 @@ impl Connection {
         self.reverse.is_some()
     }
 
+    /// The program takes no more than so many unsent bytes ahead (`TCP_NOTSENT_LOWAT`).
+    pub(super) fn with_low_water(self, bytes: u64) -> Self {
+        Self { low_water: bytes, ..self }
+    }
+
     /// Room in the send buffer, bytes.
     pub(super) fn room(&mut self) -> u64 {
         let wanted = u64::from(self.sender.window_packets()) * SEND_BUFFER_PER_PACKET;
         self.buffer = self.buffer.max(wanted.min(LARGEST_SEND_BUFFER));
-        self.buffer.saturating_sub(self.written - self.sender.delivered())
+        let room = self.buffer.saturating_sub(self.written - self.sender.delivered());
+        if self.unsent() < self.low_water { room } else { 0 }
     }
 
     /// Whether a program that waits for room is woken: a third of the buffer is free (`sk_stream_write_space`).
     pub(super) fn has_space(&mut self) -> bool {
-        self.room() >= self.buffer / 3
+        self.room() >= self.buffer / 3 && self.unsent() < self.low_water / 2
     }
 
     /// The program writes.

@@ -45,6 +45,10 @@ pub struct Costs {
     pub copy_kib: Span,
     /// A message of a probe in user space, at each end.
     pub message_user: Span,
+    /// The same in the kernel, without its bytes: a write or a read.
+    pub message_system: Span,
+    /// A bulk program that finds nothing to do: a call of select that blocks.
+    pub wait: Span,
     /// A segment from TCP to the device, its qdisc apart.
     pub segment: Span,
     /// A segment from the device to TCP.
@@ -68,7 +72,7 @@ pub struct QdiscCost {
     pub enqueue: Span,
     /// To take one out.
     pub dequeue: Span,
-    /// More, to take one out, for each class, femtoseconds... see [`QdiscCosts`].
+    /// More, to take one out, for each class.
     pub class: Span,
     /// Found on this machine's kernel, and not by a ratio in a virtual machine.
     pub measured_here: bool,
@@ -130,18 +134,20 @@ impl Machine {
             timer_latency: 4 * MICROSECOND,
             wake_latency: 6 * MICROSECOND,
             costs: Costs {
-                write_user: 300 * NANOSECOND,
-                write_system: 700 * NANOSECOND,
-                read_user: 300 * NANOSECOND,
-                read_system: 500 * NANOSECOND,
-                copy_kib: 60 * NANOSECOND,
-                message_user: 500 * NANOSECOND,
+                write_user: 150 * NANOSECOND,
+                write_system: 1000 * NANOSECOND,
+                read_user: 250 * NANOSECOND,
+                read_system: 2000 * NANOSECOND,
+                copy_kib: 100 * NANOSECOND,
+                message_user: 150 * NANOSECOND,
+                message_system: 300 * NANOSECOND,
+                wait: 3000 * NANOSECOND,
                 segment: 1500 * NANOSECOND,
                 receive: 1500 * NANOSECOND,
                 merge: 150 * NANOSECOND,
-                acknowledgement: 1500 * NANOSECOND,
-                wake: 1000 * NANOSECOND,
-                switch: 1000 * NANOSECOND,
+                acknowledgement: 4000 * NANOSECOND,
+                wake: 800 * NANOSECOND,
+                switch: 2000 * NANOSECOND,
                 timer: 1000 * NANOSECOND,
             },
             qdiscs: QdiscCosts::measured(),

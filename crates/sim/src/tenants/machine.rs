@@ -1,9 +1,12 @@
 //! The processors of a machine: work in soft interrupts first, processes in turn.
 //!
-//! All processes are in one queue by the time that they have had (an ideal balance between processors): who
-//! has had least runs next, and keeps its processor until it blocks or its slice is over
-//! (`kernel/sched/fair.c`; who wakes up waits for that, too, `RUN_TO_PARITY`). Work that comes up on a
-//! processor, such as a soft interrupt, delays the process there and runs in the order in which it came.
+//! Processes that wait for a processor are in one queue by the time that they have had: an ideal balance. Who has
+//! had least runs next, and keeps its processor until it blocks or its slice is over (`kernel/sched/fair.c`). Whom
+//! a processor wakes up runs there, in place of the process that is at work, which goes on when the other blocks
+//! (`wake_affine` of a wake-up that says it is synchronous, as those of sockets do; the test bed's processes are
+//! seen to share a processor so); but only one at a time, and no longer than a slice if others wait. Work that
+//! comes up on a processor, such as a soft interrupt, delays the process there and runs in the order in which it
+//! came.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -54,6 +57,11 @@ struct Processor<T> {
     interrupted: Option<Piece>,
     /// When the process got the processor.
     since: Time,
+    /// A process that was woken here and is next, and one that it has displaced.
+    woken: Option<u32>,
+    displaced: Option<u32>,
+    /// When somebody came here from the queue.
+    slice_began: Time,
     times: Times,
 }
 
@@ -90,8 +98,8 @@ pub(super) enum Done<T> {
     Work(T),
     /// A piece of this process.
     Piece(u32),
-    /// Nothing: it has just come to this process, or back to it.
-    Switched(u32),
+    /// Nothing: it has just come to another process.
+    Switched,
 }
 
 /// Processors and processes.
@@ -117,6 +125,9 @@ impl<T: Copy> Processors<T> {
             process: None,
             interrupted: None,
             since: Time::ZERO,
+            woken: None,
+            displaced: None,
+            slice_began: Time::ZERO,
             times: Times::default(),
         };
         Self {
@@ -164,19 +175,44 @@ impl<T: Copy> Processors<T> {
         }
     }
 
-    /// A process has something to do; an idle processor takes it after `latency`, in which it wakes up.
-    pub(super) fn wake(&mut self, now: Time, process: u32, latency: Work<T>, calendar: &mut Calendar) {
+    /// A process has something to do. It comes next on the processor that woke it, if there is one and nobody
+    /// else does; or else to the queue, where an idle processor takes it after `latency`, in which it wakes up.
+    pub(super) fn wake(
+        &mut self,
+        now: Time,
+        process: u32,
+        waker: Option<Slot>,
+        latency: Work<T>,
+        calendar: &mut Calendar,
+    ) {
         let state = &mut self.processes[process as usize];
         if state.state != State::Blocked {
             return;
         }
         state.state = State::Ready;
         state.had = state.had.max(self.clock);
+        if let Some(number) = waker {
+            let processor = &mut self.processors[number as usize];
+            if processor.woken.is_none() && processor.displaced.is_none() {
+                processor.woken = Some(process);
+                return;
+            }
+        }
+        self.queue(now, process, Some(latency), calendar);
+    }
+
+    /// A process waits for any processor; one that is idle comes for it.
+    fn queue(&mut self, now: Time, process: u32, latency: Option<Work<T>>, calendar: &mut Calendar) {
+        let state = &mut self.processes[process as usize];
+        state.state = State::Ready;
         self.ready.insert((state.had, process));
         let idle = self.processors.iter().position(|processor| {
-            processor.running.is_none() && processor.queue.is_empty() && processor.process.is_none()
+            processor.running.is_none()
+                && processor.queue.is_empty()
+                && processor.process.is_none()
+                && processor.woken.is_none()
         });
-        if let Some(number) = idle {
+        if let (Some(number), Some(latency)) = (idle, latency) {
             self.raise(now, number as Slot, latency, calendar);
         }
     }
@@ -211,29 +247,58 @@ impl<T: Copy> Processors<T> {
             self.run(now, number, piece, calendar);
             return None;
         }
-        if let Some(process) = processor.process {
-            if now.since(processor.since) < self.slice || self.ready.is_empty() {
-                return Some(Done::Piece(process));
-            }
+        let over = now.since(processor.slice_began) >= self.slice;
+        let (process, woken, displaced) = (processor.process, processor.woken, processor.displaced);
+        if over && (displaced.is_some() || woken.is_some() || !self.ready.is_empty()) {
+            // Everybody here goes to the queue, and the slice begins anew.
             self.charge(now, number);
-            let state = &mut self.processes[process as usize];
-            state.state = State::Ready;
-            let had = state.had;
-            self.ready.insert((had, process));
-            self.processors[number as usize].process = None;
+            let processor = &mut self.processors[number as usize];
+            (processor.process, processor.woken, processor.displaced) = (None, None, None);
+            for process in [process, woken, displaced].into_iter().flatten() {
+                self.queue(now, process, None, calendar);
+            }
+        } else if let Some(process) = process {
+            let (Some(woken), None) = (woken, displaced) else { return Some(Done::Piece(process)) };
+            self.charge(now, number);
+            self.processes[process as usize].state = State::Ready;
+            let processor = &mut self.processors[number as usize];
+            (processor.process, processor.woken, processor.displaced) = (None, None, Some(process));
+            return Some(self.switch(now, number, woken));
+        } else if let Some(next) = woken.or(displaced) {
+            let processor = &mut self.processors[number as usize];
+            if woken.is_some() {
+                processor.woken = None;
+            } else {
+                processor.displaced = None;
+            }
+            return Some(self.switch(now, number, next));
         }
         let (had, process) = self.ready.pop_first()?;
         self.clock = self.clock.max(had);
+        self.processors[number as usize].slice_began = now;
+        Some(self.switch(now, number, process))
+    }
+
+    fn switch(&mut self, now: Time, number: Slot, process: u32) -> Done<T> {
         self.processes[process as usize].state = State::Running;
         let processor = &mut self.processors[number as usize];
         processor.process = Some(process);
         processor.since = now;
-        Some(Done::Switched(process))
+        Done::Switched
     }
 
     /// What waits on a processor and has not begun.
     pub(super) fn waiting(&mut self, number: Slot) -> impl DoubleEndedIterator<Item = &mut Work<T>> {
         self.processors[number as usize].queue.iter_mut()
+    }
+
+    /// A processor that has nothing to do, where processes wait.
+    pub(super) fn idle_while_waited(&self) -> Option<Slot> {
+        let is_idle = |processor: &Processor<T>| {
+            processor.running.is_none() && processor.queue.is_empty() && processor.process.is_none()
+        };
+        let idle = self.processors.iter().position(is_idle)?;
+        (!self.ready.is_empty()).then_some(idle as Slot)
     }
 
     /// The process on a processor does this next.

@@ -202,7 +202,7 @@ impl Simulation {
         match self.processors.finished(self.now, processor) {
             Some(Done::Work(then)) => self.work_done(processor, then),
             Some(Done::Piece(program)) => self.piece_done(processor, program),
-            Some(Done::Switched(_)) | None => {}
+            Some(Done::Switched) | None => {}
         }
         self.go_on(processor);
     }
@@ -211,7 +211,7 @@ impl Simulation {
     fn go_on(&mut self, processor: Slot) {
         while let Some(done) = self.processors.go_on(self.now, processor, &mut self.calendar) {
             match done {
-                Done::Switched(_) => {
+                Done::Switched => {
                     let work = Work {
                         cost: self.machine.costs.switch,
                         account: Account::System,
@@ -221,11 +221,26 @@ impl Simulation {
                 }
                 Done::Piece(program) => match self.next_piece(program) {
                     Some(piece) => self.processors.run(self.now, processor, piece, &mut self.calendar),
-                    None => self.processors.block(self.now, processor),
+                    None => {
+                        self.processors.block(self.now, processor);
+                        if !matches!(self.programs[program as usize].role, Role::Probe { .. }) {
+                            self.raise(processor, self.machine.costs.wait, Account::System);
+                        }
+                    }
                 },
                 Done::Work(_) => {}
             }
         }
+        // Whom it has sent to the queue may find another processor idle.
+        if let Some(idle) = self.processors.idle_while_waited() {
+            let work = self.wake_up();
+            self.processors.raise(self.now, idle, work, &mut self.calendar);
+        }
+    }
+
+    /// What an idle processor does before it runs a process.
+    fn wake_up(&self) -> Work<Then> {
+        Work { cost: self.machine.wake_latency, account: Account::Idle, then: Then::Nothing }
     }
 
     fn softirq(&mut self, processor: Slot, cost: Span, then: Then) {
@@ -233,18 +248,20 @@ impl Simulation {
         self.processors.raise(self.now, processor, work, &mut self.calendar);
     }
 
-    /// Wakes a program, at the cost of a processor.
-    fn wake(&mut self, processor: Slot, program: u32) {
+    /// Wakes a program, at the cost of a processor. Data wake their reader to run here; room in a buffer wakes
+    /// its writer to run anywhere (`sock_def_readable` says that it is synchronous, `sk_stream_write_space`
+    /// does not).
+    fn wake(&mut self, processor: Slot, program: u32, by_data: bool) {
         if !std::mem::take(&mut self.programs[program as usize].waits) {
             return;
         }
         self.softirq(processor, self.machine.costs.wake, Then::Nothing);
-        self.wake_free(program);
+        self.wake_on(by_data.then_some(processor), program);
     }
 
-    fn wake_free(&mut self, program: u32) {
-        let latency = Work { cost: self.machine.wake_latency, account: Account::Idle, then: Then::Nothing };
-        self.processors.wake(self.now, program, latency, &mut self.calendar);
+    fn wake_on(&mut self, processor: Option<Slot>, program: u32) {
+        let latency = self.wake_up();
+        self.processors.wake(self.now, program, processor, latency, &mut self.calendar);
     }
 
     /// A processor for what has none of its own.
@@ -313,7 +330,7 @@ impl Simulation {
                     let user = if program.left == message { costs.message_user } else { 0 };
                     program.left -= piece;
                     program.piece = piece;
-                    return Some(Piece { user, system: costs.write_system + copy(piece) });
+                    return Some(Piece { user, system: costs.message_system + copy(piece) });
                 }
                 let piece = self.connections[inward as usize].readable().min(PIECE_BYTES).min(program.left);
                 if piece == 0 {
@@ -322,7 +339,7 @@ impl Simulation {
                 }
                 program.piece = piece;
                 let user = if piece == program.left { costs.message_user } else { 0 };
-                Some(Piece { user, system: costs.read_system + copy(piece) })
+                Some(Piece { user, system: costs.message_system + copy(piece) })
             }
         }
     }
@@ -393,7 +410,7 @@ impl Simulation {
                 // The times alternate from the beginning of the measurement on.
                 self.calendar.plan(slot, begin.max(self.now + 1));
             }
-            self.wake_free(number);
+            self.wake_on(None, number);
             return;
         }
         let Role::Client { on_off: Some(OnOff { on, off }), .. } = program.role else { return };
@@ -404,7 +421,7 @@ impl Simulation {
         self.calendar.plan(slot, self.now + next);
         if program.is_on {
             program.waits = false;
-            self.wake_free(number);
+            self.wake_on(None, number);
         } else {
             self.note_if_idle(program_connection(&self.programs[number as usize]));
         }
@@ -599,7 +616,7 @@ impl Simulation {
         if self.programs[writer as usize].waits_for_room(number)
             && self.connections[number as usize].has_space()
         {
-            self.wake(processor, writer);
+            self.wake(processor, writer, false);
         }
     }
 
@@ -637,7 +654,7 @@ impl Simulation {
         if connection.readable() > 0 {
             let reader = connection.reader;
             if self.programs[reader as usize].waits_for_data(number) {
-                self.wake(processor, reader);
+                self.wake(processor, reader, true);
             }
         }
     }

@@ -12,6 +12,9 @@ use crate::time::Time;
 /// `TC_PRIO_INTERACTIVE`, which the type of service `lowdelay` becomes.
 const INTERACTIVE: u8 = 6;
 
+/// Unsent bytes from which on a source that is silent at times takes no more, as on the test bed.
+const LOW_WATER_BYTES: u64 = 128 << 10;
+
 /// What a program does.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Role {
@@ -130,6 +133,8 @@ impl Tenants {
                 Role::Server { connection: number, length },
             ));
             let connection = Connection::new(config, number, hashes.bits(), false);
+            let connection =
+                if group.on_off.is_some() { connection.with_low_water(LOW_WATER_BYTES) } else { connection };
             connections.push(connection.between(writer, writer + 1, None));
         }
         let message = point.probes.map_or(1, |probes| probes.message.bytes().max(1));

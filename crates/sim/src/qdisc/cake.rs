@@ -200,7 +200,7 @@ mod tests {
         let templates = [segment(1, 0, 65_160), segment(2, 0, 1448)].map(|it| Segment { band: 1, ..it });
         let mut saturated =
             Saturated::new(cake(CakeConfig { split: false, ..CakeConfig::default() }), &templates, 8);
-        (0..4600).for_each(|_| drop(saturated.send()));
+        (0..4600).for_each(|_| _ = saturated.send());
         let (first, second) = (saturated.sent[&1] as f64, saturated.sent[&2] as f64);
         assert!((first / second - 1.0).abs() < 0.03, "{first} {second}");
     }
@@ -214,7 +214,7 @@ mod tests {
         let share = |tins| {
             let mut saturated =
                 Saturated::new(cake(CakeConfig { tins, ..CakeConfig::default() }), &templates, 8);
-            (0..10_000).for_each(|_| drop(saturated.send()));
+            (0..10_000).for_each(|_| _ = saturated.send());
             saturated.sent[&1] as f64 / (saturated.sent[&1] + saturated.sent[&2]) as f64
         };
         assert!((share(true) - 0.2).abs() < 0.01, "{}", share(true));

@@ -221,12 +221,7 @@ impl Simulation {
                 }
                 Done::Piece(program) => match self.next_piece(program) {
                     Some(piece) => self.processors.run(self.now, processor, piece, &mut self.calendar),
-                    None => {
-                        self.processors.block(self.now, processor);
-                        if !matches!(self.programs[program as usize].role, Role::Probe { .. }) {
-                            self.raise(processor, self.machine.costs.wait, Account::System);
-                        }
-                    }
+                    None => self.processors.block(self.now, processor),
                 },
                 Done::Work(_) => {}
             }
@@ -271,8 +266,22 @@ impl Simulation {
 
     // ---- Programs -------------------------------------------------------------------------------
 
-    /// What a program does next; nothing if it waits.
+    /// What a program does next; nothing if it waits. A bulk program first asks whether it has to.
     fn next_piece(&mut self, number: u32) -> Option<Piece> {
+        let piece = self.work_of(number);
+        let wait = self.machine.costs.wait;
+        let program = &mut self.programs[number as usize];
+        let asks = piece.is_none() && !program.asked_to_wait && !matches!(program.role, Role::Probe { .. });
+        program.asked_to_wait = asks;
+        if asks {
+            program.waits = false;
+            return Some(Piece { user: 0, system: wait });
+        }
+        piece
+    }
+
+    /// What a program has to do.
+    fn work_of(&mut self, number: u32) -> Option<Piece> {
         let costs = &self.machine.costs;
         let program = &mut self.programs[number as usize];
         let copy = |bytes: u64| bytes * costs.copy_kib / 1024;

@@ -156,7 +156,7 @@ fn who_claims_to_conserve_work_keeps_the_line_busy_and_a_cap_does_not() {
         assert!(used(&raw) > 0.99, "{name}: {}", used(&raw));
         assert!(line(&raw).backlog_bytes.iter().all(|backlog| *backlog > 0), "{name}");
         // They send for half of the time.
-        let busy: usize = raw.flows[7].backlogged.iter().map(std::iter::ExactSizeIterator::len).sum();
+        let busy: usize = raw.flows[7].backlogged.iter().map(ExactSizeIterator::len).sum();
         assert!((90..=160).contains(&busy), "{name}: {busy}");
     }
     let capped = repeat(&point("htb-capped", &demands), Some(GIGABIT), 1);

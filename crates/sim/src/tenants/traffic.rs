@@ -35,6 +35,8 @@ pub(super) struct Program {
     pub(super) started: bool,
     /// Its time of sending, where it has such.
     pub(super) is_on: bool,
+    /// It has asked whether it has to wait.
+    pub(super) asked_to_wait: bool,
     /// It waits for data, room or its time.
     pub(super) waits: bool,
     /// Bytes of the piece at hand, and bytes of its write or message that are still to come.
@@ -58,6 +60,7 @@ impl Program {
             role,
             started: false,
             is_on: false,
+            asked_to_wait: false,
             // Nothing has happened yet that they could have missed.
             waits: true,
             piece: 0,

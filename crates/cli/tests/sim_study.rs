@@ -1,0 +1,252 @@
+//! `evenkeel study tc`, end to end in the simulator: no privilege is needed.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// A scenario that the findings know, in short.
+const CONSERVATION: &str = r#"schema = 1
+name = "tc-work-conservation"
+title = "Who lets the link idle, in short"
+
+[link]
+rate = "100mbit"
+queues = 1
+
+[workload]
+kind = "tenants"
+line = true
+
+[[workload.bulk]]
+share = "50%"
+
+[[workload.bulk]]
+share = "50%"
+on = "50ms"
+off = "50ms"
+
+[[sweep]]
+qdiscs = ["pfifo", "tbf", "htb-capped", "htb"]
+clients = [4]
+length = ["64KiB", "4KiB"]
+quick = { length = ["64KiB"] }
+
+[measure]
+warmup = "200ms"
+duration = "1s"
+repeats = 4
+quick = { warmup = "100ms", duration = "400ms", repeats = 3 }
+
+[[plot]]
+name = "lost"
+title = "What is lost"
+metric = "lost_capacity"
+across = "length"
+"#;
+
+/// A user's own: a shaper at a third of the line.
+const OWN: &str = r#"schema = 1
+
+[setup.third]
+summary = "a third of the line"
+claims = ["work-conservation"]
+steps = ["qdisc root handle 1: tbf rate 30% burst 2*segment limit 1000*mtu"]
+"#;
+
+struct Files {
+    directory: tempfile::TempDir,
+}
+
+impl Files {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("short.toml"), CONSERVATION).unwrap();
+        fs::write(directory.path().join("own.toml"), OWN).unwrap();
+        Self { directory }
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
+        command.current_dir(self.directory.path()).args(["study", "tc"]).args(arguments);
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.directory.path().join(name)
+    }
+}
+
+fn text(output: &[u8]) -> String {
+    String::from_utf8_lossy(output).into_owned()
+}
+
+fn json(output: &Output) -> Value {
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+const SHORT: [&str; 6] = ["--on", "sim", "--scenario", "short.toml", "--quick", "--quiet"];
+
+fn with(more: &[&'static str]) -> Vec<&'static str> {
+    SHORT.iter().chain(more).copied().collect()
+}
+
+fn conserves(result: &Value) -> Vec<(String, String)> {
+    let word = |value: &Value| value.as_str().unwrap().to_owned();
+    let list = result["work_conservation"].as_array().unwrap();
+    list.iter().map(|own| (word(&own["qdisc"]), word(&own["conserves"]))).collect()
+}
+
+#[test]
+fn a_users_own_qdisc_takes_part_and_every_verdict_has_its_trace() {
+    let files = Files::new();
+    let result = json(&files.run(&with(&["--qdiscs", "own.toml", "--format", "json", "--out", "study"])));
+    let verdicts = conserves(&result);
+    let of = |name: &str| verdicts.iter().find(|(own, _)| own == name).map(|(_, verdict)| verdict.as_str());
+    assert_eq!(
+        (of("third"), of("tbf"), of("htb-capped")),
+        (Some("no"), Some("no"), Some("no")),
+        "{verdicts:?}"
+    );
+    assert_eq!((of("pfifo"), of("htb")), (Some("yes"), Some("yes")), "{verdicts:?}");
+    let claim = result["claims"].as_array().unwrap().iter().find(|claim| claim["qdisc"] == "third").unwrap();
+    assert_eq!((claim["claim"].as_str(), claim["kept"].as_str()), (Some("work-conservation"), Some("no")));
+    for own in result["work_conservation"].as_array().unwrap() {
+        let trace = files.path("study").join(own["trace"].as_str().unwrap());
+        // A line for each millisecond, under two lines that say what they are.
+        assert_eq!(fs::read_to_string(trace).unwrap().lines().count(), 402);
+    }
+    assert_eq!(result["points"].as_array().unwrap().len(), 5);
+    assert_eq!((result["effort"].as_str(), result["world"].as_str()), (Some("quick"), Some("sim")));
+    let page = fs::read_to_string(files.path("study/study.md")).unwrap();
+    assert!(page.contains("| third | no |"), "{page}");
+    assert_eq!(
+        serde_json::from_slice::<Value>(&fs::read(files.path("study/study-result.json")).unwrap()).unwrap(),
+        result
+    );
+}
+
+/// Repeats in a study's directory.
+fn repeats(directory: &Path) -> usize {
+    let text = fs::read_to_string(directory.join("repeats.jsonl")).unwrap_or_default();
+    text.lines().filter(|line| line.contains("\"what\":\"repeat\"")).count()
+}
+
+#[test]
+fn a_study_that_was_killed_goes_on_with_the_same_command() {
+    let files = Files::new();
+    // The full sweep with more repeats, so that there is something left when it dies.
+    let arguments =
+        ["--on", "sim", "--scenario", "short.toml", "--repeats", "6", "--quiet", "--format", "json"];
+    let mut child = files.command(&arguments).stdout(Stdio::null()).spawn().unwrap();
+    let directory = files.path("evenkeel-records/study-tc-sim-full");
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while repeats(&directory) < 3 && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let before = repeats(&directory);
+    assert!((3..48).contains(&before), "{before}");
+    // As if it had died in the middle of a line.
+    let file = directory.join("repeats.jsonl");
+    let whole = fs::read(&file).unwrap();
+    fs::write(&file, [&whole[..], b"{\"what\":\"repeat\",\"scen"].concat()).unwrap();
+
+    let resumed = files.command(&arguments[..6]).args(["--format", "json"]).output().unwrap();
+    let result = json(&resumed);
+    assert!(
+        text(&resumed.stderr).contains("the last line that was written was damaged"),
+        "{}",
+        text(&resumed.stderr)
+    );
+    assert_eq!((repeats(&directory), result["runs"]["all"].as_u64()), (48, Some(48)));
+    // What was there is still there, and what was measured twice by one and the same seed is the same.
+    assert!(fs::read(&file).unwrap().starts_with(&whole));
+
+    // It has ended: the same command begins another, and --resume only tells the result again.
+    let again = json(
+        &files.command(&["--resume"]).arg(&directory).args(["--quiet", "--format", "json"]).output().unwrap(),
+    );
+    assert_eq!(again["points"], result["points"]);
+    let next = files
+        .command(&["--on", "sim", "--scenario", "short.toml", "--repeats", "2", "--quiet"])
+        .output()
+        .unwrap();
+    assert!(next.status.success() && files.path("evenkeel-records/study-tc-sim-full-2/study.md").exists());
+}
+
+#[test]
+fn two_studies_with_different_seeds_agree() {
+    let files = Files::new();
+    for (seed, directory) in [("1", "first"), ("100", "second")] {
+        let output = files
+            .command(&SHORT)
+            .args(["--seed", seed, "--repeats", "5", "--out", directory])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    }
+    let compare = |format: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
+        command.arg("compare").arg(files.path("first")).arg(files.path("second")).args(["--format", format]);
+        command.output().unwrap()
+    };
+    let result = json(&compare("json"));
+    assert!(result["judged"].as_u64().unwrap() >= 12, "{result}");
+    assert!(result["share"].as_f64().unwrap() >= 0.75, "{result}");
+    assert!(text(&compare("table").stdout).contains("figures agree within their 95 % confidence intervals"));
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_what_to_do() {
+    let files = Files::new();
+    let refused = |arguments: &[&str], code: i32, words: &[&str]| {
+        let output = files.run(arguments);
+        let message = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {message}");
+        assert!(output.stdout.is_empty());
+        for word in words {
+            assert!(message.contains(word), "{arguments:?}: {word:?} is not in {message}");
+        }
+    };
+    refused(&["--on", "sim", "--scenario", "titan-6-flows"], 2, &["titan-6-flows is none of qdiscs"]);
+    refused(&["--on", "sim", "--scenario", "tc-x"], 2, &["there is no scenario 'tc-x'", "tc-clients"]);
+    refused(&["--on", "sim", "--qdisc", "pfifoo"], 2, &["'pfifoo'", "pfifo_fast", "--qdiscs FILE"]);
+    refused(&["--on", "sim", "--qdiscs", "absent.toml"], 2, &["absent.toml"]);
+    fs::write(files.path("broken.toml"), OWN.replace("tbf rate", "tbf rat")).unwrap();
+    refused(&["--on", "sim", "--qdiscs", "broken.toml"], 2, &["broken.toml:6:"]);
+    refused(&["--resume", "nowhere"], 2, &["nowhere is no study"]);
+    refused(&["--rate", "5"], 2, &["--rate"]);
+    fs::create_dir(files.path("full")).unwrap();
+    fs::write(files.path("full/thesis.txt"), "mine").unwrap();
+    refused(&with(&["--out", "full"]), 2, &["full is not empty and no study"]);
+
+    assert!(files.run(&with(&["--out", "done", "--repeats", "1", "--qdisc", "pfifo"])).status.success());
+    refused(
+        &with(&["--out", "done", "--repeats", "2", "--qdisc", "pfifo"]),
+        2,
+        &["another study", "number of repeats"],
+    );
+    refused(&["--resume", "done", "--seed", "7"], 2, &["another seed (--seed)"]);
+    refused(&["--resume", "done", "--on", "netns"], 2, &["another world (--on)"]);
+}
+
+#[test]
+fn the_table_of_setups_is_markdown() {
+    let files = Files::new();
+    let output = files.run(&with(&["--qdisc-table", "--out", "table"]));
+    let table = text(&output.stdout);
+    assert!(output.status.success() && table.starts_with("Measured on 20"), "{table}");
+    assert!(table.contains("| htb-capped |") && table.contains("| no |"), "{table}");
+    let shown = text(&files.run(&["--resume", "table", "--quiet"]).stdout);
+    assert!(shown.contains("Work conservation") && shown.contains("KF12 not measurable"), "{shown}");
+}

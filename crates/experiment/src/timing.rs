@@ -116,10 +116,10 @@ mod tests {
                 timing.windows.values().map(|window| window.as_u64() / 1_000_000).collect::<Vec<_>>(),
             )
         };
-        let (millisecond, ten) = (Nanoseconds::from_millis(1), Nanoseconds::from_secs(10));
-        assert_eq!(at(&tenants, 1000), (millisecond, ten, vec![100, 1000]));
-        assert_eq!(at(&tenants, 200), (millisecond, ten, vec![500, 5000]));
-        assert_eq!(at(&tenants, 50), (millisecond, ten, vec![2000]));
+        let (millisecond, five) = (Nanoseconds::from_millis(1), Nanoseconds::from_secs(5));
+        assert_eq!(at(&tenants, 1000), (millisecond, five, vec![100, 1000]));
+        assert_eq!(at(&tenants, 200), (millisecond, five, vec![500, 5000]));
+        assert_eq!(at(&tenants, 50), (millisecond, five, vec![2000]));
         tenants.measure.length = Some(Nanoseconds::from_micros(1500));
         assert_eq!(at(&tenants, 1000).0, Nanoseconds::from_micros(500));
         // A rate that does not divide: every window stays a whole number of bins.

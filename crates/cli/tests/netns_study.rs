@@ -1,0 +1,123 @@
+//! `evenkeel study tc` on the real kernel: interrupted, killed, gone on with; a setup of one's own. Needs root.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+const SCENARIO: &str = r#"schema = 1
+name = "tc-work-conservation"
+title = "Who lets the link idle, in short"
+
+[link]
+rate = "100mbit"
+queues = 1
+
+[workload]
+kind = "tenants"
+line = true
+
+[[workload.bulk]]
+share = "50%"
+
+[[workload.bulk]]
+share = "50%"
+on = "50ms"
+off = "50ms"
+
+[[sweep]]
+qdiscs = ["pfifo", "tbf", "fq_codel"]
+clients = [4]
+length = ["64KiB"]
+
+[measure]
+warmup = "300ms"
+duration = "1s"
+repeats = 4
+"#;
+
+/// A user's own: a shaper at a third of the line.
+const OWN: &str = r#"schema = 1
+
+[setup.third]
+summary = "a third of the line"
+steps = ["qdisc root handle 1: tbf rate 30% burst 2*segment limit 1000*mtu"]
+"#;
+
+const DEADLINE: Duration = Duration::from_secs(60);
+
+fn start(directory: &Path) -> Child {
+    let arguments = ["study", "tc", "--on", "netns", "--scenario", "short.toml", "--qdiscs", "own.toml"];
+    Command::new(env!("CARGO_BIN_EXE_evenkeel"))
+        .current_dir(directory)
+        .args(arguments)
+        .args(["--rate", "100mbit", "--out", "study", "--format", "json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+fn repeats(directory: &Path) -> usize {
+    let text = fs::read_to_string(directory.join("study/repeats.jsonl")).unwrap_or_default();
+    text.lines().filter(|line| line.contains("\"what\":\"repeat\"")).count()
+}
+
+/// Waits until so many repeats are done.
+fn until(directory: &Path, wanted: usize) {
+    let deadline = Instant::now() + DEADLINE;
+    while repeats(directory) < wanted {
+        assert!(Instant::now() < deadline, "{} repeats", repeats(directory));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_study_on_the_kernel_goes_on_after_an_interruption_and_after_a_kill() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    fs::write(path.join("short.toml"), SCENARIO).unwrap();
+    fs::write(path.join("own.toml"), OWN).unwrap();
+
+    let interrupted = start(path);
+    until(path, 2);
+    kill(Pid::from_raw(interrupted.id() as i32), Signal::SIGINT).unwrap();
+    let ended = interrupted.wait_with_output().unwrap();
+    let message = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!(ended.status.code(), Some(130), "{message}");
+    assert!(message.contains("go on with: evenkeel study tc --resume study"), "{message}");
+    let first = repeats(path);
+
+    let mut killed = start(path);
+    until(path, first + 2);
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let second = repeats(path);
+    assert!(second >= first + 2, "{first} {second}");
+
+    let ended = start(path).wait_with_output().unwrap();
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    let result: Value = serde_json::from_slice(&ended.stdout).unwrap();
+    let runs = result["runs"]["all"].as_u64().unwrap() as usize;
+    // Three setups, four repeats; on a busy machine some of them again.
+    assert!((12..=15).contains(&runs) && repeats(path) == runs, "{runs}");
+    for point in result["points"].as_array().unwrap() {
+        assert_eq!(point["repeats"], 4, "{point}");
+    }
+    let of = |name: &str| {
+        let list = result["work_conservation"].as_array().unwrap();
+        list.iter().find(|own| own["qdisc"] == name).unwrap().clone()
+    };
+    assert_eq!(of("third")["conserves"], "no", "{result}");
+    assert!((of("third")["lost_capacity"]["mean"].as_f64().unwrap() - 0.7).abs() < 0.1, "{}", of("third"));
+    assert_eq!(of("tbf")["conserves"], "no", "{}", of("tbf"));
+    // A kernel has fq_codel or it is named as lacking; nothing is skipped in silence.
+    let refused = result["refused"].as_array().unwrap();
+    let lacks = refused.iter().any(|refusal| refusal["why"].as_str().unwrap().contains("fq_codel"));
+    assert!(lacks || of("fq_codel")["conserves"] != "not measured", "{refused:?}");
+}

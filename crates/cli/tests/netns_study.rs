@@ -27,8 +27,8 @@ share = "50%"
 
 [[workload.bulk]]
 share = "50%"
-on = "50ms"
-off = "50ms"
+on = "250ms"
+off = "250ms"
 
 [[sweep]]
 qdiscs = ["pfifo", "tbf", "fq_codel"]

@@ -26,8 +26,8 @@ share = "50%"
 
 [[workload.bulk]]
 share = "50%"
-on = "50ms"
-off = "50ms"
+on = "250ms"
+off = "250ms"
 
 [[sweep]]
 qdiscs = ["pfifo", "tbf", "htb-capped", "htb"]
@@ -39,7 +39,7 @@ quick = { length = ["64KiB"] }
 warmup = "200ms"
 duration = "1s"
 repeats = 4
-quick = { warmup = "100ms", duration = "400ms", repeats = 3 }
+quick = { warmup = "100ms", duration = "1s", repeats = 3 }
 
 [[plot]]
 name = "lost"
@@ -122,7 +122,7 @@ fn a_users_own_qdisc_takes_part_and_every_verdict_has_its_trace() {
     for own in result["work_conservation"].as_array().unwrap() {
         let trace = files.path("study").join(own["trace"].as_str().unwrap());
         // A line for each millisecond, under two lines that say what they are.
-        assert_eq!(fs::read_to_string(trace).unwrap().lines().count(), 402);
+        assert_eq!(fs::read_to_string(trace).unwrap().lines().count(), 1002);
     }
     assert_eq!(result["points"].as_array().unwrap().len(), 5);
     assert_eq!((result["effort"].as_str(), result["world"].as_str()), (Some("quick"), Some("sim")));

@@ -12,6 +12,7 @@ use evenkeel_model::scenario::{BulkTenants, Scenario};
 use evenkeel_model::units::BitRate;
 use evenkeel_model::world::{Job, Observer, RawLine, RawRepeat, World};
 
+use crate::findings::COMPARED;
 use crate::journal::{Entry, Journal, JournalError, Repeated};
 use crate::plan::{Extent, Planned, StudyScenario, points, rounds};
 
@@ -147,8 +148,7 @@ fn remember(journal: &mut Journal, scenario: &str, point: &str, note: String) ->
     if journal.entries().contains(&entry) { Ok(()) } else { journal.append(entry) }
 }
 
-/// The rate of every scenario that has points, by its number: the one in the journal if there is one. All lines have the
-/// same rate.
+/// The rate of every scenario that has points, by its number: the one in the journal if there is one.
 fn settle<W: World>(
     world: &mut W,
     request: &Request<'_>,
@@ -174,16 +174,20 @@ fn settle<W: World>(
         let rate = world.settle_rate(scenario, wanted, observer);
         rates.insert(*number, rate.map_err(|error| or_interrupted(error, observer))?);
     }
-    // Findings hold one scenario against another: all have the line of the one that can have the least.
-    let lines = rates.iter().filter(|(number, _)| has_line(&request.scenarios[**number].scenario));
-    let least = lines.map(|(_, rate)| *rate).min();
+    // Findings hold one scenario against another: these have the line of the one that can have the least.
+    let settled = rates.clone();
     for (number, rate) in &mut rates {
         let scenario = &request.scenarios[*number].scenario;
         if let Some(known) = known(journal, &scenario.name) {
             *rate = known;
             continue;
         }
-        if let Some(least) = least.filter(|_| has_line(scenario)) {
+        let together = COMPARED.iter().find(|names| names.contains(&scenario.name.as_str()));
+        let compared = settled.iter().filter(|(other, _)| {
+            let other = &request.scenarios[**other].scenario;
+            has_line(other) && together.is_some_and(|names| names.contains(&other.name.as_str()))
+        });
+        if let Some(least) = compared.map(|(_, rate)| *rate).min() {
             *rate = least;
         }
         let rate_bps = rate.bits_per_second();

@@ -26,6 +26,9 @@ const ALL: [&str; 6] = ["pfifo", "pfifo_fast", "mq-fq_codel", "drr", "qfq", "htb
 const HTB: &str = "htb";
 const DEFAULT: &str = "mq-fq_codel";
 
+/// Scenarios that findings hold against one another: their lines should be alike.
+pub const COMPARED: [&[&str]; 1] = [&["tc-fairness", "tc-fairness-mixed"]];
+
 /// Whether a finding was found again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {

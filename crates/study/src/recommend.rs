@@ -8,6 +8,9 @@ use evenkeel_model::record::metric;
 use crate::effect::in_all_cells;
 use crate::results::{Point, Results};
 
+/// Differences below this, of the mean of all or of an index or share, are none that anybody would choose by.
+const MATERIAL: f64 = 0.01;
+
 /// What somebody may need, and the figure that tells who serves it.
 struct Need {
     name: &'static str,
@@ -83,7 +86,7 @@ pub struct Recommendation {
     pub metric: String,
     /// What it is.
     pub what: &'static str,
-    /// The best setup, and those that the repeats cannot tell from it.
+    /// The best setup, and those that the repeats cannot tell from it or that differ by less than 1 %.
     pub best: Vec<String>,
     /// All, the best first.
     pub ranking: Vec<Ranked>,
@@ -104,7 +107,7 @@ pub struct Ranked {
     pub score: MeanInterval,
     /// Score less that of the best, paired repeat by repeat.
     pub behind: Option<MeanInterval>,
-    /// The repeats cannot tell it from the best.
+    /// The repeats cannot tell it from the best, or it differs by less than 1 %.
     pub tie: bool,
 }
 
@@ -203,4 +206,61 @@ fn recommend(results: &Results, need: Need) -> Option<Recommendation> {
         n: ranking.iter().map(|ranked| ranked.score.n).min().unwrap_or(0),
         ranking,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use crate::results::Values;
+
+    fn point(setup: &str, clients: &str, values: &[f64]) -> Point {
+        let repeats = values.iter().enumerate();
+        let repeats =
+            repeats.map(|(repeat, value)| (repeat as u32, Values::from([("jain_bytes".to_owned(), *value)])));
+        Point {
+            scenario: "tc-fairness-mixed".to_owned(),
+            name: format!("{setup} clients={clients}"),
+            setup: setup.to_owned(),
+            axes: vec![("clients".to_owned(), clients.to_owned())],
+            repeats: repeats.collect(),
+            ..Point::default()
+        }
+    }
+
+    #[test]
+    fn the_best_is_told_with_its_ties_and_what_was_not_measured_everywhere() {
+        let results = Results {
+            points: vec![
+                point("fair", "8", &[0.99, 0.98, 0.99]),
+                point("fair", "48", &[0.99, 0.98, 0.99]),
+                point("noisy", "8", &[0.95, 1.0, 0.96]),
+                point("noisy", "48", &[0.95, 1.0, 0.96]),
+                point("close", "8", &[0.985, 0.975, 0.985]),
+                point("close", "48", &[0.985, 0.975, 0.985]),
+                point("unfair", "8", &[0.5, 0.51, 0.5]),
+                point("unfair", "48", &[0.7, 0.71, 0.7]),
+                // Where it was measured it is the best, but that is the easy half.
+                point("half", "8", &[1.0, 1.0, 1.0]),
+                point("half", "48", &[]),
+            ],
+            ..Results::default()
+        };
+        let found = recommendations(&results);
+        assert_eq!(found.len(), 1);
+        let Recommendation { need, best, missing, ranking, n, .. } = &found[0];
+        assert_eq!((*need, *n, missing.as_slice()), ("fairness", 3, &["half".to_owned()][..]));
+        let mut ties = best.clone();
+        ties.sort();
+        assert_eq!((best[0].as_str(), ties.join(" ").as_str()), ("fair", "close fair noisy"));
+        let last = ranking.last().unwrap();
+        assert_eq!((last.setup.as_str(), last.tie), ("unfair", false));
+        assert!((last.behind.unwrap().mean + 0.3833).abs() < 1e-3, "{last:?}");
+    }
+
+    #[test]
+    fn a_single_setup_is_no_choice() {
+        let results = Results { points: vec![point("fair", "8", &[0.9, 0.9])], ..Results::default() };
+        assert!(recommendations(&results).is_empty());
+    }
 }

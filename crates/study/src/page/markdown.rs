@@ -102,7 +102,10 @@ fn finding_table(page: &mut String, findings: &[Finding]) -> std::fmt::Result {
 }
 
 fn recommendation_table(page: &mut String, recommendations: &[Recommendation]) -> std::fmt::Result {
-    writeln!(page, "\n## Which qdisc for what\n")?;
+    writeln!(
+        page,
+        "\n## Which qdisc for what\n\nA tie: the repeats cannot tell them apart, or they differ by less than 1 %.\n"
+    )?;
     if recommendations.is_empty() {
         return writeln!(page, "Too few setups were measured together to compare them.");
     }

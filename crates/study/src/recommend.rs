@@ -190,8 +190,9 @@ fn recommend(results: &Results, need: Need) -> Option<Recommendation> {
             let differences: Vec<f64> =
                 score.iter().filter_map(|(repeat, own)| Some(own - best.get(repeat)?)).collect();
             let behind = mean_interval(&differences).filter(|_| place > 0);
-            let tie =
-                behind.is_none_or(|behind| behind.interval.is_none_or(|interval| interval.contains(0.0)));
+            let tie = behind.is_none_or(|behind| {
+                behind.mean.abs() < MATERIAL || behind.interval.is_none_or(|interval| interval.contains(0.0))
+            });
             let score = mean_interval(&score.values().copied().collect::<Vec<_>>())?;
             Some(Ranked { setup: (*setup).to_owned(), value: *value, score, behind, tie })
         })

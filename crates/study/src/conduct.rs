@@ -88,12 +88,14 @@ pub fn conduct<W: World>(
         // What was disturbed comes again at the end of the round, when the disturbance may be over. A round has its
         // share of what may be run again, so that a bad beginning does not leave nothing for the rest.
         let share = (round + 1) as f64 / rounds.len() as f64;
-        for _ in 0..MOST_ATTEMPTS {
+        for attempt in 0..MOST_ATTEMPTS {
             let due: Vec<(usize, u32)> = state.due(order.iter().map(|number| (*number, round as u32)), share);
             if due.is_empty() {
                 break;
             }
-            study.run(world, &due, journal, &mut state, observer)?;
+            // What a resumption finds due may be either, and most of it is new.
+            let pass = Pass { due: &due, again: attempt > 0 };
+            study.run(world, pass, journal, &mut state, observer)?;
         }
     }
     let ended = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
@@ -271,15 +273,20 @@ impl State {
         };
         repeats.filter(is_due).collect()
     }
+}
 
-    fn done(&self) -> usize {
-        self.runs.len()
-    }
+/// Repeats that are run one after the other, or several at a time.
+#[derive(Clone, Copy)]
+struct Pass<'a> {
+    due: &'a [(usize, u32)],
+    /// They were run before.
+    again: bool,
 }
 
 /// One repeat's result on its way to the journal.
 struct Finished<E> {
     repeat: (usize, u32),
+    /// What it added to the time of the study: where several run at a time, that is less than its own.
     took: Duration,
     raw: Result<RawRepeat, E>,
 }
@@ -320,19 +327,23 @@ impl Study<'_> {
     fn run<W: World>(
         &self,
         world: &mut W,
-        due: &[(usize, u32)],
+        Pass { due, again }: Pass<'_>,
         journal: &mut Journal,
         state: &mut State,
         observer: &dyn Observer,
     ) -> Result<(), StudyError<W::Error>> {
-        let mut clock = Clock::new(due.len());
-        let mut take = |finished: Finished<W::Error>| {
-            clock.ticks += 1;
+        let mut clock = Clock::start();
+        let mut take = |mut finished: Finished<W::Error>| {
+            finished.took = clock.tick();
             self.keep(finished, journal, state, observer)?;
-            let left = clock.left(state.planned.saturating_sub(state.done()));
-            let fraction = state.done() as f64 / state.planned.max(1) as f64;
-            observer
-                .progress(fraction, &format!("{} of {} repeats, {left} left", state.done(), state.planned));
+            let new = state.planned.saturating_sub(state.runs.len());
+            let left = if again { new + due.len().saturating_sub(clock.ticks) } else { new };
+            let done: usize = state.runs.values().map(|(runs, _)| runs).sum();
+            let time = clock.time_for(left);
+            observer.progress(
+                done as f64 / (done + left).max(1) as f64,
+                &format!("{done} of {} repeats, {time} left", done + left),
+            );
             Ok(())
         };
         let Some(concurrent) = world.concurrent() else {
@@ -340,9 +351,8 @@ impl Study<'_> {
                 if observer.interrupted() {
                     return Err(StudyError::Interrupted);
                 }
-                let begun = Instant::now();
                 let raw = world.repeat(&self.job(*repeat), &Quiet(observer));
-                take(Finished { repeat: *repeat, took: begun.elapsed(), raw })?;
+                take(Finished { repeat: *repeat, took: Duration::ZERO, raw })?;
             }
             return Ok(());
         };
@@ -357,10 +367,9 @@ impl Study<'_> {
                         if stop.load(Ordering::Relaxed) || observer.interrupted() {
                             break;
                         }
-                        let begun = Instant::now();
                         let raw = concurrent.repeat(&self.job(*repeat), &Quiet(observer));
                         // Nobody listens any more only after an error, which is told already.
-                        let _ = send.send(Finished { repeat: *repeat, took: begun.elapsed(), raw });
+                        let _ = send.send(Finished { repeat: *repeat, took: Duration::ZERO, raw });
                     }
                 });
             }
@@ -446,21 +455,30 @@ fn trace(line: &RawLine) -> String {
     text
 }
 
-/// How long it will take yet, from how long it took so far.
+/// How long repeats take, and so how long it will take yet.
 struct Clock {
     begun: Instant,
+    last: Instant,
     ticks: usize,
-    own: usize,
 }
 
 impl Clock {
-    fn new(own: usize) -> Self {
-        Self { begun: Instant::now(), ticks: 0, own }
+    fn start() -> Self {
+        let now = Instant::now();
+        Self { begun: now, last: now, ticks: 0 }
+    }
+
+    /// A repeat is done: the time since the one before.
+    fn tick(&mut self) -> Duration {
+        let now = Instant::now();
+        let took = now - self.last;
+        self.last = now;
+        self.ticks += 1;
+        took
     }
 
     /// Time for so many more repeats.
-    fn left(&self, repeats: usize) -> String {
-        let repeats = repeats.max(self.own.saturating_sub(self.ticks));
+    fn time_for(&self, repeats: usize) -> String {
         let each = self.begun.elapsed().as_secs_f64() / self.ticks.max(1) as f64;
         let seconds = each * repeats as f64;
         if seconds < 90.0 { format!("{seconds:.0} s") } else { format!("{:.0} min", seconds / 60.0) }

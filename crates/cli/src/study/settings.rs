@@ -113,9 +113,6 @@ impl Wanted {
         let mut texts: Vec<(&String, &String)> = found.scenarios.iter().collect();
         texts.sort_by_key(|(name, _)| place_of(name));
         for (name, text) in texts {
-            if bundled().iter().any(|(known, own)| known == name && own != text) {
-                return refuse(&format!("text of the scenario {name}"));
-            }
             scenarios.push(parse_loaded(text, name, own.as_ref())?);
         }
         for name in &options.scenarios {

@@ -72,8 +72,6 @@ impl Schedule {
 pub(crate) struct Source {
     pub(crate) client: Worker<u64>,
     pub(crate) server: Worker<u64>,
-    /// Port of the client.
-    pub(crate) source_port: u16,
 }
 
 impl Source {
@@ -88,7 +86,6 @@ impl Source {
         set_congestion_control(&client, congestion_control)?;
         set_option(&client, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, &LOW_WATER_BYTES.to_ne_bytes())?;
         client.set_nonblocking(true)?;
-        let source_port = client.local_addr()?.port();
         Ok(Self {
             server: Worker::start(server, read_all)?,
             client: Worker::start(client, move |stream, stop| {
@@ -97,7 +94,6 @@ impl Source {
                 }
                 send(stream, stop, length, &schedule)
             })?,
-            source_port,
         })
     }
 

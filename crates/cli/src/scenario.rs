@@ -147,11 +147,18 @@ fn show(name: &str) -> Result<Exit, Failure> {
     let Loaded { scenario, text } = load(name)?;
     let mut shown = text.trim_end().to_owned();
     shown.push_str("\n\n# Its variants, with every setting:\n");
+    let mut shown_setups: Vec<String> = Vec::new();
     for variant in scenario.all_variants() {
         let base = variant.base.as_ref().map(|base| format!(" (base: {base})")).unwrap_or_default();
         let _ = writeln!(shown, "#\n# {}{base}: {}", variant.name, variant.summary);
-        // What a point is stands in its name.
-        if variant.tenants.is_some() {
+        // What a point is stands in its name; what its qdisc is, once.
+        if let Some(point) = &variant.tenants {
+            if !shown_setups.contains(&point.qdisc.name) {
+                shown_setups.push(point.qdisc.name.clone());
+                for line in point.qdisc.lines() {
+                    let _ = writeln!(shown, "#   {line}");
+                }
+            }
             continue;
         }
         for (key, value) in variant.settings() {

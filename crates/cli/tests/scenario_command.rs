@@ -224,6 +224,8 @@ fn bundled_scenarios_are_listed_shown_and_valid() {
         assert!(shown.stdout.contains(&format!("name = \"{name}\"")), "{name}");
         let settings = if name.starts_with("dragonet-") {
             [("rss (base: balance)", "policy = none"), ("balance", "policy = balance")]
+        } else if name.starts_with("tc-") {
+            [("# htb ", "class parent 1: "), ("# htb ", "qdisc root handle 1: htb")]
         } else {
             [("dqa (base: cmax)", "queue-choice = dqa"), ("cmax", "queue-choice = hash")]
         };

@@ -10,6 +10,7 @@
 //! ```
 //!
 //! The other direction, from clients' requests through receive queues, is a model of its own: [`receive`].
+//! So are tenants that share a device behind qdiscs and the processors of one machine: [`tenants`].
 //!
 //! Time is integer picoseconds. Everything random comes from generators that are seeded per
 //! component, and nothing is global: the same seed gives the same record on any machine, and many
@@ -37,6 +38,7 @@ pub mod simulation;
 pub mod sink;
 pub mod soft_nic;
 pub mod tcp;
+pub mod tenants;
 pub mod time;
 mod transmit;
 pub mod world;

@@ -47,6 +47,13 @@ impl Segment {
         self.payload + self.packets() * HEADER_BYTES
     }
 
+    /// Packet `index`, from 0, by itself.
+    #[must_use]
+    pub const fn packet(&self, index: u32) -> Self {
+        let sequence = self.sequence + index as u64 * self.mss as u64;
+        Self { sequence, payload: self.packet_payload(index), ..*self }
+    }
+
     /// Payload of packet `index`, from 0.
     #[must_use]
     pub const fn packet_payload(&self, index: u32) -> u32 {

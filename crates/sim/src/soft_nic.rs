@@ -123,10 +123,7 @@ pub(crate) fn qdisc_of(settings: &Settings, queue: u32) -> Kind {
             class(soft_nic::queue(rate, settings.queues), leaf)
         })
         .collect();
-    Kind::Htb(HtbConfig {
-        classifier: Classifier::Band,
-        roots: vec![class(soft_nic::line(rate), HtbContent::Inner(queues))],
-    })
+    Kind::Htb(HtbConfig::new(Classifier::Band, vec![class(soft_nic::line(rate), HtbContent::Inner(queues))]))
 }
 
 impl Simulation {

@@ -14,6 +14,7 @@ use crate::parameters::Parameters;
 use crate::settings::Settings;
 use crate::simulation::{Simulation, SimulationError};
 use crate::tcp::Profile;
+use crate::tenants;
 use crate::time::{MILLISECOND, NANOSECOND, SECOND, Time};
 
 /// Why a simulation has no result.
@@ -78,6 +79,11 @@ impl SimWorld {
         Self { exact, ..self }
     }
 
+    /// The machine of tenants: the test bed's, of two processors unless something else was said.
+    fn machine(&self) -> tenants::costs::Machine {
+        self.test_bed.map_or_else(tenants::costs::Machine::default, tenants::costs::Machine::measured)
+    }
+
     fn settings(&self, scenario: &Scenario, variant: &Variant, rate: BitRate) -> Settings {
         let settings =
             Settings { exact: self.exact, ..Settings::new(scenario, variant, rate, &self.parameters) };
@@ -90,6 +96,9 @@ impl SimWorld {
     fn simulate(&self, job: &Job<'_>, observer: &dyn Observer) -> Result<RawRepeat, SimError> {
         if let Some(requests) = job.scenario.workload.requests() {
             return crate::receive::run(job, requests, observer);
+        }
+        if let Some(point) = &job.variant.tenants {
+            return tenants::run(job, point, self.parameters.profile, &self.machine(), observer);
         }
         let settings = self.settings(job.scenario, job.variant, job.rate);
         if let Some(bytes) = job.scenario.workload.shuffled_bytes() {
@@ -244,7 +253,7 @@ fn notes_of_test_bed(scenario: &Scenario, variant: &Variant) -> Result<Vec<Strin
 }
 
 /// An error if the bins of all flows would take more memory than is sensible.
-fn check_bins(flows: u32, bins: usize) -> Result<(), SimError> {
+pub(crate) fn check_bins(flows: u32, bins: usize) -> Result<(), SimError> {
     let bytes = u64::from(flows).saturating_mul(bins as u64).saturating_mul(BIN_BYTES);
     if bytes > MOST_BINS_BYTES {
         return Err(SimError::Unable(format!(
@@ -291,8 +300,8 @@ impl World for SimWorld {
                     .to_owned(),
             );
         }
-        if variant.tenants.is_some() {
-            return Err("tenants are not simulated yet; run it with --on netns".to_owned());
+        if let Some(point) = &variant.tenants {
+            return tenants::assess(scenario, variant, point, self.parameters.profile, &self.machine());
         }
         let notes = match self.test_bed {
             Some(_) => notes_of_test_bed(scenario, variant)?,

@@ -389,6 +389,38 @@ fn more_flows_than_numbers_are_refused() {
     assert!(error.contains("more than 20000 steps"), "{error}");
 }
 
+#[test]
+fn the_documentation_is_right() {
+    let text = include_str!("../../../../docs/qdisc-setups.md");
+    let example = text.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
+    let catalogue = Catalogue::parse(example, "mine.toml").unwrap();
+    assert_eq!(catalogue.names().collect::<Vec<_>>(), ["two-tenants"]);
+    // Its mistakes are those of this file.
+    let refusal = |from: &str, to: &str| {
+        let broken = example.replace(from, to);
+        assert_ne!(broken, example);
+        Catalogue::parse(&broken, "mine.toml").unwrap_err().to_string()
+    };
+    let shown = |message: &str| assert!(text.contains(&format!("\n{message}\n")), "{message}");
+    shown(&refusal("default", "defualt"));
+    shown(&refusal("1:10 htb", "1:11 htb"));
+    // Every option of every kind stands in its row.
+    for kind in kinds::KINDS {
+        let name = format!("`{}`", kind.name);
+        let row = text
+            .lines()
+            .find(|line| line.starts_with('|') && line.split('|').nth(1).unwrap().contains(&name));
+        let row = row.unwrap_or_else(|| panic!("{name}"));
+        let words: Vec<&str> = row.split(|c: char| c.is_whitespace() || c == '`').collect();
+        for option in kind.options.iter().chain(kind.class_options) {
+            assert!(words.contains(&option.name), "{} of {name}", option.name);
+        }
+    }
+    for setup in Catalogue::bundled().setups() {
+        assert!(text.contains(&format!("`{}`", setup.name)), "{}", setup.name);
+    }
+}
+
 mod properties {
     use super::*;
     use crate::qdisc::kinds::{Classes, KINDS, KnownOption, OptionType, Place};

@@ -40,6 +40,8 @@ impl DrrConfig {
 /// Parameters of `ets`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EtsConfig {
+    /// What chooses the band.
+    pub classifier: Classifier,
     /// Bands that are served strictly in order, before all others.
     pub strict: u8,
     /// Bytes that each further band gets per round.
@@ -86,11 +88,11 @@ pub(super) struct Drr {
 
 impl Drr {
     pub(super) fn new(config: &DrrConfig) -> Self {
-        Self::with_strict(config.classifier, 0, &config.quanta, config.limit)
+        Self::with_strict(config.classifier.clone(), 0, &config.quanta, config.limit)
     }
 
     pub(super) fn ets(config: &EtsConfig) -> Self {
-        Self::with_strict(Classifier::Band, usize::from(config.strict), &config.quanta, config.limit)
+        Self::with_strict(config.classifier.clone(), usize::from(config.strict), &config.quanta, config.limit)
     }
 
     fn with_strict(classifier: Classifier, strict: usize, quanta: &[u32], limit: u32) -> Self {
@@ -107,7 +109,10 @@ impl Drr {
     }
 
     pub(super) fn enqueue(&mut self, segment: Segment, dropped: &mut Vec<Segment>) {
-        let index = self.classifier.class(&segment, self.classes.len());
+        let Some(index) = self.classifier.class(&segment, self.classes.len()) else {
+            dropped.push(segment);
+            return;
+        };
         let class = &mut self.classes[index];
         if class.queue.len() >= self.limit {
             dropped.push(segment);
@@ -193,7 +198,8 @@ mod tests {
 
     #[test]
     fn ets_has_strict_bands_first() {
-        let config = EtsConfig { strict: 1, quanta: vec![1000, 500], limit: 10 };
+        let config =
+            EtsConfig { classifier: Classifier::Band, strict: 1, quanta: vec![1000, 500], limit: 10 };
         let mut qdisc = Qdisc::new(&Kind::Ets(config), 0).expect("valid");
         for (sequence, band) in [(0, 2), (1, 1), (2, 1), (3, 1), (4, 9), (5, 0)] {
             assert_eq!(qdisc.enqueue(Time::ZERO, Segment { band, ..segment(1, sequence, 434) }), None);

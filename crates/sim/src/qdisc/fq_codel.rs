@@ -146,9 +146,17 @@ impl FqCodel {
     }
 
     pub(super) fn enqueue(&mut self, now: Time, segment: Segment, dropped: &mut Vec<Segment>) {
-        let item = Item::from(segment);
         // `reciprocal_scale`.
         let index = ((u64::from(segment.hash) * self.flows.len() as u64) >> 32) as usize;
+        self.enqueue_in(now, index, segment);
+        if self.store.backlog.segments > self.limit {
+            self.drop_from_fattest(dropped);
+        }
+    }
+
+    /// Enqueues in one queue, whatever the limit.
+    pub(super) fn enqueue_in(&mut self, now: Time, index: usize, segment: Segment) {
+        let item = Item::from(segment);
         let flow = &mut self.flows[index];
         self.store.pool.push_back(&mut flow.queue, Timed { item, enqueued: now });
         self.store.bytes[index] += u64::from(item.bytes);
@@ -159,9 +167,22 @@ impl FqCodel {
             flow.turn.set_credit(quantum);
             self.new_flows.push(&mut self.flows, index as u32);
         }
-        if self.store.backlog.segments > self.limit {
-            self.drop_from_fattest(dropped);
-        }
+    }
+
+    /// Whether a queue has nothing, and no turn either.
+    pub(super) fn is_unused(&self, index: usize) -> bool {
+        !self.flows[index].listed
+    }
+
+    /// Bytes in the largest queue.
+    pub(super) fn largest(&self) -> u64 {
+        self.store.bytes.iter().copied().max().unwrap_or(0)
+    }
+
+    /// Takes the head of the largest queue out.
+    pub(super) fn take_from_largest(&mut self) -> Option<Segment> {
+        let (index, _) = self.store.bytes.iter().enumerate().max_by_key(|(_, bytes)| **bytes)?;
+        self.store.pop(&mut self.flows[index].queue, index).map(|timed| timed.item.segment)
     }
 
     pub(super) fn dequeue(&mut self, now: Time, dropped: &mut Vec<Segment>) -> Dequeued {

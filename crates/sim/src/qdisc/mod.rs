@@ -11,19 +11,23 @@
 //! | `Drr`, `Ets` | `net/sched/sch_drr.c`, `sch_ets.c` | classes in rounds; behind strict ones |
 //! | `Qfq` | `net/sched/sch_qfq.c` | weighted classes by virtual time |
 //! | `Htb` | `net/sched/sch_htb.c` | a tree of classes with rates that borrow |
+//! | `Hfsc` | `net/sched/sch_hfsc.c` | a tree of classes with service curves |
+//! | `Cake` | `net/sched/sch_cake.c` | hashed flows in rounds in tins, packet by packet |
 //! | `Tbf` | `net/sched/sch_tbf.c` | a shaper |
 //!
-//! Each file names what it leaves out. They handle GSO segments, as the kernel's do, and count a segment
+//! [`tree`] builds them from the description that the kernel gets, too. Each file names what it leaves out. They handle GSO segments, as the kernel's do, and count a segment
 //! as the frames of all its packets ([`Segment::frame_bytes`], the kernel's `qdisc_pkt_len`).
 //!
 //! Everything is in slabs and rings that grow to the largest backlog and then allocate no more.
 //! Dispatch is by enumeration.
 
+mod cake;
 mod codel;
 mod drr;
 mod fifo;
 mod fq;
 mod fq_codel;
+mod hfsc;
 mod htb;
 mod prio;
 mod qfq;
@@ -36,13 +40,18 @@ mod tbf;
 mod testing;
 #[cfg(test)]
 mod tests;
+pub mod tree;
+
+use std::sync::Arc;
 
 use crate::segment::Segment;
 use crate::time::Time;
 
+pub use cake::CakeConfig;
 pub use drr::{DrrConfig, EtsConfig};
 pub use fq::FqConfig;
 pub use fq_codel::FqCodelConfig;
+pub use hfsc::{HfscClass, HfscConfig, HfscContent, ServiceCurve};
 pub use htb::{HtbClass, HtbConfig, HtbContent};
 pub use qfq::{QfqClass, QfqConfig};
 pub use sfq::SfqConfig;
@@ -74,6 +83,8 @@ pub enum Kind {
     },
     /// Strict bands, each another discipline.
     Prio {
+        /// What chooses the band.
+        classifier: Classifier,
         /// The bands, first one first.
         bands: Vec<Kind>,
     },
@@ -91,6 +102,10 @@ pub enum Kind {
     Qfq(QfqConfig),
     /// The hierarchical token bucket.
     Htb(HtbConfig),
+    /// The hierarchical fair service curve.
+    Hfsc(HfscConfig),
+    /// Common applications kept enhanced.
+    Cake(CakeConfig),
     /// The token bucket filter.
     Tbf(TbfConfig),
 }
@@ -100,12 +115,12 @@ impl Kind {
     /// for plain Linux by Stephens et al., *Titan*, USENIX ATC 2018, section 4.
     #[must_use]
     pub fn sfq_prio(sfq: SfqConfig, limit: u32) -> Self {
-        Self::Prio { bands: vec![Self::Pfifo { limit }, Self::Sfq(sfq)] }
+        Self::Prio { classifier: Classifier::Band, bands: vec![Self::Pfifo { limit }, Self::Sfq(sfq)] }
     }
 }
 
 /// What chooses the class of a segment, as filters do: a number, modulo the classes there are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Classifier {
     /// The number of its flow.
     #[default]
@@ -114,15 +129,21 @@ pub enum Classifier {
     Hash,
     /// Its band; those beyond the last class go to that one.
     Band,
+    /// An entry for each flow by its number; what has none, or one beyond the last class, has no class.
+    Table(Arc<[u32]>),
 }
 
 impl Classifier {
-    /// The class, of `classes`, which are at least one.
-    fn class(self, segment: &Segment, classes: usize) -> usize {
+    /// The class, of `classes`, which are at least one; none if no filter knows the flow.
+    #[inline]
+    fn class(&self, segment: &Segment, classes: usize) -> Option<usize> {
         match self {
-            Self::Flow => segment.flow as usize % classes,
-            Self::Hash => segment.hash as usize % classes,
-            Self::Band => usize::from(segment.band).min(classes - 1),
+            Self::Flow => Some(segment.flow as usize % classes),
+            Self::Hash => Some(segment.hash as usize % classes),
+            Self::Band => Some(usize::from(segment.band).min(classes - 1)),
+            Self::Table(table) => {
+                table.get(segment.flow as usize).map(|class| *class as usize).filter(|class| *class < classes)
+            }
         }
     }
 }
@@ -224,6 +245,15 @@ impl Qdisc {
     pub fn backlog_bytes(&self) -> u64 {
         self.discipline.backlog_bytes()
     }
+
+    /// How often each shaper (`htb`, `hfsc`, `tbf`) had segments and was not allowed to send one
+    /// (`overlimits`): a parent before its children, and these in order.
+    #[must_use]
+    pub fn overlimits(&self) -> Vec<u64> {
+        let mut found = Vec::new();
+        self.discipline.overlimits(&mut found);
+        found
+    }
 }
 
 /// A discipline, of whichever kind.
@@ -238,6 +268,8 @@ enum Discipline {
     Drr(Box<drr::Drr>),
     Qfq(Box<qfq::Qfq>),
     Htb(Box<htb::Htb>),
+    Hfsc(Box<hfsc::Hfsc>),
+    Cake(Box<cake::Cake>),
     Tbf(Box<tbf::Tbf>),
 }
 
@@ -247,13 +279,13 @@ impl Discipline {
             Kind::Pfifo { limit } => Self::Fifo(fifo::Fifo::with_segments(*limit)),
             Kind::Bfifo { limit } => Self::Fifo(fifo::Fifo::with_bytes(*limit)),
             Kind::PfifoFast { limit } => Self::PfifoFast(fifo::PfifoFast::new(*limit)),
-            Kind::Prio { bands } => {
+            Kind::Prio { classifier, bands } => {
                 // `TCQ_PRIO_BANDS`.
                 let count = bands.len() as u64;
                 require("prio", "number of bands", "1 to 16", count, (1..=16).contains(&count))?;
                 let seeded = (seed..=u64::MAX).chain(0..seed);
                 let bands = bands.iter().zip(seeded).map(|(band, seed)| Self::new(band, seed));
-                Self::Prio(prio::Prio::new(bands.collect::<Result<_, _>>()?))
+                Self::Prio(prio::Prio::new(classifier.clone(), bands.collect::<Result<_, _>>()?))
             }
             Kind::Sfq(config) => {
                 config.check()?;
@@ -280,6 +312,11 @@ impl Discipline {
                 Self::Qfq(Box::new(qfq::Qfq::new(config)))
             }
             Kind::Htb(config) => Self::Htb(Box::new(htb::Htb::new(config, seed)?)),
+            Kind::Hfsc(config) => Self::Hfsc(Box::new(hfsc::Hfsc::new(config)?)),
+            Kind::Cake(config) => {
+                config.check()?;
+                Self::Cake(Box::new(cake::Cake::new(config)))
+            }
             Kind::Tbf(config) => {
                 config.check()?;
                 Self::Tbf(Box::new(tbf::Tbf::new(config, Self::new(&config.inner, seed)?)))
@@ -299,6 +336,8 @@ impl Discipline {
             Self::Drr(drr) => drr.enqueue(segment, dropped),
             Self::Qfq(qfq) => qfq.enqueue(segment, dropped),
             Self::Htb(htb) => htb.enqueue(now, segment, dropped),
+            Self::Hfsc(hfsc) => hfsc.enqueue(now, segment, dropped),
+            Self::Cake(cake) => cake.enqueue(now, segment, dropped),
             Self::Tbf(tbf) => tbf.enqueue(now, segment, dropped),
         }
     }
@@ -315,6 +354,8 @@ impl Discipline {
             Self::Drr(drr) => drr.dequeue(),
             Self::Qfq(qfq) => qfq.dequeue(),
             Self::Htb(htb) => htb.dequeue(now, dropped),
+            Self::Hfsc(hfsc) => hfsc.dequeue(now),
+            Self::Cake(cake) => cake.dequeue(now, dropped),
             Self::Tbf(tbf) => tbf.dequeue(now, dropped),
         }
     }
@@ -330,6 +371,8 @@ impl Discipline {
             Self::Drr(drr) => drr.len(),
             Self::Qfq(qfq) => qfq.len(),
             Self::Htb(htb) => htb.len(),
+            Self::Hfsc(hfsc) => hfsc.len(),
+            Self::Cake(cake) => cake.len(),
             Self::Tbf(tbf) => tbf.len(),
         }
     }
@@ -345,7 +388,27 @@ impl Discipline {
             Self::Drr(drr) => drr.backlog_bytes(),
             Self::Qfq(qfq) => qfq.backlog_bytes(),
             Self::Htb(htb) => htb.backlog_bytes(),
+            Self::Hfsc(hfsc) => hfsc.backlog_bytes(),
+            Self::Cake(cake) => cake.backlog_bytes(),
             Self::Tbf(tbf) => tbf.backlog_bytes(),
+        }
+    }
+
+    /// What [`Qdisc::overlimits`] tells of this one and those below it.
+    fn overlimits(&self, found: &mut Vec<u64>) {
+        match self {
+            Self::Prio(prio) => prio.overlimits(found),
+            Self::Htb(htb) => htb.overlimits(found),
+            Self::Hfsc(hfsc) => found.push(hfsc.overlimits()),
+            Self::Tbf(tbf) => tbf.overlimits(found),
+            Self::Fifo(_)
+            | Self::PfifoFast(_)
+            | Self::Sfq(_)
+            | Self::FqCodel(_)
+            | Self::Fq(_)
+            | Self::Drr(_)
+            | Self::Qfq(_)
+            | Self::Cake(_) => {}
         }
     }
 }

@@ -1,12 +1,13 @@
 //! `prio` (`net/sched/sch_prio.c`): bands that are served strictly in order, each a discipline.
 
-use super::{Dequeued, Discipline};
+use super::{Classifier, Dequeued, Discipline};
 use crate::segment::Segment;
 use crate::time::Time;
 
-/// Bands with a discipline each; the segment's band chooses, and what is beyond the last goes there.
+/// Bands with a discipline each.
 #[derive(Clone, Debug)]
 pub(super) struct Prio {
+    classifier: Classifier,
     bands: Vec<Band>,
 }
 
@@ -19,13 +20,16 @@ struct Band {
 
 impl Prio {
     /// At least one band.
-    pub(super) fn new(bands: Vec<Discipline>) -> Self {
+    pub(super) fn new(classifier: Classifier, bands: Vec<Discipline>) -> Self {
         let band = |discipline: Discipline| Band { length: discipline.len(), discipline };
-        Self { bands: bands.into_iter().map(band).collect() }
+        Self { classifier, bands: bands.into_iter().map(band).collect() }
     }
 
     pub(super) fn enqueue(&mut self, now: Time, segment: Segment, dropped: &mut Vec<Segment>) {
-        let band = usize::from(segment.band).min(self.bands.len() - 1);
+        let Some(band) = self.classifier.class(&segment, self.bands.len()) else {
+            dropped.push(segment);
+            return;
+        };
         let band = &mut self.bands[band];
         band.discipline.enqueue(now, segment, dropped);
         band.length = band.discipline.len();
@@ -54,6 +58,10 @@ impl Prio {
     pub(super) fn backlog_bytes(&self) -> u64 {
         self.bands.iter().map(|band| band.discipline.backlog_bytes()).sum()
     }
+
+    pub(super) fn overlimits(&self, found: &mut Vec<u64>) {
+        self.bands.iter().for_each(|band| band.discipline.overlimits(found));
+    }
 }
 
 #[cfg(test)]
@@ -78,7 +86,7 @@ mod tests {
     fn of_shaped_bands_the_earlier_one_is_waited_for() {
         let shaped = |rate| Kind::Tbf(TbfConfig::new(rate, 1066, Kind::Pfifo { limit: 10 }));
         for rates in [[8_000_000, 16_000_000], [16_000_000, 8_000_000]] {
-            let kind = Kind::Prio { bands: rates.map(shaped).to_vec() };
+            let kind = Kind::Prio { classifier: Classifier::Band, bands: rates.map(shaped).to_vec() };
             let mut qdisc = Qdisc::new(&kind, 0).expect("valid");
             for band in [0, 0, 1, 1] {
                 assert_eq!(qdisc.enqueue(Time::ZERO, Segment { band, ..segment(1, 0, 1000) }), None);
@@ -91,8 +99,8 @@ mod tests {
     #[test]
     fn a_shaped_band_lets_the_next_one_pass() {
         let shaped = Kind::Tbf(TbfConfig::new(8_000_000, 1066, Kind::Bfifo { limit: 100_000 }));
-        let mut qdisc =
-            Qdisc::new(&Kind::Prio { bands: vec![shaped, Kind::Pfifo { limit: 10 }] }, 0).expect("valid");
+        let bands = vec![shaped, Kind::Pfifo { limit: 10 }];
+        let mut qdisc = Qdisc::new(&Kind::Prio { classifier: Classifier::Band, bands }, 0).expect("valid");
         for sequence in 0..2 {
             assert_eq!(qdisc.enqueue(Time::ZERO, segment(1, sequence, 1000)), None);
         }

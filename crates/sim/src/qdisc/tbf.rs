@@ -84,6 +84,8 @@ pub(super) struct Tbf {
     /// The head, taken from the inner qdisc to see its length (`qdisc_peek_dequeued`).
     head: Option<Item>,
     backlog: Backlog,
+    /// Times that there was a segment and too few tokens.
+    overlimits: u64,
 }
 
 impl Tbf {
@@ -96,6 +98,7 @@ impl Tbf {
             inner: Box::new(inner),
             head: None,
             backlog: Backlog::default(),
+            overlimits: 0,
         }
     }
 
@@ -104,17 +107,12 @@ impl Tbf {
             self.pass_on(now, segment, dropped);
             return;
         }
-        let packet = |index| Segment {
-            sequence: segment.sequence + u64::from(index) * u64::from(segment.mss),
-            payload: segment.packet_payload(index),
-            ..segment
-        };
-        if segment.packets() == 1 || packet(0).frame_bytes() > self.longest {
+        if segment.packets() == 1 || segment.packet(0).frame_bytes() > self.longest {
             dropped.push(segment);
             return;
         }
         for index in 0..segment.packets() {
-            self.pass_on(now, packet(index), dropped);
+            self.pass_on(now, segment.packet(index), dropped);
         }
     }
 
@@ -133,6 +131,7 @@ impl Tbf {
         let tokens = self.bucket.after(elapsed, item.bytes);
         let peak_tokens = self.peak.map_or(0, |peak| peak.after(elapsed, item.bytes));
         if tokens < 0 || peak_tokens < 0 {
+            self.overlimits += 1;
             return Dequeued::Wait(now + (-tokens.min(peak_tokens)) as u64);
         }
         self.bucket.tokens = tokens;
@@ -151,6 +150,11 @@ impl Tbf {
 
     pub(super) fn backlog_bytes(&self) -> u64 {
         self.backlog.bytes
+    }
+
+    pub(super) fn overlimits(&self, found: &mut Vec<u64>) {
+        found.push(self.overlimits);
+        self.inner.overlimits(found);
     }
 
     fn pass_on(&mut self, now: Time, segment: Segment, dropped: &mut Vec<Segment>) {

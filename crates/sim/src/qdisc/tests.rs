@@ -26,10 +26,13 @@ fn work_conserving() -> Vec<Kind> {
         Kind::FqCodel(FqCodelConfig { target: 1, interval: 1000, ..fq_codel.clone() }),
         Kind::Fq(FqConfig { limit: 20, flow_limit: 6, ..FqConfig::default() }),
         Kind::Drr(DrrConfig { limit: 9, quanta: vec![1, 300, 1514, 70_000], ..DrrConfig::equal(0) }),
-        Kind::Ets(EtsConfig { strict: 1, quanta: vec![1000, 3000], limit: 9 }),
+        Kind::Ets(EtsConfig { classifier: Classifier::Band, strict: 1, quanta: vec![1000, 3000], limit: 9 }),
         Kind::Qfq(qfq.clone()),
         Kind::Qfq(QfqConfig { classifier: Classifier::Hash, ..qfq }),
-        Kind::Prio { bands: vec![Kind::FqCodel(fq_codel), Kind::Sfq(sfq), Kind::Pfifo { limit: 3 }] },
+        Kind::Prio {
+            classifier: Classifier::Band,
+            bands: vec![Kind::FqCodel(fq_codel), Kind::Sfq(sfq), Kind::Pfifo { limit: 3 }],
+        },
     ]
 }
 
@@ -59,12 +62,12 @@ fn shaping() -> Vec<Kind> {
     ];
     let peak = TbfPeak { rate: 1_000_000_000, burst: 2000 };
     vec![
-        Kind::Htb(HtbConfig { classifier: Classifier::Flow, roots }),
+        Kind::Htb(HtbConfig::new(Classifier::Flow, roots)),
         Kind::Tbf(TbfConfig {
             peak: Some(peak),
             ..TbfConfig::new(9_000_000, 4000, Kind::FqCodel(fast_codel))
         }),
-        Kind::Prio { bands: vec![Kind::Tbf(tbf), Kind::Pfifo { limit: 10 }] },
+        Kind::Prio { classifier: Classifier::Band, bands: vec![Kind::Tbf(tbf), Kind::Pfifo { limit: 10 }] },
     ]
 }
 
@@ -195,7 +198,7 @@ proptest! {
     #[test]
     fn any_tree_lets_everything_out(roots in trees(), steps in steps(), by_hash in any::<bool>()) {
         let classifier = if by_hash { Classifier::Hash } else { Classifier::Flow };
-        run(&Kind::Htb(HtbConfig { classifier, roots }), &steps)?;
+        run(&Kind::Htb(HtbConfig::new(classifier, roots)), &steps)?;
     }
 
     /// A band is served only when those before it are empty.
@@ -203,8 +206,8 @@ proptest! {
     fn bands_are_strict(steps in steps()) {
         for kind in [
             Kind::PfifoFast { limit: 1000 },
-            Kind::Prio { bands: vec![Kind::Pfifo { limit: 1000 }, Kind::Sfq(SfqConfig::default()), Kind::Fq(FqConfig::default())] },
-            Kind::Ets(EtsConfig { strict: 2, quanta: vec![500], limit: 1000 }),
+            Kind::Prio { classifier: Classifier::Band, bands: vec![Kind::Pfifo { limit: 1000 }, Kind::Sfq(SfqConfig::default()), Kind::Fq(FqConfig::default())] },
+            Kind::Ets(EtsConfig { classifier: Classifier::Band, strict: 2, quanta: vec![500], limit: 1000 }),
         ] {
             let mut qdisc = Qdisc::new(&kind, 0).expect("valid");
             let mut waiting = [0u32; 3];
@@ -337,7 +340,7 @@ proptest! {
         };
         let leaves = megabits.iter().enumerate().map(leaf).collect();
         let roots = vec![class(total, total, 0, HtbContent::Inner(leaves))];
-        let kind = Kind::Htb(HtbConfig { classifier: Classifier::Flow, roots });
+        let kind = Kind::Htb(HtbConfig::new(Classifier::Flow, roots));
         let templates: Vec<Segment> = (0..megabits.len()).map(|flow| segment(flow as u32, 0, payload)).collect();
         let mut saturated = Saturated::new(Qdisc::new(&kind, 0).expect("valid"), &templates, 3);
         let length = f64::from(templates[0].frame_bytes());

@@ -2,7 +2,7 @@
 
 use super::super::queue::NONE;
 use super::super::rate::Rate;
-use super::super::{Classifier, Discipline, Kind, KindError, require};
+use super::super::{Classifier, DEFAULT_LIMIT, Discipline, Kind, KindError, require};
 use super::{Class, LEVELS, Mode, PRIORITIES};
 use crate::time::Time;
 
@@ -14,10 +14,24 @@ const QUANTUM_RANGE: (u64, u64) = (1000, 200_000);
 /// Parameters of `htb`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HtbConfig {
-    /// What chooses the leaf; leaves are numbered in the order they are written in.
+    /// What chooses the leaf; leaves are numbered in the order they are written in. What has none goes to
+    /// the direct queue, which no tokens hold up and which comes first.
     pub classifier: Classifier,
     /// The trees of classes.
     pub roots: Vec<HtbClass>,
+    /// Segments that the direct queue holds (`direct_qlen`).
+    pub direct_limit: u32,
+    /// A class changes its mode a bucket's depth late (`htb_hysteresis`, a parameter of the module): fewer
+    /// changes, and less exact.
+    pub hysteresis: bool,
+}
+
+impl HtbConfig {
+    /// The kernel's defaults.
+    #[must_use]
+    pub fn new(classifier: Classifier, roots: Vec<HtbClass>) -> Self {
+        Self { classifier, roots, direct_limit: DEFAULT_LIMIT, hysteresis: false }
+    }
 }
 
 /// A class.

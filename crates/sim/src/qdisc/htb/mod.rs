@@ -7,8 +7,8 @@
 //! parent's *feed* of that priority. The lowest level goes first, in it the lowest priority, and in that
 //! the leaves below take turns by deficit round robin.
 //!
-//! Tokens are picoseconds of sending, the kernel's are nanoseconds. Left out: the direct queue (every
-//! segment has a class), hysteresis (off by default), offload, link layer overheads, filters.
+//! Tokens are picoseconds of sending, the kernel's are nanoseconds. Left out: offload, link layer
+//! overheads, and that classes whose time has come change in batches of two ticks at most.
 
 mod config;
 mod members;
@@ -20,6 +20,7 @@ pub use config::{HtbClass, HtbConfig, HtbContent};
 
 use self::members::Members;
 use self::waiting::Waiting;
+use super::fifo::Fifo;
 use super::queue::NONE;
 use super::rate::{Rate, as_tokens, filled};
 use super::{Classifier, Dequeued, Discipline, KindError};
@@ -77,13 +78,16 @@ struct Class {
 impl Class {
     /// Its mode `elapsed` after the checkpoint, and if it may not send, how long that lasts
     /// (`htb_class_mode`).
-    fn mode_after(&self, elapsed: i64) -> (Mode, i64) {
+    fn mode_after(&self, elapsed: i64, hysteresis: bool) -> (Mode, i64) {
         let ceiling_tokens = self.ceiling_tokens.saturating_add(elapsed);
-        if ceiling_tokens < 0 {
+        // `htb_lowater` and `htb_hiwater`.
+        let low = if hysteresis && self.mode != Mode::Stopped { -self.ceiling_burst } else { 0 };
+        if ceiling_tokens < low {
             return (Mode::Stopped, -ceiling_tokens);
         }
         let tokens = self.tokens.saturating_add(elapsed);
-        if tokens >= 0 { (Mode::Sending, 0) } else { (Mode::Borrowing, -tokens) }
+        let high = if hysteresis && self.mode == Mode::Sending { -self.burst } else { 0 };
+        if tokens >= high { (Mode::Sending, 0) } else { (Mode::Borrowing, -tokens) }
     }
 
     fn elapsed(&self, now: Time) -> i64 {
@@ -157,8 +161,13 @@ pub(super) struct Htb {
     /// Priorities, as bits, of each level's rows with members.
     rows: [u8; LEVELS],
     waiting: Vec<Waiting>,
+    /// Segments that have no class.
+    direct: Fifo,
+    hysteresis: bool,
     segments: usize,
     bytes: u64,
+    /// Times that there were segments and none might go.
+    overlimits: u64,
 }
 
 impl Htb {
@@ -180,19 +189,28 @@ impl Htb {
         }
         super::require("htb", "number of leaves", "at least 1", 0, !leaves.is_empty())?;
         Ok(Self {
-            classifier: config.classifier,
+            classifier: config.classifier.clone(),
             classes,
             leaves,
             feeds,
             rows: [0; LEVELS],
             waiting: vec![Waiting::new(count); LEVELS],
+            direct: Fifo::with_segments(config.direct_limit),
+            hysteresis: config.hysteresis,
             segments: 0,
             bytes: 0,
+            overlimits: 0,
         })
     }
 
     pub(super) fn enqueue(&mut self, now: Time, segment: Segment, dropped: &mut Vec<Segment>) {
-        let index = self.leaves[self.classifier.class(&segment, self.leaves.len())];
+        let Some(leaf) = self.classifier.class(&segment, self.leaves.len()) else {
+            let before = (self.direct.len(), self.direct.backlog_bytes());
+            self.direct.enqueue(segment, dropped);
+            self.recount(before, (self.direct.len(), self.direct.backlog_bytes()));
+            return;
+        };
+        let index = self.leaves[leaf];
         let class = &mut self.classes[index as usize];
         let Some(queue) = &mut class.queue else { return };
         let before = (queue.len(), queue.backlog_bytes());
@@ -209,6 +227,12 @@ impl Htb {
         if self.segments == 0 {
             return Dequeued::Empty;
         }
+        if self.direct.len() > 0 {
+            let before = (self.direct.len(), self.direct.backlog_bytes());
+            let dequeued = self.direct.dequeue();
+            self.recount(before, (self.direct.len(), self.direct.backlog_bytes()));
+            return dequeued;
+        }
         let mut next = None;
         for level in 0..LEVELS {
             let event = self.run_events(now, level);
@@ -224,7 +248,16 @@ impl Htb {
             // A leaf dropped all it had.
             return Dequeued::Empty;
         }
+        self.overlimits += 1;
         Dequeued::Wait(next.unwrap_or(now + IDLE_WAIT))
+    }
+
+    pub(super) fn overlimits(&self, found: &mut Vec<u64>) {
+        found.push(self.overlimits);
+        self.classes
+            .iter()
+            .filter_map(|class| class.queue.as_ref())
+            .for_each(|queue| queue.overlimits(found));
     }
 
     pub(super) fn len(&self) -> usize {
@@ -322,7 +355,7 @@ impl Htb {
     /// how long that mode lasts (`htb_change_class_mode`).
     fn change_mode(&mut self, index: u32, elapsed: i64) -> (Mode, i64) {
         let class = &mut self.classes[index as usize];
-        let (mode, wait) = class.mode_after(elapsed);
+        let (mode, wait) = class.mode_after(elapsed, self.hysteresis);
         if mode != class.mode {
             let active = class.activity != 0;
             if active && class.mode != Mode::Stopped {

@@ -24,7 +24,7 @@ fn leaf(rate: u64, ceiling: u64) -> HtbClass {
 }
 
 fn htb(roots: Vec<HtbClass>) -> Qdisc {
-    Qdisc::new(&Kind::Htb(HtbConfig { classifier: Classifier::Flow, roots }), 0).expect("valid")
+    Qdisc::new(&Kind::Htb(HtbConfig::new(Classifier::Flow, roots)), 0).expect("valid")
 }
 
 /// Rates of flows of which each always has segments of this payload, Mbit/s, after ten seconds.
@@ -149,11 +149,45 @@ fn tokens_while_idle_end_at_the_burst() {
 fn rejects_what_makes_no_tree() {
     let nested =
         |depth: usize| (0..depth).fold(leaf(1, 1), |below, _| class(1, 1, HtbContent::Inner(vec![below])));
-    let make =
-        |root| Qdisc::new(&Kind::Htb(HtbConfig { classifier: Classifier::Flow, roots: vec![root] }), 0);
+    let make = |root| Qdisc::new(&Kind::Htb(HtbConfig::new(Classifier::Flow, vec![root])), 0);
     assert!(make(nested(7)).is_ok());
     assert!(make(nested(8)).is_err());
     assert!(make(class(1, 1, HtbContent::Inner(Vec::new()))).is_err());
     assert!(make(leaf(0, 1)).is_err());
-    assert!(make(class(1, 1, HtbContent::Leaf(Kind::Prio { bands: Vec::new() }))).is_err());
+    assert!(
+        make(class(1, 1, HtbContent::Leaf(Kind::Prio { classifier: Classifier::Band, bands: Vec::new() })))
+            .is_err()
+    );
+}
+
+#[test]
+fn what_has_no_class_goes_directly_and_first() {
+    let classifier = Classifier::Table([0, u32::MAX].into());
+    let config = HtbConfig { direct_limit: 2, ..HtbConfig::new(classifier, vec![leaf(8, 8)]) };
+    let mut qdisc = Qdisc::new(&Kind::Htb(config), 0).expect("valid");
+    for sequence in 0..6 {
+        assert_eq!(qdisc.enqueue(Time::ZERO, segment(0, sequence, 934)), None);
+    }
+    // Two fit, and neither they nor a flow that the table does not know have a class.
+    assert_eq!(qdisc.enqueue(Time::ZERO, segment(1, 0, 934)), None);
+    assert_eq!(qdisc.enqueue(Time::ZERO, segment(7, 0, 934)), None);
+    assert!(qdisc.enqueue(Time::ZERO, segment(1, 1, 934)).is_some());
+    assert_eq!((qdisc.len(), qdisc.backlog_bytes()), (8, 8000));
+    let order = drain(&mut qdisc, Time::ZERO);
+    assert_eq!(order, [(1, 0), (7, 0), (0, 0), (0, 1), (0, 2), (0, 3)]);
+    assert_eq!(qdisc.overlimits(), [1]);
+}
+
+#[test]
+fn hysteresis_lets_a_class_run_into_debt() {
+    let config = |hysteresis| HtbConfig { hysteresis, ..HtbConfig::new(Classifier::Flow, vec![leaf(8, 8)]) };
+    let burst = |hysteresis| {
+        let mut qdisc = Qdisc::new(&Kind::Htb(config(hysteresis)), 0).expect("valid");
+        for sequence in 0..20 {
+            assert_eq!(qdisc.enqueue(Time::ZERO, segment(0, sequence, 934)), None);
+        }
+        drain(&mut qdisc, Time::ZERO).len()
+    };
+    // 3000 bytes of tokens: down to 0 they allow another segment of 1000, and with hysteresis down to -3000.
+    assert_eq!((burst(false), burst(true)), (4, 7));
 }

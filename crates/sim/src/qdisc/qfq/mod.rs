@@ -98,7 +98,7 @@ impl Qfq {
     pub(super) fn new(config: &QfqConfig) -> Self {
         let sum: u32 = config.classes.iter().map(|class| class.weight).sum();
         let mut qfq = Self {
-            classifier: config.classifier,
+            classifier: config.classifier.clone(),
             limit: config.limit as usize,
             classes: Vec::with_capacity(config.classes.len()),
             schedule: Schedule::new(config.classes.len()),
@@ -117,7 +117,10 @@ impl Qfq {
     }
 
     pub(super) fn enqueue(&mut self, segment: Segment, dropped: &mut Vec<Segment>) {
-        let index = self.classifier.class(&segment, self.classes.len());
+        let Some(index) = self.classifier.class(&segment, self.classes.len()) else {
+            dropped.push(segment);
+            return;
+        };
         let item = Item::from(segment);
         if self.classes[index].queue.len() >= self.limit || item.bytes > 1 << LONGEST_SHIFT {
             dropped.push(segment);

@@ -1,0 +1,140 @@
+//! Qdiscs without classes, and `tbf` with its one.
+
+use evenkeel_model::change::Handle;
+use evenkeel_model::qdisc::Node;
+
+use super::super::{CakeConfig, DEFAULT_LIMIT, FqCodelConfig, FqConfig, Kind, SfqConfig, TbfConfig, TbfPeak};
+use super::options::Options;
+use super::{Builder, TreeError, shape};
+
+impl Builder<'_> {
+    pub(super) fn classless(&mut self, node: &Node, flows: &[u32]) -> Result<Kind, TreeError> {
+        let frame = self.frame;
+        let mut options = Options::of(node);
+        let kind = match node.kind.as_str() {
+            "pfifo" => Kind::Pfifo { limit: options.short("limit")?.unwrap_or(DEFAULT_LIMIT) },
+            "bfifo" => {
+                let usual = u64::from(DEFAULT_LIMIT) * u64::from(frame);
+                Kind::Bfifo { limit: options.number("limit")?.unwrap_or(usual) }
+            }
+            "pfifo_fast" => pfifo_fast(),
+            "fq" => self.fq(&mut options)?,
+            "fq_codel" => fq_codel(&mut options, frame)?,
+            "sfq" => sfq(&mut options, frame)?,
+            "cake" => cake(&mut options)?,
+            _ => return Err(TreeError::Kind { kind: node.kind.clone(), handle: node.handle }),
+        };
+        options.finish()?;
+        self.register_leaf(node, flows);
+        Ok(kind)
+    }
+
+    fn fq(&mut self, options: &mut Options<'_>) -> Result<Kind, TreeError> {
+        let usual =
+            FqConfig { quantum: 2 * self.frame, initial_quantum: 10 * self.frame, ..FqConfig::default() };
+        let config = FqConfig {
+            limit: options.short("limit")?.unwrap_or(usual.limit),
+            flow_limit: options.short("flow_limit")?.unwrap_or(usual.flow_limit),
+            quantum: options.short("quantum")?.unwrap_or(usual.quantum),
+            initial_quantum: options.short("initial_quantum")?.unwrap_or(usual.initial_quantum),
+        };
+        // A number of trees that makes no difference but to the time of a look-up.
+        options.number("buckets")?;
+        options.any(&["pacing"]);
+        self.pacing = !options.any(&["nopacing"]);
+        Ok(Kind::Fq(config))
+    }
+
+    pub(super) fn tbf(&mut self, node: &Node, flows: &[u32]) -> Result<Kind, TreeError> {
+        let mut options = Options::of(node);
+        let missing = |what: &str| shape(node, format!("it has no {what}"));
+        let rate = options.number("rate")?.ok_or_else(|| missing("rate"))?;
+        let burst = options.short("burst")?.ok_or_else(|| missing("burst"))?;
+        let limit = options.number("limit")?;
+        let peak_rate = options.number("peakrate")?;
+        let peak_burst = options.short("mtu")?;
+        let limit = match (limit, options.time("latency")?) {
+            (Some(limit), _) => limit,
+            // What comes in that time, and a full bucket.
+            (None, Some(latency)) => {
+                let bytes = u128::from(rate) * u128::from(latency) / u128::from(8 * crate::time::SECOND);
+                u64::try_from(bytes).unwrap_or(u64::MAX).saturating_add(u64::from(burst))
+            }
+            (None, None) => return Err(missing("limit")),
+        };
+        options.finish()?;
+        let peak = peak_rate.map(|rate| TbfPeak { rate, burst: peak_burst.unwrap_or(self.frame) });
+        let qdisc = self.register(node, 1, true);
+        self.classify(node, qdisc, flows);
+        let child = self
+            .tree
+            .qdiscs()
+            .find(|child| child.parent.major == node.handle.major && child.parent != Handle::ROOT);
+        let inner = match child {
+            Some(child) => self.qdisc(child, flows)?,
+            None => Kind::Bfifo { limit },
+        };
+        Ok(Kind::Tbf(TbfConfig { rate, burst, peak, inner: Box::new(inner) }))
+    }
+}
+
+/// Three bands, each of which holds a device's usual number of segments, as since Linux 4.15.
+fn pfifo_fast() -> Kind {
+    let bands = vec![Kind::Pfifo { limit: DEFAULT_LIMIT }; 3];
+    Kind::Prio { classifier: super::super::Classifier::Band, bands }
+}
+
+fn fq_codel(options: &mut Options<'_>, frame: u32) -> Result<Kind, TreeError> {
+    let usual = FqCodelConfig::default();
+    // Nothing marks packets here, and none can be marked.
+    options.any(&["noecn", "ecn"]);
+    Ok(Kind::FqCodel(FqCodelConfig {
+        limit: options.short("limit")?.unwrap_or(usual.limit),
+        flows: options.short("flows")?.unwrap_or(usual.flows),
+        quantum: options.short("quantum")?.unwrap_or(frame),
+        target: options.time("target")?.unwrap_or(usual.target),
+        interval: options.time("interval")?.unwrap_or(usual.interval),
+    }))
+}
+
+fn sfq(options: &mut Options<'_>, frame: u32) -> Result<Kind, TreeError> {
+    let usual = SfqConfig::default();
+    let limit = options.short("limit")?.unwrap_or(usual.limit);
+    let depth = options.short("depth")?.unwrap_or(usual.depth);
+    let flows = options.short("flows")?.unwrap_or(usual.flows);
+    Ok(Kind::Sfq(SfqConfig {
+        depth,
+        flows,
+        // `sfq_change`: no more than all flows at their depth.
+        limit: limit.min(depth.saturating_mul(flows)),
+        divisor: options.short("divisor")?.unwrap_or(usual.divisor),
+        quantum: options.short("quantum")?.unwrap_or(frame),
+        head_drop: options.any(&["headdrop"]),
+    }))
+}
+
+fn cake(options: &mut Options<'_>) -> Result<Kind, TreeError> {
+    let usual = CakeConfig::default();
+    // Without a bandwidth it is not limited; there is one pair of hosts, so that every isolation but
+    // `flowblind` keeps flows apart; and nothing is marked, translated or acknowledged in its way.
+    options.any(&[
+        "unlimited",
+        "diffserv3",
+        "srchost",
+        "dsthost",
+        "nonat",
+        "nowash",
+        "egress",
+        "no-ack-filter",
+    ]);
+    options.any(&["flows", "dual-srchost", "dual-dsthost", "triple-isolate", "split-gso"]);
+    let interval = options.time("rtt")?;
+    Ok(Kind::Cake(CakeConfig {
+        tins: !options.any(&["besteffort"]),
+        split: !options.any(&["no-split-gso"]),
+        memory: options.number("memlimit")?.unwrap_or(usual.memory),
+        // `cake_reconfigure`: a twentieth of the interval.
+        target: interval.map_or(usual.target, |interval| interval / 20),
+        interval: interval.unwrap_or(usual.interval),
+    }))
+}

@@ -1,0 +1,280 @@
+//! The disciplines of a device from the description that the kernel gets, too
+//! ([`evenkeel_model::qdisc::QdiscTree`]).
+//!
+//! Every option that is not set has the kernel's default, and every class without a qdisc the kernel's `pfifo`
+//! of [`DEFAULT_LIMIT`] segments. Filters are asked here, once for each flow, and become tables: what they cost
+//! while the host runs is counted by [`Hop::filters`]. What the simulator lacks is an error that names it.
+
+mod classful;
+mod classless;
+mod options;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use evenkeel_model::change::Handle;
+use evenkeel_model::qdisc::{self, BULK_PORT, Filter, Node, PROBE_PORT, QdiscTree, Step};
+
+use super::{Kind, KindError};
+
+/// A flow as filters and bands see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowKey {
+    /// Its destination port.
+    pub port: u16,
+    /// `skb->priority`, which follows from the type of service: 0 is best effort, 6 interactive.
+    pub priority: u8,
+}
+
+/// The disciplines of a device.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Disciplines {
+    /// One for each transmit queue below `mq`; else one for all of them.
+    pub queues: Vec<Kind>,
+    /// Every qdisc of the tree, a parent before its children.
+    pub qdiscs: Vec<TreeQdisc>,
+    /// What a segment passes from the root on: of each flow, for each of [`Self::queues`].
+    pub paths: Vec<Vec<Vec<Hop>>>,
+    /// TCP spaces packets, as `fq` asks it to.
+    pub pacing: bool,
+}
+
+/// A qdisc of the tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TreeQdisc {
+    /// Its handle.
+    pub handle: Handle,
+    /// Its kind, as the kernel calls it.
+    pub kind: String,
+    /// Its classes.
+    pub classes: u32,
+    /// Queue whose discipline it is in.
+    pub queue: u32,
+    /// It is one of those that [`super::Qdisc::overlimits`] tells of, and which of its queue's.
+    pub shaper: Option<u32>,
+}
+
+/// A qdisc on a flow's way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hop {
+    /// Which of [`Disciplines::qdiscs`].
+    pub qdisc: u32,
+    /// Rules of each classifier that are looked at for a segment.
+    pub filters: BTreeMap<qdisc::Classifier, u32>,
+}
+
+/// What the simulator cannot make of a tree.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TreeError {
+    /// It has no such discipline.
+    #[error("the simulator has no {kind} ({handle}); run it on a kernel that has (--on netns)")]
+    Kind {
+        /// The kind.
+        kind: String,
+        /// Its handle.
+        handle: Handle,
+    },
+    /// It does not know an option.
+    #[error("the simulator's {kind} ({handle}) has no option {option}; run it on a kernel (--on netns)")]
+    Option {
+        /// The kind.
+        kind: String,
+        /// Its handle.
+        handle: Handle,
+        /// The option.
+        option: String,
+    },
+    /// It does not know such a tree.
+    #[error(
+        "the simulator cannot do this with {kind} ({handle}): {problem}; run it on a kernel (--on netns)"
+    )]
+    Shape {
+        /// The kind.
+        kind: String,
+        /// Its handle.
+        handle: Handle,
+        /// What is the matter.
+        problem: String,
+    },
+    /// Nothing is at the root.
+    #[error("the qdisc setup has no root")]
+    Rootless,
+    /// A number is out of range.
+    #[error(transparent)]
+    Number(#[from] KindError),
+}
+
+/// Builds the disciplines of a device with so many transmit queues and this layer-3 MTU.
+///
+/// # Errors
+/// [`TreeError`] names what the simulator lacks.
+pub fn build(tree: &QdiscTree, flows: &[FlowKey], queues: u32, mtu: u32) -> Result<Disciplines, TreeError> {
+    let root = tree.root().ok_or(TreeError::Rootless)?;
+    let mut builder = Builder {
+        tree,
+        flows,
+        frame: mtu.saturating_add(ETHERNET_HEADER_BYTES),
+        qdiscs: Vec::new(),
+        paths: vec![Vec::new(); flows.len()],
+        queue: 0,
+        shapers: 0,
+        pacing: false,
+    };
+    let all: Vec<u32> = (0..flows.len() as u32).collect();
+    builder.check_filters()?;
+    let (mut kinds, mut paths) = (Vec::new(), Vec::new());
+    if root.kind == "mq" {
+        options::Options::of(root).finish()?;
+        let mq = builder.register(root, queues, false);
+        for queue in 0..queues.max(1) {
+            builder.queue = queue;
+            builder.shapers = 0;
+            builder.paths = vec![vec![Hop { qdisc: mq, filters: BTreeMap::new() }]; flows.len()];
+            let class = Handle::new(root.handle.major, (queue + 1) as u16);
+            kinds.push(builder.child_or(class, &all, Kind::PfifoFast { limit: super::DEFAULT_LIMIT })?);
+            paths.push(std::mem::take(&mut builder.paths));
+        }
+    } else {
+        kinds.push(builder.qdisc(root, &all)?);
+        paths.push(std::mem::take(&mut builder.paths));
+    }
+    for kind in &kinds {
+        super::Qdisc::new(kind, 0)?;
+    }
+    Ok(Disciplines { queues: kinds, qdiscs: builder.qdiscs, paths, pacing: builder.pacing })
+}
+
+const ETHERNET_HEADER_BYTES: u32 = 14;
+
+struct Builder<'a> {
+    tree: &'a QdiscTree,
+    flows: &'a [FlowKey],
+    /// A full frame, bytes (`psched_mtu`).
+    frame: u32,
+    qdiscs: Vec<TreeQdisc>,
+    paths: Vec<Vec<Hop>>,
+    queue: u32,
+    shapers: u32,
+    pacing: bool,
+}
+
+impl<'a> Builder<'a> {
+    /// The qdisc and all below it, for the flows that come to it.
+    fn qdisc(&mut self, node: &Node, flows: &[u32]) -> Result<Kind, TreeError> {
+        match node.kind.as_str() {
+            "htb" => self.htb(node, flows),
+            "hfsc" => self.hfsc(node, flows),
+            "drr" => self.drr(node, flows),
+            "qfq" => self.qfq(node, flows),
+            "ets" => self.ets(node, flows),
+            "prio" => self.prio(node, flows),
+            "tbf" => self.tbf(node, flows),
+            _ => self.classless(node, flows),
+        }
+    }
+
+    /// What hangs below a class: its qdisc, or what the kernel puts there.
+    fn child_or(&mut self, class: Handle, flows: &[u32], other: Kind) -> Result<Kind, TreeError> {
+        match self.tree.qdiscs().find(|node| node.parent == class) {
+            Some(node) => self.qdisc(node, flows),
+            None => Ok(other),
+        }
+    }
+
+    /// Notes a qdisc; its number.
+    fn register(&mut self, node: &Node, classes: u32, shapes: bool) -> u32 {
+        let shaper = shapes.then_some(self.shapers);
+        self.shapers += u32::from(shapes);
+        self.qdiscs.push(TreeQdisc {
+            handle: node.handle,
+            kind: node.kind.clone(),
+            classes,
+            queue: self.queue,
+            shaper,
+        });
+        self.qdiscs.len() as u32 - 1
+    }
+
+    /// Notes a qdisc that asks no filters.
+    fn register_leaf(&mut self, node: &Node, flows: &[u32]) {
+        let qdisc = self.register(node, 0, false);
+        for flow in flows {
+            self.paths[*flow as usize].push(Hop { qdisc, filters: BTreeMap::new() });
+        }
+    }
+
+    /// The class of each of these flows by the qdisc's filters; notes what they look at.
+    fn classify(&mut self, node: &Node, qdisc: u32, flows: &[u32]) -> Vec<Option<Handle>> {
+        let filters: Vec<&Filter> = self.filters_of(node).collect();
+        let mut found = Vec::with_capacity(flows.len());
+        for flow in flows {
+            let mut looked_at = BTreeMap::new();
+            let key = self.flows[*flow as usize];
+            let class = filters.iter().find_map(|filter| {
+                *looked_at.entry(classifier_of(filter)).or_insert(0) += 1;
+                class_by(filter, key)
+            });
+            self.paths[*flow as usize].push(Hop { qdisc, filters: looked_at });
+            found.push(class);
+        }
+        found
+    }
+
+    fn filters_of(&self, node: &Node) -> impl Iterator<Item = &'a Filter> {
+        let handle = node.handle;
+        self.tree.steps.iter().filter_map(move |step| match step {
+            Step::Filter { parent, filter } if *parent == handle => Some(filter),
+            _ => None,
+        })
+    }
+
+    /// Filters hang below qdiscs only.
+    fn check_filters(&self) -> Result<(), TreeError> {
+        for step in &self.tree.steps {
+            if let Step::Filter { parent, .. } = step
+                && !self.tree.qdiscs().any(|node| node.handle == *parent)
+            {
+                return Err(TreeError::Shape {
+                    kind: "a filter".to_owned(),
+                    handle: *parent,
+                    problem: "its parent is a class".to_owned(),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn shape(node: &Node, problem: impl Into<String>) -> TreeError {
+    TreeError::Shape { kind: node.kind.clone(), handle: node.handle, problem: problem.into() }
+}
+
+/// What a filter of this tree is in the kernel.
+fn classifier_of(filter: &Filter) -> qdisc::Classifier {
+    match filter {
+        Filter::PerFlow { .. } | Filter::ByRole { .. } => qdisc::Classifier::Bpf,
+        Filter::Port { classifier, .. } => *classifier,
+    }
+}
+
+/// The class that a filter gives a flow.
+fn class_by(filter: &Filter, flow: FlowKey) -> Option<Handle> {
+    match filter {
+        Filter::PerFlow { first, bulk_flows, probes, classes, rest } => {
+            let number = |base: u16, count: u32| {
+                flow.port.checked_sub(base).map(u32::from).filter(|number| *number < count)
+            };
+            let probe = number(PROBE_PORT, *probes).map(|probe| bulk_flows + probe);
+            match probe.or_else(|| number(BULK_PORT, *bulk_flows)) {
+                Some(number) => {
+                    let minor = u32::from(first.minor) + number % (*classes).max(1);
+                    Some(Handle::new(first.major, minor as u16))
+                }
+                None => *rest,
+            }
+        }
+        Filter::ByRole { probes, bulk } => Some(if flow.port >= PROBE_PORT { *probes } else { *bulk }),
+        Filter::Port { port, class, .. } => (flow.port == *port).then_some(*class),
+    }
+}

@@ -1,0 +1,95 @@
+//! The options of one qdisc or class, each of which is asked for once: what is left was not understood.
+
+use evenkeel_model::qdisc::{Curve, Node, SettingValue};
+
+use super::TreeError;
+use crate::time::{NANOSECOND, Span};
+
+/// Options by name.
+pub(super) struct Options<'a> {
+    node: &'a Node,
+    asked: Vec<bool>,
+}
+
+impl<'a> Options<'a> {
+    pub(super) fn of(node: &'a Node) -> Self {
+        Self { node, asked: vec![false; node.settings.len()] }
+    }
+
+    fn take(&mut self, name: &str) -> Option<&'a SettingValue> {
+        let index = self.node.settings.iter().position(|setting| setting.name == name)?;
+        self.asked[index] = true;
+        Some(&self.node.settings[index].value)
+    }
+
+    fn wrong(&self, name: &str) -> TreeError {
+        TreeError::Option { kind: self.node.kind.clone(), handle: self.node.handle, option: name.to_owned() }
+    }
+
+    /// A number or a size.
+    pub(super) fn number(&mut self, name: &str) -> Result<Option<u64>, TreeError> {
+        match self.take(name) {
+            None => Ok(None),
+            Some(SettingValue::Count(count)) => Ok(Some(*count)),
+            Some(SettingValue::Size(size)) => Ok(Some(size.bytes())),
+            Some(SettingValue::Rate(rate)) => Ok(Some(rate.bits_per_second())),
+            Some(_) => Err(self.wrong(name)),
+        }
+    }
+
+    /// A number of 32 bits; larger ones count as the largest.
+    pub(super) fn short(&mut self, name: &str) -> Result<Option<u32>, TreeError> {
+        Ok(self.number(name)?.map(|value| u32::try_from(value).unwrap_or(u32::MAX)))
+    }
+
+    /// A time.
+    pub(super) fn time(&mut self, name: &str) -> Result<Option<Span>, TreeError> {
+        match self.take(name) {
+            None => Ok(None),
+            Some(SettingValue::Time(time)) => Ok(Some(time.as_u64().saturating_mul(NANOSECOND))),
+            Some(_) => Err(self.wrong(name)),
+        }
+    }
+
+    /// A class, by its minor number.
+    pub(super) fn class(&mut self, name: &str) -> Result<Option<u16>, TreeError> {
+        match self.take(name) {
+            None => Ok(None),
+            Some(SettingValue::Class(handle)) => Ok(Some(handle.minor)),
+            Some(SettingValue::Count(count)) => Ok(u16::try_from(*count).ok()),
+            Some(_) => Err(self.wrong(name)),
+        }
+    }
+
+    /// Several numbers.
+    pub(super) fn list(&mut self, name: &str) -> Result<Option<&'a [u64]>, TreeError> {
+        match self.take(name) {
+            None => Ok(None),
+            Some(SettingValue::List(list)) => Ok(Some(list)),
+            Some(_) => Err(self.wrong(name)),
+        }
+    }
+
+    /// A service curve.
+    pub(super) fn curve(&mut self, name: &str) -> Result<Option<Curve>, TreeError> {
+        match self.take(name) {
+            None => Ok(None),
+            Some(SettingValue::Curve(curve)) => Ok(Some(*curve)),
+            Some(_) => Err(self.wrong(name)),
+        }
+    }
+
+    /// Whether one of these words is there.
+    pub(super) fn any(&mut self, names: &[&str]) -> bool {
+        // Each is asked for.
+        names.iter().filter(|name| self.take(name).is_some()).count() > 0
+    }
+
+    /// Nothing may be left.
+    pub(super) fn finish(self) -> Result<(), TreeError> {
+        match self.asked.iter().position(|asked| !asked) {
+            Some(index) => Err(self.wrong(&self.node.settings[index].name)),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! A TCP connection between two programs of the test bed: the send buffer with Nagle's algorithm and automatic
+//! corking, the congestion-controlled sender, and the receiver with what its program has not read yet.
+
+use crate::segment::Segment;
+use crate::tcp::{Blocked, Receiver, ReceiverConfig, Sender, SenderConfig, truesize};
+use crate::time::Time;
+
+/// Largest send buffer, bytes (`tcp_wmem`).
+const LARGEST_SEND_BUFFER: u64 = 4 << 20;
+/// Memory of the send buffer for each packet of the congestion window, bytes: twice a full packet's
+/// (`tcp_sndbuf_expand`: 2048 for it and its head, 256 for `sk_buff`).
+const SEND_BUFFER_PER_PACKET: u64 = 2 * (2048 + 256);
+/// Packets that it has room for at first (`TCP_INIT_CWND`).
+const INITIAL_PACKETS: u64 = 10;
+/// What a receiver takes in ahead of its program, bytes: half of the largest buffer (`tcp_rmem`).
+const RECEIVE_WINDOW: u64 = 3 << 20;
+
+/// One direction of a connection.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) sender: Sender,
+    pub(super) receiver: Receiver,
+    mss: u64,
+    /// Bytes of a segment that corking waits for (`size_goal`).
+    goal: u64,
+    /// Small packets are sent at once (`TCP_NODELAY`).
+    no_delay: bool,
+    /// Written by the program, and given to the sender; the rest waits for a full packet or for room.
+    written: u64,
+    given: u64,
+    /// End of the last small packet (`snd_sml`).
+    small_end: u64,
+    /// It waits for a segment of its own to leave the host (`TSQ_THROTTLED` by `tcp_should_autocork`).
+    corked: bool,
+    /// Largest send buffer so far.
+    buffer: u64,
+    low_water: u64,
+    /// Read by the receiving program.
+    pub(super) read: u64,
+    /// The sender could send more if the receiving program read.
+    pub(super) window_full: bool,
+    /// Program that writes, and program that reads.
+    pub(super) writer: u32,
+    pub(super) reader: u32,
+    /// The other direction, if there is data in it.
+    pub(super) reverse: Option<u32>,
+}
+
+impl Connection {
+    pub(super) fn new(config: &SenderConfig, flow: u32, hash: u32, no_delay: bool) -> Self {
+        // A program that answers at once has its acknowledgements sent with the answers.
+        let quick_acks = if no_delay { 0 } else { ReceiverConfig::default().quick_acks };
+        let receiver = ReceiverConfig { mss: config.mss, quick_acks, ..ReceiverConfig::default() };
+        let goal = if config.tso {
+            u64::from(config.gso_max_bytes / config.mss * config.mss)
+        } else {
+            config.mss.into()
+        };
+        Self {
+            sender: Sender::new(config, flow, hash),
+            receiver: Receiver::new(&receiver),
+            mss: u64::from(config.mss),
+            goal,
+            no_delay,
+            written: 0,
+            given: 0,
+            small_end: 0,
+            corked: false,
+            buffer: INITIAL_PACKETS * SEND_BUFFER_PER_PACKET,
+            low_water: u64::MAX,
+            read: 0,
+            window_full: false,
+            writer: 0,
+            reader: 0,
+            reverse: None,
+        }
+    }
+
+    /// The same, between these programs.
+    pub(super) fn between(self, writer: u32, reader: u32, reverse: Option<u32>) -> Self {
+        Self { writer, reader, reverse, ..self }
+    }
+
+    /// Whether its messages are requests and answers.
+    pub(super) fn is_probe(&self) -> bool {
+        self.reverse.is_some()
+    }
+
+    /// The program takes no more than so many unsent bytes ahead (`TCP_NOTSENT_LOWAT`).
+    pub(super) fn with_low_water(self, bytes: u64) -> Self {
+        Self { low_water: bytes, ..self }
+    }
+
+    /// Room in the send buffer, bytes.
+    pub(super) fn room(&mut self) -> u64 {
+        let wanted = u64::from(self.sender.window_packets()) * SEND_BUFFER_PER_PACKET;
+        self.buffer = self.buffer.max(wanted.min(LARGEST_SEND_BUFFER));
+        let room = self.buffer.saturating_sub(self.written - self.sender.delivered());
+        if self.unsent() < self.low_water { room } else { 0 }
+    }
+
+    /// Whether a program that waits for room is woken: a third of the buffer is free (`sk_stream_write_space`).
+    pub(super) fn has_space(&mut self) -> bool {
+        self.room() >= self.buffer / 3 && self.unsent() < self.low_water / 2
+    }
+
+    /// The program writes.
+    pub(super) fn write(&mut self, bytes: u64) {
+        self.written += bytes;
+    }
+
+    /// Written and not yet sent.
+    pub(super) fn unsent(&self) -> u64 {
+        self.written - self.given + self.sender.unsent()
+    }
+
+    /// Received and not yet read.
+    pub(super) fn readable(&self) -> u64 {
+        self.receiver.delivered() - self.read
+    }
+
+    /// Whether the receiver tells the sender that it has room again: half of the window is free that was full.
+    pub(super) fn opens_window(&mut self) -> bool {
+        let opens = self.window_full && self.readable() <= RECEIVE_WINDOW / 2;
+        self.window_full &= !opens;
+        opens
+    }
+
+    /// The program waits for room in the buffer, or not.
+    pub(super) fn set_waiting(&mut self, waiting: bool) {
+        self.sender.set_buffer_full(waiting);
+    }
+
+    /// What may be sent goes to the sender: whole packets, and a small one only if it may (Nagle's algorithm
+    /// in Minshall's form, `tcp_minshall_check`: one small packet unacknowledged at a time).
+    fn give(&mut self) {
+        let room = (self.read + RECEIVE_WINDOW).saturating_sub(self.given);
+        let wanted = self.written - self.given;
+        self.window_full = wanted > room;
+        let waiting = wanted.min(room);
+        if waiting == 0 {
+            return;
+        }
+        let unsent = self.sender.unsent() + waiting;
+        let tail = unsent % self.mss;
+        let small_is_out = self.small_end > self.sender.delivered();
+        let give = if tail == 0 || self.no_delay || !small_is_out {
+            if tail > 0 {
+                self.small_end = self.given + waiting;
+            }
+            waiting
+        } else {
+            waiting.saturating_sub(tail)
+        };
+        if give > 0 {
+            self.given += give;
+            self.sender.write(give);
+        }
+    }
+
+    /// At the end of a write: whether the segment at the end waits for more, since one of the flow's is still
+    /// in the host (`tcp_should_autocork`).
+    pub(super) fn corks(&mut self) -> bool {
+        let tail = self.unsent();
+        let below = self.sender.bytes_below();
+        let corks = tail < self.goal
+            && below > u64::from(truesize(tail as u32))
+            && self.sender.in_flight() > 0
+            && !self.no_delay;
+        self.corked |= corks;
+        corks
+    }
+
+    /// The next segment that may be sent.
+    pub(super) fn next_segment(&mut self, now: Time) -> Result<Segment, Blocked> {
+        self.give();
+        self.sender.next_segment(now)
+    }
+
+    /// A segment has left the host: whether the flow may send now that could not.
+    pub(super) fn freed(&mut self, segment: &Segment) -> bool {
+        let throttled = self.sender.freed(segment);
+        std::mem::take(&mut self.corked) || throttled
+    }
+
+    /// When a timer of the sender is due; `until` is what pacing said.
+    pub(super) fn deadline(&self, until: Option<Time>) -> Time {
+        self.sender.deadline().min(until.unwrap_or(Time::NEVER))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::tcp::{Ack, Profile};
+    use crate::time::MICROSECOND;
+
+    fn connection(no_delay: bool) -> Connection {
+        let config =
+            SenderConfig { handshake_rtt: 50 * MICROSECOND, ..SenderConfig::new(Profile::Linux6_18) };
+        Connection::new(&config, 0, 1, no_delay)
+    }
+
+    /// Payloads of what may be sent now.
+    fn sent(connection: &mut Connection) -> Vec<u32> {
+        std::iter::from_fn(|| connection.next_segment(Time::ZERO).ok())
+            .map(|segment| segment.payload)
+            .collect()
+    }
+
+    #[test]
+    fn one_small_packet_at_a_time() {
+        let mut nagle = connection(false);
+        nagle.write(100);
+        assert_eq!(sent(&mut nagle), [100]);
+        nagle.write(200);
+        assert_eq!(sent(&mut nagle), []);
+        nagle.write(1448);
+        assert_eq!(sent(&mut nagle), [1448]);
+        nagle.sender.on_ack(Time(50 * MICROSECOND), &Ack { cumulative: 100, ..Ack::default() });
+        assert_eq!(sent(&mut nagle), [200]);
+        assert_eq!(nagle.unsent(), 0);
+
+        let mut direct = connection(true);
+        for _ in 0..2 {
+            direct.write(100);
+            assert_eq!(sent(&mut direct), [100]);
+        }
+    }
+
+    #[test]
+    fn what_the_program_does_not_read_holds_the_sender_up() {
+        let mut connection = connection(true);
+        connection.write(RECEIVE_WINDOW + 5000);
+        connection.give();
+        assert!(connection.window_full);
+        assert_eq!(connection.unsent() - connection.sender.unsent(), 5000);
+        connection.read = 4000;
+        connection.give();
+        assert_eq!(connection.unsent() - connection.sender.unsent(), 1000);
+    }
+
+    #[test]
+    fn a_short_segment_waits_while_a_long_one_is_in_the_host() {
+        let mut connection = connection(false);
+        connection.write(10_000);
+        assert!(!connection.corks());
+        let first = connection.next_segment(Time::ZERO).unwrap();
+        connection.write(1000);
+        assert!(connection.corks());
+        assert!(connection.freed(&first));
+        assert!(!connection.freed(&first));
+    }
+}

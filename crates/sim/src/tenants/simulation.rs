@@ -1,0 +1,754 @@
+//! Tenants at work: processes that write and read, the way of their segments, and the processors' main loop.
+//!
+//! | event | what it does |
+//! |---|---|
+//! | a processor is done with something | a process has written or read; a segment or an acknowledgement has arrived |
+//! | watchdog of a queue | a shaper may send again |
+//! | line | it has sent a segment, and takes the next one |
+//! | timer of a connection | retransmission, pacing |
+//! | delayed acknowledgement | the receiver's timer of a connection |
+//! | start, on and off | a process begins to write, or stops |
+//!
+//! A processor that enqueues a segment runs the qdisc, too, and takes in at the other end what nothing holds
+//! back: a veth hands over on the processor that sends. What a timer lets go is taken in on the processor that
+//! ran the qdisc last.
+
+use evenkeel_model::scenario::OnOff;
+
+use super::connection::Connection;
+use super::costs::Machine;
+use super::device::{Bins, Device, Offer};
+use super::machine::{Account, Done, Piece, Processors, Work};
+use super::traffic::{Program, Role, Tenants};
+use crate::event::{Calendar, Slot};
+use crate::progress::EventLimit;
+use crate::random::{Component, Generator};
+use crate::segment::Segment;
+use crate::simulation::SimulationError;
+use crate::tcp::{Ack, Blocked, Reply};
+use crate::time::{MICROSECOND, Span, Time};
+
+/// What comes of work on a processor.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Then {
+    /// Nothing more.
+    Nothing,
+    /// A segment has arrived, into which so many were merged.
+    Receive(Segment, u32),
+    /// An acknowledgement has arrived at the sender of a connection.
+    Acknowledge(u32, Ack),
+    /// A receiver has room again.
+    Window(u32),
+}
+
+/// Longest piece of a program's work, bytes that it copies and calls that it makes.
+const PIECE_BYTES: u64 = 64 << 10;
+const PIECE_CALLS: u64 = 32;
+/// Largest segment that GRO makes (`GRO_LEGACY_MAX_SIZE`).
+const GRO_BYTES: u32 = 65_536;
+
+#[derive(Clone, Copy, Debug)]
+struct Slots {
+    watchdogs: Slot,
+    line: Slot,
+    timers: Slot,
+    delayed: Slot,
+    programs: Slot,
+    end: Slot,
+}
+
+/// One repeat of tenants.
+pub(super) struct Simulation {
+    machine: Machine,
+    now: Time,
+    calendar: Calendar,
+    slots: Slots,
+    processors: Processors<Then>,
+    pub(super) programs: Vec<Program>,
+    pub(super) connections: Vec<Connection>,
+    /// Connections that go through the device; the others come back.
+    forward: u32,
+    pub(super) device: Device,
+    /// Transmit queue of each connection.
+    pub(super) queues: Vec<u32>,
+    /// Processor that ran each queue's qdisc last; of the line, the last entry.
+    runner: Vec<Slot>,
+    aggregation: bool,
+    pub(super) bins: Bins,
+    pub(super) series: Vec<Series>,
+    scratch: Vec<Segment>,
+    event_limit: EventLimit,
+    /// Data packets that went over to the other end since the start.
+    pub(super) delivered_packets: u64,
+}
+
+/// What is counted of a connection in the measured time.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Series {
+    pub(super) bytes: Vec<u64>,
+    pub(super) packets: Vec<u64>,
+    /// Bins in which it had nothing to send for a while.
+    pub(super) idle: Vec<bool>,
+    idle_since: Option<Time>,
+}
+
+impl Simulation {
+    pub(super) fn new(
+        machine: &Machine,
+        tenants: Tenants,
+        device: Device,
+        bins: Bins,
+        end: Time,
+        seed: u64,
+    ) -> Self {
+        let (programs, connections) = (tenants.programs, tenants.connections);
+        let count = connections.len() as u32;
+        let watchdogs = machine.processors;
+        let line = watchdogs + device.queues() as u32;
+        let timers = line + 1;
+        let delayed = timers + count;
+        let first_program = delayed + count;
+        let slots = Slots {
+            watchdogs,
+            line,
+            timers,
+            delayed,
+            programs: first_program,
+            end: first_program + programs.len() as u32,
+        };
+        let mut hashes = Generator::new(seed, Component::ReceiveHashes);
+        let queues = device.queues() as u64;
+        let series = Series {
+            bytes: vec![0; bins.count],
+            packets: vec![0; bins.count],
+            idle: vec![false; bins.count],
+            ..Series::default()
+        };
+        Self {
+            now: Time::ZERO,
+            calendar: Calendar::new(timers as usize, (slots.end - timers) as usize),
+            slots,
+            processors: Processors::new(machine.processors, programs.len(), machine.slice, (bins.begin, end)),
+            queues: (0..count).map(|_| hashes.below(queues) as u32).collect(),
+            runner: vec![0; device.queues() + 1],
+            series: vec![series; tenants.forward as usize],
+            forward: tenants.forward,
+            aggregation: tenants.aggregation,
+            event_limit: EventLimit::new(slots.end as usize),
+            machine: machine.clone(),
+            programs,
+            connections,
+            device,
+            bins,
+            scratch: Vec::new(),
+            delivered_packets: 0,
+        }
+    }
+
+    /// Lets every program that begins by itself start, each at its own moment `within` this time.
+    pub(super) fn start(&mut self, seed: u64, within: Span) {
+        let mut starts = Generator::new(seed, Component::Starts);
+        for number in 0..self.programs.len() {
+            let at = self.now + starts.below(within.max(1));
+            if self.programs[number].starts() {
+                self.calendar.plan(self.slots.programs + number as Slot, at);
+            }
+        }
+    }
+
+    /// Runs until `until`, which becomes the present.
+    pub(super) fn run(&mut self, until: Time) -> Result<(), SimulationError> {
+        while let Some((time, slot)) = self.calendar.pop(until) {
+            self.now = time;
+            if self.event_limit.count() && self.event_limit.is_stuck(self.delivered_packets) {
+                let (at_us, events) = (self.now.0 / MICROSECOND, self.event_limit.events());
+                return Err(SimulationError::Livelock { at_us, events });
+            }
+            self.handle(slot);
+        }
+        self.now = until;
+        Ok(())
+    }
+
+    fn handle(&mut self, slot: Slot) {
+        let slots = self.slots;
+        if slot < slots.watchdogs {
+            self.processor_done(slot);
+        } else if slot < slots.line {
+            let processor = self.runner[(slot - slots.watchdogs) as usize];
+            self.softirq(processor, self.machine.costs.timer, Then::Nothing);
+            self.run_device(processor);
+        } else if slot < slots.timers {
+            self.line_done();
+        } else if slot < slots.delayed {
+            self.sender_timer(slot - slots.timers);
+        } else if slot < slots.programs {
+            let number = slot - slots.delayed;
+            let receiver = &mut self.connections[number as usize].receiver;
+            if receiver.on_deadline(self.now) {
+                let ack = receiver.acknowledgement();
+                self.softirq(
+                    self.processor_of(number),
+                    self.machine.costs.acknowledgement,
+                    Then::Acknowledge(number, ack),
+                );
+            }
+        } else {
+            self.program_timer(slot - slots.programs);
+        }
+    }
+
+    fn processor_done(&mut self, processor: Slot) {
+        match self.processors.finished(self.now, processor) {
+            Some(Done::Work(then)) => self.work_done(processor, then),
+            Some(Done::Piece(program)) => self.piece_done(processor, program),
+            Some(Done::Switched) | None => {}
+        }
+        self.go_on(processor);
+    }
+
+    /// A processor takes up what is next.
+    fn go_on(&mut self, processor: Slot) {
+        while let Some(done) = self.processors.go_on(self.now, processor, &mut self.calendar) {
+            match done {
+                Done::Switched => {
+                    let work = Work {
+                        cost: self.machine.costs.switch,
+                        account: Account::System,
+                        then: Then::Nothing,
+                    };
+                    self.processors.raise(self.now, processor, work, &mut self.calendar);
+                }
+                Done::Piece(program) => match self.next_piece(program) {
+                    Some(piece) => self.processors.run(self.now, processor, piece, &mut self.calendar),
+                    None => self.processors.block(self.now, processor),
+                },
+                Done::Work(_) => {}
+            }
+        }
+        // Whom it has sent to the queue may find another processor idle.
+        if let Some(idle) = self.processors.idle_while_waited() {
+            let work = self.wake_up();
+            self.processors.raise(self.now, idle, work, &mut self.calendar);
+        }
+    }
+
+    /// What an idle processor does before it runs a process.
+    fn wake_up(&self) -> Work<Then> {
+        Work { cost: self.machine.wake_latency, account: Account::Idle, then: Then::Nothing }
+    }
+
+    fn softirq(&mut self, processor: Slot, cost: Span, then: Then) {
+        let work = Work { cost, account: Account::Softirq, then };
+        self.processors.raise(self.now, processor, work, &mut self.calendar);
+    }
+
+    /// Wakes a program, at the cost of a processor. Data wake their reader to run here; room in a buffer wakes
+    /// its writer to run anywhere (`sock_def_readable` says that it is synchronous, `sk_stream_write_space`
+    /// does not).
+    fn wake(&mut self, processor: Slot, program: u32, by_data: bool) {
+        if !std::mem::take(&mut self.programs[program as usize].waits) {
+            return;
+        }
+        self.softirq(processor, self.machine.costs.wake, Then::Nothing);
+        self.wake_on(by_data.then_some(processor), program);
+    }
+
+    fn wake_on(&mut self, processor: Option<Slot>, program: u32) {
+        let latency = self.wake_up();
+        self.processors.wake(self.now, program, processor, latency, &mut self.calendar);
+    }
+
+    /// A processor for what has none of its own.
+    fn processor_of(&self, connection: u32) -> Slot {
+        self.runner[self.queues[connection as usize] as usize]
+    }
+
+    // ---- Programs -------------------------------------------------------------------------------
+
+    /// What a program does next; nothing if it waits. A bulk program first asks whether it has to.
+    fn next_piece(&mut self, number: u32) -> Option<Piece> {
+        let piece = self.work_of(number);
+        let wait = self.machine.costs.wait;
+        let program = &mut self.programs[number as usize];
+        let asks = piece.is_none() && !program.asked_to_wait && !matches!(program.role, Role::Probe { .. });
+        program.asked_to_wait = asks;
+        if asks {
+            program.waits = false;
+            return Some(Piece { user: 0, system: wait });
+        }
+        piece
+    }
+
+    /// What a program has to do.
+    fn work_of(&mut self, number: u32) -> Option<Piece> {
+        let costs = &self.machine.costs;
+        let program = &mut self.programs[number as usize];
+        let copy = |bytes: u64| bytes * costs.copy_kib / 1024;
+        match program.role {
+            Role::Client { connection, length, .. } => {
+                let connection = &mut self.connections[connection as usize];
+                if !program.is_on && program.left == 0 {
+                    connection.set_waiting(false);
+                    program.waits = true;
+                    return None;
+                }
+                let room = connection.room();
+                // Short writes are taken together; a long one goes in pieces.
+                let (calls, bytes) = if program.left > 0 {
+                    (0, program.left)
+                } else {
+                    let calls = (PIECE_CALLS.min(1024 / length)).min(room / length).max(1);
+                    (calls, calls * length)
+                };
+                let piece = bytes.min(room).min(PIECE_BYTES);
+                connection.set_waiting(piece == 0);
+                if piece == 0 {
+                    program.waits = true;
+                    return None;
+                }
+                program.left = bytes - piece;
+                program.piece = piece;
+                Some(Piece {
+                    user: calls * costs.write_user,
+                    system: calls * costs.write_system + copy(piece),
+                })
+            }
+            Role::Server { connection, length } => {
+                let readable = self.connections[connection as usize].readable();
+                if readable == 0 {
+                    program.waits = true;
+                    return None;
+                }
+                let piece = readable.min(PIECE_BYTES).min(length.saturating_mul(PIECE_CALLS));
+                program.piece = piece;
+                let calls = piece.div_ceil(length);
+                Some(Piece { user: calls * costs.read_user, system: calls * costs.read_system + copy(piece) })
+            }
+            Role::Probe { inward, outward, message, first } => {
+                if program.turn_to_write {
+                    let room = self.connections[outward as usize].room();
+                    let piece = program.left.min(room).min(PIECE_BYTES);
+                    if piece == 0 {
+                        program.waits = true;
+                        return None;
+                    }
+                    if first && program.left == message {
+                        program.asked = self.now;
+                    }
+                    let user = if program.left == message { costs.message_user } else { 0 };
+                    program.left -= piece;
+                    program.piece = piece;
+                    return Some(Piece { user, system: costs.message_system + copy(piece) });
+                }
+                let piece = self.connections[inward as usize].readable().min(PIECE_BYTES).min(program.left);
+                if piece == 0 {
+                    program.waits = true;
+                    return None;
+                }
+                program.piece = piece;
+                let user = if piece == program.left { costs.message_user } else { 0 };
+                Some(Piece { user, system: costs.message_system + copy(piece) })
+            }
+        }
+    }
+
+    fn piece_done(&mut self, processor: Slot, number: u32) {
+        let program = &mut self.programs[number as usize];
+        let piece = std::mem::take(&mut program.piece);
+        if piece == 0 {
+            return;
+        }
+        match program.role {
+            Role::Client { connection, .. } => {
+                let ended = program.left == 0;
+                self.write(processor, connection, piece, ended);
+            }
+            Role::Server { connection, .. } => self.read(processor, connection, piece),
+            Role::Probe { inward, outward, message, first } => {
+                if program.turn_to_write {
+                    if program.left == 0 {
+                        program.turn_to_write = false;
+                        program.left = message;
+                    }
+                    self.write(processor, outward, piece, true);
+                    return;
+                }
+                program.left -= piece;
+                if program.left == 0 {
+                    program.turn_to_write = true;
+                    program.left = message;
+                    if first && self.bins.of(self.now).is_some() {
+                        program.samples.push(self.now.since(program.asked) as f64 / MICROSECOND as f64 / 2.0);
+                    }
+                }
+                self.read(processor, inward, piece);
+            }
+        }
+    }
+
+    /// A program has written: what may go goes. The end of a write may be corked.
+    fn write(&mut self, processor: Slot, number: u32, bytes: u64, ended: bool) {
+        self.note_busy(number);
+        let connection = &mut self.connections[number as usize];
+        connection.write(bytes);
+        if ended && connection.corks() {
+            return;
+        }
+        self.send(processor, number, Account::System);
+    }
+
+    fn read(&mut self, processor: Slot, number: u32, bytes: u64) {
+        let connection = &mut self.connections[number as usize];
+        connection.read += bytes;
+        if connection.opens_window() {
+            self.softirq(processor, self.machine.costs.acknowledgement, Then::Window(number));
+        }
+    }
+
+    /// A program's own timer: it starts, or its time of sending begins or ends.
+    fn program_timer(&mut self, number: u32) {
+        let slot = self.slots.programs + number;
+        let begin = self.bins.begin;
+        let program = &mut self.programs[number as usize];
+        if !program.started {
+            program.started = true;
+            program.waits = false;
+            program.is_on = true;
+            if let Role::Client { on_off: Some(_), .. } = program.role {
+                // The times alternate from the beginning of the measurement on.
+                self.calendar.plan(slot, begin.max(self.now + 1));
+            }
+            self.wake_on(None, number);
+            return;
+        }
+        let Role::Client { on_off: Some(OnOff { on, off }), .. } = program.role else { return };
+        let (on, off) = (on.as_u64().saturating_mul(1000).max(1), off.as_u64().saturating_mul(1000).max(1));
+        let phase = self.now.since(begin) % (on + off);
+        program.is_on = phase < on;
+        let next = if program.is_on { on - phase } else { on + off - phase };
+        self.calendar.plan(slot, self.now + next);
+        if program.is_on {
+            program.waits = false;
+            self.wake_on(None, number);
+        } else {
+            self.note_if_idle(program_connection(&self.programs[number as usize]));
+        }
+    }
+
+    // ---- The way of segments ----------------------------------------------------------------------
+
+    /// A connection sends what it may.
+    fn send(&mut self, processor: Slot, number: u32, account: Account) {
+        let mut pacing = None;
+        let mut sent = false;
+        loop {
+            match self.connections[number as usize].next_segment(self.now) {
+                Ok(segment) => {
+                    sent = true;
+                    if !self.enqueue(processor, number, segment, account) {
+                        break;
+                    }
+                }
+                Err(blocked) => {
+                    if let Blocked::Pacing(until) = blocked {
+                        pacing = Some(until);
+                    }
+                    break;
+                }
+            }
+        }
+        let deadline = self.connections[number as usize].deadline(pacing);
+        self.calendar.plan(self.slots.timers + number, deadline);
+        if sent && number < self.forward {
+            self.run_device(processor);
+        }
+        self.note_if_idle(number);
+    }
+
+    /// A segment on its way down; false if the qdisc has refused it.
+    fn enqueue(&mut self, processor: Slot, number: u32, segment: Segment, account: Account) -> bool {
+        let mut cost = self.machine.costs.segment;
+        if number >= self.forward {
+            // The way back has no qdisc.
+            self.raise(processor, cost, account);
+            self.softirq(processor, self.machine.costs.receive, Then::Receive(segment, 0));
+            return true;
+        }
+        let queue = self.queues[number as usize];
+        let segment = Segment { band: self.band(number), ..segment };
+        let mut dropped = std::mem::take(&mut self.scratch);
+        let pieces = self.device.enqueue(self.now, queue, segment, &mut dropped);
+        cost += self.device.cost(queue, number).0 * u64::from(pieces.max(1));
+        self.raise(processor, cost, account);
+        if pieces > 1 {
+            self.connections[number as usize].sender.cut(pieces);
+        }
+        let mut taken = true;
+        for victim in dropped.drain(..) {
+            if victim == segment {
+                taken = false;
+                self.connections[number as usize].sender.refused(self.now, &segment);
+            } else {
+                // The qdisc answers NET_XMIT_CN.
+                self.connections[number as usize].sender.local_congestion();
+                self.lost(&victim);
+            }
+        }
+        self.scratch = dropped;
+        taken
+    }
+
+    fn raise(&mut self, processor: Slot, cost: Span, account: Account) {
+        let work = Work { cost, account, then: Then::Nothing };
+        self.processors.raise(self.now, processor, work, &mut self.calendar);
+    }
+
+    /// What `skb->priority` makes of a connection: probes are interactive.
+    fn band(&self, number: u32) -> u8 {
+        let is_probe = self.connections[number as usize].is_probe();
+        u8::from(!is_probe)
+    }
+
+    /// A qdisc has dropped a segment.
+    fn lost(&mut self, segment: &Segment) {
+        let connection = &mut self.connections[segment.flow as usize];
+        if connection.freed(segment) {
+            // The tasklet of small queues runs soon.
+            let deadline = connection.deadline(Some(self.now));
+            self.calendar.plan_no_later(self.slots.timers + segment.flow, deadline);
+        }
+    }
+
+    /// The device sends what it may.
+    fn run_device(&mut self, processor: Slot) {
+        let mut dropped = std::mem::take(&mut self.scratch);
+        loop {
+            let offer = self.device.next(self.now, &mut dropped);
+            for victim in dropped.drain(..) {
+                self.lost(&victim);
+            }
+            match offer {
+                Some(Offer::Segment(queue, segment)) => {
+                    self.runner[queue as usize] = processor;
+                    let cost = self.device.cost(queue, segment.flow).1;
+                    self.softirq(processor, cost, Then::Nothing);
+                    if let Some(free_at) = self.device.line_free_at() {
+                        if let Some(last) = self.runner.last_mut() {
+                            *last = processor;
+                        }
+                        self.calendar.plan(self.slots.line, free_at);
+                        break;
+                    }
+                    self.hand_over(processor, segment);
+                }
+                Some(Offer::Wait(queue, until)) => {
+                    self.runner[queue as usize] = processor;
+                    let until = if until == Time::NEVER { until } else { until + self.machine.timer_latency };
+                    self.calendar.plan(self.slots.watchdogs + queue, until);
+                    break;
+                }
+                None => break,
+            }
+        }
+        self.scratch = dropped;
+    }
+
+    /// The line has sent a segment, and takes the next one.
+    fn line_done(&mut self) {
+        let processor = self.runner.last().copied().unwrap_or(0);
+        self.softirq(processor, self.machine.costs.timer, Then::Nothing);
+        if let Some(segment) = self.device.take_sent() {
+            self.hand_over(processor, segment);
+        }
+        self.run_device(processor);
+    }
+
+    /// A segment is at the other end of the line.
+    fn hand_over(&mut self, processor: Slot, segment: Segment) {
+        self.delivered_packets += u64::from(segment.packets());
+        let (bins, now) = (self.bins, self.now);
+        let series = &mut self.series[segment.flow as usize];
+        let first = self.device.packet_left_at(&segment, 0, now);
+        match (bins.of(first), bins.of(now)) {
+            (Some(one), Some(other)) if one == other => {
+                series.bytes[one] += u64::from(segment.frame_bytes());
+                series.packets[one] += u64::from(segment.packets());
+            }
+            (None, None) => {}
+            _ => {
+                for index in 0..segment.packets() {
+                    let at = self.device.packet_left_at(&segment, index, now);
+                    if let Some(bin) = bins.of(at) {
+                        series.bytes[bin] += u64::from(segment.packet(index).frame_bytes());
+                        series.packets[bin] += 1;
+                    }
+                }
+            }
+        }
+        if !(self.aggregation && self.merge(processor, &segment)) {
+            self.softirq(processor, self.machine.costs.receive, Then::Receive(segment, 0));
+        }
+    }
+
+    /// GRO: what waits for the same poll takes in the packets that follow it.
+    fn merge(&mut self, processor: Slot, segment: &Segment) -> bool {
+        let is_arrival = |work: &&mut Work<Then>| matches!(work.then, Then::Receive(..));
+        let Some(work) = self.processors.waiting(processor).rev().find(is_arrival) else { return false };
+        let Then::Receive(last, merged) = &mut work.then else { return false };
+        let whole = last.payload % last.mss == 0 && segment.payload <= last.mss;
+        if !whole || !follows(last, segment) || last.length() + segment.payload > GRO_BYTES {
+            return false;
+        }
+        last.payload += segment.payload;
+        *merged += 1;
+        work.cost += self.machine.costs.merge;
+        true
+    }
+
+    fn work_done(&mut self, processor: Slot, then: Then) {
+        match then {
+            Then::Nothing => {}
+            Then::Receive(segment, merged) => self.received(processor, segment, merged),
+            Then::Acknowledge(number, ack) => {
+                self.connections[number as usize].sender.on_ack(self.now, &ack);
+                self.acknowledged(processor, number);
+            }
+            Then::Window(number) => self.send(processor, number, Account::Softirq),
+        }
+    }
+
+    /// The sender may go on, and its program may write again.
+    fn acknowledged(&mut self, processor: Slot, number: u32) {
+        self.send(processor, number, Account::Softirq);
+        let writer = self.connections[number as usize].writer;
+        if self.programs[writer as usize].waits_for_room(number)
+            && self.connections[number as usize].has_space()
+        {
+            self.wake(processor, writer, false);
+        }
+    }
+
+    /// A segment has arrived at its receiver: its memory is the sender's no more.
+    fn received(&mut self, processor: Slot, segment: Segment, merged: u32) {
+        let number = segment.flow;
+        let connection = &mut self.connections[number as usize];
+        let mut more = connection.freed(&segment);
+        for _ in 0..merged {
+            more |= connection.freed(&Segment { payload: 0, ..segment });
+        }
+        let reply =
+            connection.receiver.on_data(self.now, segment.sequence, segment.payload, segment.packets());
+        match reply {
+            Reply::Now => {
+                let ack = connection.receiver.acknowledgement();
+                self.softirq(processor, self.machine.costs.acknowledgement, Then::Acknowledge(number, ack));
+            }
+            Reply::Delayed(deadline) => self.calendar.plan(self.slots.delayed + number, deadline),
+            Reply::Unchanged => {}
+        }
+        if let Some(reverse) = self.connections[number as usize].reverse {
+            // What the other end has received is acknowledged along with this.
+            let receiver = &mut self.connections[reverse as usize].receiver;
+            if receiver.deadline() != Time::NEVER {
+                let ack = receiver.acknowledgement();
+                self.connections[reverse as usize].sender.on_ack(self.now, &ack);
+                self.acknowledged(processor, reverse);
+            }
+        }
+        if more {
+            self.send(processor, number, Account::Softirq);
+        }
+        let connection = &self.connections[number as usize];
+        if connection.readable() > 0 {
+            let reader = connection.reader;
+            if self.programs[reader as usize].waits_for_data(number) {
+                self.wake(processor, reader, true);
+            }
+        }
+    }
+
+    fn sender_timer(&mut self, number: u32) {
+        let sender = &mut self.connections[number as usize].sender;
+        if sender.deadline() <= self.now {
+            sender.on_deadline(self.now);
+        }
+        let processor = self.processor_of(number);
+        self.softirq(processor, self.machine.costs.timer, Then::Nothing);
+        self.send(processor, number, Account::Softirq);
+    }
+
+    // ---- Who has something to send ----------------------------------------------------------------
+
+    fn note_busy(&mut self, number: u32) {
+        let (bins, now) = (self.bins, self.now);
+        if let Some(series) = self.series.get_mut(number as usize)
+            && let Some(since) = series.idle_since.take()
+        {
+            series.mark_idle(bins, since, now);
+        }
+    }
+
+    /// Nothing is left to send, and the program writes nothing.
+    fn note_if_idle(&mut self, number: u32) {
+        let connection = &self.connections[number as usize];
+        let writer = &self.programs[connection.writer as usize];
+        let writes = matches!(writer.role, Role::Client { .. }) && (writer.is_on || writer.left > 0);
+        let idle = connection.unsent() == 0 && !writes;
+        if let Some(series) = self.series.get_mut(number as usize)
+            && idle
+            && series.idle_since.is_none()
+        {
+            series.idle_since = Some(self.now);
+        }
+    }
+
+    // ---- What came of it --------------------------------------------------------------------------
+
+    /// Counts begin.
+    pub(super) fn begin_count(&mut self) {
+        self.device.begin_count();
+    }
+
+    /// Times of the processors.
+    pub(super) fn processor_times(&self) -> impl Iterator<Item = super::machine::Times> {
+        self.processors.times()
+    }
+
+    /// A program's time in user space and in the kernel.
+    pub(super) fn program_times(&self, number: usize) -> (Span, Span) {
+        self.processors.times_of(number as u32)
+    }
+
+    /// The measured time is over.
+    pub(super) fn end(&mut self) {
+        for number in 0..self.forward {
+            self.note_busy(number);
+        }
+    }
+}
+
+/// Whether a segment goes on where the last one ended.
+fn follows(last: &Segment, segment: &Segment) -> bool {
+    last.flow == segment.flow && last.sequence + u64::from(last.payload) == segment.sequence
+}
+
+fn program_connection(program: &Program) -> u32 {
+    match program.role {
+        Role::Client { connection, .. } | Role::Server { connection, .. } => connection,
+        Role::Probe { outward, .. } => outward,
+    }
+}
+
+impl Series {
+    fn mark_idle(&mut self, bins: Bins, since: Time, until: Time) {
+        if until <= bins.begin || bins.length == 0 {
+            return;
+        }
+        let first = (since.since(bins.begin) / bins.length) as usize;
+        let last = (until.since(bins.begin) / bins.length) as usize;
+        for idle in self.idle.iter_mut().take(last + 1).skip(first) {
+            *idle = true;
+        }
+    }
+}

@@ -35,6 +35,8 @@ fn fair_qdiscs_share_a_line_alike_among_clients_that_write_differently() {
         println!("{setup}: Jain {bytes:.4} by bytes, {packets:.4} by packets, lost {:.4}", lost(line(raw)));
         assert_eq!(raw.flows.len(), 8);
         assert!(bytes >= 0.95, "{setup}: {bytes} by bytes");
-        assert!(lost(line(raw)) < 0.1, "{setup}: {} of the line was lost", lost(line(raw)));
+        // The line was what they shared: somebody waited for it nearly always.
+        let waited = line(raw).backlog_bytes.iter().filter(|bytes| **bytes > 0).count();
+        assert!(waited * 10 >= line(raw).bytes.len() * 9, "{setup}: a backlog in {waited} bins");
     }
 }

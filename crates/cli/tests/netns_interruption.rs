@@ -62,3 +62,67 @@ fn kill_9_leaves_nothing_and_the_next_run_works() {
     assert_eq!(ended.code, 0, "{ended:?}");
     assert!(ended.stdout.contains("dqa"), "{ended:?}");
 }
+
+/// Three clients behind one qdisc, one of them in turns, and a probe.
+const TENANTS: &str = r#"schema = 1
+name = "small"
+title = "Clients that share a link"
+
+[link]
+rate = "100mbit"
+queues = 1
+
+[workload]
+kind = "tenants"
+line = false
+congestion-control = "cubic"
+offloads = { segmentation = true, aggregation = true }
+
+[[workload.bulk]]
+count = 2
+length = "16KiB"
+
+[[workload.bulk]]
+count = 1
+length = "16KiB"
+on = "20ms"
+off = "20ms"
+
+[workload.probes]
+count = 1
+message = "64B"
+
+[[sweep]]
+qdiscs = ["htb"]
+quick = { qdiscs = ["htb"] }
+
+[measure]
+warmup = "200ms"
+duration = "5s"
+repeats = 1
+quick = { warmup = "200ms", duration = "5s", repeats = 1 }
+"#;
+
+#[test]
+fn tenants_leave_nothing_either() {
+    let links = interfaces();
+    for signal in [Signal::SIGINT, Signal::SIGKILL] {
+        let place = Place::new(TENANTS);
+        let mut running = Running::start(place.command(&[]));
+        running.wait_for_activity("1/1: measuring");
+        let held = running.holdings();
+        assert_eq!(held.still_there(), held);
+        // Two clients and two servers; the others are threads.
+        assert_eq!((held.children.len(), held.namespaces.len()), (4, 2), "{held:?}");
+        assert!(!held.programs.is_empty() && !held.maps.is_empty() && !held.links.is_empty(), "{held:?}");
+        if signal == Signal::SIGKILL {
+            running.kill();
+        } else {
+            running.signal(signal);
+            let ended = running.end();
+            assert_eq!((ended.code, ended.stdout.as_str()), (130, ""), "{ended:?}");
+        }
+        assert_nothing_left(&held, &place);
+        assert_eq!(interfaces(), links);
+    }
+}

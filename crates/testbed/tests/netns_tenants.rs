@@ -3,155 +3,16 @@
 
 mod support;
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use evenkeel_model::qdisc::{Catalogue, Classifier, FilterRules};
-use evenkeel_model::scenario::bundled::variant_tables;
-use evenkeel_model::scenario::{Scenario, Setups, Variant, parse_with};
-use evenkeel_model::units::{BitRate, Nanoseconds};
-use evenkeel_model::world::{Job, Observer, RawLine, RawRepeat, RawTenants, World};
+use evenkeel_model::units::BitRate;
+use evenkeel_model::world::{RawRepeat, World};
 use evenkeel_testbed::{NetnsWorld, TestbedError};
 
 use support::leftovers::{Holdings, interfaces, open_descriptors};
-
-/// An observer that interrupts when it hears of an activity, and sees then what this process holds.
-#[derive(Default)]
-struct Watch {
-    until: Option<&'static str>,
-    interrupted: AtomicBool,
-    held: std::sync::Mutex<Holdings>,
-}
-
-impl Observer for Watch {
-    fn progress(&self, _: f64, activity: &str) {
-        if self.until == Some(activity) && !self.interrupted.load(Ordering::Relaxed) {
-            *self.held.lock().unwrap() = Holdings::of(std::process::id());
-            self.interrupted.store(true, Ordering::Relaxed);
-        }
-    }
-
-    fn remark(&self, text: &str) {
-        println!("{text}");
-    }
-
-    fn interrupted(&self) -> bool {
-        self.interrupted.load(Ordering::Relaxed)
-    }
-}
-
-const BOTH: &str = "offloads = { segmentation = true, aggregation = true }\n";
-const ONE_PROBE: &str = "[workload.probes]\ncount = 1\nmessage = \"64B\"\n";
-
-/// Bulk clients that always send.
-fn bulk(length: &str) -> String {
-    format!("[[workload.bulk]]\nlength = \"{length}\"\n")
-}
-
-/// A scenario of one point for each setup.
-fn scenario_of(catalogue: &Catalogue, line: bool, workload: &str, setups: &[&str], clients: u32) -> Scenario {
-    let setups: Vec<String> = setups.iter().map(|name| format!("\"{name}\"")).collect();
-    let setups = setups.join(", ");
-    let text = format!(
-        r#"schema = 1
-name = "test"
-title = "test"
-
-[link]
-rate = "200mbit"
-queues = 1
-
-[workload]
-kind = "tenants"
-congestion-control = "cubic"
-line = {line}
-{workload}
-[[sweep]]
-qdiscs = [{setups}]
-clients = [{clients}]
-quick = {{ qdiscs = [{setups}], clients = [{clients}] }}
-
-[measure]
-warmup = "200ms"
-duration = "1s"
-repeats = 1
-quick = {{ warmup = "200ms", duration = "1s", repeats = 1 }}
-"#
-    );
-    let setups = Setups { catalogue: Some(catalogue), further: &[] };
-    parse_with(&text, "test.toml", variant_tables(), setups).unwrap()
-}
-
-fn scenario(line: bool, workload: &str, setups: &[&str], clients: u32) -> Scenario {
-    scenario_of(&Catalogue::bundled(), line, workload, setups, clients)
-}
-
-fn job<'a>(scenario: &'a Scenario, variant: &'a Variant, millis: u64) -> Job<'a> {
-    Job {
-        scenario,
-        variant,
-        repeat: 0,
-        seed: 1,
-        rate: scenario.link.rate,
-        warmup: Nanoseconds::from_millis(200),
-        duration: Nanoseconds::from_millis(millis),
-        bin: Nanoseconds::from_millis(1),
-    }
-}
-
-/// A repeat of each point.
-fn run(scenario: &Scenario, millis: u64) -> Vec<RawRepeat> {
-    let mut world = NetnsWorld::new(None).unwrap();
-    let mut results = Vec::new();
-    for variant in &scenario.variants {
-        world.assess(scenario, variant).unwrap();
-        let raw = world.repeat(&job(scenario, variant, millis), &Watch::default()).unwrap();
-        println!(
-            "{}: {:.1} Mbit/s, latency p50 {:.0} p99 {:.0} us of {}, busy {:.2}, others {:.2}, took {:.2} s; {:?} {:?}",
-            variant.name,
-            payload(&raw) as f64 * 8.0 / 1e3 / millis as f64,
-            quantile(&raw, 0.5),
-            quantile(&raw, 0.99),
-            raw.latency_us.len(),
-            raw.busy_cores.unwrap(),
-            tenants(&raw).disturbance.unwrap(),
-            raw.counters["took_s"],
-            raw.counters,
-            raw.notes
-        );
-        results.push(raw);
-    }
-    results
-}
-
-fn tenants(raw: &RawRepeat) -> &RawTenants {
-    raw.tenants.as_ref().unwrap()
-}
-
-fn line(raw: &RawRepeat) -> &RawLine {
-    tenants(raw).line.as_ref().unwrap()
-}
-
-fn payload(raw: &RawRepeat) -> u64 {
-    raw.flows.iter().map(|flow| flow.payload_bytes).sum()
-}
-
-fn wire_bytes(raw: &RawRepeat) -> u64 {
-    raw.flows.iter().flat_map(|flow| &flow.bytes).sum()
-}
-
-/// A quantile of latency, µs; not a number without samples.
-fn quantile(raw: &RawRepeat, share: f64) -> f64 {
-    let mut sorted = raw.latency_us.clone();
-    sorted.sort_by(f64::total_cmp);
-    sorted.get((sorted.len() as f64 * share) as usize).copied().unwrap_or(f64::NAN)
-}
-
-/// Share of the line's capacity that was lost in the bins in which somebody waited.
-fn lost(line: &RawLine) -> f64 {
-    let bins = || line.bytes.iter().zip(&line.backlog_bytes).filter(|(_, backlog)| **backlog > 0);
-    let sent: u64 = bins().map(|(bytes, _)| bytes).sum();
-    1.0 - sent as f64 / (line.capacity_bytes * bins().count() as f64)
-}
+use support::tenants::{
+    BOTH, ONE_PROBE, Watch, bulk, job, line, lost, payload, quantile, run, scenario, scenario_of, tenants,
+    wire_bytes,
+};
 
 /// Fails if two figures differ by more than a share of the second.
 fn assert_near(found: f64, expected: f64, share: f64, what: &str) {

@@ -1,12 +1,13 @@
 //! The bed of tenants: two hosts, a wire, one tree of qdiscs.
 
 use evenkeel_datapath::{Meter, MeterOptions};
-use evenkeel_model::change::Handle;
+use evenkeel_model::change::{Channels, Handle};
 use evenkeel_model::qdisc::{FilterRules, QdiscTree};
 use evenkeel_model::scenario::Offloads;
 use evenkeel_netlink::Netlink;
+use evenkeel_netlink::ethtool::EthtoolError;
 use evenkeel_netlink::qdisc_tree::{QdiscCounters, install, install_rules, qdisc_counters};
-use evenkeel_netlink::settings::{Device, Settings};
+use evenkeel_netlink::settings::{Device, Setting, Settings};
 
 use crate::error::TestbedError;
 use crate::namespace::Namespace;
@@ -42,7 +43,12 @@ pub(super) struct TenantBed {
 impl TenantBed {
     /// Builds it, without a tree yet: flows connect faster, and alike in front of any qdisc.
     pub(super) fn build(options: &TenantBedOptions) -> Result<Self, TestbedError> {
-        let mut wire = Wire::lay(options.queues, options.mtu, &options.sender_sysctls)?;
+        // `mq` stands on a device with one queue only if that was made with more (`netif_is_multiqueue`).
+        let made = options.queues.max(2);
+        let mut wire = Wire::lay(made, options.mtu, &options.sender_sysctls)?;
+        if options.queues < made {
+            set_transmit_queues(&wire, options.queues)?;
+        }
         set_offloads(&mut wire, options.offloads)?;
         let Wire { sender, receiver, sender_netlink, receiver_netlink, sender_index, receiver_index } = wire;
         let (mut netlink, mut receiver_netlink) = (sender_netlink, receiver_netlink);
@@ -93,6 +99,19 @@ impl Drop for TenantBed {
     }
 }
 
+/// Leaves so many of the sender's transmit queues in use.
+fn set_transmit_queues(wire: &Wire, queues: u32) -> Result<(), TestbedError> {
+    let device = Device { index: wire.sender_index, name: SENDER_INTERFACE };
+    wire.sender.run(|| {
+        let mut settings = Settings::open().map_err(refused)?;
+        settings.set(device, Setting::Channels(Channels::Tx), queues).map_err(refused)
+    })
+}
+
+fn refused(error: EthtoolError) -> TestbedError {
+    TestbedError::Qdisc(error.to_string())
+}
+
 /// Offloads as on two hosts with NICs, on a pair of devices without hardware:
 ///
 /// | TSO and GSO at the sender | GRO and LRO at the receiver | here |
@@ -113,8 +132,6 @@ fn set_offloads(wire: &mut Wire, offloads: Offloads) -> Result<(), TestbedError>
     }
     let switch = |host: &Namespace, index: u32, name: &str, features: &[&str], on: bool| {
         host.run(|| {
-            let refused =
-                |error: evenkeel_netlink::ethtool::EthtoolError| TestbedError::Qdisc(error.to_string());
             let mut settings = Settings::open().map_err(refused)?;
             features.iter().try_for_each(|feature| {
                 settings.set_feature(Device { index, name }, feature, on).map_err(refused)

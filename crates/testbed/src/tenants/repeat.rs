@@ -169,8 +169,7 @@ fn options(job: &Job<'_>, point: &TenantPoint, features: KernelFeatures) -> Tena
     }
 }
 
-/// Waits until every bulk flow has carried data. Of the two connections to a port the later one is the flow; what it
-/// begins with is a cookie.
+/// Waits until every bulk flow has carried data beyond the cookie that it begins with.
 fn wait_for_flows(
     bed: &TenantBed,
     sources: &mut Sources,
@@ -189,15 +188,11 @@ fn wait_for_flows(
         return Ok(());
     }
     loop {
-        let mut latest: HashMap<u16, (u64, u64)> = HashMap::new();
-        for flow in bed.meter.flows()? {
-            let known = latest.entry(flow.tuple.destination_port).or_default();
-            *known = (*known).max((flow.first_ns, flow.payload_bytes));
-        }
-        let flowing = ports
-            .iter()
-            .filter(|port| latest.get(*port).is_some_and(|(_, payload)| *payload > COOKIE_BYTES))
-            .count();
+        let metered = bed.meter.flows()?;
+        let carries = |port: &&u16| {
+            measures::flow_to(&metered, **port).is_some_and(|flow| flow.payload_bytes > COOKIE_BYTES)
+        };
+        let flowing = ports.iter().filter(carries).count();
         if flowing >= wanted {
             return Ok(());
         }
@@ -212,7 +207,7 @@ fn wait_for_flows(
     }
 }
 
-/// Waits until nothing arrives any more, for a while at most; the meter's reading then.
+/// Waits until nothing arrives any more and everything is read, for a while at most; the meter's reading then.
 fn wait_for_rest(bed: &TenantBed, observer: &dyn Observer) -> Result<Vec<FlowSample>, TestbedError> {
     const PATIENCE: Duration = Duration::from_millis(200);
     const QUIET: Duration = Duration::from_millis(5);
@@ -222,11 +217,21 @@ fn wait_for_rest(bed: &TenantBed, observer: &dyn Observer) -> Result<Vec<FlowSam
     loop {
         pause(QUIET, observer)?;
         let now = bed.meter.flows()?;
-        if arrived(&now) == arrived(&flows) || Instant::now() > deadline {
+        let is_quiet = arrived(&now) == arrived(&flows) && unread(bed)? == 0;
+        if is_quiet || Instant::now() > deadline {
             return Ok(now);
         }
         flows = now;
     }
+}
+
+/// Bytes that have arrived for bulk flows and that nobody has read yet.
+fn unread(bed: &TenantBed) -> Result<u64, TestbedError> {
+    let sockets = bed
+        .receiver
+        .run(|| Ok(SocketDiagnosis::open()?.sockets(SocketProtocol::Tcp, &[SocketState::ESTABLISHED])?))?;
+    let bulk = sockets.iter().filter(|socket| socket.local.port() >= BULK_PORT);
+    Ok(bulk.map(|socket| u64::from(socket.receive_queue)).sum())
 }
 
 fn remark(raw: &mut RawRepeat, line: bool, processors: usize, overflow: u64) {

@@ -36,7 +36,6 @@ enum Sender {
 /// What a bulk sender says of its flow, over its whole life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct FlowReport {
-    pub(super) source_port: u16,
     /// Bytes that were handed to the socket.
     pub(super) sent_bytes: u64,
     /// Bytes that were read at the other end. The rest may have been on its way.
@@ -177,8 +176,9 @@ impl Sources {
         })
     }
 
-    /// Ends the bulk senders, held ones too; what they say, in their order.
-    pub(super) fn finish(mut self, observer: &dyn Observer) -> Result<Vec<FlowReport>, TestbedError> {
+    /// Ends the bulk senders, held ones too; what they say, in their order. An iperf3 that was told to end while it was
+    /// writing its report may say nothing.
+    pub(super) fn finish(mut self, observer: &dyn Observer) -> Result<Vec<Option<FlowReport>>, TestbedError> {
         self.each_client(Process::terminate)?;
         self.each_client(Process::go_on)?;
         let deadline = Instant::now() + LIMIT;
@@ -186,10 +186,9 @@ impl Sources {
         for sender in self.bulk.drain(..) {
             reports.push(match sender {
                 Sender::OnOff { source, .. } => {
-                    let source_port = source.source_port;
                     let (sent_bytes, received_bytes) =
                         source.finish().map_err(TestbedError::system("send in turns"))?;
-                    FlowReport { source_port, sent_bytes, received_bytes }
+                    Some(FlowReport { sent_bytes, received_bytes })
                 }
                 Sender::Iperf { mut client, mut server } => {
                     for process in [&mut client, &mut server] {
@@ -211,18 +210,21 @@ impl Sources {
     }
 }
 
-fn report(client: &mut Process, server: &mut Process) -> Result<FlowReport, TestbedError> {
+fn report(client: &mut Process, server: &mut Process) -> Result<Option<FlowReport>, TestbedError> {
+    let (of_client, of_server) = (client.output_text()?, server.output_text()?);
+    if of_client.trim().is_empty() || of_server.trim().is_empty() {
+        return Ok(None);
+    }
     let traffic = |error: iperf3::ParseError| TestbedError::Traffic(error.to_string());
-    let sent = iperf3::parse_ended("iperf3 client", &client.output_text()?).map_err(traffic)?;
-    let received = iperf3::parse_ended("iperf3 server", &server.output_text()?).map_err(traffic)?;
+    let sent = iperf3::parse_ended("iperf3 client", &of_client).map_err(traffic)?;
+    let received = iperf3::parse_ended("iperf3 server", &of_server).map_err(traffic)?;
     let (Some(sent), Some(received)) = (sent.streams.first(), received.streams.first()) else {
         return Err(TestbedError::Traffic("iperf3 reports no stream".to_owned()));
     };
-    Ok(FlowReport {
-        source_port: sent.local.port(),
+    Ok(Some(FlowReport {
         sent_bytes: sent.sent.map_or(0, |transfer| transfer.bytes),
         received_bytes: received.received.bytes,
-    })
+    }))
 }
 
 fn ended_early(client: &mut Process) -> TestbedError {

@@ -4,10 +4,10 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use evenkeel_model::qdisc::{Classifier, Filter, QdiscTree, Step};
+use evenkeel_model::qdisc::{Catalogue, Classifier, Filter, Step};
 use evenkeel_model::scenario::{BulkTenants, Scenario, TenantPoint, Tenants};
 use evenkeel_model::units::{BitRate, Nanoseconds};
-use evenkeel_model::world::{Assessment, Job, Observer};
+use evenkeel_model::world::{Assessment, Job, Observer, RawRepeat};
 use evenkeel_netlink::Netlink;
 use evenkeel_netlink::qdisc_tree::{missing_classifiers, missing_kinds};
 
@@ -142,16 +142,20 @@ pub(crate) fn in_front(
 }
 
 /// Rates that `auto` chooses from for a line: down to what an emulated machine carries.
-const LINES_BPS: [u64; 8] = [
+const LINES_BPS: [u64; 10] = [
     100_000_000_000,
     40_000_000_000,
+    25_000_000_000,
     10_000_000_000,
+    5_000_000_000,
     2_000_000_000,
     1_000_000_000,
     500_000_000,
     200_000_000,
     100_000_000,
 ];
+/// `auto` leaves this factor between a line and what the processors would carry.
+const LINE_HEADROOM: f64 = 2.0;
 const WARMUP: Nanoseconds = Nanoseconds::from_millis(200);
 const DURATION: Nanoseconds = Nanoseconds::from_millis(800);
 const BIN: Nanoseconds = Nanoseconds::from_millis(100);
@@ -159,8 +163,8 @@ const BIN: Nanoseconds = Nanoseconds::from_millis(100);
 const TRIAL_FLOWS: u32 = 8;
 
 /// The rate at which a scenario runs. Without a line there is nothing to settle: shares are shares of the nominal rate. With
-/// one it is a rate that the processors carry with room, found by a trial of the point with the shortest writes, without any
-/// qdisc.
+/// one it is a rate that the processors carry with room, found by a trial of the point with the shortest writes behind a
+/// line at the wanted rate, with one FIFO above it.
 pub(crate) fn settle(
     scenario: &Scenario,
     tenants: &Tenants,
@@ -180,31 +184,34 @@ pub(crate) fn settle(
         return Ok(wanted.unwrap_or(nominal));
     };
     observer.progress(0.0, "checking what the processors can carry");
+    let rate = wanted.unwrap_or(nominal);
     let point = trial_of(point);
-    let none = InFront { tree: QdiscTree::default(), rules: None, line: false };
-    let job = Job {
-        scenario,
-        variant,
-        repeat: 0,
-        seed: 0,
-        rate: nominal,
-        warmup: WARMUP,
-        duration: DURATION,
-        bin: BIN,
-    };
-    let raw = repeat::run(&job, &point, &none, features, observer)?;
-    let bytes: u64 = raw.flows.iter().map(|flow| flow.payload_bytes).sum();
-    let capacity_bps = bytes as f64 * 8.0 / Duration::from(DURATION).as_secs_f64();
+    let fifo = Catalogue::bundled().get("pfifo").unwrap_or_else(|| point.qdisc.clone());
+    let tree = fifo.resolve(&point.surroundings(&scenario.link, rate));
+    let tree = tree.map_err(|error| TestbedError::Qdisc(error.to_string()))?.on_line(rate);
+    let in_front = InFront { tree, rules: None, line: true };
+    let job =
+        Job { scenario, variant, repeat: 0, seed: 0, rate, warmup: WARMUP, duration: DURATION, bin: BIN };
+    let raw = repeat::run(&job, &point, &in_front, features, observer)?;
+    let capacity_bps = capacity_of(&raw);
     let rate = capacity::settle(&LINES_BPS, LINE_HEADROOM, capacity_bps, nominal, wanted)?;
     observer.remark(&format!(
-        "the processors carry {:.1} Gbit/s of these flows without a line; line rate {rate}",
+        "the processors would carry {:.1} Gbit/s of these flows; line rate {rate}",
         capacity_bps / 1e9
     ));
     Ok(rate)
 }
 
-/// `auto` leaves this factor between a line and what the processors carry without one.
-const LINE_HEADROOM: f64 = 4.0;
+/// What the processors would carry of the flows of a trial: what they carried, over the share of them that was busy with it.
+fn capacity_of(raw: &RawRepeat) -> f64 {
+    let bytes: u64 = raw.flows.iter().map(|flow| flow.payload_bytes).sum();
+    let carried_bps = bytes as f64 * 8.0 / Duration::from(DURATION).as_secs_f64();
+    let processors = raw.tenants.as_ref().map_or(0, |tenants| tenants.processors.len()) as f64;
+    let disturbance = raw.tenants.as_ref().and_then(|tenants| tenants.disturbance).unwrap_or(0.0);
+    // What others had in this second they may not have in the next.
+    let busy = raw.busy_cores.map_or(processors, |busy| (busy - disturbance).max(0.05 * processors));
+    carried_bps * (processors / busy.max(f64::MIN_POSITIVE)).max(1.0)
+}
 
 fn mean_length(point: &TenantPoint) -> u64 {
     let sum: u64 = each_bulk(point).map(|tenants| tenants.length.bytes()).sum();

@@ -1,8 +1,8 @@
 //! Sources that send for a while and are silent for a while, on one TCP connection; iperf3 cannot.
 //!
 //! A source is a thread that writes, and one at the other end that reads. In its time of sending it always has something
-//! to send. What lies unsent below its socket is kept small (`TCP_NOTSENT_LOWAT`), so that it falls silent when it should
-//! and not when a buffer of megabytes is empty.
+//! to send. What lies below its socket, sent or not, is kept small (`SO_SNDBUF`, `TCP_NOTSENT_LOWAT`), so that it falls
+//! silent when it should and not when a buffer of megabytes is empty.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -16,8 +16,11 @@ use evenkeel_model::scenario::OnOff;
 
 use super::worker::{Ends, Worker, set_congestion_control, set_option};
 
-/// Unsent bytes below the socket from which on it takes no more: two of the largest segments.
-const LOW_WATER_BYTES: u32 = 128 << 10;
+/// Unsent bytes below the socket from which on it takes no more.
+const LOW_WATER_BYTES: u32 = 32 << 10;
+/// Buffer of the socket, what waits in the qdisc included; the kernel takes twice as much, for its own headers, too: about
+/// two of the largest segments, which is what TCP small queues leave to other flows.
+const BUFFER_BYTES: i32 = 64 << 10;
 /// What a reader takes at a time, bytes: iperf3's own default.
 const READ_BYTES: usize = 128 << 10;
 /// How long it waits without looking whether it is to end.
@@ -72,8 +75,6 @@ impl Schedule {
 pub(crate) struct Source {
     pub(crate) client: Worker<u64>,
     pub(crate) server: Worker<u64>,
-    /// Port of the client.
-    pub(crate) source_port: u16,
 }
 
 impl Source {
@@ -87,8 +88,8 @@ impl Source {
     ) -> io::Result<Self> {
         set_congestion_control(&client, congestion_control)?;
         set_option(&client, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, &LOW_WATER_BYTES.to_ne_bytes())?;
+        set_option(&client, libc::SOL_SOCKET, libc::SO_SNDBUF, &BUFFER_BYTES.to_ne_bytes())?;
         client.set_nonblocking(true)?;
-        let source_port = client.local_addr()?.port();
         Ok(Self {
             server: Worker::start(server, read_all)?,
             client: Worker::start(client, move |stream, stop| {
@@ -97,7 +98,6 @@ impl Source {
                 }
                 send(stream, stop, length, &schedule)
             })?,
-            source_port,
         })
     }
 

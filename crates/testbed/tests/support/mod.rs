@@ -4,6 +4,7 @@
 
 pub mod leftovers;
 pub mod nics;
+pub mod tenants;
 pub mod traffic;
 
 use std::net::SocketAddr;

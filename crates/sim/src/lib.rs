@@ -26,6 +26,7 @@ pub mod network;
 pub mod nic;
 pub mod observation;
 pub mod parameters;
+mod prefetch;
 pub mod probe;
 pub mod processors;
 mod progress;

@@ -34,6 +34,9 @@ impl Nic {
     /// Segments enqueued in the meantime make it later, never earlier.
     #[must_use]
     pub fn next_finish(&self, queue: u32) -> Time {
+        if let Some(end) = self.end_in_rounds(queue) {
+            return self.wire.time_of(end);
+        }
         match self.active.iter().position(|&active| active == queue) {
             Some(place) => self.finish_in(place, self.turns_to_finish(place)),
             None => Time::NEVER,
@@ -180,7 +183,15 @@ impl Nic {
         let ring = &self.rings[queue as usize];
         let first = ring.sent + self.gone_since(ring);
         let left = ring.head.bytes(first, ring.head.packets) * self.active.len() as u64;
-        self.position_now() + left <= self.wire.position_at(time)
+        let limit = self.wire.position_at(time);
+        if let Some(steady) = &self.steady {
+            // The packet on the wire began within a round: mostly it does not matter where.
+            let reached = self.wire.position_at(self.caught_up);
+            if reached + left <= limit || reached + left > limit + steady.round_bytes {
+                return reached + left <= limit;
+            }
+        }
+        self.position_now() + left <= limit
     }
 
     fn ring_at(&self, place: usize) -> &Ring {
@@ -241,13 +252,9 @@ impl Nic {
             },
             // Nobody needs more than one turn to finish a head.
             (Service::RoundRobin, false) => ring.left_bytes(),
-            (Service::Deficit { .. }, interleave) => {
-                let deficit = ring.deficit + (turns - granted(place)) * ring.credit;
-                if interleave {
-                    bytes_of_fitting_packets(ring, deficit)
-                } else {
-                    bytes_of_fitting_segments(ring, deficit)
-                }
+            (Service::Deficit { .. }, true) => bytes_of_fitting_packets(ring, turns - granted(place)),
+            (Service::Deficit { .. }, false) => {
+                bytes_of_fitting_segments(ring, ring.deficit + (turns - granted(place)) * ring.credit)
             }
         }
     }
@@ -280,13 +287,21 @@ fn bytes_of_unequal_packets(ring: &Ring, mut packets: u64) -> u64 {
     bytes
 }
 
-/// Wire bytes of the ring's next packets as far as `deficit` covers them.
+/// Wire bytes of the ring's next packets as far as its deficit and the credits of so many turns cover them.
 #[inline(always)]
-fn bytes_of_fitting_packets(ring: &Ring, deficit: u64) -> u64 {
+fn bytes_of_fitting_packets(ring: &Ring, turns: u64) -> u64 {
+    let credits = turns * ring.credit;
+    let deficit = ring.deficit + credits;
     let Some(each) = ring.uniform_bytes() else { return bytes_of_unequal_fitting_packets(ring, deficit) };
     let all = ring.backlog_packets * each;
-    // Many rings have less than their turns allow: no division.
-    if deficit >= all { all } else { deficit / each * each }
+    // Many rings have less than their turns allow, and mostly a credit is whole packets: no division.
+    if deficit >= all {
+        all
+    } else if ring.burst > 0 && ring.deficit < each {
+        credits
+    } else {
+        deficit / each * each
+    }
 }
 
 fn bytes_of_unequal_fitting_packets(ring: &Ring, deficit: u64) -> u64 {

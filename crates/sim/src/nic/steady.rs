@@ -26,7 +26,7 @@ const MOST_FAILURES: u32 = 4;
 /// The rounds; they begin at the NIC's position, with the first ring in line.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Steady {
-    round_bytes: u64,
+    pub(super) round_bytes: u64,
     /// Where the first turn begins that may be another.
     until: u64,
     /// Where the next segment ends, as far as that is before.
@@ -192,6 +192,14 @@ impl Nic {
             next_end = next_end.min(ring.turns.head_end);
         }
         next_end
+    }
+
+    /// Where the head of `queue` ends, if that is before steady rounds do.
+    #[inline]
+    pub(super) fn end_in_rounds(&self, queue: u32) -> Option<u64> {
+        let ring = &self.rings[queue as usize];
+        let end = ring.turns.head_end;
+        self.steady.filter(|steady| !ring.is_empty() && end <= steady.until).map(|_| end)
     }
 
     /// When something is next to be done about steady rounds.

@@ -225,17 +225,18 @@ impl Sender {
         if self.state >= State::Recovery {
             return false;
         }
+        let mss = u64::from(self.mss);
+        let congestion_room = u64::from(room) * mss;
+        let limit = congestion_room.min(receive_room);
+        // First of all, as it is what mostly holds.
+        if limit >= u64::from(self.goal) * mss {
+            return false;
+        }
         let recent = match self.profile {
             Profile::Linux4_4 => now.0 / JIFFY <= self.last_sent.0 / JIFFY,
             Profile::Linux6_18 => now.since(self.departure) <= DEFER_HORIZON,
         };
         if !recent {
-            return false;
-        }
-        let mss = u64::from(self.mss);
-        let congestion_room = u64::from(room) * mss;
-        let limit = congestion_room.min(receive_room);
-        if limit >= u64::from(self.goal) * mss {
             return false;
         }
         let is_last = self.next + head == self.written;

@@ -88,7 +88,8 @@ pub(crate) fn run(
     phases.begin(0.0, "setting up");
     let mut bed = TenantBed::build(&options(job, point, features))?;
     let prompt = Prompt::ahead();
-    let mut sources = Sources::start(&bed, point, &job.scenario.workload.congestion_control, observer)?;
+    let mut sources =
+        Sources::start(&bed, point, &job.scenario.workload.congestion_control, job.repeat, observer)?;
     bed.install(&in_front.tree, in_front.rules)?;
     sources.release()?;
     let started_s = begun.elapsed().as_secs_f64();

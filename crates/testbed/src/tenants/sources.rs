@@ -64,9 +64,10 @@ impl Sources {
         bed: &TenantBed,
         point: &TenantPoint,
         congestion_control: &str,
+        repeat: u32,
         observer: &dyn Observer,
     ) -> Result<Self, TestbedError> {
-        let mut clients = start_iperf(bed, point, congestion_control, observer)?;
+        let mut clients = start_iperf(bed, point, congestion_control, repeat, observer)?;
         let released = Arc::new(AtomicBool::new(false));
         let connect =
             |ports: &[u16]| worker::connect(&bed.sender, &bed.receiver, IpAddr::V4(RECEIVER_ADDRESS), ports);
@@ -235,12 +236,25 @@ fn ended_early(client: &mut Process) -> TestbedError {
     })
 }
 
+/// The port that a flow comes from. The kernel places a flow on a processor by a hash of its addresses and ports: the same
+/// ports in the same repeat of every point, so that qdiscs are compared with flows in the same places; others in each
+/// repeat, so that no single placement decides.
+fn source_port(repeat: u32, number: usize) -> u16 {
+    /// Below the ephemeral ports, and above those that are listened at.
+    const FIRST: u32 = 12_000;
+    const MOST_FLOWS: u32 = 128;
+    const KINDS: u32 = 150;
+    let number = u32::try_from(number).unwrap_or(u32::MAX) % MOST_FLOWS;
+    (FIRST + repeat % KINDS * MOST_FLOWS + number) as u16
+}
+
 /// Starts a server and a client for each bulk tenant that always sends, by its number; each is held when it is connected,
 /// so that the ones do not slow down the others, and all begin together.
 fn start_iperf(
     bed: &TenantBed,
     point: &TenantPoint,
     congestion_control: &str,
+    repeat: u32,
     observer: &dyn Observer,
 ) -> Result<BTreeMap<usize, Sender>, TestbedError> {
     let address = IpAddr::V4(RECEIVER_ADDRESS);
@@ -271,7 +285,7 @@ fn start_iperf(
             seconds: LONGEST_RUN_S,
             length: Some(u32::try_from(tenants.length.bytes()).unwrap_or(u32::MAX)),
             congestion_control: congestion_control.to_owned(),
-            first_source_port: None,
+            first_source_port: Some(source_port(repeat, *number)),
             connect_timeout: LIMIT,
         })
         .map_err(|error| TestbedError::Traffic(error.to_string()))?;

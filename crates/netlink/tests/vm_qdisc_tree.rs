@@ -6,7 +6,7 @@ mod support;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use evenkeel_model::qdisc::{Catalogue, Classifier, FilterRules};
+use evenkeel_model::qdisc::{Catalogue, Classifier, FilterRules, Surroundings, is_line};
 use evenkeel_model::units::BitRate;
 use evenkeel_netlink::qdisc_tree::{install, install_rules, missing_classifiers, qdisc_counters};
 use evenkeel_netlink::tc::Handle;
@@ -212,6 +212,27 @@ fn tcp_passes_whole_through_classes() {
         let line = counted.iter().find(|qdisc| qdisc.parent == Handle::ROOT).unwrap();
         assert!(line.overlimits > 0 && line.bytes >= root.bytes, "the line was the bottleneck: {line:?}");
     }
+}
+
+#[test]
+fn mq_has_the_whole_line_on_a_device_that_uses_one_queue() {
+    let mut hosts = hosts();
+    // On a device that was made with one queue, the kernel refuses mq (`mq_init`, net/sched/sch_mq.c).
+    hosts.sees("ethtool", &["-L", NAME, "tx", "1"]);
+    let rate = BitRate::from_bits_per_second(100_000_000);
+    let on = Surroundings { queues: 1, ..Hosts::surroundings(2, 0) };
+    let tree = Catalogue::bundled().get("mq-fq_codel").unwrap().resolve(&on).unwrap();
+    install(&mut hosts.netlink, hosts.index, &tree.on_line(rate)).unwrap();
+    const BYTES: u64 = 1_000_000;
+    hosts.bytes_of_classes(&ports(2, 0), BYTES as usize);
+    let counted = qdisc_counters(&mut hosts.netlink, hosts.index).unwrap();
+    let of =
+        |kind: &str| counted.iter().filter(|qdisc| qdisc.kind == kind && qdisc.bytes > 0).collect::<Vec<_>>();
+    let ([line], [queue]) = (&of("tbf")[..], &of("fq_codel")[..]) else { panic!("{counted:?}") };
+    assert!(is_line(line.handle) && queue.parent.major == line.handle.major, "{counted:?}");
+    assert!(line.overlimits > 0 && queue.bytes > 2 * BYTES, "{counted:?}");
+    let shown = hosts.sees("tc", &["qdisc", "show", "dev", NAME]);
+    assert!(shown.contains("tbf fe01: parent 1:1 rate 100Mbit"), "{shown}");
 }
 
 #[test]

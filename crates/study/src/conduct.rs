@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant, SystemTime};
 
 use evenkeel_experiment::{Timing, summarise};
-use evenkeel_model::scenario::BulkTenants;
+use evenkeel_model::scenario::{BulkTenants, Scenario};
 use evenkeel_model::units::BitRate;
 use evenkeel_model::world::{Job, Observer, RawLine, RawRepeat, World};
 
@@ -82,14 +82,13 @@ pub fn conduct<W: World>(
     let study = Study { request, rates: &rates, points: &points };
     let repeats: Vec<u32> = points.iter().map(|planned| planned.repeats).collect();
     let mut state = State::of(journal, &points, request);
-    for (round, order) in rounds(&repeats, request.seed).into_iter().enumerate() {
-        // What was disturbed comes again at the end of the round, when the disturbance may be over.
+    let rounds = rounds(&repeats, request.seed);
+    for (round, order) in rounds.iter().enumerate() {
+        // What was disturbed comes again at the end of the round, when the disturbance may be over. A round has its
+        // share of what may be run again, so that a bad beginning does not leave nothing for the rest.
+        let share = (round + 1) as f64 / rounds.len() as f64;
         for _ in 0..MOST_ATTEMPTS {
-            let due: Vec<(usize, u32)> = order
-                .iter()
-                .map(|number| (*number, round as u32))
-                .filter(|repeat| state.is_due(*repeat))
-                .collect();
+            let due: Vec<(usize, u32)> = state.due(order.iter().map(|number| (*number, round as u32)), share);
             if due.is_empty() {
                 break;
             }
@@ -148,7 +147,8 @@ fn remember(journal: &mut Journal, scenario: &str, point: &str, note: String) ->
     if journal.entries().contains(&entry) { Ok(()) } else { journal.append(entry) }
 }
 
-/// The rate of every scenario that has points, by its number: the one in the journal if there is one.
+/// The rate of every scenario that has points, by its number: the one in the journal if there is one. All lines have the
+/// same rate.
 fn settle<W: World>(
     world: &mut W,
     request: &Request<'_>,
@@ -156,26 +156,38 @@ fn settle<W: World>(
     journal: &mut Journal,
     observer: &dyn Observer,
 ) -> Result<BTreeMap<usize, BitRate>, StudyError<W::Error>> {
-    let mut rates = BTreeMap::new();
     let numbers: BTreeSet<usize> = points.iter().map(|planned| planned.scenario).collect();
-    for number in numbers {
-        let scenario = &request.scenarios[number].scenario;
-        let known = journal.entries().iter().find_map(|entry| match entry {
-            Entry::Rate { scenario: name, rate_bps } if *name == scenario.name => {
+    let known = |journal: &Journal, name: &str| {
+        journal.entries().iter().find_map(|entry| match entry {
+            Entry::Rate { scenario, rate_bps } if scenario == name => {
                 Some(BitRate::from_bits_per_second(*rate_bps))
             }
             _ => None,
-        });
-        let has_line = scenario.workload.tenants().is_some_and(|tenants| tenants.line);
+        })
+    };
+    let has_line = |scenario: &Scenario| scenario.workload.tenants().is_some_and(|tenants| tenants.line);
+    let mut rates = BTreeMap::new();
+    for number in &numbers {
+        let scenario = &request.scenarios[*number].scenario;
         // Where nothing but processors limits, there is no rate to ask for.
-        let wanted = known.or(request.rate).filter(|_| has_line);
-        let rate =
-            world.settle_rate(scenario, wanted, observer).map_err(|error| or_interrupted(error, observer))?;
-        if known.is_none() {
-            let rate_bps = rate.bits_per_second();
-            journal.append(Entry::Rate { scenario: scenario.name.clone(), rate_bps })?;
+        let wanted = known(journal, &scenario.name).or(request.rate).filter(|_| has_line(scenario));
+        let rate = world.settle_rate(scenario, wanted, observer);
+        rates.insert(*number, rate.map_err(|error| or_interrupted(error, observer))?);
+    }
+    // Findings hold one scenario against another: all have the line of the one that can have the least.
+    let lines = rates.iter().filter(|(number, _)| has_line(&request.scenarios[**number].scenario));
+    let least = lines.map(|(_, rate)| *rate).min();
+    for (number, rate) in &mut rates {
+        let scenario = &request.scenarios[*number].scenario;
+        if let Some(known) = known(journal, &scenario.name) {
+            *rate = known;
+            continue;
         }
-        rates.insert(number, known.unwrap_or(rate));
+        if let Some(least) = least.filter(|_| has_line(scenario)) {
+            *rate = least;
+        }
+        let rate_bps = rate.bits_per_second();
+        journal.append(Entry::Rate { scenario: scenario.name.clone(), rate_bps })?;
     }
     Ok(rates)
 }
@@ -195,12 +207,20 @@ struct State {
     /// Time that the repeats took.
     took: Duration,
     failures: usize,
+    told_of_load: bool,
 }
 
 impl State {
     fn of(journal: &Journal, points: &[Planned<'_>], request: &Request<'_>) -> Self {
         let planned = points.iter().map(|planned| planned.repeats as usize).sum();
-        let mut state = Self { planned, runs: BTreeMap::new(), again: 0, took: Duration::ZERO, failures: 0 };
+        let mut state = Self {
+            planned,
+            runs: BTreeMap::new(),
+            again: 0,
+            took: Duration::ZERO,
+            failures: 0,
+            told_of_load: false,
+        };
         let numbers: BTreeMap<(&str, &str), usize> = points
             .iter()
             .enumerate()
@@ -232,15 +252,20 @@ impl State {
         self.took += took;
     }
 
-    /// Whether a repeat is to be run, for the first time or once more.
-    fn is_due(&self, repeat: (usize, u32)) -> bool {
-        match self.runs.get(&repeat) {
+    /// The repeats that are to be run, for the first time or, as far as this share of the allowance for it reaches, once
+    /// more.
+    fn due(&self, repeats: impl Iterator<Item = (usize, u32)>, share: f64) -> Vec<(usize, u32)> {
+        let most_again = (self.planned as f64 * MOST_AGAIN * share).ceil() as usize;
+        let mut left = most_again.saturating_sub(self.again);
+        let is_due = |repeat: &(usize, u32)| match self.runs.get(repeat) {
             None => true,
-            Some((runs, good)) => {
-                let most_again = (self.planned as f64 * MOST_AGAIN).ceil() as usize;
-                !good && *runs < MOST_ATTEMPTS && self.again < most_again
+            Some((runs, good)) if !good && *runs < MOST_ATTEMPTS && left > 0 => {
+                left -= 1;
+                true
             }
-        }
+            Some(_) => false,
+        };
+        repeats.filter(is_due).collect()
     }
 
     fn done(&self) -> usize {
@@ -372,10 +397,12 @@ impl Study<'_> {
         state.failures = 0;
         let tenants = raw.tenants.as_ref();
         let load = tenants.and_then(|tenants| tenants.disturbance).filter(|load| *load > DISTURBANCE_LIMIT);
-        if let Some(load) = load {
+        if let Some(load) = load.filter(|_| !state.told_of_load) {
+            // Once: on a busy machine it is so with every repeat, and the result says how many they were.
+            state.told_of_load = true;
             observer.remark(&format!(
-                "{scenario}, {point}, repeat {}: other processes took {load:.2} processors meanwhile",
-                repeat + 1
+                "other processes took {load:.2} processors during a repeat, and {DISTURBANCE_LIMIT} is the limit: such \
+                 repeats are run up to {MOST_ATTEMPTS} times"
             ));
         }
         for note in &raw.notes {

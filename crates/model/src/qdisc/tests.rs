@@ -196,6 +196,28 @@ filter parent 1: flower ip_proto tcp dst_port 5202 classid 1:20
 }
 
 #[test]
+fn units_are_those_of_tc() {
+    let on = surroundings(1, 0, 1);
+    for (written, shown) in [
+        ("horizon 5000", "horizon 5ms"),
+        ("horizon 5msec", "horizon 5ms"),
+        ("horizon 2secs", "horizon 2s"),
+        ("timer_slack 10usecs", "timer_slack 10us"),
+        ("quantum 64kb", "quantum 65536b"),
+        ("quantum 64k", "quantum 65536b"),
+        ("quantum 64KiB", "quantum 65536b"),
+        ("quantum 1mb", "quantum 1048576b"),
+        ("maxrate 1000000", "maxrate 1mbit"),
+        ("maxrate 2.5Gbit", "maxrate 2.5gbit"),
+        ("limit 1000p", "limit 1000"),
+        ("orphan_mask 0x3ff", "orphan_mask 1023"),
+    ] {
+        let text = resolved(&[&format!("qdisc replace dev eth0 root handle 1: fq {written}")], &on);
+        assert_eq!(text, format!("qdisc root handle 1: fq {shown}\n"));
+    }
+}
+
+#[test]
 fn a_kind_that_nobody_knows_takes_part() {
     let steps = [
         "qdisc root handle 1: dualpi2 attribute 1 u32 5 attribute 2 u8 0x1 attribute 3 bytes 00ff attribute 4 flag",

@@ -289,6 +289,35 @@ fn kinds_that_nobody_knows_are_strict() {
     assert_eq!(attributes_of(&options), expected);
 }
 
+#[test]
+fn messages_are_whole_attributes() {
+    let whole = |mut rest: &[u8]| {
+        while !rest.is_empty() {
+            let length = u16::from_ne_bytes([rest[0], rest[1]]) as usize;
+            assert!(length >= 4 && length.next_multiple_of(4) <= rest.len(), "{length} of {}", rest.len());
+            rest = &rest[length.next_multiple_of(4)..];
+        }
+    };
+    let on = Surroundings { bulk_flows: 100, probes: 8, queues: 64, ..ON };
+    for setup in Catalogue::bundled().setups() {
+        for step in setup.resolve(&on).unwrap().on_line(on.rate).steps {
+            let message = match &step {
+                Step::Qdisc(node) => node_message(RTM_NEWQDISC, 3, node, options::of_qdisc(node)),
+                Step::Class(node) => node_message(RTM_NEWTCLASS, 3, node, Some(options::of_class(node))),
+                Step::Filter { parent, filter } => filter_message(3, *parent, 7, &filters::of_tree(filter)),
+            };
+            whole(&message.payload[20..]);
+            // Of these kinds, options are a structure; of all others, attributes.
+            if let (Some((_, options)), false) = (
+                attributes_of(&message.payload[20..]).get(1),
+                matches!(&step, Step::Qdisc(node) if ["pfifo", "bfifo", "sfq", "prio", "hfsc"].contains(&node.kind.as_str())),
+            ) {
+                whole(options);
+            }
+        }
+    }
+}
+
 /// What a program of classic BPF makes of a packet, as `net/core/filter.c` has it; nothing where it leaves the packet.
 fn run(filter: &Encoded, packet: &[u8]) -> u32 {
     let operations = attributes_of(&filter.options)[1].1.clone();

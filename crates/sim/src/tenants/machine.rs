@@ -287,6 +287,16 @@ impl<T: Copy> Processors<T> {
         Done::Switched
     }
 
+    /// Whether a processor has nothing to do.
+    pub(super) fn is_idle(&self, number: Slot) -> bool {
+        let processor = &self.processors[number as usize];
+        processor.running.is_none()
+            && processor.queue.is_empty()
+            && processor.process.is_none()
+            && processor.woken.is_none()
+            && processor.displaced.is_none()
+    }
+
     /// What waits on a processor and has not begun.
     pub(super) fn waiting(&mut self, number: Slot) -> impl DoubleEndedIterator<Item = &mut Work<T>> {
         self.processors[number as usize].queue.iter_mut()

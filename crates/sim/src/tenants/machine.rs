@@ -287,6 +287,16 @@ impl<T: Copy> Processors<T> {
         Done::Switched
     }
 
+    /// Whether a processor has nothing to do.
+    pub(super) fn is_idle(&self, number: Slot) -> bool {
+        let processor = &self.processors[number as usize];
+        processor.running.is_none()
+            && processor.queue.is_empty()
+            && processor.process.is_none()
+            && processor.woken.is_none()
+            && processor.displaced.is_none()
+    }
+
     /// What waits on a processor and has not begun.
     pub(super) fn waiting(&mut self, number: Slot) -> impl DoubleEndedIterator<Item = &mut Work<T>> {
         self.processors[number as usize].queue.iter_mut()
@@ -371,5 +381,123 @@ impl<T: Copy> Processors<T> {
             process.user += user;
             process.system += system;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+
+    use super::*;
+    use crate::time::{MICROSECOND, MILLISECOND};
+
+    const END: Time = Time(100 * MILLISECOND);
+    const IDLE: Work<()> = Work { cost: 10 * MICROSECOND, account: Account::Idle, then: () };
+
+    /// Processors whose processes do pieces of a millisecond for as long as they like.
+    struct Host {
+        processors: Processors<()>,
+        calendar: Calendar,
+        /// Pieces that each process still does before it blocks.
+        pieces: Vec<u64>,
+        /// Which process did a piece, and when that ended.
+        done: Vec<(u64, u32)>,
+    }
+
+    impl Host {
+        fn new(processors: u32, pieces: &[u64]) -> Self {
+            let mut host = Self {
+                processors: Processors::new(processors, pieces.len(), 4 * MILLISECOND, (Time::ZERO, END)),
+                calendar: Calendar::new(processors as usize, 0),
+                pieces: pieces.to_vec(),
+                done: Vec::new(),
+            };
+            for process in (0..pieces.len()).filter(|process| pieces[*process] > 0) {
+                host.processors.wake(Time::ZERO, process as u32, None, IDLE, &mut host.calendar);
+            }
+            host
+        }
+
+        fn run(&mut self, until: Time) {
+            while let Some((now, number)) = self.calendar.pop(until) {
+                if let Some(Done::Piece(process)) = self.processors.finished(now, number) {
+                    self.done.push((now.0 / MICROSECOND, process));
+                }
+                self.go_on(now, number);
+            }
+        }
+
+        fn go_on(&mut self, now: Time, number: Slot) {
+            while let Some(done) = self.processors.go_on(now, number, &mut self.calendar) {
+                let Done::Piece(process) = done else { continue };
+                let left = &mut self.pieces[process as usize];
+                if *left == 0 {
+                    self.processors.block(now, number);
+                    continue;
+                }
+                *left -= 1;
+                let piece = Piece { user: MILLISECOND / 4, system: 3 * MILLISECOND / 4 };
+                self.processors.run(now, number, piece, &mut self.calendar);
+            }
+            if let Some(idle) = self.processors.idle_while_waited() {
+                self.processors.raise(now, idle, IDLE, &mut self.calendar);
+            }
+        }
+    }
+
+    #[test]
+    fn processes_take_turns_of_a_slice_and_all_time_is_somebodys() {
+        let mut host = Host::new(2, &[u64::MAX; 3]);
+        host.run(END);
+        let total: u64 =
+            (0..3).map(|process| host.processors.times_of(process)).map(|(user, system)| user + system).sum();
+        // Two processors, but for their waking up and what is under way.
+        assert!((197 * MILLISECOND..=200 * MILLISECOND).contains(&total), "{total}");
+        for process in 0..3 {
+            let (user, system) = host.processors.times_of(process);
+            assert_eq!(system, 3 * user);
+            assert!((user + system).abs_diff(total / 3) <= 5 * MILLISECOND, "{process} {user} {system}");
+        }
+        let of_processors: u64 = host.processors.times().map(|times| times.user + times.system).sum();
+        assert_eq!(of_processors, total);
+        // Four pieces are a slice.
+        let first: Vec<u32> = host.done.iter().take(8).map(|(_, process)| *process).collect();
+        assert_eq!(first.iter().filter(|process| **process == 0).count(), 4);
+    }
+
+    #[test]
+    fn work_delays_the_piece_that_it_interrupts() {
+        let mut host = Host::new(1, &[1]);
+        host.run(Time(500 * MICROSECOND));
+        let work = Work { cost: 300 * MICROSECOND, account: Account::Softirq, then: () };
+        host.processors.raise(Time(500 * MICROSECOND), 0, work, &mut host.calendar);
+        host.run(END);
+        assert_eq!(host.done, [(10 + 1000 + 300, 0)]);
+        let times = host.processors.times().next().unwrap();
+        assert_eq!((times.user, times.softirq), (MILLISECOND / 4, 300 * MICROSECOND));
+        assert_eq!(times.system, 3 * MILLISECOND / 4);
+    }
+
+    #[test]
+    fn who_is_woken_by_a_processor_displaces_its_process_and_gives_it_back() {
+        let mut host = Host::new(1, &[3, 0]);
+        host.run(Time(500 * MICROSECOND));
+        host.pieces[1] = 1;
+        host.processors.wake(Time(500 * MICROSECOND), 1, Some(0), IDLE, &mut host.calendar);
+        host.run(END);
+        let order: Vec<u32> = host.done.iter().map(|(_, process)| *process).collect();
+        assert_eq!(order, [0, 1, 0, 0]);
+    }
+
+    #[test]
+    fn an_idle_processor_takes_who_is_sent_to_the_queue() {
+        let mut host = Host::new(2, &[20, 0]);
+        host.run(Time(500 * MICROSECOND));
+        host.pieces[1] = 20;
+        host.processors.wake(Time(500 * MICROSECOND), 1, Some(0), IDLE, &mut host.calendar);
+        host.run(END);
+        // They share a processor for a slice, and then each has one.
+        let last = host.done.last().unwrap().0;
+        assert!((22_000..28_000).contains(&last), "{last} {:?}", host.done);
     }
 }

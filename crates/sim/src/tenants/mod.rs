@@ -74,7 +74,7 @@ pub(crate) fn assess(
         .collect();
     if !estimated.is_empty() {
         let kinds = estimated.into_iter().collect::<Vec<_>>().join(", ");
-        notes.push(format!("processor time of {kinds}: by its ratio to pfifo in a virtual machine"));
+        notes.push(format!("processor time of {kinds} is estimated, not measured"));
     }
     if profile == Profile::Linux4_4 {
         notes.push("TCP of Linux 4.4; the study's kernels are 5.x, nearer to --profile 6.18".to_owned());

@@ -9,9 +9,8 @@
 //! | delayed acknowledgement | the receiver's timer of a connection |
 //! | start, on and off | a process begins to write, or stops |
 //!
-//! A processor that enqueues a segment runs the qdisc, too, and takes in at the other end what nothing holds
-//! back: a veth hands over on the processor that sends. What a timer lets go is taken in on the processor that
-//! ran the qdisc last.
+//! A processor that enqueues a segment runs the qdisc, too; a timer's soft interrupt runs on the processor that
+//! ran the qdisc last. What is handed over is taken in on the processor of the flow (receive packet steering).
 
 use evenkeel_model::scenario::OnOff;
 
@@ -472,7 +471,7 @@ impl Simulation {
         if number >= self.forward {
             // The way back has no qdisc.
             self.raise(processor, cost, account);
-            self.softirq(processor, self.machine.costs.receive, Then::Receive(segment, 0));
+            self.arrive(segment);
             return true;
         }
         let queue = self.queues[number as usize];
@@ -540,7 +539,7 @@ impl Simulation {
                         self.calendar.plan(self.slots.line, free_at);
                         break;
                     }
-                    self.hand_over(processor, segment);
+                    self.hand_over(segment);
                 }
                 Some(Offer::Wait(queue, until)) => {
                     self.runner[queue as usize] = processor;
@@ -559,13 +558,13 @@ impl Simulation {
         let processor = self.runner.last().copied().unwrap_or(0);
         self.softirq(processor, self.machine.costs.timer, Then::Nothing);
         if let Some(segment) = self.device.take_sent() {
-            self.hand_over(processor, segment);
+            self.hand_over(segment);
         }
         self.run_device(processor);
     }
 
     /// A segment is at the other end of the line.
-    fn hand_over(&mut self, processor: Slot, segment: Segment) {
+    fn hand_over(&mut self, segment: Segment) {
         self.delivered_packets += u64::from(segment.packets());
         let (bins, now) = (self.bins, self.now);
         let series = &mut self.series[segment.flow as usize];
@@ -586,9 +585,30 @@ impl Simulation {
                 }
             }
         }
-        if !(self.aggregation && self.merge(processor, &segment)) {
-            self.softirq(processor, self.machine.costs.receive, Then::Receive(segment, 0));
+        self.arrive(segment);
+    }
+
+    /// A segment comes to the soft interrupt of its receiver, on the processor that receive packet steering gives
+    /// its flow. Where nothing merges packets, each of them comes by itself.
+    fn arrive(&mut self, segment: Segment) {
+        let processor = self.receiver_of(segment.flow);
+        if self.aggregation && self.merge(processor, &segment) {
+            return;
         }
+        if self.processors.is_idle(processor) {
+            let work = self.wake_up();
+            self.processors.raise(self.now, processor, work, &mut self.calendar);
+        }
+        let packets = if self.aggregation { 1 } else { u64::from(segment.packets()) };
+        let cost = self.machine.costs.receive + packets * self.machine.costs.packet;
+        self.softirq(processor, cost, Then::Receive(segment, 0));
+    }
+
+    /// The processor of a flow's packets: requests and their answers have different ones.
+    fn receiver_of(&self, number: u32) -> Slot {
+        let back = u32::from(number >= self.forward);
+        let flow = if back > 0 { self.connections[number as usize].reverse.unwrap_or(0) } else { number };
+        (flow + back) % self.machine.processors
     }
 
     /// GRO: what waits for the same poll takes in the packets that follow it.

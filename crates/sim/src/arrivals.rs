@@ -31,12 +31,6 @@ impl Arrivals {
         self.arrivals.front().map(|arrival| arrival.at)
     }
 
-    /// The flow of the one that arrives so many behind the first.
-    #[inline]
-    pub(crate) fn flow_ahead(&self, behind: usize) -> Option<u32> {
-        self.arrivals.get(behind).map(|arrival| arrival.flow)
-    }
-
     /// Takes out the first one, if it has arrived `by` then, with its flow.
     #[inline]
     pub(crate) fn take(&mut self, by: Time) -> Option<(u32, Ack)> {

@@ -26,7 +26,6 @@ pub mod network;
 pub mod nic;
 pub mod observation;
 pub mod parameters;
-mod prefetch;
 pub mod probe;
 pub mod processors;
 mod progress;

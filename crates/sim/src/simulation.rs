@@ -31,7 +31,6 @@ use crate::nic::{
 };
 use crate::observation::Observation;
 use crate::parameters::Parameters;
-use crate::prefetch::{prefetch, prefetch_early};
 use crate::probe::{PROBE, Probe};
 use crate::processors::Processors;
 use crate::progress::EventLimit;
@@ -219,7 +218,6 @@ pub struct Simulation {
 /// What the NIC tells: it goes to the receiver, to the completions, and to the bins.
 pub(crate) struct Outlet<'a> {
     pub(crate) queues: &'a mut [TransmitQueue],
-    pub(crate) flows: &'a [Flow],
     pub(crate) sink: &'a mut Sink,
     pub(crate) observation: &'a mut Observation,
     pub(crate) probe: Option<&'a mut Probe>,
@@ -250,12 +248,7 @@ impl Departures for Outlet<'_> {
     }
 
     fn started(&mut self, _queue: u32, segment: &Segment, _at: Time) {
-        if segment.flow == PROBE {
-            return;
-        }
-        // Its completion is near.
-        prefetch_early(&self.flows[segment.flow as usize]);
-        if self.outbox.is_none() {
+        if segment.flow != PROBE && self.outbox.is_none() {
             self.sink.begins(segment.flow);
         }
     }
@@ -273,10 +266,6 @@ impl Departures for Outlet<'_> {
         ring.bytes += u64::from(segment.frame_bytes());
         // The interrupt is planned since the segment was enqueued.
         ring.sent.push(*segment);
-        if let Some(flow) = self.flows.get(segment.flow as usize) {
-            prefetch(flow);
-            flow.sender.prefetch();
-        }
     }
 }
 
@@ -521,7 +510,6 @@ impl Simulation {
     pub(crate) fn with_nic(&mut self, work: impl FnOnce(&mut Nic, Time, &mut Outlet<'_>)) {
         let mut outlet = Outlet {
             queues: &mut self.queues,
-            flows: &self.flows,
             sink: &mut self.sink,
             observation: &mut self.observation,
             probe: self.probe.as_mut(),

@@ -11,12 +11,8 @@
 //! packets at once. The receiver is never short of processor time here.
 
 use crate::event::{Calendar, Slot};
-use crate::prefetch::{prefetch, prefetch_early};
 use crate::tcp::{Ack, Receiver, Reply};
 use crate::time::{Span, Time};
-
-/// So many flows ahead, the memory of a receiving end is asked for.
-const PREFETCH_DISTANCE: usize = 4;
 
 /// Consecutive payload that has arrived and waits for the poll.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,6 +27,8 @@ struct Run {
 pub struct Peer {
     /// TCP.
     pub receiver: Receiver,
+    /// Receive queue.
+    queue: u32,
     /// The latest run, to which most of what arrives belongs; without packets if there is none.
     latest: Run,
     /// The runs before it.
@@ -52,8 +50,6 @@ struct ReceiveQueue {
 #[derive(Clone, Debug)]
 pub struct Sink {
     peers: Vec<Peer>,
-    /// The receive queue of each: asked for much more often than the rest.
-    queue_of: Vec<u32>,
     queues: Vec<ReceiveQueue>,
     interval: Span,
     first_slot: Slot,
@@ -66,13 +62,17 @@ impl Sink {
     /// calendar from `first_slot` on.
     #[must_use]
     pub fn new(peers: Vec<(Receiver, u32)>, queues: u32, interval: Span, first_slot: Slot) -> Self {
-        let queue_of = peers.iter().map(|(_, hash)| hash % queues.max(1)).collect();
         let peers = peers
             .into_iter()
-            .map(|(receiver, _)| Peer { receiver, latest: Run::default(), earlier: Vec::new() })
+            .map(|(receiver, hash)| Peer {
+                receiver,
+                queue: hash % queues.max(1),
+                latest: Run::default(),
+                earlier: Vec::new(),
+            })
             .collect();
         let queues = vec![ReceiveQueue::default(); queues.max(1) as usize];
-        Self { peers, queue_of, queues, interval, first_slot, taken: Vec::new() }
+        Self { peers, queues, interval, first_slot, taken: Vec::new() }
     }
 
     /// Number of receive queues, and so of interrupts in the calendar.
@@ -97,7 +97,7 @@ impl Sink {
     /// Receive queue of a flow.
     #[must_use]
     pub fn queue_of(&self, flow: u32) -> u32 {
-        self.queue_of[flow as usize]
+        self.peers[flow as usize].queue
     }
 
     /// More will arrive at a receive queue, at the time that `at` tells or later, if that matters.
@@ -119,8 +119,7 @@ impl Sink {
 
     /// The first packet of a segment is arriving.
     pub fn begins(&mut self, flow: u32) {
-        prefetch_early(&self.peers[flow as usize]);
-        let number = self.queue_of[flow as usize];
+        let number = self.peers[flow as usize].queue;
         self.queues[number as usize].arriving += 1;
     }
 
@@ -132,7 +131,7 @@ impl Sink {
 
     /// The last packet of a segment has arrived.
     pub fn ends(&mut self, flow: u32) {
-        let queue = self.queue_of[flow as usize];
+        let queue = self.peers[flow as usize].queue;
         self.queues[queue as usize].arriving -= 1;
     }
 
@@ -143,7 +142,7 @@ impl Sink {
         let latest = &mut peer.latest;
         if latest.packets == 0 {
             *latest = Run { begin, end: begin + payload, packets };
-            self.queues[self.queue_of[flow as usize] as usize].flows.push((at, flow));
+            self.queues[peer.queue as usize].flows.push((at, flow));
         } else if latest.end == begin {
             latest.end += payload;
             latest.packets += packets;
@@ -177,10 +176,7 @@ impl Sink {
         }
         // What leaves several rings in turns is not told in order of time.
         self.taken.sort_unstable();
-        for (index, &(_, flow)) in self.taken.iter().enumerate() {
-            if let Some(&(_, later)) = self.taken.get(index + PREFETCH_DISTANCE) {
-                prefetch(&self.peers[later as usize]);
-            }
+        for &(_, flow) in &self.taken {
             let Peer { receiver, latest, earlier, .. } = &mut self.peers[flow as usize];
             let mut hand_over = |run: Run| {
                 let bytes = (run.end - run.begin) as u32;

@@ -12,7 +12,6 @@ use evenkeel_transmit::{Outcome, Pool};
 
 use crate::nic::descriptors_of;
 use crate::parameters::Parameters;
-use crate::prefetch::prefetch;
 use crate::probe::PROBE;
 use crate::qdisc::{Dequeued, Kind, SfqConfig};
 use crate::segment::Segment;
@@ -31,9 +30,6 @@ const PROBE_PATIENCE: u64 = 200_000 * MICROSECOND;
 /// An application that is behind by less than this has not kept its flow waiting: the send buffer
 /// covers it.
 const APPLICATION_SLACK: u64 = 200 * MICROSECOND;
-
-/// So many acknowledgements ahead, and twice as many, the memory of their flows is asked for.
-const PREFETCH_DISTANCE: usize = 2;
 
 /// Segments that a device's FIFO holds by default (`tx_queue_len`).
 const DEFAULT_QUEUE_LENGTH: u32 = 1000;
@@ -146,13 +142,6 @@ impl Simulation {
     fn take_acknowledgements(&mut self, vector: u32, processor: u32) {
         let now = self.now;
         while let Some((flow, ack)) = self.vectors[vector as usize].acknowledgements.take(now) {
-            let arrivals = &self.vectors[vector as usize].acknowledgements;
-            if let Some(later) = arrivals.flow_ahead(2 * PREFETCH_DISTANCE - 1) {
-                prefetch(&self.flows[later as usize]);
-            }
-            if let Some(soon) = arrivals.flow_ahead(PREFETCH_DISTANCE - 1) {
-                self.flows[soon as usize].sender.prefetch();
-            }
             self.charge(processor, self.parameters.costs.acknowledgement);
             self.flows[flow as usize].sender.on_ack(now, &ack);
             self.application_writes(flow);
@@ -307,7 +296,6 @@ impl Simulation {
     }
 
     /// The NIC takes over a queue's weight.
-    #[inline(never)]
     pub(crate) fn write_weight(&mut self, queue: u32) {
         let weight = self.weights.weight(queue).max(1);
         let before = self.nic.weight(queue);
@@ -378,7 +366,6 @@ impl Simulation {
     }
 
     /// The qdisc has dropped a segment or a piece.
-    #[cold]
     fn lost(&mut self, segment: &Segment) {
         if segment.flow == PROBE {
             self.lost_probe();
@@ -442,7 +429,6 @@ impl Simulation {
     }
 
     /// A request was dropped: the probe tries again when its patience ends.
-    #[cold]
     fn lost_probe(&mut self) {
         if let Some(probe) = &self.probe {
             let (seen, processor) = (probe.word.read(), probe.processor);
@@ -456,7 +442,6 @@ impl Simulation {
     }
 
     /// The probe's program sends a request.
-    #[cold]
     pub(crate) fn probe_event(&mut self) {
         self.catch_up();
         let Some(probe) = &mut self.probe else { return };

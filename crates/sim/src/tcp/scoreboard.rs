@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 
 use super::Block;
-use crate::prefetch::prefetch;
 use crate::time::{Span, Time};
 
 /// Received out of order, says a SACK block (`TCPCB_SACKED_ACKED`).
@@ -210,14 +209,6 @@ impl Scoreboard {
     /// When the oldest segment was sent (last).
     pub fn oldest_sent_at(&self) -> Option<Time> {
         self.entries.front().map(|entry| entry.sent_at)
-    }
-
-    /// Asks for the memory of the oldest segments.
-    #[inline]
-    pub fn prefetch(&self) {
-        for entry in self.entries.iter().take(2) {
-            prefetch(entry);
-        }
     }
 
     /// Segments or parts of some.

@@ -52,7 +52,6 @@ impl Sender {
         self.update_pacing_rate();
     }
 
-    #[cold]
     fn on_any_ack(&mut self, now: Time, ack: &Ack) {
         let cumulative = ack.cumulative.max(self.unacknowledged);
         let advanced = cumulative > self.unacknowledged;

@@ -375,12 +375,6 @@ impl Sender {
         self.buffer_full = full;
     }
 
-    /// Asks for the memory behind the sender that the next acknowledgement needs.
-    #[inline]
-    pub(crate) fn prefetch(&self) {
-        self.board.prefetch();
-    }
-
     /// A segment is cut into so many pieces before the qdisc, each of which has a buffer of its own and
     /// is freed by itself.
     pub fn cut(&mut self, pieces: u32) {

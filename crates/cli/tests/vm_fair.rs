@@ -164,7 +164,15 @@ impl Pair {
             .map(|queue| std::fs::read_to_string(format!("{queues}/tx-{queue}/xps_cpus")).unwrap())
             .collect();
         let link = shell(&["ip", "-d", "link", "show", "dev", &self.name]);
-        maps + &link + &shell(&["tc", "qdisc", "show", "dev", &self.name])
+        // A count of packets is no setting: IPv6 may send one meanwhile.
+        let qdiscs = shell(&["tc", "qdisc", "show", "dev", &self.name]);
+        let is_count = |word: &str, last: &str| last == "direct_packets_stat" && word.parse::<u64>().is_ok();
+        let words: Vec<&str> = qdiscs.split(' ').collect();
+        let settings = words
+            .iter()
+            .enumerate()
+            .map(|(at, word)| if at > 0 && is_count(word, words[at - 1]) { "COUNT" } else { word });
+        maps + &link + &settings.collect::<Vec<_>>().join(" ")
     }
 }
 

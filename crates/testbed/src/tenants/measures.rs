@@ -122,11 +122,16 @@ pub(super) fn flows(
     Ok(())
 }
 
+/// What the receiver may have left in its socket when it was told to end: iperf3's server reads until it hears of the end
+/// on its other connection. Two of the largest segments.
+const LEFT_UNREAD_BYTES: u64 = 2 * 61_440;
+
 /// By how much the meter and both ends of a flow contradict each other, as a share. The receiver stopped reading between
-/// the meter's two readings, so what it has read lies between them; and no more can have arrived than was sent.
+/// the meter's two readings, so what it has read lies between them, but for what it left unread; and no more can have
+/// arrived than was sent.
 fn unexplained(metered: Range<u64>, report: &FlowReport) -> f64 {
     let beyond = |more: u64, less: u64| more.saturating_sub(less) as f64 / more.max(1) as f64;
-    let unread = beyond(metered.start, report.received_bytes);
+    let unread = beyond(metered.start.saturating_sub(LEFT_UNREAD_BYTES), report.received_bytes);
     unread.max(beyond(report.received_bytes, metered.end)).max(beyond(metered.end, report.sent_bytes))
 }
 
@@ -233,11 +238,13 @@ mod tests {
 
     #[test]
     fn what_lies_between_two_readings_is_explained() {
-        let report = FlowReport { sent_bytes: 1000, received_bytes: 900 };
-        assert_eq!([900..900, 850..1000, 0..950].map(|metered| unexplained(metered, &report)), [0.0; 3]);
-        assert_eq!(unexplained(1000..1000, &report), 0.1, "more arrived before the end than was ever read");
-        assert_eq!(unexplained(0..450, &report), 0.5, "more was read than has arrived");
-        assert_eq!(unexplained(900..1250, &report), 0.2, "more arrived than was sent");
+        let report = FlowReport { sent_bytes: 10_000_000, received_bytes: 9_000_000 };
+        let explained = [9_000_000..9_000_000, 8_500_000..10_000_000, 0..9_500_000, 9_100_000..9_200_000];
+        assert_eq!(explained.map(|metered| unexplained(metered, &report)), [0.0; 4]);
+        let early = 10_000_000 + LEFT_UNREAD_BYTES;
+        assert_eq!(unexplained(early..early, &report), 0.1, "more arrived before the end than was ever read");
+        assert_eq!(unexplained(0..4_500_000, &report), 0.5, "more was read than has arrived");
+        assert_eq!(unexplained(9_000_000..12_500_000, &report), 0.2, "more arrived than was sent");
         assert_eq!(share_of(1000, 90, 100), 900);
         assert_eq!(share_of(1000, 0, 0), 0);
     }

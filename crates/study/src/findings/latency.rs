@@ -39,7 +39,7 @@ pub(super) fn kf6(results: &Results) -> Finding {
     }
     let reason = format!(
         "{}: {} times the busy processors; {}",
-        with_whom(results, &found, &ALL),
+        with_whom(&found, &ALL),
         shown(&found.mean),
         stands(&found, 0.98)
     );

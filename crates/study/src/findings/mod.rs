@@ -197,7 +197,7 @@ fn why_missing(results: &Results, scenario: &str, setups: &[&str]) -> String {
 }
 
 /// Which setups went in, where some of those of the thesis are missing.
-fn with_whom(results: &Results, effect: &Effect, all: &[&str]) -> String {
+fn with_whom(effect: &Effect, all: &[&str]) -> String {
     let missing: Vec<&str> = all
         .iter()
         .filter(|setup| !effect.subjects.contains(**setup) && !effect.others.contains(**setup))
@@ -209,7 +209,6 @@ fn with_whom(results: &Results, effect: &Effect, all: &[&str]) -> String {
     if !missing.is_empty() {
         text.push_str(&format!(" (not measured: {})", missing.join(", ")));
     }
-    let _ = results;
     text
 }
 

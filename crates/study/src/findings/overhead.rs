@@ -45,7 +45,7 @@ pub(super) fn kf1(results: &Results) -> Finding {
     }
     let reason = format!(
         "{}: {} times the processor time for each GB, over {} lengths; {}",
-        with_whom(results, &found, &ALL),
+        with_whom(&found, &ALL),
         shown(&found.mean),
         found.cells,
         stands(&found, 1.025)
@@ -103,7 +103,7 @@ pub(super) fn kf3(results: &Results) -> Finding {
     }
     let reason = format!(
         "{}: {} times the processor time for each GB; {}",
-        with_whom(results, &found, &[HTB, "drr", "pfifo", DEFAULT]),
+        with_whom(&found, &[HTB, "drr", "pfifo", DEFAULT]),
         shown(&found.mean),
         stands(&found, 1.025)
     );
@@ -126,7 +126,7 @@ pub(super) fn kf4(results: &Results) -> Finding {
     draft.ratio("throughput_ratio", &found);
     let reason = format!(
         "{}: {} times the bandwidth; {}",
-        with_whom(results, &found, &ALL),
+        with_whom(&found, &ALL),
         shown(&found.mean),
         stands(&found, 0.94)
     );

@@ -51,6 +51,7 @@ fn interfaces_of(driver: &str) -> Vec<String> {
 /// The two interfaces of a driver, back to back: one here, to be managed as on any host, the other far away.
 struct Pair {
     name: String,
+    far_name: String,
     far: Namespace,
     state: tempfile::TempDir,
 }
@@ -61,9 +62,8 @@ impl Pair {
             Path::new("/run/evenkeel/guest").exists(),
             "this test takes network devices: run it with ./dev test --tier vm"
         );
-        // The devices of an earlier test come back when the kernel has ended its namespaces.
         wait_for("both interfaces of the driver", || interfaces_of(driver).len() == 2);
-        let names = interfaces_of(driver);
+        let names: [String; 2] = interfaces_of(driver).try_into().unwrap();
         let far = Namespace::new().unwrap();
         let mut here = Netlink::open().unwrap();
         let index = here.link_index(&names[1]).unwrap();
@@ -77,7 +77,8 @@ impl Pair {
         here.set_up(index).unwrap();
         let carrier = format!("/sys/class/net/{}/carrier", names[0]);
         wait_for("the link is up", || std::fs::read_to_string(&carrier).is_ok_and(|text| text.trim() == "1"));
-        Self { name: names[0].clone(), far, state: tempfile::tempdir().unwrap() }
+        let [name, far_name] = names;
+        Self { name, far_name, far, state: tempfile::tempdir().unwrap() }
     }
 
     fn fair(&self, arguments: &[&str]) -> Ended {
@@ -206,6 +207,12 @@ impl Drop for Load {
 impl Drop for Pair {
     fn drop(&mut self) {
         let _ = Command::new("ip").args(["address", "flush", "dev", &self.name]).status();
+        // A connection whose peer is gone keeps its namespace, and so this interface, until it gives up: minutes.
+        let Ok(home) = std::fs::File::open("/proc/thread-self/ns/net") else { return };
+        let Ok(mut there) = self.far.netlink() else { return };
+        if let Ok(index) = there.link_index(&self.far_name) {
+            let _ = there.move_link(index, home.as_fd());
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Two network interfaces of the virtual machine, back to back, each in a namespace of its own.
 
-use std::fs;
+use std::fs::{self, File};
 use std::net::{IpAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -37,6 +37,7 @@ pub struct Nics {
     pub index: u32,
     /// Its name.
     pub name: String,
+    receiver_name: String,
     /// Its XPS maps, as the driver made them.
     pub xps: Vec<String>,
 }
@@ -45,11 +46,8 @@ impl Nics {
     /// Takes the pair of a driver (`virtio_net`, `igb`), gives both addresses, and sets them up.
     pub fn take(driver: &str) -> Self {
         require_virtual_machine();
-        // The devices of an earlier test come back when the kernel has ended its namespaces, which waits for
-        // every processor: long where they are emulated and the machine beneath has other work.
-        let names = wait_for("both interfaces of the driver are here", 6 * PATIENCE, || {
-            let names = interfaces_of(driver);
-            (names.len() == 2).then_some(names)
+        let names: [String; 2] = wait_for("both interfaces of the driver are here", PATIENCE, || {
+            interfaces_of(driver).try_into().ok()
         });
         let (sender, receiver) = (Namespace::new().unwrap(), Namespace::new().unwrap());
         for namespace in [&sender, &receiver] {
@@ -77,9 +75,9 @@ impl Nics {
             });
         }
         meet(&sender, &receiver);
-        let name = names[0].clone();
+        let [name, receiver_name] = names;
         let xps = sender.read_sysfs(&xps_files(&name)).unwrap();
-        Self { sender, receiver, netlink, index, name, xps }
+        Self { sender, receiver, netlink, index, name, receiver_name, xps }
     }
 
     /// Takes the driver's XPS maps away, or puts them back.
@@ -154,9 +152,17 @@ impl Nics {
 }
 
 impl Drop for Nics {
+    /// The interfaces are moved back and not left to the end of their namespaces: a connection whose peer is gone
+    /// keeps its namespace until it gives up, which takes minutes.
     fn drop(&mut self) {
         let files = xps_files(&self.name).into_iter().zip(self.xps.iter().cloned()).collect::<Vec<_>>();
         let _ = self.sender.write_sysfs(&files);
+        let Ok(home) = File::open("/proc/thread-self/ns/net") else { return };
+        for (namespace, name) in [(&self.sender, &self.name), (&self.receiver, &self.receiver_name)] {
+            let Ok(mut netlink) = namespace.netlink() else { continue };
+            let Ok(index) = netlink.link_index(name) else { continue };
+            let _ = netlink.move_link(index, home.as_fd());
+        }
     }
 }
 

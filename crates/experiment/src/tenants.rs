@@ -103,6 +103,7 @@ mod tests {
             probes: Some(Probes { count: 1, message: evenkeel_model::units::ByteSize::from_bytes(64), slo }),
             filter_rules: None,
             offloads: Offloads { segmentation: true, aggregation: true },
+            pinned: false,
         }
     }
 

@@ -14,7 +14,7 @@ use evenkeel_model::world::{Job, Observer, RawLine, RawRepeat, World};
 
 use crate::findings::COMPARED;
 use crate::journal::{Entry, Journal, JournalError, Repeated};
-use crate::plan::{Extent, Planned, StudyScenario, points, rounds};
+use crate::plan::{Extent, Planned, StudyScenario, cells, points, rounds};
 
 /// Other load above this, in processors, disturbs a repeat.
 pub const DISTURBANCE_LIMIT: f64 = 0.1;
@@ -83,7 +83,7 @@ pub fn conduct<W: World>(
     let study = Study { request, rates: &rates, points: &points };
     let repeats: Vec<u32> = points.iter().map(|planned| planned.repeats).collect();
     let mut state = State::of(journal, &points, request);
-    let rounds = rounds(&repeats, request.seed);
+    let rounds = rounds(&repeats, &cells(&points), request.seed);
     for (round, order) in rounds.iter().enumerate() {
         // What was disturbed comes again at the end of the round, when the disturbance may be over. A round has its
         // share of what may be run again, so that a bad beginning does not leave nothing for the rest.

@@ -2,9 +2,10 @@
 //! interval.
 //!
 //! Both groups are measured in the same *cells*: combinations of values on the other axes. In each cell and repeat the
-//! mean over the one group is divided by the mean over the other; the ratio of a repeat is the mean over the cells.
-//! Repeat *i* of every point runs in the same round, so what changes slowly on the machine falls out, and what is left
-//! varies from repeat to repeat.
+//! mean over the one group is divided by the mean over the other. Means of ratios, over the cells of a repeat and over
+//! the repeats, are geometric, so that twice and half are 1 in the mean, whichever group is divided. Repeat *i* of every
+//! point runs in the same round, and those of a cell one after the other, so what changes slowly on the machine falls
+//! out, and what is left varies from repeat to repeat.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -74,20 +75,27 @@ pub fn effect(
         }
     }
     cells.retain(|_, (subjects, others)| !subjects.is_empty() && !others.is_empty());
-    let ratios = in_all_cells(cells.values().map(|(subjects, others)| {
+    let logarithms = in_all_cells(cells.values().map(|(subjects, others)| {
         let (subject, other) = (mean_by_repeat(subjects, metric), mean_by_repeat(others, metric));
         let ratio = |(repeat, value): (&u32, &f64)| {
-            let ratio = value / other.get(repeat)?;
-            ratio.is_finite().then_some((*repeat, ratio))
+            let logarithm = (value / other.get(repeat)?).ln();
+            logarithm.is_finite().then_some((*repeat, logarithm))
         };
         subject.iter().filter_map(ratio).collect()
     }));
     Some(Effect {
-        mean: mean_interval(&ratios)?,
+        mean: exponential(mean_interval(&logarithms)?),
         cells: cells.len(),
         subjects: cells.values().flat_map(|(points, _)| points).map(|point| point.setup.clone()).collect(),
         others: cells.values().flat_map(|(_, points)| points).map(|point| point.setup.clone()).collect(),
     })
+}
+
+/// The mean of logarithms, and its interval, as a ratio.
+fn exponential(mean: MeanInterval) -> MeanInterval {
+    let interval =
+        mean.interval.map(|interval| Interval { low: interval.low.exp(), high: interval.high.exp() });
+    MeanInterval { mean: mean.mean.exp(), interval, ..mean }
 }
 
 /// The mean over points of a metric in each repeat that all of them have.

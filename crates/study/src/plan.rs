@@ -64,24 +64,50 @@ pub fn points<'s>(scenarios: &'s [StudyScenario], extent: &Extent) -> Vec<Planne
         .collect()
 }
 
-/// The order of repeats: in each round one of every point, so that what changes on the machine meanwhile meets all
-/// alike, shuffled so that no point always follows the same other. Numbers are those of `points`; the same seed gives
-/// the same order.
+impl Planned<'_> {
+    /// Points that differ by their setup alone are of one cell.
+    fn is_of_cell_of(&self, other: &Self) -> bool {
+        let axes = |planned: &Self| planned.point.coordinates.get(1..).map(<[_]>::to_vec);
+        self.scenario == other.scenario && axes(self) == axes(other)
+    }
+}
+
+/// The cells: numbers of the points that differ by their setup alone.
 #[must_use]
-pub fn rounds(repeats: &[u32], seed: u64) -> Vec<Vec<usize>> {
+pub fn cells(points: &[Planned<'_>]) -> Vec<Vec<usize>> {
+    let mut cells: Vec<Vec<usize>> = Vec::new();
+    for (number, planned) in points.iter().enumerate() {
+        match cells.iter_mut().find(|cell| planned.is_of_cell_of(&points[cell[0]])) {
+            Some(cell) => cell.push(number),
+            None => cells.push(vec![number]),
+        }
+    }
+    cells
+}
+
+/// The order of repeats: in each round one of every point, so that what changes on the machine meanwhile meets all
+/// alike. The points of a cell, which are compared with one another, come one after the other, so that little changes
+/// between them; cells, and points in each, are shuffled, so that none always follows the same other. Numbers are
+/// those of `repeats`; the same seed gives the same order.
+#[must_use]
+pub fn rounds(repeats: &[u32], cells: &[Vec<usize>], seed: u64) -> Vec<Vec<usize>> {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
     let most = repeats.iter().copied().max().unwrap_or(0);
     (0..most)
         .map(|round| {
-            let mut numbers: Vec<usize> =
-                (0..repeats.len()).filter(|number| repeats[*number] > round).collect();
-            // Fisher and Yates; the bias of the remainder is beyond notice with 64 bits.
-            for last in (1..numbers.len()).rev() {
-                numbers.swap(last, (random.next_u64() % (last as u64 + 1)) as usize);
-            }
-            numbers
+            let mut cells = cells.to_vec();
+            shuffle(&mut cells, &mut random);
+            cells.iter_mut().for_each(|cell| shuffle(cell, &mut random));
+            cells.into_iter().flatten().filter(|number| repeats[*number] > round).collect()
         })
         .collect()
+}
+
+/// Fisher and Yates; the bias of the remainder is beyond notice with 64 bits.
+fn shuffle<T>(items: &mut [T], random: &mut Xoshiro256PlusPlus) {
+    for last in (1..items.len()).rev() {
+        items.swap(last, (random.next_u64() % (last as u64 + 1)) as usize);
+    }
 }
 
 #[cfg(test)]
@@ -91,7 +117,8 @@ mod tests {
     #[test]
     fn every_round_has_each_point_once_in_an_order_of_its_own() {
         let repeats = [3, 3, 1, 3, 3, 3, 3, 3];
-        let order = rounds(&repeats, 7);
+        let cells = [vec![0, 1, 2], vec![3, 6], vec![4, 5, 7]];
+        let order = rounds(&repeats, &cells, 7);
         let sorted = |round: &[usize]| {
             let mut sorted = round.to_vec();
             sorted.sort_unstable();
@@ -101,8 +128,14 @@ mod tests {
         assert_eq!(sorted(&order[2]), [0, 1, 3, 4, 5, 6, 7]);
         assert_ne!(order[1], order[2]);
         assert_ne!(order[0], sorted(&order[0]));
-        assert_eq!(order, rounds(&repeats, 7));
-        assert_ne!(order, rounds(&repeats, 8));
-        assert!(rounds(&[], 1).is_empty());
+        assert_eq!(order, rounds(&repeats, &cells, 7));
+        assert_ne!(order, rounds(&repeats, &cells, 8));
+        assert!(rounds(&[], &[], 1).is_empty());
+        for round in &order {
+            // Each cell is in one piece.
+            let of = |number: &usize| cells.iter().position(|cell| cell.contains(number));
+            let changes = round.windows(2).filter(|pair| of(&pair[0]) != of(&pair[1])).count();
+            assert_eq!(changes, cells.len() - 1, "{round:?}");
+        }
     }
 }

@@ -231,6 +231,13 @@ fn check(result: libc::c_int) -> std::io::Result<()> {
     if result < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Keeps the calling thread on a processor.
+pub(crate) fn stay_on(processor: usize) -> std::io::Result<()> {
+    let set = single_cpu(processor);
+    // SAFETY: a set of the size that is told; 0 is the calling thread.
+    check(unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set) })
+}
+
 fn single_cpu(cpu: usize) -> libc::cpu_set_t {
     // SAFETY: all zeroes is the empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };

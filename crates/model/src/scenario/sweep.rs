@@ -576,6 +576,7 @@ fn point(setup: &Arc<QdiscSetup>, combination: &[(AxisKind, AxisValue, &str)], t
             probes: probes.filter(|probes| probes.count > 0),
             filter_rules,
             offloads: traffic.offloads,
+            pinned: traffic.pinned,
         }),
     }
 }

@@ -77,6 +77,8 @@ pub struct TenantPoint {
     pub filter_rules: Option<FilterRules>,
     /// The device's offloads.
     pub offloads: Offloads,
+    /// Each end of a flow stays on a processor of its own: [`TenantPoint::processors_of`].
+    pub pinned: bool,
 }
 
 /// Senders of bulk data that are alike; each is a process with one flow.
@@ -144,6 +146,16 @@ impl TenantPoint {
     #[must_use]
     pub fn probe_count(&self) -> u32 {
         self.probes.map_or(0, |probes| probes.count)
+    }
+
+    /// The processors, of so many, on which the client and the server of a flow stay; bulk flows come first, then probes.
+    /// None if they run where the scheduler likes. Clients take processors in turn, and a server is half of them away from
+    /// its client, so that each has as many of either.
+    #[must_use]
+    pub fn processors_of(&self, flow: u32, processors: u32) -> Option<(u32, u32)> {
+        let processors = processors.max(1);
+        let client = flow % processors;
+        self.pinned.then_some((client, (client + processors / 2) % processors))
     }
 
     /// What the qdisc is resolved for.

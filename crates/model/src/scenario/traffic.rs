@@ -25,6 +25,7 @@ pub(super) struct Traffic {
     pub(super) line: bool,
     pub(super) congestion_control: String,
     pub(super) offloads: Offloads,
+    pub(super) pinned: bool,
     pub(super) bulk: Vec<Group>,
     pub(super) probes: Option<ProbeGroup>,
 }
@@ -69,6 +70,7 @@ impl Traffic {
             table.finish();
             Some(Offloads { segmentation: segmentation?, aggregation: aggregation? })
         });
+        let pinned = or_default(table.take("pinned"), false, |field| field.boolean());
         let (bulk, probes) = (table.take("bulk"), table.take("probes"));
         if bulk.is_none() && probes.is_none() {
             table.missing("bulk", "add [[workload.bulk]], [workload.probes] or both: nobody sends");
@@ -80,6 +82,7 @@ impl Traffic {
             line: line?,
             congestion_control: control?,
             offloads: offloads?,
+            pinned: pinned?,
             bulk: bulk?,
             probes: probes?,
         })

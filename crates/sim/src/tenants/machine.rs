@@ -89,6 +89,14 @@ struct Process {
     had: Span,
     user: Span,
     system: Span,
+    /// The processor on which it stays, if it does.
+    home: Option<Slot>,
+}
+
+impl Process {
+    fn may_run_on(&self, number: usize) -> bool {
+        self.home.is_none_or(|home| home as usize == number)
+    }
 }
 
 /// What a processor has done.
@@ -138,6 +146,11 @@ impl<T: Copy> Processors<T> {
             slice,
             window,
         }
+    }
+
+    /// Lets a process run on one processor only.
+    pub(super) fn pin(&mut self, process: u32, number: Slot) {
+        self.processes[process as usize].home = Some(number);
     }
 
     pub(super) fn times(&self) -> impl Iterator<Item = Times> {
@@ -191,10 +204,14 @@ impl<T: Copy> Processors<T> {
         }
         state.state = State::Ready;
         state.had = state.had.max(self.clock);
-        if let Some(number) = waker {
+        if let Some(number) = waker.map(|waker| state.home.unwrap_or(waker)) {
+            let is_idle = self.is_idle(number);
             let processor = &mut self.processors[number as usize];
             if processor.woken.is_none() && processor.displaced.is_none() {
                 processor.woken = Some(process);
+                if is_idle && waker != Some(number) {
+                    self.raise(now, number, latency, calendar);
+                }
                 return;
             }
         }
@@ -206,8 +223,10 @@ impl<T: Copy> Processors<T> {
         let state = &mut self.processes[process as usize];
         state.state = State::Ready;
         self.ready.insert((state.had, process));
-        let idle = self.processors.iter().position(|processor| {
-            processor.running.is_none()
+        let state = *state;
+        let idle = self.processors.iter().enumerate().position(|(number, processor)| {
+            state.may_run_on(number)
+                && processor.running.is_none()
                 && processor.queue.is_empty()
                 && processor.process.is_none()
                 && processor.woken.is_none()
@@ -249,7 +268,7 @@ impl<T: Copy> Processors<T> {
         }
         let over = now.since(processor.slice_began) >= self.slice;
         let (process, woken, displaced) = (processor.process, processor.woken, processor.displaced);
-        if over && (displaced.is_some() || woken.is_some() || !self.ready.is_empty()) {
+        if over && (displaced.is_some() || woken.is_some() || self.next_ready(number).is_some()) {
             // Everybody here goes to the queue, and the slice begins anew.
             self.charge(now, number);
             let processor = &mut self.processors[number as usize];
@@ -273,10 +292,17 @@ impl<T: Copy> Processors<T> {
             }
             return Some(self.switch(now, number, next));
         }
-        let (had, process) = self.ready.pop_first()?;
+        let (had, process) = self.next_ready(number)?;
+        self.ready.remove(&(had, process));
         self.clock = self.clock.max(had);
         self.processors[number as usize].slice_began = now;
         Some(self.switch(now, number, process))
+    }
+
+    /// Who of those that wait and may run on a processor has had least.
+    fn next_ready(&self, number: Slot) -> Option<(Span, u32)> {
+        let may_run = |entry: &&(Span, u32)| self.processes[entry.1 as usize].may_run_on(number as usize);
+        self.ready.iter().find(may_run).copied()
     }
 
     fn switch(&mut self, now: Time, number: Slot, process: u32) -> Done<T> {
@@ -302,13 +328,15 @@ impl<T: Copy> Processors<T> {
         self.processors[number as usize].queue.iter_mut()
     }
 
-    /// A processor that has nothing to do, where processes wait.
+    /// A processor that has nothing to do, where processes wait that may run there.
     pub(super) fn idle_while_waited(&self) -> Option<Slot> {
         let is_idle = |processor: &Processor<T>| {
             processor.running.is_none() && processor.queue.is_empty() && processor.process.is_none()
         };
-        let idle = self.processors.iter().position(is_idle)?;
-        (!self.ready.is_empty()).then_some(idle as Slot)
+        let takes = |(number, processor): (usize, &Processor<T>)| {
+            (is_idle(processor) && self.next_ready(number as Slot).is_some()).then_some(number as Slot)
+        };
+        self.processors.iter().enumerate().find_map(takes)
     }
 
     /// The process on a processor does this next.
@@ -487,6 +515,28 @@ mod tests {
         host.run(END);
         let order: Vec<u32> = host.done.iter().map(|(_, process)| *process).collect();
         assert_eq!(order, [0, 1, 0, 0]);
+    }
+
+    #[test]
+    fn a_pinned_process_waits_for_its_processor() {
+        let mut host = Host::new(2, &[20, 0, 0]);
+        host.processors.pin(1, 0);
+        host.processors.pin(2, 0);
+        host.run(Time(500 * MICROSECOND));
+        for process in [1, 2] {
+            host.pieces[process as usize] = 20;
+            // The second is woken from elsewhere, and waits for a processor that has two already.
+            let waker = (process == 1).then_some(1);
+            host.processors.wake(Time(500 * MICROSECOND), process, waker, IDLE, &mut host.calendar);
+        }
+        let home = |host: &Host, process| host.processors.processes[process as usize].home;
+        assert_eq!([0, 1, 2].map(|process| home(&host, process)), [None, Some(0), Some(0)]);
+        host.run(END);
+        // The one without a home has gone to the idle processor; the two others share theirs to the end.
+        let last_of = |process| host.done.iter().rfind(|(_, done)| *done == process).unwrap().0;
+        assert!((20_000..30_000).contains(&last_of(0)), "{:?}", host.done);
+        assert!(last_of(1).max(last_of(2)) >= 40_000, "{:?}", host.done);
+        assert_eq!(host.done.len(), 60);
     }
 
     #[test]

@@ -112,7 +112,7 @@ pub(crate) fn run(
     let device =
         Device::new(disciplines, seeds.long_bits(), rate, &machine.qdiscs, point.filter_rules.as_ref(), bins)
             .map_err(|error| SimError::Unable(error.to_string()))?;
-    let tenants = Tenants::new(point, &config, job.seed);
+    let tenants = Tenants::new(point, &config, machine.processors, job.seed);
     let mut simulation = Simulation::new(machine, tenants, device, bins, end, job.seed);
     simulation.start(job.seed, STARTS_WITHIN);
     let failed = |source| SimError::Failed { variant: job.variant.name.clone(), seed: job.seed, source };

@@ -123,11 +123,18 @@ impl Simulation {
             idle: vec![false; bins.count],
             ..Series::default()
         };
+        let mut processors =
+            Processors::new(machine.processors, programs.len(), machine.slice, (bins.begin, end));
+        for (program, home) in
+            (0..).zip(&programs).filter_map(|(number, program)| Some((number, program.home?)))
+        {
+            processors.pin(program, home);
+        }
         Self {
             now: Time::ZERO,
             calendar: Calendar::new(timers as usize, (slots.end - timers) as usize),
             slots,
-            processors: Processors::new(machine.processors, programs.len(), machine.slice, (bins.begin, end)),
+            processors,
             queues: (0..count).map(|_| hashes.below(queues) as u32).collect(),
             runner: vec![0; device.queues() + 1],
             series: vec![series; tenants.forward as usize],

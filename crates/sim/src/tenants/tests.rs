@@ -42,6 +42,7 @@ fn point(setup: &str, bulk: &[BulkTenants]) -> TenantPoint {
         probes: None,
         filter_rules: None,
         offloads: Offloads { segmentation: true, aggregation: false },
+        pinned: false,
     }
 }
 

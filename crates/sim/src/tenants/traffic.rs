@@ -4,6 +4,7 @@ use evenkeel_model::qdisc::{BULK_PORT, PROBE_PORT};
 use evenkeel_model::scenario::{OnOff, TenantPoint};
 
 use super::connection::Connection;
+use crate::event::Slot;
 use crate::qdisc::tree::FlowKey;
 use crate::random::{Component, Generator};
 use crate::tcp::SenderConfig;
@@ -47,6 +48,8 @@ pub(super) struct Program {
     pub(super) asked: Time,
     /// Half round trips in the measured time, µs.
     pub(super) samples: Vec<f64>,
+    /// The processor on which it stays, if it does.
+    pub(super) home: Option<Slot>,
 }
 
 impl Program {
@@ -68,6 +71,7 @@ impl Program {
             turn_to_write,
             asked: Time::ZERO,
             samples: Vec::new(),
+            home: None,
         }
     }
 
@@ -119,7 +123,7 @@ pub(super) fn flow_keys(point: &TenantPoint) -> Vec<FlowKey> {
 }
 
 impl Tenants {
-    pub(super) fn new(point: &TenantPoint, config: &SenderConfig, seed: u64) -> Self {
+    pub(super) fn new(point: &TenantPoint, config: &SenderConfig, processors: u32, seed: u64) -> Self {
         let (bulk, probes) = (point.bulk_flows(), point.probe_count());
         let forward = bulk + probes;
         let mut hashes = Generator::new(seed, Component::SocketHashes);
@@ -154,6 +158,11 @@ impl Tenants {
             answers.push(back.between(client + 1, client, Some(request)));
         }
         connections.extend(answers);
+        // Each flow has its two programs, one after the other.
+        for (flow, ends) in (0..).zip(programs.chunks_exact_mut(2)) {
+            let homes = point.processors_of(flow, processors);
+            (ends[0].home, ends[1].home) = (homes.map(|(client, _)| client), homes.map(|(_, server)| server));
+        }
         Self { programs, connections, forward, aggregation: point.offloads.aggregation }
     }
 }

@@ -51,9 +51,21 @@ fn an_effect_is_confirmed_when_its_interval_is_beyond_the_bound() {
     let found = overhead::kf1(&with_htb_at(&[1.10, 1.11, 1.09, 1.10, 1.10]));
     assert_eq!((verdict(&found), found.n), (Verdict::Confirmed, 5));
     let ratio = &found.figures["cpu_per_gb_ratio"];
-    assert!((ratio["mean"].as_f64().unwrap() - 1.1).abs() < 1e-9 && ratio["low"].as_f64().unwrap() > 1.09);
+    let geometric = (1.10_f64.powi(3) * 1.11 * 1.09).powf(0.2);
+    assert!(
+        (ratio["mean"].as_f64().unwrap() - geometric).abs() < 1e-9 && ratio["low"].as_f64().unwrap() > 1.09
+    );
     assert!(found.reason.contains("htb against pfifo"), "{}", found.reason);
     assert!(found.reason.contains("not measured: pfifo_fast, mq-fq_codel, drr, qfq"), "{}", found.reason);
+}
+
+#[test]
+fn twice_and_half_are_one_in_the_mean() {
+    let found = overhead::kf1(&with_htb_at(&[2.0, 0.5, 2.0, 0.5]));
+    let ratio = &found.figures["cpu_per_gb_ratio"];
+    assert!((ratio["mean"].as_f64().unwrap() - 1.0).abs() < 1e-9, "{ratio}");
+    let ends = ratio["low"].as_f64().unwrap() * ratio["high"].as_f64().unwrap();
+    assert!((ends - 1.0).abs() < 1e-9, "{ratio}");
 }
 
 #[test]

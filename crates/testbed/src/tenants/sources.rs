@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use evenkeel_model::qdisc::{BULK_PORT, PROBE_PORT};
 use evenkeel_model::scenario::{BulkTenants, TenantPoint};
 use evenkeel_model::world::Observer;
+use nix::sched::{CpuSet, sched_getaffinity};
+use nix::unistd::Pid;
 
 use super::accounts::Actor;
 use super::bed::TenantBed;
@@ -58,6 +60,32 @@ fn port(first: u16, number: usize) -> u16 {
     first.saturating_add(u16::try_from(number).unwrap_or(u16::MAX))
 }
 
+/// Where the ends of flows stay.
+struct Places<'p> {
+    point: &'p TenantPoint,
+    /// Those that this process may use.
+    processors: Vec<usize>,
+}
+
+impl<'p> Places<'p> {
+    fn new(point: &'p TenantPoint) -> Result<Self, TestbedError> {
+        let allowed = sched_getaffinity(Pid::from_raw(0))
+            .map_err(|errno| TestbedError::system("ask for the processors to use")(errno.into()))?;
+        let processors =
+            (0..CpuSet::count()).filter(|number| allowed.is_set(*number).unwrap_or(false)).collect();
+        Ok(Self { point, processors })
+    }
+
+    /// The processors of client and server of a flow; bulk flows come first.
+    fn of(&self, flow: usize) -> (Option<usize>, Option<usize>) {
+        let flow = u32::try_from(flow).unwrap_or(u32::MAX);
+        let count = u32::try_from(self.processors.len()).unwrap_or(u32::MAX);
+        let number = |place: u32| self.processors.get(place as usize).copied();
+        let found = self.point.processors_of(flow, count);
+        (found.and_then(|(client, _)| number(client)), found.and_then(|(_, server)| number(server)))
+    }
+}
+
 impl Sources {
     /// Starts everything, and holds every bulk sender once it is connected.
     pub(super) fn start(
@@ -67,7 +95,8 @@ impl Sources {
         repeat: u32,
         observer: &dyn Observer,
     ) -> Result<Self, TestbedError> {
-        let mut clients = start_iperf(bed, point, congestion_control, repeat, observer)?;
+        let places = Places::new(point)?;
+        let mut clients = start_iperf(bed, &places, congestion_control, repeat, observer)?;
         let released = Arc::new(AtomicBool::new(false));
         let connect =
             |ports: &[u16]| worker::connect(&bed.sender, &bed.receiver, IpAddr::V4(RECEIVER_ADDRESS), ports);
@@ -85,6 +114,7 @@ impl Sources {
                 congestion_control,
                 schedule.clone(),
                 Arc::clone(&released),
+                places.of(number),
             )
             .map_err(TestbedError::system("start a thread that makes traffic"))?;
             sources.insert(number, Sender::OnOff { source, schedule });
@@ -98,7 +128,8 @@ impl Sources {
         let message = usize::try_from(message).unwrap_or(usize::MAX);
         let probes = connect(&ports)?
             .into_iter()
-            .map(|ends| Probe::start(ends, message))
+            .zip(point.bulk_flows() as usize..)
+            .map(|(ends, flow)| Probe::start(ends, message, places.of(flow)))
             .collect::<Result<Vec<_>, _>>()
             .map_err(started)?;
         Ok(Self { bulk, probes, released })
@@ -252,26 +283,27 @@ fn source_port(repeat: u32, number: usize) -> u16 {
 /// so that the ones do not slow down the others, and all begin together.
 fn start_iperf(
     bed: &TenantBed,
-    point: &TenantPoint,
+    places: &Places<'_>,
     congestion_control: &str,
     repeat: u32,
     observer: &dyn Observer,
 ) -> Result<BTreeMap<usize, Sender>, TestbedError> {
     let address = IpAddr::V4(RECEIVER_ADDRESS);
     let tenants: Vec<(usize, &BulkTenants)> =
-        each_bulk(point).enumerate().filter(|(_, tenants)| tenants.on_off.is_none()).collect();
-    let start = |namespace, arguments: Vec<String>| {
+        each_bulk(places.point).enumerate().filter(|(_, tenants)| tenants.on_off.is_none()).collect();
+    let start = |namespace, arguments: Vec<String>, cpu| {
         Process::start(ProcessOptions {
             program: "iperf3",
             arguments: arguments.into_iter().map(Into::into).collect(),
             namespace,
-            cpu: None,
+            cpu,
             inherit: None,
         })
     };
     let mut servers = Vec::with_capacity(tenants.len());
     for (number, _) in &tenants {
-        servers.push(start(&bed.receiver, iperf3::server_args(address, port(BULK_PORT, *number)))?);
+        let arguments = iperf3::server_args(address, port(BULK_PORT, *number));
+        servers.push(start(&bed.receiver, arguments, places.of(*number).1)?);
     }
     wait_for_listeners(bed, &tenants, &mut servers, observer)?;
 
@@ -289,7 +321,8 @@ fn start_iperf(
             connect_timeout: LIMIT,
         })
         .map_err(|error| TestbedError::Traffic(error.to_string()))?;
-        clients.push((port(BULK_PORT, *number), start(&bed.sender, arguments)?, false));
+        let client = start(&bed.sender, arguments, places.of(*number).0)?;
+        clients.push((port(BULK_PORT, *number), client, false));
         holder.hold_connected(bed, &mut clients)?;
     }
     let deadline = Instant::now() + LIMIT;

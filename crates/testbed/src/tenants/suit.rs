@@ -70,6 +70,7 @@ impl Suitability {
         let switch = |on: bool| if on { "on" } else { "off" };
         set("tso-gso", switch(point.offloads.segmentation).to_owned());
         set("gro-lro", switch(point.offloads.aggregation).to_owned());
+        set("processes", if point.pinned { "pinned" } else { "free" }.to_owned());
         set("congestion-control", scenario.workload.congestion_control.clone());
         let line =
             if tenants.line { "a tbf at the link's rate" } else { "none: the processors are the bottleneck" };

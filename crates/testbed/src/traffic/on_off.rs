@@ -78,21 +78,23 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// Starts a source on a connection. It is silent until `released`.
+    /// Starts a source on a connection. It is silent until `released`. Client and server stay on their processors, if they
+    /// have one.
     pub(crate) fn start(
         (client, server): Ends,
         length: usize,
         congestion_control: &str,
         schedule: Schedule,
         released: Arc<AtomicBool>,
+        processors: (Option<usize>, Option<usize>),
     ) -> io::Result<Self> {
         set_congestion_control(&client, congestion_control)?;
         set_option(&client, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, &LOW_WATER_BYTES.to_ne_bytes())?;
         set_option(&client, libc::SOL_SOCKET, libc::SO_SNDBUF, &BUFFER_BYTES.to_ne_bytes())?;
         client.set_nonblocking(true)?;
         Ok(Self {
-            server: Worker::start(server, read_all)?,
-            client: Worker::start(client, move |stream, stop| {
+            server: Worker::start(server, processors.1, read_all)?,
+            client: Worker::start(client, processors.0, move |stream, stop| {
                 while !released.load(Ordering::Relaxed) && !stop.load(Ordering::Relaxed) {
                     std::thread::sleep(Duration::from_millis(1));
                 }
@@ -196,9 +198,15 @@ mod tests {
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (server, _) = listener.accept().unwrap();
         let released = Arc::new(AtomicBool::new(false));
-        let source =
-            Source::start((client, server), 4096, "cubic", Schedule::new(times), Arc::clone(&released))
-                .unwrap();
+        let source = Source::start(
+            (client, server),
+            4096,
+            "cubic",
+            Schedule::new(times),
+            Arc::clone(&released),
+            (None, None),
+        )
+        .unwrap();
         released.store(release, Ordering::Relaxed);
         std::thread::sleep(Duration::from_millis(100));
         source.finish().unwrap()

@@ -32,15 +32,24 @@ pub(crate) struct Probe {
 }
 
 impl Probe {
-    /// Starts a probe on a connection: requests follow one another at once.
-    pub(crate) fn start((client, server): Ends, message_bytes: usize) -> io::Result<Self> {
+    /// Starts a probe on a connection: requests follow one another at once. Client and server stay on their processors, if
+    /// they have one.
+    pub(crate) fn start(
+        (client, server): Ends,
+        message_bytes: usize,
+        processors: (Option<usize>, Option<usize>),
+    ) -> io::Result<Self> {
         for stream in [&client, &server] {
             stream.set_nodelay(true)?;
             set_option(stream, libc::IPPROTO_IP, libc::IP_TOS, &LOW_DELAY.to_ne_bytes())?;
         }
         Ok(Self {
-            server: Worker::start(server, move |stream, stop| answer(stream, stop, message_bytes))?,
-            client: Worker::start(client, move |stream, stop| ask(stream, stop, message_bytes))?,
+            server: Worker::start(server, processors.1, move |stream, stop| {
+                answer(stream, stop, message_bytes)
+            })?,
+            client: Worker::start(client, processors.0, move |stream, stop| {
+                ask(stream, stop, message_bytes)
+            })?,
         })
     }
 
@@ -105,7 +114,7 @@ mod tests {
     #[test]
     fn exchanges_follow_one_another() {
         for message_bytes in [1, 64, 200_000] {
-            let probe = Probe::start(ends(), message_bytes).unwrap();
+            let probe = Probe::start(ends(), message_bytes, (None, None)).unwrap();
             std::thread::sleep(Duration::from_millis(100));
             let exchanges = probe.finish().unwrap();
             assert!(exchanges.len() > 10, "{message_bytes} bytes: {}", exchanges.len());
@@ -119,7 +128,7 @@ mod tests {
     #[test]
     fn a_request_without_an_answer_is_not_forgotten() {
         let (client, server) = ends();
-        let mut probe = Worker::start(client, |stream, stop| ask(stream, stop, 64)).map(Some).unwrap();
+        let mut probe = Worker::start(client, None, |stream, stop| ask(stream, stop, 64)).map(Some).unwrap();
         std::thread::sleep(Duration::from_millis(50));
         let exchanges = probe.take().unwrap().finish().unwrap();
         assert_eq!(exchanges.len(), 1);
@@ -131,7 +140,7 @@ mod tests {
     fn a_probe_ends_when_it_is_dropped() {
         let (client, server) = ends();
         let mut keep = client.try_clone().unwrap();
-        drop(Probe::start((client, server), 64).unwrap());
+        drop(Probe::start((client, server), 64, (None, None)).unwrap());
         keep.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         assert!(matches!(keep.read(&mut [0; 1]), Ok(0) | Err(_)));
     }

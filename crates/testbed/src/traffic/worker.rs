@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::error::TestbedError;
 use crate::namespace::Namespace;
-use crate::process::ordinary_nice;
+use crate::process::{ordinary_nice, stay_on};
 
 /// How long a connection may take.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -27,9 +27,10 @@ pub(crate) struct Worker<T> {
 
 impl<T: Send + 'static> Worker<T> {
     /// Starts `work` on a connection. It is to return when the flag is set; by then the connection is shut, so that no
-    /// call on it waits any longer.
+    /// call on it waits any longer. It stays on `processor`, if there is one.
     pub(crate) fn start(
         stream: TcpStream,
+        processor: Option<usize>,
         work: impl FnOnce(&mut TcpStream, &AtomicBool) -> io::Result<T> + Send + 'static,
     ) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
@@ -47,6 +48,9 @@ impl<T: Send + 'static> Worker<T> {
             }
             // SAFETY: takes numbers: sleeps of this thread end within a microsecond of when they should.
             unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000, 0, 0, 0) };
+            if let Some(processor) = processor {
+                stay_on(processor)?;
+            }
             work(&mut mine, &of_thread)
         })?;
         let thread = told.recv().map_err(io::Error::other)?;
@@ -139,4 +143,26 @@ pub(crate) fn set_option(stream: &TcpStream, level: i32, option: i32, value: &[u
         )
     };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use nix::sched::{CpuSet, sched_getaffinity};
+    use nix::unistd::Pid;
+
+    use super::*;
+
+    #[test]
+    fn a_worker_stays_on_its_processor() {
+        let allowed = || {
+            let set = sched_getaffinity(Pid::from_raw(0)).unwrap();
+            (0..CpuSet::count()).filter(|number| set.is_set(*number).unwrap()).collect::<Vec<_>>()
+        };
+        let last = *allowed().last().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let worker = Worker::start(stream, Some(last), move |_, _| Ok(allowed())).unwrap();
+        assert_eq!(worker.finish().unwrap(), [last]);
+    }
 }

@@ -67,7 +67,8 @@ at-most = 0.1
 #[rustfmt::skip]
 const TENANTS: &[Case] = &[
     ("line = true\n", "", (9, 1), ": workload.line: missing; line = true if the link is the bottleneck"),
-    ("line = true", "lines = true", (11, 1), ": workload.lines: unknown key; did you mean 'line'? known keys: kind, line, congestion-control, offloads, bulk, probes"),
+    ("line = true", "lines = true", (11, 1), ": workload.lines: unknown key; did you mean 'line'? known keys: kind, line, congestion-control, offloads, pinned, bulk, probes"),
+    ("line = true", "line = true\npinned = 1", (12, 10), ": workload.pinned: expected true or false, found an integer"),
     ("aggregation = false", "gro = false", (12, 14), ": workload.offloads.gro: unknown key; known keys: segmentation, aggregation"),
     ("share = \"50%\"", "share = \"60%\"", (14, 1), ": workload.bulk: the shares are 110% in all; let them be 100% together"),
     ("share = \"50%\"", "share = 50", (15, 9), ": workload.bulk[0].share: expected a share such as \"50%\", found an integer"),
@@ -155,6 +156,12 @@ fn points_are_every_combination_of_every_sweep() {
     assert_eq!(point.probes, Some(Probes { count: 2, message: ByteSize::from_bytes(64), slo }));
     assert_eq!(point.offloads, Offloads { segmentation: true, aggregation: false });
     assert_eq!((point.coordinate("qdisc"), point.coordinate("length")), (Some("htb"), Some("4KiB")));
+    assert!(!point.pinned && point.processors_of(3, 2).is_none());
+    let pinned = TenantPoint { pinned: true, ..point.clone() };
+    let places = |processors| [0, 1, 2, 3].map(|flow| pinned.processors_of(flow, processors).unwrap());
+    assert_eq!(places(1), [(0, 0); 4]);
+    assert_eq!(places(2), [(0, 1), (1, 0), (0, 1), (1, 0)]);
+    assert_eq!(places(4), [(0, 2), (1, 3), (2, 0), (3, 1)]);
     let none = scenario.variant("htb clients=0 probes=1 length=4KiB").unwrap().tenants.as_ref().unwrap();
     assert!(none.bulk.is_empty() && none.bulk_flows() == 0);
 }

@@ -217,9 +217,10 @@ fn the_processors_bound_what_no_line_does() {
     let of_length = |length| rate(&point("pfifo", &[bulk(1, length)]));
     let (short, medium, long) = (of_length(1024), of_length(4096), of_length(65_536));
     assert!(2.0 * short < medium && 2.0 * medium < long, "{short} {medium} {long}");
-    // A second processor helps, and a hundredth client does not.
+    // One client leaves processors idle at times, four do not, and a hundredth does not help.
     let of_clients = |count| rate(&point("pfifo", &[bulk(count, 65_536)]));
-    assert!(of_clients(4) > 1.5 * long && of_clients(96) < 1.1 * of_clients(4));
+    let (four, many) = (of_clients(4), of_clients(96));
+    assert!(four > 1.2 * long && many < 1.1 * four, "{long} {four} {many}");
     // Rules cost, and the more the dearer.
     let of_rules = |classifier, rules| {
         let filter_rules = Some(FilterRules { classifier, rules });

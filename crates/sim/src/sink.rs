@@ -24,14 +24,18 @@ struct Run {
 
 /// A flow's receiving end.
 #[derive(Clone, Debug)]
+// In this order: what arrives in order touches the first line of the cache alone.
+#[repr(C, align(64))]
 pub struct Peer {
-    /// TCP.
-    pub receiver: Receiver,
-    /// Receive queue.
-    queue: u32,
     /// The latest run, to which most of what arrives belongs; without packets if there is none.
     latest: Run,
-    /// The runs before it.
+    /// Receive queue.
+    queue: u32,
+    /// There are runs before the latest.
+    has_earlier: bool,
+    /// TCP.
+    pub receiver: Receiver,
+    /// The runs before the latest.
     earlier: Vec<Run>,
 }
 
@@ -68,6 +72,7 @@ impl Sink {
                 receiver,
                 queue: hash % queues.max(1),
                 latest: Run::default(),
+                has_earlier: false,
                 earlier: Vec::new(),
             })
             .collect();
@@ -149,6 +154,7 @@ impl Sink {
         } else {
             let run = Run { begin, end: begin + payload, packets };
             peer.earlier.push(std::mem::replace(latest, run));
+            peer.has_earlier = true;
         }
     }
 
@@ -177,7 +183,7 @@ impl Sink {
         // What leaves several rings in turns is not told in order of time.
         self.taken.sort_unstable();
         for &(_, flow) in &self.taken {
-            let Peer { receiver, latest, earlier, .. } = &mut self.peers[flow as usize];
+            let Peer { receiver, latest, has_earlier, earlier, .. } = &mut self.peers[flow as usize];
             let mut hand_over = |run: Run| {
                 let bytes = (run.end - run.begin) as u32;
                 match receiver.on_data(now, run.begin, bytes, run.packets) {
@@ -187,7 +193,7 @@ impl Sink {
                 }
             };
             // Only what is lost or overtaken leaves several.
-            if !earlier.is_empty() {
+            if std::mem::take(has_earlier) {
                 earlier.drain(..).for_each(&mut hand_over);
             }
             hand_over(std::mem::take(latest));

@@ -174,7 +174,7 @@ impl Simulation {
             flow.sender.write(room);
         } else {
             flow.writing += room;
-            self.calendar.plan_no_later(self.slots.timers + number, done);
+            self.plan_timer(number, done);
         }
     }
 
@@ -212,7 +212,7 @@ impl Simulation {
                         flow.dropped += u64::from(segment.payload);
                         flow.sender.refused(self.now, &segment);
                         self.release_if_idle(number, processor);
-                        self.plan_timer(number, Blocked::Window);
+                        self.plan_wait(number, Blocked::Window);
                         return;
                     }
                     if batch {
@@ -224,22 +224,30 @@ impl Simulation {
                     }
                 }
                 Err(blocked) => {
-                    self.plan_timer(number, blocked);
+                    self.plan_wait(number, blocked);
                     return;
                 }
             }
         }
     }
 
-    fn plan_timer(&mut self, number: u32, blocked: Blocked) {
-        let slot = self.slots.timers + number;
+    /// A flow that may send nothing now waits for its timer.
+    #[inline]
+    fn plan_wait(&mut self, number: u32, blocked: Blocked) {
         if let Blocked::Pacing(until) = blocked {
-            self.calendar.plan_no_later(slot, until);
+            self.plan_timer(number, until);
         }
         // The timer that is planned looks at the deadline of that moment when it fires.
-        let deadline = self.flows[number as usize].sender.deadline();
-        if deadline != Time::NEVER {
-            self.calendar.plan_no_later(slot, deadline);
+        self.plan_timer(number, self.flows[number as usize].sender.deadline());
+    }
+
+    /// Plans a flow's timer, unless it is planned for that time or an earlier one.
+    #[inline]
+    pub(crate) fn plan_timer(&mut self, number: u32, at: Time) {
+        let flow = &mut self.flows[number as usize];
+        if flow.timer > at {
+            flow.timer = at;
+            self.calendar.plan(self.slots.timers + number, at);
         }
     }
 
@@ -301,9 +309,7 @@ impl Simulation {
         let before = self.nic.weight(queue);
         self.with_nic(|nic, now, outlet| nic.set_weight(now, queue, weight, outlet));
         self.weight_writes += 1;
-        if self.nic.weight(queue) != before {
-            self.expect_anew();
-        }
+        self.expect_anew(queue, before);
     }
 
     /// Hands a segment to the queue's qdisc, in pieces where the queue is shared (DSOS). False if the
@@ -417,6 +423,7 @@ impl Simulation {
     pub(crate) fn flow_timer(&mut self, number: u32) {
         let flow = &mut self.flows[number as usize];
         let processor = flow.processor;
+        flow.timer = Time::NEVER;
         if flow.writing > 0 {
             let bytes = std::mem::take(&mut flow.writing);
             flow.sender.write(bytes);

@@ -1,8 +1,8 @@
 //! The calendar: what happens next.
 //!
 //! Every source of events (an interrupt line, a flow's timer) has a slot of its own and at most one event
-//! pending, so the calendar is a tournament: each slot is a leaf, each node the earlier of its two
-//! children. Planning again replays the matches on the way up, and nothing stale is ever popped. Events at
+//! pending, so the calendar is a tournament: four slots play a match, four winners the next one, and so on.
+//! Planning again replays the matches on the way up, and nothing stale is ever popped. Events at
 //! the same time come in the order in which they were planned.
 
 use std::hint::select_unpredictable;
@@ -47,62 +47,89 @@ impl Entry {
     }
 }
 
+/// Events that play against each other in one match.
+const PLAYERS: usize = 4;
+
+/// A match: its events lie in one line of the cache, and the earliest goes on.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+struct Match([Entry; PLAYERS]);
+
+impl Match {
+    /// Who goes on: two pairs side by side, then the final.
+    #[inline]
+    fn winner(&self) -> Entry {
+        let [a, b, c, d] = self.0;
+        a.earlier(b).earlier(c.earlier(d))
+    }
+}
+
 /// A tournament of events.
 #[derive(Clone, Debug)]
 struct Tournament {
-    /// The matches: two events, the earlier of which goes on. The final is number 1; what comes out of
-    /// number n plays in number n / 2, on the side n % 2. Number 0 has the winner of all.
-    matches: Vec<[Entry; 2]>,
+    /// The final is number 0; what comes out of number n plays in number (n - 1) / 4, at the place (n - 1) % 4.
+    matches: Vec<Match>,
+    /// The first of the matches that slots play in.
+    opening: usize,
+    /// The winner of all.
+    first: Entry,
 }
 
 impl Tournament {
     fn new(slots: usize) -> Self {
-        Self { matches: vec![[Entry::NONE; 2]; slots.next_power_of_two().max(2)] }
-    }
-
-    #[inline]
-    fn first(&self) -> Entry {
-        self.matches[0][1]
+        // Each round has four times as many matches as the next one, down to the final.
+        let (mut opening, mut width) = (0, 1);
+        while width * PLAYERS < slots {
+            opening += width;
+            width *= PLAYERS;
+        }
+        let matches = vec![Match([Entry::NONE; PLAYERS]); opening + width];
+        Self { matches, opening, first: Entry::NONE }
     }
 
     #[inline]
     fn entry(&self, slot: usize) -> Entry {
-        let leaf = self.matches.len() + slot;
-        self.matches[leaf / 2][leaf % 2]
+        self.matches[self.opening + slot / PLAYERS].0[slot % PLAYERS]
     }
 
     /// Plays all matches on the way up. What is planned all the time wins or loses as it happens: to play
     /// every match costs less than to guess which is the last that matters.
     #[inline]
     fn set(&mut self, slot: usize, entry: Entry) {
-        let mut node = self.matches.len() + slot;
+        let (mut number, mut place) = (self.opening + slot / PLAYERS, slot % PLAYERS);
         let mut winner = entry;
-        while node > 1 {
-            let (pair, side) = (&mut self.matches[node / 2], node % 2);
-            pair[side] = winner;
-            winner = winner.earlier(pair[side ^ 1]);
-            node /= 2;
+        loop {
+            let played = &mut self.matches[number];
+            played.0[place] = winner;
+            winner = played.winner();
+            if number == 0 {
+                break;
+            }
+            (number, place) = ((number - 1) / PLAYERS, (number - 1) % PLAYERS);
         }
-        self.matches[0][1] = winner;
+        self.first = winner;
     }
 
     /// The same, up to the first match that ends as it did before: nearly always the first, where most
     /// events are far away.
     #[inline]
     fn set_rare(&mut self, slot: usize, entry: Entry) {
-        let mut node = self.matches.len() + slot;
+        let (mut number, mut place) = (self.opening + slot / PLAYERS, slot % PLAYERS);
         let mut winner = entry;
-        while node > 1 {
-            let (pair, side) = (&mut self.matches[node / 2], node % 2);
-            let (own, other) = (pair[side], pair[side ^ 1]);
-            pair[side] = winner;
-            winner = winner.earlier(other);
-            if winner == own.earlier(other) {
+        loop {
+            let played = &mut self.matches[number];
+            let before = played.winner();
+            played.0[place] = winner;
+            winner = played.winner();
+            if winner == before {
                 return;
             }
-            node /= 2;
+            if number == 0 {
+                break;
+            }
+            (number, place) = ((number - 1) / PLAYERS, (number - 1) % PLAYERS);
         }
-        self.matches[0][1] = winner;
+        self.first = winner;
     }
 }
 
@@ -145,7 +172,7 @@ impl Calendar {
     }
 
     fn first(&self) -> Entry {
-        self.frequent.first().earlier(self.rare.first())
+        self.frequent.first.earlier(self.rare.first)
     }
 
     /// Plans the slot's event for `time`, in place of the one it may have; [`Time::NEVER`] cancels it.

@@ -73,15 +73,25 @@ impl Simulation {
         }
     }
 
-    /// What was planned by the NIC's weights is planned anew: they have changed.
-    pub(crate) fn expect_anew(&mut self) {
+    /// The weight of a queue has changed from `before`: what was planned by the NIC's weights, and may come
+    /// earlier now, is planned anew.
+    pub(crate) fn expect_anew(&mut self, queue: u32, before: u32) {
+        let weight = self.nic.weight(queue);
+        if weight == before || self.nic.head(queue).is_none() {
+            return;
+        }
         let mut finishes = std::mem::take(&mut self.scratch_finishes);
         // What waits for its interval is no matter of weights.
         let waits = |queue| self.calendar.planned(queue) <= self.interrupt_allowed(queue);
         let wanted = |queue| !waits(queue) && self.queues[queue as usize].sent.is_empty();
-        self.nic.finishes(wanted, &mut finishes);
-        for (queue, at) in finishes.iter() {
-            self.plan_completion(queue, |_| at);
+        if weight < before {
+            self.nic.finishes(Some(queue), wanted, &mut finishes);
+            for (queue, at) in finishes.iter() {
+                self.plan_completion(queue, |_| at);
+            }
+        } else if wanted(queue) {
+            // Nothing of any other queue leaves earlier.
+            self.expect_completion(queue);
         }
         self.scratch_finishes = finishes;
         if self.outbox.is_none() {

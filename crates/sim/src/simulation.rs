@@ -119,6 +119,8 @@ pub(crate) struct Flow {
     pub(crate) queue: u32,
     pub(crate) weight: u32,
     pub(crate) hash: u32,
+    /// When its timer's event is planned, as the calendar has it, which is further away.
+    pub(crate) timer: Time,
     pub(crate) sender: Sender,
     /// Vector that its acknowledgements arrive at.
     pub(crate) vector: u32,
@@ -320,6 +322,7 @@ impl Simulation {
                     word: FlowWord::new(),
                     weight: 1,
                     hash,
+                    timer: Time::NEVER,
                     queue: 0,
                     processor,
                     pool: settings.pool(priority, processor),
@@ -414,7 +417,7 @@ impl Simulation {
         let mut starts = Generator::new(seed, Component::Starts);
         for flow in 0..self.flows.len() as u32 {
             let at = self.now + starts.below(within.max(1));
-            self.calendar.plan(self.slots.timers + flow, at);
+            self.plan_timer(flow, at);
             let flow = &mut self.flows[flow as usize];
             flow.writing = flow.remaining.min(crate::transmit::SEND_BUFFER_BYTES);
             flow.remaining -= flow.writing;

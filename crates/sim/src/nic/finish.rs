@@ -13,17 +13,16 @@ use crate::{segment::Segment, time::Time};
 /// When the first segments of several queues will have left.
 #[derive(Clone, Debug, Default)]
 pub struct Finishes {
-    /// By queue; [`Time::NEVER`] for those that were not asked for and those without a segment.
-    at: Vec<Time>,
+    /// Queues and times.
+    found: Vec<(u32, Time)>,
     /// Of those that were asked for: turns until then, and the ring's place in line; in the order of places.
     asked: Vec<(u64, usize)>,
 }
 
 impl Finishes {
-    /// The queues that were asked for and have a segment, in the order of their numbers, and when the first
-    /// segment of each will have left.
+    /// The queues that were asked for and have a segment, and when the first segment of each will have left.
     pub fn iter(&self) -> impl Iterator<Item = (u32, Time)> {
-        (0..).zip(&self.at).filter(|&(_, &at)| at != Time::NEVER).map(|(queue, &at)| (queue, at))
+        self.found.iter().copied()
     }
 }
 
@@ -81,27 +80,36 @@ impl Nic {
     }
 
     /// Foretells [`Nic::next_finish`] of all queues for which `wanted` holds, and puts it into `finishes` in
-    /// place of what that held.
+    /// place of what that held. With a `reduced` queue, whose weight has become smaller, it leaves out whose
+    /// finish that does not bring forward: that queue itself, and who is through before its turn.
     ///
     /// Rings that need as many turns share one pass over all rings: up to each of them the sum of what
     /// the rings before it send grows, and that of the rings behind it shrinks. So it takes as many passes
     /// as there are different numbers of turns, which are few, and not one for each ring.
-    pub fn finishes(&self, wanted: impl Fn(u32) -> bool, finishes: &mut Finishes) {
-        let Finishes { at, asked } = finishes;
-        at.clear();
-        at.resize(self.rings.len(), Time::NEVER);
+    pub fn finishes(&self, reduced: Option<u32>, wanted: impl Fn(u32) -> bool, finishes: &mut Finishes) {
+        let Finishes { found, asked } = finishes;
+        found.clear();
         asked.clear();
-        let active = self.active.iter().enumerate().filter(|&(_, &queue)| wanted(queue));
-        asked.extend(active.map(|(place, _)| (self.turns_to_finish(place), place)));
+        let mut behind = reduced.is_none();
+        for (place, &queue) in self.active.iter().enumerate() {
+            if reduced == Some(queue) {
+                behind = true;
+                continue;
+            }
+            let turns = self.turns_to_finish(place);
+            if (behind || turns > 1) && wanted(queue) {
+                asked.push((turns, place));
+            }
+        }
         let mut next = asked.iter().map(|&(turns, _)| turns).min();
         while let Some(turns) = next {
-            self.finishes_in(turns, asked, at);
+            self.finishes_in(turns, asked, found);
             next = asked.iter().map(|&(others, _)| others).filter(|&others| others > turns).min();
         }
     }
 
     /// The same for the rings that need so many turns.
-    fn finishes_in(&self, turns: u64, asked: &[(u64, usize)], at: &mut [Time]) {
+    fn finishes_in(&self, turns: u64, asked: &[(u64, usize)], found: &mut Vec<(u32, Time)>) {
         let rings = || self.active.iter().map(|&queue| (queue, &self.rings[queue as usize])).enumerate();
         // One turn is what most need; then nobody sends anything in the turns before it.
         let earlier = |place, ring| if turns == 1 { 0 } else { self.bytes_in(place, ring, turns - 1) };
@@ -114,7 +122,7 @@ impl Nic {
             behind -= earlier(place, ring);
             if next == Some(place) {
                 let own = ring.turns.done_bytes() + ring.left_bytes();
-                at[queue as usize] = self.wire.time_of(self.position + before + behind + own);
+                found.push((queue, self.wire.time_of(self.position + before + behind + own)));
                 next = places.next();
                 if next.is_none() {
                     break;

@@ -303,57 +303,42 @@ impl Nic {
 
     /// Several whole turns at once, up to the position `limit`: as many as are each like the ring's turn
     /// before. Whether there were any.
-    ///
-    /// Let ring i send `b_i` bytes in each of its turns. A round takes R, the sum of all `b_i`, and the
-    /// n-th turn of ring i begins at `n R + b_0 + .. + b_(i-1)`: closed form, for all rings together in
-    /// one pass over them, and for all the segments whose packets are of one size.
     fn send_turns<S: Departures>(&mut self, limit: u64, sink: &mut S) -> bool {
-        let Some(&front) = self.active.front() else { return false };
-        let first = &self.rings[front as usize];
-        let room = limit - self.position;
-        let worthwhile = self.active.len() as u64 * u64::from(first.head.full);
-        if !self.config.interleave || !self.turn_is_new || room < worthwhile || first.equal_turns(1) == 0 {
+        if !self.config.interleave || !self.turn_is_new {
             return false;
         }
-
-        // Up to the turn of the ring that comes first to the end of its equal turns, in `holder`.
-        let round_bytes: u64 = self.active.iter().map(|&queue| self.rings[queue as usize].turn_bytes()).sum();
-        let enough = u32::try_from(room / round_bytes + 1).unwrap_or(u32::MAX);
-        let (mut rounds, mut holder) = (u32::MAX, 0);
-        for (place, &queue) in self.active.iter().enumerate() {
-            let turns = self.rings[queue as usize].equal_turns(enough);
-            if turns < rounds {
-                (rounds, holder) = (turns, place);
+        let Some(&front) = self.active.front() else { return false };
+        let room = limit - self.position;
+        // Mostly the wire does not get round: who sends then are the first in line.
+        let (mut rounds, mut extra, mut bytes) = (0, 0, 0);
+        for &queue in &self.active {
+            let ring = &self.rings[queue as usize];
+            if bytes + ring.turn_bytes() > room || ring.equal_turns(1) == 0 {
+                break;
             }
+            bytes += ring.turn_bytes();
+            extra += 1;
         }
-        // What `limit` cuts off: whole rounds, then turns of the round in which it lies.
-        let uncut = u64::from(rounds) * round_bytes <= room;
-        if !uncut {
-            rounds = u32::try_from(room / round_bytes).unwrap_or(rounds);
-            holder = self.active.len();
+        if extra == 0 {
+            return false;
         }
-        let mut rest = room - u64::from(rounds) * round_bytes;
+        let round_bytes = bytes;
+        if extra == self.active.len() {
+            (rounds, extra, bytes) = self.whole_rounds(room, round_bytes);
+        }
 
-        let mut begin = self.position;
-        let mut extra = 0;
+        let (service, wire, mut begin) = (self.config.service, self.wire, self.position);
         for (place, &queue) in self.active.iter().enumerate() {
             let ring = &mut self.rings[queue as usize];
-            let turn_bytes = ring.turn_bytes();
-            let one_more = place == extra && place < holder && turn_bytes <= rest;
-            let turns = rounds + u32::from(one_more);
+            let turns = rounds + u32::from(place < extra);
             if turns == 0 {
                 break;
             }
-            let pace = Pace { wire: self.wire, begin, place: 0, burst: ring.burst, round_bytes };
-            ring.send_on(queue, turns * ring.burst, pace, self.config.service, sink);
-            begin += turn_bytes;
-            if one_more {
-                extra += 1;
-                rest -= turn_bytes;
-                self.position += turn_bytes;
-            }
+            let pace = Pace { wire, begin, place: 0, burst: ring.burst, round_bytes };
+            begin += ring.turn_bytes();
+            ring.send_on(queue, turns * ring.burst, pace, service, sink);
         }
-        self.position += u64::from(rounds) * round_bytes;
+        self.position += bytes;
 
         if extra > 0 {
             // Turns leave deficits as they were; the credit of the present turn is with the first ring.
@@ -362,11 +347,42 @@ impl Nic {
             self.active.rotate_left(extra);
             self.begin_turn();
         }
-        let any = extra > 0 || rounds > 0;
-        if any {
-            self.announce(sink);
+        self.announce(sink);
+        true
+    }
+
+    /// Where every ring has an equal turn and a round, of `round_bytes`, fits into `room`: how many whole
+    /// rounds there are, how many rings have one more turn, and the bytes of all that.
+    ///
+    /// Let ring i send `b_i` bytes in each of its turns. A round takes R, the sum of all `b_i`, and the
+    /// n-th turn of ring i begins at `n R + b_0 + .. + b_(i-1)`: closed form, for all rings together in
+    /// one pass over them, and for all the segments whose packets are of one size.
+    fn whole_rounds(&self, room: u64, round_bytes: u64) -> (u32, usize, u64) {
+        // Up to the turn of the ring that comes first to the end of its equal turns, in `holder`.
+        let enough = u32::try_from(room / round_bytes + 1).unwrap_or(u32::MAX);
+        let (mut rounds, mut holder) = (u32::MAX, 0);
+        for (place, &queue) in self.active.iter().enumerate() {
+            let turns = self.rings[queue as usize].equal_turns(enough);
+            if turns < rounds {
+                (rounds, holder) = (turns, place);
+            }
         }
-        any
+        // What `room` cuts off: whole rounds, then turns of the round in which it ends.
+        if u64::from(rounds) * round_bytes > room {
+            rounds = u32::try_from(room / round_bytes).unwrap_or(rounds);
+            holder = self.active.len();
+        }
+        let mut bytes = u64::from(rounds) * round_bytes;
+        let mut extra = 0;
+        for &queue in self.active.iter().take(holder) {
+            let turn_bytes = self.rings[queue as usize].turn_bytes();
+            if bytes + turn_bytes > room {
+                break;
+            }
+            bytes += turn_bytes;
+            extra += 1;
+        }
+        (rounds, extra, bytes)
     }
 
     fn next_in_line(&mut self) {

@@ -252,12 +252,40 @@ proptest! {
             }
             assert_eq!(nic.earliest_finish(wanted), earliest);
             let mut together = Finishes::default();
-            nic.finishes(wanted, &mut together);
+            nic.finishes(None, wanted, &mut together);
             let expected: Vec<(u32, Time)> = (0..config.queues)
                 .map(|queue| (queue, finishes[queue as usize].0))
                 .filter(|&(queue, finish)| wanted(queue) && finish != Time::NEVER)
                 .collect();
-            assert_eq!(together.iter().collect::<Vec<_>>(), expected);
+            let mut together: Vec<(u32, Time)> = together.iter().collect();
+            together.sort_unstable();
+            assert_eq!(together, expected);
+        });
+    }
+
+    /// More weight brings nothing forward but what its own queue sends; less brings forward only what is
+    /// foretold then.
+    #[test]
+    fn a_weight_that_changes_brings_forward_what_it_may(
+        (config, script) in scenario(),
+        queue in 0u32..40,
+        weight in 0u32..10,
+    ) {
+        let queue = queue % config.queues;
+        play(config, &script, |nic, now| {
+            let mut changed = nic.clone();
+            changed.set_weight(now, queue, weight, &mut Log::default());
+            let reduced = (changed.weight(queue) < nic.weight(queue)).then_some(queue);
+            let mut foretold = Finishes::default();
+            if reduced.is_some() {
+                changed.finishes(reduced, |_| true, &mut foretold);
+            }
+            for other in (0..config.queues).filter(|&other| reduced.is_some() || other != queue) {
+                match foretold.iter().find(|&(found, _)| found == other) {
+                    Some((_, at)) => assert_eq!(at, changed.next_finish(other), "queue {other}"),
+                    None => assert!(changed.next_finish(other) >= nic.next_finish(other), "queue {other}"),
+                }
+            }
         });
     }
 

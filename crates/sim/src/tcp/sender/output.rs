@@ -369,13 +369,14 @@ impl Sender {
     /// Sets the timer for what is outstanding: retransmission or, before it, a tail loss probe
     /// (`tcp_rearm_rto`, `tcp_schedule_loss_probe`). `advanced`: an acknowledgement has just moved the front.
     pub(super) fn arm_timer(&mut self, now: Time, advanced: bool) {
-        let Some(oldest) = self.board.oldest_sent_at() else {
+        if self.board.outstanding() == 0 {
             self.timer = Timer::Idle;
             self.deadline = Time::NEVER;
             return;
-        };
+        }
         let timeout = self.round_trip.timeout(self.backoff);
-        let from = if advanced { now } else { oldest };
+        // What the board knows of the oldest may be far away.
+        let from = if advanced { now } else { self.board.oldest_sent_at().unwrap_or(now) };
         self.timer = Timer::Retransmit;
         self.deadline = (from + timeout).max(now);
         if self.state != State::Open || self.backoff > 0 {

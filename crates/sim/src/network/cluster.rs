@@ -61,8 +61,9 @@ pub struct Cluster {
     reception: Reception,
     /// Packets on their way to a first switch.
     entering: Vec<Packet>,
-    /// When each of them arrives there, and its index: in the order of arrival.
-    order: Vec<(Time, u32)>,
+    /// When each of them arrives there, its flow, and its index: in the order of arrival. Where two arrive at
+    /// once, their flows decide, for the index follows from how long the slices are.
+    order: Vec<(Time, u32, u32)>,
     /// Scratch: those that are left for the next slice.
     left_over: Vec<Packet>,
     /// Packets on each link between switches, one way and the other; the calendar has the first of each.
@@ -239,7 +240,7 @@ impl Cluster {
     /// The switches forward what reaches them until `limit`.
     fn switch_until(&mut self, limit: Time) {
         self.order.clear();
-        self.order.extend(self.entering.iter().enumerate().map(|(index, packet)| (packet.at, index as u32)));
+        self.order.extend((0..).zip(&self.entering).map(|(index, packet)| (packet.at, packet.flow, index)));
         self.order.sort_unstable();
         let mut next = 0;
         loop {
@@ -249,7 +250,7 @@ impl Cluster {
                 break;
             }
             if entering <= on_line {
-                let packet = self.entering[self.order[next].1 as usize];
+                let packet = self.entering[self.order[next].2 as usize];
                 next += 1;
                 self.forward(packet, 0);
             } else if let Some((_, line)) = self.line_calendar.pop(limit) {
@@ -264,7 +265,7 @@ impl Cluster {
             }
         }
         self.left_over.clear();
-        self.left_over.extend(self.order[next..].iter().map(|&(_, index)| self.entering[index as usize]));
+        self.left_over.extend(self.order[next..].iter().map(|&(_, _, index)| self.entering[index as usize]));
         std::mem::swap(&mut self.entering, &mut self.left_over);
     }
 

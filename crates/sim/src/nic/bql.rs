@@ -195,11 +195,14 @@ impl Dql {
         let over_limit = in_flight.saturating_sub(self.limit);
         let jiffies = now.0 / self.config.jiffy.max(1);
 
+        // All that had been queued at the previous round has left. Also where nothing queued later has: it may
+        // have been queued only after the ring had run empty (`AFTER_EQ`, since Linux 3.5).
+        let previous_left = completed >= self.previous.queued;
         // The limit held segments back, and the ring ran empty or may have done so for a while.
-        let starved = (over_limit > 0 && left == 0) || (self.previous.over_limit > 0 && passed_through > 0);
-        // Something was in the ring all the time: what completes had been there at the previous round.
-        // (The kernel also asks whether that one left anything, which follows from it.)
-        let busy = left > 0 && passed_through == 0;
+        let starved = (over_limit > 0 && left == 0) || (self.previous.over_limit > 0 && previous_left);
+        // Something was in the ring all the time: what completes had been there at the previous round, and
+        // more. (The kernel also asks whether that one left anything, which follows from it.)
+        let busy = left > 0 && !previous_left;
         let mut limit = self.limit;
         if starved {
             limit += passed_through + self.previous.over_limit;
@@ -306,17 +309,23 @@ mod tests {
         queue.completed(1_514, START);
         assert_eq!(queue.limit(), 4_542);
         assert!(queue.may_enqueue());
-        // Over the limit in the previous round, but nothing has passed through since: stays.
+        // Over the limit by 1514 in the previous round, and all that was queued then has left: the ring may have
+        // been empty before the next was queued. 4542 + 0 + 1514.
         queue.queued(1_514);
         assert!(!queue.may_enqueue());
         queue.completed(4_542, START);
-        assert_eq!(queue.limit(), 4_542);
-        // Now 1514 remain, which were queued since; 4542 more follow, and of these 3028 pass through. As
-        // the previous round was 1514 over the limit: 4542 + 3028 + 1514.
-        for _ in 0..3 {
+        assert_eq!(queue.limit(), 6_056);
+        // 1514 remain, which were queued since; of 6056 more 1514 lie beyond the limit.
+        for available in [true, true, true, false] {
             queue.queued(1_514);
+            assert_eq!(queue.may_enqueue(), available);
         }
-        queue.completed(4_542, START);
+        // The limit has just changed: the previous round was not over it.
+        queue.completed(1_514, START);
+        assert_eq!(queue.limit(), 6_056);
+        // One more, then all leave, of which that one was queued since: 6056 + 1514 + 1514.
+        queue.queued(1_514);
+        queue.completed(7_570, START);
         assert_eq!(queue.limit(), 9_084);
     }
 

@@ -31,6 +31,12 @@ impl Arrivals {
         self.arrivals.front().map(|arrival| arrival.at)
     }
 
+    /// The flows of the first ones.
+    #[inline]
+    pub(crate) fn flows(&self, most: usize) -> impl Iterator<Item = u32> {
+        self.arrivals.iter().take(most).map(|arrival| arrival.flow)
+    }
+
     /// Takes out the first one, if it has arrived `by` then, with its flow.
     #[inline]
     pub(crate) fn take(&mut self, by: Time) -> Option<(u32, Ack)> {

@@ -10,7 +10,10 @@
 //! hands TCP each flow's new data in runs, as GRO merges them, and TCP answers a run that has two full
 //! packets at once. The receiver is never short of processor time here.
 
+use std::hint::black_box;
+
 use crate::event::{Calendar, Slot};
+use crate::parameters::MANY_FLOWS;
 use crate::tcp::{Ack, Receiver, Reply};
 use crate::time::{Span, Time};
 
@@ -29,8 +32,6 @@ struct Run {
 pub struct Peer {
     /// The latest run, to which most of what arrives belongs; without packets if there is none.
     latest: Run,
-    /// Receive queue.
-    queue: u32,
     /// There are runs before the latest.
     has_earlier: bool,
     /// TCP.
@@ -54,6 +55,8 @@ struct ReceiveQueue {
 #[derive(Clone, Debug)]
 pub struct Sink {
     peers: Vec<Peer>,
+    /// The receive queue of each: asked for much more often than the rest.
+    queue_of: Vec<u32>,
     queues: Vec<ReceiveQueue>,
     interval: Span,
     first_slot: Slot,
@@ -66,18 +69,18 @@ impl Sink {
     /// calendar from `first_slot` on.
     #[must_use]
     pub fn new(peers: Vec<(Receiver, u32)>, queues: u32, interval: Span, first_slot: Slot) -> Self {
+        let queue_of = peers.iter().map(|(_, hash)| hash % queues.max(1)).collect();
         let peers = peers
             .into_iter()
-            .map(|(receiver, hash)| Peer {
+            .map(|(receiver, _)| Peer {
                 receiver,
-                queue: hash % queues.max(1),
                 latest: Run::default(),
                 has_earlier: false,
                 earlier: Vec::new(),
             })
             .collect();
         let queues = vec![ReceiveQueue::default(); queues.max(1) as usize];
-        Self { peers, queues, interval, first_slot, taken: Vec::new() }
+        Self { peers, queue_of, queues, interval, first_slot, taken: Vec::new() }
     }
 
     /// Number of receive queues, and so of interrupts in the calendar.
@@ -102,7 +105,7 @@ impl Sink {
     /// Receive queue of a flow.
     #[must_use]
     pub fn queue_of(&self, flow: u32) -> u32 {
-        self.peers[flow as usize].queue
+        self.queue_of[flow as usize]
     }
 
     /// More will arrive at a receive queue, at the time that `at` tells or later, if that matters.
@@ -124,7 +127,7 @@ impl Sink {
 
     /// The first packet of a segment is arriving.
     pub fn begins(&mut self, flow: u32) {
-        let number = self.peers[flow as usize].queue;
+        let number = self.queue_of[flow as usize];
         self.queues[number as usize].arriving += 1;
     }
 
@@ -136,7 +139,7 @@ impl Sink {
 
     /// The last packet of a segment has arrived.
     pub fn ends(&mut self, flow: u32) {
-        let queue = self.peers[flow as usize].queue;
+        let queue = self.queue_of[flow as usize];
         self.queues[queue as usize].arriving -= 1;
     }
 
@@ -147,7 +150,7 @@ impl Sink {
         let latest = &mut peer.latest;
         if latest.packets == 0 {
             *latest = Run { begin, end: begin + payload, packets };
-            self.queues[peer.queue as usize].flows.push((at, flow));
+            self.queues[self.queue_of[flow as usize] as usize].flows.push((at, flow));
         } else if latest.end == begin {
             latest.end += payload;
             latest.packets += packets;
@@ -182,6 +185,10 @@ impl Sink {
         }
         // What leaves several rings in turns is not told in order of time.
         self.taken.sort_unstable();
+        if self.peers.len() >= MANY_FLOWS {
+            // As they come from memory side by side, not one after the other.
+            black_box(self.taken.iter().map(|&(_, flow)| self.peers[flow as usize].latest.begin).max());
+        }
         for &(_, flow) in &self.taken {
             let Peer { receiver, latest, has_earlier, earlier, .. } = &mut self.peers[flow as usize];
             let mut hand_over = |run: Run| {

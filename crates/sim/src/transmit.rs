@@ -8,10 +8,12 @@
 //! processors are few, and then handles both in one poll; here each queue has a vector of its own
 //! (`docs/simulator.md`, "Assumptions").
 
+use std::hint::black_box;
+
 use evenkeel_transmit::{Outcome, Pool};
 
 use crate::nic::descriptors_of;
-use crate::parameters::Parameters;
+use crate::parameters::{MANY_FLOWS, Parameters};
 use crate::probe::PROBE;
 use crate::qdisc::{Dequeued, Kind, SfqConfig};
 use crate::segment::Segment;
@@ -30,6 +32,9 @@ const PROBE_PATIENCE: u64 = 200_000 * MICROSECOND;
 /// An application that is behind by less than this has not kept its flow waiting: the send buffer
 /// covers it.
 const APPLICATION_SLACK: u64 = 200 * MICROSECOND;
+
+/// So many flows at a time are looked at beforehand, where there are many.
+const LOOK_AHEAD: usize = 8;
 
 /// Segments that a device's FIFO holds by default (`tx_queue_len`).
 const DEFAULT_QUEUE_LENGTH: u32 = 1000;
@@ -108,6 +113,10 @@ impl Simulation {
         std::mem::swap(&mut sent, &mut self.queues[queue as usize].sent);
         let (mut bytes, mut descriptors) = (0, 0);
         let mut work = 0;
+        if self.flows.len() >= MANY_FLOWS {
+            let flows = sent.iter().filter_map(|segment| self.flows.get(segment.flow as usize));
+            black_box(flows.fold(0, |seen, flow| seen ^ flow.acknowledged ^ flow.sender.look()));
+        }
         for segment in sent.drain(..) {
             bytes += u64::from(segment.frame_bytes());
             descriptors += descriptors_of(&segment);
@@ -138,10 +147,25 @@ impl Simulation {
         self.charge(processor, work);
     }
 
+    /// Looks at the flows whose acknowledgements are next.
+    fn look_at_next(&self, vector: u32) {
+        let flows = self.vectors[vector as usize].acknowledgements.flows(LOOK_AHEAD);
+        let flows = flows.map(|flow| &self.flows[flow as usize]);
+        black_box(flows.fold(0, |seen, flow| seen ^ flow.acknowledged ^ flow.sender.look()));
+    }
+
     /// Takes in the acknowledgements that have arrived; their flows may send at once.
     fn take_acknowledgements(&mut self, vector: u32, processor: u32) {
         let now = self.now;
+        let are_many = self.flows.len() >= MANY_FLOWS;
+        let mut count = 0;
         while let Some((flow, ack)) = self.vectors[vector as usize].acknowledgements.take(now) {
+            if are_many {
+                if count % LOOK_AHEAD == 0 {
+                    self.look_at_next(vector);
+                }
+                count += 1;
+            }
             self.charge(processor, self.parameters.costs.acknowledgement);
             self.flows[flow as usize].sender.on_ack(now, &ack);
             self.application_writes(flow);

@@ -111,6 +111,7 @@ impl Window {
 
     /// Congestion: sets the threshold; how the window gets there is the caller's affair.
     pub fn reduce(&mut self) {
+        self.credit = 0;
         self.threshold = match &mut self.algorithm {
             Algorithm::Cubic(cubic) => cubic.reduced(self.packets),
             Algorithm::Reno => (self.packets / 2).max(2),

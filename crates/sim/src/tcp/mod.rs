@@ -21,7 +21,7 @@
 //! |---|---|---|
 //! | segment size (`tcp_tso_autosize`) | 1/1024 s at the pacing rate, 2 packets at least | the same, and `gso_max_size >> (minimum RTT / 512 µs)` more |
 //! | short remainders in the send queue | sent alone | filled up from the next skb (`tcp_grow_skb`) |
-//! | small queue (TSQ) limit | max(2 skbs, 1/1024 s), at most `tcp_limit_output_bytes` (256 KiB) | the same with 4 MiB; no such cap when paced; doubled for retransmissions; with at most one skb unacknowledged always one more |
+//! | small queue (TSQ) limit | max(2 skbs, 1/1024 s), at most `tcp_limit_output_bytes` (256 KiB) | the same with 4 MiB; doubled for retransmissions; with at most one skb unacknowledged always one more |
 //! | waiting for more window (`tcp_tso_should_defer`) | if the oldest skb is older than RTT/2 | if its ACK is due within min(RTT/2, 1 ms) |
 //! | window growth needs (`tcp_is_cwnd_limited`) | slow start: window < 2 · most packets out; else the flag of this window | the flag, or in slow start the same |
 //! | a round of HyStart begins | while the window limits the flow | always |
@@ -46,6 +46,10 @@
 //!   timestamps, no adaptive RACK window, no window reduction after a successful tail loss probe, no test
 //!   whether the original is still in a queue of the host, no ACK compression at the receiver.
 //! - The receive window and the send buffer never shrink or grow.
+//! - Every buffer is charged 1280 bytes beside its payload. In Linux 4.4 the first 1424 bytes of what an application
+//!   writes lie in the head, so that the first piece of it costs 400 less; Table 3 does not change with that.
+//! - No RTT samples from timestamps when what was retransmitted is acknowledged; after out-of-order data the
+//!   receiver does not go back to acknowledging at once.
 
 mod congestion;
 mod cubic;

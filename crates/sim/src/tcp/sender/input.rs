@@ -75,7 +75,7 @@ impl Sender {
         self.counters.delivered_packets += u64::from(progress.delivered);
 
         let mut lost = false;
-        let was_reducing = self.is_reducing();
+        let was_recovering = self.state == State::Recovery;
         if self.state != State::Open || !self.board.is_clean() {
             self.note_newest(now, &progress);
             self.note_reordering(&progress);
@@ -84,9 +84,8 @@ impl Sender {
             self.note_newest(now, &progress);
         }
         if self.is_reducing() {
-            self.reduce_in_proportion(advanced, lost, &progress);
-        } else if !(was_reducing && self.profile == Profile::Linux4_4) {
-            // 4.4 grows before it looks at recovery: what ends that does not count as growth.
+            self.reduce_in_proportion(advanced, lost, !was_recovering, &progress);
+        } else {
             // In an orderly network only the front's progress counts (`tcp_may_raise_cwnd`).
             let may_grow = advanced || (self.reordering > INITIAL_REORDERING && progress.delivered > 0);
             let packets = match self.profile {
@@ -177,7 +176,12 @@ impl Sender {
     /// Growth for so many packets, if the window is what limits the flow (`tcp_cong_avoid`).
     #[inline]
     fn grow_window(&mut self, now: Time, packets: u32) {
-        if packets > 0 && self.is_window_limited() {
+        if packets == 0 {
+            return;
+        }
+        // Also where the window limits nothing (`snd_cwnd_stamp`).
+        self.window_full_at = now;
+        if self.is_window_limited() {
             self.window.begin_round(now, self.unacknowledged, self.next);
             self.window.grow(now, packets);
         }
@@ -185,8 +189,8 @@ impl Sender {
 
     /// Proportional rate reduction (RFC 6937; `tcp_cwnd_reduction`): while more is in flight than the
     /// threshold, so many packets are sent for those delivered that the window ends up at the threshold;
-    /// below it, slow start brings it there.
-    fn reduce_in_proportion(&mut self, advanced: bool, lost: bool, progress: &Progress) {
+    /// below it, slow start brings it there. `entered`: recovery was not there before this acknowledgement.
+    fn reduce_in_proportion(&mut self, advanced: bool, lost: bool, entered: bool, progress: &Progress) {
         let delivered = progress.delivered;
         if delivered == 0 || self.prior_window == 0 {
             return;
@@ -213,7 +217,11 @@ impl Sender {
             room.min(allowed + u32::from(one_more))
         };
         // The first retransmission goes out whatever happens.
-        let allowed = allowed.max(u32::from(self.reduction_sent == 0));
+        let first = match self.profile {
+            Profile::Linux4_4 => entered && self.state == State::Recovery,
+            Profile::Linux6_18 => self.reduction_sent == 0,
+        };
+        let allowed = allowed.max(u32::from(first));
         self.window.packets = (in_flight + allowed).max(1);
     }
 

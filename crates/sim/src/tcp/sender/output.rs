@@ -150,6 +150,8 @@ impl Sender {
             if self.next + payload > self.unacknowledged.saturating_add(self.receive_window) {
                 return Err(Blocked::Window);
             }
+            // Only the window makes an exception; the retransmission timer runs.
+            self.check_small_queue(payload as u32, 0)?;
             let sequence = self.next;
             self.board.push(now, sequence, payload as u32, 1);
             self.next += payload;
@@ -203,10 +205,7 @@ impl Sender {
     fn check_small_queue(&mut self, payload: u32, doublings: u32) -> Result<(), Blocked> {
         let Some(cap) = self.small_queue_limit else { return Ok(()) };
         let floor = if self.small_queue_floor { 2 * u64::from(truesize(payload)) } else { 0 };
-        let mut limit = floor.max(self.pacing_rate >> PACING_SHIFT);
-        if self.profile == Profile::Linux4_4 || !self.pacing {
-            limit = limit.min(u64::from(cap));
-        }
+        let limit = floor.max(self.pacing_rate >> PACING_SHIFT).min(u64::from(cap));
         // `sk_wmem_alloc` is 1 more (`sk_alloc`), so that two of the largest skbs exceed a limit of two. With
         // nothing below, there would be no completion to wait for.
         if self.bytes_below == 0 || self.bytes_below < limit << doublings {
@@ -380,6 +379,11 @@ impl Sender {
         self.timer = Timer::Retransmit;
         self.deadline = (from + timeout).max(now);
         if self.state != State::Open || self.backoff > 0 {
+            return;
+        }
+        // Linux 4.4 probes only where the window or the application holds the flow back.
+        let has_room = self.window.packets > self.board.in_flight() && self.next < self.written;
+        if has_room && self.profile == Profile::Linux4_4 {
             return;
         }
         let rtt = self.round_trip.smoothed();

@@ -13,8 +13,10 @@ const REORDER_TIMER_MARGIN: Span = 2 * MILLISECOND;
 impl Sender {
     /// Something is not in order: finds losses and changes the state. Answers whether any were found.
     pub(super) fn react(&mut self, now: Time, advanced: bool) -> bool {
-        if advanced && self.state >= State::Reduction && self.unacknowledged >= self.recovery_end {
-            self.finish_recovery();
+        // A reduction without a loss is held until something above its end is acknowledged.
+        let end = self.recovery_end + u64::from(self.state == State::Reduction);
+        if advanced && self.state >= State::Reduction && self.unacknowledged >= end {
+            self.finish_recovery(now);
         }
         let lost = self.find_losses(now);
         if self.state < State::Recovery {
@@ -27,10 +29,11 @@ impl Sender {
         lost
     }
 
-    fn finish_recovery(&mut self) {
+    fn finish_recovery(&mut self, now: Time) {
         // After a timeout, slow start goes on.
         if self.state != State::Loss {
             self.window.packets = self.window.threshold.max(1);
+            self.window_full_at = now;
         }
         self.state = State::Open;
     }
@@ -101,6 +104,7 @@ impl Sender {
     fn begin_reduction(&mut self) {
         self.reduction_delivered = 0;
         self.reduction_sent = 0;
+        self.probe_end = None;
         self.window.reduce();
     }
 

@@ -382,8 +382,8 @@ impl Simulation {
                 taken = Taken::No;
             } else {
                 self.lost(&victim);
-                if segment.flow != PROBE {
-                    // The qdisc answers NET_XMIT_CN.
+                if segment.flow != PROBE && victim.flow == segment.flow {
+                    // The qdisc answers NET_XMIT_CN, which it does not where it drops another's.
                     self.flows[segment.flow as usize].sender.local_congestion();
                 }
             }

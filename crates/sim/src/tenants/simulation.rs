@@ -496,8 +496,10 @@ impl Simulation {
                 taken = false;
                 self.connections[number as usize].sender.refused(self.now, &segment);
             } else {
-                // The qdisc answers NET_XMIT_CN.
-                self.connections[number as usize].sender.local_congestion();
+                if victim.flow == segment.flow {
+                    // The qdisc answers NET_XMIT_CN, which it does not where it drops another's.
+                    self.connections[number as usize].sender.local_congestion();
+                }
                 self.lost(&victim);
             }
         }

@@ -99,15 +99,18 @@ fn fq_codel(options: &mut Options<'_>, frame: u32) -> Result<Kind, TreeError> {
 
 fn sfq(options: &mut Options<'_>, frame: u32) -> Result<Kind, TreeError> {
     let usual = SfqConfig::default();
-    let limit = options.short("limit")?.unwrap_or(usual.limit);
+    let limit = options.short("limit")?;
+    let divisor = options.short("divisor")?;
     let depth = options.short("depth")?.unwrap_or(usual.depth);
-    let flows = options.short("flows")?.unwrap_or(usual.flows);
+    // `sfq_change`: no more flows than buckets, no more segments than all flows have at their depth, and no more
+    // flows than segments.
+    let flows = options.short("flows")?.unwrap_or(usual.flows).min(divisor.unwrap_or(u32::MAX));
+    let most = limit.map(|limit| limit.min(depth.saturating_mul(flows)));
     Ok(Kind::Sfq(SfqConfig {
         depth,
-        flows,
-        // `sfq_change`: no more than all flows at their depth.
-        limit: limit.min(depth.saturating_mul(flows)),
-        divisor: options.short("divisor")?.unwrap_or(usual.divisor),
+        flows: flows.min(most.unwrap_or(u32::MAX)),
+        limit: most.unwrap_or(usual.limit),
+        divisor: divisor.unwrap_or(usual.divisor),
         quantum: options.short("quantum")?.unwrap_or(frame),
         head_drop: options.any(&["headdrop"]),
     }))

@@ -124,6 +124,23 @@ fn ports_and_defaults_of_ones_own_setup() {
 }
 
 #[test]
+fn sfq_has_no_more_than_its_limits_allow() {
+    // (options, segments, segments of a flow, flows): as `sfq_change` has them.
+    for (options, limit, depth, flows) in [
+        ("", 127, 127, 128),
+        (" limit 50", 50, 127, 50),
+        (" limit 10000", 10_000, 127, 128),
+        (" limit 100000", 127 * 128, 127, 128),
+        (" depth 100 flows 10 limit 5000", 1000, 100, 10),
+        (" divisor 64", 127, 127, 64),
+    ] {
+        let built = written(&[&format!("qdisc root handle 1: sfq{options}")]).expect("is simulated");
+        let Kind::Sfq(found) = &built.queues[0] else { panic!("{:?}", built.queues[0]) };
+        assert_eq!((found.limit, found.depth, found.flows), (limit, depth, flows), "{options}");
+    }
+}
+
+#[test]
 fn what_is_lacking_is_named() {
     for (steps, expected) in [
         (&["qdisc root handle 1: codel"][..], "the simulator has no codel (1:0)"),

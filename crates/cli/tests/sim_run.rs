@@ -151,6 +151,32 @@ fn the_test_bed_is_simulated_too() {
     assert_eq!(json(&output)["kernel"], "4.4");
 }
 
+/// The bundled scenarios that a demonstration without root runs (`./dev demo`), and twelve flows with as many
+/// repeats as the paper has.
+#[test]
+fn the_scenarios_of_the_demonstration_meet_what_is_expected() {
+    for (scenario, arguments) in [
+        ("titan-6-flows", &["--variant", "cmax", "--variant", "dqa", "--quick"][..]),
+        ("titan-12-flows", &["--variant", "cmax", "--variant", "dqa", "--quick"]),
+        ("titan-12-flows", &["--variant", "dqa", "--repeat", "10"]),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_evenkeel"))
+            .args(["run", scenario, "--on", "sim", "--format", "json", "--quiet", "--out"])
+            .arg(directory.path().join("record"))
+            .args(arguments)
+            .output()
+            .unwrap();
+        let result = json(&output);
+        let expectations = result["expectations"].as_array().unwrap();
+        assert!(!expectations.is_empty(), "{scenario}");
+        for expectation in expectations {
+            let is_enough = result["variants"][0]["repeats"].as_u64() >= expectation["repeats"].as_u64();
+            assert_eq!(expectation["met"].as_bool(), is_enough.then_some(true), "{scenario}: {expectation}");
+        }
+    }
+}
+
 #[test]
 fn a_congestion_control_that_is_not_simulated_is_refused() {
     let directory = tempfile::tempdir().unwrap();

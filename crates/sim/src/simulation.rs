@@ -4,7 +4,7 @@
 //!
 //! | event | what it does |
 //! |---|---|
-//! | interrupt of a vector | completes what the ring has sent, takes in acknowledgements, restarts the qdisc, runs the TSQ tasklet |
+//! | interrupt of a vector | completes what the ring has sent, takes in acknowledgements, runs the TSQ tasklet, restarts the qdisc |
 //! | interrupt at the receiver | hands what has arrived to TCP, which answers |
 //! | timer of a flow | retransmission, pacing, the application's next write |
 //! | response | the server's program answers a client ([`crate::fetch`]) |

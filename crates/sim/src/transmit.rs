@@ -1,10 +1,12 @@
 //! The sender's way down: TCP, the queue choice, the qdisc, the byte queue limit, the ring; and the
 //! interrupt that brings completions and acknowledgements back up.
 //!
-//! A transmit queue's interrupt completes what was sent; then the qdisc that had run into a full ring is
-//! restarted (`net_tx_action`); then the tasklet of TCP small queues lets the flows send that had run
-//! into their limit (`tcp_tasklet_func`). A receive queue's interrupt takes in acknowledgements, each of
-//! which lets its flow send at once. ixgbe pairs a transmit and a receive queue on one vector where
+//! A transmit queue's interrupt completes what was sent; then the tasklet of TCP small queues lets the flows
+//! send that had run into their limit (`tcp_tasklet_func`); then the qdisc that had run into a full ring is
+//! restarted (`net_tx_action`). On the processor that polls, the kernel has these two the other way round,
+//! after the poll; but meanwhile the others take in acknowledgements, which let the same flows send. Here a
+//! poll takes no time before it has its effects, so that this assumption stands for it. A receive queue's
+//! interrupt takes in acknowledgements, each of which lets its flow send at once. ixgbe pairs a transmit and a receive queue on one vector where
 //! processors are few, and then handles both in one poll; here each queue has a vector of its own
 //! (`docs/simulator.md`, "Assumptions").
 
@@ -85,8 +87,8 @@ impl Simulation {
         self.charge(processor, self.parameters.costs.interrupt);
         if transmits {
             self.complete(vector, processor);
-            self.run_qdisc(vector);
             self.run_tasklet(processor);
+            self.run_qdisc(vector);
             if self.calendar.planned(vector) == Time::NEVER {
                 self.expect_completion(vector);
             }

@@ -309,7 +309,8 @@ fn counters(text: &mut String, record: &Record, options: TableOptions) {
             }
         }
         if !zero.is_empty() {
-            counted.push(format!("and none of: {}", zero.join(", ")));
+            let and = if counted.is_empty() { "" } else { "and " };
+            counted.push(format!("{and}none of: {}", zero.join(", ")));
         }
         if !counted.is_empty() {
             let indent = format!("  {}: ", clean(&variant.name));

@@ -247,7 +247,7 @@ fn qfq_drops_what_counts_for_more_than_64_kib() {
         install(&mut hosts.netlink, hosts.index, &tree).unwrap();
         let counted = SEGMENTS as u64 * (payload + HEADERS);
         assert_eq!(counted > 65_536, payload == 480);
-        let socket = hosts.known_socket();
+        let socket = hosts.socket();
         let before = (hosts.classes()[&class(0x101)].bytes, drops(&mut hosts));
         setsockopt(&socket, UdpGsoSegment, &i32::try_from(payload).unwrap()).unwrap();
         let sent = socket.send_to(&vec![0; SEGMENTS * payload as usize], (RECEIVER, ports(1, 0)[0]));

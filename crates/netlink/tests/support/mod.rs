@@ -36,8 +36,10 @@ impl Hosts {
         let own = || File::open("/proc/thread-self/ns/net").unwrap();
         unshare(CloneFlags::CLONE_NEWNET).unwrap();
         let sender = own();
+        without_ipv6();
         unshare(CloneFlags::CLONE_NEWNET).unwrap();
         let receiver = own();
+        without_ipv6();
         setns(sender.as_fd(), CloneFlags::CLONE_NEWNET).unwrap();
         let mut netlink = Netlink::open().unwrap();
         netlink
@@ -57,7 +59,25 @@ impl Hosts {
         there.add_address(peer, IpAddr::V4(RECEIVER), 24).unwrap();
         hosts.netlink.set_up(index).unwrap();
         there.set_up(peer).unwrap();
+        hosts.know_each_other();
         hosts
+    }
+
+    /// Each host has the other's address for good: requests for it, and a datagram that waits for the answer, would be
+    /// counted.
+    fn know_each_other(&self) {
+        let address_of = |name| {
+            let shown = output("ip", &["-o", "link", "show", "dev", name]);
+            let address = shown.split_whitespace().skip_while(|word| *word != "link/ether").nth(1);
+            address.expect("ip link shows no address").to_owned()
+        };
+        let knows = |of: Ipv4Addr, address: &str, name| {
+            let (of, on) = (of.to_string(), ["dev", name, "nud", "permanent"]);
+            output("ip", &[&["neigh", "replace", of.as_str(), "lladdr", address], &on[..]].concat());
+        };
+        let (sender, receiver) = (address_of(NAME), self.at_receiver(|| address_of(PEER)));
+        knows(RECEIVER, &receiver, NAME);
+        self.at_receiver(|| knows(SENDER, &sender, PEER));
     }
 
     /// Does something in the receiver's namespace, on a thread of its own: what is opened there stays there.
@@ -95,44 +115,33 @@ impl Hosts {
 
     /// A datagram to each of some ports, and how many packets each class has carried since.
     pub fn packets_of_classes(&mut self, ports: &[u16]) -> BTreeMap<Handle, u64> {
-        let socket = self.known_socket();
-        let before = self.classes();
+        let socket = self.socket();
+        let (before, before_root) = (self.classes(), self.packets_of_root());
         for port in ports {
             // A closed port has the receiver answer so, and that shows at the next call.
             while let Err(error) = socket.send_to(&[0; 100], (RECEIVER, *port)) {
                 assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
             }
         }
-        let expected = ports.len() as u64;
-        let packets = || {
-            let mut netlink = Netlink::open().unwrap();
-            let after: BTreeMap<_, _> = netlink.class_statistics(self.index).unwrap().into_iter().collect();
-            let packets = |handle: &Handle, after: &Statistics| {
-                after.packets - before.get(handle).map_or(0, |before| before.packets)
-            };
-            after.iter().map(|(handle, after)| (*handle, packets(handle, after))).collect::<BTreeMap<_, _>>()
-        };
+        // The root counts a packet after its class has.
         let deadline = Instant::now() + Duration::from_secs(10);
-        loop {
-            let found: BTreeMap<Handle, u64> =
-                packets().into_iter().filter(|(_, packets)| *packets > 0).collect();
-            if found.values().sum::<u64>() >= expected || Instant::now() > deadline {
-                return found;
-            }
+        while self.packets_of_root() < before_root + ports.len() as u64 {
+            assert!(Instant::now() < deadline, "not every datagram left");
             thread::sleep(Duration::from_millis(5));
         }
+        let since = |(handle, after): (&Handle, &Statistics)| {
+            (*handle, after.packets - before.get(handle).map_or(0, |before| before.packets))
+        };
+        self.classes().iter().map(since).filter(|(_, packets)| *packets > 0).collect()
     }
 
-    /// A socket of the sender's, who knows the receiver's address: a request for it would be counted.
-    pub fn known_socket(&self) -> UdpSocket {
-        let socket = UdpSocket::bind((SENDER, 0)).unwrap();
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while !self.sees("ip", &["neigh", "show", "dev", NAME]).contains("lladdr") {
-            let _ = socket.send_to(&[0], (RECEIVER, 9));
-            assert!(Instant::now() < deadline, "the receiver does not answer");
-            thread::sleep(Duration::from_millis(5));
-        }
-        socket
+    fn packets_of_root(&mut self) -> u64 {
+        let found = qdisc_counters(&mut self.netlink, self.index).unwrap();
+        found.iter().filter(|qdisc| qdisc.parent == Handle::ROOT).map(|qdisc| qdisc.packets).sum()
+    }
+
+    pub fn socket(&self) -> UdpSocket {
+        UdpSocket::bind((SENDER, 0)).unwrap()
     }
 
     /// Sends so many bytes to each port over TCP, to all of them at once, and says how many bytes each class carried.
@@ -180,9 +189,7 @@ impl Hosts {
 
     /// What a command shows in the sender's namespace.
     pub fn sees(&self, program: &str, arguments: &[&str]) -> String {
-        let output = Command::new(program).args(arguments).output().unwrap();
-        assert!(output.status.success(), "{program} {arguments:?}: {output:?}");
-        String::from_utf8(output.stdout).unwrap()
+        output(program, arguments)
     }
 
     /// Every bundled setup, with and without a line: made and found as it was made, or named as lacking. Gives what is
@@ -244,6 +251,20 @@ impl Hosts {
             }
         }
     }
+}
+
+/// What IPv6 says by itself on a new link would be counted.
+fn without_ipv6() {
+    match std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1") {
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        written => written.unwrap(),
+    }
+}
+
+fn output(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{program} {arguments:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
 }
 
 /// Ports of bulk flows and probes.

@@ -6,9 +6,9 @@
 //! restarted (`net_tx_action`). On the processor that polls, the kernel has these two the other way round,
 //! after the poll; but meanwhile the others take in acknowledgements, which let the same flows send. Here a
 //! poll takes no time before it has its effects, so that this assumption stands for it. A receive queue's
-//! interrupt takes in acknowledgements, each of which lets its flow send at once. ixgbe pairs a transmit and a receive queue on one vector where
-//! processors are few, and then handles both in one poll; here each queue has a vector of its own
-//! (`docs/simulator.md`, "Assumptions").
+//! interrupt takes in acknowledgements, each of which lets its flow send at once. ixgbe pairs a transmit and a
+//! receive queue on one vector where processors are few, and then handles both in one poll; here each queue has
+//! a vector of its own (`docs/simulator.md`, "Assumptions").
 
 use std::hint::black_box;
 

@@ -64,9 +64,12 @@ fn a_simulated_run_follows_the_contract() {
     for variant in variants {
         let payload = variant["metrics"]["throughput_bps"]["mean"].as_f64().unwrap();
         assert!((0.92e9..0.942e9).contains(&payload), "{payload}");
-        // Two repeats of 0.2 + 0.2 + 0.05 s of 1 Gbit/s, in packets of 1538 bytes.
+        // Two repeats of 0.2 + 0.2 + 0.05 s, and what they carried in packets of 1448 bytes of payload.
+        let simulated_s = variant["sim"]["simulated_s"].as_f64().unwrap();
+        assert!((simulated_s - 0.9).abs() < 1e-9, "{simulated_s}");
         let packets = variant["sim"]["packets"].as_f64().unwrap();
-        assert!((0.9..1.0).contains(&(packets * 1538.0 * 8.0 / 1e9 / 0.9)), "{packets}");
+        let followed = packets * 1448.0 * 8.0 / (payload * simulated_s);
+        assert!((0.98..1.01).contains(&followed), "{packets}");
         assert!(variant["sim"]["cpu_seconds"].as_f64().unwrap() > 0.0);
         assert!(variant["metrics"]["latency_us"]["mean"]["mean"].as_f64().unwrap() > 10.0);
         assert_eq!(variant["metrics"]["out_of_order"]["max"], 0.0);

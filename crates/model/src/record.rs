@@ -209,6 +209,8 @@ pub struct QdiscRecord {
 pub struct SimCost {
     /// Delivered data packets.
     pub packets: u64,
+    /// Simulated time in which they were, seconds: the warm-up, the duration and the latency probe's.
+    pub simulated_s: f64,
     /// CPU time, seconds.
     pub cpu_seconds: f64,
 }

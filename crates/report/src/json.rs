@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use evenkeel_metrics::{Interval, PairedRatio, Summary};
-use evenkeel_model::record::{ExpectationRecord, Record, RepeatRecord, VariantRecord, metric};
+use evenkeel_model::record::{ExpectationRecord, Record, RepeatRecord, SimCost, VariantRecord, metric};
 use serde_json::{Map, Value, json};
 
 use crate::{catalogue, paired, summaries};
@@ -116,10 +116,13 @@ fn variant_json(record: &Record, variant: &VariantRecord) -> Value {
 fn sim_json(repeats: &[RepeatRecord]) -> Option<Value> {
     let mut costs = repeats.iter().filter_map(|repeat| repeat.sim).peekable();
     costs.peek()?;
-    let (packets, cpu_seconds) = costs.fold((0_u64, 0.0), |(packets, seconds), cost| {
-        (packets.saturating_add(cost.packets), seconds + cost.cpu_seconds)
-    });
-    Some(json!({"packets": packets, "cpu_seconds": cpu_seconds}))
+    let mut sum = SimCost::default();
+    for cost in costs {
+        sum.packets = sum.packets.saturating_add(cost.packets);
+        sum.simulated_s += cost.simulated_s;
+        sum.cpu_seconds += cost.cpu_seconds;
+    }
+    Some(json!({"packets": sum.packets, "simulated_s": sum.simulated_s, "cpu_seconds": sum.cpu_seconds}))
 }
 
 fn expectation_json(expectation: &ExpectationRecord) -> Value {

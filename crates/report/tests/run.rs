@@ -127,7 +127,7 @@ fn what_was_not_measured_is_absent_and_not_zero() {
 #[test]
 fn costs_are_summed_over_the_repeats() {
     let repeat = |packets, cpu_seconds, run_time_ns, segments| RepeatRecord {
-        sim: Some(SimCost { packets, cpu_seconds }),
+        sim: Some(SimCost { packets, simulated_s: 8.0, cpu_seconds }),
         datapath: Some(DatapathCost { run_time_ns, completion_ns: run_time_ns / 4, segments }),
         ..RepeatRecord::default()
     };
@@ -136,7 +136,7 @@ fn costs_are_summed_over_the_repeats() {
     record.variants[0].repeats = vec![repeat(10, 0.25, 1_000, 10), repeat(20, 0.5, 500, 20)];
     record.variants[1].repeats = vec![repeat(0, 0.0, 0, 0)];
     let found = json::run(&record, None);
-    assert_eq!(found["variants"][0]["sim"], json!({"packets": 30, "cpu_seconds": 0.75}));
+    assert_eq!(found["variants"][0]["sim"], json!({"packets": 30, "simulated_s": 16.0, "cpu_seconds": 0.75}));
     assert_eq!(
         found["variants"][0]["datapath"],
         json!({"ns_per_segment": 62.5, "choice_ns_per_segment": 50.0, "completion_ns_per_segment": 12.5, "segments": 30})

@@ -140,9 +140,11 @@ impl SimWorld {
         let after = simulation.snapshot();
         // The probe's own work and its place in a queue are not in the other figures (Titan, section 5:
         // latency is measured in separate experiments).
+        let mut stop = end;
         if let Some(probe) = &job.scenario.workload.latency {
             simulation.start_probe();
-            run(&mut simulation, end + span(probe.duration))?;
+            stop += span(probe.duration);
+            run(&mut simulation, stop)?;
         }
 
         let mut raw = RawRepeat {
@@ -161,7 +163,11 @@ impl SimWorld {
                 })
                 .collect(),
             retransmits: Some(after.retransmits - before.retransmits),
-            sim: Some(SimCost { packets: simulation.observation.packets, cpu_seconds: 0.0 }),
+            sim: Some(SimCost {
+                packets: simulation.observation.packets,
+                simulated_s: stop.seconds(),
+                cpu_seconds: 0.0,
+            }),
             queues: before
                 .queue_bytes
                 .iter()

@@ -232,6 +232,7 @@ fn check_finite(record: &Record) -> Result<(), StoreError> {
                 check(&|| format!("{key} of {name}, repeat {index}"), *value)?;
             }
             if let Some(cost) = repeat.sim {
+                check(&|| format!("sim.simulated_s of {name}, repeat {index}"), cost.simulated_s)?;
                 check(&|| format!("sim.cpu_seconds of {name}, repeat {index}"), cost.cpu_seconds)?;
             }
         }

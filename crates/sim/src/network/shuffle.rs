@@ -102,7 +102,7 @@ fn outcome(cluster: &Cluster, hosts: u32) -> RawRepeat {
         busy_cores: Some(sum(|host| host.busy) as f64 / end.since(Time::ZERO) as f64 / f64::from(hosts)),
         elapsed: Some(Nanoseconds::new(end.since(first_start) / NANOSECOND)),
         retransmits: Some(sum(|host| host.retransmits)),
-        sim: Some(SimCost { packets: cluster.packets(), cpu_seconds: 0.0 }),
+        sim: Some(SimCost { packets: cluster.packets(), simulated_s: end.seconds(), cpu_seconds: 0.0 }),
         counters: counters
             .map(|(name, value)| (name.to_owned(), value as f64))
             .into_iter()

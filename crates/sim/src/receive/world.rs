@@ -143,7 +143,7 @@ pub(crate) fn run(
     let account = simulation.account();
     let (filters, misplaced) = simulation.configuration();
     let answered: u64 = simulation.clients().map(|(_, requests, ..)| requests.iter().sum::<u64>()).sum();
-    raw.sim = Some(SimCost { packets: answered, cpu_seconds: 0.0 });
+    raw.sim = Some(SimCost { packets: answered, simulated_s: end.seconds(), cpu_seconds: 0.0 });
     raw.counters.extend(
         [
             ("filters", filters as u64),

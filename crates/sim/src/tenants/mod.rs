@@ -211,7 +211,11 @@ fn observations(
             .flat_map(|program| std::mem::take(&mut program.samples))
             .collect(),
         retransmits: Some(counts[..bulk].iter().map(|count| count.1).sum()),
-        sim: Some(SimCost { packets: simulation.delivered_packets, cpu_seconds: 0.0 }),
+        sim: Some(SimCost {
+            packets: simulation.delivered_packets,
+            simulated_s: end.seconds(),
+            cpu_seconds: 0.0,
+        }),
         queues: queue_bytes,
         counters: BTreeMap::from([("queue_drops".to_owned(), simulation.device.drops() as f64)]),
         tenants: Some(RawTenants {

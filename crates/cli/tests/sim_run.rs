@@ -157,16 +157,12 @@ fn the_test_bed_is_simulated_too() {
 /// The bundled scenarios that a demonstration without root runs (`./dev demo`).
 #[test]
 fn the_scenarios_of_the_demonstration_meet_what_is_expected() {
-    for (scenario, arguments) in [
-        ("titan-6-flows", &["--variant", "cmax", "--variant", "dqa", "--quick"][..]),
-        ("titan-12-flows", &["--variant", "cmax", "--variant", "dqa", "--quick"]),
-        ("titan-12-flows", &["--variant", "dqa", "--repeat", "10"]),
-    ] {
+    for scenario in ["titan-6-flows", "titan-12-flows"] {
         let directory = tempfile::tempdir().unwrap();
         let output = Command::new(env!("CARGO_BIN_EXE_evenkeel"))
             .args(["run", scenario, "--on", "sim", "--format", "json", "--quiet", "--out"])
             .arg(directory.path().join("record"))
-            .args(arguments)
+            .args(["--variant", "cmax", "--variant", "dqa", "--quick"])
             .output()
             .unwrap();
         let result = json(&output);

@@ -174,7 +174,7 @@ pub fn conduct<W: World>(
         duration_s: timing.duration.as_secs_f64(),
         warmup_s: timing.warmup.as_secs_f64(),
         windows: timing.windows.iter().map(|(name, length)| (name.clone(), length.as_secs_f64())).collect(),
-        expectations: expectations::judge(&scenario.expectations, world.name(), &variants),
+        expectations: expectations::judge(&scenario.expectations, &variants),
         variants,
         refused,
         paper: scenario

@@ -4,15 +4,10 @@ use evenkeel_metrics::Summary;
 use evenkeel_model::record::{ExpectationRecord, VariantRecord};
 use evenkeel_model::scenario::{Expectation, Statistic};
 
-/// Judges the expectations that speak of this world and of variants that ran.
-pub(crate) fn judge(
-    expectations: &[Expectation],
-    world: &str,
-    variants: &[VariantRecord],
-) -> Vec<ExpectationRecord> {
+/// Judges the expectations that speak of variants that ran.
+pub(crate) fn judge(expectations: &[Expectation], variants: &[VariantRecord]) -> Vec<ExpectationRecord> {
     expectations
         .iter()
-        .filter(|expectation| expectation.world.is_none_or(|of| of == world))
         .filter_map(|expectation| {
             let find = |name: &str| variants.iter().find(|variant| variant.name == name);
             let variant = find(&expectation.variant)?;
@@ -105,7 +100,6 @@ mod tests {
     fn expect(statistic: Statistic, at_least: Option<f64>, at_most: Option<f64>) -> Expectation {
         Expectation {
             variant: "dqa".to_owned(),
-            world: None,
             metric: "nfm.1s".to_owned(),
             statistic,
             relative_to: None,
@@ -143,7 +137,7 @@ mod tests {
         let judged = |statistic| {
             let expectation =
                 Expectation { relative_to: Some("cmax".to_owned()), ..expect(statistic, None, Some(0.8)) };
-            let judged = judge(&[expectation], "sim", &[base.clone(), own.clone()]);
+            let judged = judge(&[expectation], &[base.clone(), own.clone()]);
             judged.into_iter().map(|judged| (judged.value, judged.met)).collect::<Vec<_>>()
         };
         // 2 over 4; 2 over 2; and the third repeat's 3 over 2.
@@ -152,25 +146,17 @@ mod tests {
         assert_eq!(judged(Statistic::Every), [(Some(1.5), Some(false))]);
         let expectation =
             Expectation { relative_to: Some("cmax".to_owned()), ..expect(Statistic::Mean, None, Some(0.8)) };
-        assert!(judge(std::slice::from_ref(&expectation), "sim", std::slice::from_ref(&own)).is_empty());
+        assert!(judge(std::slice::from_ref(&expectation), std::slice::from_ref(&own)).is_empty());
         let nothing =
             VariantRecord { name: "cmax".to_owned(), ..variant(&[Some(0.0), Some(0.0), Some(0.0)]) };
-        let judged = judge(&[expectation], "sim", &[nothing, own]);
+        let judged = judge(&[expectation], &[nothing, own]);
         assert_eq!((judged[0].value, judged[0].met), (None, Some(false)));
-    }
-
-    #[test]
-    fn what_speaks_of_another_world_is_not_judged() {
-        let expectation = Expectation { world: Some("netns"), ..expect(Statistic::Mean, None, Some(1.0)) };
-        let results = [variant(&[Some(0.5), Some(0.5)])];
-        assert!(judge(std::slice::from_ref(&expectation), "sim", &results).is_empty());
-        assert_eq!(judge(&[expectation], "netns", &results)[0].met, Some(true));
     }
 
     #[test]
     fn variants_that_did_not_run_are_not_judged() {
         let expectation =
             Expectation { variant: "other".to_owned(), ..expect(Statistic::Mean, None, Some(1.0)) };
-        assert!(judge(&[expectation], "sim", &[variant(&[Some(0.5)])]).is_empty());
+        assert!(judge(&[expectation], &[variant(&[Some(0.5)])]).is_empty());
     }
 }

@@ -499,8 +499,6 @@ pub struct Paper {
 pub struct Expectation {
     /// Variant it speaks of.
     pub variant: String,
-    /// The world it speaks of; every one if there is none.
-    pub world: Option<&'static str>,
     /// Metric key, such as `nfm.1s`.
     pub metric: String,
     /// Which value of the repeats is held against the bounds.

@@ -16,9 +16,6 @@ use crate::record::metric;
 /// Longest source of a paper's figures.
 const LONGEST_SOURCE: usize = 200;
 
-/// The worlds that an expectation may be limited to.
-const WORLDS: [Spelling<&str>; 2] = [("netns", "netns"), ("sim", "sim")];
-
 const STATISTICS: [Spelling<Statistic>; 3] =
     [("mean", Statistic::Mean), ("median", Statistic::Median), ("every", Statistic::Every)];
 
@@ -128,11 +125,10 @@ pub(super) fn read_expectations(
         let Some(expectation) = read_expectation(table, variants, metrics, has_probe) else { continue };
         let statistic = expectation.statistic.to_string();
         let relative_to = expectation.relative_to.clone();
-        let results = (expectation.variant.clone(), expectation.metric.clone());
-        if !seen.insert((results, expectation.world, statistic, relative_to)) {
+        if !seen.insert((expectation.variant.clone(), expectation.metric.clone(), statistic, relative_to)) {
             element.complain(
                 Duplicate,
-                "the same variant, world, metric and statistic as above",
+                "the same variant, metric and statistic as above",
                 "merge the bounds",
             );
         }
@@ -154,10 +150,6 @@ fn read_expectation(
         }
         Some(name.to_owned())
     });
-    let world = match table.take("on") {
-        Some(field) => field.one_of(&WORLDS),
-        None => None,
-    };
     let metric = table.require("metric", "for example metric = \"nfm.1s\"").and_then(|field| {
         let key = field.string("the key of a metric, for example \"nfm.1s\"")?;
         check_metric(key, &field, metrics);
@@ -201,7 +193,6 @@ fn read_expectation(
     table.finish();
     Some(Expectation {
         variant: variant?,
-        world,
         metric: metric?,
         statistic: statistic?,
         relative_to,

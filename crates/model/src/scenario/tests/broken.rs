@@ -167,7 +167,6 @@ const GROUPS_PAPER_AND_EXPECTATIONS: &[Case] = &[
     ("metric = \"nfm.long\"", "metric = \"nfm.1s\"", (47, 10), ": expect[0].metric: unknown metric 'nfm.1s'"),
     ("metric = \"nfm.long\"\n", "", (45, 1), ": expect[0].metric: missing"),
     ("statistic = \"every\"", "statistic = \"avery\"", (48, 13), "did you mean 'every'? known: mean, median, every"),
-    ("statistic = \"every\"", "statistic = \"every\"\non = \"netn\"", (49, 6), ": expect[0].on: 'netn' is not a value of this key; did you mean 'netns'? known: netns, sim"),
     ("statistic = \"every\"", "statistic = \"every\"\nrelative-to = \"dqaa\"", (49, 15), ": expect[0].relative-to: unknown variant 'dqaa'; did you mean 'dqa'?"),
     ("statistic = \"every\"", "statistic = \"every\"\nrelative-to = \"dqa\"", (49, 15), ": expect[0].relative-to: the variant itself; name the one to compare it with"),
     ("at-least = 0.70\nat-most = 0.80\n", "", (45, 1), ": expect[0].at-most: missing; an expectation has a bound"),
@@ -175,7 +174,7 @@ const GROUPS_PAPER_AND_EXPECTATIONS: &[Case] = &[
     ("at-least = 0.70", "at-least = nan", (49, 12), ": expect[0].at-least: not a finite number"),
     ("at-least = 0.70", "atleast = 0.70", (49, 1), ": expect[0].atleast: unknown key; did you mean 'at-least'?"),
     ("[[expect]]\nvariant = \"dqa\"\n", "[expect]\nvariant = \"dqa\"\n", (52, 3), ": not TOML: duplicate key"),
-    ("variant = \"small\"\nmetric = \"latency_us.p99\"\nstatistic = \"median\"", "variant = \"dqa\"\nmetric = \"nfm.long\"\nstatistic = \"every\"", (52, 1), ": expect[1]: the same variant, world, metric and statistic as above"),
+    ("variant = \"small\"\nmetric = \"latency_us.p99\"\nstatistic = \"median\"", "variant = \"dqa\"\nmetric = \"nfm.long\"\nstatistic = \"every\"", (52, 1), ": expect[1]: the same variant, metric and statistic as above"),
     ("[workload.latency]\nduration = \"2s\"\n", "", (52, 10), ": expect[1].metric: no latency is measured; add a [workload.latency]"),
 ];
 

@@ -53,8 +53,6 @@ impl RingContent<'_> {
 }
 
 impl Departures for RingContent<'_> {
-    fn started(&mut self, _queue: u32, _segment: &Segment, _at: Time) {}
-
     fn packets(&mut self, train: &Train<'_>) {
         if let Some(account) = self.of(train.segment) {
             let payload = |packet| u64::from(train.segment.packet_payload(packet));

@@ -249,20 +249,12 @@ impl Departures for Outlet<'_> {
         self.sink.arrived(segment.flow, segment.sequence + begin, end - begin, train.packets, ends.0);
     }
 
-    fn started(&mut self, _queue: u32, segment: &Segment, _at: Time) {
-        if segment.flow != PROBE && self.outbox.is_none() {
-            self.sink.begins(segment.flow);
-        }
-    }
-
     fn finished(&mut self, queue: u32, segment: &Segment, _at: Time) {
-        if segment.flow == PROBE {
-            if let Some(probe) = self.probe.as_mut() {
-                probe.at_sink = true;
-                self.sink.poke(probe.sink_queue);
-            }
-        } else if self.outbox.is_none() {
-            self.sink.ends(segment.flow);
+        if segment.flow == PROBE
+            && let Some(probe) = self.probe.as_mut()
+        {
+            probe.at_sink = true;
+            self.sink.poke(probe.sink_queue);
         }
         let ring = &mut self.queues[queue as usize];
         ring.bytes += u64::from(segment.frame_bytes());
@@ -552,11 +544,9 @@ impl Simulation {
         let (flows, vectors, slots) = (&self.flows, &mut self.vectors, self.slots);
         let arrival = self.now + 2 * self.parameters.line_latency;
         let interval = self.settings.interrupt_interval;
-        // The calendar is lent to the sink meanwhile.
         let mut interrupts = std::mem::take(&mut self.scratch_vectors);
         let mut deadlines = std::mem::take(&mut self.scratch_deadlines);
-        let now = self.now;
-        let more = self.sink.interrupt(queue, now, &mut self.calendar, |flow, reaction| match reaction {
+        let has_arrived = self.sink.interrupt(queue, self.now, |flow, reaction| match reaction {
             Reaction::Acknowledge(ack) => {
                 let vector = flows[flow as usize].vector;
                 vectors[vector as usize].acknowledgements.insert(arrival, flow, &ack);
@@ -576,7 +566,10 @@ impl Simulation {
         if self.fetches.is_some() {
             self.take_responses();
         }
-        if !more {
+        if has_arrived {
+            // Mostly more will have arrived when the next one may come; if nothing has, it is known then what is next.
+            self.sink.expects(queue, &mut self.calendar, || self.now);
+        } else {
             self.expect_arrival(queue);
         }
         if let Some(probe) = self.probe.as_mut().filter(|probe| probe.at_sink && probe.sink_queue == queue) {

@@ -43,8 +43,6 @@ pub struct Peer {
 #[derive(Clone, Debug, Default)]
 struct ReceiveQueue {
     last_interrupt: Time,
-    /// Rings of the sender whose segment on the wire belongs to this queue: more is about to arrive.
-    arriving: u32,
     /// Something of no flow has arrived.
     poked: bool,
     /// Flows with runs to hand over, and when the first packet of each had arrived.
@@ -125,22 +123,10 @@ impl Sink {
         planned != Time::NEVER && planned > self.queues[number as usize].last_interrupt + self.interval
     }
 
-    /// The first packet of a segment is arriving.
-    pub fn begins(&mut self, flow: u32) {
-        let number = self.queue_of[flow as usize];
-        self.queues[number as usize].arriving += 1;
-    }
-
     /// Something of no flow has arrived at a receive queue that expects it: it will be seen at the next
     /// interrupt.
     pub fn poke(&mut self, number: u32) {
         self.queues[number as usize].poked = true;
-    }
-
-    /// The last packet of a segment has arrived.
-    pub fn ends(&mut self, flow: u32) {
-        let queue = self.queue_of[flow as usize];
-        self.queues[queue as usize].arriving -= 1;
     }
 
     /// Packets of a flow have arrived, with `payload` bytes from `begin` on; the first of them at `at`.
@@ -162,15 +148,9 @@ impl Sink {
     }
 
     /// The interrupt of a receive queue: hands everything over to TCP; `answer` gets every
-    /// acknowledgement, and every deadline of a delayed one. False if no next interrupt is planned: then
-    /// [`Self::expects`] is to be told of what may arrive.
-    pub fn interrupt(
-        &mut self,
-        number: u32,
-        now: Time,
-        calendar: &mut Calendar,
-        mut answer: impl FnMut(u32, Reaction),
-    ) -> bool {
+    /// acknowledgement, and every deadline of a delayed one. False if nothing has arrived: then there is no
+    /// interrupt. [`Self::expects`] is to be told of what may arrive next.
+    pub fn interrupt(&mut self, number: u32, now: Time, mut answer: impl FnMut(u32, Reaction)) -> bool {
         self.taken.clear();
         let queue = &mut self.queues[number as usize];
         if queue.flows.is_empty() && !std::mem::take(&mut queue.poked) {
@@ -179,10 +159,6 @@ impl Sink {
         queue.poked = false;
         queue.last_interrupt = now;
         std::mem::swap(&mut queue.flows, &mut self.taken);
-        let more = queue.arriving > 0;
-        if more {
-            calendar.plan(self.first_slot + number, now + self.interval);
-        }
         // What leaves several rings in turns is not told in order of time.
         self.taken.sort_unstable();
         if self.peers.len() >= MANY_FLOWS {
@@ -205,7 +181,7 @@ impl Sink {
             }
             hand_over(std::mem::take(latest));
         }
-        more
+        true
     }
 
     /// A flow whose data the last interrupt has handed over: the one of this index, from 0.

@@ -107,7 +107,7 @@ impl Reception {
             queue.arriving.pop_front();
         }
         let deadlines = &mut self.deadlines;
-        self.sink.interrupt(number, now, &mut self.calendar, |flow, reaction| match reaction {
+        self.sink.interrupt(number, now, |flow, reaction| match reaction {
             Reaction::Acknowledge(ack) => answer(flow, now, ack),
             Reaction::Wait(deadline) => deadlines.push((flow, deadline)),
         });

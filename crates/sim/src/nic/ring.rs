@@ -94,8 +94,6 @@ pub(super) struct Ring {
     /// Its turns while rounds are steady; without packets at other times.
     pub(super) turns: Turns,
     segments: VecDeque<Queued>,
-    /// It has been told that the head began.
-    is_announced: bool,
 }
 
 impl Ring {
@@ -112,7 +110,6 @@ impl Ring {
             odd: 0,
             backlog_packets: 0,
             turns: Turns::default(),
-            is_announced: false,
         };
         ring.set_weight(1, service);
         ring
@@ -245,18 +242,6 @@ impl Ring {
         u64::from(self.burst) * u64::from(self.head.full)
     }
 
-    /// Tells that the head begins at the time `at`, unless it has been told.
-    #[inline]
-    pub(super) fn announce<S: Departures>(&mut self, queue: u32, at: impl FnOnce() -> Time, sink: &mut S) {
-        if self.is_announced {
-            return;
-        }
-        if let Some(Queued { segment, .. }) = self.segments.front() {
-            self.is_announced = true;
-            sink.started(queue, segment, at());
-        }
-    }
-
     /// Sends the next packets, which may be of several segments, and tells so; as many are in the ring,
     /// and more.
     #[inline]
@@ -290,8 +275,6 @@ impl Ring {
         pace: Pace,
         sink: &mut S,
     ) -> Option<Time> {
-        let full = self.head.full;
-        self.announce(queue, || pace.wire.time_of(pace.position_of(0, full)), sink);
         let Queued { segment, .. } = self.segments.front()?;
         let first = self.sent;
         let end = first + packets;
@@ -326,7 +309,7 @@ impl Ring {
 
     #[inline]
     fn load_head(&mut self, service: Service) {
-        (self.sent, self.is_announced) = (0, false);
+        self.sent = 0;
         self.head = self.segments.front().map(|queued| queued.shape).unwrap_or_default();
         self.plan_turns(service);
     }

@@ -193,7 +193,6 @@ impl Nic {
             self.wire.restart(now);
             (self.position, self.look_at) = (0, 0);
             self.begin_turn();
-            self.announce(sink);
             self.plan_departure();
         }
     }
@@ -298,7 +297,6 @@ impl Nic {
         } else {
             self.turn_is_new = false;
         }
-        self.announce(sink);
     }
 
     /// Several whole turns at once, up to the position `limit`: as many as are each like the ring's turn
@@ -347,7 +345,6 @@ impl Nic {
             self.active.rotate_left(extra);
             self.begin_turn();
         }
-        self.announce(sink);
         true
     }
 
@@ -421,15 +418,6 @@ impl Nic {
         for &queue in &self.active {
             let ring = &mut self.rings[queue as usize];
             ring.deficit += rounds.saturating_sub(1) * ring.credit;
-        }
-    }
-
-    /// Tells that a segment begins, if the packet on the wire is its first.
-    #[inline(always)]
-    pub(super) fn announce<S: Departures>(&mut self, sink: &mut S) {
-        if let Some(&queue) = self.active.front() {
-            let at = || self.wire.time_of(self.position);
-            self.rings[queue as usize].announce(queue, at, sink);
         }
     }
 }

@@ -112,14 +112,6 @@ impl Ring {
         self.turns.done += packets;
         self.send(queue, packets, pace, sink)
     }
-
-    /// Tells that its head has begun, if that is so when the wire has reached `position`.
-    fn announce_by<S: Departures>(&mut self, queue: u32, position: u64, wire: Wire, sink: &mut S) {
-        let begin = self.turns.begin_of(0);
-        if begin <= position {
-            self.announce(queue, || wire.time_of(begin), sink);
-        }
-    }
 }
 
 impl Nic {
@@ -267,11 +259,9 @@ impl Nic {
         self.active.rotate_left(place);
         self.position = begin;
         self.turn_is_new = true;
-        self.announce(sink);
     }
 
-    /// Tells of the packets that had left when the NIC last caught up, of segments for which `wanted` holds,
-    /// and that such a segment has begun.
+    /// Tells of the packets that had left when the NIC last caught up, of segments for which `wanted` holds.
     pub fn tell<S: Departures>(&mut self, wanted: impl Fn(&S, &Segment) -> bool, sink: &mut S) {
         // Otherwise everything has been told.
         if self.steady.is_none() {
@@ -289,7 +279,6 @@ impl Nic {
         for &queue in &asked[..count] {
             let ring = &mut self.rings[queue as usize];
             ring.send_until(queue, position, self.wire, sink);
-            ring.announce_by(queue, position, self.wire, sink);
         }
         self.asked = asked;
     }

@@ -102,12 +102,9 @@ impl Pace {
 
 /// Told what leaves a [`Nic`](super::Nic).
 ///
-/// For one ring, calls come in the order of time: a segment's `started`, its trains, its `finished`. Between
+/// For one ring, calls come in the order of time: a segment's trains, its `finished`. Between
 /// rings they need not: trains of several rings that interleave are reported one after the other.
 pub trait Departures {
-    /// The first packet of `segment` began at `at`: perhaps some time ago, as with [`Self::packets`].
-    fn started(&mut self, queue: u32, segment: &Segment, at: Time);
-
     /// Consecutive packets of a segment have left: perhaps some time ago, see
     /// [`Nic::catch_up`](super::Nic::catch_up).
     fn packets(&mut self, train: &Train<'_>);

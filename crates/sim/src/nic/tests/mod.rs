@@ -20,14 +20,13 @@ struct Packet {
     index: u32,
 }
 
-/// A segment, by flow, that started or finished.
+/// A segment, by flow, that finished.
 type Event = (Time, u32, u32);
 
 /// Everything that left, in the order of time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Log {
     packets: Vec<Packet>,
-    started: Vec<Event>,
     finished: Vec<Event>,
     frame_bytes: u64,
 }
@@ -35,17 +34,12 @@ struct Log {
 impl Log {
     fn sorted(mut self) -> Self {
         self.packets.sort_unstable();
-        self.started.sort_unstable();
         self.finished.sort_unstable();
         self
     }
 }
 
 impl Departures for Log {
-    fn started(&mut self, queue: u32, segment: &Segment, at: Time) {
-        self.started.push((at, queue, segment.flow));
-    }
-
     fn packets(&mut self, train: &Train<'_>) {
         let Train { queue, segment, first, packets, frame_bytes, .. } = *train;
         let expected: u64 = (first..first + packets)

@@ -68,7 +68,6 @@ impl Reference {
             if self.line.len() == 1 {
                 (self.busy_since, self.bytes) = (now.0, 0);
                 self.begin_turn();
-                self.start();
             }
         }
     }
@@ -90,7 +89,6 @@ impl Reference {
                 self.log.finished.push((end, number, flow));
             }
             self.after(queue, packet);
-            self.start();
         }
     }
 
@@ -140,15 +138,6 @@ impl Reference {
                 return;
             }
             self.line.rotate_left(1);
-        }
-    }
-
-    fn start(&mut self) {
-        if let Some(&queue) = self.line.front() {
-            let packet = self.rings[queue][0];
-            if packet.index == 0 {
-                self.log.started.push((self.time(self.bytes), queue as u32, packet.segment.flow));
-            }
         }
     }
 }

@@ -178,7 +178,7 @@ impl Nic {
             (Service::RoundRobin, false) => index as u64 + 1,
             (Service::Deficit { .. }, interleave) => {
                 let charge = if interleave { bytes } else { segments_bytes };
-                granted(place) + charge.saturating_sub(ring.deficit).div_ceil(ring.credit)
+                self.granted(place) + turns_for(charge.saturating_sub(ring.deficit), ring.credit)
             }
         };
         (turns, bytes)
@@ -222,7 +222,7 @@ impl Nic {
             Service::RoundRobin => 1,
             Service::Deficit { .. } => {
                 let charge = if interleave { bytes } else { ring.head_bytes() };
-                granted(place) + charge.saturating_sub(ring.deficit).div_ceil(ring.credit)
+                self.granted(place) + turns_for(charge.saturating_sub(ring.deficit), ring.credit)
             }
         }
     }
@@ -234,17 +234,34 @@ impl Nic {
 
     /// When the ring at `place` has sent its next `bytes`, the last of them in its turn number `turns`.
     fn end_in(&self, place: usize, turns: u64, bytes: u64) -> Time {
-        let mut others = 0;
-        for (other, &queue) in self.active.iter().take(place).enumerate() {
-            others += self.bytes_in(other, &self.rings[queue as usize], turns);
-        }
-        // In one turn, who is behind sends nothing.
-        if turns > 1 {
-            for &queue in self.active.iter().skip(place + 1) {
-                others += self.bytes_in(place + 1, &self.rings[queue as usize], turns - 1);
-            }
-        }
+        // What depends on the NIC is decided once for all rings.
+        let others = match (self.config().service, self.config().interleave) {
+            (Service::RoundRobin, true) => self.bytes_of_others(place, turns, bytes_in_rounds),
+            // Nobody needs more than one turn to finish a head.
+            (Service::RoundRobin, false) => self.bytes_of_others(place, turns, |ring, _| ring.left_bytes()),
+            (Service::Deficit { .. }, true) => self.bytes_of_others(place, turns, bytes_of_fitting_packets),
+            (Service::Deficit { .. }, false) => self.bytes_of_others(place, turns, bytes_of_fitting_segments),
+        };
         self.wire.time_of(self.position + others + self.ring_at(place).turns.done_bytes() + bytes)
+    }
+
+    /// Wire bytes that all other rings send until the ring at `place` has sent in its turn number `turns`,
+    /// where a ring sends `bytes_in` its next so many turns.
+    #[inline(always)]
+    fn bytes_of_others(&self, place: usize, turns: u64, bytes_in: impl Fn(&Ring, u64) -> u64) -> u64 {
+        let of = |queue: &u32, turns| bytes_in(&self.rings[*queue as usize], turns);
+        let before: u64 = match place {
+            0 => 0,
+            _ => {
+                let first = of(&self.active[0], turns - self.granted(0));
+                first + self.active.range(1..place).map(|queue| of(queue, turns)).sum::<u64>()
+            }
+        };
+        // In one turn, who is behind sends nothing.
+        if turns <= 1 {
+            return before;
+        }
+        before + self.active.range(place + 1..).map(|queue| of(queue, turns - 1)).sum::<u64>()
     }
 
     /// Wire bytes that `ring`, at `place` in line, sends in its next `turns`.
@@ -253,24 +270,36 @@ impl Nic {
         if turns == 0 {
             return 0;
         }
+        let turns = turns - self.granted(place);
         match (self.config().service, self.config().interleave) {
-            (Service::RoundRobin, true) => match turns.checked_sub(u64::from(ring.turns.done())) {
-                Some(to_come) => ring.turns.done_bytes() + bytes_of_packets(ring, to_come),
-                None => ring.turns.bytes_of(turns),
-            },
-            // Nobody needs more than one turn to finish a head.
+            (Service::RoundRobin, true) => bytes_in_rounds(ring, turns),
             (Service::RoundRobin, false) => ring.left_bytes(),
-            (Service::Deficit { .. }, true) => bytes_of_fitting_packets(ring, turns - granted(place)),
-            (Service::Deficit { .. }, false) => {
-                bytes_of_fitting_segments(ring, ring.deficit + (turns - granted(place)) * ring.credit)
-            }
+            (Service::Deficit { .. }, true) => bytes_of_fitting_packets(ring, turns),
+            (Service::Deficit { .. }, false) => bytes_of_fitting_segments(ring, turns),
         }
+    }
+
+    /// Turns whose credit the ring at `place` in line already has.
+    #[inline]
+    fn granted(&self, place: usize) -> u64 {
+        u64::from(place == 0 && self.config().service != Service::RoundRobin)
     }
 }
 
-/// Turns whose credit the ring at `place` in line already has.
-fn granted(place: usize) -> u64 {
-    u64::from(place == 0)
+/// Wire bytes that the ring sends in its next turns of round robin with interleaving.
+#[inline(always)]
+fn bytes_in_rounds(ring: &Ring, turns: u64) -> u64 {
+    match turns.checked_sub(u64::from(ring.turns.done())) {
+        Some(to_come) => ring.turns.done_bytes() + bytes_of_packets(ring, to_come),
+        None => ring.turns.bytes_of(turns),
+    }
+}
+
+/// Turns that it takes to get so much credit.
+#[inline]
+fn turns_for(missing: u64, credit: u64) -> u64 {
+    // One or none are frequent: no division.
+    if missing <= credit { u64::from(missing > 0) } else { missing.div_ceil(credit) }
 }
 
 /// Wire bytes of the next `packets` of the ring, or of all if there are fewer.
@@ -324,8 +353,10 @@ fn bytes_of_unequal_fitting_packets(ring: &Ring, deficit: u64) -> u64 {
     bytes
 }
 
-/// Wire bytes still to be sent of the ring's next segments as far as `deficit` covers whole segments.
-fn bytes_of_fitting_segments(ring: &Ring, mut deficit: u64) -> u64 {
+/// Wire bytes still to be sent of the ring's next segments as far as its deficit and the credits of so many turns
+/// cover whole segments.
+fn bytes_of_fitting_segments(ring: &Ring, turns: u64) -> u64 {
+    let mut deficit = ring.deficit + turns * ring.credit;
     let mut bytes = 0;
     for (shape, sent) in ring.shapes() {
         let charge = shape.bytes(0, shape.packets);

@@ -76,6 +76,8 @@ pub struct Nic {
     /// In steady rounds, line and position are those of their begin, and rings are brought up to the present
     /// when that is needed.
     pub(super) steady: Option<Steady>,
+    /// The NIC has steady rounds at all: round robin with interleaving.
+    pub(super) has_rounds: bool,
     /// Position at which to look for steady rounds again.
     pub(super) look_at: u64,
     /// How often in a row there were none.
@@ -100,6 +102,7 @@ impl Nic {
             next_change: Time::NEVER,
             turn_is_new: true,
             steady: None,
+            has_rounds: config.interleave && config.service == Service::RoundRobin,
             look_at: 0,
             failures: 0,
             caught_up: Time::ZERO,

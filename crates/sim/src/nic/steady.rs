@@ -11,7 +11,7 @@
 //! short of whole turns soon, and weights change: there they ended too early to be worth their begin.
 
 use super::{
-    Nic, Service,
+    Nic,
     ring::Ring,
     train::{Departures, Pace},
     wire::Wire,
@@ -117,8 +117,7 @@ impl Ring {
 impl Nic {
     /// Begins steady rounds, if there are some to come.
     pub(super) fn begin_rounds(&mut self) -> bool {
-        let is_possible = self.config().interleave && self.config().service == Service::RoundRobin;
-        if !is_possible || self.position < self.look_at {
+        if !self.has_rounds || self.position < self.look_at {
             return false;
         }
         let (mut rounds, mut round_bytes, mut before) = (u32::MAX, 0, 0);

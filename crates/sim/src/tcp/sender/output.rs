@@ -21,6 +21,9 @@ impl Sender {
     /// Why there is none.
     #[inline]
     pub fn next_segment(&mut self, now: Time) -> Result<Segment, Blocked> {
+        if self.throttled && self.is_still_throttled() {
+            return Err(Blocked::SmallQueue);
+        }
         let result = if self.probe_due {
             self.loss_probe(now)
         } else if self.board.due() > 0 {
@@ -201,11 +204,51 @@ impl Sender {
         Segment { flow: self.flow, hash: self.hash, sequence, payload, mss: self.mss, band: 0, retransmit }
     }
 
+    /// Whether small queues hold the flow back as they did when it last tried, and trying again would change
+    /// nothing: so most acknowledgements find it. Where it cannot tell cheaply, it says no.
+    #[inline]
+    fn is_still_throttled(&self) -> bool {
+        // Nothing of the first skb would be cut off, and so no limit but that of small queues matters.
+        let head = self.head_end.min(self.written) - self.next;
+        let limit = self.small_queue_limit_for(head as u32).unwrap_or(u64::MAX);
+        if self.bytes_below < limit.max(1) || head == 0 || head > u64::from(self.goal * self.mss) {
+            return false;
+        }
+        let packets = self.window.packets;
+        let room = packets.saturating_sub(self.board.in_flight()).min(packets / 2);
+        head <= u64::from(room) * u64::from(self.mss)
+            && self.next + head <= self.unacknowledged.saturating_add(self.receive_window)
+            && self.board.outstanding() > 0
+            && self.board.due() == 0
+            // 6.18 notes a full window also where nothing was sent.
+            && !(self.sent_now || self.pacing || self.probe_due || self.profile == Profile::Linux6_18)
+    }
+
+    /// Whether trying again changes nothing, where [`Self::is_still_throttled`] says so; nothing where it does
+    /// not.
+    #[cfg(test)]
+    pub(in super::super) fn trying_again_is_idle(&self, now: Time) -> Option<bool> {
+        if !(self.throttled && self.is_still_throttled()) {
+            return None;
+        }
+        let mut again = self.clone();
+        let result = again.new_segment(now);
+        again.end_loop(now);
+        let is_blocked = matches!(result, Err(Blocked::SmallQueue | Blocked::Deferred));
+        Some(is_blocked && format!("{again:?}") == format!("{self:?}"))
+    }
+
+    /// What may be below TCP before a segment with this payload, bytes.
+    #[inline]
+    fn small_queue_limit_for(&self, payload: u32) -> Option<u64> {
+        let cap = self.small_queue_limit?;
+        let floor = if self.small_queue_floor { 2 * u64::from(truesize(payload)) } else { 0 };
+        Some(floor.max(self.pacing_rate >> PACING_SHIFT).min(u64::from(cap)))
+    }
+
     /// TCP small queues (`tcp_small_queue_check`); the limit is doubled `doublings` times.
     fn check_small_queue(&mut self, payload: u32, doublings: u32) -> Result<(), Blocked> {
-        let Some(cap) = self.small_queue_limit else { return Ok(()) };
-        let floor = if self.small_queue_floor { 2 * u64::from(truesize(payload)) } else { 0 };
-        let limit = floor.max(self.pacing_rate >> PACING_SHIFT).min(u64::from(cap));
+        let Some(limit) = self.small_queue_limit_for(payload) else { return Ok(()) };
         // `sk_wmem_alloc` is 1 more (`sk_alloc`), so that two of the largest skbs exceed a limit of two. With
         // nothing below, there would be no completion to wait for.
         if self.bytes_below == 0 || self.bytes_below < limit << doublings {

@@ -60,6 +60,8 @@ struct Loop<F> {
     fates: u64,
     sizes: Vec<u32>,
     most_below: u64,
+    /// How often the sender knew that small queues held it back still.
+    idle_tries: u32,
 }
 
 impl<F: FnMut(u64) -> Fate> Loop<F> {
@@ -82,6 +84,7 @@ impl<F: FnMut(u64) -> Fate> Loop<F> {
             fates: 0,
             sizes: Vec::new(),
             most_below: 0,
+            idle_tries: 0,
         }
     }
 
@@ -99,6 +102,10 @@ impl<F: FnMut(u64) -> Fate> Loop<F> {
     /// Sends all that the sender may.
     fn pump(&mut self) -> Blocked {
         loop {
+            if let Some(is_idle) = self.sender.trying_again_is_idle(self.now) {
+                assert!(is_idle);
+                self.idle_tries += 1;
+            }
             match self.sender.next_segment(self.now) {
                 Ok(segment) => self.transmit(segment),
                 Err(blocked) => return blocked,
@@ -342,6 +349,8 @@ fn small_queues_hold_a_flow_to_its_limit() {
         let slack = u64::from(truesize(45 * 1448));
         let limit = u64::from(limit);
         assert!(flow.most_below > limit && flow.most_below <= limit + slack, "{}", flow.most_below);
+        // It knows so at each of some hundred acknowledgements.
+        assert_eq!(flow.idle_tries > 100, profile == Profile::Linux4_4, "{}", flow.idle_tries);
     }
     let config = SenderConfig { small_queue_limit: None, initial_window: 3000, ..config(Profile::Linux4_4) };
     let mut flow = Loop::new(&config, |_| Fate::Arrives);
@@ -441,12 +450,13 @@ fn a_window_that_is_not_used_does_not_grow() {
 }
 
 fn any_config() -> impl Strategy<Value = SenderConfig> {
-    (0..2_usize, any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), 0..3_usize).prop_map(
-        |(profile, reno, tso, pacing, small_queues, rtt)| {
+    (0..2_usize, any::<bool>(), any::<bool>(), any::<bool>(), any::<[bool; 2]>(), 0..3_usize).prop_map(
+        |(profile, reno, tso, pacing, [small_queues, floor], rtt)| {
             let base = SenderConfig::new(PROFILES[profile]);
             SenderConfig {
                 congestion: if reno { CongestionControl::Reno } else { CongestionControl::Cubic },
                 tso,
+                small_queue_floor: floor,
                 pacing,
                 small_queue_limit: base.small_queue_limit.filter(|_| small_queues),
                 handshake_rtt: [0, 100 * MICROSECOND, 3 * MILLISECOND][rtt],

@@ -47,12 +47,13 @@ const SHUFFLE_MEGABYTES: f64 = 64.0;
 /// flows costs. At a fixed 10 Gbit/s, ten thousand flows would have less than a packet in each round trip,
 /// and timeouts and drops would be what is simulated.
 ///
-/// More than 6,144 flows have to share the 256 queues that there are at most. And ten thousand do not fill
-/// their line: the processors of the receive queues, of which there are four whatever the line, take in
-/// all acknowledgements.
+/// As there, receive queues are half as many as transmit queues: the processors of four take in the
+/// acknowledgements for 10 Gbit/s, and could not for more. More than 6,144 flows have to share the 256 queues
+/// that there are at most.
 fn scaled(flows: u32) -> Result<Scenario, Box<dyn Error>> {
     let rate = u64::from(flows) * RATE_PER_FLOW;
     let queues = flows.div_ceil(FLOWS_PER_QUEUE).min(MOST_QUEUES);
+    let receive_queues = queues.div_ceil(2);
     // 1538 bytes on the wire are a packet of 1500.
     let microseconds = SCALED_PACKETS * 1538 * 8 * 1_000_000 / rate;
     let text = format!(
@@ -65,6 +66,7 @@ variants = ["{SCALED_VARIANT}"]
 [link]
 rate = "{rate}bit"
 queues = {queues}
+receive-queues = {receive_queues}
 [hosts]
 sending-cores = {queues}
 [workload]

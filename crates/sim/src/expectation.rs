@@ -21,6 +21,7 @@ impl Simulation {
         if self.outbox.is_none()
             && let Some(receive_queue) = self.receive_queue_of(flow)
         {
+            self.sink.enters(receive_queue, queue);
             let nic = &self.nic;
             let at = || nic.first_packet_of_newest(queue);
             self.sink.expects(receive_queue, &mut self.calendar, at);
@@ -57,8 +58,11 @@ impl Simulation {
     /// Plans the interrupt of a receive queue for when the next packet for it arrives at the earliest, if
     /// there is one in a ring.
     pub(crate) fn expect_arrival(&mut self, receive_queue: u32) {
-        let at =
-            self.nic.earliest_packet(|segment| self.receive_queue_of(segment.flow) == Some(receive_queue));
+        let under_way = self.sink.under_way(receive_queue);
+        let at = self.nic.earliest_packet(
+            |queue| under_way[queue as usize] > 0,
+            |segment| self.receive_queue_of(segment.flow) == Some(receive_queue),
+        );
         if at != Time::NEVER {
             self.sink.expects(receive_queue, &mut self.calendar, || at);
         }

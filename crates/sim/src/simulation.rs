@@ -250,11 +250,16 @@ impl Departures for Outlet<'_> {
     }
 
     fn finished(&mut self, queue: u32, segment: &Segment, _at: Time) {
-        if segment.flow == PROBE
-            && let Some(probe) = self.probe.as_mut()
-        {
-            probe.at_sink = true;
-            self.sink.poke(probe.sink_queue);
+        if segment.flow == PROBE {
+            if let Some(probe) = self.probe.as_mut() {
+                probe.at_sink = true;
+                self.sink.poke(probe.sink_queue);
+                if self.outbox.is_none() {
+                    self.sink.leaves(probe.sink_queue, queue);
+                }
+            }
+        } else if self.outbox.is_none() {
+            self.sink.leaves(self.sink.queue_of(segment.flow), queue);
         }
         let ring = &mut self.queues[queue as usize];
         ring.bytes += u64::from(segment.frame_bytes());
@@ -371,7 +376,8 @@ impl Simulation {
                 service,
                 exact: settings.exact,
             }),
-            sink: Sink::new(peers, parameters.receive_queues, parameters.sink_interrupt_interval, slots.sink),
+            sink: Sink::new(peers, parameters.receive_queues, parameters.sink_interrupt_interval, slots.sink)
+                .of_rings(queues),
             processors: Processors::new(settings.processors),
             observation: Observation::new(flows.len(), begin, bin, bins),
             probe,

@@ -56,6 +56,10 @@ pub struct Sink {
     /// The receive queue of each: asked for much more often than the rest.
     queue_of: Vec<u32>,
     queues: Vec<ReceiveQueue>,
+    /// Rings of the sender.
+    rings: usize,
+    /// For each receive queue, and in it for each ring, how many of the segments in the ring are for it.
+    under_way: Vec<u32>,
     interval: Span,
     first_slot: Slot,
     /// Flows that the last interrupt has handed over, with when the first packet of each had arrived.
@@ -78,7 +82,41 @@ impl Sink {
             })
             .collect();
         let queues = vec![ReceiveQueue::default(); queues.max(1) as usize];
-        Self { peers, queue_of, queues, interval, first_slot, taken: Vec::new() }
+        Self {
+            peers,
+            queue_of,
+            queues,
+            rings: 0,
+            under_way: Vec::new(),
+            interval,
+            first_slot,
+            taken: Vec::new(),
+        }
+    }
+
+    /// The same, where what arrives comes from so many rings, each of which tells of its segments.
+    #[must_use]
+    pub fn of_rings(self, rings: u32) -> Self {
+        let rings = rings as usize;
+        Self { rings, under_way: vec![0; self.queues.len() * rings], ..self }
+    }
+
+    /// A segment for a receive queue was put into a ring.
+    #[inline]
+    pub fn enters(&mut self, number: u32, ring: u32) {
+        self.under_way[number as usize * self.rings + ring as usize] += 1;
+    }
+
+    /// Such a segment has left it.
+    #[inline]
+    pub fn leaves(&mut self, number: u32, ring: u32) {
+        self.under_way[number as usize * self.rings + ring as usize] -= 1;
+    }
+
+    /// How many segments in each ring are for a receive queue.
+    #[must_use]
+    pub fn under_way(&self, number: u32) -> &[u32] {
+        &self.under_way[number as usize * self.rings..][..self.rings]
     }
 
     /// Number of receive queues, and so of interrupts in the calendar.

@@ -93,6 +93,14 @@ impl SimWorld {
         }
     }
 
+    /// The numbers of a scenario's hosts.
+    fn parameters(&self, scenario: &Scenario) -> Parameters {
+        match (scenario.link.receive_queues, self.test_bed) {
+            (Some(receive_queues), None) => Parameters { receive_queues, ..self.parameters.clone() },
+            _ => self.parameters.clone(),
+        }
+    }
+
     fn simulate(&self, job: &Job<'_>, observer: &dyn Observer) -> Result<RawRepeat, SimError> {
         if let Some(requests) = job.scenario.workload.requests() {
             return crate::receive::run(job, requests, observer);
@@ -101,8 +109,9 @@ impl SimWorld {
             return tenants::run(job, point, self.parameters.profile, &self.machine(), observer);
         }
         let settings = self.settings(job.scenario, job.variant, job.rate);
+        let parameters = self.parameters(job.scenario);
         if let Some(bytes) = job.scenario.workload.shuffled_bytes() {
-            return crate::network::shuffle::run(job, bytes, &settings, &self.parameters, observer);
+            return crate::network::shuffle::run(job, bytes, &settings, &parameters, observer);
         }
         let span = |time: evenkeel_model::units::Nanoseconds| time.as_u64().saturating_mul(NANOSECOND);
         let (begin, bin) = (Time(span(job.warmup)), span(job.bin));
@@ -117,8 +126,7 @@ impl SimWorld {
         check_bins(settings.flows, bins)?;
         let failed = |source| SimError::Failed { variant: job.variant.name.clone(), seed: job.seed, source };
         let mut simulation =
-            Simulation::new(settings, self.parameters.clone(), job.seed, count_from, bin, bins)
-                .map_err(failed)?;
+            Simulation::new(settings, parameters, job.seed, count_from, bin, bins).map_err(failed)?;
         if fetching {
             simulation.start_fetches(job.seed, STARTS_WITHIN);
         } else {

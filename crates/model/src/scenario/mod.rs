@@ -92,6 +92,9 @@ pub struct Link {
     /// Queues of each priority of data-centre bridging (a traffic class, IEEE 802.1Q), which follow one
     /// another: a pool of its own for each (Titan, section 1). None where all flows share all queues.
     pub priorities: Vec<u32>,
+    /// Receive queues over which each simulated host spreads what it receives, 1 to [`MAX_QUEUES`]; none: as many
+    /// as the simulator's own hosts have.
+    pub receive_queues: Option<u32>,
     /// How the test bed on a real kernel builds the NIC.
     pub topology: Topology,
 }

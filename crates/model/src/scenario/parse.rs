@@ -159,9 +159,9 @@ fn read_scenario(
     let title = root.require("title", "say in a line what is compared");
     let title = title.and_then(|field| field.prose(LONGEST_TITLE, false));
     let description = root.take("description").and_then(|field| field.prose(LONGEST_DESCRIPTION, true));
-    let link = root.require("link", "add a [link] table").and_then(|field| read_link(field.table()?));
     let workload = root.require("workload", "add a [workload] table");
     let kind = kind_of(workload.as_ref());
+    let link = root.require("link", "add a [link] table").and_then(|field| read_link(field.table()?, kind));
     let (hosts, switch, measure) = match kind {
         Kind::Bulk | Kind::Tenants => {
             let hosts = root.take("hosts").and_then(|field| read_hosts(field.table()?, kind));

@@ -107,7 +107,7 @@ pub(super) fn or_default<'t, T>(
 }
 
 /// Reads `[link]`.
-pub(super) fn read_link(mut table: Table<'_>) -> Option<Link> {
+pub(super) fn read_link(mut table: Table<'_>, kind: Kind) -> Option<Link> {
     let rate = table.require("rate", "for example rate = \"10gbit\"");
     let rate = rate.and_then(|field| field.quantity(RATES, "10gbit"));
     let mtu = or_default(table.take("mtu"), DEFAULT_MTU, |field| field.quantity(MTUS, "1500B"));
@@ -115,8 +115,22 @@ pub(super) fn read_link(mut table: Table<'_>) -> Option<Link> {
         table.require("queues", "for example queues = 8").and_then(|field| field.integer(1..=MAX_QUEUES));
     let topology = or_default(table.take("topology"), Topology::SoftNic, |field| field.one_of(&TOPOLOGIES));
     let priorities = or_default(table.take("priorities"), Vec::new(), |field| read_priorities(field, queues));
+    let receive_queues = match kind {
+        Kind::Bulk | Kind::Shuffle | Kind::Fetch => {
+            or_default(table.take("receive-queues"), None, |field| field.integer(1..=MAX_QUEUES).map(Some))
+        }
+        // What serves requests are the link's queues; tenants send through one.
+        Kind::Requests | Kind::Tenants => Some(None),
+    };
     table.finish();
-    Some(Link { rate: rate?, mtu: mtu?, queues: queues?, topology: topology?, priorities: priorities? })
+    Some(Link {
+        rate: rate?,
+        mtu: mtu?,
+        queues: queues?,
+        topology: topology?,
+        priorities: priorities?,
+        receive_queues: receive_queues?,
+    })
 }
 
 /// Reads `link.priorities`, which together have all of the link's queues.

@@ -11,7 +11,7 @@ use super::error::ScenarioErrorKind::{BadValue, Duplicate, UnknownName};
 use super::knobs::spelled;
 use super::parse::{LONGEST_DESCRIPTION, LONGEST_TITLE, document, read_schema};
 use super::results::{metric_keys, read_expectations};
-use super::sections::{default_hosts, or_default, read_link, read_tenants_measure};
+use super::sections::{Kind, default_hosts, or_default, read_link, read_tenants_measure};
 use super::traffic::{GroupCount, LENGTHS, MESSAGES, PROCESSES, Traffic};
 use super::value::Spelling;
 use super::{
@@ -92,7 +92,8 @@ pub(super) fn read_scenario(
     if let Some(files) = root.take("qdisc-files") {
         read_files(&files);
     }
-    let link = root.require("link", "add a [link] table").and_then(|field| read_link(field.table()?));
+    let link =
+        root.require("link", "add a [link] table").and_then(|field| read_link(field.table()?, Kind::Tenants));
     let measure = root.require("measure", "add a [measure] table");
     let measure = measure.and_then(|field| read_tenants_measure(field.table()?));
     let traffic = root.require("workload", "add a [workload] table");

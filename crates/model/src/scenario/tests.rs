@@ -45,7 +45,14 @@ fn every_bundled_scenario_is_the_paper_s_set_up() {
         let mtu = ByteSize::from_bytes(1500);
         assert_eq!(
             scenario.link,
-            Link { rate: ten_gigabit, mtu, queues: 8, topology: Topology::SoftNic, priorities: vec![] }
+            Link {
+                rate: ten_gigabit,
+                mtu,
+                queues: 8,
+                topology: Topology::SoftNic,
+                priorities: vec![],
+                receive_queues: None
+            }
         );
         assert_eq!(scenario.hosts, Hosts { count: 2, sending_cores: 8 });
         let second = Nanoseconds::from_secs(1);

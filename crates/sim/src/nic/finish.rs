@@ -147,10 +147,13 @@ impl Nic {
     }
 
     /// When the first packet of any segment for which `wanted` holds will have left, or the next one if
-    /// that has left; [`Time::NEVER`] if there is no such segment.
+    /// that has left; [`Time::NEVER`] if there is no such segment. Only rings for which `has_some` holds have one.
     #[must_use]
-    pub fn earliest_packet(&self, wanted: impl Fn(&Segment) -> bool) -> Time {
+    pub fn earliest_packet(&self, has_some: impl Fn(u32) -> bool, wanted: impl Fn(&Segment) -> bool) -> Time {
         let reach = |(place, &queue): (usize, &u32)| {
+            if !has_some(queue) {
+                return None;
+            }
             let index = self.rings[queue as usize].segments().position(&wanted)?;
             let (turns, bytes) = self.reach(place, index);
             Some((turns, place, bytes))

@@ -64,6 +64,8 @@ const LINK_AND_WORKLOAD: &[Case] = &[
     ("queues = 4", "queues = 4\npriorities = [{ queues = 0 }]", (10, 26), ": link.priorities[0].queues: 0 is out of range; write a value from 1 to 256"),
     ("queues = 4", "queues = 4\npriorities = [{ queues = 4, rate = 1 }]", (10, 29), ": link.priorities[0].rate: unknown key; known keys: queues"),
     ("queues = 4", "queues = 4\npriorities = [{ queues = 1 }, { queues = 3 }]", (28, 10), ": variant.small.queues: 2 queues, and the link's priorities have 4; use all queues"),
+    ("queues = 4", "queues = 4\nreceive-queues = 0", (10, 18), ": link.receive-queues: 0 is out of range; write a value from 1 to 256"),
+    ("queues = 4", "queues = 4\nreceive-queues = \"all\"", (10, 18), ": link.receive-queues: expected a whole number"),
     ("flows = 12", "flows = 12\npriority = 0", (13, 12), ": workload.priority: the link has no priorities; add link.priorities, or leave"),
     ("duration = \"2s\"", "duration = \"2s\"\npriority = 1", (16, 12), ": workload.latency.priority: the link has no priorities;"),
     ("flows = 12", "flows = 100_001", (12, 9), ": workload.flows: 100001 is out of range"),

@@ -110,24 +110,23 @@ impl Tournament {
         self.first = winner;
     }
 
-    /// The same, up to the first match that ends as it did before: nearly always the first, where most
-    /// events are far away.
+    /// The same, up to the first match that ends as it did before, as the next one knows: nearly always the
+    /// first, where most events are far away.
     #[inline]
     fn set_rare(&mut self, slot: usize, entry: Entry) {
         let (mut number, mut place) = (self.opening + slot / PLAYERS, slot % PLAYERS);
         let mut winner = entry;
         loop {
             let played = &mut self.matches[number];
-            let before = played.winner();
             played.0[place] = winner;
             winner = played.winner();
-            if winner == before {
-                return;
-            }
             if number == 0 {
                 break;
             }
             (number, place) = ((number - 1) / PLAYERS, (number - 1) % PLAYERS);
+            if winner == self.matches[number].0[place] {
+                return;
+            }
         }
         self.first = winner;
     }

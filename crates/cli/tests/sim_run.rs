@@ -34,9 +34,13 @@ repeats = 2
 "#;
 
 fn run(arguments: &[&str]) -> (Output, tempfile::TempDir) {
+    run_text(SCENARIO, arguments)
+}
+
+fn run_text(scenario: &str, arguments: &[&str]) -> (Output, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("small.toml");
-    std::fs::write(&file, SCENARIO).unwrap();
+    let file = directory.path().join("scenario.toml");
+    std::fs::write(&file, scenario).unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_evenkeel"))
         .arg("run")
         .arg(&file)
@@ -130,6 +134,28 @@ fn todays_kernel_is_simulated_too() {
     let result = json(&output);
     assert_eq!(result["kernel"], "6.18");
     assert_eq!(result["rate_bps"], 100_000_000_000_u64);
+}
+
+/// The processors of four receive queues do not take in the acknowledgements for 400 Gbit/s.
+#[test]
+fn a_fast_line_needs_more_than_four_receive_queues() {
+    let throughput = |link: &str| {
+        let scenario = SCENARIO
+            .replace("\"1gbit\"", "\"400gbit\"")
+            .replace("queues = 8", link)
+            .replace("sending-cores = 8", "sending-cores = 64")
+            .replace("flows = 6", "flows = 1280")
+            .replace("[workload.latency]\nmessage = \"64B\"\nduration = \"50ms\"\n", "")
+            .replace("warmup = \"200ms\"", "warmup = \"10ms\"")
+            .replace("long-windows = 4", "long-windows = 1")
+            .replace("50ms = \"50ms\"\n", "");
+        let (output, _directory) = run_text(&scenario, &["--variant", "dqa", "--repeat", "1"]);
+        json(&output)["variants"][0]["metrics"]["throughput_bps"]["mean"].as_f64().unwrap() / 1e9
+    };
+    let four = throughput("queues = 64");
+    assert!(four < 200.0, "{four} Gbit/s");
+    let many = throughput("queues = 64\nreceive-queues = 32");
+    assert!(many > 350.0, "{many} Gbit/s");
 }
 
 #[test]

@@ -58,6 +58,7 @@ at-most = 1.0
 
 #[rustfmt::skip]
 const REQUESTS: &[Case] = &[
+    ("queues = 10", "queues = 10\nreceive-queues = 4", (9, 1), ": link.receive-queues: unknown key;"),
     ("server = \"memcached\"\n", "", (10, 1), ": workload.server: missing; for example server = \"echo\""),
     ("\"memcached\"", "\"memcache\"", (12, 10), ": workload.server: 'memcache' is not a value of this key; did you mean 'memcached'? known: echo, memcached"),
     ("\"memcached\"", "\"echo\"", (13, 1), ": workload.set-percent: an echo server has nothing to set; leave it out"),

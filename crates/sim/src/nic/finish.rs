@@ -253,8 +253,8 @@ impl Nic {
     #[inline(always)]
     fn bytes_of_others(&self, place: usize, turns: u64, bytes_in: impl Fn(&Ring, u64) -> u64) -> u64 {
         let of = |queue: &u32, turns| bytes_in(&self.rings[*queue as usize], turns);
-        let before: u64 = match place {
-            0 => 0,
+        let before: u64 = match (place, turns) {
+            (0, _) | (_, 0) => 0,
             _ => {
                 let first = of(&self.active[0], turns - self.granted(0));
                 first + self.active.range(1..place).map(|queue| of(queue, turns)).sum::<u64>()

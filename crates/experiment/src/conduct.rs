@@ -1,8 +1,7 @@
 //! The run itself.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use evenkeel_model::record::{
@@ -13,6 +12,7 @@ use evenkeel_model::units::BitRate;
 use evenkeel_model::world::{Job, Observer, RawRepeat, World};
 use evenkeel_report::store::{Series, SeriesFlow};
 
+use crate::pool::in_parallel;
 use crate::timing::Timing;
 use crate::{evaluate, expectations, requests};
 
@@ -207,41 +207,22 @@ fn run_all<W: World>(
         }
         return Ok(());
     };
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(jobs.len());
-    let next = AtomicUsize::new(0);
-    let failed = AtomicBool::new(false);
-    let (send, receive) = mpsc::channel();
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            let (send, part, next, failed, done) = (send.clone(), &part, &next, &failed, &done);
-            scope.spawn(move || {
-                while let Some(number) = Some(next.fetch_add(1, Ordering::Relaxed))
-                    .filter(|number| *number < jobs.len() && !failed.load(Ordering::Relaxed))
-                {
-                    let begun = thread_cpu_seconds();
-                    let mut result = world.repeat(&jobs[number], &part(&jobs[number]));
-                    match &mut result {
-                        Ok(RawRepeat { sim: Some(cost), .. }) => {
-                            cost.cpu_seconds = thread_cpu_seconds() - begun;
-                        }
-                        Ok(_) => {}
-                        Err(_) => failed.store(true, Ordering::Relaxed),
-                    }
-                    done.fetch_add(1, Ordering::Relaxed);
-                    // Nobody listens any more only after a failure.
-                    let _ = send.send((number, result));
-                }
-            });
+    let work = |number: usize| {
+        let begun = thread_cpu_seconds();
+        let mut result = world.repeat(&jobs[number], &part(&jobs[number]));
+        if let Ok(RawRepeat { sim: Some(cost), .. }) = &mut result {
+            cost.cpu_seconds = thread_cpu_seconds() - begun;
         }
-        drop(send);
-        let mut early = BTreeMap::new();
-        let mut wanted = 0;
-        for (number, result) in receive {
-            early.insert(number, result?);
-            while let Some(raw) = early.remove(&wanted) {
-                take(wanted, raw);
-                wanted += 1;
-            }
+        done.fetch_add(1, Ordering::Relaxed);
+        Some(result)
+    };
+    let mut early = BTreeMap::new();
+    let mut wanted = 0;
+    in_parallel(jobs.len(), work, |number, result| {
+        early.insert(number, result?);
+        while let Some(raw) = early.remove(&wanted) {
+            take(wanted, raw);
+            wanted += 1;
         }
         Ok(())
     })

@@ -8,10 +8,12 @@
 mod conduct;
 mod evaluate;
 mod expectations;
+mod pool;
 mod requests;
 mod tenants;
 mod timing;
 
 pub use conduct::{ConductError, Outcome, Request, conduct, summarise};
+pub use pool::in_parallel;
 pub use tenants::line_use;
 pub use timing::Timing;

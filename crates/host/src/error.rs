@@ -40,6 +40,11 @@ pub enum HostError {
         /// The system's error.
         source: io::Error,
     },
+    /// A thread could not be started.
+    #[error(
+        "cannot start a thread: {0}; raise the limit on processes (`ulimit -u`, `pids.max` of the cgroup)"
+    )]
+    Thread(#[source] io::Error),
     /// The kernel refused over netlink.
     #[error(transparent)]
     Netlink(#[from] evenkeel_netlink::NetlinkError),

@@ -68,9 +68,9 @@ impl NetworkNamespace {
             }
             look()
         };
-        std::thread::scope(|scope| match scope.spawn(enter).join() {
-            Ok(result) => result,
-            Err(panic) => std::panic::resume_unwind(panic),
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().spawn_scoped(scope, enter).map_err(HostError::Thread)?;
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
     }
 }

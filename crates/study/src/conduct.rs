@@ -3,11 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc;
 use std::time::{Duration, Instant, SystemTime};
 
-use evenkeel_experiment::{Timing, summarise};
+use evenkeel_experiment::{Timing, in_parallel, summarise};
 use evenkeel_model::scenario::{BulkTenants, Scenario};
 use evenkeel_model::units::BitRate;
 use evenkeel_model::world::{Job, Observer, RawLine, RawRepeat, World};
@@ -344,7 +342,7 @@ impl Study<'_> {
                 done as f64 / (done + left).max(1) as f64,
                 &format!("{done} of {} repeats, {time} left", done + left),
             );
-            Ok(())
+            Ok::<(), StudyError<W::Error>>(())
         };
         let Some(concurrent) = world.concurrent() else {
             for repeat in due {
@@ -356,32 +354,16 @@ impl Study<'_> {
             }
             return Ok(());
         };
-        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(due.len());
-        let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let (send, receive) = mpsc::channel();
-        std::thread::scope(|scope| {
-            for _ in 0..threads {
-                let (send, next, stop) = (send.clone(), &next, &stop);
-                scope.spawn(move || {
-                    while let Some(repeat) = due.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        if stop.load(Ordering::Relaxed) || observer.interrupted() {
-                            break;
-                        }
-                        let raw = concurrent.repeat(&self.job(*repeat), &Quiet(observer));
-                        // Nobody listens any more only after an error, which is told already.
-                        let _ = send.send(Finished { repeat: *repeat, took: Duration::ZERO, raw });
-                    }
-                });
+        let work = |number: usize| {
+            let repeat = *due.get(number)?;
+            if observer.interrupted() {
+                return None;
             }
-            drop(send);
-            for finished in receive {
-                if let Err(error) = take(finished) {
-                    stop.store(true, Ordering::Relaxed);
-                    return Err(error);
-                }
-            }
-            if observer.interrupted() { Err(StudyError::Interrupted) } else { Ok(()) }
-        })
+            let raw = concurrent.repeat(&self.job(repeat), &Quiet(observer));
+            Some(Finished { repeat, took: Duration::ZERO, raw })
+        };
+        in_parallel(due.len(), work, |_, finished| take(finished))?;
+        if observer.interrupted() { Err(StudyError::Interrupted) } else { Ok(()) }
     }
 
     fn keep<E: std::error::Error>(

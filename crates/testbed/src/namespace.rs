@@ -215,9 +215,10 @@ impl AsFd for Namespace {
 }
 
 fn on_own_thread<T: Send>(work: impl FnOnce() -> Result<T, TestbedError> + Send) -> Result<T, TestbedError> {
-    std::thread::scope(|scope| match scope.spawn(work).join() {
-        Ok(result) => result,
-        Err(panic) => std::panic::resume_unwind(panic),
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().spawn_scoped(scope, work);
+        let thread = thread.map_err(TestbedError::system("start a thread"))?;
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }
 

@@ -1,8 +1,12 @@
 //! The command line. Man pages and completions are made from it.
 
+use std::fmt::Display;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use evenkeel_model::units::{BitRate, ByteSize, Nanoseconds};
 
@@ -71,10 +75,10 @@ pub struct RunOptions {
     #[arg(long, value_name = "RATE|auto", default_value = "auto", value_parser = parse_rate)]
     pub rate: Rate,
     /// Repeats of each variant [default: what the scenario says]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1..=1000), allow_negative_numbers = true)]
     pub repeat: Option<u32>,
     /// Long windows in each repeat [default: what the scenario says]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1..=1000), allow_negative_numbers = true)]
     pub long_windows: Option<u32>,
     /// Two long windows a repeat: enough to see, too few to claim
     #[arg(long, conflicts_with = "long_windows")]
@@ -92,14 +96,14 @@ pub struct RunOptions {
     #[arg(long, value_enum, default_value_t = NicChoice::Hardware)]
     pub nic: NicChoice,
     /// Processors of the machine whose test bed is simulated, with --nic soft
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = whole_number::<u32>(1..=1024), allow_negative_numbers = true)]
     pub processors: u32,
     /// One step for each packet in the simulated NIC, in place of its closed form: slower, and the same
     /// result to the byte (only with `--on sim`)
     #[arg(long)]
     pub exact: bool,
     /// Seed for a world that draws random numbers (netns draws none: its hashes are the kernel's)
-    #[arg(long, value_name = "S", default_value_t = 1)]
+    #[arg(long, value_name = "S", default_value_t = 1, value_parser = whole_number::<u64>(0..=u64::MAX), allow_negative_numbers = true)]
     pub seed: u64,
     /// How to print the result
     #[arg(long, value_enum, default_value_t = Format::Table)]
@@ -166,6 +170,28 @@ pub enum Rate {
     Auto,
     /// This one.
     Fixed(BitRate),
+}
+
+/// Reads a whole number within a range. The message is ours: clap and the standard library name Rust's types.
+pub fn whole_number<T>(range: RangeInclusive<T>) -> impl Fn(&str) -> Result<T, String> + Clone
+where
+    T: FromStr + Display + PartialOrd + Clone + Send + Sync + 'static,
+{
+    move |text| {
+        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let number = text.parse().ok().filter(|number| digits && range.contains(number));
+        number.ok_or_else(|| format!("give a whole number from {} to {}", range.start(), range.end()))
+    }
+}
+
+/// Takes away a tip that would not help: `-- -1` for an unexpected `-1` turns it into a scenario's name.
+pub fn plain(mut error: clap::Error) -> clap::Error {
+    let is_number = matches!(error.get(ContextKind::InvalidArg), Some(ContextValue::String(argument))
+        if argument.strip_prefix('-').is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit())));
+    if is_number {
+        error.remove(ContextKind::Suggested);
+    }
+    error
 }
 
 fn parse_rate(text: &str) -> Result<Rate, String> {
@@ -257,9 +283,17 @@ pub enum NicCommand {
 /// Where models of NICs are looked for besides those that come with Evenkeel.
 #[derive(Clone, Debug, Default, Args)]
 pub struct NicSource {
-    /// Directory with further models, one TOML file each; they win over those that come with Evenkeel
-    #[arg(long, value_name = "DIR", env = "EVENKEEL_NIC_DIR")]
-    pub nic_dir: Option<PathBuf>,
+    /// Directory with further models, one TOML file each; they win over those that come with Evenkeel [default: EVENKEEL_NIC_DIR, if it is set]
+    #[arg(long, value_name = "DIR")]
+    nic_dir: Option<PathBuf>,
+}
+
+impl NicSource {
+    /// Returns the directory. An empty variable counts as unset, as for `PATH` and its like.
+    pub fn directory(&self) -> Option<PathBuf> {
+        let variable = || std::env::var_os("EVENKEEL_NIC_DIR").filter(|value| !value.is_empty());
+        self.nic_dir.clone().or_else(|| variable().map(PathBuf::from))
+    }
 }
 
 #[derive(Debug, Args)]
@@ -295,7 +329,7 @@ pub struct ListedFlows {
     pub flows: Option<PathBuf>,
     /// So many made-up flows instead: UDP to one port, from clients with 16 each; every tenth client is of the policy's
     /// first class
-    #[arg(long, value_name = "N", group = "listed", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", group = "listed", value_parser = whole_number::<u32>(1..=1_000_000), allow_negative_numbers = true)]
     pub generate: Option<u32>,
 }
 
@@ -306,7 +340,7 @@ pub struct SolveOptions {
     #[arg(long, value_name = "NIC")]
     pub nic: String,
     /// Receive queues in use
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "N", value_parser = whole_number::<u16>(1..=u16::MAX), allow_negative_numbers = true)]
     pub queues: u16,
     #[command(flatten)]
     pub listed: ListedFlows,
@@ -332,10 +366,10 @@ pub struct BenchOptions {
     #[arg(long, value_name = "NIC", default_value = "i82599")]
     pub nic: String,
     /// Flows [default: each size of Dragonet's Table 1]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1..=1_000_000), allow_negative_numbers = true)]
     pub flows: Option<u32>,
     /// Receive queues in use
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = whole_number::<u16>(1..=u16::MAX), allow_negative_numbers = true)]
     pub queues: u16,
     /// The policy: a TOML file, or a policy's name
     #[arg(long, value_name = "POLICY", default_value = "balance")]
@@ -344,7 +378,7 @@ pub struct BenchOptions {
     #[arg(long)]
     pub no_rss: bool,
     /// Repeats of each figure at most; fewer where one takes long
-    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = whole_number::<u32>(1..=10_000), allow_negative_numbers = true)]
     pub repeat: u32,
     /// How to print the result [default: json, on a terminal table]
     #[arg(long, value_enum)]
@@ -543,7 +577,7 @@ pub struct SteerOptions {
     #[arg(long, value_name = "NAME")]
     pub model: Option<String>,
     /// Receive queues to steer to; with XDP these are processors [default: all]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "N", value_parser = whole_number::<u16>(1..=u16::MAX), allow_negative_numbers = true)]
     pub queues: Option<u16>,
     /// Look at sockets of another network namespace, too: a name, a process or a path; `all` for every one; may be
     /// given several times
@@ -670,6 +704,20 @@ mod tests {
     #[test]
     fn the_definition_is_sound() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn a_number_out_of_range_is_refused_in_plain_words() {
+        for wrong in ["-1", "0", "1001", "x", "", "1.5", "+7", " 7", "99999999999999999999"] {
+            let argument = format!("--repeat={wrong}");
+            let error =
+                Arguments::try_parse_from(["evenkeel", "run", "s", &argument]).unwrap_err().to_string();
+            assert!(error.contains("a whole number from 1 to 1000"), "{error}");
+        }
+        let error =
+            Arguments::try_parse_from(["evenkeel", "run", "s", "--repeat", "-1"]).unwrap_err().to_string();
+        assert!(error.contains("'-1'") && error.contains("from 1 to 1000"), "{error}");
+        assert!(Arguments::try_parse_from(["evenkeel", "run", "s", "--repeat", "1000"]).is_ok());
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::io::Write;
 
 use evenkeel_apply::Cause;
+use evenkeel_model::text::{excerpt, suggestion};
 
 /// How the command ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +59,19 @@ impl Failure {
             cause = error.source();
         }
         Self { exit, message }
+    }
+
+    /// An unknown name of a `kind` of thing, with the nearest known one; `otherwise` says what else may be given.
+    pub fn unknown<'k>(
+        kind: &str,
+        name: &str,
+        known: impl IntoIterator<Item = &'k str>,
+        otherwise: &str,
+    ) -> Self {
+        let known: Vec<&str> = known.into_iter().collect();
+        let hint = suggestion(name, known.iter().copied());
+        let otherwise = if otherwise.is_empty() { String::new() } else { format!("; {otherwise}") };
+        Self::new(Exit::Usage, format!("no {kind} '{}'; {hint}{otherwise}", excerpt(name)))
     }
 
     /// The code that it leads to.

@@ -38,7 +38,7 @@ use crate::exit::Exit;
 
 fn main() -> ExitCode {
     // A usage error exits with 2, help and version with 0.
-    let arguments = Arguments::parse();
+    let arguments = Arguments::try_parse().unwrap_or_else(|error| arguments::plain(error).exit());
     let result = match arguments.command {
         Command::Run(options) => run::run(&options),
         Command::Scenario(command) => scenario::scenario(&command),

@@ -31,7 +31,7 @@ pub fn load(name: &str, source: &NicSource) -> Result<NicModel, Failure> {
     if path.extension().is_some() || name.contains('/') {
         return read_model(path);
     }
-    if let Some(directory) = &source.nic_dir {
+    if let Some(directory) = source.directory() {
         let path = directory.join(name).with_extension("toml");
         if path.exists() {
             return read_model(&path);
@@ -40,13 +40,8 @@ pub fn load(name: &str, source: &NicSource) -> Result<NicModel, Failure> {
     if let Some(text) = NicModel::built_in_text(name) {
         return NicModel::parse(text, name).map_err(|error| Failure::new(Exit::Usage, error));
     }
-    let known: Vec<&str> = NicModel::built_in_names().collect();
-    let message = format!(
-        "there is no model of a NIC '{}'; there are {}, or give a path to a TOML file, or --nic-dir",
-        name.escape_debug(),
-        known.join(", ")
-    );
-    Err(Failure::new(Exit::Usage, message))
+    let otherwise = "or give a path to a TOML file, or a directory of models with --nic-dir";
+    Err(Failure::unknown("NIC model", name, NicModel::built_in_names(), otherwise))
 }
 
 fn read_model(path: &Path) -> Result<NicModel, Failure> {
@@ -88,8 +83,8 @@ fn known(source: &NicSource) -> Result<Vec<Known>, Failure> {
         let model = load(name, &NicSource::default())?;
         models.push(Known { name: name.to_owned(), model, path: None });
     }
-    if let Some(directory) = &source.nic_dir {
-        for path in model_files(directory)? {
+    if let Some(directory) = source.directory() {
+        for path in model_files(&directory)? {
             let model = read_model(&path)?;
             let name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
             models.retain(|known| known.name != name);

@@ -1,10 +1,8 @@
 //! What a person at the terminal sees while a run goes on, and how Ctrl-C reaches it.
 
-use std::collections::BTreeSet;
 use std::io::{IsTerminal, Write};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use evenkeel_model::world::Observer;
 use evenkeel_report::table::TableOptions;
@@ -14,7 +12,7 @@ use crate::exit::{Exit, Failure};
 
 const STEPS: u64 = 1000;
 
-/// Shows progress as a bar on a terminal, as a line for each new activity elsewhere.
+/// Shows progress as a bar on a terminal, as a line for each tenth of the work elsewhere.
 pub struct Progress {
     interrupted: Arc<AtomicBool>,
     shown: Shown,
@@ -23,8 +21,8 @@ pub struct Progress {
 enum Shown {
     Nothing,
     Bar(ProgressBar),
-    /// What has been said already: several repeats at a time take turns.
-    Lines(Mutex<BTreeSet<String>>),
+    /// Tenths that the next line needs at least.
+    Lines(AtomicU64),
 }
 
 impl Progress {
@@ -44,10 +42,9 @@ impl Progress {
             if let Ok(style) = ProgressStyle::with_template(template) {
                 bar.set_style(style);
             }
-            bar.enable_steady_tick(Duration::from_millis(500));
             Shown::Bar(bar)
         } else {
-            Shown::Lines(Mutex::new(BTreeSet::new()))
+            Shown::Lines(AtomicU64::new(0))
         };
         Ok(Self { interrupted, shown })
     }
@@ -70,10 +67,10 @@ impl Observer for Progress {
                 bar.set_position(position.max(bar.position()));
                 bar.set_message(activity.to_owned());
             }
-            Shown::Lines(said) => {
-                let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
-                if !said.contains(activity) {
-                    said.insert(activity.to_owned());
+            Shown::Lines(next) => {
+                let tenths = (fraction.clamp(0.0, 1.0) * 10.0) as u64;
+                // Repeats that run at the same time report in any order: the largest counts.
+                if next.fetch_max(tenths + 1, Ordering::Relaxed) <= tenths {
                     say(&format!("{:3.0} %  {activity}", fraction * 100.0));
                 }
             }
@@ -100,15 +97,18 @@ fn say(line: &str) {
 
 /// Width of a table that goes to a file or a pipe, unless COLUMNS says otherwise.
 const FILE_WIDTH: usize = 120;
+/// A table is never laid out for fewer columns: it would break every word.
+const LEAST_WIDTH: usize = 40;
 
-/// Width and colour of the terminal that standard output is, if it is one.
+/// Returns the width and colour of standard output.
 pub fn table_options() -> TableOptions {
-    if !std::io::stdout().is_terminal() {
-        let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
-        return TableOptions { width: Some(columns.unwrap_or(FILE_WIDTH)), colour: false };
-    }
-    TableOptions {
-        width: terminal_size::terminal_size().map(|(width, _)| usize::from(width.0)),
-        colour: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
-    }
+    let is_set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let is_terminal = std::io::stdout().is_terminal();
+    let terminal = || Some(usize::from(terminal_size::terminal_size()?.0.0));
+    let columns = || std::env::var("COLUMNS").ok()?.parse().ok();
+    // 0 is what a terminal without a size and some shells' COLUMNS say.
+    let stated = if is_terminal { terminal().filter(|width| *width > 0).or_else(columns) } else { columns() };
+    let width = stated.filter(|width| *width > 0).unwrap_or(FILE_WIDTH).max(LEAST_WIDTH);
+    let plain = is_set("NO_COLOR").is_some() || is_set("TERM").is_none_or(|term| term == "dumb");
+    TableOptions { width: Some(width), colour: is_terminal && !plain }
 }

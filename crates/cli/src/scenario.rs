@@ -54,14 +54,7 @@ pub fn load_with(name: &str, own: Option<&OwnSetups>) -> Result<Loaded, Failure>
     let path = Path::new(name);
     if path.extension().is_none() && !name.contains('/') && !path.exists() {
         let names: Vec<&str> = bundled().iter().map(|(name, _)| *name).collect();
-        return Err(Failure::new(
-            Exit::Usage,
-            format!(
-                "there is no scenario '{}'; bundled ones: {}, or give a path to a TOML file",
-                name.escape_debug(),
-                names.join(", ")
-            ),
-        ));
+        return Err(Failure::unknown("scenario", name, names, "or give a path to a TOML file"));
     }
     load_file(path, own)
 }

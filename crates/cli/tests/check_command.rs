@@ -101,7 +101,7 @@ fn an_interface_can_be_asked_for_alone() {
 fn mistakes_are_named_with_file_line_and_field() {
     let rule = run(&["check", "--explain", "rx-ring-drop"]);
     assert_eq!(rule.code, 2);
-    assert!(rule.stderr.contains("did you mean rx-ring-drops?"), "{rule:?}");
+    assert!(rule.stderr.contains("did you mean 'rx-ring-drops'?"), "{rule:?}");
     let nowhere = run(&["check", "--from", "/nonexistent"]);
     assert_eq!(nowhere.code, 2);
     assert!(

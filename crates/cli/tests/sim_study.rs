@@ -219,7 +219,7 @@ fn what_cannot_be_is_refused_with_what_to_do() {
         }
     };
     refused(&["--on", "sim", "--scenario", "titan-6-flows"], 2, &["titan-6-flows is none of qdiscs"]);
-    refused(&["--on", "sim", "--scenario", "tc-x"], 2, &["there is no scenario 'tc-x'", "tc-clients"]);
+    refused(&["--on", "sim", "--scenario", "tc-x"], 2, &["no scenario 'tc-x'", "tc-clients"]);
     refused(&["--on", "sim", "--qdisc", "pfifoo"], 2, &["'pfifoo'", "pfifo_fast", "--qdiscs FILE"]);
     refused(&["--on", "sim", "--qdiscs", "absent.toml"], 2, &["absent.toml"]);
     fs::write(files.path("broken.toml"), OWN.replace("tbf rate", "tbf rat")).unwrap();

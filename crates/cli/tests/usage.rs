@@ -40,9 +40,14 @@ fn bad_usage_exits_with_2_and_says_why() {
         (&["run", "titan-6-flows", "--rate", "2gb"], "--rate"),
         (&["run", "titan-6-flows", "--rate", "0gbit"], "between 1mbit and 1000gbit"),
         (&["run", "titan-6-flows", "--rate=-1gbit"], "--rate"),
-        (&["run", "titan-6-flows", "--repeat", "0"], "1..=1000"),
-        (&["run", "titan-6-flows", "--repeat", "many"], "--repeat"),
-        (&["run", "titan-6-flows", "--long-windows", "0"], "1..=1000"),
+        (&["run", "titan-6-flows", "--repeat", "0"], "from 1 to 1000"),
+        (&["run", "titan-6-flows", "--repeat", "many"], "a whole number from 1 to 1000"),
+        (&["run", "titan-6-flows", "--repeat", "-1"], "a whole number from 1 to 1000"),
+        (&["run", "titan-12-flow", "--on", "sim"], "did you mean 'titan-12-flows'?"),
+        (&["nic", "show", "i8259"], "did you mean 'i82599'?"),
+        (&["search", "bench", "--policy", "balnce"], "did you mean 'balance'?"),
+        (&["check", "--explain", "rx-ring-drop"], "did you mean 'rx-ring-drops'?"),
+        (&["run", "titan-6-flows", "--long-windows", "0"], "from 1 to 1000"),
         (&["run", "titan-6-flows", "--quick", "--long-windows", "2"], "cannot be used with"),
         (&["run", "titan-6-flows", "--seed=-1"], "--seed"),
         (&["run", "titan-6-flows", "--format", "yaml"], "json"),
@@ -56,13 +61,13 @@ fn bad_usage_exits_with_2_and_says_why() {
         (&["scenario", "check"], "<FILE>"),
         (&["scenario", "list", "all"], "all"),
         (&["run", "titan-6-flows", "--nic", "e1000"], "soft"),
-        (&["run", "titan-6-flows", "--processors", "0"], "1..=1024"),
+        (&["run", "titan-6-flows", "--processors", "0"], "from 1 to 1024"),
         (&["compare", "one"], "<SECOND>"),
         (&["compare", "one", "two", "--within", "30"], "such as 30%"),
         (&["compare", "one", "two", "--within=-1%"], "not a number"),
         (&["generate", "poems", "."], "poems"),
         (&["tune"], "<INTERFACE>"),
-        (&["tune", "evk-not-here"], "there is no interface evk-not-here here; there are: "),
+        (&["tune", "evk-not-here"], "no interface 'evk-not-here'; known: "),
         (&["tune", "lo", "--print", "--apply"], "cannot be used with"),
         (&["tune", "lo", "--from", "/tmp", "--apply"], "cannot be used with"),
         (&["tune", "lo", "--persist", "cron"], "systemd"),
@@ -75,6 +80,15 @@ fn bad_usage_exits_with_2_and_says_why() {
         assert_eq!((ended.code, ended.stdout.as_str()), (2, ""), "{arguments:?}: {ended:?}");
         assert!(ended.stderr.contains(words), "{arguments:?}: {ended:?}");
     }
+}
+
+#[test]
+fn no_advice_is_better_than_wrong_advice() {
+    let ended = run(&["check", "--explain", "nope"]);
+    assert!(ended.stderr.contains("no rule 'nope'; known: "), "{ended:?}");
+    let ended = run(&["run", "titan-6-flows", "--rate", "-1gbit"]);
+    assert_eq!(ended.code, 2, "{ended:?}");
+    assert!(!ended.stderr.contains("-- -1"), "{ended:?}");
 }
 
 #[test]

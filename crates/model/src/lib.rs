@@ -11,6 +11,6 @@ pub mod qdisc;
 pub mod record;
 pub mod scenario;
 pub mod soft_nic;
-mod text;
+pub mod text;
 pub mod units;
 pub mod world;

@@ -4,7 +4,8 @@
 const EXCERPT: usize = 48;
 
 /// The beginning of `text`, with everything escaped that could steer a terminal.
-pub(crate) fn excerpt(text: &str) -> String {
+#[must_use]
+pub fn excerpt(text: &str) -> String {
     let mut characters = text.chars();
     let mut excerpt: String = characters.by_ref().take(EXCERPT).flat_map(escape).collect();
     if characters.next().is_some() {
@@ -14,7 +15,8 @@ pub(crate) fn excerpt(text: &str) -> String {
 }
 
 /// All of `text`, with everything escaped that could steer a terminal.
-pub(crate) fn printable(text: &str) -> String {
+#[must_use]
+pub fn printable(text: &str) -> String {
     text.chars().flat_map(escape).collect()
 }
 
@@ -28,14 +30,16 @@ fn escape(character: char) -> impl Iterator<Item = char> {
 }
 
 /// Control characters, and those that reorder or hide the text around them.
-pub(crate) fn is_invisible(character: char) -> bool {
+#[must_use]
+pub fn is_invisible(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
         || matches!(character, '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
-/// The known name that `name` is most likely a misspelling of.
-pub(crate) fn nearest<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
+/// Returns the known name that `name` is most likely a misspelling of: at most one edit in three letters, and two
+/// names of one or two letters are never near.
+pub fn nearest<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     /// Longer names are no misspellings, and the distance takes quadratic time.
     const LONGEST: usize = 64;
     let length = name.chars().take(LONGEST + 1).count();
@@ -46,13 +50,13 @@ pub(crate) fn nearest<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) 
     known
         .into_iter()
         .map(|candidate| (strsim::damerau_levenshtein(&name, &candidate.to_lowercase()), candidate))
-        .filter(|(distance, _)| *distance <= (length / 3).max(1))
+        .filter(|(distance, _)| *distance <= length / 3)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)
 }
 
-/// `did you mean 'a'? known: a, b, c`.
-pub(crate) fn suggestion<'k>(name: &str, known: impl Iterator<Item = &'k str> + Clone) -> String {
+/// Returns `did you mean 'a'? known: a, b, c`, or the known names alone.
+pub fn suggestion<'k>(name: &str, known: impl Iterator<Item = &'k str> + Clone) -> String {
     match nearest(name, known.clone()) {
         Some(nearest) => format!("did you mean '{}'? known: {}", excerpt(nearest), list(known)),
         None => format!("known: {}", list(known)),
@@ -60,7 +64,7 @@ pub(crate) fn suggestion<'k>(name: &str, known: impl Iterator<Item = &'k str> + 
 }
 
 /// `a, b, c`, cut when there are very many.
-pub(crate) fn list<'k>(names: impl IntoIterator<Item = &'k str>) -> String {
+pub fn list<'k>(names: impl IntoIterator<Item = &'k str>) -> String {
     const SHOWN: usize = 30;
     let names: Vec<String> = names.into_iter().map(excerpt).collect();
     if names.len() <= SHOWN {
@@ -89,6 +93,9 @@ mod tests {
         assert_eq!(nearest("queuess", known), Some("queues"));
         assert_eq!(nearest("Queues", known), Some("queues"));
         assert_eq!(nearest("mut", known), Some("mtu"));
+        assert_eq!(nearest("mt", known), None);
+        assert_eq!(nearest("nope", ["steal", "node"]), Some("node"));
+        assert_eq!(nearest("nope", ["steal"]), None);
         assert_eq!(nearest("description", known), None);
         assert_eq!(nearest(&"queues".repeat(1000), known), None);
     }

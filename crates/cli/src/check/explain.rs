@@ -6,16 +6,16 @@ use evenkeel_model::host::HostFacts;
 use evenkeel_placement::{Finding, Rule, find_rule, rules};
 
 use super::show;
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
 
 /// A rule by its name; of a mistyped one the nearest is named.
 pub fn rule(name: &str) -> Result<&'static Rule, Failure> {
     find_rule(name).ok_or_else(|| {
-        let near = rules().map(|rule| rule.name).min_by_key(|known| strsim::damerau_levenshtein(known, name));
-        let hint = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
-        Failure::new(
-            Exit::Usage,
-            format!("there is no rule {name}{hint} `evenkeel check --explain all` describes every rule"),
+        Failure::unknown(
+            "rule",
+            name,
+            rules().map(|rule| rule.name),
+            "`evenkeel check --explain all` describes every rule",
         )
     })
 }

@@ -28,10 +28,7 @@ pub fn check(options: &CheckOptions) -> Result<Exit, Failure> {
         && facts.interface(name).is_none()
     {
         let known: Vec<&str> = facts.interfaces.iter().map(|interface| interface.name.as_str()).collect();
-        return Err(Failure::new(
-            Exit::Usage,
-            format!("there is no interface {name} here; there are: {}", known.join(", ")),
-        ));
+        return Err(Failure::unknown("interface", name, known, ""));
     }
     let findings = of_interface(&facts, find(&facts), options.interface.as_deref());
     if let Some(rule) = rule {

@@ -59,12 +59,7 @@ pub fn load_policy(name: &str) -> Result<PolicyFile, Failure> {
     let path = Path::new(name);
     if path.extension().is_none() && !name.contains('/') && !path.exists() {
         let known: Vec<&str> = PolicyFile::names().iter().copied().filter(|name| *name != "script").collect();
-        let message = format!(
-            "there is no policy '{}'; there are {}, or give a path to a TOML file",
-            name.escape_debug(),
-            known.join(", ")
-        );
-        return Err(Failure::new(Exit::Usage, message));
+        return Err(Failure::unknown("policy", name, known, "or give a path to a TOML file"));
     }
     let (bytes, origin) = read_bytes(path, LARGEST_POLICY)?;
     let usage = |error: &dyn std::fmt::Display| Failure::new(Exit::Usage, error);
@@ -96,8 +91,8 @@ fn configure(model: NicModel, sizes: &[TableSize], queues: u16) -> Result<Config
         let names: Vec<String> = model.tables().iter().map(|table| table.name.clone()).collect();
         let name = model.name().to_owned();
         model = model.with_table_size(table, *capacity).ok_or_else(|| {
-            let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-            usage(&format!("{name} has no filter table '{}'; it has {known}", table.escape_debug()))
+            let kind = format!("filter table of {name}");
+            Failure::unknown(&kind, table, names.iter().map(String::as_str), "")
         })?;
     }
     ConfiguredNic::new(&model, queues).map_err(|error| usage(&format!("{}: {error}", model.name())))

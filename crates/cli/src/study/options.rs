@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use evenkeel_model::units::BitRate;
 
-use crate::arguments::{Format, Place, parse_line_rate};
+use crate::arguments::{Format, Place, parse_line_rate, whole_number};
 
 #[derive(Debug, Subcommand)]
 pub enum StudyCommand {
@@ -43,13 +43,13 @@ pub struct TcOptions {
     #[arg(long, value_name = "FILE")]
     pub qdiscs: Option<PathBuf>,
     /// Repeats of every point [default: what the scenarios say]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1..=1000), allow_negative_numbers = true)]
     pub repeats: Option<u32>,
     /// Rate of the line, where the scenario has one, such as 1gbit [default: what the world can carry]
     #[arg(long, value_name = "RATE", value_parser = parse_line_rate)]
     pub rate: Option<BitRate>,
     /// Seed of the order of repeats, and of the simulator [default: 1]
-    #[arg(long, value_name = "S")]
+    #[arg(long, value_name = "S", value_parser = whole_number::<u64>(0..=u64::MAX), allow_negative_numbers = true)]
     pub seed: Option<u64>,
     /// Print a table of all qdisc setups with their most telling figures, in Markdown, and nothing else
     #[arg(long, conflicts_with = "format")]

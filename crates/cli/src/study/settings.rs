@@ -155,13 +155,12 @@ impl Wanted {
         };
         if let Some(name) = extent.setups.iter().find(|name| known().all(|setup| setup != *name)) {
             let names: BTreeSet<&str> = known().collect();
-            let names: Vec<&str> = names.into_iter().collect();
-            let text = format!(
-                "no scenario has the qdisc setup '{}'; known: {}; setups of your own come with --qdiscs FILE",
-                name.escape_debug(),
-                names.join(", ")
-            );
-            return Err(Failure::new(Exit::Usage, text));
+            return Err(Failure::unknown(
+                "qdisc setup",
+                name,
+                names,
+                "setups of your own come with --qdiscs FILE",
+            ));
         }
         let scenarios =
             scenarios.into_iter().map(|Loaded { scenario, text }| StudyScenario { scenario, text }).collect();

@@ -72,8 +72,7 @@ pub fn prepare(
     let name = &options.interface;
     let Some(interface) = facts.interface(name) else {
         let known: Vec<&str> = facts.interfaces.iter().map(|interface| interface.name.as_str()).collect();
-        let message = format!("there is no interface {name} here; there are: {}", known.join(", "));
-        return Err(Failure::new(Exit::Usage, message));
+        return Err(Failure::unknown("interface", name, known, ""));
     };
     let plan = TuningPlan::new(&facts, &find(&facts), name, keep, only)
         .map_err(|error| Failure::new(Exit::Usage, error))?;

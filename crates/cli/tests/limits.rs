@@ -1,0 +1,114 @@
+//! Limits of the process and an odd environment: no panic, and a sane result.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use support::{Ended, end, evenkeel, file, run};
+
+const SCENARIO: &str = r#"
+schema = 1
+name = "brief"
+title = "Two flows, briefly"
+variant-table = "titan"
+variants = ["cmax", "dqa"]
+[link]
+rate = "1gbit"
+mtu = "1500B"
+queues = 2
+[hosts]
+sending-cores = 2
+[workload]
+flows = 2
+congestion-control = "cubic"
+[measure]
+warmup = "10ms"
+long-windows = 2
+repeats = 2
+[measure.windows]
+1ms = "1ms"
+20ms = "20ms"
+"#;
+
+/// Makes everybody able to read and enter a directory.
+fn open_to_all(directory: &Path) {
+    std::fs::set_permissions(directory, PermissionsExt::from_mode(0o777)).unwrap();
+}
+
+/// Runs the binary as a user who may have one thread. Root is exempt from the limit, so root becomes another user.
+fn run_with_one_thread(directory: &Path, arguments: &[&str]) -> Ended {
+    use nix::sys::resource::{Resource, setrlimit};
+    open_to_all(directory);
+    let binary = directory.join("evenkeel");
+    std::fs::copy(env!("CARGO_BIN_EXE_evenkeel"), &binary).unwrap();
+    let mut command = Command::new(&binary);
+    command.args(arguments).current_dir(directory).stdin(Stdio::null());
+    if nix::unistd::geteuid().is_root() {
+        command.uid(65534).gid(65534);
+    }
+    // SAFETY: the closure makes one system call.
+    unsafe {
+        command.pre_exec(|| setrlimit(Resource::RLIMIT_NPROC, 1, 1).map_err(Into::into));
+    }
+    end(command)
+}
+
+#[test]
+fn a_run_that_may_start_no_thread_runs_on_its_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let scenario = file(directory.path(), "brief.toml", SCENARIO);
+    let arguments = ["run", scenario.to_str().unwrap(), "--on", "sim", "--format", "json", "--out"];
+    let alone = directory.path().join("alone");
+    let ended = run_with_one_thread(directory.path(), &[&arguments[..], &[alone.to_str().unwrap()]].concat());
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let threads = directory.path().join("threads");
+    let other = run(&[&arguments[..], &[threads.to_str().unwrap()]].concat());
+    let metrics = |ended: &Ended| {
+        let json: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+        json["variants"].as_array().unwrap().iter().map(|one| one["metrics"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(metrics(&ended), metrics(&other));
+}
+
+#[test]
+fn an_empty_directory_of_models_counts_as_unset() {
+    let mut command = evenkeel(&["nic", "list"]);
+    command.env("EVENKEEL_NIC_DIR", "");
+    assert_eq!(end(command).stdout, run(&["nic", "list"]).stdout);
+    let mut command = evenkeel(&["nic", "list"]);
+    command.env("EVENKEEL_NIC_DIR", "/nonexistent/models");
+    let ended = end(command);
+    assert_eq!(ended.code, 2, "{ended:?}");
+    assert!(ended.stderr.contains("/nonexistent/models"), "{ended:?}");
+}
+
+#[test]
+fn a_width_that_no_table_fits_is_not_taken_for_the_truth() {
+    let widest = |columns: &str| {
+        let directory = tempfile::tempdir().unwrap();
+        let scenario = file(directory.path(), "brief.toml", SCENARIO);
+        let mut command = evenkeel(&["run", scenario.to_str().unwrap(), "--on", "sim", "--quiet"]);
+        command.env("COLUMNS", columns).current_dir(directory.path());
+        let ended = end(command);
+        assert_eq!(ended.code, 0, "{ended:?}");
+        ended.stdout.lines().map(|line| line.chars().count()).max().unwrap()
+    };
+    for (columns, least) in [("0", 60), ("-3", 60), ("wide", 60), ("3", 30)] {
+        assert!(widest(columns) >= least, "COLUMNS={columns}: {}", widest(columns));
+    }
+}
+
+#[test]
+fn progress_in_a_log_is_a_line_for_each_tenth() {
+    let directory = tempfile::tempdir().unwrap();
+    let scenario = file(directory.path(), "brief.toml", SCENARIO);
+    let mut command = evenkeel(&["run", scenario.to_str().unwrap(), "--on", "sim", "--repeat", "40"]);
+    command.current_dir(directory.path());
+    let ended = end(command);
+    let lines = ended.stderr.lines().filter(|line| line.contains(" %  ")).count();
+    assert!((5..=11).contains(&lines), "{lines} lines: {}", ended.stderr);
+}

@@ -12,26 +12,28 @@ use std::path::{Path, PathBuf};
 /// An edge points to an earlier row only. A new edge is a decision: add it here and to
 /// `docs/architecture.md`.
 const ALLOWED: &[(&str, &[&str])] = &[
+    ("files", &[]),
     ("model", &[]),
     ("metrics", &["model"]),
     ("netlink", &["model"]),
     ("transmit", &["model"]),
     ("receive", &["model"]),
     ("placement", &["model"]),
-    ("host", &["model", "netlink"]),
-    ("apply", &["model", "netlink", "host"]),
+    ("host", &["files", "model", "netlink"]),
+    ("apply", &["files", "model", "netlink", "host"]),
     ("datapath", &["model", "transmit"]),
     ("control", &["netlink", "transmit", "host", "datapath"]),
-    ("fair", &["model", "metrics", "netlink", "transmit", "host", "apply", "datapath", "control"]),
+    ("fair", &["files", "model", "metrics", "netlink", "transmit", "host", "apply", "datapath", "control"]),
     ("steer", &["netlink", "host", "receive", "apply", "datapath"]),
     ("testbed", &["model", "netlink", "transmit", "host", "datapath", "control"]),
     ("sim", &["model", "transmit", "receive"]),
-    ("report", &["model", "metrics"]),
+    ("report", &["files", "model", "metrics"]),
     ("experiment", &["model", "metrics", "report"]),
-    ("study", &["model", "metrics", "report", "experiment"]),
+    ("study", &["files", "model", "metrics", "report", "experiment"]),
     (
         "cli",
         &[
+            "files",
             "model",
             "metrics",
             "netlink",

@@ -1,0 +1,242 @@
+//! A directory that takes a result: claimed before the work begins, and filled at its end.
+//!
+//! It stays the directory that its user has named: a shell that stands in it sees the result. So the result is written
+//! below a name of its own inside and then moved up, entry by entry; the entry that makes it a result comes last.
+
+use std::ffi::OsStr;
+use std::fs::{self, File, Permissions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+
+use crate::output::{OutputError, PARTIAL, sync_directory};
+
+/// A directory that is claimed for a result. Dropped before it is filled, it leaves nothing behind.
+#[derive(Debug)]
+pub struct OutputDirectory {
+    path: PathBuf,
+    /// Directories that the claim has made, the outermost first.
+    made: Vec<PathBuf>,
+    is_filled: bool,
+    /// None on a filesystem without locks on directories.
+    _lock: Option<Flock<File>>,
+}
+
+impl OutputDirectory {
+    /// Makes the directory, or takes one that is empty, and makes sure that it can be written.
+    ///
+    /// # Errors
+    /// If it is not empty, no directory, or claimed by another process; if the system refuses.
+    pub fn claim(path: &Path) -> Result<Self, OutputError> {
+        let made = make(path)?;
+        let mut claim = Self { path: path.to_owned(), made, is_filled: false, _lock: None };
+        claim.path = path.canonicalize().map_err(OutputError::system("find", path))?;
+        claim._lock = lock(&claim.path, path)?;
+        let entries = fs::read_dir(&claim.path).map_err(OutputError::system("read", path))?;
+        for entry in entries {
+            let entry = entry.map_err(OutputError::system("read", path))?;
+            // With the lock in hand, an unfinished result is one of a process that was killed.
+            if !entry.file_name().as_encoded_bytes().starts_with(PARTIAL.as_bytes()) {
+                return Err(OutputError::Occupied { path: path.to_owned() });
+            }
+            let _ = fs::remove_dir_all(entry.path()).or_else(|_| fs::remove_file(entry.path()));
+        }
+        // A full disk takes a directory, but no data.
+        const TRIAL: [u8; 4096] = [0; 4096];
+        tempfile::tempfile_in(&claim.path)
+            .and_then(|mut file| file.write_all(&TRIAL).and_then(|()| file.sync_all()))
+            .map_err(OutputError::system("write to", path))?;
+        Ok(claim)
+    }
+
+    /// Where it is, without symbolic links.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Calls `write` with a directory whose content then becomes this one's: all of it, or nothing. The entry `last` makes
+    /// it complete, and appears last.
+    ///
+    /// # Errors
+    /// Those of `write`, and if the system refuses. Nothing is left behind then.
+    pub fn fill<T, E: From<OutputError>>(
+        mut self,
+        last: &str,
+        write: impl FnOnce(&Path) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let failed = |action| OutputError::system(action, &self.path);
+        // The same rights as a directory made in the ordinary way: the umask applies.
+        let partial = tempfile::Builder::new()
+            .prefix(PARTIAL)
+            .permissions(Permissions::from_mode(0o777))
+            .tempdir_in(&self.path)
+            .map_err(failed("write to"))?;
+        let written = write(partial.path())?;
+        // One call for all files: a recorded host has thousands.
+        let root = File::open(partial.path()).map_err(failed("sync"))?;
+        nix::unistd::syncfs(&root).map_err(|error| failed("sync")(error.into()))?;
+        self.move_up(partial.path(), OsStr::new(last))?;
+        drop(partial);
+        sync_directory(&self.path)?;
+        self.made.iter().filter_map(|made| made.parent()).try_for_each(sync_directory)?;
+        self.is_filled = true;
+        Ok(written)
+    }
+
+    fn move_up(&self, from: &Path, last: &OsStr) -> Result<(), OutputError> {
+        let failed = || OutputError::system("write to", &self.path);
+        let entries = fs::read_dir(from).map_err(failed())?;
+        let mut names =
+            entries.map(|entry| Ok(entry?.file_name())).collect::<Result<Vec<_>, _>>().map_err(failed())?;
+        names.sort_by_key(|name| name == last);
+        for (index, name) in names.iter().enumerate() {
+            if let Err(error) = fs::rename(from.join(name), self.path.join(name)) {
+                for name in &names[..index] {
+                    let path = self.path.join(name);
+                    let _ = fs::remove_dir_all(&path).or_else(|_| fs::remove_file(&path));
+                }
+                return Err(failed()(error));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for OutputDirectory {
+    fn drop(&mut self) {
+        if !self.is_filled {
+            // One that somebody has put something into stays.
+            for made in self.made.iter().rev() {
+                let _ = fs::remove_dir(made);
+            }
+        }
+    }
+}
+
+/// Makes a directory and its missing parents; gives those that were made.
+fn make(path: &Path) -> Result<Vec<PathBuf>, OutputError> {
+    let mut missing = Vec::new();
+    for place in path.ancestors().filter(|place| !place.as_os_str().is_empty()) {
+        match fs::metadata(place) {
+            Ok(metadata) if metadata.is_dir() => break,
+            Ok(_) => return Err(OutputError::NotADirectory { path: place.to_owned() }),
+            Err(error) if error.kind() == ErrorKind::NotFound => match fs::read_link(place) {
+                Ok(to) => return Err(OutputError::DanglingLink { path: place.to_owned(), to }),
+                Err(_) => missing.push(place.to_owned()),
+            },
+            // The place above is the file.
+            Err(error) if error.kind() == ErrorKind::NotADirectory => {}
+            Err(error) => return Err(OutputError::system("make", path)(error)),
+        }
+    }
+    let mut made: Vec<PathBuf> = Vec::new();
+    for place in missing.into_iter().rev() {
+        match fs::create_dir(&place) {
+            Ok(()) => made.push(place),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists && place.is_dir() => {}
+            Err(error) => {
+                for made in made.iter().rev() {
+                    let _ = fs::remove_dir(made);
+                }
+                let is_gone = error.kind() == ErrorKind::NotFound && std::env::current_dir().is_err();
+                return Err(if is_gone && path.is_relative() {
+                    OutputError::NoCurrentDirectory { path: path.to_owned() }
+                } else {
+                    OutputError::system("make", &place)(error)
+                });
+            }
+        }
+    }
+    Ok(made)
+}
+
+/// Locks a directory against other claims, for as long as the process lives.
+fn lock(path: &Path, named: &Path) -> Result<Option<Flock<File>>, OutputError> {
+    let busy = || OutputError::Busy { path: named.to_owned() };
+    let directory = File::open(path).map_err(OutputError::system("open", named))?;
+    match Flock::lock(directory, FlockArg::LockExclusiveNonblock) {
+        Ok(lock) => {
+            // Its maker may have given it up, and removed it, in between.
+            let inode = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+            let same = lock.metadata().ok().map(inode) == fs::metadata(path).ok().map(inode);
+            if same { Ok(Some(lock)) } else { Err(busy()) }
+        }
+        Err((_, Errno::EWOULDBLOCK)) => Err(busy()),
+        // NFS locks no file that is open for reading only.
+        Err(_) => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn names(place: &Path) -> Vec<String> {
+        let entries = fs::read_dir(place).unwrap();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    fn filled(claim: OutputDirectory) -> Result<(), OutputError> {
+        claim.fill("last", |place| {
+            fs::create_dir(place.join("further")).unwrap();
+            fs::write(place.join("further/file"), "x").unwrap();
+            fs::write(place.join("last"), "y").map_err(OutputError::system("write", place))
+        })
+    }
+
+    #[test]
+    fn a_directory_that_is_there_stays_the_same_one() {
+        let place = tempfile::tempdir().unwrap();
+        let inode = fs::metadata(place.path()).unwrap().ino();
+        fs::create_dir(place.path().join(format!("{PARTIAL}killed"))).unwrap();
+        filled(OutputDirectory::claim(place.path()).unwrap()).unwrap();
+        assert_eq!(names(place.path()), ["further", "last"]);
+        assert_eq!(fs::metadata(place.path()).unwrap().ino(), inode);
+        let again = OutputDirectory::claim(place.path());
+        assert!(matches!(again, Err(OutputError::Occupied { .. })), "{again:?}");
+    }
+
+    #[test]
+    fn a_claim_that_is_given_up_leaves_nothing() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("a/b/c");
+        let claim = OutputDirectory::claim(&path).unwrap();
+        let other = OutputDirectory::claim(&path);
+        assert!(matches!(other, Err(OutputError::Busy { .. })), "{other:?}");
+        assert!(path.is_dir(), "the other claim has made nothing");
+        drop(claim);
+        assert_eq!(names(place.path()), Vec::<String>::new());
+        let failed = OutputDirectory::claim(&path).unwrap().fill("last", |place| {
+            fs::write(place.join("half"), "x").unwrap();
+            Err::<(), _>(OutputError::Busy { path: place.to_owned() })
+        });
+        assert!(failed.is_err());
+        assert_eq!(names(place.path()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_cannot_take_a_result_is_refused_before_the_work() {
+        let place = tempfile::tempdir().unwrap();
+        let path = |name: &str| place.path().join(name);
+        fs::write(path("file"), "").unwrap();
+        std::os::unix::fs::symlink("nowhere", path("link")).unwrap();
+        let error = |name: &str| OutputDirectory::claim(&path(name)).unwrap_err();
+        assert!(matches!(error("file"), OutputError::NotADirectory { .. }));
+        assert!(matches!(error("file/below/it"), OutputError::NotADirectory { .. }));
+        assert!(matches!(error("link"), OutputError::DanglingLink { .. }));
+        assert!(matches!(error("link/below"), OutputError::DanglingLink { .. }));
+        for name in ["/proc/evenkeel", "/proc/self/task", ""] {
+            let error = OutputDirectory::claim(Path::new(name)).unwrap_err();
+            assert!(error.is_usage(), "{name}: {error}");
+        }
+        assert_eq!(names(place.path()), ["file", "link"]);
+    }
+}

@@ -1,0 +1,83 @@
+//! Waits for a descriptor until a signal asks the process to end.
+//!
+//! A read that blocks is restarted after a signal whose handler only sets a flag (SA_RESTART, signal(7)), so the flag is
+//! never looked at. Here the signals are blocked for the time of the wait and read from a signalfd, whatever their
+//! handlers are.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+
+/// The signals that ask a process to end, held back while a wait lasts.
+pub(crate) struct EndSignals {
+    arrivals: SignalFd,
+    /// The thread's signal mask, which comes back at the end.
+    before: SigSet,
+}
+
+/// Why a wait is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wake {
+    /// The descriptor has data, or its end.
+    Ready,
+    /// A signal asks the process to end.
+    EndSignal,
+}
+
+impl EndSignals {
+    pub(crate) fn hold() -> io::Result<Self> {
+        let mut signals = SigSet::empty();
+        // What `nohup` or a shell ignores stays ignored: blocked, it would be delivered here.
+        for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+            if !is_ignored(signal) {
+                signals.add(signal);
+            }
+        }
+        let arrivals = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+        let before = signals.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+        Ok(Self { arrivals, before })
+    }
+
+    /// Waits until the descriptor can be read or a signal asks the process to end.
+    pub(crate) fn wait(&self, input: BorrowedFd<'_>) -> io::Result<Wake> {
+        loop {
+            let mut descriptors = [
+                PollFd::new(self.arrivals.as_fd(), PollFlags::POLLIN),
+                PollFd::new(input, PollFlags::POLLIN),
+            ];
+            match poll(&mut descriptors, PollTimeout::NONE) {
+                Ok(_) | Err(Errno::EINTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let [arrivals, input] = descriptors.map(|descriptor| descriptor.any() == Some(true));
+            if arrivals && self.arrivals.read_signal()?.is_some() {
+                return Ok(Wake::EndSignal);
+            }
+            if input {
+                return Ok(Wake::Ready);
+            }
+        }
+    }
+}
+
+impl Drop for EndSignals {
+    fn drop(&mut self) {
+        // The mask was valid when it was taken.
+        let _ = self.before.thread_set_mask();
+    }
+}
+
+fn is_ignored(signal: Signal) -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: without a new action, sigaction only fills in `action`, for which all zeroes are valid, too.
+    let action = unsafe {
+        libc::sigaction(signal as libc::c_int, std::ptr::null(), action.as_mut_ptr());
+        action.assume_init()
+    };
+    action.sa_sigaction == libc::SIG_IGN
+}

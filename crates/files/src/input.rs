@@ -1,0 +1,367 @@
+//! The one reader of input files.
+
+use std::borrow::Cow;
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::Kind;
+use crate::end_signals::{EndSignals, Wake};
+
+/// A file cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", .fault.described(.origin))]
+pub struct InputError {
+    /// The file as messages name it.
+    pub origin: String,
+    /// What is wrong with it.
+    pub fault: Fault,
+}
+
+/// What is wrong with an input file.
+#[derive(Debug)]
+pub enum Fault {
+    /// The system refuses.
+    System(io::Error),
+    /// It is none that can be read: a directory, a device, a socket.
+    NotAFile(&'static str),
+    /// It is a pipe, and a running session reads regular files only: it must not wait for a writer.
+    PipeWhileRunning,
+    /// It is too large for what it should be.
+    TooLarge(Kind),
+    /// It is not UTF-8, from this place on.
+    NotUtf8 {
+        /// Line, from 1.
+        line: usize,
+        /// Column in characters, from 1.
+        column: usize,
+    },
+    /// Standard input was named twice.
+    ReadBefore,
+    /// A signal ended the wait for a pipe.
+    Interrupted,
+}
+
+impl Fault {
+    fn described(&self, origin: &str) -> String {
+        let why: Cow<'static, str> = match self {
+            Self::NotUtf8 { line, column } => {
+                return format!("{origin}:{line}:{column}: not UTF-8; save the file as UTF-8");
+            }
+            Self::Interrupted => return format!("interrupted while waiting for {origin}"),
+            Self::System(error) => error.to_string().into(),
+            Self::NotAFile(what) => {
+                format!("it is {what}, not a file; name a regular file, a pipe, or - for standard input")
+                    .into()
+            }
+            Self::PipeWhileRunning => {
+                "it is a pipe now, which a running session does not wait for; put a regular file there".into()
+            }
+            Self::TooLarge(kind) => {
+                format!("it is larger than {}, the most that is read of {kind}", kind.limit()).into()
+            }
+            Self::ReadBefore => "it was read already; name another file".into(),
+        };
+        format!("cannot read {origin}: {why}")
+    }
+}
+
+impl InputError {
+    /// The system refuses to read this file.
+    #[must_use]
+    pub fn system(path: &Path, error: io::Error) -> Self {
+        Self { origin: shown(path), fault: Fault::System(error) }
+    }
+
+    /// Whether a signal ended the wait for a pipe.
+    #[must_use]
+    pub fn is_interrupted(&self) -> bool {
+        matches!(self.fault, Fault::Interrupted)
+    }
+
+    /// Whether there is no such file.
+    #[must_use]
+    pub fn is_missing(&self) -> bool {
+        matches!(&self.fault, Fault::System(error) if error.kind() == io::ErrorKind::NotFound)
+    }
+}
+
+/// A text, and the name of its file in messages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Text {
+    /// What the file holds.
+    pub text: String,
+    /// The file as messages name it.
+    pub origin: String,
+}
+
+/// A path as messages name it: without characters that move a terminal's cursor.
+#[must_use]
+pub fn shown(path: &Path) -> String {
+    if is_standard_input(path) {
+        return "standard input".to_owned();
+    }
+    let mut text = String::new();
+    for character in path.display().to_string().chars() {
+        if character.is_control() {
+            text.extend(character.escape_default());
+        } else {
+            text.push(character);
+        }
+    }
+    text
+}
+
+/// Reads a text: of a regular file, a pipe, or standard input for `-`. It waits for a pipe's writer until SIGINT, SIGTERM
+/// or SIGHUP ends the wait.
+///
+/// # Errors
+/// If it is none of these, too large for its kind, or not UTF-8; if the system refuses; if a signal ended the wait.
+pub fn read(path: &Path, kind: Kind) -> Result<Text, InputError> {
+    let mut bytes = Vec::new();
+    open(path, kind)?.read_to_end(&mut bytes).map_err(|error| failed(path, error))?;
+    decoded(bytes, path)
+}
+
+/// Opens a file for a reader of lines, under the same rules as [`read`]. Its errors are those of [`io::Read`], with the
+/// message of an [`InputError`].
+///
+/// # Errors
+/// If it is no file that can be read, or is too large for its kind.
+pub fn open(path: &Path, kind: Kind) -> Result<impl Read, InputError> {
+    let fails = |fault| InputError { origin: shown(path), fault };
+    let (file, blocks) = if is_standard_input(path) {
+        static IS_READ: AtomicBool = AtomicBool::new(false);
+        let descriptor =
+            io::stdin().as_fd().try_clone_to_owned().map_err(|error| fails(Fault::System(error)))?;
+        let file = File::from(descriptor);
+        let metadata = file.metadata().map_err(|error| fails(Fault::System(error)))?;
+        let is_terminal = nix::unistd::isatty(&file).unwrap_or(false);
+        if !is_terminal && !metadata.file_type().is_socket() {
+            check(&metadata, kind).map_err(fails)?;
+        }
+        if IS_READ.swap(true, Ordering::Relaxed) {
+            return Err(fails(Fault::ReadBefore));
+        }
+        // Another process may share its description, so that it cannot be made non-blocking.
+        let blocks = !metadata.is_file();
+        (file, blocks)
+    } else {
+        open_named(path, kind).map_err(fails)?
+    };
+    let signals = blocks.then(EndSignals::hold).transpose().map_err(|error| fails(Fault::System(error)))?;
+    Ok(Input { file, blocks, signals, left: kind.most(), kind, origin: shown(path) })
+}
+
+/// Reads the text of a regular file, and never waits: for a session that runs.
+///
+/// # Errors
+/// If it is no regular file, too large for its kind, or not UTF-8; if the system refuses.
+pub fn read_again(path: &Path, kind: Kind) -> Result<Text, InputError> {
+    let fails = |fault| InputError { origin: shown(path), fault };
+    if is_standard_input(path) {
+        return Err(fails(Fault::PipeWhileRunning));
+    }
+    let (file, is_pipe) = open_named(path, kind).map_err(fails)?;
+    if is_pipe {
+        return Err(fails(Fault::PipeWhileRunning));
+    }
+    let mut bytes = Vec::new();
+    let read = file.take(kind.most() + 1).read_to_end(&mut bytes);
+    read.map_err(|error| fails(Fault::System(error)))?;
+    if bytes.len() as u64 > kind.most() {
+        return Err(fails(Fault::TooLarge(kind)));
+    }
+    decoded(bytes, path)
+}
+
+fn is_standard_input(path: &Path) -> bool {
+    ["-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"].iter().any(|name| path == Path::new(name))
+}
+
+/// Opens a file without waiting for a pipe's writer; whether it is a pipe.
+fn open_named(path: &Path, kind: Kind) -> Result<(File, bool), Fault> {
+    // To open a device may already do something (rewind a tape, arm a watchdog), so the look comes first.
+    check(&fs::metadata(path).map_err(Fault::System)?, kind)?;
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(Fault::System)?;
+    // Another file may have taken its place since.
+    let metadata = file.metadata().map_err(Fault::System)?;
+    check(&metadata, kind)?;
+    Ok((file, metadata.file_type().is_fifo()))
+}
+
+/// Refuses what is no regular file, pipe or /dev/null, and a regular file that is too large.
+fn check(metadata: &Metadata, kind: Kind) -> Result<(), Fault> {
+    let file_type = metadata.file_type();
+    if file_type.is_dir() {
+        return Err(Fault::NotAFile("a directory"));
+    }
+    if file_type.is_socket() {
+        return Err(Fault::NotAFile("a socket"));
+    }
+    // /dev/null is an empty file by custom; its numbers are those of devices.txt.
+    let is_null = file_type.is_char_device() && metadata.rdev() == nix::sys::stat::makedev(1, 3);
+    if (file_type.is_char_device() || file_type.is_block_device()) && !is_null {
+        return Err(Fault::NotAFile("a device"));
+    }
+    if metadata.len() > kind.most() {
+        return Err(Fault::TooLarge(kind));
+    }
+    Ok(())
+}
+
+/// A file that is read up to its limit, with a wait that signals end.
+struct Input {
+    file: File,
+    /// It may block: a pipe, a socket, a terminal.
+    blocks: bool,
+    /// Held from the start for one that blocks, so that a signal between two reads is seen.
+    signals: Option<EndSignals>,
+    /// Bytes that may still come.
+    left: u64,
+    kind: Kind,
+    origin: String,
+}
+
+impl Input {
+    fn fault(&self, fault: Fault) -> io::Error {
+        io::Error::other(InputError { origin: self.origin.clone(), fault })
+    }
+
+    fn wait(&mut self) -> io::Result<Wake> {
+        let held = self.signals.take();
+        let signals = self.signals.insert(held.map_or_else(EndSignals::hold, Ok)?);
+        signals.wait(self.file.as_fd())
+    }
+}
+
+impl Read for Input {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut waits = self.blocks;
+        loop {
+            // A named pipe without a writer reads as if it had ended: so the wait comes before the read.
+            if waits && self.wait()? == Wake::EndSignal {
+                return Err(self.fault(Fault::Interrupted));
+            }
+            match self.file.read(buffer) {
+                Ok(read) if read as u64 > self.left => return Err(self.fault(Fault::TooLarge(self.kind))),
+                Ok(read) => {
+                    self.left -= read as u64;
+                    return Ok(read);
+                }
+                // A file below /proc may block, too.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => waits = true,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// The error of a read, with the fault that [`Input`] has put into it.
+fn failed(path: &Path, error: io::Error) -> InputError {
+    let fault = match error.downcast::<InputError>() {
+        Ok(own) => own.fault,
+        Err(error) => Fault::System(error),
+    };
+    InputError { origin: shown(path), fault }
+}
+
+fn decoded(bytes: Vec<u8>, path: &Path) -> Result<Text, InputError> {
+    let origin = shown(path);
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok(Text { text, origin }),
+        Err(error) => {
+            let valid = error.utf8_error().valid_up_to();
+            let before = &error.as_bytes()[..valid];
+            let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+            let start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+            // Bytes that go on with a character (10xxxxxx) begin none.
+            let column = before[start..].iter().filter(|byte| **byte & 0xc0 != 0x80).count() + 1;
+            Err(InputError { origin, fault: Fault::NotUtf8 { line, column } })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
+    use proptest::prelude::*;
+    use std::io::Write;
+
+    fn fault(path: &Path) -> String {
+        read(path, Kind::Scenario).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused() {
+        let place = tempfile::tempdir().unwrap();
+        assert!(fault(place.path()).contains("a directory, not a file"));
+        for device in ["/dev/zero", "/dev/full", "/dev/urandom"] {
+            assert!(fault(Path::new(device)).contains("a device, not a file"), "{device}");
+            assert!(read_again(Path::new(device), Kind::Weights).is_err());
+        }
+        let socket = place.path().join("socket");
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        assert!(fault(&socket).contains("a socket, not a file"));
+        assert!(read(&place.path().join("none"), Kind::Scenario).unwrap_err().is_missing());
+        assert_eq!(read(Path::new("/dev/null"), Kind::KeepList).unwrap().text, "");
+        assert!(fault(Path::new("a\x1b[2Jb")).contains("a\\u{1b}[2Jb"));
+    }
+
+    #[test]
+    fn a_sparse_file_is_refused_by_its_length() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("sparse");
+        File::create(&path).unwrap().set_len(3 << 30).unwrap();
+        for kind in [Kind::Scenario, Kind::Record, Kind::Repeats] {
+            let error = read(&path, kind).unwrap_err().to_string();
+            assert!(error.contains(&format!("larger than {}", kind.limit())), "{error}");
+            assert!(matches!(read_again(&path, kind).unwrap_err().fault, Fault::TooLarge(_)));
+        }
+    }
+
+    #[test]
+    fn a_pipe_is_read_to_its_end_and_to_its_limit() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("pipe");
+        mkfifo(&path, Mode::S_IRWXU).unwrap();
+        for (length, fits) in [(0, true), (1 << 20, true), ((1 << 20) + 1, false)] {
+            let to = path.clone();
+            let writer = std::thread::spawn(move || {
+                let mut pipe = OpenOptions::new().write(true).open(to).unwrap();
+                // The reader may refuse the rest.
+                drop(pipe.write_all(&vec![b'x'; length]));
+            });
+            let read = read(&path, Kind::Scenario).map(|text| text.text.len());
+            writer.join().unwrap();
+            assert_eq!(read.ok(), fits.then_some(length));
+        }
+        assert!(matches!(read_again(&path, Kind::Weights).unwrap_err().fault, Fault::PipeWhileRunning));
+    }
+
+    #[test]
+    fn a_wrong_byte_is_told_with_its_place() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("x.toml");
+        fs::write(&path, b"a = 1\n\xc3\xa4 = \"\xff\"").unwrap();
+        assert!(fault(&path).ends_with("x.toml:2:6: not UTF-8; save the file as UTF-8"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_the_reader_panic(bytes: Vec<u8>) {
+            match decoded(bytes.clone(), Path::new("x")) {
+                Ok(text) => prop_assert_eq!(text.text.as_bytes(), bytes),
+                Err(error) => prop_assert!(str::from_utf8(&bytes).is_err(), "{error}"),
+            }
+        }
+    }
+}

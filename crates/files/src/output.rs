@@ -1,0 +1,168 @@
+//! Writes a file whole or not at all.
+
+use std::fs::{self, File, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::fcntl::{Flock, FlockArg};
+
+/// What an unfinished file or directory is called. The dot keeps it from those who read a directory by endings.
+pub(crate) const PARTIAL: &str = ".evenkeel-partial-";
+/// An unfinished file that is older belongs to no writer: it is locked right after it is made.
+const ABANDONED: Duration = Duration::from_secs(60);
+
+/// A result cannot be written.
+#[derive(Debug, thiserror::Error)]
+pub enum OutputError {
+    /// The directory has something in it.
+    #[error("{} is not an empty directory; name a new one", .path.display())]
+    Occupied {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The path names something else than a directory.
+    #[error("{} is not a directory; name a new one", .path.display())]
+    NotADirectory {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The path is a link whose target does not exist.
+    #[error("{} is a symbolic link to {}, which does not exist; remove the link or name another directory", .path.display(), .to.display())]
+    DanglingLink {
+        /// The link.
+        path: PathBuf,
+        /// Its target.
+        to: PathBuf,
+    },
+    /// Another process writes to the directory.
+    #[error("another process is writing to {}; name another directory or wait for it", .path.display())]
+    Busy {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The path is relative to a directory that is gone.
+    #[error("cannot make {}: the current directory was deleted; change to another one", .path.display())]
+    NoCurrentDirectory {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The system refuses.
+    #[error("cannot {action} {}: {source}", .path.display())]
+    System {
+        /// What was tried.
+        action: &'static str,
+        /// With which file or directory.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+}
+
+impl OutputError {
+    pub(crate) fn system(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::System { action, path, source }
+    }
+
+    /// Whether the path was the mistake: with another one it works. A disk that is full or broken is none.
+    #[must_use]
+    pub fn is_usage(&self) -> bool {
+        use io::ErrorKind::{QuotaExceeded, StorageFull};
+        match self {
+            Self::System { source, .. } => {
+                !matches!(source.kind(), StorageFull | QuotaExceeded)
+                    && source.raw_os_error() != Some(libc::EIO)
+            }
+            _ => true,
+        }
+    }
+}
+
+/// Writes a file whole or not at all, over one that is there; on return it is on the disk.
+///
+/// # Errors
+/// If the system refuses. Nothing is left behind then, and what was there stays.
+pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), OutputError> {
+    let failed = |action| OutputError::system(action, path);
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    remove_abandoned(parent);
+    // The umask applies.
+    let partial = tempfile::Builder::new()
+        .prefix(PARTIAL)
+        .permissions(Permissions::from_mode(mode))
+        .tempfile_in(parent)
+        .map_err(failed("write"))?;
+    let (file, name) = partial.into_parts();
+    let mut file = Flock::lock(file, FlockArg::LockExclusiveNonblock)
+        .map_err(|(_, error)| failed("lock")(error.into()))?;
+    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(failed("write"))?;
+    name.persist(path).map_err(|error| failed("write")(error.error))?;
+    sync_directory(parent)
+}
+
+/// Brings the entries of a directory to the disk (fsync(2), notes).
+pub(crate) fn sync_directory(path: &Path) -> Result<(), OutputError> {
+    File::open(path).and_then(|directory| directory.sync_all()).map_err(OutputError::system("sync", path))
+}
+
+/// Removes unfinished files of writers that were killed. One that cannot be removed is left.
+pub fn remove_abandoned(directory: &Path) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        if !entry.file_name().as_encoded_bytes().starts_with(PARTIAL.as_bytes()) {
+            continue;
+        }
+        let is_old = entry.metadata().is_ok_and(|metadata| {
+            metadata.is_file()
+                && metadata.modified().is_ok_and(|time| time.elapsed().is_ok_and(|age| age > ABANDONED))
+        });
+        if is_old
+            && let Ok(file) = File::open(entry.path())
+            && Flock::lock(file, FlockArg::LockExclusiveNonblock).is_ok()
+        {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::time::SystemTime;
+
+    fn names(place: &Path) -> Vec<String> {
+        let entries = fs::read_dir(place).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_file_is_replaced_whole_and_abandoned_ones_go() {
+        let place = tempfile::tempdir().unwrap();
+        let abandoned = place.path().join(format!("{PARTIAL}x"));
+        let old = File::create(&abandoned).unwrap();
+        old.set_modified(SystemTime::now() - 2 * ABANDONED).unwrap();
+        let of_a_writer = Flock::lock(old, FlockArg::LockExclusiveNonblock).unwrap();
+        let path = place.path().join("file");
+        replace(&path, b"one", 0o600).unwrap();
+        assert_eq!(names(place.path()).len(), 2, "its writer is alive");
+        drop(of_a_writer);
+        replace(&path, b"two", 0o600).unwrap();
+        assert_eq!(names(place.path()), ["file"]);
+        assert_eq!(fs::read(&path).unwrap(), b"two");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_file_that_cannot_be_written() {
+        let place = tempfile::tempdir().unwrap();
+        fs::create_dir_all(place.path().join("file/below")).unwrap();
+        assert!(replace(&place.path().join("file"), b"one", 0o666).unwrap_err().is_usage());
+        assert_eq!(names(place.path()), ["file"]);
+        assert!(replace(&place.path().join("none/file"), b"one", 0o666).is_err());
+    }
+}

@@ -1,0 +1,107 @@
+//! Files that a running session reads again when they change.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::Kind;
+use crate::input::{InputError, Text, read, read_again};
+
+/// What changes when a file is written or replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    device: u64,
+    inode: u64,
+    mode: u32,
+    size: u64,
+    modified: (i64, i64),
+}
+
+impl Stamp {
+    /// The stamp of a file; none if there is no such file.
+    ///
+    /// # Errors
+    /// If the system does not say.
+    pub fn of(path: &Path) -> Result<Self, InputError> {
+        let metadata = fs::metadata(path).map_err(|error| InputError::system(path, error))?;
+        Ok(Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            mode: metadata.mode(),
+            size: metadata.size(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+        })
+    }
+}
+
+/// A file that is read again when it changes. A pipe is read once, at the start.
+#[derive(Debug)]
+pub struct Watched {
+    path: PathBuf,
+    kind: Kind,
+    /// None while the file is gone.
+    stamp: Option<Stamp>,
+    is_followed: bool,
+}
+
+impl Watched {
+    /// Reads a file for the first time, as [`read`] does.
+    ///
+    /// # Errors
+    /// As [`read`].
+    pub fn open(path: &Path, kind: Kind) -> Result<(Self, Text), InputError> {
+        // Before it is read: a change in between is seen then.
+        let stamp = Stamp::of(path).ok();
+        let text = read(path, kind)?;
+        let is_followed = fs::metadata(path).is_ok_and(|metadata| metadata.is_file());
+        Ok((Self { path: path.to_owned(), kind, stamp, is_followed }, text))
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads the file again if it has changed. It never waits, and reports the same fault once.
+    ///
+    /// # Errors
+    /// As [`read_again`].
+    pub fn read_changed(&mut self) -> Result<Option<Text>, InputError> {
+        if !self.is_followed {
+            return Ok(None);
+        }
+        let stamp = Stamp::of(&self.path);
+        let found = stamp.as_ref().ok().copied();
+        if found == self.stamp {
+            return Ok(None);
+        }
+        self.stamp = found;
+        stamp?;
+        read_again(&self.path, self.kind).map(Some)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_pipe_in_the_place_of_a_file_is_refused_once_and_at_once() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("weights.toml");
+        fs::write(&path, "one").unwrap();
+        let (mut file, text) = Watched::open(&path, Kind::Weights).unwrap();
+        assert_eq!((text.text.as_str(), file.read_changed().unwrap()), ("one", None));
+        fs::remove_file(&path).unwrap();
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert!(file.read_changed().unwrap_err().to_string().contains("it is a pipe now"));
+        assert_eq!(file.read_changed().unwrap(), None);
+        fs::remove_file(&path).unwrap();
+        assert!(file.read_changed().unwrap_err().is_missing());
+        assert_eq!(file.read_changed().unwrap(), None);
+        fs::write(&path, "two").unwrap();
+        assert_eq!(file.read_changed().unwrap().map(|text| text.text).as_deref(), Some("two"));
+    }
+}

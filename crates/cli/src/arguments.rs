@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use evenkeel_model::scenario::LINE_RATES;
 use evenkeel_model::units::{BitRate, ByteSize, Nanoseconds};
 
 use crate::study::StudyCommand;
@@ -199,11 +200,9 @@ fn parse_rate(text: &str) -> Result<Rate, String> {
 }
 
 pub fn parse_line_rate(text: &str) -> Result<BitRate, String> {
-    const LEAST: u64 = 1_000_000;
-    const MOST: u64 = 1_000_000_000_000;
     let rate: BitRate = text.parse().map_err(|error| format!("{error}"))?;
-    if !(LEAST..=MOST).contains(&rate.bits_per_second()) {
-        return Err("a line rate lies between 1mbit and 1000gbit".to_owned());
+    if !LINE_RATES.contains(&rate) {
+        return Err(format!("a line rate lies between {} and {}", LINE_RATES.start(), LINE_RATES.end()));
     }
     Ok(rate)
 }

@@ -59,6 +59,7 @@ pub fn run(options: &RunOptions) -> Result<Exit, Failure> {
             conduct_in(&mut world, &request, &progress, bed_failure)
         }
         Place::Sim => {
+            check_memory(&request, &progress)?;
             let mut world = simulator(options).exact(options.exact);
             conduct_in(&mut world, &request, &progress, simulation_failure)
         }
@@ -74,6 +75,31 @@ pub fn run(options: &RunOptions) -> Result<Exit, Failure> {
     progress.remark(&format!("record: {}", directory.display()));
     let met = record.expectations.iter().all(|expectation| expectation.met != Some(false));
     Ok(if met { Exit::Done } else { Exit::Unmet })
+}
+
+/// Estimates the memory of a large simulation, and refuses one that the machine cannot hold.
+fn check_memory(request: &Request<'_>, progress: &Progress) -> Result<(), Failure> {
+    const WORTH_SAYING: u64 = 256_000_000;
+    let repeats = request.variants.len() * request.repeats as usize;
+    let at_a_time = std::thread::available_parallelism().map_or(1, usize::from).min(repeats);
+    let needed = evenkeel_sim::world::memory(request.scenario).bytes().saturating_mul(at_a_time as u64);
+    if needed < WORTH_SAYING {
+        return Ok(());
+    }
+    let gigabytes = |bytes: u64| format!("{:.1} GB", bytes as f64 / 1e9);
+    progress
+        .remark(&format!("{at_a_time} repeats at a time take up to about {} of memory", gigabytes(needed)));
+    match evenkeel_host::Host::live().available_memory() {
+        Some(available) if available < needed => {
+            let message = format!(
+                "this run needs up to about {} of memory, and {} are available; simulate fewer flows or hosts",
+                gigabytes(needed),
+                gigabytes(available)
+            );
+            Err(Failure::new(Exit::Unable, message))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The simulator as tenants run in it if nothing else is asked for: a kernel of today, on the machine of a test bed.

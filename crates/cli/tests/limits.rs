@@ -112,3 +112,34 @@ fn progress_in_a_log_is_a_line_for_each_tenth() {
     let lines = ended.stderr.lines().filter(|line| line.contains(" %  ")).count();
     assert!((5..=11).contains(&lines), "{lines} lines: {}", ended.stderr);
 }
+
+#[test]
+fn a_run_that_measured_nothing_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let many = SCENARIO.replace("flows = 2", "flows = 20000").replace("20ms", "2ms");
+    let scenario = file(directory.path(), "many.toml", many.replace("10ms", "1ms"));
+    let mut command =
+        evenkeel(&["run", scenario.to_str().unwrap(), "--on", "sim", "--variant", "cmax", "--repeat", "1"]);
+    command.current_dir(directory.path());
+    let ended = end(command);
+    for text in [&ended.stdout, &ended.stderr] {
+        assert!(text.contains("nothing was measured"), "{ended:?}");
+    }
+}
+
+#[test]
+fn a_simulation_of_gigabytes_is_announced() {
+    let directory = tempfile::tempdir().unwrap();
+    let shuffle = evenkeel_model::scenario::bundled::bundled();
+    let (_, text) = shuffle.iter().find(|(name, _)| *name == "shuffle-6").unwrap();
+    let scenario = file(directory.path(), "large.toml", text.replace("count = 6", "count = 512"));
+    let arguments = ["run", scenario.to_str().unwrap(), "--on", "sim", "--variant", "cmax", "--repeat", "1"];
+    let mut command = evenkeel(&arguments);
+    let mut child = command.current_dir(directory.path()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut first = String::new();
+    let mut stderr = std::io::BufReader::new(child.stderr.take().unwrap());
+    std::io::BufRead::read_line(&mut stderr, &mut first).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(first.contains("about 3.1 GB of memory"), "{first}");
+}

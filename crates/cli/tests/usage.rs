@@ -38,7 +38,7 @@ fn bad_usage_exits_with_2_and_says_why() {
         (&["run", "titan-6-flows", "--on", "ssh://host"], "netns"),
         (&["run", "titan-6-flows", "--rate", "2000000000"], "unit"),
         (&["run", "titan-6-flows", "--rate", "2gb"], "--rate"),
-        (&["run", "titan-6-flows", "--rate", "0gbit"], "between 1mbit and 1000gbit"),
+        (&["run", "titan-6-flows", "--rate", "0gbit"], "between 1mbit and 1.6tbit"),
         (&["run", "titan-6-flows", "--rate=-1gbit"], "--rate"),
         (&["run", "titan-6-flows", "--repeat", "0"], "from 1 to 1000"),
         (&["run", "titan-6-flows", "--repeat", "many"], "a whole number from 1 to 1000"),

@@ -153,6 +153,12 @@ pub fn conduct<W: World>(
                 record.notes.push(note.clone());
             }
         }
+        if let Some(nothing) = nothing_measured(&raw, &timing)
+            && !record.notes.contains(&nothing)
+        {
+            observer.remark(&format!("{}: {nothing}", variant.name));
+            record.notes.push(nothing);
+        }
         record.repeats.push(summarise(&raw, &timing, rate, variant));
         series.push(raw_series(&variant.name, jobs[number].repeat, &timing, raw));
     })
@@ -183,6 +189,19 @@ pub fn conduct<W: World>(
             .map(|paper| PaperRecord { source: paper.source.clone(), variants: paper.variants.clone() }),
     };
     Ok(Outcome { record, series })
+}
+
+/// Says that no byte of any flow arrived in the measured time: then the metrics say nothing either.
+fn nothing_measured(raw: &RawRepeat, timing: &Timing) -> Option<String> {
+    let is_silent =
+        !raw.flows.is_empty() && raw.flows.iter().flat_map(|flow| &flow.bytes).all(|bytes| *bytes == 0);
+    is_silent.then(|| {
+        format!(
+            "nothing was measured: none of {} flows delivered a byte in {}; measure for longer, or with fewer flows",
+            raw.flows.len(),
+            timing.duration
+        )
+    })
 }
 
 /// Runs every job, several at a time where the world allows it, and takes the results in order.

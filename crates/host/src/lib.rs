@@ -80,6 +80,14 @@ impl Host {
         self.read("/proc/sys/kernel/osrelease")
     }
 
+    /// Memory that programs can have without swapping, bytes (`MemAvailable` of proc(5)); none if the kernel does not say.
+    #[must_use]
+    pub fn available_memory(&self) -> Option<u64> {
+        let text = self.read("/proc/meminfo").ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+    }
+
     /// Whether the kernel carries its own type information, which CO-RE programs need.
     #[must_use]
     pub fn has_btf(&self) -> bool {

@@ -19,9 +19,9 @@ use super::{
 use crate::text::excerpt;
 use crate::units::{BitRate, ByteSize, Nanoseconds};
 
-/// Up to ten times the fastest Ethernet in sight (1.6 Tbit/s, IEEE P802.3dj), rounded.
-const RATES: RangeInclusive<BitRate> =
-    BitRate::from_bits_per_second(1_000)..=BitRate::from_bits_per_second(10_000_000_000_000);
+/// Line rates, in scenarios and on the command line: from 1 Mbit/s to 1.6 Tbit/s (IEEE P802.3dj).
+pub const LINE_RATES: RangeInclusive<BitRate> =
+    BitRate::from_bits_per_second(1_000_000)..=BitRate::from_bits_per_second(1_600_000_000_000);
 /// From what every IPv4 host must take (RFC 791) to the longest IPv4 packet.
 const MTUS: RangeInclusive<ByteSize> = ByteSize::from_bytes(576)..=ByteSize::from_bytes(65_535);
 const DEFAULT_MTU: ByteSize = ByteSize::from_bytes(1500);
@@ -109,7 +109,7 @@ pub(super) fn or_default<'t, T>(
 /// Reads `[link]`.
 pub(super) fn read_link(mut table: Table<'_>, kind: Kind) -> Option<Link> {
     let rate = table.require("rate", "for example rate = \"10gbit\"");
-    let rate = rate.and_then(|field| field.quantity(RATES, "10gbit"));
+    let rate = rate.and_then(|field| field.quantity(LINE_RATES, "10gbit"));
     let mtu = or_default(table.take("mtu"), DEFAULT_MTU, |field| field.quantity(MTUS, "1500B"));
     let queues =
         table.require("queues", "for example queues = 8").and_then(|field| field.integer(1..=MAX_QUEUES));

@@ -265,6 +265,18 @@ fn fixed(number: f64) -> Option<i128> {
     (0.0..=LARGEST).contains(&number).then(|| (number * TERM_UNIT as f64).round() as i128)
 }
 
+/// What `reject(flows, cost)` returns to a script.
+fn verdict(flows: i64, cost: f64) -> Result<Verdict, Box<EvalAltResult>> {
+    // More flows than an index of flows can name.
+    const MOST_FLOWS: i64 = 1 << 32;
+    if !(0..=MOST_FLOWS).contains(&flows) {
+        return Err(format!("reject({flows}): the number of flows lies between 0 and {MOST_FLOWS}").into());
+    }
+    let amount = fixed(cost)
+        .ok_or_else(|| format!("reject({flows}, {cost}): a cost lies between 0 and {LARGEST:.0}"))?;
+    Ok(Verdict(Cost { violations: flows, amount }))
+}
+
 /// An engine that computes and does nothing else.
 fn sandbox(watch: &Arc<Watch>) -> Engine {
     let mut engine = Engine::new_raw();
@@ -316,17 +328,12 @@ fn sandbox(watch: &Arc<Watch>) -> Engine {
         .register_get("reader", |view: &mut FlowView| {
             view.flow.reader.map_or(Dynamic::UNIT, |reader| Dynamic::from_int(i64::from(reader)))
         });
-    let verdict = |flows: i64, cost: f64| {
-        let amount = fixed(cost).unwrap_or(0);
-        // As many as there can be flows.
-        Verdict(Cost { violations: flows.clamp(0, 1 << 32), amount })
-    };
     engine
         .register_type_with_name::<Verdict>("reject")
-        .register_fn("reject", move || verdict(1, 0.0))
-        .register_fn("reject", move |flows: i64| verdict(flows, 0.0))
+        .register_fn("reject", || verdict(1, 0.0))
+        .register_fn("reject", |flows: i64| verdict(flows, 0.0))
         .register_fn("reject", verdict)
-        .register_fn("reject", move |flows: i64, cost: i64| verdict(flows, cost as f64));
+        .register_fn("reject", |flows: i64, cost: i64| verdict(flows, cost as f64));
     engine
 }
 

@@ -42,7 +42,7 @@ const LINK_AND_WORKLOAD: &[Case] = &[
     ("\"10gbit\"", "\"10\"", (8, 8), ": link.rate: a rate needs a unit; write for example 10gbit"),
     ("\"10gbit\"", "\"10Gb\"", (8, 8), ": link.rate: 'Gb' is not a unit of a rate; use bit, kbit, mbit, gbit or tbit"),
     ("\"10gbit\"", "\"-10gbit\"", (8, 8), ": link.rate: a rate cannot be negative"),
-    ("\"10gbit\"", "\"0gbit\"", (8, 8), ": link.rate: 0bit is out of range; write a value from 1kbit to 10tbit"),
+    ("\"10gbit\"", "\"0gbit\"", (8, 8), ": link.rate: 0bit is out of range; write a value from 1mbit to 1.6tbit"),
     ("\"10gbit\"", "\"11tbit\"", (8, 8), ": link.rate: 11tbit is out of range"),
     ("\"10gbit\"", "\"NaN\"", (8, 8), ": link.rate: 'NaN' is not a rate"),
     ("\"10gbit\"", "\"\"", (8, 8), ": link.rate: empty; write a rate with its unit"),

@@ -65,6 +65,8 @@ pub struct Link {
     pub gso: GsoSizes,
     /// Largest GRO packets, bytes: a pair that hangs together in the same way (`netif_set_gro_max_size`).
     pub gro: GsoSizes,
+    /// Largest packet that the driver can segment (`tso_max_size`, from Linux 5.19 on), bytes.
+    pub tso_max: Option<u32>,
 }
 
 impl From<&LinkMessage> for Link {
@@ -77,6 +79,7 @@ impl From<&LinkMessage> for Link {
             xdp_program: None,
             gso: GsoSizes::of(None, None),
             gro: GsoSizes::of(None, None),
+            tso_max: None,
         };
         let (mut gso, mut gso_ipv4, mut gro, mut gro_ipv4) = (None, None, None, None);
         for attribute in &message.attributes {
@@ -88,6 +91,7 @@ impl From<&LinkMessage> for Link {
                 LinkAttribute::GsoIpv4MaxSize(bytes) => gso_ipv4 = Some(*bytes),
                 LinkAttribute::GroMaxSize(bytes) => gro = Some(*bytes),
                 LinkAttribute::GroIpv4MaxSize(bytes) => gro_ipv4 = Some(*bytes),
+                LinkAttribute::TsoMaxSize(bytes) => link.tso_max = Some(*bytes),
                 _ => {}
             }
         }

@@ -19,6 +19,12 @@ pub struct DeviceAnswers {
     /// `ethtool -i`: bus-info.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bus: Option<String>,
+    /// `ethtool -i`: firmware-version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub firmware: Option<String>,
+    /// `lspci -vv`: MaxReadReq, bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_read_request: Option<u32>,
     /// `ethtool`: the fastest of "Supported link modes", Mbit/s.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub supported_mbps: Option<u64>,
@@ -36,6 +42,9 @@ pub struct DeviceAnswers {
     pub pause: Option<Pause>,
     /// `ethtool -k`: `on`, `off`, `on [fixed]` or `off [fixed]`, by the kernel's name or ethtool's.
     pub features: BTreeMap<String, FeatureText>,
+    /// `ethtool --show-priv-flags`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub private_flags: BTreeMap<String, bool>,
     /// `ethtool -x` and `-n INTERFACE rx-flow-hash KIND`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rss: Option<RssAnswers>,
@@ -150,6 +159,7 @@ const GRINGPARAM: u32 = 0x10;
 const GPAUSEPARAM: u32 = 0x12;
 const GSTRINGS: u32 = 0x1b;
 const GSTATS: u32 = 0x1d;
+const GPFLAGS: u32 = 0x27;
 const GRXFH: u32 = 0x29;
 const GSSET_INFO: u32 = 0x37;
 const GFEATURES: u32 = 0x3a;
@@ -165,6 +175,7 @@ pub const COMMANDS: &[u32] = &[
     GPAUSEPARAM,
     GSTRINGS,
     GSTATS,
+    GPFLAGS,
     GRXFH,
     GSSET_INFO,
     GFEATURES,
@@ -173,8 +184,9 @@ pub const COMMANDS: &[u32] = &[
     GLINKSETTINGS,
 ];
 
-/// `ETH_SS_STATS`, `ETH_SS_FEATURES`.
+/// `ETH_SS_STATS`, `ETH_SS_PRIV_FLAGS`, `ETH_SS_FEATURES`.
 const STRINGS_STATISTICS: u32 = 1;
+const STRINGS_PRIVATE_FLAGS: u32 = 2;
 const STRINGS_FEATURES: u32 = 4;
 /// `ETH_GSTRING_LEN`.
 const STRING_LENGTH: usize = 32;
@@ -258,6 +270,14 @@ impl<C: EthtoolCalls> Asker<'_, C> {
             }
         }
         Some(features)
+    }
+
+    /// Switches of the driver's own: at most 32 (`struct ethtool_value`).
+    fn private_flags(&self) -> Option<BTreeMap<String, bool>> {
+        let names = self.names(STRINGS_PRIVATE_FLAGS)?;
+        let flags = word(&self.ask(GPFLAGS, 8, &[])?, 4)?;
+        let named = names.into_iter().zip(0..32).filter(|(name, _)| !name.is_empty());
+        Some(named.map(|(name, bit)| (name, flags >> bit & 1 == 1)).collect())
     }
 
     /// The fastest link mode that is supported, Mbit/s.
@@ -384,12 +404,15 @@ pub fn ask_device(calls: &impl EthtoolCalls, interface: &str) -> DeviceAnswers {
     DeviceAnswers {
         driver: field(4..36),
         bus: field(100..132),
+        firmware: field(68..100).filter(|version| version != "N/A"),
+        max_read_request: None,
         supported_mbps: asker.supported_mbps(),
         channels,
         rings,
         coalescing,
         pause,
         features: asker.features().unwrap_or_default(),
+        private_flags: asker.private_flags().unwrap_or_default(),
         rss: asker.rss(),
         statistics: asker.statistics().unwrap_or_default(),
     }

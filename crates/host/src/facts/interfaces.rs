@@ -13,7 +13,7 @@ use evenkeel_netlink::ethtool::EthtoolSocket;
 use super::device::{DeviceAnswers, ask_device, feature_name};
 use super::interrupts::Owner;
 use super::tree::Tree;
-use super::{statistics, tree};
+use super::{pci, statistics, tree};
 use crate::{HostError, mask_members};
 
 const CLASS: &str = "/sys/class/net";
@@ -55,7 +55,8 @@ pub(super) fn interfaces(
     for (index, name) in names {
         let answers = match &socket {
             Some(socket) => {
-                let answers = ask_device(socket, name);
+                let mut answers = ask_device(socket, name);
+                answers.max_read_request = pci::max_read_request(tree, name);
                 tree.keep_answers(&format!("ethtool/{name}.json"), &answers);
                 answers
             }
@@ -135,8 +136,10 @@ impl Reader<'_> {
             index,
             kind,
             up,
+            firmware: answers.firmware.filter(|version| !version.is_empty()),
             node: self.of_card("numa_node").and_then(|text| text.parse().ok()),
             pcie: self.pcie(),
+            max_read_request: answers.max_read_request,
             iommu: self.of_card("iommu_group/type"),
             speed_bps: self
                 .number("speed")
@@ -148,6 +151,9 @@ impl Reader<'_> {
             tx_queue_len: self.number("tx_queue_len").and_then(|length| u32::try_from(length).ok()),
             carrier_changes: self.number("carrier_changes"),
             threaded_napi: self.number("threaded") == Some(1),
+            napi_defer_hard_irqs: self.number("napi_defer_hard_irqs"),
+            gro_flush_timeout_ns: self.number("gro_flush_timeout"),
+            packet_sizes: None,
             channels: answers.channels,
             rings: answers.rings,
             coalescing: answers.coalescing,
@@ -156,6 +162,7 @@ impl Reader<'_> {
                 .into_iter()
                 .map(|(name, feature)| (feature_name(&name).to_owned(), feature.0))
                 .collect(),
+            private_flags: answers.private_flags,
             pause: answers.pause,
             rss: answers.rss.as_ref().map(Rss::from),
             receive_queues: self.receive_queues(),

@@ -7,6 +7,8 @@
 mod device;
 mod interfaces;
 mod interrupts;
+mod links;
+mod pci;
 mod processors;
 mod protocols;
 mod qdiscs;
@@ -54,9 +56,13 @@ pub fn read_facts(tree: &Tree) -> Result<HostFacts, HostError> {
     let online: Vec<u32> = processors.iter().map(|processor| processor.number).collect();
     let names = interfaces::names(tree);
     let qdiscs = qdiscs::qdiscs(tree, &names, &mut unknown)?;
-    let (interfaces, owners) = interfaces::interfaces(tree, &names, qdiscs, &mut unknown)?;
+    let sizes = links::packet_sizes(tree)?;
+    let (mut interfaces, owners) = interfaces::interfaces(tree, &names, qdiscs, &mut unknown)?;
+    for interface in &mut interfaces {
+        interface.packet_sizes = sizes.get(&interface.name).copied();
+    }
     let interrupts = interrupts::interrupts(tree, &owners);
-    let (sockets, processes) = sockets::sockets(tree, &names, &mut unknown)?;
+    let sockets = sockets::sockets(tree, &names, &mut unknown)?;
     let information = tree.read("/proc/cpuinfo").unwrap_or_default();
     let of_processor = |key: &str| {
         information.lines().find_map(|line| {
@@ -77,18 +83,22 @@ pub fn read_facts(tree: &Tree) -> Result<HostFacts, HostError> {
         }),
         processor_model: of_processor("model name"),
         virtual_machine: flags.split_ascii_whitespace().any(|flag| flag == "hypervisor"),
+        uptime_s: tree.read("/proc/uptime").and_then(|text| text.split(['.', ' ']).next()?.parse().ok()),
         memory_bytes: memory,
+        huge_pages: selected(tree, "enabled"),
+        huge_page_defrag: selected(tree, "defrag"),
         page_bytes,
         command_line: save::kept_words(&tree.read("/proc/cmdline").unwrap_or_default()),
         processors,
         nodes,
         interfaces,
         interrupts,
-        sysctls: sysctls::sysctls(tree),
+        sysctls: sysctls::sysctls(tree, names.values()),
         counters: protocols::counters(tree),
         softnet: protocols::softnet(tree, &online),
-        sockets,
-        processes,
+        port_use: sockets.ports,
+        sockets: sockets.sockets,
+        processes: sockets.processes,
         unknown: unknown
             .into_iter()
             .chain(tree.refused().into_iter().map(|path| format!("{path}: not readable for this user")))
@@ -129,6 +139,13 @@ pub fn complete(facts: &mut HostFacts) {
         );
         interface.queue_counters = statistics::queues(&interface.driver_statistics);
     }
+}
+
+/// The word in brackets of a setting of transparent huge pages: `always [madvise] never`.
+fn selected(tree: &Tree, name: &str) -> Option<String> {
+    let text = tree.read(&format!("/sys/kernel/mm/transparent_hugepage/{name}"))?;
+    let (_, rest) = text.split_once('[')?;
+    Some(rest.split_once(']')?.0.to_owned())
 }
 
 fn page_bytes() -> u64 {

@@ -4,7 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_model::host::{IdleState, Node, Processor, ProcessorTime, parse_processor_list};
+use evenkeel_model::host::{
+    IdleState, Node, NodeAllocations, Processor, ProcessorTime, parse_processor_list,
+};
 
 use super::tree::Tree;
 
@@ -25,7 +27,7 @@ pub(super) fn processors(tree: &Tree) -> (Vec<Processor>, Vec<Node>) {
     for number in tree.numbers(NODES, "node") {
         let processors = tree.read(&format!("{NODES}/node{number}/cpulist"));
         let processors = processors.and_then(|text| parse_processor_list(&text)).unwrap_or_default();
-        nodes.push(Node { number, processors });
+        nodes.push(Node { number, processors, allocations: allocations(tree, number) });
     }
     let node_of: BTreeMap<u32, u32> = nodes
         .iter()
@@ -50,17 +52,35 @@ pub(super) fn processors(tree: &Tree) -> (Vec<Processor>, Vec<Node>) {
         processors.push(Processor {
             number,
             node: node_of.get(&number).copied().unwrap_or(0),
-            package: figure("physical_package_id").unwrap_or(0),
+            // Some architectures have none: there a node is a package.
+            package: figure("physical_package_id")
+                .unwrap_or_else(|| node_of.get(&number).copied().unwrap_or(0)),
             core: figure("core_id").unwrap_or(number),
             siblings,
             governor: frequency("scaling_governor"),
             frequency_driver: frequency("scaling_driver"),
+            energy_preference: frequency("energy_performance_preference"),
             idle_states: idle_states(tree, &directory),
             isolated: isolated.contains(&number),
             time: times.get(&number).copied(),
         });
     }
     (processors, nodes)
+}
+
+/// Pages of a node: lines such as `numa_hit 1200`.
+fn allocations(tree: &Tree, node: u32) -> Option<NodeAllocations> {
+    let text = tree.read(&format!("{NODES}/node{node}/numastat"))?;
+    let figure = |name: &str| {
+        text.lines().find_map(|line| line.strip_prefix(name)?.trim_start().parse().ok()).unwrap_or(0)
+    };
+    Some(NodeAllocations {
+        hit: figure("numa_hit "),
+        miss: figure("numa_miss "),
+        foreign: figure("numa_foreign "),
+        local: figure("local_node "),
+        other: figure("other_node "),
+    })
 }
 
 fn idle_states(tree: &Tree, directory: &str) -> Vec<IdleState> {

@@ -8,6 +8,9 @@ use evenkeel_model::host::Softnet;
 
 use super::tree::Tree;
 
+/// Lines of `/proc/vmstat` that are kept.
+const VMSTAT: &[&str] = &["compact_stall", "numa_hint_faults", "numa_pages_migrated"];
+
 /// Counters by group and name.
 pub(super) fn counters(tree: &Tree) -> BTreeMap<String, u64> {
     let mut counters = BTreeMap::new();
@@ -28,6 +31,13 @@ pub(super) fn counters(tree: &Tree) -> BTreeMap<String, u64> {
             if let Ok(value) = pair[1].parse() {
                 counters.insert(format!("Sockstat.{group}.{}", pair[0]), value);
             }
+        }
+    }
+    // Only what rules look at: the file has some 200 lines.
+    for line in tree.read("/proc/vmstat").unwrap_or_default().lines() {
+        let Some((name, value)) = line.split_once(' ') else { continue };
+        if let (true, Ok(value)) = (VMSTAT.contains(&name), value.trim().parse()) {
+            counters.insert(format!("Vmstat.{name}"), value);
         }
     }
     for (file, group) in

@@ -119,6 +119,7 @@ impl Names {
         let file = path.rsplit('/').next().unwrap_or_default();
         match file {
             _ if path == format!("{ANSWERS}/sockets.json") => self.sockets(text),
+            _ if path == format!("{ANSWERS}/ports.json") => self.ports(text),
             "udp" | "udp6" => self.udp(text),
             "comm" => self.process(text),
             "stat" if path != "/proc/stat" => match (text.split_once('('), text.rsplit_once(')')) {
@@ -129,7 +130,9 @@ impl Names {
                 _ => String::new(),
             },
             "status" => {
-                text.lines().filter(|line| line.starts_with("Cpus_allowed")).collect::<Vec<_>>().join("\n")
+                let is_kept =
+                    |line: &&str| line.starts_with("Cpus_allowed") || line.starts_with("Mems_allowed");
+                text.lines().filter(is_kept).collect::<Vec<_>>().join("\n")
             }
             _ => text.to_owned(),
         }
@@ -182,6 +185,15 @@ impl Names {
             }
         }
         serde_json::to_string_pretty(&sockets).unwrap_or_default()
+    }
+
+    fn ports(&mut self, text: &str) -> String {
+        let Ok(mut ports) = serde_json::from_str::<evenkeel_model::host::PortUse>(text) else {
+            return String::new();
+        };
+        ports.local = self.address(&ports.local);
+        ports.remote = self.end(&ports.remote);
+        serde_json::to_string_pretty(&ports).unwrap_or_default()
     }
 
     /// Both ends of each socket of `/proc/net/udp`, as the kernel writes them.

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use evenkeel_model::host::{ProcessFacts, SocketFacts, SocketKind, TcpFacts, parse_processor_list};
+use evenkeel_model::host::{PortUse, ProcessFacts, SocketFacts, SocketKind, TcpFacts, parse_processor_list};
 use evenkeel_netlink::Netlink;
 use evenkeel_netlink::sock_diag::{SocketDetail, SocketDiagnosis, SocketProtocol, SocketRecord, SocketState};
 
@@ -17,15 +17,23 @@ const SERVICES: &[&str] = &["irqbalance"];
 /// Sockets that are kept: the busiest. Others only cost.
 const MOST_SOCKETS: usize = 4096;
 
+/// What is known of sockets.
+pub(super) struct Sockets {
+    pub(super) sockets: Vec<SocketFacts>,
+    pub(super) processes: Vec<ProcessFacts>,
+    pub(super) ports: Option<PortUse>,
+}
+
 /// Every socket of the namespace, the busiest first, and their owners.
 pub(super) fn sockets(
     tree: &Tree,
     interfaces: &BTreeMap<u32, String>,
     unknown: &mut Vec<String>,
-) -> Result<(Vec<SocketFacts>, Vec<ProcessFacts>), HostError> {
+) -> Result<Sockets, HostError> {
     let mut numbers: BTreeSet<u32> = BTreeSet::new();
     let mut found: Vec<SocketFacts> = Vec::new();
     let udp = udp_sockets(tree);
+    let ports;
     if tree.is_live() {
         let mut inodes: HashMap<u32, usize> = HashMap::new();
         match tcp_sockets() {
@@ -49,6 +57,11 @@ pub(super) fn sockets(
                 numbers.insert(owner.process);
             }
         }
+        // Those that are left out below have ports, too.
+        ports = port_use(&found);
+        if let Some(ports) = &ports {
+            tree.keep_answers("ports.json", ports);
+        }
         found.sort_by_key(|socket| std::cmp::Reverse((socket.drops, socket.bytes())));
         found.truncate(MOST_SOCKETS);
         let tcp: Vec<&SocketFacts> = found.iter().filter(|socket| socket.kind != SocketKind::Udp).collect();
@@ -59,6 +72,7 @@ pub(super) fn sockets(
         tree.keep_answers("owners.json", &owners);
     } else {
         found = tree.answers("sockets.json")?.unwrap_or_default();
+        ports = tree.answers("ports.json")?.or_else(|| port_use(&found));
         let owners: BTreeMap<u32, u32> = match tree.answers("owners.json")? {
             Some(owners) => owners,
             // A tree that was copied or written by hand may have the links that a running kernel has.
@@ -75,7 +89,31 @@ pub(super) fn sockets(
     }
     numbers.extend(services(tree));
     let processes = numbers.into_iter().filter_map(|number| process(tree, number)).collect();
-    Ok((found, processes))
+    Ok(Sockets { sockets: found, processes, ports })
+}
+
+/// Of the connections that this host opened the destination with the most, from one address. A connection whose local port
+/// is that of a listener was opened by the other side.
+fn port_use(sockets: &[SocketFacts]) -> Option<PortUse> {
+    let split = |end: &str| {
+        let end: SocketAddr = end.parse().ok()?;
+        Some((end.ip().to_canonical(), end.port()))
+    };
+    let listens: BTreeSet<u16> = sockets
+        .iter()
+        .filter(|socket| socket.kind == SocketKind::TcpListen)
+        .filter_map(|socket| Some(split(&socket.local)?.1))
+        .collect();
+    let mut destinations: HashMap<(IpAddr, &str), u64> = HashMap::new();
+    for socket in sockets.iter().filter(|socket| socket.kind == SocketKind::Tcp) {
+        let Some((local, port)) = split(&socket.local) else { continue };
+        if !listens.contains(&port) {
+            *destinations.entry((local, &socket.remote)).or_insert(0) += 1;
+        }
+    }
+    let most = destinations.into_iter().max_by_key(|((local, remote), count)| (*count, *remote, *local))?;
+    let ((local, remote), connections) = most;
+    Some(PortUse { local: local.to_string(), remote: remote.to_owned(), connections })
 }
 
 fn tcp_sockets() -> Result<Vec<(SocketRecord, SocketDetail)>, HostError> {
@@ -200,16 +238,19 @@ fn process(tree: &Tree, number: u32) -> Option<ProcessFacts> {
         // The name in field 2 may hold anything, a closing parenthesis included; the processor is field 39.
         text.rsplit_once(')')?.1.split_ascii_whitespace().nth(36)?.parse().ok()
     });
-    let allowed = file("status").and_then(|text| {
-        let line = text.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
-        parse_processor_list(line)
-    });
+    let status = file("status").unwrap_or_default();
+    let list = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        parse_processor_list(line.trim())
+    };
+    let allowed = list("Cpus_allowed_list:").unwrap_or_default();
+    let memory_nodes = list("Mems_allowed_list:").unwrap_or_default();
     // Arguments may hold secrets: those of services alone are read.
     let arguments =
         if SERVICES.contains(&name.as_str()) { file("cmdline").unwrap_or_default() } else { String::new() };
     let arguments =
         arguments.split('\0').skip(1).filter(|word| !word.is_empty()).map(str::to_owned).collect();
-    Some(ProcessFacts { number, name, arguments, processor, allowed: allowed.unwrap_or_default() })
+    Some(ProcessFacts { number, name, arguments, processor, allowed, memory_nodes })
 }
 
 #[cfg(test)]

@@ -7,9 +7,12 @@ use super::tree::Tree;
 /// Their paths below `/proc/sys`.
 const SYSCTLS: &[&str] = &[
     "kernel/numa_balancing",
+    "kernel/nmi_watchdog",
     "net/core/busy_poll",
+    "net/core/busy_read",
     "net/core/default_qdisc",
     "net/core/dev_weight",
+    "net/core/flow_limit_cpu_bitmap",
     "net/core/netdev_budget",
     "net/core/netdev_budget_usecs",
     "net/core/netdev_max_backlog",
@@ -21,6 +24,11 @@ const SYSCTLS: &[&str] = &[
     "net/core/wmem_default",
     "net/core/wmem_max",
     "net/ipv4/ip_forward",
+    "net/ipv4/conf/all/rp_filter",
+    "net/ipv4/ip_local_port_range",
+    "net/ipv4/ip_local_reserved_ports",
+    "net/ipv4/ipfrag_high_thresh",
+    "net/ipv4/ipfrag_time",
     "net/ipv4/neigh/default/gc_thresh3",
     "net/ipv4/tcp_adv_win_scale",
     "net/ipv4/tcp_available_congestion_control",
@@ -28,6 +36,7 @@ const SYSCTLS: &[&str] = &[
     "net/ipv4/tcp_ecn",
     "net/ipv4/tcp_limit_output_bytes",
     "net/ipv4/tcp_max_syn_backlog",
+    "net/ipv4/tcp_max_tw_buckets",
     "net/ipv4/tcp_mem",
     "net/ipv4/tcp_moderate_rcvbuf",
     "net/ipv4/tcp_mtu_probing",
@@ -37,20 +46,27 @@ const SYSCTLS: &[&str] = &[
     "net/ipv4/tcp_slow_start_after_idle",
     "net/ipv4/tcp_syncookies",
     "net/ipv4/tcp_timestamps",
+    "net/ipv4/tcp_tw_reuse",
     "net/ipv4/tcp_window_scaling",
     "net/ipv4/tcp_wmem",
     "net/ipv4/udp_mem",
     "net/ipv6/conf/all/forwarding",
+    "net/ipv6/ip6frag_high_thresh",
     "net/netfilter/nf_conntrack_count",
     "net/netfilter/nf_conntrack_max",
     "vm/min_free_kbytes",
     "vm/zone_reclaim_mode",
 ];
 
-pub(super) fn sysctls(tree: &Tree) -> BTreeMap<String, String> {
-    let read = |name: &&str| {
+/// Those of the list, and the reverse-path filter of each interface.
+pub(super) fn sysctls<'a>(
+    tree: &Tree,
+    interfaces: impl Iterator<Item = &'a String>,
+) -> BTreeMap<String, String> {
+    let read = |name: String| {
         let text = tree.read(&format!("/proc/sys/{name}"))?;
-        Some(((*name).to_owned(), text.split_ascii_whitespace().collect::<Vec<_>>().join(" ")))
+        Some((name, text.split_ascii_whitespace().collect::<Vec<_>>().join(" ")))
     };
-    SYSCTLS.iter().filter_map(read).collect()
+    let filters = interfaces.map(|name| format!("net/ipv4/conf/{name}/rp_filter"));
+    SYSCTLS.iter().map(|name| (*name).to_owned()).chain(filters).filter_map(read).collect()
 }

@@ -150,6 +150,17 @@ impl Tree {
         }
     }
 
+    /// The first bytes of a file that has no text, such as a card's configuration space. They are not recorded.
+    pub(super) fn first_bytes(&self, path: &str, most: usize) -> Option<Vec<u8>> {
+        let place = self.path(path);
+        if !std::fs::metadata(&place).ok()?.is_file() {
+            return None;
+        }
+        let mut bytes = Vec::new();
+        File::open(place).ok()?.take(most as u64).read_to_end(&mut bytes).ok()?;
+        Some(bytes)
+    }
+
     /// A file's number.
     pub fn read_number(&self, path: &str) -> Option<u64> {
         self.read(path)?.parse().ok()

@@ -7,8 +7,9 @@
 mod write;
 
 use evenkeel_model::host::{
-    Channels, Coalescing, Feature, HostFacts, IdleState, Interface, InterfaceKind, Interrupt, Node, PcieLink,
-    Processor, ProcessorTime, QdiscFacts, ReceiveQueue, Rings, Rss, Softnet, TransmitQueue,
+    Channels, Coalescing, Feature, HostFacts, IdleState, Interface, InterfaceKind, Interrupt, Node,
+    NodeAllocations, PacketSizes, PcieLink, Processor, ProcessorTime, QdiscFacts, ReceiveQueue, Rings, Rss,
+    Softnet, TransmitQueue,
 };
 
 pub use write::write_tree;
@@ -68,7 +69,10 @@ impl HostBuilder {
             kernel: Some("6.12.30".to_owned()),
             distribution: Some("Debian GNU/Linux 13 (trixie)".to_owned()),
             processor_model: Some("A processor".to_owned()),
+            uptime_s: Some(100_000),
             memory_bytes: Some(256 << 30),
+            huge_pages: Some("madvise".to_owned()),
+            huge_page_defrag: Some("madvise".to_owned()),
             page_bytes: 4096,
             ..HostFacts::default()
         };
@@ -88,7 +92,9 @@ impl HostBuilder {
         }
         for number in 0..nodes {
             let processors = facts.processors_of(number);
-            facts.nodes.push(Node { number, processors });
+            let allocations =
+                NodeAllocations { hit: 100_000_000, local: 100_000_000, ..NodeAllocations::default() };
+            facts.nodes.push(Node { number, processors, allocations: Some(allocations) });
         }
         facts.interfaces.push(Interface {
             name: "lo".to_owned(),
@@ -250,6 +256,15 @@ impl HostBuilder {
             mtu: options.mtu,
             tx_queue_len: Some(1000),
             carrier_changes: Some(2),
+            napi_defer_hard_irqs: Some(0),
+            gro_flush_timeout_ns: Some(0),
+            packet_sizes: Some(PacketSizes {
+                gso: 185_000,
+                gso_ipv4: 185_000,
+                gro: 185_000,
+                gro_ipv4: 185_000,
+                tso: Some(524_280),
+            }),
             channels: Some(Channels { combined: queues, combined_max: most, ..Channels::default() }),
             rings: Some(Rings {
                 rx: options.ring,

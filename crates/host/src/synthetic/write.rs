@@ -30,6 +30,14 @@ pub fn write_tree(facts: &HostFacts, directory: &Path) -> io::Result<()> {
     if let Some(memory) = facts.memory_bytes {
         tree.file("proc/meminfo", &format!("MemTotal:       {} kB", memory / 1024))?;
     }
+    if let Some(uptime) = facts.uptime_s {
+        tree.file("proc/uptime", &format!("{uptime}.00 0.00"))?;
+    }
+    for (name, word) in [("enabled", &facts.huge_pages), ("defrag", &facts.huge_page_defrag)] {
+        if let Some(word) = word {
+            tree.file(&format!("sys/kernel/mm/transparent_hugepage/{name}"), &format!("[{word}]"))?;
+        }
+    }
     tree.file("proc/cmdline", &facts.command_line.join(" "))?;
     for (path, value) in &facts.sysctls {
         tree.file(&format!("proc/sys/{path}"), value)?;
@@ -56,6 +64,17 @@ pub fn write_tree(facts: &HostFacts, directory: &Path) -> io::Result<()> {
         }));
     }
     tree.answers("qdiscs.json", &qdiscs)?;
+    let sizes = facts.interfaces.iter().filter_map(|interface| {
+        let sizes = interface.packet_sizes?;
+        Some(json!({
+            "ifname": interface.name, "gso_max_size": sizes.gso, "gso_ipv4_max_size": sizes.gso_ipv4,
+            "gro_max_size": sizes.gro, "gro_ipv4_max_size": sizes.gro_ipv4, "tso_max_size": sizes.tso
+        }))
+    });
+    tree.answers("links.json", &sizes.collect::<Vec<_>>())?;
+    if let Some(ports) = &facts.port_use {
+        tree.answers("ports.json", ports)?;
+    }
     tree.sockets(facts)?;
     for process in &facts.processes {
         tree.process(process)?;
@@ -109,6 +128,13 @@ impl Writer<'_> {
                 &format!("{root}/node/node{}/cpulist", node.number),
                 &processor_list(&node.processors),
             )?;
+            if let Some(pages) = node.allocations {
+                let text = format!(
+                    "numa_hit {}\nnuma_miss {}\nnuma_foreign {}\ninterleave_hit 0\nlocal_node {}\nother_node {}",
+                    pages.hit, pages.miss, pages.foreign, pages.local, pages.other
+                );
+                self.file(&format!("{root}/node/node{}/numastat", node.number), &text)?;
+            }
         }
         let mut stat = "cpu  0 0 0 0 0 0 0 0 0 0\n".to_owned();
         for processor in &facts.processors {
@@ -119,9 +145,11 @@ impl Writer<'_> {
                 &format!("{directory}/topology/thread_siblings_list"),
                 &processor_list(&processor.siblings),
             )?;
-            for (name, value) in
-                [("scaling_governor", &processor.governor), ("scaling_driver", &processor.frequency_driver)]
-            {
+            for (name, value) in [
+                ("scaling_governor", &processor.governor),
+                ("scaling_driver", &processor.frequency_driver),
+                ("energy_performance_preference", &processor.energy_preference),
+            ] {
                 if let Some(value) = value {
                     self.file(&format!("{directory}/cpufreq/{name}"), value)?;
                 }
@@ -170,6 +198,11 @@ impl Writer<'_> {
                         format!("{group}: {name} {value}")
                     };
                     self.file("proc/net/sockstat", &entries.iter().map(line).collect::<Vec<_>>().join("\n"))?;
+                }
+                "Vmstat" => {
+                    let lines: Vec<String> =
+                        entries.iter().map(|(name, value)| format!("{name} {value}")).collect();
+                    self.file("proc/vmstat", &lines.join("\n"))?;
                 }
                 "Conntrack" | "Neighbours" => {
                     let file = if *group == "Conntrack" { "nf_conntrack" } else { "arp_cache" };
@@ -250,6 +283,8 @@ impl Writer<'_> {
             ("ifindex", interface.index.map(u64::from)),
             ("tx_queue_len", interface.tx_queue_len.map(u64::from)),
             ("carrier_changes", interface.carrier_changes),
+            ("napi_defer_hard_irqs", interface.napi_defer_hard_irqs),
+            ("gro_flush_timeout", interface.gro_flush_timeout_ns),
         ];
         for (name, value) in optional {
             if let Some(value) = value {
@@ -300,6 +335,8 @@ impl Writer<'_> {
         let answers = DeviceAnswers {
             driver: interface.driver.clone(),
             bus: interface.bus.clone(),
+            firmware: interface.firmware.clone(),
+            max_read_request: interface.max_read_request,
             supported_mbps: interface.supported_bps.map(|speed| speed / 1_000_000),
             channels: interface.channels,
             rings: interface.rings,
@@ -310,6 +347,7 @@ impl Writer<'_> {
                 .iter()
                 .map(|(name, feature)| (name.clone(), FeatureText(*feature)))
                 .collect(),
+            private_flags: interface.private_flags.clone(),
             rss,
             statistics: interface.driver_statistics.clone(),
         };
@@ -376,10 +414,14 @@ impl Writer<'_> {
             &format!("{directory}/stat"),
             &format!("{} ({}) {}", process.number, process.name, fields.join(" ")),
         )?;
-        if !process.allowed.is_empty() {
-            let line =
-                format!("Name:\t{}\nCpus_allowed_list:\t{}", process.name, processor_list(&process.allowed));
-            self.file(&format!("{directory}/status"), &line)?;
+        if !process.allowed.is_empty() || !process.memory_nodes.is_empty() {
+            let mut text = format!("Name:\t{}", process.name);
+            for (name, list) in [("Cpus", &process.allowed), ("Mems", &process.memory_nodes)] {
+                if !list.is_empty() {
+                    let _ = write!(text, "\n{name}_allowed_list:\t{}", processor_list(list));
+                }
+            }
+            self.file(&format!("{directory}/status"), &text)?;
         }
         let arguments: String = process.arguments.iter().map(|word| format!("\0{word}")).collect();
         self.file(&format!("{directory}/cmdline"), &format!("{}{arguments}", process.name))
@@ -405,6 +447,7 @@ mod tests {
     use super::super::{CardOptions, HostBuilder};
     use super::*;
     use crate::facts::{Tree, read_facts};
+    use evenkeel_model::host::{NodeAllocations, PortUse};
 
     #[test]
     fn what_is_written_is_read_again() {
@@ -427,6 +470,7 @@ mod tests {
             arguments: vec!["--foreground".to_owned()],
             processor: Some(3),
             allowed: (0..80).collect(),
+            memory_nodes: vec![0, 1],
         });
         facts.sockets.push(SocketFacts {
             kind: SocketKind::Udp,
@@ -436,6 +480,17 @@ mod tests {
             ..SocketFacts::default()
         });
         facts.counters.insert("Conntrack.drop".to_owned(), 300);
+        facts.counters.insert("Vmstat.compact_stall".to_owned(), 7);
+        facts.nodes[1].allocations =
+            Some(NodeAllocations { hit: 9, miss: 1, foreign: 2, local: 8, other: 2 });
+        facts.sysctls.insert("net/ipv4/conf/ens2f0/rp_filter".to_owned(), "1".to_owned());
+        facts.port_use =
+            Some(PortUse { local: "10.0.0.1".to_owned(), remote: "10.0.0.9:443".to_owned(), connections: 7 });
+        let card = facts.interfaces.iter_mut().find(|interface| interface.name == "ens2f0").unwrap();
+        card.firmware = Some("16.35.1012 (MT_0000000012)".to_owned());
+        card.max_read_request = Some(4096);
+        card.private_flags.insert("rx_cqe_compress".to_owned(), true);
+        (card.gro_flush_timeout_ns, card.napi_defer_hard_irqs) = (Some(20_000), Some(2));
         let directory = tempfile::tempdir().unwrap();
         write_tree(&facts, directory.path()).unwrap();
         let read = read_facts(&Tree::recorded(directory.path()).unwrap()).unwrap();

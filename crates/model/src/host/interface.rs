@@ -19,10 +19,14 @@ pub struct Interface {
     pub bus: Option<String>,
     /// Whether it carries traffic (`operstate` up, or unknown with a carrier).
     pub up: bool,
+    /// Version of its firmware.
+    pub firmware: Option<String>,
     /// The memory node that its card is attached to.
     pub node: Option<u32>,
     /// PCI Express link of its card.
     pub pcie: Option<PcieLink>,
+    /// Largest read that the card may request over PCI Express, bytes (MaxReadReq).
+    pub max_read_request: Option<u32>,
     /// How its IOMMU group translates addresses: `DMA` (strict), `DMA-FQ` (lazy), `identity`.
     pub iommu: Option<String>,
     /// Speed of its link, bit/s.
@@ -39,6 +43,12 @@ pub struct Interface {
     pub carrier_changes: Option<u64>,
     /// Whether its packets are processed in kernel threads (`threaded`).
     pub threaded_napi: bool,
+    /// How many empty polls keep interrupts off (`napi_defer_hard_irqs`).
+    pub napi_defer_hard_irqs: Option<u64>,
+    /// How long interrupts stay off, and how long GRO may hold packets, ns (`gro_flush_timeout`).
+    pub gro_flush_timeout_ns: Option<u64>,
+    /// Largest packets between stack and driver; none where the kernel does not tell.
+    pub packet_sizes: Option<PacketSizes>,
     /// Channels (`ethtool -l`).
     pub channels: Option<Channels>,
     /// Rings (`ethtool -g`).
@@ -47,6 +57,8 @@ pub struct Interface {
     pub coalescing: Option<Coalescing>,
     /// Offload features by the kernel's names (`ethtool -k` has other names for groups of them).
     pub features: BTreeMap<String, Feature>,
+    /// Switches of the driver's own (`ethtool --show-priv-flags`).
+    pub private_flags: BTreeMap<String, bool>,
     /// Flow control (`ethtool -a`).
     pub pause: Option<Pause>,
     /// Receive-side scaling (`ethtool -x`, `-n rx-flow-hash`).
@@ -88,6 +100,21 @@ pub enum InterfaceKind {
     /// Any other without a device: a VLAN, a tunnel.
     #[default]
     Virtual,
+}
+
+/// Largest packets between stack and driver, bytes (`ip -d link`). Above 65,536 they are BIG TCP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PacketSizes {
+    /// `gso_max_size`: what the stack builds for IPv6.
+    pub gso: u32,
+    /// `gso_ipv4_max_size`: the same for IPv4; on kernels before 6.3 as `gso`.
+    pub gso_ipv4: u32,
+    /// `gro_max_size`: what GRO merges of IPv6.
+    pub gro: u32,
+    /// `gro_ipv4_max_size`: the same of IPv4; on kernels before 6.3 as `gro`.
+    pub gro_ipv4: u32,
+    /// `tso_max_size`: what the driver can send; none on kernels before 5.19.
+    pub tso: Option<u32>,
 }
 
 /// A PCI Express link.

@@ -14,10 +14,10 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 pub use interface::{
-    BondFacts, Channels, Coalescing, Feature, Interface, InterfaceKind, LossCounters, Pause, PcieLink,
-    QdiscFacts, QueueCounters, ReceiveQueue, Rings, Rss, TransmitQueue,
+    BondFacts, Channels, Coalescing, Feature, Interface, InterfaceKind, LossCounters, PacketSizes, Pause,
+    PcieLink, QdiscFacts, QueueCounters, ReceiveQueue, Rings, Rss, TransmitQueue,
 };
-pub use socket::{ProcessFacts, SocketFacts, SocketKind, TcpFacts};
+pub use socket::{PortUse, ProcessFacts, SocketFacts, SocketKind, TcpFacts};
 
 /// A host at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -30,8 +30,14 @@ pub struct HostFacts {
     pub processor_model: Option<String>,
     /// Whether the machine is a virtual one (the processor's flag `hypervisor`).
     pub virtual_machine: bool,
+    /// Time since boot, s: the time that counters took.
+    pub uptime_s: Option<u64>,
     /// Memory, bytes.
     pub memory_bytes: Option<u64>,
+    /// Transparent huge pages: `always`, `madvise`, `never`.
+    pub huge_pages: Option<String>,
+    /// When an allocation of a huge page waits for memory to be compacted: `always`, `defer`, `madvise`, `never`.
+    pub huge_page_defrag: Option<String>,
     /// Size of a page, bytes: the unit of `tcp_mem`.
     pub page_bytes: u64,
     /// Words of the kernel's command line that concern processors, interrupts and the IOMMU.
@@ -52,6 +58,8 @@ pub struct HostFacts {
     pub softnet: Vec<Softnet>,
     /// Sockets.
     pub sockets: Vec<SocketFacts>,
+    /// The destination with the most outgoing connections; none without any.
+    pub port_use: Option<PortUse>,
     /// Processes that own sockets or that matter to interrupts (`irqbalance`).
     pub processes: Vec<ProcessFacts>,
     /// What could not be read, and why: findings that need it are not looked for.
@@ -75,6 +83,8 @@ pub struct Processor {
     pub governor: Option<String>,
     /// Frequency driver.
     pub frequency_driver: Option<String>,
+    /// What the hardware is told to prefer where it chooses the frequency by itself (`energy_performance_preference`).
+    pub energy_preference: Option<String>,
     /// States of idleness that it may enter.
     pub idle_states: Vec<IdleState>,
     /// Whether the scheduler keeps away from it (`isolcpus=`, `nohz_full=`).
@@ -118,6 +128,23 @@ pub struct Node {
     pub number: u32,
     /// Its processors.
     pub processors: Vec<u32>,
+    /// Where its pages were allocated, since boot.
+    pub allocations: Option<NodeAllocations>,
+}
+
+/// Pages of a memory node since boot (`numastat`, `Documentation/admin-guide/numastat.rst`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct NodeAllocations {
+    /// Wanted on this node and allocated there.
+    pub hit: u64,
+    /// Wanted on another node and allocated here.
+    pub miss: u64,
+    /// Wanted on this node and allocated on another.
+    pub foreign: u64,
+    /// Allocated here by a process that ran here.
+    pub local: u64,
+    /// Allocated here by a process that ran on another node.
+    pub other: u64,
 }
 
 /// An interrupt of an interface.

@@ -92,6 +92,18 @@ impl SocketFacts {
     }
 }
 
+/// The destination that takes the most local ports of outgoing connections.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PortUse {
+    /// The address of this host.
+    pub local: String,
+    /// Address and port of the destination.
+    pub remote: String,
+    /// Connections to it that are established.
+    pub connections: u64,
+}
+
 /// A process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessFacts {
@@ -105,4 +117,6 @@ pub struct ProcessFacts {
     pub processor: Option<u32>,
     /// Processors that it may run on (`Cpus_allowed_list`); empty where that is not known.
     pub allowed: Vec<u32>,
+    /// Memory nodes that it may allocate from (`Mems_allowed_list`); empty where that is not known.
+    pub memory_nodes: Vec<u32>,
 }

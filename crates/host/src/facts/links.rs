@@ -1,0 +1,62 @@
+//! Largest packets of interfaces: asked of the kernel, or in a recorded tree as `ip -d -j link show` prints them.
+
+use std::collections::BTreeMap;
+
+use evenkeel_model::host::PacketSizes;
+use evenkeel_netlink::Netlink;
+use serde::{Deserialize, Serialize};
+
+use super::tree::Tree;
+use crate::HostError;
+
+/// `GSO_LEGACY_MAX_SIZE` (include/linux/netdevice.h): what kernels have that do not tell.
+const LEGACY_BYTES: u32 = 65_536;
+
+/// A line of `ip -d -j link show`; what is not used here is left out.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct LinkLine {
+    ifname: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gso_max_size: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gso_ipv4_max_size: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gro_max_size: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gro_ipv4_max_size: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tso_max_size: Option<u32>,
+}
+
+/// Sizes by interface.
+pub(super) fn packet_sizes(tree: &Tree) -> Result<BTreeMap<String, PacketSizes>, HostError> {
+    let lines: Vec<LinkLine> = if tree.is_live() {
+        let links = Netlink::open().and_then(|mut netlink| netlink.links()).unwrap_or_default();
+        let lines = links.into_iter().map(|link| LinkLine {
+            ifname: link.name,
+            gso_max_size: Some(link.gso.all),
+            gso_ipv4_max_size: Some(link.gso.ipv4),
+            gro_max_size: Some(link.gro.all),
+            gro_ipv4_max_size: Some(link.gro.ipv4),
+            tso_max_size: link.tso_max,
+        });
+        let lines: Vec<LinkLine> = lines.collect();
+        tree.keep_answers("links.json", &lines);
+        lines
+    } else {
+        tree.answers("links.json")?.unwrap_or_default()
+    };
+    let sizes = |line: LinkLine| {
+        let (gso, gro) = (line.gso_max_size?, line.gro_max_size.unwrap_or(LEGACY_BYTES));
+        let sizes = PacketSizes {
+            gso,
+            gso_ipv4: line.gso_ipv4_max_size.unwrap_or(gso),
+            gro,
+            gro_ipv4: line.gro_ipv4_max_size.unwrap_or(gro),
+            tso: line.tso_max_size,
+        };
+        Some((line.ifname, sizes))
+    };
+    Ok(lines.into_iter().filter_map(sizes).collect())
+}

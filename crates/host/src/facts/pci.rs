@@ -1,0 +1,62 @@
+//! What a card's PCI Express function is set to: its configuration space.
+
+use super::tree::Tree;
+
+/// Bytes that hold the capabilities of PCI; without root the kernel shows 64 (`pci_read_config`, drivers/pci/pci-sysfs.c).
+const CONFIGURATION_BYTES: usize = 256;
+
+/// The largest read that an interface's card may request, bytes.
+pub(super) fn max_read_request(tree: &Tree, interface: &str) -> Option<u32> {
+    let path = format!("/sys/class/net/{interface}/device/config");
+    max_read_request_of(&tree.first_bytes(&path, CONFIGURATION_BYTES)?)
+}
+
+/// Device Control of the PCI Express capability (`PCI_EXP_DEVCTL_READRQ`, include/uapi/linux/pci_regs.h).
+fn max_read_request_of(configuration: &[u8]) -> Option<u32> {
+    const STATUS: usize = 0x06;
+    const HAS_CAPABILITIES: u8 = 0x10;
+    const FIRST_CAPABILITY: usize = 0x34;
+    const PCI_EXPRESS: u8 = 0x10;
+    const DEVICE_CONTROL: usize = 8;
+    /// More than fit: a list that bites its own tail ends.
+    const MOST_CAPABILITIES: usize = 48;
+    if configuration.get(STATUS)? & HAS_CAPABILITIES == 0 {
+        return None;
+    }
+    let mut at = usize::from(*configuration.get(FIRST_CAPABILITY)? & !3);
+    for _ in 0..MOST_CAPABILITIES {
+        if at == 0 {
+            return None;
+        }
+        if *configuration.get(at)? == PCI_EXPRESS {
+            let control = configuration.get(at + DEVICE_CONTROL + 1)?;
+            return Some(128 << (control >> 4 & 7));
+        }
+        at = usize::from(*configuration.get(at + 1)? & !3);
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    #[test]
+    fn the_read_request_is_in_device_control() {
+        // As lspci -xxx shows a ConnectX-5: power management at 0x40, MSI-X at 0x9c, PCI Express at 0x60.
+        let mut configuration = vec![0; 256];
+        (configuration[0x06], configuration[0x34]) = (0x10, 0x60);
+        (configuration[0x60], configuration[0x61]) = (0x10, 0x48);
+        (configuration[0x68], configuration[0x69]) = (0x3f, 0x29);
+        assert_eq!(max_read_request_of(&configuration), Some(512));
+        configuration[0x69] = 0x59;
+        assert_eq!(max_read_request_of(&configuration), Some(4096));
+        // What a user without privilege sees ends before the capability.
+        assert_eq!(max_read_request_of(&configuration[..64]), None);
+        // A list that bites its own tail.
+        (configuration[0x60], configuration[0x61]) = (0x05, 0x60);
+        assert_eq!(max_read_request_of(&configuration), None);
+        assert_eq!(max_read_request_of(&[]), None);
+    }
+}

@@ -40,6 +40,7 @@ mod run;
 mod state;
 
 pub use evenkeel_model::change::{Change, ClassHandle, Knob, QdiscSnapshot, RuleBytes, Value};
+pub use evenkeel_model::shell::Line;
 
 pub use error::{ApplyError, Cause, JournalError, KnobError, PersistError};
 pub use journal::{Entry, Header, InterfaceIdentity, Process, Storage, parse};

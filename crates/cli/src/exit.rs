@@ -2,10 +2,10 @@
 
 use std::error::Error;
 use std::fmt::Display;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 
 use evenkeel_apply::Cause;
-use evenkeel_model::text::{excerpt, suggestion};
+use evenkeel_model::text::{excerpt, suggestion, terminal_output};
 
 /// How the command ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,14 +93,22 @@ impl Failure {
     /// Says what went wrong on standard error.
     pub fn tell(&self) -> Exit {
         // Nothing is left to do if standard error is closed as well.
-        let _ = writeln!(std::io::stderr(), "evenkeel: {}", self.message);
+        say(&format!("evenkeel: {}", self.message));
         self.exit
     }
 }
 
-/// Writes a result to standard output. A reader that has gone away (`| head`) is no error.
+/// Writes a line to standard error, and ignores errors: the reader may have gone away. What others have named cannot steer
+/// the terminal.
+pub fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{}", terminal_output(line, false));
+}
+
+/// Writes a result to standard output, without anything that steers a terminal but styles. A reader that has gone away
+/// (`| head`) is no error.
 pub fn print(text: &str) -> Result<(), Failure> {
     let mut output = std::io::stdout().lock();
+    let text = terminal_output(text, output.is_terminal());
     match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(Failure::new(Exit::Failed, format!("cannot write the result to standard output: {error}")))

@@ -1,13 +1,12 @@
 //! Flows that nobody observes: of a trace file, or made up. What `search` and `steer --plan` work on.
 
 use std::collections::BTreeSet;
-use std::io::Write;
 
 use evenkeel_receive::flows::{self, ObservedFlow};
 use evenkeel_receive::policy::PolicyFile;
 
 use crate::arguments::ListedFlows;
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, say};
 use crate::search::read_bytes;
 
 /// Largest list of flows that is read at all, bytes.
@@ -67,7 +66,6 @@ fn tell_unknown_classes(policy: &PolicyFile, flows: &[ObservedFlow]) {
     if !unknown.is_empty() {
         let message =
             format!("flows of {} are of no class of the policy, and so of the rest", unknown.join(", "));
-        // Nothing is left to do if standard error is closed.
-        let _ = writeln!(std::io::stderr(), "evenkeel: {message}");
+        say(&format!("evenkeel: {message}"));
     }
 }

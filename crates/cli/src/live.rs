@@ -6,17 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use evenkeel_model::text::terminal_output;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+pub use crate::exit::say;
 use crate::exit::{Exit, Failure};
 
 /// How often the terminal is drawn anew.
 const DRAW_INTERVAL: Duration = Duration::from_secs(1);
-
-/// A line on standard error; that nobody reads it is no reason to end.
-pub fn say(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
-}
 
 /// The signals that end a run.
 pub struct Signals {
@@ -73,7 +70,7 @@ impl Screen {
             // Up to where the last drawing began, and clear from there on (ECMA-48: CPL, ED).
             let _ = write!(output, "\u{1b}[{}F\u{1b}[J", self.lines);
         }
-        let _ = output.write_all(text.as_bytes());
+        let _ = output.write_all(terminal_output(&text, true).as_bytes());
         let _ = output.flush();
         self.lines = text.lines().count();
     }

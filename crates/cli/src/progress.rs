@@ -1,14 +1,15 @@
 //! What a person at the terminal sees while a run goes on, and how Ctrl-C reaches it.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use evenkeel_model::text::{printable, terminal_output};
 use evenkeel_model::world::Observer;
 use evenkeel_report::table::TableOptions;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::exit::{Exit, Failure};
+use crate::exit::{Exit, Failure, say};
 
 const STEPS: u64 = 1000;
 
@@ -65,7 +66,7 @@ impl Observer for Progress {
                 // Of several repeats at a time each tells its own part.
                 let position = (fraction.clamp(0.0, 1.0) * STEPS as f64) as u64;
                 bar.set_position(position.max(bar.position()));
-                bar.set_message(activity.to_owned());
+                bar.set_message(printable(activity));
             }
             Shown::Lines(next) => {
                 let tenths = (fraction.clamp(0.0, 1.0) * 10.0) as u64;
@@ -80,7 +81,7 @@ impl Observer for Progress {
     fn remark(&self, text: &str) {
         match &self.shown {
             Shown::Nothing => {}
-            Shown::Bar(bar) => bar.println(text),
+            Shown::Bar(bar) => bar.println(terminal_output(text, false)),
             Shown::Lines(_) => say(text),
         }
     }
@@ -88,11 +89,6 @@ impl Observer for Progress {
     fn interrupted(&self) -> bool {
         self.interrupted.load(Ordering::Relaxed)
     }
-}
-
-/// A line on standard error. That nobody reads it any more (`2>&1 | head`) is no reason to end a run.
-fn say(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 /// Width of a table that goes to a file or a pipe, unless COLUMNS says otherwise.

@@ -1,6 +1,5 @@
 //! `evenkeel revert`, and the guardian that does the same when its run dies.
 
-use std::io::Write;
 use std::path::Path;
 
 use evenkeel_apply::guardian::{Post, Watch, guard as watch};
@@ -12,12 +11,7 @@ use evenkeel_host::Sysfs;
 use evenkeel_placement::tune::persist;
 
 use crate::arguments::{GuardOptions, RevertOptions};
-use crate::exit::{Exit, Failure, print};
-
-/// A line on standard error; that nobody reads it is no reason to end.
-fn say(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
-}
+use crate::exit::{Exit, Failure, print, say};
 
 fn failure(error: &ApplyError) -> Failure {
     let exit = match error {

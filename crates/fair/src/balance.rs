@@ -4,6 +4,7 @@
 
 use evenkeel_control::{BalanceControl, HeldMoves};
 use evenkeel_datapath::{Completion, QueueSelect};
+use evenkeel_model::shell::Line;
 use evenkeel_transmit::Pool;
 use evenkeel_transmit::service::ServiceOptions;
 
@@ -90,12 +91,17 @@ impl BalanceMode {
 }
 
 /// What it does, for `--plan`.
-pub(crate) fn plan_lines(device: &str) -> String {
-    format!(
-        "# a BPF program at tcx ingress of {device}: while a flow is moved, the windows that its peer advertises are \
-         made smaller\n#   as they arrive, for some milliseconds, until the kernel lets it change its queue\n\
-         #   undo: none needed: the program goes with the process, and the next acknowledgement opens the window\n"
-    )
+pub(crate) fn plan_lines(device: &str) -> [Line; 3] {
+    [
+        Line::comment(format_args!(
+            "a BPF program at tcx ingress of {device}: while a flow is moved, the windows that its peer advertises are \
+             made smaller"
+        )),
+        Line::comment("  as they arrive, for some milliseconds, until the kernel lets it change its queue"),
+        Line::comment(
+            "  undo: none needed: the program goes with the process, and the next acknowledgement opens the window",
+        ),
+    ]
 }
 
 #[cfg(test)]

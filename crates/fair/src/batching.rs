@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use evenkeel_apply::{ApplyError, Change, ClassHandle, Knob, QdiscSnapshot, Run, Value};
 use evenkeel_datapath::{BatchCounters, BatchOptions, DatapathError, TransmitBatching};
+use evenkeel_model::shell::{Line, Script};
 use evenkeel_netlink::Netlink;
 use evenkeel_netlink::tc::{Handle, Qdisc};
 use evenkeel_netlink::tc_state::QdiscState;
@@ -144,22 +145,25 @@ impl Batching {
     }
 
     /// The same as comments: the qdisc is there while the process is, so the lines are of no use to others.
-    pub(crate) fn plan(self, device: &str, before: Value) -> String {
+    pub(crate) fn plan(self, device: &str, before: Value) -> Script {
+        let mut script = Script::default();
+        script.comment(
+            "transmit batching: a qdisc that the process registers for as long as it runs, at each queue:",
+        );
+        let root = format!("{:x}:", self.root.major);
+        let root = Line::new("tc qdisc replace dev {} root handle {} mq", &[&device, &root]);
+        script.push(Line::comment(format_args!("  {root}")));
+        for (parent, handle) in self.places() {
+            let handle = format!("{:x}:", handle.major);
+            let leaf = Line::new(
+                "tc qdisc replace dev {} parent {} handle {} evk_PROCESS_NUMBER",
+                &[&device, &parent, &handle],
+            );
+            script.push(Line::comment(format_args!("  {leaf}")));
+        }
         let undo = Change::new(Knob::RootQdisc, before).shell(device);
-        let leaves: String = self
-            .places()
-            .map(|(parent, handle)| {
-                format!(
-                    "#   tc qdisc replace dev {device} parent {parent} handle {:x}: evk_PROCESS_NUMBER\n",
-                    handle.major
-                )
-            })
-            .collect();
-        format!(
-            "# transmit batching: a qdisc that the process registers for as long as it runs, at each queue:\n\
-             #   tc qdisc replace dev {device} root handle {:x}: mq\n{leaves}#   undo: {undo}\n",
-            self.root.major
-        )
+        script.push(Line::comment(format_args!("  undo: {undo}")));
+        script
     }
 }
 
@@ -249,7 +253,7 @@ mod tests {
     #[test]
     fn the_plan_shows_every_leaf_and_the_undo_and_nothing_to_paste() {
         let mq = QdiscSnapshot::from(&QdiscState::of(&Qdisc::Mq, Handle::ROOT, Handle::new(7, 0)));
-        let text = TREE.plan("eth0", Value::Qdiscs(vec![mq]));
+        let text = TREE.plan("eth0", Value::Qdiscs(vec![mq])).to_string();
         assert!(text.contains("dev eth0 root handle 4001: mq\n"), "{text}");
         assert!(text.contains("dev eth0 parent 4001:2 handle 101: evk_PROCESS_NUMBER\n"), "{text}");
         assert!(text.contains("undo: tc qdisc replace dev eth0 root handle 7: mq\n"), "{text}");

@@ -2,6 +2,7 @@
 
 use evenkeel_datapath::{HookProgram, egress_programs};
 use evenkeel_host::{Channels, Ethtool, Sysfs, XpsMap};
+use evenkeel_model::shell::Line;
 use evenkeel_netlink::tc_state::{CLSACT_EGRESS, FilterState, QdiscState};
 use evenkeel_netlink::{Link, Netlink};
 
@@ -83,7 +84,8 @@ impl Device {
         let channels = self.channels?;
         let most = channels.transmit_queues_most();
         let kind = if channels.combined_most >= channels.transmit_most { "combined" } else { "tx" };
-        (most > self.queues).then(|| format!("ethtool -L {} {kind} {most}", self.name))
+        (most > self.queues)
+            .then(|| Line::new("ethtool -L {} {} {}", &[&self.name, &kind, &most]).to_string())
     }
 
     /// What to do about flows that have to share queues, as a sentence; none if the device can have no more of them.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use evenkeel_apply::{Change, Knob, Value};
 use evenkeel_host::{Capability, Host, Sysfs};
+use evenkeel_model::shell::{Line, Script};
 use evenkeel_netlink::{Link, Netlink};
 use evenkeel_transmit::{MAX_QUEUES, Pool};
 
@@ -118,40 +119,42 @@ impl Preflight {
     /// # Errors
     /// When a setting cannot be read.
     pub fn plan(&self) -> Result<String, FairError> {
-        let mut text =
-            format!("# What `evenkeel fair {}` would do. Nothing has been changed.\n", self.interface);
-        for remark in &self.remarks {
-            text.push_str(&format!("# {remark}\n"));
-        }
+        let mut script = Script::default();
+        script.push(Line::comment(format_args!(
+            "What `evenkeel fair {}` would do. Nothing has been changed.",
+            self.interface
+        )));
+        script.extend(self.remarks.iter().map(Line::comment));
         for Planned { device, backend, soft_nic, changes, pools, balance, batching } in &self.devices {
             let name = &device.name;
-            text.push_str(&format!(
-                "\n# {name}: driver {}, {} transmit queues, root qdisc {}\n",
+            script.push(Line::empty());
+            script.push(Line::comment(format_args!(
+                "{name}: driver {}, {} transmit queues, root qdisc {}",
                 device.driver_name(),
                 device.queues,
                 device.root.as_ref().map_or("none", |root| &root.kind)
-            ));
+            )));
             for change in changes {
                 let undo = Change::new(change.knob.clone(), current(device, &change.knob)?);
-                let lines = match backend {
+                script.extend(match backend {
                     Backend::SoftNic(rate) => soft_nic.plan(name, *rate),
-                    _ => format!("{}\n", change.shell(name)),
-                };
-                text.push_str(&format!("{lines}#   undo: {}\n", undo.shell(name)));
+                    _ => vec![change.shell(name)],
+                });
+                script.push(Line::comment(format_args!("  undo: {}", undo.shell(name))));
             }
             if let Some(batching) = batching {
-                text.push_str(&batching.plan(name, current(device, &Knob::RootQdisc)?));
+                script.extend(batching.plan(name, current(device, &Knob::RootQdisc)?));
             }
-            text.push_str(&backend.plan(device)?);
-            text.push_str(&self.request.segments.plan(name));
+            script.extend(backend.plan(device)?);
+            script.extend(self.request.segments.plan(name));
             // As in `segments::start`.
             let weighted = *backend != Backend::None;
             if self.devices.len() == 1 && (weighted || self.request.segments != SegmentMode::Off) {
-                text.push_str(BACKLOG_PLAN);
+                script.comment(BACKLOG_PLAN);
             }
             let untouched = changes.is_empty() && batching.is_none() && *backend == Backend::None;
             if untouched && self.request.segments == SegmentMode::Off {
-                text.push_str("# no setting is changed\n");
+                script.comment("no setting is changed");
             }
             let choice = if matches!(backend, Backend::SoftNic(_)) {
                 "the class of least weight, and the quantum of each class follows its weight".to_owned()
@@ -160,15 +163,15 @@ impl Preflight {
             } else {
                 "the queue of least weight of the processor's pool".to_owned()
             };
-            text.push_str(&format!(
-                "# a BPF program at tcx egress of {name}: a flow with nothing outstanding takes {choice}\n\
-                 #   undo: none needed: the program goes with the process\n"
-            ));
+            script.push(Line::comment(format_args!(
+                "a BPF program at tcx egress of {name}: a flow with nothing outstanding takes {choice}"
+            )));
+            script.comment("  undo: none needed: the program goes with the process");
             if *balance {
-                text.push_str(&balance::plan_lines(name));
+                script.extend(balance::plan_lines(name));
             }
         }
-        Ok(text)
+        Ok(script.to_string())
     }
 }
 
@@ -276,7 +279,7 @@ fn plan(
     }
     // It gets its root qdisc when it is set up, which decides what can be done.
     if !device.up {
-        let remedy = format!("set it up first: ip link set {} up", device.name);
+        let remedy = format!("set it up first: {}", Line::new("ip link set {} up", &[&device.name]));
         return Err(FairError::unable(format!("{} is down", device.name), remedy));
     }
     if request.weights.is_soft_nic() {
@@ -341,7 +344,7 @@ fn too_many_queues(device: &Device) -> FairError {
             "{} has {} transmit queues, and the queue choice handles {MAX_QUEUES}",
             device.name, device.queues
         ),
-        format!("use fewer: ethtool -L {}", device.name),
+        format!("use fewer: {}", Line::new("ethtool -L {}", &[&device.name])),
     )
 }
 
@@ -369,7 +372,10 @@ fn check_qdisc(device: &Device, batching: BatchingMode, remarks: &mut Vec<String
         "mqprio" | "taprio" => {
             return Err(FairError::unable(
                 format!("{name} has the root qdisc {}, whose traffic classes decide over the queues", root.kind),
-                format!("put mq in its place (tc qdisc replace dev {name} root mq), or leave {name} as it is"),
+                format!(
+                    "put mq in its place ({}), or leave {name} as it is",
+                    Line::new("tc qdisc replace dev {} root mq", &[name])
+                ),
             ));
         }
         // Its place is taken by an mq of ours.

@@ -12,6 +12,7 @@ use evenkeel_control::{
     Applied, ControlError, DeviceShapers, MaxRateWeights, ShaperWeights, WeightBackend, WeightControl,
 };
 use evenkeel_host::Sysfs;
+use evenkeel_model::shell::{Line, Script};
 use evenkeel_model::units::BitRate;
 use evenkeel_netlink::shaper::Shapers;
 use evenkeel_netlink::tx_maxrate::TxMaxrate;
@@ -237,10 +238,10 @@ impl Backend {
     }
 
     /// The same as shell lines: what it sets while every queue has as much, with the undo of each.
-    pub(crate) fn plan(self, device: &Device) -> Result<String, FairError> {
+    pub(crate) fn plan(self, device: &Device) -> Result<Script, FairError> {
         let queues = u64::from(device.queues.max(1));
         let (remark, equal) = match self {
-            Self::None | Self::SoftNic(_) => return Ok(String::new()),
+            Self::None | Self::SoftNic(_) => return Ok(Script::default()),
             Self::NetShaper => (
                 format!(
                     "the shaper weight of each queue is the sum of the weights of its flows, 1 to {MOST}"
@@ -252,15 +253,16 @@ impl Backend {
                 Value::Text(u64::from(megabits(rate)).div_ceil(queues).to_string()),
             ),
         };
-        let mut text = format!("# while flows come and go, {remark}; when all have as much:\n");
+        let mut script = Script::default();
+        script.comment(&format!("while flows come and go, {remark}; when all have as much:"));
         let mut kernel = LiveKernel::open(device.index, &device.name).map_err(ApplyError::from)?;
         for (knob, _) in self.knobs(device.queues) {
             let before = kernel.read(&knob).map_err(ApplyError::from)?;
-            let change = Change::new(knob.clone(), equal.clone()).shell(&device.name);
+            script.push(Change::new(knob.clone(), equal.clone()).shell(&device.name));
             let undo = Change::new(knob, before).shell(&device.name);
-            text.push_str(&format!("{change}\n#   undo: {undo}\n"));
+            script.push(Line::comment(format_args!("  undo: {undo}")));
         }
-        Ok(text)
+        Ok(script)
     }
 }
 

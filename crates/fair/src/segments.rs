@@ -13,6 +13,7 @@ use evenkeel_control::{
     OutputLimit, RouteRefresh, SegmentBackend, SegmentControl, WeightControl,
 };
 use evenkeel_datapath::QueueSelect;
+use evenkeel_model::shell::{Line, Script};
 use evenkeel_netlink::{GsoSizes, Netlink};
 use evenkeel_transmit::segments::{SIZES, SegmentGoal, SegmentOptions};
 
@@ -165,26 +166,29 @@ impl SegmentMode {
 
     /// What it may do, as comments and shell lines.
     #[must_use]
-    pub fn plan(self, interface: &str) -> String {
+    pub fn plan(self, interface: &str) -> Script {
+        let mut script = Script::default();
         let sizes = match self {
-            Self::Off => return String::new(),
+            Self::Off => return script,
             Self::Auto => {
                 let sizes: Vec<_> = SIZES.iter().rev().map(u32::to_string).collect();
                 format!("one of {} bytes", sizes.join(", "))
             }
             Self::Fixed(bytes) => format!("{bytes} bytes"),
         };
-        format!(
-            "# while flows share queues: gso_max_size and gso_ipv4_max_size of {interface} are {sizes},\n\
-             #   and the route cache is flushed once for each change, so that running flows follow\n\
-             #   undo: what `ip -d link show {interface}` shows now\n"
-        )
+        script.push(Line::comment(format_args!(
+            "while flows share queues: gso_max_size and gso_ipv4_max_size of {interface} are {sizes},"
+        )));
+        script.comment("  and the route cache is flushed once for each change, so that running flows follow");
+        let show = Line::new("ip -d link show {}", &[&interface]);
+        script.push(Line::comment(format_args!("  undo: what `{show}` shows now")));
+        script
     }
 }
 
 /// What [`limit_backlog`] may do, as comments.
-pub(crate) const BACKLOG_PLAN: &str = "# while flows share queues: tcp_limit_output_bytes is lower\n\
-    #   undo: what `sysctl net.ipv4.tcp_limit_output_bytes` shows now\n";
+pub(crate) const BACKLOG_PLAN: &str = "while flows share queues: tcp_limit_output_bytes is lower\n  \
+    undo: what `sysctl net.ipv4.tcp_limit_output_bytes` shows now";
 
 /// What the loop is to keep.
 pub(crate) struct Wanted {
@@ -282,7 +286,7 @@ mod tests {
         assert_eq!(SegmentMode::Fixed(16_384).sizes(65_536), [16_384, 65_536]);
         assert_eq!(SegmentMode::Auto.sizes(65_536), [49_152, 32_768, 24_576, 16_384, 12_288, 8192, 65_536]);
         assert_eq!(SegmentMode::Off.goal(), None);
-        assert_eq!(SegmentMode::Off.plan("eth0"), "");
-        assert!(SegmentMode::Fixed(16_384).plan("eth0").contains("16384 bytes"));
+        assert_eq!(SegmentMode::Off.plan("eth0"), Script::default());
+        assert!(SegmentMode::Fixed(16_384).plan("eth0").to_string().contains("16384 bytes"));
     }
 }

@@ -5,10 +5,11 @@
 //! `skb->priority`. Its price is a lock that all processors share (`net/sched/sch_htb.c`), and that the line is used
 //! to the rate that was named and not beyond. It is the NIC of the test bed ([`soft_nic`]), on a device of the host.
 
-use std::fmt::Write;
+use std::fmt::Display;
 
 use evenkeel_apply::{Change, Knob, QdiscSnapshot, Value};
 use evenkeel_control::{HtbQueue, HtbWeights, WeightControl};
+use evenkeel_model::shell::Line;
 use evenkeel_model::soft_nic;
 use evenkeel_model::units::BitRate;
 use evenkeel_netlink::Netlink;
@@ -106,34 +107,39 @@ impl SoftNic {
     }
 
     /// The same as shell lines.
-    pub(crate) fn plan(self, interface: &str, rate: BitRate) -> String {
-        let line = |parent: &str, handle: Handle, class: soft_nic::Class| {
-            format!(
-                "tc class add dev {interface} parent {parent} classid {handle} htb rate {}bit ceil {}bit burst {}b \
-                 cburst {}b quantum {}\n",
-                class.rate.bits_per_second(),
-                class.ceiling.bits_per_second(),
-                class.burst_bytes,
-                class.burst_bytes,
-                class.quantum_bytes
+    pub(crate) fn plan(self, interface: &str, rate: BitRate) -> Vec<Line> {
+        let class = |parent: &dyn Display, handle: Handle, class: soft_nic::Class| {
+            Line::new(
+                "tc class add dev {} parent {} classid {} htb rate {} ceil {} burst {} cburst {} quantum {}",
+                &[
+                    &interface,
+                    parent,
+                    &handle,
+                    &format_args!("{}bit", class.rate.bits_per_second()),
+                    &format_args!("{}bit", class.ceiling.bits_per_second()),
+                    &format_args!("{}b", class.burst_bytes),
+                    &format_args!("{}b", class.burst_bytes),
+                    &class.quantum_bytes,
+                ],
             )
         };
-        let root = format!("{:x}:", self.root.major);
-        let mut text =
-            format!("tc qdisc replace dev {interface} root handle {root} htb default {FIRST_QUEUE:x}\n");
-        text.push_str(&line(&root, self.line(), soft_nic::line(rate)));
+        let number = |handle: Handle| format!("{:x}:", handle.major);
+        let root = number(self.root());
+        let mut lines = vec![
+            Line::new(
+                "tc qdisc replace dev {} root handle {} htb default {}",
+                &[&interface, &root, &format_args!("{FIRST_QUEUE:x}")],
+            ),
+            class(&root, self.line(), soft_nic::line(rate)),
+        ];
         for queue in 0..QUEUES {
-            text.push_str(&line(&self.line().to_string(), self.class(queue), soft_nic::queue(rate, QUEUES)));
-            // Writing to a string does not fail.
-            let _ = writeln!(
-                text,
-                "tc qdisc add dev {interface} parent {} handle {:x}: pfifo limit {}",
-                self.class(queue),
-                leaf(queue).major,
-                soft_nic::LEAF_LIMIT_PACKETS
-            );
+            lines.push(class(&self.line(), self.class(queue), soft_nic::queue(rate, QUEUES)));
+            lines.push(Line::new(
+                "tc qdisc add dev {} parent {} handle {} pfifo limit {}",
+                &[&interface, &self.class(queue), &number(leaf(queue)), &soft_nic::LEAF_LIMIT_PACKETS],
+            ));
         }
-        text
+        lines
     }
 }
 
@@ -157,6 +163,7 @@ pub(crate) fn weights(
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
+    use evenkeel_model::shell::Script;
 
     const SOFT_NIC: SoftNic = SoftNic { root: OwnRoot { major: 0x4001 } };
 
@@ -175,7 +182,9 @@ mod tests {
 
     #[test]
     fn the_plan_has_every_class() {
-        let text = SOFT_NIC.plan("eth0", BitRate::from_bits_per_second(1_000_000_000));
+        let mut script = Script::default();
+        script.extend(SOFT_NIC.plan("eth0", BitRate::from_bits_per_second(1_000_000_000)));
+        let text = script.to_string();
         assert!(text.starts_with("tc qdisc replace dev eth0 root handle 4001: htb default 10\n"));
         assert_eq!(text.matches("tc class add").count(), 9);
         assert!(

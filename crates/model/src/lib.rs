@@ -10,6 +10,7 @@ pub mod host;
 pub mod qdisc;
 pub mod record;
 pub mod scenario;
+pub mod shell;
 pub mod soft_nic;
 pub mod text;
 pub mod units;

@@ -57,7 +57,7 @@ pub fn current(facts: &HostFacts, interface: Option<&str>, knob: &Knob) -> Optio
 #[must_use]
 pub fn undo(facts: &HostFacts, interface: Option<&str>, change: &Change) -> Option<String> {
     let before = current(facts, interface, &change.knob)?;
-    Some(shell(interface.unwrap_or_default(), &change.knob, &before))
+    Some(shell(interface.unwrap_or_default(), &change.knob, &before).to_string())
 }
 
 fn processor_file(facts: &HostFacts, file: &str) -> Option<Value> {

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use evenkeel_model::change::Change;
+use evenkeel_model::text::printable;
 use serde::Serialize;
 
 /// How much a finding matters.
@@ -43,7 +44,7 @@ impl Remedy {
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let interface = self.interface.as_deref().unwrap_or_default();
-        self.changes.iter().map(|change| change.shell(interface)).collect()
+        self.changes.iter().map(|change| change.shell(interface).to_string()).collect()
     }
 }
 
@@ -64,4 +65,17 @@ pub struct Finding {
     pub remedy: Remedy,
     /// Where that is known from.
     pub source: &'static str,
+}
+
+impl Finding {
+    /// The same finding with all of its text fit for a terminal: names are those that others have chosen.
+    #[must_use]
+    pub fn printable(&self) -> Self {
+        let mut shown = self.clone();
+        for text in [&mut shown.subject, &mut shown.evidence, &mut shown.effect] {
+            *text = printable(text);
+        }
+        shown.remedy.advice = shown.remedy.advice.map(|advice| printable(&advice));
+        shown
+    }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use evenkeel_apply::{ApplyError, KnobError};
+use evenkeel_apply::{ApplyError, KnobError, Line};
 use evenkeel_host::{Ethtool, Host, NamespaceIdentity, QueueInterrupt, Sysfs};
 use evenkeel_netlink::Netlink;
 use evenkeel_netlink::ethtool::{EthtoolSocket, ReceiveRules};
@@ -43,7 +43,7 @@ impl Interface {
         if !link.up {
             return Err(SteerError::unable(
                 format!("{name} is down"),
-                format!("set it up first: ip link set {name} up"),
+                format!("set it up first: {}", Line::new("ip link set {} up", &[&name])),
             ));
         }
         let sysfs = Sysfs::of_namespace()?;

@@ -396,7 +396,7 @@ impl<K: Kernel, S: Storage> Backend for NtupleBackend<K, S> {
     }
 
     fn shell(&self, nic: &ConfiguredNic) -> Option<String> {
-        let shell = |knob, value| Change::new(knob, value).shell(&self.name) + "\n";
+        let shell = |knob, value| format!("{}\n", Change::new(knob, value).shell(&self.name));
         // As they would be numbered if there were no others.
         let numbers: BTreeMap<ContextId, u32> =
             (1..).zip(nic.contexts()).map(|(number, _)| (ContextId(number as u16 - 1), number)).collect();

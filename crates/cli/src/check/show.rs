@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use evenkeel_model::host::{HostFacts, Interface, InterfaceKind};
+use evenkeel_model::text::printable;
 use evenkeel_placement::current::undo;
 use evenkeel_placement::view::{bytes, count, gigabits};
 use evenkeel_placement::{Finding, Severity, rules};
@@ -61,7 +62,7 @@ pub fn screen(facts: &HostFacts, findings: &[Finding], only: Option<&str>) -> St
     if !facts.unknown.is_empty() {
         let _ = writeln!(text, "\nNot known, so not judged:");
         for unknown in &facts.unknown {
-            let _ = writeln!(text, "  {unknown}");
+            let _ = writeln!(text, "  {}", printable(unknown));
         }
     }
     if !findings.is_empty() {
@@ -85,7 +86,7 @@ fn header(facts: &HostFacts) -> String {
     if facts.virtual_machine {
         parts.push("virtual machine".to_owned());
     }
-    format!("{}\n", parts.join(", "))
+    format!("{}\n", printable(&parts.join(", ")))
 }
 
 /// An interface in a line or two: what it is, its queues, what it carried and lost.
@@ -139,11 +140,12 @@ fn line_of(interface: &Interface) -> String {
         let _ = write!(traffic, ", {} lost", count(lost + dropped));
     }
     parts.push(traffic);
-    format!("  {:<10} {}\n", interface.name, parts.join(", "))
+    format!("  {:<10} {}\n", printable(&interface.name), printable(&parts.join(", ")))
 }
 
 /// One finding.
 pub fn finding(facts: &HostFacts, finding: &Finding, lines: Lines) -> String {
+    let finding = &finding.printable();
     let severity = finding.severity.to_string().to_uppercase();
     let mut text = format!("{severity:<6} {}  {}\n", finding.rule, finding.subject);
     let _ = writeln!(text, "  {}", finding.evidence);

@@ -13,6 +13,7 @@ use evenkeel_host::{HostError, Sysfs};
 use evenkeel_model::change::{Change, Value};
 use evenkeel_model::host::HostFacts;
 use evenkeel_placement::check as find;
+use evenkeel_placement::current::current;
 use evenkeel_placement::tune::{Keep, Step, TuningPlan, settled};
 
 use crate::arguments::{Format, TuneOptions};
@@ -86,7 +87,10 @@ pub fn prepare(
     match interface.index.filter(|_| options.from.is_none()) {
         Some(index) => sort_out(&mut prepared, index, name, losing)?,
         None => {
-            let ready = |step: &Step| Ready { rule: step.rule, change: step.change.clone(), from: None };
+            let ready = |step: &Step| {
+                let from = current(&facts, Some(name), &step.change.knob);
+                Ready { rule: step.rule, change: step.change.clone(), from }
+            };
             prepared.ready = prepared.plan.steps.iter().map(ready).collect();
         }
     }

@@ -4,6 +4,8 @@ use std::fmt::Write;
 
 use evenkeel_apply::Etc;
 use evenkeel_model::change::shell;
+use evenkeel_model::shell::Line;
+use evenkeel_model::text::printable;
 use evenkeel_placement::tune::Item;
 use evenkeel_placement::tune::persist::Files;
 use evenkeel_placement::tune::verify::{Verdict, Watched};
@@ -19,14 +21,14 @@ fn plural(count: usize, what: &str) -> String {
 /// Lines of a text as comments.
 fn comment(text: &mut String, indent: &str, lines: &str) {
     for line in lines.lines() {
-        let _ = writeln!(text, "{}", format!("# {indent}{line}").trim_end());
+        let _ = writeln!(text, "{}", Line::comment(format_args!("{indent}{line}")));
     }
 }
 
 fn undo(interface: &str, ready: &Ready) -> String {
     match &ready.from {
-        Some(from) => shell(interface, &ready.change.knob, from),
-        None => "what it is before".to_owned(),
+        Some(from) => shell(interface, &ready.change.knob, from).to_string(),
+        None => Line::comment("the value before is not recorded").to_string(),
     }
 }
 
@@ -35,9 +37,9 @@ pub fn plan(interface: &str, prepared: &Prepared, files: &Files) -> String {
     let mut text = String::new();
     let count = prepared.ready.len();
     if count == 0 {
-        comment(&mut text, "", &format!("{interface}: nothing to change"));
+        comment(&mut text, "", &format!("{}: nothing to change", printable(interface)));
     } else {
-        comment(&mut text, "", &format!("{interface}: {}", plural(count, "setting") + " to change"));
+        comment(&mut text, "", &format!("{}: {} to change", printable(interface), plural(count, "setting")));
     }
     // In the order in which they are made; an item whose steps are apart is shown where its first one is.
     let mut shown: Vec<&str> = Vec::new();
@@ -76,7 +78,7 @@ pub fn plan(interface: &str, prepared: &Prepared, files: &Files) -> String {
 fn describe(text: &mut String, item: &Item) {
     comment(text, "", &format!("{} ({}): {}", item.rule, item.severity, item.effect));
     for evidence in &item.evidence {
-        comment(text, "  ", evidence);
+        comment(text, "  ", &printable(evidence));
     }
 }
 
@@ -89,7 +91,7 @@ fn by_hand(text: &mut String, prepared: &Prepared) {
     comment(text, "", "by hand:");
     for item in items {
         for advice in &item.advice {
-            comment(text, "  ", &format!("{} ({}): {advice}", item.rule, item.severity));
+            comment(text, "  ", &printable(&format!("{} ({}): {advice}", item.rule, item.severity)));
         }
     }
 }

@@ -12,6 +12,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::shell::Line;
+
 pub use qdisc::{ClassHandle, Handle, QdiscSnapshot, root_qdisc};
 pub use rule::{RULE_LENGTH, Rule, RuleBytes, RuleMatch};
 pub use shell::{shell, sysctl_name};
@@ -216,7 +218,7 @@ impl Change {
 
     /// The shell line that makes it.
     #[must_use]
-    pub fn shell(&self, interface: &str) -> String {
+    pub fn shell(&self, interface: &str) -> Line {
         shell(interface, &self.knob, &self.to)
     }
 }

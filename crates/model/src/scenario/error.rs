@@ -97,6 +97,6 @@ mod tests {
         assert_eq!(key_segment("xps-pool"), "xps-pool");
         assert_eq!(key_segment("dqa+dqwa"), "\"dqa+dqwa\"");
         assert_eq!(key_segment(""), "\"\"");
-        assert_eq!(key_segment("a\u{7}b"), "\"a\\u{7}b\"");
+        assert_eq!(key_segment("a\u{7}b"), "\"a\\u0007b\"");
     }
 }

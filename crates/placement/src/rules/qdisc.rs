@@ -2,6 +2,7 @@
 
 use evenkeel_model::change::{Knob, Value, root_qdisc};
 use evenkeel_model::host::{Interface, InterfaceKind, QdiscFacts};
+use evenkeel_model::shell::Line;
 
 use super::{FAST, Found, Rule};
 use crate::Severity::{High, Low, Medium};
@@ -166,11 +167,16 @@ fn left_over(view: &View<'_>) -> Vec<Found> {
             };
             let severity = if qdisc.kind == "netem" { Medium } else { Low };
             let effect = "packets are held back here, and no other counter says so";
-            found.push(Found::new(severity, &card.name, text, effect).on(&card.name).advice(format!(
-                "if nobody wants it: `tc qdisc del dev {} {}`",
-                card.name,
-                if qdisc.is_root() { "root".to_owned() } else { format!("parent {}", qdisc.parent) }
-            )));
+            let line = if qdisc.is_root() {
+                Line::new("tc qdisc del dev {} root", &[&card.name])
+            } else {
+                Line::new("tc qdisc del dev {} parent {}", &[&card.name, &qdisc.parent])
+            };
+            found.push(
+                Found::new(severity, &card.name, text, effect)
+                    .on(&card.name)
+                    .advice(format!("if nobody wants it: `{line}`")),
+            );
             break;
         }
     }

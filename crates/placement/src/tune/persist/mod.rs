@@ -4,10 +4,14 @@
 //! when it appears; a unit can make everything, as the lines that an administrator would type. Interrupts have other
 //! numbers after a restart, so they are looked for by what they do.
 
+mod quote;
+
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 use evenkeel_model::change::{Knob, Value, shell, sysctl_name};
+use evenkeel_model::shell::Line;
+
+use quote::{UdevRule, file_name};
 
 /// A kind of file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,12 +68,6 @@ fn wanted_by(interface: &str) -> String {
     format!("systemd/system/multi-user.target.wants/{}", unit(&file_name(interface)))
 }
 
-/// Names of interfaces may have any character but a slash and white space.
-fn file_name(interface: &str) -> String {
-    let plain = |character: char| character.is_ascii_alphanumeric() || "._-".contains(character);
-    interface.chars().map(|character| if plain(character) { character } else { '_' }).collect()
-}
-
 /// Files of some kinds for settings of an interface and its host. `actions` says what an interrupt does, by which it is
 /// found again.
 #[must_use]
@@ -111,7 +109,10 @@ fn why_not(kinds: &[Kind], knob: &Knob, actions: &BTreeMap<u32, String>) -> Stri
         Knob::InterruptAffinity(interrupt) if !actions.contains_key(interrupt) => {
             "interrupts have other numbers after a restart, and nothing tells this one from others".to_owned()
         }
-        Knob::Sysctl(_) => "it belongs in sysctl.d (--persist sysctl)".to_owned(),
+        Knob::Sysctl(_) if !kinds.contains(&Kind::Sysctl) => {
+            "it belongs in sysctl.d (--persist sysctl)".to_owned()
+        }
+        Knob::Sysctl(_) => "sysctl.d cannot hold its name, which is a pattern there".to_owned(),
         _ if kinds.contains(&Kind::Systemd) => "no line of a shell says it".to_owned(),
         _ => "a unit can hold it (--persist systemd)".to_owned(),
     }
@@ -124,19 +125,16 @@ fn line_of(
     value: &Value,
     actions: &BTreeMap<u32, String>,
 ) -> Option<String> {
+    let attribute =
+        |file: &str, value: &str| UdevRule::attribute(interface, file, value).map(UdevRule::into_line);
     match (kind, knob, value) {
-        (Kind::Sysctl, Knob::Sysctl(path), Value::Text(text)) => {
-            let words = text.split_ascii_whitespace().collect::<Vec<_>>().join(" ");
-            Some(format!("{} = {words}", sysctl_name(path)))
-        }
+        (Kind::Sysctl, Knob::Sysctl(path), Value::Text(text)) => quote::sysctl(&sysctl_name(path), text),
         (Kind::Sysctl, ..) => None,
-        (Kind::Udev, Knob::Mtu, Value::Bytes(bytes)) => Some(format!(r#"ATTR{{mtu}}="{bytes}""#)),
+        (Kind::Udev, Knob::Mtu, Value::Bytes(bytes)) => attribute("mtu", &bytes.to_string()),
         (Kind::Udev, Knob::TransmitQueueLength, Value::Number(packets)) => {
-            Some(format!(r#"ATTR{{tx_queue_len}}="{packets}""#))
+            attribute("tx_queue_len", &packets.to_string())
         }
-        (Kind::Udev, Knob::InterfaceFile(file), Value::Text(text)) => {
-            (!text.contains('"')).then(|| format!(r#"ATTR{{{file}}}="{text}""#))
-        }
+        (Kind::Udev, Knob::InterfaceFile(file), Value::Text(text)) => attribute(file, text),
         (
             Kind::Udev,
             Knob::Ring(_)
@@ -146,59 +144,27 @@ fn line_of(
             | Knob::FlowHash(_)
             | Knob::RssTable,
             _,
-        ) => {
-            let line = shell(interface, knob, value);
-            // Its value is in quotes of both kinds, and `%` and `$` are udev's.
-            let plain = !line.starts_with('#') && !line.contains(['\'', '"', '%', '$', '\\']);
-            plain.then(|| format!(r#"RUN+="/bin/sh -c 'PATH=/usr/sbin:/usr/bin:/sbin:/bin; {line}'""#))
-        }
+        ) => UdevRule::run(interface, &shell(interface, knob, value)).map(UdevRule::into_line),
         (Kind::Udev, ..) => None,
         (Kind::Systemd, Knob::InterruptAffinity(interrupt), Value::Text(list)) => {
             let action = actions.get(interrupt)?;
-            let plain = |text: &str| !text.contains(['"', '\\', '\'', '`', '$', '%']);
-            (plain(action) && plain(list)).then(|| {
-                exec(&format!(
-                    "for irq in /sys/kernel/irq/*; do if [ \"$(cat \"$irq/actions\")\" = \"{action}\" ]; then \
-                     echo {list} > \"/proc/irq/${{irq##*/}}/smp_affinity_list\"; fi; done"
-                ))
-            })
+            quote::unit_command(&Line::new(
+                "for irq in /sys/kernel/irq/*; do if [ \"$(cat \"$irq/actions\")\" = {} ]; then \
+                 echo {} > \"/proc/irq/${irq##*/}/smp_affinity_list\"; fi; done",
+                &[action, list],
+            ))
         }
-        (Kind::Systemd, ..) => {
-            let line = shell(interface, knob, value);
-            (!line.starts_with('#') && !line.contains("  # ")).then(|| exec(&line))
-        }
+        (Kind::Systemd, ..) => quote::unit_command(&shell(interface, knob, value)),
     }
-}
-
-/// A line for a shell in a unit, where `\`, `"`, `%` and `$` mean something (systemd.service(5)). That one line fails does
-/// not keep the others from being run.
-fn exec(line: &str) -> String {
-    let mut quoted = String::new();
-    for character in line.chars() {
-        match character {
-            '\\' | '"' => quoted.extend(['\\', character]),
-            '%' | '$' => quoted.extend([character, character]),
-            _ => quoted.push(character),
-        }
-    }
-    format!("ExecStart=-/bin/sh -c \"{quoted}\"")
 }
 
 fn text_of(kind: Kind, interface: &str, lines: &[String]) -> String {
     let lines = lines.join("\n");
     match kind {
-        Kind::Sysctl => lines + "\n",
-        Kind::Udev => {
-            let mut text = String::new();
-            for line in lines.lines() {
-                // udev(7): NAME is what the interface is called after it was renamed.
-                let _ =
-                    writeln!(text, r#"ACTION=="add|move", SUBSYSTEM=="net", NAME=="{interface}", {line}"#);
-            }
-            text
-        }
+        Kind::Sysctl | Kind::Udev => lines + "\n",
         Kind::Systemd => {
-            let device = format!("sys-subsystem-net-devices-{}.device", escaped(interface));
+            let device = format!("sys-subsystem-net-devices-{}.device", quote::unit_name(interface));
+            let interface = quote::unit_text(interface);
             format!(
                 "[Unit]\nDescription=Settings for {interface} that evenkeel tune found\nAfter={device} \
                  systemd-sysctl.service\nRequires={device}\n\n[Service]\nType=oneshot\nRemainAfterExit=yes\n\
@@ -206,19 +172,6 @@ fn text_of(kind: Kind, interface: &str, lines: &[String]) -> String {
             )
         }
     }
-}
-
-/// As systemd-escape(1) writes a name in that of a unit.
-fn escaped(name: &str) -> String {
-    let mut text = String::new();
-    for (at, byte) in name.bytes().enumerate() {
-        if byte.is_ascii_alphanumeric() || byte == b'_' || byte == b':' || (byte == b'.' && at > 0) {
-            text.push(char::from(byte));
-        } else {
-            let _ = write!(text, "\\x{byte:02x}");
-        }
-    }
-    text
 }
 
 #[cfg(test)]
@@ -259,7 +212,7 @@ mod tests {
                 && udev.text.contains(r#"ATTR{queues/tx-0/xps_cpus}="3""#)
         );
         let irq = systemd.text.lines().find(|line| line.contains("/sys/kernel/irq")).unwrap();
-        assert!(irq.contains(r#"= \"eth0-TxRx-0\" ]; then echo 4-5 > \"/proc/irq/$${irq##*/}/"#), "{irq}");
+        assert!(irq.contains(r#"= eth0-TxRx-0 ]; then echo 4-5 > \"/proc/irq/$${irq##*/}/"#), "{irq}");
         assert!(
             systemd.text.contains("tc qdisc replace dev eth0 root handle 4e00: mq && "),
             "{}",
@@ -289,14 +242,5 @@ mod tests {
         }
         assert_eq!(found.files.len(), 1);
         assert_eq!(files("eth0", &[], &[Kind::Systemd], &BTreeMap::new()), Files::default());
-    }
-
-    #[test]
-    fn names_are_escaped() {
-        assert_eq!(escaped("eth0.7"), "eth0.7");
-        assert_eq!(escaped("en-p1"), "en\\x2dp1");
-        assert_eq!(escaped(".e"), "\\x2ee");
-        assert_eq!(file_name("a/b c\""), "a_b_c_");
-        assert_eq!(exec(r#"a "$b" 5%"#), r#"ExecStart=-/bin/sh -c "a \"$$b\" 5%%""#);
     }
 }

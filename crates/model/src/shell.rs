@@ -1,0 +1,249 @@
+//! Shell lines made of quoted words.
+//!
+//! Interface names, qdisc kinds and settings' values come from hosts that somebody else has named. A [`Line`] is made of a
+//! template, which is part of the program, and of words, which it quotes: no other way leads into a line that is printed
+//! for people to paste. POSIX sh is what the lines are written for (XCU 2.2, Quoting).
+
+use std::fmt::{self, Display, Write};
+
+use serde::{Serialize, Serializer};
+
+use crate::text::{is_invisible, printable};
+
+/// A line of a script: a command, or a comment.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Line {
+    text: String,
+    is_command: bool,
+    /// What the command leaves out.
+    remark: Option<String>,
+}
+
+/// Where a template takes a word.
+const PLACE: &str = "{}";
+
+impl Line {
+    /// A command: each `{}` of the template becomes the next word, quoted. A word that no line can hold (with a NUL, or with a
+    /// line feed at its end) makes the line a comment that says so.
+    #[must_use]
+    pub fn new(template: &'static str, words: &[&dyn Display]) -> Self {
+        Self { text: String::new(), is_command: true, remark: None }.with(template, words)
+    }
+
+    /// The command with more behind it, by a template as in [`Line::new`].
+    #[must_use]
+    pub fn with(mut self, template: &'static str, words: &[&dyn Display]) -> Self {
+        debug_assert_eq!(template.matches(PLACE).count(), words.len(), "{template}");
+        if !self.is_command {
+            return self;
+        }
+        let mut parts = template.split(PLACE);
+        self.text.push_str(parts.next().unwrap_or_default());
+        for (part, word) in parts.zip(words) {
+            let word = word.to_string();
+            let Some(quoted) = quote(&word) else {
+                return Self::comment(format_args!("no shell line can hold '{word}'"));
+            };
+            self.text.push_str(&quoted);
+            self.text.push_str(part);
+        }
+        self
+    }
+
+    /// A comment of one line, whatever the text holds.
+    #[must_use]
+    pub fn comment(text: impl Display) -> Self {
+        let text = format!("# {}", printable(&text.to_string()));
+        Self { text: text.trim_end().to_owned(), is_command: false, remark: None }
+    }
+
+    /// A line with nothing on it.
+    #[must_use]
+    pub fn empty() -> Self {
+        Self { text: String::new(), is_command: false, remark: None }
+    }
+
+    /// The line that writes a text to a file, as an administrator does it in sysfs.
+    #[must_use]
+    pub fn write(text: &str, path: &str) -> Self {
+        // A path leads out of its directory by `..`.
+        if path.split('/').any(|part| part == "..") {
+            return Self::comment(format_args!("{path}: '{text}'"));
+        }
+        // `echo` takes options, and expands backslashes in some shells.
+        let is_plain = !text.starts_with('-') && !text.contains('\\');
+        let template = if is_plain { "echo {} > {}" } else { r"printf '%s\n' {} > {}" };
+        Self::new(template, &[&text, &path])
+    }
+
+    /// This command, and then another one if it succeeds.
+    #[must_use]
+    pub fn and(mut self, next: Self) -> Self {
+        if !self.is_command || !next.is_command {
+            return Self::comment(format_args!("{self}; {next}"));
+        }
+        let _ = write!(self.text, " && {}", next.text);
+        self.remark = self.remark.or(next.remark);
+        self
+    }
+
+    /// The command with a remark about what it leaves out.
+    #[must_use]
+    pub fn remark(mut self, remark: impl Display) -> Self {
+        self.remark = Some(printable(&remark.to_string()));
+        self
+    }
+
+    /// The command, if the line is one that leaves nothing out.
+    #[must_use]
+    pub fn command(&self) -> Option<&str> {
+        (self.is_command && self.remark.is_none()).then_some(self.text.as_str())
+    }
+}
+
+impl Display for Line {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.text)?;
+        match &self.remark {
+            Some(remark) => write!(formatter, "  # {remark}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Serialize for Line {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl PartialEq<&str> for Line {
+    fn eq(&self, other: &&str) -> bool {
+        let rest = other.strip_prefix(self.text.as_str());
+        match &self.remark {
+            Some(remark) => rest.and_then(|rest| rest.strip_prefix("  # ")) == Some(remark),
+            None => rest == Some(""),
+        }
+    }
+}
+
+/// Lines in a row.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Script(Vec<Line>);
+
+impl Script {
+    /// Adds a line.
+    pub fn push(&mut self, line: Line) {
+        self.0.push(line);
+    }
+
+    /// Adds a comment, of several lines if the text has line feeds: those of a name have to be escaped before.
+    pub fn comment(&mut self, text: &str) {
+        self.0.extend(text.lines().map(Line::comment));
+    }
+
+    /// Adds lines.
+    pub fn extend(&mut self, lines: impl IntoIterator<Item = Line>) {
+        self.0.extend(lines);
+    }
+}
+
+impl IntoIterator for Script {
+    type Item = Line;
+    type IntoIter = std::vec::IntoIter<Line>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl Display for Script {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|line| writeln!(formatter, "{line}"))
+    }
+}
+
+/// A word as a shell takes it literally; none if there is no way to write it. Characters that a terminal acts on are written
+/// as octal numbers.
+fn quote(word: &str) -> Option<String> {
+    let is_plain = |character: char| character.is_ascii_alphanumeric() || "._-@/=:,+".contains(character);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return Some(word.to_owned());
+    }
+    if !word.contains(is_invisible) {
+        return Some(format!("'{}'", word.replace('\'', r"'\''")));
+    }
+    // A substitution loses line feeds at its end, and no argument holds a NUL.
+    if word.contains('\0') || word.ends_with('\n') {
+        return None;
+    }
+    let mut format = String::new();
+    let mut bytes = [0; 4];
+    for (at, character) in word.chars().enumerate() {
+        match character {
+            '%' => format.push_str("%%"),
+            '\\' => format.push_str(r"\\"),
+            // A format that begins with `-` is taken for an option.
+            '-' if at > 0 => format.push('-'),
+            '\'' | '-' => push_octal(&mut format, character.encode_utf8(&mut bytes)),
+            _ if is_invisible(character) => push_octal(&mut format, character.encode_utf8(&mut bytes)),
+            _ => format.push(character),
+        }
+    }
+    Some(format!(r#""$(printf '{format}')""#))
+}
+
+fn push_octal(text: &mut String, bytes: &str) {
+    for byte in bytes.bytes() {
+        // Writing to a string does not fail.
+        let _ = write!(text, r"\{byte:03o}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_quoted_as_they_need() {
+        for (word, quoted) in [
+            ("eth0.7", "eth0.7"),
+            ("", "''"),
+            ("a;>PWN;", "'a;>PWN;'"),
+            ("it's $(b)", r"'it'\''s $(b)'"),
+            ("*", "'*'"),
+            ("~root", "'~root'"),
+            ("#", "'#'"),
+            ("e\u{1b}[2J", r#""$(printf 'e\033[2J')""#),
+            ("-n\n%\\'", r#""$(printf '\055n\012%%\\\047')""#),
+            ("\u{202e}", r#""$(printf '\342\200\256')""#),
+        ] {
+            assert_eq!(Line::new("x {}", &[&word]), format!("x {quoted}").as_str());
+        }
+        for none in ["a\0b", "a\n"] {
+            let line = Line::new("x {}", &[&none]);
+            assert!(line.command().is_none() && line.to_string().starts_with("# "), "{line}");
+            assert!(!line.to_string().contains(is_invisible), "{line}");
+        }
+    }
+
+    #[test]
+    fn comments_stay_comments() {
+        let line = Line::comment("a\nreboot\r\u{1b}");
+        assert_eq!(line, r"# a\nreboot\r\u001b");
+        let line = Line::new("tc {}", &[&"x"]).remark("a\nreboot");
+        assert_eq!(line, r"tc x  # a\nreboot");
+        assert_eq!(line.command(), None, "it leaves something out");
+        let both = Line::comment("no").and(Line::new("reboot", &[]));
+        assert_eq!(both, "# # no; reboot");
+        assert_eq!(Line::new("a", &[]).and(Line::new("b {}", &[&1])), "a && b 1");
+    }
+
+    #[test]
+    fn files_are_written_as_they_are_meant() {
+        assert_eq!(Line::write("3", "/sys/x"), "echo 3 > /sys/x");
+        assert_eq!(Line::write("-n", "/sys/x"), r"printf '%s\n' -n > /sys/x");
+        assert_eq!(Line::write(r"a\c", "/sys/x"), r"printf '%s\n' 'a\c' > /sys/x");
+        assert_eq!(Line::write("3", "/sys/../etc/x"), "# /sys/../etc/x: '3'");
+    }
+}

@@ -32,6 +32,12 @@ pub enum HostError {
         /// What is wrong.
         reason: String,
     },
+    /// There is no interface, not even a loopback.
+    #[error("no facts about a host: {path} names no interface", path = .path.display())]
+    NoHost {
+        /// The directory of the interfaces.
+        path: PathBuf,
+    },
     /// A network namespace could not be entered.
     #[error("cannot enter {namespace}: {source}")]
     Namespace {

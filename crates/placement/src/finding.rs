@@ -28,6 +28,32 @@ impl fmt::Display for Severity {
     }
 }
 
+/// What a finding rests on. It caps the severity: an alarm that no counter supports is not high.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Basis {
+    /// An assumption, such as a round trip where no connection shows one: at most low.
+    Assumed,
+    /// A setting that costs, though no counter of this host shows the cost: at most medium.
+    Setting,
+    /// A limit that is certainly below what the link needs.
+    Limit,
+    /// Load or loss that counters show.
+    Measured,
+}
+
+impl Basis {
+    /// The highest severity that it supports.
+    #[must_use]
+    pub const fn cap(self) -> Severity {
+        match self {
+            Self::Assumed => Severity::Low,
+            Self::Setting => Severity::Medium,
+            Self::Limit | Self::Measured => Severity::High,
+        }
+    }
+}
+
 /// What mends a finding.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Remedy {
@@ -55,6 +81,8 @@ pub struct Finding {
     pub rule: &'static str,
     /// How much it matters.
     pub severity: Severity,
+    /// What it rests on.
+    pub basis: Basis,
     /// What it is about: an interface, a process, `host`.
     pub subject: String,
     /// What shows it, with figures of this host.

@@ -17,6 +17,6 @@ pub mod rules;
 pub mod tune;
 pub mod view;
 
-pub use finding::{Finding, Remedy, Severity};
-pub use rules::{Found, Rule, check, check_with, find_rule, rules};
+pub use finding::{Basis, Finding, Remedy, Severity};
+pub use rules::{Found, Judgement, NotJudged, Rule, check, check_with, find_rule, judge, judge_with, rules};
 pub use view::View;

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use evenkeel_model::host::{HostFacts, Interface, InterfaceKind, SocketFacts, SocketKind};
 use serde::Serialize;
 
+use crate::rules::needs;
+
 /// A place on the way of a packet, in the order in which it passes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -114,6 +116,20 @@ fn gained(before: Option<u64>, after: Option<u64>) -> u64 {
     }
 }
 
+/// The sources of the counters that [`losses`] compares.
+pub const COUNTERS: &[&str] = &[
+    needs::STATISTICS,
+    needs::DRIVER_STATISTICS,
+    needs::QDISCS,
+    needs::SOFTNET,
+    needs::NETSTAT,
+    needs::SNMP,
+    needs::SNMP6,
+    needs::UDP,
+    needs::UDP6,
+    "/proc/net/stat",
+];
+
 /// Packets lost between two readings of a host, in the order of their way.
 #[must_use]
 pub fn losses(before: &HostFacts, after: &HostFacts) -> Vec<Loss> {
@@ -136,7 +152,7 @@ pub fn losses(before: &HostFacts, after: &HostFacts) -> Vec<Loss> {
         found.add(Place::SoftnetBacklog, &subject, limited, "softnet_stat flow_limit", "backlog-drops");
     }
     let counter = |name: &str| gained(before.counters.get(name).copied(), after.counters.get(name).copied());
-    for (place, name, rule) in COUNTERS {
+    for (place, name, rule) in HOST_COUNTERS {
         found.add(*place, "host", counter(name), *name, rule);
     }
     udp(&mut found, before, after, counter("Udp.RcvbufErrors") + counter("Snmp6.Udp6RcvbufErrors"));
@@ -146,7 +162,7 @@ pub fn losses(before: &HostFacts, after: &HostFacts) -> Vec<Loss> {
 }
 
 /// Counters of the whole host, the place that they count, and the rule that explains it.
-const COUNTERS: &[(Place, &str, &str)] = &[
+const HOST_COUNTERS: &[(Place, &str, &str)] = &[
     (Place::Network, "Conntrack.drop", "conntrack-full"),
     (Place::Network, "Conntrack.early_drop", "conntrack-full"),
     (Place::Network, "Neighbours.table_fulls", "neighbours-full"),
@@ -301,7 +317,7 @@ mod tests {
             assert!(crate::find_rule(rule).is_some(), "{rule}");
         }
         assert_eq!(place_of_reason("NOT_SPECIFIED"), None);
-        for (_, _, rule) in COUNTERS {
+        for (_, _, rule) in HOST_COUNTERS {
             assert!(crate::find_rule(rule).is_some(), "{rule}");
         }
     }

@@ -23,6 +23,8 @@ pub const ENOUGH_INTERRUPTS: u64 = 10_000;
 pub struct View<'a> {
     /// Its facts.
     pub facts: &'a HostFacts,
+    /// Interfaces whose facts a rule cannot judge.
+    hidden: BTreeSet<&'a str>,
     /// Where the planner puts the interrupts of each card; found when it is first asked for, for all cards at once.
     placements: OnceCell<BTreeMap<String, Vec<u32>>>,
 }
@@ -52,7 +54,13 @@ impl<'a> View<'a> {
     /// Of a host.
     #[must_use]
     pub fn new(facts: &'a HostFacts) -> Self {
-        Self { facts, placements: OnceCell::new() }
+        Self::without(facts, BTreeSet::new())
+    }
+
+    /// Of a host, some interfaces of which cannot be judged.
+    #[must_use]
+    pub fn without(facts: &'a HostFacts, hidden: BTreeSet<&'a str>) -> Self {
+        Self { facts, hidden, placements: OnceCell::new() }
     }
 
     /// Processors that should take a card's receive interrupts with the queues that it has; none of a card without any.
@@ -63,11 +71,10 @@ impl<'a> View<'a> {
     }
 
     /// Cards that carry traffic.
-    pub fn cards(&self) -> impl Iterator<Item = &'a Interface> + use<'a> {
-        self.facts
-            .interfaces
-            .iter()
-            .filter(|interface| interface.kind == InterfaceKind::Device && interface.up)
+    pub fn cards(&self) -> impl Iterator<Item = &'a Interface> {
+        let is_card = |interface: &&Interface| interface.kind == InterfaceKind::Device && interface.up;
+        let is_shown = |interface: &&Interface| !self.hidden.contains(interface.name.as_str());
+        self.facts.interfaces.iter().filter(is_card).filter(is_shown)
     }
 
     /// The fastest card's speed, bit/s; none if no card tells.

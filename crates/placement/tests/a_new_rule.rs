@@ -14,10 +14,11 @@ Rule {
     why: "Packets to new neighbours are dropped while the table is full.",
     mends: "1,024",
     source: "arp(7)",
+    needs: &["/proc/sys/net/ipv4/neigh/default/gc_thresh3"],
     check: |view| match view.facts.sysctl_number("net/ipv4/neigh/default/gc_thresh3") {
         Some(most) if most < 1024 => {
             let text = format!("gc_thresh3 is {most}");
-            vec![Found::new(Severity::Medium, "host", text, "new neighbours are unreachable")
+            vec![Found::setting(Severity::Medium, "host", text, "new neighbours are unreachable")
                 .sysctl("net/ipv4/neigh/default/gc_thresh3", 1024)]
         }
         _ => Vec::new(),

@@ -7,7 +7,7 @@ mod watch;
 use evenkeel_host::HostError;
 use evenkeel_host::facts::{Tree, read_facts, save_facts};
 use evenkeel_model::host::HostFacts;
-use evenkeel_placement::{Finding, Severity, check as find};
+use evenkeel_placement::{Finding, Judgement, Severity, judge};
 
 use crate::arguments::{CheckOptions, Format};
 use crate::exit::{Exit, Failure, print};
@@ -30,23 +30,34 @@ pub fn check(options: &CheckOptions) -> Result<Exit, Failure> {
         let known: Vec<&str> = facts.interfaces.iter().map(|interface| interface.name.as_str()).collect();
         return Err(Failure::unknown("interface", name, known, ""));
     }
-    let findings = of_interface(&facts, find(&facts), options.interface.as_deref());
+    let mut judgement = judge(&facts);
+    // That a minority of the rules finds nothing is no result.
+    if judgement.findings.is_empty() && judgement.judged < judgement.not_judged.len() {
+        return Err(unjudged(options, &judgement));
+    }
+    judgement.findings = of_interface(&facts, judgement.findings, options.interface.as_deref());
     if let Some(rule) = rule {
-        print(&explain::one(rule, &facts, &findings))?;
+        print(&explain::one(rule, &facts, &judgement))?;
         return Ok(Exit::Done);
     }
     match options.format {
-        Format::Table => print(&show::screen(&facts, &findings, options.interface.as_deref()))?,
-        Format::Json => print(&format!("{:#}\n", show::json(&facts, &findings)))?,
+        Format::Table => print(&show::screen(&facts, &judgement, options.interface.as_deref()))?,
+        Format::Json => print(&format!("{:#}\n", show::json(&facts, &judgement)))?,
     }
-    let serious = findings.iter().any(|finding| finding.severity == Severity::High);
+    let serious = judgement.findings.iter().any(|finding| finding.severity == Severity::High);
     Ok(if serious { Exit::Unmet } else { Exit::Done })
+}
+
+/// Most rules lack their facts.
+fn unjudged(options: &CheckOptions, judgement: &Judgement) -> Failure {
+    let exit = if options.from.is_some() { Exit::Usage } else { Exit::Failed };
+    Failure::new(exit, show::not_judged(judgement).unwrap_or_default().trim_end())
 }
 
 fn failure(error: &HostError) -> Failure {
     let exit = match error {
         HostError::Write { .. } => Exit::Failed,
-        // What was read is a file that somebody named.
+        // A tree that the user named.
         _ => Exit::Usage,
     };
     Failure::with_causes(exit, error)

@@ -1,12 +1,13 @@
 //! What was found, for people and as JSON.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use evenkeel_model::host::{HostFacts, Interface, InterfaceKind};
 use evenkeel_model::text::printable;
 use evenkeel_placement::current::undo;
 use evenkeel_placement::view::{bytes, count, gigabits};
-use evenkeel_placement::{Finding, Severity, rules};
+use evenkeel_placement::{Finding, Judgement, Severity};
 use serde_json::{Value, json};
 
 /// How many of a finding's lines are shown.
@@ -19,7 +20,8 @@ pub enum Lines {
 }
 
 /// One screen: the host, its interfaces, what was found.
-pub fn screen(facts: &HostFacts, findings: &[Finding], only: Option<&str>) -> String {
+pub fn screen(facts: &HostFacts, judgement: &Judgement, only: Option<&str>) -> String {
+    let findings = &judgement.findings;
     let mut text = header(facts);
     let shown = |interface: &&Interface| match only {
         Some(name) => interface.name == name,
@@ -42,7 +44,7 @@ pub fn screen(facts: &HostFacts, findings: &[Finding], only: Option<&str>) -> St
     }
     text.push('\n');
     let of = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
-    let rules = rules().count();
+    let rules = judgement.judged;
     if findings.is_empty() {
         let _ = writeln!(text, "Nothing found by {rules} rules.");
     } else {
@@ -55,20 +57,33 @@ pub fn screen(facts: &HostFacts, findings: &[Finding], only: Option<&str>) -> St
             of(Severity::Low)
         );
     }
+    text.extend(not_judged(judgement));
     for found in findings {
         text.push('\n');
         text.push_str(&finding(facts, found, Lines::First));
-    }
-    if !facts.unknown.is_empty() {
-        let _ = writeln!(text, "\nNot known, so not judged:");
-        for unknown in &facts.unknown {
-            let _ = writeln!(text, "  {}", printable(unknown));
-        }
     }
     if !findings.is_empty() {
         text.push_str("\n`evenkeel check --explain RULE` says why a rule speaks, with all of its lines and their undo.\n");
     }
     text
+}
+
+/// Rules that could not judge, by reason.
+pub fn not_judged(judgement: &Judgement) -> Option<String> {
+    let missed = &judgement.not_judged;
+    if missed.is_empty() {
+        return None;
+    }
+    let mut text =
+        format!("{} of {} rules could not be judged:\n", missed.len(), missed.len() + judgement.judged);
+    let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for rule in missed {
+        reasons.entry(&rule.why).or_default().push(rule.rule);
+    }
+    for (why, rules) in reasons {
+        let _ = writeln!(text, "  {}: {}", printable(why), rules.join(", "));
+    }
+    Some(text)
 }
 
 fn header(facts: &HostFacts) -> String {
@@ -177,8 +192,9 @@ pub fn finding(facts: &HostFacts, finding: &Finding, lines: Lines) -> String {
 }
 
 /// The JSON of the contract.
-pub fn json(facts: &HostFacts, findings: &[Finding]) -> Value {
-    let list: Vec<Value> = findings
+pub fn json(facts: &HostFacts, judgement: &Judgement) -> Value {
+    let list: Vec<Value> = judgement
+        .findings
         .iter()
         .map(|finding| {
             let interface = finding.remedy.interface.as_deref();
@@ -199,6 +215,7 @@ pub fn json(facts: &HostFacts, findings: &[Finding]) -> Value {
             json!({
                 "rule": finding.rule,
                 "severity": finding.severity,
+                "basis": finding.basis,
                 "subject": finding.subject,
                 "evidence": finding.evidence,
                 "effect": finding.effect,
@@ -209,7 +226,8 @@ pub fn json(facts: &HostFacts, findings: &[Finding]) -> Value {
             })
         })
         .collect();
-    json!({ "host": host(facts), "findings": list })
+    let rules = json!({ "judged": judgement.judged, "not_judged": judgement.not_judged });
+    json!({ "host": host(facts), "rules": rules, "findings": list })
 }
 
 /// What a host is, in short.

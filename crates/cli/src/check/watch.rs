@@ -1,13 +1,14 @@
 //! Where packets are lost while somebody watches.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use evenkeel_datapath::{DropCount, DropReasons};
 use evenkeel_host::NamespaceIdentity;
 use evenkeel_host::facts::{Tree, read_facts};
-use evenkeel_model::host::HostFacts;
-use evenkeel_placement::loss::{Loss, losses, place_of_reason};
+use evenkeel_model::host::{HostFacts, Unknown};
+use evenkeel_placement::loss::{COUNTERS, Loss, losses, place_of_reason};
 use evenkeel_placement::view::count;
 use serde_json::json;
 
@@ -44,9 +45,10 @@ pub fn watch(options: &CheckOptions, time: Duration) -> Result<Exit, Failure> {
         })
         .collect();
     let reasons = reasons.and_then(|reasons| reasons.counts().map_err(|error| error.to_string()));
+    let unread = unread(&before, &after);
     match options.format {
         Format::Table => {
-            let mut text = screen(&before, &after, &found, elapsed);
+            let mut text = screen(&before, &after, &found, &unread, elapsed);
             text.push_str(&reasons_screen(reasons.as_ref().map(Vec::as_slice)));
             if !found.is_empty() {
                 text.push_str("\n`evenkeel check --explain RULE` says why, and what mends it.\n");
@@ -59,6 +61,7 @@ pub fn watch(options: &CheckOptions, time: Duration) -> Result<Exit, Failure> {
                 "host": show::host(&after),
                 "seconds": elapsed.as_secs_f64(),
                 "losses": found,
+                "not_read": unread,
                 "reasons": drops,
                 "reasons_missing": reasons.err(),
             });
@@ -138,7 +141,19 @@ fn reasons_screen(drops: Result<&[DropCount], &String>) -> String {
     text
 }
 
-fn screen(before: &HostFacts, after: &HostFacts, losses: &[Loss], elapsed: Duration) -> String {
+/// Counters of losses that one of the two readings lacks.
+fn unread<'f>(before: &'f HostFacts, after: &'f HostFacts) -> BTreeSet<&'f Unknown> {
+    let counts = |gap: &&Unknown| COUNTERS.iter().any(|counter| gap.concerns(counter));
+    before.unknown.iter().chain(&after.unknown).filter(counts).collect()
+}
+
+fn screen(
+    before: &HostFacts,
+    after: &HostFacts,
+    losses: &[Loss],
+    unread: &BTreeSet<&Unknown>,
+    elapsed: Duration,
+) -> String {
     let mut text = String::new();
     let gained = |after: u64, before: u64| after.saturating_sub(before);
     for interface in &after.interfaces {
@@ -156,12 +171,15 @@ fn screen(before: &HostFacts, after: &HostFacts, losses: &[Loss], elapsed: Durat
             );
         }
     }
+    if !unread.is_empty() {
+        let _ = writeln!(text, "Some counters could not be read, so losses may be missing here:");
+    }
+    for gap in unread {
+        let _ = writeln!(text, "  {}", gap.why);
+    }
     if losses.is_empty() {
-        let _ = writeln!(
-            text,
-            "No packet was lost in {:.1} s that any counter of this host shows.",
-            elapsed.as_secs_f64()
-        );
+        let others = if unread.is_empty() { "" } else { " by the counters that could be read" };
+        let _ = writeln!(text, "No packets lost in {:.1} s{others}.", elapsed.as_secs_f64());
         return text;
     }
     let _ = writeln!(text, "\nLost in {:.1} s, in the order of the way:", elapsed.as_secs_f64());
@@ -177,4 +195,31 @@ fn screen(before: &HostFacts, after: &HostFacts, losses: &[Loss], elapsed: Durat
         );
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    /// Without its counters a host does not look as if nothing was lost.
+    #[test]
+    fn unreadable_counters_are_named() {
+        let sound = HostFacts::default();
+        let gap = Unknown::new("/proc/net/softnet_stat", "/proc/net/softnet_stat:1: unreadable: 'x'");
+        let damaged = HostFacts { unknown: vec![gap], ..HostFacts::default() };
+        let screen = |before: &HostFacts, after: &HostFacts| {
+            screen(before, after, &[], &unread(before, after), Duration::from_secs(3))
+        };
+        assert_eq!(screen(&sound, &sound), "No packets lost in 3.0 s.\n");
+        for text in [screen(&damaged, &sound), screen(&sound, &damaged)] {
+            assert!(
+                text.contains("softnet_stat:1") && text.contains("by the counters that could be read"),
+                "{text}"
+            );
+        }
+        let other = Unknown::new("/proc/cpuinfo", "missing");
+        let other = HostFacts { unknown: vec![other], ..HostFacts::default() };
+        assert_eq!(screen(&other, &sound), "No packets lost in 3.0 s.\n");
+    }
 }

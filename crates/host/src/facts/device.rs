@@ -2,6 +2,7 @@
 //!
 //! Only commands that read are sent ([`COMMANDS`]). Structures are those of `include/uapi/linux/ethtool.h`.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use evenkeel_model::host::{Channels, Coalescing, Feature, Pause, Rings, Rss};
@@ -50,6 +51,9 @@ pub struct DeviceAnswers {
     pub rss: Option<RssAnswers>,
     /// `ethtool -S`.
     pub statistics: BTreeMap<String, u64>,
+    /// Errors by the parts above: those that the driver failed to answer, though it has them.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub failed: BTreeMap<String, String>,
 }
 
 /// A feature as `ethtool -k` shows it.
@@ -196,6 +200,22 @@ const MOST_ENTRIES: u32 = 1 << 16;
 struct Asker<'a, C> {
     calls: &'a C,
     interface: &'a str,
+    failed: RefCell<BTreeMap<String, String>>,
+}
+
+/// The part of the answers that a command asks for.
+fn part(command: u32) -> &'static str {
+    match command {
+        GDRVINFO => "driver",
+        GCOALESCE => "coalescing",
+        GRINGPARAM => "rings",
+        GPAUSEPARAM => "pause",
+        GFEATURES => "features",
+        GCHANNELS => "channels",
+        GRSSH | GRXFH => "rss",
+        GLINKSETTINGS => "supported_mbps",
+        _ => "statistics",
+    }
 }
 
 fn word(bytes: &[u8], at: usize) -> Option<u32> {
@@ -220,8 +240,20 @@ impl<C: EthtoolCalls> Asker<'_, C> {
         for (at, value) in words {
             put(&mut bytes, *at, *value);
         }
-        self.calls.call(self.interface, &mut bytes).ok()?;
+        self.call(command, &mut bytes)?;
         Some(bytes)
+    }
+
+    /// Asks the driver. EOPNOTSUPP says that it has no such part, and EINVAL and ENODEV are what some drivers answer instead.
+    fn call(&self, command: u32, bytes: &mut [u8]) -> Option<()> {
+        let error = match self.calls.call(self.interface, bytes) {
+            Ok(()) => return Some(()),
+            Err(error) => error,
+        };
+        if !matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ENODEV)) {
+            self.failed.borrow_mut().insert(part(command).to_owned(), error.to_string());
+        }
+        None
     }
 
     /// Words of a structure that has nothing else.
@@ -291,7 +323,7 @@ impl<C: EthtoolCalls> Asker<'_, C> {
         let mut bytes = vec![0; LENGTH + count * 4 * 3];
         put(&mut bytes, 0, GLINKSETTINGS);
         bytes[WORDS] = u8::try_from(count).ok()?;
-        self.calls.call(self.interface, &mut bytes).ok()?;
+        self.call(GLINKSETTINGS, &mut bytes)?;
         let is_set =
             |bit: usize| word(&bytes, LENGTH + bit / 32 * 4).is_some_and(|word| word >> (bit % 32) & 1 == 1);
         (0..count * 32).filter(|bit| is_set(*bit)).filter_map(mode_mbps).max()
@@ -365,7 +397,7 @@ fn mode_mbps(bit: usize) -> Option<u64> {
 
 /// Asks a driver all there is to ask.
 pub fn ask_device(calls: &impl EthtoolCalls, interface: &str) -> DeviceAnswers {
-    let asker = Asker { calls, interface };
+    let asker = Asker { calls, interface, failed: RefCell::default() };
     let information = asker.ask(GDRVINFO, 196, &[]);
     let field = |range: std::ops::Range<usize>| {
         let found = text(information.as_ref()?.get(range)?);
@@ -401,7 +433,7 @@ pub fn ask_device(calls: &impl EthtoolCalls, interface: &str) -> DeviceAnswers {
         rx: words[2] != 0,
         tx: words[3] != 0,
     });
-    DeviceAnswers {
+    let mut answers = DeviceAnswers {
         driver: field(4..36),
         bus: field(100..132),
         firmware: field(68..100).filter(|version| version != "N/A"),
@@ -415,14 +447,16 @@ pub fn ask_device(calls: &impl EthtoolCalls, interface: &str) -> DeviceAnswers {
         private_flags: asker.private_flags().unwrap_or_default(),
         rss: asker.rss(),
         statistics: asker.statistics().unwrap_or_default(),
-    }
+        failed: BTreeMap::new(),
+    };
+    answers.failed = asker.failed.into_inner();
+    answers
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
-    use std::cell::RefCell;
     use std::io;
 
     /// A card that answers as `struct`s of the header say, and remembers what it was asked.

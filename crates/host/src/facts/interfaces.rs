@@ -48,26 +48,45 @@ pub(super) fn interfaces(
     tree: &Tree,
     names: &BTreeMap<u32, String>,
     mut qdiscs: BTreeMap<String, Vec<QdiscFacts>>,
-    unknown: &mut Vec<String>,
 ) -> Result<(Vec<Interface>, Vec<Owner>), HostError> {
     let socket = if tree.is_live() { EthtoolSocket::open().ok() } else { None };
     let (mut interfaces, mut owners) = (Vec::new(), Vec::new());
     for (index, name) in names {
+        let recorded = format!("ethtool/{name}.json");
+        let is_recorded = tree.is_live() || tree.exists(&format!("{}/{recorded}", tree::ANSWERS));
         let answers = match &socket {
             Some(socket) => {
                 let mut answers = ask_device(socket, name);
                 answers.max_read_request = pci::max_read_request(tree, name);
-                tree.keep_answers(&format!("ethtool/{name}.json"), &answers);
+                tree.keep_answers(&recorded, &answers);
                 answers
             }
-            None => tree.answers(&format!("ethtool/{name}.json"))?.unwrap_or_default(),
+            None => tree.answers(&recorded)?.unwrap_or_default(),
         };
+        for (part, error) in &answers.failed {
+            tree.note(&format!("{CLASS}/{name}/ethtool/{part}"), format!("{name}: ethtool, {part}: {error}"));
+        }
         let known = index < &(u32::MAX / 2);
         let reader = Reader { tree, directory: format!("{CLASS}/{name}") };
         let (interface, owner) =
             reader.interface(name, known.then_some(*index), answers, qdiscs.remove(name).unwrap_or_default());
-        if interface.kind == InterfaceKind::Device && !tree.is_live() && interface.driver.is_none() {
-            unknown.push(format!("{name}: no driver is named, so neither rings nor channels are known"));
+        if interface.kind == InterfaceKind::Device {
+            let answers = format!("{}/ethtool", reader.directory);
+            if !is_recorded {
+                tree.note(&answers, format!("this tree has no evenkeel/{recorded}"));
+            } else if tree.is_live() && socket.is_none() {
+                tree.note(&answers, format!("{name}: the kernel opens no socket for ethtool"));
+            }
+            if interface.up && interface.speed_bps.is_none() {
+                tree.note(
+                    &format!("{}/speed", reader.directory),
+                    format!("{name} reports no speed: state it with --speed {name}=25gbit"),
+                );
+            }
+            if interface.statistics.is_empty() {
+                let statistics = format!("{}/statistics", reader.directory);
+                tree.note(&statistics, format!("{statistics} holds no counters"));
+            }
         }
         interfaces.push(interface);
         owners.push(owner);
@@ -86,13 +105,29 @@ impl Reader<'_> {
         self.tree.read(&format!("{}/{file}", self.directory))
     }
 
+    fn parse<T>(&self, file: &str, parser: impl FnOnce(&str) -> Option<T>) -> Option<T> {
+        self.tree.parse(&format!("{}/{file}", self.directory), parser)
+    }
+
     fn number(&self, file: &str) -> Option<u64> {
-        self.text(file)?.parse().ok()
+        self.parse(file, |text| text.parse().ok())
+    }
+
+    /// A file without which nothing can be said about the interface.
+    fn essential<T>(&self, file: &str, parser: impl FnOnce(&str) -> Option<T>) -> Option<T> {
+        let text = self.text(file)?;
+        let value = parser(&text);
+        if value.is_none() {
+            let why = format!("{}/{file}:1: {}", self.directory, tree::unreadable(&text));
+            self.tree.note(&self.directory, why);
+        }
+        value
     }
 
     /// A file of the card: of its device, or of the one above (virtio devices sit on a PCI function).
-    fn of_card(&self, file: &str) -> Option<String> {
-        self.text(&format!("device/{file}")).or_else(|| self.text(&format!("device/../{file}")))
+    fn of_card<T>(&self, file: &str, parser: impl Fn(&str) -> Option<T>) -> Option<T> {
+        let own = self.parse(&format!("device/{file}"), &parser);
+        own.or_else(|| self.parse(&format!("device/../{file}"), &parser))
     }
 
     fn interface(
@@ -104,7 +139,12 @@ impl Reader<'_> {
     ) -> (Interface, Owner) {
         let device = self.tree.link(&format!("{}/device", self.directory));
         let has_device = self.tree.exists(&format!("{}/device", self.directory));
-        let uevent = self.text("device/uevent").unwrap_or_default();
+        let is_uevent = |text: &str| {
+            text.lines()
+                .all(|line| line.split_once('=').is_some_and(|(key, _)| key.is_ascii()))
+                .then(|| text.to_owned())
+        };
+        let uevent = self.essential("device/uevent", is_uevent).unwrap_or_default();
         let told = |key: &str| {
             uevent.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('=')).map(str::to_owned)
         };
@@ -124,11 +164,13 @@ impl Reader<'_> {
             }
         }
         numbers.extend(
-            self.text("device/irq").and_then(|text| text.parse::<u32>().ok()).filter(|number| *number > 0),
+            self.number("device/irq")
+                .and_then(|number| u32::try_from(number).ok())
+                .filter(|number| *number > 0),
         );
         let kernel = self.statistics();
-        let carrier = self.text("carrier").as_deref() != Some("0");
-        let state = self.text("operstate").unwrap_or_default();
+        let carrier = self.essential("carrier", |text| text.parse::<u8>().ok()) != Some(0);
+        let state = self.essential("operstate", operational_state).unwrap_or_default();
         // Some devices have no state to show: then the carrier counts.
         let up = state == "up" || matches!(state.as_str(), "" | "unknown") && carrier;
         let interface = Interface {
@@ -137,17 +179,24 @@ impl Reader<'_> {
             kind,
             up,
             firmware: answers.firmware.filter(|version| !version.is_empty()),
-            node: self.of_card("numa_node").and_then(|text| text.parse().ok()),
+            // -1: the card belongs to no node.
+            node: self
+                .of_card("numa_node", |text| text.parse::<i64>().ok())
+                .and_then(|node| u32::try_from(node).ok()),
             pcie: self.pcie(),
             max_read_request: answers.max_read_request,
-            iommu: self.of_card("iommu_group/type"),
+            iommu: self.of_card("iommu_group/type", iommu_type),
+            // -1, and on some kernels 4294967295: the driver does not know.
             speed_bps: self
-                .number("speed")
-                .filter(|speed| (1..u64::from(u32::MAX / 2)).contains(speed))
+                .parse("speed", |text| text.parse::<i64>().ok())
+                .filter(|speed| (1..i64::from(u32::MAX / 2)).contains(speed))
+                .and_then(|speed| u64::try_from(speed).ok())
                 .map(|speed| speed * 1_000_000),
             supported_bps: answers.supported_mbps.and_then(|speed| speed.checked_mul(1_000_000)),
-            duplex: self.text("duplex").filter(|duplex| duplex == "half" || duplex == "full"),
-            mtu: self.number("mtu").and_then(|mtu| u32::try_from(mtu).ok()).unwrap_or(1500),
+            duplex: self
+                .parse("duplex", |text| matches!(text, "half" | "full" | "unknown").then(|| text.to_owned()))
+                .filter(|duplex| duplex != "unknown"),
+            mtu: self.essential("mtu", |text| text.parse().ok()).unwrap_or(1500),
             tx_queue_len: self.number("tx_queue_len").and_then(|length| u32::try_from(length).ok()),
             carrier_changes: self.number("carrier_changes"),
             threaded_napi: self.number("threaded") == Some(1),
@@ -194,7 +243,7 @@ impl Reader<'_> {
 
     fn kind(&self, name: &str, has_device: bool, driver: Option<&str>) -> InterfaceKind {
         let has = |part: &str| self.tree.exists(&format!("{}/{part}", self.directory));
-        if name == "lo" || self.number("type") == Some(TYPE_LOOPBACK) {
+        if name == "lo" || self.essential("type", |text| text.parse().ok()) == Some(TYPE_LOOPBACK) {
             InterfaceKind::Loopback
         } else if has("bonding") {
             InterfaceKind::Bond
@@ -213,16 +262,17 @@ impl Reader<'_> {
     fn pcie(&self) -> Option<PcieLink> {
         let speed = |file: &str| -> Option<f64> {
             // "8.0 GT/s PCIe", "2.5 GT/s", "Unknown".
-            let text = self.text(&format!("device/{file}"))?;
-            text.split_ascii_whitespace()
-                .next()?
-                .parse()
-                .ok()
-                .filter(|speed: &f64| speed.is_finite() && *speed > 0.0)
+            let speed =
+                self.parse(&format!("device/{file}"), |text| match text.split_ascii_whitespace().next()? {
+                    "Unknown" => Some(0.0),
+                    figure => figure.parse::<f64>().ok(),
+                });
+            speed.filter(|speed| speed.is_finite() && *speed > 0.0)
         };
         let width = |file: &str| -> Option<u32> {
             // 255 is what a card without a link shows.
-            self.text(&format!("device/{file}"))?.parse().ok().filter(|width| (1..=32).contains(width))
+            let width = self.parse(&format!("device/{file}"), |text| text.parse().ok());
+            width.filter(|width| (1..=32).contains(width))
         };
         Some(PcieLink {
             speed_gts: speed("current_link_speed")?,
@@ -243,10 +293,10 @@ impl Reader<'_> {
 
     fn receive_queues(&self) -> Vec<ReceiveQueue> {
         let queue = |number: u32| {
-            let file = |name: &str| self.text(&format!("queues/rx-{number}/{name}"));
+            let file = |name: &str| format!("queues/rx-{number}/{name}");
             ReceiveQueue {
-                rps: file("rps_cpus").and_then(|mask| mask_members(&mask)).unwrap_or_default(),
-                rps_flow_count: file("rps_flow_cnt").and_then(|count| count.parse().ok()).unwrap_or(0),
+                rps: self.parse(&file("rps_cpus"), mask_members).unwrap_or_default(),
+                rps_flow_count: self.parse(&file("rps_flow_cnt"), |count| count.parse().ok()).unwrap_or(0),
             }
         };
         self.tree.numbers(&format!("{}/queues", self.directory), "rx-").into_iter().map(queue).collect()
@@ -254,11 +304,11 @@ impl Reader<'_> {
 
     fn transmit_queues(&self) -> Vec<TransmitQueue> {
         let queue = |number: u32| {
-            let file = |name: &str| self.text(&format!("queues/tx-{number}/{name}"));
-            let mask = |name: &str| file(name).and_then(|mask| mask_members(&mask)).unwrap_or_default();
-            let figure = |name: &str| file(name).and_then(|figure| figure.parse().ok());
+            let file = |name: &str| format!("queues/tx-{number}/{name}");
+            let mask = |name: &str| self.parse(&file(name), mask_members).unwrap_or_default();
+            let figure = |name: &str| self.number(&file(name));
             TransmitQueue {
-                has_xps: file("xps_cpus").is_some(),
+                has_xps: self.text(&file("xps_cpus")).is_some(),
                 xps_processors: mask("xps_cpus"),
                 xps_receive_queues: mask("xps_rxqs"),
                 bql_limit_max: figure("byte_queue_limits/limit_max"),
@@ -269,6 +319,18 @@ impl Reader<'_> {
         };
         self.tree.numbers(&format!("{}/queues", self.directory), "tx-").into_iter().map(queue).collect()
     }
+}
+
+/// A state of RFC 2863, as `operstate_show` (net/core/net-sysfs.c) names it.
+fn operational_state(text: &str) -> Option<String> {
+    const STATES: [&str; 7] = ["unknown", "notpresent", "down", "lowerlayerdown", "testing", "dormant", "up"];
+    STATES.contains(&text).then(|| text.to_owned())
+}
+
+/// The ways in which an IOMMU group translates (`iommu_group_show_type`, drivers/iommu/iommu.c).
+fn iommu_type(text: &str) -> Option<String> {
+    const TYPES: [&str; 7] = ["identity", "DMA", "DMA-FQ", "blocked", "unmanaged", "unknown", "auto"];
+    TYPES.contains(&text).then(|| text.to_owned())
 }
 
 /// The directory of a card's files in a recording, beside which the one above it is: so that `device/..` is there again.

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use evenkeel_model::host::{Interrupt, parse_processor_list};
 
-use super::tree::Tree;
+use super::tree::{Tree, unreadable};
 use crate::mask_members;
 
 /// By what an interface's interrupts are known.
@@ -32,8 +32,9 @@ struct Row {
     text: String,
 }
 
-/// Reads the table. A row that is not as it should be is left out: architectures add rows of their own.
-fn rows(text: &str) -> Vec<Row> {
+/// Reads the table, and names the first line that is damaged. Architectures add rows of their own, whose labels are no
+/// numbers.
+fn rows(text: &str) -> (Vec<Row>, Option<(usize, String)>) {
     let mut lines = text.lines();
     let header = lines.next().unwrap_or_default();
     let processors: Vec<u32> =
@@ -53,7 +54,23 @@ fn rows(text: &str) -> Vec<Row> {
         }
         Some(Row { number, served, text: rest.trim().to_owned() })
     };
-    lines.filter_map(row).collect()
+    let is_named = |line: &str| {
+        let label = line.split_once(':').map(|(label, _)| label.trim());
+        label.is_some_and(|label| {
+            label.bytes().any(|byte| byte.is_ascii_alphabetic())
+                && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        })
+    };
+    let mut damage = processors.is_empty().then(|| (1, unreadable(header)));
+    let mut found = Vec::new();
+    for (at, line) in lines.enumerate() {
+        match row(line) {
+            Some(row) => found.push(row),
+            None if is_named(line) => {}
+            None => damage = damage.or(Some((at + 2, unreadable(line)))),
+        }
+    }
+    (found, damage)
 }
 
 /// What follows chip and hardware number: the names that drivers gave.
@@ -134,16 +151,21 @@ pub fn queue_of_action(action: &str, interface: &str) -> (Option<u32>, bool) {
 
 /// The interrupts of interfaces.
 pub(super) fn interrupts(tree: &Tree, owners: &[Owner]) -> Vec<Interrupt> {
-    let text = tree.read("/proc/interrupts").unwrap_or_default();
+    const FILE: &str = "/proc/interrupts";
+    let Some(text) = tree.required_table(FILE) else { return Vec::new() };
+    let (rows, damage) = rows(&text);
+    if let Some((line, reason)) = damage {
+        tree.note_line(FILE, line, &reason);
+    }
     let mut found = Vec::new();
-    for row in rows(&text) {
+    for row in rows {
         let Some(owner) = owner(&row, owners) else { continue };
         let action = action(&row.text).to_owned();
         let (queue, receives) = queue_of_action(&action, &owner.name);
-        let file = |name: &str| tree.read(&format!("/proc/irq/{}/{name}", row.number));
-        let affinity = file("smp_affinity_list").and_then(|list| parse_processor_list(&list));
-        let affinity = affinity.or_else(|| file("smp_affinity").and_then(|mask| mask_members(&mask)));
-        let effective = file("effective_affinity_list").and_then(|list| parse_processor_list(&list));
+        let file = |name: &str| format!("/proc/irq/{}/{name}", row.number);
+        let affinity = tree.parse(&file("smp_affinity_list"), parse_processor_list);
+        let affinity = affinity.or_else(|| tree.parse(&file("smp_affinity"), mask_members));
+        let effective = tree.parse(&file("effective_affinity_list"), parse_processor_list);
         found.push(Interrupt {
             number: row.number,
             action,
@@ -201,8 +223,9 @@ mod tests {
                      52:          1          1  GICv3 33 Level     old-name-rx-2\n\
                     NMI:          0          0   Non-maskable interrupts\n\
                      60:          x          0  PCI-MSI 5-edge      eth10-TxRx-1\n";
-        let found = rows(text);
+        let (found, damage) = rows(text);
         assert_eq!(found.len(), 4, "{found:?}");
+        assert_eq!(damage.map(|(line, _)| line), Some(7));
         assert_eq!(found[0].served, [(2, 1955)]);
         let named = |name: &str| Owner { name: name.to_owned(), ..Owner::default() };
         let owners = [
@@ -219,7 +242,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn no_text_trips_the_parsers(text in "(CPU[0-9]|[0-9]{1,3}:|[ \\n.:@-]|eth0|é|x|[0-9]){0,60}", name in "(eth0|é|x|0|){0,3}") {
-            for row in rows(&format!("CPU0 CPU1\n{text}")) {
+            for row in rows(&format!("CPU0 CPU1\n{text}")).0 {
                 let action = action(&row.text);
                 let _ = queue_of_action(action, &name);
                 has_word(action, &name);
@@ -233,7 +256,11 @@ mod tests {
     #[test]
     fn damage_is_no_interrupt() {
         for text in ["", "CPU0", "1: 2 3", "CPU0\n1: ", "CPU0\n:", "CPU0 CPU1\n7: 1"] {
-            assert_eq!(rows(text), [], "{text}");
+            assert_eq!(rows(text).0, [], "{text}");
         }
+        for (text, line) in [("", 1), ("\x01\x02", 1), ("CPU0 CPU1\nNMI: 1 1\n7: 1", 3), ("CPU0\n\x07", 2)] {
+            assert_eq!(rows(text).1.map(|(line, _)| line), Some(line), "{text:?}");
+        }
+        assert_eq!(rows("CPU0 CPU1\nNMI: 1 2 text\nERR: 0\n1: 2 3 x").1, None);
     }
 }

@@ -1,8 +1,8 @@
 //! Reads [`HostFacts`]: from the running machine, or from a tree that was recorded or written by hand.
 //!
 //! `docs/check.md` describes the tree. A fact is added in two places: its field in `evenkeel_model::host`, and the file here
-//! that reads it. What cannot be read is left out and named in [`HostFacts::unknown`]; only what stands in a recorded tree
-//! and makes no sense is an error.
+//! that reads it. A fact that cannot be read is left out and named in [`HostFacts::unknown`]; damaged answers of ethtool and
+//! netlink in a recorded tree are errors, and so is a tree without an interface.
 
 mod device;
 mod interfaces;
@@ -33,9 +33,9 @@ use crate::HostError;
 /// Reads a host.
 ///
 /// # Errors
-/// When a file of a recorded tree is damaged; the message names file, line and column.
+/// When answers of ethtool or netlink in a recorded tree are damaged (the message names file, line and column), and when
+/// there is no interface at all.
 pub fn read_facts(tree: &Tree) -> Result<HostFacts, HostError> {
-    let mut unknown = Vec::new();
     let about: Option<save::About> = tree.answers("about.json")?;
     if let Some(about) = &about
         && about.format != save::FORMAT
@@ -50,20 +50,35 @@ pub fn read_facts(tree: &Tree) -> Result<HostFacts, HostError> {
             ),
         });
     }
-    let page_bytes =
-        if tree.is_live() { page_bytes() } else { about.and_then(|about| about.page_bytes).unwrap_or(4096) };
+    let page_bytes = if tree.is_live() {
+        page_bytes()
+    } else {
+        about.as_ref().and_then(|about| about.page_bytes).unwrap_or(4096)
+    };
+    for gap in about.iter().flat_map(|about| &about.unknown) {
+        tree.note(&gap.source, gap.why.as_str());
+    }
     let (processors, nodes) = processors::processors(tree);
     let online: Vec<u32> = processors.iter().map(|processor| processor.number).collect();
     let names = interfaces::names(tree);
-    let qdiscs = qdiscs::qdiscs(tree, &names, &mut unknown)?;
+    // Every Linux has a loopback: without one these are no facts of a host.
+    if names.is_empty() {
+        return Err(HostError::NoHost { path: tree.name("/sys/class/net") });
+    }
+    let qdiscs = qdiscs::qdiscs(tree, &names)?;
     let sizes = links::packet_sizes(tree)?;
-    let (mut interfaces, owners) = interfaces::interfaces(tree, &names, qdiscs, &mut unknown)?;
+    let (mut interfaces, owners) = interfaces::interfaces(tree, &names, qdiscs)?;
     for interface in &mut interfaces {
         interface.packet_sizes = sizes.get(&interface.name).copied();
     }
     let interrupts = interrupts::interrupts(tree, &owners);
-    let sockets = sockets::sockets(tree, &names, &mut unknown)?;
-    let information = tree.read("/proc/cpuinfo").unwrap_or_default();
+    let sockets = sockets::sockets(tree, &names)?;
+    let information = tree.required("/proc/cpuinfo").unwrap_or_default();
+    if let Some((at, line)) =
+        information.lines().enumerate().find(|(_, line)| !line.is_empty() && !line.contains(':'))
+    {
+        tree.note_line("/proc/cpuinfo", at + 1, &tree::unreadable(line));
+    }
     let of_processor = |key: &str| {
         information.lines().find_map(|line| {
             let (found, value) = line.split_once(':')?;
@@ -71,12 +86,25 @@ pub fn read_facts(tree: &Tree) -> Result<HostFacts, HostError> {
         })
     };
     let flags = of_processor("flags").unwrap_or_default();
-    let memory = tree.read("/proc/meminfo").and_then(|text| {
-        let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-        line.split_ascii_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+    let memory = tree.required("/proc/meminfo").and_then(|text| {
+        let total = || {
+            let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+            line.split_ascii_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+        };
+        let found = total();
+        if found.is_none() {
+            tree.note_line("/proc/meminfo", 1, "no MemTotal");
+        }
+        found
     });
+    let is_release = |text: &str| {
+        let (major, rest) = text.split_once('.')?;
+        let minor = rest.split(|next: char| !next.is_ascii_digit()).next()?;
+        (major.parse::<u32>().is_ok() && minor.parse::<u32>().is_ok()).then(|| text.to_owned())
+    };
+    tree.required("/proc/sys/kernel/osrelease");
     let facts = HostFacts {
-        kernel: tree.read("/proc/sys/kernel/osrelease"),
+        kernel: tree.parse("/proc/sys/kernel/osrelease", is_release),
         distribution: tree.read("/etc/os-release").and_then(|text| {
             text.lines()
                 .find_map(|line| Some(line.strip_prefix("PRETTY_NAME=")?.trim_matches('"').to_owned()))
@@ -99,15 +127,9 @@ pub fn read_facts(tree: &Tree) -> Result<HostFacts, HostError> {
         port_use: sockets.ports,
         sockets: sockets.sockets,
         processes: sockets.processes,
-        unknown: unknown
-            .into_iter()
-            .chain(tree.refused().into_iter().map(|path| format!("{path}: not readable for this user")))
-            .collect(),
+        unknown: tree.unknown(),
     };
-    tree.keep_answers(
-        "about.json",
-        &save::About { format: save::FORMAT, page_bytes: Some(page_bytes), anonymised: false },
-    );
+    tree.keep_answers("about.json", &about_recording(&facts, false));
     Ok(facts)
 }
 
@@ -120,13 +142,15 @@ pub fn save_facts(directory: &Path, anonymise: bool) -> Result<(HostFacts, usize
     let tree = Tree::live().recording();
     let facts = read_facts(&tree)?;
     if anonymise {
-        tree.keep_answers(
-            "about.json",
-            &save::About { format: save::FORMAT, page_bytes: Some(facts.page_bytes), anonymised: true },
-        );
+        tree.keep_answers("about.json", &about_recording(&facts, true));
     }
     let files = save::write(tree, directory, anonymise)?;
     Ok((facts, files))
+}
+
+fn about_recording(facts: &HostFacts, anonymised: bool) -> save::About {
+    let (page_bytes, unknown) = (Some(facts.page_bytes), facts.unknown.clone());
+    save::About { format: save::FORMAT, page_bytes, anonymised, unknown }
 }
 
 /// Fills in what is computed from a driver's counters, of facts that were made and not read.

@@ -8,25 +8,26 @@ use evenkeel_model::host::{
     IdleState, Node, NodeAllocations, Processor, ProcessorTime, parse_processor_list,
 };
 
-use super::tree::Tree;
+use super::tree::{Tree, unreadable};
 
 const PROCESSORS: &str = "/sys/devices/system/cpu";
 const NODES: &str = "/sys/devices/system/node";
 
 pub(super) fn processors(tree: &Tree) -> (Vec<Processor>, Vec<Node>) {
-    let list = |path: &str| {
-        tree.read(path).and_then(|text| parse_processor_list(&text)).filter(|list| !list.is_empty())
-    };
+    let list = |path: &str| tree.parse(path, listed);
     let times = times(tree);
     let online = list(&format!("{PROCESSORS}/online"))
+        .filter(|list| !list.is_empty())
         .or_else(|| Some(tree.numbers(PROCESSORS, "cpu")).filter(|numbers| !numbers.is_empty()))
         .or_else(|| Some(times.keys().copied().collect::<Vec<_>>()).filter(|numbers| !numbers.is_empty()))
-        .unwrap_or_else(|| vec![0]);
+        .unwrap_or_else(|| {
+            tree.note(PROCESSORS, format!("{PROCESSORS} and /proc/stat name no processor"));
+            vec![0]
+        });
     let online: BTreeSet<u32> = online.into_iter().collect();
     let mut nodes = Vec::new();
     for number in tree.numbers(NODES, "node") {
-        let processors = tree.read(&format!("{NODES}/node{number}/cpulist"));
-        let processors = processors.and_then(|text| parse_processor_list(&text)).unwrap_or_default();
+        let processors = list(&format!("{NODES}/node{number}/cpulist")).unwrap_or_default();
         nodes.push(Node { number, processors, allocations: allocations(tree, number) });
     }
     let node_of: BTreeMap<u32, u32> = nodes
@@ -35,19 +36,21 @@ pub(super) fn processors(tree: &Tree) -> (Vec<Processor>, Vec<Node>) {
         .collect();
     let isolated: BTreeSet<u32> = ["isolated", "nohz_full"]
         .iter()
-        .filter_map(|name| parse_processor_list(&tree.read(&format!("{PROCESSORS}/{name}"))?))
+        .filter_map(|name| list(&format!("{PROCESSORS}/{name}")))
         .flatten()
         .collect();
     let mut processors = Vec::new();
     for number in online {
         let directory = format!("{PROCESSORS}/cpu{number}");
-        let topology = |name: &str| tree.read(&format!("{directory}/topology/{name}"));
-        let figure = |name: &str| topology(name).and_then(|text| text.parse::<u32>().ok());
-        let siblings = topology("thread_siblings_list").or_else(|| topology("core_cpus_list"));
-        let siblings = siblings.and_then(|text| parse_processor_list(&text)).unwrap_or_else(|| vec![number]);
+        let topology = |name: &str| format!("{directory}/topology/{name}");
+        // A package of -1: the machine does not tell (some virtual machines, arm64 without ACPI).
+        let figure = |name: &str| tree.parse(&topology(name), |text| text.parse::<i64>().ok());
+        let figure = |name: &str| figure(name).and_then(|figure| u32::try_from(figure).ok());
+        let siblings = list(&topology("thread_siblings_list")).or_else(|| list(&topology("core_cpus_list")));
+        let siblings = siblings.filter(|list| !list.is_empty()).unwrap_or_else(|| vec![number]);
         let frequency = |name: &str| {
-            let policy = || tree.read(&format!("{PROCESSORS}/cpufreq/policy{number}/{name}"));
-            tree.read(&format!("{directory}/cpufreq/{name}")).or_else(policy)
+            let policy = || tree.parse(&format!("{PROCESSORS}/cpufreq/policy{number}/{name}"), word);
+            tree.parse(&format!("{directory}/cpufreq/{name}"), word).or_else(policy)
         };
         processors.push(Processor {
             number,
@@ -70,17 +73,28 @@ pub(super) fn processors(tree: &Tree) -> (Vec<Processor>, Vec<Node>) {
 
 /// Pages of a node: lines such as `numa_hit 1200`.
 fn allocations(tree: &Tree, node: u32) -> Option<NodeAllocations> {
-    let text = tree.read(&format!("{NODES}/node{node}/numastat"))?;
-    let figure = |name: &str| {
-        text.lines().find_map(|line| line.strip_prefix(name)?.trim_start().parse().ok()).unwrap_or(0)
-    };
-    Some(NodeAllocations {
-        hit: figure("numa_hit "),
-        miss: figure("numa_miss "),
-        foreign: figure("numa_foreign "),
-        local: figure("local_node "),
-        other: figure("other_node "),
+    tree.parse(&format!("{NODES}/node{node}/numastat"), |text| {
+        let figure =
+            |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim_start().parse().ok());
+        Some(NodeAllocations {
+            hit: figure("numa_hit ")?,
+            miss: figure("numa_miss ")?,
+            foreign: figure("numa_foreign ")?,
+            local: figure("local_node ")?,
+            other: figure("other_node ")?,
+        })
     })
+}
+
+/// A list of processors; `(null)` is what `nohz_full` holds where it is not set.
+fn listed(text: &str) -> Option<Vec<u32>> {
+    if text == "(null)" { Some(Vec::new()) } else { parse_processor_list(text) }
+}
+
+/// A name such as `performance` or `acpi-cpufreq`.
+fn word(text: &str) -> Option<String> {
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    (text.len() >= 3 && text.bytes().all(is_name)).then(|| text.to_owned())
 }
 
 fn idle_states(tree: &Tree, directory: &str) -> Vec<IdleState> {
@@ -90,7 +104,8 @@ fn idle_states(tree: &Tree, directory: &str) -> Vec<IdleState> {
         .into_iter()
         .map(|number| {
             let file = |name: &str| tree.read(&format!("{directory}/state{number}/{name}"));
-            let figure = |name: &str| file(name).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+            let figure =
+                |name: &str| tree.read_number(&format!("{directory}/state{number}/{name}")).unwrap_or(0);
             IdleState {
                 number,
                 name: file("name").unwrap_or_default(),
@@ -102,22 +117,29 @@ fn idle_states(tree: &Tree, directory: &str) -> Vec<IdleState> {
         .collect()
 }
 
-/// Ticks of each processor (proc_stat(5)); a damaged line is as none.
+/// Ticks of each processor (proc_stat(5)).
 fn times(tree: &Tree) -> BTreeMap<u32, ProcessorTime> {
-    let text = tree.read("/proc/stat").unwrap_or_default();
+    const FILE: &str = "/proc/stat";
+    let Some(text) = tree.required_table(FILE) else { return BTreeMap::new() };
     let line = |line: &str| {
         let mut fields = line.split_ascii_whitespace();
         let number = fields.next()?.strip_prefix("cpu")?.parse().ok()?;
         // user nice system idle iowait irq softirq steal; guest time is part of user time.
-        let ticks: Vec<u64> = fields.take(8).filter_map(|field| field.parse().ok()).collect();
+        let ticks: Option<Vec<u64>> = fields.take(8).map(|field| field.parse().ok()).collect();
+        let ticks = ticks.filter(|ticks| ticks.len() >= 4)?;
         let tick = |at: usize| ticks.get(at).copied().unwrap_or(0);
-        let time = ProcessorTime {
-            total: ticks.iter().sum(),
-            idle: tick(3) + tick(4),
-            softirq: tick(6),
-            steal: tick(7),
-        };
-        Some((number, time))
+        let total = ticks.iter().fold(0_u64, |sum, tick| sum.saturating_add(*tick));
+        let idle = tick(3).saturating_add(tick(4));
+        Some((number, ProcessorTime { total, idle, softirq: tick(6), steal: tick(7) }))
     };
+    // "cpu" sums up, "cpu0" and its like are processors; other lines count other things.
+    let is_damaged = |text: &&str| {
+        text.strip_prefix("cpu").is_some_and(|rest| !rest.starts_with(' ') && line(text).is_none())
+    };
+    if let Some((at, damaged)) = text.lines().enumerate().find(|(_, text)| is_damaged(text)) {
+        tree.note_line(FILE, at + 1, &unreadable(damaged));
+    } else if !text.starts_with("cpu") {
+        tree.note_line(FILE, 1, &unreadable(&text));
+    }
     text.lines().filter_map(line).collect()
 }

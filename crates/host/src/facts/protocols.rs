@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use evenkeel_model::host::Softnet;
 
-use super::tree::Tree;
+use super::tree::{Tree, unreadable};
 
 /// Lines of `/proc/vmstat` that are kept.
 const VMSTAT: &[&str] = &["compact_stall", "numa_hint_faults", "numa_pages_migrated"];
@@ -15,35 +15,23 @@ const VMSTAT: &[&str] = &["compact_stall", "numa_hint_faults", "numa_pages_migra
 pub(super) fn counters(tree: &Tree) -> BTreeMap<String, u64> {
     let mut counters = BTreeMap::new();
     for file in ["/proc/net/netstat", "/proc/net/snmp"] {
-        paired_lines(&tree.read(file).unwrap_or_default(), &mut counters);
+        let text = tree.required_table(file);
+        note(tree, file, text.map(|text| paired_lines(&text, &mut counters)));
     }
-    for line in tree.read("/proc/net/snmp6").unwrap_or_default().lines() {
-        let mut words = line.split_ascii_whitespace();
-        if let (Some(name), Some(Ok(value))) = (words.next(), words.next().map(str::parse)) {
-            counters.insert(format!("Snmp6.{name}"), value);
-        }
-    }
-    // "TCP: inuse 10 orphan 0 tw 0 alloc 12 mem 3"
-    for line in tree.read("/proc/net/sockstat").unwrap_or_default().lines() {
-        let Some((group, rest)) = line.split_once(':') else { continue };
-        let words: Vec<&str> = rest.split_ascii_whitespace().collect();
-        for pair in words.chunks_exact(2) {
-            if let Ok(value) = pair[1].parse() {
-                counters.insert(format!("Sockstat.{group}.{}", pair[0]), value);
-            }
-        }
-    }
-    // Only what rules look at: the file has some 200 lines.
-    for line in tree.read("/proc/vmstat").unwrap_or_default().lines() {
-        let Some((name, value)) = line.split_once(' ') else { continue };
-        if let (true, Ok(value)) = (VMSTAT.contains(&name), value.trim().parse()) {
-            counters.insert(format!("Vmstat.{name}"), value);
-        }
-    }
+    let memory = "/proc/vmstat";
+    note(tree, memory, tree.read(memory).map(|text| memory_lines(&text, &mut counters)));
+    let ipv6 = "/proc/net/snmp6";
+    note(tree, ipv6, tree.read(ipv6).map(|text| named_lines(&text, &mut counters)));
+    let sockets = "/proc/net/sockstat";
+    note(tree, sockets, tree.required(sockets).map(|text| socket_lines(&text, &mut counters)));
     for (file, group) in
         [("nf_conntrack", "Conntrack"), ("arp_cache", "Neighbours"), ("ndisc_cache", "Neighbours")]
     {
-        for (name, value) in table(&tree.read(&format!("/proc/net/stat/{file}")).unwrap_or_default()) {
+        let file = format!("/proc/net/stat/{file}");
+        let Some(text) = tree.read(&file) else { continue };
+        let (columns, damage) = table(&text);
+        note(tree, &file, Some(damage));
+        for (name, value) in columns {
             let sum = counters.entry(format!("{group}.{name}")).or_insert(0_u64);
             *sum = sum.saturating_add(value);
         }
@@ -51,53 +39,143 @@ pub(super) fn counters(tree: &Tree) -> BTreeMap<String, u64> {
     counters
 }
 
+/// The first line that could not be read, and what is wrong with it.
+type Damage = Option<(usize, String)>;
+
+fn note(tree: &Tree, file: &str, damage: Option<Damage>) {
+    if let Some(Some((line, reason))) = damage {
+        tree.note_line(file, line, &reason);
+    }
+}
+
 /// Pairs of lines, names and values, with their group in front: `TcpExt: A B` and `TcpExt: 1 2`.
-fn paired_lines(text: &str, counters: &mut BTreeMap<String, u64>) {
-    let mut names: Option<(&str, Vec<&str>)> = None;
-    for line in text.lines() {
-        let Some((group, rest)) = line.split_once(':') else { continue };
+fn paired_lines(text: &str, counters: &mut BTreeMap<String, u64>) -> Damage {
+    let mut columns: Option<(&str, Vec<&str>)> = None;
+    let mut damage = None;
+    let mut wrong = |at: usize, reason: String| damage = damage.take().or(Some((at + 1, reason)));
+    let mut last = 0;
+    for (at, line) in text.lines().enumerate() {
+        last = at;
+        let Some((group, rest)) = line.split_once(':') else {
+            wrong(at, unreadable(line));
+            continue;
+        };
         let words: Vec<&str> = rest.split_ascii_whitespace().collect();
-        match names.take() {
-            Some((named, names)) if named == group => {
-                for (name, value) in names.iter().zip(&words) {
-                    // Some are signed (Tcp.MaxConn is -1): those are no counters.
-                    if let Ok(value) = value.parse() {
-                        counters.insert(format!("{group}.{name}"), value);
-                    }
-                }
+        let Some((named, names)) = columns.take() else {
+            columns = Some((group, words));
+            continue;
+        };
+        if named != group {
+            wrong(at, format!("no values of {named}"));
+            columns = Some((group, words));
+            continue;
+        }
+        if names.len() != words.len() || words.iter().any(|word| word.parse::<i128>().is_err()) {
+            wrong(at, format!("not the values of the {} counters of {group}", names.len()));
+        }
+        for (name, word) in names.iter().zip(&words) {
+            // Some are signed (Tcp.MaxConn is -1): those are no counters.
+            if let Ok(value) = word.parse() {
+                counters.insert(format!("{group}.{name}"), value);
             }
-            _ => names = Some((group, words)),
         }
     }
+    if text.is_empty() {
+        wrong(0, unreadable(text));
+    } else if let Some((group, _)) = columns {
+        wrong(last, format!("no values of {group}"));
+    }
+    damage
+}
+
+/// `numa_hint_faults 12`; only the lines that rules look at, of some 200.
+fn memory_lines(text: &str, counters: &mut BTreeMap<String, u64>) -> Damage {
+    let mut damage = text.is_empty().then(|| (1, unreadable(text)));
+    for (at, line) in text.lines().enumerate() {
+        match line.split_once(' ').map(|(name, value)| (name, value.trim().parse())) {
+            Some((name, Ok(value))) if VMSTAT.contains(&name) => {
+                counters.insert(format!("Vmstat.{name}"), value);
+            }
+            Some((_, Ok(_))) => {}
+            _ => damage = damage.or(Some((at + 1, unreadable(line)))),
+        }
+    }
+    damage
+}
+
+/// `Udp6RcvbufErrors 12`.
+fn named_lines(text: &str, counters: &mut BTreeMap<String, u64>) -> Damage {
+    let mut damage = text.is_empty().then(|| (1, unreadable(text)));
+    for (at, line) in text.lines().enumerate() {
+        let mut words = line.split_ascii_whitespace();
+        if let (Some(name), Some(Ok(value))) = (words.next(), words.next().map(str::parse)) {
+            counters.insert(format!("Snmp6.{name}"), value);
+        } else {
+            damage = damage.or(Some((at + 1, unreadable(line))));
+        }
+    }
+    damage
+}
+
+/// `TCP: inuse 10 orphan 0 tw 0 alloc 12 mem 3`.
+fn socket_lines(text: &str, counters: &mut BTreeMap<String, u64>) -> Damage {
+    let mut damage = text.is_empty().then(|| (1, unreadable(text)));
+    for (at, line) in text.lines().enumerate() {
+        let (group, rest) = line.split_once(':').unwrap_or_default();
+        let words: Vec<&str> = rest.split_ascii_whitespace().collect();
+        let mut sound = !words.is_empty() && words.len().is_multiple_of(2);
+        for pair in words.chunks_exact(2) {
+            // Some are signed: a sum over processors may be below 0 for a moment.
+            sound &= pair[1].parse::<i64>().is_ok();
+            if let Ok(value) = pair[1].parse() {
+                counters.insert(format!("Sockstat.{group}.{}", pair[0]), value);
+            }
+        }
+        if !sound {
+            damage = damage.or(Some((at + 1, unreadable(line))));
+        }
+    }
+    damage
 }
 
 /// Columns of hexadecimal figures, a line for each processor, below their names; the first column, the number of entries,
 /// is the same in each line, so sums of it mean nothing.
-fn table(text: &str) -> Vec<(String, u64)> {
+fn table(text: &str) -> (Vec<(String, u64)>, Damage) {
     let mut lines = text.lines();
     let names: Vec<&str> = lines.next().unwrap_or_default().split_ascii_whitespace().collect();
     let mut sums = vec![0_u64; names.len()];
-    for line in lines {
-        for (sum, word) in sums.iter_mut().zip(line.split_ascii_whitespace()) {
-            *sum = sum.saturating_add(u64::from_str_radix(word, 16).unwrap_or(0));
+    let mut damage = names.is_empty().then(|| (1, unreadable(text)));
+    for (at, line) in lines.enumerate() {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        let mut sound = words.len() == names.len();
+        for (sum, word) in sums.iter_mut().zip(&words) {
+            let value = u64::from_str_radix(word, 16);
+            sound &= value.is_ok();
+            *sum = sum.saturating_add(value.unwrap_or(0));
+        }
+        if !sound {
+            damage = damage.or(Some((at + 2, unreadable(line))));
         }
     }
-    names.into_iter().map(str::to_owned).zip(sums).skip(1).collect()
+    (names.into_iter().map(str::to_owned).zip(sums).skip(1).collect(), damage)
 }
 
 /// The lines of `/proc/net/softnet_stat`. Before Linux 5.10 they do not name their processor: then they are those that are
 /// online, in order.
 pub(super) fn softnet(tree: &Tree, online: &[u32]) -> Vec<Softnet> {
-    let text = tree.read("/proc/net/softnet_stat").unwrap_or_default();
+    const FILE: &str = "/proc/net/softnet_stat";
+    let Some(text) = tree.required_table(FILE) else { return Vec::new() };
     let line = |(at, line): (usize, &str)| {
-        let fields: Vec<u64> =
-            line.split_ascii_whitespace().map_while(|word| u64::from_str_radix(word, 16).ok()).collect();
-        let field = |at: usize| fields.get(at).copied().unwrap_or(0);
-        if fields.len() < 3 {
+        let fields: Option<Vec<u64>> =
+            line.split_ascii_whitespace().map(|word| u64::from_str_radix(word, 16).ok()).collect();
+        let fields = fields.filter(|fields| fields.len() >= 3);
+        let named =
+            fields.as_ref().and_then(|fields| fields.get(12)).map(|number| u32::try_from(*number).ok());
+        let Some((fields, processor)) = fields.zip(named.unwrap_or_else(|| online.get(at).copied())) else {
+            tree.note_line(FILE, at + 1, &unreadable(line));
             return None;
-        }
-        let named = fields.get(12).and_then(|number| u32::try_from(*number).ok());
-        let processor = named.or_else(|| online.get(at).copied())?;
+        };
+        let field = |at: usize| fields.get(at).copied().unwrap_or(0);
         Some(Softnet {
             processor,
             processed: field(0),
@@ -107,6 +185,9 @@ pub(super) fn softnet(tree: &Tree, online: &[u32]) -> Vec<Softnet> {
             flow_limited: field(10),
         })
     };
+    if text.is_empty() {
+        tree.note_line(FILE, 1, &unreadable(&text));
+    }
     text.lines().enumerate().filter_map(line).collect()
 }
 
@@ -118,7 +199,9 @@ mod tests {
     #[test]
     fn pairs_of_lines_are_counters() {
         let mut counters = BTreeMap::new();
-        paired_lines("TcpExt: A B\nTcpExt: 1 2\nTcp: C MaxConn\nTcp: 3 -1\nUdp: X", &mut counters);
+        let damage =
+            paired_lines("TcpExt: A B\nTcpExt: 1 2\nTcp: C MaxConn\nTcp: 3 -1\nUdp: X", &mut counters);
+        assert_eq!(damage, Some((5, "no values of Udp".to_owned())));
         let expected = [("Tcp.C", 3), ("TcpExt.A", 1), ("TcpExt.B", 2)];
         assert_eq!(counters, expected.map(|(name, value)| (name.to_owned(), value)).into());
     }
@@ -127,6 +210,8 @@ mod tests {
         #[test]
         fn no_text_trips_the_parsers(text in "([A-Za-z]{1,3}: |[0-9a-f]{1,20}|-1|[ \\n:]|é){0,40}") {
             paired_lines(&text, &mut BTreeMap::new());
+            named_lines(&text, &mut BTreeMap::new());
+            socket_lines(&text, &mut BTreeMap::new());
             table(&text);
         }
     }
@@ -134,7 +219,20 @@ mod tests {
     #[test]
     fn tables_are_summed_over_processors() {
         let text = "entries  drop early_drop\n0000000a  00000001 00000000\n0000000a  0000000f 00000002\n";
-        assert_eq!(table(text), [("drop".to_owned(), 16), ("early_drop".to_owned(), 2)]);
-        assert_eq!(table(""), []);
+        let sums = vec![("drop".to_owned(), 16), ("early_drop".to_owned(), 2)];
+        assert_eq!(table(text), (sums, None));
+        assert_eq!(table(&text[..60]).1.unwrap().0, 3, "the third line is cut off");
+    }
+
+    #[test]
+    fn damaged_lines_are_named() {
+        let damage = |text: &str| paired_lines(text, &mut BTreeMap::new()).map(|(line, _)| line);
+        assert_eq!(damage("Tcp: A B\nTcp: 1 2"), None);
+        assert_eq!(damage(""), Some(1));
+        assert_eq!(damage("Tcp: A B\nTcp: 1"), Some(2), "a value is missing");
+        assert_eq!(damage("Tcp: A B\nTcp: 1 x\nUdp: A\nUdp: 1"), Some(2));
+        assert_eq!(damage("Tcp: A\nTcp: 1\n\x01\x02"), Some(3));
+        assert_eq!(socket_lines("TCP: inuse 10 mem", &mut BTreeMap::new()).map(|(line, _)| line), Some(1));
+        assert_eq!(named_lines("Ip6InReceives 1\nIp6", &mut BTreeMap::new()).map(|(line, _)| line), Some(2));
     }
 }

@@ -56,16 +56,18 @@ impl From<&QdiscLine> for QdiscFacts {
     }
 }
 
+/// The source that a rule states which needs qdiscs.
+const SOURCE: &str = "netlink/qdiscs";
+
 /// Qdiscs by interface.
 pub(super) fn qdiscs(
     tree: &Tree,
     names: &BTreeMap<u32, String>,
-    unknown: &mut Vec<String>,
 ) -> Result<BTreeMap<String, Vec<QdiscFacts>>, HostError> {
     let lines = if tree.is_live() {
         let asked = Netlink::open().and_then(|mut netlink| netlink.all_qdiscs());
         let found = asked.unwrap_or_else(|error| {
-            unknown.push(format!("qdiscs: {error}"));
+            tree.note(SOURCE, format!("qdiscs: {error}"));
             Vec::new()
         });
         let lines: Vec<QdiscLine> = found
@@ -99,7 +101,7 @@ pub(super) fn qdiscs(
         match tree.answers("qdiscs.json")? {
             Some(lines) => lines,
             None => {
-                unknown.push("qdiscs: no evenkeel/qdiscs.json in this tree".to_owned());
+                tree.note(SOURCE, "this tree has no evenkeel/qdiscs.json");
                 Vec::new()
             }
         }

@@ -21,6 +21,9 @@ pub(super) struct About {
     /// Whether addresses and names of processes were replaced.
     #[serde(default)]
     pub(super) anonymised: bool,
+    /// Sources that could not be read when the recording was made.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) unknown: Vec<evenkeel_model::host::Unknown>,
 }
 
 /// The layout that is written, and the only one that is read.

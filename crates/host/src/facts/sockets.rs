@@ -8,10 +8,14 @@ use evenkeel_model::host::{PortUse, ProcessFacts, SocketFacts, SocketKind, TcpFa
 use evenkeel_netlink::Netlink;
 use evenkeel_netlink::sock_diag::{SocketDetail, SocketDiagnosis, SocketProtocol, SocketRecord, SocketState};
 
-use super::tree::Tree;
+use super::tree::{Tree, unreadable};
 use crate::owner::Owners;
 use crate::{Host, HostError};
 
+/// The source that a rule states which needs TCP sockets.
+const SOURCE: &str = "netlink/sockets";
+/// The source that a rule states which needs the owners of sockets.
+const OWNERS: &str = "/proc/PID/fd";
 /// Processes that matter to interrupts, whatever sockets they have.
 const SERVICES: &[&str] = &["irqbalance"];
 /// Sockets that are kept: the busiest. Others only cost.
@@ -25,11 +29,7 @@ pub(super) struct Sockets {
 }
 
 /// Every socket of the namespace, the busiest first, and their owners.
-pub(super) fn sockets(
-    tree: &Tree,
-    interfaces: &BTreeMap<u32, String>,
-    unknown: &mut Vec<String>,
-) -> Result<Sockets, HostError> {
+pub(super) fn sockets(tree: &Tree, interfaces: &BTreeMap<u32, String>) -> Result<Sockets, HostError> {
     let mut numbers: BTreeSet<u32> = BTreeSet::new();
     let mut found: Vec<SocketFacts> = Vec::new();
     let udp = udp_sockets(tree);
@@ -44,7 +44,7 @@ pub(super) fn sockets(
                     found.push(tcp_facts(&record, detail, &addresses));
                 }
             }
-            Err(error) => unknown.push(format!("TCP sockets: {error}")),
+            Err(error) => tree.note(SOURCE, format!("TCP sockets: {error}")),
         }
         for (inode, socket) in udp {
             inodes.insert(inode, found.len());
@@ -56,6 +56,11 @@ pub(super) fn sockets(
                 socket.process = Some(owner.process);
                 numbers.insert(owner.process);
             }
+        }
+        // SAFETY: takes nothing.
+        let is_root = unsafe { libc::geteuid() } == 0;
+        if !is_root && found.iter().any(|socket| socket.process.is_none()) {
+            tree.note(OWNERS, "owners of sockets of other users are shown to root only");
         }
         // Those that are left out below have ports, too.
         ports = port_use(&found);
@@ -71,7 +76,13 @@ pub(super) fn sockets(
             inodes.iter().filter_map(|(inode, at)| Some((*inode, found.get(*at)?.process?))).collect();
         tree.keep_answers("owners.json", &owners);
     } else {
-        found = tree.answers("sockets.json")?.unwrap_or_default();
+        found = match tree.answers("sockets.json")? {
+            Some(sockets) => sockets,
+            None => {
+                tree.note(SOURCE, "this tree has no evenkeel/sockets.json");
+                Vec::new()
+            }
+        };
         ports = tree.answers("ports.json")?.or_else(|| port_use(&found));
         let owners: BTreeMap<u32, u32> = match tree.answers("owners.json")? {
             Some(owners) => owners,
@@ -172,8 +183,20 @@ fn tcp_facts(
 
 /// UDP sockets with their inodes.
 fn udp_sockets(tree: &Tree) -> Vec<(u32, SocketFacts)> {
-    let texts = ["/proc/net/udp", "/proc/net/udp6"].map(|file| tree.read(file).unwrap_or_default());
-    texts.iter().flat_map(|text| text.lines().skip(1).filter_map(udp_line)).collect()
+    let mut found = Vec::new();
+    for file in ["/proc/net/udp", "/proc/net/udp6"] {
+        let Some(text) = tree.read(file) else { continue };
+        if !text.lines().next().unwrap_or_default().contains("local_address") {
+            tree.note_line(file, 1, &unreadable(&text));
+        }
+        for (at, line) in text.lines().enumerate().skip(1) {
+            match udp_line(line) {
+                Some(socket) => found.push(socket),
+                None => tree.note_line(file, at + 1, &unreadable(line)),
+            }
+        }
+    }
+    found
 }
 
 /// `sl local rem st tx:rx tr:when retrnsmt uid timeout inode ref pointer drops` (`udp4_format_sock`, net/ipv4/udp.c).
@@ -223,8 +246,12 @@ fn services(tree: &Tree) -> Vec<u32> {
     let mut found = Vec::new();
     for number in tree.numbers("/proc", "") {
         // Names of all processes are nobody's business: only what is wanted is recorded.
-        let name = tree.read_quietly(&format!("/proc/{number}/comm"));
-        if name.is_some_and(|name| SERVICES.contains(&name.as_str())) {
+        let path = format!("/proc/{number}/comm");
+        let Some(name) = tree.read_quietly(&path) else { continue };
+        if name.is_empty() || name.contains(char::is_control) {
+            tree.note_line(&path, 1, &unreadable(&name));
+        }
+        if SERVICES.contains(&name.as_str()) {
             found.push(number);
         }
     }
@@ -234,17 +261,19 @@ fn services(tree: &Tree) -> Vec<u32> {
 fn process(tree: &Tree, number: u32) -> Option<ProcessFacts> {
     let file = |name: &str| tree.read(&format!("/proc/{number}/{name}"));
     let name = file("comm")?;
-    let processor = file("stat").and_then(|text| {
-        // The name in field 2 may hold anything, a closing parenthesis included; the processor is field 39.
-        text.rsplit_once(')')?.1.split_ascii_whitespace().nth(36)?.parse().ok()
+    let path = |name: &str| format!("/proc/{number}/{name}");
+    // The name in field 2 may hold anything, a closing parenthesis included; the processor is field 39.
+    let processor = tree.parse(&path("stat"), |text| {
+        text.rsplit_once(')')?.1.split_ascii_whitespace().nth(36)?.parse::<i64>().ok()
     });
-    let status = file("status").unwrap_or_default();
-    let list = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+    let processor = processor.and_then(|processor| u32::try_from(processor).ok());
+    let list = |text: &str, name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
         parse_processor_list(line.trim())
     };
-    let allowed = list("Cpus_allowed_list:").unwrap_or_default();
-    let memory_nodes = list("Mems_allowed_list:").unwrap_or_default();
+    let allowed = tree.parse(&path("status"), |text| list(text, "Cpus_allowed_list:")).unwrap_or_default();
+    let status = file("status").unwrap_or_default();
+    let memory_nodes = list(&status, "Mems_allowed_list:").unwrap_or_default();
     // Arguments may hold secrets: those of services alone are read.
     let arguments =
         if SERVICES.contains(&name.as_str()) { file("cmdline").unwrap_or_default() } else { String::new() };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::tree::Tree;
+use super::tree::{Tree, unreadable};
 
 /// Their paths below `/proc/sys`.
 const SYSCTLS: &[&str] = &[
@@ -58,14 +58,54 @@ const SYSCTLS: &[&str] = &[
     "vm/zone_reclaim_mode",
 ];
 
+/// Those that hold names, and no numbers.
+const NAMES: &[&str] = &[
+    "net/core/default_qdisc",
+    "net/ipv4/tcp_available_congestion_control",
+    "net/ipv4/tcp_congestion_control",
+];
+
+/// Those that hold a list of ports or a mask, and may be empty.
+const LISTS: &[&str] = &["net/core/flow_limit_cpu_bitmap", "net/ipv4/ip_local_reserved_ports"];
+
+/// Those that a kernel has only with a module, a feature or several memory nodes.
+const OPTIONAL: &[&str] = &[
+    "kernel/nmi_watchdog",
+    "kernel/numa_balancing",
+    "net/core/busy_",
+    "net/core/flow_limit_cpu_bitmap",
+    "net/ipv4/conf/",
+    "net/ipv4/tcp_adv_win_scale",
+    "net/ipv6/",
+    "net/netfilter/",
+    "vm/zone_reclaim_mode",
+];
+
 /// Those of the list, and the reverse-path filter of each interface.
 pub(super) fn sysctls<'a>(
     tree: &Tree,
     interfaces: impl Iterator<Item = &'a String>,
 ) -> BTreeMap<String, String> {
     let read = |name: String| {
-        let text = tree.read(&format!("/proc/sys/{name}"))?;
-        Some((name, text.split_ascii_whitespace().collect::<Vec<_>>().join(" ")))
+        let path = format!("/proc/sys/{name}");
+        let is_optional = OPTIONAL.iter().any(|start| name.starts_with(start));
+        let text = if is_optional { tree.read(&path)? } else { tree.required(&path)? };
+        let words: Vec<&str> = text.split_ascii_whitespace().collect();
+        let is_sound = |word: &&str| {
+            if NAMES.contains(&name.as_str()) {
+                word.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+            } else if LISTS.contains(&name.as_str()) {
+                word.bytes().all(|byte| byte.is_ascii_hexdigit() || matches!(byte, b',' | b'-'))
+            } else {
+                word.parse::<i64>().is_ok()
+            }
+        };
+        if words.is_empty() && !LISTS.contains(&name.as_str()) || !words.iter().all(is_sound) {
+            tree.note_line(&path, 1, &unreadable(&text));
+            return None;
+        }
+        let value = words.join(" ");
+        Some((name, value))
     };
     let filters = interfaces.map(|name| format!("net/ipv4/conf/{name}/rp_filter"));
     SYSCTLS.iter().map(|name| (*name).to_owned()).chain(filters).filter_map(read).collect()

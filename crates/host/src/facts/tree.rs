@@ -5,10 +5,12 @@
 //! saved is what was looked at.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+
+use evenkeel_model::host::Unknown;
 
 use crate::{HostError, Sysfs};
 
@@ -35,7 +37,18 @@ pub struct Tree {
     /// The sysfs of this network namespace, where `/sys` shows another one's.
     network: Option<Sysfs>,
     recording: Option<RefCell<Recording>>,
-    refused: RefCell<BTreeSet<String>>,
+    /// Reasons by source: files and answers that could not be read.
+    unknown: RefCell<BTreeMap<String, String>>,
+}
+
+/// Why a file has no text.
+enum Absent {
+    /// There is no such file.
+    Missing,
+    /// The file exists, and the reason why its text is unusable is noted.
+    Noted,
+    /// The kernel has no value to show, such as the speed of a link that is down.
+    NoValue,
 }
 
 impl Tree {
@@ -47,7 +60,7 @@ impl Tree {
             live: true,
             network: None,
             recording: None,
-            refused: RefCell::default(),
+            unknown: RefCell::default(),
         };
         if !tree.sysfs_is_of_this_namespace() {
             tree.network = Sysfs::of_namespace().ok();
@@ -68,7 +81,7 @@ impl Tree {
             });
             is_there.map_err(|source| HostError::Read { path: directory, source })?;
         }
-        Ok(Self { root, live: false, network: None, recording: None, refused: RefCell::default() })
+        Ok(Self { root, live: false, network: None, recording: None, unknown: RefCell::default() })
     }
 
     /// Keeps what is read from now on.
@@ -116,34 +129,16 @@ impl Tree {
 
     /// A file's text without white space around it; none if it is not there or cannot be read.
     pub fn read(&self, path: &str) -> Option<String> {
-        let text = self.read_quietly(path)?;
-        if let Some(recording) = &self.recording {
-            recording.borrow_mut().files.insert(path.to_owned(), text.clone());
-        }
-        Some(text)
+        self.text(path).ok()
     }
 
-    /// The same, of a file that is not to be recorded.
-    pub(super) fn read_quietly(&self, path: &str) -> Option<String> {
-        let place = self.path(path);
-        let read = || -> std::io::Result<Option<String>> {
-            let mut text = Vec::new();
-            if self.live {
-                File::open(&place)?.take(MOST_BYTES).read_to_end(&mut text)?;
-            } else {
-                // A tree from elsewhere may hold pipes and devices that never end.
-                if !std::fs::metadata(&place)?.is_file() {
-                    return Ok(None);
-                }
-                File::open(&place)?.take(MOST_BYTES).read_to_end(&mut text)?;
-            }
-            Ok(Some(String::from_utf8_lossy(&text).trim().to_owned()))
-        };
-        match read() {
-            Ok(text) => text,
-            Err(error) => {
-                if error.kind() == std::io::ErrorKind::PermissionDenied {
-                    self.refused.borrow_mut().insert(generalised(path));
+    /// The text of a file that every Linux has: its absence is noted.
+    pub(super) fn required(&self, path: &str) -> Option<String> {
+        match self.text(path) {
+            Ok(text) => Some(text),
+            Err(absent) => {
+                if matches!(absent, Absent::Missing) {
+                    self.note(path, format!("{path} is missing"));
                 }
                 None
             }
@@ -161,9 +156,107 @@ impl Tree {
         Some(bytes)
     }
 
-    /// A file's number.
+    /// The lines of a table that every Linux has. A last line without an end is noted: the file was cut off.
+    pub(super) fn required_table(&self, path: &str) -> Option<String> {
+        let text = self.required(path)?;
+        if !self.ends_with_line(path) {
+            self.note_line(
+                path,
+                text.lines().count().max(1),
+                "the file is cut off: its last line has no end",
+            );
+        }
+        Some(text)
+    }
+
+    /// The value of a file; text that the parser refuses is noted.
+    pub(super) fn parse<T>(&self, path: &str, parser: impl FnOnce(&str) -> Option<T>) -> Option<T> {
+        let text = self.read(path)?;
+        let value = parser(&text);
+        if value.is_none() {
+            self.note_line(path, 1, &unreadable(&text));
+        }
+        value
+    }
+
+    /// Notes that a source could not be read; the first reason is kept.
+    pub(super) fn note(&self, source: &str, why: impl Into<String>) {
+        self.unknown.borrow_mut().entry(generalised(source)).or_insert_with(|| why.into());
+    }
+
+    /// Notes that a line of a file could not be read.
+    pub(super) fn note_line(&self, path: &str, line: usize, reason: &str) {
+        self.note(path, format!("{path}:{line}: {reason}"));
+    }
+
+    fn text(&self, path: &str) -> Result<String, Absent> {
+        let text = self.text_quietly(path)?;
+        if let Some(recording) = &self.recording {
+            recording.borrow_mut().files.insert(path.to_owned(), text.clone());
+        }
+        Ok(text)
+    }
+
+    /// A file's text that is not to be recorded.
+    pub(super) fn read_quietly(&self, path: &str) -> Option<String> {
+        self.text_quietly(path).ok()
+    }
+
+    fn text_quietly(&self, path: &str) -> Result<String, Absent> {
+        let bytes = self.bytes(path).map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => Absent::Missing,
+            std::io::ErrorKind::PermissionDenied => {
+                self.note(path, format!("{} is readable by root only", generalised(path)));
+                Absent::Noted
+            }
+            // Drivers answer so for what they do not have; a process may end while it is read.
+            _ if self.live
+                && matches!(
+                    error.raw_os_error(),
+                    Some(libc::EINVAL | libc::EOPNOTSUPP | libc::ENODEV | libc::ESRCH | libc::ENETDOWN)
+                ) =>
+            {
+                Absent::NoValue
+            }
+            _ => {
+                self.note(path, format!("{path}: {error}"));
+                Absent::Noted
+            }
+        })?;
+        // The kernel ends even an empty list with a line.
+        if bytes.is_empty() && !self.live {
+            self.note(path, format!("{path}:1: empty"));
+        }
+        let text = String::from_utf8_lossy(&bytes);
+        if let (std::borrow::Cow::Owned(_), false) = (&text, self.live) {
+            let line = text.lines().position(|line| line.contains(char::REPLACEMENT_CHARACTER)).unwrap_or(0);
+            self.note_line(path, line + 1, "unreadable bytes");
+        }
+        Ok(text.trim().to_owned())
+    }
+
+    fn bytes(&self, path: &str) -> std::io::Result<Vec<u8>> {
+        let place = self.path(path);
+        // A tree from elsewhere may hold pipes and devices that never end.
+        if !self.live && !std::fs::metadata(&place)?.is_file() {
+            return Err(std::io::Error::other("not a regular file"));
+        }
+        let mut bytes = Vec::new();
+        File::open(&place)?.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > MOST_BYTES {
+            return Err(std::io::Error::other(format!("larger than {} MiB", MOST_BYTES >> 20)));
+        }
+        Ok(bytes)
+    }
+
+    /// Whether a recorded file's last line has an end, as the kernel writes it.
+    fn ends_with_line(&self, path: &str) -> bool {
+        self.live || self.bytes(path).is_ok_and(|bytes| bytes.last() == Some(&b'\n'))
+    }
+
+    /// A file's number; text that is none is noted.
     pub fn read_number(&self, path: &str) -> Option<u64> {
-        self.read(path)?.parse().ok()
+        self.parse(path, |text| text.parse().ok())
     }
 
     /// Names in a directory, sorted; none if it is not there.
@@ -217,12 +310,20 @@ impl Tree {
     /// When it is not what it should be: the message names file, line and column.
     pub(super) fn answers<T: serde::de::DeserializeOwned>(&self, name: &str) -> Result<Option<T>, HostError> {
         let path = format!("{ANSWERS}/{name}");
-        let Some(text) = self.read(&path) else { return Ok(None) };
+        let Some(text) = self.read(&path) else { return self.answers_absent(&path) };
         serde_json::from_str(&text).map(Some).map_err(|error| HostError::Format {
             path: self.name(&path),
             line: error.line(),
             reason: format!("column {}: {error}", error.column()),
         })
+    }
+
+    /// Answers that exist and have no text are an error: no rule states them as a need of its own.
+    fn answers_absent<T>(&self, path: &str) -> Result<Option<T>, HostError> {
+        match self.unknown.borrow().get(path) {
+            None => Ok(None),
+            Some(why) => Err(HostError::Format { path: self.name(path), line: 1, reason: why.clone() }),
+        }
     }
 
     /// Keeps an answer of the kernel for a recording.
@@ -239,17 +340,33 @@ impl Tree {
         self.recording.map(RefCell::into_inner).unwrap_or_default()
     }
 
-    /// Kinds of files that this user may not read.
-    pub(super) fn refused(&self) -> Vec<String> {
-        self.refused.borrow().iter().cloned().collect()
+    /// Sources that could not be read, in the order of their names.
+    pub(super) fn unknown(&self) -> Vec<Unknown> {
+        self.unknown
+            .borrow()
+            .iter()
+            .map(|(source, why)| Unknown::new(source.as_str(), why.as_str()))
+            .collect()
     }
 }
 
-/// A path with the numbers of processes left out, for messages.
+/// A line that does not look as the kernel writes it, in short.
+pub(super) fn unreadable(text: &str) -> String {
+    const MOST: usize = 24;
+    let shown: String = text.chars().take(MOST).flat_map(char::escape_default).collect();
+    let more = if text.chars().nth(MOST).is_some() { "…" } else { "" };
+    if text.is_empty() { "empty".to_owned() } else { format!("unreadable: '{shown}{more}'") }
+}
+
+/// A path with `PID` for the number of a process: rules need the files of all processes alike.
 fn generalised(path: &str) -> String {
-    let numeric = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-    let parts: Vec<&str> = path.split('/').map(|part| if numeric(part) { "N" } else { part }).collect();
-    parts.join("/")
+    let of_process = path.strip_prefix("/proc/").and_then(|rest| rest.split_once('/'));
+    match of_process {
+        Some((number, rest)) if number.bytes().all(|byte| byte.is_ascii_digit()) => {
+            format!("/proc/PID/{rest}")
+        }
+        _ => path.to_owned(),
+    }
 }
 
 /// An interface's number in this process's namespace.

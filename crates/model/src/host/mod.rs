@@ -1,13 +1,14 @@
 //! Facts about a host: what stands behind the queues of its network cards, as plain data.
 //!
 //! Nothing here is read or judged: the room `host` reads these facts from a running machine or from a recorded tree,
-//! and the room `placement` judges them. What a machine does not tell is absent, never 0: a rule that needs it stays
-//! silent.
+//! and the room `placement` judges them. A fact that a machine does not have is absent, never 0; one that could not be read is
+//! listed in [`HostFacts::unknown`] as well.
 //!
 //! Units: rates in bit/s, sizes in bytes, times in µs, processors by their kernel numbers, counters since boot.
 
 mod interface;
 mod socket;
+mod unknown;
 
 use std::collections::BTreeMap;
 
@@ -18,6 +19,7 @@ pub use interface::{
     PcieLink, QdiscFacts, QueueCounters, ReceiveQueue, Rings, Rss, TransmitQueue,
 };
 pub use socket::{PortUse, ProcessFacts, SocketFacts, SocketKind, TcpFacts};
+pub use unknown::Unknown;
 
 /// A host at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -62,8 +64,8 @@ pub struct HostFacts {
     pub port_use: Option<PortUse>,
     /// Processes that own sockets or that matter to interrupts (`irqbalance`).
     pub processes: Vec<ProcessFacts>,
-    /// What could not be read, and why: findings that need it are not looked for.
-    pub unknown: Vec<String>,
+    /// Sources that could not be read: rules that need them report that they could not judge.
+    pub unknown: Vec<Unknown>,
 }
 
 /// A processor, as the scheduler counts them.

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_model::host::{Interface, processor_list};
 
-use super::{FAST, Found, Rule};
+use super::{FAST, Found, Rule, needs};
 use crate::Severity::{High, Low, Medium};
-use crate::View;
 use crate::view::gigabits;
+use crate::{Basis, View};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -19,6 +19,16 @@ pub(super) const RULES: &[Rule] = &[
               carries: few losses, less throughput (the paper's case 3).",
         mends: "the application on the card's node (taskset, numactl, CPUAffinity= of its unit)",
         source: "the paper, section III-A, figures 8 and 9 (case 3)",
+        needs: &[
+            needs::SPEED,
+            needs::NODE,
+            needs::NODES,
+            needs::SOCKETS,
+            needs::SOCKET_OWNERS,
+            needs::PROCESSES,
+            needs::PROCESS_STAT,
+            needs::PROCESS_STATUS,
+        ],
         check: remote_node,
     },
     Rule {
@@ -29,6 +39,18 @@ pub(super) const RULES: &[Rule] = &[
               Apart, the paper's three flows reached 100 Gbit/s in all runs; together they did not.",
         mends: "interrupts and applications on different cores of the same node",
         source: "the paper, section III-B, figures 10 and 11 (distribution 3 against 2)",
+        needs: &[
+            needs::SPEED,
+            needs::NODE,
+            needs::NODES,
+            needs::TOPOLOGY,
+            needs::INTERRUPTS,
+            needs::AFFINITY,
+            needs::SOCKETS,
+            needs::SOCKET_OWNERS,
+            needs::PROCESSES,
+            needs::PROCESS_STATUS,
+        ],
         check: on_interrupts,
     },
 ];
@@ -46,6 +68,11 @@ fn busy_processes(view: &View<'_>, card: &Interface) -> BTreeMap<u32, u64> {
 
 /// From here on a process's traffic says something about its place, bytes.
 const MUCH: u64 = 100_000_000;
+
+/// What a finding about a process rests on: its traffic, where there is enough.
+const fn load_of(bytes: u64) -> Basis {
+    if bytes >= MUCH { Basis::Measured } else { Basis::Setting }
+}
 
 fn remote_node(view: &View<'_>) -> Vec<Found> {
     const INTERCONNECT_BPS: u64 = 68_000_000_000;
@@ -88,7 +115,11 @@ fn remote_node(view: &View<'_>) -> Vec<Found> {
                 "keep it on the card's node: `taskset -a -p -c {cores} {number}` now, `numactl --cpunodebind={node} --membind={node}` \
                  at its start, or CPUAffinity= and NUMAPolicy= in its unit"
             );
-            found.push(Found::new(severity, &process.name, text, effect).on(&card.name).advice(advice));
+            found.push(
+                Found::on_basis(load_of(bytes), severity, &process.name, text, effect)
+                    .on(&card.name)
+                    .advice(advice),
+            );
         }
     }
     found
@@ -113,7 +144,7 @@ fn on_interrupts(view: &View<'_>) -> Vec<Found> {
         if busy.is_empty() {
             continue;
         }
-        for number in busy_processes(view, card).into_keys() {
+        for (number, bytes) in busy_processes(view, card) {
             let (Some(process), Some(allowed)) = (view.facts.process(number), view.pinned(number)) else {
                 continue;
             };
@@ -148,7 +179,7 @@ fn on_interrupts(view: &View<'_>) -> Vec<Found> {
             );
             let effect = "interrupts hold up the application that reads, and packets are lost below TCP";
             let severity = if speed >= GRAVE_BPS { High } else { Medium };
-            let entry = Found::new(severity, &process.name, text, effect);
+            let entry = Found::on_basis(load_of(bytes), severity, &process.name, text, effect);
             found.push(super::interrupts::with_placement(view, card, entry).advice(format!(
                 "or move the application to cores without interrupts: `taskset -a -p -c {} {number}`",
                 processor_list(&free_cores(view, card))

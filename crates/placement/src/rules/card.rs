@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use evenkeel_model::change::{Coalescing, Knob, Ring, Value};
 use evenkeel_model::host::{Interface, LossCounters, PcieLink};
 
-use super::{FAST, Found, Rule, by_speed};
+use super::{FAST, Found, Rule, by_speed, needs};
 use crate::Severity::{High, Low, Medium};
 use crate::View;
 use crate::view::{count, gigabits, per_cent};
@@ -18,6 +18,14 @@ pub(super) const RULES: &[Rule] = &[
         why: "The bus is the bottleneck: the card's own buffer overflows at rates that the network delivers.",
         mends: "another slot, or the slot's settings in the firmware",
         source: "the paper, section III-A (formula of the PCIe bandwidth)",
+        needs: &[
+            needs::SPEED,
+            needs::LINK_SPEED,
+            needs::LINK_WIDTH,
+            needs::BEST_SPEED,
+            needs::BEST_WIDTH,
+            needs::CPUINFO,
+        ],
         check: pcie_narrow,
     },
     Rule {
@@ -27,6 +35,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "Each port reaches its rate alone, but not all at the same time.",
         mends: "a faster slot, or ports on two cards",
         source: "the paper, section III-A (formula of the PCIe bandwidth)",
+        needs: &[needs::SPEED, needs::LINK_SPEED, needs::LINK_WIDTH, needs::CPUINFO],
         check: pcie_shared,
     },
     Rule {
@@ -37,6 +46,7 @@ pub(super) const RULES: &[Rule] = &[
               of the processor that empties it; the paper saw fewer losses with the largest.",
         mends: "the largest ring that this card has; where it has that already, what keeps the processor from emptying it",
         source: "the paper, section IV, figure 12 and section III-C, Table I (RX-Ring)",
+        needs: &[needs::STATISTICS, needs::DRIVER_STATISTICS],
         check: ring_drops,
     },
     Rule {
@@ -47,6 +57,7 @@ pub(super) const RULES: &[Rule] = &[
               longer: there the default is enough.",
         mends: "the largest ring that this card has",
         source: "the paper, section III-C, Table I (RX-Ring)",
+        needs: &[needs::SPEED, needs::RINGS, needs::MTU, needs::STATISTICS, needs::DRIVER_STATISTICS],
         check: ring_short,
     },
     Rule {
@@ -56,6 +67,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "While a queue is stopped packets wait in the qdisc; they are not lost, but bursts grow and completions become uneven.",
         mends: "a larger transmit ring",
         source: "the paper, section IV, figure 12; Documentation/networking/driver.rst",
+        needs: &[needs::RINGS, needs::STATISTICS, needs::DRIVER_STATISTICS],
         check: transmit_stops,
     },
     Rule {
@@ -65,6 +77,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "The ring fills while nobody is told, and each round trip grows by the wait.",
         mends: "a shorter wait, or adaption by the driver",
         source: "Documentation/networking/statistics.rst; ethtool(8), -C; the paper, section IV",
+        needs: &[needs::SPEED, needs::COALESCING, needs::RINGS, needs::MTU],
         check: coalescing_long,
     },
     Rule {
@@ -75,6 +88,7 @@ pub(super) const RULES: &[Rule] = &[
               aim is latency this is wanted.",
         mends: "a wait of microseconds that the ring bridges easily",
         source: "ethtool(8), -C; Documentation/networking/napi.rst",
+        needs: &[needs::SPEED, needs::COALESCING, needs::INTERRUPTS, needs::STATISTICS, needs::CPUINFO],
         check: coalescing_off,
     },
     Rule {
@@ -84,6 +98,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "Mapping costs processor time for each packet, and strict flushing stalls all queues on one lock.",
         mends: "iommu=pt on the kernel's command line, where the devices are trusted",
         source: "Documentation/ABI/testing/sysfs-kernel-iommu_groups; Documentation/admin-guide/kernel-parameters.txt (iommu, iommu.strict)",
+        needs: &[needs::SPEED, needs::IOMMU],
         check: iommu,
     },
     Rule {
@@ -93,6 +108,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "Every register that the driver touches is an exit to the hypervisor.",
         mends: "a paravirtual card: virtio-net, vmxnet3, or what the cloud has",
         source: "Documentation/networking/device_drivers/ethernet; virtio 1.2, section 5.1",
+        needs: &[needs::DRIVER, needs::CPUINFO],
         check: emulated,
     },
     Rule {
@@ -102,6 +118,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "The limit is the machine's size, not a setting of this host: no sysctl changes it.",
         mends: "a larger machine, or less traffic",
         source: "Documentation/networking/device_drivers/ethernet/amazon/ena.rst (statistics)",
+        needs: &[needs::STATISTICS, needs::DRIVER_STATISTICS],
         check: allowance,
     },
 ];
@@ -134,7 +151,7 @@ fn pcie_narrow(view: &View<'_>) -> Vec<Found> {
         } else {
             "neither card nor slot can do more: spread the traffic over two cards"
         };
-        found.push(Found::new(High, &card.name, text, effect).advice(advice));
+        found.push(Found::limit(High, &card.name, text, effect).advice(advice));
     }
     found
 }
@@ -163,7 +180,7 @@ fn pcie_shared(view: &View<'_>) -> Vec<Found> {
             );
             let effect = "the ports cannot all be used at their rate at the same time";
             found.push(
-                Found::new(Low, &names.join(", "), text, effect)
+                Found::limit(Low, &names.join(", "), text, effect)
                     .advice("ports on two cards, or a faster slot"),
             );
         }
@@ -205,11 +222,11 @@ fn ring_drops(view: &View<'_>) -> Vec<Found> {
                     .map(|time| format!(" ({time:.0} µs at line rate)"))
                     .unwrap_or_default()
             );
-            entry = Found::new(severity, &card.name, text, effect)
+            entry = Found::measured(severity, &card.name, text, effect)
                 .on(&card.name)
                 .change(Knob::Ring(Ring::Rx), Value::Number(rings.rx_max));
         } else {
-            entry = Found::new(severity, &card.name, text, effect);
+            entry = Found::measured(severity, &card.name, text, effect);
             let squeezed: u64 = view.facts.softnet.iter().map(|processor| processor.squeezed).sum();
             entry = entry.advice(if squeezed > 1000 {
                 "the ring is as large as it gets: the processors do not empty it in time (softirq squeezes show it); see the findings about \
@@ -237,7 +254,7 @@ fn ring_short(view: &View<'_>) -> Vec<Found> {
             );
             let effect =
                 "a processor that is away for longer loses packets that TCP's flow control cannot hold back";
-            let entry = Found::new(Low, &card.name, text, effect).on(&card.name);
+            let entry = Found::setting(Low, &card.name, text, effect).on(&card.name);
             found.push(entry.change(Knob::Ring(Ring::Rx), Value::Number(rings.rx_max)));
         }
     }
@@ -259,8 +276,9 @@ fn transmit_stops(view: &View<'_>) -> Vec<Found> {
                 rings.tx,
                 rings.tx_max
             );
-            let entry = Found::new(Low, &card.name, text, "packets wait in the qdisc while the ring is full")
-                .on(&card.name);
+            let entry =
+                Found::measured(Low, &card.name, text, "packets wait in the qdisc while the ring is full")
+                    .on(&card.name);
             found.push(entry.change(Knob::Ring(Ring::Tx), Value::Number(rings.tx_max)));
         }
     }
@@ -306,7 +324,7 @@ fn coalescing_long(view: &View<'_>) -> Vec<Found> {
             "each round trip grows by the wait"
         };
         let severity = if fills { by_speed(card, Medium, Low) } else { Low };
-        let entry = Found::new(severity, &card.name, text, effect).on(&card.name);
+        let entry = Found::setting(severity, &card.name, text, effect).on(&card.name);
         found
             .push(entry.change(Knob::Coalescing(Coalescing::RxUsecs), Value::Number(suitable_wait_us(card))));
     }
@@ -336,7 +354,7 @@ fn coalescing_off(view: &View<'_>) -> Vec<Found> {
             }
         );
         let effect = "an interrupt for almost every packet: processor time that receives nothing";
-        let entry = Found::new(if shows { Medium } else { Low }, &card.name, text, effect).on(&card.name);
+        let entry = Found::setting(if shows { Medium } else { Low }, &card.name, text, effect).on(&card.name);
         found.push(
             entry
                 .change(Knob::Coalescing(Coalescing::RxUsecs), Value::Number(suitable_wait_us(card).min(16))),
@@ -362,7 +380,7 @@ fn iommu(view: &View<'_>) -> Vec<Found> {
             gigabits(speed as f64)
         );
         let effect = "processor time for each packet, and a lock that all queues share";
-        found.push(Found::new(severity, &card.name, text, effect).advice(
+        found.push(Found::setting(severity, &card.name, text, effect).advice(
             "iommu=pt on the kernel's command line, and a restart; only where the devices of this host are trusted",
         ));
     }
@@ -379,7 +397,7 @@ fn emulated(view: &View<'_>) -> Vec<Found> {
         .filter(|(_, driver)| EMULATED.contains(driver))
         .map(|(card, driver)| {
             let text = format!("the driver is {driver}: the hypervisor emulates a card of hardware");
-            Found::new(
+            Found::setting(
                 Medium,
                 &card.name,
                 text,
@@ -407,7 +425,7 @@ fn allowance(view: &View<'_>) -> Vec<Found> {
         let text =
             format!("{} packets were over the machine's allowance ({})", count(held), names.join(", "));
         found.push(
-            Found::new(Medium, &card.name, text, "the cloud queues or drops what is over the allowance")
+            Found::measured(Medium, &card.name, text, "the cloud queues or drops what is over the allowance")
                 .advice("a larger machine or less traffic: no setting of this host changes it"),
         );
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use evenkeel_model::change::{Knob, Value};
 use evenkeel_model::host::{Interface, Interrupt, processor_list};
 
-use super::{FAST, Found, Rule, by_speed};
+use super::{FAST, Found, Rule, by_speed, needs};
 use crate::Severity::{High, Low, Medium};
 use crate::view::{ENOUGH_INTERRUPTS, View, count, per_cent};
 
@@ -18,6 +18,7 @@ pub(super) const RULES: &[Rule] = &[
               control cannot prevent the losses, as they happen below it: the worst of the paper's four placements (case 2).",
         mends: "interrupts on cores of the card's own node",
         source: "the paper, section III-A, figures 8 and 9 (cases 2 and 4)",
+        needs: &[needs::NODE, needs::INTERRUPTS, needs::AFFINITY, needs::NODES, needs::TOPOLOGY],
         check: remote_node,
     },
     Rule {
@@ -27,6 +28,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "One processor receives everything while others idle: it is the limit, and its backlog and ring overflow first.",
         mends: "one core for each queue's interrupt",
         source: "the paper, section II; Documentation/networking/scaling.rst",
+        needs: &[needs::INTERRUPTS, needs::AFFINITY, needs::NODE, needs::NODES, needs::TOPOLOGY],
         check: one_processor,
     },
     Rule {
@@ -36,6 +38,14 @@ pub(super) const RULES: &[Rule] = &[
         why: "Two processors of a core share its execution units and first caches: two queues there get little more than one.",
         mends: "one core for each queue's interrupt",
         source: "the paper, section III-B, figure 10",
+        needs: &[
+            needs::SPEED,
+            needs::INTERRUPTS,
+            needs::AFFINITY,
+            needs::NODE,
+            needs::NODES,
+            needs::TOPOLOGY,
+        ],
         check: twins,
     },
     Rule {
@@ -45,6 +55,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "Who isolates a processor wants nothing to interrupt what runs there; irqaffinity= or masks have to say so as well.",
         mends: "interrupts on processors that are not isolated",
         source: "Documentation/admin-guide/kernel-parameters.txt (isolcpus, irqaffinity)",
+        needs: &[needs::INTERRUPTS, needs::AFFINITY, needs::ISOLATED, needs::NOHZ_FULL],
         check: isolated,
     },
     Rule {
@@ -55,6 +66,7 @@ pub(super) const RULES: &[Rule] = &[
               single interrupts or a policy script make both possible.",
         mends: "stop it, or ban the card's interrupts in its options",
         source: "the paper, Table I; irqbalance(1)",
+        needs: &[needs::PROCESSES, needs::PROCESS_ARGUMENTS, needs::SPEED, needs::INTERRUPTS],
         check: balancer,
     },
 ];
@@ -162,7 +174,7 @@ fn remote_node(view: &View<'_>) -> Vec<Found> {
             );
             (by_speed(card, Medium, Low), text)
         };
-        let entry = Found::new(severity, &card.name, evidence, effect);
+        let entry = Found::measured(severity, &card.name, evidence, effect);
         found.push(if severity == Low && all_home {
             entry.on(&card.name)
         } else {
@@ -204,7 +216,7 @@ fn one_processor(view: &View<'_>) -> Vec<Found> {
             if kept_to_one && interrupts.len() >= MANY {
                 let text =
                     format!("all {} queues' interrupts go to processor {:?}", interrupts.len(), targets);
-                found.push(with_placement(view, card, Found::new(Medium, &card.name, text, effect)));
+                found.push(with_placement(view, card, Found::setting(Medium, &card.name, text, effect)));
             }
             continue;
         };
@@ -236,7 +248,7 @@ fn one_processor(view: &View<'_>) -> Vec<Found> {
             interrupts.len()
         );
         let severity = if by_count { by_speed(card, High, Medium) } else { Medium };
-        found.push(with_placement(view, card, Found::new(severity, &card.name, text, effect)));
+        found.push(with_placement(view, card, Found::measured(severity, &card.name, text, effect)));
     }
     if found.is_empty() {
         found.extend(all_cards_on_one(view, &whole, lines));
@@ -267,7 +279,7 @@ fn all_cards_on_one(view: &View<'_>, served: &BTreeMap<u32, u64>, lines: usize) 
         count(total),
         names.join(", ")
     );
-    let mut found = Found::new(
+    let mut found = Found::measured(
         Medium,
         "host",
         text,
@@ -311,7 +323,7 @@ fn twins(view: &View<'_>) -> Vec<Found> {
             used.len()
         );
         let effect = "queues that share a core get little more than one of them alone";
-        found.push(with_placement(view, card, Found::new(Low, &card.name, text, effect)));
+        found.push(with_placement(view, card, Found::setting(Low, &card.name, text, effect)));
     }
     found
 }
@@ -330,7 +342,7 @@ fn isolated(view: &View<'_>) -> Vec<Found> {
                 processor_list(&isolated)
             );
             let effect = "what was to run there undisturbed is interrupted with every packet";
-            found.push(with_placement(view, card, Found::new(Medium, &card.name, text, effect)));
+            found.push(with_placement(view, card, Found::setting(Medium, &card.name, text, effect)));
         }
     }
     found
@@ -365,5 +377,5 @@ fn balancer(view: &View<'_>) -> Vec<Found> {
     );
     let effect = "interrupts move every 10 seconds, and any placement of them is undone";
     let advice = "systemctl disable --now irqbalance; or keep it from the card's interrupts with --banirq or a policy script";
-    vec![Found::new(if misplaced { Medium } else { Low }, "host", text, effect).advice(advice)]
+    vec![Found::setting(if misplaced { Medium } else { Low }, "host", text, effect).advice(advice)]
 }

@@ -2,7 +2,7 @@
 
 use evenkeel_model::host::{Interface, InterfaceKind};
 
-use super::{Found, Rule};
+use super::{Found, Rule, needs};
 use crate::Severity::{High, Low, Medium};
 use crate::View;
 use crate::view::{count, gigabits, per_cent};
@@ -15,6 +15,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "Both sides wait for each other, and collide if one of them believes in full duplex: the mark of a failed negotiation.",
         mends: "negotiation on both ends, or the same fixed mode",
         source: "IEEE 802.3, clause 28; ethtool(8)",
+        needs: &[needs::DUPLEX],
         check: half_duplex,
     },
     Rule {
@@ -24,6 +25,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "A damaged cable, a wrong transceiver or a slow port on the other side: everything else can be tuned in vain.",
         mends: "cable, transceiver, the other side's port",
         source: "ethtool(8), supported link modes",
+        needs: &[needs::SPEED, needs::LINK_MODES],
         check: slow,
     },
     Rule {
@@ -33,6 +35,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "Each time routes, neighbours and connections start anew.",
         mends: "cable, transceiver, the other side's port",
         source: "Documentation/ABI/testing/sysfs-class-net (carrier_changes)",
+        needs: &[needs::CARRIER_CHANGES],
         check: flaps,
     },
     Rule {
@@ -42,6 +45,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "TCP takes a damaged packet for congestion. A good link has fewer than one in a hundred million (bit error ratio 1e-12).",
         mends: "clean or change cable and transceiver",
         source: "IEEE 802.3, clause 1.1.3 (bit error ratio); Documentation/networking/statistics.rst",
+        needs: &[needs::STATISTICS, needs::DRIVER_STATISTICS],
         check: wire_errors,
     },
     Rule {
@@ -52,6 +56,7 @@ pub(super) const RULES: &[Rule] = &[
               ring, shown elsewhere.",
         mends: "what keeps the ring from being emptied: its size, interrupts, queues",
         source: "IEEE 802.3, annex 31B; the paper, section IV",
+        needs: &[needs::STATISTICS, needs::DRIVER_STATISTICS],
         check: pause_sent,
     },
     Rule {
@@ -61,6 +66,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "The switch or the peer stopped this host: its queues wait for somebody else's receiver.",
         mends: "the switch's or the peer's end; no setting of this host",
         source: "IEEE 802.3, annex 31B",
+        needs: &[needs::STATISTICS, needs::DRIVER_STATISTICS],
         check: pause_received,
     },
     Rule {
@@ -71,6 +77,7 @@ pub(super) const RULES: &[Rule] = &[
               carries jumbo frames; towards the Internet 1,500 is right.",
         mends: "9,000 bytes on every host and switch of the same network, with MTU probing for what lies beyond",
         source: "the paper, section II-A, figure 5, and Table I (Maximum Transmission Unit)",
+        needs: &[needs::SPEED, needs::MTU],
         check: standard_mtu,
     },
     Rule {
@@ -80,6 +87,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "Large packets vanish or are fragmented while small ones pass: connections that hang as soon as they carry data.",
         mends: "the same MTU from top to bottom",
         source: "RFC 4821, section 1; Documentation/networking/bridge.rst",
+        needs: &[needs::MTU],
         check: mtu_mismatch,
     },
 ];
@@ -87,7 +95,7 @@ pub(super) const RULES: &[Rule] = &[
 fn half_duplex(view: &View<'_>) -> Vec<Found> {
     let half = view.cards().filter(|card| card.duplex.as_deref() == Some("half"));
     half.map(|card| {
-        Found::new(
+        Found::limit(
             High,
             &card.name,
             "the link is in half duplex",
@@ -110,7 +118,7 @@ fn slow(view: &View<'_>) -> Vec<Found> {
             );
             let effect = format!("at most {} of the card's rate", per_cent(speed as f64 / supported as f64));
             found.push(
-                Found::new(Medium, &card.name, text, effect)
+                Found::limit(Medium, &card.name, text, effect)
                     .advice("look at cable, transceiver and the other side's port"),
             );
         }
@@ -128,7 +136,7 @@ fn flaps(view: &View<'_>) -> Vec<Found> {
             let text =
                 format!("the carrier came or went {} times since the interface was made", count(changes));
             found.push(
-                Found::new(severity, &card.name, text, "connections stall while the link is away")
+                Found::measured(severity, &card.name, text, "connections stall while the link is away")
                     .advice("look at cable, transceiver and the other side's port"),
             );
         }
@@ -155,7 +163,7 @@ fn wire_errors(view: &View<'_>) -> Vec<Found> {
         );
         let severity = if ratio >= GRAVE_RATIO { High } else { Medium };
         found.push(
-            Found::new(severity, &card.name, text, effect)
+            Found::measured(severity, &card.name, text, effect)
                 .advice("clean or change cable and transceiver; ethtool -m shows a module's levels"),
         );
     }
@@ -177,7 +185,7 @@ fn pause_sent(view: &View<'_>) -> Vec<Found> {
                 count(packets)
             );
             let effect = "its buffer was full: the switch waits, and other hosts with it";
-            found.push(Found::new(Medium, &card.name, text, effect).advice(
+            found.push(Found::measured(Medium, &card.name, text, effect).advice(
                 "see the findings about its ring, interrupts and queues: the card is emptied too slowly",
             ));
         }
@@ -197,7 +205,7 @@ fn pause_received(view: &View<'_>) -> Vec<Found> {
             );
             let effect = "the other side stops this host";
             found.push(
-                Found::new(Low, &card.name, text, effect)
+                Found::measured(Low, &card.name, text, effect)
                     .advice("look for the receiver behind the switch that cannot keep up"),
             );
         }
@@ -225,7 +233,7 @@ fn standard_mtu(view: &View<'_>) -> Vec<Found> {
             "if every host and switch of this network can do it: `ip link set dev {} mtu 9000`; otherwise leave it",
             card.name
         );
-        found.push(Found::new(Low, &card.name, text, effect).advice(advice));
+        found.push(Found::setting(Low, &card.name, text, effect).advice(advice));
     }
     found
 }
@@ -257,7 +265,7 @@ fn mtu_mismatch(view: &View<'_>) -> Vec<Found> {
             format!("its MTU is {}, and {} below it", upper.mtu, too_small.join(", "))
         };
         let effect = "large packets are lost or fragmented where small ones pass";
-        found.push(Found::new(Medium, &upper.name, text, effect).advice("give all of them the same MTU"));
+        found.push(Found::setting(Medium, &upper.name, text, effect).advice("give all of them the same MTU"));
     }
     found
 }

@@ -2,7 +2,7 @@
 
 use evenkeel_model::host::{SocketFacts, SocketKind, Softnet};
 
-use super::{Found, Rule};
+use super::{Found, Rule, needs};
 use crate::Severity::{High, Low, Medium};
 use crate::view::{View, bytes, count, gigabits, per_cent};
 
@@ -15,6 +15,7 @@ pub(super) const RULES: &[Rule] = &[
               helps nothing where none is dropped here. That is why this rule waits for drops and does not ask for the paper's 250,000.",
         mends: "a backlog that bridges a round of softirqs at line rate; more processors in RPS",
         source: "the paper, Table I (net.core.netdev_max_backlog); Documentation/admin-guide/sysctl/net.rst",
+        needs: &[needs::SOFTNET],
         check: backlog,
     },
     Rule {
@@ -25,6 +26,7 @@ pub(super) const RULES: &[Rule] = &[
               alone it is a matter of placement, not of the budget.",
         mends: "more processors where one is squeezed, a larger budget where all are",
         source: "Documentation/admin-guide/sysctl/net.rst (netdev_budget); coreos/bugs issue 2135",
+        needs: &[needs::SOFTNET],
         check: squeezed,
     },
     Rule {
@@ -34,6 +36,11 @@ pub(super) const RULES: &[Rule] = &[
         why: "Rounds of receiving end early, and each start costs a switch.",
         mends: "the kernel's defaults: 300 packets, 2,000 µs, 64",
         source: "Documentation/admin-guide/sysctl/net.rst",
+        needs: &[
+            "/proc/sys/net/core/netdev_budget",
+            "/proc/sys/net/core/netdev_budget_usecs",
+            "/proc/sys/net/core/dev_weight",
+        ],
         check: small_budget,
     },
     Rule {
@@ -44,6 +51,7 @@ pub(super) const RULES: &[Rule] = &[
               and the reader are on different nodes, or the reader is slow to let go.",
         mends: "larger receive buffers (the backlog's limit follows them), applications near their interrupts",
         source: "the paper, section IV, figure 12; tcp_add_backlog, net/ipv4/tcp_ipv4.c",
+        needs: &[needs::NETSTAT, needs::SNMP],
         check: tcp_backlog,
     },
     Rule {
@@ -53,6 +61,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "The window was announced for payload, and the packets took more memory: many small ones, or memory pressure.",
         mends: "larger receive buffers; a reader that keeps up",
         source: "the paper, section IV (receive buffer); Documentation/networking/snmp_counter.rst",
+        needs: &[needs::NETSTAT, needs::SNMP],
         check: pruned,
     },
     Rule {
@@ -63,6 +72,7 @@ pub(super) const RULES: &[Rule] = &[
               the backlog, not any sysctl of TCP.",
         mends: "a larger buffer for that socket, and a reader that keeps up",
         source: "udp(7); Documentation/admin-guide/sysctl/net.rst (rmem_default, rmem_max); netdata/netdata issue 4086",
+        needs: &[needs::SNMP, needs::SNMP6, needs::UDP, needs::UDP6],
         check: udp,
     },
     Rule {
@@ -72,6 +82,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "The application accepts too slowly, or its queue is too short for a burst; clients wait a second and more for their next attempt.",
         mends: "net.core.somaxconn where it is what limits the listener, and the application's own backlog",
         source: "listen(2); Documentation/networking/ip-sysctl.rst (somaxconn)",
+        needs: &[needs::NETSTAT, needs::SOCKETS],
         check: listen,
     },
     Rule {
@@ -82,6 +93,7 @@ pub(super) const RULES: &[Rule] = &[
               other end.",
         mends: "what the other findings name; else the path: `evenkeel check --watch 10s` on both hosts",
         source: "the paper, sections II and V; RFC 5681",
+        needs: &[needs::SNMP],
         check: retransmissions,
     },
     Rule {
@@ -91,6 +103,11 @@ pub(super) const RULES: &[Rule] = &[
         why: "New connections are dropped without a trace in any interface's counters.",
         mends: "a larger table, or no tracking for what needs none",
         source: "Documentation/networking/nf_conntrack-sysctl.rst",
+        needs: &[
+            "/proc/net/stat/nf_conntrack",
+            "/proc/sys/net/netfilter/nf_conntrack_count",
+            "/proc/sys/net/netfilter/nf_conntrack_max",
+        ],
         check: conntrack,
     },
     Rule {
@@ -100,6 +117,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "Packets to new neighbours are dropped until old entries go.",
         mends: "a larger table",
         source: "arp(7), gc_thresh3; Documentation/networking/ip-sysctl.rst",
+        needs: &["/proc/net/stat/arp_cache", "/proc/net/stat/ndisc_cache"],
         check: neighbours,
     },
 ];
@@ -134,7 +152,7 @@ fn backlog(view: &View<'_>) -> Vec<Found> {
     );
     let now = u64::try_from(limit).unwrap_or(1000);
     let wanted = burst_packets(view).max(now.saturating_mul(4)).next_power_of_two().min(250_000.max(now));
-    let entry = Found::new(
+    let entry = Found::measured(
         severity,
         "host",
         text,
@@ -181,7 +199,7 @@ fn squeezed(view: &View<'_>) -> Vec<Found> {
         view.facts.processors.len() > 1 && line.processed.saturating_mul(10) >= total.saturating_mul(7)
     });
     let effect = "packets wait in the ring meanwhile, and are lost when it is full";
-    let entry = Found::new(Medium, "host", text, effect);
+    let entry = Found::measured(Medium, "host", text, effect);
     let number = |path: &str, default: i64| view.facts.sysctl_number(path).unwrap_or(default);
     vec![match one {
         Some(line) => entry.advice(format!(
@@ -205,7 +223,9 @@ fn small_budget(view: &View<'_>) -> Vec<Found> {
     for (path, default) in DEFAULTS {
         if let Some(value) = view.facts.sysctl_number(path).filter(|value| *value < default) {
             let text = format!("{} is {value}, the kernel's default is {default}", path.replace('/', "."));
-            found.push(Found::new(Low, "host", text, "rounds of receiving end early").sysctl(path, default));
+            found.push(
+                Found::setting(Low, "host", text, "rounds of receiving end early").sysctl(path, default),
+            );
         }
     }
     found
@@ -233,7 +253,8 @@ fn tcp_backlog(view: &View<'_>) -> Vec<Found> {
     let Some(severity) = share(dropped, segments, 1_000_000, 10_000) else { return Vec::new() };
     let text =
         format!("{} of {} segments were dropped at sockets' backlogs", count(dropped), count(segments));
-    let entry = Found::new(severity, "host", text, "packets are lost although the receive window has room");
+    let entry =
+        Found::measured(severity, "host", text, "packets are lost although the receive window has room");
     let entry = with_larger_receive_buffers(view, entry);
     vec![entry.advice("put applications on the node of their interrupts, on other cores: see app-remote-node and irq-on-application")]
 }
@@ -255,7 +276,7 @@ fn pruned(view: &View<'_>) -> Vec<Found> {
         count(segments)
     );
     let severity = if dropped >= 100 { Medium } else { Low };
-    let entry = Found::new(
+    let entry = Found::measured(
         severity,
         "host",
         text,
@@ -298,7 +319,7 @@ fn udp(view: &View<'_>) -> Vec<Found> {
         .first()
         .and_then(|socket| facts.process(socket.process?))
         .map_or("host", |process| process.name.as_str());
-    let entry = Found::new(
+    let entry = Found::measured(
         severity,
         subject,
         text,
@@ -345,7 +366,7 @@ fn listen(view: &View<'_>) -> Vec<Found> {
     if !full.is_empty() {
         text += &format!("; full now: {}", full.iter().take(3).map(name).collect::<Vec<_>>().join(", "));
     }
-    let entry = Found::new(Medium, "host", text, "clients wait a second or more, and try again");
+    let entry = Found::measured(Medium, "host", text, "clients wait a second or more, and try again");
     let entry = if limited > 0 || limit < 1024 {
         entry.sysctl("net/core/somaxconn", (limit * 4).clamp(4096, 65_535))
     } else {
@@ -378,7 +399,7 @@ fn retransmissions(view: &View<'_>) -> Vec<Found> {
         },
     );
     let severity = if again.saturating_mul(20) >= sent { High } else { Medium };
-    vec![Found::new(severity, "host", text, effect).advice(
+    vec![Found::measured(severity, "host", text, effect).advice(
         "look at the losses that other findings name; if this host has none they are on the way or at the other end: run \
          `evenkeel check --watch 10s` on both hosts",
     )]
@@ -406,7 +427,7 @@ fn conntrack(view: &View<'_>) -> Vec<Found> {
     );
     let severity = if share >= 0.95 || dropped >= 100 { High } else { Medium };
     vec![
-        Found::new(severity, "host", text, "new connections are dropped")
+        Found::measured(severity, "host", text, "new connections are dropped")
             .sysctl("net/netfilter/nf_conntrack_max", most.saturating_mul(2)),
     ]
 }
@@ -419,7 +440,7 @@ fn neighbours(view: &View<'_>) -> Vec<Found> {
     let most = view.facts.sysctl_number("net/ipv4/neigh/default/gc_thresh3").unwrap_or(1024);
     let text = format!("the neighbour table was full {} times (gc_thresh3 {most})", count(full));
     vec![
-        Found::new(Medium, "host", text, "packets to new neighbours are dropped")
+        Found::measured(Medium, "host", text, "packets to new neighbours are dropped")
             .sysctl("net/ipv4/neigh/default/gc_thresh3", most * 4),
     ]
 }

@@ -1,14 +1,16 @@
 //! The table of rules.
 //!
-//! A rule is one [`Rule`]: what it looks at, when it speaks, why, what mends it, where that is known from, and a function
-//! from the facts to what it found. It is added to the list of its topic; the documentation and `--explain` are made from
-//! the same entry.
+//! A rule is one [`Rule`]: its texts, its source, the facts that it needs, and a function from the facts to its findings. It
+//! is added to the list of its topic; the documentation and `--explain` are made from the same entry. A rule whose facts
+//! could not be read is listed as not judged: no finding is not the same as no fault.
 
 mod applications;
 mod card;
 mod interrupts;
+mod judge;
 mod link;
 mod loss;
+pub mod needs;
 mod offloads;
 mod power;
 mod qdisc;
@@ -20,9 +22,10 @@ mod transmit;
 pub(crate) use queues::mask;
 
 use evenkeel_model::change::{Change, Knob, Value};
-use evenkeel_model::host::HostFacts;
 
-use crate::{Finding, Remedy, Severity, View};
+pub use judge::{Judgement, NotJudged, check, check_with, judge, judge_with};
+
+use crate::{Basis, Remedy, Severity, View};
 
 /// A rule.
 #[derive(Debug)]
@@ -39,6 +42,9 @@ pub struct Rule {
     pub mends: &'static str,
     /// Where that is known from.
     pub source: &'static str,
+    /// The sources without which it cannot judge ([`needs`]). A fact that a host does not have, such as the rings of a driver
+    /// without `ethtool -g`, is no gap: there is nothing to judge.
+    pub needs: &'static [&'static str],
     /// Finds it.
     pub check: fn(&View<'_>) -> Vec<Found>,
 }
@@ -46,6 +52,7 @@ pub struct Rule {
 /// What a rule found, without what is the same of all that it finds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
+    basis: Basis,
     severity: Severity,
     subject: String,
     evidence: String,
@@ -54,15 +61,52 @@ pub struct Found {
 }
 
 impl Found {
-    /// Something of this severity about a subject.
-    pub fn new(
+    /// Counters show load or loss: any severity.
+    pub fn measured(
+        severity: Severity,
+        subject: &str,
+        evidence: impl Into<String>,
+        effect: impl Into<String>,
+    ) -> Self {
+        Self::on_basis(Basis::Measured, severity, subject, evidence, effect)
+    }
+
+    /// A limit that is certainly below what the link needs: any severity.
+    pub fn limit(
+        severity: Severity,
+        subject: &str,
+        evidence: impl Into<String>,
+        effect: impl Into<String>,
+    ) -> Self {
+        Self::on_basis(Basis::Limit, severity, subject, evidence, effect)
+    }
+
+    /// A setting that costs, whose cost no counter shows: at most medium.
+    pub fn setting(
+        severity: Severity,
+        subject: &str,
+        evidence: impl Into<String>,
+        effect: impl Into<String>,
+    ) -> Self {
+        Self::on_basis(Basis::Setting, severity, subject, evidence, effect)
+    }
+
+    /// A finding that rests on an assumption, which the evidence names: low.
+    pub fn assumed(subject: &str, evidence: impl Into<String>, effect: impl Into<String>) -> Self {
+        Self::on_basis(Basis::Assumed, Severity::Low, subject, evidence, effect)
+    }
+
+    /// On a basis that the rule computed; it caps the severity.
+    pub fn on_basis(
+        basis: Basis,
         severity: Severity,
         subject: &str,
         evidence: impl Into<String>,
         effect: impl Into<String>,
     ) -> Self {
         Self {
-            severity,
+            basis,
+            severity: severity.min(basis.cap()),
             subject: subject.to_owned(),
             evidence: evidence.into(),
             effect: effect.into(),
@@ -122,30 +166,6 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> {
 #[must_use]
 pub fn find_rule(name: &str) -> Option<&'static Rule> {
     rules().find(|rule| rule.name == name)
-}
-
-/// What all rules find on a host, the gravest first.
-#[must_use]
-pub fn check(facts: &HostFacts) -> Vec<Finding> {
-    check_with(facts, rules())
-}
-
-/// What some rules find on a host, the gravest first; of the same severity in the order of the rules.
-pub fn check_with<'r>(facts: &HostFacts, rules: impl IntoIterator<Item = &'r Rule>) -> Vec<Finding> {
-    let view = View::new(facts);
-    let mut findings: Vec<Finding> = rules
-        .into_iter()
-        .flat_map(|rule| (rule.check)(&view).into_iter().map(|found| finding(rule, found)))
-        .collect();
-    findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
-    findings
-}
-
-fn finding(rule: &Rule, found: Found) -> Finding {
-    // Rules live as long as the program or the test that made them; only their texts are kept.
-    let Rule { name, source, .. } = *rule;
-    let Found { severity, subject, evidence, effect, remedy } = found;
-    Finding { rule: name, severity, subject, evidence, effect, remedy, source }
 }
 
 /// Severity by a card's speed: one for fast cards, from 10 Gbit/s on, another for the others.

@@ -3,7 +3,7 @@
 use evenkeel_model::change::{Knob, Value};
 use evenkeel_model::host::Interface;
 
-use super::{Found, Rule, by_speed};
+use super::{Found, Rule, by_speed, needs};
 use crate::Severity::{High, Low, Medium};
 use crate::View;
 
@@ -15,6 +15,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "Each packet goes through the stack alone: with 1,500 bytes that is more than forty times the work of a merged one of 64 KB.",
         mends: "switch it on",
         source: "the paper, section III-C and Table I (TSO, GSO, GRO); Documentation/networking/segmentation-offloads.rst",
+        needs: &[needs::FEATURES],
         check: |view| {
             switched_off(
                 view,
@@ -33,6 +34,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "The processor cuts segments and computes headers that the card could.",
         mends: "switch it on",
         source: "the paper, section III-C and Table I (TSO, GSO, GRO); Documentation/networking/segmentation-offloads.rst",
+        needs: &[needs::FEATURES],
         check: |view| {
             switched_off(
                 view,
@@ -51,6 +53,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "Protocols and devices without TSO send packet by packet through the whole stack.",
         mends: "switch it on",
         source: "the paper, section III-C and Table I (TSO, GSO, GRO); Documentation/networking/segmentation-offloads.rst",
+        needs: &[needs::FEATURES],
         check: |view| {
             switched_off(
                 view,
@@ -69,6 +72,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "The processor reads every byte once more, and GRO merges less.",
         mends: "switch it on",
         source: "Documentation/networking/checksum-offloads.rst",
+        needs: &[needs::FEATURES],
         check: |view| {
             switched_off(
                 view,
@@ -87,6 +91,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "The processor sums every byte, and without checksums there is no segmentation offload and no scatter-gather.",
         mends: "switch it on",
         source: "Documentation/networking/checksum-offloads.rst",
+        needs: &[needs::FEATURES],
         check: transmit_checksum,
     },
     Rule {
@@ -96,6 +101,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "Each packet is copied into one piece, and segmentation offload is off with it.",
         mends: "switch it on",
         source: "Documentation/networking/segmentation-offloads.rst",
+        needs: &[needs::FEATURES],
         check: |view| {
             switched_off(
                 view,
@@ -114,6 +120,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "What LRO merged cannot be taken apart as it was: forwarded packets are damaged or dropped. GRO can be undone.",
         mends: "switch it off",
         source: "Documentation/networking/segmentation-offloads.rst; dev_disable_lro, net/core/dev.c",
+        needs: &[needs::FEATURES, "/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/ipv6/conf/all/forwarding"],
         check: merged_and_forwarded,
     },
 ];
@@ -133,7 +140,7 @@ fn switched_off(
         .filter(is_off)
         .map(|card| {
             let entry =
-                Found::new(by_speed(card, fast, slow), &card.name, format!("{called} is off"), effect)
+                Found::setting(by_speed(card, fast, slow), &card.name, format!("{called} is off"), effect)
                     .on(&card.name);
             entry.change(Knob::Feature(name.to_owned()), Value::Switch(true))
         })
@@ -155,7 +162,7 @@ fn transmit_checksum(view: &View<'_>) -> Vec<Found> {
         }
         let text = "transmit checksums are off";
         let effect = "the processor sums every byte, and segmentation offload is off with it";
-        let mut entry = Found::new(by_speed(card, Medium, Low), &card.name, text, effect).on(&card.name);
+        let mut entry = Found::setting(by_speed(card, Medium, Low), &card.name, text, effect).on(&card.name);
         for name in able {
             entry = entry.change(Knob::Feature(name.to_owned()), Value::Switch(true));
         }
@@ -173,7 +180,7 @@ fn merged_and_forwarded(view: &View<'_>) -> Vec<Found> {
     cards
         .map(|card| {
             let text = "large-receive-offload is on, and this host forwards";
-            let entry = Found::new(
+            let entry = Found::setting(
                 Medium,
                 &card.name,
                 text,

@@ -3,7 +3,7 @@
 use evenkeel_model::change::{Knob, Value};
 use evenkeel_model::host::{Interface, Processor, processor_list};
 
-use super::{FAST, Found, Rule};
+use super::{FAST, Found, Rule, needs};
 use crate::Severity::{High, Low, Medium};
 use crate::View;
 use crate::view::{gigabits, per_cent};
@@ -17,6 +17,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "Interrupts come in bursts that are over before a governor sees load: packets are received at a low frequency.",
         mends: "the governor performance",
         source: "the paper, Table I (CPU governor); Documentation/admin-guide/pm/cpufreq.rst, intel_pstate.rst",
+        needs: &[needs::SPEED, needs::FREQUENCY],
         check: governor,
     },
     Rule {
@@ -26,6 +27,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "The ring overflows before the first packet is taken. A ring that lasts longer needs no other states.",
         mends: "without the states that take too long, or with a larger ring",
         source: "Documentation/admin-guide/pm/cpuidle.rst; the paper, section IV",
+        needs: &[needs::SPEED, needs::RINGS, needs::MTU, needs::IDLE_STATES, needs::NODE, needs::NODES],
         check: idle,
     },
     Rule {
@@ -35,6 +37,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "A processor that is away empties no ring: losses and latency that nothing in the machine explains.",
         mends: "processors of its own for this machine, or fewer machines on the host",
         source: "proc_stat(5), steal",
+        needs: &[needs::TIMES],
         check: steal,
     },
     Rule {
@@ -44,6 +47,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "Most of it is receiving packets: one processor is the limit while others idle.",
         mends: "interrupts and queues over more processors",
         source: "proc_stat(5); Documentation/networking/scaling.rst",
+        needs: &[needs::TIMES],
         check: softirq,
     },
     Rule {
@@ -53,6 +57,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "Allocations wait for pages of their own node to be freed although others have some: stalls in the receive path.",
         mends: "0",
         source: "Documentation/admin-guide/sysctl/vm.rst (zone_reclaim_mode)",
+        needs: &[needs::NODES, "/proc/sys/vm/zone_reclaim_mode"],
         check: zone_reclaim,
     },
 ];
@@ -90,7 +95,7 @@ fn governor(view: &View<'_>) -> Vec<Found> {
         gigabits(speed as f64)
     );
     let effect = "bursts are received before the frequency has risen";
-    let mut entry = Found::new(severity, "host", text, effect);
+    let mut entry = Found::setting(severity, "host", text, effect);
     for number in numbers {
         let file = format!("cpu{number}/cpufreq/scaling_governor");
         entry = entry.change(Knob::ProcessorFile(file), Value::Text("performance".to_owned()));
@@ -128,8 +133,9 @@ fn idle(view: &View<'_>) -> Vec<Found> {
             deepest.latency_us,
             card.name
         );
-        let mut entry = Found::new(Low, &card.name, text, "the first burst after a pause overflows the ring")
-            .on(&card.name);
+        let mut entry =
+            Found::setting(Low, &card.name, text, "the first burst after a pause overflows the ring")
+                .on(&card.name);
         for processor in slow {
             for state in processor
                 .idle_states
@@ -157,7 +163,7 @@ fn steal(view: &View<'_>) -> Vec<Found> {
     let text = format!("the hypervisor took {} of the processors' time since boot", per_cent(share));
     let severity = if share >= 0.2 { High } else { Medium };
     vec![
-        Found::new(severity, "host", text, "packets wait while the machine does not run")
+        Found::measured(severity, "host", text, "packets wait while the machine does not run")
             .advice("ask for processors of its own, or for another host"),
     ]
 }
@@ -184,7 +190,7 @@ fn softirq(view: &View<'_>) -> Vec<Found> {
         per_cent(most),
         per_cent(others)
     );
-    vec![Found::new(Medium, "host", text, "it is the limit while the others idle").advice(
+    vec![Found::measured(Medium, "host", text, "it is the limit while the others idle").advice(
         "see the findings about interrupts, queues and RSS; `evenkeel check --watch 10s` shows which packets it loses",
     )]
 }
@@ -197,7 +203,7 @@ fn zone_reclaim(view: &View<'_>) -> Vec<Found> {
                 view.facts.nodes_with_processors()
             );
             vec![
-                Found::new(Low, "host", text, "allocations stall while other nodes have free memory")
+                Found::setting(Low, "host", text, "allocations stall while other nodes have free memory")
                     .sysctl("vm/zone_reclaim_mode", 0),
             ]
         }

@@ -4,7 +4,7 @@ use evenkeel_model::change::{Knob, Value, root_qdisc};
 use evenkeel_model::host::{Interface, InterfaceKind, QdiscFacts};
 use evenkeel_model::shell::Line;
 
-use super::{FAST, Found, Rule};
+use super::{FAST, Found, Rule, needs};
 use crate::Severity::{High, Low, Medium};
 use crate::View;
 use crate::view::{count, gigabits, per_cent};
@@ -19,6 +19,12 @@ pub(super) const RULES: &[Rule] = &[
               sends evenly. fq_codel is made for routers and drops on the host itself.",
         mends: "fq at every queue, and as the default",
         source: "the paper, section III-C and Table I (net.core.default_qdisc); tc-fq(8)",
+        needs: &[
+            needs::SPEED,
+            needs::QDISCS,
+            "/proc/sys/net/core/default_qdisc",
+            "/proc/sys/net/ipv4/tcp_congestion_control",
+        ],
         check: no_pacing,
     },
     Rule {
@@ -28,6 +34,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "All processors that send take the same lock: several queues bring nothing.",
         mends: "mq, with a qdisc for each queue",
         source: "tc-mq(8); sch_generic.c (dev_activate)",
+        needs: &[needs::SPEED, needs::QDISCS, needs::QUEUES],
         check: one_lock,
     },
     Rule {
@@ -37,6 +44,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "Often what is left of an experiment: delay, loss or a cap that no other counter explains.",
         mends: "remove it, if nobody wants it",
         source: "tc-netem(8), tc-tbf(8)",
+        needs: &[needs::SPEED, needs::QDISCS],
         check: left_over,
     },
     Rule {
@@ -46,6 +54,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "Lost before they left the host. A shaper drops on purpose; fq_codel at a full queue; pfifo_fast when txqueuelen is reached.",
         mends: "fq, which TCP does not overrun, or a longer queue",
         source: "the paper, section IV, figure 12; tc(8)",
+        needs: &[needs::QDISCS],
         check: drops,
     },
     Rule {
@@ -55,6 +64,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "A burst of a few segments of 64 KB fills it.",
         mends: "1,000, the kernel's default",
         source: "DEFAULT_TX_QUEUE_LEN, include/linux/netdevice.h; tc-pfifo_fast(8)",
+        needs: &[needs::SPEED, needs::QDISCS, needs::TX_QUEUE_LENGTH],
         check: short_queue,
     },
     Rule {
@@ -64,6 +74,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "Everything towards the same router has the same MAC address: one port carries it all.",
         mends: "layer3+4",
         source: "Documentation/networking/bonding.rst (xmit_hash_policy)",
+        needs: &[needs::BONDING, needs::STATISTICS],
         check: bond_hash,
     },
 ];
@@ -111,7 +122,7 @@ fn no_pacing(view: &View<'_>) -> Vec<Found> {
         }
         let effect = "windows are sent in bursts at line rate, which buffers on the way and the receiver's ring have to take";
         let severity = if lossy { Medium } else { Low };
-        let mut entry = Found::new(severity, &card.name, text, effect).on(&card.name);
+        let mut entry = Found::setting(severity, &card.name, text, effect).on(&card.name);
         if default != Some("fq") {
             entry = entry.sysctl("net/core/default_qdisc", "fq");
         }
@@ -138,7 +149,7 @@ fn one_lock(view: &View<'_>) -> Vec<Found> {
             card.transmit_queues.len()
         );
         let severity = if shapes { Low } else { Medium };
-        let entry = Found::new(severity, &card.name, text, "all processors that send take one lock");
+        let entry = Found::setting(severity, &card.name, text, "all processors that send take one lock");
         found.push(if shapes {
             entry.advice("a shaper for all queues needs one lock; mqprio or a rate for each queue (tx_maxrate) do without")
         } else {
@@ -173,7 +184,7 @@ fn left_over(view: &View<'_>) -> Vec<Found> {
                 Line::new("tc qdisc del dev {} parent {}", &[&card.name, &qdisc.parent])
             };
             found.push(
-                Found::new(severity, &card.name, text, effect)
+                Found::limit(severity, &card.name, text, effect)
                     .on(&card.name)
                     .advice(format!("if nobody wants it: `{line}`")),
             );
@@ -211,7 +222,7 @@ fn drops(view: &View<'_>) -> Vec<Found> {
         let severity =
             if one_in(GRAVE_ONE_IN) && interface.kind == InterfaceKind::Device { High } else { Medium };
         let entry =
-            Found::new(severity, &interface.name, text, "packets are lost before they leave the host")
+            Found::measured(severity, &interface.name, text, "packets are lost before they leave the host")
                 .on(&interface.name);
         found.push(match worst.kind.as_str() {
             "fq_codel" | "codel" | "pie" | "pfifo_fast" | "pfifo" | "bfifo" if interface.kind == InterfaceKind::Device => {
@@ -236,7 +247,7 @@ fn short_queue(view: &View<'_>) -> Vec<Found> {
             continue;
         };
         let text = format!("txqueuelen is {length} packets");
-        let entry = Found::new(
+        let entry = Found::setting(
             Low,
             &card.name,
             text,
@@ -275,8 +286,8 @@ fn bond_hash(view: &View<'_>) -> Vec<Found> {
             );
         }
         let severity = if lopsided.is_some() { Medium } else { Low };
-        let entry =
-            Found::new(severity, &bond.name, text, "all routed traffic goes through one port").on(&bond.name);
+        let entry = Found::setting(severity, &bond.name, text, "all routed traffic goes through one port")
+            .on(&bond.name);
         found.push(entry.change(
             Knob::InterfaceFile("bonding/xmit_hash_policy".to_owned()),
             Value::Text("layer3+4".to_owned()),

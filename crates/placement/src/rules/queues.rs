@@ -3,7 +3,7 @@
 use evenkeel_model::change::{Channels as ChannelKind, Knob, Value};
 use evenkeel_model::host::{Interface, processor_list};
 
-use super::{FAST, Found, Rule};
+use super::{FAST, Found, Rule, needs};
 use crate::Severity::{High, Low, Medium};
 use crate::View;
 use crate::view::{gigabits, per_cent};
@@ -17,6 +17,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "One processor empties one queue: the paper's received 25 Gbit/s in packets of 1,500 bytes, and far less in small ones.",
         mends: "more channels, up to the cores of the node",
         source: "the paper, section II and figure 5; Documentation/networking/scaling.rst",
+        needs: &[needs::SPEED, needs::CHANNELS, needs::NODE, needs::NODES, needs::TOPOLOGY],
         check: few,
     },
     Rule {
@@ -26,6 +27,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "Several queues share a processor: more interrupts, smaller batches, no more parallel work.",
         mends: "one channel for each core",
         source: "Documentation/networking/scaling.rst (Suggested configuration)",
+        needs: &[needs::CHANNELS, needs::TOPOLOGY],
         check: many,
     },
     Rule {
@@ -35,6 +37,16 @@ pub(super) const RULES: &[Rule] = &[
         why: "The hardware cannot spread packets; the kernel can, after the first look at each.",
         mends: "receive packet steering to the other processors",
         source: "Documentation/networking/scaling.rst (RPS)",
+        needs: &[
+            needs::QUEUES,
+            needs::CHANNELS,
+            needs::TIMES,
+            needs::SOFTNET,
+            needs::INTERRUPTS,
+            needs::NODE,
+            needs::NODES,
+            needs::TOPOLOGY,
+        ],
         check: rps_missing,
     },
     Rule {
@@ -44,6 +56,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "Packets that already are on their own processor are handed to another one: an interrupt between processors for each batch.",
         mends: "switch it off and let the card spread",
         source: "Documentation/networking/scaling.rst (RPS, Suggested Configuration)",
+        needs: &[needs::QUEUES, needs::NODE, needs::NODES, needs::TOPOLOGY],
         check: rps_redundant,
     },
     Rule {
@@ -53,6 +66,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "Packets cross the interconnect in the middle of the stack, below TCP's flow control.",
         mends: "processors of the card's node only",
         source: "Documentation/networking/scaling.rst (RPS); the paper, section III-A",
+        needs: &[needs::SPEED, needs::QUEUES, needs::NODE, needs::NODES],
         check: rps_remote,
     },
     Rule {
@@ -62,6 +76,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "Receive flow steering needs both: with one alone nothing is steered.",
         mends: "both, or neither",
         source: "Documentation/networking/scaling.rst (RFS, Configuration)",
+        needs: &[needs::QUEUES, "/proc/sys/net/core/rps_sock_flow_entries"],
         check: rfs_half,
     },
 ];
@@ -107,7 +122,7 @@ fn few(view: &View<'_>) -> Vec<Found> {
         let effect = format!(
             "{now} of {cores} cores receive; one took 25 Gbit/s in the paper, in packets of 1,500 bytes"
         );
-        found.push(with_channels(card, Found::new(severity, &card.name, text, effect), possible));
+        found.push(with_channels(card, Found::limit(severity, &card.name, text, effect), possible));
     }
     found
 }
@@ -123,7 +138,7 @@ fn many(view: &View<'_>) -> Vec<Found> {
         let text = format!("{now} receive queues, {processors} processors");
         let effect = "several queues share a processor: more interrupts and smaller batches";
         let cores = u32::try_from(view.local_cores(card).len()).unwrap_or(1).max(1);
-        found.push(with_channels(card, Found::new(Low, &card.name, text, effect), cores));
+        found.push(with_channels(card, Found::setting(Low, &card.name, text, effect), cores));
     }
     found
 }
@@ -185,7 +200,8 @@ fn rps_missing(view: &View<'_>) -> Vec<Found> {
         );
         let targets: Vec<u32> =
             view.local_cores(card).into_iter().filter(|core| *core != processor).collect();
-        let entry = Found::new(Medium, &card.name, text, "one processor receives everything").on(&card.name);
+        let entry =
+            Found::measured(Medium, &card.name, text, "one processor receives everything").on(&card.name);
         let file = "queues/rx-0/rps_cpus".to_owned();
         found.push(entry.change(Knob::InterfaceFile(file), Value::Text(mask(&targets))));
     }
@@ -214,7 +230,7 @@ fn rps_redundant(view: &View<'_>) -> Vec<Found> {
             steered.len()
         );
         let effect = "packets change their processor for nothing";
-        let mut entry = Found::new(Low, &card.name, text, effect).on(&card.name);
+        let mut entry = Found::setting(Low, &card.name, text, effect).on(&card.name);
         for queue in steered {
             entry = entry.change(
                 Knob::InterfaceFile(format!("queues/rx-{queue}/rps_cpus")),
@@ -248,7 +264,7 @@ fn rps_remote(view: &View<'_>) -> Vec<Found> {
                     "packets of its queues are steered to processors {}, which are not on its node {node}",
                     processor_list(&remote)
                 );
-                Found::new(
+                Found::setting(
                     Medium,
                     &card.name,
                     text,
@@ -274,11 +290,13 @@ fn rfs_half(view: &View<'_>) -> Vec<Found> {
     if entries == 0 && counts > 0 {
         let entries = counts.next_power_of_two().max(32_768);
         let text = format!("queues remember {counts} flows (rps_flow_cnt), and rps_sock_flow_entries is 0");
-        return vec![Found::new(Low, "host", text, effect).sysctl("net/core/rps_sock_flow_entries", entries)];
+        return vec![
+            Found::setting(Low, "host", text, effect).sysctl("net/core/rps_sock_flow_entries", entries),
+        ];
     }
     if entries > 0 && counts == 0 && !cards.is_empty() {
         let text = format!("rps_sock_flow_entries is {entries}, and rps_flow_cnt of every queue is 0");
-        let mut entry = Found::new(Low, "host", text, effect);
+        let mut entry = Found::setting(Low, "host", text, effect);
         // One interface is named; the others are set alike.
         if let Some(card) = cards.iter().max_by_key(|card| card.speed_bps) {
             let share = (entries / i64::try_from(card.receive_queues.len()).unwrap_or(1).max(1)).max(1);

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use evenkeel_model::change::{Knob, Value};
 use evenkeel_model::host::{Interface, Rss, SocketFacts};
 
-use super::{Found, Rule, by_speed};
+use super::{Found, Rule, by_speed, needs};
 use crate::Severity::{High, Low, Medium};
 use crate::view::{View, bytes, count, per_cent};
 
@@ -19,6 +19,7 @@ pub(super) const RULES: &[Rule] = &[
               somebody may also keep queues free for filters on purpose.",
         mends: "the table over all queues",
         source: "Documentation/networking/scaling.rst (RSS); ethtool(8), -X",
+        needs: &[needs::RSS, needs::CHANNELS],
         check: table_narrow,
     },
     Rule {
@@ -28,6 +29,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "Queues get flows in proportion to their entries.",
         mends: "the table evenly over all queues",
         source: "Documentation/networking/scaling.rst (RSS); ethtool(8), -X",
+        needs: &[needs::RSS],
         check: table_uneven,
     },
     Rule {
@@ -38,6 +40,7 @@ pub(super) const RULES: &[Rule] = &[
               all connections between two hosts are.",
         mends: "addresses and ports in the hash",
         source: "ethtool(8), -N rx-flow-hash; Documentation/networking/scaling.rst (RSS Configuration)",
+        needs: &[needs::RSS, needs::CHANNELS, needs::SNMP],
         check: hash_fields,
     },
     Rule {
@@ -47,6 +50,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "One queue's processor does most of the work and is the limit.",
         mends: "hash fields and table; where the card cannot hash what comes (PPPoE, tunnels), packet steering in software",
         source: "the paper, section III-B; Documentation/networking/scaling.rst",
+        needs: &[needs::DRIVER_STATISTICS, needs::INTERRUPTS, needs::SOCKETS],
         check: skew,
     },
     Rule {
@@ -57,6 +61,7 @@ pub(super) const RULES: &[Rule] = &[
               single flow reached 43 Gbit/s.",
         mends: "several connections in the application; a faster core; nothing that spreads interrupts",
         source: "the paper, section II (figure 1)",
+        needs: &[needs::DRIVER_STATISTICS, needs::INTERRUPTS, needs::SOCKETS],
         check: one_flow,
     },
     Rule {
@@ -67,6 +72,7 @@ pub(super) const RULES: &[Rule] = &[
               from run to run.",
         mends: "`evenkeel steer` puts them on queues of their own",
         source: "the paper, section III-B; Documentation/networking/scaling.rst (RSS)",
+        needs: &[needs::RSS, needs::SOCKETS],
         check: collide,
     },
     Rule {
@@ -76,6 +82,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "The kernel hashes each packet again for RPS, RFS and queue choice.",
         mends: "switch it on",
         source: "Documentation/networking/scaling.rst (RPS); ethtool(8), -K rxhash",
+        needs: &[needs::FEATURES, needs::CHANNELS],
         check: hash_off,
     },
 ];
@@ -108,7 +115,7 @@ fn table_narrow(view: &View<'_>) -> Vec<Found> {
         let severity = if named == 1 { by_speed(card, High, Medium) } else { Low };
         let text = format!("the indirection table names {named} of {queues} receive queues");
         let effect = "the other queues receive nothing that is hashed";
-        found.push(with_even_table(card, rss, Found::new(severity, &card.name, text, effect)));
+        found.push(with_even_table(card, rss, Found::limit(severity, &card.name, text, effect)));
     }
     found
 }
@@ -134,7 +141,7 @@ fn table_uneven(view: &View<'_>) -> Vec<Found> {
             "queue {most_at} has {most} entries of the indirection table, queue {least_at} has {least}"
         );
         let effect = format!("queue {most_at} gets {} times as many flows", most / least);
-        found.push(with_even_table(card, rss, Found::new(severity, &card.name, text, effect)));
+        found.push(with_even_table(card, rss, Found::setting(severity, &card.name, text, effect)));
     }
     found
 }
@@ -176,7 +183,7 @@ fn hash_fields(view: &View<'_>) -> Vec<Found> {
             } else {
                 continue;
             };
-            let entry = Found::new(severity, &card.name, text, effect).on(&card.name);
+            let entry = Found::setting(severity, &card.name, text, effect).on(&card.name);
             found.push(entry.change(Knob::FlowHash(flow.clone()), Value::Text("sdfn".to_owned())));
         }
     }
@@ -253,7 +260,7 @@ fn skew(view: &View<'_>) -> Vec<Found> {
         });
         let steered = card.receive_queues.iter().any(|queue| !queue.rps.is_empty());
         let mut entry =
-            Found::new(by_speed(card, Medium, Low).max(Medium), &card.name, text, effect).on(&card.name);
+            Found::measured(by_speed(card, Medium, Low).max(Medium), &card.name, text, effect).on(&card.name);
         if poor_hash {
             entry = entry.advice("its hash leaves fields out: see rss-hash-fields");
         } else if !steered {
@@ -284,7 +291,7 @@ fn one_flow(view: &View<'_>) -> Vec<Found> {
         );
         let effect = "one flow is one queue and one processor: no setting can spread it";
         found.push(
-            Found::new(Low, &card.name, text, effect)
+            Found::measured(Low, &card.name, text, effect)
                 .advice("several parallel connections in the application; interrupts, RSS and irqbalance are not at fault"),
         );
     }
@@ -370,7 +377,7 @@ fn collide(view: &View<'_>) -> Vec<Found> {
         );
         let effect =
             format!("they share one processor, and each gets about 1/{} of what it receives", shared.len());
-        found.push(Found::new(by_speed(card, Medium, Low), &card.name, text, effect).advice(format!(
+        found.push(Found::measured(by_speed(card, Medium, Low), &card.name, text, effect).advice(format!(
             "`evenkeel steer {} --policy balance` puts each on a queue of its own",
             card.name
         )));
@@ -383,8 +390,9 @@ fn hash_off(view: &View<'_>) -> Vec<Found> {
     for card in view.cards().filter(|card| card.receive_queue_count() > 1) {
         if card.feature("rx-hashing").is_some_and(|feature| !feature.on && !feature.fixed) {
             let text = "receive-hashing is off";
-            let entry = Found::new(Low, &card.name, text, "the kernel hashes each packet again in software")
-                .on(&card.name);
+            let entry =
+                Found::setting(Low, &card.name, text, "the kernel hashes each packet again in software")
+                    .on(&card.name);
             found.push(entry.change(Knob::Feature("rx-hashing".to_owned()), Value::Switch(true)));
         }
     }

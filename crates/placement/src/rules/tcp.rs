@@ -2,7 +2,7 @@
 
 use evenkeel_model::host::InterfaceKind;
 
-use super::{FAST, Found, Rule};
+use super::{FAST, Found, Rule, needs};
 use crate::Severity::{High, Low, Medium};
 use crate::View;
 use crate::view::{RoundTrip, bytes, count, gigabits, per_cent};
@@ -17,6 +17,12 @@ pub(super) const RULES: &[Rule] = &[
               at 10 Gbit/s and 0.1 ms, and lets queues grow where it is not needed: what is needed is computed here.",
         mends: "twice the product, as a power of two",
         source: "the paper, section III-C and Table I (net.ipv4.tcp_rmem); RFC 7323, section 1; Documentation/networking/ip-sysctl.rst",
+        needs: &[
+            needs::SPEED,
+            needs::SOCKETS,
+            "/proc/sys/net/ipv4/tcp_rmem",
+            "/proc/sys/net/ipv4/tcp_adv_win_scale",
+        ],
         check: |view| window(view, "net/ipv4/tcp_rmem", "receive"),
     },
     Rule {
@@ -26,6 +32,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "What is sent and not acknowledged has to stay in the send buffer.",
         mends: "twice the product, as a power of two",
         source: "the paper, section III-C and Table I (net.ipv4.tcp_wmem); Documentation/networking/ip-sysctl.rst",
+        needs: &[needs::SPEED, needs::SOCKETS, "/proc/sys/net/ipv4/tcp_wmem"],
         check: |view| window(view, "net/ipv4/tcp_wmem", "send"),
     },
     Rule {
@@ -35,6 +42,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "They limit only what applications ask for; TCP's own growth follows tcp_rmem and tcp_wmem. UDP and tools that set buffers need them.",
         mends: "twice the product, as a power of two",
         source: "the paper, Table I (net.core.rmem_max, wmem_max); socket(7)",
+        needs: &[needs::SPEED, needs::SOCKETS, "/proc/sys/net/core/rmem_max", "/proc/sys/net/core/wmem_max"],
         check: socket_limits,
     },
     Rule {
@@ -44,6 +52,14 @@ pub(super) const RULES: &[Rule] = &[
         why: "Under pressure every window shrinks, whatever its own limit.",
         mends: "a larger tcp_mem, within a quarter of the memory",
         source: "the paper, Table I (net.ipv4.tcp_mem); Documentation/networking/ip-sysctl.rst",
+        needs: &[
+            needs::SOCKSTAT,
+            needs::NETSTAT,
+            needs::MEMORY,
+            needs::SPEED,
+            needs::SOCKETS,
+            "/proc/sys/net/ipv4/tcp_mem",
+        ],
         check: memory,
     },
     Rule {
@@ -53,6 +69,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "No window is larger than 64 KB: 0.5 Gbit/s at a round trip of 1 ms, whatever the link.",
         mends: "1",
         source: "RFC 7323, section 2",
+        needs: &["/proc/sys/net/ipv4/tcp_window_scaling"],
         check: |view| must_be_on(view, "net/ipv4/tcp_window_scaling", High, "no window is larger than 64 KB"),
     },
     Rule {
@@ -62,6 +79,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "Each loss of several packets costs a round trip for each of them, or a timeout.",
         mends: "1",
         source: "RFC 2018; RFC 6675",
+        needs: &["/proc/sys/net/ipv4/tcp_sack"],
         check: |view| {
             must_be_on(
                 view,
@@ -79,6 +97,7 @@ pub(super) const RULES: &[Rule] = &[
               are measured once a window only.",
         mends: "1",
         source: "the paper, Table I (net.ipv4.tcp_timestamps); RFC 7323, sections 4 and 5 (PAWS)",
+        needs: &["/proc/sys/net/ipv4/tcp_timestamps"],
         check: timestamps,
     },
     Rule {
@@ -88,6 +107,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "Receive windows stay at the middle figure of tcp_rmem, 128 KB: 1 Gbit/s at 1 ms.",
         mends: "1",
         source: "Documentation/networking/ip-sysctl.rst (tcp_moderate_rcvbuf)",
+        needs: &["/proc/sys/net/ipv4/tcp_moderate_rcvbuf"],
         check: |view| must_be_on(view, "net/ipv4/tcp_moderate_rcvbuf", High, "receive windows do not grow"),
     },
     Rule {
@@ -98,6 +118,7 @@ pub(super) const RULES: &[Rule] = &[
               itself when that happens.",
         mends: "1",
         source: "the paper, Table I (net.ipv4.tcp_mtu_probing); RFC 4821",
+        needs: &[needs::MTU, "/proc/sys/net/ipv4/tcp_mtu_probing"],
         check: mtu_probing,
     },
     Rule {
@@ -107,6 +128,13 @@ pub(super) const RULES: &[Rule] = &[
         why: "Reno needs as many round trips as the window has segments to come back after a loss. BBR paces, for which old kernels need fq.",
         mends: "cubic; fq",
         source: "the paper, section V; RFC 9438, section 1; tcp(7)",
+        needs: &[
+            needs::SPEED,
+            needs::SOCKETS,
+            needs::QDISCS,
+            needs::KERNEL,
+            "/proc/sys/net/ipv4/tcp_congestion_control",
+        ],
         check: congestion_control,
     },
     Rule {
@@ -117,6 +145,7 @@ pub(super) const RULES: &[Rule] = &[
               is harmless: the paper sets 1 to keep its experiments apart, not for speed.",
         mends: "tcp_no_metrics_save 1 (or tcp_no_ssthresh_metrics_save 1)",
         source: "the paper, section III-C and Table I (net.ipv4.tcp_no_metrics_save); Documentation/networking/ip-sysctl.rst",
+        needs: &[needs::SPEED, needs::SNMP, "/proc/sys/net/ipv4/tcp_no_metrics_save"],
         check: metrics,
     },
     Rule {
@@ -126,6 +155,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "After a pause of one timeout a connection starts with 10 segments again: dozens of round trips until it fills the link.",
         mends: "0, with fq to pace the first window",
         source: "Documentation/networking/ip-sysctl.rst (tcp_slow_start_after_idle); RFC 5681, section 4.1",
+        needs: &[needs::SPEED, needs::SOCKETS, "/proc/sys/net/ipv4/tcp_slow_start_after_idle"],
         check: slow_start,
     },
 ];
@@ -183,7 +213,7 @@ fn window(view: &View<'_>, path: &str, what: &str) -> Vec<Found> {
     );
     let wanted = power_of_two_for(product).max(most);
     vec![
-        Found::new(shortfall(window, product, &time), "host", text, effect)
+        Found::limit(shortfall(window, product, &time), "host", text, effect)
             .sysctl(path, format!("{least} {default} {wanted}")),
     ]
 }
@@ -217,7 +247,7 @@ fn socket_limits(view: &View<'_>) -> Vec<Found> {
         bytes(product)
     );
     let effect = "applications that set their buffers, and UDP, cannot have what the link needs; TCP's own growth is not limited by it";
-    let mut entry = Found::new(Low, "host", text, effect);
+    let mut entry = Found::setting(Low, "host", text, effect);
     for (path, _) in small {
         entry = entry.sysctl(path, power_of_two_for(product));
     }
@@ -260,8 +290,12 @@ fn memory(view: &View<'_>) -> Vec<Found> {
     } else {
         return Vec::new();
     };
-    let entry =
-        Found::new(severity, "host", text, "windows shrink for all connections, whatever their own limits");
+    let entry = Found::measured(
+        severity,
+        "host",
+        text,
+        "windows shrink for all connections, whatever their own limits",
+    );
     // Within a quarter of the memory, where that is known.
     let most = facts.memory_bytes.map_or(u64::MAX, |bytes| bytes / 4 / facts.page_bytes.max(1));
     let factor = |value: u64| {
@@ -281,7 +315,7 @@ fn must_be_on(view: &View<'_>, path: &str, severity: Severity, effect: &str) -> 
     if view.facts.sysctl_number(path) != Some(0) {
         return Vec::new();
     }
-    vec![Found::new(severity, "host", format!("{} is 0", path.replace('/', ".")), effect).sysctl(path, 1)]
+    vec![Found::limit(severity, "host", format!("{} is 0", path.replace('/', ".")), effect).sysctl(path, 1)]
 }
 
 fn timestamps(view: &View<'_>) -> Vec<Found> {
@@ -312,7 +346,7 @@ fn mtu_probing(view: &View<'_>) -> Vec<Found> {
     let text = format!("{} has an MTU of {}, and net.ipv4.tcp_mtu_probing is 0", jumbo.name, jumbo.mtu);
     let effect =
         "where the path carries less and ICMP is filtered, connections hang as soon as they carry data";
-    vec![Found::new(Low, "host", text, effect).sysctl("net/ipv4/tcp_mtu_probing", 1)]
+    vec![Found::setting(Low, "host", text, effect).sysctl("net/ipv4/tcp_mtu_probing", 1)]
 }
 
 /// The first two figures of a kernel's release.
@@ -335,7 +369,7 @@ fn congestion_control(view: &View<'_>) -> Vec<Found> {
         let effect =
             format!("after a loss it takes about {} round trips to fill the link again", segments / 2);
         return vec![
-            Found::new(Medium, "host", text, effect).sysctl("net/ipv4/tcp_congestion_control", "cubic"),
+            Found::setting(Medium, "host", text, effect).sysctl("net/ipv4/tcp_congestion_control", "cubic"),
         ];
     }
     let has_fq = card.qdiscs.iter().any(|qdisc| qdisc.kind == "fq");
@@ -351,7 +385,7 @@ fn congestion_control(view: &View<'_>) -> Vec<Found> {
         );
         let effect = "TCP paces with a timer for each socket, which costs more processor time than fq";
         return vec![
-            Found::new(Medium, "host", text, effect)
+            Found::setting(Medium, "host", text, effect)
                 .sysctl("net/core/default_qdisc", "fq")
                 .advice("and fq on the interface: `tc qdisc replace`"),
         ];
@@ -372,7 +406,7 @@ fn metrics(view: &View<'_>) -> Vec<Found> {
         per_cent(again as f64 / sent as f64)
     );
     let effect = "connections to hosts with a lossy past start low";
-    vec![Found::new(Low, "host", text, effect).sysctl("net/ipv4/tcp_no_metrics_save", 1)]
+    vec![Found::setting(Low, "host", text, effect).sysctl("net/ipv4/tcp_no_metrics_save", 1)]
 }
 
 fn slow_start(view: &View<'_>) -> Vec<Found> {
@@ -394,5 +428,5 @@ fn slow_start(view: &View<'_>) -> Vec<Found> {
         "{trips:.0} round trips, {:.1} s, until the link is full again",
         trips * time.us as f64 / 1e6
     );
-    vec![Found::new(Low, "host", text, effect).sysctl("net/ipv4/tcp_slow_start_after_idle", 0)]
+    vec![Found::setting(Low, "host", text, effect).sysctl("net/ipv4/tcp_slow_start_after_idle", 0)]
 }

@@ -6,7 +6,7 @@ use evenkeel_model::change::{Knob, Value};
 use evenkeel_model::host::{Interface, InterfaceKind, SocketFacts, processor_list};
 
 use super::queues::mask;
-use super::{FAST, Found, Rule, by_speed};
+use super::{FAST, Found, Rule, by_speed, needs};
 use crate::Severity::{High, Low, Medium};
 use crate::View;
 use crate::view::{bytes, count, gigabits, per_cent};
@@ -20,6 +20,7 @@ pub(super) const RULES: &[Rule] = &[
               another processor. Where `evenkeel fair` spreads flows over queues no map is wanted.",
         mends: "each queue for the processors of its own share",
         source: "Documentation/networking/scaling.rst (XPS)",
+        needs: &[needs::SPEED, needs::QUEUES],
         check: xps_missing,
     },
     Rule {
@@ -29,6 +30,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "XPS wins over the hash: everything that these processors send goes through one queue and its lock.",
         mends: "maps that spread the processors over the queues",
         source: "Documentation/networking/scaling.rst (XPS)",
+        needs: &[needs::QUEUES],
         check: xps_one_queue,
     },
     Rule {
@@ -38,6 +40,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "What one node sends is completed on the other: each buffer's cache lines cross the interconnect twice.",
         mends: "maps of processors on the node of the queue's interrupt",
         source: "Documentation/networking/scaling.rst (XPS, Suggested Configuration)",
+        needs: &[needs::SPEED, needs::QUEUES, needs::INTERRUPTS, needs::AFFINITY, needs::NODES],
         check: xps_remote,
     },
     Rule {
@@ -47,6 +50,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "A queue sent nothing for seconds; the driver resets the card, and what waited is lost.",
         mends: "firmware and driver of the card, its slot, its power",
         source: "Documentation/ABI/testing/sysfs-class-net-queues (tx_timeout); dev_watchdog, net/sched/sch_generic.c",
+        needs: &[needs::QUEUES],
         check: timeouts,
     },
     Rule {
@@ -57,6 +61,7 @@ pub(super) const RULES: &[Rule] = &[
               ways that neither map shows.",
         mends: "one kind of map",
         source: "Documentation/networking/scaling.rst (XPS Configuration)",
+        needs: &[needs::QUEUES],
         check: xps_two_maps,
     },
     Rule {
@@ -68,6 +73,7 @@ pub(super) const RULES: &[Rule] = &[
         mends: "a choice at the card that does not keep that number: `evenkeel fair`, XPS for the processors that forward, veth pairs with \
                 several queues",
         source: "cilium/cilium issue 18311; skb_tx_hash, net/core/dev.c",
+        needs: &[needs::DRIVER_STATISTICS, needs::SOCKETS, needs::QUEUES],
         check: one_queue,
     },
     Rule {
@@ -77,6 +83,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "The card runs dry between two completions: the link idles while packets wait in the qdisc.",
         mends: "a ceiling that covers the time between two interrupts, or the kernel's own (no ceiling)",
         source: "Documentation/ABI/testing/sysfs-class-net-queues (byte_queue_limits); Titan (ATC 2018), section 2",
+        needs: &[needs::SPEED, needs::QUEUES],
         check: bql_capped,
     },
     Rule {
@@ -86,6 +93,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "What is left over from an experiment caps flows by chance of their queue.",
         mends: "0, which is no cap",
         source: "Documentation/ABI/testing/sysfs-class-net-queues (tx_maxrate)",
+        needs: &[needs::SPEED, needs::QUEUES],
         check: rate_capped,
     },
 ];
@@ -131,7 +139,7 @@ fn xps_missing(view: &View<'_>) -> Vec<Found> {
         if queues.len() >= QUEUES && shown && !named && view.facts.processors.len() > 1 {
             let text = format!("{} transmit queues, and no processor is mapped to any (XPS)", queues.len());
             let effect = "processors share queues, locks and cache lines when they send";
-            found.push(with_maps(view, card, Found::new(Low, &card.name, text, effect)));
+            found.push(with_maps(view, card, Found::setting(Low, &card.name, text, effect)));
         }
     }
     found
@@ -155,7 +163,7 @@ fn xps_one_queue(view: &View<'_>) -> Vec<Found> {
             found.push(with_maps(
                 view,
                 card,
-                Found::new(by_speed(card, High, Medium), &card.name, text, effect),
+                Found::setting(by_speed(card, High, Medium), &card.name, text, effect),
             ));
         }
     }
@@ -192,7 +200,7 @@ fn xps_remote(view: &View<'_>) -> Vec<Found> {
             "{apart} of {judged} transmit queues are mapped (XPS) to processors of another node than that of their interrupts"
         );
         let effect = "what one node sends is completed on the other";
-        found.push(with_maps(view, card, Found::new(Low, &card.name, text, effect)));
+        found.push(with_maps(view, card, Found::setting(Low, &card.name, text, effect)));
     }
     found
 }
@@ -204,7 +212,7 @@ fn timeouts(view: &View<'_>) -> Vec<Found> {
         if times > 0 {
             let text = format!("transmit queues were stuck {} times", count(times));
             found.push(
-                Found::new(Medium, &card.name, text, "the card is reset, and what waited is lost")
+                Found::measured(Medium, &card.name, text, "the card is reset, and what waited is lost")
                     .advice("look at the kernel's log for the driver's reason, and at firmware, slot and power of the card"),
             );
         }
@@ -231,7 +239,7 @@ fn xps_two_maps(view: &View<'_>) -> Vec<Found> {
             both.len()
         );
         let effect = "the map by receive queue wins for sockets that have received something, and the other is in vain";
-        let mut entry = Found::new(Low, &card.name, text, effect).on(&card.name);
+        let mut entry = Found::setting(Low, &card.name, text, effect).on(&card.name);
         for queue in both {
             entry = entry.change(
                 Knob::InterfaceFile(format!("queues/tx-{queue}/xps_rxqs")),
@@ -286,7 +294,7 @@ fn one_queue(view: &View<'_>) -> Vec<Found> {
             .filter(|(_, queue)| !queue.xps_processors.is_empty())
             .map(|(at, _)| at)
             .collect();
-        let entry = Found::new(Medium, &card.name, text, "one queue and its lock carry everything");
+        let entry = Found::measured(Medium, &card.name, text, "one queue and its lock carry everything");
         let entry = if mapped.len() < 2 { with_maps(view, card, entry) } else { entry };
         found.push(entry.advice(format!(
             "`evenkeel fair {}` chooses queues by their load, whatever number a packet came with; veth pairs can be made with several queues \
@@ -322,8 +330,8 @@ fn bql_capped(view: &View<'_>) -> Vec<Found> {
             gigabits(speed as f64),
             bytes(speed / 8 * TIME_US / 1_000_000)
         );
-        let mut entry =
-            Found::new(Medium, &card.name, text, "the card runs dry between two completions").on(&card.name);
+        let mut entry = Found::limit(Medium, &card.name, text, "the card runs dry between two completions")
+            .on(&card.name);
         for (queue, _) in &capped {
             let file = format!("queues/tx-{queue}/byte_queue_limits/limit_max");
             entry = entry.change(Knob::InterfaceFile(file), Value::Text(NO_LIMIT.to_string()));
@@ -353,7 +361,7 @@ fn rate_capped(view: &View<'_>) -> Vec<Found> {
             card.transmit_queues.len()
         );
         let mut entry =
-            Found::new(Medium, &card.name, text, "a flow is capped by chance of its queue").on(&card.name);
+            Found::limit(Medium, &card.name, text, "a flow is capped by chance of its queue").on(&card.name);
         for (queue, _) in &capped {
             entry = entry.change(
                 Knob::InterfaceFile(format!("queues/tx-{queue}/tx_maxrate")),

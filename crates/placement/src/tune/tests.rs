@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 use super::*;
-use crate::finding::Remedy;
+use crate::finding::{Basis, Remedy};
 use evenkeel_model::change::{Channels, Ring, Value};
 use evenkeel_model::host::Interface;
 
@@ -8,6 +8,7 @@ fn finding(rule: &'static str, severity: Severity, interface: Option<&str>, chan
     Finding {
         rule,
         severity,
+        basis: Basis::Measured,
         subject: interface.unwrap_or("host").to_owned(),
         evidence: format!("evidence of {rule}"),
         effect: "packets are lost".to_owned(),

@@ -1,0 +1,193 @@
+//! `evenkeel check` on hosts whose files are missing, damaged or cut off: a rule that lacks its facts is named, and no finding
+//! disappears without a word.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[allow(dead_code)]
+#[path = "support/faults.rs"]
+mod faults;
+#[path = "support/hosts.rs"]
+mod hosts;
+mod support;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use evenkeel_host::facts::{Tree, read_facts};
+use evenkeel_host::synthetic::write_tree;
+use evenkeel_model::host::{HostFacts, Softnet};
+use evenkeel_placement::{Finding, Judgement, judge, rules};
+use faults::{FAULTS, STRUCTURAL};
+use rand_core::{RngCore, SeedableRng};
+use rand_xoshiro::Xoshiro256StarStar;
+use support::run;
+
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let (mut directories, mut files) = (vec![directory.to_owned()], Vec::new());
+    while let Some(next) = directories.pop() {
+        for entry in std::fs::read_dir(next).unwrap().flatten() {
+            if entry.path().is_dir() { &mut directories } else { &mut files }.push(entry.path());
+        }
+    }
+    files.sort();
+    files
+}
+
+/// The judgement, or the error that names the file.
+fn judged(directory: &Path) -> Result<Judgement, String> {
+    let facts = Tree::recorded(directory).and_then(|tree| read_facts(&tree));
+    facts.map(|facts| judge(&facts)).map_err(|error| error.to_string())
+}
+
+/// Findings by rule and interface. Processes may lose their names.
+fn findings(judgement: &Judgement, facts: &HostFacts) -> BTreeSet<(&'static str, String)> {
+    let subject = |finding: &Finding| match facts.interface(&finding.subject) {
+        Some(interface) => interface.name.clone(),
+        None => "host".to_owned(),
+    };
+    judgement.findings.iter().map(|finding| (finding.rule, subject(finding))).collect()
+}
+
+fn random_bytes(random: &mut Xoshiro256StarStar) -> Vec<u8> {
+    let mut bytes = vec![0; 1 + random.next_u64() as usize % 200];
+    random.fill_bytes(&mut bytes);
+    bytes
+}
+
+/// A host with a fault for each of many rules.
+fn host_with_faults(name: &str) -> HostFacts {
+    let host = hosts::HOSTS.iter().find(|(other, _)| *other == name).unwrap().1;
+    let mut facts = host();
+    let fits = |fault: &&faults::Fault| {
+        !STRUCTURAL.contains(&fault.name) && (fault.hosts)().iter().any(|(other, _)| *other == name)
+    };
+    for fault in FAULTS.iter().filter(fits) {
+        (fault.plant)(&mut facts);
+    }
+    facts
+}
+
+/// Damages single files of hosts with many findings: each finding stays, or its rule is listed as not judged. Set
+/// `EVENKEEL_DAMAGED_FILES` for a longer campaign.
+#[test]
+fn no_finding_disappears_without_a_word() {
+    let most: usize =
+        std::env::var("EVENKEEL_DAMAGED_FILES").ok().and_then(|text| text.parse().ok()).unwrap_or(25);
+    let mut random = Xoshiro256StarStar::seed_from_u64(20);
+    let mut failures = Vec::new();
+    for (name, _) in hosts::HOSTS {
+        let directory = tempfile::tempdir().unwrap();
+        let facts = host_with_faults(name);
+        write_tree(&facts, directory.path()).unwrap();
+        let whole = judged(directory.path()).unwrap();
+        let before = findings(&whole, &facts);
+        assert!(!before.is_empty(), "{name}");
+        assert_eq!(whole.judged + whole.not_judged.len(), rules().count());
+        let mut files = files(directory.path());
+        // A few of the files that hosts have for each CPU and queue, and all others.
+        let mut kinds = std::collections::BTreeMap::<String, usize>::new();
+        files.retain(|file| {
+            let kind: String =
+                file.to_string_lossy().chars().filter(|letter| !letter.is_ascii_digit()).collect();
+            let seen = kinds.entry(kind).or_insert(0);
+            *seen += 1;
+            *seen <= 2
+        });
+        while files.len() > most {
+            let at = random.next_u64() as usize % files.len();
+            files.swap_remove(at);
+        }
+        for file in files {
+            let text = std::fs::read(&file).unwrap();
+            let lines = text.iter().filter(|byte| **byte == b'\n').count();
+            let mut damages = vec![random_bytes(&mut random), Vec::new()];
+            // A cut within a line shows; a short number is as good as a long one.
+            if lines > 1 {
+                damages.push(text[..text.len() - 2].to_vec());
+            }
+            for damage in damages {
+                std::fs::write(&file, &damage).unwrap();
+                let Ok(after) = judged(directory.path()) else { continue };
+                let left = findings(&after, &facts);
+                let missed: BTreeSet<&str> = after.not_judged.iter().map(|rule| rule.rule).collect();
+                for (rule, subject) in before.iter().filter(|found| !left.contains(found)) {
+                    if !missed.contains(rule) {
+                        let file = file.strip_prefix(directory.path()).unwrap().display();
+                        failures.push(format!(
+                            "{name}: {rule} of {subject} is gone, with {} bytes in {file}",
+                            damage.len()
+                        ));
+                    }
+                }
+            }
+            std::fs::write(&file, text).unwrap();
+        }
+    }
+    failures.dedup();
+    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
+}
+
+/// The files of which a host may have any: a HIGH finding that rests on one is replaced by a line that names it.
+#[test]
+fn a_high_finding_is_replaced_by_the_reason() {
+    let mut facts = hosts::HOSTS[0].1();
+    facts.softnet = vec![Softnet { processed: 1_000_000, dropped: 10_000, ..Softnet::default() }];
+    let directory = tempfile::tempdir().unwrap();
+    write_tree(&facts, directory.path()).unwrap();
+    let from = directory.path().to_str().unwrap();
+    assert!(run(&["check", "--from", from]).stdout.contains("HIGH   backlog-drops"));
+    std::fs::write(directory.path().join("proc/net/softnet_stat"), b"\x00\x93\xff\n").unwrap();
+    let screen = run(&["check", "--from", from]);
+    assert!(screen.stdout.contains(" rules could not be judged:\n"), "{}", screen.stdout);
+    let reason =
+        screen.stdout.lines().find(|line| line.contains("/proc/net/softnet_stat:1: unreadable bytes"));
+    assert!(reason.unwrap().contains("backlog-drops"), "{}", screen.stdout);
+    let json: serde_json::Value =
+        serde_json::from_str(&run(&["check", "--from", from, "--format", "json"]).stdout).unwrap();
+    let missed = json["rules"]["not_judged"].as_array().unwrap();
+    let all = json["rules"]["judged"].as_u64().unwrap() as usize + missed.len();
+    assert_eq!(all, rules().count());
+    let backlog = missed.iter().find(|rule| rule["rule"] == "backlog-drops").unwrap();
+    assert!(backlog["why"].as_str().unwrap().contains("/proc/net/softnet_stat:1: "), "{backlog}");
+    let explained = run(&["check", "--from", from, "--explain", "backlog-drops"]).stdout;
+    assert!(
+        explained.contains("It could not be judged on this host: /proc/net/softnet_stat:1"),
+        "{explained}"
+    );
+}
+
+/// An empty tree is no host that is in order.
+#[test]
+fn a_tree_without_facts_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::create_dir(directory.path().join("proc")).unwrap();
+    std::fs::create_dir(directory.path().join("sys")).unwrap();
+    let from = directory.path().to_str().unwrap();
+    for arguments in [vec!["check", "--from", from], vec!["tune", "eth0", "--from", from]] {
+        let ended = run(&arguments);
+        assert_eq!((ended.code, ended.stdout.as_str()), (2, ""), "{ended:?}");
+        assert!(ended.stderr.contains("no facts about a host"), "{ended:?}");
+    }
+    // A loopback alone: the missing files are named.
+    std::fs::create_dir_all(directory.path().join("sys/class/net/lo")).unwrap();
+    std::fs::write(directory.path().join("sys/class/net/lo/mtu"), "65536\n").unwrap();
+    let ended = run(&["check", "--from", from]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (2, ""), "{ended:?}");
+    assert!(ended.stderr.contains("/proc/net/softnet_stat is missing"), "{ended:?}");
+    assert!(ended.stderr.contains("this tree has no evenkeel/qdiscs.json"), "{ended:?}");
+}
+
+/// A link that reports no speed, as those of clouds.
+#[test]
+fn rules_that_need_a_speed_say_so() {
+    let mut facts = hosts::HOSTS[0].1();
+    for interface in &mut facts.interfaces {
+        interface.speed_bps = None;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    write_tree(&facts, directory.path()).unwrap();
+    let ended = run(&["check", "--from", directory.path().to_str().unwrap()]);
+    assert!(
+        ended.stdout.contains("ens2f0 reports no speed") && ended.stdout.contains("receive-window"),
+        "{ended:?}"
+    );
+}

@@ -1,0 +1,54 @@
+//! Facts that could not be read, and why.
+
+use serde::{Deserialize, Serialize};
+
+/// A source of facts that could not be read: rules that need it cannot judge.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Unknown {
+    /// The source as a path of the host: `/proc/net/softnet_stat`, `/sys/class/net/eth0/speed`. Answers of the kernel over
+    /// ioctl and netlink have paths too: `/sys/class/net/eth0/ethtool/rings`, `netlink/qdiscs`.
+    pub source: String,
+    /// The file with its line, the kernel's error, or the missing privilege.
+    pub why: String,
+}
+
+impl Unknown {
+    /// A source and the reason.
+    #[must_use]
+    pub fn new(source: impl Into<String>, why: impl Into<String>) -> Self {
+        Self { source: source.into(), why: why.into() }
+    }
+
+    /// Whether this gap touches what a rule needs. A `*` in the need stands for one part of a path; a need covers all
+    /// below it, and so does an unknown directory.
+    #[must_use]
+    pub fn concerns(&self, need: &str) -> bool {
+        self.source.split('/').zip(need.split('/')).all(|(part, needed)| part == needed || needed == "*")
+    }
+
+    /// The interface whose facts are unknown; none of what the whole host shares.
+    #[must_use]
+    pub fn interface(&self) -> Option<&str> {
+        self.source.strip_prefix("/sys/class/net/")?.split('/').next()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+
+    #[test]
+    fn a_gap_concerns_what_is_above_and_below_it() {
+        let gap = |source: &str| Unknown::new(source, "missing");
+        let speed = gap("/sys/class/net/eth0/speed");
+        assert!(speed.concerns("/sys/class/net/*/speed"));
+        assert!(!speed.concerns("/sys/class/net/*/statistics"));
+        assert_eq!(speed.interface(), Some("eth0"));
+        // The whole interface is unknown, or one of many files below what is needed.
+        assert!(gap("/sys/class/net/eth0").concerns("/sys/class/net/*/speed"));
+        assert!(gap("/sys/class/net/eth0/queues/rx-3/rps_cpus").concerns("/sys/class/net/*/queues"));
+        assert!(!gap("/proc/stat").concerns("/proc/PID/stat"));
+        assert_eq!(gap("/proc/stat").interface(), None);
+    }
+}

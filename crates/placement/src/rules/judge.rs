@@ -1,0 +1,183 @@
+//! Runs rules on a host, and lists those that could not judge.
+
+use std::collections::BTreeSet;
+
+use evenkeel_model::host::{HostFacts, Unknown};
+use serde::Serialize;
+
+use super::needs::SPEED;
+use super::{Found, Rule, rules};
+use crate::{Finding, View};
+
+/// The outcome of all rules on a host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Judgement {
+    /// Findings, the gravest first; of the same severity in the order of the rules.
+    pub findings: Vec<Finding>,
+    /// Rules that had all facts that they need.
+    pub judged: usize,
+    /// Rules that lacked some.
+    pub not_judged: Vec<NotJudged>,
+}
+
+/// A rule that lacked facts. It may have findings about interfaces whose facts are complete.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NotJudged {
+    /// The rule.
+    pub rule: &'static str,
+    /// The files and answers that could not be read, and why.
+    pub why: String,
+}
+
+/// Judges a host by all rules.
+#[must_use]
+pub fn judge(facts: &HostFacts) -> Judgement {
+    judge_with(facts, rules())
+}
+
+/// Findings of all rules on a host, the gravest first.
+#[must_use]
+pub fn check(facts: &HostFacts) -> Vec<Finding> {
+    judge(facts).findings
+}
+
+/// Findings of some rules on a host, the gravest first.
+pub fn check_with<'r>(facts: &HostFacts, rules: impl IntoIterator<Item = &'r Rule>) -> Vec<Finding> {
+    judge_with(facts, rules).findings
+}
+
+/// Judges a host by some rules.
+pub fn judge_with<'r>(facts: &HostFacts, rules: impl IntoIterator<Item = &'r Rule>) -> Judgement {
+    let whole = View::new(facts);
+    let mut judgement = Judgement::default();
+    for rule in rules {
+        let gaps: Vec<&Unknown> =
+            facts.unknown.iter().filter(|gap| rule.needs.iter().any(|need| gap.concerns(need))).collect();
+        let (found, gaps) =
+            if gaps.is_empty() { ((rule.check)(&whole), gaps) } else { found_beside(rule, facts, gaps) };
+        judgement.findings.extend(found.into_iter().map(|found| finding(rule, found)));
+        if gaps.is_empty() {
+            judgement.judged += 1;
+        } else {
+            judgement.not_judged.push(NotJudged { rule: rule.name, why: reasons(&gaps) });
+        }
+    }
+    judgement.findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+    judgement
+}
+
+/// What a rule finds on interfaces whose facts are complete, and the gaps that keep it from judging the others. A gap in
+/// what the whole host shares keeps it from judging at all.
+fn found_beside<'f>(
+    rule: &Rule,
+    facts: &'f HostFacts,
+    gaps: Vec<&'f Unknown>,
+) -> (Vec<Found>, Vec<&'f Unknown>) {
+    if gaps.iter().any(|gap| gap.interface().is_none()) {
+        return (Vec::new(), gaps);
+    }
+    // Rules know links without a speed: what they find there by other evidence counts.
+    let is_speed = |gap: &&Unknown| gap.source.ends_with("/speed") && gap.concerns(SPEED);
+    let hidden: BTreeSet<&str> =
+        gaps.iter().filter(|gap| !is_speed(gap)).filter_map(|gap| gap.interface()).collect();
+    let mut found = (rule.check)(&View::without(facts, hidden.clone()));
+    found.retain(|found| !found.concerns().any(|subject| hidden.contains(subject)));
+    let is_found = |gap: &&Unknown| {
+        is_speed(gap)
+            && found.iter().any(|found| found.concerns().any(|subject| Some(subject) == gap.interface()))
+    };
+    let gaps = gaps.into_iter().filter(|gap| !is_found(gap)).collect();
+    (found, gaps)
+}
+
+impl Found {
+    /// The interfaces that a finding is about.
+    fn concerns(&self) -> impl Iterator<Item = &str> {
+        self.subject.split(", ").chain(self.remedy.interface.as_deref())
+    }
+}
+
+/// Each reason once, and how many there are beyond the first.
+fn reasons(gaps: &[&Unknown]) -> String {
+    const MOST: usize = 3;
+    let reasons: BTreeSet<&str> = gaps.iter().map(|gap| gap.why.as_str()).collect();
+    let shown: Vec<&str> = reasons.iter().take(MOST).copied().collect();
+    let more = reasons.len() - shown.len();
+    let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+    shown.join("; ") + &more
+}
+
+fn finding(rule: &Rule, found: Found) -> Finding {
+    // Rules live as long as the program or the test that made them; only their texts are kept.
+    let Rule { name, source, .. } = *rule;
+    let Found { basis, severity, subject, evidence, effect, remedy } = found;
+    Finding { rule: name, severity, basis, subject, evidence, effect, remedy, source }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use crate::rules::needs;
+    use crate::{Basis, Severity};
+    use evenkeel_model::host::{Interface, InterfaceKind};
+
+    const RULE: Rule = Rule {
+        name: "mtu-odd",
+        looks_at: "",
+        speaks: "",
+        why: "",
+        mends: "",
+        source: "",
+        needs: &[needs::MTU, SPEED, needs::SOFTNET],
+        check: |view| {
+            view.cards().map(|card| Found::setting(Severity::High, &card.name, "odd", "none")).collect()
+        },
+    };
+
+    fn host(unknown: &[&str]) -> HostFacts {
+        let card = |name: &str| Interface {
+            name: name.to_owned(),
+            kind: InterfaceKind::Device,
+            up: true,
+            ..Interface::default()
+        };
+        HostFacts {
+            interfaces: vec![card("eth0"), card("eth1")],
+            unknown: unknown
+                .iter()
+                .map(|source| Unknown::new(*source, format!("{source} is missing")))
+                .collect(),
+            ..HostFacts::default()
+        }
+    }
+
+    fn judged(unknown: &[&str]) -> (Vec<String>, usize, Vec<String>) {
+        let judgement = judge_with(&host(unknown), [&RULE]);
+        let subjects = judgement.findings.into_iter().map(|finding| finding.subject).collect();
+        (subjects, judgement.judged, judgement.not_judged.into_iter().map(|rule| rule.why).collect())
+    }
+
+    #[test]
+    fn a_rule_without_its_facts_is_not_judged() {
+        let both = vec!["eth0".to_owned(), "eth1".to_owned()];
+        assert_eq!(judged(&[]), (both.clone(), 1, vec![]));
+        assert_eq!(judged(&["/proc/net/netstat"]), (both.clone(), 1, vec![]), "it does not need that");
+        let softnet = "/proc/net/softnet_stat";
+        assert_eq!(judged(&[softnet]), (vec![], 0, vec![format!("{softnet} is missing")]));
+        // One interface is not judged, the other is.
+        let mtu = "/sys/class/net/eth0/mtu";
+        assert_eq!(judged(&[mtu]), (vec!["eth1".to_owned()], 0, vec![format!("{mtu} is missing")]));
+        // A finding on a link without a speed counts.
+        assert_eq!(judged(&["/sys/class/net/eth0/speed"]), (both, 1, vec![]));
+    }
+
+    #[test]
+    fn the_basis_caps_the_severity() {
+        let severity = |basis| Found::on_basis(basis, Severity::High, "host", "", "").severity;
+        assert_eq!(severity(Basis::Measured), Severity::High);
+        assert_eq!(severity(Basis::Limit), Severity::High);
+        assert_eq!(severity(Basis::Setting), Severity::Medium);
+        assert_eq!(severity(Basis::Assumed), Severity::Low);
+    }
+}

@@ -140,6 +140,12 @@ impl Entry {
     pub fn is_ours(&self, value: &Value) -> bool {
         self.ours.iter().any(|ours| ours.includes(&self.knob, value))
     }
+
+    /// Whether the run may give the knob this value: only then can the journal put it back.
+    #[must_use]
+    pub fn allows(&self, value: &Value) -> bool {
+        self.is_ours(value) || self.knob.same(value, &self.from)
+    }
 }
 
 /// Where a journal's lines go.

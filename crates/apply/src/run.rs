@@ -234,9 +234,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
     /// # Errors
     /// When the journal does not have it, or the kernel refuses.
     pub fn set(&mut self, knob: &Knob, value: &Value) -> Result<(), ApplyError> {
-        let allowed =
-            self.entry(knob).is_some_and(|entry| entry.is_ours(value) || knob.same(value, &entry.from));
-        if !allowed {
+        if !self.entry(knob).is_some_and(|entry| entry.allows(value)) {
             return Err(ApplyError::NotAllowed {
                 knob: knob.on(&self.name).to_string(),
                 value: value.to_string(),

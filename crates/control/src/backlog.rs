@@ -2,19 +2,23 @@
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};
+use std::sync::Arc;
 
 use crate::backend::BacklogBackend;
 use crate::error::ControlError;
+use crate::gate::{Gate, Setting};
 
 const OUTPUT_LIMIT: &str = "/proc/sys/net/ipv4/tcp_limit_output_bytes";
 
 /// How much of a flow TCP keeps below its socket (`net.ipv4.tcp_limit_output_bytes`): of every flow of a
 /// network namespace.
 /// [`evenkeel_transmit::segments::equal_backlog`] says what it is for.
-#[derive(Debug)]
 pub struct OutputLimit {
     file: File,
     original: u64,
+    /// What was set last.
+    current: u64,
+    gate: Arc<dyn Gate>,
 }
 
 impl OutputLimit {
@@ -22,34 +26,48 @@ impl OutputLimit {
     ///
     /// # Errors
     /// When the kernel's file cannot be opened or read.
-    pub fn open() -> Result<Self, ControlError> {
+    pub fn open(gate: Arc<dyn Gate>) -> Result<Self, ControlError> {
         let system = |source| ControlError::System { action: format!("read {OUTPUT_LIMIT}"), source };
         let file = File::options().read(true).write(true).open(OUTPUT_LIMIT).map_err(system)?;
-        let mut limit = Self { file, original: 0 };
-        limit.original = limit.read()?;
-        Ok(limit)
+        let original = read(&file)?;
+        Ok(Self { file, original, current: original, gate })
     }
 
-    fn read(&mut self) -> Result<u64, ControlError> {
-        let system = |source| ControlError::System { action: format!("read {OUTPUT_LIMIT}"), source };
-        let mut text = String::new();
-        self.file.rewind().and_then(|()| self.file.read_to_string(&mut text)).map_err(system)?;
-        text.trim()
-            .parse()
-            .map_err(|_| system(std::io::Error::other(format!("'{}' is no number", text.trim()))))
+    /// What it was at first, bytes.
+    #[must_use]
+    pub fn original(&self) -> u64 {
+        self.original
     }
 
     fn put(&mut self, bytes: u64) -> Result<(), ControlError> {
-        let text = format!("{bytes}\n");
-        self.file.rewind().and_then(|()| self.file.write_all(text.as_bytes())).map_err(|source| {
-            ControlError::System { action: format!("write {bytes} to {OUTPUT_LIMIT}"), source }
-        })?;
-        let found = self.read()?;
-        if found == bytes {
-            return Ok(());
-        }
-        Err(ControlError::ReadBack { what: OUTPUT_LIMIT.to_owned(), set: bytes, found: found.to_string() })
+        let Self { file, current, gate, .. } = self;
+        gate.pass(Setting::OutputLimit(bytes), &mut || {
+            let found = read(file)?;
+            if found != *current {
+                let what = "tcp_limit_output_bytes".to_owned();
+                return Err(ControlError::SetByOthers { what, found: found.to_string() });
+            }
+            let text = format!("{bytes}\n");
+            let mut file = &*file;
+            file.rewind().and_then(|()| file.write_all(text.as_bytes())).map_err(|source| {
+                ControlError::System { action: format!("write {bytes} to {OUTPUT_LIMIT}"), source }
+            })?;
+            let found = read(file)?;
+            if found != bytes {
+                let what = OUTPUT_LIMIT.to_owned();
+                return Err(ControlError::ReadBack { what, set: bytes, found: found.to_string() });
+            }
+            *current = bytes;
+            Ok(())
+        })
     }
+}
+
+fn read(mut file: &File) -> Result<u64, ControlError> {
+    let system = |source| ControlError::System { action: format!("read {OUTPUT_LIMIT}"), source };
+    let mut text = String::new();
+    file.rewind().and_then(|()| file.read_to_string(&mut text)).map_err(system)?;
+    text.trim().parse().map_err(|_| system(std::io::Error::other(format!("'{}' is no number", text.trim()))))
 }
 
 impl BacklogBackend for OutputLimit {
@@ -59,6 +77,6 @@ impl BacklogBackend for OutputLimit {
 
     fn limit(&mut self, bytes: Option<u64>) -> Result<(), ControlError> {
         let wanted = bytes.map_or(self.original, |bytes| bytes.min(self.original));
-        if self.read()? == wanted { Ok(()) } else { self.put(wanted) }
+        if self.current == wanted { Ok(()) } else { self.put(wanted) }
     }
 }

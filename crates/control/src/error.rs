@@ -6,6 +6,8 @@ use evenkeel_datapath::DatapathError;
 use evenkeel_netlink::NetlinkError;
 use evenkeel_netlink::tx_maxrate::TxMaxrateError;
 
+use crate::gate::Setting;
+
 /// Why a weight or a size could not be set, read back or put back.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
@@ -36,6 +38,12 @@ pub enum ControlError {
         what: String,
         /// What the kernel says now.
         found: String,
+    },
+    /// The gate does not let it pass: nothing could put it back.
+    #[error("refused to set {setting}: the journal does not have this value, so nothing could put it back")]
+    Refused {
+        /// The setting and the value.
+        setting: Setting,
     },
     /// What was read back is not what was set: somebody else changes it, or the device took another value.
     #[error(

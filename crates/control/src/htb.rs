@@ -1,11 +1,14 @@
 //! Queue weights as HTB quanta: the soft NIC, and devices whose queues are classes.
 
+use std::sync::Arc;
+
 use evenkeel_netlink::Netlink;
 use evenkeel_netlink::tc::{Handle, HtbClass};
 use evenkeel_transmit::weights::{Credits, quanta};
 
 use crate::backend::{Applied, WeightBackend};
 use crate::error::ControlError;
+use crate::gate::{Gate, Setting};
 
 /// An HTB class that is a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +35,7 @@ pub struct HtbWeights {
     guaranteed_rates: bool,
     /// What the kernel has now.
     current: Vec<HtbClass>,
+    gate: Arc<dyn Gate>,
 }
 
 /// Largest quantum, bytes: the kernel's is signed (`net/sched/sch_htb.c`).
@@ -46,9 +50,9 @@ impl HtbWeights {
     /// Back end for these classes of an interface, whose ceiling is the line's rate; nothing is changed yet.
     /// `netlink` speaks for the interface's network namespace.
     #[must_use]
-    pub fn new(netlink: Netlink, interface: u32, queues: Vec<HtbQueue>) -> Self {
+    pub fn new(netlink: Netlink, interface: u32, queues: Vec<HtbQueue>, gate: Arc<dyn Gate>) -> Self {
         let current = queues.iter().map(|queue| queue.class).collect();
-        Self { netlink, interface, queues, guaranteed_rates: false, current }
+        Self { netlink, interface, queues, guaranteed_rates: false, current, gate }
     }
 
     /// With guaranteed rates, for flows of different weights.
@@ -90,7 +94,11 @@ impl HtbWeights {
         }
         for queue in &changes {
             let HtbQueue { parent, handle, .. } = self.queues[*queue];
-            self.netlink.replace_htb_class(self.interface, parent, handle, &wanted[*queue])?;
+            let Self { netlink, interface, gate, .. } = self;
+            let setting = Setting::ClassQuantum { class: handle, bytes: wanted[*queue].quantum_bytes };
+            gate.pass(setting, &mut || {
+                Ok(netlink.replace_htb_class(*interface, parent, handle, &wanted[*queue])?)
+            })?;
             self.current[*queue] = wanted[*queue];
         }
         let kept = self.netlink.htb_quanta(self.interface)?;

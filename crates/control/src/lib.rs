@@ -15,6 +15,7 @@
 //!
 //! The last line is for devices that take no weights: flows take turns.
 //!
+//! Every back end writes through a [`Gate`], which on a live interface refuses a value that the journal lacks.
 //! All back ends put back what they found when they are asked to, and the controller asks when it ends.
 
 mod backend;
@@ -22,6 +23,7 @@ mod backlog;
 mod balance;
 mod controller;
 mod error;
+mod gate;
 mod htb;
 mod max_rate;
 mod segment;
@@ -32,7 +34,8 @@ pub use backlog::OutputLimit;
 pub use balance::{BalanceControl, HeldMoves};
 pub use controller::{BacklogControl, ControlOptions, Controller, Counts, SegmentControl, WeightControl};
 pub use error::ControlError;
+pub use gate::{Gate, OpenGate, Setting};
 pub use htb::{HtbQueue, HtbWeights};
 pub use max_rate::MaxRateWeights;
-pub use segment::{DeviceSegments, RouteRefresh};
+pub use segment::{DeviceSegments, RouteRefresh, sizes_of};
 pub use shaper::{DeviceShapers, QueueShapers, ShaperWeights};

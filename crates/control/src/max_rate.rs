@@ -1,9 +1,12 @@
 //! Queue weights as highest rates of the queues, for devices that can cap a queue and nothing better.
 
+use std::sync::Arc;
+
 use evenkeel_netlink::tx_maxrate::TxMaxrate;
 
 use crate::backend::{Applied, WeightBackend};
 use crate::error::ControlError;
+use crate::gate::{Gate, Setting};
 
 /// Caps in place of weights: each queue may send its share of the line and no more.
 ///
@@ -17,6 +20,7 @@ pub struct MaxRateWeights {
     original: Vec<u32>,
     /// The caps in force, by queue, Mbit/s.
     current: Vec<u32>,
+    gate: Arc<dyn Gate>,
 }
 
 impl MaxRateWeights {
@@ -24,9 +28,14 @@ impl MaxRateWeights {
     ///
     /// # Errors
     /// When a cap cannot be read.
-    pub fn new(caps: TxMaxrate, queues: u32, line_megabits: u32) -> Result<Self, ControlError> {
+    pub fn new(
+        caps: TxMaxrate,
+        queues: u32,
+        line_megabits: u32,
+        gate: Arc<dyn Gate>,
+    ) -> Result<Self, ControlError> {
         let original = (0..queues).map(|queue| caps.get(queue)).collect::<Result<Vec<_>, _>>()?;
-        Ok(Self { caps, line: line_megabits, current: original.clone(), original })
+        Ok(Self { caps, line: line_megabits, current: original.clone(), original, gate })
     }
 
     /// Writes what differs, unless somebody else has changed it since.
@@ -44,7 +53,8 @@ impl MaxRateWeights {
                     found: found.to_string(),
                 });
             }
-            self.caps.set(queue, *wanted)?;
+            let setting = Setting::HighestRate { queue, megabits: *wanted };
+            self.gate.pass(setting, &mut || Ok(self.caps.set(queue, *wanted)?))?;
             *current = *wanted;
             written += 1;
         }
@@ -86,6 +96,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::gate::{ClosedGate, OpenGate};
 
     fn file(root: &Path, queue: u32) -> std::path::PathBuf {
         root.join(format!("class/net/eth0/queues/tx-{queue}/tx_maxrate"))
@@ -117,7 +128,8 @@ mod tests {
     #[test]
     fn caps_are_set_and_put_back() {
         let root = device(&["0\n", "0\n", "600\n"]);
-        let mut weights = MaxRateWeights::new(TxMaxrate::new(root.path(), "eth0"), 3, 1000).unwrap();
+        let mut weights =
+            MaxRateWeights::new(TxMaxrate::new(root.path(), "eth0"), 3, 1000, Arc::new(OpenGate)).unwrap();
         assert_eq!(weights.apply(&[1, 1, 2], 0).unwrap().queues, 3);
         assert_eq!(read(root.path()), ["250", "250", "500"]);
         assert_eq!(weights.apply(&[1, 1, 2], 0).unwrap().queues, 0);
@@ -126,9 +138,20 @@ mod tests {
     }
 
     #[test]
+    fn a_closed_gate_lets_no_cap_pass() {
+        let root = device(&["0", "0", "0"]);
+        let caps = TxMaxrate::new(root.path(), "eth0");
+        let mut weights = MaxRateWeights::new(caps, 3, 1000, Arc::new(ClosedGate)).unwrap();
+        let error = weights.apply(&[1, 1, 2], 0).unwrap_err();
+        assert!(matches!(error, ControlError::Refused { .. }), "{error}");
+        assert_eq!(read(root.path()), ["0"; 3]);
+    }
+
+    #[test]
     fn what_somebody_else_has_set_is_not_overwritten() {
         let root = device(&["0", "0", "0"]);
-        let mut weights = MaxRateWeights::new(TxMaxrate::new(root.path(), "eth0"), 3, 1000).unwrap();
+        let mut weights =
+            MaxRateWeights::new(TxMaxrate::new(root.path(), "eth0"), 3, 1000, Arc::new(OpenGate)).unwrap();
         weights.apply(&[1, 1, 2], 0).unwrap();
         fs::write(file(root.path(), 1), "123").unwrap();
         let error = weights.apply(&[1, 2, 1], 0).unwrap_err().to_string();

@@ -2,12 +2,14 @@
 
 use std::fs::File;
 use std::io::{Seek, Write};
+use std::sync::Arc;
 
 use evenkeel_netlink::GsoSizes;
 use evenkeel_netlink::Netlink;
 
 use crate::backend::SegmentBackend;
 use crate::error::ControlError;
+use crate::gate::{Gate, Setting};
 
 /// Makes running flows look their routes up anew, and with them the device's segment size
 /// (`sk_setup_caps`): all of a network namespace at once.
@@ -43,7 +45,10 @@ pub struct DeviceSegments {
     netlink: Netlink,
     interface: u32,
     original: GsoSizes,
+    /// What was set last.
+    current: GsoSizes,
     routes: RouteRefresh,
+    gate: Arc<dyn Gate>,
 }
 
 impl DeviceSegments {
@@ -52,9 +57,14 @@ impl DeviceSegments {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn new(mut netlink: Netlink, interface: u32, routes: RouteRefresh) -> Result<Self, ControlError> {
+    pub fn new(
+        mut netlink: Netlink,
+        interface: u32,
+        routes: RouteRefresh,
+        gate: Arc<dyn Gate>,
+    ) -> Result<Self, ControlError> {
         let original = netlink.gso_sizes(interface)?;
-        Ok(Self { netlink, interface, original, routes })
+        Ok(Self { netlink, interface, original, current: original, routes, gate })
     }
 
     /// What the interface had at first.
@@ -65,17 +75,38 @@ impl DeviceSegments {
 
     /// `gso_max_size` drags `gso_ipv4_max_size` along where it is at most 64 KiB, so both are set and checked.
     fn put(&mut self, sizes: GsoSizes) -> Result<(), ControlError> {
-        self.netlink.set_gso_sizes(self.interface, sizes)?;
-        let found = self.netlink.gso_sizes(self.interface)?;
-        if found != sizes {
-            return Err(ControlError::ReadBack {
-                what: format!("gso_max_size of interface {}", self.interface),
-                set: u64::from(sizes.all),
-                found: format!("{} (IPv4: {})", found.all, found.ipv4),
-            });
-        }
-        Ok(())
+        let Self { netlink, interface, current, gate, .. } = self;
+        gate.pass(Setting::SegmentSizes(sizes), &mut || {
+            let found = netlink.gso_sizes(*interface)?;
+            if found != *current {
+                return Err(ControlError::SetByOthers {
+                    what: "gso_max_size".to_owned(),
+                    found: format!("{} (IPv4: {})", found.all, found.ipv4),
+                });
+            }
+            netlink.set_gso_sizes(*interface, sizes)?;
+            let found = netlink.gso_sizes(*interface)?;
+            if found != sizes {
+                return Err(ControlError::ReadBack {
+                    what: format!("gso_max_size of interface {interface}"),
+                    set: u64::from(sizes.all),
+                    found: format!("{} (IPv4: {})", found.all, found.ipv4),
+                });
+            }
+            *current = sizes;
+            Ok(())
+        })
     }
+}
+
+/// What an interface that had `original` gets for a largest segment of `bytes`: nothing larger than it had, and what it
+/// had where that is no smaller.
+#[must_use]
+pub fn sizes_of(bytes: u32, original: GsoSizes) -> GsoSizes {
+    if bytes >= original.ipv4 {
+        return original;
+    }
+    GsoSizes { all: bytes.min(original.all), ipv4: bytes }
 }
 
 impl SegmentBackend for DeviceSegments {
@@ -84,8 +115,7 @@ impl SegmentBackend for DeviceSegments {
     }
 
     fn set(&mut self, bytes: u32) -> Result<(), ControlError> {
-        let sizes = GsoSizes { all: bytes.min(self.original.all), ipv4: bytes.min(self.original.ipv4) };
-        self.put(sizes)
+        self.put(sizes_of(bytes, self.original))
     }
 
     fn refresh(&mut self) -> Result<(), ControlError> {

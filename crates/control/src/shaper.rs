@@ -1,12 +1,14 @@
 //! Queue weights in the kernel's net-shaper interface, for devices that serve their queues by weight themselves.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use evenkeel_netlink::shaper::{Shaper, Shapers};
 use evenkeel_transmit::weights::{Credits, quanta};
 
 use crate::backend::{Applied, WeightBackend};
 use crate::error::ControlError;
+use crate::gate::{Gate, Setting};
 
 /// The shapers of the transmit queues of one device.
 pub trait QueueShapers: Send {
@@ -68,6 +70,7 @@ pub struct ShaperWeights<D: QueueShapers = DeviceShapers> {
     original: Vec<Option<Shaper>>,
     /// The weights that are in force, by queue; none where a queue has none.
     current: Vec<Option<u32>>,
+    gate: Arc<dyn Gate>,
 }
 
 impl<D: QueueShapers> ShaperWeights<D> {
@@ -76,11 +79,11 @@ impl<D: QueueShapers> ShaperWeights<D> {
     ///
     /// # Errors
     /// When the kernel does not tell what shapers there are.
-    pub fn new(mut device: D, queues: u32, most: u32) -> Result<Self, ControlError> {
+    pub fn new(mut device: D, queues: u32, most: u32, gate: Arc<dyn Gate>) -> Result<Self, ControlError> {
         let mut found = device.all()?;
         let original: Vec<_> = (0..queues).map(|queue| found.remove(&queue)).collect();
         let current = original.iter().map(|shaper| shaper.map(|shaper| shaper.weight)).collect();
-        Ok(Self { device, most: most.max(1), original, current })
+        Ok(Self { device, most: most.max(1), original, current, gate })
     }
 
     /// The weights that are to be in force, and whether one was cut.
@@ -123,20 +126,27 @@ impl<D: QueueShapers> WeightBackend for ShaperWeights<D> {
             return Ok(Applied { queues: 0, cut });
         }
         self.check_undisturbed()?;
+        let Self { device, current, gate, .. } = self;
         for (queue, weight) in &changes {
-            // First, so that it is put back also where the kernel took it and keeps something else.
-            self.current[*queue] = Some(*weight);
-            self.device.set_weight(*queue as u32, *weight)?;
+            let setting = Setting::QueueWeight { queue: *queue as u32, weight: Some(*weight) };
+            gate.pass(setting, &mut || {
+                // First, so that it is put back also where the kernel took it and keeps something else.
+                current[*queue] = Some(*weight);
+                device.set_weight(*queue as u32, *weight)
+            })?;
         }
         Ok(Applied { queues: changes.len() as u32, cut })
     }
 
     fn restore(&mut self) -> Result<(), ControlError> {
-        for (queue, shaper) in self.original.iter().enumerate() {
+        for (queue, shaper) in self.original.clone().iter().enumerate() {
             let before = shaper.map(|shaper| shaper.weight);
-            if self.current[queue] != before {
-                self.device.restore(queue as u32, shaper.as_ref())?;
-                self.current[queue] = before;
+            let Self { device, current, gate, .. } = self;
+            if current[queue] != before {
+                gate.pass(Setting::QueueWeight { queue: queue as u32, weight: before }, &mut || {
+                    device.restore(queue as u32, shaper.as_ref())
+                })?;
+                current[queue] = before;
             }
         }
         Ok(())
@@ -149,6 +159,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
+    use crate::gate::{ClosedGate, OpenGate};
 
     #[derive(Default)]
     struct State {
@@ -208,7 +219,7 @@ mod tests {
     #[test]
     fn only_changes_are_written_in_the_order_of_the_queues() {
         let device = Device::with(BTreeMap::from([(2, limited())]));
-        let mut weights = ShaperWeights::new(device.clone(), 4, 100).unwrap();
+        let mut weights = ShaperWeights::new(device.clone(), 4, 100, Arc::new(OpenGate)).unwrap();
         assert_eq!(weights.apply(&[3, 0, 5, 2], 0).unwrap(), Applied { queues: 3, cut: false });
         assert_eq!(device.written(), [(0, 3), (1, 2), (3, 2)], "queue 2 has its weight already");
         assert_eq!(weights.apply(&[3, 0, 5, 2], 0).unwrap().queues, 0);
@@ -222,15 +233,24 @@ mod tests {
     #[test]
     fn queues_without_flows_are_served_in_turn() {
         let device = Device::default();
-        let mut weights = ShaperWeights::new(device.clone(), 3, 100).unwrap();
+        let mut weights = ShaperWeights::new(device.clone(), 3, 100, Arc::new(OpenGate)).unwrap();
         weights.apply(&[0, 0, 0], 0).unwrap();
         assert_eq!(device.weights(), [(0, 1), (1, 1), (2, 1)]);
     }
 
     #[test]
+    fn a_closed_gate_lets_no_weight_pass() {
+        let device = Device::default();
+        let mut weights = ShaperWeights::new(device.clone(), 2, 10, Arc::new(ClosedGate)).unwrap();
+        let error = weights.apply(&[1, 2], 0).unwrap_err();
+        assert!(matches!(error, ControlError::Refused { .. }), "{error}");
+        assert_eq!(device.written(), []);
+    }
+
+    #[test]
     fn what_is_cut_is_told() {
         let device = Device::default();
-        let mut weights = ShaperWeights::new(device.clone(), 2, 10).unwrap();
+        let mut weights = ShaperWeights::new(device.clone(), 2, 10, Arc::new(OpenGate)).unwrap();
         assert_eq!(weights.apply(&[11, 4], 0).unwrap(), Applied { queues: 2, cut: true });
         assert_eq!(device.weights(), [(0, 10), (1, 4)]);
     }
@@ -238,7 +258,7 @@ mod tests {
     #[test]
     fn what_somebody_else_has_set_is_not_overwritten() {
         let mut device = Device::default();
-        let mut weights = ShaperWeights::new(device.clone(), 2, 10).unwrap();
+        let mut weights = ShaperWeights::new(device.clone(), 2, 10, Arc::new(OpenGate)).unwrap();
         weights.apply(&[1, 2], 0).unwrap();
         device.set_weight(1, 7).unwrap();
         let error = weights.apply(&[2, 2], 0).unwrap_err().to_string();

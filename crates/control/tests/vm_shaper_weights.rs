@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 
-use evenkeel_control::{Applied, DeviceShapers, ShaperWeights, WeightBackend};
+use evenkeel_control::{Applied, DeviceShapers, OpenGate, ShaperWeights, WeightBackend};
 use evenkeel_netlink::Netlink;
 use evenkeel_netlink::shaper::{Shaper, Shapers};
 
@@ -42,7 +43,7 @@ fn a_device_has_the_weights_of_its_queues_and_then_its_own_again() {
     let before = shapers.queues(index).unwrap();
 
     let device = DeviceShapers::new(Shapers::open().unwrap().unwrap(), index);
-    let mut backend = ShaperWeights::new(device, QUEUES, 100).unwrap();
+    let mut backend = ShaperWeights::new(device, QUEUES, 100, Arc::new(OpenGate)).unwrap();
     let mut weights = |backend: &mut ShaperWeights, wanted: &[u32]| {
         let applied = backend.apply(wanted, 65_536).unwrap();
         let found: BTreeMap<u32, u32> = shapers

@@ -19,6 +19,7 @@ mod batching;
 mod device;
 mod error;
 mod flows;
+mod gate;
 mod leftovers;
 mod observe;
 mod own_root;

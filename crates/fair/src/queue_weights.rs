@@ -1,10 +1,9 @@
 //! How queues are served by the weights of their flows: which back end a device has, and its weights under the
 //! journal.
 //!
-//! The back end sets weights as often as flows come and go. So each is journalled once, with every value that may
-//! come; and they are put back by the journal and not by the back end, because only the journal knows whether
-//! somebody else has changed them meanwhile.
+//! The back end sets weights as often as flows come and go, through the gate of [`crate::gate`].
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_apply::{ApplyError, Change, Kernel, Knob, LiveKernel, Ours, Run, Value};
@@ -19,6 +18,7 @@ use evenkeel_netlink::tx_maxrate::TxMaxrate;
 
 use crate::device::Device;
 use crate::error::FairError;
+use crate::gate::{JournalGate, max_rate_knob};
 
 /// How queues are to be served by the weights of their flows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,10 +64,6 @@ const MEGABIT: u64 = 1_000_000;
 
 fn megabits(rate: BitRate) -> u32 {
     u32::try_from(rate.bits_per_second() / MEGABIT).unwrap_or(u32::MAX)
-}
-
-fn max_rate_knob(queue: u32) -> Knob {
-    Knob::InterfaceFile(format!("queues/tx-{queue}/tx_maxrate"))
 }
 
 impl QueueWeights {
@@ -206,9 +202,14 @@ impl Backend {
 
     /// Where the weights of the device's own queues go, once everything that may be set is in the journal; the
     /// soft NIC's are its own matter.
-    pub(crate) fn weights(self, device: &Device, run: &mut Run) -> Result<Option<WeightControl>, FairError> {
+    pub(crate) fn weights(
+        self,
+        device: &Device,
+        run: &mut Run,
+        gate: &Arc<JournalGate>,
+    ) -> Result<Option<WeightControl>, FairError> {
         for (knob, ours) in self.knobs(device.queues) {
-            run.allow(&knob, ours)?;
+            gate.admit(run, &knob, ours)?;
         }
         match self {
             Self::None | Self::SoftNic(_) => Ok(None),
@@ -217,7 +218,7 @@ impl Backend {
                     FairError::unable("the kernel's net-shaper interface is gone", "use --queue-weights off")
                 })?;
                 let shapers = DeviceShapers::new(shapers, device.index);
-                let backend = ShaperWeights::new(shapers, device.queues, MOST)?;
+                let backend = ShaperWeights::new(shapers, device.queues, MOST, gate.clone())?;
                 Ok(Some(WeightControl {
                     backend: Box::new(Journalled { backend, _sysfs: None }),
                     smoothing: SMOOTHING,
@@ -227,7 +228,7 @@ impl Backend {
             Self::MaxRate(rate) => {
                 let sysfs = Sysfs::of_namespace()?;
                 let caps = TxMaxrate::new(&sysfs.path(""), &device.name);
-                let backend = MaxRateWeights::new(caps, device.queues, megabits(rate))?;
+                let backend = MaxRateWeights::new(caps, device.queues, megabits(rate), gate.clone())?;
                 Ok(Some(WeightControl {
                     backend: Box::new(Journalled { backend, _sysfs: Some(sysfs) }),
                     smoothing: SMOOTHING,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evenkeel_apply::{Leftover, Report, Run, StateDirectory};
@@ -16,10 +17,11 @@ use crate::batching::Leaves;
 use crate::device::Device;
 use crate::error::FairError;
 use crate::flows::{QueueCounters, Sampler};
+use crate::gate::JournalGate;
 use crate::preflight::{Planned, Preflight};
 use crate::proof::{Proof, Verdict};
 use crate::queue_weights::Backend;
-use crate::segments::{self, LastSet, Wanted};
+use crate::segments::{self, Wanted};
 use crate::soft_nic;
 use crate::watch::Watched;
 
@@ -121,7 +123,7 @@ pub struct Session {
 /// Fields are dropped in this order: whoever changes settings goes before they come back, and the choice last.
 struct Managed {
     controller: Option<Controller>,
-    set_by_loop: Vec<LastSet>,
+    gate: Arc<JournalGate>,
     /// Flows take turns on the queues that they share.
     balances: bool,
     run: Run,
@@ -223,12 +225,10 @@ impl Session {
             .into_iter()
             .map(|managed| {
                 let status = managed.status();
-                let Managed { controller, set_by_loop, select, sampler, leaves, mut run, .. } = managed;
+                let Managed { controller, gate, select, sampler, leaves, mut run, .. } = managed;
                 // Its end is all that matters: what it has set, the journal puts back.
                 let _ = controller.map(Controller::stop);
-                for last in &set_by_loop {
-                    drop(last.tell(&mut run));
-                }
+                drop(gate.stop(&mut run));
                 let report = run.finish()?;
                 drop((select, sampler, leaves));
                 Ok(Ended { status, report })
@@ -277,12 +277,17 @@ impl Managed {
         if let Some(leaves) = &leaves {
             leaves.put(&mut run, &mut Netlink::open()?, &device)?;
         }
+        let gate = JournalGate::new();
         let weights = match backend {
             Backend::SoftNic(rate) => {
                 let queues = planned.soft_nic.build(&mut Netlink::open()?, device.index, rate)?;
-                Some(soft_nic::weights(queues, device.index, preflight.request.flow_weights)?)
+                gate.admit_classes(&run);
+                let flow_weights = preflight.request.flow_weights;
+                Some(soft_nic::weights(queues, device.index, flow_weights, gate.clone())?)
             }
-            Backend::None | Backend::NetShaper | Backend::MaxRate(_) => backend.weights(&device, &mut run)?,
+            Backend::None | Backend::NetShaper | Backend::MaxRate(_) => {
+                backend.weights(&device, &mut run, &gate)?
+            }
         };
         let counts = counters != QueueCounters::None;
         // It costs something per packet, and goes once it has shown what it can.
@@ -303,10 +308,10 @@ impl Managed {
             alone: preflight.devices.len() == 1,
         };
         let balances = wanted.balance.is_some();
-        let (controller, set_by_loop) = segments::start(wanted, &mut run, &device, &select)?;
+        let controller = segments::start(wanted, &mut run, &gate, &device, &select)?;
         Ok(Self {
             controller,
-            set_by_loop,
+            gate,
             balances,
             leaves,
             select,
@@ -326,9 +331,9 @@ impl Managed {
         if let Some(difference) = self.watched.device_difference()? {
             return Ok(Some(difference));
         }
-        let held: Vec<_> = self.set_by_loop.iter().map(|last| last.tell(&mut self.run)).collect();
+        let stopped = self.gate.stop(&mut self.run);
         let disturbances = self.run.disturbances()?;
-        drop(held);
+        drop(stopped);
         if let Some(disturbance) = disturbances.first() {
             return Ok(Some(disturbance.to_string()));
         }

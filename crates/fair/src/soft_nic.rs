@@ -6,6 +6,7 @@
 //! to the rate that was named and not beyond. It is the NIC of the test bed ([`soft_nic`]), on a device of the host.
 
 use std::fmt::Display;
+use std::sync::Arc;
 
 use evenkeel_apply::{Change, Knob, QdiscSnapshot, Value};
 use evenkeel_control::{HtbQueue, HtbWeights, WeightControl};
@@ -17,6 +18,7 @@ use evenkeel_netlink::tc::{Handle, HtbClass, Qdisc};
 use evenkeel_netlink::tc_state::QdiscState;
 
 use crate::error::FairError;
+use crate::gate::JournalGate;
 use crate::own_root::OwnRoot;
 
 /// Queues, as a usual device has.
@@ -148,9 +150,10 @@ pub(crate) fn weights(
     queues: Vec<HtbQueue>,
     index: u32,
     guaranteed_rates: bool,
+    gate: Arc<JournalGate>,
 ) -> Result<WeightControl, FairError> {
     use std::time::Duration;
-    let htb = HtbWeights::new(Netlink::open()?, index, queues);
+    let htb = HtbWeights::new(Netlink::open()?, index, queues, gate);
     Ok(WeightControl {
         backend: Box::new(if guaranteed_rates { htb.with_guaranteed_rates() } else { htb }),
         // A few rounds of all flows at 1 Gbit/s and above.

@@ -1,10 +1,11 @@
 //! A test bed that stands: two namespaces, the veth pair, the NIC, the programs.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_control::{
     BacklogControl, BalanceControl, ControlOptions, Controller, DeviceSegments, HeldMoves, HtbWeights,
-    OutputLimit, RouteRefresh, SegmentControl, WeightControl,
+    OpenGate, OutputLimit, RouteRefresh, SegmentControl, WeightControl,
 };
 use evenkeel_datapath::{Completion, Meter, MeterOptions, QueueSelect, Rule, SelectOptions, Steering};
 use evenkeel_model::scenario::Topology;
@@ -231,11 +232,12 @@ fn control(
         }
         false => None,
     };
-    let (routes, limit) = sender.run(|| Ok((RouteRefresh::open()?, OutputLimit::open()?)))?;
-    let segments = DeviceSegments::new(sender.netlink()?, interface, routes)?;
+    let (routes, limit) =
+        sender.run(|| Ok((RouteRefresh::open()?, OutputLimit::open(Arc::new(OpenGate))?)))?;
+    let segments = DeviceSegments::new(sender.netlink()?, interface, routes, Arc::new(OpenGate))?;
     let largest = segments.original().ipv4;
     let weights = if options.queue_weights {
-        let mut htb = HtbWeights::new(sender.netlink()?, interface, nic.htb_queues());
+        let mut htb = HtbWeights::new(sender.netlink()?, interface, nic.htb_queues(), Arc::new(OpenGate));
         if !options.flow_weights.is_empty() {
             htb = htb.with_guaranteed_rates();
         }

@@ -38,6 +38,24 @@ pub struct SegmentOptions {
     pub grow_after_ns: u64,
 }
 
+impl SegmentOptions {
+    /// Every size that a [`SegmentSizer`] with these settings can ask for, bytes, for a journal that has to know them
+    /// beforehand. Besides what the goal names, it may be any of [`SIZES`]: the sizer goes up through them while the
+    /// processors are saturated.
+    #[must_use]
+    pub fn sizes(&self) -> Vec<u32> {
+        let fixed = match self.goal {
+            SegmentGoal::Fixed(bytes) => Some(bytes),
+            SegmentGoal::Auto { .. } => None,
+        };
+        let mut sizes: Vec<u32> =
+            SIZES.into_iter().chain(fixed).chain([self.largest]).map(|size| size.min(self.largest)).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        sizes
+    }
+}
+
 /// Sizes that [`SegmentGoal::Auto`] chooses from, bytes: the paper's 16 and 32 KiB, with steps between and
 /// around them, because small segments are costly.
 pub const SIZES: [u32; 6] = [49_152, 32_768, 24_576, 16_384, 12_288, 8192];
@@ -162,7 +180,34 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
+    use proptest::prelude::*;
+
     const SECOND: u64 = 1_000_000_000;
+
+    proptest! {
+        /// Whatever the flows and the processors do, the journal has the size beforehand.
+        #[test]
+        fn every_size_that_is_asked_for_is_known_beforehand(
+            fixed in proptest::option::of(4096_u32..65_537),
+            largest in 4096_u32..262_145,
+            goal in 0.05_f64..8.0,
+            looks in proptest::collection::vec((0_u64..12, proptest::collection::vec(0_u32..40, 4), 0.5_f64..1.2), 1..60),
+        ) {
+            let goal = fixed.map_or(SegmentGoal::Auto { window_bytes: 1_250_000, goal }, SegmentGoal::Fixed);
+            let options =
+                SegmentOptions { goal, largest, shrink_after_ns: SECOND / 10, grow_after_ns: 5 * SECOND };
+            let known = options.sizes();
+            let mut sizer = SegmentSizer::new(options);
+            let mut now_ns = 0;
+            for (half_seconds, flows, busy) in looks {
+                now_ns += half_seconds * SECOND / 2;
+                let asked = [sizer.sample(now_ns, &flows), sizer.sample_processors(now_ns, busy, SECOND)];
+                for size in asked.into_iter().flatten() {
+                    prop_assert!(known.contains(&size), "{size} is not one of {known:?}");
+                }
+            }
+        }
+    }
 
     fn sizer(goal: SegmentGoal) -> SegmentSizer {
         SegmentSizer::new(SegmentOptions {

@@ -1,0 +1,83 @@
+//! Segment sizes under management: whatever size was in force when a run ended, what was there before comes back.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use support::managed::{Managed, NAME, assert_same, wait_for};
+
+/// Times that the loaded run is ended; more of them with `EVENKEEL_ROUNDS`.
+const ROUNDS: u32 = 2;
+
+fn segment_size(managed: &Managed) -> u32 {
+    let text = managed.shell(&["ip", "-d", "link", "show", "dev", NAME]);
+    let mut words = text.split_whitespace().skip_while(|word| *word != "gso_max_size");
+    words.nth(1).unwrap().parse().unwrap()
+}
+
+/// Gives each queue a rate, so that what is sent has to wait.
+fn shape(managed: &Managed) {
+    for queue in 1..=4 {
+        let (parent, handle) = (format!("7:{queue}"), format!("1{queue}:"));
+        managed.shell(&[
+            "tc", "qdisc", "replace", "dev", NAME, "parent", &parent, "handle", &handle, "tbf", "rate",
+            "40mbit", "burst", "70k", "limit", "1m",
+        ]);
+    }
+}
+
+/// Keeps every processor busy until it is dropped.
+struct Busy(Arc<AtomicBool>);
+
+impl Busy {
+    fn new() -> Self {
+        let end = Arc::new(AtomicBool::new(false));
+        for _ in 0..std::thread::available_parallelism().unwrap().get() {
+            let end = Arc::clone(&end);
+            std::thread::spawn(move || {
+                while !end.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        Self(end)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Thirteen flows on four queues and processors without time: the sizer goes up through its sizes.
+#[test]
+fn a_run_that_ends_at_any_segment_size_leaves_the_first_one() {
+    let rounds = std::env::var("EVENKEEL_ROUNDS").ok().and_then(|rounds| rounds.parse().ok());
+    let managed = Managed::new();
+    shape(&managed);
+    let _busy = Busy::new();
+    let mut seen = Vec::new();
+    for round in 0..rounds.unwrap_or(ROUNDS) {
+        let load = managed.load(13, "30M", 40);
+        let before = managed.seen();
+        let mut running = managed.session(&["--segments", "16KiB"]);
+        wait_for("smaller segments", Duration::from_secs(20), || segment_size(&managed) < 65_536);
+        wait_for("larger ones again", Duration::from_secs(20), || segment_size(&managed) > 16_384);
+        // Soon after the first size, and later, at others.
+        std::thread::sleep(Duration::from_millis(u64::from(round % 4) * 1500));
+        seen.push(segment_size(&managed));
+        running.signal(Signal::SIGTERM);
+        let ended = running.end();
+        assert_eq!(ended.code, 0, "{ended:?}");
+        assert!(!ended.stderr.contains("as somebody else set it"), "{seen:?}: {ended:?}");
+        assert_same(&managed.seen(), &before, &format!("round {round}, sizes {seen:?}"));
+        assert_eq!(managed.journals(), Vec::<String>::new());
+        drop(load);
+    }
+}

@@ -1,0 +1,208 @@
+//! The gate between the loop of the crate `control` and the journal.
+//!
+//! The loop sets weights and sizes as often as flows come and go. So each setting is journalled once, with every value
+//! that it may get; and it is put back by the journal and not by the loop, because only the journal knows whether
+//! another program has changed it meanwhile. The gate refuses a value that the journal lacks: nothing could put it
+//! back.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use evenkeel_apply::{Entry, Knob, Ours, Run, Value};
+use evenkeel_control::{ControlError, Gate, Setting};
+use evenkeel_netlink::GsoSizes;
+
+use crate::error::FairError;
+
+pub(crate) const OUTPUT_LIMIT: &str = "net/ipv4/tcp_limit_output_bytes";
+
+/// The knob of a queue's highest rate.
+pub(crate) fn max_rate_knob(queue: u32) -> Knob {
+    Knob::InterfaceFile(format!("queues/tx-{queue}/tx_maxrate"))
+}
+
+/// A largest segment of the interface as the journal has it.
+pub(crate) fn sizes(GsoSizes { all, ipv4 }: GsoSizes) -> Value {
+    Value::Sizes { all, ipv4 }
+}
+
+/// What the loop may set.
+#[derive(Default)]
+pub(crate) struct JournalGate {
+    settings: Mutex<BTreeMap<Knob, Passage>>,
+    /// Major numbers of our own root qdiscs: their classes came with them, and go with them.
+    roots: Mutex<Vec<u16>>,
+}
+
+/// A setting that is in the journal.
+struct Passage {
+    entry: Entry,
+    /// What the loop has set last; none while that is not known.
+    last: Option<Value>,
+}
+
+/// Keeps the loop from setting anything until it is dropped.
+pub(crate) struct Stopped<'a> {
+    _settings: MutexGuard<'a, BTreeMap<Knob, Passage>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl JournalGate {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    /// Journals a knob with every value that the loop may give it, and lets these pass.
+    pub(crate) fn admit(&self, run: &mut Run, knob: &Knob, ours: Ours) -> Result<(), FairError> {
+        run.allow(knob, ours)?;
+        if let Some(entry) = run.entries().iter().find(|entry| entry.knob == *knob) {
+            let passage = Passage { entry: entry.clone(), last: Some(entry.from.clone()) };
+            lock(&self.settings).insert(knob.clone(), passage);
+        }
+        Ok(())
+    }
+
+    /// Lets the classes below our own roots pass, which are in the journal as a whole.
+    pub(crate) fn admit_classes(&self, run: &Run) {
+        let roots = run.entries().iter().filter(|entry| entry.knob == Knob::RootQdisc);
+        let values = roots.flat_map(|entry| &entry.ours).filter_map(|ours| match ours {
+            Ours::These(values) => Some(values),
+            _ => None,
+        });
+        let majors = values.flatten().filter_map(|value| match value {
+            Value::Qdiscs(tree) => tree.first().map(|root| root.handle.0.major),
+            _ => None,
+        });
+        lock(&self.roots).extend(majors);
+    }
+
+    /// Stops the loop at its gate and tells the run what it has set, so that the run can tell it from the work of
+    /// others.
+    pub(crate) fn stop(&self, run: &mut Run) -> Stopped<'_> {
+        let settings = lock(&self.settings);
+        for (knob, passage) in settings.iter() {
+            run.has_set(knob, passage.last.clone());
+        }
+        Stopped { _settings: settings }
+    }
+}
+
+/// The knob and the value as the journal has them; none for what has no entry of its own.
+fn journalled(setting: Setting) -> Option<(Knob, Value)> {
+    match setting {
+        Setting::SegmentSizes(found) => Some((Knob::GsoSizes, sizes(found))),
+        Setting::OutputLimit(bytes) => {
+            Some((Knob::Sysctl(OUTPUT_LIMIT.to_owned()), Value::Text(bytes.to_string())))
+        }
+        Setting::QueueWeight { queue, weight } => Some((Knob::QueueWeight(queue), Value::Weight(weight))),
+        Setting::HighestRate { queue, megabits } => {
+            Some((max_rate_knob(queue), Value::Text(megabits.to_string())))
+        }
+        Setting::ClassQuantum { .. } => None,
+    }
+}
+
+impl Gate for JournalGate {
+    fn pass(
+        &self,
+        setting: Setting,
+        write: &mut dyn FnMut() -> Result<(), ControlError>,
+    ) -> Result<(), ControlError> {
+        let refused = Err(ControlError::Refused { setting });
+        if let Setting::ClassQuantum { class, .. } = setting {
+            return if lock(&self.roots).contains(&class.major) { write() } else { refused };
+        }
+        let Some((knob, value)) = journalled(setting) else { return refused };
+        // Held while it is written: a look at the setting comes before or after.
+        let mut settings = lock(&self.settings);
+        let Some(passage) = settings.get_mut(&knob).filter(|passage| passage.entry.allows(&value)) else {
+            return refused;
+        };
+        let before = passage.last.take();
+        match write() {
+            Ok(()) => passage.last = Some(value),
+            // Another program's value was found, and nothing was written.
+            Err(error @ ControlError::SetByOthers { .. }) => {
+                passage.last = before;
+                return Err(error);
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use super::*;
+    use evenkeel_netlink::tc::Handle;
+
+    fn gate_with(knob: Knob, from: Value, ours: Ours) -> JournalGate {
+        let gate = JournalGate::default();
+        let entry = Entry { knob: knob.clone(), from, ours: vec![ours], theirs: false };
+        lock(&gate.settings).insert(knob, Passage { entry, last: None });
+        gate
+    }
+
+    fn passes(gate: &JournalGate, setting: Setting) -> bool {
+        let mut written = false;
+        let result = gate.pass(setting, &mut || {
+            written = true;
+            Ok(())
+        });
+        assert_eq!(result.is_ok(), written, "{result:?}");
+        written
+    }
+
+    #[test]
+    fn a_value_that_the_journal_lacks_is_not_written() {
+        let size = |all| GsoSizes { all, ipv4: all };
+        let ours = Ours::These(vec![sizes(size(16_384))]);
+        let gate = gate_with(Knob::GsoSizes, sizes(size(65_536)), ours);
+        assert!(passes(&gate, Setting::SegmentSizes(size(16_384))));
+        assert!(passes(&gate, Setting::SegmentSizes(size(65_536))), "what it was before");
+        assert!(!passes(&gate, Setting::SegmentSizes(size(24_576))));
+        for other in [
+            Setting::OutputLimit(1),
+            Setting::QueueWeight { queue: 0, weight: Some(1) },
+            Setting::HighestRate { queue: 0, megabits: 1 },
+            Setting::ClassQuantum { class: Handle::new(1, 0x10), bytes: 1 },
+        ] {
+            assert!(!passes(&gate, other), "{other} is not in the journal at all");
+        }
+    }
+
+    #[test]
+    fn weights_pass_within_their_range_and_classes_below_our_root() {
+        let range = Ours::NumberBetween { least: 1, most: 9 };
+        let gate = gate_with(Knob::QueueWeight(1), Value::Weight(None), range);
+        for (queue, weight, is_let) in
+            [(1, Some(9), true), (1, None, true), (1, Some(10), false), (2, Some(1), false)]
+        {
+            assert_eq!(passes(&gate, Setting::QueueWeight { queue, weight }), is_let, "{queue} {weight:?}");
+        }
+        lock(&gate.roots).push(0x4001);
+        assert!(passes(&gate, Setting::ClassQuantum { class: Handle::new(0x4001, 0x10), bytes: 1 }));
+        assert!(!passes(&gate, Setting::ClassQuantum { class: Handle::new(1, 0x10), bytes: 1 }));
+    }
+
+    #[test]
+    fn a_write_that_fails_leaves_the_value_unknown_and_a_strangers_value_stays_a_strangers() {
+        let limit = Knob::Sysctl(OUTPUT_LIMIT.to_owned());
+        let text = |text: &str| Value::Text(text.to_owned());
+        let gate = gate_with(limit.clone(), text("100"), Ours::NumberBetween { least: 1, most: 100 });
+        let last = || lock(&gate.settings)[&limit].last.clone();
+        assert!(passes(&gate, Setting::OutputLimit(50)));
+        assert_eq!(last(), Some(text("50")));
+        let foreign = || ControlError::SetByOthers { what: String::new(), found: String::new() };
+        gate.pass(Setting::OutputLimit(60), &mut || Err(foreign())).unwrap_err();
+        assert_eq!(last(), Some(text("50")));
+        let failed = || ControlError::ReadBack { what: String::new(), set: 60, found: String::new() };
+        gate.pass(Setting::OutputLimit(60), &mut || Err(failed())).unwrap_err();
+        assert_eq!(last(), None);
+    }
+}

@@ -1,49 +1,17 @@
-//! What commands on a live interface have in common: signals, the terminal, the guardian.
+//! What commands on a live interface have in common: the terminal, the guardian.
 
 use std::io::{IsTerminal, Write};
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use evenkeel_host::{Capability, Host};
 use evenkeel_model::text::terminal_output;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 pub use crate::exit::say;
 use crate::exit::{Exit, Failure};
 
 /// How often the terminal is drawn anew.
 const DRAW_INTERVAL: Duration = Duration::from_secs(1);
-
-/// The signals that end a run.
-pub struct Signals {
-    interrupted: Arc<AtomicBool>,
-    terminated: Arc<AtomicBool>,
-}
-
-impl Signals {
-    /// Catches them from now on.
-    pub fn catch() -> Result<Self, Failure> {
-        let signals = Self { interrupted: Arc::default(), terminated: Arc::default() };
-        let flags =
-            [(SIGINT, &signals.interrupted), (SIGHUP, &signals.interrupted), (SIGTERM, &signals.terminated)];
-        for (signal, flag) in flags {
-            signal_hook::flag::register(signal, Arc::clone(flag))
-                .map_err(|error| Failure::new(Exit::Failed, format!("cannot catch signals: {error}")))?;
-        }
-        Ok(signals)
-    }
-
-    /// Whether one came that interrupts: Ctrl-C, or the terminal is gone.
-    pub fn interrupted(&self) -> bool {
-        self.interrupted.load(Ordering::Relaxed)
-    }
-
-    /// Whether the run was asked to end, as a service is.
-    pub fn terminated(&self) -> bool {
-        self.terminated.load(Ordering::Relaxed)
-    }
-}
 
 /// A terminal on standard error, drawn anew in its place.
 pub struct Screen {
@@ -74,6 +42,18 @@ impl Screen {
         let _ = output.flush();
         self.lines = text.lines().count();
     }
+}
+
+/// Refuses to go on without these capabilities, of which the missing ones are named; `what` needs them.
+pub fn require(capabilities: &[Capability], what: &str) -> Result<(), Failure> {
+    let missing = Host::live().missing_capabilities(capabilities);
+    let missing = missing.map_err(|error| Failure::with_causes(Exit::Failed, &error))?;
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<String> = missing.iter().map(ToString::to_string).collect();
+    let message = format!("this process lacks {}, which {what} needs; run it as root", names.join(", "));
+    Err(Failure::new(Exit::Unable, message))
 }
 
 /// A guardian is this very binary, also when its file was replaced meanwhile.

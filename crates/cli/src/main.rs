@@ -25,6 +25,7 @@ mod revert;
 mod run;
 mod scenario;
 mod search;
+mod signals;
 mod steer;
 mod study;
 mod tune;
@@ -34,12 +35,31 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::arguments::{Arguments, Command};
-use crate::exit::Exit;
+use crate::exit::{Exit, Failure};
 
 fn main() -> ExitCode {
     // A usage error exits with 2, help and version with 0.
     let arguments = Arguments::try_parse().unwrap_or_else(|error| arguments::plain(error).exit());
-    let result = match arguments.command {
+    let result = prepare(&arguments.command).and_then(|()| run_command(arguments.command));
+    result.unwrap_or_else(|failure| failure.tell()).into()
+}
+
+/// Commands that hold nothing end at the first signal. The others install handlers of their own before they take
+/// anything.
+fn prepare(command: &Command) -> Result<(), Failure> {
+    match command {
+        Command::Scenario(_)
+        | Command::Nic(_)
+        | Command::Search(_)
+        | Command::Compare(_)
+        | Command::Generate(_) => signals::end_at_once(),
+        Command::Check(options) if options.watch.is_none() => signals::end_at_once(),
+        _ => Ok(()),
+    }
+}
+
+fn run_command(command: Command) -> Result<Exit, Failure> {
+    match command {
         Command::Run(options) => run::run(&options),
         Command::Scenario(command) => scenario::scenario(&command),
         Command::Fair(options) => fair::fair(&options),
@@ -53,8 +73,7 @@ fn main() -> ExitCode {
         Command::Study(command) => study::study(&command),
         Command::Compare(options) => compare::compare(&options),
         Command::Generate(options) => generate::generate(&options),
-    };
-    result.unwrap_or_else(|failure| failure.tell()).into()
+    }
 }
 
 impl From<Exit> for ExitCode {

@@ -1,21 +1,21 @@
 //! What a person at the terminal sees while a run goes on, and how Ctrl-C reaches it.
 
 use std::io::IsTerminal;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use evenkeel_model::text::{printable, terminal_output};
 use evenkeel_model::world::Observer;
 use evenkeel_report::table::TableOptions;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::exit::{Exit, Failure, say};
+use crate::exit::{Failure, say};
+use crate::signals::Signals;
 
 const STEPS: u64 = 1000;
 
 /// Shows progress as a bar on a terminal, as a line for each tenth of the work elsewhere.
 pub struct Progress {
-    interrupted: Arc<AtomicBool>,
+    signals: Signals,
     shown: Shown,
 }
 
@@ -29,12 +29,7 @@ enum Shown {
 impl Progress {
     /// Takes over Ctrl-C and SIGTERM, and shows progress unless `quiet`.
     pub fn new(quiet: bool) -> Result<Self, Failure> {
-        let interrupted = Arc::new(AtomicBool::new(false));
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP]
-        {
-            signal_hook::flag::register(signal, Arc::clone(&interrupted))
-                .map_err(|error| Failure::new(Exit::Failed, format!("cannot catch signals: {error}")))?;
-        }
+        let signals = Signals::catch()?;
         let shown = if quiet {
             Shown::Nothing
         } else if std::io::stderr().is_terminal() {
@@ -47,7 +42,7 @@ impl Progress {
         } else {
             Shown::Lines(AtomicU64::new(0))
         };
-        Ok(Self { interrupted, shown })
+        Ok(Self { signals, shown })
     }
 
     /// Takes the bar away.
@@ -87,7 +82,7 @@ impl Observer for Progress {
     }
 
     fn interrupted(&self) -> bool {
-        self.interrupted.load(Ordering::Relaxed)
+        self.signals.came()
     }
 }
 

@@ -15,7 +15,8 @@ use serde_json::json;
 use super::{failure, show};
 use crate::arguments::{CheckOptions, Format};
 use crate::exit::{Exit, Failure, print};
-use crate::live::{Signals, say};
+use crate::live::say;
+use crate::signals::Signals;
 
 /// How often it is looked whether somebody has had enough.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
@@ -30,7 +31,7 @@ pub fn watch(options: &CheckOptions, time: Duration) -> Result<Exit, Failure> {
         say(&format!("watching for {:.0} s", time.as_secs_f64()));
     }
     let started = Instant::now();
-    while started.elapsed() < time && !signals.interrupted() && !signals.terminated() {
+    while started.elapsed() < time && !signals.came() {
         std::thread::sleep(LOOK_INTERVAL.min(time.saturating_sub(started.elapsed())));
     }
     let after = read()?;

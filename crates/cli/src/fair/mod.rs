@@ -14,8 +14,9 @@ use crate::arguments::{
     BalanceChoice, BatchingChoice, FairOptions, Format, QueueWeightsChoice, Segments, XpsChoice,
 };
 use crate::exit::{Exit, Failure, print};
-use crate::live::{Screen, Signals, guardian, say};
+use crate::live::{Screen, guardian, say};
 use crate::revert::{tell_leftover, tell_unfinished};
+use crate::signals::Signals;
 
 /// How often the observer takes a sample.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);

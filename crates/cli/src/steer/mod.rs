@@ -16,10 +16,11 @@ use evenkeel_steer::{
 use crate::arguments::{BackendChoice, BaselineChoice, Format, SteerOptions};
 use crate::exit::{Exit, Failure, print};
 use crate::listed_flows;
-use crate::live::{Screen, Signals, guardian, say};
+use crate::live::{Screen, guardian, say};
 use crate::nic;
 use crate::revert::tell_leftover;
 use crate::search::load_policy;
+use crate::signals::Signals;
 
 /// How often a session looks whether it still stands on what it stood on.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);

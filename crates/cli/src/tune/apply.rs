@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use evenkeel_apply::{ApplyError, JournalError, KnobError, Lasting, Made, StateDirectory};
+use evenkeel_host::Capability;
 use evenkeel_model::change::{Change, Knob, Value};
 use evenkeel_model::host::HostFacts;
 use evenkeel_placement::tune::Keep;
@@ -11,8 +12,9 @@ use evenkeel_placement::tune::verify::{Stretch, Watched, compare};
 use super::{Prepared, Ready, files, prepare, show};
 use crate::arguments::{Format, TuneOptions};
 use crate::exit::{Exit, Failure, print};
-use crate::live::{Signals, say};
+use crate::live::{require, say};
 use crate::revert::tell_leftover;
+use crate::signals::Signals;
 
 /// Naps are short, because signals wake nobody up.
 const NAP: Duration = Duration::from_millis(20);
@@ -44,6 +46,7 @@ pub fn apply(
     prepared: Prepared,
     signals: &Signals,
 ) -> Result<Exit, Failure> {
+    require(&[Capability::NetAdmin], "--apply")?;
     let index = prepared.facts.interface(&options.interface).and_then(|interface| interface.index);
     let index = index.ok_or_else(|| Failure::new(Exit::Unable, "the interface has no number"))?;
     let asked_for = options.apply.clone().unwrap_or_default();
@@ -61,7 +64,7 @@ pub fn apply(
     for round in 1.. {
         let channels = outcome.done.len();
         for ready in &prepared.ready {
-            if signals.interrupted() || signals.terminated() {
+            if signals.came() {
                 return interrupted(lasting, &outcome);
             }
             make(&mut lasting, ready, &mut outcome)?;
@@ -133,7 +136,7 @@ fn watch(options: &TuneOptions, signals: &Signals) -> Result<Option<Stretch>, Fa
     }
     let first: HostFacts = super::read(None)?;
     let until = Instant::now() + options.watch;
-    while Instant::now() < until && !signals.interrupted() && !signals.terminated() {
+    while Instant::now() < until && !signals.came() {
         std::thread::sleep(NAP);
     }
     let second = super::read(None)?;

@@ -18,7 +18,7 @@ use evenkeel_placement::tune::{Keep, Step, TuningPlan, settled};
 
 use crate::arguments::{Format, TuneOptions};
 use crate::exit::{Exit, Failure, print};
-use crate::live::Signals;
+use crate::signals::Signals;
 
 /// Where settings to keep are listed, below `/etc`.
 const KEEP: &str = "evenkeel/keep.toml";

@@ -1,0 +1,112 @@
+//! The signals that end a command: installed here for all of them.
+//!
+//! The first signal asks a command to end in order. A second one ends it at once with code 130: the kernel detaches its
+//! programs with its descriptors, and its guardian puts its settings back. A signal that the command was started with
+//! as ignored (`nohup`, a shell's background jobs) stays ignored.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::exit::{Exit, Failure};
+
+/// A signal that comes so soon after the first one is the same request: `timeout` sends one to the process and one to
+/// its group.
+const SAME_REQUEST: Duration = Duration::from_millis(500);
+
+/// What has come so far.
+#[derive(Clone, Default)]
+pub struct Signals {
+    interrupted: Arc<AtomicBool>,
+    terminated: Arc<AtomicBool>,
+}
+
+impl Signals {
+    /// Catches them from now on.
+    pub fn catch() -> Result<Self, Failure> {
+        let signals = Self::default();
+        let began = Instant::now();
+        // Milliseconds from `began` to the first signal, plus 1.
+        let first = Arc::new(AtomicU64::new(0));
+        let flags =
+            [(SIGINT, &signals.interrupted), (SIGHUP, &signals.interrupted), (SIGTERM, &signals.terminated)];
+        for (signal, flag) in flags {
+            let (flag, first) = (Arc::clone(flag), Arc::clone(&first));
+            register(signal, move || {
+                flag.store(true, Ordering::Relaxed);
+                let now = began.elapsed().as_millis() as u64 + 1;
+                let asked = first.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
+                // A terminal that goes away may send more than one SIGHUP, and nobody asks twice by it.
+                let again = asked.is_err_and(|first| now - first > SAME_REQUEST.as_millis() as u64);
+                if again && signal != SIGHUP {
+                    signal_hook::low_level::exit(Exit::Interrupted as i32);
+                }
+            })?;
+        }
+        Ok(signals)
+    }
+
+    /// Whether one came that interrupts: Ctrl-C, or the terminal is gone.
+    pub fn interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::Relaxed)
+    }
+
+    /// Whether the run was asked to end, as a service is.
+    pub fn terminated(&self) -> bool {
+        self.terminated.load(Ordering::Relaxed)
+    }
+
+    /// Whether any of them came.
+    pub fn came(&self) -> bool {
+        self.interrupted() || self.terminated()
+    }
+}
+
+/// For a command that changes nothing and holds nothing: the first signal ends it, with a message and the documented
+/// code.
+pub fn end_at_once() -> Result<(), Failure> {
+    for signal in [SIGINT, SIGHUP, SIGTERM] {
+        register(signal, || {
+            // One system call, on a descriptor without a buffer or a lock that could be held (signal-safety(7)).
+            let _ = nix::unistd::write(std::io::stderr(), b"evenkeel: interrupted\n");
+            signal_hook::low_level::exit(Exit::Interrupted as i32);
+        })?;
+    }
+    Ok(())
+}
+
+/// Installs a handler, unless the signal is ignored.
+fn register(signal: i32, action: impl Fn() + Send + Sync + 'static) -> Result<(), Failure> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    if is_ignored(&status, signal) {
+        return Ok(());
+    }
+    // SAFETY: the actions store to atomics, read the clock, write to a descriptor or end the process: all of it is
+    // allowed in a handler.
+    unsafe { signal_hook::low_level::register(signal, action) }
+        .map(drop)
+        .map_err(|error| Failure::new(Exit::Failed, format!("cannot catch signals: {error}")))
+}
+
+/// Whether a process with this `/proc/PID/status` ignores a signal: bit n - 1 of `SigIgn` (proc(5)).
+fn is_ignored(status: &str, signal: i32) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask >> (signal - 1) & 1 == 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ignored_signal_is_found_in_the_status() {
+        // SIGHUP is 1 and SIGINT 2.
+        let status = "Name:\tevenkeel\nSigIgn:\t0000000000001003\nSigCgt:\t0000000000000000\n";
+        assert!(is_ignored(status, SIGHUP) && is_ignored(status, SIGINT));
+        assert!(!is_ignored(status, SIGTERM));
+        assert!(!is_ignored("", SIGHUP));
+    }
+}

@@ -1,0 +1,78 @@
+//! Signals: one that the command was started with as ignored stays ignored; the others end it with the documented code.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{SigHandler, Signal, kill, signal};
+use nix::unistd::Pid;
+
+use support::evenkeel;
+
+fn start(mut command: Command) -> Child {
+    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+/// Waits until a command has installed its handlers: its `SigCgt` (proc(5)) has this signal.
+fn wait_for_handler(child: &mut Child, caught: Signal) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+        if u64::from_str_radix(mask.trim(), 16).unwrap() >> (caught as i32 - 1) & 1 == 1 {
+            return;
+        }
+        if Instant::now() > deadline {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            panic!("{caught} is not caught: {status}");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn send(child: &Child, signal: Signal) {
+    kill(Pid::from_raw(child.id().try_into().unwrap()), signal).unwrap();
+}
+
+/// More than a minute in the simulator.
+fn long_run() -> Command {
+    evenkeel(&["run", "titan-48-flows", "--on", "sim", "--variant", "dqa", "--repeat", "1000"])
+}
+
+#[test]
+fn signals_that_were_ignored_at_the_start_stay_ignored() {
+    let mut command = long_run();
+    // As `nohup` and a shell's background jobs do.
+    // SAFETY: between fork and exec the closure sets two signals to be ignored, which runs no handler.
+    unsafe {
+        command.pre_exec(|| {
+            for ignored in [Signal::SIGHUP, Signal::SIGINT] {
+                signal(ignored, SigHandler::SigIgn)?;
+            }
+            Ok(())
+        });
+    }
+    let mut child = start(command);
+    wait_for_handler(&mut child, Signal::SIGTERM);
+    send(&child, Signal::SIGHUP);
+    send(&child, Signal::SIGINT);
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(child.try_wait().unwrap(), None);
+    send(&child, Signal::SIGTERM);
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+}
+
+#[test]
+fn commands_that_hold_nothing_end_with_the_documented_code() {
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        let search = evenkeel(&["search", "bench", "--flows", "500", "--queues", "10", "--repeat", "10000"]);
+        let mut child = start(search);
+        wait_for_handler(&mut child, signal);
+        send(&child, signal);
+        assert_eq!(child.wait().unwrap().code(), Some(130), "{signal}");
+    }
+}

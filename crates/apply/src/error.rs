@@ -203,7 +203,9 @@ impl ApplyError {
             Self::Journal(
                 JournalError::Busy { .. } | JournalError::Unfinished { .. } | JournalError::Directory { .. },
             )
-            | Self::Knob(KnobError::NotRestorable { .. }) => Cause::Unable,
+            | Self::Knob(KnobError::NotRestorable { .. } | KnobError::Host(HostError::ForeignSysfs { .. })) => {
+                Cause::Unable
+            }
             _ => Cause::Failed,
         }
     }

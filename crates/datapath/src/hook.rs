@@ -8,13 +8,30 @@ use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use crate::error::DatapathError;
 use crate::object;
 
-/// A program on a hook.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// A program on a hook. It is known by its number: its name may not be readable at another time.
+#[derive(Clone, Debug)]
 pub struct HookProgram {
     /// Its number, unique since boot.
     pub id: u32,
-    /// Its name, of 15 characters at most; empty where it may not be read.
+    /// Its name, of 15 characters at most; empty where it may not be read, which takes `CAP_SYS_ADMIN`.
     pub name: String,
+}
+
+impl PartialEq for HookProgram {
+    fn eq(&self, other: &Self) -> bool {
+        self.id == other.id
+    }
+}
+
+impl Eq for HookProgram {}
+
+impl std::fmt::Display for HookProgram {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.name.as_str() {
+            "" => write!(formatter, "id {} (its name takes CAP_SYS_ADMIN to read)", self.id),
+            name => write!(formatter, "{name} (id {})", self.id),
+        }
+    }
 }
 
 /// More programs than this on one hook are not listed (`BPF_MPROG_MAX`, linux/bpf_mprog.h).

@@ -54,6 +54,7 @@ impl FairError {
             Self::NoInterface { .. } => Cause::Usage,
             Self::Unable { .. } => Cause::Unable,
             Self::Apply(error) => error.cause(),
+            Self::Host(HostError::ForeignSysfs { .. }) => Cause::Unable,
             Self::Datapath(error) if error.is_refusal() => Cause::Unable,
             Self::Datapath(_) | Self::Control(_) | Self::Netlink(_) | Self::Host(_) => Cause::Failed,
         }

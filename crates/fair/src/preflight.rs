@@ -70,8 +70,7 @@ pub struct Preflight {
 }
 
 /// What loading and attaching the programs and changing settings takes.
-const CAPABILITIES: [Capability; 4] =
-    [Capability::NetAdmin, Capability::SysAdmin, Capability::Perfmon, Capability::Bpf];
+pub(crate) const CAPABILITIES: [Capability; 3] = [Capability::NetAdmin, Capability::Perfmon, Capability::Bpf];
 
 impl Preflight {
     /// Looks at an interface of the calling thread's network namespace.

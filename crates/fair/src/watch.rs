@@ -147,12 +147,11 @@ impl Watched {
 fn hook_difference(before: &[HookProgram], now: &[HookProgram]) -> String {
     let ids = |programs: &[HookProgram]| programs.iter().map(|program| program.id).collect::<BTreeSet<_>>();
     let (had, has) = (ids(before), ids(now));
-    let describe = |program: &HookProgram| format!("{} (id {})", program.name, program.id);
     if let Some(program) = now.iter().find(|program| !had.contains(&program.id)) {
-        return format!("another program was attached at tcx egress: {}", describe(program));
+        return format!("another program was attached at tcx egress: {program}");
     }
     match before.iter().find(|program| !has.contains(&program.id)) {
-        Some(program) => format!("a program was detached from tcx egress: {}", describe(program)),
+        Some(program) => format!("a program was detached from tcx egress: {program}"),
         None => "the programs at tcx egress were put in another order".to_owned(),
     }
 }

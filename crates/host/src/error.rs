@@ -51,6 +51,15 @@ pub enum HostError {
         "cannot start a thread: {0}; raise the limit on processes (`ulimit -u`, `pids.max` of the cgroup)"
     )]
     Thread(#[source] io::Error),
+    /// `/sys` is of no use, and no other could be mounted.
+    #[error(
+        "/sys shows the interfaces of another network namespace, and mounting a sysfs of this one failed: {source}; run \
+         it with CAP_SYS_ADMIN, or where /sys is this namespace's own, as under `ip netns exec`"
+    )]
+    ForeignSysfs {
+        /// The system's error.
+        source: io::Error,
+    },
     /// The kernel refused over netlink.
     #[error(transparent)]
     Netlink(#[from] evenkeel_netlink::NetlinkError),

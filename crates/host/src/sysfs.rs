@@ -3,7 +3,7 @@
 //! A mounted sysfs shows the interfaces of the namespace in which it was mounted
 //! (`kobj_ns_grab_current`, lib/kobject.c), so `/sys` is the wrong one in a process that has entered another
 //! namespace. [`Sysfs::of_namespace`] makes a view of its own, which is attached nowhere and goes with its
-//! descriptor (fsopen(2), fsmount(2)).
+//! descriptor (fsopen(2), fsmount(2)). Without the privilege for that it takes `/sys`, if that is the right one.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -19,6 +19,8 @@ pub struct Sysfs {
     /// Keeps the view alive.
     _mount: Option<Arc<OwnedFd>>,
 }
+
+const MOUNTED: &str = "/sys";
 
 /// linux/mount.h.
 const FSOPEN_CLOEXEC: libc::c_uint = 1;
@@ -53,11 +55,44 @@ impl Sysfs {
     /// The sysfs of the calling thread's network namespace.
     ///
     /// # Errors
-    /// Without `CAP_SYS_ADMIN`, or on a kernel before 5.2.
+    /// [`HostError::ForeignSysfs`] without `CAP_SYS_ADMIN`, or on a kernel before 5.2, where `/sys` is that of another
+    /// namespace.
     pub fn of_namespace() -> Result<Self, HostError> {
-        let mount = mount_sysfs().map_err(|source| HostError::Read { path: "/sys".into(), source })?;
+        let mount = match mount_sysfs() {
+            Ok(mount) => mount,
+            Err(_) if Self::mounted_is_own()? => return Ok(Self::at(MOUNTED)),
+            Err(source) => return Err(HostError::ForeignSysfs { source }),
+        };
         let root = PathBuf::from(format!("/proc/self/fd/{}", mount.as_raw_fd()));
         Ok(Self { root, _mount: Some(Arc::new(mount)) })
+    }
+
+    /// Whether `/sys` has the interfaces of the calling thread's network namespace: each with its name, number and
+    /// address, and no others.
+    ///
+    /// # Errors
+    /// When the kernel does not list the interfaces.
+    pub fn mounted_is_own() -> Result<bool, HostError> {
+        let mut own: Vec<(String, String, String)> = evenkeel_netlink::Netlink::open()?
+            .links()?
+            .into_iter()
+            .map(|link| {
+                let address: Vec<String> = link.address.iter().map(|byte| format!("{byte:02x}")).collect();
+                (link.name, link.index.to_string(), address.join(":"))
+            })
+            .collect();
+        own.sort();
+        let mounted = Self::at(MOUNTED);
+        let read = |name: &str, file: &str| mounted.read(&format!("class/net/{name}/{file}")).ok();
+        // A file among the links, where the module for bonds is loaded.
+        let names = mounted.list("class/net")?.into_iter().filter(|name| name != "bonding_masters");
+        let shown: Option<Vec<_>> = names
+            .map(|name| {
+                Some((read(&name, "ifindex")?, read(&name, "address")?))
+                    .map(|(index, address)| (name, index, address))
+            })
+            .collect();
+        Ok(shown.is_some_and(|shown| shown == own))
     }
 
     /// A recorded sysfs in a directory.

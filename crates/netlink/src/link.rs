@@ -55,6 +55,8 @@ pub struct Link {
     pub index: u32,
     /// Its name.
     pub name: String,
+    /// Its link-layer address; empty without one.
+    pub address: Vec<u8>,
     /// Whether it is set up (`IFF_UP`).
     pub up: bool,
     /// Transmit queues that were made with it; fewer may be in use.
@@ -74,6 +76,7 @@ impl From<&LinkMessage> for Link {
         let mut link = Self {
             index: message.header.index,
             name: String::new(),
+            address: Vec::new(),
             up: message.header.flags.contains(LinkFlags::Up),
             transmit_queues: 1,
             xdp_program: None,
@@ -85,6 +88,7 @@ impl From<&LinkMessage> for Link {
         for attribute in &message.attributes {
             match attribute {
                 LinkAttribute::IfName(name) => link.name.clone_from(name),
+                LinkAttribute::Address(address) => link.address.clone_from(address),
                 LinkAttribute::NumTxQueues(queues) => link.transmit_queues = *queues,
                 LinkAttribute::Xdp(program) => link.xdp_program = xdp_program(program),
                 LinkAttribute::GsoMaxSize(bytes) => gso = Some(*bytes),

@@ -62,7 +62,8 @@ impl Tree {
             recording: None,
             unknown: RefCell::default(),
         };
-        if !tree.sysfs_is_of_this_namespace() {
+        // One that cannot be told is taken as it is.
+        if !Sysfs::mounted_is_own().unwrap_or(true) {
             tree.network = Sysfs::of_namespace().ok();
         }
         tree
@@ -108,23 +109,6 @@ impl Tree {
             (Some(network), Some(rest)) => network.path(&format!("class/net{rest}")),
             _ => self.name(path),
         }
-    }
-
-    /// A mounted sysfs shows the interfaces of the namespace in which it was mounted.
-    fn sysfs_is_of_this_namespace(&self) -> bool {
-        let Some(devices) = self.read("/proc/net/dev") else { return true };
-        let mut names: Vec<&str> =
-            devices.lines().filter_map(|line| Some(line.split_once(':')?.0.trim())).collect();
-        names.sort_unstable();
-        let shown: Vec<String> =
-            self.list("/sys/class/net").into_iter().filter(|name| name != "bonding_masters").collect();
-        let is_own =
-            |name: &&str| match (self.read_number(&format!("/sys/class/net/{name}/ifindex")), index_of(name))
-            {
-                (Some(shown), Some(own)) => shown == u64::from(own),
-                _ => false,
-            };
-        shown == names && names.iter().all(is_own)
     }
 
     /// A file's text without white space around it; none if it is not there or cannot be read.
@@ -367,14 +351,6 @@ fn generalised(path: &str) -> String {
         }
         _ => path.to_owned(),
     }
-}
-
-/// An interface's number in this process's namespace.
-fn index_of(name: &str) -> Option<u32> {
-    let name = std::ffi::CString::new(name).ok()?;
-    // SAFETY: takes a string that ends with 0.
-    let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
-    (index > 0).then_some(index)
 }
 
 /// A file's path without `.` and `..`, from the root on.

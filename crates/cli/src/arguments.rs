@@ -553,8 +553,10 @@ pub enum BatchingChoice {
 #[derive(Debug, Args)]
 #[command(group(clap::ArgGroup::new("listed").requires("plan")))]
 pub struct SteerOptions {
-    /// The interface whose received packets are steered
-    pub interface: String,
+    /// The interface whose received packets are steered; a plan for a NIC that is not here (--plan with --model, and
+    /// --flows or --generate) needs none
+    #[arg(required_unless_present = "model")]
+    pub interface: Option<String>,
     /// The policy: a TOML file, which is read again when it changes, or a policy's name such as balance
     #[arg(long, value_name = "FILE")]
     pub policy: String,

@@ -9,8 +9,8 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use support::end;
 use support::managed::{Managed, NAME, assert_same, wait_for};
+use support::{end, evenkeel, without_capabilities};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -154,6 +154,28 @@ fn it_ends_when_it_is_interrupted_and_stands_back_when_the_interface_goes_down()
     let ended = running.end();
     assert_eq!(ended.code, 4, "{ended:?}");
     assert!(ended.stderr.contains("stood back from evk0: the interface was set down"), "{ended:?}");
+}
+
+/// A plan of a NIC that is not here needs no interface and no privilege; steering names what it lacks.
+#[test]
+fn what_takes_no_privilege_works_without_any_and_the_rest_is_named() {
+    let offline = ["--policy", "balance", "--plan", "--model", "i82599", "--queues", "4", "--generate", "20"];
+    for interface in [None, Some("evk-not-here")] {
+        let mut command = evenkeel(&["steer"]);
+        command.args(interface).args(offline);
+        without_capabilities(&mut command);
+        let ended = end(command);
+        assert!(ended.code == 0 && ended.stdout.contains("20 flows, policy balance"), "{ended:?}");
+    }
+    let managed = Managed::new();
+    for backend in ["auto", "xdp", "rps", "ntuple"] {
+        let mut command = managed.command(&["steer", NAME, "--policy", "balance", "--backend", backend]);
+        without_capabilities(&mut command);
+        let ended = end(command);
+        assert!(ended.code == 3 && ended.stderr.contains("lacks CAP_NET_ADMIN"), "{backend}: {ended:?}");
+    }
+    let ended = end(managed.command(&["steer", "--policy", "balance", "--plan", "--model", "i82599"]));
+    assert!(ended.code == 2 && ended.stderr.contains("name an interface"), "{ended:?}");
 }
 
 #[test]

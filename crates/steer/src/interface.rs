@@ -58,6 +58,21 @@ impl Interface {
         })
     }
 
+    /// In place of one that is not here: a NIC that only its model describes, on a host with the processors of this one.
+    #[must_use]
+    pub fn of_model(name: Option<&str>) -> Self {
+        // What it has of processors is the same in every network namespace.
+        let sysfs = Sysfs::at("/sys");
+        Self {
+            index: 0,
+            name: name.unwrap_or("the modelled NIC").to_owned(),
+            driver: None,
+            processors: sysfs.online_processors(),
+            nodes: sysfs.node_of_processors(sysfs.processor_numbers()),
+            namespace: 0,
+        }
+    }
+
     /// Addresses to which packets come in over it: its own, and those of the interfaces on top of it (VLANs,
     /// bridges, bonds), which are this host's, too.
     ///
@@ -129,7 +144,8 @@ impl Interface {
     pub(crate) fn check_programs(&self) -> Result<(), SteerError> {
         use evenkeel_host::Capability;
         let host = Host::live();
-        let missing = host.missing_capabilities(&[Capability::NetAdmin, Capability::Bpf])?;
+        let missing =
+            host.missing_capabilities(&[Capability::NetAdmin, Capability::Bpf, Capability::Perfmon])?;
         if !missing.is_empty() {
             let names: Vec<String> = missing.iter().map(ToString::to_string).collect();
             return Err(SteerError::unable(

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use evenkeel_apply::StateDirectory;
-use evenkeel_host::Scope;
+use evenkeel_host::{Capability, Scope};
 use evenkeel_receive::policy::PolicyFile;
 use evenkeel_steer::{
     Backend, FlowSource, Interface, ObserveOptions, Observer, Planned, Session, SessionOptions, SteerError,
@@ -16,7 +16,7 @@ use evenkeel_steer::{
 use crate::arguments::{BackendChoice, BaselineChoice, Format, SteerOptions};
 use crate::exit::{Exit, Failure, print};
 use crate::listed_flows;
-use crate::live::{Screen, guardian, say};
+use crate::live::{Screen, guardian, require, say};
 use crate::nic;
 use crate::revert::tell_leftover;
 use crate::search::load_policy;
@@ -53,7 +53,20 @@ pub fn steer(options: &SteerOptions) -> Result<Exit, Failure> {
     // Before anything is attached, so that no moment is left in which a signal would leave something behind.
     let signals = Signals::catch()?;
     let policy = WatchedPolicy::load(&options.policy)?;
-    let interface = Interface::find(&options.interface).map_err(failure)?;
+    let is_listed = options.listed.flows.is_some() || options.listed.generate.is_some();
+    if options.plan && options.model.is_some() && is_listed {
+        // Model and flows are all that it takes, so nothing of this host is asked.
+        return plan(options, &Interface::of_model(options.interface.as_deref()), &policy.file);
+    }
+    let Some(name) = &options.interface else {
+        let message =
+            "name an interface; only a plan (--plan) with --model and --flows or --generate needs none";
+        return Err(Failure::new(Exit::Usage, message));
+    };
+    if !options.plan {
+        require(&[Capability::NetAdmin], "steering")?;
+    }
+    let interface = Interface::find(name).map_err(failure)?;
     if options.plan {
         return plan(options, &interface, &policy.file);
     }
@@ -284,7 +297,7 @@ fn manage(
         End::Time | End::Terminated => Exit::Done,
         End::Interrupted => Exit::Interrupted,
         End::StoodBack(reason) => {
-            let message = format!("stood back from {}: {reason}; nothing of ours is left", options.interface);
+            let message = format!("stood back from {}: {reason}; nothing of ours is left", status.interface);
             Failure::new(Exit::Failed, message).tell()
         }
     })

@@ -111,46 +111,7 @@ static __always_inline struct ek_flow *find_flow(__u64 cookie, __u32 *slot)
 	return 0;
 }
 
-/* A segment that asks for its flow's weight. */
-struct query {
-	struct __sk_buff *ctx;
-	const struct ek_tuple *tuple;
-	__u32 mark;
-	__u32 priority;
-	__u32 weight;
-};
-
-static long try_rule(__u32 index, struct query *query)
-{
-	const struct ek_rule *rule = &device.rule[index & (EK_MAX_RULES - 1)];
-	const struct ek_tuple *tuple = query->tuple;
-	__u32 match = rule->match;
-
-	if ((match & EK_MATCH_PROTOCOL && tuple->protocol != rule->protocol) ||
-	    (match & EK_MATCH_SOURCE_PORT &&
-	     (tuple->source_port < rule->source_port_first || tuple->source_port > rule->source_port_last)) ||
-	    (match & EK_MATCH_DESTINATION_PORT && (tuple->destination_port < rule->destination_port_first ||
-						   tuple->destination_port > rule->destination_port_last)) ||
-	    (match & EK_MATCH_MARK && (query->mark & rule->mark_mask) != rule->mark) ||
-	    (match & EK_MATCH_PRIORITY && query->priority != rule->priority) ||
-	    (match & EK_MATCH_CGROUP &&
-	     bpf_skb_ancestor_cgroup_id(query->ctx, rule->cgroup_level) != rule->cgroup))
-		return 0;
-	query->weight = rule->weight;
-	return 1;
-}
-
-/* The weight that the rules give a segment's flow. */
-static __always_inline __u32 weight_by_rules(struct __sk_buff *ctx, const struct ek_tuple *tuple)
-{
-	struct query query = {
-		.ctx = ctx, .tuple = tuple, .mark = ctx->mark, .priority = ctx->priority, .weight = 1};
-	__u32 count = *(volatile __u32 *)&device.rule_count;
-
-	if (count)
-		bpf_loop(count < EK_MAX_RULES ? count : EK_MAX_RULES, try_rule, &query, 0);
-	return query.weight ? query.weight : 1;
-}
+#include "flow_weight.h"
 
 /* The flow's weight, looked up anew if the rules have changed. */
 static __always_inline __u32 weight_of(struct __sk_buff *ctx, struct ek_flow *flow,
@@ -165,50 +126,6 @@ static __always_inline __u32 weight_of(struct __sk_buff *ctx, struct ek_flow *fl
 		flow->may_follow = tuple->protocol == IPPROTO_TCP && flow->socket;
 	}
 	return detail->weight;
-}
-
-/* Takes a free slot for a flow; none if all of its probes are taken, or as many flows as are wanted.
- *
- * Two cores may send for one socket at the same time (what waited for ARP goes out on the core that
- * got the answer). So a free slot's word says that it is forgotten, from the beginning on: whoever
- * finds the slot before it is ready leaves the word alone. */
-static __always_inline struct ek_flow *create_flow(__u64 cookie, const struct sock *sk,
-						   const struct ek_tuple *tuple, __u32 *slot)
-{
-	__u32 home = home_of(cookie), step;
-
-	if (__sync_fetch_and_add(&device.flow_count, 1) >= config.max_flows)
-		goto full;
-	for (step = 0; step < EK_PROBES; step++) {
-		struct ek_flow_detail *detail;
-		struct ek_flow *flow;
-
-		*slot = probe(home, step);
-		flow = bpf_map_lookup_elem(&flows, slot);
-		detail = bpf_map_lookup_elem(&details, slot);
-		if (!flow || !detail || flow->cookie)
-			continue;
-		if (__sync_val_compare_and_swap(&flow->cookie, 0, cookie))
-			continue;
-		flow->class_base = config.class_base;
-		flow->may_follow = tuple->protocol == IPPROTO_TCP && sk;
-		flow->socket = (__u64)sk;
-		detail->weight = 1;
-		/* No generation of rules: they are asked with the segment at hand. */
-		detail->rule_generation = *(volatile __u32 *)&device.rule_generation - 1;
-		detail->last_us = bpf_ktime_get_ns() / 1000;
-		detail->outstanding = 0;
-		detail->tuple = *tuple;
-		detail->walked_word = 0;
-		detail->quiet_since_ns = bpf_ktime_get_ns();
-		__sync_fetch_and_add(&device.occupied[(*slot / EK_SLOTS_PER_BLOCK) & (EK_MAX_BLOCKS - 1)], 1);
-		/* Last: until now the slot's word said that it was forgotten. */
-		*(volatile __u64 *)&flow->word = 0;
-		return flow;
-	}
-full:
-	__sync_fetch_and_sub(&device.flow_count, 1);
-	return 0;
 }
 
 /* Looking: releases the charged flows whose sockets have nothing outstanding.
@@ -264,6 +181,102 @@ static __always_inline void look_at(struct ek_flow *flow, const struct ek_flow_d
 	if (seen & EK_WORD_CHARGED && (flow->socket ? socket_is_idle(flow) : is_silent(detail)) &&
 	    ek_release(&flow->word, device.weight, seen, 0))
 		COUNT(completed);
+}
+
+/* Frees the slot of a short flow that has nothing outstanding. It loses nothing: it would pick anew with its
+ * next segment anyway. A flow of many picks keeps its slot until it is silent for long, so that a flood of
+ * flows of one segment does not push it out. */
+static __always_inline int evict(struct ek_flow *flow, const struct ek_flow_detail *detail, __u32 slot)
+{
+	__u64 seen;
+
+	if (config.read_sockets)
+		look_at(flow, detail);
+	seen = *(volatile __u64 *)&flow->word;
+	if (seen & EK_WORD_FORGOTTEN || seen >> EK_WORD_SEQUENCE_SHIFT > EK_SHORT_FLOW ||
+	    !ek_forget(&flow->word, seen))
+		return 0;
+	__sync_fetch_and_sub(&device.occupied[(slot / EK_SLOTS_PER_BLOCK) & (EK_MAX_BLOCKS - 1)], 1);
+	__sync_fetch_and_sub(&device.flow_count, 1);
+	*(volatile __u64 *)&flow->cookie = 0;
+	COUNT(evicted);
+	return 1;
+}
+
+struct eviction {
+	__u32 first; /* slot */
+	__u32 done;
+};
+
+static long evict_at(__u32 index, struct eviction *eviction)
+{
+	__u32 slot = (eviction->first + index) & (EK_SLOTS - 1);
+	struct ek_flow *flow = bpf_map_lookup_elem(&flows, &slot);
+	struct ek_flow_detail *detail = bpf_map_lookup_elem(&details, &slot);
+
+	if (!flow || !detail || !*(volatile __u64 *)&flow->cookie || !evict(flow, detail, slot))
+		return 0;
+	eviction->done = 1;
+	return 1;
+}
+
+/* Evicts a short flow somewhere: of the next block of slots, so that all blocks have their turn. */
+static __always_inline int make_room(void)
+{
+	__u32 block = __sync_fetch_and_add(&device.evict_hand, 1) & (EK_MAX_BLOCKS - 1);
+	struct eviction eviction = {.first = block * EK_SLOTS_PER_BLOCK};
+
+	bpf_loop(EK_SLOTS_PER_BLOCK, evict_at, &eviction, 0);
+	return eviction.done;
+}
+
+/* Takes a free slot for a flow, or that of a short one if all of its probes are taken; none if there is no
+ * such flow. A table with as many flows as are wanted loses a short one first.
+ *
+ * Two cores may send for one socket at the same time (what waited for ARP goes out on the core that
+ * got the answer). So a free slot's word says that it is forgotten, from the beginning on: a core that
+ * finds the slot before it is ready leaves the word alone. */
+static __always_inline struct ek_flow *create_flow(__u64 cookie, const struct sock *sk,
+						   const struct ek_tuple *tuple, __u32 *slot)
+{
+	__u32 home = home_of(cookie), step;
+
+	/* Two tries: half of the slots are free, and whole blocks may be. */
+	if (__sync_fetch_and_add(&device.flow_count, 1) >= config.max_flows && !make_room() && !make_room())
+		goto full;
+	/* The second time round, short flows are evicted. */
+	for (step = 0; step < 2 * EK_PROBES; step++) {
+		struct ek_flow_detail *detail;
+		struct ek_flow *flow;
+
+		*slot = probe(home, step & (EK_PROBES - 1));
+		flow = bpf_map_lookup_elem(&flows, slot);
+		detail = bpf_map_lookup_elem(&details, slot);
+		if (!flow || !detail)
+			continue;
+		if (*(volatile __u64 *)&flow->cookie && (step < EK_PROBES || !evict(flow, detail, *slot)))
+			continue;
+		if (__sync_val_compare_and_swap(&flow->cookie, 0, cookie))
+			continue;
+		flow->class_base = config.class_base;
+		flow->may_follow = tuple->protocol == IPPROTO_TCP && sk;
+		flow->socket = (__u64)sk;
+		detail->weight = 1;
+		/* No generation of rules: they are asked with the segment at hand. */
+		detail->rule_generation = *(volatile __u32 *)&device.rule_generation - 1;
+		detail->last_us = bpf_ktime_get_ns() / 1000;
+		detail->outstanding = 0;
+		detail->tuple = *tuple;
+		detail->walked_word = 0;
+		detail->quiet_since_ns = bpf_ktime_get_ns();
+		__sync_fetch_and_add(&device.occupied[(*slot / EK_SLOTS_PER_BLOCK) & (EK_MAX_BLOCKS - 1)], 1);
+		/* Last: until now the slot's word said that it was forgotten. */
+		*(volatile __u64 *)&flow->word = 0;
+		return flow;
+	}
+full:
+	__sync_fetch_and_sub(&device.flow_count, 1);
+	return 0;
 }
 
 static long look_at_next(__u32 index, void *context)

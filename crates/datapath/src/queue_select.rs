@@ -80,7 +80,8 @@ pub struct SelectOptions {
     /// A flow without a socket in this network namespace (a container's, or a routed one) may change queue
     /// after so much silence, µs.
     pub gap_us: u32,
-    /// Flows tracked at most, 1 to 131,072; further ones are hashed and counted.
+    /// Flows tracked at most, 1 to 131,072. A further one takes the place of a short flow with nothing outstanding; where
+    /// there is none, it is hashed and counted.
     pub max_flows: u32,
     /// Flows may be moved by [`QueueSelect::attach_mover`].
     pub movable: bool,
@@ -194,6 +195,7 @@ pub struct Counters {
     pub false_releases: u64,
     pub no_socket: u64,
     pub untracked: u64,
+    pub evicted: u64,
     pub contended: u64,
 }
 
@@ -437,6 +439,7 @@ impl QueueSelect {
             false_releases: raw.false_releases,
             no_socket: raw.no_socket,
             untracked: raw.untracked,
+            evicted: raw.evicted,
             contended: raw.contended,
         }
     }

@@ -13,6 +13,8 @@
  * finds cold caches, and a hash map's look-up misses in four or five lines where this misses in one.
  * A flow is in one of EK_PROBES slots from where its socket's cookie hashes to. */
 #define EK_PROBES 8
+/* A flow of no more picks than this gives its slot to a new one when the table is full. */
+#define EK_SHORT_FLOW 4
 /* A constant, so that no setting is read to find a slot. */
 #define EK_SLOT_BITS 18
 #define EK_SLOTS (1 << EK_SLOT_BITS)
@@ -71,6 +73,7 @@ struct ek_counters {
 	ek_u64 false_releases; /* released by age while still queued, as the next segment showed */
 	ek_u64 no_socket;      /* segments without a socket: forwarded, or of a connection that is gone */
 	ek_u64 untracked;      /* the flow table was full: hashed */
+	ek_u64 evicted;        /* short flows that gave their slot to a new one, because the table was full */
 	ek_u64 contended;      /* lost every race for the flow's word: sent uncharged */
 };
 
@@ -160,6 +163,7 @@ struct ek_device {
 	ek_u32 look_lock;                         /* somebody is looking */
 	ek_u32 looked_us;                         /* when a pick looked last */
 	ek_u32 flow_count;                        /* slots in use */
+	ek_u32 evict_hand;                        /* blocks in which a full table looked for a short flow */
 	ek_u32 rule_count EK_OWN_CACHE_LINE;
 	ek_u32 rule_generation; /* changes with the rules, and every flow's weight is looked up anew */
 	ek_u32 weight[EK_MAX_QUEUES] EK_OWN_CACHE_LINE; /* flow weights charged to each queue */

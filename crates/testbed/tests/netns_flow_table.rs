@@ -1,0 +1,93 @@
+//! More flows than the table of flows has room for: short ones make room for each other, and the table ends empty.
+//!
+//! `EVENKEEL_SOAK_FLOWS` asks for another number.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use evenkeel_datapath::Tuple;
+use evenkeel_model::scenario::Topology;
+use evenkeel_testbed::{Bed, BedOptions};
+use evenkeel_transmit::Policy;
+
+use support::traffic::{Bulk, BulkOptions};
+use support::{assert_weightless, options, wait_for};
+
+/// Forgetting takes ten seconds of silence, and a walk each second.
+const FORGOTTEN_WITHIN: Duration = Duration::from_secs(30);
+
+/// A data segment from one of many sockets: Ethernet, IPv4, TCP, payload.
+fn frame(flow: u64) -> Vec<u8> {
+    let mut frame = vec![0; 14 + 20 + 20 + 1000];
+    frame[12..14].copy_from_slice(&[0x08, 0x00]);
+    frame[14] = 0x45;
+    frame[16..18].copy_from_slice(&1040_u16.to_be_bytes());
+    frame[23] = 6;
+    frame[26..30].copy_from_slice(&[198, 18, 0, 1]);
+    frame[30..34].copy_from_slice(&[198, 19, (flow >> 24) as u8, (flow >> 16) as u8]);
+    frame[34..36].copy_from_slice(&(flow as u16).to_be_bytes());
+    frame[46] = 5 << 4;
+    frame
+}
+
+/// Flows that send all through a flood of flows of one segment keep their places in the table, and those of the flood
+/// make room for each other.
+#[test]
+fn flows_of_one_segment_do_not_displace_long_ones() {
+    const FLOOD: u64 = 400_000;
+    let bed = Bed::build(&BedOptions {
+        meter: None,
+        max_flows: 131_072,
+        ..options(Topology::SoftNic, Policy::Dqa)
+    })
+    .unwrap();
+    let bulk = Bulk::start(&bed, BulkOptions { flows: 4, ..BulkOptions::default() });
+    bulk.wait_for_each(1_000_000);
+    let long: Vec<Tuple> = bed.select.flows().iter().map(|flow| flow.tuple).collect();
+    assert_eq!(long.len(), 4);
+    for flow in 0..FLOOD {
+        bed.select.choose_for(&frame(flow)).unwrap();
+    }
+    let counters = bed.select.counters();
+    assert!(counters.evicted > FLOOD / 4, "{counters:?}");
+    assert!(counters.untracked < FLOOD / 10, "{counters:?}");
+    let flows = bed.select.flows();
+    let is_tracked = |tuple: &&Tuple| flows.iter().any(|flow| flow.tuple == **tuple);
+    assert_eq!(long.iter().filter(is_tracked).count(), 4, "{counters:?}");
+    bulk.finish();
+    assert_weightless(&bed);
+}
+
+#[test]
+fn more_flows_than_the_table_has_room_for() {
+    let count: u64 = std::env::var("EVENKEEL_SOAK_FLOWS").map_or(1_000_000, |text| text.parse().unwrap());
+    let bed = Bed::build(&BedOptions {
+        meter: None,
+        max_flows: 131_072,
+        ..options(Topology::SoftNic, Policy::Dqa)
+    })
+    .unwrap();
+    let begun = Instant::now();
+    let mut most = 0;
+    for flow in 0..count {
+        bed.select.choose_for(&frame(flow)).unwrap();
+        if flow % 10_000 == 0 {
+            most = most.max(bed.select.flow_count());
+        }
+    }
+    most = most.max(bed.select.flow_count());
+    let counters = bed.select.counters();
+    eprintln!(
+        "{count} flows in {:.1} s, {most} at a time at most, {} found the table full",
+        begun.elapsed().as_secs_f64(),
+        counters.untracked
+    );
+    assert!(most <= 131_072);
+    assert!(most > 100_000 || count < 110_000, "only {most} flows at a time");
+    // Flows of one segment make room for each other once they have nothing outstanding.
+    assert!(counters.untracked < count / 10, "{counters:?}");
+    assert_weightless(&bed);
+    wait_for("every flow is forgotten", FORGOTTEN_WITHIN, || (bed.select.flow_count() == 0).then_some(()));
+}

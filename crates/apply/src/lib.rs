@@ -33,6 +33,7 @@ mod kernel;
 mod lasting;
 mod ours;
 mod persisted;
+pub mod privileges;
 mod qdisc;
 mod revert;
 mod rollback;

@@ -521,6 +521,7 @@ fn a_driver_that_picks_by_itself_is_named() {
         .host
         .run(|| {
             let (mut session, _) = Session::start(&preflight, &state, Box::new(|| None)).unwrap();
+            session.start_loops().unwrap();
             let deadline = std::time::Instant::now() + Duration::from_secs(50);
             while std::time::Instant::now() < deadline {
                 if let Some(stood_back) = session.tick().unwrap() {

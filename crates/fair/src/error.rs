@@ -34,6 +34,9 @@ pub enum FairError {
     /// Queue weights or segment sizes could not be kept.
     #[error(transparent)]
     Control(#[from] ControlError),
+    /// Privileges could not be given up.
+    #[error("cannot give up capabilities that are not needed any more: {0}")]
+    Privileges(#[source] std::io::Error),
     /// The kernel refused over netlink.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
@@ -56,7 +59,9 @@ impl FairError {
             Self::Apply(error) => error.cause(),
             Self::Host(HostError::ForeignSysfs { .. }) => Cause::Unable,
             Self::Datapath(error) if error.is_refusal() => Cause::Unable,
-            Self::Datapath(_) | Self::Control(_) | Self::Netlink(_) | Self::Host(_) => Cause::Failed,
+            Self::Datapath(_) | Self::Control(_) | Self::Privileges(_) | Self::Netlink(_) | Self::Host(_) => {
+                Cause::Failed
+            }
         }
     }
 }

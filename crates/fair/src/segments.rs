@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use evenkeel_apply::{Knob, Ours, Run};
 use evenkeel_control::{
-    BacklogBackend, BacklogControl, BalanceControl, ControlError, ControlOptions, Controller, DeviceSegments,
+    BacklogBackend, BacklogControl, BalanceControl, ControlError, ControlOptions, DeviceSegments,
     OutputLimit, RouteRefresh, SegmentBackend, SegmentControl, WeightControl, sizes_of,
 };
 use evenkeel_datapath::QueueSelect;
@@ -114,14 +114,14 @@ pub(crate) struct Wanted {
     pub(crate) alone: bool,
 }
 
-/// Starts the loop, once everything that it may set is in the journal.
-pub(crate) fn start(
+/// Prepares the loop: everything that it may set is in the journal when this returns.
+pub(crate) fn prepare(
     wanted: Wanted,
     run: &mut Run,
     gate: &Arc<JournalGate>,
     device: &Device,
     select: &QueueSelect,
-) -> Result<Option<Controller>, FairError> {
+) -> Result<Option<ControlOptions>, FairError> {
     let Wanted { segments: mode, weights, balance, rate_bps, alone } = wanted;
     if mode == SegmentMode::Off && weights.is_none() && balance.is_none() {
         return Ok(None);
@@ -136,7 +136,7 @@ pub(crate) fn start(
     // The limit is the namespace's: two devices would not agree on it.
     let shaped = options.is_some() || weights.is_some();
     let backlog = (alone && shaped).then(|| limit_backlog(run, gate)).transpose()?;
-    let controller = Controller::start(ControlOptions {
+    Ok(Some(ControlOptions {
         view: select.view()?,
         interval: INTERVAL,
         weights,
@@ -144,8 +144,7 @@ pub(crate) fn start(
         backlog: backlog.map(|backend| BacklogControl { backend, rate_bps }),
         balance,
         segment_bytes: original.ipv4,
-    })?;
-    Ok(Some(controller))
+    }))
 }
 
 /// The limit of what each flow has below its socket.

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evenkeel_apply::{Leftover, Report, Run, StateDirectory};
-use evenkeel_control::Controller;
+use evenkeel_control::{ControlOptions, Controller};
 use evenkeel_datapath::{BatchCounters, Completion, Counters, QueueSelect, Rule, SelectOptions, Steering};
+use evenkeel_host::{Capability, Sysfs};
 use evenkeel_netlink::Netlink;
 use evenkeel_transmit::Policy;
 use serde::Serialize;
@@ -18,7 +19,7 @@ use crate::device::Device;
 use crate::error::FairError;
 use crate::flows::{QueueCounters, Sampler};
 use crate::gate::JournalGate;
-use crate::preflight::{Planned, Preflight};
+use crate::preflight::{CAPABILITIES, Planned, Preflight};
 use crate::proof::{Proof, Verdict};
 use crate::queue_weights::Backend;
 use crate::segments::{self, Wanted};
@@ -61,6 +62,10 @@ pub struct Status {
     pub moves: u64,
     /// Segments without a full socket (forwarded, from containers): hashed.
     pub segments_without_socket: u64,
+    /// Segments of flows for which the table of flows had no place: hashed, as without this choice.
+    pub untracked: u64,
+    /// Short flows with nothing outstanding that gave their place to new ones, because the table was full.
+    pub evicted: u64,
     /// What serves the queues by weight: `none`, `htb`, `net-shaper`, `max-rate`.
     pub queue_weights: &'static str,
     /// Times that queue weights were set.
@@ -114,6 +119,20 @@ pub struct Ended {
     pub report: Report,
 }
 
+/// Keeps the capabilities that a session or an observer needs once it has begun, and gives up all others of this thread:
+/// [`CAPABILITIES`]. Where `/sys` is another namespace's, a guardian that is started in place of one that died has to
+/// mount its own: then `CAP_SYS_ADMIN` stays.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn give_up_privileges() -> Result<(), FairError> {
+    let mut kept = CAPABILITIES.to_vec();
+    if !Sysfs::mounted_is_own()? {
+        kept.push(Capability::SysAdmin);
+    }
+    evenkeel_apply::privileges::keep_only(&kept).map_err(FairError::Privileges)
+}
+
 /// Devices under management. Dropping it puts everything back.
 pub struct Session {
     managed: Vec<Managed>,
@@ -123,6 +142,8 @@ pub struct Session {
 /// Fields are dropped in this order: whoever changes settings goes before they come back, and the choice last.
 struct Managed {
     controller: Option<Controller>,
+    /// A loop that has not begun yet.
+    pending: Option<ControlOptions>,
     gate: Arc<JournalGate>,
     /// Flows take turns on the queues that they share.
     balances: bool,
@@ -181,6 +202,20 @@ impl Session {
         Ok((Self { managed, guardian }, leftovers))
     }
 
+    /// Starts the loops that follow the flows, each on a thread of its own. Apart from [`Self::start`], so that a process
+    /// can give up privileges before: threads have the privileges of the one that starts them.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn start_loops(&mut self) -> Result<(), FairError> {
+        for managed in &mut self.managed {
+            if let Some(options) = managed.pending.take() {
+                managed.controller = Some(Controller::start(options)?);
+            }
+        }
+        Ok(())
+    }
+
     /// To be called several times a second: looks whether everything is as it should be, and says why not.
     ///
     /// # Errors
@@ -229,9 +264,12 @@ impl Session {
                 // Its end is all that matters: what it has set, the journal puts back.
                 let _ = controller.map(Controller::stop);
                 drop(gate.stop(&mut run));
-                let report = run.finish()?;
+                let report = run.restore();
+                // Detached before the end is waited for: a guardian that was stopped takes its time.
                 drop((select, sampler, leaves));
-                Ok(Ended { status, report })
+                let last = run.finish()?;
+                // What could not be put back the first time may have been by now, or still stands in the journal.
+                Ok(Ended { status, report: if report.is_settled() { report } else { last } })
             })
             .collect()
     }
@@ -308,9 +346,10 @@ impl Managed {
             alone: preflight.devices.len() == 1,
         };
         let balances = wanted.balance.is_some();
-        let controller = segments::start(wanted, &mut run, &gate, &device, &select)?;
+        let pending = segments::prepare(wanted, &mut run, &gate, &device, &select)?;
         Ok(Self {
-            controller,
+            controller: None,
+            pending,
             gate,
             balances,
             leaves,
@@ -369,7 +408,7 @@ impl Managed {
     }
 
     fn status(&self) -> Status {
-        let Counters { picks, moves, no_socket, .. } = self.select.counters();
+        let Counters { picks, moves, no_socket, untracked, evicted, .. } = self.select.counters();
         let flows = self.select.flows();
         let counts = self.controller.as_ref().map(Controller::counts).unwrap_or_default();
         let weights = self.select.weights();
@@ -391,6 +430,8 @@ impl Managed {
             picks,
             moves,
             segments_without_socket: no_socket,
+            untracked,
+            evicted,
             queue_weights: self.backend.name(),
             weight_updates: counts.weight_updates,
             weights_cut: counts.weights_cut,

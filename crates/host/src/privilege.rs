@@ -13,11 +13,16 @@ pub enum Capability {
     Perfmon,
     /// Load BPF programs.
     Bpf,
+    /// Write files of others.
+    DacOverride,
 }
 
 impl Capability {
-    const fn bit(self) -> u32 {
+    /// Its number (include/uapi/linux/capability.h), which is its bit in a set.
+    #[must_use]
+    pub const fn number(self) -> u32 {
         match self {
+            Self::DacOverride => 1,
             Self::NetAdmin => 12,
             Self::SysAdmin => 21,
             Self::Perfmon => 38,
@@ -33,6 +38,7 @@ impl std::fmt::Display for Capability {
             Self::SysAdmin => "CAP_SYS_ADMIN",
             Self::Perfmon => "CAP_PERFMON",
             Self::Bpf => "CAP_BPF",
+            Self::DacOverride => "CAP_DAC_OVERRIDE",
         })
     }
 }
@@ -53,13 +59,13 @@ impl Host {
                 reason: format!("'{}' is not a set of capabilities", set.trim()),
             })?;
             // Kernels before 5.8 know neither of the last two: CAP_SYS_ADMIN includes them.
-            let all = set >> Capability::SysAdmin.bit() & 1 == 1;
+            let all = set >> Capability::SysAdmin.number() & 1 == 1;
             return Ok(wanted
                 .iter()
                 .copied()
                 .filter(|capability| {
                     let implied = all && matches!(capability, Capability::Bpf | Capability::Perfmon);
-                    set >> capability.bit() & 1 == 0 && !implied
+                    set >> capability.number() & 1 == 0 && !implied
                 })
                 .collect());
         }

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use evenkeel_apply::StateDirectory;
 use evenkeel_fair::{
     BalanceMode, BatchingMode, Ended, FairError, Observation, Observer, Preflight, QueueWeights, Refreshed,
-    Request, SegmentMode, Session, StandBack, Status, WeightsFile, XpsMode, leftovers, put_back_leftovers,
+    Request, SegmentMode, Session, StandBack, Status, WeightsFile, XpsMode, give_up_privileges, leftovers,
+    put_back_leftovers,
 };
 
 use crate::arguments::{
@@ -152,6 +153,7 @@ fn keep_going<T>(
 
 fn observe(preflight: &Preflight, options: &FairOptions, signals: &Signals) -> Result<Exit, Failure> {
     let mut observer = Observer::start(preflight).map_err(failure)?;
+    give_up_privileges().map_err(failure)?;
     say(&format!("observing {}: no choice and no setting is changed; Ctrl-C ends it", options.interface));
     let end = keep_going(&mut observer, SAMPLE_INTERVAL, options.time, signals, Observer::tick, |observer| {
         show::observation(&observer.observation())
@@ -178,6 +180,7 @@ fn manage(
     for leftover in &leftovers {
         tell_leftover(leftover);
     }
+    give_up_privileges().and_then(|()| session.start_loops()).map_err(failure)?;
     let mut weights = weights;
     if let Some(weights) = &mut weights {
         weights.take_remarks().iter().for_each(|remark| say(remark));

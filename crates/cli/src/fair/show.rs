@@ -145,6 +145,13 @@ pub fn status(devices: &[Status]) -> String {
     let mut text = columns(&rows, 1);
     for status in devices {
         let _ = writeln!(text, "  {}: {}", status.name, status.proof);
+        if status.untracked > 0 {
+            let _ = writeln!(
+                text,
+                "  {}: the table of flows was full: {} segments of flows without a place in it were hashed",
+                status.name, status.untracked
+            );
+        }
         if let Some(balance) = &status.balance {
             let _ = writeln!(
                 text,

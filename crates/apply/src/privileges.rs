@@ -1,0 +1,91 @@
+//! Gives up privileges that are not needed any more (capabilities(7)).
+
+use std::io;
+
+use evenkeel_host::Capability;
+use nix::unistd::geteuid;
+
+/// include/uapi/linux/capability.h.
+const VERSION_3: u32 = 0x2008_0522;
+const CAPABILITIES: u32 = 64;
+
+/// `struct __user_cap_header_struct`.
+#[repr(C)]
+struct Header {
+    version: u32,
+    process: i32,
+}
+
+/// `struct __user_cap_data_struct`, for 32 capabilities.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Sets {
+    effective: u32,
+    permitted: u32,
+    inheritable: u32,
+}
+
+fn control(option: libc::c_int, argument: libc::c_ulong) -> io::Result<()> {
+    let nothing: libc::c_ulong = 0;
+    // SAFETY: takes numbers only.
+    let result = unsafe { libc::prctl(option, argument, nothing, nothing, nothing) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Keeps these of the calling thread's capabilities, gives up all others for good, and sets `no_new_privs`. Threads that it
+/// starts from now on have no more. A thread that is not root's keeps `CAP_DAC_OVERRIDE`, too, because the files that
+/// are put back are root's.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn keep_only(wanted: &[Capability]) -> io::Result<()> {
+    let foreign = (!geteuid().is_root()).then_some(Capability::DacOverride);
+    let kept =
+        wanted.iter().copied().chain(foreign).fold(0_u64, |kept, capability| kept | 1 << capability.number());
+    for capability in (0..CAPABILITIES).filter(|capability| kept >> capability & 1 == 0) {
+        // It takes CAP_SETPCAP; numbers that the kernel does not know are refused. With no_new_privs none comes back.
+        let _ = control(libc::PR_CAPBSET_DROP, capability.into());
+    }
+    // Not before Linux 4.3.
+    let _ = control(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL as libc::c_ulong);
+    let mut header = Header { version: VERSION_3, process: 0 };
+    let mut sets = [Sets::default(); 2];
+    // SAFETY: version 3 has two words of each set.
+    if unsafe { libc::syscall(libc::SYS_capget, &raw mut header, sets.as_mut_ptr()) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    for (word, sets) in sets.iter_mut().enumerate() {
+        let permitted = sets.permitted & (kept >> (32 * word)) as u32;
+        *sets = Sets { effective: permitted, permitted, inheritable: 0 };
+    }
+    // SAFETY: as above.
+    if unsafe { libc::syscall(libc::SYS_capset, &raw mut header, sets.as_ptr()) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    control(libc::PR_SET_NO_NEW_PRIVS, 1)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn nothing_else_is_left() {
+        let status = std::thread::spawn(|| {
+            keep_only(&[Capability::NetAdmin]).unwrap();
+            std::fs::read_to_string("/proc/thread-self/status").unwrap()
+        });
+        let status = status.join().unwrap();
+        let value = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            u64::from_str_radix(line.trim(), 16).unwrap()
+        };
+        let own = if geteuid().is_root() { 0 } else { 1 << Capability::DacOverride.number() };
+        let allowed = 1 << Capability::NetAdmin.number() | own;
+        for set in ["CapEff:", "CapPrm:", "CapInh:", "CapAmb:"] {
+            assert_eq!(value(set) & !allowed, 0, "{set}");
+        }
+        assert_eq!(value("NoNewPrivs:"), 1);
+    }
+}

@@ -1,0 +1,112 @@
+//! `evenkeel fair` runs with the capabilities that docs/fair.md states, names each one that is missing, and keeps no
+//! other once it is at work.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::ffi::CStr;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use evenkeel_host::Capability;
+use nix::sys::signal::Signal;
+
+use support::managed::{AT_WORK, DRIVERS_MAPS, Managed, NAME, assert_same};
+use support::running::Running;
+use support::{end, without};
+
+const STATED: [Capability; 3] = [Capability::NetAdmin, Capability::Perfmon, Capability::Bpf];
+
+/// The command in the managed namespace, with a `/sys` of that namespace, as `ip netns exec` gives it.
+fn command(managed: &Managed, arguments: &[&str]) -> Command {
+    let mut command = managed.command(arguments);
+    let mount = |source: Option<&CStr>, target: &CStr, kind: Option<&CStr>, flags| {
+        let pointer = |text: Option<&CStr>| text.map_or(std::ptr::null(), CStr::as_ptr);
+        // SAFETY: the strings end with 0, and no data is given.
+        match unsafe { libc::mount(pointer(source), target.as_ptr(), pointer(kind), flags, std::ptr::null()) }
+        {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    };
+    // SAFETY: the closure makes system calls only, on strings that are part of the program.
+    unsafe {
+        command.pre_exec(move || {
+            if libc::unshare(libc::CLONE_NEWNS) < 0 {
+                return Err(std::io::Error::last_os_error());
+            }
+            mount(None, c"/", None, libc::MS_REC | libc::MS_SLAVE)?;
+            mount(Some(c"sysfs"), c"/sys", Some(c"sysfs"), 0)
+        });
+    }
+    command
+}
+
+fn keep(command: &mut Command, capabilities: &[Capability]) {
+    let kept: Vec<u32> = capabilities.iter().map(|capability| capability.number()).collect();
+    without(command, (0..64).filter(|number| !kept.contains(number)).map(u64::from));
+}
+
+fn set(status: &str, name: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+    u64::from_str_radix(line.trim(), 16).unwrap()
+}
+
+#[test]
+fn the_stated_capabilities_suffice_and_no_other_is_kept() {
+    let managed = Managed::with_maps();
+    let before = managed.seen();
+    let stated = STATED.iter().fold(0, |set, capability| set | 1_u64 << capability.number());
+    for exact in [true, false] {
+        let mut fair = command(&managed, &["fair", NAME, "--xps", "off", "--segments", "16KiB"]);
+        if exact {
+            keep(&mut fair, &STATED);
+        }
+        let mut running = Running::start(fair);
+        running.wait_for_activity(AT_WORK);
+        assert_eq!(managed.maps(), ["0"; 4]);
+        let threads = std::fs::read_dir(format!("/proc/{}/task", running.id())).unwrap();
+        let threads: Vec<_> = threads.map(|thread| thread.unwrap().path().join("status")).collect();
+        assert!(threads.len() >= 2, "the loop has a thread of its own: {threads:?}");
+        for thread in threads {
+            let status = std::fs::read_to_string(&thread).unwrap();
+            for name in ["CapPrm:", "CapEff:"] {
+                assert_eq!(
+                    set(&status, name),
+                    stated,
+                    "{name} {thread:?}, started with exactly these: {exact}"
+                );
+            }
+            assert_eq!((set(&status, "CapInh:"), set(&status, "NoNewPrivs:")), (0, 1), "{thread:?}");
+        }
+        running.signal(Signal::SIGTERM);
+        let ended = running.end();
+        assert_eq!(ended.code, 0, "{ended:?}");
+        assert_eq!(managed.maps(), DRIVERS_MAPS);
+        assert_same(&managed.seen(), &before, "afterwards");
+    }
+    for look in [&["--plan", "--xps", "off"][..], &["--observe", "--for", "300ms"]] {
+        let mut fair = command(&managed, &[&["fair", NAME], look].concat());
+        keep(&mut fair, &STATED);
+        let ended = end(fair);
+        assert_eq!(ended.code, 0, "{look:?}: {ended:?}");
+    }
+}
+
+#[test]
+fn each_capability_that_is_missing_is_named() {
+    let managed = Managed::new();
+    for missing in STATED {
+        let mut fair = command(&managed, &["fair", NAME, "--for", "1s"]);
+        let others: Vec<Capability> =
+            STATED.into_iter().filter(|capability| *capability != missing).collect();
+        keep(&mut fair, &others);
+        let ended = end(fair);
+        assert!(ended.code == 3 && ended.stderr.contains(&format!("lacks {missing},")), "{ended:?}");
+    }
+    // Without a `/sys` of the namespace it takes another capability, to mount one.
+    let mut fair = managed.command(&["fair", NAME, "--for", "1s"]);
+    keep(&mut fair, &STATED);
+    let ended = end(fair);
+    assert!(ended.code == 3 && ended.stderr.contains("CAP_SYS_ADMIN"), "{ended:?}");
+}

@@ -7,6 +7,8 @@
 mod faults;
 #[path = "support/hosts.rs"]
 mod hosts;
+#[path = "support/stack_faults.rs"]
+mod stack_faults;
 
 use evenkeel_host::facts::{Tree, complete, read_facts};
 use evenkeel_host::synthetic::write_tree;
@@ -15,6 +17,10 @@ use evenkeel_placement::{Finding, Severity, check, find_rule};
 use faults::{FAULTS, Fault, STRUCTURAL};
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256StarStar;
+
+fn every_fault() -> impl Iterator<Item = &'static Fault> {
+    FAULTS.iter().chain(stack_faults::FAULTS)
+}
 
 /// What is found on a host without the way over files: the same, as [`every_fault_is_found_alone_and_nothing_else_is`]
 /// holds for each fault.
@@ -42,9 +48,9 @@ fn a_well_tuned_host_is_silent() {
 
 #[test]
 fn every_fault_is_found_alone_and_nothing_else_is() {
-    assert!(FAULTS.len() >= 40);
+    assert!(every_fault().count() >= 100);
     let mut failures = Vec::new();
-    for fault in FAULTS {
+    for fault in every_fault() {
         assert!(find_rule(fault.rule).is_some(), "{}", fault.rule);
         for (at, (name, host)) in (fault.hosts)().into_iter().enumerate() {
             let mut facts = host();
@@ -71,8 +77,12 @@ fn every_fault_is_found_alone_and_nothing_else_is() {
 }
 
 /// Rules of which one's fault sets the very figure that the other's sets, or takes over what that one says.
-const SAME_FIGURE: &[(&str, &str)] =
-    &[("rx-ring-short", "rx-ring-drops"), ("retransmissions", "metrics-saved")];
+const SAME_FIGURE: &[(&str, &str)] = &[
+    ("rx-ring-short", "rx-ring-drops"),
+    ("retransmissions", "metrics-saved"),
+    ("qdisc-no-pacing", "bbr-without-fq"),
+    ("congestion-control", "bbr-without-fq"),
+];
 
 #[test]
 fn faults_are_found_among_others() {
@@ -80,7 +90,7 @@ fn faults_are_found_among_others() {
     let mut failures = Vec::new();
     for (at, (name, host)) in hosts::HOSTS.iter().enumerate() {
         let able: Vec<&Fault> =
-            FAULTS.iter().filter(|fault| (fault.hosts)().iter().any(|(other, _)| other == name)).collect();
+            every_fault().filter(|fault| (fault.hosts)().iter().any(|(other, _)| other == name)).collect();
         for _ in 0..10 {
             // Faults of different rules that leave the queues and connections as they are.
             let mut chosen: Vec<&Fault> = Vec::new();
@@ -117,7 +127,7 @@ fn faults_are_found_among_others() {
 #[test]
 fn what_is_serious_is_high() {
     let plant = |name: &str, host: usize| {
-        let fault = FAULTS.iter().find(|fault| fault.name == name).unwrap();
+        let fault = every_fault().find(|fault| fault.name == name).unwrap();
         let mut facts = hosts::HOSTS[host].1();
         (fault.plant)(&mut facts);
         findings(&facts).into_iter().find(|finding| finding.rule == fault.rule).unwrap()
@@ -144,7 +154,7 @@ fn what_is_serious_is_high() {
 #[test]
 fn remedies_name_what_is_there() {
     let plant = |name: &str, host: usize| {
-        let fault = FAULTS.iter().find(|fault| fault.name == name).unwrap();
+        let fault = every_fault().find(|fault| fault.name == name).unwrap();
         let mut facts = hosts::HOSTS[host].1();
         (fault.plant)(&mut facts);
         let found = findings(&facts).into_iter().find(|finding| finding.rule == fault.rule).unwrap();

@@ -200,15 +200,10 @@ fn rings() -> HostFacts {
 fn uneven_streams() -> HostFacts {
     let mut facts = small_server();
     process(&mut facts, 77, "iperf3", &[]);
-    for port in 0..6 {
-        connection(
-            &mut facts,
-            "10.0.0.1:5201",
-            &format!("10.0.0.2:{}", 41_000 + 2 * port),
-            200,
-            90_000_000_000,
-            77,
-        );
+    // The hash puts the first two on one queue, the others on one each.
+    for (port, bytes) in [(0, 45), (2, 45), (4, 90), (8, 90), (12, 90), (16, 90)] {
+        let remote = format!("10.0.0.2:{}", 41_000 + port);
+        connection(&mut facts, "10.0.0.1:5201", &remote, 200, bytes * 1_000_000_000, 77);
     }
     facts
 }

@@ -43,6 +43,12 @@ pub fn current(facts: &HostFacts, interface: Option<&str>, knob: &Knob) -> Optio
             Coalescing::AdaptiveRx => Value::Switch(coalescing.adaptive_rx),
             Coalescing::AdaptiveTx => Value::Switch(coalescing.adaptive_tx),
         }),
+        Knob::GsoSizes => {
+            card.packet_sizes.map(|sizes| Value::Sizes { all: sizes.gso, ipv4: sizes.gso_ipv4 })
+        }
+        Knob::GroSizes => {
+            card.packet_sizes.map(|sizes| Value::Sizes { all: sizes.gro, ipv4: sizes.gro_ipv4 })
+        }
         Knob::Feature(name) => card.feature(name).map(|feature| Value::Switch(feature.on)),
         Knob::FlowHash(flow) => text(card.rss.as_ref()?.hash_fields.get(flow)?.clone()),
         Knob::RssTable => card.rss.as_ref().map(|rss| Value::Table(rss.indirection.clone())),
@@ -78,6 +84,11 @@ fn interface_file(card: &Interface, file: &str) -> Option<Value> {
     let text = |text: String| Some(Value::Text(text));
     if file == "bonding/xmit_hash_policy" {
         return text(card.bond.as_ref()?.hash_policy.clone());
+    }
+    match file {
+        "napi_defer_hard_irqs" => return text(card.napi_defer_hard_irqs?.to_string()),
+        "gro_flush_timeout" => return text(card.gro_flush_timeout_ns?.to_string()),
+        _ => {}
     }
     let (queue, name) = file.strip_prefix("queues/")?.split_once('/')?;
     let at = |prefix: &str| queue.strip_prefix(prefix)?.parse::<usize>().ok();

@@ -11,6 +11,7 @@
 
 pub mod current;
 pub mod finding;
+pub mod load;
 pub mod loss;
 pub mod plan;
 pub mod rules;

@@ -16,7 +16,7 @@ pub struct Fault {
     pub also: &'static [&'static str],
 }
 
-const fn fault(
+pub const fn fault(
     name: &'static str,
     hosts: fn() -> Vec<Host>,
     rule: &'static str,
@@ -26,12 +26,12 @@ const fn fault(
     Fault { name, hosts, plant, rule, also }
 }
 
-fn card(facts: &mut HostFacts) -> &mut Interface {
+pub fn card(facts: &mut HostFacts) -> &mut Interface {
     card_mut(facts).unwrap()
 }
 
 /// Changes where every interrupt of the first card goes and was served.
-fn place(facts: &mut HostFacts, to: impl Fn(usize) -> u32) {
+pub fn place(facts: &mut HostFacts, to: impl Fn(usize) -> u32) {
     let name = card(facts).name.clone();
     for (at, interrupt) in
         facts.interrupts.iter_mut().filter(|interrupt| interrupt.interface == name).enumerate()
@@ -43,7 +43,7 @@ fn place(facts: &mut HostFacts, to: impl Fn(usize) -> u32) {
 }
 
 /// Processors of another node than the first card's.
-fn elsewhere(facts: &mut HostFacts) -> Vec<u32> {
+pub fn elsewhere(facts: &mut HostFacts) -> Vec<u32> {
     let node = card(facts).node.unwrap();
     facts
         .processors
@@ -53,15 +53,15 @@ fn elsewhere(facts: &mut HostFacts) -> Vec<u32> {
         .collect()
 }
 
-fn feature(facts: &mut HostFacts, name: &str, on: bool) {
+pub fn feature(facts: &mut HostFacts, name: &str, on: bool) {
     card(facts).features.insert(name.to_owned(), Feature { on, fixed: false });
 }
 
-fn set(facts: &mut HostFacts, path: &str, value: &str) {
+pub fn set(facts: &mut HostFacts, path: &str, value: &str) {
     facts.sysctls.insert(path.to_owned(), value.to_owned());
 }
 
-fn count(facts: &mut HostFacts, name: &str, value: u64) {
+pub fn count(facts: &mut HostFacts, name: &str, value: u64) {
     facts.counters.insert(name.to_owned(), value);
 }
 
@@ -251,7 +251,7 @@ pub const FAULTS: &[Fault] = &[
             card.rings.as_mut().unwrap().rx = 1024;
         },
     ),
-    fault("transmit queues that stop", hosts::fast, "tx-ring-stops", &[], |facts| {
+    fault("transmit queues that stop", hosts::fast, "tx-ring-stops", &["tx-ring-short"], |facts| {
         let card = card(facts);
         card.rings.as_mut().unwrap().tx = 128;
         for queue in 0..4 {
@@ -392,8 +392,8 @@ pub const FAULTS: &[Fault] = &[
         "flows-collide",
         &[],
         |facts| {
-            // Ports that follow each other are spread evenly by a hash that is linear.
-            for port in [40_001, 40_517, 43_211, 47_009, 51_111, 39_999, 60_002, 52_345] {
+            // The hash puts five of them on queue 4.
+            for port in [40_050, 40_099, 40_197, 40_442, 40_540, 40_001, 40_008, 40_043] {
                 connection(facts, "10.0.0.1:5201", &format!("10.0.0.9:{port}"), 500, 5_000_000_000, 99);
             }
         },
@@ -649,6 +649,7 @@ pub const FAULTS: &[Fault] = &[
 /// Faults that change what others are planted in: queues, rings, qdiscs, interrupts.
 pub const STRUCTURAL: &[&str] = &[
     "a single queue",
+    "two busy queues of many",
     "more queues than processors",
     "one qdisc for all queues",
     "netem left over",

@@ -117,6 +117,7 @@ const ALLOWANCES: &[&str] = &[
     "bw_out_allowance_exceeded",
     "pps_allowance_exceeded",
     "conntrack_allowance_exceeded",
+    "linklocal_allowance_exceeded",
 ];
 
 /// What was lost at a card: the driver's counters under common names, and the kernel's own beside them

@@ -13,7 +13,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "app-remote-node",
         looks_at: "processors that processes with connections are kept to, or ran on last, and the node of the card that carries these",
-        speaks: "when such a process is on another node, from 10 Gbit/s on; high where the card is faster than the interconnect of \
+        speaks: "when such a process is in another package, from 10 Gbit/s on; high where the card is faster than the interconnect of \
                  the paper's hosts (68 Gbit/s) and the process is pinned there",
         why: "Payload crosses the interconnect on its way to the application. TCP's flow control slows the sender down to what it \
               carries: few losses, less throughput (the paper's case 3).",
@@ -34,7 +34,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "irq-on-application",
         looks_at: "whether processes that are kept to some processors are kept to those that serve the card's interrupts, or to their twins",
-        speaks: "when at least half of a process's cores serve interrupts and the node has other cores; from 10 Gbit/s on, high from 40",
+        speaks: "when at least half of a process's cores serve interrupts; from 10 Gbit/s on, high from 40 where the node has other cores",
         why: "Interrupts win over applications: the reader is held up, the receive window closes, and packets are lost in the ring. \
               Apart, the paper's three flows reached 100 Gbit/s in all runs; together they did not.",
         mends: "interrupts and applications on different cores of the same node",
@@ -77,16 +77,13 @@ const fn load_of(bytes: u64) -> Basis {
 fn remote_node(view: &View<'_>) -> Vec<Found> {
     const INTERCONNECT_BPS: u64 = 68_000_000_000;
     let mut found = Vec::new();
-    if view.facts.nodes_with_processors() < 2 {
-        return found;
-    }
     for card in view.cards() {
         let (Some(node), Some(speed)) = (card.node, card.speed_bps.filter(|speed| *speed >= FAST)) else {
             continue;
         };
         for (number, bytes) in busy_processes(view, card) {
             let Some(process) = view.facts.process(number) else { continue };
-            let is_remote = |processor: &u32| view.facts.node_of(*processor).is_some_and(|of| of != node);
+            let is_remote = |processor: &u32| view.is_other_package(card, *processor);
             let pinned = view.pinned(number);
             let (severity, place) = match (&pinned, process.processor) {
                 (Some(allowed), _) if allowed.iter().all(is_remote) => {
@@ -107,7 +104,7 @@ fn remote_node(view: &View<'_>) -> Vec<Found> {
                 process.name, card.name
             );
             let effect = format!(
-                "payload crosses the interconnect of the sockets, which carried 68 of 100 Gbit/s on the paper's hosts; the link has {}",
+                "payload crosses the interconnect of the packages, which carried 68 of 100 Gbit/s on the paper's hosts; the link has {}",
                 gigabits(speed as f64)
             );
             let cores = processor_list(&free_cores(view, card));
@@ -135,6 +132,8 @@ fn free_cores(view: &View<'_>, card: &Interface) -> Vec<u32> {
 }
 
 fn on_interrupts(view: &View<'_>) -> Vec<Found> {
+    /// From so many shared cores on half of them are enough for interrupts.
+    const CROWDED: usize = 4;
     const GRAVE_BPS: u64 = 40_000_000_000;
     let mut found = Vec::new();
     for card in view.cards() {
@@ -153,7 +152,9 @@ fn on_interrupts(view: &View<'_>) -> Vec<Found> {
             let shared = same.len() + twins.len();
             let others: BTreeSet<u32> =
                 view.local_cores(card).into_iter().filter(|core| !allowed.contains(core)).collect();
-            if shared * 2 < allowed.len() || shared == 0 || others.is_empty() {
+            // Interrupts on all cores of the node: they have to be fewer first.
+            let crowded = others.is_empty() && same.len() >= CROWDED && same.len() * 2 >= allowed.len();
+            if shared * 2 < allowed.len() || shared == 0 || others.is_empty() && !crowded {
                 continue;
             }
             let place = match (same.is_empty(), twins.is_empty()) {
@@ -178,8 +179,20 @@ fn on_interrupts(view: &View<'_>) -> Vec<Found> {
                 processor_list(&allowed)
             );
             let effect = "interrupts hold up the application that reads, and packets are lost below TCP";
-            let severity = if speed >= GRAVE_BPS { High } else { Medium };
+            let severity = if speed >= GRAVE_BPS && !crowded { High } else { Medium };
             let entry = Found::on_basis(load_of(bytes), severity, &process.name, text, effect);
+            if crowded {
+                let half = same.len() / 2;
+                let free: Vec<u32> = same.iter().copied().skip(half).collect();
+                found.push(entry.on(&card.name).advice(format!(
+                    "`ethtool -L {} combined {half}`, then interrupts on {} and the application on {}: `taskset -a -p -c {} {number}`",
+                    card.name,
+                    processor_list(&same.iter().copied().take(half).collect::<Vec<_>>()),
+                    processor_list(&free),
+                    processor_list(&free)
+                )));
+                continue;
+            }
             found.push(super::interrupts::with_placement(view, card, entry).advice(format!(
                 "or move the application to cores without interrupts: `taskset -a -p -c {} {number}`",
                 processor_list(&free_cores(view, card))

@@ -111,16 +111,6 @@ pub(super) const RULES: &[Rule] = &[
         needs: &[needs::DRIVER, needs::CPUINFO],
         check: emulated,
     },
-    Rule {
-        name: "cloud-allowance",
-        looks_at: "packets that the cloud held back or dropped at this machine's allowance (ena)",
-        speaks: "from 100 packets and one in a million on",
-        why: "The limit is the machine's size, not a setting of this host: no sysctl changes it.",
-        mends: "a larger machine, or less traffic",
-        source: "Documentation/networking/device_drivers/ethernet/amazon/ena.rst (statistics)",
-        needs: &[needs::STATISTICS, needs::DRIVER_STATISTICS],
-        check: allowance,
-    },
 ];
 
 /// In a virtual machine the bus is the hypervisor's invention.
@@ -406,28 +396,4 @@ fn emulated(view: &View<'_>) -> Vec<Found> {
             .advice("give the machine a paravirtual card (virtio-net with several queues, vmxnet3)")
         })
         .collect()
-}
-
-fn allowance(view: &View<'_>) -> Vec<Found> {
-    let mut found = Vec::new();
-    for card in view.cards() {
-        let Some(held) = card.losses.allowance else { continue };
-        let packets = card.received_packets() + card.sent_packets();
-        if view.judge_loss(card, held, packets).is_none() {
-            continue;
-        }
-        let names: Vec<&str> = card
-            .driver_statistics
-            .iter()
-            .filter(|(name, value)| name.ends_with("_allowance_exceeded") && **value > 0)
-            .map(|(name, _)| name.as_str())
-            .collect();
-        let text =
-            format!("{} packets were over the machine's allowance ({})", count(held), names.join(", "));
-        found.push(
-            Found::measured(Medium, &card.name, text, "the cloud queues or drops what is over the allowance")
-                .advice("a larger machine or less traffic: no setting of this host changes it"),
-        );
-    }
-    found
 }

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_model::change::{Knob, Value};
+use evenkeel_model::change::{Channels, Knob, Value};
 use evenkeel_model::host::{Interface, Interrupt, processor_list};
 
 use super::{FAST, Found, Rule, by_speed, needs};
+use crate::Basis;
 use crate::Severity::{High, Low, Medium};
 use crate::view::{ENOUGH_INTERRUPTS, View, count, per_cent};
 
@@ -13,22 +14,39 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "irq-remote-node",
         looks_at: "the memory node of each card, and the processors that served its receive interrupts by the counts of /proc/interrupts",
-        speaks: "when more than a tenth of them were served on another node; high from 30 % and 25 Gbit/s on, low when only the past shows it",
-        why: "Each packet crosses the interconnect of the sockets, twice where the application is on the card's node. TCP's flow \
-              control cannot prevent the losses, as they happen below it: the worst of the paper's four placements (case 2).",
+        speaks: "when more than a tenth of them were served in another package; high from 30 % and 25 Gbit/s on, with load; low when the \
+                 NIC is idle, only the past shows it, or they went to another node of the same package (more than half)",
+        why: "Each packet crosses the interconnect of the packages, twice where the application is on the card's node. TCP's flow \
+              control cannot prevent the losses, as they happen below it: the worst of the paper's four placements (case 2). Nodes of one \
+              package (sub-NUMA clustering, AMD's NPS) cost a few nanoseconds per access, no interconnect.",
         mends: "interrupts on cores of the card's own node",
-        source: "the paper, section III-A, figures 8 and 9 (cases 2 and 4)",
-        needs: &[needs::NODE, needs::INTERRUPTS, needs::AFFINITY, needs::NODES, needs::TOPOLOGY],
+        source: "the paper, section III-A, figures 8 and 9 (cases 2 and 4); AMD, Linux Network Tuning Guide for EPYC (NPS)",
+        needs: &[
+            needs::NODE,
+            needs::INTERRUPTS,
+            needs::AFFINITY,
+            needs::NODES,
+            needs::TOPOLOGY,
+            needs::STATISTICS,
+        ],
         check: remote_node,
     },
     Rule {
         name: "irq-one-processor",
         looks_at: "how the receive interrupts of several queues are spread over processors, by the counts of /proc/interrupts",
-        speaks: "when one processor served at least 80 % of them although the queues share the packets, or all are kept to one",
+        speaks: "when one processor served at least 80 % of them although the queues share the packets, or all are kept to one; high from \
+                 10 Gbit/s on, with load; low when the NIC is idle",
         why: "One processor receives everything while others idle: it is the limit, and its backlog and ring overflow first.",
         mends: "one core for each queue's interrupt",
         source: "the paper, section II; Documentation/networking/scaling.rst",
-        needs: &[needs::INTERRUPTS, needs::AFFINITY, needs::NODE, needs::NODES, needs::TOPOLOGY],
+        needs: &[
+            needs::INTERRUPTS,
+            needs::AFFINITY,
+            needs::NODE,
+            needs::NODES,
+            needs::TOPOLOGY,
+            needs::STATISTICS,
+        ],
         check: one_processor,
     },
     Rule {
@@ -62,10 +80,12 @@ pub(super) const RULES: &[Rule] = &[
         name: "irqbalance-runs",
         looks_at: "whether irqbalance runs beside a card of 10 Gbit/s or more, without a policy script and not just once",
         speaks: "low; medium when interrupts are on the wrong node now",
-        why: "It moves interrupts every 10 seconds by load and undoes any placement; the paper switches it off (Table I). Bans of \
-              single interrupts or a policy script make both possible.",
+        why: "It moves interrupts every 10 seconds by load and undoes any placement. Sources disagree: the paper (Table I) and ESnet stop \
+              it on transfer hosts, AWS advises to keep it running beside ENA. Bans of single interrupts or a policy script make both \
+              possible.",
         mends: "stop it, or ban the card's interrupts in its options",
-        source: "the paper, Table I; irqbalance(1)",
+        source: "the paper, Table I; irqbalance(1); ESnet, fasterdata.es.net (host tuning, interrupt binding); amzn-drivers, ENA Linux best \
+                 practices",
         needs: &[needs::PROCESSES, needs::PROCESS_ARGUMENTS, needs::SPEED, needs::INTERRUPTS],
         check: balancer,
     },
@@ -97,91 +117,127 @@ fn placed(view: &View<'_>, card: &Interface) -> Vec<(u32, u32)> {
     interrupts.iter().filter_map(place).collect()
 }
 
-/// The changes that put a card's interrupts on cores of its node.
+/// The changes that put a card's interrupts on cores of its node. More queues than cores are reduced first: interrupts of
+/// queues that go away need no place.
 pub(super) fn with_placement(view: &View<'_>, card: &Interface, found: Found) -> Found {
     let mut found = found.on(&card.name);
+    let (queues, cores) = (card.receive_queue_count(), view.local_cores(card).len());
+    let cores = u32::try_from(cores).unwrap_or(u32::MAX);
+    let combined = card.channels.is_some_and(|channels| channels.combined > 0);
+    let mut kept = u32::MAX;
+    if queues > cores && cores > 0 && combined {
+        kept = cores;
+        found = found.change(Knob::Channels(Channels::Combined), Value::Number(cores)).advice(format!(
+            "{queues} queues share {cores} cores of this node: {cores} channels give each queue a core of its own"
+        ));
+    }
     for (number, core) in placed(view, card) {
         let now = view.facts.interrupts.iter().find(|interrupt| interrupt.number == number);
-        if now.is_none_or(|interrupt| interrupt.affinity != [core]) {
+        let goes_away = now.and_then(|interrupt| interrupt.queue).is_some_and(|queue| queue >= kept);
+        if !goes_away && now.is_none_or(|interrupt| interrupt.affinity != [core]) {
             found = found.change(Knob::InterruptAffinity(number), Value::Text(core.to_string()));
         }
-    }
-    let (queues, cores) = (card.receive_queue_count() as usize, view.local_cores(card).len());
-    if queues > cores && cores > 0 {
-        found = found.advice(format!(
-            "{queues} queues share {cores} cores of this node: `ethtool -L {} combined {cores}` gives each its own",
-            card.name
-        ));
     }
     found
 }
 
 fn remote_node(view: &View<'_>) -> Vec<Found> {
+    view.cards().filter_map(|card| other_package(view, card).or_else(|| other_node(view, card))).collect()
+}
+
+/// Interrupts in another package than the NIC.
+fn other_package(view: &View<'_>, card: &Interface) -> Option<Found> {
     const SHARE: f64 = 0.1;
     const GRAVE_SHARE: f64 = 0.3;
     const GRAVE_BPS: u64 = 25_000_000_000;
-    if view.facts.nodes_with_processors() < 2 {
-        return Vec::new();
+    let node = card.node?;
+    let is_remote = |processor: &u32| view.is_other_package(card, *processor);
+    let interrupts = view.receive_interrupts(card);
+    let served = view.served_by(card);
+    let total: u64 = served.values().sum();
+    let remote: u64 =
+        served.iter().filter(|(processor, _)| is_remote(processor)).map(|(_, count)| count).sum();
+    let share = if total >= ENOUGH_INTERRUPTS { remote as f64 / total as f64 } else { 0.0 };
+    // Where they go now; a mask over both packages decides nothing.
+    let goes_away =
+        |interrupt: &&&Interrupt| !interrupt.target().is_empty() && interrupt.target().iter().all(is_remote);
+    let away = interrupts.iter().filter(goes_away).count();
+    let away_share = away as f64 / interrupts.len().max(1) as f64;
+    let goes_home =
+        |interrupt: &&Interrupt| !interrupt.target().is_empty() && !interrupt.target().iter().any(is_remote);
+    let all_home = !interrupts.is_empty() && interrupts.iter().all(goes_home);
+    if share <= SHARE && away_share <= SHARE {
+        return None;
     }
-    let mut found = Vec::new();
-    for card in view.cards() {
-        let Some(node) = card.node else { continue };
-        let is_remote = |processor: &u32| view.facts.node_of(*processor).is_some_and(|of| of != node);
-        let interrupts = view.receive_interrupts(card);
-        let served = view.served_by(card);
-        let total: u64 = served.values().sum();
-        let remote: u64 =
-            served.iter().filter(|(processor, _)| is_remote(processor)).map(|(_, count)| count).sum();
-        let share = if total >= ENOUGH_INTERRUPTS { remote as f64 / total as f64 } else { 0.0 };
-        // Where they go now; a mask over both nodes decides nothing.
-        let goes_away = |interrupt: &&&Interrupt| {
-            !interrupt.target().is_empty() && interrupt.target().iter().all(is_remote)
+    let places: Vec<u32> = served.keys().copied().filter(is_remote).collect();
+    let counted = format!(
+        "{} of {} receive interrupts were served by processors of another package ({}), and the card is on node {node}",
+        count(remote),
+        count(total),
+        processor_list(&places)
+    );
+    let effect = "packets cross the interconnect before TCP sees them, and are dropped when it or the far processor is busy";
+    let now: BTreeSet<u32> =
+        interrupts.iter().filter(goes_away).flat_map(|interrupt| interrupt.target()).copied().collect();
+    let now = processor_list(&now.into_iter().collect::<Vec<_>>());
+    let (severity, evidence) = if share > SHARE && all_home {
+        (Low, format!("{counted}; now all of them go to its own package, so that is history"))
+    } else if share > SHARE {
+        let grave = share >= GRAVE_SHARE && card.speed_bps.is_some_and(|speed| speed >= GRAVE_BPS);
+        let more = if away > 0 {
+            format!("; {away} of {} still go to {now}", interrupts.len())
+        } else {
+            String::new()
         };
-        let away = interrupts.iter().filter(goes_away).count();
-        let away_share = away as f64 / interrupts.len().max(1) as f64;
-        let all_home = !interrupts.is_empty()
-            && interrupts
-                .iter()
-                .all(|interrupt| !interrupt.target().is_empty() && !interrupt.target().iter().any(is_remote));
-        if share <= SHARE && away_share <= SHARE {
-            continue;
-        }
-        let places: Vec<u32> = served.keys().copied().filter(is_remote).collect();
-        let counted = format!(
-            "{} of {} receive interrupts were served by processors of other nodes ({}), and the card is on node {node}",
-            count(remote),
-            count(total),
-            processor_list(&places)
+        (if grave { High } else { Medium }, counted + &more)
+    } else {
+        let text = format!(
+            "{away} of {} receive interrupts go to processors {now}, and the card is on node {node}",
+            interrupts.len()
         );
-        let effect = "packets cross the interconnect before TCP sees them, and are dropped when it or the far processor is busy";
-        let now: BTreeSet<u32> =
-            interrupts.iter().filter(goes_away).flat_map(|interrupt| interrupt.target()).copied().collect();
-        let now = processor_list(&now.into_iter().collect::<Vec<_>>());
-        let (severity, evidence) = if share > SHARE && all_home {
-            (Low, format!("{counted}; now all of them go to its own node, so that is history"))
-        } else if share > SHARE {
-            let grave = share >= GRAVE_SHARE && card.speed_bps.is_some_and(|speed| speed >= GRAVE_BPS);
-            let more = if away > 0 {
-                format!("; {away} of {} still go to {now}", interrupts.len())
-            } else {
-                String::new()
-            };
-            (if grave { High } else { Medium }, counted + &more)
-        } else {
-            let text = format!(
-                "{away} of {} receive interrupts go to processors {now}, and the card is on node {node}",
-                interrupts.len()
-            );
-            (by_speed(card, Medium, Low), text)
-        };
-        let entry = Found::measured(severity, &card.name, evidence, effect);
-        found.push(if severity == Low && all_home {
-            entry.on(&card.name)
-        } else {
-            with_placement(view, card, entry)
-        });
+        (by_speed(card, Medium, Low), text)
+    };
+    let entry = Found::on_basis(
+        view.load_basis(card),
+        severity,
+        &card.name,
+        evidence + &load_words(view, card),
+        effect,
+    );
+    Some(if severity == Low && all_home { entry.on(&card.name) } else { with_placement(view, card, entry) })
+}
+
+/// Most interrupts on another node of the same package, though the NIC's own has a core for each queue.
+fn other_node(view: &View<'_>, card: &Interface) -> Option<Found> {
+    const SHARE: f64 = 0.5;
+    let node = card.node.filter(|node| !view.facts.processors_of(*node).is_empty())?;
+    let fast = card.speed_bps.is_some_and(|speed| speed >= FAST);
+    let fits = card.receive_queue_count() as usize <= view.local_cores(card).len();
+    let served = view.served_by(card);
+    let total: u64 = served.values().sum();
+    let is_elsewhere = |processor: &u32| view.facts.node_of(*processor).is_some_and(|of| of != node);
+    let elsewhere: u64 =
+        served.iter().filter(|(processor, _)| is_elsewhere(processor)).map(|(_, count)| count).sum();
+    if !fast || !fits || total < ENOUGH_INTERRUPTS || (elsewhere as f64) < SHARE * total as f64 {
+        return None;
     }
-    found
+    let text = format!(
+        "{} of {} receive interrupts were served on other nodes of the same package, and the card is on node {node}",
+        count(elsewhere),
+        count(total)
+    );
+    let effect = "packets come from the memory of another node: some nanoseconds for each cache line, and no interconnect";
+    Some(with_placement(view, card, Found::setting(Low, &card.name, text, effect)))
+}
+
+/// What a NIC without load says of itself: why its finding is not graver.
+fn load_words(view: &View<'_>, card: &Interface) -> String {
+    match view.load(card) {
+        Some(load) if !view.is_loaded(card) => {
+            format!("; it received {:.0} packets/s since boot", load.packets)
+        }
+        _ => String::new(),
+    }
 }
 
 /// Whether packets come over several queues: otherwise no placement of interrupts spreads them.
@@ -195,7 +251,7 @@ fn is_spread_over_queues(interrupts: &[&Interrupt]) -> bool {
 fn one_processor(view: &View<'_>) -> Vec<Found> {
     const SHARE: f64 = 0.8;
     const MANY: usize = 4;
-    let effect = "one processor receives for all queues: it is full while others idle";
+    let effect = "one processor receives for all queues: it is the limit while others idle";
     let mut found = Vec::new();
     let mut whole: BTreeMap<u32, u64> = BTreeMap::new();
     let mut lines = 0;
@@ -216,7 +272,9 @@ fn one_processor(view: &View<'_>) -> Vec<Found> {
             if kept_to_one && interrupts.len() >= MANY {
                 let text =
                     format!("all {} queues' interrupts go to processor {:?}", interrupts.len(), targets);
-                found.push(with_placement(view, card, Found::setting(Medium, &card.name, text, effect)));
+                let basis = view.load_basis(card);
+                let entry = Found::on_basis(basis.min(Basis::Setting), Medium, &card.name, text, effect);
+                found.push(with_placement(view, card, entry));
             }
             continue;
         };
@@ -248,7 +306,9 @@ fn one_processor(view: &View<'_>) -> Vec<Found> {
             interrupts.len()
         );
         let severity = if by_count { by_speed(card, High, Medium) } else { Medium };
-        found.push(with_placement(view, card, Found::measured(severity, &card.name, text, effect)));
+        let text = text + &load_words(view, card);
+        let entry = Found::on_basis(view.load_basis(card), severity, &card.name, text, effect);
+        found.push(with_placement(view, card, entry));
     }
     if found.is_empty() {
         found.extend(all_cards_on_one(view, &whole, lines));
@@ -256,16 +316,22 @@ fn one_processor(view: &View<'_>) -> Vec<Found> {
     found
 }
 
-/// Several cards, each with one interrupt, all of them on one processor: as on small routers.
+/// Several cards with work, each with one interrupt, all of them on one processor: as on small routers. The processor has to
+/// have work, too: until then one is enough.
 fn all_cards_on_one(view: &View<'_>, served: &BTreeMap<u32, u64>, lines: usize) -> Option<Found> {
     const SHARE: f64 = 0.9;
+    const SOFTIRQ_SHARE: f64 = 0.1;
     let total: u64 = served.values().sum();
     let (processor, most) = served.iter().max_by_key(|(_, count)| **count)?;
-    let cards: Vec<&Interface> =
-        view.cards().filter(|card| !view.receive_interrupts(card).is_empty()).collect();
+    let cards: Vec<&Interface> = view
+        .cards()
+        .filter(|card| !view.receive_interrupts(card).is_empty() && !view.is_idle(card))
+        .collect();
+    let busy = view.softirq_share(*processor).is_none_or(|share| share >= SOFTIRQ_SHARE);
     let single = cards.iter().all(|card| view.receive_interrupts(card).len() == 1);
     if cards.len() < 2
         || !single
+        || !busy
         || view.facts.processors.len() < 2
         || total < ENOUGH_INTERRUPTS
         || (*most as f64) < SHARE * total as f64
@@ -274,16 +340,19 @@ fn all_cards_on_one(view: &View<'_>, served: &BTreeMap<u32, u64>, lines: usize) 
     }
     let names: Vec<&str> = cards.iter().map(|card| card.name.as_str()).collect();
     let text = format!(
-        "processor {processor} served {} of {} interrupts of all {lines} lines ({})",
+        "processor {processor} served {} of {} interrupts of all {lines} lines ({}){}",
         per_cent(*most as f64 / total as f64),
         count(total),
-        names.join(", ")
+        names.join(", "),
+        view.softirq_share(*processor)
+            .map(|share| format!(", and spends {} of its time in softirqs", per_cent(share)))
+            .unwrap_or_default()
     );
     let mut found = Found::measured(
         Medium,
         "host",
         text,
-        "one processor receives for all cards: it is full while others idle",
+        "one processor receives for all cards: it is the limit while others idle",
     );
     let processors = view
         .facts
@@ -342,7 +411,8 @@ fn isolated(view: &View<'_>) -> Vec<Found> {
                 processor_list(&isolated)
             );
             let effect = "what was to run there undisturbed is interrupted with every packet";
-            found.push(with_placement(view, card, Found::setting(Medium, &card.name, text, effect)));
+            let basis = view.load_basis(card).min(Basis::Setting);
+            found.push(with_placement(view, card, Found::on_basis(basis, Medium, &card.name, text, effect)));
         }
     }
     found
@@ -368,7 +438,8 @@ fn balancer(view: &View<'_>) -> Vec<Found> {
         return Vec::new();
     }
     let names: Vec<&str> = fast.iter().map(|card| card.name.as_str()).collect();
-    let misplaced = !remote_node(view).is_empty() || !one_processor(view).is_empty();
+    let misplaced =
+        fast.iter().any(|card| other_package(view, card).is_some()) || !one_processor(view).is_empty();
     let text = format!(
         "irqbalance (process {}) runs beside {}{}",
         process.number,
@@ -376,6 +447,10 @@ fn balancer(view: &View<'_>) -> Vec<Found> {
         if misplaced { ", whose interrupts are not well placed" } else { "" }
     );
     let effect = "interrupts move every 10 seconds, and any placement of them is undone";
-    let advice = "systemctl disable --now irqbalance; or keep it from the card's interrupts with --banirq or a policy script";
+    let mut advice = "systemctl disable --now irqbalance; or keep it from the card's interrupts with --banirq or a policy script"
+        .to_owned();
+    if view.cards().any(|card| card.driver.as_deref() == Some("ena")) {
+        advice += "; for interfaces of ena AWS advises to keep it running";
+    }
     vec![Found::setting(if misplaced { Medium } else { Low }, "host", text, effect).advice(advice)]
 }

@@ -6,12 +6,18 @@
 
 mod applications;
 mod card;
+mod cloud;
+mod connections;
 mod interrupts;
+mod ip;
 mod judge;
 mod link;
 mod loss;
+mod memory;
+mod napi;
 pub mod needs;
 mod offloads;
+mod pci;
 mod power;
 mod qdisc;
 mod queues;
@@ -148,15 +154,21 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> {
         interrupts::RULES,
         applications::RULES,
         card::RULES,
+        cloud::RULES,
+        pci::RULES,
         link::RULES,
         queues::RULES,
+        napi::RULES,
         spread::RULES,
         transmit::RULES,
         offloads::RULES,
         qdisc::RULES,
         loss::RULES,
+        ip::RULES,
+        connections::RULES,
         tcp::RULES,
         power::RULES,
+        memory::RULES,
     ]
     .into_iter()
     .flatten()

@@ -1,17 +1,18 @@
 //! What the card or the stack does for many packets at once.
 
 use evenkeel_model::change::{Knob, Value};
-use evenkeel_model::host::Interface;
+use evenkeel_model::host::{Interface, InterfaceKind};
 
 use super::{Found, Rule, by_speed, needs};
 use crate::Severity::{High, Low, Medium};
 use crate::View;
+use crate::view::per_cent;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "gro-off",
         looks_at: "generic-receive-offload of each card",
-        speaks: "when it is off and can be switched on; high from 10 Gbit/s on",
+        speaks: "when it is off and can be switched on; high from 10 Gbit/s on with load, low on an idle NIC",
         why: "Each packet goes through the stack alone: with 1,500 bytes that is more than forty times the work of a merged one of 64 KB.",
         mends: "switch it on",
         source: "the paper, section III-C and Table I (TSO, GSO, GRO); Documentation/networking/segmentation-offloads.rst",
@@ -30,7 +31,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "tso-off",
         looks_at: "tcp-segmentation-offload of each card",
-        speaks: "when it is off and can be switched on; high from 10 Gbit/s on",
+        speaks: "when it is off and can be switched on; high from 10 Gbit/s on with load, low on an idle NIC",
         why: "The processor cuts segments and computes headers that the card could.",
         mends: "switch it on",
         source: "the paper, section III-C and Table I (TSO, GSO, GRO); Documentation/networking/segmentation-offloads.rst",
@@ -114,13 +115,46 @@ pub(super) const RULES: &[Rule] = &[
         },
     },
     Rule {
+        name: "tso6-off",
+        looks_at: "tx-tcp6-segmentation of each card whose TSO for IPv4 is on",
+        speaks: "when it is off and can be switched on; medium when a tenth of the packets sent are IPv6",
+        why: "TSO is one switch for each version of IP: over IPv6 the processor cuts segments and computes headers.",
+        mends: "switch it on",
+        source: "Documentation/networking/segmentation-offloads.rst; NETIF_F_TSO6, include/linux/netdev_features.h",
+        needs: &[needs::FEATURES, needs::SNMP6, needs::SNMP],
+        check: tso6_off,
+    },
+    Rule {
+        name: "hardware-gro-off",
+        looks_at: "rx-gro-hw of cards whose driver switches it on by default (bnxt_en, qede, bnx2x)",
+        speaks: "when it is off and can be switched on, from 25 Gbit/s on",
+        why: "The card merges segments before it interrupts: fewer buffers, fewer passes through the stack. Unlike LRO what it merges can \
+              be forwarded.",
+        mends: "switch it on",
+        source: "Documentation/networking/netdev-features.rst (rx-gro-hw)",
+        needs: &[needs::FEATURES, needs::SPEED, needs::DRIVER],
+        check: hardware_gro_off,
+    },
+    Rule {
+        name: "big-tcp-off",
+        looks_at: "gso_max_size and gro_max_size against what the driver can send (tso_max_size), from 100 Gbit/s on",
+        speaks: "low, when they are 65,536, the driver can send twice that, and the kernel has BIG TCP for IPv4 (6.3)",
+        why: "The stack handles one packet of 180 KB as it handles one of 64 KB: a single flow gains most. Programs that capture packets or \
+              parse headers of 16-bit lengths may not cope, so it is no default.",
+        mends: "185,000 bytes for both",
+        source: "LWN 884104 (Going big with TCP packets); ip-link(8), gso_max_size, gro_ipv4_max_size; include/linux/netdevice.h",
+        needs: &[needs::SPEED, needs::KERNEL, "netlink/links"],
+        check: big_tcp_off,
+    },
+    Rule {
         name: "lro-forwards",
-        looks_at: "large-receive-offload on a host that forwards",
-        speaks: "when it is on and forwarding is as well",
-        why: "What LRO merged cannot be taken apart as it was: forwarded packets are damaged or dropped. GRO can be undone.",
+        looks_at: "large-receive-offload on a host that forwards, or on a port of a bridge",
+        speaks: "when it is on and packets are forwarded",
+        why: "What LRO merged cannot be taken apart as it was: forwarded packets are damaged or dropped. GRO can be undone. The kernel \
+              switches LRO off when forwarding or a bridge is set up; somebody switched it on again.",
         mends: "switch it off",
-        source: "Documentation/networking/segmentation-offloads.rst; dev_disable_lro, net/core/dev.c",
-        needs: &[needs::FEATURES, "/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/ipv6/conf/all/forwarding"],
+        source: "Documentation/networking/segmentation-offloads.rst; dev_disable_lro, net/core/dev.c; br_add_if, net/bridge/br_if.c",
+        needs: &[needs::FEATURES, "/proc/sys/net/ipv4/ip_forward"],
         check: merged_and_forwarded,
     },
 ];
@@ -139,9 +173,14 @@ fn switched_off(
     view.cards()
         .filter(is_off)
         .map(|card| {
-            let entry =
-                Found::setting(by_speed(card, fast, slow), &card.name, format!("{called} is off"), effect)
-                    .on(&card.name);
+            let entry = Found::on_basis(
+                view.cost_basis(card),
+                by_speed(card, fast, slow),
+                &card.name,
+                format!("{called} is off"),
+                effect,
+            )
+            .on(&card.name);
             entry.change(Knob::Feature(name.to_owned()), Value::Switch(true))
         })
         .collect()
@@ -171,23 +210,125 @@ fn transmit_checksum(view: &View<'_>) -> Vec<Found> {
     found
 }
 
+fn tso6_off(view: &View<'_>) -> Vec<Found> {
+    const SHARE: f64 = 0.1;
+    const ENOUGH: u64 = 1_000_000;
+    let (four, six) = (view.facts.counter("Ip.OutRequests"), view.facts.counter("Snmp6.Ip6OutRequests"));
+    let share = six as f64 / four.saturating_add(six).max(1) as f64;
+    let is_used = six >= ENOUGH && share >= SHARE;
+    let mut found = Vec::new();
+    for card in view.cards() {
+        let is = |name: &str, on: bool| {
+            card.feature(name).is_some_and(|feature| feature.on == on && (on || !feature.fixed))
+        };
+        if !is("tx-tcp-segmentation", true) || !is("tx-tcp6-segmentation", false) {
+            continue;
+        }
+        let mut text = "tx-tcp6-segmentation is off, and TSO for IPv4 is on".to_owned();
+        let effect = "the processor segments over IPv6 what the card could";
+        let entry = if is_used {
+            text += &format!("; {} of the packets sent are IPv6", per_cent(share));
+            Found::on_basis(view.cost_basis(card), Medium, &card.name, text, effect)
+        } else {
+            Found::setting(Low, &card.name, text, effect)
+        };
+        found.push(
+            entry
+                .on(&card.name)
+                .change(Knob::Feature("tx-tcp6-segmentation".to_owned()), Value::Switch(true)),
+        );
+    }
+    found
+}
+
+fn hardware_gro_off(view: &View<'_>) -> Vec<Found> {
+    const FROM_BPS: u64 = 25_000_000_000;
+    const DRIVERS: [&str; 3] = ["bnxt_en", "qede", "bnx2x"];
+    let mut found = Vec::new();
+    for card in view.cards().filter(|card| card.speed_bps.is_some_and(|speed| speed >= FROM_BPS)) {
+        let by_default = card.driver.as_deref().is_some_and(|driver| DRIVERS.contains(&driver));
+        // Without GRO the card may not merge either.
+        let gro = card.feature("rx-gro").is_none_or(|feature| feature.on);
+        if by_default && gro && card.feature("rx-gro-hw").is_some_and(|feature| !feature.on && !feature.fixed)
+        {
+            let text = "rx-gro-hw is off";
+            let effect = "the processor merges segments that the card could";
+            let entry = Found::setting(Low, &card.name, text, effect).on(&card.name);
+            found.push(entry.change(Knob::Feature("rx-gro-hw".to_owned()), Value::Switch(true)));
+        }
+    }
+    found
+}
+
+fn big_tcp_off(view: &View<'_>) -> Vec<Found> {
+    const FROM_BPS: u64 = 100_000_000_000;
+    const LEGACY_BYTES: u32 = 65_536;
+    /// What the authors of BIG TCP measured with.
+    const WANTED_BYTES: u32 = 185_000;
+    let mut found = Vec::new();
+    if view.kernel_version().is_none_or(|kernel| kernel < (6, 3)) {
+        return found;
+    }
+    for card in view.cards().filter(|card| card.speed_bps.is_some_and(|speed| speed >= FROM_BPS)) {
+        let Some(sizes) = card.packet_sizes else { continue };
+        let Some(most) = sizes.tso.filter(|most| *most >= LEGACY_BYTES * 2) else { continue };
+        if sizes.gso > LEGACY_BYTES || sizes.gro > LEGACY_BYTES {
+            continue;
+        }
+        let wanted = WANTED_BYTES.min(most);
+        let text = format!(
+            "gso_max_size is {} and gro_max_size {}; the driver can send {most} bytes at once (BIG TCP)",
+            sizes.gso, sizes.gro
+        );
+        let effect = "a single flow passes the stack in more, smaller packets than it could";
+        let size = Value::Sizes { all: wanted, ipv4: wanted };
+        found.push(
+            Found::setting(Low, &card.name, text, effect)
+                .on(&card.name)
+                .change(Knob::GsoSizes, size.clone())
+                .change(Knob::GroSizes, size),
+        );
+    }
+    found
+}
+
+/// The bridge that an interface is a port of, itself or by a bond or VLAN above it.
+fn bridge_above<'a>(view: &View<'a>, name: &str) -> Option<&'a Interface> {
+    /// Interfaces on top of each other; a tree from elsewhere may have a circle.
+    const MOST: usize = 4;
+    let mut names = vec![name.to_owned()];
+    for _ in 0..MOST {
+        let above: Vec<&Interface> = view
+            .facts
+            .interfaces
+            .iter()
+            .filter(|upper| upper.lower.iter().any(|lower| names.contains(lower)))
+            .collect();
+        if let Some(bridge) = above.iter().find(|upper| upper.kind == InterfaceKind::Bridge) {
+            return Some(bridge);
+        }
+        names = above.iter().map(|upper| upper.name.clone()).collect();
+    }
+    None
+}
+
 fn merged_and_forwarded(view: &View<'_>) -> Vec<Found> {
     let forwards = ["net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"]
         .iter()
         .any(|name| view.facts.sysctl_number(name) == Some(1));
     let merges = |card: &&Interface| card.feature("rx-lro").is_some_and(|feature| feature.on);
-    let cards = view.cards().filter(|_| forwards).filter(merges);
-    cards
-        .map(|card| {
-            let text = "large-receive-offload is on, and this host forwards";
-            let entry = Found::setting(
-                Medium,
-                &card.name,
-                text,
-                "forwarded packets are damaged, dropped or sent too large",
-            )
-            .on(&card.name);
-            entry.change(Knob::Feature("rx-lro".to_owned()), Value::Switch(false))
-        })
-        .collect()
+    let mut found = Vec::new();
+    for card in view.cards().filter(merges) {
+        let text = match bridge_above(view, &card.name) {
+            Some(bridge) => {
+                format!("large-receive-offload is on, and it is a port of the bridge {}", bridge.name)
+            }
+            None if forwards => "large-receive-offload is on, and this host forwards".to_owned(),
+            None => continue,
+        };
+        let effect = "forwarded packets are damaged, dropped or sent too large";
+        let entry = Found::setting(Medium, &card.name, text, effect).on(&card.name);
+        found.push(entry.change(Knob::Feature("rx-lro".to_owned()), Value::Switch(false)));
+    }
+    found
 }

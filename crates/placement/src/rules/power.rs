@@ -1,9 +1,12 @@
 //! How processors save power, and who else takes them.
 
+use std::collections::BTreeSet;
+
 use evenkeel_model::change::{Knob, Value};
-use evenkeel_model::host::{Interface, Processor, processor_list};
+use evenkeel_model::host::{IdleState, Interface, Processor, processor_list};
 
 use super::{FAST, Found, Rule, needs};
+use crate::Basis;
 use crate::Severity::{High, Low, Medium};
 use crate::View;
 use crate::view::{gigabits, per_cent};
@@ -11,12 +14,14 @@ use crate::view::{gigabits, per_cent};
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "governor",
-        looks_at: "the frequency governor of processors beside cards of 10 Gbit/s and more",
-        speaks: "when it is not performance; high where acpi-cpufreq's powersave keeps the lowest frequency, medium from 40 Gbit/s on and for \
-                 ondemand and conservative",
+        looks_at: "the frequency governor of processors beside cards of 10 Gbit/s and more, and their energy preference where they choose \
+                   the frequency by themselves",
+        speaks: "when it is not performance, and the preference is not either; with load high where powersave keeps the lowest frequency \
+                 (acpi-cpufreq, passive pstate drivers), medium from 40 Gbit/s on and for ondemand and conservative, low with the \
+                 preference balance_performance, medium with one that saves more",
         why: "Interrupts come in bursts that are over before a governor sees load: packets are received at a low frequency.",
         mends: "the governor performance",
-        source: "the paper, Table I (CPU governor); Documentation/admin-guide/pm/cpufreq.rst, intel_pstate.rst",
+        source: "the paper, Table I (CPU governor); Documentation/admin-guide/pm/cpufreq.rst, intel_pstate.rst, amd-pstate.rst",
         needs: &[needs::SPEED, needs::FREQUENCY],
         check: governor,
     },
@@ -43,7 +48,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "softirq-one-processor",
         looks_at: "the time that each processor spent in softirqs since boot",
-        speaks: "when one spent 30 % and the others a fifth of that or less on average",
+        speaks: "when one spent 30 %, no other half as much, and the others a fifth or less on average",
         why: "Most of it is receiving packets: one processor is the limit while others idle.",
         mends: "interrupts and queues over more processors",
         source: "proc_stat(5); Documentation/networking/scaling.rst",
@@ -51,14 +56,27 @@ pub(super) const RULES: &[Rule] = &[
         check: softirq,
     },
     Rule {
-        name: "zone-reclaim",
-        looks_at: "vm.zone_reclaim_mode on hosts of several memory nodes",
-        speaks: "when it is not 0",
-        why: "Allocations wait for pages of their own node to be freed although others have some: stalls in the receive path.",
-        mends: "0",
-        source: "Documentation/admin-guide/sysctl/vm.rst (zone_reclaim_mode)",
-        needs: &[needs::NODES, "/proc/sys/vm/zone_reclaim_mode"],
-        check: zone_reclaim,
+        name: "idle-latency",
+        looks_at: "the states of idleness that processors of the card's node use, beside an application that waits for answers",
+        speaks: "when a state takes 50 µs and more to wake up from and a tenth of all pauses go there; medium when that is a quarter of the \
+                 shortest round trip of its connections",
+        why: "Each request that comes after a pause waits until its processor is awake. At round trips of a network within a site that is \
+              a large part of the answer's time.",
+        mends: "without these states on processors that serve the network and the application",
+        source: "Documentation/admin-guide/pm/cpuidle.rst (PM QoS for CPUs); tuned, profile network-latency",
+        needs: &[needs::IDLE_STATES, needs::SOCKETS, needs::SOCKET_OWNERS, needs::NODE, needs::NODES],
+        check: idle_latency,
+    },
+    Rule {
+        name: "nmi-watchdog",
+        looks_at: "kernel.nmi_watchdog on hosts with isolated processors",
+        speaks: "low, when it is on",
+        why: "Its counter interrupts each processor about once in ten seconds, also those from which all else is kept away, and it takes a \
+              hardware counter from perf.",
+        mends: "0, where processors are isolated for the sake of latency",
+        source: "Documentation/admin-guide/lockup-watchdogs.rst; Documentation/admin-guide/sysctl/kernel.rst (nmi_watchdog)",
+        needs: &[needs::ISOLATED, needs::NOHZ_FULL, "/proc/sys/kernel/nmi_watchdog"],
+        check: nmi_watchdog,
     },
 ];
 
@@ -67,12 +85,19 @@ fn fast_cards<'a>(view: &View<'a>) -> Vec<&'a Interface> {
     view.cards().filter(|card| card.speed_bps.is_some_and(|speed| speed >= FAST)).collect()
 }
 
+/// Drivers that let the processor choose its frequency: their powersave is no lowest frequency, and the preference counts.
+fn chooses_itself(processor: &Processor) -> bool {
+    matches!(processor.frequency_driver.as_deref(), Some("intel_pstate" | "amd-pstate-epp"))
+}
+
 fn governor(view: &View<'_>) -> Vec<Found> {
     const VERY_FAST_BPS: u64 = 40_000_000_000;
     let cards = fast_cards(view);
     let Some(speed) = cards.iter().filter_map(|card| card.speed_bps).max() else { return Vec::new() };
     let is_slow = |processor: &&Processor| {
-        processor.governor.as_deref().is_some_and(|governor| governor != "performance")
+        let prefers =
+            chooses_itself(processor) && processor.energy_preference.as_deref() == Some("performance");
+        processor.governor.as_deref().is_some_and(|governor| governor != "performance") && !prefers
     };
     let slow: Vec<&Processor> = view.facts.processors.iter().filter(is_slow).collect();
     let Some(first) = slow.first() else { return Vec::new() };
@@ -80,27 +105,95 @@ fn governor(view: &View<'_>) -> Vec<Found> {
         first.governor.as_deref().unwrap_or_default(),
         first.frequency_driver.as_deref().unwrap_or_default(),
     );
-    let scales = driver.contains("pstate");
-    let severity = match governor {
-        "powersave" if !scales && !driver.is_empty() => High,
-        "powersave" | "schedutil" if speed < VERY_FAST_BPS => Low,
-        "userspace" => Low,
+    let preference = first.energy_preference.as_deref().filter(|_| chooses_itself(first));
+    let very_fast = speed >= VERY_FAST_BPS;
+    let severity = match (governor, preference) {
+        // It keeps the lowest frequency.
+        ("powersave", _) if !chooses_itself(first) && !driver.is_empty() => High,
+        // The processor saves energy only where that costs little.
+        (_, Some("balance_performance" | "default")) => Low,
+        (_, Some(_)) => Medium,
+        ("powersave" | "schedutil", _) if !very_fast => Low,
+        ("userspace", _) => Low,
         _ => Medium,
     };
+    let loaded = cards.iter().any(|card| view.is_loaded(card));
+    let basis = if loaded { Basis::Measured } else { Basis::Setting };
     let numbers: Vec<u32> = slow.iter().map(|processor| processor.number).collect();
     let text = format!(
-        "the governor of processors {} is {governor}{}, beside {}",
+        "the governor of processors {} is {governor}{}{}, beside {}",
         processor_list(&numbers),
         if driver.is_empty() { String::new() } else { format!(" ({driver})") },
+        preference.map(|preference| format!(" with preference {preference}")).unwrap_or_default(),
         gigabits(speed as f64)
     );
     let effect = "bursts are received before the frequency has risen";
-    let mut entry = Found::setting(severity, "host", text, effect);
+    let mut entry = Found::on_basis(basis, severity, "host", text, effect);
     for number in numbers {
         let file = format!("cpu{number}/cpufreq/scaling_governor");
         entry = entry.change(Knob::ProcessorFile(file), Value::Text("performance".to_owned()));
     }
     vec![entry]
+}
+
+fn idle_latency(view: &View<'_>) -> Vec<Found> {
+    const LONG_US: u64 = 50;
+    const PAUSES: f64 = 0.1;
+    const PART_OF_ROUND_TRIP: u64 = 4;
+    let Some(application) = view.latency_bound() else { return Vec::new() };
+    let local: BTreeSet<u32> = view.cards().flat_map(|card| view.local_processors(card)).collect();
+    let is_long = |processor: &Processor, state: &IdleState| {
+        let pauses: u64 = processor.idle_states.iter().map(|state| state.usage).sum();
+        !state.disabled && state.latency_us >= LONG_US && state.usage as f64 >= PAUSES * pauses.max(1) as f64
+    };
+    let processors = || view.facts.processors.iter().filter(|processor| local.contains(&processor.number));
+    let used = processors()
+        .flat_map(|processor| processor.idle_states.iter().filter(move |state| is_long(processor, state)));
+    let Some(deepest) = used.max_by_key(|state| state.latency_us) else { return Vec::new() };
+    let slow: Vec<&Processor> = processors()
+        .filter(|processor| processor.idle_states.iter().any(|state| is_long(processor, state)))
+        .collect();
+    let numbers: Vec<u32> = slow.iter().map(|processor| processor.number).collect();
+    let text = format!(
+        "{}; processors {} use state {}, from which they wake in {} µs",
+        application.words,
+        processor_list(&numbers),
+        deepest.name,
+        deepest.latency_us
+    );
+    let effect = format!("a request after a pause waits up to {} µs for its processor", deepest.latency_us);
+    let shows = application.rtt_us.is_some_and(|rtt| deepest.latency_us * PART_OF_ROUND_TRIP >= rtt);
+    let mut entry = if shows {
+        Found::measured(Medium, "host", text, effect)
+    } else {
+        Found::setting(Low, "host", text, effect)
+    };
+    for processor in slow {
+        for state in
+            processor.idle_states.iter().filter(|state| !state.disabled && state.latency_us >= LONG_US)
+        {
+            let file = format!("cpu{}/cpuidle/state{}/disable", processor.number, state.number);
+            entry = entry.change(Knob::ProcessorFile(file), Value::Text("1".to_owned()));
+        }
+    }
+    vec![entry.advice("or `tuned-adm profile network-latency`, or an application that keeps /dev/cpu_dma_latency open; more power is used")]
+}
+
+fn nmi_watchdog(view: &View<'_>) -> Vec<Found> {
+    let isolated: Vec<u32> = view
+        .facts
+        .processors
+        .iter()
+        .filter(|processor| processor.isolated)
+        .map(|processor| processor.number)
+        .collect();
+    if isolated.is_empty() || view.facts.sysctl_number("kernel/nmi_watchdog") != Some(1) {
+        return Vec::new();
+    }
+    let text =
+        format!("kernel.nmi_watchdog is on, and processors {} are isolated", processor_list(&isolated));
+    let effect = "isolated processors are interrupted every few seconds";
+    vec![Found::setting(Low, "host", text, effect).sysctl("kernel/nmi_watchdog", 0)]
 }
 
 fn idle(view: &View<'_>) -> Vec<Found> {
@@ -174,15 +267,16 @@ fn softirq(view: &View<'_>) -> Vec<Found> {
         .facts
         .processors
         .iter()
-        .filter_map(|processor| Some((processor.number, processor.time.filter(|time| time.total > 0)?)))
-        .map(|(number, time)| (number, time.softirq as f64 / time.total as f64))
+        .filter_map(|processor| Some((processor.number, view.softirq_share(processor.number)?)))
         .collect();
     let Some((number, most)) = shares.iter().copied().max_by(|one, other| one.1.total_cmp(&other.1)) else {
         return Vec::new();
     };
     let others = shares.iter().filter(|(other, _)| *other != number).map(|(_, share)| share).sum::<f64>();
     let others = others / shares.len().saturating_sub(1).max(1) as f64;
-    if shares.len() < 2 || most < SHARE || others * 5.0 > most {
+    // Several that are busy alike share the work: most processors of a large host serve no queue.
+    let busy = shares.iter().filter(|(_, share)| share * 2.0 >= most).count();
+    if shares.len() < 2 || most < SHARE || others * 5.0 > most || busy > 1 {
         return Vec::new();
     }
     let text = format!(
@@ -193,20 +287,4 @@ fn softirq(view: &View<'_>) -> Vec<Found> {
     vec![Found::measured(Medium, "host", text, "it is the limit while the others idle").advice(
         "see the findings about interrupts, queues and RSS; `evenkeel check --watch 10s` shows which packets it loses",
     )]
-}
-
-fn zone_reclaim(view: &View<'_>) -> Vec<Found> {
-    match view.facts.sysctl_number("vm/zone_reclaim_mode") {
-        Some(mode) if mode != 0 && view.facts.nodes_with_processors() > 1 => {
-            let text = format!(
-                "vm.zone_reclaim_mode is {mode} on a host of {} memory nodes",
-                view.facts.nodes_with_processors()
-            );
-            vec![
-                Found::setting(Low, "host", text, "allocations stall while other nodes have free memory")
-                    .sysctl("vm/zone_reclaim_mode", 0),
-            ]
-        }
-        _ => Vec::new(),
-    }
 }

@@ -16,9 +16,10 @@ pub(super) const RULES: &[Rule] = &[
         speaks: "when no queue has fq and the congestion control does not pace by itself; medium when a thousandth of all segments is sent \
                  again",
         why: "TCP sends a whole congestion window in bursts at line rate: shallow buffers of switches and the receiver's ring overflow. fq \
-              sends evenly. fq_codel is made for routers and drops on the host itself.",
+              sends evenly. Sources disagree about fq_codel: the paper sets fq, ESnet recommends fq and calls fq_codel fine where hosts do \
+              not pace.",
         mends: "fq at every queue, and as the default",
-        source: "the paper, section III-C and Table I (net.core.default_qdisc); tc-fq(8)",
+        source: "the paper, section III-C and Table I (net.core.default_qdisc); ESnet, fasterdata.es.net (packet pacing); tc-fq(8)",
         needs: &[
             needs::SPEED,
             needs::QDISCS,
@@ -26,6 +27,17 @@ pub(super) const RULES: &[Rule] = &[
             "/proc/sys/net/ipv4/tcp_congestion_control",
         ],
         check: no_pacing,
+    },
+    Rule {
+        name: "bbr-without-fq",
+        looks_at: "whether TCP uses BBR, the kernel, and the qdiscs of the cards",
+        speaks: "when a card has no fq and the kernel is older than 4.20; medium before 4.13 and with load",
+        why: "BBR needs pacing. Before Linux 4.13 only fq paces: without it BBR sends in bursts and misjudges the path. From 4.13 on TCP \
+              paces by a timer for each socket, from 4.20 on by one that costs little: there fq is not needed.",
+        mends: "fq at every queue, and as the default",
+        source: "tcp(7); tc-fq(8); tcp_bbr.c (\"NOTE: BBR might be used with the fq qdisc\"); tcp_internal_pacing, net/ipv4/tcp_output.c",
+        needs: &[needs::KERNEL, needs::QDISCS, "/proc/sys/net/ipv4/tcp_congestion_control"],
+        check: bbr_without_fq,
     },
     Rule {
         name: "qdisc-one-lock",
@@ -50,7 +62,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "qdisc-drops",
         looks_at: "packets that qdiscs dropped",
-        speaks: "from 100 and one in ten thousand on; high from one in a hundred on",
+        speaks: "from 100 and one in ten thousand on; high from one in a hundred on; low of shapers",
         why: "Lost before they left the host. A shaper drops on purpose; fq_codel at a full queue; pfifo_fast when txqueuelen is reached.",
         mends: "fq, which TCP does not overrun, or a longer queue",
         source: "the paper, section IV, figure 12; tc(8)",
@@ -124,6 +136,45 @@ fn no_pacing(view: &View<'_>) -> Vec<Found> {
         let severity = if lossy { Medium } else { Low };
         let mut entry = Found::setting(severity, &card.name, text, effect).on(&card.name);
         if default != Some("fq") {
+            entry = entry.sysctl("net/core/default_qdisc", "fq");
+        }
+        let queues = u16::try_from(card.transmit_queues.len().max(1)).unwrap_or(u16::MAX);
+        found.push(entry.change(Knob::RootQdisc, Value::Qdiscs(root_qdisc("fq", queues))));
+    }
+    found
+}
+
+fn bbr_without_fq(view: &View<'_>) -> Vec<Found> {
+    let uses =
+        view.facts.sysctl("net/ipv4/tcp_congestion_control").is_some_and(|name| name.starts_with("bbr"))
+            || view.facts.sockets.iter().any(|socket| {
+                socket.tcp.as_ref().is_some_and(|tcp| tcp.congestion.starts_with("bbr"))
+                    && socket.bytes() > 10_000_000
+            });
+    let Some(kernel) = view.kernel_version().filter(|kernel| uses && *kernel < (4, 20)) else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    for card in view.cards().filter(|card| !card.qdiscs.is_empty()) {
+        if card.qdiscs.iter().any(|qdisc| qdisc.kind == "fq") {
+            continue;
+        }
+        let mut kinds: Vec<&str> = leaves(card).iter().map(|qdisc| qdisc.kind.as_str()).collect();
+        kinds.sort_unstable();
+        kinds.dedup();
+        let text = format!(
+            "TCP uses bbr on Linux {}, and its queues have {}, no fq",
+            view.facts.kernel.as_deref().unwrap_or_default(),
+            kinds.join(" and ")
+        );
+        let (severity, effect) = if kernel < (4, 13) {
+            (Medium, "nothing paces BBR: it sends in bursts and misjudges the bandwidth of the path")
+        } else {
+            let severity = if view.is_loaded(card) { Medium } else { Low };
+            (severity, "TCP paces with a timer for each socket, which costs more processor time than fq")
+        };
+        let mut entry = Found::setting(severity, &card.name, text, effect).on(&card.name);
+        if view.facts.sysctl("net/core/default_qdisc") != Some("fq") {
             entry = entry.sysctl("net/core/default_qdisc", "fq");
         }
         let queues = u16::try_from(card.transmit_queues.len().max(1)).unwrap_or(u16::MAX);
@@ -219,8 +270,12 @@ fn drops(view: &View<'_>) -> Vec<Found> {
         }
         let text =
             format!("{} dropped {} packets while {} were sent", worst.kind, count(dropped), count(packets));
-        let severity =
-            if one_in(GRAVE_ONE_IN) && interface.kind == InterfaceKind::Device { High } else { Medium };
+        let severity = match worst.kind.as_str() {
+            // Shapers drop what is over their rate: that is what they are for.
+            "cake" | "htb" | "tbf" | "hfsc" => Low,
+            _ if one_in(GRAVE_ONE_IN) && interface.kind == InterfaceKind::Device => High,
+            _ => Medium,
+        };
         let entry =
             Found::measured(severity, &interface.name, text, "packets are lost before they leave the host")
                 .on(&interface.name);

@@ -1,23 +1,27 @@
 //! How many queues receive, and what software does where hardware has too few.
 
+use std::collections::BTreeSet;
+
 use evenkeel_model::change::{Channels as ChannelKind, Knob, Value};
 use evenkeel_model::host::{Interface, processor_list};
 
 use super::{FAST, Found, Rule, needs};
+use crate::Basis;
 use crate::Severity::{High, Low, Medium};
 use crate::View;
-use crate::view::{gigabits, per_cent};
+use crate::view::{count, gigabits, per_cent};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "queues-few",
         looks_at: "receive queues in use against what the card has, the cores of its node, and its speed",
         speaks: "from 10 Gbit/s on when there are fewer than one for each 25 Gbit/s, and fewer than 4; on slower cards when there is a \
-                 single one",
+                 single one; on all when their processors spend a quarter of their time in softirqs and the others less than half of that, \
+                 or rings overflow, with queues for half of the cores or fewer",
         why: "One processor empties one queue: the paper's received 25 Gbit/s in packets of 1,500 bytes, and far less in small ones.",
         mends: "more channels, up to the cores of the node",
         source: "the paper, section II and figure 5; Documentation/networking/scaling.rst",
-        needs: &[needs::SPEED, needs::CHANNELS, needs::NODE, needs::NODES, needs::TOPOLOGY],
+        needs: &[needs::SPEED, needs::CHANNELS, needs::NODE, needs::NODES, needs::TOPOLOGY, needs::TIMES],
         check: few,
     },
     Rule {
@@ -32,11 +36,13 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "rps-missing",
-        looks_at: "cards with a single receive queue, and the time that processors spend in softirqs",
-        speaks: "when one processor spends a quarter of its time there, or ends its rounds with work left, and others are free",
+        looks_at: "cards that have all their receive queues in use, for at most half of the cores of their node, and the time that \
+                   processors spend in softirqs",
+        speaks: "when those that serve its interrupts spend a quarter of their time there, or end rounds with work left, and the others \
+                 half of that or less",
         why: "The hardware cannot spread packets; the kernel can, after the first look at each.",
         mends: "receive packet steering to the other processors",
-        source: "Documentation/networking/scaling.rst (RPS)",
+        source: "Documentation/networking/scaling.rst (RPS); amzn-drivers, ENA Linux best practices (RPS)",
         needs: &[
             needs::QUEUES,
             needs::CHANNELS,
@@ -48,6 +54,26 @@ pub(super) const RULES: &[Rule] = &[
             needs::TOPOLOGY,
         ],
         check: rps_missing,
+    },
+    Rule {
+        name: "rps-one-processor",
+        looks_at: "RPS masks that have a single processor, the processor that the queue's interrupt goes to, and what that one does",
+        speaks: "low when it is the interrupt's own; medium when it is the only one of at most half as many queues as cores, and spends 30 % \
+                 of its time in softirqs or its backlog dropped packets",
+        why: "RPS hands the packets of a queue to the processors of its mask. The interrupt's own processor alone only queues each packet once \
+              more; another one alone takes over the work of all, and is the limit instead.",
+        mends: "the other processors of the node where queues are few, no mask where each core has a queue",
+        source: "Documentation/networking/scaling.rst (RPS, Suggested Configuration); get_rps_cpu, net/core/dev.c",
+        needs: &[
+            needs::QUEUES,
+            needs::INTERRUPTS,
+            needs::AFFINITY,
+            needs::NODE,
+            needs::NODES,
+            needs::TIMES,
+            needs::SOFTNET,
+        ],
+        check: rps_one,
     },
     Rule {
         name: "rps-redundant",
@@ -62,9 +88,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "rps-remote",
         looks_at: "processors that receive packet steering may choose, and the node of the card",
-        speaks: "when processors of another node are among them, from 10 Gbit/s on",
+        speaks: "when processors of another package are among them, from 10 Gbit/s on",
         why: "Packets cross the interconnect in the middle of the stack, below TCP's flow control.",
-        mends: "processors of the card's node only",
+        mends: "processors of the card's package only",
         source: "Documentation/networking/scaling.rst (RPS); the paper, section III-A",
         needs: &[needs::SPEED, needs::QUEUES, needs::NODE, needs::NODES],
         check: rps_remote,
@@ -88,14 +114,39 @@ fn with_channels(card: &Interface, found: Found, number: u32) -> Found {
     found.on(&card.name).change(Knob::Channels(kind), Value::Number(number))
 }
 
+/// Words for why the queues in use are too few, whatever their number: their processors are busy while others are not, or
+/// packets found no descriptor.
+fn overload(view: &View<'_>, card: &Interface) -> Option<String> {
+    const SHARE: f64 = 0.25;
+    let servers = view.interrupt_processors(card);
+    let serves = |number: u32| servers.contains(&number);
+    let shares = view.mean_softirq_share(serves).zip(view.mean_softirq_share(|number| !serves(number)));
+    // Where several queues share a processor their place is at fault, not their number.
+    let apart = servers.len() * 2 > card.receive_queue_count() as usize;
+    let is_lopsided = |(share, others): &(f64, f64)| apart && *share >= SHARE && others * 2.0 < *share;
+    if let Some((share, others)) = shares.filter(is_lopsided) {
+        return Some(format!(
+            "processors {} spend {} of their time in softirqs, the others {}",
+            processor_list(&servers.iter().copied().collect::<Vec<_>>()),
+            per_cent(share),
+            per_cent(others)
+        ));
+    }
+    let lost = card.losses.ring.unwrap_or(0);
+    let (severity, _) = view.judge_loss(card, lost, card.received_packets())?;
+    (severity == High).then(|| format!("{} packets found no descriptor", count(lost)))
+}
+
 fn few(view: &View<'_>) -> Vec<Found> {
     const PER_QUEUE_BPS: u64 = 25_000_000_000;
+    /// With jumbo frames and a core for the interrupts alone: the paper's figure 1.
+    const PER_QUEUE_MOST_BPS: u64 = 43_000_000_000;
     const LEAST: u64 = 4;
     let mut found = Vec::new();
     for card in view.cards() {
         let Some(channels) = card.channels else { continue };
         let (now, most) = (channels.receive(), channels.receive_max());
-        let cores = u32::try_from(view.local_cores(card).len()).unwrap_or(u32::MAX);
+        let cores = u32::try_from(view.queue_places(card).len()).unwrap_or(u32::MAX);
         let possible = most.min(cores);
         if now == 0 || now >= possible {
             continue;
@@ -107,14 +158,24 @@ fn few(view: &View<'_>) -> Vec<Found> {
             }
             None => 2.min(possible),
         };
-        if now >= needed {
+        let overload = overload(view, card).filter(|_| now.saturating_mul(2) <= possible);
+        if now >= needed && overload.is_none() {
             continue;
         }
         let text = format!(
-            "{now} of {most} receive queues, {cores} cores on its node{}",
-            card.speed_bps.map(|speed| format!(", {}", gigabits(speed as f64))).unwrap_or_default()
+            "{now} of {most} receive queues, {cores} cores on its node{}{}",
+            card.speed_bps.map(|speed| format!(", {}", gigabits(speed as f64))).unwrap_or_default(),
+            overload.as_ref().map(|words| format!("; {words}")).unwrap_or_default()
         );
+        // What one processor receives at best is certainly less than such a link has.
+        let limit = fast.is_some_and(|speed| u64::from(now) * PER_QUEUE_MOST_BPS < speed);
+        let basis = match overload {
+            _ if limit => Basis::Limit,
+            Some(_) => Basis::Measured,
+            None => view.cost_basis(card),
+        };
         let severity = match (fast, now, card.speed_bps) {
+            _ if now >= needed => Medium,
             (Some(_), 1, _) => High,
             (Some(_), ..) | (None, _, None) => Medium,
             (None, _, Some(_)) => Low,
@@ -122,7 +183,7 @@ fn few(view: &View<'_>) -> Vec<Found> {
         let effect = format!(
             "{now} of {cores} cores receive; one took 25 Gbit/s in the paper, in packets of 1,500 bytes"
         );
-        found.push(with_channels(card, Found::limit(severity, &card.name, text, effect), possible));
+        found.push(with_channels(card, Found::on_basis(basis, severity, &card.name, text, effect), possible));
     }
     found
 }
@@ -154,58 +215,138 @@ pub(crate) fn mask(processors: &[u32]) -> String {
     words.join(",")
 }
 
-/// The processor with the most softirq time, its share of its time, and the mean share of the others.
-fn softirq_shares(view: &View<'_>) -> Option<(u32, f64, f64)> {
-    let shares: Vec<(u32, f64)> = view
-        .facts
-        .processors
-        .iter()
-        .filter_map(|processor| {
-            let time = processor.time.filter(|time| time.total > 0)?;
-            Some((processor.number, time.softirq as f64 / time.total as f64))
-        })
-        .collect();
-    let (number, most) = shares.iter().copied().max_by(|one, other| one.1.total_cmp(&other.1))?;
-    let others = shares.iter().filter(|(other, _)| *other != number).map(|(_, share)| share).sum::<f64>();
-    Some((number, most, others / shares.len().saturating_sub(1).max(1) as f64))
-}
-
 fn rps_missing(view: &View<'_>) -> Vec<Found> {
     const SHARE: f64 = 0.25;
     const SQUEEZES: u64 = 1000;
     let mut found = Vec::new();
     for card in view.cards() {
-        let single = card.receive_queue_count() == 1
-            && card.channels.is_none_or(|channels| channels.receive_max() <= 1);
-        let Some(queue) = card.receive_queues.first().filter(|_| single) else { continue };
-        if !queue.rps.is_empty() || view.local_cores(card).len() < 2 {
+        let queues = card.receive_queues.len();
+        let all_in_use = card.channels.is_none_or(|channels| channels.receive() >= channels.receive_max());
+        let steered = card.receive_queues.iter().any(|queue| !queue.rps.is_empty());
+        let cores = view.queue_places(card);
+        if queues == 0 || !all_in_use || steered || queues * 2 > cores.len() {
             continue;
         }
-        let Some((processor, share, others)) = softirq_shares(view) else { continue };
-        let line = view.facts.softnet.iter().find(|line| line.processor == processor);
-        let squeezed = line.is_some_and(|line| {
-            line.squeezed >= SQUEEZES && line.squeezed.saturating_mul(10_000) >= line.processed
+        // Interrupts say where packets are received; a device without any is received by the processor that is busy.
+        let mut servers = view.interrupt_processors(card);
+        if servers.is_empty() {
+            let busiest = view.facts.processors.iter().map(|processor| processor.number);
+            let share = |number: &u32| view.softirq_share(*number).unwrap_or(0.0);
+            servers.extend(busiest.max_by(|one, other| share(one).total_cmp(&share(other))));
+        }
+        let serves = |number: u32| servers.contains(&number);
+        let (Some(share), Some(others)) =
+            (view.mean_softirq_share(serves), view.mean_softirq_share(|number| !serves(number)))
+        else {
+            continue;
+        };
+        let squeezed = view.facts.softnet.iter().any(|line| {
+            serves(line.processor)
+                && line.squeezed >= SQUEEZES
+                && line.squeezed.saturating_mul(10_000) >= line.processed
         });
-        let lopsided = share >= SHARE && others * 2.0 < share;
-        let serves =
-            view.served_by(card).into_iter().max_by_key(|(_, count)| *count).map(|(processor, _)| processor);
-        if !(lopsided || squeezed && share > others * 2.0) || serves.is_some_and(|serves| serves != processor)
-        {
+        // Twins of the processors that are busy are the second choice (amzn-drivers, ENA Linux best practices).
+        let twins = view.with_siblings(&servers.iter().copied().collect::<Vec<_>>());
+        let mut targets: Vec<u32> = cores.iter().copied().filter(|core| !twins.contains(core)).collect();
+        if targets.is_empty() {
+            targets = view.local_processors(card).into_iter().filter(|number| !serves(*number)).collect();
+        }
+        if others * 2.0 > share || share < SHARE && !squeezed || targets.is_empty() {
             continue;
         }
         let text = format!(
-            "a single receive queue; processor {processor} spends {} of its time in softirqs, the others {} on average",
+            "{queues} receive queue{}, which is all that it has; processors {} spend {} of their time in softirqs, the others {}",
+            if queues == 1 { "" } else { "s" },
+            processor_list(&servers.iter().copied().collect::<Vec<_>>()),
             per_cent(share),
             per_cent(others)
         );
-        let targets: Vec<u32> =
-            view.local_cores(card).into_iter().filter(|core| *core != processor).collect();
-        let entry =
-            Found::measured(Medium, &card.name, text, "one processor receives everything").on(&card.name);
-        let file = "queues/rx-0/rps_cpus".to_owned();
-        found.push(entry.change(Knob::InterfaceFile(file), Value::Text(mask(&targets))));
+        let effect = "few processors receive everything while others idle";
+        let mut entry = Found::measured(Medium, &card.name, text, effect).on(&card.name);
+        for queue in 0..queues {
+            let file = format!("queues/rx-{queue}/rps_cpus");
+            entry = entry.change(Knob::InterfaceFile(file), Value::Text(mask(&targets)));
+        }
+        found.push(entry);
     }
     found
+}
+
+/// Queues whose packets are steered to one processor.
+fn rps_one(view: &View<'_>) -> Vec<Found> {
+    view.cards().filter_map(|card| rps_one_of(view, card)).collect()
+}
+
+fn rps_one_of(view: &View<'_>, card: &Interface) -> Option<Found> {
+    const SHARE: f64 = 0.3;
+    const DROPS: u64 = 100;
+    let interrupts = view.receive_interrupts(card);
+    let queues = card.receive_queues.len();
+    let single: Vec<(usize, u32)> = card
+        .receive_queues
+        .iter()
+        .enumerate()
+        .filter_map(|(at, queue)| match queue.rps.as_slice() {
+            [only] => Some((at, *only)),
+            _ => None,
+        })
+        .collect();
+    let is_own = |(at, only): &(usize, u32)| {
+        let mut of_queue = interrupts
+            .iter()
+            .filter(|interrupt| interrupt.queue.is_some_and(|number| number as usize == *at) || queues == 1);
+        of_queue.any(|interrupt| interrupt.target() == [*only])
+    };
+    let own = single.iter().filter(|queue| is_own(queue)).count();
+    let only: BTreeSet<u32> = single.iter().map(|(_, only)| *only).collect();
+    let places = view.queue_places(card);
+    let few = queues * 2 <= places.len() && single.len() == queues && only.len() == 1;
+    let dropped: u64 = view
+        .facts
+        .softnet
+        .iter()
+        .filter(|line| only.contains(&line.processor))
+        .map(|line| line.dropped)
+        .sum();
+    let share = only.iter().filter_map(|number| view.softirq_share(*number)).fold(0.0, f64::max);
+    let busy = few && (share >= SHARE || dropped >= DROPS);
+    if single.is_empty() || own == 0 && !busy {
+        return None;
+    }
+    let mut text = format!(
+        "packets of {} of {queues} receive queues are steered (RPS) to one processor each ({})",
+        single.len(),
+        processor_list(&only.iter().copied().collect::<Vec<_>>())
+    );
+    if own > 0 {
+        text += &format!(", {own} of them to the one that their interrupt goes to");
+    }
+    if busy {
+        text += &format!("; it spends {} of its time in softirqs", per_cent(share));
+    }
+    if busy && dropped > 0 {
+        text += &format!(", and its backlog dropped {} packets", count(dropped));
+    }
+    let entry = if busy {
+        Found::measured(
+            Medium,
+            &card.name,
+            text,
+            "one processor takes the packets of all queues while others idle",
+        )
+    } else {
+        let effect = "each packet is queued a second time on the same processor, and nothing is spread";
+        Found::setting(Low, &card.name, text, effect)
+    };
+    let servers = view.interrupt_processors(card);
+    let others: Vec<u32> = places.iter().copied().filter(|place| !servers.contains(place)).collect();
+    // Where queues are few the mask was meant to spread; where each core has one it is not needed.
+    let wanted = if queues * 2 <= places.len() { mask(&others) } else { "0".to_owned() };
+    let changed = single.iter().filter(|queue| busy || is_own(queue));
+    Some(changed.fold(entry.on(&card.name), |entry, (queue, _)| {
+        let file = format!("queues/rx-{queue}/rps_cpus");
+        entry.change(Knob::InterfaceFile(file), Value::Text(wanted.clone()))
+    }))
 }
 
 fn rps_redundant(view: &View<'_>) -> Vec<Found> {
@@ -244,12 +385,9 @@ fn rps_redundant(view: &View<'_>) -> Vec<Found> {
 
 fn rps_remote(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
-    if view.facts.nodes_with_processors() < 2 {
-        return found;
-    }
     for card in view.cards().filter(|card| card.speed_bps.is_some_and(|speed| speed >= FAST)) {
         let Some(node) = card.node else { continue };
-        let is_local = |processor: &u32| view.facts.node_of(*processor) == Some(node);
+        let is_local = |processor: &u32| !view.is_other_package(card, *processor);
         let mut entry: Option<Found> = None;
         for (at, queue) in card.receive_queues.iter().enumerate() {
             if queue.rps.iter().all(is_local) {
@@ -261,7 +399,7 @@ fn rps_remote(view: &View<'_>) -> Vec<Found> {
                 let remote: Vec<u32> =
                     queue.rps.iter().copied().filter(|processor| !is_local(processor)).collect();
                 let text = format!(
-                    "packets of its queues are steered to processors {}, which are not on its node {node}",
+                    "packets of its queues are steered to processors {}, which are in another package than its node {node}",
                     processor_list(&remote)
                 );
                 Found::setting(

@@ -50,7 +50,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "One queue's processor does most of the work and is the limit.",
         mends: "hash fields and table; where the card cannot hash what comes (PPPoE, tunnels), packet steering in software",
         source: "the paper, section III-B; Documentation/networking/scaling.rst",
-        needs: &[needs::DRIVER_STATISTICS, needs::INTERRUPTS, needs::SOCKETS],
+        needs: &[needs::DRIVER_STATISTICS, needs::INTERRUPTS],
         check: skew,
     },
     Rule {
@@ -67,7 +67,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "flows-collide",
         looks_at: "the queue of each large connection, computed from the card's hash key and table",
-        speaks: "when two that each carry a tenth of the bytes and more are on one queue while others have none",
+        speaks: "when so many that each carry a tenth of the bytes and more are on one queue, while others have none, as a random hash puts \
+                 there in one case of twenty or fewer (8 flows on 16 queues: 4 and more on one), or those that share carried less than 70 % \
+                 of what others did",
         why: "By chance of the hash flows share a queue and its processor, and get half each: the reason why the paper's throughput varied \
               from run to run.",
         mends: "`evenkeel steer` puts them on queues of their own",
@@ -109,13 +111,18 @@ fn table_narrow(view: &View<'_>) -> Vec<Found> {
         let Some(rss) = card.rss.as_ref().filter(|rss| !rss.indirection.is_empty()) else { continue };
         let named = entries(rss).len();
         let queues = card.receive_queue_count() as usize;
-        if named >= queues.min(rss.indirection.len()) {
+        // A table over all processors is enough: the queues are too many, and queues-many says so.
+        if named >= queues.min(rss.indirection.len()) || named >= view.facts.processors.len() {
             continue;
         }
         let severity = if named == 1 { by_speed(card, High, Medium) } else { Low };
         let text = format!("the indirection table names {named} of {queues} receive queues");
         let effect = "the other queues receive nothing that is hashed";
-        found.push(with_even_table(card, rss, Found::limit(severity, &card.name, text, effect)));
+        found.push(with_even_table(
+            card,
+            rss,
+            Found::on_basis(view.cost_basis(card), severity, &card.name, text, effect),
+        ));
     }
     found
 }
@@ -155,39 +162,73 @@ fn hash_fields(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
     for card in view.cards().filter(|card| card.receive_queue_count() > 1) {
         let Some(rss) = card.rss.as_ref() else { continue };
+        // Kinds of flow that are hashed alike are one finding.
+        let mut alike: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for (flow, fields) in &rss.hash_fields {
+            alike.entry(fields).or_default().push(flow);
+        }
+        for (fields, mut flows) in alike {
             let has = |letters: &str| letters.chars().all(|letter| fields.contains(letter));
-            let is_udp = flow.starts_with("udp");
-            let (severity, text, effect) = if !has("sd") {
-                let what = if fields.is_empty() {
-                    "nothing".to_owned()
-                } else {
-                    format!("only {}", field_words(fields))
-                };
-                (
-                    by_speed(card, High, Medium).max(if is_udp { Low } else { Medium }),
-                    format!("of {flow} packets it hashes {what}, no addresses"),
-                    "all traffic between two machines, routed traffic included, lands on one queue",
-                )
-            } else if !has("fn") && (!is_udp || much_udp) {
-                let share = if is_udp {
-                    format!("; UDP is {} of the packets", per_cent(datagrams as f64 / packets.max(1) as f64))
-                } else {
-                    String::new()
-                };
-                (
-                    Medium,
-                    format!("of {flow} packets it hashes {}, no ports{share}", field_words(fields)),
-                    "all connections between two hosts land on one queue",
-                )
-            } else {
+            let is_udp = |flow: &&str| flow.starts_with("udp");
+            if has("sd") && !much_udp {
+                flows.retain(|flow| !is_udp(flow));
+            }
+            if flows.is_empty() || has("sdfn") {
                 continue;
+            }
+            let udp_alone = flows.iter().all(is_udp);
+            let what = match (fields.is_empty(), has("sd")) {
+                (true, _) => "nothing".to_owned(),
+                (_, true) => format!("{}, no ports", field_words(fields)),
+                (_, false) => format!("only {}", field_words(fields)),
             };
-            let entry = Found::setting(severity, &card.name, text, effect).on(&card.name);
-            found.push(entry.change(Knob::FlowHash(flow.clone()), Value::Text("sdfn".to_owned())));
+            let mut text = format!("of {} packets it hashes {what}", flows.join(", "));
+            let (severity, effect) = if has("sd") {
+                (Medium, "all connections between two hosts land on one queue")
+            } else {
+                let severity = by_speed(card, High, Medium).max(if udp_alone { Low } else { Medium });
+                (severity, "all traffic between two machines, routed traffic included, lands on one queue")
+            };
+            if flows.iter().any(is_udp) && much_udp {
+                let share = per_cent(datagrams as f64 / packets.max(1) as f64);
+                text += &format!("; UDP is {share} of the packets");
+            }
+            if let Some((queues, of)) = busiest_two(card) {
+                text += &format!("; queues {queues} of {} got {}", card.receive_queue_count(), per_cent(of));
+            }
+            if let Some((processor, share)) = busiest_processor(view) {
+                text +=
+                    &format!("; processor {processor} spends {} of its time in softirqs", per_cent(share));
+            }
+            let mut entry =
+                Found::on_basis(view.cost_basis(card), severity, &card.name, text, effect).on(&card.name);
+            for flow in flows {
+                entry = entry.change(Knob::FlowHash(flow.to_owned()), Value::Text("sdfn".to_owned()));
+            }
+            found.push(entry);
         }
     }
     found
+}
+
+/// The processor that spends the most time in softirqs, where that is much.
+fn busiest_processor(view: &View<'_>) -> Option<(u32, f64)> {
+    const MUCH: f64 = 0.3;
+    let numbers = view.facts.processors.iter().map(|processor| processor.number);
+    let shares = numbers.filter_map(|number| Some((number, view.softirq_share(number)?)));
+    shares.max_by(|one, other| one.1.total_cmp(&other.1)).filter(|(_, share)| *share >= MUCH)
+}
+
+/// The two busiest of more than four receive queues and their share, where that is more than half.
+fn busiest_two(card: &Interface) -> Option<(String, f64)> {
+    let mut counts: Vec<(u64, usize)> =
+        card.queue_counters.receive.iter().enumerate().map(|(at, count)| (*count, at)).collect();
+    let total: u64 = counts.iter().map(|(count, _)| count).sum();
+    counts.sort_unstable_by(|one, other| other.cmp(one));
+    let (first, second) = (counts.first()?, counts.get(1)?);
+    let share = (first.0 + second.0) as f64 / total.max(1) as f64;
+    let (low, high) = (first.1.min(second.1), first.1.max(second.1));
+    (counts.len() > 4 && share > 0.5).then(|| (format!("{low} and {high}"), share))
 }
 
 fn field_words(fields: &str) -> String {
@@ -340,9 +381,35 @@ fn queue_of(rss: &Rss, socket: &SocketFacts) -> Option<u32> {
     rss.indirection.get(hash % rss.indirection.len()).copied()
 }
 
+/// How likely it is that some queue gets so many flows or more, if each flow falls on a queue by chance, in proportion to the
+/// queue's entries: coefficients of the product over queues of the sums over k < `most` of (p x)^k / k!.
+fn chance_of(most: usize, flows: usize, shares: &[f64]) -> f64 {
+    let mut ways = vec![0.0; flows + 1];
+    ways[0] = 1.0;
+    for share in shares {
+        let mut next = vec![0.0; flows + 1];
+        let mut weight = 1.0;
+        for on_queue in 0..most.min(flows + 1) {
+            if on_queue > 0 {
+                weight *= share / on_queue as f64;
+            }
+            for (others, so_far) in ways.iter().enumerate().take(flows + 1 - on_queue) {
+                next[others + on_queue] += so_far * weight;
+            }
+        }
+        ways = next;
+    }
+    let orders: f64 = (1..=flows).map(|number| number as f64).product();
+    (1.0 - ways.last().copied().unwrap_or(0.0) * orders).clamp(0.0, 1.0)
+}
+
 fn collide(view: &View<'_>) -> Vec<Found> {
     const SHARE: u64 = 10;
     const LEAST: u64 = 100_000_000;
+    /// Below this chance of a random hash the flows are clearly spread worse than by chance.
+    const CHANCE: f64 = 0.05;
+    /// Flows that share a queue carried less than that part of what others did: sharing costs them, whatever the chance.
+    const SUFFERS: f64 = 0.7;
     let mut found = Vec::new();
     for card in view.cards() {
         let Some(rss) = card.rss.as_ref() else { continue };
@@ -359,7 +426,8 @@ fn collide(view: &View<'_>) -> Vec<Found> {
             }
         }
         let flows: usize = queues.values().map(Vec::len).sum();
-        if flows > entries(rss).len() {
+        let entries = entries(rss);
+        if flows > entries.len() {
             continue;
         }
         let Some((queue, shared)) =
@@ -367,13 +435,31 @@ fn collide(view: &View<'_>) -> Vec<Found> {
         else {
             continue;
         };
+        let shares: Vec<f64> =
+            entries.values().map(|count| *count as f64 / rss.indirection.len() as f64).collect();
+        let chance = chance_of(shared.len(), flows, &shares);
+        let mean = |flows: &[&SocketFacts]| {
+            flows.iter().map(|flow| received(flow) as f64).sum::<f64>() / flows.len().max(1) as f64
+        };
+        let alone: Vec<&SocketFacts> =
+            queues.values().filter(|list| list.len() == 1).flatten().copied().collect();
+        let suffers = !alone.is_empty() && mean(shared) <= SUFFERS * mean(&alone);
+        if chance > CHANCE && !suffers {
+            continue;
+        }
         let names: Vec<String> =
             shared.iter().map(|socket| format!("{} ({})", socket.remote, bytes(received(socket)))).collect();
+        let why = if suffers {
+            format!("those with a queue of their own carried {} each", bytes(mean(&alone) as u64))
+        } else {
+            format!("a random hash does that in {} of cases", per_cent(chance))
+        };
         let text = format!(
-            "{} of {flows} large connections are hashed to queue {queue} now: {}; {} queues have none",
+            "{} of {flows} large connections are hashed to queue {queue} now: {}; {} of {} queues have none; {why}",
             shared.len(),
             names.join(", "),
-            entries(rss).len() - queues.len()
+            entries.len() - queues.len(),
+            entries.len()
         );
         let effect =
             format!("they share one processor, and each gets about 1/{} of what it receives", shared.len());
@@ -403,6 +489,19 @@ fn hash_off(view: &View<'_>) -> Vec<Found> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
+
+    #[test]
+    fn chance_is_that_of_balls_in_boxes() {
+        let even = |queues: usize| vec![1.0 / queues as f64; queues];
+        // The birthday problem: 1 - 16!/(8! 16^8) for 8 flows on 16 queues.
+        assert!((chance_of(2, 8, &even(16)) - 0.879).abs() < 0.001);
+        assert!((chance_of(2, 23, &even(365)) - 0.507).abs() < 0.001);
+        assert!((chance_of(8, 8, &even(2)) - 2.0 / 256.0).abs() < 1e-9);
+        assert!((0.01..0.05).contains(&chance_of(4, 8, &even(16))));
+        // A queue with most of the entries gets most of the flows: that is the table's fault.
+        assert!(chance_of(4, 4, &[0.9, 0.1]) > 0.6);
+        assert_eq!(chance_of(1, 3, &even(4)), 1.0);
+    }
 
     #[test]
     fn the_hash_is_that_of_the_verification_suite() {

@@ -124,9 +124,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "congestion-control",
         looks_at: "net.ipv4.tcp_congestion_control against bandwidth times delay",
-        speaks: "when it is reno and a window has more than 1,000 segments, or bbr without fq on kernels before 4.20",
-        why: "Reno needs as many round trips as the window has segments to come back after a loss. BBR paces, for which old kernels need fq.",
-        mends: "cubic; fq",
+        speaks: "when it is reno and a window has more than 1,000 segments",
+        why: "Reno needs as many round trips as the window has segments to come back after a loss.",
+        mends: "cubic",
         source: "the paper, section V; RFC 9438, section 1; tcp(7)",
         needs: &[
             needs::SPEED,
@@ -151,7 +151,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "slow-start-idle",
         looks_at: "tcp_slow_start_after_idle on hosts of 10 Gbit/s and more with long round trips",
-        speaks: "when it is 1 and a busy connection has a round trip of 50 ms and more",
+        speaks: "when it is 1, the congestion control is not bbr, and a busy connection has a round trip of 50 ms and more",
         why: "After a pause of one timeout a connection starts with 10 segments again: dozens of round trips until it fills the link.",
         mends: "0, with fq to pace the first window",
         source: "Documentation/networking/ip-sysctl.rst (tcp_slow_start_after_idle); RFC 5681, section 4.1",
@@ -349,12 +349,6 @@ fn mtu_probing(view: &View<'_>) -> Vec<Found> {
     vec![Found::setting(Low, "host", text, effect).sysctl("net/ipv4/tcp_mtu_probing", 1)]
 }
 
-/// The first two figures of a kernel's release.
-fn kernel(view: &View<'_>) -> Option<(u32, u32)> {
-    let mut figures = view.facts.kernel.as_deref()?.split(['.', '-']);
-    Some((figures.next()?.parse().ok()?, figures.next()?.parse().ok()?))
-}
-
 fn congestion_control(view: &View<'_>) -> Vec<Found> {
     const SEGMENTS: u64 = 1000;
     let Some(name) = view.facts.sysctl("net/ipv4/tcp_congestion_control") else { return Vec::new() };
@@ -370,24 +364,6 @@ fn congestion_control(view: &View<'_>) -> Vec<Found> {
             format!("after a loss it takes about {} round trips to fill the link again", segments / 2);
         return vec![
             Found::setting(Medium, "host", text, effect).sysctl("net/ipv4/tcp_congestion_control", "cubic"),
-        ];
-    }
-    let has_fq = card.qdiscs.iter().any(|qdisc| qdisc.kind == "fq");
-    if name == "bbr"
-        && !has_fq
-        && !card.qdiscs.is_empty()
-        && kernel(view).is_some_and(|kernel| kernel < (4, 20))
-    {
-        let text = format!(
-            "the congestion control is bbr, the kernel {}, and {} has no fq",
-            view.facts.kernel.as_deref().unwrap_or_default(),
-            card.name
-        );
-        let effect = "TCP paces with a timer for each socket, which costs more processor time than fq";
-        return vec![
-            Found::setting(Medium, "host", text, effect)
-                .sysctl("net/core/default_qdisc", "fq")
-                .advice("and fq on the interface: `tc qdisc replace`"),
         ];
     }
     Vec::new()
@@ -412,6 +388,10 @@ fn metrics(view: &View<'_>) -> Vec<Found> {
 fn slow_start(view: &View<'_>) -> Vec<Found> {
     const LONG_US: u64 = 50_000;
     if view.facts.sysctl_number("net/ipv4/tcp_slow_start_after_idle") != Some(1) {
+        return Vec::new();
+    }
+    // A congestion control that sets the rate by itself, as BBR does, does not restart (tcp_slow_start_after_idle_check).
+    if view.facts.sysctl("net/ipv4/tcp_congestion_control").is_some_and(|name| name.starts_with("bbr")) {
         return Vec::new();
     }
     let Some((card, product, time)) = view.largest_product() else { return Vec::new() };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use evenkeel_model::change::{Knob, Value};
+use evenkeel_model::change::{Knob, Ring, Value};
 use evenkeel_model::host::{Interface, InterfaceKind, SocketFacts, processor_list};
 
 use super::queues::mask;
@@ -35,13 +35,25 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "xps-remote",
-        looks_at: "the node of the processors in each queue's XPS map, and the node on which its interrupt is served",
-        speaks: "when they differ for at least half of the queues, from 10 Gbit/s on",
-        why: "What one node sends is completed on the other: each buffer's cache lines cross the interconnect twice.",
-        mends: "maps of processors on the node of the queue's interrupt",
+        looks_at: "the package of the processors in each queue's XPS map, and that in which its interrupt is served",
+        speaks: "when they are in different packages for at least half of the queues, from 10 Gbit/s on",
+        why: "What one package sends is completed on the other: each buffer's cache lines cross the interconnect twice.",
+        mends: "maps of processors in the package of the queue's interrupt",
         source: "Documentation/networking/scaling.rst (XPS, Suggested Configuration)",
         needs: &[needs::SPEED, needs::QUEUES, needs::INTERRUPTS, needs::AFFINITY, needs::NODES],
         check: xps_remote,
+    },
+    Rule {
+        name: "tx-ring-short",
+        looks_at: "the transmit ring against its maximum, in time at line rate, and how often qdiscs put packets back (requeues)",
+        speaks: "from 10 Gbit/s on when it is below its maximum and 256 entries, or below 512 and holds less than 50 µs of full-sized packets; \
+                 medium when a thousandth of the packets was put back, or queues stopped 10,000 times with fewer than 1,024 entries",
+        why: "Completions come with an interrupt or a poll, tens of microseconds apart. A ring that is shorter than that runs dry or stops \
+              its queue. Byte queue limits keep a longer ring from adding delay.",
+        mends: "1,024 entries, or the most that the card has",
+        source: "ethtool(8), -G; Documentation/networking/driver.rst (transmit path); Titan (ATC 2018), section 2",
+        needs: &[needs::SPEED, needs::RINGS, needs::MTU, needs::QDISCS],
+        check: ring_short,
     },
     Rule {
         name: "tx-timeouts",
@@ -73,7 +85,7 @@ pub(super) const RULES: &[Rule] = &[
         mends: "a choice at the card that does not keep that number: `evenkeel fair`, XPS for the processors that forward, veth pairs with \
                 several queues",
         source: "cilium/cilium issue 18311; skb_tx_hash, net/core/dev.c",
-        needs: &[needs::DRIVER_STATISTICS, needs::SOCKETS, needs::QUEUES],
+        needs: &[needs::DRIVER_STATISTICS, needs::QUEUES],
         check: one_queue,
     },
     Rule {
@@ -163,7 +175,13 @@ fn xps_one_queue(view: &View<'_>) -> Vec<Found> {
             found.push(with_maps(
                 view,
                 card,
-                Found::setting(by_speed(card, High, Medium), &card.name, text, effect),
+                Found::on_basis(
+                    view.cost_basis(card),
+                    by_speed(card, High, Medium),
+                    &card.name,
+                    text,
+                    effect,
+                ),
             ));
         }
     }
@@ -172,35 +190,73 @@ fn xps_one_queue(view: &View<'_>) -> Vec<Found> {
 
 fn xps_remote(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
-    if view.facts.nodes_with_processors() < 2 {
-        return found;
-    }
+    let package = |number: &u32| view.facts.processor(*number).map(|processor| processor.package);
     for card in view.cards().filter(is_fast) {
         let (mut apart, mut judged) = (0, 0);
         for (at, queue) in card.transmit_queues.iter().enumerate() {
             let number = u32::try_from(at).ok();
             let mut own = view.facts.interrupts_of(&card.name).filter(|interrupt| interrupt.queue == number);
-            let nodes: BTreeSet<u32> = own
-                .by_ref()
-                .flat_map(|interrupt| interrupt.target())
-                .filter_map(|processor| view.facts.node_of(*processor))
-                .collect();
-            if queue.xps_processors.is_empty() || nodes.is_empty() {
+            let packages: BTreeSet<u32> =
+                own.by_ref().flat_map(|interrupt| interrupt.target()).filter_map(package).collect();
+            if queue.xps_processors.is_empty() || packages.is_empty() {
                 continue;
             }
             judged += 1;
-            let meets =
-                |processor: &u32| view.facts.node_of(*processor).is_some_and(|node| nodes.contains(&node));
+            let meets = |processor: &u32| package(processor).is_some_and(|own| packages.contains(&own));
             apart += usize::from(!queue.xps_processors.iter().any(meets));
         }
         if judged == 0 || apart * 2 < judged {
             continue;
         }
         let text = format!(
-            "{apart} of {judged} transmit queues are mapped (XPS) to processors of another node than that of their interrupts"
+            "{apart} of {judged} transmit queues are mapped (XPS) to processors of another package than that of their interrupts"
         );
-        let effect = "what one node sends is completed on the other";
+        let effect = "what one package sends is completed on the other";
         found.push(with_maps(view, card, Found::setting(Low, &card.name, text, effect)));
+    }
+    found
+}
+
+/// Transmit rings that a burst of a few large packets fills.
+fn ring_short(view: &View<'_>) -> Vec<Found> {
+    /// A few TSO packets of 64 KB, each of up to 17 fragments, fill that many.
+    const FEW: u32 = 256;
+    const ENTRIES: u32 = 512;
+    const TIME_US: f64 = 50.0;
+    const ENOUGH: u32 = 1024;
+    const STOPS: u64 = 10_000;
+    let mut found = Vec::new();
+    for card in view.cards().filter(is_fast) {
+        let Some(rings) = card.rings.filter(|rings| rings.tx > 0 && rings.tx < rings.tx_max) else {
+            continue;
+        };
+        let Some(packet) = View::packet_time_us(card) else { continue };
+        let time = f64::from(rings.tx) * packet;
+        let stops = card.losses.transmit_stops.unwrap_or(0);
+        let stopped = stops >= STOPS && rings.tx < ENOUGH;
+        if rings.tx >= FEW && (rings.tx >= ENTRIES || time >= TIME_US) && !stopped {
+            continue;
+        }
+        let requeues: u64 = card.qdiscs.iter().map(|qdisc| qdisc.requeues).max().unwrap_or(0);
+        let shows = requeues >= 10_000 && requeues.saturating_mul(1000) >= card.sent_packets();
+        let mut text = format!(
+            "the transmit ring has {} of {} entries: {time:.0} µs of full-sized packets at line rate",
+            rings.tx, rings.tx_max
+        );
+        if shows {
+            text += &format!("; qdiscs put {} packets back as it was full", count(requeues));
+        }
+        if stops > 0 {
+            text += &format!("; its queues stopped {} times", count(stops));
+        }
+        let effect = "the ring is full or empty between two completions: queues stop, and the link idles";
+        let entry = if shows || stopped {
+            Found::measured(Medium, &card.name, text, effect)
+        } else {
+            Found::setting(Low, &card.name, text, effect)
+        };
+        let wanted = rings.tx_max.min(ENOUGH.max(rings.tx));
+        found.push(entry.on(&card.name).change(Knob::Ring(Ring::Tx), Value::Number(wanted)));
     }
     found
 }

@@ -1,0 +1,181 @@
+//! `evenkeel check` on hosts that only look wrong: nothing is found, or nothing that is graver than it is.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "support/hosts.rs"]
+mod hosts;
+
+use evenkeel_host::facts::complete;
+use evenkeel_host::synthetic::{CardOptions, HostBuilder};
+use evenkeel_model::host::{HostFacts, Interrupt};
+use evenkeel_placement::{Finding, Severity, check};
+use hosts::{card_mut, connection, process};
+
+fn findings(mut facts: HostFacts) -> Vec<Finding> {
+    complete(&mut facts);
+    check(&facts)
+}
+
+fn find<'f>(findings: &'f [Finding], rule: &str) -> Option<&'f Finding> {
+    findings.iter().find(|finding| finding.rule == rule)
+}
+
+/// Makes a host idle: hardly a packet per second since boot.
+fn idle(facts: &mut HostFacts) {
+    for interface in &mut facts.interfaces {
+        for name in ["rx_packets", "tx_packets", "rx_bytes", "tx_bytes"] {
+            interface.statistics.insert(name.to_owned(), 100_000);
+        }
+    }
+    for processor in &mut facts.processors {
+        processor.time.as_mut().unwrap().softirq = 1000;
+    }
+}
+
+fn serve(interrupt: &mut Interrupt, processor: u32) {
+    let total = interrupt.total();
+    (interrupt.affinity, interrupt.effective) = (vec![processor], vec![processor]);
+    interrupt.served = vec![(processor, total)];
+}
+
+#[test]
+fn an_idle_host_has_nothing_grave() {
+    let mut facts = hosts::HOSTS[0].1();
+    facts.sockets.clear();
+    facts.processes.clear();
+    for (at, interrupt) in facts.interrupts.iter_mut().enumerate() {
+        serve(interrupt, at as u32);
+    }
+    for name in ["rx-gro", "tx-tcp-segmentation"] {
+        card_mut(&mut facts).unwrap().features.get_mut(name).unwrap().on = false;
+    }
+    facts.processors.iter_mut().for_each(|processor| processor.time.as_mut().unwrap().softirq = 4_000_000);
+    let loaded = findings(facts.clone());
+    for rule in ["irq-remote-node", "gro-off", "tso-off"] {
+        assert_eq!(find(&loaded, rule).unwrap().severity, Severity::High, "{rule}");
+    }
+    idle(&mut facts);
+    let found = findings(facts);
+    assert!(found.iter().all(|finding| finding.severity == Severity::Low), "{found:#?}");
+    let remote = find(&found, "irq-remote-node").unwrap();
+    assert!(remote.evidence.contains("it received 1 packets/s since boot"), "{remote:?}");
+}
+
+/// An EPYC with four nodes per socket: the interrupts of its card are spread over the socket.
+#[test]
+fn nodes_of_one_package_are_not_sockets() {
+    let card = CardOptions { node: Some(1), queues: (16, 63), ..hosts::MLX5 };
+    let mut facts = HostBuilder::new(4, 16, 2).power("acpi-cpufreq", "performance").card(&card).build();
+    for processor in &mut facts.processors {
+        (processor.package, processor.core) = (0, processor.number % 64);
+    }
+    for (at, interrupt) in facts.interrupts.iter_mut().enumerate() {
+        serve(interrupt, at as u32 * 4);
+    }
+    process(&mut facts, 900, "reader", &[60, 61]);
+    connection(&mut facts, "10.0.0.1:443", "10.0.0.9:5555", 500, 9_000_000_000, 900);
+    let found = findings(facts.clone());
+    let remote = find(&found, "irq-remote-node").unwrap();
+    assert_eq!(remote.severity, Severity::Low, "{remote:?}");
+    assert!(remote.evidence.contains("other nodes of the same package"), "{remote:?}");
+    assert_eq!(find(&found, "app-remote-node"), None);
+    // The same with two packages.
+    for processor in &mut facts.processors {
+        processor.package = processor.node / 2;
+    }
+    let found = findings(facts);
+    assert_eq!(find(&found, "irq-remote-node").unwrap().severity, Severity::High);
+    assert_eq!(find(&found, "app-remote-node").unwrap().severity, Severity::High);
+}
+
+/// Two management ports with one interrupt each on the same processor, at a few packets per second.
+#[test]
+fn idle_ports_on_one_processor_are_not_full() {
+    let port = |name: &'static str, bus: &'static str, action: &'static str| CardOptions {
+        name,
+        driver: "igb",
+        bus,
+        node: None,
+        speed_mbps: Some(1000),
+        pcie: None,
+        queues: (1, 1),
+        ring: 256,
+        mtu: 1500,
+        action,
+    };
+    let mut facts = HostBuilder::new(1, 8, 2)
+        .card(&port("eno1", "0000:03:00.0", "eno1"))
+        .card(&port("eno2", "0000:03:00.1", "eno2"))
+        .build();
+    for interrupt in &mut facts.interrupts {
+        serve(interrupt, 0);
+    }
+    facts.processors[0].time.as_mut().unwrap().softirq = 2_000_000;
+    assert!(find(&findings(facts.clone()), "irq-one-processor").is_some());
+    idle(&mut facts);
+    let found = findings(facts);
+    assert_eq!(find(&found, "irq-one-processor"), None, "{found:#?}");
+}
+
+#[test]
+fn processors_that_share_the_queues_evenly_are_no_bottleneck() {
+    let card = CardOptions { node: Some(0), queues: (16, 63), ..hosts::MLX5 };
+    let mut facts = HostBuilder::new(2, 64, 1).power("acpi-cpufreq", "performance").card(&card).build();
+    for processor in &mut facts.processors {
+        let softirq = if processor.number < 16 { 4_000_000 } else { 10_000 };
+        processor.time.as_mut().unwrap().softirq = softirq;
+    }
+    let found = findings(facts);
+    assert_eq!(find(&found, "softirq-one-processor"), None, "{found:#?}");
+}
+
+/// Eight flows fall on sixteen queues by chance: 88 % of random hashes put two on one.
+#[test]
+fn flows_that_meet_by_chance_are_not_reported() {
+    let mut facts = hosts::HOSTS[0].1();
+    facts.sockets.clear();
+    for port in 0..8 {
+        let remote = format!("10.0.0.9:{}", 40_000 + 517 * port);
+        connection(&mut facts, "10.0.0.1:5201", &remote, 200, 5_000_000_000, 4000);
+    }
+    let found = findings(facts);
+    assert_eq!(find(&found, "flows-collide"), None, "{found:#?}");
+}
+
+#[test]
+fn bbr_does_not_slow_down_after_a_pause() {
+    let mut facts = hosts::HOSTS[0].1();
+    connection(&mut facts, "10.0.0.1:443", "192.0.2.9:5555", 60_000, 60_000_000, 4000);
+    assert!(find(&findings(facts.clone()), "slow-start-idle").is_some());
+    facts.sysctls.insert("net/ipv4/tcp_congestion_control".to_owned(), "bbr".to_owned());
+    assert_eq!(find(&findings(facts), "slow-start-idle"), None);
+}
+
+/// The processor chooses its frequency: powersave with the preference performance is what `performance` does.
+#[test]
+fn the_energy_preference_counts_where_the_processor_chooses() {
+    let mut facts = hosts::HOSTS[0].1();
+    for processor in &mut facts.processors {
+        processor.governor = Some("powersave".to_owned());
+        processor.energy_preference = Some("performance".to_owned());
+    }
+    assert_eq!(find(&findings(facts.clone()), "governor"), None);
+    // A passive driver ignores it and keeps the lowest frequency.
+    for processor in &mut facts.processors {
+        processor.frequency_driver = Some("amd-pstate".to_owned());
+    }
+    assert_eq!(find(&findings(facts), "governor").unwrap().severity, Severity::High);
+}
+
+/// 64 queues on a node of 16 cores: fewer channels, and no line for a queue that goes away.
+#[test]
+fn more_queues_than_cores_are_reduced_before_interrupts_move() {
+    let card = CardOptions { node: Some(1), queues: (64, 64), ..hosts::MLX5 };
+    let mut facts = HostBuilder::new(2, 16, 2).power("acpi-cpufreq", "performance").card(&card).build();
+    for (at, interrupt) in facts.interrupts.iter_mut().enumerate() {
+        serve(interrupt, at as u32 % 16);
+    }
+    let found = findings(facts);
+    let lines = find(&found, "irq-remote-node").unwrap().remedy.lines();
+    assert_eq!(lines[0], "ethtool -L ens2f0 combined 16");
+    assert!(lines.len() <= 17, "{lines:#?}");
+}

@@ -1,0 +1,355 @@
+//! Faults of the host around the queues: memory, power, connections, IP, the slot; and settings of offloads and polling.
+
+use evenkeel_host::synthetic::{CardOptions, HostBuilder};
+use evenkeel_model::host::{
+    HostFacts, Interface, InterfaceKind, NodeAllocations, PacketSizes, PortUse, SocketFacts, TcpFacts,
+};
+
+use crate::faults::{Fault, card, count, fault, feature, set};
+use crate::hosts::{self, connection, process};
+
+/// A virtual machine with more processors than its card has queues.
+fn large_virtual_machine() -> HostFacts {
+    let options = CardOptions {
+        name: "eth0",
+        driver: "virtio_net",
+        bus: "0000:00:03.0",
+        node: None,
+        speed_mbps: None,
+        pcie: None,
+        queues: (4, 4),
+        ring: 256,
+        mtu: 1500,
+        action: "virtio0-input.{}",
+    };
+    HostBuilder::new(1, 16, 1).virtual_machine().card(&options).build()
+}
+
+/// Connections of a server that answers small requests.
+fn answers_requests(facts: &mut HostFacts, name: &str) {
+    process(facts, 6379, name, &[]);
+    facts.sockets.push(SocketFacts {
+        local: "10.0.0.1:6379".to_owned(),
+        remote: "10.0.0.9:40001".to_owned(),
+        process: Some(6379),
+        tcp: Some(TcpFacts {
+            rtt_us: 90,
+            min_rtt_us: 80,
+            mss: 1448,
+            bytes_acked: 50_000_000,
+            bytes_received: 9_000_000,
+            segments_out: 500_000,
+            segments_in: 500_000,
+            ..TcpFacts::default()
+        }),
+        ..SocketFacts::default()
+    });
+}
+
+/// Every fault.
+pub const FAULTS: &[Fault] = &[
+    fault("a GRO timer without deferred interrupts", hosts::all, "gro-timer-alone", &[], |facts| {
+        card(facts).gro_flush_timeout_ns = Some(200_000);
+    }),
+    fault("deferred interrupts without a timer", hosts::all, "gro-timer-alone", &[], |facts| {
+        card(facts).napi_defer_hard_irqs = Some(10);
+    }),
+    fault("busy polling for 5 ms", hosts::all, "busy-poll-odd", &[], |facts| {
+        set(facts, "net/core/busy_poll", "5000");
+        set(facts, "net/core/busy_read", "5000");
+    }),
+    fault("busy polling without sockets that poll", hosts::all, "busy-poll-odd", &[], |facts| {
+        set(facts, "net/core/busy_poll", "50");
+        set(facts, "net/core/busy_read", "0");
+    }),
+    fault("drops of the flow limit", hosts::all, "flow-limit", &[], |facts| {
+        facts.softnet[0].flow_limited = 900_000;
+        set(facts, "net/core/flow_limit_cpu_bitmap", "ff");
+    }),
+    fault("a memory node that was full", hosts::two_nodes, "memory-remote-node", &[], |facts| {
+        facts.nodes[0].allocations = Some(NodeAllocations {
+            hit: 100_000_000,
+            foreign: 40_000_000,
+            local: 100_000_000,
+            ..NodeAllocations::default()
+        });
+    }),
+    fault(
+        "processes that work on another node's memory",
+        hosts::two_nodes,
+        "memory-remote-node",
+        &[],
+        |facts| {
+            facts.nodes[1].allocations = Some(NodeAllocations {
+                hit: 100_000_000,
+                local: 40_000_000,
+                other: 60_000_000,
+                ..NodeAllocations::default()
+            });
+        },
+    ),
+    fault(
+        "a process with its memory on the other node",
+        || vec![hosts::HOSTS[0]],
+        "app-remote-memory",
+        &[],
+        |facts| {
+            process(facts, 7000, "reader", &[39]);
+            facts.processes.last_mut().unwrap().memory_nodes = vec![0];
+            connection(facts, "10.0.0.1:443", "10.0.0.9:5555", 500, 1000, 7000);
+        },
+    ),
+    fault(
+        "memory is balanced under pinned processes",
+        || vec![hosts::HOSTS[0]],
+        "numa-balancing",
+        &[],
+        |facts| set(facts, "kernel/numa_balancing", "1"),
+    ),
+    fault("memory moves all the time", hosts::two_nodes, "numa-balancing", &[], |facts| {
+        set(facts, "kernel/numa_balancing", "1");
+        count(facts, "Vmstat.numa_pages_migrated", 900_000_000);
+    }),
+    fault("allocations that wait for huge pages", hosts::all, "huge-pages", &[], |facts| {
+        facts.huge_pages = Some("always".to_owned());
+        count(facts, "Vmstat.compact_stall", 3_000_000);
+    }),
+    fault("huge pages beside a server of small answers", hosts::all, "huge-pages", &[], |facts| {
+        facts.huge_pages = Some("always".to_owned());
+        answers_requests(facts, "redis-server");
+    }),
+    fault("a full SYN queue", hosts::all, "syn-queue-full", &[], |facts| {
+        count(facts, "TcpExt.TCPReqQFullDrop", 50_000);
+        count(facts, "Tcp.PassiveOpens", 2_000_000);
+        set(facts, "net/ipv4/tcp_max_syn_backlog", "128");
+        set(facts, "net/ipv4/tcp_syncookies", "0");
+    }),
+    fault("too many connections in TIME_WAIT", hosts::all, "time-wait-overflow", &[], |facts| {
+        count(facts, "TcpExt.TCPTimeWaitOverflow", 70_000);
+        set(facts, "net/ipv4/tcp_max_tw_buckets", "4096");
+    }),
+    fault("ports that run out", hosts::all, "ports-exhausted", &[], |facts| {
+        set(facts, "net/ipv4/ip_local_port_range", "32768 60999");
+        facts.port_use = Some(PortUse {
+            local: "10.0.0.1".to_owned(),
+            remote: "10.0.0.9:5432".to_owned(),
+            connections: 27_900,
+        });
+    }),
+    fault("ports in TIME_WAIT", hosts::all, "ports-exhausted", &[], |facts| {
+        set(facts, "net/ipv4/ip_local_port_range", "32768 60999");
+        set(facts, "net/ipv4/tcp_tw_reuse", "2");
+        count(facts, "Sockstat.TCP.tw", 27_000);
+    }),
+    fault("fragments without memory", hosts::all, "fragments-lost", &[], |facts| {
+        count(facts, "Ip.ReasmReqds", 3_000_000);
+        count(facts, "Ip.ReasmFails", 400_000);
+        set(facts, "net/ipv4/ipfrag_high_thresh", "262144");
+    }),
+    fault("asymmetric routes with a strict filter", hosts::all, "reverse-path-drops", &[], |facts| {
+        count(facts, "TcpExt.IPReversePathFilter", 2_000_000);
+        set(facts, "net/ipv4/conf/all/rp_filter", "1");
+    }),
+    fault("BBR without pacing", hosts::fast, "bbr-without-fq", &[], |facts| {
+        facts.kernel = Some("4.9.0-19-amd64".to_owned());
+        set(facts, "net/ipv4/tcp_congestion_control", "bbr");
+        for qdisc in card(facts).qdiscs.iter_mut().skip(1) {
+            "pfifo_fast".clone_into(&mut qdisc.kind);
+        }
+    }),
+    fault("TSO for IPv4 alone", hosts::all, "tso6-off", &[], |facts| {
+        feature(facts, "tx-tcp6-segmentation", false)
+    }),
+    fault(
+        "GRO in hardware off",
+        || vec![hosts::HOSTS[4]],
+        "hardware-gro-off",
+        &[],
+        |facts| feature(facts, "rx-gro-hw", false),
+    ),
+    fault("packets of 64 KB at 100 Gbit/s", hosts::very_fast, "big-tcp-off", &[], |facts| {
+        let size = 65_536;
+        card(facts).packet_sizes =
+            Some(PacketSizes { gso: size, gso_ipv4: size, gro: size, gro_ipv4: size, tso: Some(524_280) });
+    }),
+    fault("LRO on a port of a bridge", hosts::all, "lro-forwards", &[], |facts| {
+        feature(facts, "rx-lro", true);
+        let port = card(facts).name.clone();
+        let mtu = card(facts).mtu;
+        facts.interfaces.push(Interface {
+            name: "br0".to_owned(),
+            index: Some(90),
+            kind: InterfaceKind::Bridge,
+            up: true,
+            mtu,
+            lower: vec![port],
+            ..Interface::default()
+        });
+    }),
+    fault("a transmit ring of 64", hosts::fast, "tx-ring-short", &[], |facts| {
+        card(facts).rings.as_mut().unwrap().tx = 64
+    }),
+    fault(
+        "RPS to the interrupt's own processor",
+        hosts::all,
+        "rps-one-processor",
+        &["rps-redundant"],
+        |facts| {
+            let name = card(facts).name.clone();
+            let own: Vec<u32> = facts.interrupts_of(&name).map(|interrupt| interrupt.effective[0]).collect();
+            for (queue, processor) in card(facts).receive_queues.iter_mut().zip(own) {
+                queue.rps = vec![processor];
+            }
+        },
+    ),
+    fault(
+        "RPS to one other processor",
+        || vec![("a virtual machine of 16 processors with 4 queues", large_virtual_machine)],
+        "rps-one-processor",
+        &["softirq-one-processor"],
+        |facts| {
+            card(facts).receive_queues.iter_mut().for_each(|queue| queue.rps = vec![9]);
+            let time = facts.processors[9].time.as_mut().unwrap();
+            (time.softirq, time.idle) = (6_000_000, 3_000_000);
+        },
+    ),
+    fault(
+        "fewer queues than processors",
+        || vec![("a virtual machine of 16 processors with 4 queues", large_virtual_machine)],
+        "rps-missing",
+        &[],
+        |facts| {
+            for processor in facts.processors.iter_mut().take(4) {
+                let time = processor.time.as_mut().unwrap();
+                (time.softirq, time.idle) = (4_500_000, 5_000_000);
+            }
+        },
+    ),
+    fault(
+        "the cloud's allowances of connections and link-local packets",
+        hosts::all,
+        "cloud-allowance",
+        &[],
+        |facts| {
+            for name in ["conntrack_allowance_exceeded", "linklocal_allowance_exceeded"] {
+                card(facts).driver_statistics.insert(name.to_owned(), 300_000);
+            }
+        },
+    ),
+    fault(
+        "a virtual function that carries nothing",
+        || vec![("a virtual machine of 16 processors with 4 queues", large_virtual_machine)],
+        "vf-unused",
+        &[],
+        |facts| {
+            card(facts).driver_statistics.insert("vf_rx_packets".to_owned(), 900_000);
+            card(facts).driver_statistics.insert("vf_tx_packets".to_owned(), 0);
+        },
+    ),
+    fault(
+        "memory too slow for the card",
+        || vec![hosts::HOSTS[0]],
+        "pcie-stalled",
+        &["pause-sent"],
+        |facts| {
+            card(facts).driver_statistics.insert("outbound_pci_stalled_wr_events".to_owned(), 9_000_000);
+            card(facts).driver_statistics.insert("tx_pause_ctrl_phy".to_owned(), 900_000);
+        },
+    ),
+    fault("packets that race for an entry", hosts::all, "conntrack-races", &[], |facts| {
+        count(facts, "Conntrack.insert_failed", 400_000)
+    }),
+    fault("a budget of 4,000 packets", hosts::all, "budget-large", &[], |facts| {
+        set(facts, "net/core/netdev_budget", "4000")
+    }),
+    fault("interrupts that wait under small requests", hosts::fast, "interrupts-late", &[], |facts| {
+        let coalescing = card(facts).coalescing.as_mut().unwrap();
+        (coalescing.rx_usecs, coalescing.adaptive_rx) = (64, false);
+        answers_requests(facts, "cache");
+    }),
+    fault(
+        "two busy queues of many",
+        hosts::all,
+        "queues-few",
+        &["rss-table-narrow", "xps-remote", "queues-many"],
+        |facts| {
+            let name = card(facts).name.clone();
+            let kept: Vec<u32> =
+                facts.interrupts_of(&name).map(|interrupt| interrupt.number).take(2).collect();
+            let first: Vec<u32> =
+                facts.interrupts_of(&name).map(|interrupt| interrupt.effective[0]).take(2).collect();
+            facts
+                .interrupts
+                .retain(|interrupt| interrupt.interface != name || kept.contains(&interrupt.number));
+            for processor in first {
+                let at = facts.processors.iter().position(|other| other.number == processor).unwrap();
+                let time = facts.processors[at].time.as_mut().unwrap();
+                (time.softirq, time.idle) = (4_500_000, 5_000_000);
+            }
+            let card = card(facts);
+            card.channels.as_mut().unwrap().combined = 2;
+            card.receive_queues.truncate(2);
+            card.rss = None;
+            card.driver_statistics.clear();
+        },
+    ),
+    fault(
+        "small reads over PCI Express",
+        || vec![hosts::HOSTS[0]],
+        "read-request-small",
+        &[],
+        |facts| card(facts).max_read_request = Some(512),
+    ),
+    fault(
+        "completions as they are on a full bus",
+        || vec![hosts::HOSTS[0]],
+        "cqe-compression-off",
+        &["rx-ring-drops"],
+        |facts| {
+            card(facts).private_flags.insert("rx_cqe_compress".to_owned(), false);
+            card(facts).driver_statistics.insert("rx_discards_phy".to_owned(), 9_000_000);
+        },
+    ),
+    fault(
+        "two versions of firmware",
+        || vec![hosts::HOSTS[7]],
+        "firmware-differs",
+        &[],
+        |facts| {
+            let ports = facts.interfaces.iter_mut().filter(|port| port.kind == InterfaceKind::Device);
+            for (port, version) in ports.zip(["1.63", "2.17"]) {
+                port.firmware = Some(version.to_owned());
+            }
+        },
+    ),
+    fault(
+        "the processor prefers to save power",
+        || vec![hosts::HOSTS[0], hosts::HOSTS[2], hosts::HOSTS[3]],
+        "governor",
+        &[],
+        |facts| {
+            for processor in &mut facts.processors {
+                processor.governor = Some("powersave".to_owned());
+                processor.energy_preference = Some("balance_power".to_owned());
+            }
+        },
+    ),
+    fault("deep idleness under small requests", hosts::fast, "idle-latency", &[], |facts| {
+        for processor in &mut facts.processors {
+            let state = &mut processor.idle_states[2];
+            "C6".clone_into(&mut state.name);
+            (state.latency_us, state.usage) = (133, 900_000);
+        }
+        answers_requests(facts, "cache");
+    }),
+    fault(
+        "a watchdog on isolated processors",
+        || vec![hosts::HOSTS[0], hosts::HOSTS[2]],
+        "nmi-watchdog",
+        &[],
+        |facts| {
+            facts.processors.last_mut().unwrap().isolated = true;
+            set(facts, "kernel/nmi_watchdog", "1");
+        },
+    ),
+];

@@ -1,0 +1,223 @@
+//! How busy a host is: what counters since boot say of its load, and which of its applications wait for answers.
+
+use evenkeel_model::host::{Interface, ProcessorTime, SocketFacts, SocketKind};
+
+use crate::Basis;
+use crate::view::{View, milliseconds};
+
+/// What a NIC carried on average since boot.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Load {
+    /// Packets per second, received.
+    pub packets: f64,
+    /// Bit/s of the direction that carried more.
+    pub bps: f64,
+}
+
+/// An application that waits for each answer, and how that is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LatencyBound {
+    /// Words for evidence.
+    pub words: String,
+    /// Shortest round trip of its connections, µs, where they show that they exchange requests and answers.
+    pub rtt_us: Option<u64>,
+}
+
+/// Servers that answer small requests from memory: their documentation asks for low latency.
+const LATENCY_SERVERS: [&str; 6] =
+    ["redis-server", "valkey-server", "keydb-server", "memcached", "nats-server", "asd"];
+
+impl<'a> View<'a> {
+    /// Time since boot, s: of `/proc/uptime`, else the ticks of a processor.
+    #[must_use]
+    pub fn uptime_s(&self) -> Option<f64> {
+        const TICKS_PER_SECOND: f64 = 100.0;
+        let ticks = || {
+            let totals = self.facts.processors.iter().filter_map(|processor| Some(processor.time?.total));
+            totals.max().map(|total| total as f64 / TICKS_PER_SECOND)
+        };
+        let told = self.facts.uptime_s.map(|seconds| seconds as f64);
+        told.or_else(ticks).filter(|seconds| *seconds >= 1.0)
+    }
+
+    /// A count per second since boot.
+    #[must_use]
+    pub fn per_second(&self, count: u64) -> Option<f64> {
+        Some(count as f64 / self.uptime_s()?)
+    }
+
+    /// What a NIC carried per second since boot.
+    #[must_use]
+    pub fn load(&self, card: &Interface) -> Option<Load> {
+        let bytes = |name: &str| card.statistics.get(name).copied().unwrap_or(0);
+        Some(Load {
+            packets: self.per_second(*card.statistics.get("rx_packets")?)?,
+            bps: self.per_second(bytes("rx_bytes").max(bytes("tx_bytes")))? * 8.0,
+        })
+    }
+
+    /// Whether a NIC has real work, by one of: packets per second since boot, a share of its link, the softirq time of a
+    /// processor that serves its interrupts, or packets lost at the NIC.
+    #[must_use]
+    pub fn is_loaded(&self, card: &Interface) -> bool {
+        const PACKETS: f64 = 10_000.0;
+        const LINK_SHARE: f64 = 0.01;
+        const SOFTIRQ_SHARE: f64 = 0.1;
+        let busy_link = self.load(card).is_some_and(|load| {
+            let share = card.speed_bps.map_or(0.0, |speed| load.bps / speed as f64);
+            load.packets >= PACKETS || share >= LINK_SHARE
+        });
+        busy_link || Self::loses(card) || self.serves_with(card, SOFTIRQ_SHARE)
+    }
+
+    /// Whether counters show that a NIC has next to nothing to do: no setting of it costs anything now.
+    #[must_use]
+    pub fn is_idle(&self, card: &Interface) -> bool {
+        const PACKETS: f64 = 100.0;
+        !self.is_loaded(card) && self.load(card).is_some_and(|load| load.packets < PACKETS)
+    }
+
+    /// Whether receiving keeps processors busy: the softirq time of one that serves a NIC's interrupts, or losses at the NIC.
+    #[must_use]
+    pub fn is_busy(&self, card: &Interface) -> bool {
+        const SOFTIRQ_SHARE: f64 = 0.3;
+        self.serves_with(card, SOFTIRQ_SHARE) || Self::loses(card)
+    }
+
+    /// Whether a processor that serves a NIC's interrupts spends such a share of its time in softirqs; any processor where no
+    /// interrupt names the NIC.
+    fn serves_with(&self, card: &Interface, least: f64) -> bool {
+        let mut servers = self.interrupt_processors(card);
+        if servers.is_empty() && self.receive_interrupts(card).is_empty() {
+            servers = self.facts.processors.iter().map(|processor| processor.number).collect();
+        }
+        servers.into_iter().any(|server| self.softirq_share(server).is_some_and(|share| share >= least))
+    }
+
+    /// Whether packets were lost at a NIC.
+    fn loses(card: &Interface) -> bool {
+        const LOST: u64 = 10_000;
+        card.losses.ring.unwrap_or(0).max(card.losses.card.unwrap_or(0)) >= LOST
+    }
+
+    /// What a finding about a setting rests on that costs processor time for each packet: measured where processors are
+    /// busy receiving.
+    #[must_use]
+    pub fn cost_basis(&self, card: &Interface) -> Basis {
+        if self.is_busy(card) { Basis::Measured } else { self.load_basis(card).min(Basis::Setting) }
+    }
+
+    /// What a finding about a NIC's place or setting rests on: measured where counters show load, an assumption where the NIC
+    /// is idle and the setting costs nothing yet.
+    #[must_use]
+    pub fn load_basis(&self, card: &Interface) -> Basis {
+        if self.is_loaded(card) {
+            Basis::Measured
+        } else if self.is_idle(card) {
+            Basis::Assumed
+        } else {
+            Basis::Setting
+        }
+    }
+
+    /// Share of a processor's time since boot in softirqs.
+    #[must_use]
+    pub fn softirq_share(&self, processor: u32) -> Option<f64> {
+        let time = self.facts.processor(processor)?.time.filter(|time| time.total > 0)?;
+        Some(softirq_share(&time))
+    }
+
+    /// Mean share in softirqs of the processors that a condition names; none where no time of any is known.
+    #[must_use]
+    pub fn mean_softirq_share(&self, is_named: impl Fn(u32) -> bool) -> Option<f64> {
+        let named = self.facts.processors.iter().filter(|processor| is_named(processor.number));
+        let shares: Vec<f64> = named.filter_map(|processor| self.softirq_share(processor.number)).collect();
+        (!shares.is_empty()).then(|| shares.iter().sum::<f64>() / shares.len() as f64)
+    }
+
+    /// Whether a processor is in another package (socket) than a NIC. Nodes of one package (sub-NUMA clustering, AMD's NPS)
+    /// are not: what the paper measured is the interconnect between packages.
+    #[must_use]
+    pub fn is_other_package(&self, card: &Interface, processor: u32) -> bool {
+        let Some(node) = card.node else { return false };
+        let package = |number: u32| self.facts.processor(number).map(|processor| processor.package);
+        let mut own = self.facts.processors_of(node).into_iter().filter_map(package).peekable();
+        match package(processor) {
+            Some(package) if own.peek().is_some() => !own.any(|of_card| of_card == package),
+            _ => false,
+        }
+    }
+
+    /// Processors that can each take a queue: the cores of a NIC's node; in a virtual machine all processors, as what cores
+    /// they share is the hypervisor's business.
+    #[must_use]
+    pub fn queue_places(&self, card: &Interface) -> Vec<u32> {
+        if !self.facts.virtual_machine {
+            return self.local_cores(card);
+        }
+        let is_free =
+            |number: &u32| self.facts.processor(*number).is_some_and(|processor| !processor.isolated);
+        self.local_processors(card).into_iter().filter(is_free).collect()
+    }
+
+    /// The kernel's version, such as `(6, 12)`.
+    #[must_use]
+    pub fn kernel_version(&self) -> Option<(u32, u32)> {
+        let mut parts = self.facts.kernel.as_deref()?.split(|character: char| !character.is_ascii_digit());
+        Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+    }
+
+    /// An application that waits for each answer: by its connections, else by its name.
+    #[must_use]
+    pub fn latency_bound(&self) -> Option<LatencyBound> {
+        let chats: Vec<&SocketFacts> =
+            self.facts.sockets.iter().filter(|socket| exchanges_requests(socket)).collect();
+        let rtt = |socket: &&SocketFacts| socket.tcp.as_ref().map(|tcp| tcp.min_rtt_us);
+        if let Some(shortest) = chats.iter().copied().min_by_key(rtt) {
+            let rtt_us = rtt(&shortest);
+            let of = shortest.process.and_then(|number| self.facts.process(number));
+            let words = format!(
+                "{} connections{} exchange small requests and answers, the fastest in {}",
+                chats.len(),
+                of.map(|process| format!(" of {}", process.name)).unwrap_or_default(),
+                milliseconds(rtt_us.unwrap_or(0))
+            );
+            return Some(LatencyBound { words, rtt_us });
+        }
+        let owns_sockets =
+            |number: u32| self.facts.sockets.iter().any(|socket| socket.process == Some(number));
+        let servers = self.facts.processes.iter().filter(|process| owns_sockets(process.number));
+        let words = servers.filter_map(|process| {
+            let name = format!("{} (process {})", process.name, process.number);
+            let isolated =
+                |number: &u32| self.facts.processor(*number).is_some_and(|processor| processor.isolated);
+            if LATENCY_SERVERS.contains(&process.name.as_str()) {
+                Some(format!("{name} answers requests here"))
+            } else if !process.allowed.is_empty() && process.allowed.iter().all(isolated) {
+                Some(format!("{name} runs on isolated processors"))
+            } else {
+                None
+            }
+        });
+        Some(LatencyBound { words: words.min()?, rtt_us: None })
+    }
+}
+
+fn softirq_share(time: &ProcessorTime) -> f64 {
+    time.softirq as f64 / time.total as f64
+}
+
+/// Whether a connection carries small requests and answers between machines of one site.
+fn exchanges_requests(socket: &SocketFacts) -> bool {
+    const SEGMENTS: u64 = 100_000;
+    const SEGMENT_BYTES: u64 = 1000;
+    const RTT_US: u64 = 1000;
+    let Some(tcp) = socket.tcp.as_ref().filter(|_| socket.kind == SocketKind::Tcp) else { return false };
+    let is_small =
+        |bytes: u64, segments: u64| segments >= SEGMENTS && bytes <= segments.saturating_mul(SEGMENT_BYTES);
+    let carries = tcp.bytes_acked > 0 && tcp.bytes_received > 0;
+    carries
+        && is_small(tcp.bytes_acked, tcp.segments_out)
+        && is_small(tcp.bytes_received, tcp.segments_in)
+        && (1..=RTT_US).contains(&tcp.min_rtt_us)
+}

@@ -1,0 +1,220 @@
+//! What limits how many connections are opened and closed.
+
+use evenkeel_model::host::PortUse;
+
+use super::{Found, Rule, needs};
+use crate::Severity::{High, Low, Medium};
+use crate::View;
+use crate::view::{count, per_cent};
+
+const SOMAXCONN: &str = "/proc/sys/net/core/somaxconn";
+const MAX_SYN_BACKLOG: &str = "/proc/sys/net/ipv4/tcp_max_syn_backlog";
+const MAX_TW_BUCKETS: &str = "/proc/sys/net/ipv4/tcp_max_tw_buckets";
+const PORT_RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        name: "syn-queue-full",
+        looks_at: "connection requests that found the SYN queue full (TcpExt.TCPReqQFullDrop, TCPReqQFullDoCookies)",
+        speaks: "from 100 on; medium when requests were dropped or cookies answered a hundredth of the connections, high when a hundredth was \
+                 dropped",
+        why: "A dropped SYN costs its client a second and more. A SYN cookie keeps the connection, without the options that a cookie has no \
+              room for. The queue of a listener has as many places as its accept queue; without cookies tcp_max_syn_backlog counts, too.",
+        mends: "a longer backlog of the application with net.core.somaxconn, and tcp_max_syn_backlog; SYN cookies on",
+        source: "Documentation/networking/ip-sysctl.rst (tcp_max_syn_backlog, tcp_syncookies); tcp_conn_request, net/ipv4/tcp_input.c",
+        needs: &[needs::NETSTAT, needs::SNMP, SOMAXCONN, MAX_SYN_BACKLOG],
+        check: syn_queue,
+    },
+    Rule {
+        name: "time-wait-overflow",
+        looks_at: "connections that ended without TIME_WAIT as there were too many (TcpExt.TCPTimeWaitOverflow), and tcp_max_tw_buckets",
+        speaks: "medium from 100 on; low when 90 % of the limit are in use",
+        why: "TIME_WAIT keeps late segments of a connection out of the next one on the same ports. Where the table is full a connection ends \
+              without it: the last acknowledgement may be lost, and the other side hangs or resets.",
+        mends: "a larger tcp_max_tw_buckets: an entry takes some 250 bytes",
+        source: "Documentation/networking/ip-sysctl.rst (tcp_max_tw_buckets); RFC 9293, section 3.6.1; tcp_time_wait, net/ipv4/tcp_minisocks.c",
+        needs: &[needs::NETSTAT, needs::SOCKSTAT, MAX_TW_BUCKETS],
+        check: time_wait,
+    },
+    Rule {
+        name: "ports-exhausted",
+        looks_at: "ports of outgoing connections (ip_local_port_range) against the connections to the busiest destination, and sockets in \
+                   TIME_WAIT",
+        speaks: "when these take 80 % of the ports, at least half of them connections; high from 95 % on where attempts to connect failed; low \
+                 when sockets in TIME_WAIT alone could take 80 %",
+        why: "Each connection from one address to one destination takes a port of its own, for a minute after its end as well. When none is \
+              left connect() fails with EADDRNOTAVAIL, and before that each search for one takes long.",
+        mends: "a wider range, tcp_tw_reuse, connections that are kept; more addresses",
+        source: "Documentation/networking/ip-sysctl.rst (ip_local_port_range, tcp_tw_reuse); ip(7)",
+        needs: &[needs::SOCKETS, needs::SOCKSTAT, needs::SNMP, PORT_RANGE],
+        check: ports,
+    },
+    Rule {
+        name: "conntrack-races",
+        looks_at: "packets that connection tracking dropped as another packet of the same flow was faster (insert_failed of nf_conntrack)",
+        speaks: "from 100 on; medium from one in a million packets received on",
+        why: "Two packets of a new flow, such as the A and AAAA queries of one resolver socket, are tracked at once, and one loses: a DNS query \
+              is repeated after five seconds.",
+        mends: "no tracking for such traffic, or a DNS cache on the host",
+        source: "nf_conntrack_confirm, net/netfilter/nf_conntrack_core.c; weaveworks/weave issue 3287; Kubernetes, NodeLocal DNSCache",
+        needs: &["/proc/net/stat/nf_conntrack", needs::SNMP],
+        check: races,
+    },
+];
+
+/// From here on events are worth a line.
+const FEWEST: u64 = 100;
+
+fn syn_queue(view: &View<'_>) -> Vec<Found> {
+    const ONE_IN: u64 = 100;
+    let counter = |name: &str| view.facts.counter(name);
+    let (dropped, cookies) = (counter("TcpExt.TCPReqQFullDrop"), counter("TcpExt.TCPReqQFullDoCookies"));
+    if dropped.max(cookies) < FEWEST {
+        return Vec::new();
+    }
+    let opened = counter("Tcp.PassiveOpens");
+    let is_much = |requests: u64| requests >= FEWEST && requests.saturating_mul(ONE_IN) >= opened;
+    let severity = match (is_much(dropped), dropped >= FEWEST || is_much(cookies)) {
+        (true, _) => High,
+        (_, true) => Medium,
+        _ => Low,
+    };
+    let text = format!(
+        "the SYN queue was full for {} connection requests: {} were dropped, {} answered by a cookie; {} connections were accepted",
+        count(dropped.saturating_add(cookies)),
+        count(dropped),
+        count(cookies),
+        count(opened)
+    );
+    let effect = if dropped >= FEWEST {
+        "clients wait a second and more for their next attempt"
+    } else {
+        "connections lose TCP options, such as window scaling where timestamps are off"
+    };
+    const WANTED: i64 = 4096;
+    let mut entry = Found::measured(severity, "host", text, effect);
+    for name in ["net/core/somaxconn", "net/ipv4/tcp_max_syn_backlog"] {
+        if let Some(now) = view.facts.sysctl_number(name) {
+            entry = entry.sysctl(name, if now < WANTED { WANTED } else { now.saturating_mul(2) });
+        }
+    }
+    if view.facts.sysctl_number("net/ipv4/tcp_syncookies") == Some(0) {
+        entry = entry.sysctl("net/ipv4/tcp_syncookies", 1);
+    }
+    vec![entry.advice(
+        "the application's listen() has to ask for as much; its restart makes it effective. A flood of requests from anywhere is an attack: \
+         there cookies are the answer",
+    )]
+}
+
+fn time_wait(view: &View<'_>) -> Vec<Found> {
+    const SHARE: f64 = 0.9;
+    let overflows = view.facts.counter("TcpExt.TCPTimeWaitOverflow");
+    let waiting = view.facts.counter("Sockstat.TCP.tw");
+    let Some(most) =
+        view.facts.sysctl_number("net/ipv4/tcp_max_tw_buckets").and_then(|most| u64::try_from(most).ok())
+    else {
+        return Vec::new();
+    };
+    let share = waiting as f64 / most.max(1) as f64;
+    if overflows < FEWEST && (share < SHARE || waiting < FEWEST) {
+        return Vec::new();
+    }
+    let text = format!(
+        "{} connections ended without TIME_WAIT; {} of {} places are in use (tcp_max_tw_buckets)",
+        count(overflows),
+        count(waiting),
+        count(most)
+    );
+    let severity = if overflows >= FEWEST { Medium } else { Low };
+    let wanted = most.max(waiting).saturating_mul(2).next_power_of_two().max(65_536);
+    vec![
+        Found::measured(
+            severity,
+            "host",
+            text,
+            "connections end unsafely: resets, and hangs of the other side",
+        )
+        .sysctl("net/ipv4/tcp_max_tw_buckets", wanted),
+    ]
+}
+
+fn ports(view: &View<'_>) -> Vec<Found> {
+    const SHARE: f64 = 0.8;
+    const GRAVE: f64 = 0.95;
+    const GRAVE_FAILURES: u64 = 1000;
+    const WANTED: (u64, u64) = (10_240, 65_535);
+    let range = |at| view.facts.sysctl_field("net/ipv4/ip_local_port_range", at);
+    let (Some(first), Some(last)) = (range(0), range(1)) else { return Vec::new() };
+    let ports = last.saturating_sub(first) + 1;
+    let waiting = view.facts.counter("Sockstat.TCP.tw");
+    let share = |sockets: u64| sockets as f64 / ports as f64;
+    // Sockets in TIME_WAIT name no destination: with a busiest one they are taken for its own.
+    let busiest = view.facts.port_use.as_ref().filter(|busiest| share(busiest.connections) >= SHARE / 2.0);
+    let taken = |busiest: &PortUse| busiest.connections.saturating_add(waiting);
+    let failed = view.facts.counter("Tcp.AttemptFails");
+    let entry = if let Some(busiest) = busiest.filter(|busiest| share(taken(busiest)) >= SHARE) {
+        let alone = share(busiest.connections);
+        let of = share(taken(busiest));
+        let text = format!(
+            "{} connections from {} to {} and {} sockets in TIME_WAIT take {} of {} ports ({first} to {last}); {} attempts to connect failed",
+            count(busiest.connections),
+            busiest.local,
+            busiest.remote,
+            count(waiting),
+            per_cent(of.min(1.0)),
+            count(ports),
+            count(failed)
+        );
+        let severity = if alone >= GRAVE || of >= GRAVE && failed >= GRAVE_FAILURES { High } else { Medium };
+        Found::measured(
+            severity,
+            "host",
+            text,
+            "further connections there fail (EADDRNOTAVAIL), and each search for a port is slow",
+        )
+    } else if share(waiting) >= SHARE {
+        let text = format!(
+            "{} sockets are in TIME_WAIT, and outgoing connections have {} ports ({first} to {last}); whether they go to one destination is \
+             not known",
+            count(waiting),
+            count(ports)
+        );
+        Found::assumed(
+            "host",
+            text,
+            "if most go to one destination, further connections there fail (EADDRNOTAVAIL)",
+        )
+    } else {
+        return Vec::new();
+    };
+    let mut entry = entry;
+    if first > WANTED.0 || last < WANTED.1 {
+        let wanted = format!("{} {}", first.min(WANTED.0), last.max(WANTED.1));
+        entry = entry.sysctl("net/ipv4/ip_local_port_range", wanted);
+    }
+    // 2, the default, is for the loopback alone.
+    let reuses = view.facts.sysctl_number("net/ipv4/tcp_tw_reuse");
+    if waiting >= FEWEST && reuses.is_some_and(|mode| mode != 1) {
+        entry = entry.sysctl("net/ipv4/tcp_tw_reuse", 1);
+    }
+    vec![entry.advice(
+        "keep connections open (keep-alive, a pool), or add addresses; ports of servers in the range belong into ip_local_reserved_ports",
+    )]
+}
+
+fn races(view: &View<'_>) -> Vec<Found> {
+    const ONE_IN: u64 = 1_000_000;
+    let lost = view.facts.counter("Conntrack.insert_failed");
+    if lost < FEWEST {
+        return Vec::new();
+    }
+    let received = view.facts.counter("Ip.InReceives");
+    let severity = if lost.saturating_mul(ONE_IN) >= received { Medium } else { Low };
+    let text =
+        format!("connection tracking dropped {} packets that raced with another of their flow", count(lost));
+    let effect = "the first packets of flows are lost: DNS answers that come after five seconds";
+    vec![Found::measured(severity, "host", text, effect).advice(
+        "leave such traffic untracked (`nft add rule ... udp dport 53 notrack`, both directions), or run a DNS cache on this host",
+    )]
+}

@@ -1,0 +1,250 @@
+//! Where memory is allocated, and what moves or merges it meanwhile.
+
+use evenkeel_model::host::{Interface, NodeAllocations, processor_list};
+
+use super::{FAST, Found, Rule, needs};
+use crate::Severity::{Low, Medium};
+use crate::View;
+use crate::view::{count, per_cent};
+
+/// `/sys/devices/system/node/nodeN/numastat`: below what [`needs::NODES`] names.
+const VMSTAT: &str = "/proc/vmstat";
+const NUMA_BALANCING: &str = "/proc/sys/kernel/numa_balancing";
+const HUGE_PAGES: &str = "/sys/kernel/mm/transparent_hugepage";
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        name: "memory-remote-node",
+        looks_at: "pages of each memory node since boot (numastat): wanted there and allocated elsewhere, or allocated there by processes of \
+                   another node",
+        speaks: "from 5 % and a million pages on of those wanted on a node, from 30 % of those allocated by other nodes' processes; medium from \
+                 20 % on beside a NIC of 10 Gbit/s and more with load",
+        why: "Buffers and payload lie on another node than the processor that works on them: each cache line crosses the interconnect. A node \
+              whose memory is full sends its own allocations away, the buffers of its NIC too.",
+        mends: "free memory on that node: applications bound to nodes (numactl --membind), smaller page cache; `numastat -p` names the processes",
+        source: "Documentation/admin-guide/numastat.rst; numa(7)",
+        needs: &[needs::NODES, needs::NODE],
+        check: remote_memory,
+    },
+    Rule {
+        name: "app-remote-memory",
+        looks_at: "memory nodes that processes with connections may allocate from, and the nodes of the processors that they are kept to",
+        speaks: "when none of these processors is on one of these nodes",
+        why: "Everything that the process touches crosses the interconnect: its buffers and its copies of the payload.",
+        mends: "memory and processors of one node (numactl --cpunodebind --membind, AllowedMemoryNodes= of its unit)",
+        source: "numactl(8); systemd.resource-control(5), AllowedMemoryNodes=; cpuset(7)",
+        needs: &[needs::NODES, needs::SOCKETS, needs::SOCKET_OWNERS, needs::PROCESS_STATUS],
+        check: remote_process_memory,
+    },
+    Rule {
+        name: "numa-balancing",
+        looks_at: "kernel.numa_balancing, the pages that it moves (/proc/vmstat), and whether processes with connections are pinned",
+        speaks: "low when such processes are pinned; medium when it moves 1,000 pages or takes 10,000 faults per second since boot",
+        why: "The kernel unmaps memory to see which node uses it, and moves pages: faults and copies in the middle of the work. Of processes \
+              that are bound to a node there is nothing to gain.",
+        mends: "0, where applications are bound to nodes",
+        source: "Documentation/admin-guide/sysctl/kernel.rst (numa_balancing)",
+        needs: &[needs::NODES, needs::PROCESS_STATUS, VMSTAT, NUMA_BALANCING],
+        check: balancing,
+    },
+    Rule {
+        name: "huge-pages",
+        looks_at: "transparent huge pages, how often an allocation waited for memory to be compacted (/proc/vmstat), and servers that wait for \
+                   answers",
+        speaks: "low when they are `always` beside an application that waits for answers, or `defrag` is `always`; medium from one stall per \
+                 second on",
+        why: "An allocation that finds no huge page stops until the kernel has moved others out of the way: pauses of milliseconds. Redis and \
+              its kin also copy whole huge pages after a fork.",
+        mends: "madvise, for applications that ask for huge pages",
+        source: "Documentation/admin-guide/mm/transhuge.rst; redis.io (latency, transparent huge pages)",
+        needs: &[HUGE_PAGES, VMSTAT],
+        check: huge_pages,
+    },
+    Rule {
+        name: "zone-reclaim",
+        looks_at: "vm.zone_reclaim_mode on hosts of several memory nodes",
+        speaks: "when it is not 0",
+        why: "Allocations wait for pages of their own node to be freed although others have some: stalls in the receive path.",
+        mends: "0",
+        source: "Documentation/admin-guide/sysctl/vm.rst (zone_reclaim_mode)",
+        needs: &[needs::NODES, "/proc/sys/vm/zone_reclaim_mode"],
+        check: zone_reclaim,
+    },
+];
+
+/// Shares of a node's pages that lie where they should not, of those that were wanted there and of those that lie there.
+fn remote_shares(pages: &NodeAllocations) -> (f64, f64) {
+    let share = |remote: u64, local: u64| remote as f64 / remote.saturating_add(local).max(1) as f64;
+    (share(pages.foreign, pages.hit), share(pages.other, pages.local))
+}
+
+fn remote_memory(view: &View<'_>) -> Vec<Found> {
+    const ENOUGH: u64 = 1_000_000;
+    const SENT_AWAY: f64 = 0.05;
+    const FROM_OTHERS: f64 = 0.3;
+    const GRAVE: f64 = 0.2;
+    let is_sent_away =
+        |pages: &NodeAllocations| pages.foreign >= ENOUGH && remote_shares(pages).0 >= SENT_AWAY;
+    let sends_away =
+        view.facts.nodes.iter().filter_map(|node| node.allocations).any(|pages| is_sent_away(&pages));
+    let mut found = Vec::new();
+    for node in &view.facts.nodes {
+        let Some(pages) = node.allocations.filter(|_| view.facts.nodes.len() > 1) else { continue };
+        let (away, others) = remote_shares(&pages);
+        let is_away = is_sent_away(&pages);
+        // What one node sends away is what another has of processes that run elsewhere.
+        let from_others = !sends_away && pages.other >= ENOUGH && others >= FROM_OTHERS;
+        if !is_away && !from_others {
+            continue;
+        }
+        let is_busy =
+            |card: &&Interface| card.speed_bps.is_some_and(|speed| speed >= FAST) && view.is_loaded(card);
+        let busy = view.cards().any(|card| is_busy(&card));
+        let card = view.cards().find(|card| card.node == Some(node.number));
+        let (text, share, effect) = if is_away {
+            (
+                format!(
+                    "{} pages wanted on node {} ({}) were allocated on others: its memory was full",
+                    count(pages.foreign),
+                    node.number,
+                    per_cent(away)
+                ),
+                away,
+                "buffers lie on another node than the processor that fills or reads them",
+            )
+        } else {
+            (
+                format!(
+                    "{} pages of node {} ({}) were allocated by processes that ran on others",
+                    count(pages.other),
+                    node.number,
+                    per_cent(others)
+                ),
+                others,
+                "processes work on memory of another node",
+            )
+        };
+        let text = text + &card.map(|card| format!("; {} is on this node", card.name)).unwrap_or_default();
+        let severity = if share >= GRAVE && busy { Medium } else { Low };
+        found.push(Found::measured(severity, "host", text, effect).advice(format!(
+            "`numastat -p` shows whose memory it is; bind applications with `numactl --cpunodebind={0} --membind={0}`",
+            node.number
+        )));
+    }
+    found
+}
+
+fn remote_process_memory(view: &View<'_>) -> Vec<Found> {
+    let mut found = Vec::new();
+    if view.facts.nodes.len() < 2 {
+        return found;
+    }
+    for process in view.facts.processes.iter().filter(|process| !process.memory_nodes.is_empty()) {
+        let Some(allowed) = view.pinned(process.number) else { continue };
+        let is_near = |processor: &u32| {
+            view.facts.node_of(*processor).is_some_and(|node| process.memory_nodes.contains(&node))
+        };
+        let has_connections = view.facts.sockets.iter().any(|socket| socket.process == Some(process.number));
+        if !has_connections || allowed.iter().any(is_near) {
+            continue;
+        }
+        let text = format!(
+            "{} (process {}) is kept to processors {} and to memory of node {}",
+            process.name,
+            process.number,
+            processor_list(&allowed),
+            processor_list(&process.memory_nodes)
+        );
+        let effect = "all of its memory is on another node than its processors";
+        found.push(Found::setting(Medium, &process.name, text, effect).advice(
+            "start it with `numactl --cpunodebind=N --membind=N`, N being the node of the NIC, or set AllowedMemoryNodes= in its unit; \
+             `migratepages` moves what it has",
+        ));
+    }
+    found
+}
+
+fn balancing(view: &View<'_>) -> Vec<Found> {
+    const MOVED: f64 = 1000.0;
+    const FAULTS: f64 = 10_000.0;
+    if view.facts.sysctl_number("kernel/numa_balancing").is_none_or(|mode| mode == 0)
+        || view.facts.nodes_with_processors() < 2
+    {
+        return Vec::new();
+    }
+    let rate = |name: &str| view.per_second(view.facts.counter(&format!("Vmstat.{name}"))).unwrap_or(0.0);
+    let (moved, faults) = (rate("numa_pages_migrated"), rate("numa_hint_faults"));
+    let pinned: Vec<&str> = view
+        .facts
+        .processes
+        .iter()
+        .filter(|process| {
+            view.pinned(process.number).is_some()
+                && view.facts.sockets.iter().any(|socket| socket.process == Some(process.number))
+        })
+        .map(|process| process.name.as_str())
+        .collect();
+    let is_busy = moved >= MOVED || faults >= FAULTS;
+    let Some(reason) = (if is_busy {
+        Some(format!("it moved {moved:.0} pages and took {faults:.0} faults per second since boot"))
+    } else {
+        pinned.first().map(|name| format!("{name} is kept to processors, so there is nothing to move"))
+    }) else {
+        return Vec::new();
+    };
+    let text = format!("kernel.numa_balancing is on, and {reason}");
+    let effect = "memory is unmapped and copied while packets wait";
+    let entry = if is_busy {
+        Found::measured(Medium, "host", text, effect)
+    } else {
+        Found::setting(Low, "host", text, effect)
+    };
+    vec![entry.sysctl("kernel/numa_balancing", 0)]
+}
+
+fn huge_pages(view: &View<'_>) -> Vec<Found> {
+    const STALLS: f64 = 1.0;
+    let always = |word: &Option<String>| word.as_deref() == Some("always");
+    if !always(&view.facts.huge_pages) {
+        return Vec::new();
+    }
+    let stalls = view.per_second(view.facts.counter("Vmstat.compact_stall")).unwrap_or(0.0);
+    let waits = always(&view.facts.huge_page_defrag);
+    let server = view.latency_bound();
+    let reason = match &server {
+        _ if stalls >= STALLS => {
+            format!("allocations waited {stalls:.1} times per second for memory to be compacted")
+        }
+        Some(server) => server.words.clone(),
+        None if waits => {
+            "defrag is always, so each allocation may wait for memory to be compacted".to_owned()
+        }
+        None => return Vec::new(),
+    };
+    let text = format!("transparent huge pages are always on, and {reason}");
+    let effect = "pauses of milliseconds that no network counter explains";
+    let entry = if stalls >= STALLS {
+        Found::measured(Medium, "host", text, effect)
+    } else {
+        Found::setting(Low, "host", text, effect)
+    };
+    vec![entry.advice(
+        "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled, and transparent_hugepage=madvise on the kernel's command line",
+    )]
+}
+
+fn zone_reclaim(view: &View<'_>) -> Vec<Found> {
+    match view.facts.sysctl_number("vm/zone_reclaim_mode") {
+        Some(mode) if mode != 0 && view.facts.nodes_with_processors() > 1 => {
+            let text = format!(
+                "vm.zone_reclaim_mode is {mode} on a host of {} memory nodes",
+                view.facts.nodes_with_processors()
+            );
+            vec![
+                Found::setting(Low, "host", text, "allocations stall while other nodes have free memory")
+                    .sysctl("vm/zone_reclaim_mode", 0),
+            ]
+        }
+        _ => Vec::new(),
+    }
+}

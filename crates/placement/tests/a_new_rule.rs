@@ -59,7 +59,8 @@ fn every_rule_says_what_it_is() {
         for text in [rule.looks_at, rule.speaks, rule.why, rule.mends, rule.source] {
             assert!(!text.is_empty() && !text.ends_with(' '), "{}: '{text}'", rule.name);
         }
-        assert!(rule.name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-'), "{}", rule.name);
+        let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        assert!(rule.name.bytes().all(is_plain), "{}", rule.name);
         assert!(rule.why.ends_with('.'), "{}", rule.name);
     }
     names.sort_unstable();

@@ -4,7 +4,7 @@
 #![no_main]
 
 use evenkeel_model::scenario::bundled::variant_tables;
-use evenkeel_model::scenario::{decode, parse};
+use evenkeel_model::scenario::parse;
 use libfuzzer_sys::fuzz_target;
 
 /// A scenario that is valid with any table that has a variant `dqa`.
@@ -19,8 +19,7 @@ workload = { flows = 12 }
 measure = { windows = { 1s = "1s" } }
 "#;
 
-fuzz_target!(|bytes: &[u8]| {
-    let Ok(text) = decode(bytes, "fuzzed.toml") else { return };
+fuzz_target!(|text: &str| {
     match parse(text, "fuzzed.toml", variant_tables()) {
         Ok(scenario) => {
             assert!(!scenario.variants.is_empty());

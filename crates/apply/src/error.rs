@@ -77,6 +77,9 @@ pub enum PersistError {
         /// The system's error.
         source: io::Error,
     },
+    /// The file cannot be written.
+    #[error(transparent)]
+    Output(#[from] evenkeel_files::OutputError),
     /// It was not written by evenkeel, or not as it is now.
     #[error("{path} is somebody else's, or somebody has edited it: move it away first", path = .path.display())]
     Foreign {

@@ -101,6 +101,7 @@ mod tests {
              {\"scope\": \"queue\", \"id\": 2}, \"weight\": 7}'"
         );
         let undo = Change::new(knob, weight(None)).shell("eth0");
+        let undo = undo.to_string();
         assert!(undo.contains("--do delete") && !undo.contains("weight"), "{undo}");
     }
 

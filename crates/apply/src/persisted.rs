@@ -4,7 +4,7 @@
 //! restarts, when no journal is left, and a file that somebody has edited since is left to them.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::error::PersistError;
@@ -71,16 +71,7 @@ impl Etc {
         if let Some(directory) = path.parent() {
             fs::create_dir_all(directory).map_err(failed("make the directory of"))?;
         }
-        // A name that nobody reads: those who read such directories take files by their endings.
-        let draft = path.with_extension("evenkeel-draft");
-        let written = fs::File::create(&draft)
-            .and_then(|mut file| file.write_all(whole.as_bytes()).and_then(|()| file.sync_all()))
-            .and_then(|()| fs::rename(&draft, &path));
-        if let Err(source) = written {
-            // What is left of it is nobody's.
-            let _ = fs::remove_file(&draft);
-            return Err(failed("write")(source));
-        }
+        evenkeel_files::replace(&path, whole.as_bytes(), 0o644)?;
         Ok(true)
     }
 

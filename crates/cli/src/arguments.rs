@@ -93,12 +93,12 @@ pub struct RunOptions {
     /// Which kernel the simulator is [default: 4.4, with --nic soft 6.18]
     #[arg(long, value_enum)]
     pub profile: Option<ProfileChoice>,
-    /// Which NIC the simulator simulates
-    #[arg(long, value_enum, default_value_t = NicChoice::Hardware)]
-    pub nic: NicChoice,
-    /// Processors of the machine whose test bed is simulated, with --nic soft
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = whole_number::<u32>(1..=1024), allow_negative_numbers = true)]
-    pub processors: u32,
+    /// Which NIC the simulator simulates [default: hardware]
+    #[arg(long, value_enum)]
+    pub nic: Option<NicChoice>,
+    /// Processors of the machine whose test bed is simulated, with --nic soft [default: 2]
+    #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1..=1024), allow_negative_numbers = true)]
+    pub processors: Option<u32>,
     /// One step for each packet in the simulated NIC, in place of its closed form: slower, and the same
     /// result to the byte (only with `--on sim`)
     #[arg(long)]
@@ -420,7 +420,7 @@ pub struct CheckOptions {
     #[arg(long, value_name = "DIR")]
     pub from: Option<PathBuf>,
     /// Explain a rule and say what it finds here; `all` describes every rule
-    #[arg(long, value_name = "RULE")]
+    #[arg(long, value_name = "RULE", conflicts_with = "format")]
     pub explain: Option<String>,
     /// How to print the result
     #[arg(long, value_enum, default_value_t = Format::Table)]
@@ -496,7 +496,7 @@ pub struct FairOptions {
     #[arg(long, conflicts_with_all = ["plan", "xps", "queue_weights", "balance", "batching", "segments", "weights"])]
     pub observe: bool,
     /// Print every change and its undo as shell lines, and do nothing
-    #[arg(long, conflicts_with = "time")]
+    #[arg(long, conflicts_with_all = ["time", "format"])]
     pub plan: bool,
     /// Flow weights: a TOML file with rules by cgroup, port, mark or priority; it is read again when it changes
     #[arg(long, value_name = "FILE")]
@@ -551,7 +551,6 @@ pub enum BatchingChoice {
 }
 
 #[derive(Debug, Args)]
-#[command(group(clap::ArgGroup::new("listed").requires("plan")))]
 pub struct SteerOptions {
     /// The interface whose received packets are steered; a plan for a NIC that is not here (--plan with --model, and
     /// --flows or --generate) needs none
@@ -561,13 +560,13 @@ pub struct SteerOptions {
     #[arg(long, value_name = "FILE")]
     pub policy: String,
     /// Search once and keep what was found, instead of following the flows
-    #[arg(long, conflicts_with = "watch")]
+    #[arg(long, conflicts_with_all = ["watch", "interval"])]
     pub once: bool,
     /// Follow the flows as they come and go: what is done without --once, too
     #[arg(long)]
     pub watch: bool,
     /// Print what would be done, and do nothing
-    #[arg(long, conflicts_with_all = ["time", "once", "watch"])]
+    #[arg(long, conflicts_with_all = ["time", "once", "watch", "interval"])]
     pub plan: bool,
     #[command(flatten)]
     pub listed: ListedFlows,
@@ -582,7 +581,7 @@ pub struct SteerOptions {
     pub queues: Option<u16>,
     /// Look at sockets of another network namespace, too: a name, a process or a path; `all` for every one; may be
     /// given several times
-    #[arg(long = "netns", value_name = "NAME")]
+    #[arg(long = "netns", value_name = "NAME", conflicts_with = "listed")]
     pub namespaces: Vec<String>,
     /// The same program without the policy, to compare with: hash over all queues, or decide and send nothing anywhere
     #[arg(long, value_enum, value_name = "hash|pass", conflicts_with = "plan")]
@@ -591,7 +590,7 @@ pub struct SteerOptions {
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_time)]
     pub interval: Duration,
     /// A flow that brings nothing for so long takes no filter any more
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_time)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_time, conflicts_with = "listed")]
     pub idle: Duration,
     /// End after this time, such as 10s [default: when it is interrupted]
     #[arg(long = "for", value_name = "TIME", value_parser = parse_time)]

@@ -1,6 +1,7 @@
 //! `evenkeel compare`.
 
-use evenkeel_report::{compare as comparison, store};
+use evenkeel_report::compare as comparison;
+use evenkeel_report::store::{self, StoreError};
 
 use crate::arguments::{CompareOptions, Format};
 use crate::exit::{Exit, Failure, print};
@@ -16,7 +17,12 @@ pub fn compare(options: &CompareOptions) -> Result<Exit, Failure> {
         }
         return study::compare(&options.first, &options.second, options.format);
     }
-    let read = |path| store::read(path).map_err(|error| Failure::with_causes(Exit::Usage, &error));
+    let read = |path| {
+        store::read(path).map_err(|error| match error {
+            StoreError::Input(error) => error.into(),
+            error => Failure::with_causes(Exit::Usage, &error),
+        })
+    };
     let (first, second) = (read(&options.first)?, read(&options.second)?);
     let mut compared = comparison::compare(&first, &second);
     if !options.metrics.is_empty() {

@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::io::{IsTerminal, Write};
 
 use evenkeel_apply::Cause;
+use evenkeel_files::{InputError, OutputError};
 use evenkeel_model::text::{excerpt, suggestion, terminal_output};
 
 /// How the command ends.
@@ -95,6 +96,20 @@ impl Failure {
         // Nothing is left to do if standard error is closed as well.
         say(&format!("evenkeel: {}", self.message));
         self.exit
+    }
+}
+
+impl From<InputError> for Failure {
+    fn from(error: InputError) -> Self {
+        let exit = if error.is_interrupted() { Exit::Interrupted } else { Exit::Usage };
+        Self::new(exit, error)
+    }
+}
+
+impl From<OutputError> for Failure {
+    fn from(error: OutputError) -> Self {
+        let exit = if error.is_usage() { Exit::Usage } else { Exit::Failed };
+        Self::new(exit, error)
     }
 }
 

@@ -2,15 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use evenkeel_files::{Kind, Text};
 use evenkeel_receive::flows::{self, ObservedFlow};
 use evenkeel_receive::policy::PolicyFile;
 
 use crate::arguments::ListedFlows;
 use crate::exit::{Exit, Failure, say};
-use crate::search::read_bytes;
-
-/// Largest list of flows that is read at all, bytes.
-const LARGEST_LIST: u64 = 256 << 20;
+use crate::input;
 
 /// The flows that the command line names; none if it names none. Says which classes they name that the policy does not
 /// have.
@@ -19,12 +17,8 @@ pub fn read(listed: &ListedFlows, policy: &PolicyFile) -> Result<Option<Vec<Obse
         return Ok(Some(generate(policy, 0, count)));
     }
     let Some(path) = &listed.flows else { return Ok(None) };
-    let (bytes, origin) = read_bytes(path, LARGEST_LIST)?;
-    let text = str::from_utf8(&bytes).map_err(|error| {
-        let line = bytes[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count() + 1;
-        Failure::new(Exit::Usage, format!("{origin}:{line}: not UTF-8"))
-    })?;
-    let flows = flows::parse(text, &origin).map_err(|error| Failure::new(Exit::Usage, error))?;
+    let Text { text, origin } = input::read(path, Kind::FlowList)?;
+    let flows = flows::parse(&text, &origin).map_err(|error| Failure::new(Exit::Usage, error))?;
     tell_unknown_classes(policy, &flows);
     Ok(Some(flows))
 }

@@ -17,6 +17,7 @@ mod compare;
 mod exit;
 mod fair;
 mod generate;
+mod input;
 mod listed_flows;
 mod live;
 mod nic;
@@ -53,7 +54,9 @@ fn prepare(command: &Command) -> Result<(), Failure> {
         | Command::Search(_)
         | Command::Compare(_)
         | Command::Generate(_) => signals::end_at_once(),
-        Command::Check(options) if options.watch.is_none() => signals::end_at_once(),
+        Command::Check(options) if options.watch.is_none() && options.save.is_none() => {
+            signals::end_at_once()
+        }
         _ => Ok(()),
     }
 }

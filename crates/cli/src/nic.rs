@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
+use evenkeel_files::{Kind, Text};
 use evenkeel_host::{Ethtool, Sysfs};
 use evenkeel_receive::{
     ConfiguredGraph, ConfiguredNic, DeviceFacts, Drawing, FieldMatch, FilterTable, FlowTuple, Header,
@@ -11,9 +12,7 @@ use evenkeel_receive::{
 
 use crate::arguments::{NicCommand, NicShowOptions, NicSource};
 use crate::exit::{Exit, Failure, print};
-
-/// Largest file that is read at all, bytes.
-const LARGEST_FILE: u64 = 1 << 20;
+use crate::input;
 
 /// Runs `evenkeel nic`.
 pub fn nic(command: &NicCommand) -> Result<Exit, Failure> {
@@ -28,13 +27,13 @@ pub fn nic(command: &NicCommand) -> Result<Exit, Failure> {
 /// model in the file at this path.
 pub fn load(name: &str, source: &NicSource) -> Result<NicModel, Failure> {
     let path = Path::new(name);
-    if path.extension().is_some() || name.contains('/') {
-        return read_model(path);
+    if name == "-" || path.extension().is_some() || name.contains('/') {
+        return parse_model(&input::read(path, Kind::NicModel)?);
     }
     if let Some(directory) = source.directory() {
         let path = directory.join(name).with_extension("toml");
         if path.exists() {
-            return read_model(&path);
+            return parse_model(&input::read(&path, Kind::NicModel)?);
         }
     }
     if let Some(text) = NicModel::built_in_text(name) {
@@ -44,28 +43,8 @@ pub fn load(name: &str, source: &NicSource) -> Result<NicModel, Failure> {
     Err(Failure::unknown("NIC model", name, NicModel::built_in_names(), otherwise))
 }
 
-fn read_model(path: &Path) -> Result<NicModel, Failure> {
-    let (text, origin) = read_text(path)?;
-    NicModel::parse(&text, &origin).map_err(|error| Failure::new(Exit::Usage, error))
-}
-
-/// A file's text, and its name for errors.
-pub fn read_text(path: &Path) -> Result<(String, String), Failure> {
-    let origin = path.display().to_string();
-    let unreadable =
-        |error: &dyn std::fmt::Display| Failure::new(Exit::Usage, format!("cannot read {origin}: {error}"));
-    let metadata = std::fs::metadata(path).map_err(|error| unreadable(&error))?;
-    if !metadata.is_file() {
-        return Err(unreadable(&"it is not a file"));
-    }
-    if metadata.len() > LARGEST_FILE {
-        return Err(unreadable(&"it is larger than 1 MiB"));
-    }
-    let bytes = std::fs::read(path).map_err(|error| unreadable(&error))?;
-    match evenkeel_model::scenario::decode(&bytes, &origin) {
-        Ok(text) => Ok((text.to_owned(), origin)),
-        Err(error) => Err(Failure::new(Exit::Usage, error)),
-    }
+fn parse_model(text: &Text) -> Result<NicModel, Failure> {
+    NicModel::parse(&text.text, &text.origin).map_err(|error| Failure::new(Exit::Usage, error))
 }
 
 /// A model and what it is called on the command line.
@@ -85,7 +64,7 @@ fn known(source: &NicSource) -> Result<Vec<Known>, Failure> {
     }
     if let Some(directory) = source.directory() {
         for path in model_files(&directory)? {
-            let model = read_model(&path)?;
+            let model = parse_model(&evenkeel_files::read_regular(&path, Kind::NicModel)?)?;
             let name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
             models.retain(|known| known.name != name);
             models.push(Known { name, model, path: Some(path) });
@@ -185,7 +164,7 @@ fn show(options: &NicShowOptions) -> Result<Exit, Failure> {
 }
 
 fn configured(model: &NicModel, path: &Path) -> Result<ConfiguredNic, Failure> {
-    let (text, origin) = read_text(path)?;
+    let Text { text, origin } = input::read(path, Kind::NicModel)?;
     model.configured(&text, &origin, model.queues()).map_err(|error| Failure::new(Exit::Usage, error))
 }
 

@@ -1,10 +1,11 @@
 //! `evenkeel run`.
 
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use evenkeel_experiment::{ConductError, Outcome, Request, conduct};
-use evenkeel_model::record::Record;
-use evenkeel_model::scenario::Topology;
+use evenkeel_files::OutputDirectory;
+use evenkeel_model::scenario::{Scenario, Topology};
 use evenkeel_model::world::{Observer, World};
 use evenkeel_report::{json, store, table};
 use evenkeel_sim::tcp::Profile;
@@ -18,19 +19,27 @@ use crate::scenario::{Loaded, OwnSetups, load_with};
 
 const QUICK_LONG_WINDOWS: u32 = 2;
 const RECORDS: &str = "evenkeel-records";
+/// Processors of a simulated test bed.
+const PROCESSORS: u32 = 2;
 
 /// Runs `evenkeel run`.
 pub fn run(options: &RunOptions) -> Result<Exit, Failure> {
-    if options.exact && options.place != Place::Sim {
-        return Err(Failure::new(Exit::Usage, "--exact is a mode of the simulator; use it with --on sim"));
-    }
+    refuse_ignored(options)?;
     let own = options.qdiscs.as_deref().map(OwnSetups::read).transpose()?;
     let Loaded { scenario, text } = load_with(&options.scenario, own.as_ref())?;
+    refuse_ignored_by(&scenario, options)?;
     let scenario = if options.quick { scenario.quickened() } else { scenario };
     let variants = scenario.select(&options.variants).map_err(|error| Failure::new(Exit::Usage, error))?;
-    if let Some(directory) = &options.out {
-        refuse_occupied(directory)?;
-    }
+    let directory = options.out.clone().unwrap_or_else(|| default_directory(&scenario.name, options.place));
+    // Before a run of minutes, not after it.
+    let target = OutputDirectory::claim(&directory).map_err(|error| {
+        let failure = Failure::from(error);
+        if options.out.is_none() {
+            failure.and("name a directory for the record with --out DIR")
+        } else {
+            failure
+        }
+    })?;
     let request = Request {
         scenario: &scenario,
         scenario_text: &text,
@@ -65,16 +74,61 @@ pub fn run(options: &RunOptions) -> Result<Exit, Failure> {
         }
     }?;
 
-    let directory = options.out.clone().unwrap_or_else(|| default_directory(&outcome.record));
-    let record = store::write(&directory, &outcome.record, &outcome.series)
-        .map_err(|error| Failure::with_causes(Exit::Failed, &error))?;
+    let written = store::write_into(target, &outcome.record, &outcome.series);
+    let (record, kept) = match &written {
+        Ok(record) => (record, Some(directory.as_path())),
+        // The result is worth more than its record.
+        Err(_) => (&outcome.record, None),
+    };
     match options.format {
-        Format::Table => print(&table::render(&record, table_options()))?,
-        Format::Json => print(&format!("{:#}\n", json::run(&record, Some(&directory))))?,
+        Format::Table => print(&table::render(record, table_options()))?,
+        Format::Json => print(&format!("{:#}\n", json::run(record, kept)))?,
+    }
+    if let Err(error) = &written {
+        return Err(Failure::with_causes(Exit::Failed, error).and("the result was printed, but not recorded"));
     }
     progress.remark(&format!("record: {}", directory.display()));
     let met = record.expectations.iter().all(|expectation| expectation.met != Some(false));
     Ok(if met { Exit::Done } else { Exit::Unmet })
+}
+
+/// Refuses options that the world would ignore.
+fn refuse_ignored(options: &RunOptions) -> Result<(), Failure> {
+    let of_simulator = [
+        ("--exact", options.exact),
+        ("--profile", options.profile.is_some()),
+        ("--nic", options.nic.is_some()),
+        ("--processors", options.processors.is_some()),
+    ];
+    let given = of_simulator.iter().find(|(_, is_given)| *is_given);
+    let message = match (options.place, given) {
+        (Place::Netns, Some((option, _))) => format!("{option} is for the simulator; use it with --on sim"),
+        (Place::Sim, _) if options.topology.is_some() => {
+            "--topology is for the test bed; use it with --on netns".to_owned()
+        }
+        (Place::Sim, _) if options.processors.is_some() && options.nic != Some(NicChoice::Soft) => {
+            "--processors is for a simulated test bed; use it with --nic soft".to_owned()
+        }
+        _ => return Ok(()),
+    };
+    Err(Failure::new(Exit::Usage, message))
+}
+
+/// Refuses options that this scenario would ignore.
+fn refuse_ignored_by(scenario: &Scenario, options: &RunOptions) -> Result<(), Failure> {
+    let name = &scenario.name;
+    let tenants = scenario.workload.tenants();
+    let has_length = tenants.is_some() || scenario.measure.length.is_some();
+    let message = if options.qdiscs.is_some() && tenants.is_none() {
+        format!("--qdiscs is for scenarios of qdiscs (tc-*); {name} is none")
+    } else if options.long_windows.is_some() && has_length {
+        format!("--long-windows has no effect: {name} states how long a repeat is")
+    } else if options.rate != Rate::Auto && tenants.is_some_and(|tenants| !tenants.line) {
+        format!("--rate has no effect: {name} has no line that limits its senders")
+    } else {
+        return Ok(());
+    };
+    Err(Failure::new(Exit::Usage, message))
 }
 
 /// Estimates the memory of a large simulation, and refuses one that the machine cannot hold.
@@ -104,7 +158,6 @@ fn check_memory(request: &Request<'_>, progress: &Progress) -> Result<(), Failur
 
 /// The simulator as tenants run in it if nothing else is asked for: a kernel of today, on the machine of a test bed.
 pub fn simulator_of_tenants() -> SimWorld {
-    const PROCESSORS: u32 = 2;
     SimWorld::of_test_bed(Profile::Linux6_18, PROCESSORS)
 }
 
@@ -113,10 +166,13 @@ fn simulator(options: &RunOptions) -> SimWorld {
         ProfileChoice::Linux4_4 => Profile::Linux4_4,
         ProfileChoice::Linux6_18 => Profile::Linux6_18,
     });
-    match options.nic {
+    match options.nic.unwrap_or(NicChoice::Hardware) {
         NicChoice::Hardware => SimWorld::new(profile.unwrap_or(Profile::Linux4_4)),
         // A test bed needs a kernel of today.
-        NicChoice::Soft => SimWorld::of_test_bed(profile.unwrap_or(Profile::Linux6_18), options.processors),
+        NicChoice::Soft => SimWorld::of_test_bed(
+            profile.unwrap_or(Profile::Linux6_18),
+            options.processors.unwrap_or(PROCESSORS),
+        ),
     }
 }
 
@@ -152,26 +208,16 @@ pub fn bed_failure(error: &TestbedError) -> Failure {
     Failure::new(exit, error)
 }
 
-/// Said before a run of minutes, not after it.
-fn refuse_occupied(directory: &Path) -> Result<(), Failure> {
-    let occupied = match std::fs::read_dir(directory) {
-        Ok(mut entries) => entries.next().is_some(),
-        Err(error) => error.kind() != std::io::ErrorKind::NotFound,
+/// A name that no other run takes: scenario, world, start, process.
+fn default_directory(scenario: &str, place: Place) -> PathBuf {
+    let world = match place {
+        Place::Netns => "netns",
+        Place::Sim => "sim",
     };
-    if occupied {
-        return Err(Failure::new(
-            Exit::Usage,
-            format!("--out {}: it is not an empty directory; name a new one", directory.display()),
-        ));
-    }
-    Ok(())
+    let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    let started: String = started.chars().filter(char::is_ascii_alphanumeric).collect();
+    Path::new(RECORDS).join(format!("{scenario}-{world}-{started}-{}", std::process::id()))
 }
 
-/// A name that no other run takes: scenario, world, start, process.
-fn default_directory(record: &Record) -> PathBuf {
-    let started: String = record.started.chars().filter(char::is_ascii_alphanumeric).collect();
-    let name = format!("{}-{}-{started}-{}", record.scenario, record.world, std::process::id());
-    Path::new(RECORDS).join(name)
-}
 /// Repeats of a quick run, at most.
 const QUICK_REPEATS: u32 = 2;

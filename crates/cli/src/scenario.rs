@@ -3,17 +3,16 @@
 use std::fmt::Write;
 use std::path::Path;
 
+use evenkeel_files::{Kind, Text, shown};
 use evenkeel_model::qdisc::Catalogue;
 use evenkeel_model::scenario::bundled::{bundled, variant_tables};
-use evenkeel_model::scenario::{Scenario, Setups, decode, parse_with, qdisc_files};
+use evenkeel_model::scenario::{Scenario, Setups, parse_with, qdisc_files};
 use evenkeel_receive::NicModel;
 use evenkeel_receive::policy::PolicyFile;
 
 use crate::arguments::ScenarioCommand;
 use crate::exit::{Exit, Failure, print};
-
-/// Largest scenario file that is read at all.
-const LARGEST_FILE: u64 = 1 << 20;
+use crate::input;
 
 /// A scenario and the text that it was read from.
 pub struct Loaded {
@@ -30,7 +29,7 @@ pub struct OwnSetups {
 impl OwnSetups {
     /// Reads a file of setups.
     pub fn read(path: &Path) -> Result<Self, Failure> {
-        let (text, origin) = crate::nic::read_text(path)?;
+        let Text { text, origin } = input::read(path, Kind::QdiscSetups)?;
         Self::parse(&text, &origin)
     }
 
@@ -49,40 +48,34 @@ pub fn load(name: &str) -> Result<Loaded, Failure> {
 /// As [`load`], with qdisc setups of one's own for a scenario of qdiscs.
 pub fn load_with(name: &str, own: Option<&OwnSetups>) -> Result<Loaded, Failure> {
     if let Some((_, text)) = bundled().iter().find(|(bundled, _)| *bundled == name) {
-        return parse_loaded(text, name, own);
+        return parse_loaded(text, name, Path::new(""), own);
     }
-    let path = Path::new(name);
-    if path.extension().is_none() && !name.contains('/') && !path.exists() {
+    if !input::is_path(name) {
         let names: Vec<&str> = bundled().iter().map(|(name, _)| *name).collect();
         return Err(Failure::unknown("scenario", name, names, "or give a path to a TOML file"));
     }
-    load_file(path, own)
+    load_file(Path::new(name), own)
 }
 
 fn load_file(path: &Path, own: Option<&OwnSetups>) -> Result<Loaded, Failure> {
-    let origin = path.display().to_string();
-    let unreadable =
-        |error: &dyn std::fmt::Display| Failure::new(Exit::Usage, format!("cannot read {origin}: {error}"));
-    let metadata = std::fs::metadata(path).map_err(|error| unreadable(&error))?;
-    if !metadata.is_file() {
-        return Err(unreadable(&"it is not a file"));
-    }
-    if metadata.len() > LARGEST_FILE {
-        return Err(unreadable(&"it is larger than 1 MiB, and no scenario is"));
-    }
-    let bytes = std::fs::read(path).map_err(|error| unreadable(&error))?;
-    let text = decode(&bytes, &origin).map_err(|error| Failure::new(Exit::Usage, error))?;
-    parse_loaded(text, &origin, own)
+    let Text { text, origin } = input::read(path, Kind::Scenario)?;
+    parse_loaded(&text, &origin, input::beside(path), own)
 }
 
-/// Reads a scenario and the files that it names, which lie beside it.
-pub fn parse_loaded(text: &str, origin: &str, own: Option<&OwnSetups>) -> Result<Loaded, Failure> {
-    let beside = Path::new(origin).parent().unwrap_or(Path::new(""));
+/// Reads a scenario and the files that it names, which lie `beside` it.
+pub fn parse_loaded(
+    text: &str,
+    origin: &str,
+    beside: &Path,
+    own: Option<&OwnSetups>,
+) -> Result<Loaded, Failure> {
+    let within = |place: &str, failure: &Failure| {
+        Failure::new(failure.exit(), format!("{origin}: {place}: {}", failure.message()))
+    };
     let mut catalogue = Catalogue::bundled();
     for file in qdisc_files(text) {
-        let setups = OwnSetups::read(&beside.join(&file)).map_err(|failure| {
-            Failure::new(Exit::Usage, format!("{origin}: qdisc-files: {}", failure.message()))
-        })?;
+        let setups =
+            OwnSetups::read(&beside.join(&file)).map_err(|failure| within("qdisc-files", &failure))?;
         catalogue = catalogue.extended(setups.catalogue);
     }
     let mut further = Vec::new();
@@ -95,10 +88,9 @@ pub fn parse_loaded(text: &str, origin: &str, own: Option<&OwnSetups>) -> Result
         .map_err(|error| Failure::new(Exit::Usage, error))?;
     for (variant, supplied) in scenario.supplied().filter(|(_, supplied)| supplied.text.is_none()) {
         let path = beside.join(&supplied.origin);
-        let text = crate::nic::read_text(&path).map_err(|failure| {
-            Failure::new(Exit::Usage, format!("{origin}: variant.{variant}: {}", failure.message()))
-        })?;
-        supplied.text = Some(text.0);
+        let text = input::read(&path, Kind::ScenarioPart)
+            .map_err(|failure| within(&format!("variant.{variant}"), &failure))?;
+        supplied.text = Some(text.text);
     }
     for variant in scenario.all_variants() {
         let wrong = |error: &dyn std::fmt::Display| {
@@ -168,7 +160,7 @@ fn check(files: &[std::path::PathBuf]) -> Result<Exit, Failure> {
         match load_file(file, None) {
             Ok(loaded) => print(&format!(
                 "{}: {} is a valid scenario with {} variants\n",
-                file.display(),
+                shown(file),
                 loaded.scenario.name,
                 loaded.scenario.variants.len()
             ))?,

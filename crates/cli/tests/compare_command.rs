@@ -86,7 +86,7 @@ fn what_is_no_record_exits_with_2() {
         ("object", b"{}".to_vec(), "missing field `schema`"),
         ("list", b"[1, 2]".to_vec(), "not a record"),
         ("html", b"<html></html>".to_vec(), "line 1 column 1"),
-        ("binary", vec![0xff, 0, 0xfe], "not a record"),
+        ("binary", vec![0xff, 0, 0xfe], "not UTF-8"),
         ("future", text.replacen("\"schema\": 1", "\"schema\": 99", 1).into_bytes(), "schema 99"),
         ("type", text.replacen("\"seed\": 1", "\"seed\": \"one\"", 1).into_bytes(), "expected u64"),
         ("field", text.replacen("\"kernel\"", "\"kernal\"", 1).into_bytes(), "missing field `kernel`"),

@@ -168,6 +168,10 @@ fn flow_weights_follow_their_file() {
     wait_for("the mistake is told", Duration::from_secs(2), || {
         running.said().contains("rule[0].port: unknown key") && running.said().contains("stay in force")
     });
+    // A pipe in its place has no writer: the session must not wait for one.
+    std::fs::remove_file(&file).unwrap();
+    nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    wait_for("the pipe is refused", Duration::from_secs(2), || running.said().contains("it is a pipe"));
     write("schema = 1\n[[rule]]\nweight = 9\nprotocol = \"tcp\"\ndestination-port = \"5200-5209\"\n");
     wait_for("the new weights are read", Duration::from_secs(2), || running.said().contains("read again"));
     let ended = running.end();

@@ -36,6 +36,7 @@ fn ctrl_c_and_sigterm_put_everything_back() {
         assert_eq!((ended.code, ended.stdout.as_str()), (130, ""), "{signal}: {ended:?}");
         assert!(ended.stderr.contains("interrupted"), "{signal}: {ended:?}");
         assert_nothing_left(&held, &place);
+        assert!(!place.path().join("evenkeel-records").exists());
         assert_eq!(interfaces(), links);
     }
 }

@@ -62,6 +62,11 @@ fn a_policy_is_read_again_when_its_file_changes_and_a_wrong_one_is_not_followed(
     policy(&managed, "policy = \"balence\"\n");
     running.wait_for_activity("the policy before stays in force");
     assert!(running.said().contains("policy.toml:1:10"), "{}", running.said());
+    // A pipe in its place has no writer: the session must not wait for one.
+    std::fs::remove_file(&file).unwrap();
+    nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    running.wait_for_activity("it is a pipe");
+    std::fs::remove_file(&file).unwrap();
     policy(&managed, "policy = \"balance\"\n[[class]]\nname = \"bulk\"\nsource-port = 5201\nqueues = [1]\n");
     running.wait_for_activity("the policy was read again");
     std::thread::sleep(Duration::from_secs(1));

@@ -236,8 +236,12 @@ fn what_cannot_be_is_refused_with_what_to_do() {
         2,
         &["another study", "number of repeats"],
     );
-    refused(&["--resume", "done", "--seed", "7"], 2, &["another seed (--seed)"]);
-    refused(&["--resume", "done", "--on", "netns"], 2, &["another world (--on)"]);
+    // It has settings of its own.
+    let settings: [&[&str]; 5] =
+        [&["--quick"], &["--seed", "7"], &["--on", "sim"], &["--rate", "1gbit"], &["--qdisc", "pfifo"]];
+    for setting in settings {
+        refused(&[&["--resume", "done"], setting].concat(), 2, &["--resume <DIR>", "cannot be used with"]);
+    }
 }
 
 #[test]

@@ -83,6 +83,49 @@ fn bad_usage_exits_with_2_and_says_why() {
 }
 
 #[test]
+fn options_that_would_be_ignored_are_refused() {
+    let own = tempfile::tempdir().unwrap();
+    let own = support::file(own.path(), "own.toml", include_str!("../../../qdiscs/setups.toml"));
+    let own = own.to_str().unwrap();
+    let titan = ["run", "titan-6-flows", "--on"];
+    let steer = ["steer", "lo", "--policy", "balance"];
+    let with = |first: &[&'static str], rest: &[&str]| -> Vec<String> {
+        first.iter().chain(rest).map(ToString::to_string).collect()
+    };
+    for (arguments, words) in [
+        (with(&titan, &["netns", "--profile", "6.18"]), "--profile is for the simulator"),
+        (with(&titan, &["netns", "--nic", "hardware"]), "--nic is for the simulator"),
+        (with(&titan, &["netns", "--processors", "3"]), "--processors is for the simulator"),
+        (with(&titan, &["sim", "--processors", "3"]), "use it with --nic soft"),
+        (with(&titan, &["sim", "--nic", "hardware", "--processors", "3"]), "use it with --nic soft"),
+        (with(&titan, &["sim", "--topology", "mq"]), "use it with --on netns"),
+        (with(&titan, &["sim", "--qdiscs", own]), "--qdiscs is for scenarios of qdiscs"),
+        (
+            with(&["run", "tc-latency", "--on", "sim"], &["--long-windows", "3"]),
+            "--long-windows has no effect",
+        ),
+        (with(&["run", "tc-packet-length", "--on", "sim"], &["--rate", "1gbit"]), "--rate has no effect"),
+        (with(&steer, &["--generate", "20"]), "use them with --plan"),
+        (with(&steer, &["--flows", own]), "use them with --plan"),
+        (with(&steer, &["--once", "--interval", "1s"]), "cannot be used with"),
+        (with(&steer, &["--plan", "--interval", "1s"]), "cannot be used with"),
+        (with(&steer, &["--plan", "--generate", "9", "--netns", "all"]), "cannot be used with"),
+        (with(&steer, &["--plan", "--generate", "9", "--idle", "1s"]), "cannot be used with"),
+        (with(&steer, &["--plan", "--backend", "xdp", "--model", "i82599"]), "of the model xdp-cpumap"),
+        (with(&steer, &["--plan", "--backend", "rps", "--model", "i82599"]), "RPS has no other model"),
+        (with(&["check", "--explain", "all"], &["--format", "json"]), "cannot be used with"),
+        (with(&["check", "--explain", "all"], &["eth0"]), "leave out the interface and --from"),
+        (with(&["check", "--explain", "all"], &["--from", "."]), "leave out the interface and --from"),
+        (with(&["fair", "lo", "--plan"], &["--format", "json"]), "cannot be used with"),
+        (with(&["study", "tc", "--resume", "."], &["--quick"]), "cannot be used with"),
+    ] {
+        let ended = run(&arguments);
+        assert_eq!((ended.code, ended.stdout.as_str()), (2, ""), "{arguments:?}: {ended:?}");
+        assert!(ended.stderr.contains(words), "{arguments:?}: {ended:?}");
+    }
+}
+
+#[test]
 fn no_advice_is_better_than_wrong_advice() {
     let ended = run(&["check", "--explain", "nope"]);
     assert!(ended.stderr.contains("no rule 'nope'; known: "), "{ended:?}");

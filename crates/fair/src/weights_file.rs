@@ -2,24 +2,19 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use evenkeel_datapath::{CgroupId, Rule};
-use evenkeel_model::scenario::{FlowRule, FlowWeights, ScenarioError, decode};
+use evenkeel_files::{InputError, Kind, Text, Watched, shown};
+use evenkeel_model::scenario::{FlowRule, FlowWeights, ScenarioError};
 
 /// A file of flow weights could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum WeightsError {
     /// It cannot be read.
-    #[error("cannot read {}: {source}", .path.display())]
-    Read {
-        /// Which file.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Input(#[from] InputError),
     /// It is wrong.
     #[error(transparent)]
     Wrong(#[from] ScenarioError),
@@ -36,10 +31,9 @@ pub enum WeightsError {
 /// A file of flow weights, and the rules in it.
 #[derive(Debug)]
 pub struct WeightsFile {
-    path: PathBuf,
+    file: Watched,
     /// Where the hierarchy of version-2 cgroups is mounted.
     cgroups: Option<PathBuf>,
-    stamp: Option<Stamp>,
     weights: FlowWeights,
     rules: Vec<Rule>,
     /// Cgroups that it names and that are not there.
@@ -56,9 +50,6 @@ pub enum Refreshed {
     Cgroups,
 }
 
-/// What changes when a file is written or replaced: inode, size, modification time in seconds and nanoseconds.
-type Stamp = (u64, u64, i64, i64);
-
 impl WeightsFile {
     /// Reads a file.
     ///
@@ -71,11 +62,10 @@ impl WeightsFile {
     }
 
     fn with_cgroups(path: &Path, cgroups: Option<PathBuf>) -> Result<Self, WeightsError> {
-        let stamp = Some(stamp_of(path)?);
-        let weights = read(path, cgroups.is_some())?;
-        let (path, rules) = (path.to_owned(), Vec::new());
-        let (missing, remarks) = (BTreeSet::new(), Vec::new());
-        let mut file = Self { path, cgroups, stamp, weights, rules, missing, remarks };
+        let (file, text) = Watched::open(path, Kind::Weights)?;
+        let weights = parse(&text, path, cgroups.is_some())?;
+        let (rules, missing, remarks) = (Vec::new(), BTreeSet::new(), Vec::new());
+        let mut file = Self { file, cgroups, weights, rules, missing, remarks };
         file.resolve();
         Ok(file)
     }
@@ -97,14 +87,9 @@ impl WeightsFile {
     /// # Errors
     /// As [`WeightsFile::open`]; the old rules stay, and the same fault is told once.
     pub fn refresh(&mut self) -> Result<Option<Refreshed>, WeightsError> {
-        let stamp = stamp_of(&self.path);
-        // A file that is gone is told once, too.
-        let key = stamp.as_ref().ok().copied();
         let mut why = Refreshed::Cgroups;
-        if key != self.stamp {
-            self.stamp = key;
-            stamp?;
-            self.weights = read(&self.path, self.cgroups.is_some())?;
+        if let Some(text) = self.file.read_changed()? {
+            self.weights = parse(&text, self.file.path(), self.cgroups.is_some())?;
             why = Refreshed::File;
         }
         Ok(self.resolve().then_some(why))
@@ -125,7 +110,7 @@ impl WeightsFile {
         }
         rules.push(Rule { weight: self.weights.default, ..Rule::default() });
         for path in missing.difference(&self.missing) {
-            let file = self.path.display();
+            let file = shown(self.file.path());
             self.remarks.push(format!(
                 "{file}: there is no cgroup {path} now; its rule matches nothing until there is"
             ));
@@ -146,19 +131,8 @@ impl WeightsFile {
     }
 }
 
-fn unreadable(path: &Path) -> impl FnOnce(io::Error) -> WeightsError {
-    |source| WeightsError::Read { path: path.to_owned(), source }
-}
-
-fn stamp_of(path: &Path) -> Result<Stamp, WeightsError> {
-    let metadata = fs::metadata(path).map_err(unreadable(path))?;
-    Ok((metadata.ino(), metadata.size(), metadata.mtime(), metadata.mtime_nsec()))
-}
-
-fn read(path: &Path, has_cgroups: bool) -> Result<FlowWeights, WeightsError> {
-    let bytes = fs::read(path).map_err(unreadable(path))?;
-    let origin = path.display().to_string();
-    let weights = FlowWeights::parse(decode(&bytes, &origin)?, &origin)?;
+fn parse(text: &Text, path: &Path, has_cgroups: bool) -> Result<FlowWeights, WeightsError> {
+    let weights = FlowWeights::parse(&text.text, &text.origin)?;
     if !has_cgroups && weights.rules.iter().any(|rule| rule.cgroup.is_some()) {
         let reason =
             "it has rules by cgroup, and no hierarchy of version-2 cgroups is mounted here".to_owned();

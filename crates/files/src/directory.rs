@@ -14,15 +14,57 @@ use nix::fcntl::{Flock, FlockArg};
 
 use crate::output::{OutputError, PARTIAL, sync_directory};
 
-/// A directory that is claimed for a result. Dropped before it is filled, it leaves nothing behind.
+/// A directory that belongs to this process for as long as this lives. Dropped before it is kept, it is removed again if
+/// the claim has made it.
 #[derive(Debug)]
-pub struct OutputDirectory {
+pub struct ClaimedDirectory {
     path: PathBuf,
     /// Directories that the claim has made, the outermost first.
     made: Vec<PathBuf>,
-    is_filled: bool,
     /// None on a filesystem without locks on directories.
     _lock: Option<Flock<File>>,
+}
+
+impl ClaimedDirectory {
+    /// Makes the directory, or takes the one that is there, and locks it.
+    ///
+    /// # Errors
+    /// If it is no directory, or claimed by another process; if the system refuses.
+    pub fn claim(path: &Path) -> Result<Self, OutputError> {
+        let made = make(path)?;
+        let mut claim = Self { path: path.to_owned(), made, _lock: None };
+        claim.path = path.canonicalize().map_err(OutputError::system("find", path))?;
+        claim._lock = lock(&claim.path, path)?;
+        Ok(claim)
+    }
+
+    /// Keeps the directory, and brings it to the disk.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn keep(&mut self) -> Result<(), OutputError> {
+        sync_directory(&self.path)?;
+        self.made.iter().filter_map(|made| made.parent()).try_for_each(|parent| {
+            sync_directory(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })
+        })?;
+        self.made.clear();
+        Ok(())
+    }
+}
+
+impl Drop for ClaimedDirectory {
+    fn drop(&mut self) {
+        // One that somebody has put something into stays.
+        for made in self.made.iter().rev() {
+            let _ = fs::remove_dir(made);
+        }
+    }
+}
+
+/// A directory that is claimed for a result. Dropped before it is filled, it leaves nothing behind.
+#[derive(Debug)]
+pub struct OutputDirectory {
+    claim: ClaimedDirectory,
 }
 
 impl OutputDirectory {
@@ -31,10 +73,7 @@ impl OutputDirectory {
     /// # Errors
     /// If it is not empty, no directory, or claimed by another process; if the system refuses.
     pub fn claim(path: &Path) -> Result<Self, OutputError> {
-        let made = make(path)?;
-        let mut claim = Self { path: path.to_owned(), made, is_filled: false, _lock: None };
-        claim.path = path.canonicalize().map_err(OutputError::system("find", path))?;
-        claim._lock = lock(&claim.path, path)?;
+        let claim = ClaimedDirectory::claim(path)?;
         let entries = fs::read_dir(&claim.path).map_err(OutputError::system("read", path))?;
         for entry in entries {
             let entry = entry.map_err(OutputError::system("read", path))?;
@@ -49,13 +88,13 @@ impl OutputDirectory {
         tempfile::tempfile_in(&claim.path)
             .and_then(|mut file| file.write_all(&TRIAL).and_then(|()| file.sync_all()))
             .map_err(OutputError::system("write to", path))?;
-        Ok(claim)
+        Ok(Self { claim })
     }
 
     /// Where it is, without symbolic links.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.path
+        &self.claim.path
     }
 
     /// Calls `write` with a directory whose content then becomes this one's: all of it, or nothing. The entry `last` makes
@@ -68,53 +107,42 @@ impl OutputDirectory {
         last: &str,
         write: impl FnOnce(&Path) -> Result<T, E>,
     ) -> Result<T, E> {
-        let failed = |action| OutputError::system(action, &self.path);
+        let path = &self.claim.path;
+        let failed = |action| OutputError::system(action, path);
         // The same rights as a directory made in the ordinary way: the umask applies.
         let partial = tempfile::Builder::new()
             .prefix(PARTIAL)
             .permissions(Permissions::from_mode(0o777))
-            .tempdir_in(&self.path)
+            .tempdir_in(path)
             .map_err(failed("write to"))?;
         let written = write(partial.path())?;
         // One call for all files: a recorded host has thousands.
         let root = File::open(partial.path()).map_err(failed("sync"))?;
         nix::unistd::syncfs(&root).map_err(|error| failed("sync")(error.into()))?;
-        self.move_up(partial.path(), OsStr::new(last))?;
+        move_up(partial.path(), path, OsStr::new(last))?;
         drop(partial);
-        sync_directory(&self.path)?;
-        self.made.iter().filter_map(|made| made.parent()).try_for_each(sync_directory)?;
-        self.is_filled = true;
+        self.claim.keep()?;
         Ok(written)
-    }
-
-    fn move_up(&self, from: &Path, last: &OsStr) -> Result<(), OutputError> {
-        let failed = || OutputError::system("write to", &self.path);
-        let entries = fs::read_dir(from).map_err(failed())?;
-        let mut names =
-            entries.map(|entry| Ok(entry?.file_name())).collect::<Result<Vec<_>, _>>().map_err(failed())?;
-        names.sort_by_key(|name| name == last);
-        for (index, name) in names.iter().enumerate() {
-            if let Err(error) = fs::rename(from.join(name), self.path.join(name)) {
-                for name in &names[..index] {
-                    let path = self.path.join(name);
-                    let _ = fs::remove_dir_all(&path).or_else(|_| fs::remove_file(&path));
-                }
-                return Err(failed()(error));
-            }
-        }
-        Ok(())
     }
 }
 
-impl Drop for OutputDirectory {
-    fn drop(&mut self) {
-        if !self.is_filled {
-            // One that somebody has put something into stays.
-            for made in self.made.iter().rev() {
-                let _ = fs::remove_dir(made);
+/// Moves all entries of a directory to another one, `last` at the end; none if one of them cannot be moved.
+fn move_up(from: &Path, to: &Path, last: &OsStr) -> Result<(), OutputError> {
+    let failed = || OutputError::system("write to", to);
+    let entries = fs::read_dir(from).map_err(failed())?;
+    let mut names =
+        entries.map(|entry| Ok(entry?.file_name())).collect::<Result<Vec<_>, _>>().map_err(failed())?;
+    names.sort_by_key(|name| name == last);
+    for (index, name) in names.iter().enumerate() {
+        if let Err(error) = fs::rename(from.join(name), to.join(name)) {
+            for name in &names[..index] {
+                let path = to.join(name);
+                let _ = fs::remove_dir_all(&path).or_else(|_| fs::remove_file(&path));
             }
+            return Err(failed()(error));
         }
     }
+    Ok(())
 }
 
 /// Makes a directory and its missing parents; gives those that were made.

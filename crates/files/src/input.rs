@@ -8,6 +8,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use evenkeel_model::text::printable;
+
 use crate::Kind;
 use crate::end_signals::{EndSignals, Wake};
 
@@ -28,8 +30,8 @@ pub enum Fault {
     System(io::Error),
     /// It is none that can be read: a directory, a device, a socket.
     NotAFile(&'static str),
-    /// It is a pipe, and a running session reads regular files only: it must not wait for a writer.
-    PipeWhileRunning,
+    /// It is a pipe, where only a regular file is read.
+    Pipe,
     /// It is too large for what it should be.
     TooLarge(Kind),
     /// It is not UTF-8, from this place on.
@@ -57,8 +59,8 @@ impl Fault {
                 format!("it is {what}, not a file; name a regular file, a pipe, or - for standard input")
                     .into()
             }
-            Self::PipeWhileRunning => {
-                "it is a pipe now, which a running session does not wait for; put a regular file there".into()
+            Self::Pipe => {
+                "it is a pipe, for whose writer nothing waits here; put a regular file there".into()
             }
             Self::TooLarge(kind) => {
                 format!("it is larger than {}, the most that is read of {kind}", kind.limit()).into()
@@ -85,7 +87,8 @@ impl InputError {
     /// Whether there is no such file.
     #[must_use]
     pub fn is_missing(&self) -> bool {
-        matches!(&self.fault, Fault::System(error) if error.kind() == io::ErrorKind::NotFound)
+        use io::ErrorKind::{NotADirectory, NotFound};
+        matches!(&self.fault, Fault::System(error) if matches!(error.kind(), NotFound | NotADirectory))
     }
 }
 
@@ -98,21 +101,13 @@ pub struct Text {
     pub origin: String,
 }
 
-/// A path as messages name it: without characters that move a terminal's cursor.
+/// A path as messages name it.
 #[must_use]
 pub fn shown(path: &Path) -> String {
     if is_standard_input(path) {
         return "standard input".to_owned();
     }
-    let mut text = String::new();
-    for character in path.display().to_string().chars() {
-        if character.is_control() {
-            text.extend(character.escape_default());
-        } else {
-            text.push(character);
-        }
-    }
-    text
+    printable(&path.display().to_string())
 }
 
 /// Reads a text: of a regular file, a pipe, or standard input for `-`. It waits for a pipe's writer until SIGINT, SIGTERM
@@ -131,7 +126,7 @@ pub fn read(path: &Path, kind: Kind) -> Result<Text, InputError> {
 ///
 /// # Errors
 /// If it is no file that can be read, or is too large for its kind.
-pub fn open(path: &Path, kind: Kind) -> Result<impl Read, InputError> {
+pub fn open(path: &Path, kind: Kind) -> Result<Input, InputError> {
     let fails = |fault| InputError { origin: shown(path), fault };
     let (file, blocks) = if is_standard_input(path) {
         static IS_READ: AtomicBool = AtomicBool::new(false);
@@ -156,29 +151,34 @@ pub fn open(path: &Path, kind: Kind) -> Result<impl Read, InputError> {
     Ok(Input { file, blocks, signals, left: kind.most(), kind, origin: shown(path) })
 }
 
-/// Reads the text of a regular file, and never waits: for a session that runs.
+/// Reads the text of a regular file, and never waits for a pipe: for a session that runs, and for files that nobody named
+/// one by one.
 ///
 /// # Errors
 /// If it is no regular file, too large for its kind, or not UTF-8; if the system refuses.
-pub fn read_again(path: &Path, kind: Kind) -> Result<Text, InputError> {
-    let fails = |fault| InputError { origin: shown(path), fault };
-    if is_standard_input(path) {
-        return Err(fails(Fault::PipeWhileRunning));
-    }
-    let (file, is_pipe) = open_named(path, kind).map_err(fails)?;
-    if is_pipe {
-        return Err(fails(Fault::PipeWhileRunning));
-    }
+pub fn read_regular(path: &Path, kind: Kind) -> Result<Text, InputError> {
     let mut bytes = Vec::new();
-    let read = file.take(kind.most() + 1).read_to_end(&mut bytes);
-    read.map_err(|error| fails(Fault::System(error)))?;
-    if bytes.len() as u64 > kind.most() {
-        return Err(fails(Fault::TooLarge(kind)));
-    }
+    open_regular(path, kind)?.read_to_end(&mut bytes).map_err(|error| failed(path, error))?;
     decoded(bytes, path)
 }
 
-fn is_standard_input(path: &Path) -> bool {
+/// Opens a regular file for a reader of lines, under the same rules as [`read_regular`].
+///
+/// # Errors
+/// If it is no regular file, or is too large for its kind.
+pub fn open_regular(path: &Path, kind: Kind) -> Result<Input, InputError> {
+    let fails = |fault| InputError { origin: shown(path), fault };
+    if is_standard_input(path) {
+        return Err(fails(Fault::Pipe));
+    }
+    let (file, is_pipe) = open_named(path, kind).map_err(fails)?;
+    if is_pipe {
+        return Err(fails(Fault::Pipe));
+    }
+    Ok(Input { file, blocks: false, signals: None, left: kind.most(), kind, origin: shown(path) })
+}
+
+pub(crate) fn is_standard_input(path: &Path) -> bool {
     ["-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"].iter().any(|name| path == Path::new(name))
 }
 
@@ -215,7 +215,7 @@ fn check(metadata: &Metadata, kind: Kind) -> Result<(), Fault> {
 }
 
 /// A file that is read up to its limit, with a wait that signals end.
-struct Input {
+pub struct Input {
     file: File,
     /// It may block: a pipe, a socket, a terminal.
     blocks: bool,
@@ -306,7 +306,7 @@ mod tests {
         assert!(fault(place.path()).contains("a directory, not a file"));
         for device in ["/dev/zero", "/dev/full", "/dev/urandom"] {
             assert!(fault(Path::new(device)).contains("a device, not a file"), "{device}");
-            assert!(read_again(Path::new(device), Kind::Weights).is_err());
+            assert!(read_regular(Path::new(device), Kind::Weights).is_err());
         }
         let socket = place.path().join("socket");
         let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
@@ -324,7 +324,7 @@ mod tests {
         for kind in [Kind::Scenario, Kind::Record, Kind::Repeats] {
             let error = read(&path, kind).unwrap_err().to_string();
             assert!(error.contains(&format!("larger than {}", kind.limit())), "{error}");
-            assert!(matches!(read_again(&path, kind).unwrap_err().fault, Fault::TooLarge(_)));
+            assert!(matches!(read_regular(&path, kind).unwrap_err().fault, Fault::TooLarge(_)));
         }
     }
 
@@ -344,7 +344,7 @@ mod tests {
             writer.join().unwrap();
             assert_eq!(read.ok(), fits.then_some(length));
         }
-        assert!(matches!(read_again(&path, Kind::Weights).unwrap_err().fault, Fault::PipeWhileRunning));
+        assert!(matches!(read_regular(&path, Kind::Weights).unwrap_err().fault, Fault::Pipe));
     }
 
     #[test]

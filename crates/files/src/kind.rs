@@ -7,6 +7,8 @@ use std::fmt;
 pub enum Kind {
     /// A scenario.
     Scenario,
+    /// A NIC model or a policy that a scenario names.
+    ScenarioPart,
     /// Qdisc setups.
     QdiscSetups,
     /// A model of a NIC, or a configuration of one.
@@ -37,6 +39,7 @@ impl Kind {
     pub const fn most(self) -> u64 {
         match self {
             Self::Scenario
+            | Self::ScenarioPart
             | Self::QdiscSetups
             | Self::NicModel
             | Self::Policy
@@ -61,6 +64,7 @@ impl fmt::Display for Kind {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             Self::Scenario => "a scenario",
+            Self::ScenarioPart => "a file that a scenario names",
             Self::QdiscSetups => "a file of qdisc setups",
             Self::NicModel => "a NIC model",
             Self::Policy => "a policy",

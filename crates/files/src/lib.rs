@@ -2,7 +2,7 @@
 //!
 //! - [`read`] takes a regular file, a pipe or `-`. It has a size limit for each [`Kind`] of file, refuses directories,
 //!   devices and sockets, and SIGINT, SIGTERM or SIGHUP end the wait for a pipe.
-//! - [`Watched`] and [`read_again`] are for a running session: they take regular files only and never wait.
+//! - [`Watched`] and [`read_regular`] are for a running session: they take regular files only and never wait.
 //! - [`replace`] writes a file, and [`OutputDirectory`] a directory, whole or not at all. The directory is claimed before
 //!   the work whose result it takes begins.
 
@@ -13,8 +13,8 @@ mod kind;
 mod output;
 mod watched;
 
-pub use directory::OutputDirectory;
-pub use input::{Fault, InputError, Text, open, read, read_again, shown};
+pub use directory::{ClaimedDirectory, OutputDirectory};
+pub use input::{Fault, Input, InputError, Text, open, open_regular, read, read_regular, shown};
 pub use kind::Kind;
 pub use output::{OutputError, remove_abandoned, replace};
 pub use watched::{Stamp, Watched};

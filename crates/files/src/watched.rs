@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::Kind;
-use crate::input::{InputError, Text, read, read_again};
+use crate::input::{InputError, Text, is_standard_input, read, read_regular};
 
 /// What changes when a file is written or replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// The stamp of a file; none if there is no such file.
+    /// The stamp of a file.
     ///
     /// # Errors
     /// If the system does not say.
@@ -31,6 +31,12 @@ impl Stamp {
             size: metadata.size(),
             modified: (metadata.mtime(), metadata.mtime_nsec()),
         })
+    }
+
+    /// Whether a file can be read again: standard input and pipes cannot.
+    #[must_use]
+    pub fn is_followed(path: &Path) -> bool {
+        !is_standard_input(path) && fs::metadata(path).is_ok_and(|metadata| metadata.is_file())
     }
 }
 
@@ -53,7 +59,7 @@ impl Watched {
         // Before it is read: a change in between is seen then.
         let stamp = Stamp::of(path).ok();
         let text = read(path, kind)?;
-        let is_followed = fs::metadata(path).is_ok_and(|metadata| metadata.is_file());
+        let is_followed = Stamp::is_followed(path);
         Ok((Self { path: path.to_owned(), kind, stamp, is_followed }, text))
     }
 
@@ -66,7 +72,7 @@ impl Watched {
     /// Reads the file again if it has changed. It never waits, and reports the same fault once.
     ///
     /// # Errors
-    /// As [`read_again`].
+    /// As [`read_regular`].
     pub fn read_changed(&mut self) -> Result<Option<Text>, InputError> {
         if !self.is_followed {
             return Ok(None);
@@ -78,7 +84,7 @@ impl Watched {
         }
         self.stamp = found;
         stamp?;
-        read_again(&self.path, self.kind).map(Some)
+        read_regular(&self.path, self.kind).map(Some)
     }
 }
 
@@ -96,7 +102,7 @@ mod tests {
         assert_eq!((text.text.as_str(), file.read_changed().unwrap()), ("one", None));
         fs::remove_file(&path).unwrap();
         nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
-        assert!(file.read_changed().unwrap_err().to_string().contains("it is a pipe now"));
+        assert!(file.read_changed().unwrap_err().to_string().contains("it is a pipe"));
         assert_eq!(file.read_changed().unwrap(), None);
         fs::remove_file(&path).unwrap();
         assert!(file.read_changed().unwrap_err().is_missing());

@@ -22,6 +22,9 @@ pub enum HostError {
         /// The system's error.
         source: io::Error,
     },
+    /// A recording's directory could not be written.
+    #[error(transparent)]
+    Output(#[from] evenkeel_files::OutputError),
     /// A file did not look as the kernel writes it.
     #[error("{path}:{line}: {reason}", path = .path.display())]
     Format {

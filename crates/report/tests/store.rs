@@ -10,6 +10,7 @@ use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
+use evenkeel_files::OutputError;
 use evenkeel_model::record::{Record, SCHEMA};
 use evenkeel_report::store::{self, Series, SeriesFlow, StoreError};
 use flate2::Compression;
@@ -91,13 +92,14 @@ fn an_empty_directory_is_taken_and_a_full_one_is_not_touched() {
     store::write(&empty, &record(), &[]).unwrap();
     let before = fs::read(empty.join("record.json")).unwrap();
     let again = store::write(&empty, &record(), &[series("dqa", 0)]);
-    assert!(matches!(again, Err(StoreError::NotEmpty { .. })), "{again:?}");
+    assert!(matches!(again, Err(StoreError::Output(OutputError::Occupied { .. }))), "{again:?}");
     assert_eq!(fs::read(empty.join("record.json")).unwrap(), before);
     assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
 
     let file = place.path().join("file");
     fs::write(&file, "mine").unwrap();
-    assert!(matches!(store::write(&file, &record(), &[]), Err(StoreError::Io { .. })));
+    let error = store::write(&file, &record(), &[]);
+    assert!(matches!(error, Err(StoreError::Output(OutputError::NotADirectory { .. }))), "{error:?}");
     assert_eq!(fs::read(&file).unwrap(), b"mine");
 }
 
@@ -303,16 +305,12 @@ proptest! {
 }
 
 #[test]
-fn what_a_killed_writer_left_is_removed() {
-    let directory = tempfile::tempdir().unwrap();
-    // Numbers of processes are smaller than this (PID_MAX_LIMIT), so this one cannot be.
-    let abandoned = directory.path().join(".evenkeel-record-999999999-x");
-    let in_use = directory.path().join(format!(".evenkeel-record-{}-x", std::process::id()));
-    let foreign = directory.path().join(".evenkeel-record-nobody");
-    for path in [&abandoned, &in_use, &foreign] {
-        fs::create_dir(path).unwrap();
-        fs::write(path.join("record.json"), "{").unwrap();
-    }
-    store::write(&directory.path().join("new"), &record(), &[]).unwrap();
-    assert!(!abandoned.exists() && in_use.exists() && foreign.exists());
+fn a_record_that_a_killed_writer_left_unfinished_is_replaced() {
+    let directory = TempDir::new().unwrap();
+    let abandoned = directory.path().join(".evenkeel-partial-x");
+    fs::create_dir(&abandoned).unwrap();
+    fs::write(abandoned.join("record.json"), "{").unwrap();
+    store::write(directory.path(), &record(), &[]).unwrap();
+    assert!(!abandoned.exists());
+    store::read(directory.path()).unwrap();
 }

@@ -13,9 +13,11 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use evenkeel_files::{ClaimedDirectory, InputError, Kind, OutputError, open_regular, read_regular, replace};
 use evenkeel_model::record::RepeatRecord;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
@@ -26,8 +28,6 @@ pub const SCHEMA: u32 = 1;
 const SETTINGS_FILE: &str = "study.json";
 const REPEATS_FILE: &str = "repeats.jsonl";
 const TRACES: &str = "traces";
-/// More than any study leaves.
-const LARGEST: u64 = 4 << 30;
 
 /// What is studied. Two runs whose settings are the same are one study.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -208,6 +208,12 @@ pub enum JournalError {
         /// Why not.
         source: io::Error,
     },
+    /// A file cannot be read.
+    #[error(transparent)]
+    Input(#[from] InputError),
+    /// The directory, or a file in it, cannot be written.
+    #[error(transparent)]
+    Output(OutputError),
     /// There is no study.
     #[error("{} is no study: it has no {SETTINGS_FILE}", .0.display())]
     Missing(PathBuf),
@@ -245,6 +251,15 @@ pub enum JournalError {
     },
 }
 
+impl From<OutputError> for JournalError {
+    fn from(error: OutputError) -> Self {
+        match error {
+            OutputError::Busy { path } => Self::Busy(path),
+            error => Self::Output(error),
+        }
+    }
+}
+
 impl JournalError {
     fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
@@ -256,6 +271,8 @@ impl JournalError {
 #[derive(Debug)]
 pub struct Journal {
     directory: PathBuf,
+    /// Keeps other processes away from the directory.
+    _claim: ClaimedDirectory,
     settings: Settings,
     file: Flock<File>,
     /// Its length, bytes.
@@ -272,20 +289,25 @@ impl Journal {
     /// When the directory has something else in it, a study with other settings, or one that another process runs; and
     /// when the disk fails.
     pub fn open(directory: &Path, settings: &Settings) -> Result<Self, JournalError> {
+        // The lock comes first: of two that begin at the same time, one finds the other's settings or its lock.
+        let claim = ClaimedDirectory::claim(directory)?;
         match read_settings(directory) {
             Ok(found) => {
                 if let Some(why) = settings.difference(&found) {
                     return Err(JournalError::Other { path: directory.to_owned(), why });
                 }
-                Self::go_on(directory, found)
+                Self::go_on(directory, claim, found)
             }
-            Err(JournalError::Missing(_)) => Self::begin(directory, settings),
+            Err(JournalError::Missing(_)) => Self::begin(directory, claim, settings),
             Err(error) => Err(error),
         }
     }
 
-    fn begin(directory: &Path, settings: &Settings) -> Result<Self, JournalError> {
-        fs::create_dir_all(directory).map_err(JournalError::io("make", directory))?;
+    fn begin(
+        directory: &Path,
+        mut claim: ClaimedDirectory,
+        settings: &Settings,
+    ) -> Result<Self, JournalError> {
         let mut entries = fs::read_dir(directory).map_err(JournalError::io("read", directory))?;
         if entries.next().is_some() {
             return Err(JournalError::Occupied(directory.to_owned()));
@@ -294,12 +316,18 @@ impl Journal {
         let text = serde_json::to_string_pretty(settings)
             .map_err(|source| JournalError::Settings { path: directory.join(SETTINGS_FILE), source })?;
         write_whole(&directory.join(SETTINGS_FILE), text.as_bytes())?;
-        Self::go_on(directory, settings.clone())
+        claim.keep()?;
+        Self::go_on(directory, claim, settings.clone())
     }
 
-    fn go_on(directory: &Path, settings: Settings) -> Result<Self, JournalError> {
+    fn go_on(directory: &Path, claim: ClaimedDirectory, settings: Settings) -> Result<Self, JournalError> {
         let path = directory.join(REPEATS_FILE);
-        let file = OpenOptions::new().read(true).append(true).create(true).open(&path);
+        let file = OpenOptions::new()
+            .read(true)
+            .append(true)
+            .create(true)
+            .custom_flags(nix::libc::O_NONBLOCK)
+            .open(&path);
         let file = file.map_err(JournalError::io("open", &path))?;
         let file = Flock::lock(file, FlockArg::LockExclusiveNonblock)
             .map_err(|_| JournalError::Busy(directory.to_owned()))?;
@@ -309,7 +337,8 @@ impl Journal {
         if dropped {
             file.set_len(good).map_err(JournalError::io("cut", &path))?;
         }
-        Ok(Self { directory: directory.to_owned(), settings, file, length: good, entries, dropped })
+        let directory = directory.to_owned();
+        Ok(Self { directory, _claim: claim, settings, file, length: good, entries, dropped })
     }
 
     /// What has happened so far.
@@ -395,11 +424,10 @@ impl Journal {
 /// When there is none.
 pub fn read_settings(directory: &Path) -> Result<Settings, JournalError> {
     let path = directory.join(SETTINGS_FILE);
-    let text = fs::read(&path).map_err(|source| match source.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => JournalError::Missing(directory.to_owned()),
-        _ => JournalError::Io { action: "read", path: path.clone(), source },
+    let text = read_regular(&path, Kind::StudySettings).map_err(|error| {
+        if error.is_missing() { JournalError::Missing(directory.to_owned()) } else { error.into() }
     })?;
-    serde_json::from_slice(&text).map_err(|source| JournalError::Settings { path, source })
+    serde_json::from_str(&text.text).map_err(|source| JournalError::Settings { path, source })
 }
 
 /// A study that is read and not run: its settings, and what has happened.
@@ -420,53 +448,54 @@ pub fn is_finished(entries: &[Entry]) -> bool {
 
 /// The lines of the file, and up to which byte they are whole.
 fn read_entries(path: &Path) -> Result<(Vec<Entry>, u64), JournalError> {
-    let length = match fs::metadata(path) {
-        Ok(metadata) => metadata.len(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((Vec::new(), 0)),
-        Err(error) => return Err(JournalError::io("read", path)(error)),
+    let file = match open_regular(path, Kind::Repeats) {
+        Ok(file) => file,
+        Err(error) if error.is_missing() => return Ok((Vec::new(), 0)),
+        Err(error) => return Err(error.into()),
     };
-    if length > LARGEST {
-        let error = io::Error::other("it is larger than any study's");
-        return Err(JournalError::io("read", path)(error));
-    }
-    let text = fs::read(path).map_err(JournalError::io("read", path))?;
-    parse_entries(&text).map_err(|(line, source)| JournalError::Damaged {
-        path: path.to_owned(),
-        line,
-        source,
+    parse_entries(BufReader::new(file)).map_err(|fault| match fault {
+        EntryFault::Read(source) => JournalError::Io { action: "read", path: path.to_owned(), source },
+        EntryFault::Damaged { line, source } => JournalError::Damaged { path: path.to_owned(), line, source },
     })
 }
 
-/// The lines of a text, and up to which byte they are whole: the last line may be damaged, by whatever ended the process
+/// Why the lines of a study cannot be read.
+#[derive(Debug)]
+pub enum EntryFault {
+    /// The system refuses.
+    Read(io::Error),
+    /// A line before the last is no entry.
+    Damaged {
+        /// Line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+}
+
+/// The lines of a study, and up to which byte they are whole: the last line may be damaged, by whatever ended the process
 /// that wrote it.
 ///
 /// # Errors
-/// The number of a line before the last that is none, and what is wrong with it.
-pub fn parse_entries(text: &[u8]) -> Result<(Vec<Entry>, u64), (usize, serde_json::Error)> {
-    let (mut entries, mut good) = (Vec::new(), 0);
-    for (number, line) in text.split_inclusive(|byte| *byte == b'\n').enumerate() {
-        let is_last = good + line.len() == text.len();
-        match serde_json::from_slice(line) {
+/// If they cannot be read, or one before the last is no entry.
+pub fn parse_entries(mut text: impl BufRead) -> Result<(Vec<Entry>, u64), EntryFault> {
+    let (mut entries, mut good, mut line) = (Vec::new(), 0, Vec::new());
+    for number in 1.. {
+        line.clear();
+        let read = text.read_until(b'\n', &mut line).map_err(EntryFault::Read)?;
+        match serde_json::from_slice(&line) {
+            _ if read == 0 => break,
             Ok(entry) if line.ends_with(b"\n") => entries.push(entry),
             // Whole by chance, but without its end.
             Ok(_) => break,
-            Err(_) if is_last => break,
-            Err(error) => return Err((number + 1, error)),
+            Err(_) if text.fill_buf().map_err(EntryFault::Read)?.is_empty() => break,
+            Err(source) => return Err(EntryFault::Damaged { line: number, source }),
         }
-        good += line.len();
+        good += read as u64;
     }
-    Ok((entries, good as u64))
+    Ok((entries, good))
 }
 
 fn write_whole(path: &Path, text: &[u8]) -> Result<(), JournalError> {
-    let mut partial = path.as_os_str().to_owned();
-    partial.push(".partial");
-    let partial = PathBuf::from(partial);
-    let write = || {
-        let mut file = File::create(&partial)?;
-        file.write_all(text)?;
-        file.sync_all()?;
-        fs::rename(&partial, path)
-    };
-    write().map_err(JournalError::io("write", path))
+    Ok(replace(path, text, 0o666)?)
 }

@@ -15,7 +15,7 @@ use evenkeel_model::units::BitRate;
 use evenkeel_model::world::{
     Assessment, Job, Observer, RawFlow, RawLine, RawProcessor, RawRepeat, RawTenants, World,
 };
-use evenkeel_study::journal::{self, Entry, Journal, JournalError, SCHEMA, Settings};
+use evenkeel_study::journal::{self, Entry, EntryFault, Journal, JournalError, SCHEMA, Settings};
 use evenkeel_study::plan::{Extent, StudyScenario, timed};
 use evenkeel_study::results::Results;
 use evenkeel_study::{
@@ -420,18 +420,19 @@ fn two_runs_of_a_study_agree_and_two_studies_may_not() {
 fn lines_that_are_none_do_not_bring_the_reader_down() {
     let mut text = Vec::new();
     writeln!(text, r#"{{"what":"rate","scenario":"a","rate_bps":1}}"#).unwrap();
-    assert_eq!(journal::parse_entries(&text).unwrap().0.len(), 1);
+    assert_eq!(journal::parse_entries(&text[..]).unwrap().0.len(), 1);
     text.extend_from_slice(b"\xff\xfe{\"what\":");
-    let (entries, good) = journal::parse_entries(&text).unwrap();
+    let (entries, good) = journal::parse_entries(&text[..]).unwrap();
     assert_eq!((entries.len(), good), (1, 44));
     text.push(b'\n');
     text.extend_from_slice(b"{\"what\":\"end\",\"ended\":\"\",\"took_s\":1.0}\n");
-    assert_eq!(journal::parse_entries(&text).unwrap_err().0, 2);
+    let fault = journal::parse_entries(&text[..]).unwrap_err();
+    assert!(matches!(fault, EntryFault::Damaged { line: 2, .. }), "{fault:?}");
 }
 
 proptest::proptest! {
     #[test]
     fn no_bytes_make_the_reader_panic(text: Vec<u8>) {
-        let _ = journal::parse_entries(&text);
+        let _ = journal::parse_entries(&text[..]);
     }
 }

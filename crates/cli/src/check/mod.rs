@@ -12,10 +12,16 @@ use evenkeel_placement::{Finding, Judgement, Severity, judge};
 use crate::arguments::{CheckOptions, Format};
 use crate::exit::{Exit, Failure, print};
 use crate::live::say;
+use crate::signals::Signals;
 
 /// Runs `evenkeel check`.
 pub fn check(options: &CheckOptions) -> Result<Exit, Failure> {
     if options.explain.as_deref() == Some("all") {
+        if options.interface.is_some() || options.from.is_some() {
+            let message =
+                "--explain all describes every rule, of no host: leave out the interface and --from";
+            return Err(Failure::new(Exit::Usage, message));
+        }
         print(&explain::all())?;
         return Ok(Exit::Done);
     }
@@ -65,13 +71,21 @@ fn failure(error: &HostError) -> Failure {
 
 fn read(options: &CheckOptions) -> Result<HostFacts, Failure> {
     if let Some(directory) = &options.save {
-        let (facts, files) = save_facts(directory, options.anonymise).map_err(|error| failure(&error))?;
+        // A recording that has begun ends, or is taken away; a second signal ends it at once.
+        let signals = Signals::catch()?;
+        let (facts, files) = save_facts(directory, options.anonymise).map_err(|error| match error {
+            HostError::Output(error) => error.into(),
+            error => failure(&error),
+        })?;
         let privacy = if options.anonymise {
             "addresses and names of processes are replaced; names of interfaces are not"
         } else {
             "it holds addresses and names of processes: --anonymise replaces them"
         };
         say(&format!("{files} files in {}; {privacy}", directory.display()));
+        if signals.came() {
+            return Err(Failure::new(Exit::Interrupted, "interrupted; the recording is whole"));
+        }
         return Ok(facts);
     }
     let tree = match &options.from {

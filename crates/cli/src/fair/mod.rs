@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use evenkeel_apply::StateDirectory;
 use evenkeel_fair::{
     BalanceMode, BatchingMode, Ended, FairError, Observation, Observer, Preflight, QueueWeights, Refreshed,
-    Request, SegmentMode, Session, StandBack, Status, WeightsFile, XpsMode, give_up_privileges, leftovers,
-    put_back_leftovers,
+    Request, SegmentMode, Session, StandBack, Status, WeightsError, WeightsFile, XpsMode, give_up_privileges,
+    leftovers, put_back_leftovers,
 };
 
 use crate::arguments::{
@@ -76,10 +76,13 @@ pub fn fair(options: &FairOptions) -> Result<Exit, Failure> {
             Segments::Fixed(size) => SegmentMode::Fixed(u32::try_from(size.bytes()).unwrap_or(u32::MAX)),
         },
     };
+    let weights = options.weights.as_deref().map(WeightsFile::open).transpose();
+    let weights = weights.map_err(|error| match error {
+        WeightsError::Input(error) => error.into(),
+        error => Failure::with_causes(Exit::Usage, &error),
+    })?;
     // Before anything is attached, so that no moment is left in which a signal would leave something behind.
     let signals = Signals::catch()?;
-    let weights = options.weights.as_deref().map(WeightsFile::open).transpose();
-    let weights = weights.map_err(|error| Failure::with_causes(Exit::Usage, &error))?;
     let state = StateDirectory::from_environment();
     // First, so that a preflight finds the device as its administrator has it.
     settle_leftovers(options, &state).map_err(failure)?;

@@ -3,18 +3,17 @@
 mod bench;
 mod solve;
 
-use std::io::{IsTerminal, Read};
+use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::Arc;
 
+use evenkeel_files::{InputError, Kind, Text};
 use evenkeel_receive::policy::{Policy, PolicyFile, Queues, ScriptSource};
 use evenkeel_receive::{ConfiguredNic, NicModel};
 
 use crate::arguments::{Format, SearchCommand, TableSize};
 use crate::exit::{Exit, Failure};
-
-/// Largest policy that is read at all, bytes.
-const LARGEST_POLICY: u64 = 1 << 20;
+use crate::input;
 
 /// Runs `evenkeel search`.
 pub fn search(command: &SearchCommand) -> Result<Exit, Failure> {
@@ -30,52 +29,36 @@ fn format_or_default(format: Option<Format>) -> Format {
     format.unwrap_or_else(default)
 }
 
-/// The bytes of a file, or of standard input for `-`, and its name in errors.
-pub fn read_bytes(path: &Path, largest: u64) -> Result<(Vec<u8>, String), Failure> {
-    let is_standard_input = path == Path::new("-");
-    let origin = if is_standard_input { "standard input".to_owned() } else { path.display().to_string() };
-    let unreadable =
-        |error: &dyn std::fmt::Display| Failure::new(Exit::Usage, format!("cannot read {origin}: {error}"));
-    let mut bytes = Vec::new();
-    // One byte more than is allowed tells a file that is too large, also one without a size such as a pipe.
-    let read = if is_standard_input {
-        std::io::stdin().lock().take(largest + 1).read_to_end(&mut bytes)
-    } else {
-        let file = std::fs::File::open(path).map_err(|error| unreadable(&error))?;
-        file.take(largest + 1).read_to_end(&mut bytes)
-    };
-    read.map_err(|error| unreadable(&error))?;
-    if bytes.len() as u64 > largest {
-        return Err(unreadable(&format!("it is larger than {largest} bytes")));
-    }
-    Ok((bytes, origin))
-}
+/// A function that reads a file.
+type Reader = fn(&Path, Kind) -> Result<Text, InputError>;
 
-/// A policy by its name, or from a file.
+/// Finds a policy by its name, or reads its file.
 pub fn load_policy(name: &str) -> Result<PolicyFile, Failure> {
     if let Some(policy) = PolicyFile::built_in(name) {
         return Ok(policy);
     }
-    let path = Path::new(name);
-    if path.extension().is_none() && !name.contains('/') && !path.exists() {
+    if !input::is_path(name) {
         let known: Vec<&str> = PolicyFile::names().iter().copied().filter(|name| *name != "script").collect();
         return Err(Failure::unknown("policy", name, known, "or give a path to a TOML file"));
     }
-    let (bytes, origin) = read_bytes(path, LARGEST_POLICY)?;
-    let usage = |error: &dyn std::fmt::Display| Failure::new(Exit::Usage, error);
-    let text = evenkeel_model::scenario::decode(&bytes, &origin).map_err(|error| usage(&error))?;
-    // What it names lies beside it.
-    let beside = path.parent().filter(|_| path != Path::new("-")).unwrap_or(Path::new(""));
-    PolicyFile::parse_with_scripts(text, &origin, &|script| read_script(&beside.join(script)))
-        .map_err(|error| usage(&error))
+    read_policy(Path::new(name), evenkeel_files::read)
 }
 
-/// A script in a file of its own.
-pub fn read_script(path: &Path) -> Result<ScriptSource, String> {
-    let (bytes, origin) = read_bytes(path, LARGEST_POLICY).map_err(|failure| failure.message().to_owned())?;
-    let text =
-        evenkeel_model::scenario::decode(&bytes, &origin).map_err(|error| error.to_string())?.to_owned();
-    Ok(ScriptSource::file(text, origin))
+/// Reads a policy's file again: a session that runs does not wait for pipes.
+pub fn reload_policy(path: &Path) -> Result<PolicyFile, Failure> {
+    read_policy(path, evenkeel_files::read_regular)
+}
+
+fn read_policy(path: &Path, read: Reader) -> Result<PolicyFile, Failure> {
+    let Text { text, origin } = read(path, Kind::Policy)?;
+    // What it names lies beside it.
+    let beside = input::beside(path);
+    PolicyFile::parse_with_scripts(&text, &origin, &|script| {
+        let Text { text, origin } =
+            read(&beside.join(script), Kind::Script).map_err(|error| error.to_string())?;
+        Ok(ScriptSource::file(text, origin))
+    })
+    .map_err(|error| Failure::new(Exit::Usage, error))
 }
 
 /// A policy for so many queues.

@@ -3,9 +3,10 @@
 mod show;
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use evenkeel_apply::StateDirectory;
+use evenkeel_files::Stamp;
 use evenkeel_host::{Capability, Scope};
 use evenkeel_receive::policy::PolicyFile;
 use evenkeel_steer::{
@@ -19,7 +20,7 @@ use crate::listed_flows;
 use crate::live::{Screen, guardian, require, say};
 use crate::nic;
 use crate::revert::tell_leftover;
-use crate::search::load_policy;
+use crate::search::{load_policy, reload_policy};
 use crate::signals::Signals;
 
 /// How often a session looks whether it still stands on what it stood on.
@@ -30,6 +31,8 @@ const NAP: Duration = Duration::from_millis(20);
 const PLAN_INTERVAL: Duration = Duration::from_millis(500);
 /// The model that XDP steering is.
 const XDP_MODEL: &str = "xdp-cpumap";
+const XDP_HAS_A_MODEL: &str =
+    "XDP steering is of the model xdp-cpumap; other models are for n-tuple rules and --plan";
 /// The model of NICs that only hash, as RPS does.
 const RPS_MODEL: &str = "rss-only";
 /// The model of NICs with n-tuple rules.
@@ -50,9 +53,10 @@ pub enum End {
 
 /// Runs `evenkeel steer`.
 pub fn steer(options: &SteerOptions) -> Result<Exit, Failure> {
+    refuse_ignored(options)?;
+    let policy = WatchedPolicy::load(&options.policy)?;
     // Before anything is attached, so that no moment is left in which a signal would leave something behind.
     let signals = Signals::catch()?;
-    let policy = WatchedPolicy::load(&options.policy)?;
     let is_listed = options.listed.flows.is_some() || options.listed.generate.is_some();
     if options.plan && options.model.is_some() && is_listed {
         // Model and flows are all that it takes, so nothing of this host is asked.
@@ -76,6 +80,22 @@ pub fn steer(options: &SteerOptions) -> Result<Exit, Failure> {
     let session =
         Session::start(&interface, backend, source, &policy.file, session_options).map_err(failure)?;
     manage(session, policy, options, &signals)
+}
+
+/// Refuses options that would be ignored.
+fn refuse_ignored(options: &SteerOptions) -> Result<(), Failure> {
+    let is_listed = options.listed.flows.is_some() || options.listed.generate.is_some();
+    let is_another_model = options.model.as_deref().is_some_and(|model| model != XDP_MODEL);
+    let message = if is_listed && !options.plan {
+        "--flows and --generate are for a plan; use them with --plan"
+    } else if options.backend == BackendChoice::Xdp && is_another_model {
+        XDP_HAS_A_MODEL
+    } else if options.backend == BackendChoice::Rps && options.model.is_some() {
+        "RPS has no other model: --model is for other back ends"
+    } else {
+        return Ok(());
+    };
+    Err(Failure::new(Exit::Usage, message))
 }
 
 fn observer(options: &SteerOptions, interface: &Interface) -> Result<Observer, Failure> {
@@ -131,12 +151,7 @@ fn backend(
         return rps(options, interface, policy);
     }
     if options.model.as_deref().is_some_and(|model| model != XDP_MODEL) {
-        return Err(Failure::new(
-            Exit::Usage,
-            format!(
-                "XDP steering is of the model {XDP_MODEL}; other models are for n-tuple rules and --plan"
-            ),
-        ));
+        return Err(Failure::new(Exit::Usage, XDP_HAS_A_MODEL));
     }
     let mode = match options.baseline {
         None => XdpMode::Policy,
@@ -230,40 +245,40 @@ fn plan(options: &SteerOptions, interface: &Interface, policy: &PolicyFile) -> R
 
 /// A policy that is read again when its file changes.
 struct WatchedPolicy {
-    name: String,
+    /// None if it is built in, or came through a pipe.
     path: Option<PathBuf>,
-    changed: Option<SystemTime>,
+    stamps: Option<Vec<Stamp>>,
     file: PolicyFile,
 }
 
-/// When a file was last changed, or one of those of its scripts; none while one of them is gone.
-fn changed(path: &Path, scripts: &[String]) -> Option<SystemTime> {
-    let of = |path: &Path| std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
-    scripts.iter().try_fold(of(path)?, |latest, script| Some(latest.max(of(script.as_ref())?)))
+/// The stamps of a policy's file and of those of its scripts; none while one of them is gone.
+fn stamps(path: &Path, scripts: &[String]) -> Option<Vec<Stamp>> {
+    let scripts = scripts.iter().map(Path::new);
+    [path].into_iter().chain(scripts).map(|path| Stamp::of(path).ok()).collect()
 }
 
 impl WatchedPolicy {
     fn load(name: &str) -> Result<Self, Failure> {
-        let path = PolicyFile::built_in(name).is_none().then(|| PathBuf::from(name));
+        let path = Some(PathBuf::from(name))
+            .filter(|path| PolicyFile::built_in(name).is_none() && Stamp::is_followed(path));
         let file = load_policy(name)?;
-        let changed = path.as_deref().and_then(|path| changed(path, &file.script_files));
-        Ok(Self { name: name.to_owned(), file, path, changed })
+        let stamps = path.as_deref().and_then(|path| stamps(path, &file.script_files));
+        Ok(Self { file, path, stamps })
     }
 
     /// Whether there is another policy now. While its file is wrong or gone, the one before stays.
     fn refresh(&mut self) -> bool {
-        let looked = self.path.as_deref().and_then(|path| changed(path, &self.file.script_files));
-        let Some(now) = looked else { return false };
-        if Some(now) == self.changed {
+        let Some(path) = &self.path else { return false };
+        let Some(now) = stamps(path, &self.file.script_files) else { return false };
+        if Some(&now) == self.stamps.as_ref() {
             return false;
         }
-        self.changed = Some(now);
-        match load_policy(&self.name) {
+        self.stamps = Some(now);
+        match reload_policy(path) {
             Ok(file) => {
                 self.file = file;
                 // Its scripts may be others.
-                let path = self.path.as_deref();
-                self.changed = path.and_then(|path| changed(path, &self.file.script_files)).or(self.changed);
+                self.stamps = stamps(path, &self.file.script_files).or(self.stamps.take());
                 true
             }
             Err(error) => {

@@ -4,6 +4,7 @@ mod options;
 mod settings;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use evenkeel_model::world::{Observer, World};
 use evenkeel_report::chart;
@@ -77,7 +78,7 @@ fn run<W: World>(
                 let exit = failure(inner);
                 Failure::new(exit.exit(), &error).and(&go_on)
             }
-            StudyError::Journal(error) => journal_failure(&error),
+            StudyError::Journal(error) => journal_failure(&error).and(&go_on),
             StudyError::NothingToRun { .. } => Failure::new(Exit::Unable, &error),
             StudyError::Interrupted => {
                 Failure::new(Exit::Interrupted, "interrupted; everything is put back").and(&go_on)
@@ -85,37 +86,53 @@ fn run<W: World>(
         }
     })?;
     let results = Results::of(journal.settings(), journal.entries(), &request);
-    let (json, page) = keep(&journal, &results)?;
+    let kept = Kept::of(&results)?;
+    let written = kept.write(&journal);
     if options.qdisc_table {
         print(&evenkeel_study::qdisc_table(&results))?;
     } else {
         match options.format {
-            Format::Json => print(&json)?,
-            Format::Table => {
-                drop(page);
-                print(&evenkeel_study::summary(&results, table_options()))?;
-            }
+            Format::Json => print(&kept.json)?,
+            Format::Table => print(&evenkeel_study::summary(&results, table_options()))?,
         }
     }
+    // The result is worth more than its files, which the same command makes again.
+    written.map_err(|error| journal_failure(&error).and("the result was printed, but not kept"))?;
     Ok(directory)
 }
 
-/// Writes the result beside the repeats; gives its JSON and its page.
-fn keep(journal: &Journal, results: &Results) -> Result<(String, String), Failure> {
-    let write = |name: &str, text: &str| journal.keep(name, text).map_err(|error| journal_failure(&error));
-    let mut charts: Vec<(String, String)> = Vec::new();
-    for (name, drawn) in evenkeel_study::charts(results) {
-        let text = chart::svg(&drawn).map_err(|error| Failure::new(Exit::Failed, error))?;
-        let file = format!("{name}.svg");
-        write(&file, &text)?;
-        charts.push((drawn.title, file));
+/// The files of a result.
+struct Kept {
+    json: String,
+    page: String,
+    /// Name and text of each chart.
+    charts: Vec<(String, String)>,
+}
+
+impl Kept {
+    fn of(results: &Results) -> Result<Self, Failure> {
+        let mut charts: Vec<(String, String)> = Vec::new();
+        let mut titles: Vec<(String, String)> = Vec::new();
+        for (name, drawn) in evenkeel_study::charts(results) {
+            let text = chart::svg(&drawn).map_err(|error| Failure::new(Exit::Failed, error))?;
+            let file = format!("{name}.svg");
+            titles.push((drawn.title, file.clone()));
+            charts.push((file, text));
+        }
+        let files: Vec<String> = charts.iter().map(|(file, _)| file.clone()).collect();
+        let json = format!("{:#}\n", evenkeel_study::json(results, &files));
+        let page = evenkeel_study::markdown(results, &titles);
+        Ok(Self { json, page, charts })
     }
-    let files: Vec<String> = charts.iter().map(|(_, file)| file.clone()).collect();
-    let json = format!("{:#}\n", evenkeel_study::json(results, &files));
-    write(RESULT_FILE, &json)?;
-    let page = evenkeel_study::markdown(results, &charts);
-    write(PAGE_FILE, &page)?;
-    Ok((json, page))
+
+    /// Writes them beside the repeats.
+    fn write(&self, journal: &Journal) -> Result<(), JournalError> {
+        for (file, text) in &self.charts {
+            journal.keep(file, text)?;
+        }
+        journal.keep(RESULT_FILE, &self.json)?;
+        journal.keep(PAGE_FILE, &self.page)
+    }
 }
 
 /// The study's directory: the one that was named, or the first below the records that has this study unfinished or is not
@@ -138,15 +155,36 @@ fn open(settings: &Settings, options: &TcOptions) -> Result<Journal, Failure> {
             Err(_) => true,
         };
         if !is_another {
-            return Journal::open(&directory, settings).map_err(failed);
+            match Journal::open(&directory, settings) {
+                // Another study that began here at the same moment.
+                Err(JournalError::Other { .. } | JournalError::Occupied(_)) => {}
+                Err(JournalError::Busy(_)) if is_another_that_begins(&directory, settings) => {}
+                opened => return opened.map_err(failed),
+            }
         }
         number = number.saturating_add(1);
     }
 }
 
+/// Whether a study that another process has begun is not this one. Its settings come shortly after its lock.
+fn is_another_that_begins(directory: &Path, settings: &Settings) -> bool {
+    const LOOKS: u32 = 20;
+    const BETWEEN: Duration = Duration::from_millis(50);
+    for _ in 0..LOOKS {
+        if let Ok(found) = journal::read_settings(directory) {
+            return settings.difference(&found).is_some();
+        }
+        std::thread::sleep(BETWEEN);
+    }
+    true
+}
+
 fn journal_failure(error: &JournalError) -> Failure {
     let exit = match error {
         JournalError::Io { .. } => Exit::Failed,
+        JournalError::Output(error) if !error.is_usage() => Exit::Failed,
+        JournalError::Input(error) if error.is_interrupted() => Exit::Interrupted,
+        JournalError::Input(_) | JournalError::Output(_) => Exit::Usage,
         JournalError::Busy(_)
         | JournalError::Missing(_)
         | JournalError::Occupied(_)
@@ -164,7 +202,7 @@ pub fn is_study(directory: &Path) -> bool {
 
 /// Compares two studies.
 pub fn compare(first: &Path, second: &Path, format: Format) -> Result<Exit, Failure> {
-    let read = |directory: &Path| {
+    let read = |directory: &Path| -> Result<Results, Failure> {
         let (settings, entries) = journal::read(directory).map_err(|error| journal_failure(&error))?;
         Ok(Results::bare(&settings, &entries))
     };

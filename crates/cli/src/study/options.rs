@@ -25,7 +25,11 @@ pub struct TcOptions {
     #[arg(long = "on", value_enum)]
     pub place: Option<Place>,
     /// Go on with the study in a directory, with its own settings
-    #[arg(long, value_name = "DIR", conflicts_with = "out")]
+    #[arg(
+        long,
+        value_name = "DIR",
+        conflicts_with_all = ["out", "quick", "place", "scenarios", "setups", "qdiscs", "repeats", "rate", "seed"]
+    )]
     pub resume: Option<PathBuf>,
     /// How to print the result
     #[arg(long, value_enum, default_value_t = Format::Table)]

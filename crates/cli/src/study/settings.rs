@@ -34,7 +34,7 @@ impl Wanted {
     /// What the command line says, or the directory that it names.
     pub fn of(options: &TcOptions) -> Result<Self, Failure> {
         match &options.resume {
-            Some(directory) => Self::resumed(options, directory),
+            Some(directory) => Self::resumed(directory),
             None => Self::new(options),
         }
     }
@@ -60,52 +60,18 @@ impl Wanted {
         )
     }
 
-    /// With the settings of a study that was begun. What the command line says beside must be the same.
-    fn resumed(options: &TcOptions, directory: &Path) -> Result<Self, Failure> {
+    /// With the settings of a study that was begun.
+    fn resumed(directory: &Path) -> Result<Self, Failure> {
         let found = journal::read_settings(directory).map_err(|error| Failure::new(Exit::Usage, error))?;
-        let refuse = |what: &str| {
-            let text = format!(
-                "the study in {} was begun with another {what}; leave it out, or begin anew with --out DIR",
-                directory.display()
-            );
-            Err(Failure::new(Exit::Usage, text))
-        };
         let place = match found.world.as_str() {
             "sim" => Place::Sim,
             _ => Place::Netns,
         };
-        if options.place.is_some_and(|own| own != place) {
-            return refuse("world (--on)");
-        }
-        if options.quick && !found.quick {
-            return refuse("effort (--quick)");
-        }
-        if options.repeats.is_some() && options.repeats != found.repeats {
-            return refuse("number of repeats (--repeats)");
-        }
-        if options.rate.is_some() && options.rate.map(BitRate::bits_per_second) != found.rate_bps {
-            return refuse("rate (--rate)");
-        }
-        if options.seed.is_some_and(|seed| seed != found.seed) {
-            return refuse("seed (--seed)");
-        }
-        if !options.setups.is_empty() && options.setups != found.setups {
-            return refuse("list of setups (--qdisc)");
-        }
-        let own = match &options.qdiscs {
-            Some(path) => {
-                let own = OwnSetups::read(path)?;
-                if Some(&own.text) != found.setups_text.as_ref() {
-                    return refuse("file of setups (--qdiscs)");
-                }
-                Some(own)
-            }
-            None => found
-                .setups_text
-                .as_ref()
-                .map(|text| OwnSetups::parse(text, "the study's setups"))
-                .transpose()?,
-        };
+        let own = found
+            .setups_text
+            .as_ref()
+            .map(|text| OwnSetups::parse(text, "the study's setups"))
+            .transpose()?;
         let mut scenarios = Vec::with_capacity(found.scenarios.len());
         // In the order of the bundled ones, then one's own, as they were begun.
         let place_of =
@@ -113,13 +79,7 @@ impl Wanted {
         let mut texts: Vec<(&String, &String)> = found.scenarios.iter().collect();
         texts.sort_by_key(|(name, _)| place_of(name));
         for (name, text) in texts {
-            scenarios.push(parse_loaded(text, name, own.as_ref())?);
-        }
-        for name in &options.scenarios {
-            let loaded = load_with(name, own.as_ref())?;
-            if found.scenarios.get(&loaded.scenario.name) != Some(&loaded.text) {
-                return refuse("list of scenarios (--scenario)");
-            }
+            scenarios.push(parse_loaded(text, name, Path::new(""), own.as_ref())?);
         }
         let extent = Extent { quick: found.quick, repeats: found.repeats, setups: found.setups.clone() };
         let rate = found.rate_bps.map(BitRate::from_bits_per_second);

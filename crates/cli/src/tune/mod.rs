@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use evenkeel_apply::{Etc, Kernel, LiveKernel, StateDirectory};
+use evenkeel_files::{Kind, Text};
 use evenkeel_host::facts::{Tree, read_facts};
 use evenkeel_host::{HostError, Sysfs};
 use evenkeel_model::change::{Change, Value};
@@ -46,9 +47,9 @@ pub struct Prepared {
 
 /// Runs `evenkeel tune`.
 pub fn tune(options: &TuneOptions) -> Result<Exit, Failure> {
+    let keep = keep(options.keep.as_deref())?;
     // Before anything is changed, so that a signal finds somebody who takes it back.
     let signals = Signals::catch()?;
-    let keep = keep(options.keep.as_deref())?;
     let only = options.apply.clone().unwrap_or_default();
     let prepared = prepare(options, &keep, &only, &BTreeSet::new())?;
     if options.apply.is_some() {
@@ -148,16 +149,12 @@ fn read(from: Option<&Path>) -> Result<HostFacts, Failure> {
 /// The file that lists what is kept: one that is named has to be there.
 fn keep(named: Option<&Path>) -> Result<Keep, Failure> {
     let path: PathBuf = named.map_or_else(|| Etc::from_environment().path(KEEP), Path::to_owned);
-    let text = match std::fs::read_to_string(&path) {
+    let Text { text, origin } = match evenkeel_files::read(&path, Kind::KeepList) {
         Ok(text) => text,
-        Err(error) if named.is_none() && error.kind() == std::io::ErrorKind::NotFound => {
-            return Ok(Keep::default());
-        }
-        Err(error) => {
-            return Err(Failure::new(Exit::Usage, format!("cannot read {}: {error}", path.display())));
-        }
+        Err(error) if named.is_none() && error.is_missing() => return Ok(Keep::default()),
+        Err(error) => return Err(error.into()),
     };
-    Keep::parse(&text, &path.display().to_string()).map_err(|error| Failure::new(Exit::Usage, error))
+    Keep::parse(&text, &origin).map_err(|error| Failure::new(Exit::Usage, error))
 }
 
 /// To look only: whoever may not have a sysfs of the namespace looks at the one that is mounted.

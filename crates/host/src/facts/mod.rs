@@ -20,6 +20,7 @@ mod tree;
 
 use std::path::Path;
 
+use evenkeel_files::OutputDirectory;
 use evenkeel_model::host::HostFacts;
 
 pub use device::{
@@ -139,12 +140,14 @@ pub fn read_facts(tree: &Tree) -> Result<HostFacts, HostError> {
 /// # Errors
 /// When the directory is not empty, or cannot be written.
 pub fn save_facts(directory: &Path, anonymise: bool) -> Result<(HostFacts, usize), HostError> {
+    // First, so that a directory which cannot be written is told at once.
+    let target = OutputDirectory::claim(directory)?;
     let tree = Tree::live().recording();
     let facts = read_facts(&tree)?;
     if anonymise {
         tree.keep_answers("about.json", &about_recording(&facts, true));
     }
-    let files = save::write(tree, directory, anonymise)?;
+    let files = target.fill(save::LAST, |place| save::write(tree, place, anonymise))?;
     Ok((facts, files))
 }
 

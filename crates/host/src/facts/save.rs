@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::io;
 use std::path::Path;
 
 use super::interfaces::{card_directory, recorded_place};
@@ -66,19 +65,18 @@ pub(super) fn kept_words(command_line: &str) -> Vec<String> {
     command_line.split_ascii_whitespace().filter(is_kept).map(str::to_owned).collect()
 }
 
-/// Writes a recording into a directory that is empty or not there.
+/// The entry of a recording that is written last.
+pub(super) const LAST: &str = "evenkeel";
+
+/// Writes a recording into an empty directory.
 ///
 /// # Errors
-/// When the directory holds something, or cannot be written.
+/// When the directory cannot be written.
 pub(super) fn write(tree: Tree, directory: &Path, anonymise: bool) -> Result<usize, HostError> {
     let failed = |path: &Path| {
         let path = path.to_owned();
         move |source| HostError::Write { path, source }
     };
-    fs::create_dir_all(directory).map_err(failed(directory))?;
-    if fs::read_dir(directory).map_err(failed(directory))?.next().is_some() {
-        return Err(failed(directory)(io::Error::from(io::ErrorKind::DirectoryNotEmpty)));
-    }
     let recording = tree.into_recording();
     let mut names = Names::default();
     let links: std::collections::BTreeMap<String, String> =

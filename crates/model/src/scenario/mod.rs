@@ -6,7 +6,7 @@
 //! refuses, with file, line and column ([`ScenarioError`]).
 //!
 //! ```text
-//! text ─ decode ─> TOML with positions ─ cursor ─> link, workload, ... ──────────┐
+//! text ──────────> TOML with positions ─ cursor ─> link, workload, ... ──────────┐
 //! variant table ─> TOML with positions ─ cursor ─> knob settings ─ bases ─ knobs ┴─> Scenario
 //! ```
 //!
@@ -40,7 +40,7 @@ mod variants;
 
 pub use error::{ScenarioError, ScenarioErrorKind};
 pub use flow_weights::{FlowRule, FlowWeights, MOST_RULES};
-pub use parse::{SCHEMA, decode, parse, parse_with};
+pub use parse::{SCHEMA, parse, parse_with};
 pub use sections::LINE_RATES;
 pub use select::UnknownVariant;
 pub use sweep::{Setups, qdisc_files};

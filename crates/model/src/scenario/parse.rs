@@ -28,21 +28,6 @@ pub(super) const LONGEST_TITLE: usize = 100;
 /// A file beyond this is no scenario; the limit also bounds the work that a hostile file can cause.
 const LARGEST_FILE: usize = 1 << 20;
 
-/// The text of a scenario file from its bytes.
-///
-/// # Errors
-/// The file is larger than 1 MiB, or it is not UTF-8: then with the place of the first wrong byte.
-pub fn decode<'b>(bytes: &'b [u8], origin: &str) -> Result<&'b str, ScenarioError> {
-    if bytes.len() > LARGEST_FILE {
-        return Err(too_large(origin));
-    }
-    str::from_utf8(bytes).map_err(|error| {
-        let valid = str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default();
-        let (line, column) = line_and_column(valid, valid.len());
-        syntax_error(origin, (line, column), "not UTF-8", "save the file as UTF-8")
-    })
-}
-
 fn too_large(origin: &str) -> ScenarioError {
     let problem = format!("larger than {}", ByteSize::from_bytes(LARGEST_FILE as u64));
     syntax_error(origin, (1, 1), &problem, "this is no scenario")

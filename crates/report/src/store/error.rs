@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use evenkeel_files::{InputError, OutputError};
+
 /// Why a record cannot be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -16,12 +18,12 @@ pub enum StoreError {
         /// The operating system's reason.
         source: io::Error,
     },
-    /// The directory for a new record holds something already.
-    #[error("{} is not empty; a record is written to a new or an empty directory", path.display())]
-    NotEmpty {
-        /// The directory.
-        path: PathBuf,
-    },
+    /// The record's file cannot be read.
+    #[error(transparent)]
+    Input(#[from] InputError),
+    /// The directory for a new record cannot be written.
+    #[error(transparent)]
+    Output(#[from] OutputError),
     /// There is no such file.
     #[error("{} does not exist", path.display())]
     Missing {

@@ -6,18 +6,16 @@
 //!   series/VARIANT-REPEAT.csv.gz   bytes and packets of each flow in each bin, repeats from 0
 //! ```
 //!
-//! A directory appears whole or not at all: it is written under another name beside its place and
-//! renamed. Records travel, so nothing that one says is trusted: a series file is read only from
-//! inside its record's directory, and damage is an error that names the file.
+//! A record appears whole or not at all: `record.json` comes last. Records travel, so nothing that one says is trusted: a
+//! series file is read only from inside its record's directory, and damage is an error that names the file.
 
 mod error;
 mod series;
 
-use std::fs::{self, File, Permissions};
-use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
+use std::fs;
 use std::path::{Component, Path, PathBuf};
 
+use evenkeel_files::{Kind, OutputDirectory};
 use evenkeel_model::record::{Record, SCHEMA, VariantRecord};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -31,17 +29,25 @@ pub const RECORD_FILE: &str = "record.json";
 /// Name of the directory of the raw series within a record's directory.
 const SERIES_DIRECTORY: &str = "series";
 
-/// What an unfinished record's directory is called, before the number of the process that writes it.
-const PARTIAL_PREFIX: &str = ".evenkeel-record-";
-
-/// Writes `record` and its raw `series` as a new `directory` (which may exist if it is empty;
-/// missing parents are made). Returns the record as written: with the file of each series.
+/// Writes `record` and its raw `series` to a `directory` that is new or empty, as [`write_into`] does.
 ///
 /// # Errors
-/// If the directory has something in it, if a series belongs to no repeat of the record or has
-/// flows of different lengths, if a figure is not finite (JSON cannot hold it), or if the disk
-/// fails. Nothing is left behind then.
+/// As [`write_into`], and if the directory cannot be claimed.
 pub fn write(directory: &Path, record: &Record, series: &[Series]) -> Result<Record, StoreError> {
+    write_into(OutputDirectory::claim(directory)?, record, series)
+}
+
+/// Writes `record` and its raw `series` to a directory that was claimed for it. Returns the record as written: with the
+/// file of each series.
+///
+/// # Errors
+/// If a series belongs to no repeat of the record or has flows of different lengths, if a figure is not finite (JSON
+/// cannot hold it), or if the disk fails. Nothing is left behind then.
+pub fn write_into(
+    directory: OutputDirectory,
+    record: &Record,
+    series: &[Series],
+) -> Result<Record, StoreError> {
     let mut record = record.clone();
     check_finite(&record)?;
     for one in series {
@@ -54,52 +60,17 @@ pub fn write(directory: &Path, record: &Record, series: &[Series]) -> Result<Rec
         repeat.series = Some(format!("{SERIES_DIRECTORY}/{}", series::file_name(&one.variant, one.repeat)));
     }
 
-    let directory = destination(directory)?;
-    let parent = directory.parent().unwrap_or(Path::new("/"));
-    remove_abandoned(parent);
-    // The same rights as a directory made in the ordinary way; the umask applies.
-    let partial = tempfile::Builder::new()
-        .prefix(&format!("{PARTIAL_PREFIX}{}-", std::process::id()))
-        .permissions(Permissions::from_mode(0o777))
-        .tempdir_in(parent)
-        .map_err(|source| StoreError::io("create a directory in", parent, source))?;
-
-    if !series.is_empty() {
-        let path = partial.path().join(SERIES_DIRECTORY);
-        fs::create_dir(&path).map_err(|source| StoreError::io("create", &path, source))?;
-        for one in series {
-            series::write(&path.join(series::file_name(&one.variant, one.repeat)), one)?;
+    directory.fill(RECORD_FILE, |place| {
+        if !series.is_empty() {
+            let path = place.join(SERIES_DIRECTORY);
+            fs::create_dir(&path).map_err(|source| StoreError::io("create", &path, source))?;
+            for one in series {
+                series::write(&path.join(series::file_name(&one.variant, one.repeat)), one)?;
+            }
         }
-    }
-    write_record(&partial.path().join(RECORD_FILE), &record)?;
-
-    fs::rename(partial.path(), &directory).map_err(|source| match source.kind() {
-        std::io::ErrorKind::DirectoryNotEmpty | std::io::ErrorKind::AlreadyExists => {
-            StoreError::NotEmpty { path: directory.clone() }
-        }
-        _ => StoreError::io("rename a directory to", &directory, source),
+        write_record(&place.join(RECORD_FILE), &record)
     })?;
-    // Renamed, it is no longer ours to remove.
-    let _moved_away = partial.keep();
-    File::open(parent)
-        .and_then(|parent| parent.sync_all())
-        .map_err(|source| StoreError::io("sync", parent, source))?;
     Ok(record)
-}
-
-/// Removes what a process that was killed while it wrote has left: unfinished records whose names
-/// tell of a process that no longer is. One that cannot be removed is left.
-fn remove_abandoned(parent: &Path) {
-    let Ok(entries) = fs::read_dir(parent) else { return };
-    for entry in entries.flatten() {
-        let name = entry.file_name();
-        let writer = name
-            .to_str()
-            .and_then(|name| name.strip_prefix(PARTIAL_PREFIX)?.split_once('-')?.0.parse::<u32>().ok());
-        if writer.is_some_and(|writer| !Path::new(&format!("/proc/{writer}")).exists()) {
-            let _ = fs::remove_dir_all(entry.path());
-        }
-    }
 }
 
 /// Reads a record from its directory or from its `record.json`.
@@ -108,23 +79,23 @@ fn remove_abandoned(parent: &Path) {
 /// If there is none, if it is cut short or no record, or if a newer Evenkeel wrote it.
 pub fn read(path: &Path) -> Result<Record, StoreError> {
     let path = if path.is_dir() { path.join(RECORD_FILE) } else { path.to_owned() };
-    let text = fs::read(&path).map_err(|source| match source.kind() {
-        std::io::ErrorKind::NotFound => StoreError::Missing { path: path.clone() },
-        _ => StoreError::io("read", &path, source),
+    let text = evenkeel_files::read(&path, Kind::Record).map_err(|error| {
+        if error.is_missing() { StoreError::Missing { path: path.clone() } } else { error.into() }
     })?;
+    let text = text.text.as_bytes();
     let damaged = |source: serde_json::Error| {
-        if source.is_eof() || ends_within_number(&text) {
+        if source.is_eof() || ends_within_number(text) {
             StoreError::Truncated { path: path.clone() }
         } else {
             StoreError::Malformed { path: path.clone(), source }
         }
     };
     // The schema first: fields of a newer one would otherwise read as damage.
-    let version: Version = serde_json::from_slice(&text).map_err(damaged)?;
+    let version: Version = serde_json::from_slice(text).map_err(damaged)?;
     if version.schema != SCHEMA {
         return Err(StoreError::Schema { path, found: version.schema, supported: SCHEMA });
     }
-    serde_json::from_slice(&text).map_err(damaged)
+    serde_json::from_slice(text).map_err(damaged)
 }
 
 /// Reads the raw series of one repeat (counted from 0) of a variant; `None` if the record has none.
@@ -169,30 +140,7 @@ fn write_record(path: &Path, record: &Record) -> Result<(), StoreError> {
     let mut text = serde_json::to_string_pretty(record)
         .map_err(|source| StoreError::Malformed { path: path.to_owned(), source })?;
     text.push('\n');
-    File::create_new(path)
-        .and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()))
-        .map_err(|source| StoreError::io("write", path, source))
-}
-
-/// Where the directory goes, without symbolic links and relative parts, once it is known to be free.
-fn destination(directory: &Path) -> Result<PathBuf, StoreError> {
-    match fs::read_dir(directory) {
-        Ok(mut entries) => {
-            if entries.next().is_some() {
-                return Err(StoreError::NotEmpty { path: directory.to_owned() });
-            }
-            directory.canonicalize().map_err(|source| StoreError::io("find", directory, source))
-        }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let name = directory.file_name().ok_or_else(|| StoreError::io("create", directory, error))?;
-            // The parent of a bare name is the empty path.
-            let parent = Path::new(".").join(directory.parent().unwrap_or(Path::new("")));
-            fs::create_dir_all(&parent).map_err(|source| StoreError::io("create", &parent, source))?;
-            let parent = parent.canonicalize().map_err(|source| StoreError::io("find", &parent, source))?;
-            Ok(parent.join(name))
-        }
-        Err(source) => Err(StoreError::io("write to", directory, source)),
-    }
+    fs::write(path, text).map_err(|source| StoreError::io("write", path, source))
 }
 
 /// Path of a file that a record names, if it lies within the record's directory: by its text, and

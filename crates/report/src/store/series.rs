@@ -88,8 +88,7 @@ pub(super) fn write(path: &Path, series: &Series) -> Result<(), StoreError> {
         .and_then(|file| {
             let mut out = BufWriter::new(GzEncoder::new(file, Compression::fast()));
             write_csv(&mut out, series, bins)?;
-            let file = out.into_inner().map_err(io::IntoInnerError::into_error)?.finish()?;
-            file.sync_all()
+            out.into_inner().map_err(io::IntoInnerError::into_error)?.finish().map(drop)
         })
         .map_err(|source| StoreError::io("write", path, source))
 }

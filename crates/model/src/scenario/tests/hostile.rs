@@ -149,7 +149,7 @@ proptest! {
 
     #[test]
     fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
-        if let Ok(text) = decode(&bytes, "x.toml") {
+        if let Ok(text) = str::from_utf8(&bytes) {
             must_not_panic(text);
         }
     }

@@ -1,0 +1,193 @@
+//! Files that a user names, read through the binary: pipes and `-`, waits that signals end, and what is refused.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::sys::stat::Mode;
+use nix::unistd::{Pid, mkfifo};
+use support::{Ended, end, ended, evenkeel, file, run};
+use tempfile::TempDir;
+
+const SCENARIO: &str = include_str!("../../../scenarios/titan-6-flows.toml");
+const FLOWS: &str = "protocol,src,src_port,dst,dst_port\nudp,10.0.0.1,1,10.0.0.2,2\n";
+
+/// The binary with a text on standard input.
+fn fed(arguments: &[&str], text: &str) -> Ended {
+    let mut command = evenkeel(arguments);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // It may have refused the arguments, and gone.
+    drop(child.stdin.take().unwrap().write_all(text.as_bytes()));
+    ended(child.wait_with_output().unwrap())
+}
+
+fn fifo(place: &TempDir, name: &str) -> String {
+    let path = place.path().join(name);
+    mkfifo(&path, Mode::S_IRWXU).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn every_reader_takes_standard_input() {
+    let place = TempDir::new().unwrap();
+    let flows = file(place.path(), "flows.csv", FLOWS);
+    let flows = flows.to_str().unwrap();
+    let out = place.path().join("record");
+    let solve = ["search", "solve", "--nic", "i82599", "--queues", "2"];
+    let simulate = ["--on", "sim", "--variant", "cmax", "--quick", "--repeat", "1", "--quiet", "--out"];
+    let run = [&["run", "-"], &simulate[..], &[out.to_str().unwrap()]].concat();
+    for (arguments, text) in [
+        (&["scenario", "check", "-"][..], SCENARIO),
+        (&["scenario", "check", "/dev/stdin"], SCENARIO),
+        (&["scenario", "show", "-"], SCENARIO),
+        (&run, SCENARIO),
+        (&[&solve[..], &["--policy", "balance", "--flows", "-"]].concat(), FLOWS),
+        (&[&solve[..], &["--policy", "-", "--flows", flows]].concat(), "policy = \"balance\"\n"),
+        (&["nic", "show", "-"], include_str!("data/own-nic.toml")),
+    ] {
+        let ended = fed(arguments, text);
+        assert_eq!(ended.code, 0, "{arguments:?}: {ended:?}");
+    }
+    let record = std::fs::read_to_string(out.join("record.json")).unwrap();
+    let compared = fed(&["compare", "-", out.to_str().unwrap()], &record);
+    assert_eq!(compared.code, 0, "{compared:?}");
+
+    // What is there once cannot be read twice.
+    let twice = fed(&[&solve[..], &["--policy", "-", "--flows", "-"]].concat(), "policy = \"balance\"\n");
+    assert!(twice.code == 2 && twice.stderr.contains("standard input: it was read already"), "{twice:?}");
+}
+
+#[test]
+fn process_substitution_is_a_file_like_others() {
+    let place = TempDir::new().unwrap();
+    let path = file(place.path(), "s.toml", SCENARIO);
+    let shell = |script: &str| {
+        let mut command = Command::new("bash");
+        command.args(["-c", script, "bash", env!("CARGO_BIN_EXE_evenkeel"), path.to_str().unwrap()]);
+        command.current_dir(place.path()).stdin(Stdio::null());
+        end(command)
+    };
+    let ended = shell("\"$1\" scenario check <(cat \"$2\")");
+    assert_eq!(ended.code, 0, "{ended:?}");
+    // Its writer may have come and gone before it is opened.
+    let ended = shell("\"$1\" scenario check <(true)");
+    assert!(ended.code == 2 && ended.stderr.contains("/dev/fd/"), "{ended:?}");
+    let ended = shell("\"$1\" run <(cat \"$2\") --on sim --variant cmax --quick --repeat 1 --quiet --out o");
+    assert_eq!(ended.code, 0, "{ended:?}");
+}
+
+#[test]
+fn a_named_pipe_is_read_when_its_writer_comes() {
+    let place = TempDir::new().unwrap();
+    let pipe = fifo(&place, "s.toml");
+    let mut command = evenkeel(&["scenario", "check", &pipe]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    OpenOptions::new().write(true).open(&pipe).unwrap().write_all(SCENARIO.as_bytes()).unwrap();
+    let ended = ended(child.wait_with_output().unwrap());
+    assert_eq!(ended.code, 0, "{ended:?}");
+}
+
+/// Waits until the process has this file open.
+fn wait_for_open(child: &Child, path: &str) {
+    let descriptors = format!("/proc/{}/fd", child.id());
+    let began = Instant::now();
+    let is_open = || {
+        let entries = std::fs::read_dir(&descriptors).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.path().read_link().ok()).any(|link| link == Path::new(path))
+    };
+    while !is_open() {
+        assert!(began.elapsed() < Duration::from_secs(20), "{path} is not opened");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // From the open to the wait.
+    std::thread::sleep(Duration::from_millis(100));
+}
+
+#[test]
+fn signals_end_the_wait_for_a_pipe() {
+    let place = TempDir::new().unwrap();
+    let pipe = fifo(&place, "pipe.toml");
+    let flows = file(place.path(), "flows.csv", FLOWS);
+    let flows = flows.to_str().unwrap();
+    let solve = ["search", "solve", "--nic", "i82599", "--queues", "2"];
+    let commands: [&[&str]; 11] = [
+        &["scenario", "check", &pipe],
+        &["run", &pipe, "--on", "sim"],
+        &["run", "tc-latency", "--on", "sim", "--qdiscs", &pipe],
+        &["study", "tc", "--on", "sim", "--qdiscs", &pipe],
+        &["compare", &pipe, flows],
+        &["tune", "lo", "--keep", &pipe],
+        &["fair", "lo", "--weights", &pipe],
+        &["steer", "lo", "--policy", &pipe],
+        &["nic", "show", &pipe],
+        &[&solve[..], &["--policy", "balance", "--flows", &pipe]].concat(),
+        &[&solve[..], &["--policy", &pipe, "--flows", flows]].concat(),
+    ];
+    for (index, arguments) in commands.into_iter().enumerate() {
+        let signal = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP][index % 3];
+        let mut command = evenkeel(arguments);
+        command.current_dir(place.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().unwrap();
+        wait_for_open(&child, &pipe);
+        kill(Pid::from_raw(child.id() as i32), signal).unwrap();
+        let ended = ended(child.wait_with_output().unwrap());
+        assert_eq!(ended.code, 130, "{arguments:?}: {ended:?}");
+        assert!(ended.stderr.contains("interrupted while waiting for"), "{ended:?}");
+    }
+    assert!(!place.path().join("evenkeel-records").exists(), "a run that never began leaves nothing");
+}
+
+#[test]
+fn what_is_no_file_and_what_is_too_large_is_refused_at_once() {
+    let place = TempDir::new().unwrap();
+    let sparse = place.path().join("sparse.toml");
+    File::create(&sparse).unwrap().set_len(3 << 30).unwrap();
+    let study = place.path().join("study");
+    std::fs::create_dir(&study).unwrap();
+    for (path, why) in [
+        ("/dev/zero", "a device, not a file"),
+        (place.path().to_str().unwrap(), "a directory, not a file"),
+        (sparse.to_str().unwrap(), "it is larger than "),
+    ] {
+        let solve = ["search", "solve", "--nic", "i82599", "--queues", "2", "--policy", "balance", "--flows"];
+        for arguments in [
+            &["scenario", "check", path][..],
+            &["run", path, "--on", "sim"],
+            &["run", "tc-latency", "--on", "sim", "--qdiscs", path],
+            &["tune", "lo", "--keep", path],
+            &["fair", "lo", "--weights", path],
+            &["steer", "lo", "--policy", path],
+            &["nic", "show", path],
+            &[&solve[..], &[path]].concat(),
+        ] {
+            let ended = run(arguments);
+            assert!(ended.code == 2 && ended.stderr.contains(why), "{arguments:?}: {ended:?}");
+        }
+        // A directory may be a record's.
+        if !Path::new(path).is_dir() {
+            let ended = run(&["compare", path, path]);
+            assert!(ended.code == 2 && ended.stderr.contains(why), "{ended:?}");
+        }
+    }
+    // What is wrong within a directory that was named is not waited for, either.
+    for (name, other) in [("study.json", "repeats.jsonl"), ("repeats.jsonl", "study.json")] {
+        drop(std::fs::remove_file(study.join(name)));
+        drop(std::fs::remove_file(study.join(other)));
+        mkfifo(&study.join(name), Mode::S_IRWXU).unwrap();
+        let ended = run(&["study", "tc", "--on", "sim", "--quick", "--out", study.to_str().unwrap()]);
+        assert_eq!(ended.code, 2, "{ended:?}");
+    }
+    let models = place.path().join("models");
+    std::fs::create_dir(&models).unwrap();
+    mkfifo(&models.join("own.toml"), Mode::S_IRWXU).unwrap();
+    let ended = run(&["nic", "list", "--nic-dir", models.to_str().unwrap()]);
+    assert!(ended.code == 2 && ended.stderr.contains("it is a pipe"), "{ended:?}");
+}

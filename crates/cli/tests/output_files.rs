@@ -1,0 +1,218 @@
+//! Where results go: the place is made sure of before the work, and a result is printed even if it cannot be kept.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use support::{Ended, end, ended, evenkeel};
+use tempfile::TempDir;
+
+const QUICK: &[&str] = &["--on", "sim", "--variant", "cmax", "--quick", "--repeat", "1"];
+const STUDY: &[&str] = &["study", "tc", "--on", "sim", "--quick", "--scenario", "tc-work-conservation"];
+
+/// A run of a second, from this directory, with its record there.
+fn a_run(from: &Path, out: Option<&str>) -> Command {
+    let mut arguments = [&["run", "titan-3-flows"], QUICK].concat();
+    arguments.extend(out.iter().flat_map(|out| ["--out", out]));
+    let mut command = evenkeel(&arguments);
+    command.current_dir(from).stdin(Stdio::null());
+    command
+}
+
+fn names(place: &Path) -> Vec<String> {
+    let entries = fs::read_dir(place).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// Refused before anything was simulated: without a result, and without progress.
+fn assert_refused(ended: &Ended, code: i32, why: &str) {
+    assert!(ended.code == code && ended.stdout.is_empty(), "{ended:?}");
+    assert!(ended.stderr.contains(why) && !ended.stderr.contains(" %  "), "{why}: {ended:?}");
+}
+
+#[test]
+fn a_place_that_cannot_take_the_record_is_refused_before_the_run() {
+    let place = TempDir::new().unwrap();
+    let from = place.path();
+    fs::write(from.join("file"), "mine").unwrap();
+    fs::create_dir(from.join("full")).unwrap();
+    fs::write(from.join("full/thesis.txt"), "mine").unwrap();
+    symlink("nowhere", from.join("link")).unwrap();
+    for (out, why) in [
+        ("file", "file is not a directory"),
+        ("file/below", "is not a directory"),
+        ("full", "full is not an empty directory"),
+        ("link", "link is a symbolic link to nowhere, which does not exist"),
+        ("/proc/evenkeel", "/proc/evenkeel"),
+        ("/proc/self/task", "/proc/self/task"),
+        ("/dev/null", "/dev/null is not a directory"),
+    ] {
+        assert_refused(&end(a_run(from, Some(out))), 2, why);
+        let mut save = evenkeel(&["check", "--save", out]);
+        save.current_dir(from);
+        assert_refused(&end(save), 2, why);
+        if out != "full" {
+            let mut study = evenkeel(&[STUDY, &["--out", out]].concat());
+            study.current_dir(from);
+            assert_refused(&end(study), 2, "");
+        }
+    }
+    assert_eq!(names(from), ["file", "full", "link"]);
+    assert_eq!(names(&from.join("full")), ["thesis.txt"]);
+}
+
+#[test]
+fn a_directory_without_the_right_to_write_is_refused_before_the_run() {
+    use std::os::unix::process::CommandExt;
+    let place = TempDir::new_in("/tmp").unwrap();
+    let from = place.path().join("read-only");
+    fs::create_dir(&from).unwrap();
+    for path in [place.path(), &from] {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o555)).unwrap();
+    }
+    // The build may lie where another user cannot go.
+    let program = TempDir::new_in("/tmp").unwrap();
+    fs::set_permissions(program.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let copy = program.path().join("evenkeel");
+    fs::copy(env!("CARGO_BIN_EXE_evenkeel"), &copy).unwrap();
+    for out in [None, Some("new"), Some(".")] {
+        let mut command = Command::new(&copy);
+        command.args(a_run(&from, out).get_args()).current_dir(&from).stdin(Stdio::null());
+        if nix::unistd::geteuid().is_root() {
+            command.uid(65_534).gid(65_534);
+        }
+        assert_refused(&end(command), 2, "Permission denied");
+    }
+    assert_eq!(names(&from), Vec::<String>::new());
+}
+
+#[test]
+fn a_deleted_current_directory_is_told() {
+    let place = TempDir::new().unwrap();
+    let script = "mkdir gone && cd gone && rmdir ../gone && exec \"$@\"";
+    for out in [&[][..], &["--out", "new"]] {
+        let mut command = Command::new("sh");
+        command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_evenkeel"), "run", "titan-3-flows"]);
+        command.args(QUICK).args(out).current_dir(place.path());
+        assert_refused(&end(command), 2, "the current directory was deleted");
+    }
+}
+
+#[test]
+fn the_current_directory_stays_itself() {
+    let place = TempDir::new().unwrap();
+    let inode = fs::metadata(place.path()).unwrap().ino();
+    let ended = end(a_run(place.path(), Some(".")));
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert_eq!(fs::metadata(place.path()).unwrap().ino(), inode);
+    assert_eq!(names(place.path()), ["record.json", "series"]);
+}
+
+#[test]
+fn of_two_runs_with_one_directory_one_is_refused_at_once() {
+    let place = TempDir::new().unwrap();
+    let long = ["run", "titan-48-flows", "--on", "sim", "--repeat", "100", "--out", "one"];
+    let mut first = evenkeel(&long);
+    first.current_dir(place.path()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut first = first.spawn().unwrap();
+    let began = Instant::now();
+    while !place.path().join("one").exists() {
+        assert!(began.elapsed() < Duration::from_secs(20));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    std::thread::sleep(Duration::from_millis(100));
+    let second = end(a_run(place.path(), Some("one")));
+    assert_refused(&second, 2, "another process is writing to one");
+    first.kill().unwrap();
+    first.wait().unwrap();
+    // One that was killed is in nobody's way.
+    assert_eq!(end(a_run(place.path(), Some("one"))).code, 0);
+}
+
+#[test]
+fn a_result_that_cannot_be_kept_is_printed() {
+    let place = TempDir::new().unwrap();
+    let run = ["run", "titan-3-flows", "--on", "sim", "--variant", "cmax", "--quick", "--repeat", "8"];
+    let mut command = evenkeel(&[&run[..], &["--out", "one", "--format", "json"]].concat());
+    command.current_dir(place.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // The directory may be taken away at any time: here at the first line of progress.
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    let mut said = String::new();
+    stderr.read_line(&mut said).unwrap();
+    fs::remove_dir(place.path().join("one")).unwrap();
+    stderr.read_to_string(&mut said).unwrap();
+    let ended = Ended { stderr: said, ..ended(child.wait_with_output().unwrap()) };
+    assert_eq!(ended.code, 4, "{ended:?}");
+    assert!(ended.stderr.contains("the result was printed, but not recorded"), "{ended:?}");
+    let json: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert!(json["variants"][0]["metrics"]["throughput_bps"]["mean"].is_number(), "{json}");
+    assert_eq!(names(place.path()), Vec::<String>::new());
+}
+
+#[test]
+fn of_two_studies_that_begin_together_one_is_told_of_the_other() {
+    let place = TempDir::new().unwrap();
+    let start = |out: &[&str]| {
+        let mut command = evenkeel(&[STUDY, &["--qdisc", "pfifo", "--repeats", "1"], out].concat());
+        command.current_dir(place.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    for out in [&["--out", "one"][..], &[]] {
+        let both = [start(out), start(out)].map(|child| ended(child.wait_with_output().unwrap()));
+        for ended in &both {
+            let told = ended.stderr.contains("another process is running the study in ");
+            assert!(ended.code == 0 || (ended.code == 2 && told), "{both:?}");
+        }
+        assert!(both.iter().any(|ended| ended.code == 0), "{both:?}");
+    }
+}
+
+/// A filesystem of 64 KiB, with so much free, in a mount namespace of its own.
+#[cfg(feature = "netns-tests")]
+fn on_a_full_disk(place: &Path, free_kib: u32, arguments: &[&str]) -> (Ended, Vec<String>) {
+    let script = "mount -t tmpfs -o size=64k none \"$1\" && cd \"$1\" && free=$2 && shift 2 \
+                  && dd if=/dev/zero of=ballast bs=1k count=$((64 - free)) status=none \
+                  && \"$@\"; code=$?; echo; ls -A . ; exit $code";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script, "sh"]).arg(place).arg(free_kib.to_string());
+    command.arg(env!("CARGO_BIN_EXE_evenkeel")).args(arguments).stdin(Stdio::null());
+    let mut ended = end(command);
+    let (output, left) = ended
+        .stdout
+        .rsplit_once("\n\n")
+        .map_or((String::new(), ended.stdout.trim().to_owned()), |(output, left)| {
+            (output.to_owned(), left.to_owned())
+        });
+    ended.stdout = output;
+    (ended, left.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect())
+}
+
+#[cfg(feature = "netns-tests")]
+#[test]
+fn a_full_disk_is_told_before_the_run_or_after_the_result() {
+    let place = TempDir::new().unwrap();
+    let run = [&["run", "titan-12-flows"], QUICK, &["--out", "one"]].concat();
+    let (ended, left) = on_a_full_disk(place.path(), 0, &run);
+    assert_refused(&ended, 4, "No space left on device");
+    assert_eq!(left, ["ballast"]);
+    // Room for the trial, and not for the record.
+    let (ended, left) = on_a_full_disk(place.path(), 8, &run);
+    assert!(ended.code == 4 && ended.stdout.contains("cmax"), "{ended:?}");
+    assert!(ended.stderr.contains("not recorded"), "{ended:?}");
+    assert_eq!(left, ["ballast"]);
+    for free in [0, 12] {
+        let (ended, left) = on_a_full_disk(place.path(), free, &["check", "--save", "host"]);
+        assert!(ended.code == 4 && ended.stderr.contains("No space left on device"), "{ended:?}");
+        assert_eq!(left, ["ballast"]);
+    }
+}

@@ -1,4 +1,4 @@
-//! Reads anything as a policy and as a list of flows: neither may panic, and what is accepted must be sound.
+//! Reads anything as a policy: it may not panic, and what is accepted must be sound.
 
 #![no_main]
 
@@ -24,8 +24,5 @@ fuzz_target!(|text: &str| {
             }
         }
         Err(error) => assert!(!error.to_string().chars().any(char::is_control)),
-    }
-    if let Ok(flows) = flows::parse(text, "fuzzed.csv") {
-        assert_eq!(flows::parse(&flows::to_csv(&flows), "again.csv").as_ref(), Ok(&flows));
     }
 });

@@ -269,16 +269,19 @@ fn bad_input_is_told_with_its_place() {
     };
     let flow = "udp,10.0.0.1,1,10.0.0.2,2\n";
     fails(flow, "policy = \"ballance\"", "4", &[], "policy.toml:1:10: policy: 'ballance' is not a value");
-    fails("icmp,10.0.0.1,1,10.0.0.2,2", "", "4", &[], "flows.csv:1:1: protocol 'icmp'");
-    fails("udp,10.0.0.1,1,10.0.0.2\n", "", "4", &[], "flows.csv:1:24: dst_port is missing");
-    fails("# x\nudp, 10.0.0,1,10.0.0.2,2", "", "4", &[], "flows.csv:2:6: src '10.0.0' is no IP address");
-    fails("udp,10.0.0.1,70000,10.0.0.2,2", "", "4", &[], "flows.csv:1:14: src_port '70000'");
-    fails("udp,10.0.0.1,1,::1,2", "", "4", &[], "flows.csv:1:16: dst is of another IP version");
-    fails("udp,10.0.0.1,1,10.0.0.2,2,,fast", "", "4", &[], "flows.csv:1:28: rate_bps 'fast'");
-    fails(&format!("{flow}{flow}"), "", "4", &[], "flows.csv:2:1: the flow of line 1 once more");
+    fails("icmp,10.0.0.1,1,10.0.0.2,2", "", "4", &[], "flows.csv:1: protocol 'icmp'");
+    fails("udp,10.0.0.1,1,10.0.0.2\n", "", "4", &[], "flows.csv:1: dst_port is missing");
+    fails("# x\nudp, 10.0.0,1,10.0.0.2,2", "", "4", &[], "flows.csv:2: src '10.0.0' is no IP address");
+    fails("udp,10.0.0.1,70000,10.0.0.2,2", "", "4", &[], "flows.csv:1: src_port '70000'");
+    fails("udp,10.0.0.1,1,::1,2", "", "4", &[], "flows.csv:1: dst is of another IP version");
+    fails("udp,10.0.0.1,1,10.0.0.2,2,,fast", "", "4", &[], "flows.csv:1: rate_bps 'fast'");
+    fails("", "", "4", &[], "flows.csv:1: no flows");
+    let renamed = "protocol,src,src_port,dst,dst_port,klass\n";
+    fails(&format!("{renamed}{flow}"), "", "4", &[], "unknown column 'klass'; did you mean 'class'?");
+    fails(&format!("{flow}{flow}"), "", "4", &[], "flows.csv:2: the flow of line 1 once more");
     fails(flow, "", "129", &[], "i82599: 129 queues");
     fails(flow, "[[class]]\nname = \"a\"\nqueues = 4", "4", &[], "the classes ask for 4 of 4 queues");
-    fails(flow, "", "4", &["--table-size", "full=9"], "i82599 has no filter table 'full'; it has");
+    fails(flow, "", "4", &["--table-size", "full=9"], "no filter table of i82599 'full'; known: ");
     let script = "policy = \"script\"\nscript = '''\nfn queue_cost(queue) {\n  loop {}\n}\n'''";
     fails(flow, script, "4", &[], "policy.toml:3:1: script: a call took more than");
     let missing = run(&[

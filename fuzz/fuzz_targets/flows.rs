@@ -1,0 +1,19 @@
+//! Reads anything as a list of flows: it may not panic, and what is accepted reads back as it was.
+
+#![no_main]
+
+use evenkeel_receive::flows;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    match flows::parse(text, "fuzzed.csv") {
+        Ok(flows) => {
+            assert!(!flows.is_empty());
+            assert_eq!(flows::parse(&flows::to_csv(&flows), "again.csv").as_ref(), Ok(&flows));
+        }
+        Err(error) => {
+            assert!((1..=text.lines().count() + 1).contains(&error.line));
+            assert!(!error.to_string().chars().any(char::is_control));
+        }
+    }
+});

@@ -317,8 +317,12 @@ pub fn per_cent(share: f64) -> String {
         format!("{percent:.0} %")
     } else if percent >= 0.1 {
         format!("{percent:.1} %")
+    } else if percent > 0.0 {
+        // The first digit that is not 0.
+        let digits = (-percent.log10()).ceil().clamp(2.0, 9.0) as usize;
+        format!("{percent:.digits$} %")
     } else {
-        format!("{percent:.2e} %")
+        "0 %".to_owned()
     }
 }
 
@@ -336,6 +340,8 @@ mod tests {
             ("100 Gbit/s".into(), "2.5 Gbit/s".into(), "300 Mbit/s".into())
         );
         assert_eq!((bytes(212_992), bytes(12_500_000)), ("213 kB".into(), "12.5 MB".into()));
+        let shares = [0.5, 0.0123, 0.000_687, 0.000_033, 0.000_001_2, 0.0];
+        assert_eq!(shares.map(per_cent), ["50 %", "1.2 %", "0.07 %", "0.003 %", "0.0001 %", "0 %"]);
         assert_eq!((milliseconds(120), milliseconds(30_000)), ("0.12 ms".into(), "30 ms".into()));
     }
 }

@@ -67,7 +67,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "flows-collide",
         looks_at: "the queue of each large connection, computed from the card's hash key and table",
-        speaks: "when so many that each carry a tenth of the bytes and more are on one queue, while others have none, as a random hash puts \
+        speaks: "when so many that each carry a tenth of the largest and more are on one queue, while others have none, as a random hash puts \
                  there in one case of twenty or fewer (8 flows on 16 queues: 4 and more on one), or those that share carried less than 70 % \
                  of what others did",
         why: "By chance of the hash flows share a queue and its processor, and get half each: the reason why the paper's throughput varied \
@@ -404,7 +404,7 @@ fn chance_of(most: usize, flows: usize, shares: &[f64]) -> f64 {
 }
 
 fn collide(view: &View<'_>) -> Vec<Found> {
-    const SHARE: u64 = 10;
+    const PART_OF_LARGEST: u64 = 10;
     const LEAST: u64 = 100_000_000;
     /// Below this chance of a random hash the flows are clearly spread worse than by chance.
     const CHANCE: f64 = 0.05;
@@ -415,10 +415,12 @@ fn collide(view: &View<'_>) -> Vec<Found> {
         let Some(rss) = card.rss.as_ref() else { continue };
         let connections = view.connections(card);
         let received = |socket: &SocketFacts| socket.tcp.as_ref().map_or(0, |tcp| tcp.bytes_received);
-        let total: u64 = connections.iter().map(|socket| received(socket)).sum();
-        let large = connections
-            .into_iter()
-            .filter(|socket| received(socket) >= LEAST && received(socket) * SHARE >= total);
+        let largest = connections.iter().map(|socket| received(socket)).max().unwrap_or(0);
+        // Those that share a queue carry less than others: a part of the largest flow counts, not of all bytes.
+        let is_large = |socket: &&SocketFacts| {
+            received(socket) >= LEAST && received(socket).saturating_mul(PART_OF_LARGEST) >= largest
+        };
+        let large = connections.into_iter().filter(is_large);
         let mut queues: BTreeMap<u32, Vec<&SocketFacts>> = BTreeMap::new();
         for socket in large {
             if let Some(queue) = queue_of(rss, socket) {

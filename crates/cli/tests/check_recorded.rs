@@ -109,6 +109,42 @@ fn hosts_are_read_and_healthy_ones_have_no_serious_finding() {
     assert!(failures.is_empty(), "{failures:#?}");
 }
 
+/// Each fault that names a rule is found by it; a number of four digits and more is in the evidence.
+#[test]
+fn planted_faults_are_found() {
+    /// Share of all faults that are found with the right number, in percent.
+    const LEAST: usize = 80;
+    let (mut total, mut found) = (0, 0);
+    let mut missing = Vec::new();
+    for host in hosts().iter().filter(|host| !host.is_healthy()) {
+        let report = host.report();
+        for fault in host.faults() {
+            total += 1;
+            let text = |key: &str| fault[key].as_str().unwrap().to_owned();
+            let (rule, number) = (text("rule"), text("number"));
+            if rule.is_empty() {
+                continue;
+            }
+            let findings = report["findings"].as_array().unwrap();
+            let evidence: Vec<String> = findings
+                .iter()
+                .filter(|finding| finding["rule"] == rule.as_str())
+                .map(|finding| finding["evidence"].as_str().unwrap().replace(',', ""))
+                .collect();
+            if evidence.is_empty() {
+                missing.push(format!("{}: {rule}: {}", host.name, text("what")));
+            }
+            let is_figure = number.len() >= 4 && number.bytes().all(|byte| byte.is_ascii_digit());
+            found += usize::from(
+                !evidence.is_empty() && (!is_figure || evidence.iter().any(|text| text.contains(&number))),
+            );
+        }
+    }
+    assert!(missing.is_empty(), "{missing:#?}");
+    assert!(found * 100 >= LEAST * total, "{found} of {total}");
+    println!("{found} of {total} planted faults are found with their number");
+}
+
 #[test]
 fn a_host_is_unpacked_into_files() {
     let text = "# a comment\n\

@@ -3,6 +3,7 @@
 //! What is *found* wrong names changes, what *applies* them reads each knob first, and what *explains* them writes
 //! [`shell`] lines; all three speak of the same data. Nothing here touches a kernel.
 
+mod permitted;
 mod qdisc;
 mod rule;
 mod shell;

@@ -1,0 +1,140 @@
+//! Which files a change may name.
+//!
+//! A change is data, and a journal on disk is where it may come from. A path in it is joined to `/proc/sys` or `/sys`, so a
+//! crafted one could reach any file of the host, or a sysctl that starts programs (`kernel/core_pattern`). Only these
+//! shapes pass.
+
+use super::Knob;
+
+/// Sysctls outside of `net/` that may be changed.
+const SYSCTLS: [&str; 4] =
+    ["vm/zone_reclaim_mode", "kernel/numa_balancing", "kernel/nmi_watchdog", "kernel/timer_migration"];
+
+/// Files of a receive or transmit queue's directory end with one of these.
+const QUEUE_FILES: [&str; 5] = ["xps_cpus", "xps_rxqs", "rps_cpus", "rps_flow_cnt", "tx_maxrate"];
+
+/// Files of the interface's own directory.
+const INTERFACE_FILES: [&str; 5] =
+    ["mtu", "tx_queue_len", "threaded", "gro_flush_timeout", "napi_defer_hard_irqs"];
+
+/// Files of a processor's or a policy's `cpufreq` directory.
+const FREQUENCY_FILES: [&str; 4] =
+    ["scaling_governor", "scaling_min_freq", "scaling_max_freq", "energy_performance_preference"];
+
+/// A name of one file: no separator, no dot in front, nothing that a terminal or a shell would act on.
+fn is_plain(name: &str) -> bool {
+    !name.is_empty()
+        && !name.starts_with('.')
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte))
+}
+
+/// `prefix` with a number behind it, such as `tx-12`.
+fn is_numbered(name: &str, prefix: &str) -> bool {
+    name.strip_prefix(prefix)
+        .is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// The names of interfaces are part of some sysctls (`net/ipv4/conf/eth0/rp_filter`), and may have any character but a
+/// slash and white space (`dev_valid_name`, net/core/dev.c).
+fn is_sysctl(path: &str) -> bool {
+    let mut names = path.split('/');
+    let is_of_network = names.next() == Some("net") && names.clone().count() >= 2;
+    let is_name = |name: &str| {
+        !["", ".", ".."].contains(&name) && !name.chars().any(|one| one.is_control() || one.is_whitespace())
+    };
+    SYSCTLS.contains(&path) || is_of_network && names.all(is_name)
+}
+
+fn is_interface_file(path: &str) -> bool {
+    let names: Vec<&str> = path.split('/').collect();
+    match names[..] {
+        [file] => INTERFACE_FILES.contains(&file),
+        ["bonding", file] => is_plain(file),
+        ["queues", queue, file] => {
+            (is_numbered(queue, "tx-") || is_numbered(queue, "rx-")) && QUEUE_FILES.contains(&file)
+        }
+        ["queues", queue, "byte_queue_limits", file] => is_numbered(queue, "tx-") && is_plain(file),
+        _ => false,
+    }
+}
+
+fn is_processor_file(path: &str) -> bool {
+    let names: Vec<&str> = path.split('/').collect();
+    match names[..] {
+        ["cpufreq", policy, file] => is_numbered(policy, "policy") && FREQUENCY_FILES.contains(&file),
+        [cpu, "cpufreq", file] => is_numbered(cpu, "cpu") && FREQUENCY_FILES.contains(&file),
+        [cpu, "power", "energy_perf_bias"] => is_numbered(cpu, "cpu"),
+        [cpu, "cpuidle", state, "disable"] => is_numbered(cpu, "cpu") && is_numbered(state, "state"),
+        _ => false,
+    }
+}
+
+impl Knob {
+    /// Whether a change of it may be made, or put back from a journal: its path names a setting that Evenkeel changes and
+    /// no other file.
+    #[must_use]
+    pub fn is_permitted(&self) -> bool {
+        match self {
+            Self::Sysctl(path) => is_sysctl(path),
+            Self::InterfaceFile(path) => is_interface_file(path),
+            Self::ProcessorFile(path) => is_processor_file(path),
+            Self::Feature(name) | Self::FlowHash(name) => is_plain(name),
+            _ => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_pass_and_other_files_do_not() {
+        let sysctl = |path: &str| Knob::Sysctl(path.to_owned()).is_permitted();
+        let interface = |path: &str| Knob::InterfaceFile(path.to_owned()).is_permitted();
+        let processor = |path: &str| Knob::ProcessorFile(path.to_owned()).is_permitted();
+        for path in ["net/ipv4/tcp_rmem", "net/ipv4/conf/a;b$c/rp_filter", "vm/zone_reclaim_mode"] {
+            assert!(sysctl(path), "{path}");
+        }
+        for path in [
+            "../../tmp/x",
+            "net/../kernel/core_pattern",
+            "net/./x",
+            "net//x",
+            "/net/x",
+            "kernel/core_pattern",
+            "kernel/modprobe",
+            "net",
+            "net/x",
+            "net/a b/c",
+            "net/ipv4/a\n",
+            "",
+        ] {
+            assert!(!sysctl(path), "{path}");
+        }
+        for path in ["queues/tx-0/xps_cpus", "queues/rx-63/rps_flow_cnt", "mtu", "bonding/xmit_hash_policy"] {
+            assert!(interface(path), "{path}");
+        }
+        for path in ["queues/tx-0/byte_queue_limits/limit_max", "queues/tx-0/tx_maxrate"] {
+            assert!(interface(path), "{path}");
+        }
+        for path in [
+            "../lo/mtu",
+            "device/../x",
+            "queues/tx-/xps_cpus",
+            "queues/../mtu",
+            "device/remove",
+            "",
+            "queues",
+        ] {
+            assert!(!interface(path), "{path}");
+        }
+        for path in ["cpufreq/policy0/scaling_governor", "cpu3/cpuidle/state2/disable"] {
+            assert!(processor(path), "{path}");
+        }
+        for path in ["../../../../tmp/x", "cpu0/online", "cpu0/cpuidle/../state0/disable"] {
+            assert!(!processor(path), "{path}");
+        }
+        assert!(Knob::GsoSizes.is_permitted() && !Knob::Feature("a b".to_owned()).is_permitted());
+    }
+}

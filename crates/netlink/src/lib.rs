@@ -17,9 +17,11 @@
 //! | [`tx_maxrate`] | no weight: the highest rate of each queue | sysfs |
 
 pub mod dcb;
+mod departure;
 pub mod ethtool;
 pub mod generic;
 mod link;
+mod namespace_ids;
 pub mod qdisc_tree;
 pub mod settings;
 pub mod shaper;
@@ -31,5 +33,6 @@ pub mod tc_state;
 mod transport;
 pub mod tx_maxrate;
 
+pub use departure::{Departure, DepartureWatch};
 pub use link::{GsoSizes, Link, VethOptions};
 pub use transport::{Netlink, NetlinkError};

@@ -164,6 +164,15 @@ impl Netlink {
         self.connection.exchange(message, NLM_F_REQUEST | NLM_F_ACK | flags, action).map(drop)
     }
 
+    /// Sends a request for one thing, and takes the answer as the kernel wrote it.
+    pub(crate) fn get_raw(
+        &mut self,
+        message: RawMessage,
+        action: &str,
+    ) -> Result<Vec<RawMessage>, NetlinkError> {
+        self.connection.exchange(message, NLM_F_REQUEST | NLM_F_ACK, action)
+    }
+
     /// Sends a request for a list, and takes the answers as the kernel wrote them.
     pub(crate) fn dump_raw(
         &mut self,

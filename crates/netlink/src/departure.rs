@@ -1,0 +1,143 @@
+//! Whether an interface that left its network namespace was deleted or moved.
+//!
+//! In both cases a request for it finds nothing. The notification tells them apart: of an interface that moves it carries
+//! `IFLA_NEW_NETNSID` (`dev_change_net_namespace`, net/core/dev.c). The socket is opened while the interface is there, and
+//! a filter lets only that one notification pass, so that it needs no reader and cannot overflow.
+
+use std::io;
+use std::os::fd::AsRawFd;
+
+use netlink_sys::constants::NETLINK_ROUTE;
+use netlink_sys::{Socket, SocketAddr};
+
+/// Why an interface is no longer there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Departure {
+    /// It was deleted.
+    Deleted,
+    /// It was moved to another network namespace, where its own settings went with it.
+    Moved,
+}
+
+/// Listens for the end of one interface in the network namespace where this was opened.
+pub struct DepartureWatch {
+    socket: Socket,
+    index: u32,
+    seen: Option<Departure>,
+}
+
+/// include/uapi/linux/rtnetlink.h.
+const RTNLGRP_LINK: u32 = 1;
+const RTM_DELLINK: u16 = 17;
+/// include/uapi/linux/if_link.h.
+const IFLA_NEW_NETNSID: u16 = 45;
+/// `struct nlmsghdr` and `struct ifinfomsg`.
+const HEADER_LENGTH: usize = 16;
+const LINK_HEADER_LENGTH: usize = 16;
+const TYPE_OFFSET: usize = 4;
+const INDEX_OFFSET: usize = HEADER_LENGTH + 4;
+const ATTRIBUTE_TYPE_MASK: u16 = 0x3fff;
+
+impl DepartureWatch {
+    /// Listens from now on, in the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// When the system has no socket to give.
+    pub fn open(index: u32) -> io::Result<Self> {
+        let mut socket = Socket::new(NETLINK_ROUTE)?;
+        attach_filter(&socket, index)?;
+        socket.bind(&SocketAddr::new(0, 0))?;
+        socket.set_non_blocking(true)?;
+        socket.add_membership(RTNLGRP_LINK)?;
+        Ok(Self { socket, index, seen: None })
+    }
+
+    /// What became of the interface; none while it is there, or if its end was not seen.
+    pub fn departure(&mut self) -> Option<Departure> {
+        while let Ok((datagram, _)) = self.socket.recv_from_full() {
+            self.seen = departure_in(&datagram, self.index).or(self.seen);
+        }
+        self.seen
+    }
+}
+
+/// What a notification says of an interface.
+fn departure_in(message: &[u8], index: u32) -> Option<Departure> {
+    let half = |at: usize| Some(u16::from_ne_bytes(message.get(at..at + 2)?.try_into().ok()?));
+    let whole = |at: usize| Some(u32::from_ne_bytes(message.get(at..at + 4)?.try_into().ok()?));
+    // The family of a port that leaves its bridge is AF_BRIDGE.
+    let of_interface = *message.get(HEADER_LENGTH)? == 0;
+    if half(TYPE_OFFSET)? != RTM_DELLINK || whole(INDEX_OFFSET)? != index || !of_interface {
+        return None;
+    }
+    let mut at = HEADER_LENGTH + LINK_HEADER_LENGTH;
+    while let (Some(length), Some(kind)) = (half(at), half(at + 2)) {
+        if kind & ATTRIBUTE_TYPE_MASK == IFLA_NEW_NETNSID {
+            return Some(Departure::Moved);
+        }
+        at += usize::from(length).max(4).next_multiple_of(4);
+    }
+    Some(Departure::Deleted)
+}
+
+/// Lets only the end of one interface pass.
+fn attach_filter(socket: &Socket, index: u32) -> io::Result<()> {
+    // A filter loads in network byte order, and netlink writes in the machine's.
+    let kind = u32::from(u16::from_be_bytes(RTM_DELLINK.to_ne_bytes()));
+    let index = u32::from_be_bytes(index.to_ne_bytes());
+    let step = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
+    let mut program = [
+        step(libc::BPF_LD | libc::BPF_H | libc::BPF_ABS, 0, 0, TYPE_OFFSET as u32),
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 3, kind),
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, INDEX_OFFSET as u32),
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, index),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, u32::MAX),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, 0),
+    ];
+    let filter = libc::sock_fprog { len: program.len() as libc::c_ushort, filter: program.as_mut_ptr() };
+    // SAFETY: the kernel copies the program, which lives until the call returns.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            (&raw const filter).cast(),
+            size_of::<libc::sock_fprog>() as libc::socklen_t,
+        )
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(kind: u16, family: u8, index: u32, attributes: &[u16]) -> Vec<u8> {
+        let mut bytes = vec![0; HEADER_LENGTH + LINK_HEADER_LENGTH];
+        bytes[TYPE_OFFSET..TYPE_OFFSET + 2].copy_from_slice(&kind.to_ne_bytes());
+        bytes[HEADER_LENGTH] = family;
+        bytes[INDEX_OFFSET..INDEX_OFFSET + 4].copy_from_slice(&index.to_ne_bytes());
+        for kind in attributes {
+            bytes.extend(8_u16.to_ne_bytes());
+            bytes.extend(kind.to_ne_bytes());
+            bytes.extend([0; 4]);
+        }
+        bytes
+    }
+
+    #[test]
+    fn a_notification_tells_a_deletion_from_a_move() {
+        let told = |bytes: &[u8]| departure_in(bytes, 7);
+        assert_eq!(told(&message(RTM_DELLINK, 0, 7, &[3, 4])), Some(Departure::Deleted));
+        assert_eq!(told(&message(RTM_DELLINK, 0, 7, &[3, IFLA_NEW_NETNSID])), Some(Departure::Moved));
+        assert_eq!(told(&message(RTM_DELLINK, 7, 7, &[3])), None, "a port left its bridge");
+        assert_eq!(told(&message(RTM_DELLINK, 0, 8, &[3])), None);
+        assert_eq!(told(&message(16, 0, 7, &[3])), None);
+        for length in 0..32 {
+            assert_eq!(told(&message(RTM_DELLINK, 0, 7, &[3])[..length]), None, "{length}");
+        }
+        let mut endless = message(RTM_DELLINK, 0, 7, &[3]);
+        endless[32..34].copy_from_slice(&0_u16.to_ne_bytes());
+        assert_eq!(told(&endless), Some(Departure::Deleted));
+    }
+}

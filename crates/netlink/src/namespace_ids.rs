@@ -1,0 +1,74 @@
+//! The numbers by which a network namespace knows others (rtnetlink(7), `RTM_GETNSID`).
+//!
+//! A namespace gets one in another namespace when an interface is moved from there to it (`peernet2id_alloc` in
+//! `dev_change_net_namespace`, net/core/dev.c). So an interface that has left a namespace is in one that is known to it.
+
+use std::collections::BTreeSet;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use crate::transport::{Netlink, NetlinkError, RawMessage};
+
+/// include/uapi/linux/rtnetlink.h.
+const RTM_GETNSID: u16 = 90;
+/// include/uapi/linux/net_namespace.h.
+const NETNSA_NSID: u16 = 1;
+const NETNSA_FD: u16 = 3;
+/// `struct rtgenmsg`, padded.
+const HEADER_LENGTH: usize = 4;
+
+impl Netlink {
+    /// The numbers of all namespaces that this one knows.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn namespace_ids(&mut self) -> Result<BTreeSet<i32>, NetlinkError> {
+        let request = RawMessage { kind: RTM_GETNSID, payload: vec![0; HEADER_LENGTH] };
+        let answers = self.dump_raw(request, "list the known network namespaces")?;
+        Ok(answers.iter().filter_map(|answer| id_in(&answer.payload)).collect())
+    }
+
+    /// The number of a namespace, if this one knows it.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn namespace_id(&mut self, namespace: BorrowedFd<'_>) -> Result<Option<i32>, NetlinkError> {
+        let mut payload = vec![0; HEADER_LENGTH];
+        payload.extend(8_u16.to_ne_bytes());
+        payload.extend(NETNSA_FD.to_ne_bytes());
+        payload.extend(namespace.as_raw_fd().to_ne_bytes());
+        let request = RawMessage { kind: RTM_GETNSID, payload };
+        let answers = self.get_raw(request, "find a network namespace")?;
+        // -1: it is not known.
+        Ok(answers.iter().find_map(|answer| id_in(&answer.payload)).filter(|id| *id >= 0))
+    }
+}
+
+fn id_in(payload: &[u8]) -> Option<i32> {
+    let mut rest = payload.get(HEADER_LENGTH..)?;
+    while let [low, high, kind_low, kind_high, ..] = *rest {
+        let length = usize::from(u16::from_ne_bytes([low, high]));
+        if u16::from_ne_bytes([kind_low, kind_high]) == NETNSA_NSID {
+            return Some(i32::from_ne_bytes(rest.get(4..8)?.try_into().ok()?));
+        }
+        rest = rest.get(length.max(4).next_multiple_of(4)..)?;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_found_among_attributes_and_damage_is_none() {
+        let mut payload = vec![0; HEADER_LENGTH];
+        payload.extend([8, 0, 5, 0, 1, 1, 1, 1, 8, 0, 1, 0, 7, 0, 0, 0]);
+        if cfg!(target_endian = "little") {
+            assert_eq!(id_in(&payload), Some(7));
+        }
+        for length in 0..payload.len() {
+            assert_eq!(id_in(&payload[..length]), None, "{length}");
+        }
+        assert_eq!(id_in(&[0; 12]), None);
+    }
+}

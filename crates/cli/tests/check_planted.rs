@@ -12,6 +12,7 @@ mod stack_faults;
 
 use evenkeel_host::facts::{Tree, complete, read_facts};
 use evenkeel_host::synthetic::write_tree;
+use evenkeel_model::change::{Change, Knob, Value};
 use evenkeel_model::host::HostFacts;
 use evenkeel_placement::{Finding, Severity, check, find_rule};
 use faults::{FAULTS, Fault, STRUCTURAL};
@@ -74,6 +75,27 @@ fn every_fault_is_found_alone_and_nothing_else_is() {
         }
     }
     assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
+}
+
+/// Counters reach back before a change: once the sysctls of a rule are set, it asks for no other values.
+#[test]
+fn sysctls_are_not_raised_again() {
+    for fault in stack_faults::FAULTS {
+        let (name, host) = (fault.hosts)()[0];
+        let mut facts = host();
+        (fault.plant)(&mut facts);
+        let wanted = |facts: &HostFacts| -> Vec<(String, String)> {
+            let of_rule = findings_at_once(facts).into_iter().filter(|finding| finding.rule == fault.rule);
+            let changes = of_rule.flat_map(|finding| finding.remedy.changes);
+            let sysctl = |change: Change| match (change.knob, change.to) {
+                (Knob::Sysctl(path), Value::Text(text)) => Some((path, text)),
+                _ => None,
+            };
+            changes.filter_map(sysctl).collect()
+        };
+        facts.sysctls.extend(wanted(&facts));
+        assert_eq!(wanted(&facts), [], "{} on {name}", fault.name);
+    }
 }
 
 /// Rules of which one's fault sets the very figure that the other's sets, or takes over what that one says.

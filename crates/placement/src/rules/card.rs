@@ -322,6 +322,10 @@ fn coalescing_long(view: &View<'_>) -> Vec<Found> {
 }
 
 fn coalescing_off(view: &View<'_>) -> Vec<Found> {
+    // Beside an application that waits for answers it is wanted.
+    if view.latency_bound().is_some() {
+        return Vec::new();
+    }
     const MANY: u64 = 1_000_000;
     let mut found = Vec::new();
     if view.facts.virtual_machine {

@@ -36,7 +36,10 @@ fn fragments(view: &View<'_>) -> Vec<Found> {
     const ONE_IN: u64 = 1000;
     const GRAVE: u64 = 10_000;
     const FULL: f64 = 0.5;
-    const WANTED: u64 = 16 << 20;
+    /// A hundredth or so of the memory, within what a burst of fragments needs.
+    const MEMORY_PART: u64 = 128;
+    const LEAST_BYTES: u64 = 16 << 20;
+    const MOST_BYTES: u64 = 256 << 20;
     let mut found = Vec::new();
     for (version, group, sysctl, memory) in [
         ("IPv4", "Ip.", "net/ipv4/ipfrag_high_thresh", "Sockstat.FRAG.memory"),
@@ -68,10 +71,9 @@ fn fragments(view: &View<'_>) -> Vec<Found> {
         let effect = "datagrams larger than the MTU are lost: NFS and DNS over UDP, tunnels";
         let entry = Found::measured(severity, "host", text, effect);
         let advice = "fragments are lost on the way: smaller datagrams, or a tunnel's MTU that fits the path";
-        found.push(match limit.filter(|_| no_memory) {
-            Some(limit) => entry
-                .sysctl(sysctl, limit.saturating_mul(4).max(WANTED))
-                .advice(format!("if it goes on, {advice}")),
+        let wanted = (view.facts.memory_bytes.unwrap_or(0) / MEMORY_PART).clamp(LEAST_BYTES, MOST_BYTES);
+        found.push(match limit.filter(|limit| no_memory && *limit < wanted) {
+            Some(_) => entry.sysctl(sysctl, wanted).advice(format!("if it goes on, {advice}")),
             None => entry.advice(advice),
         });
     }

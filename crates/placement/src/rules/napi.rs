@@ -216,13 +216,16 @@ fn flow_limit(view: &View<'_>) -> Vec<Found> {
         (sum(|line| line.flow_limited), sum(|line| line.dropped), sum(|line| line.processed));
     let is_much = |packets: u64| packets >= FEWEST && packets.saturating_mul(ONE_IN) >= processed;
     if is_much(limited) {
-        let backlog = view.facts.sysctl_number("net/core/netdev_max_backlog").unwrap_or(1000).max(1000);
+        const WANTED: i64 = 10_000;
+        let backlog = view.facts.sysctl_number("net/core/netdev_max_backlog").unwrap_or(1000);
         let text = format!("the flow limit dropped {} packets of large flows", count(limited));
-        return vec![
-            Found::measured(Medium, "host", text, "large flows lose packets so that small ones get through")
-                .sysctl("net/core/netdev_max_backlog", backlog * 2)
-                .advice("the limit starts at half of the backlog; sysctl -w net.core.flow_limit_cpu_bitmap=0 switches it off"),
-        ];
+        let entry =
+            Found::measured(Medium, "host", text, "large flows lose packets so that small ones get through");
+        let entry =
+            if backlog < WANTED { entry.sysctl("net/core/netdev_max_backlog", WANTED) } else { entry };
+        return vec![entry.advice(
+            "the limit starts at half of the backlog; sysctl -w net.core.flow_limit_cpu_bitmap=0 switches it off",
+        )];
     }
     let bitmap = view.facts.sysctl("net/core/flow_limit_cpu_bitmap");
     let off = bitmap.is_some_and(|bitmap| bitmap.chars().all(|digit| matches!(digit, '0' | ',')));

@@ -8,6 +8,7 @@ use evenkeel_netlink::NetlinkError;
 use evenkeel_netlink::ethtool::EthtoolError;
 
 use crate::journal::Header;
+use crate::journal_lines::Damage;
 
 /// Whose matter an error is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +37,22 @@ pub enum KnobError {
         what: String,
         /// Why not.
         reason: String,
+    },
+    /// The interface left its network namespace, and it is not known whether it was deleted.
+    #[error(
+        "{what} is no longer in its network namespace, and was not found in another one: {reason}; as root, `evenkeel revert` looks again"
+    )]
+    Lost {
+        /// Which one.
+        what: String,
+        /// Why it is not known.
+        reason: String,
+    },
+    /// The knob names a file that is no setting of Evenkeel's.
+    #[error("{what} is not a setting that evenkeel changes")]
+    NotPermitted {
+        /// Which one.
+        what: String,
     },
     /// The value is of another kind than the knob's.
     #[error("{value} is no value for {knob}")]
@@ -101,9 +118,9 @@ pub enum JournalError {
         /// The system's error.
         source: io::Error,
     },
-    /// The directory of the journals cannot be made.
+    /// The directory of the journals cannot be made or opened.
     #[error(
-        "cannot make {path}, where journals lie: {source}; name another directory with EVENKEEL_STATE_DIR",
+        "cannot use {path}, where journals lie: {source}; name another directory with EVENKEEL_STATE_DIR",
         path = .path.display()
     )]
     Directory {
@@ -112,19 +129,45 @@ pub enum JournalError {
         /// The system's error.
         source: io::Error,
     },
-    /// The file does not look as this program writes it.
+    /// Somebody else could have written what lies there.
+    #[error("{path} is not safe to use: {reason}; root would put back what it says", path = .path.display())]
+    Unsafe {
+        /// The directory or journal.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// A part of the file is not as this program has written it.
     #[error(
-        "{path}:{line}: {reason}; settings of an earlier run may not have been put back: see what it holds, put \
-         them back by hand, and remove it",
+        "the journal {path} is damaged ({}): the settings of what cannot be read are not known; compare them with it and \
+         put them back by hand, then remove it",
+        listed(.damage),
         path = .path.display()
     )]
     Damaged {
-        /// The journal.
+        /// The journal, where it is kept.
         path: PathBuf,
-        /// Line, from 1.
-        line: usize,
         /// What is wrong.
-        reason: String,
+        damage: Vec<Damage>,
+    },
+    /// A setting of the whole namespace or host that another run has changed.
+    #[error("{knob} is changed by evenkeel {} on {} already (process {})", .owner.command, .owner.interface.name, .owner.process.id)]
+    Owned {
+        /// The setting.
+        knob: String,
+        /// The other run.
+        owner: Box<Header>,
+    },
+    /// A run in another network namespace had changed settings that the interface still has.
+    #[error(
+        "evenkeel {} had changed settings of this interface in the network namespace net:[{}]; run `evenkeel revert` there \
+         first{}", .header.command, .header.interface.namespace, how_to_enter(.path.as_deref())
+    )]
+    ElsewhereFirst {
+        /// The other run.
+        header: Box<Header>,
+        /// How its namespace can be entered.
+        path: Option<PathBuf>,
     },
     /// A run that died has left settings that cannot be put back now.
     #[error(
@@ -151,6 +194,21 @@ pub enum JournalError {
     /// The host could not be read.
     #[error(transparent)]
     Host(#[from] HostError),
+}
+
+/// The first few of what is damaged.
+pub(crate) fn listed(damage: &[Damage]) -> String {
+    const SHOWN: usize = 3;
+    let shown: Vec<String> = damage.iter().take(SHOWN).map(ToString::to_string).collect();
+    let more = damage.len().saturating_sub(SHOWN);
+    let more = if more > 0 { format!(", and {more} more") } else { String::new() };
+    format!("{}{more}", shown.join(", "))
+}
+
+/// The command that enters a network namespace, in brackets.
+#[must_use]
+pub fn how_to_enter(path: Option<&std::path::Path>) -> String {
+    path.map(|path| format!(" (nsenter --net={} evenkeel revert)", path.display())).unwrap_or_default()
 }
 
 fn busy(holder: Option<&Header>, path: &std::path::Path) -> String {
@@ -199,12 +257,23 @@ pub enum ApplyError {
 }
 
 impl ApplyError {
+    /// Whether another run has changed a setting of the whole namespace or host.
+    #[must_use]
+    pub fn is_owned(&self) -> bool {
+        matches!(self, Self::Journal(JournalError::Owned { .. }))
+    }
+
     /// Whose matter it is.
     #[must_use]
     pub fn cause(&self) -> Cause {
         match self {
             Self::Journal(
-                JournalError::Busy { .. } | JournalError::Unfinished { .. } | JournalError::Directory { .. },
+                JournalError::Busy { .. }
+                | JournalError::Unfinished { .. }
+                | JournalError::Directory { .. }
+                | JournalError::Unsafe { .. }
+                | JournalError::Owned { .. }
+                | JournalError::ElsewhereFirst { .. },
             )
             | Self::Knob(KnobError::NotRestorable { .. } | KnobError::Host(HostError::ForeignSysfs { .. })) => {
                 Cause::Unable

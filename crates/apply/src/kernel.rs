@@ -3,16 +3,18 @@
 use std::io;
 use std::path::Path;
 
-use evenkeel_host::Sysfs;
+use evenkeel_host::{NetworkNamespace, Sysfs};
 use evenkeel_model::change::{Knob, QdiscSnapshot, RuleBytes, Value};
 use evenkeel_netlink::ethtool::{EthtoolError, EthtoolSocket, ReceiveRules};
 use evenkeel_netlink::settings::{Device, Setting, Settings};
 use evenkeel_netlink::shaper::{Shaper, Shapers};
 use evenkeel_netlink::tc::Handle;
 use evenkeel_netlink::tc_state::QdiscState;
-use evenkeel_netlink::{GsoSizes, Link, Netlink, NetlinkError};
+use evenkeel_netlink::{Departure, DepartureWatch, GsoSizes, Link, Netlink, NetlinkError};
 
 use crate::error::KnobError;
+use crate::identity::{InterfaceIdentity, device_inode};
+use crate::namespace::{Whereabouts, find_device};
 
 /// What knobs are read from and set in: the running kernel, or a model of one in a test.
 pub trait Kernel {
@@ -38,6 +40,14 @@ pub trait Kernel {
 
     /// Lets what runs follow a knob that was put back.
     fn after_restoring(&mut self, _knob: &Knob) {}
+
+    /// From now on an interface that was moved to another network namespace is looked for there, to put back its settings.
+    fn follow(&mut self) {}
+
+    /// Where the interface was found.
+    fn moved_to(&self) -> Option<String> {
+        None
+    }
 }
 
 /// The running kernel, as the network namespace sees it in which this was opened; sysctls and shapers are those of the
@@ -47,10 +57,28 @@ pub struct LiveKernel {
     name: String,
     netlink: Netlink,
     sysfs: Sysfs,
+    /// Inode of the interface's directory, if it is known: another interface with the number is not this one.
+    device: Option<u64>,
+    /// Whether a moved interface is looked for in other namespaces.
+    follows: bool,
+    /// Tells, if it was opened in time, whether the interface was deleted or moved.
+    departure: Option<DepartureWatch>,
+    /// What a look into other namespaces has found, once there was one.
+    whereabouts: Option<Found>,
+    /// The namespace is gone: its sysctls are no longer there.
+    namespace_is_gone: bool,
     /// Opened when a queue's shaper is first asked for.
     shapers: Option<Shapers>,
     /// Opened when a setting of the device is first asked for.
     settings: Option<Settings>,
+}
+
+/// Where an interface is that has left its namespace.
+enum Found {
+    /// The descriptors are those of this namespace.
+    In(NetworkNamespace),
+    Nowhere,
+    Unknown(String),
 }
 
 impl LiveKernel {
@@ -62,23 +90,115 @@ impl LiveKernel {
         Self::with_sysfs(index, name, Sysfs::of_namespace()?)
     }
 
+    /// The same for this interface alone, and not for another one that has got its number.
+    ///
+    /// # Errors
+    /// When netlink or sysfs cannot be opened.
+    pub fn of(interface: &InterfaceIdentity) -> Result<Self, KnobError> {
+        let mut kernel = Self::open(interface.index, &interface.name)?;
+        kernel.device = interface.device;
+        Ok(kernel)
+    }
+
     /// With files of processors and interfaces from a recorded sysfs.
     ///
     /// # Errors
     /// When netlink cannot be opened.
     pub fn with_sysfs(index: u32, name: &str, sysfs: Sysfs) -> Result<Self, KnobError> {
         let (netlink, name) = (Netlink::open()?, name.to_owned());
-        Ok(Self { index, name, netlink, sysfs, shapers: None, settings: None })
+        Ok(Self {
+            index,
+            name,
+            netlink,
+            sysfs,
+            device: None,
+            follows: false,
+            departure: None,
+            whereabouts: None,
+            namespace_is_gone: false,
+            shapers: None,
+            settings: None,
+        })
+    }
+
+    /// Listens from now on for the end of the interface.
+    pub(crate) fn watch_departure(&mut self) {
+        // Without it all namespaces are looked into.
+        self.departure = DepartureWatch::open(self.index).ok();
+    }
+
+    /// The namespace of the interface is gone, and this was opened in another one.
+    pub(crate) fn forget_namespace(&mut self) {
+        self.namespace_is_gone = true;
     }
 
     /// The interface as it is now: a change of name does not hide it.
     fn link(&mut self) -> Result<Link, KnobError> {
-        match self.netlink.link(self.index)? {
-            Some(link) => {
-                self.name.clone_from(&link.name);
-                Ok(link)
+        // It may be renamed between the two looks.
+        for _ in 0..2 {
+            let Some(link) = self.netlink.link(self.index)? else { break };
+            let found = self.device.map(|_| device_inode(&self.sysfs, &link.name));
+            if found == Some(None) {
+                continue;
             }
-            None => Err(KnobError::Gone { what: format!("the interface {}", self.name) }),
+            if found.flatten() != self.device {
+                break;
+            }
+            self.name.clone_from(&link.name);
+            return Ok(link);
+        }
+        self.look_elsewhere()?;
+        match self.netlink.link(self.index)? {
+            Some(link) if device_inode(&self.sysfs, &link.name) == self.device => Ok(link),
+            _ => Err(gone(format!("the interface {}", self.name))),
+        }
+    }
+
+    /// Goes on in the namespace where the interface is now.
+    fn look_elsewhere(&mut self) -> Result<(), KnobError> {
+        let what = format!("the interface {}", self.name);
+        let Some(device) = self.device.filter(|_| self.follows) else { return Err(gone(what)) };
+        if self.departure.as_mut().and_then(DepartureWatch::departure) == Some(Departure::Deleted) {
+            return Err(gone(what));
+        }
+        if self.whereabouts.is_none() {
+            self.whereabouts = Some(match find_device(device) {
+                Whereabouts::Deleted => Found::Nowhere,
+                Whereabouts::Unknown(reason) => Found::Unknown(reason),
+                Whereabouts::Moved { namespace, index, name } => {
+                    let opened = namespace.run(|| Ok(Self::open(index, &name)))??;
+                    (self.netlink, self.sysfs, self.index, self.name) =
+                        (opened.netlink, opened.sysfs, index, name);
+                    (self.shapers, self.settings) = (None, None);
+                    Found::In(namespace)
+                }
+            });
+        }
+        match &self.whereabouts {
+            Some(Found::In(_)) => Ok(()),
+            Some(Found::Unknown(reason)) => Err(KnobError::Lost { what, reason: reason.clone() }),
+            Some(Found::Nowhere) | None => Err(gone(what)),
+        }
+    }
+
+    /// Opens something in the namespace where the interface is.
+    fn there<T: Send>(&self, open: impl FnOnce() -> Result<T, KnobError> + Send) -> Result<T, KnobError> {
+        match &self.whereabouts {
+            Some(Found::In(namespace)) => namespace.run(|| Ok(open()))?,
+            _ => open(),
+        }
+    }
+
+    /// Refuses what is no setting, and those of a namespace that is gone.
+    fn check(&self, knob: &Knob) -> Result<(), KnobError> {
+        if !knob.is_permitted() {
+            return Err(KnobError::NotPermitted { what: knob.on(&self.name).to_string() });
+        }
+        match knob {
+            Knob::Sysctl(name) if self.namespace_is_gone && name.starts_with("net/") => {
+                Err(gone(knob.on(&self.name)))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -152,7 +272,7 @@ impl LiveKernel {
 
     fn shapers(&mut self) -> Result<&mut Shapers, KnobError> {
         if self.shapers.is_none() {
-            self.shapers = Shapers::open()?;
+            self.shapers = self.there(|| Ok(Shapers::open()?))?;
         }
         self.shapers.as_mut().ok_or_else(|| gone("the kernel's net-shaper interface"))
     }
@@ -186,8 +306,10 @@ impl LiveKernel {
     /// By the interface's name of now.
     fn receive_rules(&mut self) -> Result<ReceiveRules<EthtoolSocket>, KnobError> {
         let name = self.link()?.name;
-        let socket = EthtoolSocket::open()
-            .map_err(|source| KnobError::File { action: "open a socket for ethtool".to_owned(), source })?;
+        let socket = self.there(|| {
+            EthtoolSocket::open()
+                .map_err(|source| KnobError::File { action: "open a socket for ethtool".to_owned(), source })
+        })?;
         Ok(ReceiveRules::new(socket, &name))
     }
 
@@ -195,7 +317,7 @@ impl LiveKernel {
     fn settings(&mut self) -> Result<(&mut Settings, Device<'_>), KnobError> {
         self.link()?;
         if self.settings.is_none() {
-            self.settings = Some(Settings::open()?);
+            self.settings = Some(self.there(|| Ok(Settings::open()?))?);
         }
         let settings = self.settings.as_mut().ok_or_else(|| gone("ethtool's interface"))?;
         Ok((settings, Device { index: self.index, name: &self.name }))
@@ -323,6 +445,7 @@ fn sizes(found: GsoSizes) -> Value {
 
 impl Kernel for LiveKernel {
     fn read(&mut self, knob: &Knob) -> Result<Value, KnobError> {
+        self.check(knob)?;
         match knob {
             Knob::Sysctl(name) => {
                 let path = format!("/proc/sys/{name}");
@@ -379,6 +502,7 @@ impl Kernel for LiveKernel {
     }
 
     fn write(&mut self, knob: &Knob, value: &Value) -> Result<(), KnobError> {
+        self.check(knob)?;
         match (knob, value) {
             (Knob::Sysctl(name), Value::Text(text)) => {
                 let path = format!("/proc/sys/{name}");
@@ -467,7 +591,23 @@ impl Kernel for LiveKernel {
     /// whenever they look it up next.
     fn after_restoring(&mut self, knob: &Knob) {
         if *knob == Knob::GsoSizes {
-            let _ = std::fs::write("/proc/sys/net/ipv4/route/flush", "1\n");
+            let _ = self.there(|| {
+                let _ = std::fs::write("/proc/sys/net/ipv4/route/flush", "1\n");
+                Ok(())
+            });
+        }
+    }
+
+    fn follow(&mut self) {
+        self.follows = true;
+    }
+
+    fn moved_to(&self) -> Option<String> {
+        match &self.whereabouts {
+            Some(Found::In(namespace)) => {
+                Some(format!("the network namespace net:[{}] as {}", namespace.inode, self.name))
+            }
+            _ => None,
         }
     }
 
@@ -485,6 +625,10 @@ impl LiveKernel {
     /// # Errors
     /// When the kernel refuses to tell.
     pub fn current_name(&mut self) -> Result<Option<String>, KnobError> {
-        Ok(self.netlink.link(self.index)?.map(|link| link.name))
+        match self.link() {
+            Ok(link) => Ok(Some(link.name)),
+            Err(KnobError::Gone { .. } | KnobError::Lost { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 }

@@ -10,12 +10,14 @@
 //! ```
 
 use crate::error::{ApplyError, JournalError, KnobError};
-use crate::journal::{Entry, Header, InterfaceIdentity, Storage, line, parse};
+use crate::held::Held;
+use crate::identity::InterfaceIdentity;
+use crate::journal::{Entry, Header, Storage};
 use crate::kernel::{Kernel, LiveKernel};
 use crate::ours::Ours;
-use crate::revert::{Leftover, take_over};
+use crate::revert::{Leftover, check_elsewhere, take_over};
 use crate::run::Run;
-use crate::state::{Held, StateDirectory, is_absent, working_journal_of};
+use crate::state::{Look, StateDirectory, is_kept};
 use evenkeel_model::change::{Change, Knob, Value};
 
 /// What became of a change.
@@ -41,17 +43,13 @@ pub enum Made {
 pub fn kept(state: &StateDirectory) -> Result<Vec<(InterfaceIdentity, Entry)>, ApplyError> {
     let mut found = Vec::new();
     for path in state.journals()? {
-        if working_journal_of(&path).is_none() {
+        if !path.file_name().is_some_and(|name| is_kept(&name.to_string_lossy())) {
             continue;
         }
-        let text = match std::fs::read(&path) {
-            Ok(text) => text,
-            Err(error) if is_absent(&error) => continue,
-            Err(source) => return Err(JournalError::File { action: "read", path, source }.into()),
-        };
-        let Some((header, entries)) = parse(&text, &path)? else { continue };
+        let Some(contents) = StateDirectory::read(&path)? else { continue };
+        let (Some(header), entries) = (contents.header, contents.entries) else { continue };
         let interface = header.interface;
-        let here = InterfaceIdentity::current(interface.index, &interface.name).map_err(KnobError::from)?;
+        let here = InterfaceIdentity::here(interface.index, &interface.name).map_err(KnobError::from)?;
         if interface.same_boot(&here) && interface.same_namespace(&here) {
             found.extend(entries.into_iter().map(|entry| (interface.clone(), entry)));
         }
@@ -79,11 +77,12 @@ impl Lasting {
     ) -> Result<(Self, Option<Leftover>), ApplyError> {
         let identity = InterfaceIdentity::current(index, name).map_err(KnobError::from)?;
         // Whoever may not even look leaves no journal behind.
-        let kernel = LiveKernel::open(index, name)?;
-        let mut lock = state.take(&identity)?;
-        let leftover = take_over(&mut lock)?;
-        lock.append(&line(&Header::kept(identity.clone(), command)))?;
-        match take_kept(state, &identity, command) {
+        let kernel = LiveKernel::of(&identity)?;
+        check_elsewhere(state, &identity)?;
+        let header = Header::kept(identity, command);
+        let (lock, leftover) = state.take(&header, take_over)?;
+        let leftover = leftover.flatten();
+        match take_kept(state, &header) {
             Ok((held, entries)) => {
                 let run = Run::keeping(kernel, held, name, entries);
                 Ok((Self { run, lock: Some(lock) }, leftover))
@@ -171,21 +170,28 @@ impl Drop for Lasting {
 }
 
 /// The journal of what is kept, and what is in it; empty, if that is of an earlier boot or namespace.
-fn take_kept(
-    state: &StateDirectory,
-    identity: &InterfaceIdentity,
-    command: &str,
-) -> Result<(Held, Vec<Entry>), ApplyError> {
-    let mut held = state.take_kept(identity)?;
-    let known = held.read()?.filter(|(header, _)| {
-        header.interface.same_boot(identity) && header.interface.same_namespace(identity)
-    });
-    if let Some((_, entries)) = known {
-        return Ok((held, entries));
-    }
-    held.clear()?;
-    held.append(&line(&Header::kept(identity.clone(), command)))?;
-    Ok((held, Vec::new()))
+fn take_kept(state: &StateDirectory, header: &Header) -> Result<(Held, Vec<Entry>), ApplyError> {
+    let (held, entries) = state.take_kept(header, |held| {
+        let contents = held.read()?;
+        let Some(known) = contents.header.filter(|_| contents.damage.is_empty()) else {
+            // `evenkeel revert` puts back what can be read.
+            return Err(JournalError::Damaged { path: held.path(), damage: contents.damage }.into());
+        };
+        let (known, here) = (known.interface, &header.interface);
+        let same_place = known.same_boot(here) && known.same_namespace(here);
+        if contents.shut || !same_place || known.device.is_some() && known.device != here.device {
+            // Of an interface that had the number before.
+            take_over(held)?;
+            return Ok(Look::BeginAnew(Vec::new(), Vec::new()));
+        }
+        let entries = contents.entries;
+        Ok(match contents.writer {
+            Some(_) => Look::GoOn(entries),
+            // It is of version 1.
+            None => Look::BeginAnew(entries.clone(), entries),
+        })
+    })?;
+    Ok((held, entries.unwrap_or_default()))
 }
 
 /// Whether a device made another number of the one that it was to take, on the way from the one before.

@@ -100,8 +100,7 @@ mod tests {
             "ynl --family net-shaper --do set --json '{\"ifindex\": '$(cat /sys/class/net/eth0/ifindex)', \"handle\": \
              {\"scope\": \"queue\", \"id\": 2}, \"weight\": 7}'"
         );
-        let undo = Change::new(knob, weight(None)).shell("eth0");
-        let undo = undo.to_string();
+        let undo = Change::new(knob, weight(None)).shell("eth0").to_string();
         assert!(undo.contains("--do delete") && !undo.contains("weight"), "{undo}");
     }
 

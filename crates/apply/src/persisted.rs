@@ -3,8 +3,9 @@
 //! The first line of each says whose it is, with a checksum of the rest: so it is known again after any number of
 //! restarts, when no journal is left, and a file that somebody has edited since is left to them.
 
-use std::fs;
+use std::fs::{self, DirBuilder};
 use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use crate::error::PersistError;
@@ -13,6 +14,11 @@ const MARK: &str = "# Written by evenkeel tune; `evenkeel revert` removes it. Ch
 /// Where such files can be, below `/etc`, with the directory for links that switch units on.
 const DIRECTORIES: [&str; 4] =
     ["sysctl.d", "systemd/system", "udev/rules.d", "systemd/system/multi-user.target.wants"];
+
+/// How the names of our files begin.
+const PREFIXES: [&str; 2] = ["90-evenkeel-", "evenkeel-tune-"];
+/// How files ended while version 0.1.0 wrote them.
+const OLD_DRAFT: &str = ".evenkeel-draft";
 
 /// `/etc`, or another directory in its place.
 #[derive(Clone, Debug)]
@@ -68,9 +74,7 @@ impl Etc {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(source) => return Err(failed("read")(source)),
         }
-        if let Some(directory) = path.parent() {
-            fs::create_dir_all(directory).map_err(failed("make the directory of"))?;
-        }
+        make_parent(&path).map_err(failed("make the directory of"))?;
         evenkeel_files::replace(&path, whole.as_bytes(), 0o644)?;
         Ok(true)
     }
@@ -88,9 +92,7 @@ impl Etc {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(source) => return Err(failed("read")(source)),
         }
-        if let Some(directory) = path.parent() {
-            fs::create_dir_all(directory).map_err(failed("make the directory of"))?;
-        }
+        make_parent(&path).map_err(failed("make the directory of"))?;
         std::os::unix::fs::symlink(to, &path).map_err(failed("make the link"))
     }
 
@@ -110,13 +112,43 @@ impl Etc {
             };
             for entry in entries {
                 let name = entry.map_err(failed)?.file_name().to_string_lossy().into_owned();
-                if name.starts_with("90-evenkeel-") || name.starts_with("evenkeel-tune-") {
+                let is_ours = PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+                if is_ours && !name.ends_with(OLD_DRAFT) {
                     found.push(format!("{directory}/{name}"));
                 }
             }
         }
         found.sort();
         Ok(found)
+    }
+
+    /// Removes what a process that was killed left of files that it was writing.
+    pub fn remove_drafts(&self) {
+        for directory in DIRECTORIES {
+            let path = self.path(directory);
+            evenkeel_files::remove_abandoned(&path);
+            for entry in fs::read_dir(&path).into_iter().flatten().flatten() {
+                let name = entry.file_name().to_string_lossy().into_owned();
+                if name.ends_with(OLD_DRAFT) && PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
+                    // One that cannot be removed is read by nobody.
+                    let _ = fs::remove_file(entry.path());
+                }
+            }
+        }
+    }
+
+    /// The network namespace by which files of an interface are told apart from those of another one of the same name:
+    /// none in that of the first process, which is the host's or the container's; else the inode of the calling thread's.
+    #[must_use]
+    pub fn namespace() -> Option<u64> {
+        let inode = |path: &str| fs::metadata(path).map(|metadata| metadata.ino()).ok();
+        let own = inode("/proc/thread-self/ns/net")?;
+        let is_first = match inode("/proc/1/ns/net") {
+            Some(first) => first == own,
+            // It may not be looked at. Only the first network namespace has this (net/core/sysctl_net_core.c).
+            None => Path::new("/proc/sys/net/core/netdev_budget").exists(),
+        };
+        (!is_first).then_some(own)
     }
 
     /// Removes files and links of these paths, those that are there.
@@ -145,6 +177,11 @@ impl Etc {
         }
         Ok(removals)
     }
+}
+
+/// Makes the directory of a file; whatever the umask, not for everybody to write to.
+fn make_parent(path: &Path) -> io::Result<()> {
+    path.parent().map_or(Ok(()), |parent| DirBuilder::new().recursive(true).mode(0o755).create(parent))
 }
 
 /// Whether a text is as it was written.
@@ -185,6 +222,18 @@ mod tests {
         assert_eq!(etc.remove(&written).unwrap(), []);
         assert!(etc.path("sysctl.d/10-other.conf").exists());
         assert_eq!(Etc::at("/nonexistent/etc").written().unwrap(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_draft_of_a_process_that_was_killed_is_no_file_and_goes() {
+        let directory = tempfile::tempdir().unwrap();
+        let etc = Etc::at(directory.path());
+        etc.write(FILE, "a = 1\n").unwrap();
+        let draft = etc.path("sysctl.d/90-evenkeel-eth0.evenkeel-draft");
+        fs::write(&draft, "a =").unwrap();
+        assert_eq!(etc.written().unwrap(), [FILE]);
+        etc.remove_drafts();
+        assert!(!draft.exists() && etc.path(FILE).exists());
     }
 
     #[test]

@@ -1,4 +1,18 @@
 //! Gives up privileges that are not needed any more (capabilities(7)).
+//!
+//! A guardian, which waits for days as root, keeps `CAP_NET_ADMIN` alone. It is enough, because what it writes belongs to
+//! root, whose files root may write without any capability:
+//!
+//! | what it puts back | what the kernel asks for |
+//! |---|---|
+//! | `/sys/class/net/*` | the file's owner, and `CAP_NET_ADMIN` (net/core/net-sysfs.c) |
+//! | `/proc/sys/net/*` | the file's owner, or `CAP_NET_ADMIN` (`net_ctl_permissions`, net/sysctl_net.c) |
+//! | `/proc/irq/*`, `/sys/devices/system/cpu/*`, other sysctls | the file's owner |
+//! | qdiscs, sizes, shapers, ethtool | `CAP_NET_ADMIN` |
+//! | the journal | the file's owner |
+//!
+//! What it cannot do is to enter another network namespace after an interface: then the journal stays for
+//! `evenkeel revert`.
 
 use std::io;
 

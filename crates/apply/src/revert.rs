@@ -1,14 +1,17 @@
 //! Finishing what a run that died could not.
 
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 
-use evenkeel_host::Host;
-
-use crate::error::{ApplyError, JournalError};
-use crate::journal::{Entry, Header, InterfaceIdentity, Process, Storage, parse};
-use crate::kernel::LiveKernel;
+use crate::error::{ApplyError, JournalError, KnobError};
+use crate::held::{Held, Standing, Watched, is_alive};
+use crate::identity::InterfaceIdentity;
+use crate::journal::{Entry, Header, Process, Storage};
+use crate::journal_lines::{Contents, Damage};
+use crate::kernel::{Kernel, LiveKernel};
+use crate::namespace::{Life, life_of};
 use crate::rollback::{Report, roll_back};
-use crate::state::{Held, is_absent, working_journal_of};
+use crate::state::{StateDirectory, is_kept};
 
 /// What a run that died had left behind, and what became of it.
 #[derive(Debug)]
@@ -19,6 +22,23 @@ pub struct Leftover {
     pub name: Option<String>,
     /// What became of each setting.
     pub report: Report,
+    /// What could not be read of its journal.
+    pub damaged: Option<Damaged>,
+}
+
+/// A journal that could not be read whole.
+#[derive(Debug)]
+pub struct Damaged {
+    /// Where it is kept.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub damage: Vec<Damage>,
+}
+
+impl From<Damaged> for JournalError {
+    fn from(Damaged { path, damage }: Damaged) -> Self {
+        Self::Damaged { path, damage }
+    }
 }
 
 /// How the revert of one journal ended.
@@ -30,7 +50,16 @@ pub enum RevertOutcome {
     /// journal is removed.
     Void(Header),
     /// Of another network namespace, where it has to be reverted; nothing was done.
-    OtherNamespace(Header),
+    OtherNamespace {
+        /// Who had run.
+        header: Header,
+        /// How its namespace can be entered, if that was found.
+        path: Option<PathBuf>,
+        /// The journal, which stays.
+        journal: PathBuf,
+    },
+    /// Not one line of it can be read; it is kept.
+    Unreadable(Damaged),
     /// Rolled back. The journal is removed unless something failed.
     RolledBack(Box<Leftover>),
 }
@@ -41,7 +70,24 @@ pub enum RevertOutcome {
 /// [`JournalError::Busy`] while the run is alive; when the journal cannot be read, or the kernel not be
 /// asked.
 pub fn revert(journal: &Path) -> Result<RevertOutcome, ApplyError> {
-    revert_of(journal, None)
+    let name = journal.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    if !is_kept(&name) {
+        return revert_held(journal);
+    }
+    let Some(contents) = StateDirectory::read(journal)? else { return Ok(RevertOutcome::Nothing) };
+    if let Some(outcome) = elsewhere(&contents, journal)? {
+        return Ok(outcome);
+    }
+    // Whoever works on the interface now would put back what it found there, over what is put back here; and
+    // who died has to be cleared away first, because its changes lie on top.
+    let interface = contents.header.map(|header| header.interface);
+    let interface = interface.map_or_else(|| InterfaceIdentity::here(0, "?"), Ok).map_err(KnobError::from)?;
+    let header = Header::kept(interface, "revert");
+    let Some(mut lock) = Held::take_working(journal, &header)? else { return Ok(RevertOutcome::Nothing) };
+    take_over(&mut lock)?;
+    let outcome = revert_held(journal);
+    lock.remove()?;
+    outcome
 }
 
 /// What a run that died has left behind in a journal and nobody has put back yet; none if there is no such run, or
@@ -50,71 +96,112 @@ pub fn revert(journal: &Path) -> Result<RevertOutcome, ApplyError> {
 /// # Errors
 /// When the journal cannot be read.
 pub fn leftover(journal: &Path) -> Result<Option<Header>, ApplyError> {
-    let text = match std::fs::read(journal) {
-        Ok(text) => text,
-        Err(error) if is_absent(&error) => return Ok(None),
-        Err(source) => {
-            return Err(JournalError::File { action: "read", path: journal.to_owned(), source }.into());
+    let read = match StateDirectory::read(journal) {
+        // Whoever may not look into the directory could not put anything back either.
+        Err(JournalError::Directory { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => {
+            None
         }
+        read => read?,
     };
-    let Some((header, entries)) = parse(&text, journal)? else { return Ok(None) };
-    let worker = Host::live().process(header.process.id).map(Process::from);
-    let stands = !entries.is_empty() && worker != Some(header.process);
+    let Some(Contents { header: Some(header), entries, .. }) = read else { return Ok(None) };
     let here = here(&header)?;
     let same = header.interface.same_boot(&here) && header.interface.same_namespace(&here);
-    Ok((stands && same).then_some(header))
+    Ok((!entries.is_empty() && !is_alive(&header) && same).then_some(header))
 }
 
-/// [`revert`], but only for the run of one process: a journal that another run has taken over is not ours.
-pub(crate) fn revert_of(journal: &Path, process: Option<Process>) -> Result<RevertOutcome, ApplyError> {
-    match working_journal_of(journal) {
-        Some(working) if journal.exists() => {
-            // Whoever works on the interface now would put back what it found there, over what is put back here; and
-            // who died has to be cleared away first, because its changes lie on top.
-            let Some(mut lock) = Held::take(&working, true)? else { return Ok(RevertOutcome::Nothing) };
-            take_over(&mut lock)?;
-            let outcome = revert_held(journal, process);
-            lock.remove()?;
-            outcome
-        }
-        _ => revert_held(journal, process),
+/// The guardian's roll-back: of the run of one process, as it has the journal open since that run began.
+pub(crate) fn revert_watched(
+    watched: Watched,
+    process: Process,
+    kernel: LiveKernel,
+) -> Result<RevertOutcome, ApplyError> {
+    let (mut held, standing) = watched.hold()?;
+    let contents = held.read()?;
+    let is_of_process = contents.header.as_ref().is_none_or(|header| header.process == process);
+    // Another run has put it back before it took the name.
+    if standing == Standing::Replaced || contents.shut || !is_of_process {
+        return Ok(RevertOutcome::Nothing);
     }
+    finish(held, contents, Some(kernel))
 }
 
-fn revert_held(journal: &Path, process: Option<Process>) -> Result<RevertOutcome, ApplyError> {
-    let Some(mut held) = Held::take(journal, false)? else { return Ok(RevertOutcome::Nothing) };
-    let Some((header, entries)) = held.read()? else {
-        held.remove()?;
-        return Ok(RevertOutcome::Nothing);
-    };
-    if process.is_some_and(|process| process != header.process) {
-        return Ok(RevertOutcome::Nothing);
-    }
-    if is_bare_lock(&header, &entries) {
-        held.remove()?;
-        return Ok(RevertOutcome::Nothing);
-    }
-    let (outcome, settled) = settle(&header, &entries)?;
-    if settled {
+fn revert_held(journal: &Path) -> Result<RevertOutcome, ApplyError> {
+    let Some(mut held) = Held::take_path(journal)? else { return Ok(RevertOutcome::Nothing) };
+    let contents = held.read()?;
+    finish(held, contents, None)
+}
+
+fn finish(held: Held, contents: Contents, kernel: Option<LiveKernel>) -> Result<RevertOutcome, ApplyError> {
+    let (outcome, is_done) = settle(&held, contents, kernel)?;
+    if is_done {
         held.remove()?;
     }
     Ok(outcome)
 }
 
-/// Rolls back as far as the journal is of here and now; whether the journal is done with.
-fn settle(header: &Header, entries: &[Entry]) -> Result<(RevertOutcome, bool), ApplyError> {
+/// Whether the journal is of a run in another namespace, which is left alone.
+fn elsewhere(contents: &Contents, journal: &Path) -> Result<Option<RevertOutcome>, ApplyError> {
+    let Some(header) = &contents.header else { return Ok(None) };
     let here = here(header)?;
-    // Two namespaces do not have one inode at the same time.
-    let same_inode = header.interface.namespace == here.namespace;
-    if !header.interface.same_boot(&here) || same_inode && !header.interface.same_namespace(&here) {
-        return Ok((RevertOutcome::Void(header.clone()), true));
+    if !header.interface.same_boot(&here) {
+        return Ok(None);
     }
-    if !same_inode {
-        return Ok((RevertOutcome::OtherNamespace(header.clone()), false));
+    let path = match life_of(&header.interface, &here) {
+        Life::Here | Life::Gone => return Ok(None),
+        Life::Alive(path) => path,
+        Life::Unknown => None,
+    };
+    let (header, journal) = (header.clone(), journal.to_owned());
+    Ok(Some(RevertOutcome::OtherNamespace { header, path, journal }))
+}
+
+/// Puts back what a journal holds, as far as that is of here and now; whether the journal is done with. One that is damaged
+/// is set aside when there is nothing more to put back.
+fn settle(
+    held: &Held,
+    contents: Contents,
+    kernel: Option<LiveKernel>,
+) -> Result<(RevertOutcome, bool), ApplyError> {
+    let damaged = |damage| -> Result<Damaged, ApplyError> { Ok(Damaged { path: held.set_aside()?, damage }) };
+    if contents.shut {
+        return Ok((RevertOutcome::Nothing, true));
     }
-    let leftover = roll_back_here(header, entries)?;
-    let settled = leftover.report.is_settled();
-    Ok((RevertOutcome::RolledBack(Box::new(leftover)), settled))
+    if let Some(outcome) = elsewhere(&contents, &held.path())? {
+        return Ok((outcome, false));
+    }
+    let Contents { header, entries, damage, .. } = contents;
+    let Some(header) = header else { return Ok((RevertOutcome::Unreadable(damaged(damage)?), false)) };
+    if is_bare_lock(&header, &entries) && damage.is_empty() {
+        return Ok((RevertOutcome::Nothing, true));
+    }
+    let here = here(&header)?;
+    let namespace_is_gone = !header.interface.same_namespace(&here);
+    if !header.interface.same_boot(&here) || namespace_is_gone && header.interface.device.is_none() {
+        return Ok((RevertOutcome::Void(header), true));
+    }
+    let mut kernel = match kernel {
+        Some(kernel) => kernel,
+        None => LiveKernel::of(&header.interface)?,
+    };
+    if namespace_is_gone {
+        kernel.forget_namespace();
+    }
+    kernel.follow();
+    let report = roll_back(&mut kernel, &entries);
+    let name = kernel.current_name()?;
+    if !report.is_settled() {
+        let damaged = (!damage.is_empty()).then(|| Damaged { path: held.path(), damage });
+        return Ok((RevertOutcome::RolledBack(Box::new(Leftover { header, name, report, damaged })), false));
+    }
+    if damage.is_empty() {
+        if namespace_is_gone && report.restored.is_empty() {
+            return Ok((RevertOutcome::Void(header), true));
+        }
+        let leftover = Leftover { header, name, report, damaged: None };
+        return Ok((RevertOutcome::RolledBack(Box::new(leftover)), true));
+    }
+    let damaged = Some(damaged(damage)?);
+    Ok((RevertOutcome::RolledBack(Box::new(Leftover { header, name, report, damaged })), false))
 }
 
 /// Whether a journal was held only to keep others away, by [`crate::Lasting`]: its changes are in another one.
@@ -123,59 +210,58 @@ fn is_bare_lock(header: &Header, entries: &[Entry]) -> bool {
 }
 
 fn here(header: &Header) -> Result<InterfaceIdentity, JournalError> {
-    Ok(InterfaceIdentity::current(header.interface.index, &header.interface.name)?)
+    Ok(InterfaceIdentity::here(header.interface.index, &header.interface.name)?)
 }
 
-fn roll_back_here(header: &Header, entries: &[Entry]) -> Result<Leftover, ApplyError> {
-    let mut kernel = LiveKernel::open(header.interface.index, &header.interface.name)?;
-    let report = roll_back(&mut kernel, entries);
-    Ok(Leftover { header: header.clone(), name: kernel.current_name()?, report })
-}
-
-/// Before a new run takes a journal over: puts back what an earlier one has left in it, and empties it.
+/// Before a new run takes a journal over: puts back what an earlier one has left in it.
+///
+/// # Errors
+/// When something could not be put back, or not be read: the new run would take it for the administrator's.
 pub(crate) fn take_over(held: &mut Held) -> Result<Option<Leftover>, ApplyError> {
-    let Some((header, entries)) = held.read()? else {
-        // The beginning of a header that a crash cut short would make the new one unreadable.
-        held.clear()?;
-        return Ok(None);
+    let contents = held.read()?;
+    let (outcome, _) = settle(held, contents, None)?;
+    let leftover = match outcome {
+        RevertOutcome::Nothing | RevertOutcome::Void(_) => return Ok(None),
+        RevertOutcome::OtherNamespace { header, path, .. } => {
+            return Err(JournalError::ElsewhereFirst { header: Box::new(header), path }.into());
+        }
+        RevertOutcome::Unreadable(damaged) => return Err(JournalError::from(damaged).into()),
+        RevertOutcome::RolledBack(leftover) => *leftover,
     };
-    if is_bare_lock(&header, &entries) {
-        held.clear()?;
-        return Ok(None);
-    }
-    let here = here(&header)?;
-    // Of an earlier boot, or of an earlier namespace with the same inode: gone with it.
-    let void = !header.interface.same_boot(&here) || !header.interface.same_namespace(&here);
-    let leftover = if void { None } else { Some(roll_back_here(&header, &entries)?) };
-    if let Some(leftover) = &leftover
-        && let Some((knob, error)) = leftover.report.failed.first()
-    {
-        let name = leftover.name.as_deref().unwrap_or(&header.interface.name);
-        let (path, knob, reason) = (held.path().to_owned(), knob.on(name).to_string(), error.to_string());
+    if let Some((knob, error)) = leftover.report.failed.first() {
+        let name = leftover.name.as_deref().unwrap_or(&leftover.header.interface.name);
+        let (path, knob, reason) = (held.path(), knob.on(name).to_string(), error.to_string());
         return Err(JournalError::Unfinished { path, knob, reason }.into());
     }
-    held.clear()?;
-    Ok(leftover)
+    match leftover.damaged {
+        Some(damaged) => Err(JournalError::from(damaged).into()),
+        None => Ok(Some(leftover)),
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-    use crate::journal::line;
-    use crate::state::StateDirectory;
-
-    #[test]
-    fn a_header_that_was_cut_short_does_not_spoil_the_next_runs_journal() {
-        let directory = tempfile::tempdir().unwrap();
-        let state = StateDirectory::at(directory.path());
-        let interface = InterfaceIdentity::current(7, "evk").unwrap();
-        let header = Header::new(interface.clone(), "fair");
-        let whole = line(&header);
-        std::fs::write(state.journal_of(&interface), &whole[..whole.len() / 2]).unwrap();
-        let mut held = state.take(&interface).unwrap();
-        assert!(take_over(&mut held).unwrap().is_none());
-        held.append(&whole).unwrap();
-        assert_eq!(held.read().unwrap().unwrap().0, header);
+/// Refuses an interface whose settings a run in another network namespace had changed, before it was moved here: what it
+/// has now is not its administrator's.
+pub(crate) fn check_elsewhere(
+    state: &StateDirectory,
+    interface: &InterfaceIdentity,
+) -> Result<(), ApplyError> {
+    if interface.device.is_none() {
+        return Ok(());
     }
+    for journal in state.journals()? {
+        let Some(contents) = StateDirectory::read(&journal)? else { continue };
+        let Some(header) = contents.header else { continue };
+        let same_device =
+            header.interface.same_boot(interface) && header.interface.device == interface.device;
+        let is_changed = contents.entries.iter().any(|entry| entry.knob.is_of_interface()) && !header.kept;
+        if !same_device || !is_changed || header.interface.same_namespace(interface) {
+            continue;
+        }
+        let path = match life_of(&header.interface, interface) {
+            Life::Alive(path) => path,
+            _ => None,
+        };
+        return Err(JournalError::ElsewhereFirst { header: Box::new(header), path }.into());
+    }
+    Ok(())
 }

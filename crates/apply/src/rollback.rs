@@ -36,6 +36,8 @@ pub struct Report {
     pub gone: Vec<Knob>,
     /// Could not be put back.
     pub failed: Vec<(Knob, KnobError)>,
+    /// Where the interface is, if it was moved to another network namespace and its settings are put back there.
+    pub moved_to: Option<String>,
 }
 
 impl Report {
@@ -48,6 +50,10 @@ impl Report {
     /// What a person should know, a line for each knob that is not simply as it was before.
     #[must_use]
     pub fn remarks(&self, interface: &str) -> Vec<String> {
+        let moved = self
+            .moved_to
+            .iter()
+            .map(|to| format!("{interface} was moved to {to}: its own settings are put back there"));
         let left = self.left_alone.iter().map(|left| left.describe(interface));
         let gone =
             self.gone.iter().map(|knob| format!("{} is gone: nothing to put back", knob.on(interface)));
@@ -55,7 +61,7 @@ impl Report {
             .failed
             .iter()
             .map(|(knob, error)| format!("{} is not put back: {error}", knob.on(interface)));
-        left.chain(gone).chain(failed).collect()
+        moved.chain(left).chain(gone).chain(failed).collect()
     }
 }
 
@@ -129,6 +135,7 @@ pub fn roll_back(kernel: &mut dyn Kernel, entries: &[Entry]) -> Report {
             Err(error) => report.failed.push((knob, error)),
         }
     }
+    report.moved_to = kernel.moved_to();
     report
 }
 

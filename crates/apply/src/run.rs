@@ -2,19 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::Command;
 
 use evenkeel_model::change::{Change, Knob, Value};
 
 use crate::error::{ApplyError, KnobError};
 use crate::guardian::Guardian;
-use crate::journal::{Entry, Header, InterfaceIdentity, Storage, fold, line};
+use crate::held::Held;
+use crate::identity::InterfaceIdentity;
+use crate::journal::{Entry, Header, Storage, fold};
 use crate::kernel::{Kernel, LiveKernel};
 use crate::ours::Ours;
-use crate::revert::{Leftover, take_over};
+use crate::revert::{Leftover, check_elsewhere, take_over};
 use crate::rollback::{Report, roll_back};
-use crate::state::{Held, StateDirectory};
+use crate::state::StateDirectory;
 
 /// A knob that has another value than the run gave it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,41 +74,23 @@ impl Run {
         guardian: Option<Command>,
     ) -> Result<(Self, Option<Leftover>), ApplyError> {
         let identity = InterfaceIdentity::current(index, name).map_err(KnobError::from)?;
-        let mut held = state.take(&identity)?;
-        let leftover = take_over(&mut held)?;
+        let mut kernel = LiveKernel::of(&identity)?;
+        kernel.watch_departure();
+        check_elsewhere(state, &identity)?;
         let header = Header::new(identity, command);
-        held.append(&line(&header))?;
-        let guardian = match guardian {
-            Some(command) => {
-                Some(Guardian::start(command, held.path(), header.process).map_err(ApplyError::Guardian)?)
-            }
-            None => None,
-        };
-        let mut run = Self::with(LiveKernel::open(index, name)?, held, name);
-        run.guardian = guardian;
-        Ok((run, leftover))
-    }
-
-    /// Whether the guardian is at its post; true for a run without one.
-    pub fn is_guarded(&mut self) -> bool {
-        self.guardian.as_mut().is_none_or(Guardian::is_alive)
-    }
-
-    /// Starts another guardian, in place of one that died.
-    ///
-    /// # Errors
-    /// When it cannot be started.
-    pub fn guard_again(&mut self, command: Command) -> Result<(), ApplyError> {
-        let Some(held) = self.storage.as_mut() else { return Ok(()) };
-        let Some((header, _)) = held.read()? else { return Ok(()) };
-        let path = held.path().to_owned();
-        self.guardian = Some(Guardian::start(command, &path, header.process).map_err(ApplyError::Guardian)?);
-        Ok(())
+        let (held, leftover) = state.take(&header, take_over)?;
+        let path = held.path();
+        let mut run = Self::with(kernel, held, name);
+        if let Some(command) = guardian {
+            run.guardian =
+                Some(Guardian::start(command, &path, header.process).map_err(ApplyError::Guardian)?);
+        }
+        Ok((run, leftover.flatten()))
     }
 
     /// The journal.
     #[must_use]
-    pub fn journal(&self) -> Option<&Path> {
+    pub fn journal(&self) -> Option<PathBuf> {
         self.storage.as_ref().map(Held::path)
     }
 }
@@ -205,6 +189,9 @@ impl<K: Kernel, S: Storage> Run<K, S> {
             return Ok(());
         }
         if self.entry(knob).is_none() {
+            if !knob.is_permitted() {
+                return Err(KnobError::NotPermitted { what: knob.on(&self.name).to_string() }.into());
+            }
             self.kernel.check_restorable(knob)?;
         }
         let from = self.entry(knob).map_or(found, |entry| entry.from.clone());
@@ -212,10 +199,18 @@ impl<K: Kernel, S: Storage> Run<K, S> {
     }
 
     fn journal_entry(&mut self, entry: Entry) -> Result<(), ApplyError> {
+        let is_new = self.entry(&entry.knob).is_none();
+        // The line has everything that is known of the knob: it is enough when others are damaged.
+        let mut whole: Vec<Entry> = self.entry(&entry.knob).cloned().into_iter().collect();
+        fold(&mut whole, entry);
+        let Some(whole) = whole.pop() else { return Ok(()) };
         if let Some(storage) = self.storage.as_mut() {
-            storage.append(&line(&entry))?;
+            match is_new && !whole.knob.is_of_interface() {
+                true => storage.append_shared(&whole)?,
+                false => storage.append(&whole)?,
+            }
         }
-        fold(&mut self.entries, entry);
+        fold(&mut self.entries, whole);
         Ok(())
     }
 
@@ -298,11 +293,15 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         })
     }
 
-    /// The knobs of this run that somebody else has changed, or that are gone.
+    /// The knobs of this run that somebody else has changed, or that are gone. To be called several times a second: it also
+    /// looks whether the guardian is at its post, and replaces one that is not.
     ///
     /// # Errors
-    /// When a knob cannot be read.
+    /// When a knob cannot be read, or no guardian be started.
     pub fn disturbances(&mut self) -> Result<Vec<Disturbance>, ApplyError> {
+        if let Some(guardian) = &mut self.guardian {
+            guardian.keep_at_post().map_err(ApplyError::Guardian)?;
+        }
         let mut found = Vec::new();
         for knob in self.entries.iter().map(|entry| entry.knob.clone()).collect::<Vec<_>>() {
             match self.kernel.read(&knob) {
@@ -340,6 +339,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
     pub fn restore(&mut self) -> Report {
         self.leave_theirs();
         self.last_set.clear();
+        self.kernel.follow();
         roll_back(&mut self.kernel, &self.entries)
     }
 
@@ -354,13 +354,20 @@ impl<K: Kernel, S: Storage> Run<K, S> {
 
     fn end(&mut self) -> Result<Report, ApplyError> {
         let report = self.restore();
-        if let Some(held) = self.storage.take()
-            && report.is_settled()
+        if report.is_settled()
+            && let Some(storage) = self.storage.as_mut()
         {
-            held.remove()?;
+            // Unmarked it says what is so: every knob has its value from before.
+            let _ = storage.shut();
         }
+        // The journal keeps a second run away until the guardian has ended as well.
         if let Some(guardian) = self.guardian.take() {
             guardian.release();
+        }
+        if let Some(storage) = self.storage.take()
+            && report.is_settled()
+        {
+            storage.remove()?;
         }
         Ok(report)
     }

@@ -1,26 +1,35 @@
-//! Where journals lie, and who holds them.
+//! The directory where journals lie.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::fs::{DirBuilder, File};
+use std::io::{self, Read, Seek};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use evenkeel_host::{Host, ProcessIdentity};
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::{AtFlags, Flock, FlockArg, OFlag, openat};
+use nix::sys::stat::{FileStat, Mode, fchmod, fstatat};
+use nix::unistd::{LinkatFlags, UnlinkatFlags, geteuid, linkat, unlinkat};
 
-use crate::error::JournalError;
-use crate::journal::{Entry, Header, InterfaceIdentity, Storage, parse};
+use crate::error::{ApplyError, JournalError};
+use crate::held::Held;
+use crate::identity::InterfaceIdentity;
+use crate::journal::{Entry, Header};
+use crate::journal_lines::{Contents, Damage, parse};
 
 /// The directory of all journals of a host.
 #[derive(Clone, Debug)]
 pub struct StateDirectory(PathBuf);
 
-const EXTENSION: &str = "journal";
+pub(crate) const EXTENSION: &str = "journal";
 const KEPT: &str = ".kept";
-/// How long to wait for a process that ends or a guardian that is putting back.
-const PATIENCE: Duration = Duration::from_secs(3);
-const POLL: Duration = Duration::from_millis(20);
+/// Ends the name of a journal that could not be read whole.
+pub(crate) const DAMAGED: &str = ".damaged";
+/// Ends the name of a file that is not yet a journal.
+const DRAFT: &str = ".draft";
+/// A journal of a thousand settings has some 0.6 MB.
+const LONGEST: u64 = 64 << 20;
 
 impl StateDirectory {
     /// The directory that `EVENKEEL_STATE_DIR` names, else `/var/lib/evenkeel`. It outlives a run, and
@@ -38,66 +47,212 @@ impl StateDirectory {
         Self(std::path::absolute(&path).unwrap_or(path))
     }
 
+    /// The directory of a journal, and the journal's name in it.
+    pub(crate) fn of_journal(journal: &Path) -> (Self, String) {
+        let name = journal.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        (Self::at(journal.parent().unwrap_or(Path::new("/"))), name)
+    }
+
     /// The journal of an interface: named after what outlives a change of the interface's name.
     #[must_use]
     pub fn journal_of(&self, interface: &InterfaceIdentity) -> PathBuf {
-        self.0.join(format!("{}-{}.{EXTENSION}", interface.namespace, interface.index))
+        self.0.join(journal_name(interface))
     }
 
     /// The journal of what is to stay on an interface ([`crate::Lasting`]): beside that of whoever works on it, whose
     /// end must not put this back.
     #[must_use]
     pub fn kept_journal_of(&self, interface: &InterfaceIdentity) -> PathBuf {
-        self.0.join(format!("{}-{}{KEPT}.{EXTENSION}", interface.namespace, interface.index))
+        self.0.join(kept_journal_name(interface))
     }
 
     /// Every journal that is there, sorted; none if the directory is not there.
     ///
     /// # Errors
-    /// When the directory cannot be read.
+    /// When the directory cannot be read, or others than its owner could have written to it.
     pub fn journals(&self) -> Result<Vec<PathBuf>, JournalError> {
-        let failed = |source| JournalError::File { action: "list", path: self.0.clone(), source };
-        let entries = match std::fs::read_dir(&self.0) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(failed(error)),
-        };
-        let mut found = Vec::new();
-        for entry in entries {
-            let path = entry.map_err(failed)?.path();
-            if path.extension().is_some_and(|extension| extension == EXTENSION) {
-                found.push(path);
-            }
-        }
+        let ending = format!(".{EXTENSION}");
+        self.ending_with(&ending)
+    }
+
+    /// Journals that could not be read whole and were set aside, sorted.
+    ///
+    /// # Errors
+    /// As [`Self::journals`].
+    pub fn damaged(&self) -> Result<Vec<PathBuf>, JournalError> {
+        self.ending_with(DAMAGED)
+    }
+
+    fn ending_with(&self, ending: &str) -> Result<Vec<PathBuf>, JournalError> {
+        let Some(directory) = self.open(false)? else { return Ok(Vec::new()) };
+        let names = directory.names()?.into_iter().filter(|name| name.ends_with(ending));
+        let mut found: Vec<PathBuf> = names.map(|name| self.0.join(name)).collect();
         found.sort();
         Ok(found)
     }
 
-    fn create(&self) -> Result<(), JournalError> {
-        std::fs::create_dir_all(&self.0)
-            .map_err(|source| JournalError::Directory { path: self.0.clone(), source })
+    /// Removes what processes left that were killed before their journal had its name.
+    ///
+    /// # Errors
+    /// As [`Self::journals`].
+    pub fn remove_drafts(&self) -> Result<(), JournalError> {
+        self.open(false)?.map_or(Ok(()), |directory| directory.remove_drafts())
     }
 
-    /// Takes the journal of what is to stay on an interface, empty or as it was left.
-    pub(crate) fn take_kept(&self, interface: &InterfaceIdentity) -> Result<Held, JournalError> {
-        self.create()?;
-        let path = self.kept_journal_of(interface);
-        Held::take(&path, true)?.ok_or(JournalError::Busy { path, holder: None })
+    /// Reads a journal; none if it is not there.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn read(journal: &Path) -> Result<Option<Contents>, JournalError> {
+        let (state, name) = Self::of_journal(journal);
+        let Some(directory) = state.open(false)? else { return Ok(None) };
+        match directory.open_file(&name, OFlag::O_RDONLY)? {
+            Some(mut file) => directory.read(&mut file, &name).map(Some),
+            None => Ok(None),
+        }
     }
 
-    /// Takes the journal of an interface for this process alone, empty or as a run that died left it.
-    pub(crate) fn take(&self, interface: &InterfaceIdentity) -> Result<Held, JournalError> {
-        self.create()?;
-        Held::take(&self.journal_of(interface), true)?
-            .ok_or_else(|| JournalError::Busy { path: self.journal_of(interface), holder: None })
+    /// Opens the directory, and makes it for its owner alone. None if it is not there and is not to be made.
+    pub(crate) fn open(&self, create: bool) -> Result<Option<Directory>, JournalError> {
+        let path = &self.0;
+        let failed = |source| JournalError::Directory { path: path.clone(), source };
+        if create {
+            let made = match path.parent() {
+                Some(parent) => DirBuilder::new().recursive(true).mode(0o755).create(parent),
+                None => Ok(()),
+            };
+            match made.and_then(|()| DirBuilder::new().mode(0o700).create(path)) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
+                _ => {}
+            }
+        }
+        let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
+        let file = match std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path) {
+            Ok(file) => file,
+            Err(error) if is_absent(&error) && !path.is_symlink() => return Ok(None),
+            Err(_) if path.is_symlink() => {
+                return Err(self.unsafe_because("it is a symbolic link".to_owned()));
+            }
+            Err(error) => return Err(failed(error)),
+        };
+        self.check(&file)?;
+        Ok(Some(Directory { path: path.clone(), file }))
+    }
+
+    /// Refuses a directory that somebody else could have put files into, or could replace: root would write what they say.
+    fn check(&self, file: &File) -> Result<(), JournalError> {
+        let failed = |source| JournalError::Directory { path: self.0.clone(), source };
+        let own = geteuid().as_raw();
+        let metadata = file.metadata().map_err(failed)?;
+        if metadata.uid() != own && metadata.uid() != 0 {
+            return Err(
+                self.unsafe_because(format!("it belongs to the user with the number {}", metadata.uid()))
+            );
+        }
+        if metadata.mode() & 0o077 != 0 && metadata.uid() == own {
+            fchmod(file, Mode::from_bits_truncate(0o700)).map_err(|error| failed(error.into()))?;
+        }
+        let real = self.0.canonicalize().map_err(failed)?;
+        for parent in self.0.ancestors().chain(real.ancestors()).skip(1) {
+            let Ok(metadata) = std::fs::symlink_metadata(parent) else { continue };
+            if ![0, own].contains(&metadata.uid()) {
+                let reason =
+                    format!("{} belongs to the user with the number {}", parent.display(), metadata.uid());
+                return Err(self.unsafe_because(reason));
+            }
+            // In a directory with the sticky bit nobody replaces what is somebody else's.
+            if !metadata.is_symlink() && metadata.mode() & 0o1002 == 0o002 {
+                let reason = format!(
+                    "everybody may write to {} (mode {:o})",
+                    parent.display(),
+                    metadata.mode() & 0o7777
+                );
+                return Err(self.unsafe_because(reason));
+            }
+        }
+        Ok(())
+    }
+
+    fn unsafe_because(&self, reason: String) -> JournalError {
+        JournalError::Unsafe { path: self.0.clone(), reason }
+    }
+
+    fn made(&self) -> Result<Arc<Directory>, JournalError> {
+        let gone =
+            || JournalError::Directory { path: self.0.clone(), source: io::ErrorKind::NotFound.into() };
+        let directory = self.open(true)?.ok_or_else(gone)?;
+        directory.remove_drafts()?;
+        Ok(Arc::new(directory))
+    }
+
+    /// Takes the journal of an interface for the run of this header. What is in it from before, `settle` clears away.
+    pub(crate) fn take<T>(
+        &self,
+        header: &Header,
+        mut settle: impl FnMut(&mut Held) -> Result<T, ApplyError>,
+    ) -> Result<(Held, Option<T>), ApplyError> {
+        self.take_as(&journal_name(&header.interface), header, |held| {
+            Ok(Look::BeginAnew(settle(held)?, Vec::new()))
+        })
+    }
+
+    /// Takes the journal of what is to stay on an interface.
+    pub(crate) fn take_kept<T>(
+        &self,
+        header: &Header,
+        look: impl FnMut(&mut Held) -> Result<Look<T>, ApplyError>,
+    ) -> Result<(Held, Option<T>), ApplyError> {
+        self.take_as(&kept_journal_name(&header.interface), header, look)
+    }
+
+    /// `look` sees a journal from before.
+    fn take_as<T>(
+        &self,
+        name: &str,
+        header: &Header,
+        mut look: impl FnMut(&mut Held) -> Result<Look<T>, ApplyError>,
+    ) -> Result<(Held, Option<T>), ApplyError> {
+        let directory = self.made()?;
+        loop {
+            if let Some(mut held) = Held::take(&directory, name)? {
+                return match look(&mut held)? {
+                    Look::GoOn(found) => Ok((held, Some(found))),
+                    Look::BeginAnew(found, entries) => Ok((held.replace(header, &entries)?, Some(found))),
+                };
+            }
+            // Somebody may be faster.
+            if let Some(held) = Held::create(&directory, name, header)? {
+                return Ok((held, None));
+            }
+        }
     }
 }
 
+/// What is to become of a journal from before.
+pub(crate) enum Look<T> {
+    /// It is written to further.
+    GoOn(T),
+    /// A new one takes its place, with these entries.
+    BeginAnew(T, Vec<Entry>),
+}
+
+fn journal_name(interface: &InterfaceIdentity) -> String {
+    format!("{}-{}.{EXTENSION}", interface.namespace, interface.index)
+}
+
+fn kept_journal_name(interface: &InterfaceIdentity) -> String {
+    format!("{}-{}{KEPT}.{EXTENSION}", interface.namespace, interface.index)
+}
+
+/// Whether a journal is one of what is to stay.
+pub(crate) fn is_kept(name: &str) -> bool {
+    working_journal_of(name).is_some()
+}
+
 /// The journal of whoever works on the interface, of the journal of what is to stay on it; none of another journal.
-pub(crate) fn working_journal_of(kept: &Path) -> Option<PathBuf> {
-    let name = kept.file_name()?.to_str()?;
-    let stem = name.strip_suffix(&format!("{KEPT}.{EXTENSION}"))?;
-    Some(kept.with_file_name(format!("{stem}.{EXTENSION}")))
+pub(crate) fn working_journal_of(kept: &str) -> Option<String> {
+    let stem = kept.strip_suffix(&format!("{KEPT}.{EXTENSION}"))?;
+    Some(format!("{stem}.{EXTENSION}"))
 }
 
 /// Whether a file or its directory is not there.
@@ -105,125 +260,118 @@ pub(crate) fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// A journal that this process holds: nobody else changes what it is about.
+/// The directory, open: it goes on meaning the same one if its path is replaced or removed. Every name that is opened in
+/// it is one component, without following links, so that nothing outside of it is reached.
 #[derive(Debug)]
-pub struct Held {
-    path: PathBuf,
-    file: Flock<File>,
+pub(crate) struct Directory {
+    pub(crate) path: PathBuf,
+    pub(crate) file: File,
 }
 
-impl Held {
-    /// Takes a journal; none if there is none and none is to be made. Waits a moment for a holder that is
-    /// ending.
-    ///
-    /// # Errors
-    /// [`JournalError::Busy`] when a living run holds it.
-    pub(crate) fn take(path: &Path, create: bool) -> Result<Option<Self>, JournalError> {
-        let failed = |action| move |source| JournalError::File { action, path: path.to_owned(), source };
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let opened = OpenOptions::new().read(true).write(true).create(create).mode(0o600).open(path);
-            let file = match opened {
-                Ok(file) => file,
-                Err(error) if is_absent(&error) && !create => return Ok(None),
-                Err(error) => return Err(failed("open")(error)),
-            };
-            match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-                Ok(file) => {
-                    // Whoever held it before may have removed it: then this is no longer the journal.
-                    let held = file.metadata().map_err(failed("look at"))?;
-                    match std::fs::metadata(path) {
-                        Ok(there) if (there.dev(), there.ino()) == (held.dev(), held.ino()) => {
-                            return Ok(Some(Self { path: path.to_owned(), file }));
-                        }
-                        Ok(_) => {}
-                        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                        Err(error) => return Err(failed("look at")(error)),
-                    }
-                }
-                Err((mut file, nix::Error::EWOULDBLOCK)) => {
-                    let holder = read(&mut file, path).ok().flatten().map(|(header, _)| header);
-                    // A dead run's journal in somebody's hands is being rolled back.
-                    let ending = holder.as_ref().is_none_or(|header| {
-                        let process = Host::live().process(header.process.id);
-                        process.map(ProcessIdentity::into) != Some(header.process)
-                    });
-                    if !ending || Instant::now() > deadline {
-                        return Err(JournalError::Busy {
-                            path: path.to_owned(),
-                            holder: holder.map(Box::new),
-                        });
-                    }
-                    std::thread::sleep(POLL);
-                }
-                Err((_, error)) => return Err(failed("lock")(error.into())),
-            }
+impl Directory {
+    pub(crate) fn failed(&self, action: &'static str, name: &str) -> impl FnOnce(io::Error) -> JournalError {
+        let path = self.path.join(name);
+        move |source| JournalError::File { action, path, source }
+    }
+
+    pub(crate) fn names(&self) -> Result<Vec<String>, JournalError> {
+        let own = PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
+        let entries = std::fs::read_dir(own).map_err(self.failed("list", ""))?;
+        let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+        names.collect::<io::Result<_>>().map_err(self.failed("list", ""))
+    }
+
+    pub(crate) fn open_file(&self, name: &str, flags: OFlag) -> Result<Option<File>, JournalError> {
+        if name.is_empty() || name.contains('/') || [".", ".."].contains(&name) {
+            return Err(self.failed("open", name)(io::ErrorKind::InvalidInput.into()));
+        }
+        // A pipe in its place would wait for a writer without O_NONBLOCK.
+        let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+        let opened = openat(&self.file, name, flags, Mode::from_bits_truncate(0o600));
+        let file = match opened {
+            Ok(descriptor) => File::from(descriptor),
+            Err(nix::Error::ENOENT) => return Ok(None),
+            Err(nix::Error::ELOOP) => return Err(self.is_no_journal(name, "it is a symbolic link")),
+            Err(error) => return Err(self.failed("open", name)(error.into())),
+        };
+        let metadata = file.metadata().map_err(self.failed("look at", name))?;
+        if !metadata.is_file() {
+            return Err(self.is_no_journal(name, "it is no regular file"));
+        }
+        if ![0, geteuid().as_raw()].contains(&metadata.uid()) {
+            return Err(self.is_no_journal(name, "it belongs to somebody else"));
+        }
+        Ok(Some(file))
+    }
+
+    fn is_no_journal(&self, name: &str, reason: &str) -> JournalError {
+        JournalError::Unsafe { path: self.path.join(name), reason: reason.to_owned() }
+    }
+
+    pub(crate) fn read(&self, file: &mut File, name: &str) -> Result<Contents, JournalError> {
+        let mut bytes = Vec::new();
+        file.rewind()
+            .and_then(|()| file.by_ref().take(LONGEST + 1).read_to_end(&mut bytes))
+            .map_err(self.failed("read", name))?;
+        if bytes.len() as u64 > LONGEST {
+            let damage = vec![Damage { line: 1, reason: "the file is longer than any journal" }];
+            return Ok(Contents { damage, ..Contents::default() });
+        }
+        Ok(parse(&bytes, name))
+    }
+
+    /// The file of a name now.
+    pub(crate) fn stands(&self, name: &str) -> Option<FileStat> {
+        fstatat(&self.file, name, AtFlags::AT_SYMLINK_NOFOLLOW).ok()
+    }
+
+    pub(crate) fn unlink(&self, name: &str) -> io::Result<()> {
+        match unlinkat(&self.file, name, UnlinkatFlags::NoRemoveDir) {
+            // Somebody has removed it: so it is gone.
+            Ok(()) | Err(nix::Error::ENOENT) => Ok(()),
+            Err(error) => Err(error.into()),
         }
     }
 
-    /// What it holds.
-    pub(crate) fn read(&mut self) -> Result<Option<(Header, Vec<Entry>)>, JournalError> {
-        read(&mut self.file, &self.path)
+    /// Gives a file a further name that no file has; whether none had.
+    pub(crate) fn link(&self, from: &str, to: &str) -> io::Result<bool> {
+        match linkat(&self.file, from, &self.file, to, LinkatFlags::empty()) {
+            Ok(()) => Ok(true),
+            Err(nix::Error::EEXIST) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
-    /// Where it lies.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
+    /// Writes a file under a name that no journal has, and holds it.
+    pub(crate) fn draft(&self, name: &str, bytes: &[u8]) -> Result<(String, Flock<File>), JournalError> {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let draft = format!("{name}.{}-{number}{DRAFT}", std::process::id());
+        let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL;
+        // One of a dead process of the same number.
+        self.unlink(&draft).map_err(self.failed("remove", &draft))?;
+        let missing = || self.failed("make", &draft)(io::ErrorKind::NotFound.into());
+        let file = self.open_file(&draft, flags)?.ok_or_else(missing)?;
+        let file = Flock::lock(file, FlockArg::LockExclusiveNonblock)
+            .map_err(|(_, error)| self.failed("lock", &draft)(error.into()))?;
+        let written = file.write_all_at(bytes, 0).and_then(|()| file.sync_all());
+        if let Err(source) = written {
+            let _ = self.unlink(&draft);
+            return Err(self.failed("write", name)(source));
+        }
+        Ok((draft, file))
     }
 
-    /// Makes it empty.
-    pub(crate) fn clear(&mut self) -> Result<(), JournalError> {
-        self.file
-            .set_len(0)
-            .and_then(|()| self.file.rewind())
-            .and_then(|()| self.file.sync_all())
-            .map_err(|source| JournalError::File { action: "empty", path: self.path.clone(), source })
-    }
-}
-
-fn read(file: &mut File, path: &Path) -> Result<Option<(Header, Vec<Entry>)>, JournalError> {
-    let mut text = Vec::new();
-    file.rewind().and_then(|()| file.read_to_end(&mut text)).map_err(|source| JournalError::File {
-        action: "read",
-        path: path.to_owned(),
-        source,
-    })?;
-    parse(&text, path)
-}
-
-impl Held {
-    fn append_synced(&mut self, line: &[u8]) -> io::Result<()> {
-        self.file.seek(io::SeekFrom::End(0))?;
-        self.file.write_all(line)?;
-        self.file.sync_data()?;
-        // The name has to survive as well.
-        let directory = self.path.parent().unwrap_or(Path::new("/"));
-        File::open(directory)?.sync_all()
-    }
-}
-
-impl Storage for Held {
-    fn append(&mut self, line: &[u8]) -> Result<(), JournalError> {
-        let path = self.path.clone();
-        let failed = |source| JournalError::File { action: "write to", path, source };
-        let length = match self.file.metadata() {
-            Ok(metadata) => metadata.len(),
-            Err(source) => return Err(failed(source)),
-        };
-        self.append_synced(line).map_err(|source| {
-            // A part of a line (the disk is full) would run into the next one. If it cannot be taken away either,
-            // the error is the first one all the same.
-            let _ = self.file.set_len(length);
-            failed(source)
-        })
-    }
-
-    fn remove(self) -> Result<(), JournalError> {
-        std::fs::remove_file(&self.path).map_err(|source| JournalError::File {
-            action: "remove",
-            path: self.path.clone(),
-            source,
-        })
+    /// Removes drafts of processes that were killed.
+    fn remove_drafts(&self) -> Result<(), JournalError> {
+        for name in self.names()?.iter().filter(|name| name.ends_with(DRAFT)) {
+            if let Ok(Some(file)) = self.open_file(name, OFlag::O_RDONLY)
+                && Flock::lock(file, FlockArg::LockExclusiveNonblock).is_ok()
+            {
+                let _ = self.unlink(name);
+            }
+        }
+        Ok(())
     }
 }
 
@@ -231,54 +379,148 @@ impl Storage for Held {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
-    use crate::journal::line;
+    use std::os::unix::fs::PermissionsExt;
 
-    fn interface(index: u32) -> InterfaceIdentity {
-        InterfaceIdentity::current(index, "evk").unwrap()
+    use crate::held::{Standing, Watched};
+    use crate::journal::Storage;
+    use crate::ours::Ours;
+    use evenkeel_model::change::{Knob, Value};
+
+    fn header(index: u32) -> Header {
+        Header::new(InterfaceIdentity::here(index, "evk").unwrap(), "fair")
+    }
+
+    fn entry(bytes: u32) -> Entry {
+        let ours = vec![Ours::These(vec![Value::Bytes(bytes)])];
+        Entry { knob: Knob::Mtu, from: Value::Bytes(1500), ours, theirs: false }
+    }
+
+    fn take(state: &StateDirectory, index: u32) -> Result<Held, ApplyError> {
+        state.take(&header(index), |_| Ok(())).map(|(held, _)| held)
+    }
+
+    fn mode(path: &Path) -> u32 {
+        std::fs::metadata(path).unwrap().permissions().mode() & 0o7777
     }
 
     #[test]
     fn a_second_run_is_refused_and_told_about_the_first() {
         let directory = tempfile::tempdir().unwrap();
         let state = StateDirectory::at(directory.path().join("new"));
-        let mut first = state.take(&interface(7)).unwrap();
-        first.append(&line(&Header::new(interface(7), "fair"))).unwrap();
-        let second = state.take(&interface(7)).unwrap_err().to_string();
+        let first = take(&state, 7).unwrap();
+        assert_eq!((mode(&state.0), mode(&first.path())), (0o700, 0o600));
+        let second = take(&state, 7).unwrap_err().to_string();
         let own = format!("evenkeel fair manages evk already: process {}, since 2", std::process::id());
         assert!(second.contains(&own), "{second}");
         // Another interface is another matter.
-        state.take(&interface(8)).unwrap().remove().unwrap();
+        take(&state, 8).unwrap().remove().unwrap();
         first.remove().unwrap();
-        assert_eq!(state.journals().unwrap(), Vec::<PathBuf>::new());
-        state.take(&interface(7)).unwrap();
+        assert_eq!(std::fs::read_dir(&state.0).unwrap().count(), 0);
+        take(&state, 7).unwrap();
     }
 
     #[test]
-    fn a_journal_that_nobody_holds_is_taken_as_it_is() {
+    fn a_journal_that_nobody_holds_is_seen_before_it_is_replaced() {
         let directory = tempfile::tempdir().unwrap();
         let state = StateDirectory::at(directory.path());
-        let header = Header::new(interface(7), "fair");
-        let mut first = state.take(&interface(7)).unwrap();
-        first.append(&line(&header)).unwrap();
+        let mut first = take(&state, 7).unwrap();
+        first.append(&entry(1)).unwrap();
+        let watched = Watched::open(&first.path()).unwrap().unwrap();
         drop(first);
-        let mut second = state.take(&interface(7)).unwrap();
-        assert_eq!(second.read().unwrap().unwrap().0, header);
-        second.clear().unwrap();
-        assert!(second.read().unwrap().is_none());
-        assert_eq!(state.journals().unwrap(), [state.journal_of(&interface(7))]);
+        // A process that was killed before its file became a journal.
+        std::fs::write(directory.path().join("1-7.journal.5-0.draft"), "x").unwrap();
+        let (mut second, seen) = state.take(&header(7), |held| Ok(held.read()?.entries)).unwrap();
+        assert_eq!(seen.unwrap(), [entry(1)]);
+        assert!(second.read().unwrap().entries.is_empty());
+        assert_eq!(state.journals().unwrap(), [second.path()]);
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "the draft is gone");
+        let (mut held, standing) = watched.hold().unwrap();
+        assert_eq!((standing, held.read().unwrap().shut), (Standing::Replaced, true));
     }
 
     #[test]
-    fn a_line_that_fails_leaves_nothing_of_itself() {
+    fn a_journal_outlives_its_name_for_whoever_has_it_open() {
         let directory = tempfile::tempdir().unwrap();
         let state = StateDirectory::at(directory.path().join("state"));
-        let mut held = state.take(&interface(7)).unwrap();
-        let header = line(&Header::new(interface(7), "fair"));
-        held.append(&header).unwrap();
-        // Its last step, the sync of the directory, fails after the line was written.
-        std::fs::remove_dir_all(directory.path().join("state")).unwrap();
-        held.append(b"half a line").unwrap_err();
-        assert_eq!(held.file.metadata().unwrap().len(), header.len() as u64);
+        let mut held = take(&state, 7).unwrap();
+        let watched = Watched::open(&held.path()).unwrap().unwrap();
+        std::fs::remove_dir_all(&state.0).unwrap();
+        held.append(&entry(1)).unwrap();
+        drop(held);
+        let (mut held, standing) = watched.hold().unwrap();
+        assert_eq!((standing, held.read().unwrap().entries), (Standing::Removed, vec![entry(1)]));
+        held.remove().unwrap();
+    }
+
+    #[test]
+    fn a_damaged_journal_is_kept_under_another_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = StateDirectory::at(directory.path());
+        for name in ["1-7.journal.damaged", "1-7.journal.2.damaged"] {
+            std::fs::write(directory.path().join("1-7.journal"), "").unwrap();
+            let held = Held::take_path(&directory.path().join("1-7.journal")).unwrap().unwrap();
+            assert_eq!(held.set_aside().unwrap(), directory.path().join(name));
+        }
+        assert_eq!((state.journals().unwrap().len(), state.damaged().unwrap().len()), (0, 2));
+    }
+
+    #[test]
+    fn a_directory_that_others_can_write_to_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let open = directory.path().join("open");
+        std::fs::create_dir(&open).unwrap();
+        std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o777)).unwrap();
+        let refused = |path: &Path| take(&StateDirectory::at(path), 7).unwrap_err().to_string();
+        assert!(refused(&open.join("state")).contains("everybody may write to"));
+        // The directory itself is made safe.
+        take(&StateDirectory::at(&open), 7).unwrap();
+        assert_eq!(mode(&open), 0o700);
+        let link = directory.path().join("link");
+        std::os::unix::fs::symlink(&open, &link).unwrap();
+        assert!(refused(&link).contains("symbolic link"));
+        if geteuid().is_root() {
+            std::os::unix::fs::chown(&open, Some(65534), None).unwrap();
+            assert!(refused(&open).contains("belongs to the user with the number 65534"));
+            assert!(refused(&open.join("below")).contains("belongs to the user"));
+        }
+    }
+
+    #[test]
+    fn a_journal_that_is_a_link_or_a_pipe_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = StateDirectory::at(directory.path());
+        let path = state.journal_of(&header(7).interface);
+        let other = directory.path().join("other");
+        std::fs::write(&other, "x").unwrap();
+        std::os::unix::fs::symlink(&other, &path).unwrap();
+        assert!(take(&state, 7).unwrap_err().to_string().contains("symbolic link"));
+        assert_eq!(std::fs::read_to_string(&other).unwrap(), "x");
+        std::fs::remove_file(&path).unwrap();
+        nix::unistd::mkfifo(&path, Mode::from_bits_truncate(0o600)).unwrap();
+        assert!(take(&state, 7).unwrap_err().to_string().contains("no regular file"));
+        std::fs::remove_file(&path).unwrap();
+        File::create(&path).unwrap().set_len(3 << 30).unwrap();
+        let damage = StateDirectory::read(&path).unwrap().unwrap().damage;
+        assert_eq!(damage[0].reason, "the file is longer than any journal");
+    }
+
+    #[test]
+    fn a_setting_of_the_whole_namespace_has_one_owner() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = StateDirectory::at(directory.path());
+        let (mut first, second) = (take(&state, 7).unwrap(), take(&state, 8).unwrap());
+        let knob = Knob::Sysctl("net/ipv4/tcp_rmem".to_owned());
+        assert!(second.other_owner(&knob).unwrap().is_none());
+        first.append(&Entry { knob: knob.clone(), ..entry(1) }).unwrap();
+        assert_eq!(second.other_owner(&knob).unwrap().unwrap().interface.index, 7);
+        assert!(first.other_owner(&knob).unwrap().is_none());
+        let elsewhere =
+            Header { interface: InterfaceIdentity { namespace: 1, ..header(8).interface }, ..header(8) };
+        let (third, _) = state.take(&elsewhere, |_| Ok(())).unwrap();
+        assert!(third.other_owner(&knob).unwrap().is_none(), "another namespace has its own");
+        let lock = first.claim().unwrap();
+        drop(lock);
+        drop(second.claim().unwrap());
     }
 
     #[test]

@@ -7,8 +7,9 @@ use std::os::fd::AsFd;
 use std::process::Command;
 
 use evenkeel_apply::{
-    ApplyError, Change, ClassHandle, JournalError, Kernel, Knob, KnobError, Lasting, LiveKernel, Made, Ours,
-    QdiscSnapshot, RevertOutcome, Run, StateDirectory, Storage, Value, revert,
+    ApplyError, Change, ClassHandle, Entry, Header, JournalError, JournalWriter, Kernel, Knob, KnobError,
+    Lasting, LiveKernel, Made, Ours, QdiscSnapshot, RevertOutcome, Run, StateDirectory, Storage, Value,
+    revert,
 };
 use evenkeel_host::Sysfs;
 use evenkeel_model::change::{Channels, Ring, root_qdisc};
@@ -415,10 +416,8 @@ fn governor_of_a_recorded_machine() {
 struct Disk(std::path::PathBuf);
 
 impl Storage for Disk {
-    fn append(&mut self, line: &[u8]) -> Result<(), JournalError> {
-        use std::io::Write;
-        let mut file = std::fs::OpenOptions::new().create(true).append(true).open(&self.0).unwrap();
-        file.write_all(line).unwrap();
+    fn append(&mut self, entry: &Entry) -> Result<(), JournalError> {
+        std::fs::write(&self.0, format!("{entry:?}")).unwrap();
         Ok(())
     }
 
@@ -426,6 +425,18 @@ impl Storage for Disk {
         std::fs::remove_file(&self.0).unwrap();
         Ok(())
     }
+}
+
+/// Writes a journal whole.
+fn written(path: &std::path::Path, header: &Header, entries: &[Entry]) {
+    let file = path.file_name().unwrap().to_str().unwrap();
+    let (mut writer, mut bytes) = JournalWriter::begin(header, file);
+    for entry in entries {
+        bytes.extend(writer.entry(entry));
+        let count = writer.count();
+        bytes[..count.len()].copy_from_slice(&count);
+    }
+    std::fs::write(path, bytes).unwrap();
 }
 
 fn lasting(place: &Place) -> Lasting {
@@ -520,14 +531,20 @@ fn what_was_kept_before_a_restart_is_forgotten() {
         assert_eq!(evenkeel_apply::kept(&state).unwrap().len(), 1);
         let [journal] = state.journals().unwrap().try_into().unwrap();
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
-        let earlier = "00000000-0000-0000-0000-000000000000";
-        let text = std::fs::read_to_string(&journal).unwrap();
-        assert!(text.contains(boot.trim()), "{text}");
-        std::fs::write(&journal, text.replace(boot.trim(), earlier)).unwrap();
+        let earlier = |path: &std::path::Path| {
+            let contents = StateDirectory::read(path).unwrap().unwrap();
+            let mut header = contents.header.unwrap();
+            assert_eq!(header.interface.boot, boot.trim());
+            header.interface.boot = "00000000-0000-0000-0000-000000000000".to_owned();
+            written(path, &header, &contents.entries);
+        };
+        let text = std::fs::read(&journal).unwrap();
+        earlier(&journal);
         assert!(evenkeel_apply::kept(&state).unwrap().is_empty());
         assert!(matches!(revert(&journal).unwrap(), RevertOutcome::Void(_)));
         assert_eq!(place.journals(), 0);
-        std::fs::write(&journal, text.replace(boot.trim(), earlier)).unwrap();
+        std::fs::write(&journal, text).unwrap();
+        earlier(&journal);
         let mut kept = lasting(place);
         assert_eq!(kept.kept(), []);
         kept.change(&Change::new(Knob::Mtu, Value::Bytes(3000))).unwrap();

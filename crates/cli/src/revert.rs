@@ -4,35 +4,36 @@ use std::path::Path;
 
 use evenkeel_apply::guardian::{Post, Watch, guard as watch};
 use evenkeel_apply::{
-    ApplyError, Etc, Header, InterfaceIdentity, JournalError, Leftover, PersistError, Removal, RevertOutcome,
-    StateDirectory, parse, revert as revert_journal,
+    ApplyError, Cause, Damaged, Etc, Header, InterfaceIdentity, Leftover, PersistError, Removal,
+    RevertOutcome, StateDirectory, how_to_enter, revert as revert_journal,
 };
 use evenkeel_host::Sysfs;
-use evenkeel_placement::tune::persist;
+use evenkeel_placement::tune::persist::{self, Place};
 
 use crate::arguments::{GuardOptions, RevertOptions};
 use crate::exit::{Exit, Failure, print, say};
 
 fn failure(error: &ApplyError) -> Failure {
-    let exit = match error {
-        ApplyError::Journal(JournalError::Busy { .. }) => Exit::Unable,
-        _ => Exit::Failed,
-    };
+    let exit = if error.cause() == Cause::Unable { Exit::Unable } else { Exit::Failed };
     Failure::with_causes(exit, error)
 }
 
-/// Removes files that `evenkeel tune --persist` has written, of one interface or of all; whether there were any.
+/// Removes files that `evenkeel tune --persist` has written in this network namespace, of one interface or of all; whether
+/// there were any.
 fn remove_files(interface: Option<&str>) -> Result<bool, Failure> {
     let failed = |error: PersistError| Failure::with_causes(Exit::Failed, &error);
-    let etc = Etc::from_environment();
-    let written = etc.written().map_err(failed)?;
-    let of_interface = |path: &String| interface.is_none_or(|name| persist::paths(name).contains(path));
-    let chosen: Vec<String> = written.into_iter().filter(of_interface).collect();
+    let (etc, namespace) = (Etc::from_environment(), Etc::namespace());
+    etc.remove_drafts();
+    let of_interface = |path: &String| {
+        interface.is_none_or(|interface| persist::paths(Place { interface, namespace }).contains(path))
+    };
+    let is_chosen = |path: &String| persist::is_of_namespace(path, namespace) && of_interface(path);
+    let chosen: Vec<String> = etc.written().map_err(failed)?.into_iter().filter(is_chosen).collect();
     for removal in etc.remove(&chosen).map_err(failed)? {
         match removal {
             Removal::Removed(path) => print(&format!("{}: removed\n", path.display()))?,
             Removal::Edited(path) => {
-                say(&format!("{} is left: somebody has edited it since", path.display()));
+                say(&format!("{} is left: it was edited since", path.display()));
             }
         }
     }
@@ -42,7 +43,15 @@ fn remove_files(interface: Option<&str>) -> Result<bool, Failure> {
 /// Runs `evenkeel revert`.
 pub fn revert(options: &RevertOptions) -> Result<Exit, Failure> {
     let files = remove_files(options.interface.as_deref())?;
-    let journals = StateDirectory::from_environment().journals().map_err(|error| failure(&error.into()))?;
+    let state = StateDirectory::from_environment();
+    let journals = state.remove_drafts().and_then(|()| state.journals());
+    let journals = journals.map_err(|error| failure(&error.into()))?;
+    for path in state.damaged().map_err(|error| failure(&error.into()))? {
+        say(&format!(
+            "{} is what is left of a damaged journal: compare the settings with it, then remove it",
+            path.display()
+        ));
+    }
     let mut chosen = Vec::new();
     let mut exit = Exit::Done;
     for path in journals {
@@ -76,7 +85,7 @@ pub fn revert(options: &RevertOptions) -> Result<Exit, Failure> {
         // One that fails does not keep the others from being put back.
         match revert_journal(&path) {
             Ok(outcome) => match (tell(&outcome)?, &outcome) {
-                (Exit::Done, RevertOutcome::OtherNamespace(_)) if options.interface.is_some() => {
+                (Exit::Done, RevertOutcome::OtherNamespace { .. }) if options.interface.is_some() => {
                     // What was asked for was not done. A failure before it counts for more.
                     if exit == Exit::Done {
                         exit = Exit::Unable;
@@ -100,26 +109,16 @@ fn exists(interface: &str) -> bool {
 /// Whether a journal is about an interface: by the name that it had when the run began, or by the one that it
 /// has now.
 fn is_about(path: &Path, name: &str) -> Result<bool, Failure> {
-    let unreadable = |error: std::io::Error| {
-        Failure::new(Exit::Failed, format!("cannot read {}: {error}", path.display()))
-    };
-    let text = match std::fs::read(path) {
-        Ok(text) => text,
-        // Its run has ended, or a guardian has put back what it had changed.
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
-        Err(error) => return Err(unreadable(error)),
-    };
-    let header = parse(&text, path).map_err(|error| failure(&error.into()))?;
-    if header.as_ref().is_some_and(|(header, _)| header.interface.name == name) {
+    let contents = StateDirectory::read(path).map_err(|error| failure(&error.into()))?;
+    // Without any, its run has ended, or a guardian has put back what it had changed.
+    let Some(contents) = contents else { return Ok(false) };
+    if contents.header.as_ref().is_some_and(|header| header.interface.name == name) {
         return Ok(true);
     }
     let index = Sysfs::of_namespace().and_then(|sysfs| sysfs.read(&format!("class/net/{name}/ifindex")));
     let Some(index) = index.ok().and_then(|index| index.parse().ok()) else { return Ok(false) };
-    if let Some((header, _)) = header {
-        return Ok(header.interface.index == index);
-    }
-    // Its run died before it wrote a line: then its name alone says whose it is.
     let state = StateDirectory::from_environment();
+    // By the name of the file, as not a line of it may be readable.
     Ok(InterfaceIdentity::current(index, name).is_ok_and(|interface| {
         [state.journal_of(&interface), state.kept_journal_of(&interface)].iter().any(|own| own == path)
     }))
@@ -138,25 +137,32 @@ fn tell(outcome: &RevertOutcome) -> Result<Exit, Failure> {
         RevertOutcome::Void(header) => {
             print(&format!("{}: its settings went with its boot or its network namespace\n", whose(header)))?;
         }
-        RevertOutcome::OtherNamespace(header) => say(&format!(
-            "{} ran in another network namespace (net:[{}]): run `evenkeel revert` there (nsenter --net), or remove {} \
+        RevertOutcome::OtherNamespace { header, path, journal } => say(&format!(
+            "{} ran in another network namespace (net:[{}]) and is left alone: run `evenkeel revert` there{}, or remove {} \
              if that namespace is gone",
             whose(header),
             header.interface.namespace,
-            StateDirectory::from_environment().journal_of(&header.interface).display()
+            how_to_enter(path.as_deref()),
+            journal.display()
         )),
+        RevertOutcome::Unreadable(damaged) => return Ok(tell_damaged(damaged)),
         RevertOutcome::RolledBack(leftover) => {
             print(&format!("{}: {}\n", whose(&leftover.header), leftover.report))?;
-            tell_remarks(leftover);
-            if !leftover.report.is_settled() {
-                return Ok(Exit::Failed);
-            }
+            return Ok(tell_remarks(leftover));
         }
     }
     Ok(Exit::Done)
 }
 
-fn tell_remarks(leftover: &Leftover) {
+/// Says what could not be read of a journal.
+fn tell_damaged(damaged: &Damaged) -> Exit {
+    let Damaged { path, damage } = damaged;
+    let error = evenkeel_apply::JournalError::Damaged { path: path.clone(), damage: damage.clone() };
+    Failure::with_causes(Exit::Failed, &error).tell()
+}
+
+/// Says what a person should know of it, and whether something is left to do.
+fn tell_remarks(leftover: &Leftover) -> Exit {
     let then = &leftover.header.interface.name;
     match &leftover.name {
         None => say(&format!("the interface {then} is gone")),
@@ -166,12 +172,19 @@ fn tell_remarks(leftover: &Leftover) {
     for remark in leftover.report.remarks(leftover.name.as_deref().unwrap_or(then)) {
         say(&remark);
     }
+    let damaged = leftover.damaged.as_ref().map(tell_damaged);
+    let settled = if leftover.report.is_settled() { Exit::Done } else { Exit::Failed };
+    damaged.unwrap_or(settled)
 }
 
 /// Says what a run that died had left behind, and what became of it.
 pub fn tell_leftover(leftover: &Leftover) {
+    say_leftover(leftover);
+}
+
+fn say_leftover(leftover: &Leftover) -> Exit {
     say(&format!("{} had died: {}", whose(&leftover.header), leftover.report));
-    tell_remarks(leftover);
+    tell_remarks(leftover)
 }
 
 /// Says that a run that died has left something behind, which is still there.
@@ -190,13 +203,9 @@ pub fn guard(options: &GuardOptions) -> Result<Exit, Failure> {
     match watch(&post).map_err(|error| failure(&error))? {
         Watch::Released => {}
         Watch::WorkerDied(outcome) => match *outcome {
-            RevertOutcome::RolledBack(leftover) => {
-                tell_leftover(&leftover);
-                if !leftover.report.is_settled() {
-                    return Ok(Exit::Failed);
-                }
-            }
-            RevertOutcome::Nothing | RevertOutcome::Void(_) | RevertOutcome::OtherNamespace(_) => {}
+            RevertOutcome::RolledBack(leftover) => return Ok(say_leftover(&leftover)),
+            RevertOutcome::Unreadable(damaged) => return Ok(tell_damaged(&damaged)),
+            RevertOutcome::Nothing | RevertOutcome::Void(_) | RevertOutcome::OtherNamespace { .. } => {}
         },
     }
     Ok(Exit::Done)

@@ -4,8 +4,10 @@
 
 mod support;
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use evenkeel_apply::{Entry, Header, JournalWriter, StateDirectory};
 use evenkeel_testbed::Namespace;
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -41,6 +43,18 @@ fn a_guardian_that_dies_is_replaced() {
     wait_for("another guardian", LIMIT, || children(running.id()).iter().any(|child| !first.contains(child)));
     running.kill();
     managed.wait_for_maps(&DRIVERS_MAPS, LIMIT);
+}
+
+/// The bytes of a journal.
+fn journal_bytes(path: &Path, header: &Header, entries: &[Entry]) -> Vec<u8> {
+    let file = path.file_name().unwrap().to_str().unwrap();
+    let (mut writer, mut bytes) = JournalWriter::begin(header, file);
+    for entry in entries {
+        bytes.extend(writer.entry(entry));
+    }
+    let count = writer.count();
+    bytes[..count.len()].copy_from_slice(&count);
+    bytes
 }
 
 /// Kills a run and its guardian so that neither does anything more.
@@ -147,29 +161,65 @@ fn a_journal_of_another_namespace_or_of_an_earlier_boot_is_not_acted_on() {
     assert!(ended.code == 3 && ended.stderr.contains("another network namespace"), "{ended:?}");
     assert_eq!(std::fs::read_to_string(&journal).unwrap(), text);
 
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
-    let earlier = text.replace(boot.trim(), "00000000-0000-0000-0000-000000000000");
-    assert_ne!(earlier, text);
-    std::fs::write(&journal, &earlier).unwrap();
+    let contents = StateDirectory::read(&journal).unwrap().unwrap();
+    let mut header = contents.header.unwrap();
+    header.interface.boot = "00000000-0000-0000-0000-000000000000".to_owned();
+    std::fs::write(&journal, journal_bytes(&journal, &header, &contents.entries)).unwrap();
     let ended = end(managed.command(&["revert"]));
     assert!(ended.code == 0 && ended.stdout.contains("went with its boot"), "{ended:?}");
     assert_eq!(managed.maps(), ["0"; 4], "what it says is of another time");
     assert!(is_empty(managed.state.path()));
 }
 
+/// Every line that is good is put back; what is left is named, kept, and read only once.
 #[test]
-fn a_damaged_journal_is_named_and_kept() {
+fn a_damaged_journal_is_put_back_as_far_as_it_can_be_read_and_kept() {
+    let managed = Managed::with_maps();
+    for (damage, maps) in [("\"knob\"", ["1", "0", "0", "0"]), ("evenkeel-journal", DRIVERS_MAPS)] {
+        for arguments in [&["revert"][..], &["revert", NAME], &["fair", NAME, "--xps", "off", "--for", "1s"]]
+        {
+            for (queue, map) in (0..).zip(DRIVERS_MAPS) {
+                managed.set_map(queue, map);
+            }
+            kill_both(managed.session(&["--xps", "off"]));
+            let journal = managed.state.path().join(&managed.journals()[0]);
+            let text = std::fs::read_to_string(&journal).unwrap();
+            let at = text.rfind(damage).unwrap();
+            let damaged = format!("{}x{}", &text[..at], &text[at + 1..]);
+            std::fs::write(&journal, &damaged).unwrap();
+            let ended = end(managed.command(arguments));
+            assert_eq!(ended.code, 4, "{ended:?}");
+            let kept = journal.with_extension("journal.damaged");
+            assert!(ended.stderr.contains(&kept.display().to_string()), "{ended:?}");
+            assert_eq!(managed.maps(), maps, "{ended:?}");
+            assert_eq!(std::fs::read_to_string(&kept).unwrap(), damaged);
+            let ended = end(managed.command(&["revert"]));
+            assert!(ended.code == 0 && ended.stderr.contains("damaged journal"), "{ended:?}");
+            std::fs::remove_file(&kept).unwrap();
+            assert!(is_empty(managed.state.path()));
+        }
+    }
+}
+
+/// The undo of a setting that stays is not lost with its journal in silence.
+#[test]
+fn a_journal_that_was_emptied_or_cut_is_said_and_kept() {
     let managed = Managed::with_maps();
     kill_both(managed.session(&["--xps", "off"]));
     let journal = managed.state.path().join(&managed.journals()[0]);
-    let text = std::fs::read_to_string(&journal).unwrap();
-    std::fs::write(&journal, text.replace("\"knob\"", "\"knot\"")).unwrap();
-    for arguments in [&["revert"][..], &["revert", NAME], &["fair", NAME, "--for", "1s"]] {
-        let ended = end(managed.command(arguments));
-        assert_eq!(ended.code, 4, "{ended:?}");
-        assert!(ended.stderr.contains(&format!("{}:2: ", journal.display())), "{ended:?}");
+    let bytes = std::fs::read(&journal).unwrap();
+    let whole = journal.with_extension("kept.journal");
+    for length in [0, 10, bytes.len() / 2, bytes.len() - 1] {
+        for path in [&journal, &whole] {
+            std::fs::write(path, &bytes[..length]).unwrap();
+            let ended = end(managed.command(&["revert"]));
+            assert!(ended.code == 4 && ended.stderr.contains("are not known"), "{length}: {ended:?}");
+            let kept = PathBuf::from(format!("{}.damaged", path.display()));
+            assert_eq!(std::fs::read(&kept).unwrap(), &bytes[..length]);
+            std::fs::remove_file(kept).unwrap();
+            let _ = std::fs::remove_file(&journal);
+        }
     }
-    assert!(journal.exists());
 }
 
 #[test]
@@ -179,12 +229,11 @@ fn a_damaged_journal_does_not_keep_an_interface_from_its_settings() {
     // It comes before the other one.
     let damaged = managed.state.path().join("0-1.journal");
     std::fs::write(&damaged, "{}\n").unwrap();
-    let ended = end(managed.command(&["revert", NAME]));
+    let ended = end(managed.command(&["revert"]));
     assert_eq!(ended.code, 4, "{ended:?}");
-    assert!(ended.stderr.contains(&format!("{}:1: ", damaged.display())), "{ended:?}");
+    assert!(ended.stderr.contains(&format!("{}.damaged is damaged", damaged.display())), "{ended:?}");
     assert!(ended.stdout.contains("2 settings put back"), "{ended:?}");
     assert_eq!(managed.maps(), DRIVERS_MAPS);
-    assert!(damaged.exists());
 }
 
 /// Whether a journal has more than its header.
@@ -192,7 +241,8 @@ fn has_changes(managed: &Managed) -> bool {
     managed.journals().iter().any(|name| {
         // It may go while it is looked at.
         let text = std::fs::read_to_string(managed.state.path().join(name)).unwrap_or_default();
-        text.lines().count() > 1
+        // Its count, and its header.
+        text.lines().count() > 2
     })
 }
 

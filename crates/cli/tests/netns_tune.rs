@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -45,6 +46,12 @@ impl Host {
 
     fn revert(&self) -> Ended {
         end(self.command(&["revert", NAME]))
+    }
+
+    /// Inode of the network namespace, by which its files are told from those of another one.
+    fn namespace(&self) -> u64 {
+        let inode = || Ok(std::fs::metadata("/proc/thread-self/ns/net").unwrap().ino());
+        self.managed.host.run(inode).unwrap()
     }
 
     /// What the wrong sysctls are now.
@@ -222,13 +229,17 @@ fn a_tune_that_is_killed_in_the_middle_can_be_reverted_and_gone_on_with() {
 fn files_for_the_next_start_are_shown_written_and_removed() {
     let host = Host::new();
     let planned = host.tune(&["--persist", "sysctl,systemd"]);
-    assert!(planned.stdout.contains("90-evenkeel-evk0.conf would be written"), "{planned:?}");
+    let name = format!("90-evenkeel-evk0:{}.conf", host.namespace());
+    assert!(planned.stdout.contains(&format!("{name} would be written")), "{planned:?}");
     assert!(!host.etc.path().join("sysctl.d").exists());
     host.tune(&["--apply", "sack-off", "--no-watch"]);
     // What was changed before is in it as well.
     let applied = host.tune(&["--apply", "timestamps-off", "--no-watch", "--persist", "sysctl"]);
     assert!(applied.code == 0 && applied.stderr.contains("net.ipv4.tcp_sack = 1"), "{applied:?}");
-    let path = host.etc.path().join("sysctl.d/90-evenkeel-evk0.conf");
+    let path = host.etc.path().join("sysctl.d").join(&name);
+    // Killed while it wrote: no file, and nothing that stays.
+    let draft = host.etc.path().join("sysctl.d/90-evenkeel-evk0.evenkeel-draft");
+    std::fs::write(&draft, "net.ipv4").unwrap();
     let text = std::fs::read_to_string(&path).unwrap();
     assert!(
         text.contains("net.ipv4.tcp_sack = 1\n") && text.contains("net.ipv4.tcp_timestamps = 1\n"),
@@ -241,9 +252,18 @@ fn files_for_the_next_start_are_shown_written_and_removed() {
     }
     host.managed.shell(&["sysctl", "-p", path.to_str().unwrap()]);
     assert_eq!(host.values(), ["0", "1", "0", "1"]);
+    // In another network namespace the same name is another interface.
+    let elsewhere = Managed::new();
+    for arguments in [&["revert"][..], &["revert", NAME]] {
+        let mut command = elsewhere.command(arguments);
+        command.env("EVENKEEL_ETC_DIR", host.etc.path()).env("EVENKEEL_STATE_DIR", host.managed.state.path());
+        let ended = end(command);
+        assert!(ended.stderr.contains("another network namespace") && path.exists(), "{ended:?}");
+        assert_eq!(host.managed.journals().len(), 1, "{ended:?}");
+    }
     let reverted = host.revert();
-    assert!(reverted.code == 0 && reverted.stdout.contains("90-evenkeel-evk0.conf: removed"), "{reverted:?}");
-    assert!(!path.exists());
+    assert!(reverted.code == 0 && reverted.stdout.contains(&format!("{name}: removed")), "{reverted:?}");
+    assert!(!path.exists() && !draft.exists());
     assert_eq!(host.values(), OFF);
 }
 
@@ -253,12 +273,13 @@ fn a_unit_is_understood_by_systemd() {
     let host = Host::new();
     let applied = host.tune(&["--apply", "--no-watch", "--persist", "systemd"]);
     assert_eq!(applied.code, 0, "{applied:?}");
-    let unit = host.etc.path().join("systemd/system/evenkeel-tune-evk0.service");
-    let link = host.etc.path().join("systemd/system/multi-user.target.wants/evenkeel-tune-evk0.service");
+    let name = format!("evenkeel-tune-evk0:{}.service", host.namespace());
+    let unit = host.etc.path().join("systemd/system").join(&name);
+    let link = host.etc.path().join("systemd/system/multi-user.target.wants").join(&name);
     assert_eq!(std::fs::canonicalize(&link).unwrap(), std::fs::canonicalize(&unit).unwrap());
     let verified = Command::new("systemd-analyze").arg("verify").arg(&unit).output().unwrap();
     let said = String::from_utf8_lossy(&verified.stderr).into_owned();
-    assert!(!said.contains("evenkeel-tune-evk0.service:"), "{said}");
+    assert!(!said.contains(&format!("{name}:")), "{said}");
     for (name, _) in WRONG {
         host.managed.host.set_sysctl(&format!("net/ipv4/{name}"), "0").unwrap();
     }

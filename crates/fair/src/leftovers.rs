@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use evenkeel_apply::{
-    ApplyError, Header, InterfaceIdentity, KnobError, Leftover, RevertOutcome, StateDirectory,
+    ApplyError, Header, InterfaceIdentity, JournalError, KnobError, Leftover, RevertOutcome, StateDirectory,
 };
 use evenkeel_host::Sysfs;
 use evenkeel_netlink::Netlink;
@@ -33,8 +33,18 @@ fn journals(interface: &str, state: &StateDirectory) -> Result<Vec<PathBuf>, Fai
 pub fn put_back_leftovers(interface: &str, state: &StateDirectory) -> Result<Vec<Leftover>, FairError> {
     let mut found = Vec::new();
     for journal in journals(interface, state)? {
-        if let RevertOutcome::RolledBack(leftover) = evenkeel_apply::revert(&journal)? {
-            found.push(*leftover);
+        let damaged = match evenkeel_apply::revert(&journal)? {
+            RevertOutcome::Unreadable(damaged) => Some(damaged),
+            RevertOutcome::RolledBack(mut leftover) => {
+                let damaged = leftover.damaged.take();
+                found.push(*leftover);
+                damaged
+            }
+            _ => None,
+        };
+        // What cannot be read of it may still be set, and would pass for the administrator's.
+        if let Some(damaged) = damaged {
+            return Err(ApplyError::from(JournalError::from(damaged)).into());
         }
     }
     Ok(found)

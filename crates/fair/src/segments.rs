@@ -135,7 +135,13 @@ pub(crate) fn prepare(
     }
     // The limit is the namespace's: two devices would not agree on it.
     let shaped = options.is_some() || weights.is_some();
-    let backlog = (alone && shaped).then(|| limit_backlog(run, gate)).transpose()?;
+    let backlog = match (alone && shaped).then(|| limit_backlog(run, gate)) {
+        Some(Ok(backlog)) => Some(backlog),
+        // Another run in this namespace has set it: each would put back what the other one needs.
+        Some(Err(FairError::Apply(error))) if error.is_owned() => None,
+        Some(Err(error)) => return Err(error),
+        None => None,
+    };
     Ok(Some(ControlOptions {
         view: select.view()?,
         interval: INTERVAL,

@@ -136,7 +136,6 @@ pub fn give_up_privileges() -> Result<(), FairError> {
 /// Devices under management. Dropping it puts everything back.
 pub struct Session {
     managed: Vec<Managed>,
-    guardian: Box<dyn Fn() -> Option<Command>>,
 }
 
 /// Fields are dropped in this order: whoever changes settings goes before they come back, and the choice last.
@@ -199,7 +198,7 @@ impl Session {
                 managed.push(Managed::start(run, planned, preflight)?);
             }
         }
-        Ok((Self { managed, guardian }, leftovers))
+        Ok((Self { managed }, leftovers))
     }
 
     /// Starts the loops that follow the flows, each on a thread of its own. Apart from [`Self::start`], so that a process
@@ -224,11 +223,6 @@ impl Session {
         for managed in &mut self.managed {
             if let Some(reason) = managed.check()? {
                 return Ok(Some(StandBack { device: managed.device.name.clone(), reason }));
-            }
-            if !managed.run.is_guarded()
-                && let Some(command) = (self.guardian)()
-            {
-                managed.run.guard_again(command)?;
             }
         }
         Ok(None)

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use evenkeel_apply::{Etc, Lasting};
 use evenkeel_model::change::{Knob, Value};
 use evenkeel_model::host::HostFacts;
-use evenkeel_placement::tune::persist::{self, Files, Kind};
+use evenkeel_placement::tune::persist::{self, Files, Kind, Place};
 
 use super::Prepared;
 use crate::arguments::{PersistChoice, TuneOptions};
@@ -31,6 +31,10 @@ fn actions(facts: &HostFacts) -> BTreeMap<u32, String> {
     alone.map(|interrupt| (interrupt.number, interrupt.action.clone())).collect()
 }
 
+fn place(options: &TuneOptions) -> Place<'_> {
+    Place { interface: &options.interface, namespace: Etc::namespace() }
+}
+
 /// The files that would be written for a plan.
 pub fn planned(options: &TuneOptions, prepared: &Prepared) -> Result<Files, Failure> {
     let settings: Vec<(Knob, Value)> =
@@ -39,7 +43,7 @@ pub fn planned(options: &TuneOptions, prepared: &Prepared) -> Result<Files, Fail
     if kinds.is_empty() {
         return Ok(Files::default());
     }
-    Ok(persist::files(&options.interface, &settings, &kinds, &actions(&prepared.facts)))
+    Ok(persist::files(place(options), &settings, &kinds, &actions(&prepared.facts)))
 }
 
 /// Writes the files for everything that is kept, now and from before.
@@ -48,8 +52,9 @@ pub fn write(options: &TuneOptions, facts: &HostFacts, lasting: &mut Lasting) ->
     if kinds.is_empty() {
         return Ok(Files::default());
     }
-    let files = persist::files(&options.interface, &lasting.kept(), &kinds, &actions(facts));
+    let files = persist::files(place(options), &lasting.kept(), &kinds, &actions(facts));
     let etc = Etc::from_environment();
+    etc.remove_drafts();
     for file in &files.files {
         say(&format!("{}:\n{}", etc.path(&file.path).display(), Etc::marked(&file.text)));
         etc.write(&file.path, &file.text).map_err(|error| Failure::with_causes(Exit::Failed, &error))?;

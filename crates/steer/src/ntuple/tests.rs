@@ -6,7 +6,7 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use evenkeel_apply::{JournalError, KnobError};
+use evenkeel_apply::{Entry, JournalError, KnobError};
 use evenkeel_receive::flows::{ObservedFlow, generate};
 use evenkeel_receive::policy::{PolicyFile, Queues};
 use evenkeel_receive::search::Search;
@@ -114,11 +114,7 @@ impl Kernel for Machine {
                 let context = rule.rule().unwrap().context();
                 assert!(context.is_none_or(|context| inside.contexts.contains_key(&context)), "no context");
                 // The undo is on the disk before the change.
-                assert!(
-                    inside.journal.contains(&format!("\"ntuple-rule\":{location}")),
-                    "{}",
-                    inside.journal
-                );
+                assert!(inside.journal.contains(&format!("NtupleRule({location});")), "{}", inside.journal);
                 inside.rules.insert(*location, rule.rule().unwrap());
             }
             (Knob::RssTable, Value::Table(table)) => inside.table.clone_from(table),
@@ -127,7 +123,7 @@ impl Kernel for Machine {
                 inside.contexts.remove(context);
             }
             (Knob::RssContext(context), Value::Context(Some(table))) => {
-                assert!(inside.journal.contains(&format!("\"rss-context\":{context}")), "{}", inside.journal);
+                assert!(inside.journal.contains(&format!("RssContext({context});")), "{}", inside.journal);
                 inside.contexts.insert(*context, table.clone());
             }
             other => panic!("{other:?}"),
@@ -137,8 +133,8 @@ impl Kernel for Machine {
 }
 
 impl Storage for Machine {
-    fn append(&mut self, line: &[u8]) -> Result<(), JournalError> {
-        self.0.borrow_mut().journal.push_str(str::from_utf8(line).unwrap());
+    fn append(&mut self, entry: &Entry) -> Result<(), JournalError> {
+        self.0.borrow_mut().journal.push_str(&format!("{:?};", entry.knob));
         Ok(())
     }
 

@@ -44,18 +44,46 @@ pub struct Files {
     pub not_kept: Vec<String>,
 }
 
-/// The paths, below `/etc`, that an interface's files and links may have.
-#[must_use]
-pub fn paths(interface: &str) -> Vec<String> {
-    let files = [Kind::Sysctl, Kind::Systemd, Kind::Udev].map(|kind| path(kind, interface));
-    files.into_iter().chain([wanted_by(interface)]).collect()
+/// An interface as the names of its files have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place<'a> {
+    /// Its name.
+    pub interface: &'a str,
+    /// Inode of its network namespace; none in the host's own.
+    pub namespace: Option<u64>,
 }
 
-fn path(kind: Kind, interface: &str) -> String {
-    let name = file_name(interface);
+impl Place<'_> {
+    /// No name of an interface has a colon (`dev_valid_name`, net/core/dev.c).
+    fn file_name(self) -> String {
+        let name = file_name(self.interface);
+        self.namespace.map_or_else(|| name.clone(), |inode| format!("{name}:{inode}"))
+    }
+}
+
+/// The paths, below `/etc`, that an interface's files and links may have.
+#[must_use]
+pub fn paths(place: Place<'_>) -> Vec<String> {
+    let name = place.file_name();
+    let files = [Kind::Sysctl, Kind::Systemd, Kind::Udev].map(|kind| path(kind, &name));
+    files.into_iter().chain([wanted_by(&name)]).collect()
+}
+
+/// Whether a path is one of the files of a network namespace.
+#[must_use]
+pub fn is_of_namespace(path: &str, namespace: Option<u64>) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let of = name
+        .rsplit_once('.')
+        .and_then(|(stem, _)| stem.rsplit_once(':'))
+        .and_then(|(_, inode)| inode.parse().ok());
+    of == namespace
+}
+
+fn path(kind: Kind, name: &str) -> String {
     match kind {
         Kind::Sysctl => format!("sysctl.d/90-evenkeel-{name}.conf"),
-        Kind::Systemd => format!("systemd/system/{}", unit(&name)),
+        Kind::Systemd => format!("systemd/system/{}", unit(name)),
         Kind::Udev => format!("udev/rules.d/90-evenkeel-{name}.rules"),
     }
 }
@@ -64,20 +92,21 @@ fn unit(name: &str) -> String {
     format!("evenkeel-tune-{name}.service")
 }
 
-fn wanted_by(interface: &str) -> String {
-    format!("systemd/system/multi-user.target.wants/{}", unit(&file_name(interface)))
+fn wanted_by(name: &str) -> String {
+    format!("systemd/system/multi-user.target.wants/{}", unit(name))
 }
 
 /// Files of some kinds for settings of an interface and its host. `actions` says what an interrupt does, by which it is
 /// found again.
 #[must_use]
 pub fn files(
-    interface: &str,
+    place: Place<'_>,
     settings: &[(Knob, Value)],
     kinds: &[Kind],
     actions: &BTreeMap<u32, String>,
 ) -> Files {
     let mut found = Files::default();
+    let (interface, name) = (place.interface, place.file_name());
     let mut kinds: Vec<Kind> = kinds.to_vec();
     kinds.sort_unstable();
     kinds.dedup();
@@ -97,9 +126,8 @@ pub fn files(
         }
     }
     for (kind, lines) in of_kind {
-        let link = (kind == Kind::Systemd)
-            .then(|| (wanted_by(interface), format!("../{}", unit(&file_name(interface)))));
-        found.files.push(File { path: path(kind, interface), text: text_of(kind, interface, &lines), link });
+        let link = (kind == Kind::Systemd).then(|| (wanted_by(&name), format!("../{}", unit(&name))));
+        found.files.push(File { path: path(kind, &name), text: text_of(kind, interface, &lines), link });
     }
     found
 }
@@ -180,6 +208,8 @@ mod tests {
     use super::*;
     use evenkeel_model::change::{Ring, root_qdisc};
 
+    const ETH0: Place<'_> = Place { interface: "eth0", namespace: None };
+
     fn text(value: &str) -> Value {
         Value::Text(value.to_owned())
     }
@@ -198,7 +228,7 @@ mod tests {
     #[test]
     fn each_kind_holds_what_it_can() {
         let actions = BTreeMap::from([(45, "eth0-TxRx-0".to_owned())]);
-        let all = files("eth0", &settings(), &[Kind::Udev, Kind::Sysctl, Kind::Systemd], &actions);
+        let all = files(ETH0, &settings(), &[Kind::Udev, Kind::Sysctl, Kind::Systemd], &actions);
         assert_eq!(all.not_kept, Vec::<String>::new());
         let [sysctl, systemd, udev] = all.files.try_into().unwrap();
         assert_eq!(sysctl.path, "sysctl.d/90-evenkeel-eth0.conf");
@@ -219,7 +249,7 @@ mod tests {
             systemd.text
         );
         assert_eq!(systemd.link.unwrap().1, "../evenkeel-tune-eth0.service");
-        let known = paths("eth0");
+        let known = paths(ETH0);
         for path in [sysctl.path, systemd.path, udev.path, systemd_link()] {
             assert!(known.contains(&path), "{path}");
         }
@@ -231,7 +261,7 @@ mod tests {
 
     #[test]
     fn what_no_file_can_hold_is_said() {
-        let found = files("eth0", &settings(), &[Kind::Udev], &BTreeMap::new());
+        let found = files(ETH0, &settings(), &[Kind::Udev], &BTreeMap::new());
         let why = found.not_kept.join("\n");
         for words in [
             "sysctl net.ipv4.tcp_rmem: it belongs in sysctl.d",
@@ -241,6 +271,17 @@ mod tests {
             assert!(why.contains(words), "{words}: {why}");
         }
         assert_eq!(found.files.len(), 1);
-        assert_eq!(files("eth0", &[], &[Kind::Systemd], &BTreeMap::new()), Files::default());
+        assert_eq!(files(ETH0, &[], &[Kind::Systemd], &BTreeMap::new()), Files::default());
+    }
+
+    /// The same name in another network namespace is another interface.
+    #[test]
+    fn namespaces_have_files_of_their_own() {
+        let elsewhere = paths(Place { interface: "eth0", namespace: Some(4_026_532_345) });
+        for path in &elsewhere {
+            assert!(is_of_namespace(path, Some(4_026_532_345)) && !is_of_namespace(path, None), "{path}");
+            assert!(!paths(ETH0).contains(path), "{path}");
+        }
+        assert!(paths(ETH0).iter().all(|path| is_of_namespace(path, None)));
     }
 }

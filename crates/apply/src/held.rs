@@ -1,0 +1,314 @@
+//! A journal that a process holds (flock(2)): how it is taken, written, replaced and removed.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use evenkeel_host::{Host, ProcessIdentity};
+use evenkeel_model::change::Knob;
+use nix::fcntl::{Flock, FlockArg, OFlag, openat, renameat};
+use nix::sys::stat::Mode;
+
+use crate::error::JournalError;
+use crate::journal::{Entry, Header, Storage};
+use crate::journal_lines::{Contents, JournalWriter};
+use crate::state::{DAMAGED, Directory, EXTENSION, StateDirectory, is_kept, working_journal_of};
+
+/// How long to wait for a process that ends or a guardian that is putting back.
+const PATIENCE: Duration = Duration::from_secs(3);
+const POLL: Duration = Duration::from_millis(20);
+
+/// How the file of a journal that is held stands to its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It has its name.
+    Named,
+    /// No file has the name: somebody has removed it, or the directory.
+    Removed,
+    /// Another file has the name.
+    Replaced,
+}
+
+/// A journal that this process has open and does not hold: it can be read when its name is gone.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    directory: Arc<Directory>,
+    name: String,
+    file: File,
+}
+
+impl Watched {
+    /// Opens a journal; none if it is not there.
+    pub(crate) fn open(journal: &Path) -> Result<Option<Self>, JournalError> {
+        let (state, name) = StateDirectory::of_journal(journal);
+        let Some(directory) = state.open(false)? else { return Ok(None) };
+        let file = directory.open_file(&name, OFlag::O_RDWR)?;
+        Ok(file.map(|file| Self { directory: Arc::new(directory), name, file }))
+    }
+
+    /// Takes it, when the process that held it has ended.
+    pub(crate) fn hold(self) -> Result<(Held, Standing), JournalError> {
+        let Self { directory, name, file } = self;
+        let held = Held::lock(file, &directory, &name)?;
+        let standing = held.standing()?;
+        Ok((held, standing))
+    }
+}
+
+/// A journal that this process holds: nobody else changes what it is about.
+#[derive(Debug)]
+pub struct Held {
+    directory: Arc<Directory>,
+    name: String,
+    file: Flock<File>,
+    /// None before it was read, and of one that is damaged.
+    writer: Option<JournalWriter>,
+}
+
+impl Held {
+    /// Takes a journal; none if there is none. Waits a moment for a holder that is ending.
+    ///
+    /// # Errors
+    /// [`JournalError::Busy`] when a living run holds it.
+    pub(crate) fn take(directory: &Arc<Directory>, name: &str) -> Result<Option<Self>, JournalError> {
+        loop {
+            let Some(file) = directory.open_file(name, OFlag::O_RDWR)? else { return Ok(None) };
+            let held = Self::lock(file, directory, name)?;
+            // Whoever held it before may have removed it: then this is no longer the journal.
+            if held.standing()? == Standing::Named {
+                return Ok(Some(held));
+            }
+        }
+    }
+
+    /// Takes a journal by its path.
+    pub(crate) fn take_path(journal: &Path) -> Result<Option<Self>, JournalError> {
+        let (state, name) = StateDirectory::of_journal(journal);
+        match state.open(false)? {
+            Some(directory) => Self::take(&Arc::new(directory), &name),
+            None => Ok(None),
+        }
+    }
+
+    /// Takes the journal of whoever works on the interface, of the journal of what is to stay on it, and makes it if it is
+    /// not there; none if there is nothing that is to stay.
+    pub(crate) fn take_working(kept: &Path, header: &Header) -> Result<Option<Self>, JournalError> {
+        let (state, kept) = StateDirectory::of_journal(kept);
+        let (Some(directory), Some(name)) = (state.open(false)?, working_journal_of(&kept)) else {
+            return Ok(None);
+        };
+        let directory = Arc::new(directory);
+        while directory.stands(&kept).is_some() {
+            if let Some(held) = Self::take(&directory, &name)? {
+                return Ok(Some(held));
+            }
+            if let Some(held) = Self::create(&directory, &name, header)? {
+                return Ok(Some(held));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Makes a journal with its header; none if there is one already.
+    pub(crate) fn create(
+        directory: &Arc<Directory>,
+        name: &str,
+        header: &Header,
+    ) -> Result<Option<Self>, JournalError> {
+        let (writer, bytes) = JournalWriter::begin(header, name);
+        let (draft, file) = directory.draft(name, &bytes)?;
+        // Under its name it is never without its header: an empty journal is one that somebody has emptied.
+        let linked = directory.link(&draft, name);
+        let removed = directory.unlink(&draft);
+        let is_new =
+            linked.and_then(|is_new| removed.map(|()| is_new)).map_err(directory.failed("make", name))?;
+        let held =
+            Self { directory: Arc::clone(directory), name: name.to_owned(), file, writer: Some(writer) };
+        Ok(is_new.then_some(held))
+    }
+
+    /// Begins a new journal in place of this one, which is done with.
+    pub(crate) fn replace(mut self, header: &Header, entries: &[Entry]) -> Result<Self, JournalError> {
+        let (directory, name) = (Arc::clone(&self.directory), self.name.clone());
+        let (mut writer, mut bytes) = JournalWriter::begin(header, &name);
+        for entry in entries {
+            bytes.extend(writer.entry(entry));
+        }
+        let count = writer.count();
+        bytes.splice(..count.len(), count);
+        let (draft, file) = directory.draft(&name, &bytes)?;
+        self.shut()?;
+        renameat(&directory.file, draft.as_str(), &directory.file, name.as_str())
+            .map_err(|error| directory.failed("replace", &name)(error.into()))?;
+        directory.file.sync_all().map_err(directory.failed("sync", ""))?;
+        Ok(Self { directory, name, file, writer: Some(writer) })
+    }
+
+    fn lock(file: File, directory: &Arc<Directory>, name: &str) -> Result<Self, JournalError> {
+        let deadline = Instant::now() + PATIENCE;
+        let mut file = file;
+        loop {
+            match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+                Ok(file) => {
+                    let (directory, name) = (Arc::clone(directory), name.to_owned());
+                    return Ok(Self { directory, name, file, writer: None });
+                }
+                Err((mut again, nix::Error::EWOULDBLOCK)) => {
+                    let holder = directory.read(&mut again, name).ok().and_then(|contents| contents.header);
+                    // A dead run's journal in somebody's hands is being rolled back.
+                    let ending = holder.as_ref().is_none_or(|header| !is_alive(header));
+                    if !ending || Instant::now() > deadline {
+                        let path = directory.path.join(name);
+                        return Err(JournalError::Busy { path, holder: holder.map(Box::new) });
+                    }
+                    std::thread::sleep(POLL);
+                    file = again;
+                }
+                Err((_, error)) => return Err(directory.failed("lock", name)(error.into())),
+            }
+        }
+    }
+
+    fn standing(&self) -> Result<Standing, JournalError> {
+        let own = self.file.metadata().map_err(self.directory.failed("look at", &self.name))?;
+        Ok(match self.directory.stands(&self.name) {
+            None => Standing::Removed,
+            Some(found) if (found.st_dev, found.st_ino) == (own.dev(), own.ino()) => Standing::Named,
+            Some(_) => Standing::Replaced,
+        })
+    }
+
+    /// What it holds.
+    pub(crate) fn read(&mut self) -> Result<Contents, JournalError> {
+        let contents = self.directory.read(&mut self.file, &self.name)?;
+        self.writer.clone_from(&contents.writer);
+        Ok(contents)
+    }
+
+    /// Where it lies.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.directory.path.join(&self.name)
+    }
+
+    /// The run that has journalled a setting of the whole namespace or host, other than this one; two runs that changed
+    /// the same one would each put back what the other has set.
+    pub(crate) fn other_owner(&self, knob: &Knob) -> Result<Option<Header>, JournalError> {
+        let ending = format!(".{EXTENSION}");
+        let names = self.directory.names()?.into_iter();
+        for name in names.filter(|name| name.ends_with(&ending) && !is_kept(name) && *name != self.name) {
+            let Some(mut file) = self.directory.open_file(&name, OFlag::O_RDONLY)? else { continue };
+            let contents = self.directory.read(&mut file, &name)?;
+            let Some(header) = contents.header else { continue };
+            let is_shared = match knob {
+                Knob::Sysctl(path) if path.starts_with("net/") => {
+                    let own = self.name.split('-').next();
+                    own == name.split('-').next()
+                }
+                _ => true,
+            };
+            if is_shared && contents.entries.iter().any(|entry| entry.knob == *knob) {
+                return Ok(Some(header));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Keeps others from looking for owners until the returned lock is dropped.
+    pub(crate) fn claim(&self) -> Result<Flock<OwnedFd>, JournalError> {
+        let failed = |error: nix::Error| self.directory.failed("lock", "")(error.into());
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            // A description of its own: a copy of the directory's descriptor would share one lock with it.
+            let again = openat(&self.directory.file, ".", OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
+            match Flock::lock(again.map_err(failed)?, FlockArg::LockExclusiveNonblock) {
+                Ok(lock) => return Ok(lock),
+                Err((_, nix::Error::EWOULDBLOCK)) if Instant::now() < deadline => std::thread::sleep(POLL),
+                Err((_, error)) => return Err(failed(error)),
+            }
+        }
+    }
+
+    /// Gives it another name, under which it is kept and not read again.
+    pub(crate) fn set_aside(&self) -> Result<PathBuf, JournalError> {
+        for number in 1..1000 {
+            let suffix = if number == 1 { String::new() } else { format!(".{number}") };
+            let aside = format!("{}{suffix}{DAMAGED}", self.name);
+            let failed = || self.directory.failed("rename", &self.name);
+            if self.directory.link(&self.name, &aside).map_err(failed())? {
+                self.directory.unlink(&self.name).map_err(failed())?;
+                self.directory.file.sync_all().map_err(failed())?;
+                return Ok(self.directory.path.join(aside));
+            }
+        }
+        Err(self.directory.failed("rename", &self.name)(io::ErrorKind::AlreadyExists.into()))
+    }
+
+    fn append_synced(&mut self, writer: &JournalWriter, at: u64, line: &[u8]) -> io::Result<()> {
+        // Behind what is counted there may be a part of a line that failed.
+        self.file.set_len(at)?;
+        self.file.write_all_at(line, at)?;
+        self.file.sync_data()?;
+        self.file.write_all_at(&writer.count(), 0)?;
+        self.file.sync_data()?;
+        // The name has to survive as well.
+        self.directory.file.sync_all()
+    }
+}
+
+impl Storage for Held {
+    fn append_shared(&mut self, entry: &Entry) -> Result<(), JournalError> {
+        let _claim = self.claim()?;
+        match self.other_owner(&entry.knob)? {
+            Some(owner) => {
+                Err(JournalError::Owned { knob: entry.knob.on("").to_string(), owner: Box::new(owner) })
+            }
+            None => self.append(entry),
+        }
+    }
+
+    fn append(&mut self, entry: &Entry) -> Result<(), JournalError> {
+        if self.writer.is_none() {
+            self.read()?;
+        }
+        let Some(before) = self.writer.clone() else {
+            return Err(JournalError::Damaged { path: self.path(), damage: self.read()?.damage });
+        };
+        let mut writer = before.clone();
+        let line = writer.entry(entry);
+        if let Err(source) = self.append_synced(&writer, before.bytes(), &line) {
+            // If the count cannot be written back either, the line is one of a change that was not made.
+            let _ = self.file.write_all_at(&before.count(), 0);
+            return Err(self.directory.failed("write to", &self.name)(source));
+        }
+        self.writer = Some(writer);
+        Ok(())
+    }
+
+    /// Whoever has it open knows then that nothing is left to put back.
+    fn shut(&mut self) -> Result<(), JournalError> {
+        let shut = match &self.writer {
+            Some(writer) => writer.shut(),
+            None => match self.read()?.writer {
+                Some(writer) => writer.shut(),
+                // One of version 1 or a damaged one: nobody has it open.
+                None => return Ok(()),
+            },
+        };
+        self.file.write_all_at(&shut, 0).map_err(self.directory.failed("write to", &self.name))
+    }
+
+    fn remove(mut self) -> Result<(), JournalError> {
+        // Without the mark a guardian would find every knob as it was before.
+        let _ = self.shut();
+        self.directory.unlink(&self.name).map_err(self.directory.failed("remove", &self.name))
+    }
+}
+
+/// Whether the process of a run is alive.
+pub(crate) fn is_alive(header: &Header) -> bool {
+    Host::live().process(header.process.id).map(ProcessIdentity::into) == Some(header.process)
+}

@@ -1,0 +1,317 @@
+//! Network namespaces other than the caller's: whether one is gone, and in which one an interface is now.
+//!
+//! A namespace lives as long as a process is in it, or a descriptor or a mount holds it. Where the kernel gives file
+//! handles of namespaces (Linux 6.18, fs/nsfs.c) it says itself whether one lives. Elsewhere every process is looked at, and
+//! a look that could not see everything proves nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::CStr;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use evenkeel_host::{Host, HostError, NamespaceIdentity, NetworkNamespace, Sysfs};
+use evenkeel_netlink::{Netlink, NetlinkError};
+use serde::{Deserialize, Serialize};
+
+use crate::identity::{InterfaceIdentity, device_inode};
+
+const OWN: &str = "/proc/thread-self/ns/net";
+/// Inode of the first PID namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h): all processes are seen from it.
+const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
+
+/// A namespace's file handle (name_to_handle_at(2)): its type, a colon, and its bytes in hexadecimal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct NamespaceHandle(String);
+
+/// `struct file_handle`.
+#[repr(C)]
+struct FileHandle {
+    length: u32,
+    kind: i32,
+    bytes: [u8; HANDLE_LENGTH],
+}
+
+/// `MAX_HANDLE_SZ`.
+const HANDLE_LENGTH: usize = 128;
+
+impl NamespaceHandle {
+    /// The handle of a namespace's file; none where the kernel has none to give.
+    pub(crate) fn of(path: &Path) -> Option<Self> {
+        let file = File::open(path).ok()?;
+        let mut handle = FileHandle { length: HANDLE_LENGTH as u32, kind: 0, bytes: [0; HANDLE_LENGTH] };
+        let (mut mount, empty): (libc::c_int, &CStr) = (0, c"");
+        // SAFETY: the handle has room for as many bytes as it says, and the path is an empty string.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_name_to_handle_at,
+                file.as_raw_fd(),
+                empty.as_ptr(),
+                &raw mut handle,
+                &raw mut mount,
+                libc::AT_EMPTY_PATH,
+            )
+        };
+        let bytes = handle.bytes.get(..handle.length as usize).filter(|_| result == 0)?;
+        let bytes: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let handle = Self(format!("{}:{bytes}", handle.kind));
+        // A kernel that cannot open what it has named would take every namespace for gone.
+        handle.open().is_ok().then_some(handle)
+    }
+
+    /// The namespace, if it lives.
+    fn open(&self) -> io::Result<OwnedFd> {
+        let damaged = || io::Error::from(io::ErrorKind::InvalidData);
+        let (kind, text) = self.0.split_once(':').ok_or_else(damaged)?;
+        let digits = text.as_bytes().chunks(2).map(|pair| {
+            std::str::from_utf8(pair)
+                .ok()
+                .and_then(|pair| u8::from_str_radix(pair, 16).ok())
+                .ok_or_else(damaged)
+        });
+        let found: Vec<u8> = digits.collect::<io::Result<_>>()?;
+        let mut bytes = [0; HANDLE_LENGTH];
+        bytes.get_mut(..found.len()).ok_or_else(damaged)?.copy_from_slice(&found);
+        let mut handle =
+            FileHandle { length: found.len() as u32, kind: kind.parse().map_err(|_| damaged())?, bytes };
+        let own = File::open(OWN)?;
+        // SAFETY: the handle is as long as it says.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_open_by_handle_at,
+                own.as_raw_fd(),
+                &raw mut handle,
+                libc::O_RDONLY | libc::O_CLOEXEC,
+            )
+        };
+        if result < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let descriptor = i32::try_from(result).map_err(io::Error::other)?;
+        // SAFETY: the kernel just gave this descriptor to us alone.
+        Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+    }
+}
+
+/// What is known of the namespace of a journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Life {
+    /// The calling thread is in it.
+    Here,
+    /// It lives, and can be entered by this path if that was found.
+    Alive(Option<PathBuf>),
+    /// It is gone: the kernel says so, or nothing holds it.
+    Gone,
+    /// Not all of the processes that might hold it could be looked at.
+    Unknown,
+}
+
+/// What became of the namespace in which a run was.
+pub(crate) fn life_of(run: &InterfaceIdentity, here: &InterfaceIdentity) -> Life {
+    // Two namespaces do not have one inode at the same time.
+    if run.namespace == here.namespace {
+        return if run.same_namespace(here) { Life::Here } else { Life::Gone };
+    }
+    if let Some(handle) = &run.namespace_handle {
+        match handle.open() {
+            Ok(_) => return Life::Alive(Scan::new().found.remove(&run.namespace)),
+            Err(error) if error.raw_os_error() == Some(libc::ESTALE) => return Life::Gone,
+            Err(_) => {}
+        }
+    }
+    let mut scan = Scan::new();
+    match scan.found.remove(&run.namespace) {
+        Some(path) => {
+            let entered =
+                NetworkNamespace::open(&path).and_then(|found| found.run(NamespaceIdentity::current));
+            let another = entered.is_ok_and(|found| found.cookie != run.namespace_cookie);
+            if another { Life::Gone } else { Life::Alive(Some(path)) }
+        }
+        None if scan.complete => Life::Gone,
+        None => Life::Unknown,
+    }
+}
+
+/// Where an interface is that left its namespace.
+pub(crate) enum Whereabouts {
+    /// In another one, under this number and name.
+    Moved { namespace: NetworkNamespace, index: u32, name: String },
+    /// In none: it was deleted.
+    Deleted,
+    /// Not every namespace could be looked into.
+    Unknown(String),
+}
+
+/// Looks for an interface by the inode of its directory in every network namespace. Not found, it was deleted, if every
+/// namespace that one of these knows was looked into: into one that none of them knows it cannot have been moved.
+pub(crate) fn find_device(device: u64) -> Whereabouts {
+    let opened = |path: PathBuf| NetworkNamespace::open(&path).ok();
+    let mut namespaces: Vec<NetworkNamespace> = Scan::new().found.into_values().filter_map(opened).collect();
+    let mut unseen = None;
+    for at in 0..namespaces.len() {
+        let namespace = &namespaces[at];
+        let looked = namespace.run(|| {
+            let found = interface_of(device)?;
+            Ok((found, knows_another(&namespaces).map_err(|error| error.to_string())))
+        });
+        match looked {
+            Ok((Some((index, name)), _)) => {
+                return Whereabouts::Moved { namespace: namespaces.swap_remove(at), index, name };
+            }
+            Ok((None, Ok(false))) => {}
+            Ok((None, Ok(true))) => {
+                unseen = Some("there is a network namespace that cannot be looked into".to_owned());
+            }
+            Ok((None, Err(error))) => unseen = Some(error),
+            Err(error) => unseen = Some(error.to_string()),
+        }
+    }
+    unseen.map_or(Whereabouts::Deleted, Whereabouts::Unknown)
+}
+
+/// Whether the calling thread's namespace knows one that is not among these.
+fn knows_another(namespaces: &[NetworkNamespace]) -> Result<bool, NetlinkError> {
+    let mut netlink = Netlink::open()?;
+    let mut known = netlink.namespace_ids()?;
+    if known.is_empty() {
+        return Ok(false);
+    }
+    for namespace in namespaces {
+        if let Some(id) = netlink.namespace_id(namespace.as_fd())? {
+            known.remove(&id);
+        }
+    }
+    Ok(!known.is_empty())
+}
+
+/// Number and name of an interface of the calling thread's namespace.
+fn interface_of(device: u64) -> Result<Option<(u32, String)>, HostError> {
+    let sysfs = Sysfs::of_namespace()?;
+    for name in sysfs.list("class/net")? {
+        if device_inode(&sysfs, &name) == Some(device) {
+            let index = sysfs.read(&format!("class/net/{name}/ifindex"))?;
+            return Ok(index.parse().ok().map(|index| (index, name)));
+        }
+    }
+    Ok(None)
+}
+
+/// Every network namespace that a process is in, or that a descriptor or a mount holds.
+struct Scan {
+    /// A path for each inode.
+    found: BTreeMap<u64, PathBuf>,
+    /// Whether nothing was hidden.
+    complete: bool,
+}
+
+impl Scan {
+    fn new() -> Self {
+        let first =
+            fs::metadata("/proc/self/ns/pid").is_ok_and(|metadata| metadata.ino() == FIRST_PID_NAMESPACE);
+        let mut scan = Self { found: BTreeMap::new(), complete: first };
+        let mut mounts = BTreeSet::new();
+        let Ok(processes) = Host::live().process_numbers() else {
+            scan.complete = false;
+            return scan;
+        };
+        // Names first: they are what a person would type.
+        scan.mounts(Path::new("/proc/self"));
+        for process in processes {
+            let process = PathBuf::from(format!("/proc/{process}"));
+            scan.tasks(&process);
+            scan.descriptors(&process);
+            if let Some(mount) = scan.seen(fs::metadata(process.join("ns/mnt")))
+                && mounts.insert(mount.ino())
+            {
+                scan.mounts(&process);
+            }
+        }
+        scan
+    }
+
+    /// A process that ended meanwhile is no gap; one that may not be looked at is.
+    fn seen<T>(&mut self, result: io::Result<T>) -> Option<T> {
+        if let Err(error) = &result {
+            let ended = matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH | libc::EINVAL));
+            self.complete &= ended;
+        }
+        result.ok()
+    }
+
+    fn entries(&mut self, directory: PathBuf) -> Vec<PathBuf> {
+        let entries = self.seen(fs::read_dir(directory));
+        entries.into_iter().flatten().filter_map(|entry| self.seen(entry)).map(|entry| entry.path()).collect()
+    }
+
+    fn tasks(&mut self, process: &Path) {
+        for task in self.entries(process.join("task")) {
+            let path = task.join("ns/net");
+            if let Some(metadata) = self.seen(fs::metadata(&path)) {
+                self.found.entry(metadata.ino()).or_insert(path);
+            }
+        }
+    }
+
+    fn descriptors(&mut self, process: &Path) {
+        for path in self.entries(process.join("fd")) {
+            if let Some(inode) = self.seen(fs::read_link(&path)).and_then(|target| inode_in(target.to_str()?))
+            {
+                self.found.entry(inode).or_insert(path);
+            }
+        }
+    }
+
+    /// Mounts of namespace files, such as those of `ip netns` (proc_pid_mountinfo(5)).
+    fn mounts(&mut self, process: &Path) {
+        let Some(text) = self.seen(fs::read_to_string(process.join("mountinfo"))) else { return };
+        for line in text.lines() {
+            let mut fields = line.split(' ').skip(3);
+            if let (Some(root), Some(point)) = (fields.next(), fields.next())
+                && let Some(inode) = inode_in(root)
+            {
+                let path = match process.ends_with("self") {
+                    true => PathBuf::from(point),
+                    false => process.join("root").join(point.trim_start_matches('/')),
+                };
+                self.found.entry(inode).or_insert(path);
+            }
+        }
+    }
+}
+
+/// The inode in `net:[4026531840]`.
+fn inode_in(target: &str) -> Option<u64> {
+    target.strip_prefix("net:[")?.strip_suffix(']')?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_callers_own_namespace_lives() {
+        let here = InterfaceIdentity::here(1, "lo").unwrap();
+        assert_eq!(life_of(&here, &here), Life::Here);
+        let reused = InterfaceIdentity { namespace_cookie: Some(u64::MAX), ..here.clone() };
+        assert_eq!(life_of(&reused, &here), Life::Gone);
+        assert!(Scan::new().found.contains_key(&here.namespace));
+        if let Some(handle) = NamespaceHandle::of(Path::new(OWN)) {
+            let elsewhere = InterfaceIdentity { namespace: 1, ..here.clone() };
+            let run = InterfaceIdentity { namespace_handle: Some(handle), ..here };
+            assert!(matches!(life_of(&run, &elsewhere), Life::Alive(Some(_))));
+        }
+    }
+
+    #[test]
+    fn damaged_handles_are_errors() {
+        for text in ["", "1", "x:00", "1:0", "1:zz", &format!("1:{}", "00".repeat(200))] {
+            assert!(NamespaceHandle((*text).to_owned()).open().is_err(), "{text}");
+        }
+        assert_eq!(inode_in("net:[12]"), Some(12));
+        assert_eq!(inode_in("mnt:[12]"), None);
+    }
+}

@@ -1,0 +1,317 @@
+//! What happens to a managed interface and its guardian: one of them is stopped, the interface goes to another network
+//! namespace or its number to another interface, the journal's directory is removed.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use evenkeel_apply::StateDirectory;
+use evenkeel_netlink::VethOptions;
+use evenkeel_testbed::Namespace;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use support::end;
+use support::leftovers::children;
+use support::managed::{DRIVERS_MAPS, Managed, NAME, assert_same, is_empty, kill_process, wait_for};
+use support::running::Running;
+
+const LIMIT: Duration = Duration::from_secs(10);
+/// `CAP_NET_ADMIN` alone.
+const NET_ADMIN: &str = "0000000000001000";
+
+fn signal(process: u32, signal: Signal) {
+    kill(Pid::from_raw(process.try_into().unwrap()), signal).unwrap();
+}
+
+fn guardian(running: &mut Running) -> u32 {
+    children(running.id())[0].id
+}
+
+/// Kills a run and its guardian so that neither does anything more.
+fn kill_both(mut running: Running) {
+    let guardian = guardian(&mut running);
+    running.signal(Signal::SIGSTOP);
+    kill_process(guardian);
+    running.kill();
+}
+
+/// The XPS maps of an interface in a namespace.
+fn maps(namespace: &Namespace, name: &str) -> Vec<String> {
+    let files: Vec<String> =
+        (0..4).map(|queue| format!("class/net/{name}/queues/tx-{queue}/xps_cpus")).collect();
+    namespace.read_sysfs(&files).unwrap()
+}
+
+#[test]
+fn a_guardian_has_one_capability() {
+    let managed = Managed::with_maps();
+    for arguments in [
+        &["--xps", "off"][..],
+        &["--segments", "16KiB", "--xps", "off"],
+        &["--queue-weights", "htb", "--rate", "200mbit"],
+    ] {
+        let before = managed.seen();
+        let mut running = managed.session(arguments);
+        let status = std::fs::read_to_string(format!("/proc/{}/status", guardian(&mut running))).unwrap();
+        let value = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim();
+        for set in ["CapEff:", "CapPrm:", "CapBnd:"] {
+            assert_eq!(value(set), NET_ADMIN, "{set} {arguments:?}");
+        }
+        assert_eq!(
+            (value("CapInh:"), value("CapAmb:"), value("NoNewPrivs:")),
+            ("0000000000000000", "0000000000000000", "1")
+        );
+        running.kill();
+        wait_for("the guardian has put everything back", LIMIT, || managed.journals().is_empty());
+        assert_same(&managed.seen(), &before, "afterwards");
+    }
+}
+
+#[test]
+fn a_guardian_that_was_stopped_does_not_hold_up_the_end() {
+    let managed = Managed::with_maps();
+    let before = managed.seen();
+    let mut running = managed.session(&["--xps", "off"]);
+    let stopped = guardian(&mut running);
+    signal(stopped, Signal::SIGSTOP);
+    let began = Instant::now();
+    running.signal(Signal::SIGTERM);
+    let ended = running.end();
+    assert!(ended.code == 0 && began.elapsed() < LIMIT, "{ended:?}");
+    assert!(!std::path::Path::new(&format!("/proc/{stopped}")).exists(), "it is gone");
+    assert_same(&managed.seen(), &before, "afterwards");
+    assert!(is_empty(managed.state.path()));
+}
+
+#[test]
+fn a_guardian_that_was_stopped_is_replaced() {
+    let managed = Managed::with_maps();
+    let mut running = managed.session(&["--xps", "off"]);
+    let stopped = guardian(&mut running);
+    signal(stopped, Signal::SIGSTOP);
+    wait_for("another guardian", Duration::from_secs(30), || {
+        children(running.id()).iter().any(|child| child.id != stopped)
+    });
+    running.kill();
+    managed.wait_for_maps(&DRIVERS_MAPS, LIMIT);
+}
+
+#[test]
+fn a_directory_that_is_removed_takes_no_undo_along() {
+    let managed = Managed::with_maps();
+    let running = managed.session(&["--xps", "off"]);
+    for name in managed.journals() {
+        std::fs::remove_file(managed.state.path().join(name)).unwrap();
+    }
+    running.kill();
+    managed.wait_for_maps(&DRIVERS_MAPS, LIMIT);
+}
+
+#[test]
+fn settings_are_put_back_in_the_namespace_to_which_the_interface_was_moved() {
+    for kills in [false, true] {
+        let managed = Managed::with_maps();
+        let elsewhere = Namespace::new().unwrap();
+        let running = managed.session(&["--xps", "off", "--segments", "16KiB"]);
+        let mut netlink = managed.host.netlink().unwrap();
+        let ended = if kills {
+            kill_both(running);
+            netlink.move_link(managed.index, elsewhere.as_fd()).unwrap();
+            assert_eq!(maps(&elsewhere, NAME), ["0"; 4], "the settings go along");
+            // What it has there is not its administrator's.
+            let mut netlink = elsewhere.netlink().unwrap();
+            let index = netlink.link_index(NAME).unwrap();
+            netlink.set_up(index).unwrap();
+            let mut there = managed.command(&["fair", NAME, "--xps", "off", "--for", "1s"]);
+            enter(&mut there, &elsewhere);
+            let refused = end(there);
+            assert!(refused.code == 3 && refused.stderr.contains("evenkeel revert"), "{refused:?}");
+            end(managed.command(&["revert"]))
+        } else {
+            netlink.move_link(managed.index, elsewhere.as_fd()).unwrap();
+            let ended = running.end();
+            assert_eq!(ended.code, 4, "{ended:?}");
+            // A session that has given up its privileges leaves this to `revert`, and says so.
+            match is_empty(managed.state.path()) {
+                true => ended,
+                false => end(managed.command(&["revert", NAME])),
+            }
+        };
+        assert!(ended.stderr.contains("was moved to the network namespace net:["), "{ended:?}");
+        assert_eq!(maps(&elsewhere, NAME), DRIVERS_MAPS, "{ended:?}");
+        assert!(is_empty(managed.state.path()), "{ended:?}");
+    }
+}
+
+fn enter(command: &mut std::process::Command, namespace: &Namespace) {
+    use std::os::fd::AsRawFd;
+    use std::os::unix::process::CommandExt;
+    let namespace = namespace.as_fd().as_raw_fd();
+    // SAFETY: the closure makes one system call, on a descriptor that the fork has copied.
+    unsafe {
+        command.pre_exec(move || match libc::setns(namespace, libc::CLONE_NEWNET) {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        });
+    }
+}
+
+#[test]
+fn the_guardian_leaves_a_moved_interface_to_revert() {
+    let managed = Managed::with_maps();
+    let elsewhere = Namespace::new().unwrap();
+    let mut running = managed.session(&["--xps", "off"]);
+    running.signal(Signal::SIGSTOP);
+    managed.host.netlink().unwrap().move_link(managed.index, elsewhere.as_fd()).unwrap();
+    let guardian = guardian(&mut running);
+    running.kill();
+    wait_for("the guardian ends", LIMIT, || !is_running(guardian));
+    assert_eq!(managed.journals().len(), 1, "it cannot go there, and says so by leaving the journal");
+    let ended = end(managed.command(&["revert", NAME]));
+    assert!(ended.code == 0 && ended.stdout.contains("2 settings put back"), "{ended:?}");
+    assert_eq!(maps(&elsewhere, NAME), DRIVERS_MAPS);
+    assert!(is_empty(managed.state.path()));
+}
+
+fn is_running(process: u32) -> bool {
+    evenkeel_host::Host::live().process(process).is_some()
+}
+
+#[test]
+fn an_interface_that_got_the_number_of_a_deleted_one_is_not_touched() {
+    let mut managed = Managed::with_maps();
+    kill_both(managed.session(&["--xps", "off"]));
+    managed.netlink.delete_link(managed.index).unwrap();
+    // The peer goes with it: as `ip link add index` does.
+    let index = managed.index.to_string();
+    managed.shell(&[
+        "ip",
+        "link",
+        "add",
+        "other",
+        "index",
+        &index,
+        "numtxqueues",
+        "4",
+        "type",
+        "veth",
+        "peer",
+        "name",
+        "other1",
+    ]);
+    assert_eq!(managed.netlink.link_index("other").unwrap(), managed.index);
+    let before = maps(&managed.host, "other");
+    let ended = end(managed.command(&["revert"]));
+    assert!(ended.code == 0 && ended.stdout.contains("2 gone"), "{ended:?}");
+    assert_eq!(maps(&managed.host, "other"), before);
+    assert!(!ended.stderr.contains("called other now"), "{ended:?}");
+    assert!(is_empty(managed.state.path()));
+}
+
+/// Nothing holds the namespace: its settings are gone with it, and the kernel says so.
+#[test]
+fn a_journal_of_a_namespace_that_is_gone_goes_and_one_of_another_stays() {
+    let managed = Managed::with_maps();
+    let observer = Managed::new();
+    let revert = |state: &std::path::Path| {
+        let mut command = observer.command(&["revert"]);
+        command.env("EVENKEEL_STATE_DIR", state);
+        end(command)
+    };
+    kill_both(managed.session(&["--xps", "off"]));
+    let journal = managed.state.path().join(&managed.journals()[0]);
+    let handle = StateDirectory::read(&journal).unwrap().unwrap().header.unwrap().interface.namespace_handle;
+    let ended = revert(managed.state.path());
+    assert!(ended.code == 0 && ended.stderr.contains("is left alone"), "{ended:?}");
+    assert!(journal.exists() && managed.maps() == ["0"; 4]);
+    let Managed { host, peer, netlink, state, .. } = managed;
+    drop((host, peer, netlink));
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let ended = revert(state.path());
+        assert_eq!(ended.code, 0, "{ended:?}");
+        if is_empty(state.path()) {
+            assert!(ended.stdout.contains("went with its boot or its network namespace"), "{ended:?}");
+            break;
+        }
+        // The kernel takes a namespace away in its own time; before Linux 6.18 it does not say when.
+        assert!(ended.stderr.contains("is left alone"), "{ended:?}");
+        if handle.is_none() && Instant::now() > deadline {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{ended:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Settings of the whole namespace have one owner: the second run goes without, and neither disturbs the other.
+#[test]
+fn two_runs_in_a_namespace_do_not_disturb_each_other() {
+    let mut managed = Managed::new();
+    let own = managed.host.as_fd().try_clone_to_owned().unwrap();
+    let pair =
+        VethOptions { name: "evk2", peer_name: "evk3", peer_namespace: own.as_fd(), queues: 4, mtu: 1500 };
+    managed.netlink.add_veth(&pair).unwrap();
+    for name in ["evk2", "evk3"] {
+        let index = managed.netlink.link_index(name).unwrap();
+        managed.netlink.set_up(index).unwrap();
+    }
+    managed.shell(&["tc", "qdisc", "replace", "dev", "evk2", "root", "handle", "8:", "mq"]);
+    let before = managed.seen();
+    for first_ends_first in [true, false] {
+        let mut first = managed.session(&["--segments", "16KiB"]);
+        let mut second = Running::start(managed.command(&["fair", "evk2", "--segments", "16KiB"]));
+        second.wait_for_activity("managed now");
+        let (one, other) =
+            if first_ends_first { (&mut first, &mut second) } else { (&mut second, &mut first) };
+        one.signal(Signal::SIGTERM);
+        wait_for("one has ended", LIMIT, || managed.journals().len() == 1);
+        // Longer than it takes to look.
+        std::thread::sleep(Duration::from_millis(500));
+        other.signal(Signal::SIGTERM);
+        for ended in [first.end(), second.end()] {
+            assert_eq!(ended.code, 0, "{ended:?}");
+        }
+        assert_same(&managed.seen(), &before, "afterwards");
+        assert!(is_empty(managed.state.path()));
+    }
+}
+
+/// A journal that names another file than a setting's makes nobody write to it.
+#[test]
+fn a_crafted_journal_writes_nowhere_else() {
+    let managed = Managed::with_maps();
+    kill_both(managed.session(&["--xps", "off"]));
+    let journal = managed.state.path().join(&managed.journals()[0]);
+    let header = StateDirectory::read(&journal).unwrap().unwrap().header.unwrap();
+    let target = managed.state.path().join("target");
+    std::fs::write(&target, "theirs").unwrap();
+    let version_1 = format!(
+        r#"{{"evenkeel_journal":1,"interface":{{"boot":"{}","namespace":{},"namespace_cookie":{},"index":{},"name":"{NAME}"}},"process":{{"id":1,"start_ticks":1}},"started":"x","command":"fair"}}"#,
+        header.interface.boot,
+        header.interface.namespace,
+        header.interface.namespace_cookie.unwrap(),
+        header.interface.index,
+    );
+    for (kind, path) in [
+        ("sysctl", format!("../..{}", target.display())),
+        ("interface-file", format!("../../../..{}", target.display())),
+        ("processor-file", format!("../../../..{}", target.display())),
+        ("sysctl", "kernel/core_pattern".to_owned()),
+    ] {
+        let entry = format!(
+            r#"{{"knob":{{"{kind}":"{path}"}},"from":{{"text":"ours"}},"ours":[{{"these":[{{"text":"theirs"}}]}}]}}"#
+        );
+        std::fs::write(&journal, format!("{version_1}\n{entry}\n")).unwrap();
+        let ended = end(managed.command(&["revert"]));
+        assert!(
+            ended.code == 4 && ended.stderr.contains("is not a setting that evenkeel changes"),
+            "{ended:?}"
+        );
+        assert_eq!(std::fs::read_to_string(&target).unwrap(), "theirs");
+        assert!(journal.exists(), "it is kept");
+    }
+}

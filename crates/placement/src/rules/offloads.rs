@@ -132,7 +132,7 @@ pub(super) const RULES: &[Rule] = &[
               be forwarded.",
         mends: "switch it on",
         source: "Documentation/networking/netdev-features.rst (rx-gro-hw)",
-        needs: &[needs::FEATURES, needs::SPEED, needs::DRIVER],
+        needs: &[needs::FEATURES, needs::DRIVER],
         check: hardware_gro_off,
     },
     Rule {

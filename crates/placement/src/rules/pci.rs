@@ -29,12 +29,7 @@ pub(super) const RULES: &[Rule] = &[
               slot that is nearly full. It costs some processor time, and does not go with hardware timestamps.",
         mends: "rx_cqe_compress on",
         source: "Documentation/networking/device_drivers/ethernet/mellanox/mlx5; NVIDIA, CQE compression; ethtool(8), --set-priv-flags",
-        needs: &[
-            needs::SPEED,
-            needs::LINK_SPEED,
-            needs::LINK_WIDTH,
-            "/sys/class/net/*/ethtool/private_flags",
-        ],
+        needs: &[needs::LINK_SPEED, needs::LINK_WIDTH, "/sys/class/net/*/ethtool/private_flags"],
         check: compression,
     },
     Rule {

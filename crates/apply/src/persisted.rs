@@ -96,7 +96,7 @@ impl Etc {
         std::os::unix::fs::symlink(to, &path).map_err(failed("make the link"))
     }
 
-    /// Paths below it of files and links that were written for some interface.
+    /// Paths below it of files and links that were written for some interface. Removes files that were never finished.
     ///
     /// # Errors
     /// When a directory cannot be read.
@@ -104,6 +104,8 @@ impl Etc {
         let mut found = Vec::new();
         for directory in DIRECTORIES {
             let path = self.path(directory);
+            // What a process was writing when it was killed.
+            evenkeel_files::remove_abandoned(&path);
             let failed = |source| PersistError::File { action: "list", path: self.path(directory), source };
             let entries = match fs::read_dir(&path) {
                 Ok(entries) => entries,
@@ -215,8 +217,12 @@ mod tests {
         etc.link(link, "../evenkeel-tune-eth0.service").unwrap();
         etc.link(link, "../evenkeel-tune-eth0.service").unwrap();
         fs::write(etc.path("sysctl.d/10-other.conf"), "b = 1\n").unwrap();
+        let unfinished = etc.path("sysctl.d/.evenkeel-partial-x");
+        let hours_ago = std::time::SystemTime::now() - std::time::Duration::from_secs(7200);
+        fs::File::create(&unfinished).unwrap().set_modified(hours_ago).unwrap();
         let written = etc.written().unwrap();
         assert_eq!(written, [FILE, link]);
+        assert!(!unfinished.exists());
         let removals = etc.remove(&written).unwrap();
         assert_eq!(removals, [Removal::Removed(etc.path(FILE)), Removal::Removed(etc.path(link))]);
         assert_eq!(etc.remove(&written).unwrap(), []);

@@ -64,7 +64,7 @@ pub enum Command {
 
 #[derive(Debug, Args)]
 pub struct RunOptions {
-    /// A bundled scenario's name (see `evenkeel scenario list`), or a path to a TOML file
+    /// A bundled scenario's name (see `evenkeel scenario list`), or a path to a TOML file; `-` for standard input
     pub scenario: String,
     /// Where to run
     #[arg(long = "on", value_enum, default_value_t = Place::Netns)]

@@ -164,6 +164,7 @@ fn check(files: &[std::path::PathBuf]) -> Result<Exit, Failure> {
                 loaded.scenario.name,
                 loaded.scenario.variants.len()
             ))?,
+            Err(failure) if failure.exit() == Exit::Interrupted => return Err(failure),
             Err(failure) => exit = failure.tell(),
         }
     }

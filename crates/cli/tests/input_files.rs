@@ -119,7 +119,7 @@ fn signals_end_the_wait_for_a_pipe() {
     let flows = flows.to_str().unwrap();
     let solve = ["search", "solve", "--nic", "i82599", "--queues", "2"];
     let commands: [&[&str]; 11] = [
-        &["scenario", "check", &pipe],
+        &["scenario", "check", &pipe, "-"],
         &["run", &pipe, "--on", "sim"],
         &["run", "tc-latency", "--on", "sim", "--qdiscs", &pipe],
         &["study", "tc", "--on", "sim", "--qdiscs", &pipe],

@@ -210,6 +210,9 @@ fn a_full_disk_is_told_before_the_run_or_after_the_result() {
     assert!(ended.code == 4 && ended.stdout.contains("cmax"), "{ended:?}");
     assert!(ended.stderr.contains("not recorded"), "{ended:?}");
     assert_eq!(left, ["ballast"]);
+    let (ended, left) = on_a_full_disk(place.path(), 0, &[STUDY, &["--out", "study"]].concat());
+    assert_refused(&ended, 4, "No space left on device");
+    assert_eq!(left, ["ballast"]);
     for free in [0, 12] {
         let (ended, left) = on_a_full_disk(place.path(), free, &["check", "--save", "host"]);
         assert!(ended.code == 4 && ended.stderr.contains("No space left on device"), "{ended:?}");

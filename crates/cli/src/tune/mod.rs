@@ -149,7 +149,8 @@ fn read(from: Option<&Path>) -> Result<HostFacts, Failure> {
 /// The file that lists what is kept: one that is named has to be there.
 fn keep(named: Option<&Path>) -> Result<Keep, Failure> {
     let path: PathBuf = named.map_or_else(|| Etc::from_environment().path(KEEP), Path::to_owned);
-    let Text { text, origin } = match evenkeel_files::read(&path, Kind::KeepList) {
+    let read = if named.is_some() { evenkeel_files::read } else { evenkeel_files::read_regular };
+    let Text { text, origin } = match read(&path, Kind::KeepList) {
         Ok(text) => text,
         Err(error) if named.is_none() && error.is_missing() => return Ok(Keep::default()),
         Err(error) => return Err(error.into()),

@@ -531,7 +531,8 @@ impl Bed {
         fs::create_dir(self.state())?;
         fs::write(self.state().join(&journal.name), &bytes)?;
         let ended = self.revert()?;
-        let is_whole = bytes.starts_with(&journal.bytes);
+        // What a crash leaves behind the end is no damage; a line that comes again is.
+        let is_whole = bytes == journal.bytes || kind == BEHIND;
         let (maps, sizes) = (self.maps(NAME)?, self.seen()?.sizes);
         let kept = self.files().iter().any(|name| name.ends_with(".damaged"));
         let said = ended.said.contains("is damaged");
@@ -565,6 +566,8 @@ impl Bed {
         Ok(())
     }
 }
+
+const BEHIND: &str = "a line of a crash behind it";
 
 /// A whole journal.
 struct Journal {
@@ -635,7 +638,7 @@ impl Journal {
             }
             _ => {
                 bytes.extend_from_slice(&self.bytes[..at.min(300)]);
-                ("a line of a crash behind it", bytes)
+                (BEHIND, bytes)
             }
         }
     }

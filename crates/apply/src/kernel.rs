@@ -162,7 +162,7 @@ impl LiveKernel {
             return Err(gone(what));
         }
         if self.whereabouts.is_none() {
-            self.whereabouts = Some(match find_device(device) {
+            self.whereabouts = Some(match find_device(device, !self.namespace_is_gone) {
                 Whereabouts::Deleted => Found::Nowhere,
                 Whereabouts::Unknown(reason) => Found::Unknown(reason),
                 Whereabouts::Moved { namespace, index, name } => {

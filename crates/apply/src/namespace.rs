@@ -11,6 +11,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use evenkeel_host::{Host, HostError, NamespaceIdentity, NetworkNamespace, Sysfs};
 use evenkeel_netlink::{Netlink, NetlinkError};
@@ -146,45 +147,81 @@ pub(crate) enum Whereabouts {
 }
 
 /// Looks for an interface by the inode of its directory in every network namespace. Not found, it was deleted, if every
-/// namespace that one of these knows was looked into: into one that none of them knows it cannot have been moved.
-pub(crate) fn find_device(device: u64) -> Whereabouts {
+/// namespace into which it can have been moved from the caller's was looked into: those that this one knows, and those that
+/// these know. If the caller's is not the one that it left, those that any namespace knows.
+pub(crate) fn find_device(device: u64, left_own: bool) -> Whereabouts {
+    const TRIES: usize = 4;
+    const PAUSE: Duration = Duration::from_millis(50);
+    let mut found = look_for_device(device, left_own);
+    for _ in 1..TRIES {
+        // One that comes or goes while they are listed is known to others and not seen.
+        if !matches!(found, Whereabouts::Unknown(_)) {
+            break;
+        }
+        std::thread::sleep(PAUSE);
+        found = look_for_device(device, left_own);
+    }
+    found
+}
+
+fn look_for_device(device: u64, left_own: bool) -> Whereabouts {
+    let own = NetworkNamespace::own().map(|own| own.inode).ok().filter(|_| left_own);
     let opened = |path: PathBuf| NetworkNamespace::open(&path).ok();
     let mut namespaces: Vec<NetworkNamespace> = Scan::new().found.into_values().filter_map(opened).collect();
-    let mut unseen = None;
+    let mut looked: Vec<Result<Known, String>> = Vec::new();
     for at in 0..namespaces.len() {
-        let namespace = &namespaces[at];
-        let looked = namespace.run(|| {
+        let look = namespaces[at].run(|| {
             let found = interface_of(device)?;
-            Ok((found, knows_another(&namespaces).map_err(|error| error.to_string())))
+            Ok((found, known_to_own(&namespaces).map_err(|error| error.to_string())))
         });
-        match looked {
+        match look {
             Ok((Some((index, name)), _)) => {
                 return Whereabouts::Moved { namespace: namespaces.swap_remove(at), index, name };
             }
-            Ok((None, Ok(false))) => {}
-            Ok((None, Ok(true))) => {
-                unseen = Some("there is a network namespace that cannot be looked into".to_owned());
-            }
-            Ok((None, Err(error))) => unseen = Some(error),
-            Err(error) => unseen = Some(error.to_string()),
+            Ok((None, known)) => looked.push(known),
+            Err(error) => looked.push(Err(error.to_string())),
         }
     }
-    unseen.map_or(Whereabouts::Deleted, Whereabouts::Unknown)
+    let mut waiting: Vec<usize> =
+        (0..namespaces.len()).filter(|at| own.is_none_or(|own| namespaces[*at].inode == own)).collect();
+    let mut reached: BTreeSet<usize> = waiting.iter().copied().collect();
+    while let Some(at) = waiting.pop() {
+        match &looked[at] {
+            Ok(known) if known.others => {
+                return Whereabouts::Unknown(
+                    "there is a network namespace that cannot be looked into".to_owned(),
+                );
+            }
+            Ok(known) => waiting.extend(known.listed.iter().copied().filter(|next| reached.insert(*next))),
+            Err(error) => return Whereabouts::Unknown(error.clone()),
+        }
+    }
+    Whereabouts::Deleted
 }
 
-/// Whether the calling thread's namespace knows one that is not among these.
-fn knows_another(namespaces: &[NetworkNamespace]) -> Result<bool, NetlinkError> {
+/// The namespaces that one knows.
+struct Known {
+    /// Places of those that are listed.
+    listed: Vec<usize>,
+    /// Whether there are others.
+    others: bool,
+}
+
+/// Which of these namespaces the calling thread's knows.
+fn known_to_own(namespaces: &[NetworkNamespace]) -> Result<Known, NetlinkError> {
     let mut netlink = Netlink::open()?;
-    let mut known = netlink.namespace_ids()?;
-    if known.is_empty() {
-        return Ok(false);
+    let mut ids = netlink.namespace_ids()?;
+    let mut listed = Vec::new();
+    if ids.is_empty() {
+        return Ok(Known { listed, others: false });
     }
-    for namespace in namespaces {
+    for (at, namespace) in namespaces.iter().enumerate() {
         if let Some(id) = netlink.namespace_id(namespace.as_fd())? {
-            known.remove(&id);
+            ids.remove(&id);
+            listed.push(at);
         }
     }
-    Ok(!known.is_empty())
+    Ok(Known { listed, others: !ids.is_empty() })
 }
 
 /// Number and name of an interface of the calling thread's namespace.

@@ -42,7 +42,7 @@ const NAMES: [&str; 16] = [
 ];
 
 /// Programs that printed lines run.
-const PROGRAMS: [&str; 6] = ["ip", "tc", "ethtool", "sysctl", "cat", "grep"];
+const PROGRAMS: [&str; 8] = ["ip", "tc", "ethtool", "sysctl", "cat", "grep", "seq", "systemctl"];
 
 /// Runs a script where all of these programs write down their arguments and do nothing else, and files are below a directory
 /// of the test's own. Returns what was run, a line for each argument.

@@ -9,6 +9,7 @@
 //! Source, where no other is named: M. Hock, M. Veit, F. Neumeister, R. Bless, M. Zitterbart, "TCP at 100 Gbit/s –
 //! Tuning, Limitations, Congestion Control" (LCN 2019), "the paper" below.
 
+pub mod applied;
 pub mod current;
 pub mod finding;
 pub mod load;

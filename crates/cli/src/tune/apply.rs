@@ -55,6 +55,7 @@ pub fn apply(
     let losing = before.as_ref().map(|before| before.rules.clone()).unwrap_or_default();
     let mut prepared =
         if prepared.wants_a_look { prepare(options, keep, &asked_for, &losing)? } else { prepared };
+    leave_to_balancer(&mut prepared);
     let state = StateDirectory::from_environment();
     let (mut lasting, leftover) =
         Lasting::begin(&state, index, &options.interface, "tune").map_err(|error| cannot_begin(&error))?;
@@ -81,6 +82,7 @@ pub fn apply(
         let ready = again.ready.iter().filter(|ready| is_new(ready)).cloned().collect();
         let unable = std::mem::take(&mut prepared.unable);
         prepared = Prepared { ready, unable, ..again };
+        leave_to_balancer(&mut prepared);
     }
 
     let files = files::write(options, &prepared.facts, &mut lasting)?;
@@ -99,6 +101,21 @@ pub fn apply(
     }
     let worse = outcome.watched.as_ref().is_some_and(Watched::is_worse);
     Ok(if worse || !outcome.refused.is_empty() { Exit::Unmet } else { Exit::Done })
+}
+
+/// Leaves interrupts alone that irqbalance would move again.
+fn leave_to_balancer(prepared: &mut Prepared) {
+    if prepared.stops_balancer().is_none() {
+        return;
+    }
+    for ready in std::mem::take(&mut prepared.ready) {
+        if matches!(ready.change.knob, Knob::InterruptAffinity(_)) {
+            let why = "irqbalance would move it again: systemctl stop irqbalance first";
+            prepared.unable.push((ready.rule, ready.change, why.to_owned()));
+        } else {
+            prepared.ready.push(ready);
+        }
+    }
 }
 
 fn make(lasting: &mut Lasting, ready: &Ready, outcome: &mut Outcome) -> Result<(), Failure> {

@@ -11,9 +11,8 @@ use evenkeel_apply::{Etc, Kernel, LiveKernel, StateDirectory};
 use evenkeel_files::{Kind, Text};
 use evenkeel_host::facts::{Tree, read_facts};
 use evenkeel_host::{HostError, Sysfs};
-use evenkeel_model::change::{Change, Value};
+use evenkeel_model::change::{Change, Knob, Value};
 use evenkeel_model::host::HostFacts;
-use evenkeel_placement::check as find;
 use evenkeel_placement::current::current;
 use evenkeel_placement::tune::{Keep, Step, TuningPlan, settled};
 
@@ -43,6 +42,14 @@ pub struct Prepared {
     pub unable: Vec<(&'static str, Change, String)>,
     /// Whether some of these depend on whether packets are lost now.
     pub wants_a_look: bool,
+}
+
+impl Prepared {
+    /// The process of irqbalance, where it has to be stopped for what is to be done.
+    pub fn stops_balancer(&self) -> Option<u32> {
+        let places = |ready: &Ready| matches!(ready.change.knob, Knob::InterruptAffinity(_));
+        self.plan.stop_balancer.filter(|_| self.ready.iter().any(places))
+    }
 }
 
 /// Runs `evenkeel tune`.
@@ -76,8 +83,8 @@ pub fn prepare(
         let known: Vec<&str> = facts.interfaces.iter().map(|interface| interface.name.as_str()).collect();
         return Err(Failure::unknown("interface", name, known, ""));
     };
-    let plan = TuningPlan::new(&facts, &find(&facts), name, keep, only)
-        .map_err(|error| Failure::new(Exit::Usage, error))?;
+    let plan =
+        TuningPlan::settle(&facts, name, keep, only).map_err(|error| Failure::new(Exit::Usage, error))?;
     let mut prepared = Prepared {
         plan,
         ready: Vec::new(),
@@ -92,7 +99,12 @@ pub fn prepare(
                 let from = current(&facts, Some(name), &step.change.knob);
                 Ready { rule: step.rule, change: step.change.clone(), from }
             };
-            prepared.ready = prepared.plan.steps.iter().map(ready).collect();
+            // Values that a host has already are no change, however a file writes them.
+            let differs = |ready: &Ready| {
+                let Ready { change, from, .. } = ready;
+                from.as_ref().is_none_or(|from| !change.knob.same(from, &change.to))
+            };
+            prepared.ready = prepared.plan.steps.iter().map(ready).filter(differs).collect();
         }
     }
     prepared.facts = facts;

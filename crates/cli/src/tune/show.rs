@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use evenkeel_apply::Etc;
-use evenkeel_model::change::shell;
+use evenkeel_model::change::{Knob, Value, shell, shell_lines};
 use evenkeel_model::shell::Line;
 use evenkeel_model::text::printable;
 use evenkeel_placement::tune::Item;
@@ -32,47 +32,84 @@ fn undo(interface: &str, ready: &Ready) -> String {
     }
 }
 
-/// The plan as shell lines with their undo.
+/// The plan as shell lines with their undo; its first line says what there is to do.
 pub fn plan(interface: &str, prepared: &Prepared, files: &Files) -> String {
     let mut text = String::new();
-    let count = prepared.ready.len();
-    if count == 0 {
-        comment(&mut text, "", &format!("{}: nothing to change", printable(interface)));
-    } else {
-        comment(&mut text, "", &format!("{}: {} to change", printable(interface), plural(count, "setting")));
-    }
-    // In the order in which they are made; an item whose steps are apart is shown where its first one is.
     let mut shown: Vec<&str> = Vec::new();
     for ready in &prepared.ready {
-        if shown.contains(&ready.rule) {
-            continue;
+        if !shown.contains(&ready.rule) {
+            shown.push(ready.rule);
         }
-        shown.push(ready.rule);
-        if let Some(item) = prepared.plan.items.iter().find(|item| item.rule == ready.rule) {
+    }
+    let answer = match prepared.ready.len() {
+        0 => "nothing to change".to_owned(),
+        count => {
+            format!(
+                "{} for {}; nothing is changed yet",
+                plural(count, "change"),
+                plural(shown.len(), "finding")
+            )
+        }
+    };
+    comment(&mut text, "", &format!("{}: {answer}", printable(interface)));
+    if let Some(process) = prepared.stops_balancer() {
+        text.push('\n');
+        comment(
+            &mut text,
+            "",
+            &format!("irqbalance (process {process}) would move the interrupts again within ten seconds"),
+        );
+        let _ = writeln!(text, "systemctl stop irqbalance");
+        comment(&mut text, "undo: ", "systemctl start irqbalance");
+        comment(&mut text, "", "after a restart: systemctl disable irqbalance");
+    }
+    // In the order in which they are made; an item whose steps are apart is shown where its first one is.
+    for rule in &shown {
+        if let Some(item) = prepared.plan.items.iter().find(|item| item.rule == *rule) {
             text.push('\n');
             describe(&mut text, item);
         }
-        for ready in prepared.ready.iter().filter(|other| other.rule == ready.rule) {
-            let _ = writeln!(text, "{}", ready.change.shell(interface));
-            comment(&mut text, "undo: ", &undo(interface, ready));
-        }
+        let members: Vec<&Ready> = prepared.ready.iter().filter(|ready| ready.rule == *rule).collect();
+        changes(&mut text, interface, &members);
     }
     by_hand(&mut text, prepared);
     left(&mut text, interface, prepared);
     written(&mut text, files, "would be written with --apply");
-    if count > 0 {
-        let first = shown.first().copied().unwrap_or_default();
+    if let Some(first) = shown.first() {
+        let command = |more: &'static str| Line::new("evenkeel tune {}", &[&interface]).with(more, &[]);
         text.push('\n');
         comment(
             &mut text,
             "",
             &format!(
-                "evenkeel tune {interface} --apply makes these changes, --apply {first} those of {first} alone;\n\
-                 evenkeel revert {interface} takes them back"
+                "{} makes these changes, {} {first} those of {first} alone;\n{} takes them back",
+                command(" --apply"),
+                command(" --apply"),
+                Line::new("evenkeel revert {}", &[&interface])
             ),
         );
     }
     text
+}
+
+/// Lines of a rule, each with its undo.
+fn changes(text: &mut String, interface: &str, members: &[&Ready]) {
+    let settings: Vec<(&Knob, &Value)> =
+        members.iter().map(|ready| (&ready.change.knob, &ready.change.to)).collect();
+    for (line, made) in shell_lines(interface, &settings) {
+        let _ = writeln!(text, "{line}");
+        let before: Vec<(&Knob, &Value)> = made
+            .iter()
+            .filter_map(|at| members.get(*at))
+            .filter_map(|ready| Some((&ready.change.knob, ready.from.as_ref()?)))
+            .collect();
+        for (undo, _) in shell_lines(interface, &before) {
+            comment(text, "undo: ", &undo.to_string());
+        }
+        if before.len() < made.len() {
+            comment(text, "", "the value before is not recorded");
+        }
+    }
 }
 
 fn describe(text: &mut String, item: &Item) {
@@ -128,7 +165,16 @@ fn written(text: &mut String, files: &Files, words: &str) {
 
 /// The same for programs.
 pub fn plan_json(interface: &str, prepared: &Prepared) -> Json {
-    json!({ "interface": interface, "items": items_json(interface, prepared), "left": left_json(interface, prepared) })
+    let stop = prepared.stops_balancer().map(|process| {
+        json!({ "process": process, "fix": "systemctl stop irqbalance", "undo": "systemctl start irqbalance" })
+    });
+    json!({
+        "interface": interface,
+        "changes": prepared.ready.len(),
+        "stop": stop,
+        "items": items_json(interface, prepared),
+        "left": left_json(interface, prepared),
+    })
 }
 
 fn items_json(interface: &str, prepared: &Prepared) -> Vec<Json> {

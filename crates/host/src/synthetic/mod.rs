@@ -350,6 +350,7 @@ const DEFAULTS: &[(&str, &str)] = &[
     ("net/core/wmem_default", "212992"),
     ("net/core/wmem_max", "134217728"),
     ("net/ipv4/ip_forward", "0"),
+    ("net/ipv4/neigh/default/gc_thresh3", "1024"),
     ("net/ipv4/tcp_congestion_control", "cubic"),
     ("net/ipv4/tcp_mem", "3088902 4118536 6177804"),
     ("net/ipv4/tcp_moderate_rcvbuf", "1"),

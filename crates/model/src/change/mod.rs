@@ -17,7 +17,7 @@ use crate::shell::Line;
 
 pub use qdisc::{ClassHandle, Handle, QdiscSnapshot, root_qdisc};
 pub use rule::{RULE_LENGTH, Rule, RuleBytes, RuleMatch};
-pub use shell::{shell, sysctl_name};
+pub use shell::{shell, shell_lines, sysctl_name};
 
 /// A setting of the host. Those of an interface mean the interface that is spoken of.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

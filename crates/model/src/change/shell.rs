@@ -68,6 +68,97 @@ pub fn shell(interface: &str, knob: &Knob, value: &Value) -> Line {
     }
 }
 
+/// The lines that give several knobs their values, in order. Files of many processors, queues or interrupts that get the same
+/// value are written in one loop. Each line comes with the settings that it makes, by their place in the list.
+#[must_use]
+pub fn shell_lines(interface: &str, settings: &[(&Knob, &Value)]) -> Vec<(Line, Vec<usize>)> {
+    /// From so many on a loop is shorter.
+    const MANY: usize = 3;
+    let mut lines: Vec<(Line, Vec<usize>)> = Vec::new();
+    let mut done = vec![false; settings.len()];
+    for at in 0..settings.len() {
+        if done[at] {
+            continue;
+        }
+        let (knob, value) = settings[at];
+        let series = series(knob);
+        let is_alike = |other: &usize| {
+            let (knob, other) = settings[*other];
+            series.is_some()
+                && self::series(knob).map(|found| (found.0, found.2))
+                    == series.map(|found| (found.0, found.2))
+                && other == value
+        };
+        let members: Vec<usize> = (at..settings.len()).filter(is_alike).collect();
+        let loops = series.filter(|_| members.len() >= MANY).and_then(|(kind, _, rest)| {
+            let numbers =
+                members.iter().filter_map(|member| self::series(settings[*member].0)).map(|found| found.1);
+            series_line(interface, kind, &numbers.collect::<Vec<_>>(), rest, value)
+        });
+        let (line, members) = match loops {
+            Some(line) => (line, members),
+            None => (shell(interface, knob, value), vec![at]),
+        };
+        for member in &members {
+            done[*member] = true;
+        }
+        lines.push((line, members));
+    }
+    lines
+}
+
+/// Files that differ in a number alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Series {
+    Processor,
+    ReceiveQueue,
+    TransmitQueue,
+    Interrupt,
+}
+
+/// Of which series a knob is, its number there, and the rest of its path.
+fn series(knob: &Knob) -> Option<(Series, u32, &str)> {
+    let (kind, text) = match knob {
+        Knob::ProcessorFile(file) => (Series::Processor, file.strip_prefix("cpu")?),
+        Knob::InterfaceFile(file) => match file.strip_prefix("queues/rx-") {
+            Some(text) => (Series::ReceiveQueue, text),
+            None => (Series::TransmitQueue, file.strip_prefix("queues/tx-")?),
+        },
+        Knob::InterruptAffinity(number) => return Some((Series::Interrupt, *number, "")),
+        _ => return None,
+    };
+    let (number, rest) = text.split_once('/')?;
+    Some((kind, number.parse().ok()?, rest))
+}
+
+/// The loop that writes a value to the files of a series.
+fn series_line(interface: &str, kind: Series, numbers: &[u32], rest: &str, value: &Value) -> Option<Line> {
+    let Value::Text(text) = value else { return None };
+    let parts = || interface.split('/').chain(rest.split('/'));
+    if text.starts_with('-') || text.contains('\\') || parts().any(|part| part == "..") {
+        return None;
+    }
+    let (first, last) = (*numbers.first()?, *numbers.last()?);
+    let line = if numbers.iter().copied().eq(first..=last) {
+        Line::new("for n in $(seq {} {}); do ", &[&first, &last])
+    } else {
+        numbers
+            .iter()
+            .fold(Line::new("for n in", &[]), |line, number| line.with(" {}", &[number]))
+            .with("; do ", &[])
+    };
+    Some(match kind {
+        Series::Processor => line.with("echo {} > /sys/devices/system/cpu/cpu$n/{}; done", &[text, &rest]),
+        Series::ReceiveQueue => {
+            line.with("echo {} > /sys/class/net/{}/queues/rx-$n/{}; done", &[text, &interface, &rest])
+        }
+        Series::TransmitQueue => {
+            line.with("echo {} > /sys/class/net/{}/queues/tx-$n/{}; done", &[text, &interface, &rest])
+        }
+        Series::Interrupt => line.with("echo {} > /proc/irq/$n/smp_affinity_list; done", &[text]),
+    })
+}
+
 /// A kernel writes several figures with tabs between them.
 fn one_line(text: &str) -> String {
     text.split_ascii_whitespace().collect::<Vec<_>>().join(" ")

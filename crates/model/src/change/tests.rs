@@ -144,6 +144,42 @@ fn lines_of_what_ethtool_sets_can_be_pasted() {
 }
 
 #[test]
+fn equal_writes_are_one_loop() {
+    let governor = |number: u32| Knob::ProcessorFile(format!("cpu{number}/cpufreq/scaling_governor"));
+    let map = |queue: u32| Knob::InterfaceFile(format!("queues/tx-{queue}/xps_cpus"));
+    let performance = text("performance");
+    let knobs: Vec<Knob> = (0..72).map(governor).collect();
+    let lines = shell_lines("eth0", &knobs.iter().map(|knob| (knob, &performance)).collect::<Vec<_>>());
+    assert_eq!(lines.len(), 1);
+    assert_eq!(
+        lines[0].0,
+        "for n in $(seq 0 71); do echo performance > /sys/devices/system/cpu/cpu$n/cpufreq/scaling_governor; done"
+    );
+    assert_eq!(lines[0].1, (0..72).collect::<Vec<_>>());
+    let (zero, one) = (text("0"), text("1"));
+    let (maps, mtu) = ([map(0), map(1), map(3), map(4)], Knob::Mtu);
+    let settings = [
+        (&maps[0], &zero),
+        (&maps[1], &one),
+        (&mtu, &Value::Bytes(9000)),
+        (&maps[2], &zero),
+        (&maps[3], &zero),
+    ];
+    let lines: Vec<String> = shell_lines("a b", &settings).iter().map(|(line, _)| line.to_string()).collect();
+    assert_eq!(
+        lines,
+        [
+            "for n in 0 3 4; do echo 0 > /sys/class/net/'a b'/queues/tx-$n/xps_cpus; done",
+            "echo 1 > '/sys/class/net/a b/queues/tx-1/xps_cpus'",
+            "ip link set dev 'a b' mtu 9000"
+        ]
+    );
+    let odd = text("-n");
+    let lines = shell_lines("eth0", &[(&maps[0], &odd), (&maps[1], &odd), (&maps[2], &odd)]);
+    assert_eq!(lines.len(), 3, "echo would take it for an option");
+}
+
+#[test]
 fn lists_of_processors_are_the_same_in_any_spelling() {
     let affinity = Knob::InterruptAffinity(7);
     assert!(affinity.same(&text("0-3,8"), &text("0,1,2,3,8")));

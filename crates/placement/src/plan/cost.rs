@@ -6,6 +6,7 @@
 //! | the application on another node | 4 | case 3: fewest losses, but the interconnect's rate |
 //! | both on another node | 6 | case 4: losses as in case 2, less of them |
 //! | the interrupts on another node | 8 | case 2: worst, data crosses the interconnect twice |
+//! | either on another node of the card's package | 0.5 | AMD, Linux Network Tuning Guide for EPYC (NPS) |
 //! | two on twins of a core | 2 | distribution 2 of figure 10 keeps them off |
 //! | two on one processor | 5 | distribution 3: losses and less throughput |
 //!
@@ -14,10 +15,12 @@
 //! with interrupts loses packets, which an application on the far node does not. Costs of a node count by the traffic that
 //! crosses, those of sharing by the lesser need of the two: whoever has little to do takes little from the other.
 
-use super::{Problem, Slot, Unit};
+use super::{Distance, Problem, Slot, Unit};
 
 /// Where interrupts and application are, by far node or not: rows the interrupts, columns the application.
 const NODES: [[f64; 2]; 2] = [[0.0, 4.0], [8.0, 6.0]];
+/// On another node of the package: memory is a few nanoseconds further away.
+const OTHER_NODE: f64 = 0.5;
 const TWINS: f64 = 2.0;
 const SAME_PROCESSOR: f64 = 5.0;
 
@@ -43,25 +46,34 @@ fn crossing(problem: &Problem, (one, here): (&Unit, Slot), (other, there): (&Uni
     if one.card != other.card {
         return 0.0;
     }
-    let far = |slot| usize::from(is_far(problem, one.card, slot));
-    NODES[far(interrupts)][far(application)] * one.traffic
+    let far = |slot| usize::from(distance(problem, one.card, slot) == Distance::Far);
+    let near = |slot| f64::from(u8::from(distance(problem, one.card, slot) == Distance::OwnPackage));
+    let crossed = NODES[far(interrupts)][far(application)];
+    (crossed + OTHER_NODE * (near(interrupts) + near(application))) * one.traffic
 }
 
 /// What a unit costs by itself: the interrupts of a card whose applications nobody knows are placed as if those were at
 /// home.
 pub(crate) fn alone(problem: &Problem, unit: &Unit, slot: Slot, has_applications: bool) -> f64 {
-    if unit.application.is_some() || has_applications || !is_far(problem, unit.card, slot) {
+    if unit.application.is_some() || has_applications {
         return 0.0;
     }
-    NODES[1][0] * unit.traffic
+    match distance(problem, unit.card, slot) {
+        Distance::OwnNode => 0.0,
+        Distance::OwnPackage => OTHER_NODE * unit.traffic,
+        Distance::Far => NODES[1][0] * unit.traffic,
+    }
 }
 
-fn is_far(problem: &Problem, card: usize, slot: Slot) -> bool {
+fn distance(problem: &Problem, card: usize, slot: Slot) -> Distance {
     let node = problem.cards.get(card).and_then(|card| card.node);
-    match (node, problem.cores.get(slot.core)) {
-        (Some(node), Some(core)) => core.node != node,
-        _ => false,
+    let (Some(node), Some(core)) = (node, problem.cores.get(slot.core)) else { return Distance::OwnNode };
+    if core.node == node {
+        return Distance::OwnNode;
     }
+    // Packages of a node whose cores are all isolated are not known: then it is as far as any.
+    let is_near = problem.cores.iter().any(|other| other.node == node && other.package == core.package);
+    if is_near { Distance::OwnPackage } else { Distance::Far }
 }
 
 /// What a whole placement costs.

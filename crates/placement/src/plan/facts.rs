@@ -22,7 +22,8 @@ pub fn problem(view: &View<'_>) -> Problem {
     for processor in view.facts.processors.iter().filter(|processor| !processor.isolated) {
         cores.entry((processor.node, processor.package, processor.core)).or_default().push(processor.number);
     }
-    let cores = cores.into_iter().map(|((node, ..), processors)| Core { node, processors }).collect();
+    let core = |((node, package, _), processors)| Core { node, package, processors };
+    let cores = cores.into_iter().map(core).collect();
     let with_interrupts: Vec<&Interface> =
         view.cards().filter(|card| !view.receive_interrupts(card).is_empty()).collect();
     let mut applications = Vec::new();

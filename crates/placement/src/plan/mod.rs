@@ -10,11 +10,15 @@
 
 pub mod cost;
 mod facts;
+mod interrupts;
+mod maps;
 mod search;
 
 use std::collections::BTreeSet;
 
 pub use facts::{interrupt_processors, problem};
+pub use interrupts::{Distance, channel_changes, distance, interrupt_changes};
+pub use maps::map_changes;
 pub use search::place;
 
 /// What one core receives of one flow with an MTU of 9,000 bytes, bit/s: the paper's figure 1, one flow, application and
@@ -38,6 +42,8 @@ pub fn interrupt_cores_for(rate_bps: u64, mtu: u32) -> f64 {
 pub struct Core {
     /// Its memory node.
     pub node: u32,
+    /// Its package: an interconnect joins packages, not the nodes of one.
+    pub package: u32,
     /// Its processors by their numbers; the first is taken first.
     pub processors: Vec<u32>,
 }

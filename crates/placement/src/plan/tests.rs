@@ -7,7 +7,8 @@ use proptest::strategy::ValueTree;
 fn host(nodes: u32, cores: u32, threads: u32) -> Vec<Core> {
     let all = nodes * cores;
     let processors = |core: u32| (0..threads).map(|thread| core + thread * all).collect();
-    (0..all).map(|core| Core { node: core / cores, processors: processors(core) }).collect()
+    let core = |core: u32| Core { node: core / cores, package: core / cores, processors: processors(core) };
+    (0..all).map(core).collect()
 }
 
 fn card(name: &str, node: u32, rate_bps: u64, queues_most: u32) -> Card {
@@ -107,6 +108,20 @@ fn what_an_administrator_pinned_stays_and_is_kept_clear_of() {
     let placement = place(&problem);
     assert_eq!(placement.applications[0], [2, 3]);
     assert_eq!(placement.interrupts[0], [0, 1]);
+}
+
+/// Nodes of one package are near: what does not fit on the NIC's own node goes to another one of its package.
+#[test]
+fn nodes_of_a_package_are_near() {
+    let mut cores = host(4, 2, 1);
+    for core in &mut cores {
+        core.package = core.node / 2;
+    }
+    let problem =
+        Problem { cores, cards: vec![card("eth0", 1, 160_000_000_000, 4)], applications: Vec::new() };
+    let mut places = place(&problem).interrupts.concat();
+    places.sort_unstable();
+    assert_eq!(places, [0, 1, 2, 3]);
 }
 
 /// A node without cores of its own (all isolated, or memory alone): then what belongs together stays together.

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_model::change::{Channels, Knob, Value};
-use evenkeel_model::host::{Interface, Interrupt, processor_list};
+use evenkeel_model::change::{Knob, Value};
+use evenkeel_model::host::{HostFacts, Interface, Interrupt, ProcessFacts, processor_list};
 
 use super::{FAST, Found, Rule, by_speed, needs};
 use crate::Basis;
 use crate::Severity::{High, Low, Medium};
+use crate::plan::interrupt_changes;
 use crate::view::{ENOUGH_INTERRUPTS, View, count, per_cent};
 
 pub(super) const RULES: &[Rule] = &[
@@ -91,54 +92,23 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// Assigns a card's queue interrupts to cores in turn: those that the planner gives the card, then other cores of its node
-/// that no application is kept to.
-fn placed(view: &View<'_>, card: &Interface) -> Vec<(u32, u32)> {
-    let mut cores = view.planned_processors(card).to_vec();
-    let applications: Vec<u32> =
-        view.connections(card).iter().filter_map(|socket| view.pinned(socket.process?)).flatten().collect();
-    let applications = view.with_siblings(&applications);
-    let own = view.local_cores(card);
-    let free = own.iter().filter(|core| !applications.contains(core));
-    for core in free {
-        if !cores.contains(core) {
-            cores.push(*core);
-        }
-    }
-    let cores = if cores.is_empty() { own } else { cores };
-    let mut interrupts: Vec<&Interrupt> =
-        view.facts.interrupts_of(&card.name).filter(|interrupt| interrupt.queue.is_some()).collect();
-    interrupts.sort_by_key(|interrupt| (interrupt.queue, interrupt.number));
-    // A queue's transmit and receive interrupts belong together.
-    let place = |interrupt: &&Interrupt| {
-        let at = usize::try_from(interrupt.queue?).ok()? % cores.len().max(1);
-        Some((interrupt.number, *cores.get(at)?))
-    };
-    interrupts.iter().filter_map(place).collect()
-}
-
-/// The changes that put a card's interrupts on cores of its node. More queues than cores are reduced first: interrupts of
-/// queues that go away need no place.
+/// The changes that put a card's interrupts on cores near it.
 pub(super) fn with_placement(view: &View<'_>, card: &Interface, found: Found) -> Found {
-    let mut found = found.on(&card.name);
-    let (queues, cores) = (card.receive_queue_count(), view.local_cores(card).len());
-    let cores = u32::try_from(cores).unwrap_or(u32::MAX);
-    let combined = card.channels.is_some_and(|channels| channels.combined > 0);
-    let mut kept = u32::MAX;
-    if queues > cores && cores > 0 && combined {
-        kept = cores;
-        found = found.change(Knob::Channels(Channels::Combined), Value::Number(cores)).advice(format!(
-            "{queues} queues share {cores} cores of this node: {cores} channels give each queue a core of its own"
-        ));
+    let changes = interrupt_changes(view, card);
+    let channels = changes.iter().find(|change| matches!(change.knob, Knob::Channels(_)));
+    let advice = channels.map(|change| {
+        format!(
+            "{} queues share the cores near it: {} channels give each queue a core of its own",
+            card.receive_queue_count(),
+            change.to
+        )
+    });
+    let found =
+        changes.into_iter().fold(found.on(&card.name), |found, change| found.change(change.knob, change.to));
+    match advice {
+        Some(advice) => found.advice(advice),
+        None => found,
     }
-    for (number, core) in placed(view, card) {
-        let now = view.facts.interrupts.iter().find(|interrupt| interrupt.number == number);
-        let goes_away = now.and_then(|interrupt| interrupt.queue).is_some_and(|queue| queue >= kept);
-        if !goes_away && now.is_none_or(|interrupt| interrupt.affinity != [core]) {
-            found = found.change(Knob::InterruptAffinity(number), Value::Text(core.to_string()));
-        }
-    }
-    found
 }
 
 fn remote_node(view: &View<'_>) -> Vec<Found> {
@@ -418,16 +388,17 @@ fn isolated(view: &View<'_>) -> Vec<Found> {
     found
 }
 
-fn balancer(view: &View<'_>) -> Vec<Found> {
+/// irqbalance, if it runs and was not told to leave interrupts alone.
+pub(crate) fn running_balancer(facts: &HostFacts) -> Option<&ProcessFacts> {
     const HARMLESS: [&str; 8] =
         ["-o", "--oneshot", "-l", "--policyscript", "-i", "--banirq", "-m", "--banmod"];
-    let Some(process) = view.facts.processes.iter().find(|process| process.name == "irqbalance") else {
-        return Vec::new();
-    };
     let is_harmless = |word: &String| HARMLESS.contains(&word.split('=').next().unwrap_or_default());
-    if process.arguments.iter().any(is_harmless) {
-        return Vec::new();
-    }
+    let process = facts.processes.iter().find(|process| process.name == "irqbalance")?;
+    (!process.arguments.iter().any(is_harmless)).then_some(process)
+}
+
+fn balancer(view: &View<'_>) -> Vec<Found> {
+    let Some(process) = running_balancer(view.facts) else { return Vec::new() };
     let fast: Vec<&Interface> = view
         .cards()
         .filter(|card| {

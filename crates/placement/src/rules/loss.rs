@@ -70,7 +70,7 @@ pub(super) const RULES: &[Rule] = &[
         speaks: "from 100 and one in 100,000 on; high from one in a thousand on",
         why: "The application reads too slowly or its buffer is too small for a burst. Nothing below the socket can mend it: not the ring, not \
               the backlog, not any sysctl of TCP.",
-        mends: "a larger buffer for that socket, and a reader that keeps up",
+        mends: "a larger buffer for that socket (rmem_default for sockets that ask for none), and a reader that keeps up",
         source: "udp(7); Documentation/admin-guide/sysctl/net.rst (rmem_default, rmem_max); netdata/netdata issue 4086",
         needs: &[needs::SNMP, needs::SNMP6, needs::UDP, needs::UDP6],
         check: udp,
@@ -329,13 +329,15 @@ fn udp(view: &View<'_>) -> Vec<Found> {
     let most = facts.sysctl_number("net/core/rmem_max").unwrap_or(212_992);
     // Time for which the smallest buffer lasts is what has to be bridged; four times as much is a first step.
     let wanted = (default.max(212_992) * 4).min(67_108_864);
-    let entry = entry.sysctl("net/core/rmem_max", most.max(wanted));
+    // A larger rmem_max changes nothing for a socket that does not ask for it: new sockets have rmem_default.
+    let entry = entry.sysctl("net/core/rmem_default", wanted);
+    let entry = if most < wanted { entry.sysctl("net/core/rmem_max", wanted) } else { entry };
     let memory = facts.counter("Udp.MemErrors");
     let advice = format!(
-        "the buffer is that socket's: let the application ask for more (SO_RCVBUF, now up to {}), or raise net.core.rmem_default from {} and \
-         start it again; if it reads too slowly, no buffer lasts{}",
-        bytes(u64::try_from(most.max(wanted)).unwrap_or(0)),
+        "the buffer is that socket's: start the application again once net.core.rmem_default is higher than {}, or let it ask for more \
+         (SO_RCVBUF, up to {}); if it reads too slowly, no buffer lasts{}",
         bytes(u64::try_from(default).unwrap_or(0)),
+        bytes(u64::try_from(most.max(wanted)).unwrap_or(0)),
         if memory > 0 { "; net.ipv4.udp_mem was reached as well" } else { "" }
     );
     vec![entry.advice(advice)]

@@ -25,6 +25,7 @@ mod spread;
 mod tcp;
 mod transmit;
 
+pub(crate) use interrupts::running_balancer;
 pub(crate) use queues::mask;
 
 use evenkeel_model::change::{Change, Knob, Value};

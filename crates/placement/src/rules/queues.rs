@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use evenkeel_model::change::{Channels as ChannelKind, Knob, Value};
+use evenkeel_model::change::{Knob, Value};
 use evenkeel_model::host::{Interface, processor_list};
 
 use super::{FAST, Found, Rule, needs};
 use crate::Basis;
 use crate::Severity::{High, Low, Medium};
 use crate::View;
+use crate::plan::channel_changes;
 use crate::view::{count, gigabits, per_cent};
 
 pub(super) const RULES: &[Rule] = &[
@@ -107,11 +108,10 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// The change that gives a card so many receive queues.
+/// The changes that give a card so many receive queues.
 fn with_channels(card: &Interface, found: Found, number: u32) -> Found {
-    let combined = card.channels.is_none_or(|channels| channels.combined_max > 0);
-    let kind = if combined { ChannelKind::Combined } else { ChannelKind::Rx };
-    found.on(&card.name).change(Knob::Channels(kind), Value::Number(number))
+    let changes = card.channels.map(|channels| channel_changes(channels, number)).unwrap_or_default();
+    changes.into_iter().fold(found.on(&card.name), |found, change| found.change(change.knob, change.to))
 }
 
 /// Words for why the queues in use are too few, whatever their number: their processors are busy while others are not, or
@@ -352,11 +352,13 @@ fn rps_one_of(view: &View<'_>, card: &Interface) -> Option<Found> {
 fn rps_redundant(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
     for card in view.cards() {
+        // A queue that gets most packets, as the hash leads there, is spread in software (rss-skew).
+        let skewed = super::spread::busiest(view, card).map(|(queue, ..)| queue);
         let steered: Vec<usize> = card
             .receive_queues
             .iter()
             .enumerate()
-            .filter(|(_, queue)| !queue.rps.is_empty())
+            .filter(|(at, queue)| !queue.rps.is_empty() && Some(*at) != skewed)
             .map(|(at, _)| at)
             .collect();
         let cores = view.local_cores(card).len();
@@ -395,6 +397,10 @@ fn rps_remote(view: &View<'_>) -> Vec<Found> {
             }
             let local: Vec<u32> = queue.rps.iter().copied().filter(is_local).collect();
             let local = if local.is_empty() { view.local_cores(card) } else { local };
+            // Where the card's own queues reach every core no steering is wanted at all (rps-redundant).
+            let flows = card.receive_queues.iter().any(|queue| queue.rps_flow_count > 0);
+            let enough = card.receive_queues.len() >= view.local_cores(card).len().max(2);
+            let local = if enough && !flows { Vec::new() } else { local };
             let first = || {
                 let remote: Vec<u32> =
                     queue.rps.iter().copied().filter(|processor| !is_local(processor)).collect();

@@ -247,7 +247,7 @@ fn field_words(fields: &str) -> String {
 
 /// The busiest queue: its number, its share, the sum over queues, and what was counted. None where too little was counted
 /// or the load is even.
-fn busiest(view: &View<'_>, card: &Interface) -> Option<(usize, f64, u64, &'static str)> {
+pub(super) fn busiest(view: &View<'_>, card: &Interface) -> Option<(usize, f64, u64, &'static str)> {
     const ENOUGH_PACKETS: u64 = 1_000_000;
     const ENOUGH_INTERRUPTS: u64 = 100_000;
     let of = |counts: &[u64], enough: u64, what: &'static str| {

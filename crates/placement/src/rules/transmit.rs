@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use evenkeel_model::change::{Knob, Ring, Value};
 use evenkeel_model::host::{Interface, InterfaceKind, SocketFacts, processor_list};
 
-use super::queues::mask;
 use super::{FAST, Found, Rule, by_speed, needs};
 use crate::Severity::{High, Low, Medium};
 use crate::View;
+use crate::plan::map_changes;
 use crate::view::{bytes, count, gigabits, per_cent};
 
 pub(super) const RULES: &[Rule] = &[
@@ -114,29 +114,10 @@ fn is_fast(card: &&Interface) -> bool {
     card.speed_bps.is_some_and(|speed| speed >= FAST)
 }
 
-/// Maps that give each transmit queue its share of the card's processors, in turn.
+/// Maps that give each transmit queue its share of the processors.
 fn with_maps(view: &View<'_>, card: &Interface, found: Found) -> Found {
-    let queues = card.transmit_queues.len();
-    let mut shares: Vec<Vec<u32>> = vec![Vec::new(); queues];
-    // The card's own node first: the first queues are theirs.
-    let mut processors: Vec<u32> = view.local_processors(card);
-    let local: BTreeSet<u32> = processors.iter().copied().collect();
-    processors.extend(
-        view.facts
-            .processors
-            .iter()
-            .map(|processor| processor.number)
-            .filter(|number| !local.contains(number)),
-    );
-    for (at, processor) in processors.into_iter().enumerate() {
-        shares[at % queues.max(1)].push(processor);
-    }
-    let mut found = found.on(&card.name);
-    for (queue, share) in shares.iter().enumerate() {
-        found = found
-            .change(Knob::InterfaceFile(format!("queues/tx-{queue}/xps_cpus")), Value::Text(mask(share)));
-    }
-    found
+    let changes = map_changes(view, card);
+    changes.into_iter().fold(found.on(&card.name), |found, change| found.change(change.knob, change.to))
 }
 
 fn xps_missing(view: &View<'_>) -> Vec<Found> {

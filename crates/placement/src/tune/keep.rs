@@ -109,6 +109,13 @@ impl Keep {
         &self.name
     }
 
+    /// Returns whether nothing is done about a rule's findings.
+    #[must_use]
+    pub fn keeps_rule(&self, interface: &str, rule: &str) -> bool {
+        let lists = [Some(&self.everywhere), self.interfaces.get(interface)];
+        lists.into_iter().flatten().any(|kept| kept.rules.iter().any(|kept| kept == rule))
+    }
+
     /// Why a rule's change of a knob is not made; none: it may be.
     #[must_use]
     pub fn reason(&self, interface: &str, rule: &str, knob: &Knob) -> Option<Reason<'_>> {

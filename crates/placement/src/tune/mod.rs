@@ -9,13 +9,16 @@ mod keep;
 pub mod persist;
 pub mod verify;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_model::change::{Change, Knob};
 use evenkeel_model::host::HostFacts;
 use serde::Serialize;
 
+use crate::applied::set;
+use crate::current::current;
 use crate::finding::{Finding, Severity};
+use crate::rules::{check, running_balancer};
 
 pub use keep::{Keep, KeepError, Reason};
 
@@ -65,6 +68,8 @@ pub struct TuningPlan {
     pub steps: Vec<Step>,
     /// Changes that are left.
     pub left: Vec<Left>,
+    /// The process that would undo the placement of interrupts, irqbalance: it has to be stopped before.
+    pub stop_balancer: Option<u32>,
 }
 
 /// An item was asked for that is not among what was found.
@@ -85,7 +90,7 @@ fn among(found: &[&'static str]) -> String {
 }
 
 impl TuningPlan {
-    /// The plan for an interface, of what was found on its host; with `only` of these items alone.
+    /// The first round of a plan for an interface, of what was found on its host; with `only` of these items alone.
     ///
     /// # Errors
     /// When one of `only` was not found.
@@ -114,8 +119,84 @@ impl TuningPlan {
         }
         plan.leave_kept(interface, keep);
         plan.leave_conflicts();
+        plan.mind_balancer(facts, interface, keep);
         plan.steps.sort_by_key(|step| stage(&step.change.knob));
         Ok(plan)
+    }
+
+    /// The plan for an interface, carried on until nothing is left to change: a change of one rule makes others speak, as
+    /// interrupts that move leave the maps of their queues behind. Each round is checked in a model of the host.
+    ///
+    /// # Errors
+    /// When one of `only` was not found.
+    pub fn settle(
+        facts: &HostFacts,
+        interface: &str,
+        keep: &Keep,
+        only: &[String],
+    ) -> Result<Self, UnknownItem> {
+        /// More were never needed.
+        const ROUNDS: usize = 6;
+        /// A knob that rules disagree about is left as the last of them wants it.
+        const TIMES: u32 = 3;
+        let mut plan = Self::new(facts, &check(facts), interface, keep, only)?;
+        let mut after = facts.clone();
+        let mut fresh = plan.steps.clone();
+        let mut times: BTreeMap<Knob, u32> = BTreeMap::new();
+        for _ in 0..ROUNDS {
+            for step in &fresh {
+                set(&mut after, Some(interface), &step.change.knob, &step.change.to);
+                *times.entry(step.change.knob.clone()).or_insert(0) += 1;
+            }
+            let next = Self::new(&after, &check(&after), interface, keep, &[])?;
+            let is_wanted = |step: &Step| {
+                let (rule, knob) = (step.rule, &step.change.knob);
+                let set_before = times.get(knob).copied().unwrap_or(0);
+                let is_new = current(&after, Some(interface), knob)
+                    .is_none_or(|now| !knob.same(&now, &step.change.to));
+                // Queues and interrupts that come with new channels are not there yet.
+                let is_there = current(facts, Some(interface), knob).is_some() || !is_of_queue(knob);
+                let asked_for = only.is_empty() || only.iter().any(|item| item == rule);
+                let grows_again = set_before > 0 && GROWING.contains(&rule);
+                is_new && is_there && asked_for && !grows_again && set_before < TIMES
+            };
+            fresh = next.steps.iter().filter(|step| is_wanted(step)).cloned().collect();
+            if fresh.is_empty() {
+                break;
+            }
+            plan.carry_on(next.items, &fresh);
+        }
+        plan.leave_what_goes(facts, &after, interface);
+        plan.steps.sort_by_key(|step| stage(&step.change.knob));
+        Ok(plan)
+    }
+
+    /// Adds the steps of a later round.
+    fn carry_on(&mut self, items: Vec<Item>, steps: &[Step]) {
+        for step in steps {
+            self.steps.retain(|before| before.change.knob != step.change.knob);
+            self.left.retain(|left| left.change.knob != step.change.knob);
+            self.steps.push(step.clone());
+        }
+        let known: BTreeSet<&str> = self.items.iter().map(|item| item.rule).collect();
+        let is_new =
+            |item: &Item| !known.contains(item.rule) && steps.iter().any(|step| step.rule == item.rule);
+        let mut further: Vec<Item> = items.into_iter().filter(is_new).collect();
+        for item in &mut further {
+            for evidence in &mut item.evidence {
+                evidence.push_str(", once the other changes are made");
+            }
+        }
+        self.items.extend(further);
+    }
+
+    /// Drops steps for queues and interrupts that go with their channels, and those that change nothing in the end.
+    fn leave_what_goes(&mut self, facts: &HostFacts, after: &HostFacts, interface: &str) {
+        self.steps.retain(|Step { change: Change { knob, to }, .. }| {
+            let now = current(facts, Some(interface), knob);
+            let stays = !is_of_queue(knob) || current(after, Some(interface), knob).is_some();
+            stays && now.is_none_or(|now| !knob.same(&now, to))
+        });
     }
 
     fn add(&mut self, finding: &Finding) {
@@ -148,6 +229,32 @@ impl TuningPlan {
                     why: format!("{} keeps {reason}", keep.name()),
                 }),
                 None => self.steps.push(step),
+            }
+        }
+    }
+
+    /// irqbalance moves interrupts every ten seconds: what it would move again is placed once it is stopped, or not at all.
+    fn mind_balancer(&mut self, facts: &HostFacts, interface: &str, keep: &Keep) {
+        let is_placement = |step: &Step| matches!(step.change.knob, Knob::InterruptAffinity(_));
+        let Some(process) = running_balancer(facts).filter(|_| self.steps.iter().any(is_placement)) else {
+            return;
+        };
+        let is_ena = facts.interface(interface).is_some_and(|card| card.driver.as_deref() == Some("ena"));
+        let why = if is_ena {
+            "irqbalance runs, and AWS advises to leave the interrupts of ena to it; the paper and ESnet stop it on \
+             transfer hosts: stop it to have this change"
+                .to_owned()
+        } else if keep.keeps_rule(interface, "irqbalance-runs") {
+            format!("{} keeps irqbalance running, which would move the interrupt again", keep.name())
+        } else {
+            self.stop_balancer = Some(process.number);
+            return;
+        };
+        for step in std::mem::take(&mut self.steps) {
+            if is_placement(&step) {
+                self.left.push(Left { rule: step.rule, change: step.change, why: why.clone() });
+            } else {
+                self.steps.push(step);
             }
         }
     }
@@ -211,6 +318,15 @@ pub fn settled(rule: &str, set_for: &str, interface: &str, losing: &BTreeSet<&st
          since"
             .to_owned()
     })
+}
+
+/// Whether it comes and goes with channels.
+fn is_of_queue(knob: &Knob) -> bool {
+    match knob {
+        Knob::InterruptAffinity(_) => true,
+        Knob::InterfaceFile(file) => file.starts_with("queues/"),
+        _ => false,
+    }
 }
 
 /// When a knob is set: what makes others come and go first, what depends on others last.

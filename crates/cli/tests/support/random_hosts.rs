@@ -1,0 +1,227 @@
+//! Hosts as nobody would set them up on purpose.
+
+use evenkeel_host::facts::complete;
+use evenkeel_host::synthetic::{CardOptions, HostBuilder, qdisc};
+use evenkeel_model::host::{Channels, Feature, HostFacts, ProcessFacts};
+use rand_core::{RngCore, SeedableRng};
+use rand_xoshiro::Xoshiro256StarStar;
+
+use crate::hosts::{MLX5, connection, process};
+
+struct Chance(Xoshiro256StarStar);
+
+impl Chance {
+    fn below(&mut self, limit: u32) -> u32 {
+        self.0.next_u32() % limit.max(1)
+    }
+
+    fn of<T: Copy>(&mut self, values: &[T]) -> T {
+        values[self.below(values.len() as u32) as usize]
+    }
+
+    /// Once in so many times.
+    fn once_in(&mut self, times: u32) -> bool {
+        self.below(times) == 0
+    }
+}
+
+/// The host of a number.
+pub fn host(number: u64) -> HostFacts {
+    let mut chance = Chance(Xoshiro256StarStar::seed_from_u64(number));
+    let (nodes, threads) = (chance.of(&[1, 1, 2, 2, 4, 8]), chance.of(&[1, 2]));
+    let cores = 1 + chance.below(16);
+    let mut builder = HostBuilder::new(nodes, cores, threads);
+    if chance.once_in(2) {
+        let driver = chance.of(&["intel_pstate", "acpi-cpufreq"]);
+        builder = builder.power(driver, chance.of(&["performance", "powersave", "schedutil"]));
+    }
+    for card in 0..1 + chance.below(3) as usize {
+        let most = chance.of(&[2, 8, 64]);
+        let queues = 1 + chance.below(most);
+        builder = builder.card(&CardOptions {
+            name: ["eth0", "eth1", "eth2"][card],
+            driver: chance.of(&["mlx5_core", "ice", "ixgbe", "ena", "gve", "virtio_net", "r8169"]),
+            bus: ["0000:01:00.0", "0000:41:00.0", "0000:81:00.0"][card],
+            node: (!chance.once_in(4)).then(|| chance.below(nodes)),
+            speed_mbps: chance.of(&[None, Some(1000), Some(10_000), Some(25_000), Some(100_000)]),
+            queues: (queues, queues.max(chance.of(&[1, 16, 64]))),
+            mtu: chance.of(&[1500, 9000]),
+            action: ["a-TxRx-{}", "b-TxRx-{}", "c-TxRx-{}"][card],
+            ..MLX5
+        });
+    }
+    let mut facts = builder.build();
+    disturb(&mut facts, nodes, &mut chance);
+    complete(&mut facts);
+    facts
+}
+
+fn disturb(facts: &mut HostFacts, nodes: u32, chance: &mut Chance) {
+    let per_package = chance.of(&[1, 1, 2, 4]).min(nodes);
+    let cores = facts.processors.iter().map(|processor| processor.core).max().unwrap_or(0) + 1;
+    for processor in &mut facts.processors {
+        processor.package = processor.node / per_package;
+        processor.core += processor.node % per_package * cores;
+        processor.isolated = chance.once_in(20);
+    }
+    if facts.processors.iter().all(|processor| processor.isolated) {
+        facts.processors[0].isolated = false;
+    }
+    let numbers: Vec<u32> = facts.processors.iter().map(|processor| processor.number).collect();
+    interrupts(facts, &numbers, chance);
+    cards(facts, &numbers, chance);
+    for (path, values) in SYSCTLS {
+        if chance.once_in(4) {
+            facts.sysctls.insert((*path).to_owned(), chance.of(values).to_owned());
+        }
+    }
+    for name in COUNTERS {
+        if chance.once_in(8) {
+            facts.counters.insert((*name).to_owned(), u64::from(chance.below(20_000_000)));
+        }
+    }
+    for line in &mut facts.softnet {
+        if chance.once_in(30) {
+            (line.dropped, line.squeezed) =
+                (u64::from(chance.below(1_000_000)), u64::from(chance.below(1_000_000)));
+        }
+    }
+    if chance.once_in(3) {
+        facts.processes.push(ProcessFacts {
+            number: 800,
+            name: "irqbalance".to_owned(),
+            ..ProcessFacts::default()
+        });
+    }
+    for at in 0..chance.below(4) {
+        let allowed: Vec<u32> = if chance.once_in(2) {
+            (0..1 + chance.below(4)).map(|_| chance.of(&numbers)).collect()
+        } else {
+            numbers.clone()
+        };
+        process(facts, 4000 + at, "mover", &allowed);
+        let rtt = chance.of(&[200, 4000, 80_000]);
+        let bytes = u64::from(chance.0.next_u32()) * 100;
+        connection(facts, "10.9.0.1:5201", &format!("10.9.0.2:{}", 40_000 + at), rtt, bytes, 4000 + at);
+    }
+}
+
+fn interrupts(facts: &mut HostFacts, numbers: &[u32], chance: &mut Chance) {
+    let names: Vec<String> = facts.interfaces.iter().map(|card| card.name.clone()).collect();
+    for name in names {
+        let how = chance.below(5);
+        let one = chance.of(numbers);
+        for interrupt in facts.interrupts.iter_mut().filter(|interrupt| interrupt.interface == name) {
+            let to = if how == 1 { one } else { chance.of(numbers) };
+            match how {
+                0 => continue,
+                3 => (interrupt.affinity, interrupt.effective) = (numbers.to_vec(), vec![to]),
+                4 if chance.once_in(2) => continue,
+                _ => (interrupt.affinity, interrupt.effective) = (vec![to], vec![to]),
+            }
+            let total = interrupt.total();
+            interrupt.served = vec![(to, total)];
+        }
+    }
+}
+
+fn cards(facts: &mut HostFacts, numbers: &[u32], chance: &mut Chance) {
+    let is_small = facts.processors.len() < 3;
+    for card in facts.interfaces.iter_mut().filter(|card| card.driver.is_some()) {
+        if card.driver.as_deref() == Some("gve") {
+            let now = card.channels.unwrap_or_default();
+            card.channels = Some(Channels {
+                rx: now.combined,
+                tx: now.combined,
+                rx_max: now.combined_max,
+                tx_max: now.combined_max,
+                ..Channels::default()
+            });
+        } else if card.driver.as_deref() == Some("r8169") {
+            card.channels = None;
+        }
+        let how = chance.below(5);
+        for queue in &mut card.transmit_queues {
+            match how {
+                0 | 1 => {}
+                2 => queue.xps_processors.clear(),
+                _ => queue.xps_processors = vec![chance.of(numbers)],
+            }
+            if chance.once_in(40) {
+                queue.max_rate_mbps = 10;
+            }
+            if chance.once_in(40) {
+                queue.bql_limit_max = Some(3000);
+            }
+        }
+        if chance.once_in(6) {
+            for queue in &mut card.receive_queues {
+                queue.rps = vec![chance.of(numbers)];
+            }
+        }
+        for (name, feature) in &mut card.features {
+            *feature = Feature { on: !chance.once_in(8) ^ (name == "rx-lro"), fixed: chance.once_in(10) };
+        }
+        if let Some(rings) = card.rings.as_mut().filter(|_| chance.once_in(2)) {
+            rings.rx = chance.of(&[256, 512, 1024, 4096]).min(rings.rx_max);
+            rings.tx = chance.of(&[128, 512, 4096]).min(rings.tx_max);
+        }
+        if let Some(coalescing) = card.coalescing.as_mut().filter(|_| chance.once_in(3)) {
+            coalescing.rx_usecs = chance.of(&[0, 3, 50, 1000]);
+            coalescing.rx_frames = chance.of(&[0, 1, 64]);
+            coalescing.adaptive_rx = chance.once_in(2);
+        }
+        let queues = card.receive_queues.len() as u32;
+        if let Some(rss) = card.rss.as_mut().filter(|_| chance.once_in(3)) {
+            rss.indirection.iter_mut().for_each(|entry| *entry = chance.below(queues));
+            rss.hash_fields.insert("tcp4".to_owned(), chance.of(&["sd", "sdfn", "m", ""]).to_owned());
+        }
+        if chance.once_in(4) {
+            let kind = chance.of(&["pfifo_fast", "fq_codel", "fq", "sfq", "netem"]);
+            card.qdiscs = vec![qdisc(kind, chance.of(&["0:", "1:"]), "root", 5_000_000_000)];
+        }
+        if chance.once_in(4) {
+            let lost = u64::from(chance.below(50_000_000));
+            card.driver_statistics
+                .insert(chance.of(&["rx_out_of_buffer", "rx_no_dma_resources"]).to_owned(), lost);
+            card.statistics.insert(chance.of(&["rx_missed_errors", "rx_dropped"]).to_owned(), lost);
+        }
+        if chance.once_in(4) && !is_small {
+            card.driver_statistics
+                .insert("tx_queue_stopped".to_owned(), u64::from(chance.below(100_000_000)));
+        }
+    }
+}
+
+const SYSCTLS: &[(&str, &[&str])] = &[
+    ("net/core/rmem_max", &["212992", "4194304"]),
+    ("net/core/wmem_max", &["212992", "4194304"]),
+    ("net/core/rmem_default", &["212992", "65536"]),
+    ("net/core/netdev_max_backlog", &["1000", "300"]),
+    ("net/core/netdev_budget", &["64", "300", "600"]),
+    ("net/core/somaxconn", &["128", "4096"]),
+    ("net/core/default_qdisc", &["pfifo_fast", "fq_codel"]),
+    ("net/core/rps_sock_flow_entries", &["0", "32768"]),
+    ("net/ipv4/tcp_rmem", &["4096 87380 6291456", "4096 4096 65536"]),
+    ("net/ipv4/tcp_wmem", &["4096 16384 4194304", "4096 4096 65536"]),
+    ("net/ipv4/tcp_mem", &["100 200 400", "88560 118080 177120"]),
+    ("net/ipv4/tcp_sack", &["0"]),
+    ("net/ipv4/tcp_timestamps", &["0"]),
+    ("net/ipv4/tcp_window_scaling", &["0"]),
+    ("net/ipv4/tcp_moderate_rcvbuf", &["0"]),
+    ("net/ipv4/tcp_mtu_probing", &["0"]),
+    ("net/ipv4/tcp_congestion_control", &["reno", "bbr"]),
+    ("net/ipv4/tcp_no_metrics_save", &["0"]),
+    ("vm/zone_reclaim_mode", &["1"]),
+];
+
+const COUNTERS: &[&str] = &[
+    "TcpExt.TCPBacklogDrop",
+    "TcpExt.PruneCalled",
+    "TcpExt.RcvPruned",
+    "TcpExt.ListenOverflows",
+    "TcpExt.TCPMemoryPressures",
+    "Udp.RcvbufErrors",
+    "Tcp.RetransSegs",
+    "Neighbours.table_fulls",
+];

@@ -1,0 +1,333 @@
+//! A host's facts as they are once a setting was changed: to judge a plan before it is applied.
+//!
+//! Only what is set changes. Counters stay: they tell of the past.
+
+use evenkeel_model::change::{Channels, Coalescing, Handle, Knob, QdiscSnapshot, Ring, Value};
+use evenkeel_model::host::{
+    HostFacts, Interface, Interrupt, QdiscFacts, ReceiveQueue, TransmitQueue, parse_processor_list,
+};
+
+/// Gives a knob a value in the facts. Returns whether they hold the knob.
+pub fn set(facts: &mut HostFacts, interface: Option<&str>, knob: &Knob, value: &Value) -> bool {
+    match (knob, value) {
+        (Knob::Sysctl(path), Value::Text(text)) => {
+            facts.sysctls.insert(path.clone(), text.clone());
+            return true;
+        }
+        (Knob::InterruptAffinity(number), Value::Text(list)) => {
+            return set_affinity(facts, *number, list).is_some();
+        }
+        (Knob::ProcessorFile(file), Value::Text(text)) => {
+            return set_processor_file(facts, file, text).is_some();
+        }
+        (Knob::Channels(kind), Value::Number(number)) => {
+            return interface.is_some_and(|name| set_channels(facts, name, *kind, *number).is_some());
+        }
+        _ => {}
+    }
+    let Some(card) = facts.interfaces.iter_mut().find(|card| Some(card.name.as_str()) == interface) else {
+        return false;
+    };
+    set_of_interface(card, knob, value).is_some()
+}
+
+fn set_affinity(facts: &mut HostFacts, number: u32, list: &str) -> Option<()> {
+    let processors = parse_processor_list(list)?;
+    let interrupt = facts.interrupts.iter_mut().find(|interrupt| interrupt.number == number)?;
+    if !interrupt.effective.is_empty() {
+        interrupt.effective = if processors.contains(interrupt.effective.first()?) {
+            interrupt.effective.clone()
+        } else {
+            processors.first().copied().into_iter().collect()
+        };
+    }
+    interrupt.affinity = processors;
+    Some(())
+}
+
+fn set_processor_file(facts: &mut HostFacts, file: &str, text: &str) -> Option<()> {
+    let (processor, rest) = file.strip_prefix("cpu")?.split_once('/')?;
+    let number: u32 = processor.parse().ok()?;
+    let processor = facts.processors.iter_mut().find(|processor| processor.number == number)?;
+    if rest == "cpufreq/scaling_governor" {
+        processor.governor = Some(text.to_owned());
+        return Some(());
+    }
+    let state: u32 = rest.strip_prefix("cpuidle/state")?.strip_suffix("/disable")?.parse().ok()?;
+    let state = processor.idle_states.iter_mut().find(|found| found.number == state)?;
+    state.disabled = text != "0";
+    Some(())
+}
+
+/// A driver makes its queues, its interrupts and an even table anew.
+fn set_channels(facts: &mut HostFacts, name: &str, kind: Channels, number: u32) -> Option<()> {
+    let everywhere: Vec<u32> = facts.processors.iter().map(|processor| processor.number).collect();
+    let card = facts.interfaces.iter_mut().find(|card| card.name == name)?;
+    let channels = card.channels.as_mut()?;
+    let field = match kind {
+        Channels::Rx => &mut channels.rx,
+        Channels::Tx => &mut channels.tx,
+        Channels::Other => &mut channels.other,
+        Channels::Combined => &mut channels.combined,
+    };
+    if *field == number {
+        return Some(());
+    }
+    *field = number;
+    let (receive, transmit) = (channels.receive(), channels.tx + channels.combined);
+    if card.receive_queues.len() != receive as usize {
+        card.receive_queues.resize(receive as usize, ReceiveQueue::default());
+    }
+    if card.transmit_queues.len() != transmit as usize {
+        let fresh = TransmitQueue {
+            has_xps: transmit > 1,
+            bql_limit_max: card.transmit_queues.first().and_then(|queue| queue.bql_limit_max),
+            ..TransmitQueue::default()
+        };
+        card.transmit_queues.resize(transmit as usize, fresh);
+        if card.root_qdisc().is_some_and(|root| root.kind == "mq" && root.handle == "0:") {
+            let leaf = card.qdiscs.iter().find(|qdisc| !qdisc.is_root()).cloned().unwrap_or_default();
+            card.qdiscs.truncate(1);
+            card.qdiscs.extend(
+                (1..=transmit).map(|queue| QdiscFacts { parent: format!(":{queue:x}"), ..leaf.clone() }),
+            );
+        }
+    }
+    if let Some(rss) = &mut card.rss {
+        let length = u32::try_from(rss.indirection.len()).unwrap_or(u32::MAX);
+        rss.indirection = (0..length).map(|entry| entry % receive.max(1)).collect();
+    }
+    let queues = receive.max(transmit);
+    let is_gone = |interrupt: &Interrupt| {
+        interrupt.interface == name && interrupt.queue.is_some_and(|queue| queue >= queues)
+    };
+    facts.interrupts.retain(|interrupt| !is_gone(interrupt));
+    // They begin to count again.
+    for interrupt in facts.interrupts.iter_mut().filter(|interrupt| interrupt.interface == name) {
+        interrupt.served.clear();
+    }
+    let model = facts.interrupts.iter().find(|interrupt| interrupt.interface == name).cloned();
+    let mut next = facts.interrupts.iter().map(|interrupt| interrupt.number).max().unwrap_or(0) + 1;
+    if let Some(model) = model {
+        for queue in 0..queues {
+            if !facts.interrupts_of(name).any(|interrupt| interrupt.queue == Some(queue)) {
+                // The kernel's default is every processor, and it spreads them.
+                let at = everywhere.get(queue as usize % everywhere.len().max(1)).copied();
+                facts.interrupts.push(Interrupt {
+                    number: next,
+                    queue: Some(queue),
+                    affinity: everywhere.clone(),
+                    effective: at.into_iter().collect(),
+                    served: Vec::new(),
+                    ..model.clone()
+                });
+                next += 1;
+            }
+        }
+    }
+    Some(())
+}
+
+fn set_of_interface(card: &mut Interface, knob: &Knob, value: &Value) -> Option<()> {
+    match (knob, value) {
+        (Knob::InterfaceFile(file), Value::Text(text)) => return set_interface_file(card, file, text),
+        (Knob::Mtu, Value::Bytes(bytes)) => card.mtu = *bytes,
+        (Knob::TransmitQueueLength, Value::Number(packets)) => card.tx_queue_len = Some(*packets),
+        (Knob::GsoSizes, Value::Sizes { all, ipv4 }) => {
+            let sizes = card.packet_sizes.as_mut()?;
+            (sizes.gso, sizes.gso_ipv4) = (*all, *ipv4);
+        }
+        (Knob::GroSizes, Value::Sizes { all, ipv4 }) => {
+            let sizes = card.packet_sizes.as_mut()?;
+            (sizes.gro, sizes.gro_ipv4) = (*all, *ipv4);
+        }
+        (Knob::Ring(Ring::Rx), Value::Number(number)) => card.rings.as_mut()?.rx = *number,
+        (Knob::Ring(Ring::Tx), Value::Number(number)) => card.rings.as_mut()?.tx = *number,
+        (Knob::Coalescing(kind), value) => {
+            let coalescing = card.coalescing.as_mut()?;
+            match (kind, value) {
+                (Coalescing::RxUsecs, Value::Number(number)) => coalescing.rx_usecs = *number,
+                (Coalescing::RxFrames, Value::Number(number)) => coalescing.rx_frames = *number,
+                (Coalescing::TxUsecs, Value::Number(number)) => coalescing.tx_usecs = *number,
+                (Coalescing::TxFrames, Value::Number(number)) => coalescing.tx_frames = *number,
+                (Coalescing::AdaptiveRx, Value::Switch(on)) => coalescing.adaptive_rx = *on,
+                (Coalescing::AdaptiveTx, Value::Switch(on)) => coalescing.adaptive_tx = *on,
+                _ => return None,
+            }
+        }
+        (Knob::Feature(name), Value::Switch(on)) => {
+            let feature = card.features.get_mut(name).filter(|feature| !feature.fixed)?;
+            feature.on = *on;
+        }
+        (Knob::FlowHash(flow), Value::Text(fields)) => {
+            card.rss.as_mut()?.hash_fields.insert(flow.clone(), fields.clone());
+        }
+        (Knob::RssTable, Value::Table(table)) => card.rss.as_mut()?.indirection.clone_from(table),
+        (Knob::RootQdisc, Value::Qdiscs(qdiscs)) => {
+            // Below a qdisc of the kernel's own, which has no number, classes have the minor number alone.
+            let parent = |qdisc: &QdiscSnapshot| match qdisc.parent.0 {
+                Handle { major: 0, minor } => format!(":{minor:x}"),
+                place => place.to_string(),
+            };
+            let fact = |qdisc: &QdiscSnapshot| QdiscFacts {
+                kind: qdisc.kind.clone(),
+                handle: format!("{:x}:", qdisc.handle.0.major),
+                parent: parent(qdisc),
+                ..QdiscFacts::default()
+            };
+            card.qdiscs = qdiscs.iter().map(fact).collect();
+        }
+        _ => return None,
+    }
+    Some(())
+}
+
+fn set_interface_file(card: &mut Interface, file: &str, text: &str) -> Option<()> {
+    if file == "bonding/xmit_hash_policy" {
+        text.clone_into(&mut card.bond.as_mut()?.hash_policy);
+        return Some(());
+    }
+    match file {
+        "napi_defer_hard_irqs" => {
+            card.napi_defer_hard_irqs = Some(text.parse().ok()?);
+            return Some(());
+        }
+        "gro_flush_timeout" => {
+            card.gro_flush_timeout_ns = Some(text.parse().ok()?);
+            return Some(());
+        }
+        _ => {}
+    }
+    let (queue, name) = file.strip_prefix("queues/")?.split_once('/')?;
+    let at = |prefix: &str| queue.strip_prefix(prefix)?.parse::<usize>().ok();
+    match (at("rx-"), at("tx-")) {
+        (Some(at), _) => {
+            let queue = card.receive_queues.get_mut(at)?;
+            match name {
+                "rps_cpus" => queue.rps = members(text)?,
+                "rps_flow_cnt" => queue.rps_flow_count = text.parse().ok()?,
+                _ => return None,
+            }
+        }
+        (_, Some(at)) => {
+            let queue = card.transmit_queues.get_mut(at)?;
+            match name {
+                "xps_cpus" => queue.xps_processors = members(text)?,
+                "xps_rxqs" => queue.xps_receive_queues = members(text)?,
+                "tx_maxrate" => queue.max_rate_mbps = text.parse().ok()?,
+                "byte_queue_limits/limit_max" => queue.bql_limit_max = Some(text.parse().ok()?),
+                _ => return None,
+            }
+        }
+        _ => return None,
+    }
+    Some(())
+}
+
+/// Processors or queues of a mask.
+fn members(mask: &str) -> Option<Vec<u32>> {
+    let digits: Vec<char> = mask.trim().chars().filter(|digit| *digit != ',').collect();
+    let mut found = Vec::new();
+    for (nibble, digit) in (0..).zip(digits.iter().rev()) {
+        let bits = digit.to_digit(16)?;
+        found.extend((0..4).filter(|bit| bits >> bit & 1 == 1).map(|bit| nibble * 4 + bit));
+    }
+    Some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::current::current;
+    use evenkeel_model::change::root_qdisc;
+    use evenkeel_model::host::{BondFacts, Channels as Counts, Feature, IdleState, Processor, Rings, Rss};
+
+    fn host() -> HostFacts {
+        let card = Interface {
+            name: "eth0".to_owned(),
+            channels: Some(Counts { combined: 4, combined_max: 8, ..Counts::default() }),
+            rings: Some(Rings { rx: 512, rx_max: 4096, tx: 512, tx_max: 4096 }),
+            coalescing: Some(Default::default()),
+            features: [("rx-gro".to_owned(), Feature { on: false, fixed: false })].into(),
+            rss: Some(Rss { indirection: vec![0; 8], ..Rss::default() }),
+            receive_queues: vec![ReceiveQueue::default(); 4],
+            transmit_queues: vec![TransmitQueue { bql_limit_max: Some(1), ..TransmitQueue::default() }; 4],
+            bond: Some(BondFacts::default()),
+            tx_queue_len: Some(1000),
+            mtu: 1500,
+            ..Interface::default()
+        };
+        let interrupt = |number| Interrupt {
+            number,
+            interface: "eth0".to_owned(),
+            queue: Some(number - 40),
+            affinity: vec![0],
+            effective: vec![0],
+            ..Interrupt::default()
+        };
+        HostFacts {
+            processors: (0..4)
+                .map(|number| Processor {
+                    number,
+                    governor: Some("powersave".to_owned()),
+                    idle_states: vec![IdleState { number: 2, ..IdleState::default() }],
+                    ..Processor::default()
+                })
+                .collect(),
+            interfaces: vec![card],
+            interrupts: (40..44).map(interrupt).collect(),
+            ..HostFacts::default()
+        }
+    }
+
+    /// What was set is what is read.
+    #[test]
+    fn facts_hold_what_was_set() {
+        let text = |text: &str| Value::Text(text.to_owned());
+        let file = |file: &str| Knob::InterfaceFile(file.to_owned());
+        for (knob, value) in [
+            (Knob::Sysctl("net/core/rmem_max".to_owned()), text("1")),
+            (Knob::InterruptAffinity(41), text("2-3")),
+            (Knob::ProcessorFile("cpu1/cpufreq/scaling_governor".to_owned()), text("performance")),
+            (Knob::ProcessorFile("cpu1/cpuidle/state2/disable".to_owned()), text("1")),
+            (Knob::Channels(Channels::Combined), Value::Number(2)),
+            (Knob::Channels(Channels::Combined), Value::Number(8)),
+            (Knob::Ring(Ring::Rx), Value::Number(4096)),
+            (Knob::Ring(Ring::Tx), Value::Number(4096)),
+            (Knob::Mtu, Value::Bytes(9000)),
+            (Knob::TransmitQueueLength, Value::Number(10)),
+            (Knob::Coalescing(Coalescing::RxUsecs), Value::Number(20)),
+            (Knob::Coalescing(Coalescing::AdaptiveRx), Value::Switch(true)),
+            (Knob::Feature("rx-gro".to_owned()), Value::Switch(true)),
+            (Knob::FlowHash("tcp4".to_owned()), text("sdfn")),
+            (Knob::RssTable, Value::Table(vec![0, 1, 2, 3, 0, 1, 2, 3])),
+            (Knob::RootQdisc, Value::Qdiscs(root_qdisc("fq", 4))),
+            (file("queues/rx-1/rps_cpus"), text("0000000c")),
+            (file("queues/rx-1/rps_flow_cnt"), text("4096")),
+            (file("queues/tx-1/xps_cpus"), text("00000001,00000000")),
+            (file("queues/tx-1/xps_rxqs"), text("00000002")),
+            (file("queues/tx-1/tx_maxrate"), text("100")),
+            (file("queues/tx-1/byte_queue_limits/limit_max"), text("7")),
+            (file("bonding/xmit_hash_policy"), text("layer3+4")),
+        ] {
+            let mut facts = host();
+            assert!(set(&mut facts, Some("eth0"), &knob, &value), "{knob:?}");
+            let now = current(&facts, Some("eth0"), &knob);
+            assert!(now.as_ref().is_some_and(|now| knob.same(now, &value)), "{knob:?}: {now:?}");
+        }
+        let mut facts = host();
+        assert!(!set(&mut facts, Some("eth1"), &Knob::Mtu, &Value::Bytes(1)));
+        assert!(!set(&mut facts, Some("eth0"), &file("queues/tx-9/xps_cpus"), &text("1")));
+        assert_eq!(facts, host());
+    }
+
+    #[test]
+    fn channels_bring_their_queues_and_interrupts() {
+        let mut facts = host();
+        set(&mut facts, Some("eth0"), &Knob::Channels(Channels::Combined), &Value::Number(6));
+        assert_eq!((facts.interrupts.len(), facts.interfaces[0].receive_queues.len()), (6, 6));
+        set(&mut facts, Some("eth0"), &Knob::Channels(Channels::Combined), &Value::Number(4));
+        assert_eq!(facts.interrupts, host().interrupts);
+    }
+}

@@ -1,0 +1,253 @@
+//! Which changes put the interrupts of a NIC's queues on their processors: as few as possible.
+//!
+//! An interrupt that is on a good processor stays there. The others get whole cores before SMT twins, of the NIC's node
+//! before other nodes of its package, and those that the planner gives the NIC first. More queues than cores are
+//! reduced first, where the driver can.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use evenkeel_model::change::{Change, Channels as Kind, Knob, Value};
+use evenkeel_model::host::{Channels, Interface, Interrupt};
+
+use crate::View;
+
+/// A core with the processors that may take interrupts.
+struct Place {
+    /// The better, the smaller.
+    rank: (Distance, bool, usize, u32),
+    processors: Vec<u32>,
+}
+
+/// Where a processor is, as seen from a NIC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Distance {
+    /// On its memory node, or anywhere where that makes no difference.
+    OwnNode,
+    /// On another node of its package: no interconnect of packages between them.
+    OwnPackage,
+    /// In another package.
+    Far,
+}
+
+/// The distance of a processor from a NIC.
+#[must_use]
+pub fn distance(view: &View<'_>, card: &Interface, processor: u32) -> Distance {
+    let home = |node: u32| view.facts.processors.iter().find(|found| found.node == node);
+    let (Some(home), Some(here)) = (card.node.and_then(home), view.facts.processor(processor)) else {
+        return Distance::OwnNode;
+    };
+    if here.node == home.node {
+        Distance::OwnNode
+    } else if here.package == home.package {
+        Distance::OwnPackage
+    } else {
+        Distance::Far
+    }
+}
+
+/// Cores near a NIC, the best first: not isolated, without those that applications with connections through the NIC are kept
+/// to, as far as others are left.
+fn places(view: &View<'_>, card: &Interface) -> Vec<Place> {
+    let pinned: Vec<u32> =
+        view.connections(card).iter().filter_map(|socket| view.pinned(socket.process?)).flatten().collect();
+    let pinned = view.with_siblings(&pinned);
+    let others: BTreeSet<u32> = view
+        .facts
+        .interrupts
+        .iter()
+        .filter(|interrupt| interrupt.interface != card.name && interrupt.queue.is_some())
+        .filter(|interrupt| interrupt.target().len() == 1)
+        .flat_map(|interrupt| interrupt.target().iter().copied())
+        .collect();
+    let planned = view.planned_processors(card);
+    let mut cores: BTreeMap<(u32, u32, u32), Vec<u32>> = BTreeMap::new();
+    for processor in view.facts.processors.iter().filter(|processor| !processor.isolated) {
+        cores.entry((processor.node, processor.package, processor.core)).or_default().push(processor.number);
+    }
+    let place = |processors: Vec<u32>| {
+        let first = processors.first().copied()?;
+        let is_shared = processors.iter().any(|number| others.contains(number));
+        let order = planned.iter().position(|number| processors.contains(number)).unwrap_or(usize::MAX);
+        Some(Place { rank: (distance(view, card, first), is_shared, order, first), processors })
+    };
+    let mut places: Vec<Place> = cores.into_values().filter_map(place).collect();
+    let keep_if_any = |places: &mut Vec<Place>, is_good: &dyn Fn(&Place) -> bool| {
+        if places.iter().any(is_good) {
+            places.retain(|place| is_good(place));
+        }
+    };
+    keep_if_any(&mut places, &|place| place.rank.0 < Distance::Far);
+    keep_if_any(&mut places, &|place| !place.processors.iter().any(|number| pinned.contains(number)));
+    places.sort_by_key(|place| place.rank);
+    places
+}
+
+/// The changes that give a NIC so many receive queues; none where its driver has no such setting. Drivers without combined
+/// channels (gve) take receive and transmit channels apart.
+#[must_use]
+pub fn channel_changes(channels: Channels, number: u32) -> Vec<Change> {
+    let change = |kind, number| Change::new(Knob::Channels(kind), Value::Number(number));
+    if channels.combined_max > 0 {
+        return vec![change(Kind::Combined, number.min(channels.combined_max))];
+    }
+    let mut changes = Vec::new();
+    if channels.rx_max > 0 {
+        changes.push(change(Kind::Rx, number.min(channels.rx_max)));
+        if channels.tx > number {
+            changes.push(change(Kind::Tx, number));
+        }
+    }
+    changes
+}
+
+/// The changes for a NIC: first the number of channels, then interrupts.
+#[must_use]
+pub fn interrupt_changes(view: &View<'_>, card: &Interface) -> Vec<Change> {
+    let places = places(view, card);
+    let whole = u32::try_from(places.len()).unwrap_or(u32::MAX);
+    let mut changes = Vec::new();
+    let mut kept = u32::MAX;
+    if whole > 0 && card.receive_queue_count() > whole {
+        changes = card.channels.map(|channels| channel_changes(channels, whole)).unwrap_or_default();
+        if !changes.is_empty() {
+            kept = whole;
+        }
+    }
+    let mut queues: BTreeMap<u32, Vec<&Interrupt>> = BTreeMap::new();
+    for interrupt in view.facts.interrupts_of(&card.name) {
+        if let Some(queue) = interrupt.queue.filter(|queue| *queue < kept) {
+            queues.entry(queue).or_default().push(interrupt);
+        }
+    }
+    let now: BTreeMap<u32, Option<u32>> =
+        queues.iter().map(|(queue, interrupts)| (*queue, place_now(interrupts))).collect();
+    let placed = assign(&places, &now);
+    for (queue, interrupts) in queues {
+        let Some(processor) = placed.get(&queue) else { continue };
+        let away = interrupts.into_iter().filter(|interrupt| interrupt.target() != [*processor]);
+        changes.extend(away.map(|interrupt| {
+            Change::new(Knob::InterruptAffinity(interrupt.number), Value::Text(processor.to_string()))
+        }));
+    }
+    changes
+}
+
+/// The one processor that serves a queue now: receive interrupts decide.
+fn place_now(interrupts: &[&Interrupt]) -> Option<u32> {
+    let receiving = interrupts.iter().find(|interrupt| interrupt.receives).or(interrupts.first())?;
+    match receiving.target() {
+        [processor] => Some(*processor),
+        _ => None,
+    }
+}
+
+/// A processor for each queue. `now` has where each queue is.
+fn assign(places: &[Place], now: &BTreeMap<u32, Option<u32>>) -> BTreeMap<u32, u32> {
+    let core_of = |processor: u32| places.iter().position(|place| place.processors.contains(&processor));
+    let mut placed: BTreeMap<u32, u32> = BTreeMap::new();
+    let mut used_cores = BTreeSet::new();
+    // A core of one's own, wherever it is near.
+    for (queue, processor) in now {
+        let own = processor.and_then(|processor| Some((core_of(processor)?, processor)));
+        if let Some((core, processor)) = own
+            && used_cores.insert(core)
+        {
+            placed.insert(*queue, processor);
+        }
+    }
+    // Where queues have to share cores, those that share now may stay.
+    let free = places.len() - used_cores.len();
+    let mut sharing = (now.len() - placed.len()).saturating_sub(free);
+    let mut load: BTreeMap<u32, usize> = placed.values().map(|processor| (*processor, 1)).collect();
+    let processors: usize = places.iter().map(|place| place.processors.len()).sum();
+    let most = now.len().div_ceil(processors.max(1));
+    for (queue, processor) in now {
+        let Some(processor) = processor.filter(|processor| core_of(*processor).is_some()) else { continue };
+        let taken = load.entry(processor).or_insert(0);
+        if sharing > 0 && !placed.contains_key(queue) && *taken < most {
+            placed.insert(*queue, processor);
+            *taken += 1;
+            sharing -= 1;
+        }
+    }
+    let mut fresh = (0..places.len()).filter(|core| !used_cores.contains(core));
+    for queue in now.keys() {
+        if placed.contains_key(queue) {
+            continue;
+        }
+        let whole = fresh.next().and_then(|core| places[core].processors.first().copied());
+        let all = || {
+            let thread = |(at, place): (usize, &Place)| {
+                place
+                    .processors
+                    .iter()
+                    .enumerate()
+                    .map(move |(thread, number)| (thread, at, *number))
+                    .collect::<Vec<_>>()
+            };
+            places.iter().enumerate().flat_map(thread)
+        };
+        let least = || {
+            let order = |(thread, at, number): &(usize, usize, u32)| {
+                (load.get(number).copied().unwrap_or(0), *thread, *at)
+            };
+            all().min_by_key(order).map(|(.., number)| number)
+        };
+        let Some(processor) = whole.or_else(least) else { continue };
+        *load.entry(processor).or_insert(0) += 1;
+        placed.insert(*queue, processor);
+    }
+    placed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn places(cores: u32, threads: u32) -> Vec<Place> {
+        let place = |core: u32| Place {
+            rank: (Distance::OwnNode, false, usize::MAX, core),
+            processors: (0..threads).map(|thread| core + thread * cores).collect(),
+        };
+        (0..cores).map(place).collect()
+    }
+
+    fn assigned(cores: u32, threads: u32, now: &[Option<u32>]) -> Vec<u32> {
+        let now = (0..).zip(now.iter().copied()).collect();
+        assign(&places(cores, threads), &now).into_values().collect()
+    }
+
+    #[test]
+    fn whole_cores_come_before_twins_and_what_is_right_stays() {
+        assert_eq!(assigned(4, 2, &[None; 4]), [0, 1, 2, 3]);
+        // A twin is as good as the first processor of its core while that core has no other queue.
+        assert_eq!(assigned(4, 2, &[Some(6), Some(1), None, None]), [6, 1, 0, 3]);
+        // Two on twins: the second moves to a free core.
+        assert_eq!(assigned(4, 2, &[Some(0), Some(4), Some(2), Some(3)]), [0, 1, 2, 3]);
+        // Far away: 99 is no place.
+        assert_eq!(assigned(2, 1, &[Some(99), Some(0)]), [1, 0]);
+        // More queues than cores: twins, then again.
+        assert_eq!(assigned(2, 2, &[None; 6]), [0, 1, 2, 3, 0, 1]);
+        assert_eq!(
+            assigned(2, 2, &[Some(0), Some(2), Some(1), Some(3)]),
+            [0, 2, 1, 3],
+            "it is right as it is"
+        );
+        assert_eq!(assigned(2, 1, &[Some(0), Some(0), Some(0), Some(0)]), [0, 0, 1, 1]);
+    }
+
+    #[test]
+    fn an_assignment_is_its_own_fixpoint() {
+        for cores in 1..6 {
+            for threads in 1..3 {
+                for queues in 1..14_u32 {
+                    let now: Vec<Option<u32>> =
+                        (0..queues).map(|queue| (queue % 3 > 0).then_some(queue * 7 % 11)).collect();
+                    let once = assigned(cores, threads, &now);
+                    let again: Vec<Option<u32>> = once.iter().copied().map(Some).collect();
+                    assert_eq!(assigned(cores, threads, &again), once, "{cores} {threads} {now:?}");
+                }
+            }
+        }
+    }
+}

@@ -199,6 +199,23 @@ fn parse_rate(text: &str) -> Result<Rate, String> {
     if text == "auto" { Ok(Rate::Auto) } else { parse_line_rate(text).map(Rate::Fixed) }
 }
 
+/// The speed of an interface's link.
+#[derive(Clone, Debug)]
+pub struct StatedSpeed {
+    /// The interface.
+    pub interface: String,
+    /// bit/s.
+    pub bits_per_second: u64,
+}
+
+fn parse_speed(text: &str) -> Result<StatedSpeed, String> {
+    let (interface, rate) = text
+        .split_once('=')
+        .ok_or_else(|| "name the interface and its speed, as in eth0=25gbit".to_owned())?;
+    let rate = parse_line_rate(rate)?;
+    Ok(StatedSpeed { interface: interface.to_owned(), bits_per_second: rate.bits_per_second() })
+}
+
 pub fn parse_line_rate(text: &str) -> Result<BitRate, String> {
     let rate: BitRate = text.parse().map_err(|error| format!("{error}"))?;
     if !LINE_RATES.contains(&rate) {
@@ -422,6 +439,9 @@ pub struct CheckOptions {
     /// Explain a rule and say what it finds here; `all` describes every rule
     #[arg(long, value_name = "RULE", conflicts_with = "format")]
     pub explain: Option<String>,
+    /// State the speed of a link whose driver reports none, as in clouds: IFACE=25gbit
+    #[arg(long = "speed", value_name = "IFACE=RATE", value_parser = parse_speed)]
+    pub speeds: Vec<StatedSpeed>,
     /// How to print the result
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
@@ -454,6 +474,9 @@ pub struct TuneOptions {
     /// Plan for the host that `evenkeel check --save` has written into this directory
     #[arg(long, value_name = "DIR", conflicts_with = "apply")]
     pub from: Option<PathBuf>,
+    /// State the speed of a link whose driver reports none, as in clouds: IFACE=25gbit
+    #[arg(long = "speed", value_name = "IFACE=RATE", value_parser = parse_speed)]
+    pub speeds: Vec<StatedSpeed>,
     /// How to print the result
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,

@@ -185,7 +185,19 @@ fn rules_that_need_a_speed_say_so() {
     }
     let directory = tempfile::tempdir().unwrap();
     write_tree(&facts, directory.path()).unwrap();
-    let ended = run(&["check", "--from", directory.path().to_str().unwrap()]);
+    let from = directory.path().to_str().unwrap();
+    let stated = run(&["check", "--from", from, "--speed", "ens2f0=100gbit"]);
+    assert!(
+        !stated.stdout.contains("reports no speed") && stated.stdout.contains("100 Gbit/s"),
+        "{stated:?}"
+    );
+    for (speed, words) in
+        [("eth9=1gbit", "no interface 'eth9'"), ("ens2f0", "eth0=25gbit"), ("ens2f0=7", "unit")]
+    {
+        let refused = run(&["check", "--from", from, "--speed", speed]);
+        assert!(refused.code == 2 && refused.stderr.contains(words), "{refused:?}");
+    }
+    let ended = run(&["check", "--from", from]);
     assert!(
         ended.stdout.contains("ens2f0 reports no speed") && ended.stdout.contains("receive-window"),
         "{ended:?}"

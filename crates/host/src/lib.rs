@@ -3,6 +3,7 @@
 //! Everything is read under a root that the caller names (`/` on a live machine, a directory with
 //! recorded files in a test), and every error names the file and the line.
 
+pub mod counters;
 mod cpu;
 mod error;
 mod ethtool;

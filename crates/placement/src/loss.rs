@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use evenkeel_model::host::{HostFacts, Interface, InterfaceKind, SocketFacts, SocketKind};
 use serde::Serialize;
 
-use crate::rules::needs;
+use crate::rules::{needs, receive_queue_drops};
 
 /// A place on the way of a packet, in the order in which it passes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -116,6 +116,19 @@ fn gained(before: Option<u64>, after: Option<u64>) -> u64 {
     }
 }
 
+/// What a counter of 32 bits gained (`/proc/net/softnet_stat`, `struct gnet_stats_queue`): it wraps, where one of 64 bits would
+/// have begun anew.
+fn gained_of_32_bits(before: Option<u64>, after: u64) -> u64 {
+    const RANGE: u64 = 1 << 32;
+    match before {
+        // Near its end before and near its start now.
+        Some(before) if (RANGE / 4 * 3..RANGE).contains(&before) && after < RANGE / 4 => {
+            after + RANGE - before
+        }
+        _ => gained(before, Some(after)),
+    }
+}
+
 /// The sources of the counters that [`losses`] compares.
 pub const COUNTERS: &[&str] = &[
     needs::STATISTICS,
@@ -146,16 +159,21 @@ pub fn losses(before: &HostFacts, after: &HostFacts) -> Vec<Loss> {
     for line in &after.softnet {
         let earlier = before.softnet.iter().find(|earlier| earlier.processor == line.processor);
         let subject = format!("processor {}", line.processor);
-        let dropped = gained(earlier.map(|line| line.dropped), Some(line.dropped));
+        let dropped = gained_of_32_bits(earlier.map(|line| line.dropped), line.dropped);
         found.add(Place::SoftnetBacklog, &subject, dropped, "softnet_stat dropped", "backlog-drops");
-        let limited = gained(earlier.map(|line| line.flow_limited), Some(line.flow_limited));
+        let limited = gained_of_32_bits(earlier.map(|line| line.flow_limited), line.flow_limited);
         found.add(Place::SoftnetBacklog, &subject, limited, "softnet_stat flow_limit", "backlog-drops");
     }
     let counter = |name: &str| gained(before.counters.get(name).copied(), after.counters.get(name).copied());
     for (place, name, rule) in HOST_COUNTERS {
         found.add(*place, "host", counter(name), *name, rule);
     }
-    udp(&mut found, before, after, counter("Udp.RcvbufErrors") + counter("Snmp6.Udp6RcvbufErrors"));
+    for (name, _) in receive_queue_drops(&after.counters) {
+        found.add(Place::ReceiveQueue, "host", counter(name), name, "tcp-receive-pruned");
+    }
+    // sk_drops of a socket counts both kinds.
+    let datagrams = ["Udp.RcvbufErrors", "Snmp6.Udp6RcvbufErrors", "Udp.MemErrors", "Snmp6.Udp6MemErrors"];
+    udp(&mut found, before, after, datagrams.into_iter().map(counter).sum());
     found.add(Place::Path, "host", counter("Tcp.RetransSegs"), "Tcp.RetransSegs", "retransmissions");
     found.0.sort_by_key(|loss| (loss.place, std::cmp::Reverse(loss.packets)));
     found.0
@@ -168,12 +186,6 @@ const HOST_COUNTERS: &[(Place, &str, &str)] = &[
     (Place::Network, "Neighbours.table_fulls", "neighbours-full"),
     (Place::AcceptQueue, "TcpExt.ListenDrops", "listen-overflow"),
     (Place::TcpBacklog, "TcpExt.TCPBacklogDrop", "tcp-backlog-drops"),
-    (Place::ReceiveQueue, "TcpExt.RcvPruned", "tcp-receive-pruned"),
-    (Place::ReceiveQueue, "TcpExt.OfoPruned", "tcp-receive-pruned"),
-    (Place::ReceiveQueue, "TcpExt.TCPRcvQDrop", "tcp-receive-pruned"),
-    (Place::ReceiveQueue, "TcpExt.TCPOFODrop", "tcp-receive-pruned"),
-    (Place::ReceiveQueue, "TcpExt.TCPZeroWindowDrop", "tcp-receive-pruned"),
-    (Place::ReceiveQueue, "Udp.MemErrors", "udp-receive-buffer"),
 ];
 
 fn at_interface(found: &mut Losses, before: Option<&Interface>, after: &Interface) {
@@ -195,10 +207,21 @@ fn at_interface(found: &mut Losses, before: Option<&Interface>, after: &Interfac
         "allowance exceeded",
         "cloud-allowance",
     );
-    // Drivers count the same packets under both names: what is left beside the ring's is the kernel's own.
-    let other = gain(|losses| losses.other).saturating_sub(ring).saturating_sub(card);
-    let rule = if after.kind == InterfaceKind::Device { "rx-ring-drops" } else { "backlog-drops" };
-    found.add(Place::ReceiveRing, name, other, "rx_dropped", rule);
+    found.add(
+        Place::ReceiveRing,
+        name,
+        gain(|losses| losses.driver),
+        "dropped by the driver",
+        "rx-ring-drops",
+    );
+    // The kernel's rx_dropped repeats what the driver counts, and adds frames that nobody wanted, such as those of unknown
+    // protocols. It counts only where the driver has no counter of its own.
+    let has_own = after.losses.ring.or(after.losses.card).or(after.losses.driver).is_some();
+    if !has_own {
+        let rule = if after.kind == InterfaceKind::Device { "rx-ring-drops" } else { "backlog-drops" };
+        let other = gain(|losses| losses.other);
+        found.add(Place::ReceiveRing, name, other, "rx_dropped, unknown protocols included", rule);
+    }
 }
 
 /// Qdiscs are told apart by kind and place.
@@ -213,7 +236,7 @@ fn qdiscs(found: &mut Losses, before: Option<&Interface>, after: &Interface) {
             earlier.kind == qdisc.kind && earlier.parent == qdisc.parent && earlier.handle == qdisc.handle
         };
         let earlier = before.and_then(|before| before.qdiscs.iter().find(same)).map(|earlier| earlier.drops);
-        let dropped = gained(earlier, Some(qdisc.drops));
+        let dropped = gained_of_32_bits(earlier, qdisc.drops);
         found.add(
             Place::Qdisc,
             &after.name,
@@ -306,6 +329,52 @@ mod tests {
             ]
         );
         assert!(losses(&host(8, 2, 40), &host(8, 2, 40)).is_empty());
+    }
+
+    #[test]
+    fn counters_of_32_bits_wrap() {
+        assert_eq!(gained_of_32_bits(Some(u64::from(u32::MAX) - 4), 5), 10);
+        assert_eq!(gained_of_32_bits(Some(1000), 5), 5, "it began anew");
+        assert_eq!(gained_of_32_bits(Some(5), 12), 7);
+        let qdiscs = losses(&host(u64::from(u32::MAX), 0, 0), &host(2, 0, 0));
+        assert_eq!(qdiscs[0].packets, 3);
+    }
+
+    #[test]
+    fn prunes_are_no_packets() {
+        let counters = |names: &[(&str, u64)]| {
+            let mut host = HostFacts::default();
+            host.counters.extend(names.iter().map(|(name, value)| ((*name).to_owned(), *value)));
+            host
+        };
+        let lost = |host: &HostFacts| {
+            losses(&HostFacts::default(), host).iter().map(|loss| loss.packets).sum::<u64>()
+        };
+        let events = [("TcpExt.PruneCalled", 90), ("TcpExt.RcvPruned", 30), ("TcpExt.OfoPruned", 20)];
+        assert_eq!(lost(&counters(&events)), 30, "an old kernel");
+        let today = [&events[..], &[("TcpExt.TCPRcvQDrop", 28), ("TcpExt.TCPOFODrop", 2)]].concat();
+        assert_eq!(lost(&counters(&today)), 30);
+        // A datagram that a socket dropped for want of memory counts at the socket alone.
+        let mut udp = counters(&[("Udp.MemErrors", 7), ("Udp.RcvbufErrors", 3)]);
+        udp.sockets.push(SocketFacts { kind: SocketKind::Udp, drops: 10, ..SocketFacts::default() });
+        assert_eq!(lost(&udp), 10);
+    }
+
+    #[test]
+    fn frames_of_unknown_protocols_are_no_loss_where_the_driver_counts() {
+        let card = |ring: Option<u64>| {
+            let losses = evenkeel_model::host::LossCounters { ring, other: Some(500), ..Default::default() };
+            let card = Interface {
+                name: "eth0".into(),
+                kind: InterfaceKind::Device,
+                losses,
+                ..Interface::default()
+            };
+            HostFacts { interfaces: vec![card], ..HostFacts::default() }
+        };
+        let lost =
+            |ring| losses(&HostFacts::default(), &card(ring)).iter().map(|loss| loss.packets).sum::<u64>();
+        assert_eq!((lost(Some(3)), lost(None)), (3, 500));
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_model::host::{HostFacts, Interface, InterfaceKind, Interrupt, SocketFacts, SocketKind};
 
-use crate::Severity;
 use crate::plan::interrupt_processors;
+use crate::{Basis, Severity};
 
 /// Round trip that is assumed where no socket with enough traffic shows one, µs: two hosts of a site, with queues between
 /// them.
@@ -45,8 +45,34 @@ impl RoundTrip {
         let time = milliseconds(self.us);
         match &self.peer {
             Some(peer) => format!("{time} to {peer}"),
-            None => format!("{time}, assumed as no busy connection shows one"),
+            None => format!("{time}; RTT assumed, no busy connection"),
         }
+    }
+
+    /// What a finding that needs it rests on: a round trip that no connection shows is an assumption.
+    #[must_use]
+    pub const fn basis(&self, otherwise: Basis) -> Basis {
+        if self.peer.is_some() { otherwise } else { Basis::Assumed }
+    }
+}
+
+/// The direction of a connection's payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// Received by this host.
+    Receive,
+    /// Sent by this host.
+    Send,
+}
+
+impl Direction {
+    /// Payload of a connection in this direction, bytes.
+    #[must_use]
+    pub fn bytes(self, socket: &SocketFacts) -> u64 {
+        socket.tcp.as_ref().map_or(0, |tcp| match self {
+            Self::Receive => tcp.bytes_received,
+            Self::Send => tcp.bytes_acked,
+        })
     }
 }
 
@@ -167,28 +193,31 @@ impl<'a> View<'a> {
             .map(|card| card.name.clone())
     }
 
-    /// The longest round trip of a connection through a card that has carried much: windows have to hold what is under way
-    /// for that long. Smallest values seen are taken, as queues make no window necessary.
+    /// Connections through a card that have carried much in a direction.
     #[must_use]
-    pub fn round_trip(&self, card: &Interface) -> RoundTrip {
-        let bulk = self.connections(card).into_iter().filter(|socket| socket.bytes() >= BULK_BYTES);
-        let times = bulk.filter_map(|socket| {
-            let tcp = socket.tcp.as_ref()?;
-            let us = if tcp.min_rtt_us > 0 { tcp.min_rtt_us } else { tcp.rtt_us };
-            (us > 0).then(|| RoundTrip { us, peer: Some(socket.remote.clone()) })
-        });
-        times.max_by_key(|time| time.us).unwrap_or(RoundTrip { us: ASSUMED_RTT_US, peer: None })
+    pub fn bulk(&self, card: &Interface, direction: Direction) -> Vec<&'a SocketFacts> {
+        let mut found = self.connections(card);
+        found.retain(|socket| direction.bytes(socket) >= BULK_BYTES);
+        found
     }
 
-    /// The card whose product of bandwidth and delay is the largest: bytes under way, and the round trip.
+    /// The longest round trip of a connection through a card that has carried much.
     #[must_use]
-    pub fn largest_product(&self) -> Option<(&'a Interface, u64, RoundTrip)> {
+    pub fn round_trip(&self, card: &Interface) -> RoundTrip {
+        longest_round_trip(self.connections(card).into_iter().filter(|socket| socket.bytes() >= BULK_BYTES))
+    }
+
+    /// The card whose product of bandwidth and delay is the largest for connections that carried much in a direction: bytes
+    /// in flight, and the round trip.
+    #[must_use]
+    pub fn largest_product(&self, direction: Direction) -> Option<(&'a Interface, u64, RoundTrip)> {
         let products = self.cards().filter_map(|card| {
-            let time = self.round_trip(card);
+            let time = longest_round_trip(self.bulk(card, direction).into_iter());
             let bytes = u128::from(card.speed_bps?) * u128::from(time.us) / 8_000_000;
             Some((card, u64::try_from(bytes).unwrap_or(u64::MAX), time))
         });
-        products.max_by_key(|(_, bytes, _)| *bytes)
+        // A round trip that is known counts more than one that is assumed.
+        products.max_by_key(|(_, bytes, time)| (time.peer.is_some(), *bytes))
     }
 
     /// Time for which a card's receive ring holds packets of full size at line rate, µs.
@@ -213,32 +242,38 @@ impl<'a> View<'a> {
         segment / (self.round_trip(card).us as f64 / 1e6) * 1.22 / ratio.max(1e-12).sqrt()
     }
 
-    /// How serious so many lost packets of a card are, and what they cost: none if they are too few.
+    /// The severity of so many lost packets of a card, and their cost: none if they are too few. High from one in ten thousand
+    /// on, or where a connection whose round trip is known cannot reach half of the link at this loss.
     #[must_use]
     pub fn judge_loss(&self, card: &Interface, lost: u64, of: u64) -> Option<(Severity, String)> {
         const FEWEST: u64 = 100;
         const RATIO: f64 = 1e-6;
+        const GRAVE_RATIO: f64 = 1e-4;
         if lost < FEWEST {
             return None;
         }
         if of == 0 {
             return Some((Severity::Medium, "lost packets make TCP send less".to_owned()));
         }
-        let ratio = lost as f64 / (lost + of) as f64;
+        let ratio = lost as f64 / (lost as f64 + of as f64);
         if ratio < RATIO {
             return None;
         }
-        let rate = self.rate_at_loss(card, ratio);
-        let speed = card.speed_bps.unwrap_or(1_000_000_000) as f64;
-        let severity = if rate < speed / 2.0 { Severity::High } else { Severity::Medium };
-        let time = self.round_trip(card);
-        let effect = format!(
-            "at this loss a Reno-like TCP flow reaches about {} of {} (round trip {})",
-            gigabits(rate),
-            gigabits(speed),
-            time.words()
-        );
-        Some((severity, effect))
+        let (rate, time) = (self.rate_at_loss(card, ratio), self.round_trip(card));
+        let known = time.peer.is_some();
+        let speed = card.speed_bps.map(|speed| speed as f64);
+        let severity = match speed {
+            _ if ratio >= GRAVE_RATIO => Severity::High,
+            Some(speed) if known && rate < speed / 2.0 => Severity::High,
+            Some(speed) if rate >= speed => Severity::Low,
+            _ => Severity::Medium,
+        };
+        let of_link = match speed {
+            Some(speed) if rate >= speed => "still reaches the line rate".to_owned(),
+            Some(speed) => format!("reaches about {} of {}", gigabits(rate), gigabits(speed)),
+            None => format!("reaches about {}", gigabits(rate)),
+        };
+        Some((severity, format!("at this loss a Reno-like TCP flow {of_link} (round trip {})", time.words())))
     }
 
     /// Processors that a process is kept to, of one that is kept to some.
@@ -259,6 +294,17 @@ impl<'a> View<'a> {
         };
         processors.iter().flat_map(siblings).collect()
     }
+}
+
+/// The longest round trip of connections: windows have to hold what is in flight for that long. Smallest values seen are
+/// taken, as queues make no window necessary.
+fn longest_round_trip<'s>(connections: impl Iterator<Item = &'s SocketFacts>) -> RoundTrip {
+    let times = connections.filter_map(|socket| {
+        let tcp = socket.tcp.as_ref()?;
+        let us = if tcp.min_rtt_us > 0 { tcp.min_rtt_us } else { tcp.rtt_us };
+        (us > 0).then(|| RoundTrip { us, peer: Some(socket.remote.clone()) })
+    });
+    times.max_by_key(|time| time.us).unwrap_or(RoundTrip { us: ASSUMED_RTT_US, peer: None })
 }
 
 /// Whether a socket's end stays on the host.

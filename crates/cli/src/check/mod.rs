@@ -9,7 +9,7 @@ use evenkeel_host::facts::{Tree, read_facts, save_facts};
 use evenkeel_model::host::HostFacts;
 use evenkeel_placement::{Finding, Judgement, Severity, judge};
 
-use crate::arguments::{CheckOptions, Format};
+use crate::arguments::{CheckOptions, Format, StatedSpeed};
 use crate::exit::{Exit, Failure, print};
 use crate::live::say;
 use crate::signals::Signals;
@@ -29,7 +29,8 @@ pub fn check(options: &CheckOptions) -> Result<Exit, Failure> {
     if let Some(time) = options.watch {
         return watch::watch(options, time);
     }
-    let facts = read(options)?;
+    let mut facts = read(options)?;
+    state_speeds(&mut facts, &options.speeds)?;
     if let Some(name) = &options.interface
         && facts.interface(name).is_none()
     {
@@ -52,6 +53,17 @@ pub fn check(options: &CheckOptions) -> Result<Exit, Failure> {
     }
     let serious = judgement.findings.iter().any(|finding| finding.severity == Severity::High);
     Ok(if serious { Exit::Unmet } else { Exit::Done })
+}
+
+/// Takes over the speeds that the user states.
+pub fn state_speeds(facts: &mut HostFacts, speeds: &[StatedSpeed]) -> Result<(), Failure> {
+    for speed in speeds {
+        if !facts.state_speed(&speed.interface, speed.bits_per_second) {
+            let text = format!("--speed: no interface '{}'", speed.interface);
+            return Err(Failure::new(Exit::Usage, text));
+        }
+    }
+    Ok(())
 }
 
 /// Most rules lack their facts.

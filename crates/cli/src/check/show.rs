@@ -143,8 +143,9 @@ fn line_of(interface: &Interface) -> String {
         parts.push(kinds.join("/"));
     }
     let losses = &interface.losses;
-    let lost: u64 =
-        [losses.ring, losses.card, losses.wire, losses.other, losses.transmit].iter().flatten().sum();
+    // rx_dropped repeats these, and adds frames of unknown protocols.
+    let lost = [losses.ring, losses.card, losses.driver, losses.wire, losses.transmit];
+    let lost = lost.into_iter().flatten().fold(0, u64::saturating_add);
     let dropped: u64 = interface.qdiscs.iter().map(|qdisc| qdisc.drops).max().unwrap_or(0);
     let mut traffic = format!(
         "{} packets in, {} out",
@@ -152,7 +153,7 @@ fn line_of(interface: &Interface) -> String {
         count(interface.sent_packets())
     );
     if lost > 0 || dropped > 0 {
-        let _ = write!(traffic, ", {} lost", count(lost + dropped));
+        let _ = write!(traffic, ", {} lost", count(lost.saturating_add(dropped)));
     }
     parts.push(traffic);
     format!("  {:<10} {}\n", printable(&interface.name), printable(&parts.join(", ")))

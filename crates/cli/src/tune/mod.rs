@@ -77,7 +77,8 @@ pub fn prepare(
     only: &[String],
     losing: &BTreeSet<&'static str>,
 ) -> Result<Prepared, Failure> {
-    let facts = read(options.from.as_deref())?;
+    let mut facts = read(options.from.as_deref())?;
+    crate::check::state_speeds(&mut facts, &options.speeds)?;
     let name = &options.interface;
     let Some(interface) = facts.interface(name) else {
         let known: Vec<&str> = facts.interfaces.iter().map(|interface| interface.name.as_str()).collect();

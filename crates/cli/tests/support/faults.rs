@@ -73,7 +73,7 @@ fn drop_in_driver(facts: &mut HostFacts, packets: u64) {
         "i40e" | "ice" => "rx_dropped",
         "bnxt_en" => "rx_total_discard_pkts",
         "virtio_net" => "rx0_drops",
-        _ => "rx_no_buffer_count",
+        _ => "rx_queue_0_drops",
     };
     card.driver_statistics.insert(name.to_owned(), packets);
 }

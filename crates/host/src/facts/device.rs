@@ -49,11 +49,33 @@ pub struct DeviceAnswers {
     /// `ethtool -x` and `-n INTERFACE rx-flow-hash KIND`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rss: Option<RssAnswers>,
-    /// `ethtool -S`.
+    /// `ethtool -S`. Names that a driver repeats for each queue are numbered: `pkts rx OOB [0]`.
+    #[serde(deserialize_with = "counters")]
     pub statistics: BTreeMap<String, u64>,
     /// Errors by the parts above: those that the driver failed to answer, though it has them.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub failed: BTreeMap<String, String>,
+}
+
+/// Counters of a file written by hand, which may repeat names as the driver does.
+fn counters<'de, D: serde::Deserializer<'de>>(from: D) -> Result<BTreeMap<String, u64>, D::Error> {
+    struct Counters;
+    impl<'de> serde::de::Visitor<'de> for Counters {
+        type Value = BTreeMap<String, u64>;
+
+        fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            formatter.write_str("counters by name")
+        }
+
+        fn visit_map<M: serde::de::MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
+            let mut found = Vec::new();
+            while let Some(counter) = map.next_entry()? {
+                found.push(counter);
+            }
+            Ok(crate::counters::distinct(found))
+        }
+    }
+    from.deserialize_map(Counters)
 }
 
 /// A feature as `ethtool -k` shows it.
@@ -281,7 +303,7 @@ impl<C: EthtoolCalls> Asker<'_, C> {
         let bytes = self.ask(GSTATS, 8 + names.len() * 8, &[(4, count)])?;
         let values =
             bytes[8..].chunks_exact(8).map(|bytes| u64::from_ne_bytes(bytes.try_into().unwrap_or_default()));
-        Some(names.into_iter().zip(values).filter(|(name, _)| !name.is_empty()).collect())
+        Some(crate::counters::distinct(names.into_iter().zip(values)))
     }
 
     fn features(&self) -> Option<BTreeMap<String, FeatureText>> {

@@ -218,7 +218,7 @@ impl Reader<'_> {
             transmit_queues: self.transmit_queues(),
             qdiscs,
             losses: statistics::losses(driver.as_deref(), &answers.statistics, &kernel),
-            queue_counters: statistics::queues(&answers.statistics),
+            queue_counters: statistics::queues(driver.as_deref(), &answers.statistics),
             statistics: kernel,
             driver_statistics: answers.statistics,
             lower: self

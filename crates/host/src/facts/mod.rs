@@ -164,7 +164,8 @@ pub fn complete(facts: &mut HostFacts) {
             &interface.driver_statistics,
             &interface.statistics,
         );
-        interface.queue_counters = statistics::queues(&interface.driver_statistics);
+        interface.queue_counters =
+            statistics::queues(interface.driver.as_deref(), &interface.driver_statistics);
     }
 }
 

@@ -1,173 +1,78 @@
-//! What drivers count, under common names.
-//!
-//! A driver is added in one place: [`DRIVERS`]. Sources: `Documentation/networking/statistics.rst`, each driver's
-//! `ethtool.c`; for mlx5 `Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst`, for ena
-//! `Documentation/networking/device_drivers/ethernet/amazon/ena.rst`.
+//! What drivers count, under common names: by the dictionary of [`crate::counters`], of other drivers by the names that many
+//! use (`Documentation/networking/statistics.rst`).
 
 use std::collections::BTreeMap;
 
 use evenkeel_model::host::{LossCounters, QueueCounters};
 
-/// Names of one driver; the first that it has counts, as several often show the same packets.
-struct Driver {
-    /// The driver; empty: any other.
-    name: &'static str,
-    ring: &'static [&'static str],
-    card: &'static [&'static str],
-    transmit_stops: &'static [&'static str],
-    pause_sent: &'static [&'static str],
-    pause_received: &'static [&'static str],
-}
+use crate::counters::{Driver, Meaning};
 
-const DRIVERS: &[Driver] = &[
-    Driver {
-        name: "mlx5_core",
-        ring: &["rx_out_of_buffer"],
-        card: &["rx_discards_phy", "rx_prio0_discards"],
-        transmit_stops: &["tx_queue_stopped"],
-        pause_sent: &["tx_pause_ctrl_phy"],
-        pause_received: &["rx_pause_ctrl_phy"],
-    },
-    Driver {
-        name: "mlx4_en",
-        ring: &["rx_dropped"],
-        card: &["rx_fifo_errors", "rx_over_errors"],
-        transmit_stops: &["queue_stopped"],
-        pause_sent: &["tx_pause"],
-        pause_received: &["rx_pause"],
-    },
-    Driver {
-        name: "ixgbe",
-        ring: &["rx_no_dma_resources", "rx_no_buffer_count"],
-        card: &["rx_missed_errors", "rx_fifo_errors"],
-        transmit_stops: &["tx_restart_queue"],
-        pause_sent: &["tx_flow_control_xoff"],
-        pause_received: &["rx_flow_control_xoff"],
-    },
-    Driver {
-        name: "igb",
-        ring: &["rx_no_buffer_count"],
-        card: &["rx_missed_errors", "rx_fifo_errors"],
-        transmit_stops: &["tx_restart_queue"],
-        pause_sent: &["tx_flow_control_xoff"],
-        pause_received: &["rx_flow_control_xoff"],
-    },
-    Driver {
-        name: "i40e",
-        ring: &["rx_dropped", "port.rx_dropped"],
-        card: &["port.rx_discards", "rx_missed_errors"],
-        transmit_stops: &["tx_restart", "tx_stopped"],
-        pause_sent: &["port.link_xoff_tx", "link_xoff_tx"],
-        pause_received: &["port.link_xoff_rx", "link_xoff_rx"],
-    },
-    Driver {
-        name: "ice",
-        ring: &["rx_dropped", "rx_dropped.nic"],
-        card: &["rx_discards.nic", "rx_missed_errors"],
-        transmit_stops: &["tx_restart"],
-        pause_sent: &["link_xoff_tx.nic"],
-        pause_received: &["link_xoff_rx.nic"],
-    },
-    Driver {
-        name: "bnxt_en",
-        ring: &["rx_total_discard_pkts", "rx_stat_discard"],
-        card: &["rx_fifo_overrun", "rx_missed_errors"],
-        transmit_stops: &[],
-        pause_sent: &["tx_pause_frames"],
-        pause_received: &["rx_pause_frames"],
-    },
-    Driver {
-        name: "ena",
-        ring: &["rx_drops"],
-        card: &["rx_overruns"],
-        transmit_stops: &["tx_queue_stop"],
-        pause_sent: &[],
-        pause_received: &[],
-    },
-    Driver {
-        name: "vmxnet3",
-        ring: &["pkts rx OOB", "rx buf alloc fail"],
-        card: &[],
-        transmit_stops: &["ring full"],
-        pause_sent: &[],
-        pause_received: &[],
-    },
-    Driver {
-        name: "",
-        ring: &[
-            "rx_no_buffer_count",
-            "rx_no_dma_resources",
-            "rx_out_of_buffer",
-            "rx_discards",
-            "rx_no_bufs",
-            "rx_nobuf",
-        ],
-        card: &["rx_missed_errors", "rx_fifo_errors", "rx_missed", "rx_overrun", "rx_fifo_overrun"],
-        transmit_stops: &["tx_queue_stopped", "tx_restart_queue", "tx_queue_stop", "queue_stopped"],
-        pause_sent: &["tx_pause", "tx_pause_frames", "tx_flow_control_xoff"],
-        pause_received: &["rx_pause", "rx_pause_frames", "rx_flow_control_xoff"],
-    },
-];
+/// Names of drivers without a row; the first that a driver has counts, as several often show the same packets.
+const RING: &[&str] = &["rx_no_dma_resources", "rx_out_of_buffer", "rx_discards", "rx_no_bufs", "rx_nobuf"];
+const CARD: &[&str] = &["rx_missed_errors", "rx_fifo_errors", "rx_missed", "rx_overrun", "rx_fifo_overrun"];
+const STOPS: &[&str] = &["tx_queue_stopped", "tx_restart_queue", "tx_queue_stop", "queue_stopped"];
+const PAUSE_SENT: &[&str] = &["tx_pause", "tx_pause_frames", "tx_flow_control_xoff"];
+const PAUSE_RECEIVED: &[&str] = &["rx_pause", "rx_pause_frames", "rx_flow_control_xoff"];
+/// Endings of per-queue counters of packets that found no descriptor or buffer.
+const QUEUE_DROPS: &[&str] = &["drops", "no_buffer", "nobuf"];
 
-/// Endings of per-queue counters of packets that found no descriptor or buffer, as virtio-net, igb and ena have them.
-const QUEUE_DROPS: &[&str] = &["drops", "alloc_failed", "no_buffer", "nobuf"];
-/// What a cloud holds back of a machine's traffic (ena).
-const ALLOWANCES: &[&str] = &[
-    "bw_in_allowance_exceeded",
-    "bw_out_allowance_exceeded",
-    "pps_allowance_exceeded",
-    "conntrack_allowance_exceeded",
-    "linklocal_allowance_exceeded",
-];
-
-/// What was lost at a card: the driver's counters under common names, and the kernel's own beside them
-/// (`struct rtnl_link_stats64`), of which the larger counts, as drivers feed theirs into the kernel's.
+/// What was lost at an interface.
 pub(super) fn losses(
     driver: Option<&str>,
     driver_statistics: &BTreeMap<String, u64>,
     kernel: &BTreeMap<String, u64>,
 ) -> LossCounters {
-    let Some(names) = DRIVERS.iter().find(|entry| Some(entry.name) == driver).or_else(|| DRIVERS.last())
-    else {
-        return LossCounters::default();
-    };
-    let own = |list: &[&str]| list.iter().find_map(|name| driver_statistics.get(*name).copied());
-    let most = |one: Option<u64>, other: Option<u64>| one.max(other);
     let kernel_sum = |list: &[&str]| {
         let found: Vec<u64> = list.iter().filter_map(|name| kernel.get(*name).copied()).collect();
-        (!found.is_empty()).then(|| found.iter().sum())
+        (!found.is_empty()).then(|| found.iter().fold(0_u64, |sum, value| sum.saturating_add(*value)))
     };
-    let queue_drops = queue_sum(driver_statistics, true, |name| QUEUE_DROPS.contains(&name));
-    let allowances: Vec<u64> =
-        ALLOWANCES.iter().filter_map(|name| driver_statistics.get(*name).copied()).collect();
-    let ring = most(most(own(names.ring), queue_drops), None);
-    let card = most(
-        own(names.card),
-        kernel_sum(&["rx_missed_errors"]).max(kernel_sum(&["rx_fifo_errors", "rx_over_errors"])),
-    );
+    let wire = kernel_sum(&["rx_crc_errors", "rx_frame_errors", "rx_length_errors"]);
+    let transmit = kernel_sum(&["tx_dropped"]);
+    let row =
+        driver.and_then(Driver::of).filter(|row| !driver_statistics.is_empty() || !row.kernel.is_empty());
+    if let Some(row) = row {
+        let mut found = row.losses(driver_statistics, kernel);
+        // Older versions of a driver show none of its counters.
+        if found.ring.or(found.card).is_none() {
+            found.card = missed(&kernel_sum);
+        }
+        found.transmit_stops = found.transmit_stops.or_else(|| queue_stops(driver_statistics));
+        // Drivers sum both up in the kernel's fields, with what other layers lost.
+        return LossCounters {
+            wire: found.wire.max(wire),
+            transmit: found.transmit.max(transmit),
+            other: kernel.get("rx_dropped").copied(),
+            ..found
+        };
+    }
+    let own = |list: &[&str]| list.iter().find_map(|name| driver_statistics.get(*name).copied());
+    let ring = own(RING).max(queue_sum(driver_statistics, true, |name| QUEUE_DROPS.contains(&name)));
+    let card = own(CARD).max(missed(&kernel_sum));
     LossCounters {
         ring,
-        card,
-        wire: most(
-            kernel_sum(&["rx_crc_errors", "rx_frame_errors", "rx_length_errors"]),
-            own(&[
-                "rx_crc_errors_phy",
-                "rx_crc_errors",
-                "port.rx_crc_errors",
-                "rx_crc_errors.nic",
-                "rx_symbol_err_phy",
-            ]),
-        ),
+        // Drivers show what their rings lost as missed, too.
+        card: card.map(|card| if ring == Some(card) { 0 } else { card }),
+        wire: wire.max(own(&["rx_crc_errors"])),
         other: kernel.get("rx_dropped").copied(),
-        transmit: kernel_sum(&["tx_dropped"]),
-        transmit_stops: most(
-            own(names.transmit_stops),
-            queue_sum(driver_statistics, false, |name| matches!(name, "stopped" | "restart" | "queue_stop")),
-        ),
-        pause_sent: own(names.pause_sent),
-        pause_received: own(names.pause_received),
-        allowance: (!allowances.is_empty()).then(|| allowances.iter().sum()),
+        transmit,
+        transmit_stops: own(STOPS).max(queue_stops(driver_statistics)),
+        pause_sent: own(PAUSE_SENT),
+        pause_received: own(PAUSE_RECEIVED),
+        ..LossCounters::default()
     }
+}
+
+/// Packets that a NIC missed by the kernel's fields, of which drivers fill one or repeat it in the others.
+fn missed(kernel_sum: &impl Fn(&[&str]) -> Option<u64>) -> Option<u64> {
+    ["rx_missed_errors", "rx_fifo_errors", "rx_over_errors"]
+        .iter()
+        .filter_map(|name| kernel_sum(&[name]))
+        .max()
+}
+
+/// How often transmit queues stopped, by the names that many drivers use.
+fn queue_stops(statistics: &BTreeMap<String, u64>) -> Option<u64> {
+    queue_sum(statistics, false, |name| matches!(name, "stopped" | "restart" | "queue_stop"))
 }
 
 /// A per-queue counter's direction, queue and name: `rx_queue_3_packets`, `rx3_packets`, `rx-3.packets`, `rx-3.rx_packets`,
@@ -219,17 +124,30 @@ fn queue_sum(
         })
         .map(|(_, value)| *value)
         .collect();
-    (!values.is_empty()).then(|| values.iter().sum())
+    (!values.is_empty()).then(|| values.iter().fold(0, |sum: u64, value| sum.saturating_add(*value)))
 }
 
 /// Packets of each queue.
-pub(super) fn queues(statistics: &BTreeMap<String, u64>) -> QueueCounters {
+pub(super) fn queues(driver: Option<&str>, statistics: &BTreeMap<String, u64>) -> QueueCounters {
+    /// More queues than any NIC has.
+    const MOST: usize = 4096;
+    let row = driver.and_then(Driver::of);
+    let by_row = |name: &str| match row?.meaning(name)? {
+        (Meaning::Received, Some(queue)) => Some((true, queue)),
+        (Meaning::Sent, Some(queue)) => Some((false, queue)),
+        _ => None,
+    };
+    let by_form = |name: &str| {
+        let (receive, queue, rest) = queue_counter(name)?;
+        matches!(rest, "packets" | "cnt" | "ucast_packets" | "pkts").then_some((receive, queue))
+    };
     let mut counters = QueueCounters::default();
     for (name, value) in statistics {
-        let Some((receive, queue, rest)) = queue_counter(name) else { continue };
-        if !matches!(rest, "packets" | "cnt" | "ucast_packets" | "pkts" | "ucast pkts") {
+        let Some((receive, queue)) =
+            by_row(name).or_else(|| by_form(name)).filter(|(_, queue)| *queue < MOST)
+        else {
             continue;
-        }
+        };
         let list = if receive { &mut counters.receive } else { &mut counters.transmit };
         if list.len() <= queue {
             list.resize(queue + 1, 0);
@@ -267,8 +185,10 @@ mod tests {
         ] {
             assert_eq!(queue_counter(name), expected, "{name}");
         }
-        let counters =
-            queues(&map(&[("rx1_packets", 5), ("rx0_packets", 7), ("tx0_packets", 1), ("rx_2_bytes", 9)]));
+        let counters = queues(
+            None,
+            &map(&[("rx1_packets", 5), ("rx0_packets", 7), ("tx0_packets", 1), ("rx_2_bytes", 9)]),
+        );
         assert_eq!((counters.receive, counters.transmit), (vec![7, 5], vec![1]));
     }
 
@@ -277,24 +197,30 @@ mod tests {
         fn no_name_trips_the_parser(name in "(rx|tx|queue_|\\[|\\]: |_|-|[.]|[0-9]|é|packets){0,9}", value: u64) {
             let _ = queue_counter(&name);
             let statistics = map(&[(name.as_str(), value), ("rx0_packets", u64::MAX)]);
-            queues(&statistics);
+            queues(Some("vmxnet3"), &statistics);
             losses(None, &statistics, &statistics);
         }
     }
 
     #[test]
     fn the_same_loss_has_one_name() {
-        let mlx5 =
-            losses(Some("mlx5_core"), &map(&[("rx_out_of_buffer", 9), ("rx_discards_phy", 4)]), &map(&[]));
+        // mlx5 shows what its rings lost in rx_missed_errors as well.
+        let mlx5 = losses(
+            Some("mlx5_core"),
+            &map(&[("rx_out_of_buffer", 9), ("rx_discards_phy", 4)]),
+            &map(&[("rx_missed_errors", 9), ("rx_dropped", 13)]),
+        );
         assert_eq!((mlx5.ring, mlx5.card), (Some(9), Some(4)));
         let virtio =
             losses(Some("virtio_net"), &map(&[("rx_queue_0_drops", 2), ("rx_queue_1_drops", 3)]), &map(&[]));
-        assert_eq!(virtio.ring, Some(5));
+        assert_eq!((virtio.ring, virtio.driver), (None, Some(5)));
         let unknown = losses(
             None,
             &map(&[]),
             &map(&[("rx_missed_errors", 3), ("rx_fifo_errors", 3), ("rx_crc_errors", 2)]),
         );
         assert_eq!((unknown.ring, unknown.card, unknown.wire), (None, Some(3), Some(2)));
+        let vmxnet3 = queues(Some("vmxnet3"), &map(&[("ucast pkts rx [0]", 7), ("ucast pkts rx [1]", 8)]));
+        assert_eq!(vmxnet3.receive, [7, 8]);
     }
 }

@@ -333,7 +333,9 @@ pub struct LossCounters {
     pub card: Option<u64>,
     /// Damaged packets: checksum, length, symbol errors of the wire.
     pub wire: Option<u64>,
-    /// Packets that the kernel or the driver dropped for other reasons (`rx_dropped`).
+    /// Packets that the driver dropped: no memory, malformed.
+    pub driver: Option<u64>,
+    /// The kernel's `rx_dropped`: what drivers count above, and frames that nobody wanted, such as those of unknown protocols.
     pub other: Option<u64>,
     /// Packets dropped on the way out.
     pub transmit: Option<u64>,
@@ -343,6 +345,10 @@ pub struct LossCounters {
     pub pause_sent: Option<u64>,
     /// Pause frames received.
     pub pause_received: Option<u64>,
+    /// Pause frames of priorities sent (priority flow control).
+    pub priority_pause_sent: Option<u64>,
+    /// Pause frames of priorities received.
+    pub priority_pause_received: Option<u64>,
     /// Packets held back or lost at the cloud's allowance for this machine.
     pub allowance: Option<u64>,
 }

@@ -264,6 +264,17 @@ impl HostFacts {
         self.interfaces.iter().find(|interface| interface.name == name)
     }
 
+    /// States the speed of an interface whose driver reports none, bit/s. Returns whether there is such an interface.
+    pub fn state_speed(&mut self, name: &str, speed_bps: u64) -> bool {
+        let Some(interface) = self.interfaces.iter_mut().find(|interface| interface.name == name) else {
+            return false;
+        };
+        interface.speed_bps = Some(speed_bps);
+        let source = format!("/sys/class/net/{name}/speed");
+        self.unknown.retain(|gap| gap.source != source);
+        true
+    }
+
     /// The interrupts of an interface.
     pub fn interrupts_of<'a>(&'a self, interface: &'a str) -> impl Iterator<Item = &'a Interrupt> + 'a {
         self.interrupts.iter().filter(move |interrupt| interrupt.interface == interface)

@@ -178,10 +178,9 @@ fn pcie_shared(view: &View<'_>) -> Vec<Found> {
     found
 }
 
-/// Packets lost in a card: in the ring and in front of it, one loss with several names. Its counters, with the larger ones in
-/// front.
+/// Packets lost between the wire and the stack: in front of the ring, at the ring, in the driver. Each counts once.
 fn ring_losses(losses: &LossCounters) -> u64 {
-    losses.ring.unwrap_or(0).saturating_add(losses.card.unwrap_or(0))
+    [losses.ring, losses.card, losses.driver].into_iter().flatten().fold(0, u64::saturating_add)
 }
 
 fn ring_drops(view: &View<'_>) -> Vec<Found> {
@@ -192,6 +191,7 @@ fn ring_drops(view: &View<'_>) -> Vec<Found> {
         let parts = [
             ("without a receive descriptor", card.losses.ring),
             ("in the card, in front of the ring", card.losses.card),
+            ("in the driver", card.losses.driver),
         ];
         let parts: Vec<String> = parts
             .iter()

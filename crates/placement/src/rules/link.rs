@@ -50,8 +50,8 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "pause-sent",
-        looks_at: "pause frames that this card sent",
-        speaks: "from 1,000 and one in 100,000 received packets on",
+        looks_at: "pause frames that this card sent, of the link and of priorities (priority flow control)",
+        speaks: "from 1,000 and one in 100,000 received packets on; high from one in ten on: a storm",
         why: "The card's buffer was full and it stopped the switch, which holds up other hosts as well: the same cause as drops in the \
               ring, shown elsewhere.",
         mends: "what keeps the ring from being emptied: its size, interrupts, queues",
@@ -61,8 +61,8 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "pause-received",
-        looks_at: "pause frames that the other side sent",
-        speaks: "from 1,000 and one in 100,000 sent packets on",
+        looks_at: "pause frames that the other side sent, of the link and of priorities (priority flow control)",
+        speaks: "from 1,000 and one in 100,000 sent packets on; high from one in ten on: a storm",
         why: "The switch or the peer stopped this host: its queues wait for somebody else's receiver.",
         mends: "the switch's or the peer's end; no setting of this host",
         source: "IEEE 802.3, annex 31B",
@@ -170,22 +170,31 @@ fn wire_errors(view: &View<'_>) -> Vec<Found> {
     found
 }
 
-fn many_pauses(frames: Option<u64>, packets: u64) -> Option<u64> {
-    frames.filter(|frames| *frames >= 1000 && frames.saturating_mul(100_000) >= packets)
+/// Pause frames of the link and of its priorities, where they are many, and whether they are a storm: one for ten packets.
+fn many_pauses(link: Option<u64>, priorities: Option<u64>, packets: u64) -> Option<(String, bool)> {
+    const ONE_IN: u64 = 10;
+    let all = link.unwrap_or(0).saturating_add(priorities.unwrap_or(0));
+    if all < 1000 || all.saturating_mul(100_000) < packets {
+        return None;
+    }
+    let of = |frames: Option<u64>, kind: &str| {
+        frames.filter(|frames| *frames > 0).map(|frames| format!("{} {kind}", count(frames)))
+    };
+    let kinds = [of(link, "pause frames"), of(priorities, "pause frames of priorities")];
+    let words: Vec<String> = kinds.into_iter().flatten().collect();
+    Some((words.join(" and "), all.saturating_mul(ONE_IN) >= packets))
 }
 
 fn pause_sent(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
     for card in view.cards() {
         let packets = card.received_packets();
-        if let Some(frames) = many_pauses(card.losses.pause_sent, packets) {
-            let text = format!(
-                "it sent {} pause frames while it received {} packets",
-                count(frames),
-                count(packets)
-            );
+        let losses = &card.losses;
+        if let Some((frames, storm)) = many_pauses(losses.pause_sent, losses.priority_pause_sent, packets) {
+            let text = format!("it sent {frames} while it received {} packets", count(packets));
             let effect = "its buffer was full: the switch waits, and other hosts with it";
-            found.push(Found::measured(Medium, &card.name, text, effect).advice(
+            let severity = if storm { High } else { Medium };
+            found.push(Found::measured(severity, &card.name, text, effect).advice(
                 "see the findings about its ring, interrupts and queues: the card is emptied too slowly",
             ));
         }
@@ -197,16 +206,18 @@ fn pause_received(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
     for card in view.cards() {
         let packets = card.sent_packets();
-        if let Some(frames) = many_pauses(card.losses.pause_received, packets) {
-            let text = format!(
-                "it received {} pause frames while it sent {} packets",
-                count(frames),
-                count(packets)
-            );
+        let losses = &card.losses;
+        if let Some((frames, storm)) =
+            many_pauses(losses.pause_received, losses.priority_pause_received, packets)
+        {
+            let text = format!("it received {frames} while it sent {} packets", count(packets));
             let effect = "the other side stops this host";
+            let severity = if storm { High } else { Low };
             found.push(
-                Found::measured(Low, &card.name, text, effect)
-                    .advice("look for the receiver behind the switch that cannot keep up"),
+                Found::measured(severity, &card.name, text, effect).advice(
+                    "find the port of the switch that sends them, and the receiver behind it that cannot keep up; a watchdog of \
+                     the switch ends storms of priority pauses",
+                ),
             );
         }
     }

@@ -1,10 +1,12 @@
 //! Where packets were lost above the card: softirq, sockets, tables.
 
-use evenkeel_model::host::{SocketFacts, SocketKind, Softnet};
+use std::collections::BTreeMap;
+
+use evenkeel_model::host::{Interface, SocketFacts, SocketKind, Softnet};
 
 use super::{Found, Rule, needs};
 use crate::Severity::{High, Low, Medium};
-use crate::view::{View, bytes, count, gigabits, per_cent};
+use crate::view::{Direction, View, bytes, count, gigabits, per_cent};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -21,7 +23,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "softnet-squeezed",
         looks_at: "how often a processor ended a round of receiving with work left (third column of /proc/net/softnet_stat)",
-        speaks: "from 1,000 times and once in 10,000 packets of a processor on",
+        speaks: "from 1,000 times and once in 10,000 packets of a processor on; its count of packets has 32 bits, so that of the interfaces is \
+                 taken where that is larger",
         why: "A round takes 300 packets or 2 ms (netdev_budget, netdev_budget_usecs); then others run, and the ring fills. On one processor \
               alone it is a matter of placement, not of the budget.",
         mends: "more processors where one is squeezed, a larger budget where all are",
@@ -57,7 +60,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "tcp-receive-pruned",
         looks_at: "how often TCP had to prune or collapse a receive queue, and what it dropped there (PruneCalled, RcvPruned, OfoPruned, TCPRcvQDrop)",
-        speaks: "from 100 times and one in a million segments on; medium where packets were dropped",
+        speaks: "from 100 times and one in a million segments on; medium where packets were dropped. Prunes are events, and one may be counted \
+                 in several of them; TCPRcvQDrop, TCPOFODrop and TCPZeroWindowDrop count packets",
         why: "The window was announced for payload, and the packets took more memory: many small ones, or memory pressure.",
         mends: "larger receive buffers; a reader that keeps up",
         source: "the paper, section IV (receive buffer); Documentation/networking/snmp_counter.rst",
@@ -181,31 +185,39 @@ fn worst(lines: &[Softnet], of: impl Fn(&Softnet) -> u64) -> Vec<String> {
 fn squeezed(view: &View<'_>) -> Vec<Found> {
     const FEWEST: u64 = 1000;
     const ONE_IN: u64 = 10_000;
-    let is_squeezed =
-        |line: &&Softnet| line.squeezed >= FEWEST && line.squeezed.saturating_mul(ONE_IN) >= line.processed;
-    let squeezed: Vec<&Softnet> = view.facts.softnet.iter().filter(is_squeezed).collect();
-    if squeezed.is_empty() {
+    const ONE_IN_OF_ALL: u64 = 50_000;
+    let lines = &view.facts.softnet;
+    let sum = |of: fn(&Softnet) -> u64| lines.iter().map(of).fold(0_u64, u64::saturating_add);
+    let (processed, all) = (sum(|line| line.processed), sum(|line| line.squeezed));
+    // The kernel counts in 32 bits here: more packets than that are seen only in the counters of the interfaces.
+    let received = view.cards().map(Interface::received_packets).fold(0_u64, u64::saturating_add);
+    let has_wrapped = received > processed;
+    // Where one CPU has nearly all, a smaller share of all packets counts: the others received most of them in time.
+    let is_one = |line: &Softnet| line.squeezed.saturating_mul(10) >= all.saturating_mul(7);
+    let is_squeezed = |line: &&Softnet| {
+        let share = if has_wrapped && is_one(line) { ONE_IN_OF_ALL } else { ONE_IN };
+        let (squeezed, of) = if has_wrapped { (all, received) } else { (line.squeezed, line.processed) };
+        line.squeezed >= FEWEST && squeezed.saturating_mul(share) >= of
+    };
+    if !lines.iter().any(|line| is_squeezed(&line)) {
         return Vec::new();
     }
     let text = format!(
-        "processors ended rounds with packets left: {} (netdev_budget {}, netdev_budget_usecs {})",
-        worst(&view.facts.softnet, |line| line.squeezed).join(", "),
+        "CPUs ran out of budget with packets left: {} (netdev_budget {}, netdev_budget_usecs {})",
+        worst(lines, |line| line.squeezed).join(", "),
         view.facts.sysctl("net/core/netdev_budget").unwrap_or("?"),
         view.facts.sysctl("net/core/netdev_budget_usecs").unwrap_or("?"),
     );
-    let total: u64 = view.facts.softnet.iter().map(|line| line.processed).sum();
-    let most = view.facts.softnet.iter().max_by_key(|line| line.processed);
-    let one = most.filter(|line| {
-        view.facts.processors.len() > 1 && line.processed.saturating_mul(10) >= total.saturating_mul(7)
-    });
+    let most = lines.iter().max_by_key(|line| line.squeezed);
+    let one = most.filter(|line| view.facts.processors.len() > 1 && is_one(line));
     let effect = "packets wait in the ring meanwhile, and are lost when it is full";
     let entry = Found::measured(Medium, "host", text, effect);
     let number = |path: &str, default: i64| view.facts.sysctl_number(path).unwrap_or(default);
     vec![match one {
         Some(line) => entry.advice(format!(
-            "processor {} processed {} of all packets: a larger budget only lets it hold up everything else; spread interrupts and queues first",
+            "CPU {} has {} of all these rounds: a larger budget only lets it hold up everything else; spread interrupts and queues first",
             line.processor,
-            per_cent(line.processed as f64 / total.max(1) as f64)
+            per_cent(line.squeezed as f64 / all.max(1) as f64)
         )),
         None => entry
             .sysctl("net/core/netdev_budget", (number("net/core/netdev_budget", 300) * 2).clamp(600, 2400))
@@ -235,7 +247,7 @@ fn small_budget(view: &View<'_>) -> Vec<Found> {
 pub(super) fn larger_receive_buffers(view: &View<'_>) -> Option<String> {
     let field = |at| view.facts.sysctl_field("net/ipv4/tcp_rmem", at);
     let (least, default, most) = (field(0)?, field(1)?, field(2)?);
-    let needed = view.largest_product().map_or(0, |(_, bytes, _)| bytes.saturating_mul(2));
+    let needed = view.largest_product(Direction::Receive).map_or(0, |(_, bytes, _)| bytes.saturating_mul(2));
     let wanted = most.saturating_mul(2).max(needed.next_power_of_two()).min(2_147_483_647);
     (wanted > most).then(|| format!("{least} {default} {wanted}"))
 }
@@ -259,12 +271,22 @@ fn tcp_backlog(view: &View<'_>) -> Vec<Found> {
     vec![entry.advice("put applications on the node of their interrupts, on other cores: see app-remote-node and irq-on-application")]
 }
 
+/// Packets that TCP dropped at receive queues, by counter. `RcvPruned`, `OfoPruned` and `PruneCalled` are events that lead there
+/// (`tcp_prune_queue`, net/ipv4/tcp_input.c); only kernels without counters of packets make `RcvPruned` stand for one each.
+pub(crate) fn receive_queue_drops(counters: &BTreeMap<String, u64>) -> Vec<(&'static str, u64)> {
+    const PACKETS: [&str; 3] = ["TcpExt.TCPRcvQDrop", "TcpExt.TCPOFODrop", "TcpExt.TCPZeroWindowDrop"];
+    let of = |name: &'static str| Some((name, *counters.get(name)?));
+    let found: Vec<_> = PACKETS.into_iter().filter_map(of).collect();
+    if found.iter().any(|(name, _)| *name == "TcpExt.TCPRcvQDrop") {
+        return found;
+    }
+    found.into_iter().chain(of("TcpExt.RcvPruned")).collect()
+}
+
 fn pruned(view: &View<'_>) -> Vec<Found> {
     let facts = view.facts;
     let pruned = facts.counter("TcpExt.PruneCalled");
-    let dropped = facts.counter("TcpExt.RcvPruned")
-        + facts.counter("TcpExt.OfoPruned")
-        + facts.counter("TcpExt.TCPRcvQDrop");
+    let dropped = receive_queue_drops(&facts.counters).into_iter().map(|(_, dropped)| dropped).sum::<u64>();
     let segments = facts.counter("Tcp.InSegs");
     if share(pruned.max(dropped), segments, 1_000_000, 10_000).is_none() {
         return Vec::new();
@@ -396,7 +418,7 @@ fn retransmissions(view: &View<'_>) -> Vec<Found> {
         |card| {
             format!(
                 "at this loss a Reno-like flow reaches about {}",
-                gigabits(view.rate_at_loss(card, ratio))
+                gigabits(view.rate_at_loss(card, ratio).min(card.speed_bps.unwrap_or(u64::MAX) as f64))
             )
         },
     );
@@ -415,17 +437,19 @@ fn conntrack(view: &View<'_>) -> Vec<Found> {
     else {
         return Vec::new();
     };
-    let dropped = facts.counter("Conntrack.drop") + facts.counter("Conntrack.early_drop");
+    let (refused, evicted) = (facts.counter("Conntrack.drop"), facts.counter("Conntrack.early_drop"));
+    let dropped = refused.saturating_add(evicted);
     let share = entries as f64 / most.max(1) as f64;
     if share < 0.8 && dropped < 100 {
         return Vec::new();
     }
     let text = format!(
-        "the connection table holds {} of {} entries ({}); {} were dropped or pushed out",
+        "the connection table holds {} of {} entries ({}); it dropped {} new ones and evicted {}",
         count(entries),
         count(most),
         per_cent(share),
-        count(dropped)
+        count(refused),
+        count(evicted)
     );
     let severity = if share >= 0.95 || dropped >= 100 { High } else { Medium };
     vec![

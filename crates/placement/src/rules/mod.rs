@@ -26,6 +26,7 @@ mod tcp;
 mod transmit;
 
 pub(crate) use interrupts::running_balancer;
+pub(crate) use loss::receive_queue_drops;
 pub(crate) use queues::mask;
 
 use evenkeel_model::change::{Change, Knob, Value};

@@ -1,18 +1,18 @@
 //! TCP's own limits, against what the links and round trips of this host need.
 
-use evenkeel_model::host::InterfaceKind;
+use evenkeel_model::host::{Interface, InterfaceKind};
 
 use super::{FAST, Found, Rule, needs};
 use crate::Severity::{High, Low, Medium};
-use crate::View;
-use crate::view::{RoundTrip, bytes, count, gigabits, per_cent};
+use crate::view::{Direction, RoundTrip, bytes, count, gigabits, per_cent};
+use crate::{Basis, View};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "receive-window",
         looks_at: "the last figure of tcp_rmem against bandwidth times delay of the fastest link and the longest round trip of a busy connection",
-        speaks: "when half of it (the rest is for overhead) is less than that product; high below half of it, low when the round trip is assumed \
-                 (1 ms)",
+        speaks: "when half of it (the rest is for overhead) is less than that product: medium, and high below half of it, where a connection that \
+                 received 10 MB and more filled its buffer; else low, with an assumed round trip of 1 ms where none received so much",
         why: "A window smaller than what is under way stops the sender each round trip. The paper sets 2 GB for every host; that much helps nobody \
               at 10 Gbit/s and 0.1 ms, and lets queues grow where it is not needed: what is needed is computed here.",
         mends: "twice the product, as a power of two",
@@ -23,17 +23,18 @@ pub(super) const RULES: &[Rule] = &[
             "/proc/sys/net/ipv4/tcp_rmem",
             "/proc/sys/net/ipv4/tcp_adv_win_scale",
         ],
-        check: |view| window(view, "net/ipv4/tcp_rmem", "receive"),
+        check: |view| window(view, "net/ipv4/tcp_rmem", Direction::Receive),
     },
     Rule {
         name: "send-window",
         looks_at: "the last figure of tcp_wmem against bandwidth times delay",
-        speaks: "as receive-window does",
+        speaks: "as receive-window does, where connections that sent 10 MB and more waited a tenth of their time for the send buffer \
+                 (sndbuf_limited of tcp_info)",
         why: "What is sent and not acknowledged has to stay in the send buffer.",
         mends: "twice the product, as a power of two",
         source: "the paper, section III-C and Table I (net.ipv4.tcp_wmem); Documentation/networking/ip-sysctl.rst",
         needs: &[needs::SPEED, needs::SOCKETS, "/proc/sys/net/ipv4/tcp_wmem"],
-        check: |view| window(view, "net/ipv4/tcp_wmem", "send"),
+        check: |view| window(view, "net/ipv4/tcp_wmem", Direction::Send),
     },
     Rule {
         name: "socket-limits",
@@ -70,7 +71,10 @@ pub(super) const RULES: &[Rule] = &[
         mends: "1",
         source: "RFC 7323, section 2",
         needs: &["/proc/sys/net/ipv4/tcp_window_scaling"],
-        check: |view| must_be_on(view, "net/ipv4/tcp_window_scaling", High, "no window is larger than 64 KB"),
+        check: |view| {
+            let severity = if is_too_small(view, 65_535) { High } else { Medium };
+            must_be_on(view, "net/ipv4/tcp_window_scaling", severity, "no window is larger than 64 KB")
+        },
     },
     Rule {
         name: "sack-off",
@@ -108,7 +112,11 @@ pub(super) const RULES: &[Rule] = &[
         mends: "1",
         source: "Documentation/networking/ip-sysctl.rst (tcp_moderate_rcvbuf)",
         needs: &["/proc/sys/net/ipv4/tcp_moderate_rcvbuf"],
-        check: |view| must_be_on(view, "net/ipv4/tcp_moderate_rcvbuf", High, "receive windows do not grow"),
+        check: |view| {
+            let default = view.facts.sysctl_field("net/ipv4/tcp_rmem", 1).unwrap_or(131_072);
+            let severity = if is_too_small(view, window_of(view, default)) { High } else { Medium };
+            must_be_on(view, "net/ipv4/tcp_moderate_rcvbuf", severity, "receive windows do not grow")
+        },
     },
     Rule {
         name: "mtu-probing-off",
@@ -151,7 +159,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "slow-start-idle",
         looks_at: "tcp_slow_start_after_idle on hosts of 10 Gbit/s and more with long round trips",
-        speaks: "when it is 1, the congestion control is not bbr, and a busy connection has a round trip of 50 ms and more",
+        speaks: "when it is 1, a connection that sent 10 MB and more has a round trip of 50 ms and more, and the congestion control is not BBR, \
+                 which restarts by its own model",
         why: "After a pause of one timeout a connection starts with 10 segments again: dozens of round trips until it fills the link.",
         mends: "0, with fq to pace the first window",
         source: "Documentation/networking/ip-sysctl.rst (tcp_slow_start_after_idle); RFC 5681, section 4.1",
@@ -176,35 +185,55 @@ fn power_of_two_for(product: u64) -> u64 {
     product.saturating_mul(2).checked_next_power_of_two().unwrap_or(u64::MAX).min(2_147_483_647)
 }
 
-/// How many times smaller than needed, as a severity; nothing is grave that rests on an assumed round trip.
-fn shortfall(have: u64, need: u64, time: &RoundTrip) -> Severity {
-    match &time.peer {
-        None => Low,
-        Some(_) if have < need / 2 => High,
-        Some(_) => Medium,
-    }
+/// Whether connections that carried much were held up by their buffers, and by how much of the largest buffer.
+fn is_held_up(view: &View<'_>, card: &Interface, direction: Direction, most: u64) -> bool {
+    const SHARE: u64 = 10;
+    view.bulk(card, direction).into_iter().any(|socket| match direction {
+        // Autotuning has grown the buffer to its limit.
+        Direction::Receive => {
+            socket.receive_buffer.is_some_and(|buffer| buffer.saturating_mul(10) >= most.saturating_mul(9))
+        }
+        Direction::Send => socket
+            .tcp
+            .as_ref()
+            .is_some_and(|tcp| tcp.busy_us > 0 && tcp.sender_limited_us.saturating_mul(SHARE) >= tcp.busy_us),
+    })
 }
 
-fn window(view: &View<'_>, path: &str, what: &str) -> Vec<Found> {
-    let Some((card, product, time)) = view.largest_product() else { return Vec::new() };
+fn window(view: &View<'_>, path: &str, direction: Direction) -> Vec<Found> {
+    let Some((card, product, time)) = view.largest_product(direction) else { return Vec::new() };
     let field = |at| view.facts.sysctl_field(path, at);
     let (Some(least), Some(default), Some(most)) = (field(0), field(1), field(2)) else { return Vec::new() };
     // Of a send buffer, too, about half is what the packets cost beside their payload.
-    let window = if what == "receive" { window_of(view, most) } else { most / 2 };
+    let (window, what) = match direction {
+        Direction::Receive => (window_of(view, most), "receive"),
+        Direction::Send => (most / 2, "send"),
+    };
     if window >= product {
         return Vec::new();
     }
     let speed = card.speed_bps.unwrap_or(0) as f64;
+    let held_up = is_held_up(view, card, direction, most);
+    let basis = time.basis(if held_up { Basis::Measured } else { Basis::Setting });
+    let severity = match basis {
+        Basis::Measured if window < product / 2 => High,
+        Basis::Measured => Medium,
+        _ => Low,
+    };
+    let limited = match (held_up, time.peer.is_some()) {
+        (true, _) => "; a connection was held up by it",
+        (false, true) => "; no connection was held up by it yet",
+        (false, false) => "",
+    };
     let text = format!(
-        "{} of {} and a round trip of {} make {}; a {what} window of {} at most fits into {} = {} ({})",
-        gigabits(speed),
+        "{} needs {} ({} × {}), and {} = {} allows a {what} window of {}{limited}",
         card.name,
-        time.words(),
         bytes(product),
-        bytes(window),
+        gigabits(speed),
+        time.words(),
         path.replace('/', "."),
         view.facts.sysctl(path).unwrap_or_default(),
-        bytes(most)
+        bytes(window)
     );
     let effect = format!(
         "one connection gets at most {} of {}",
@@ -213,16 +242,23 @@ fn window(view: &View<'_>, path: &str, what: &str) -> Vec<Found> {
     );
     let wanted = power_of_two_for(product).max(most);
     vec![
-        Found::limit(shortfall(window, product, &time), "host", text, effect)
+        Found::on_basis(basis, severity, "host", text, effect)
             .sysctl(path, format!("{least} {default} {wanted}")),
     ]
+}
+
+/// The product of bandwidth and delay of the busier direction.
+fn either_product<'a>(view: &View<'a>) -> Option<(&'a Interface, u64, RoundTrip)> {
+    let products =
+        [Direction::Receive, Direction::Send].into_iter().filter_map(|way| view.largest_product(way));
+    products.max_by_key(|(_, bytes, time)| (time.peer.is_some(), *bytes))
 }
 
 /// From here on a link needs large buffers at any round trip beyond the next switch, bit/s.
 const VERY_FAST: u64 = 40_000_000_000;
 
 fn socket_limits(view: &View<'_>) -> Vec<Found> {
-    let Some((card, product, time)) = view.largest_product() else { return Vec::new() };
+    let Some((card, product, time)) = either_product(view) else { return Vec::new() };
     // What an assumed round trip asks for counts only where nobody could do without.
     let least = if time.peer.is_some() { FAST } else { VERY_FAST };
     if card.speed_bps.is_none_or(|speed| speed < least) {
@@ -240,14 +276,15 @@ fn socket_limits(view: &View<'_>) -> Vec<Found> {
     let names: Vec<String> =
         small.iter().map(|(path, limit)| format!("{} = {limit}", path.replace('/', "."))).collect();
     let text = format!(
-        "{}; {} at a round trip of {} need {}",
+        "{}; {} needs {} ({} × {})",
         names.join(", "),
+        card.name,
+        bytes(product),
         gigabits(card.speed_bps.unwrap_or(0) as f64),
-        time.words(),
-        bytes(product)
+        time.words()
     );
     let effect = "applications that set their buffers, and UDP, cannot have what the link needs; TCP's own growth is not limited by it";
-    let mut entry = Found::setting(Low, "host", text, effect);
+    let mut entry = Found::on_basis(time.basis(Basis::Setting), Low, "host", text, effect);
     for (path, _) in small {
         entry = entry.sysctl(path, power_of_two_for(product));
     }
@@ -260,7 +297,7 @@ fn memory(view: &View<'_>) -> Vec<Found> {
     let (Some(low), Some(pressure), Some(high)) = (field(0), field(1), field(2)) else { return Vec::new() };
     let used = facts.counter("Sockstat.TCP.mem");
     let times = facts.counter("TcpExt.TCPMemoryPressures");
-    let product = view.largest_product().map_or(0, |(_, bytes, _)| bytes);
+    let (product, time) = either_product(view).map_or((0, None), |(_, bytes, time)| (bytes, Some(time)));
     let high_bytes = high.saturating_mul(facts.page_bytes);
     let (severity, text) = if used >= pressure && pressure > 0 {
         (
@@ -282,9 +319,10 @@ fn memory(view: &View<'_>) -> Vec<Found> {
         )
     } else if high_bytes < product {
         let text = format!(
-            "tcp_mem allows {} for all sockets, and one connection needs {}",
+            "tcp_mem allows {} for all sockets, and one connection needs {} (round trip {})",
             bytes(high_bytes),
-            bytes(product)
+            bytes(product),
+            time.map(|time| time.words()).unwrap_or_default()
         );
         (Low, text)
     } else {
@@ -301,7 +339,9 @@ fn memory(view: &View<'_>) -> Vec<Found> {
     let factor = |value: u64| {
         value.saturating_mul(2).max(product.saturating_mul(4) / facts.page_bytes.max(1)).min(most.max(value))
     };
-    let wanted = factor(high);
+    // `tcp_init_mem` (net/ipv4/tcp.c): 1/16 of the memory is the pressure, 1/8 and a half of that the limit.
+    let defaults = facts.memory_bytes.map_or(0, |bytes| bytes / facts.page_bytes.max(1) / 16 / 4 * 3 * 2);
+    let wanted = factor(high).max(defaults);
     vec![if wanted > high {
         entry.sysctl("net/ipv4/tcp_mem", format!("{} {} {wanted}", wanted / 2, wanted / 4 * 3))
     } else {
@@ -309,6 +349,11 @@ fn memory(view: &View<'_>) -> Vec<Found> {
             "tcp_mem is a quarter of the memory already: fewer or smaller connections, or more memory",
         )
     }]
+}
+
+/// Whether a window is certainly smaller than what a busy connection needs.
+fn is_too_small(view: &View<'_>, window: u64) -> bool {
+    either_product(view).is_some_and(|(_, product, time)| time.peer.is_some() && window < product)
 }
 
 fn must_be_on(view: &View<'_>, path: &str, severity: Severity, effect: &str) -> Vec<Found> {
@@ -352,7 +397,7 @@ fn mtu_probing(view: &View<'_>) -> Vec<Found> {
 fn congestion_control(view: &View<'_>) -> Vec<Found> {
     const SEGMENTS: u64 = 1000;
     let Some(name) = view.facts.sysctl("net/ipv4/tcp_congestion_control") else { return Vec::new() };
-    let Some((card, product, time)) = view.largest_product() else { return Vec::new() };
+    let Some((card, product, time)) = view.largest_product(Direction::Send) else { return Vec::new() };
     let segments = product / u64::from(card.mtu.saturating_sub(52).max(1));
     if name == "reno" && segments >= SEGMENTS {
         let text = format!(
@@ -363,7 +408,8 @@ fn congestion_control(view: &View<'_>) -> Vec<Found> {
         let effect =
             format!("after a loss it takes about {} round trips to fill the link again", segments / 2);
         return vec![
-            Found::setting(Medium, "host", text, effect).sysctl("net/ipv4/tcp_congestion_control", "cubic"),
+            Found::on_basis(time.basis(Basis::Setting), Medium, "host", text, effect)
+                .sysctl("net/ipv4/tcp_congestion_control", "cubic"),
         ];
     }
     Vec::new()
@@ -390,11 +436,11 @@ fn slow_start(view: &View<'_>) -> Vec<Found> {
     if view.facts.sysctl_number("net/ipv4/tcp_slow_start_after_idle") != Some(1) {
         return Vec::new();
     }
-    // A congestion control that sets the rate by itself, as BBR does, does not restart (tcp_slow_start_after_idle_check).
+    // BBR restarts by its own model: tcp_slow_start_after_idle_check (include/net/tcp.h) leaves it alone.
     if view.facts.sysctl("net/ipv4/tcp_congestion_control").is_some_and(|name| name.starts_with("bbr")) {
         return Vec::new();
     }
-    let Some((card, product, time)) = view.largest_product() else { return Vec::new() };
+    let Some((card, product, time)) = view.largest_product(Direction::Send) else { return Vec::new() };
     if time.peer.is_none() || time.us < LONG_US || card.speed_bps.is_none_or(|speed| speed < FAST) {
         return Vec::new();
     }

@@ -1,0 +1,210 @@
+//! The dictionary of drivers' counters (`ethtool -S`): what each counts, so that a lost packet counts once.
+//!
+//! One file for each family of drivers, one [`Driver`] for each driver, with its source in the kernel tree. A counter that is
+//! not listed says nothing about losses. `tests/counters` lists names of each driver with their meanings.
+//!
+//! Three sources show the same losses. `ethtool -S` wins where the driver's row lists a loss: it tells the ring from the NIC's
+//! memory. `struct rtnl_link_stats64` (`/sys/class/net/IF/statistics`, `ip -s link`) counts only the fields that the row lists,
+//! as drivers sum their own counters into it, and the network core adds frames of unknown protocols to `rx_dropped`. Netlink's
+//! `qstats` repeat counters of the rings and are not read.
+
+mod broadcom;
+mod cloud;
+mod intel;
+mod mellanox;
+mod others;
+mod paravirtual;
+
+use std::collections::BTreeMap;
+
+use evenkeel_model::host::LossCounters;
+
+/// What a counter counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Meaning {
+    /// Frames that arrived damaged: checksum, length, code errors.
+    Wire,
+    /// Packets lost in the NIC's memory, in front of the receive rings.
+    Nic,
+    /// Packets that found no receive descriptor.
+    Ring,
+    /// Packets that a port lost in all, those without a descriptor included.
+    NicAndRing,
+    /// Packets that the driver dropped: no memory, malformed.
+    Driver,
+    /// Packets dropped on the way out.
+    Transmit,
+    /// A transmit queue was full and stopped.
+    Stop,
+    /// Pause frames of the link (IEEE 802.3, annex 31B).
+    PauseSent,
+    /// The same, received.
+    PauseReceived,
+    /// Pause frames of a priority (IEEE 802.1Qbb).
+    PriorityPauseSent,
+    /// The same, received.
+    PriorityPauseReceived,
+    /// Packets that a cloud queued or dropped at an allowance of the instance.
+    Allowance,
+    /// Packets received by a queue.
+    Received,
+    /// Packets sent by a queue.
+    Sent,
+    /// Counted in another counter, too, or in several: their pattern.
+    Part(&'static str),
+    /// An event, not a packet: a ring that ran empty, an allocation that is tried again, frames nobody asked for.
+    Event,
+}
+
+/// The counters of a driver.
+#[derive(Debug)]
+pub struct Driver {
+    /// Names that `ethtool -i` shows.
+    pub names: &'static [&'static str],
+    /// The file in the kernel tree.
+    pub source: &'static str,
+    /// Fields of `struct rtnl_link_stats64` with losses that `ethtool -S` does not show.
+    pub kernel: &'static [(&'static str, Meaning)],
+    /// Counters by name; `#` stands for the number of a queue, a priority or a buffer.
+    pub counters: &'static [(&'static str, Meaning)],
+}
+
+impl Driver {
+    /// The row of a driver.
+    pub fn of(name: &str) -> Option<&'static Self> {
+        Self::all().find(|driver| driver.names.contains(&name))
+    }
+
+    /// Every row.
+    pub fn all() -> impl Iterator<Item = &'static Self> {
+        [
+            intel::DRIVERS,
+            mellanox::DRIVERS,
+            broadcom::DRIVERS,
+            cloud::DRIVERS,
+            paravirtual::DRIVERS,
+            others::DRIVERS,
+        ]
+        .into_iter()
+        .flatten()
+    }
+
+    /// The meaning of a counter, and the first number in its name.
+    pub fn meaning(&self, name: &str) -> Option<(Meaning, Option<usize>)> {
+        // A name that a driver repeats for each queue has the number of the repetition behind it.
+        let (plain, repetition) = repetition(name);
+        self.counters.iter().find_map(|(pattern, meaning)| {
+            let number = matches(pattern, plain)?;
+            Some((*meaning, number.or(repetition)))
+        })
+    }
+
+    /// What was lost at an interface by the counters of its driver, and by the kernel's where the row says so.
+    pub fn losses(&self, statistics: &BTreeMap<String, u64>, kernel: &BTreeMap<String, u64>) -> LossCounters {
+        let mut sums = Sums::default();
+        for (name, value) in statistics {
+            match self.meaning(name) {
+                // A part counts only where the driver does not have the whole.
+                Some((Meaning::Part(whole), _)) => {
+                    let has_whole =
+                        statistics.keys().any(|other| matches(whole, repetition(other).0).is_some());
+                    let meaning = self.counters.iter().find(|(pattern, _)| *pattern == whole);
+                    if let (false, Some((_, meaning))) = (has_whole, meaning) {
+                        sums.add(*meaning, *value);
+                    }
+                }
+                Some((meaning, _)) => sums.add(meaning, *value),
+                None => {}
+            }
+        }
+        for (field, meaning) in self.kernel {
+            if let Some(value) = kernel.get(*field) {
+                sums.add(*meaning, *value);
+            }
+        }
+        sums.losses()
+    }
+}
+
+/// Sums by meaning; a driver may lack some.
+#[derive(Debug, Default)]
+struct Sums(Vec<(Meaning, u64)>);
+
+impl Sums {
+    fn add(&mut self, meaning: Meaning, value: u64) {
+        match self.0.iter_mut().find(|(other, _)| *other == meaning) {
+            Some((_, sum)) => *sum = sum.saturating_add(value),
+            None => self.0.push((meaning, value)),
+        }
+    }
+
+    fn of(&self, meaning: Meaning) -> Option<u64> {
+        self.0.iter().find(|(other, _)| *other == meaning).map(|(_, sum)| *sum)
+    }
+
+    fn losses(&self) -> LossCounters {
+        let ring = self.of(Meaning::Ring);
+        // What a port lost beyond its rings was lost in front of them.
+        let in_front = self.of(Meaning::NicAndRing).map(|all| all.saturating_sub(ring.unwrap_or(0)));
+        let nic = self.of(Meaning::Nic);
+        LossCounters {
+            ring,
+            card: nic.or(in_front).map(|_| nic.unwrap_or(0).saturating_add(in_front.unwrap_or(0))),
+            driver: self.of(Meaning::Driver),
+            wire: self.of(Meaning::Wire),
+            other: None,
+            transmit: self.of(Meaning::Transmit),
+            transmit_stops: self.of(Meaning::Stop),
+            pause_sent: self.of(Meaning::PauseSent),
+            pause_received: self.of(Meaning::PauseReceived),
+            priority_pause_sent: self.of(Meaning::PriorityPauseSent),
+            priority_pause_received: self.of(Meaning::PriorityPauseReceived),
+            allowance: self.of(Meaning::Allowance),
+        }
+    }
+}
+
+/// Names of counters, each only once: those that a driver repeats for each queue (vmxnet3) get ` [0]`, ` [1]`.
+pub fn distinct(counters: impl IntoIterator<Item = (String, u64)>) -> BTreeMap<String, u64> {
+    let counters: Vec<(String, u64)> = counters.into_iter().filter(|(name, _)| !name.is_empty()).collect();
+    let mut times: BTreeMap<String, usize> = BTreeMap::new();
+    for (name, _) in &counters {
+        *times.entry(name.clone()).or_insert(0) += 1;
+    }
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    let named = |(name, value): (String, u64)| {
+        if times.get(&name).is_none_or(|times| *times < 2) {
+            return (name, value);
+        }
+        let number = seen.entry(name.clone()).or_insert(0);
+        let distinct = format!("{name} [{number}]");
+        *number += 1;
+        (distinct, value)
+    };
+    counters.into_iter().map(named).collect()
+}
+
+/// A name without the number of its repetition.
+fn repetition(name: &str) -> (&str, Option<usize>) {
+    let found = || {
+        let (plain, number) = name.strip_suffix(']')?.rsplit_once(" [")?;
+        Some((plain, number.parse().ok()?))
+    };
+    found().map_or((name, None), |(plain, number)| (plain, Some(number)))
+}
+
+/// Whether a name has the form of a pattern: the first number in place of a `#`, if there is one.
+fn matches(pattern: &str, name: &str) -> Option<Option<usize>> {
+    let (mut pattern, mut name, mut first) = (pattern, name, None);
+    while let Some((literal, rest)) = pattern.split_once('#') {
+        name = name.strip_prefix(literal)?;
+        let digits = name.bytes().take_while(u8::is_ascii_digit).count();
+        let number = name.get(..digits)?.parse().ok()?;
+        first = first.or(Some(number));
+        (name, pattern) = (name.get(digits..)?, rest);
+    }
+    (name == pattern).then_some(first)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,174 @@
+//! Severity needs evidence: TCP's limits, losses and pauses on hosts that were, or were not, held up by them.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use evenkeel_model::host::{
+    HostFacts, Interface, InterfaceKind, LossCounters, Processor, SocketFacts, Softnet, TcpFacts,
+};
+use evenkeel_placement::{Basis, Finding, Severity, check};
+
+/// A host with one port, kernel defaults of TCP, and some connections through it.
+fn host(speed_gbit: u64, connections: Vec<SocketFacts>) -> HostFacts {
+    let card = Interface {
+        name: "eth0".to_owned(),
+        kind: InterfaceKind::Device,
+        up: true,
+        speed_bps: Some(speed_gbit * 1_000_000_000),
+        mtu: 1500,
+        statistics: [("rx_packets", 5_000_000_000), ("tx_packets", 5_000_000_000)]
+            .map(|(name, value)| (name.to_owned(), value))
+            .into(),
+        ..Interface::default()
+    };
+    let mut facts = HostFacts {
+        interfaces: vec![card],
+        sockets: connections,
+        page_bytes: 4096,
+        memory_bytes: Some(64 << 30),
+        ..HostFacts::default()
+    };
+    for (path, value) in [
+        ("net/ipv4/tcp_rmem", "4096 131072 6291456"),
+        ("net/ipv4/tcp_wmem", "4096 16384 4194304"),
+        ("net/ipv4/tcp_slow_start_after_idle", "1"),
+        ("net/ipv4/tcp_congestion_control", "cubic"),
+        ("net/ipv4/tcp_mem", "100 200 300"),
+    ] {
+        facts.sysctls.insert(path.to_owned(), value.to_owned());
+    }
+    facts
+}
+
+/// A connection that received and sent so many bytes, with a round trip of 30 ms.
+fn connection(received: u64, sent: u64) -> SocketFacts {
+    let tcp = TcpFacts {
+        rtt_us: 31_000,
+        min_rtt_us: 30_000,
+        bytes_received: received,
+        bytes_acked: sent,
+        busy_us: 1_000_000,
+        ..TcpFacts::default()
+    };
+    SocketFacts {
+        local: "192.0.2.1:443".to_owned(),
+        remote: "198.51.100.7:50000".to_owned(),
+        tcp: Some(tcp),
+        ..SocketFacts::default()
+    }
+}
+
+fn found(facts: &HostFacts, rule: &str) -> Option<Finding> {
+    check(facts).into_iter().find(|finding| finding.rule == rule)
+}
+
+#[test]
+fn windows_of_a_web_server_are_no_alarm() {
+    // 4 kB of requests on each connection, gigabytes of answers, and no wait for the send buffer.
+    let facts = host(10, (0..50).map(|_| connection(4_000, 2_000_000_000)).collect());
+    let receive = found(&facts, "receive-window");
+    assert!(receive.is_none(), "1 ms is assumed, for which the default is enough: {receive:?}");
+    let send = found(&facts, "send-window").unwrap();
+    assert_eq!((send.severity, send.basis), (Severity::Low, Basis::Setting), "{}", send.evidence);
+    assert!(send.evidence.contains("no connection was held up by it yet"), "{}", send.evidence);
+}
+
+#[test]
+fn windows_that_held_up_a_connection_are_high() {
+    let mut sender = connection(4_000, 2_000_000_000);
+    sender.tcp.as_mut().unwrap().sender_limited_us = 400_000;
+    let send = found(&host(10, vec![sender]), "send-window").unwrap();
+    assert_eq!((send.severity, send.basis), (Severity::High, Basis::Measured), "{}", send.evidence);
+    let mut receiver = connection(2_000_000_000, 4_000);
+    receiver.receive_buffer = Some(6_291_456);
+    let receive = found(&host(10, vec![receiver]), "receive-window").unwrap();
+    assert_eq!((receive.severity, receive.basis), (Severity::High, Basis::Measured), "{}", receive.evidence);
+    assert!(
+        receive.evidence.contains("needs 37.5 MB (10 Gbit/s × 30 ms to 198.51.100.7:50000)"),
+        "{}",
+        receive.evidence
+    );
+}
+
+#[test]
+fn an_assumed_round_trip_is_low_and_named() {
+    let receive = found(&host(100, vec![]), "receive-window").unwrap();
+    assert_eq!((receive.severity, receive.basis), (Severity::Low, Basis::Assumed));
+    let words = "needs 12.5 MB (100 Gbit/s × 1.00 ms; RTT assumed, no busy connection)";
+    assert!(receive.evidence.contains(words), "{}", receive.evidence);
+    for finding in check(&host(100, vec![])) {
+        assert!(finding.severity < Severity::High, "{finding:?}");
+    }
+}
+
+#[test]
+fn bbr_restarts_by_its_own_model() {
+    let long = || {
+        let mut connection = connection(0, 2_000_000_000);
+        connection.tcp.as_mut().unwrap().min_rtt_us = 80_000;
+        connection
+    };
+    let mut facts = host(10, vec![long()]);
+    assert!(found(&facts, "slow-start-idle").is_some());
+    facts.sysctls.insert("net/ipv4/tcp_congestion_control".to_owned(), "bbr".to_owned());
+    assert!(found(&facts, "slow-start-idle").is_none());
+}
+
+#[test]
+fn tcp_mem_is_not_proposed_below_the_kernels_default() {
+    let mut facts = host(1, vec![]);
+    facts.counters.insert("TcpExt.TCPMemoryPressures".to_owned(), 4);
+    let memory = found(&facts, "tcp-memory").unwrap();
+    // 64 GiB are 16,777,216 pages; a sixteenth of them, times 3/2, is 1,572,864.
+    assert_eq!(memory.remedy.lines(), ["sysctl -w 'net.ipv4.tcp_mem=786432 1179648 1572864'"]);
+}
+
+#[test]
+fn a_small_loss_does_not_limit_a_slow_link() {
+    let lost = |speed, lost| {
+        let mut facts = host(speed, vec![]);
+        facts.interfaces[0].losses = LossCounters { card: Some(lost), ..LossCounters::default() };
+        found(&facts, "rx-ring-drops").unwrap()
+    };
+    // Two in a million, as rx_discards_phy of a link of 25 Gbit/s showed: "62 Gbit/s of 25" says nothing.
+    let small = lost(1, 10_000);
+    assert_eq!(small.severity, Severity::Low, "{}", small.effect);
+    assert!(small.effect.contains("still reaches the line rate"), "{}", small.effect);
+    let many = lost(25, 5_000_000);
+    assert_eq!((many.severity, many.basis), (Severity::High, Basis::Measured));
+    let mut unknown = host(1, vec![]);
+    unknown.interfaces[0].speed_bps = None;
+    unknown.interfaces[0].losses = LossCounters { ring: Some(20_000), ..LossCounters::default() };
+    assert!(!found(&unknown, "rx-ring-drops").unwrap().effect.contains(" of "), "no speed is made up");
+}
+
+#[test]
+fn a_storm_of_priority_pauses_is_high() {
+    let paused = |frames| {
+        let mut facts = host(40, vec![]);
+        let losses = LossCounters {
+            pause_received: Some(0),
+            priority_pause_received: Some(frames),
+            ..LossCounters::default()
+        };
+        facts.interfaces[0].losses = losses;
+        found(&facts, "pause-received")
+    };
+    assert!(paused(500).is_none());
+    assert_eq!(paused(400_000).unwrap().severity, Severity::Low);
+    let storm = paused(812_004_331).unwrap();
+    assert_eq!(storm.severity, Severity::High);
+    assert!(storm.evidence.contains("812,004,331 pause frames of priorities"), "{}", storm.evidence);
+}
+
+#[test]
+fn squeezes_are_judged_although_packets_wrapped() {
+    let mut facts = host(10, vec![]);
+    facts.processors = (0..2).map(|number| Processor { number, ..Processor::default() }).collect();
+    // 5 billion packets wrapped to a few: a CPU of 5,000 squeezes is no fault.
+    let line = |processor, squeezed| Softnet { processor, processed: 1000, squeezed, ..Softnet::default() };
+    facts.softnet = vec![line(0, 5_000), line(1, 5_000)];
+    assert!(found(&facts, "softnet-squeezed").is_none());
+    facts.softnet = vec![line(0, 1_048_575), line(1, 20)];
+    let squeezed = found(&facts, "softnet-squeezed").unwrap();
+    assert!(squeezed.evidence.contains("0: 1,048,575"), "{}", squeezed.evidence);
+    assert!(squeezed.remedy.advice.unwrap().contains("CPU 0 has 100 % of all these rounds"));
+}

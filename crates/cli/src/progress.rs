@@ -1,7 +1,8 @@
 //! What a person at the terminal sees while a run goes on, and how Ctrl-C reaches it.
 
+use std::collections::BTreeSet;
 use std::io::IsTerminal;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use evenkeel_model::text::{printable, terminal_output};
 use evenkeel_model::world::Observer;
@@ -13,7 +14,8 @@ use crate::signals::Signals;
 
 const STEPS: u64 = 1000;
 
-/// Shows progress as a bar on a terminal, as a line for each tenth of the work elsewhere.
+/// Shows progress as a bar on a terminal; elsewhere as a line for each tenth of the work, and for each of the first
+/// activities.
 pub struct Progress {
     signals: Signals,
     shown: Shown,
@@ -22,8 +24,31 @@ pub struct Progress {
 enum Shown {
     Nothing,
     Bar(ProgressBar),
+    Lines(Mutex<Lines>),
+}
+
+/// Lines that a log has got.
+#[derive(Default)]
+struct Lines {
     /// Tenths that the next line needs at least.
-    Lines(AtomicU64),
+    next: u64,
+    /// Activities so far, the first ones only.
+    activities: BTreeSet<String>,
+}
+
+/// A short run names what it does; one of hundreds of repeats does not fill the log.
+const MOST_ACTIVITIES: usize = 12;
+
+impl Lines {
+    /// Whether this is worth a line.
+    fn take(&mut self, fraction: f64, activity: &str) -> bool {
+        let tenths = (fraction.clamp(0.0, 1.0) * 10.0) as u64;
+        let is_new = self.activities.len() < MOST_ACTIVITIES && self.activities.insert(activity.to_owned());
+        // Repeats that run at the same time report in any order: the largest counts.
+        let is_further = self.next <= tenths;
+        self.next = self.next.max(tenths + 1);
+        is_new || is_further
+    }
 }
 
 impl Progress {
@@ -40,7 +65,7 @@ impl Progress {
             }
             Shown::Bar(bar)
         } else {
-            Shown::Lines(AtomicU64::new(0))
+            Shown::Lines(Mutex::default())
         };
         Ok(Self { signals, shown })
     }
@@ -63,10 +88,8 @@ impl Observer for Progress {
                 bar.set_position(position.max(bar.position()));
                 bar.set_message(printable(activity));
             }
-            Shown::Lines(next) => {
-                let tenths = (fraction.clamp(0.0, 1.0) * 10.0) as u64;
-                // Repeats that run at the same time report in any order: the largest counts.
-                if next.fetch_max(tenths + 1, Ordering::Relaxed) <= tenths {
+            Shown::Lines(lines) => {
+                if lines.lock().unwrap_or_else(PoisonError::into_inner).take(fraction, activity) {
                     say(&format!("{:3.0} %  {activity}", fraction * 100.0));
                 }
             }

@@ -119,7 +119,14 @@ pub(crate) fn revert_watched(
     let contents = held.read()?;
     let is_of_process = contents.header.as_ref().is_none_or(|header| header.process == process);
     // Another run has put it back before it took the name.
-    if standing == Standing::Replaced || contents.shut || !is_of_process {
+    if standing == Standing::Replaced || !is_of_process {
+        return Ok(RevertOutcome::Nothing);
+    }
+    if contents.shut {
+        // The worker put everything back and was ended before it removed the journal.
+        if standing == Standing::Named {
+            held.remove()?;
+        }
         return Ok(RevertOutcome::Nothing);
     }
     finish(held, contents, Some(kernel))

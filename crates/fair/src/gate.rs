@@ -136,16 +136,26 @@ impl Gate for JournalGate {
 }
 
 #[cfg(test)]
+impl JournalGate {
+    /// A gate whose journal has these knobs, without a run.
+    pub(crate) fn with(knobs: impl IntoIterator<Item = (Knob, Value, Ours)>) -> Arc<Self> {
+        let gate = Self::new();
+        for (knob, from, ours) in knobs {
+            let entry = Entry { knob: knob.clone(), from, ours: vec![ours], theirs: false };
+            lock(&gate.settings).insert(knob, Passage { entry, last: None });
+        }
+        gate
+    }
+}
+
+#[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use evenkeel_netlink::tc::Handle;
 
-    fn gate_with(knob: Knob, from: Value, ours: Ours) -> JournalGate {
-        let gate = JournalGate::default();
-        let entry = Entry { knob: knob.clone(), from, ours: vec![ours], theirs: false };
-        lock(&gate.settings).insert(knob, Passage { entry, last: None });
-        gate
+    fn gate_with(knob: Knob, from: Value, ours: Ours) -> Arc<JournalGate> {
+        JournalGate::with([(knob, from, ours)])
     }
 
     fn passes(gate: &JournalGate, setting: Setting) -> bool {

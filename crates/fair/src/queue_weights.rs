@@ -298,6 +298,63 @@ mod tests {
         assert!(Backend::None.knobs(2).is_empty() && Backend::SoftNic(rate).knobs(2).is_empty());
     }
 
+    /// Shapers that take everything.
+    #[derive(Default)]
+    struct Shaping(std::collections::BTreeMap<u32, evenkeel_netlink::shaper::Shaper>);
+
+    impl evenkeel_control::QueueShapers for Shaping {
+        fn all(
+            &mut self,
+        ) -> Result<std::collections::BTreeMap<u32, evenkeel_netlink::shaper::Shaper>, ControlError> {
+            Ok(self.0.clone())
+        }
+
+        fn set_weight(&mut self, queue: u32, weight: u32) -> Result<(), ControlError> {
+            self.0.entry(queue).or_default().weight = weight;
+            Ok(())
+        }
+
+        fn restore(
+            &mut self,
+            queue: u32,
+            _: Option<&evenkeel_netlink::shaper::Shaper>,
+        ) -> Result<(), ControlError> {
+            self.0.remove(&queue);
+            Ok(())
+        }
+    }
+
+    proptest::proptest! {
+        /// Whatever the weights of the queues are, the journal has what is written for them.
+        #[test]
+        fn no_weight_is_refused_by_its_own_journal(
+            updates in proptest::collection::vec(proptest::collection::vec(0_u32.., 4), 1..5),
+            megabits in 1_u64..400_000,
+        ) {
+            let gate = |backend: Backend, from: Value| {
+                JournalGate::with(backend.knobs(4).into_iter().map(|(knob, ours)| (knob, from.clone(), ours)))
+            };
+            let shaping = gate(Backend::NetShaper, Value::Weight(None));
+            let mut shapers = ShaperWeights::new(Shaping::default(), 4, MOST, shaping).unwrap();
+            let root = tempfile::tempdir().unwrap();
+            for queue in 0..4 {
+                let directory = root.path().join(format!("class/net/eth0/queues/tx-{queue}"));
+                std::fs::create_dir_all(&directory).unwrap();
+                std::fs::write(directory.join("tx_maxrate"), "0").unwrap();
+            }
+            let line = BitRate::from_bits_per_second(megabits * MEGABIT);
+            let capping = gate(Backend::MaxRate(line), Value::Text("0".to_owned()));
+            let caps = TxMaxrate::new(root.path(), "eth0");
+            let mut caps = MaxRateWeights::new(caps, 4, super::megabits(line), capping).unwrap();
+            for weights in updates {
+                shapers.apply(&weights, 65_536).unwrap();
+                caps.apply(&weights, 65_536).unwrap();
+            }
+            shapers.restore().unwrap();
+            caps.restore().unwrap();
+        }
+    }
+
     #[test]
     fn a_queue_that_is_gone_is_no_driver_without_caps() {
         let root = tempfile::tempdir().unwrap();

@@ -1,15 +1,19 @@
-//! Segment sizes under management: whatever size was in force when a run ended, what was there before comes back.
+//! Segment sizes under management: whatever size was in force when a run ended, what was there before comes back; and
+//! runs in one namespace do not disturb each other.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
 
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use evenkeel_netlink::VethOptions;
 use nix::sys::signal::Signal;
 
-use support::managed::{Managed, NAME, assert_same, wait_for};
+use support::managed::{AT_WORK, Managed, NAME, assert_same, wait_for};
+use support::running::Running;
 
 /// Times that the loaded run is ended; more of them with `EVENKEEL_ROUNDS`.
 const ROUNDS: u32 = 2;
@@ -80,4 +84,46 @@ fn a_run_that_ends_at_any_segment_size_leaves_the_first_one() {
         assert_eq!(managed.journals(), Vec::<String>::new());
         drop(load);
     }
+}
+
+/// Both set segment sizes, and the limit of the namespace is set by the first one alone.
+#[test]
+fn the_end_of_a_run_does_not_disturb_another_one_in_the_namespace() {
+    let mut managed = Managed::new();
+    let pair = VethOptions {
+        name: "evk2",
+        peer_name: "evk3",
+        peer_namespace: managed.peer.as_fd(),
+        queues: 4,
+        mtu: 1500,
+    };
+    managed.netlink.add_veth(&pair).unwrap();
+    let other = managed.netlink.link_index("evk2").unwrap();
+    managed.netlink.set_up(other).unwrap();
+    let mut far = managed.peer.netlink().unwrap();
+    let far_other = far.link_index("evk3").unwrap();
+    far.set_up(far_other).unwrap();
+    wait_for("a carrier", Duration::from_secs(20), || {
+        managed.shell(&["ip", "link", "show", "evk2"]).contains(" state UP ")
+    });
+    managed.shell(&["tc", "qdisc", "replace", "dev", "evk2", "root", "handle", "8:", "mq"]);
+    shape(&managed);
+    let limit = || managed.shell(&["sysctl", "-n", "net.ipv4.tcp_limit_output_bytes"]);
+    let (load, first_limit) = (managed.load(13, "50M", 15), limit());
+    let before = managed.seen();
+
+    let mut first = managed.session(&["--segments", "16KiB"]);
+    wait_for("a lower limit", Duration::from_secs(20), || limit() != first_limit);
+    let mut second = Running::start(managed.command(&["fair", "evk2", "--segments", "16KiB"]));
+    second.wait_for_activity(AT_WORK);
+    first.signal(Signal::SIGTERM);
+    let ended = first.end();
+    assert_eq!((ended.code, limit()), (0, first_limit), "{ended:?}");
+    // Two looks at everything.
+    std::thread::sleep(Duration::from_millis(1200));
+    second.signal(Signal::SIGTERM);
+    let ended = second.end();
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert_same(&managed.seen(), &before, "after both");
+    drop(load);
 }

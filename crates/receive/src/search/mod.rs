@@ -372,7 +372,8 @@ impl Search {
     /// Moves a flow to a better queue, if there is one and a filter for it.
     fn improve(&mut self, index: FlowIndex) -> Attempt {
         if self.is_basic {
-            std::hint::black_box(self.is_consistent());
+            let is_consistent = std::hint::black_box(self.is_consistent());
+            debug_assert!(is_consistent, "the flow map is the one computed from nothing");
         }
         let Some((flow, from)) = self.flow(index).zip(self.map.queue(index)) else { return Attempt::Content };
         match self.policy.better_queue(flow, from) {

@@ -1,5 +1,7 @@
 //! What the benchmarks share: bundled scenarios, and running one in the simulator.
 
+#![allow(dead_code)]
+
 use std::error::Error;
 
 use evenkeel_experiment::{Request, conduct};
@@ -11,7 +13,7 @@ use evenkeel_sim::tcp::Profile;
 use evenkeel_sim::world::SimWorld;
 
 /// Tells nothing and is never interrupted but by the process's end.
-struct Quiet;
+pub struct Quiet;
 
 impl Observer for Quiet {
     fn progress(&self, _fraction: f64, _activity: &str) {}
@@ -42,6 +44,7 @@ pub fn simulate(scenario: &Scenario, variants: &[String], repeats: u32) -> Resul
         long_windows: None,
         rate: None,
         seed: 1,
+        quick: false,
         version: env!("CARGO_PKG_VERSION"),
     };
     Ok(conduct(&mut SimWorld::new(Profile::Linux4_4), &request, &Quiet)?.record)

@@ -502,10 +502,13 @@ pub struct CompareOptions {
     /// Only this metric, by its key in the record, such as nfm.1s; may be given several times
     #[arg(long = "metric", value_name = "KEY")]
     pub metrics: Vec<String>,
-    /// Judge each metric: the mean of the second record may differ from the first's by this share of it;
-    /// exit code 1 if one differs by more
+    /// Judge whether the two are the same within this share: the whole 95 % confidence interval of each change must lie
+    /// within it; exit code 1 unless all do
     #[arg(long, value_name = "N%", value_parser = parse_share)]
     pub within: Option<f64>,
+    /// Show every figure, and not only those that differ
+    #[arg(long)]
+    pub all: bool,
     /// How to print the result
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,

@@ -1,6 +1,6 @@
 //! `evenkeel compare`.
 
-use evenkeel_report::compare as comparison;
+use evenkeel_report::compare::{self as comparison, Question};
 use evenkeel_report::store::{self, StoreError};
 
 use crate::arguments::{CompareOptions, Format};
@@ -12,7 +12,7 @@ use crate::study::{self, is_study};
 pub fn compare(options: &CompareOptions) -> Result<Exit, Failure> {
     if is_study(&options.first) && is_study(&options.second) {
         if options.within.is_some() || !options.metrics.is_empty() {
-            let text = "--within and --metric are for records; studies are compared within their confidence";
+            let text = "--within and --metric are for records, not for studies";
             return Err(Failure::new(Exit::Usage, text));
         }
         return study::compare(&options.first, &options.second, options.format);
@@ -24,15 +24,15 @@ pub fn compare(options: &CompareOptions) -> Result<Exit, Failure> {
         })
     };
     let (first, second) = (read(&options.first)?, read(&options.second)?);
-    let mut compared = comparison::compare(&first, &second);
-    if !options.metrics.is_empty() {
-        compared.keep(&options.metrics).map_err(|error| Failure::new(Exit::Usage, error))?;
-    }
-    if let Some(share) = options.within {
-        compared.judge(share);
-    }
+    let question = Question { metrics: options.metrics.clone(), within: options.within };
+    let compared =
+        comparison::compare(&first, &second, &question).map_err(|error| Failure::new(Exit::Usage, error))?;
     match options.format {
-        Format::Table => print(&comparison::render(&compared, table_options()))?,
+        Format::Table => {
+            let names = [&options.first, &options.second].map(|path| path.to_string_lossy());
+            let names = [names[0].as_ref(), names[1].as_ref()];
+            print(&comparison::render(&compared, names, options.all, table_options()))?;
+        }
         Format::Json => print(&format!("{:#}\n", comparison::json(&compared)))?,
     }
     Ok(if compared.agrees() { Exit::Done } else { Exit::Unmet })

@@ -55,6 +55,7 @@ pub fn run(options: &RunOptions) -> Result<Exit, Failure> {
             Rate::Fixed(rate) => Some(rate),
         },
         seed: options.seed,
+        quick: options.quick,
         version: env!("CARGO_PKG_VERSION"),
     };
     let progress = Progress::new(options.quiet)?;

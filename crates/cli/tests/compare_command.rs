@@ -32,6 +32,7 @@ fn record(directory: &Path, name: &str, nfm: &[f64]) -> PathBuf {
         rate_bps: 2_000_000_000,
         nominal_rate_bps: 10_000_000_000,
         seed: 1,
+        quick: false,
         duration_s: 20.0,
         warmup_s: 1.0,
         windows: [("1s".to_owned(), 5.0)].into(),
@@ -59,11 +60,20 @@ fn compare(first: &Path, second: &Path, more: &[&str]) -> Ended {
 #[test]
 fn a_difference_beyond_the_spread_is_told() {
     let directory = tempfile::tempdir().unwrap();
-    let fair = record(directory.path(), "fair", &[0.010, 0.012, 0.011]);
-    let unfair = record(directory.path(), "unfair", &[0.70, 0.75, 0.72]);
+    let fair = record(directory.path(), "fair", &[0.010, 0.012, 0.011, 0.010, 0.011]);
+    let unfair = record(directory.path(), "unfair", &[0.70, 0.75, 0.72, 0.71, 0.73]);
     let ended = compare(&fair, &unfair, &[]);
     assert_eq!((ended.code, ended.stderr.as_str()), (0, ""), "{ended:?}");
-    assert!(ended.stdout.contains("dqa"), "{ended:?}");
+    assert!(
+        ended.stdout.starts_with("dqa: NFM 1s 6") && ended.stdout.contains(" times as high ("),
+        "{ended:?}"
+    );
+    for path in [&fair, &unfair] {
+        assert!(ended.stdout.contains(path.to_str().unwrap().rsplit('/').next().unwrap()), "{ended:?}");
+    }
+    // What does not differ is shown when it is asked for.
+    assert!(!ended.stdout.contains("throughput,"), "{ended:?}");
+    assert!(compare(&fair, &unfair, &["--all"]).stdout.contains("throughput,"));
 
     let json = compare(&fair, &unfair.join("record.json"), &["--format", "json"]);
     assert_eq!((json.code, json.stderr.as_str()), (0, ""), "{json:?}");
@@ -121,9 +131,9 @@ fn what_is_not_there_exits_with_2() {
 #[test]
 fn agreement_is_judged_by_a_tolerance() {
     let directory = tempfile::tempdir().unwrap();
-    let real = record(directory.path(), "real", &[0.74, 0.76]);
-    let near = record(directory.path(), "near", &[0.85, 0.87]);
-    let far = record(directory.path(), "far", &[0.99, 1.01]);
+    let real = record(directory.path(), "real", &[0.74, 0.76, 0.75, 0.74, 0.76]);
+    let near = record(directory.path(), "near", &[0.85, 0.87, 0.86, 0.85, 0.87]);
+    let far = record(directory.path(), "far", &[0.99, 1.01, 1.0, 0.99, 1.01]);
     let judge = |second: &Path, more: &[&str]| {
         let ended = compare(&real, second, &[&["--within", "30%"], more].concat());
         assert_eq!(ended.stderr, "", "{ended:?}");
@@ -132,7 +142,10 @@ fn agreement_is_judged_by_a_tolerance() {
     assert_eq!(judge(&near, &[]).code, 0);
     let ended = judge(&far, &[]);
     assert_eq!(ended.code, 1, "{ended:?}");
-    assert!(ended.stdout.contains("differs from that of the first by at most 30 %"), "{ended:?}");
+    assert!(
+        ended.stdout.starts_with("Not shown to be the same within 30 %: 1 figure beyond it; 1 figure"),
+        "{ended:?}"
+    );
     // The throughput is the same.
     assert_eq!(judge(&far, &["--metric", "throughput_bps"]).code, 0);
     let json = judge(&far, &["--metric", "nfm.1s", "--format", "json"]);
@@ -145,4 +158,33 @@ fn agreement_is_judged_by_a_tolerance() {
     let unknown = compare(&real, &near, &["--metric", "nfm.2s"]);
     assert_eq!((unknown.code, unknown.stdout.as_str()), (2, ""), "{unknown:?}");
     assert!(unknown.stderr.contains("nfm.2s") && unknown.stderr.contains("throughput_bps"), "{unknown:?}");
+}
+
+/// Figures that overflow when they are squared made the degrees of freedom NaN.
+#[test]
+fn absurd_figures_are_refused_by_file_and_metric() {
+    let directory = tempfile::tempdir().unwrap();
+    let good = record(directory.path(), "good", &[0.1; 5]);
+    let text = std::fs::read_to_string(good.join("record.json")).unwrap();
+    for absurd in ["1e308", "-1.0"] {
+        let content = text.replacen("1900000000.0", absurd, 1);
+        assert_ne!(content, text);
+        let path = support::file(directory.path(), "absurd.json", content);
+        let ended = compare(&good, &path, &[]);
+        assert_eq!((ended.code, ended.stdout.as_str()), (2, ""), "{ended:?}");
+        for words in ["absurd.json", "throughput_bps of dqa"] {
+            assert!(ended.stderr.contains(words), "{ended:?}");
+        }
+    }
+}
+
+#[test]
+fn records_with_nothing_in_common_exit_with_2() {
+    let directory = tempfile::tempdir().unwrap();
+    let one = record(directory.path(), "one", &[0.1; 5]);
+    let text = std::fs::read_to_string(one.join("record.json")).unwrap();
+    let other = support::file(directory.path(), "other.json", text.replace("\"dqa\"", "\"cmax\""));
+    let ended = compare(&one, &other, &[]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (2, ""), "{ended:?}");
+    assert!(ended.stderr.contains("nothing to compare"), "{ended:?}");
 }

@@ -26,7 +26,7 @@ sizes = ["2KiB", "64KiB"]
 [measure]
 warmup = "20ms"
 duration = "100ms"
-repeats = 4
+repeats = 5
 [[expect]]
 variant = "dqa"
 metric = "fct_s.64KiB.mean"
@@ -36,7 +36,7 @@ at-most = 1.0
 [[expect]]
 variant = "dqa"
 metric = "fct_s.mean"
-statistic = "every"
+statistic = "mean"
 relative-to = "cmax"
 at-most = 0.01
 "#;
@@ -109,11 +109,10 @@ fn fetches_are_timed_in_all_and_by_size() {
     }
     let expectations = result["expectations"].as_array().unwrap();
     let met: Vec<Option<bool>> = expectations.iter().map(|one| one["met"].as_bool()).collect();
-    assert_eq!(met, [Some(true), Some(false)]);
-    let variants = &result["variants"];
-    let ratio = mean(&variants[1]["metrics"]["fct_s"]["64KiB"]["mean"])
-        / mean(&variants[0]["metrics"]["fct_s"]["64KiB"]["mean"]);
-    assert!((expectations[0]["value"].as_f64().unwrap() - ratio).abs() < 1e-9);
+    // Hashing draws anew in each repeat: five do not decide about the first.
+    assert_eq!(met, [None, Some(false)]);
+    let of = |key: &str| expectations[0][key].as_f64().unwrap();
+    assert!(of("low") < of("value") && of("value") < of("high") && of("value") < 1.0, "{}", expectations[0]);
     assert_eq!(expectations[0]["relative_to"], "cmax");
     let again = json(&run(SCENARIO, "json"));
     for (one, other) in
@@ -129,7 +128,7 @@ fn the_table_tells_the_ratio_and_its_bound() {
     let text = String::from_utf8(output.stdout).unwrap();
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains("dqa: mean completion 64KiB mean at most 1 times cmax's; found: 0."), "{text}");
-    assert!(words.contains("completion mean at most 0.01 times cmax's in every repeat; worst: "), "{text}");
+    assert!(words.contains("mean completion mean at most 0.01 times cmax's; found: 0."), "{text}");
 }
 
 #[test]

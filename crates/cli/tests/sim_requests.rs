@@ -94,12 +94,15 @@ fn figure(variant: &Value, prefix: &str, group: &str, part: &str) -> f64 {
 #[test]
 fn classes_are_told_apart_and_the_paper_stands_beside_them() {
     let output = run(SCENARIO, &["--on", "sim", "--format", "json"]);
-    // The second expectation cannot hold: queues that some have alone are lost to the others.
-    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+    // Of a single repeat nothing is judged, not even that the second expectation cannot hold.
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     let result: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let met: Vec<_> =
-        result["expectations"].as_array().unwrap().iter().map(|one| one["met"].as_bool().unwrap()).collect();
-    assert_eq!(met, [true, false]);
+    let [first, second] = [0, 1].map(|number| &result["expectations"][number]);
+    assert!((1.273..1.547).contains(&first["value"].as_f64().unwrap()), "{first}");
+    assert!(second["value"].as_f64().unwrap() > 1.0, "{second}");
+    for one in [first, second] {
+        assert_eq!((&one["met"], &one["open"]), (&Value::Null, &"not judged: 1 repeat, 5 needed".into()));
+    }
     let [balance, isolation, rss] = [0, 1, 2].map(|number| &result["variants"][number]);
     let median = |variant: &Value, group: &str| figure(variant, "requests_per_s", group, "client_median");
     assert!(median(isolation, "high") > median(balance, "high"));

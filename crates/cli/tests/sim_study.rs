@@ -202,8 +202,20 @@ fn two_studies_with_different_seeds_agree() {
     };
     let result = json(&compare("json"));
     assert!(result["judged"].as_u64().unwrap() >= 12, "{result}");
-    assert!(result["share"].as_f64().unwrap() >= 0.75, "{result}");
-    assert!(text(&compare("table").stdout).contains("figures agree within their 95 % confidence intervals"));
+    assert!(result["share"].as_f64().unwrap() >= 0.9, "{result}");
+    let table = text(&compare("table").stdout);
+    assert!(
+        table.contains("seed differs: 1 and 100") && table.contains("All intervals hold together"),
+        "{table}"
+    );
+    // A single repeat decides nothing.
+    let output = files.command(&SHORT).args(["--repeats", "1", "--out", "single"]).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let single = files.path("single");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
+    let refused = command.arg("compare").args([&single, &single]).output().unwrap();
+    assert_eq!((refused.status.code(), text(&refused.stdout).as_str()), (Some(2), ""));
+    assert!(text(&refused.stderr).contains("nothing to compare"));
 }
 
 #[test]

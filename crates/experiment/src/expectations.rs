@@ -1,11 +1,20 @@
 //! Whether a scenario's expectations held.
+//!
+//! An expectation is judged by a value with its 95 % confidence interval: the mean over the repeats, or the share of them
+//! that lies within the bounds. It is met if the whole interval lies within the bounds, and missed if the whole of it lies
+//! outside. Otherwise it is open, and more repeats decide it: so measuring more never makes a true statement fail more
+//! often.
 
-use evenkeel_metrics::Summary;
+use evenkeel_metrics::{Interval, MeanInterval, mean_interval, paired_ratio, share_interval};
 use evenkeel_model::record::{ExpectationRecord, VariantRecord};
 use evenkeel_model::scenario::{Expectation, Statistic};
 
-/// Judges the expectations that speak of variants that ran.
-pub(crate) fn judge(expectations: &[Expectation], variants: &[VariantRecord]) -> Vec<ExpectationRecord> {
+/// Judges the expectations about variants that ran. A quick run is too short for them.
+pub(crate) fn judge(
+    expectations: &[Expectation],
+    variants: &[VariantRecord],
+    quick: bool,
+) -> Vec<ExpectationRecord> {
     expectations
         .iter()
         .filter_map(|expectation| {
@@ -15,7 +24,7 @@ pub(crate) fn judge(expectations: &[Expectation], variants: &[VariantRecord]) ->
                 Some(name) => Some(find(name)?),
                 None => None,
             };
-            Some(judge_one(expectation, variant, base))
+            Some(judge_one(expectation, variant, base, quick))
         })
         .collect()
 }
@@ -25,68 +34,84 @@ fn values(variant: &VariantRecord, metric: &str) -> Option<Vec<f64>> {
     variant.repeats.iter().map(|repeat| repeat.metrics.get(metric).copied()).collect()
 }
 
+/// What is held against the bounds; none if it was not measured in every repeat.
+fn estimate(expectation: &Expectation, own: &[f64], base: Option<&[f64]>) -> Option<MeanInterval> {
+    if base.is_some_and(|base| base.len() != own.len()) {
+        return None;
+    }
+    let found = match (expectation.statistic, base) {
+        (Statistic::Mean, None) => mean_interval(own),
+        (Statistic::Mean, Some(base)) => paired_ratio(base, own),
+        (Statistic::Share, base) => {
+            let each: Vec<f64> = match base {
+                Some(base) => own.iter().zip(base).map(|(own, base)| own / base).collect(),
+                None => own.to_vec(),
+            };
+            let (low, high) = bounds(expectation);
+            let hits = each.iter().filter(|value| (low..=high).contains(*value)).count();
+            share_interval(hits, each.len()).filter(|_| each.iter().all(|value| value.is_finite()))
+        }
+    };
+    found.filter(|found| found.n == own.len())
+}
+
+fn bounds(expectation: &Expectation) -> (f64, f64) {
+    (expectation.at_least.unwrap_or(f64::NEG_INFINITY), expectation.at_most.unwrap_or(f64::INFINITY))
+}
+
 /// `base` is the variant that the expectation is relative to, if it is.
 fn judge_one(
     expectation: &Expectation,
     variant: &VariantRecord,
     base: Option<&VariantRecord>,
+    quick: bool,
 ) -> ExpectationRecord {
     let own = values(variant, &expectation.metric).unwrap_or_default();
     let base = base.map(|base| values(base, &expectation.metric).unwrap_or_default());
-    // Repeat by repeat; one without a partner has nothing to be held against.
-    let each: Vec<f64> = match &base {
-        Some(base) if base.len() != own.len() => Vec::new(),
-        Some(base) => own.iter().zip(base).map(|(own, base)| own / base).collect(),
-        None => own.clone(),
+    let found = estimate(expectation, &own, base.as_deref());
+    let (low, high) = match expectation.statistic {
+        Statistic::Mean => bounds(expectation),
+        Statistic::Share => (expectation.share.unwrap_or(0.0), 1.0),
     };
-    let statistic_of = |of: fn(&Summary) -> f64| {
-        let own = of(&Summary::of(&own)?);
-        match &base {
-            Some(base) => Some(own / of(&Summary::of(base)?)),
-            None => Some(own),
+    let repeats = variant.repeats.len();
+    let (met, open) = if quick {
+        (None, Some("not judged: a quick run".to_owned()))
+    } else if repeats < expectation.repeats as usize {
+        let s = if repeats == 1 { "" } else { "s" };
+        (None, Some(format!("not judged: {repeats} repeat{s}, {} needed", expectation.repeats)))
+    } else {
+        match found.map(|found| found.interval) {
+            None => (Some(false), None),
+            Some(Some(interval)) if interval.lies_within(low, high) => (Some(true), None),
+            Some(Some(interval)) if interval.lies_outside(low, high) => (Some(false), None),
+            Some(_) => (None, Some("the interval holds a bound: more repeats decide".to_owned())),
         }
-        .filter(|value| value.is_finite())
-    };
-    let within = |value: f64| {
-        expectation.at_least.is_none_or(|bound| value >= bound)
-            && expectation.at_most.is_none_or(|bound| value <= bound)
-    };
-    // How far outside of the bounds; the worst repeat speaks for `every`.
-    let outside = |value: f64| {
-        let below = expectation.at_least.map_or(f64::NEG_INFINITY, |bound| bound - value);
-        let above = expectation.at_most.map_or(f64::NEG_INFINITY, |bound| value - bound);
-        below.max(above)
-    };
-    let (statistic, value) = match expectation.statistic {
-        Statistic::Mean => ("mean", statistic_of(|summary| summary.mean)),
-        Statistic::Median => ("median", statistic_of(|summary| summary.median)),
-        Statistic::Every => (
-            "every",
-            each.iter()
-                .copied()
-                .max_by(|a, b| outside(*a).total_cmp(&outside(*b)))
-                .filter(|_| each.iter().all(|value| value.is_finite())),
-        ),
     };
     ExpectationRecord {
         variant: expectation.variant.clone(),
         metric: expectation.metric.clone(),
-        statistic: statistic.to_owned(),
+        statistic: expectation.statistic.to_string(),
+        share: expectation.share,
         relative_to: expectation.relative_to.clone(),
         at_least: expectation.at_least,
         at_most: expectation.at_most,
-        value,
+        value: found.map(|found| found.mean),
+        interval: found.and_then(|found| found.interval).map(|Interval { low, high }| (low, high)),
         repeats: expectation.repeats,
-        met: (variant.repeats.len() >= expectation.repeats as usize).then(|| value.is_some_and(within)),
+        met,
+        open,
     }
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
     use evenkeel_model::record::RepeatRecord;
+    use evenkeel_model::scenario::LEAST_REPEATS;
 
-    fn variant(values: &[Option<f64>]) -> VariantRecord {
+    fn variant(name: &str, values: &[Option<f64>]) -> VariantRecord {
         let repeats = values
             .iter()
             .map(|value| RepeatRecord {
@@ -94,7 +119,7 @@ mod tests {
                 ..RepeatRecord::default()
             })
             .collect();
-        VariantRecord { name: "dqa".to_owned(), settings: Default::default(), notes: Vec::new(), repeats }
+        VariantRecord { name: name.to_owned(), settings: Default::default(), notes: Vec::new(), repeats }
     }
 
     fn expect(statistic: Statistic, at_least: Option<f64>, at_most: Option<f64>) -> Expectation {
@@ -102,54 +127,93 @@ mod tests {
             variant: "dqa".to_owned(),
             metric: "nfm.1s".to_owned(),
             statistic,
+            share: (statistic == Statistic::Share).then_some(0.6),
             relative_to: None,
             at_least,
             at_most,
-            repeats: 2,
+            repeats: LEAST_REPEATS,
         }
     }
 
+    fn judged(expectation: &Expectation, values: &[f64]) -> ExpectationRecord {
+        let values: Vec<Option<f64>> = values.iter().copied().map(Some).collect();
+        judge_one(expectation, &variant("dqa", &values), None, false)
+    }
+
     #[test]
-    fn every_names_the_worst_repeat() {
-        let variant = variant(&[Some(0.75), Some(0.9), Some(0.72)]);
-        let judged = judge_one(&expect(Statistic::Every, Some(0.7), Some(0.8)), &variant, None);
-        assert_eq!((judged.value, judged.met), (Some(0.9), Some(false)));
-        let judged = judge_one(&expect(Statistic::Median, Some(0.7), Some(0.8)), &variant, None);
-        assert_eq!((judged.value, judged.met), (Some(0.75), Some(true)));
+    fn five_repeats_have_an_interval_and_four_have_none() {
+        assert_eq!(LEAST_REPEATS as usize, evenkeel_metrics::LEAST_REPEATS);
+    }
+
+    /// Nine repeats with what four queues of two flows and four of one give, and one in which a flow was unlucky.
+    #[test]
+    fn one_repeat_of_ten_does_not_decide_about_the_mean() {
+        let mut values = [0.75; 10];
+        values[3] = 0.82;
+        let expectation = expect(Statistic::Mean, Some(0.7), Some(0.8));
+        let found = judged(&expectation, &values);
+        assert_eq!((found.met, found.open), (Some(true), None));
+        assert!((found.value.unwrap() - 0.757).abs() < 1e-9);
+        assert!(found.interval.unwrap().1 < 0.775);
+        // The same with more of the same: a true statement does not fail more the more is measured.
+        assert_eq!(judged(&expectation, &values.repeat(20)).met, Some(true));
+        assert_eq!(judged(&expectation, &values.map(|value| value + 0.1)).met, Some(false));
+    }
+
+    #[test]
+    fn an_interval_that_holds_a_bound_leaves_it_open() {
+        let found = judged(&expect(Statistic::Mean, Some(0.7), Some(0.8)), &[0.5, 0.9, 0.7, 0.8, 0.6]);
+        assert_eq!(found.met, None);
+        assert!(found.open.unwrap().contains("holds a bound"));
+    }
+
+    #[test]
+    fn the_share_of_the_repeats_has_an_interval_too() {
+        let expectation = expect(Statistic::Share, None, Some(0.8));
+        let with = |good: usize, bad: usize| {
+            let values = [vec![0.75; good], vec![0.9; bad]].concat();
+            let found = judged(&expectation, &values);
+            (found.value, found.met)
+        };
+        // The exact interval of ten of ten is 0.69 to 1, of five of five 0.48 to 1, of none of ten 0 to 0.31.
+        assert_eq!(with(10, 0), (Some(1.0), Some(true)));
+        assert_eq!(with(5, 0), (Some(1.0), None));
+        assert_eq!(with(0, 10), (Some(0.0), Some(false)));
+        assert_eq!(with(90, 10), (Some(0.9), Some(true)));
     }
 
     #[test]
     fn what_was_not_measured_has_not_held() {
-        let judged = judge_one(&expect(Statistic::Mean, None, Some(1.0)), &variant(&[Some(0.5), None]), None);
-        assert_eq!((judged.value, judged.met), (None, Some(false)));
+        let some = variant("dqa", &[Some(0.5), None, Some(0.5), Some(0.5), Some(0.5)]);
+        let found = judge_one(&expect(Statistic::Mean, None, Some(1.0)), &some, None, false);
+        assert_eq!((found.value, found.met), (None, Some(false)));
     }
 
     #[test]
-    fn too_few_repeats_are_not_judged() {
-        let judged = judge_one(&expect(Statistic::Mean, None, Some(1.0)), &variant(&[Some(2.0)]), None);
-        assert_eq!((judged.value, judged.met), (Some(2.0), None));
+    fn too_few_repeats_and_quick_runs_are_not_judged() {
+        let expectation = expect(Statistic::Mean, None, Some(1.0));
+        let found = judged(&expectation, &[2.0, 2.0]);
+        assert_eq!((found.value, found.met), (Some(2.0), None));
+        assert_eq!(found.open.unwrap(), "not judged: 2 repeats, 5 needed");
+        let quick = judge_one(&expectation, &variant("dqa", &[Some(2.0); 6]), None, true);
+        assert_eq!((quick.met, quick.open.unwrap().as_str()), (None, "not judged: a quick run"));
     }
 
     #[test]
-    fn a_ratio_is_held_against_the_bounds() {
-        let base = VariantRecord { name: "cmax".to_owned(), ..variant(&[Some(2.0), Some(8.0), Some(2.0)]) };
-        let own = variant(&[Some(1.0), Some(2.0), Some(3.0)]);
-        let judged = |statistic| {
-            let expectation =
-                Expectation { relative_to: Some("cmax".to_owned()), ..expect(statistic, None, Some(0.8)) };
-            let judged = judge(&[expectation], &[base.clone(), own.clone()]);
-            judged.into_iter().map(|judged| (judged.value, judged.met)).collect::<Vec<_>>()
-        };
-        // 2 over 4; 2 over 2; and the third repeat's 3 over 2.
-        assert_eq!(judged(Statistic::Mean), [(Some(0.5), Some(true))]);
-        assert_eq!(judged(Statistic::Median), [(Some(1.0), Some(false))]);
-        assert_eq!(judged(Statistic::Every), [(Some(1.5), Some(false))]);
+    fn a_ratio_is_held_against_the_bounds_pair_by_pair() {
+        let base = variant("cmax", &[2.0, 8.0, 2.0, 4.0, 1.0].map(Some));
+        let own = variant("dqa", &[1.0, 4.0, 1.0, 2.0, 0.5].map(Some));
         let expectation =
             Expectation { relative_to: Some("cmax".to_owned()), ..expect(Statistic::Mean, None, Some(0.8)) };
-        assert!(judge(std::slice::from_ref(&expectation), std::slice::from_ref(&own)).is_empty());
-        let nothing =
-            VariantRecord { name: "cmax".to_owned(), ..variant(&[Some(0.0), Some(0.0), Some(0.0)]) };
-        let judged = judge(&[expectation], &[nothing, own]);
+        let of = |variants: &[VariantRecord]| judge(std::slice::from_ref(&expectation), variants, false);
+        let judged = of(&[base.clone(), own.clone()]);
+        assert_eq!(
+            (judged[0].value.map(|value| (value * 1e9).round()), judged[0].met),
+            (Some(5e8), Some(true))
+        );
+        assert!(of(std::slice::from_ref(&own)).is_empty());
+        let nothing = variant("cmax", &[Some(0.0); 5]);
+        let judged = of(&[nothing, own]);
         assert_eq!((judged[0].value, judged[0].met), (None, Some(false)));
     }
 
@@ -157,6 +221,6 @@ mod tests {
     fn variants_that_did_not_run_are_not_judged() {
         let expectation =
             Expectation { variant: "other".to_owned(), ..expect(Statistic::Mean, None, Some(1.0)) };
-        assert!(judge(&[expectation], &[variant(&[Some(0.5)])]).is_empty());
+        assert!(judge(&[expectation], &[variant("dqa", &[Some(0.5)])], false).is_empty());
     }
 }

@@ -10,24 +10,30 @@
 //! | work conservation | [`work_conservation`], [`line_use`] | idle time of the link while somebody wants to send |
 //! | mean, median, range over repeats | [`Summary`] | |
 //! | mean with its confidence interval | [`mean_interval`] | Student's t |
-//! | ratio of two variants | [`paired_ratio`] | Student's t over the pairs |
-//! | difference between two runs | [`welch_difference`] | Welch, *Biometrika* 34, 1947 |
+//! | ratio of two variants | [`paired_ratio`], [`mean_ratio`] | Student's t over the logarithms of the pairs' ratios |
+//! | share of repeats | [`share_interval`] | Clopper and Pearson, *Biometrika* 26, 1934 |
+//! | change between two runs | [`changes`] | Welch, *Biometrika* 34, 1947, on logarithms; Bonferroni |
+//!
+//! No interval comes from fewer than [`LEAST_REPEATS`] repeats.
 //!
 //! Arguments carry their unit in their name (`_ns` nanoseconds, `_bps` bit/s); sizes are bytes.
 //! A figure that its input does not determine (no window with two competing flows, no sample) is
 //! `None`, never 0. Input that makes no sense at all is a typed error.
 
+mod change;
 mod completion;
 mod confidence;
 mod conservation;
 mod fairness;
 mod latency;
 mod ranges;
+mod student;
 mod summary;
 
+pub use change::{Change, Confidence, Scale, changes};
 pub use completion::CompletionTimes;
 pub use confidence::{
-    Difference, Interval, MeanInterval, PairedRatio, mean_interval, paired_ratio, welch_difference,
+    Interval, LEAST_REPEATS, MeanInterval, mean_interval, mean_ratio, paired_ratio, share_interval,
 };
 pub use conservation::{LineUse, WorkConservation, line_use, work_conservation};
 pub use fairness::{FlowSeries, Nfm, NfmError, jain, nfm, stretched_window_ns};

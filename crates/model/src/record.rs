@@ -34,6 +34,9 @@ pub struct Record {
     pub nominal_rate_bps: u64,
     /// Seed.
     pub seed: u64,
+    /// Whether it was a quick run: too short for what the scenario expects.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub quick: bool,
     /// Length of one repeat without its warm-up, seconds.
     pub duration_s: f64,
     /// Warm-up of one repeat, seconds.
@@ -253,8 +256,11 @@ pub struct ExpectationRecord {
     pub variant: String,
     /// Metric key.
     pub metric: String,
-    /// `mean`, `median` or `every`.
+    /// `mean`, or `share`: of the repeats that lie within the bounds.
     pub statistic: String,
+    /// With `share`: the least share of the repeats that must lie within the bounds.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub share: Option<f64>,
     /// The variant whose value the first one's was divided by: then bounds and value are ratios.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub relative_to: Option<String>,
@@ -264,13 +270,20 @@ pub struct ExpectationRecord {
     /// Largest value allowed.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub at_most: Option<f64>,
-    /// Value that was held against the bounds (with `every`: the worst); absent if not measured.
+    /// The mean, or the share of the repeats; absent if not measured.
     pub value: Option<f64>,
+    /// Ends of its 95 % confidence interval; absent with too few repeats.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub interval: Option<(f64, f64)>,
     /// Repeats that it takes to judge.
     #[serde(default = "one_repeat")]
     pub repeats: u32,
-    /// Whether it held; an unmeasured metric has not held. None: there were too few repeats to tell.
+    /// Whether it held: the whole interval lies within the bounds, or the whole of it outside. An unmeasured metric has
+    /// not held. None: it was not judged, or the interval holds a bound.
     pub met: Option<bool>,
+    /// Why it is neither met nor missed.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub open: Option<String>,
 }
 
 fn one_repeat() -> u32 {

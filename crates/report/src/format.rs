@@ -1,5 +1,7 @@
 //! Numbers and text for a terminal.
 
+use evenkeel_model::record::Record;
+
 /// `value` to three significant digits, with `decimals` decimals at most and never fewer digits
 /// than its whole part has: 1.88, 52.1, 912, 3881, 0.002.
 pub(crate) fn number(value: f64, decimals: usize) -> String {
@@ -32,6 +34,17 @@ pub(crate) fn trimmed(text: String) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
+/// A share as a number of percent, without the sign. What is less than the whole does not read as the whole: 99.97.
+pub(crate) fn percent(share: f64, decimals: usize) -> String {
+    let value = share * 100.0;
+    let text = trimmed(number(value, decimals));
+    if share.abs() >= 1.0 || !matches!(text.as_str(), "100" | "-100") {
+        return text;
+    }
+    let longer = (1..=6).map(|decimals| format!("{value:.decimals$}"));
+    longer.into_iter().find(|longer| !longer.contains("100")).unwrap_or(text)
+}
+
 /// A number's text with its sign, unless it reads as 0.
 pub(crate) fn signed(text: String) -> String {
     if text.starts_with('-') || text.bytes().all(|byte| matches!(byte, b'0' | b'.')) {
@@ -62,6 +75,26 @@ pub(crate) fn rate(bits_per_second: u64) -> String {
         1_000..1_000_000 => format!("{} kbit/s", short(value / 1e3)),
         1_000_000..1_000_000_000 => format!("{} Mbit/s", short(value / 1e6)),
         _ => format!("{} Gbit/s", short(value / 1e9)),
+    }
+}
+
+/// A kernel release without what its builder has appended: `6.18.44` of `6.18.44-custom-17`, `6.8.0-45` of
+/// `6.8.0-45-generic`.
+pub(crate) fn kernel(release: &str) -> String {
+    let is_version = |part: &&str| part.starts_with(|c: char| c.is_ascii_digit()) || part.starts_with("rc");
+    let mut parts = release.split('-');
+    let first = parts.next().unwrap_or_default();
+    let kept: Vec<&str> = std::iter::once(first).chain(parts.take_while(is_version)).collect();
+    kept.join("-")
+}
+
+/// `5 repeats`, or `4 to 5 repeats` when a variant has fewer.
+pub(crate) fn repeats(record: &Record) -> String {
+    let numbers = || record.variants.iter().map(|variant| variant.repeats.len());
+    match (numbers().min().unwrap_or(0), numbers().max().unwrap_or(0)) {
+        (1, 1) => "1 repeat".to_owned(),
+        (least, most) if least == most => format!("{most} repeats"),
+        (least, most) => format!("{least} to {most} repeats"),
     }
 }
 
@@ -152,6 +185,14 @@ mod tests {
     }
 
     #[test]
+    fn less_than_the_whole_does_not_read_as_the_whole() {
+        assert_eq!(percent(0.99965, 2), "99.97");
+        assert_eq!(percent(-0.99965, 0), "-99.97");
+        assert_eq!((percent(1.0, 2).as_str(), percent(0.122, 0).as_str()), ("100", "12"));
+        assert_eq!(percent(1.0 - 1e-12, 2), "100");
+    }
+
+    #[test]
     fn rates_times_and_counts_have_units() {
         assert_eq!(rate(2_000_000_000), "2 Gbit/s");
         assert_eq!(rate(2_500_000_000), "2.5 Gbit/s");
@@ -164,6 +205,19 @@ mod tests {
         assert_eq!(seconds(0.0), "0 s");
         assert_eq!(count(1_234_567), "1,234,567");
         assert_eq!(count(123), "123");
+    }
+
+    #[test]
+    fn a_kernel_s_release_is_shown_without_its_builder_s_words() {
+        for (release, shown) in [
+            ("6.18.44-custom-v657", "6.18.44"),
+            ("6.8.0-45-generic", "6.8.0-45"),
+            ("6.19.0-rc2-next", "6.19.0-rc2"),
+            ("4.4", "4.4"),
+            ("", ""),
+        ] {
+            assert_eq!(kernel(release), shown);
+        }
     }
 
     #[test]

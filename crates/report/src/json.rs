@@ -8,11 +8,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use evenkeel_metrics::{Interval, PairedRatio, Summary};
+use evenkeel_metrics::{Interval, MeanInterval, Summary};
 use evenkeel_model::record::{ExpectationRecord, Record, RepeatRecord, SimCost, VariantRecord, metric};
 use serde_json::{Map, Value, json};
 
-use crate::{catalogue, paired, summaries};
+use crate::{answer, catalogue, paired, summaries};
 
 /// Version of the JSON written here.
 pub const SCHEMA: u32 = 1;
@@ -24,6 +24,8 @@ pub fn run(record: &Record, directory: Option<&Path>) -> Value {
     let mut object = object(json!({
         "schema": SCHEMA,
         "scenario": record.scenario,
+        "answer": answer(record),
+        "quick": record.quick,
         "world": record.world,
         "kernel": record.kernel,
         "rate_bps": record.rate_bps,
@@ -126,19 +128,28 @@ fn sim_json(repeats: &[RepeatRecord]) -> Option<Value> {
 }
 
 fn expectation_json(expectation: &ExpectationRecord) -> Value {
-    let ExpectationRecord { variant, metric, statistic, relative_to, at_least, at_most, value, repeats, met } =
-        expectation;
+    let ExpectationRecord { variant, metric, statistic, relative_to, repeats, met, open, .. } = expectation;
     let mut object =
         object(json!({"variant": variant, "metric": metric, "statistic": statistic, "repeats": repeats}));
     if let Some(base) = relative_to {
         object.insert("relative_to".to_owned(), json!(base));
     }
-    for (name, figure) in [("at_least", at_least), ("at_most", at_most), ("value", value)] {
+    for (name, figure) in [
+        ("share", expectation.share),
+        ("at_least", expectation.at_least),
+        ("at_most", expectation.at_most),
+        ("value", expectation.value),
+        ("low", expectation.interval.map(|ends| ends.0)),
+        ("high", expectation.interval.map(|ends| ends.1)),
+    ] {
         if let Some(figure) = figure {
             object.insert(name.to_owned(), json!(figure));
         }
     }
     object.insert("met".to_owned(), json!(met));
+    if let Some(open) = open {
+        object.insert("open".to_owned(), json!(open));
+    }
     object.into()
 }
 
@@ -157,8 +168,8 @@ fn paired_json(record: &Record) -> Value {
         .collect()
 }
 
-/// `{"mean", "low", "high", "n"}`, without an interval for a single pair.
-fn ratio_json(ratio: &PairedRatio) -> Value {
+/// `{"mean", "low", "high", "n"}`, without an interval for fewer than five pairs.
+fn ratio_json(ratio: &MeanInterval) -> Value {
     let mut object = Map::new();
     object.insert("mean".to_owned(), ratio.mean.into());
     if let Some(interval) = ratio.interval {

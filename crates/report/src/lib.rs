@@ -18,6 +18,7 @@ pub mod json;
 pub mod store;
 pub mod table;
 
+mod answer;
 mod catalogue;
 mod clients;
 mod format;
@@ -25,5 +26,7 @@ mod grid;
 mod paired;
 mod summaries;
 
+pub use answer::answer;
 pub use catalogue::{Description, Direction, describe};
+pub use compare::{change_text, scale_name};
 pub use format::wrapped;

@@ -3,7 +3,7 @@
 //! Repeats of the variants run interleaved, so repeat i of one stands beside repeat i of the other
 //! and what drifts on the machine meanwhile falls out of their ratio.
 
-use evenkeel_metrics::{PairedRatio, paired_ratio};
+use evenkeel_metrics::{MeanInterval, paired_ratio};
 use evenkeel_model::record::{Record, VariantRecord, metric};
 
 /// The variant that others are held against, when a record has it: hashing, tuned.
@@ -13,8 +13,8 @@ const PREFERRED_BASELINE: &str = "cmax";
 pub(crate) struct Paired<'r> {
     pub variant: &'r str,
     pub baseline: &'r str,
-    pub cpu: Option<PairedRatio>,
-    pub throughput: Option<PairedRatio>,
+    pub cpu: Option<MeanInterval>,
+    pub throughput: Option<MeanInterval>,
 }
 
 /// The variant that the others are held against: `cmax`, else the first.
@@ -43,7 +43,8 @@ pub(crate) fn against_baseline(record: &Record) -> Vec<Paired<'_>> {
         .collect()
 }
 
-fn ratio(baseline: &VariantRecord, variant: &VariantRecord, key: &str) -> Option<PairedRatio> {
+/// The ratio of a metric of a variant to that of the baseline, repeat by repeat.
+pub(crate) fn ratio(baseline: &VariantRecord, variant: &VariantRecord, key: &str) -> Option<MeanInterval> {
     let (first, second): (Vec<f64>, Vec<f64>) = baseline
         .repeats
         .iter()

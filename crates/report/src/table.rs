@@ -1,18 +1,19 @@
 //! The terminal table of a run.
 //!
-//! Variants are rows and metrics are columns. A variant shows its median over the repeats, the
-//! range of the repeats below and, where a paper states figures, the mean (papers report means) and
-//! the paper's figure. What does not fit the terminal's width is named under the table.
+//! First the answer in a sentence, then the evidence. Variants are rows and metrics are columns, those that the scenario
+//! is about first. A variant shows its median over the repeats, the range of the repeats below and, where a paper states
+//! figures, the paper's, and the mean (papers report means) unless it reads as the median does. What does not fit the
+//! terminal's width is named under the table.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_metrics::{PairedRatio, Summary};
+use evenkeel_metrics::{MeanInterval, Summary};
 use evenkeel_model::record::{ExpectationRecord, Record, VariantRecord};
 
 use crate::catalogue::{self, Description, describe};
-use crate::format::{clean, count, number, rate, seconds, short, wrapped};
+use crate::format::{clean, count, kernel, number, rate, repeats, seconds, short, wrapped};
 use crate::grid::{Cell, Column, Emphasis, Grid};
-use crate::{clients, paired, summaries};
+use crate::{answer, clients, paired, summaries};
 
 pub use crate::grid::TableOptions;
 
@@ -23,6 +24,12 @@ const QUEUES_SPELT_OUT: usize = 16;
 #[must_use]
 pub fn render(record: &Record, options: TableOptions) -> String {
     let mut text = String::new();
+    for sentence in answer(record) {
+        heading(&mut text, &sentence, options);
+    }
+    if !text.is_empty() {
+        text.push('\n');
+    }
     header(&mut text, record, options);
     let notes = Notes::of(record);
     results(&mut text, record, &notes, options);
@@ -45,9 +52,12 @@ fn header(text: &mut String, record: &Record, options: TableOptions) {
     let width = options.text_width();
     let title = format!(
         "{} on {}, kernel {}, evenkeel {}",
-        record.scenario, record.world, record.kernel, record.evenkeel
+        record.scenario,
+        record.world,
+        kernel(&record.kernel),
+        record.evenkeel
     );
-    heading(text, &title, options);
+    text.push_str(&wrapped("", &title, width));
     let rates = if record.rate_bps == record.nominal_rate_bps {
         rate(record.rate_bps)
     } else {
@@ -64,32 +74,15 @@ fn header(text: &mut String, record: &Record, options: TableOptions) {
         &format!("{rates}, {}{extent}, seed {}, {}", repeats(record), record.seed, record.started),
         width,
     ));
+    // Windows are stretched where the line is slower, so that the same number of bytes pass.
     let mut windows: Vec<(&String, &f64)> = record.windows.iter().collect();
     windows.sort_by(|first, second| first.1.total_cmp(second.1));
-    let windows: Vec<String> = windows
-        .into_iter()
-        .map(|(name, length)| {
-            if record.rate_bps == record.nominal_rate_bps {
-                format!("{name} window = {}", seconds(*length))
-            } else {
-                format!("{name} window = {} at {}", seconds(*length), rate(record.rate_bps))
-            }
-        })
-        .collect();
-    if !windows.is_empty() {
+    let windows: Vec<String> =
+        windows.into_iter().map(|(name, length)| format!("{name} window = {}", seconds(*length))).collect();
+    if !windows.is_empty() && record.rate_bps != record.nominal_rate_bps {
         text.push_str(&wrapped("", &windows.join(", "), width));
     }
     text.push('\n');
-}
-
-/// `5 repeats`, or `4 to 5 repeats` when a variant has fewer.
-fn repeats(record: &Record) -> String {
-    let numbers = || record.variants.iter().map(|variant| variant.repeats.len());
-    match (numbers().min().unwrap_or(0), numbers().max().unwrap_or(0)) {
-        (1, 1) => "1 repeat".to_owned(),
-        (least, most) if least == most => format!("{most} repeats"),
-        (least, most) => format!("{least} to {most} repeats"),
-    }
 }
 
 /// The notes of all variants, each numbered once.
@@ -133,16 +126,20 @@ fn results(text: &mut String, record: &Record, notes: &Notes<'_>, options: Table
     let all: Vec<BTreeMap<String, Summary>> = record.variants.iter().map(summaries::of_metrics).collect();
     let keys =
         all.iter().flat_map(BTreeMap::keys).filter(|key| !clients::is_of_clients(key)).cloned().collect();
-    let keys = catalogue::in_order(keys, &record.windows);
+    let mut keys = catalogue::in_order(keys, &record.windows);
+    // What the scenario is about stands first and is never dropped.
+    let subject = answer::subject(record).map(|subject| subject.key).unwrap_or_default();
+    let family = |key: &str| key.split('.').next().map(str::to_owned);
+    keys.sort_by_key(|key| family(key) != family(&subject));
     if keys.is_empty() {
         text.push_str("Nothing was measured.\n");
         return;
     }
     let descriptions: Vec<Description> = keys.iter().map(|key| describe(key)).collect();
     let mut columns = vec![Column { heading: "variant".to_owned(), importance: 0, text: true }];
-    columns.extend(descriptions.iter().map(|description| Column {
+    columns.extend(keys.iter().zip(&descriptions).map(|(key, description)| Column {
         heading: description.heading(),
-        importance: description.importance + 1,
+        importance: if *key == subject { 0 } else { description.importance + 1 },
         text: false,
     }));
 
@@ -168,7 +165,14 @@ fn results(text: &mut String, record: &Record, notes: &Notes<'_>, options: Table
             });
         }
         if let Some(paper) = paper {
-            if variant.repeats.len() > 1 {
+            // A row that repeats the median says nothing.
+            let is_median = |key: &String, description: &Description| {
+                summaries
+                    .get(key)
+                    .is_none_or(|summary| description.show(summary.mean) == description.show(summary.median))
+            };
+            let of_paper = || keys.iter().zip(&descriptions).filter(|(key, _)| paper.contains_key(*key));
+            if !of_paper().all(|(key, description)| is_median(key, description)) {
                 row("  mean".to_owned(), Emphasis::Plain, &|key, description| {
                     paper.get(key)?;
                     summaries.get(key).map(|summary| description.show(summary.mean))
@@ -237,7 +241,7 @@ fn costs(text: &mut String, record: &Record, options: TableOptions) {
         }
         let mut cells = vec![Cell::new(variant.name.clone(), Emphasis::Strong)];
         if !paired.is_empty() {
-            let shown = |ratio: Option<&PairedRatio>| Cell::plain(ratio.map(ratio_text).unwrap_or_default());
+            let shown = |ratio: Option<&MeanInterval>| Cell::plain(ratio.map(ratio_text).unwrap_or_default());
             cells.push(shown(ratios.and_then(|paired| paired.cpu.as_ref())));
             cells.push(shown(ratios.and_then(|paired| paired.throughput.as_ref())));
         }
@@ -254,7 +258,12 @@ fn costs(text: &mut String, record: &Record, options: TableOptions) {
     text.push('\n');
     let title = match paired.first() {
         Some(first) => {
-            format!("Cost: ratios to {}, repeat by repeat (mean, 95 % confidence interval)", first.baseline)
+            let ratios = || paired.iter().flat_map(|paired| [paired.cpu, paired.throughput]).flatten();
+            let spread = match ratios().any(|ratio| ratio.interval.is_some()) {
+                true => "geometric mean, 95 % confidence interval".to_owned(),
+                false => format!("{}: no interval", repeats(record)),
+            };
+            format!("Cost: ratios to {}, repeat by repeat ({spread})", first.baseline)
         }
         None => "Cost".to_owned(),
     };
@@ -262,10 +271,10 @@ fn costs(text: &mut String, record: &Record, options: TableOptions) {
     text.push_str(&Grid { columns, rows }.draw(options).text);
 }
 
-/// `1.020 (0.981–1.059)`; a single pair has no interval.
-fn ratio_text(ratio: &PairedRatio) -> String {
+/// `1.020 (0.981–1.059)`.
+fn ratio_text(ratio: &MeanInterval) -> String {
     ratio.interval.map_or_else(
-        || format!("{:.3} (1 pair)", ratio.mean),
+        || format!("{:.3}", ratio.mean),
         |interval| format!("{:.3} ({:.3}–{:.3})", ratio.mean, interval.low, interval.high),
     )
 }
@@ -295,27 +304,32 @@ fn queues(text: &mut String, record: &Record, options: TableOptions) {
 
 fn counters(text: &mut String, record: &Record, options: TableOptions) {
     let mut lines = String::new();
-    for variant in &record.variants {
-        let (mut counted, mut zero) = (Vec::new(), Vec::new());
-        for (name, summary) in summaries::of_counters(variant) {
+    let all: Vec<_> = record.variants.iter().map(summaries::of_counters).collect();
+    let names: BTreeSet<&String> = all.iter().flat_map(BTreeMap::keys).collect();
+    let is_zero = |name: &str| {
+        let summaries = all.iter().filter_map(|counters| counters.get(name));
+        summaries.into_iter().all(|summary| summary.min == 0.0 && summary.max == 0.0)
+    };
+    let zero: Vec<String> =
+        names.into_iter().filter(|name| is_zero(name)).map(|name| name.replace('_', " ")).collect();
+    for (variant, counters) in record.variants.iter().zip(&all) {
+        let mut counted = Vec::new();
+        for (name, summary) in counters.iter().filter(|(name, _)| !is_zero(name)) {
             let (median, low, high) = (short(summary.median), short(summary.min), short(summary.max));
             let name = name.replace('_', " ");
             if low != high {
                 counted.push(format!("{name} {median} ({low}–{high})"));
-            } else if summary.max == 0.0 {
-                zero.push(name);
             } else {
                 counted.push(format!("{name} {median}"));
             }
-        }
-        if !zero.is_empty() {
-            let and = if counted.is_empty() { "" } else { "and " };
-            counted.push(format!("{and}none of: {}", zero.join(", ")));
         }
         if !counted.is_empty() {
             let indent = format!("  {}: ", clean(&variant.name));
             lines.push_str(&wrapped(&indent, &counted.join(", "), options.text_width()));
         }
+    }
+    if !zero.is_empty() {
+        lines.push_str(&wrapped("  0 in all: ", &zero.join(", "), options.text_width()));
     }
     section(text, "Counters (median and range of the repeats)", &lines, options);
 }
@@ -332,7 +346,10 @@ fn refused(text: &mut String, record: &Record, options: TableOptions) {
 fn expectations(text: &mut String, record: &Record, options: TableOptions) {
     let count = |verdict| record.expectations.iter().filter(|expectation| expectation.met == verdict).count();
     let judged = record.expectations.len() - count(None);
-    let title = format!("Expectations: {} of {judged} met", count(Some(true)));
+    let title = match judged {
+        0 => "Expectations: none judged".to_owned(),
+        _ => format!("Expectations: {} of {judged} met", count(Some(true))),
+    };
     let lines: String = record
         .expectations
         .iter()
@@ -350,7 +367,7 @@ fn expectations(text: &mut String, record: &Record, options: TableOptions) {
     section(text, &title, &lines, options);
 }
 
-/// `dqa: NFM 1s at most 0.02 in every repeat; worst: 0.002`.
+/// `dqa: mean NFM 1s at most 0.02; found: 0.002 (0.001 to 0.003)`.
 fn expectation_text(expectation: &ExpectationRecord) -> String {
     let description = match &expectation.relative_to {
         None => describe(&expectation.metric),
@@ -367,19 +384,25 @@ fn expectation_text(expectation: &ExpectationRecord) -> String {
         Some(base) => format!("{bounds} times {base}'s"),
         None => bounds,
     };
-    let (what, found) = match expectation.statistic.as_str() {
-        "every" => (format!("{} {bounds} in every repeat", description.label()), "worst"),
-        other => (format!("{other} {} {bounds}", description.label()), "found"),
-    };
     let limits: Vec<f64> = [expectation.at_least, expectation.at_most].into_iter().flatten().collect();
-    let value = expectation
-        .value
-        .map_or_else(|| "not measured".to_owned(), |value| description.show_distinctly(value, &limits));
-    let open = match expectation.met {
-        None => format!("; {} repeats are needed to judge", expectation.repeats),
-        Some(_) => String::new(),
-    };
-    format!("{}: {what}; {found}: {value}{open}", expectation.variant)
+    let percent = |share: f64| format!("{} %", short(share * 100.0));
+    let (what, show): (String, &dyn Fn(f64) -> String) =
+        match (expectation.statistic.as_str(), expectation.share) {
+            ("share", Some(share)) => (
+                format!("{} {bounds} in {} of the repeats or more", description.label(), percent(share)),
+                &percent,
+            ),
+            (other, _) => (format!("{other} {} {bounds}", description.label()), &|value| {
+                description.show_distinctly(value, &limits)
+            }),
+        };
+    let interval = expectation.interval.map(|(low, high)| format!(" ({} to {})", show(low), show(high)));
+    let found = expectation.value.map_or_else(
+        || "not measured".to_owned(),
+        |value| format!("{}{}", show(value), interval.unwrap_or_default()),
+    );
+    let open = expectation.open.as_ref().map(|open| format!("; {open}")).unwrap_or_default();
+    format!("{}: {what}; found: {found}{open}", expectation.variant)
 }
 
 /// A section of its own, unless it is empty.

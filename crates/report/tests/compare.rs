@@ -4,27 +4,57 @@
 
 mod support;
 
-use evenkeel_model::record::Record;
-use evenkeel_report::compare::{MetricComparison, Verdict, compare, json, render};
+use evenkeel_model::record::{Record, VariantRecord};
+use evenkeel_report::compare::{
+    CompareError, Comparison, MetricComparison, Question, Verdict, compare, json, render,
+};
 use evenkeel_report::table::TableOptions;
+use proptest::prelude::*;
 use support::{assert_golden, map, record, variant};
+
+const NAMES: [&str; 2] = ["records/before", "records/after"];
 
 /// A record with one variant that has one metric.
 fn with(metric: &str, values: &[f64]) -> Record {
     Record { variants: vec![variant("dqa", metric, values)], ..record() }
 }
 
-fn compared(metric: &str, first: &[f64], second: &[f64]) -> MetricComparison {
-    compare(&with(metric, first), &with(metric, second)).variants.remove(0).metrics.remove(0)
+fn differ(first: &Record, second: &Record) -> Comparison {
+    compare(first, second, &Question::default()).unwrap()
 }
 
-/// The record of [`record`] after a change: slower, fairer in the long run, one variant renamed.
-fn changed() -> Record {
+fn compared(metric: &str, first: &[f64], second: &[f64]) -> MetricComparison {
+    differ(&with(metric, first), &with(metric, second)).variants.remove(0).metrics.remove(0)
+}
+
+fn text(comparison: &Comparison, all: bool) -> String {
+    render(comparison, NAMES, all, TableOptions { width: Some(100), colour: false })
+}
+
+/// The record of [`record`] with six repeats of each variant.
+fn of_six() -> Record {
     let mut record = record();
+    for variant in &mut record.variants {
+        variant.repeats = variant.repeats.iter().cycle().take(6).cloned().collect();
+        for (number, repeat) in variant.repeats.iter_mut().enumerate() {
+            for value in repeat.metrics.values_mut() {
+                *value *= 1.0 + 0.001 * number as f64;
+            }
+        }
+    }
+    record
+}
+
+/// The same after a change: slower, fairer in the long run, one variant renamed.
+fn changed() -> Record {
+    let mut record = of_six();
     record.world = "sim".to_owned();
     record.rate_bps = 5_000_000_000;
+    record.seed = 8;
+    record.evenkeel = "0.2.0".to_owned();
     record.host.insert("cpu".to_owned(), "Example 9001".to_owned());
     record.host.insert("memory".to_owned(), "8 GiB".to_owned());
+    record.variants[2].settings.insert("qdisc".to_owned(), "fq".to_owned());
     record.variants[3].name = "xps:dqa+dqwa".to_owned();
     for repeat in record.variants.iter_mut().flat_map(|variant| &mut variant.repeats) {
         for (key, factor) in [("cpu_pct", 1.01), ("latency_us.mean", 1.25), ("nfm.1s", 0.125)] {
@@ -36,30 +66,33 @@ fn changed() -> Record {
 }
 
 #[test]
-fn a_record_is_the_same_as_itself() {
-    let comparison = compare(&record(), &record());
+fn a_record_shows_no_difference_to_itself() {
+    let comparison = differ(&of_six(), &of_six());
     assert_eq!(comparison.warnings, [""; 0]);
     assert!(comparison.only_in_first.is_empty() && comparison.only_in_second.is_empty());
-    let metrics: Vec<_> = comparison.variants.iter().flat_map(|variant| &variant.metrics).collect();
-    assert!(!metrics.is_empty());
-    for metric in metrics {
-        let expected = if metric.first.n == 1 { Verdict::Undecided } else { Verdict::Same };
-        assert_eq!(metric.verdict, expected, "{metric:?}");
-        assert_eq!(metric.difference, 0.0);
+    assert!(comparison.variants.iter().all(|variant| !variant.metrics.is_empty()));
+    for metric in comparison.variants.iter().flat_map(|variant| &variant.metrics) {
+        assert_eq!((metric.verdict, metric.change.change), (Verdict::NotShown, 0.0), "{metric:?}");
     }
+    let text = text(&comparison, false);
+    assert!(text.starts_with("No difference shown: 56 figures of cvanilla, cmax, dqa, xps:dqa."), "{text}");
+    assert!(text.contains(NAMES[0]) && text.contains(NAMES[1]), "{text}");
 }
 
+/// An interval of the difference from −4 to +4 ms is no proof of being the same.
 #[test]
-fn noise_is_the_same() {
-    let found = compared("nfm.1s", &[1.0, 1.4, 1.2], &[1.1, 1.5, 1.3]);
-    assert_eq!(found.verdict, Verdict::Same);
-    assert!((found.difference - 0.1).abs() < 1e-12);
-    assert!((found.relative.unwrap() - 0.1 / 1.2).abs() < 1e-12);
+fn noise_is_not_called_the_same() {
+    let (first, second) = ([1.0, 9.0, 2.0, 8.0, 5.0], [8.0, 2.0, 1.0, 9.0, 4.0]);
+    let found = compared("latency_us.mean", &first, &second);
+    assert_eq!(found.verdict, Verdict::NotShown);
+    let comparison = differ(&with("latency_us.mean", &first), &with("latency_us.mean", &second));
+    let text = text(&comparison, true);
+    assert!(text.starts_with("No difference shown") && !text.contains("The same"), "{text}");
 }
 
 #[test]
 fn better_is_up_for_throughput_and_down_for_latency() {
-    let (low, high) = ([10.0, 10.1, 9.9], [20.0, 20.1, 19.9]);
+    let (low, high) = ([10.0, 10.1, 9.9, 10.0, 10.05], [20.0, 20.1, 19.9, 20.0, 20.05]);
     assert_eq!(compared("throughput_bps", &low, &high).verdict, Verdict::Better);
     assert_eq!(compared("throughput_bps", &high, &low).verdict, Verdict::Worse);
     assert_eq!(compared("latency_us.p99", &low, &high).verdict, Verdict::Worse);
@@ -72,24 +105,49 @@ fn better_is_up_for_throughput_and_down_for_latency() {
 }
 
 #[test]
-fn a_single_repeat_decides_nothing() {
-    let found = compared("nfm.1s", &[1.0], &[0.01, 0.011, 0.012]);
-    assert_eq!(found.verdict, Verdict::Undecided);
-    assert_eq!(found.interval, None);
-    assert!(found.difference < -0.98);
+fn fewer_than_five_repeats_decide_nothing() {
+    let found = compared("nfm.1s", &[1.0; 4], &[0.01, 0.011, 0.012, 0.01, 0.01]);
+    assert_eq!((found.verdict, found.change.interval), (Verdict::Undecided, None));
+    assert!(found.change.change < -0.98);
+    let comparison = differ(&with("nfm.1s", &[1.0, 2.0]), &with("nfm.1s", &[3.0, 4.0]));
+    let text = text(&comparison, false);
+    assert!(
+        text.starts_with("No difference shown: with 2 repeats in a record there is no interval; 5"),
+        "{text}"
+    );
 }
 
 #[test]
 fn repeats_without_any_noise_differ_by_anything() {
-    assert_eq!(compared("retransmits", &[0.0; 3], &[0.0; 3]).verdict, Verdict::Same);
-    let found = compared("retransmits", &[0.0; 3], &[1.0; 3]);
-    assert_eq!(found.verdict, Verdict::Worse);
-    assert_eq!(found.relative, None);
+    assert_eq!(compared("retransmits", &[0.0; 5], &[0.0; 5]).verdict, Verdict::NotShown);
+    assert_eq!(compared("retransmits", &[0.0; 5], &[1.0; 5]).verdict, Verdict::Worse);
+}
+
+#[test]
+fn the_answer_comes_first_in_words() {
+    let first: Vec<f64> = (0..10).map(|step| 1.0 + 0.001 * f64::from(step)).collect();
+    let scaled = |factor: f64| first.iter().map(|value| value * factor).collect::<Vec<f64>>();
+    let answer = |factor: f64| {
+        let comparison = differ(&with("nfm.1s", &first), &with("nfm.1s", &scaled(factor)));
+        text(&comparison, false).lines().next().unwrap().to_owned()
+    };
+    assert_eq!(answer(0.88), "dqa: NFM 1s lower by 12 % (11.7 to 12.3 %).");
+    assert_eq!(answer(1.5), "dqa: NFM 1s higher by 50 % (49.5 to 50.5 %).");
+    assert_eq!(answer(50.0), "dqa: NFM 1s 50 times as high (49.9 to 50.1).");
+    let counts = differ(
+        &with("retransmits", &[0.0, 1.0, 0.0, 1.0, 0.0]),
+        &with("retransmits", &[90.0, 91.0, 90.0, 91.0, 92.0]),
+    );
+    assert!(
+        text(&counts, false).starts_with("dqa: retransmits higher by 90.4 segments (8"),
+        "{}",
+        text(&counts, false)
+    );
 }
 
 #[test]
 fn what_only_one_has_is_listed_or_left_out() {
-    let comparison = compare(&record(), &changed());
+    let comparison = differ(&of_six(), &changed());
     assert_eq!(comparison.only_in_first, ["xps:dqa"]);
     assert_eq!(comparison.only_in_second, ["xps:dqa+dqwa"]);
     assert!(comparison.variants.iter().all(|variant| !variant.name.starts_with("xps")));
@@ -98,93 +156,268 @@ fn what_only_one_has_is_listed_or_left_out() {
 }
 
 #[test]
-fn what_makes_records_hard_to_compare_is_said_first() {
+fn what_differs_in_the_set_up_is_said_first() {
     let mut second = changed();
     second.scenario_text.push_str("# changed\n");
     second.kernel = "4.4".to_owned();
     second.duration_s = 8.0;
+    second.quick = true;
     second.windows = map(&[("1s", 2.0), ("1ms", 0.002)]);
-    let warnings = compare(&record(), &second).warnings.join("\n");
+    let warnings = differ(&of_six(), &second).warnings.join("\n");
     for expected in [
         "world differs: netns and sim",
         "kernel differs: 6.18.44 and 4.4",
         "rate differs: 2 Gbit/s and 5 Gbit/s",
         "length of a repeat differs: 20 s and 8 s",
+        "effort differs: full and quick",
+        "version differs: 0.1.0 and 0.2.0",
+        "seed differs: 1 and 8",
         "windows differ",
-        "the scenario was changed",
+        "the scenario's text differs",
+        "settings of dqa differ: qdisc",
         "facts about the host differ: cpu, memory",
     ] {
         assert!(warnings.contains(expected), "{expected:?} in {warnings}");
     }
     second.scenario = "titan-6-flows".to_owned();
-    let warnings = compare(&record(), &second).warnings;
+    let warnings = differ(&of_six(), &second).warnings;
     assert_eq!(warnings[0], "scenario differs: titan-12-flows and titan-6-flows");
-    assert!(!warnings.iter().any(|warning| warning.contains("was changed")));
+    assert!(!warnings.iter().any(|warning| warning.contains("text differs")));
 }
 
 #[test]
 fn table_of_a_comparison() {
-    let comparison = compare(&record(), &changed());
+    let comparison = differ(&of_six(), &changed());
     for width in [120, 80] {
-        let text = render(&comparison, TableOptions { width: Some(width), colour: false });
+        let text = render(&comparison, NAMES, false, TableOptions { width: Some(width), colour: false });
         assert!(text.lines().all(|line| line.chars().count() <= width), "{text}");
         assert_golden(&format!("compare-{width}.txt"), &text);
     }
+    let all = render(&comparison, NAMES, true, TableOptions { width: Some(80), colour: false });
+    assert!(all.lines().count() > 40 && all.lines().all(|line| line.chars().count() <= 80), "{all}");
+    assert!(text(&comparison, false).lines().count() < 30);
 }
 
 #[test]
 fn json_of_a_comparison() {
-    let found = json(&compare(&record(), &changed()));
+    let found = json(&differ(&of_six(), &changed()));
     assert_golden("compare.json", &format!("{found:#}\n"));
 }
 
 #[test]
-fn records_with_nothing_in_common_are_told() {
+fn records_with_nothing_in_common_are_refused() {
     let first = with("nfm.1s", &[1.0]);
-    for second in [with("cpu_pct", &[1.0]), Record { variants: Vec::new(), ..record() }] {
-        let text = render(&compare(&first, &second), TableOptions::default());
-        assert!(text.contains("no metric of the same variant in common"), "{text}");
-    }
+    let refused = |second: &Record| compare(&first, second, &Question::default()).unwrap_err();
+    assert_eq!(refused(&with("cpu_pct", &[1.0])), CompareError::NoMetric);
+    let none = refused(&Record { variants: Vec::new(), ..record() }).to_string();
+    assert!(
+        none.contains("nothing to compare") && none.contains("the first has dqa, the second none"),
+        "{none}"
+    );
 }
 
 #[test]
-fn a_tolerance_is_a_share_of_the_first_mean() {
+fn the_same_is_a_whole_interval_within_the_margin() {
     let judged = |first: &[f64], second: &[f64], share: f64| {
-        let mut comparison = compare(&with("nfm.1s", first), &with("nfm.1s", second));
-        comparison.judge(share);
-        let within = comparison.variants[0].metrics[0].within;
-        assert_eq!(within, Some(comparison.agrees()));
-        comparison.agrees()
+        let question = Question { within: Some(share), ..Question::default() };
+        let comparison = compare(&with("nfm.1s", first), &with("nfm.1s", second), &question).unwrap();
+        let metric = &comparison.variants[0].metrics[0];
+        assert_eq!(comparison.agrees(), metric.within == Some(true));
+        assert_eq!(metric.verdict == Verdict::Same, metric.within == Some(true));
+        metric.within
     };
-    assert!(judged(&[0.5, 1.5], &[1.25], 0.25));
-    assert!(!judged(&[0.5, 1.5], &[1.26], 0.25));
-    assert!(judged(&[0.5, 1.5], &[0.75], 0.25));
-    // It is not the same the other way round.
-    assert!(!judged(&[1.0], &[1.4], 0.3) && judged(&[1.4], &[1.0], 0.3));
-    // Of nothing there is no share.
-    assert!(judged(&[0.0], &[0.0], 0.3) && !judged(&[0.0], &[1e-9], 0.3));
+    let exact = |value: f64| [value, value * 1.01, value * 0.99, value, value];
+    assert_eq!(judged(&exact(1.0), &exact(1.05), 0.1), Some(true));
+    assert_eq!(judged(&exact(1.0), &exact(1.3), 0.1), Some(false));
+    assert_eq!(judged(&exact(1.0), &exact(1.1), 0.1), None);
+    // Noise is not the same as anything.
+    assert_eq!(judged(&[1.0, 3.0, 2.0, 5.0, 1.0], &[1.0, 3.0, 2.0, 5.0, 1.0], 0.1), None);
+    // Of nothing there is no share, and too few repeats show nothing.
+    assert_eq!(judged(&[0.0; 5], &[0.0; 5], 0.3), Some(true));
+    assert_eq!(judged(&[0.0; 5], &[1e-9; 5], 0.3), Some(false));
+    assert_eq!(judged(&[1.0; 2], &[1.0; 2], 0.3), None);
 }
 
 #[test]
 fn only_what_is_asked_for_is_judged() {
-    let mut comparison = compare(&record(), &changed());
-    assert!(comparison.agrees(), "nothing is judged yet");
-    let error = comparison.keep(&["nfm.3s".to_owned()]).unwrap_err();
+    let ask = |keys: &[&str], within| {
+        let metrics = keys.iter().map(|key| (*key).to_owned()).collect();
+        compare(&of_six(), &changed(), &Question { metrics, within })
+    };
+    let error = ask(&["nfm.3s"], None).unwrap_err().to_string();
     assert!(
-        error
-            .to_string()
-            .starts_with("no variant has the metric nfm.3s in both records; they have: throughput_bps, ")
+        error.starts_with("no variant has the metric nfm.3s in both records; they have: throughput_bps, "),
+        "{error}"
     );
-    comparison.keep(&["cpu_pct".to_owned(), "retransmits".to_owned()]).unwrap();
-    assert!(comparison.variants.iter().all(|variant| variant.metrics.len() == 2));
-    comparison.judge(0.02);
-    assert!(comparison.agrees());
-    comparison.judge(0.005);
-    assert!(!comparison.agrees());
-    let text = render(&comparison, TableOptions { width: Some(100), colour: false });
-    assert!(text.contains("0.5 %") && text.contains(" no") && text.contains(" yes"), "{text}");
+    let keys = ["cpu_pct", "retransmits"];
+    let open = ask(&keys, None).unwrap();
+    assert!(open.agrees() && open.variants.iter().all(|variant| variant.metrics.len() == 2));
+    // Processor time is scattered by some 10 %.
+    assert!(ask(&keys, Some(0.2)).unwrap().agrees());
+    let apart = ask(&keys, Some(0.005)).unwrap();
+    assert!(!apart.agrees());
+    let text = text(&apart, false);
+    assert!(text.starts_with("Not shown to be the same within 0.5 %: "), "{text}");
+    assert!(text.contains("not decided") && text.contains(" yes"), "{text}");
+}
 
-    let mut nothing = compare(&with("nfm.1s", &[1.0]), &with("cpu_pct", &[1.0]));
-    nothing.judge(10.0);
-    assert!(!nothing.agrees(), "records with nothing in common do not agree");
+/// A record that two runs of the same thing give: figures of two variants that depend on one another, some skewed, some
+/// that are mostly 0.
+fn run_of_noise(draw: &mut Draw, n: usize, spread: f64) -> Record {
+    let variant = |draw: &mut Draw, name: &str| {
+        let mut variant: VariantRecord = variant(name, "throughput_bps", &vec![1e9; n]);
+        for repeat in &mut variant.repeats {
+            let (shared, own) = (draw.normal(), draw.normal());
+            let noisy = |at: f64, share: f64| at * (share * spread).exp();
+            repeat.metrics = map(&[
+                ("throughput_bps", noisy(1.9e9, draw.normal() * 0.01)),
+                ("cpu_pct", noisy(37.0, draw.normal())),
+                ("latency_us.mean", noisy(600.0, shared)),
+                ("latency_us.p50", noisy(550.0, shared + 0.2 * draw.normal())),
+                ("latency_us.p99", noisy(1200.0, shared + own)),
+                ("nfm.1ms", noisy(1.5, draw.normal())),
+                ("nfm.1s", if draw.uniform() < 0.3 { noisy(0.75, own) } else { noisy(0.001, own) }),
+                ("jain_bytes", 1.0 - 0.1 * draw.uniform()),
+                ("retransmits", if draw.uniform() < 0.8 { 0.0 } else { (draw.uniform() * 9.0).floor() }),
+            ]);
+        }
+        variant
+    };
+    Record { variants: vec![variant(draw, "cmax"), variant(draw, "dqa")], ..record() }
+}
+
+/// SplitMix64 (Steele, Lea, Flood 2014), and normal deviates by Box and Muller.
+struct Draw(u64);
+
+impl Draw {
+    fn uniform(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    fn normal(&mut self) -> f64 {
+        let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
+        radius * (std::f64::consts::TAU * self.uniform()).cos()
+    }
+}
+
+/// `bench/src/compare_power.rs` is the long form, with records of the simulator.
+#[test]
+fn records_of_the_same_thing_show_no_difference_and_ten_percent_are_found() {
+    let (mut alarms, mut found) = (0, 0);
+    for seed in 0..100 {
+        let mut draw = Draw(seed);
+        let (first, mut second) = (run_of_noise(&mut draw, 5, 0.03), run_of_noise(&mut draw, 5, 0.03));
+        let differing = |second: &Record| {
+            let comparison = differ(&first, second);
+            let metrics: Vec<_> =
+                comparison.variants.into_iter().flat_map(|variant| variant.metrics).collect();
+            metrics.into_iter().filter(|metric| metric.verdict.is_difference()).collect::<Vec<_>>()
+        };
+        alarms += u32::from(!differing(&second).is_empty());
+        second = run_of_noise(&mut draw, 10, 0.03);
+        let long = run_of_noise(&mut draw, 10, 0.03);
+        for repeat in &mut second.variants[0].repeats {
+            *repeat.metrics.get_mut("cpu_pct").unwrap() *= 1.1;
+        }
+        let comparison = differ(&long, &second);
+        let cpu = comparison.variants[0].metrics.iter().find(|metric| metric.key == "cpu_pct").unwrap();
+        found += u32::from(cpu.verdict == Verdict::Worse);
+    }
+    assert!(alarms <= 5, "{alarms} of 100 records of the same thing differ");
+    assert!(found >= 90, "10 % found in {found} of 100");
+}
+
+proptest! {
+    /// Whatever the figures are, a comparison and a table come out, and no interval that is none.
+    #[test]
+    fn no_figures_bring_the_comparison_down(
+        first in proptest::collection::vec(proptest::num::f64::ANY, 0..8),
+        second in proptest::collection::vec(proptest::num::f64::ANY, 0..8),
+        key in "(cpu_pct|nfm\\.1s|zeta|[a-z.]{0,6})",
+        within in proptest::option::of(0.0..2.0_f64),
+    ) {
+        let question = Question { within, ..Question::default() };
+        if let Ok(comparison) = compare(&with(&key, &first), &with(&key, &second), &question) {
+            for all in [false, true] {
+                let _ = text(&comparison, all);
+            }
+            let _ = json(&comparison);
+            for metric in &comparison.variants[0].metrics {
+                if let Some(interval) = metric.change.interval {
+                    prop_assert!(interval.low.is_finite() && interval.low <= interval.high, "{interval:?}");
+                }
+            }
+        }
+    }
+}
+
+/// Changes one number of a JSON document, counted from the front, or takes an element out of a list or an object.
+fn mutate(value: &mut serde_json::Value, left: &mut usize, to: &serde_json::Value, take_out: bool) -> bool {
+    use serde_json::Value::{Array, Number, Object};
+    match value {
+        Number(_) => {
+            if *left == 0 {
+                *value = to.clone();
+                return true;
+            }
+            *left -= 1;
+            false
+        }
+        Array(list) => {
+            if take_out && *left == 0 && !list.is_empty() {
+                list.remove(0);
+                return true;
+            }
+            list.iter_mut().any(|value| mutate(value, left, to, take_out))
+        }
+        Object(map) => {
+            if take_out && *left == 0 && !map.is_empty() {
+                let key = map.keys().next().cloned().unwrap();
+                map.remove(&key);
+                return true;
+            }
+            map.values_mut().any(|value| mutate(value, left, to, take_out))
+        }
+        _ => false,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    /// A record with a few numbers changed to odd ones, or with parts missing, is refused or compared, and shown.
+    #[test]
+    fn mutated_records_are_refused_or_compared(
+        changes in proptest::collection::vec(
+            (0_usize..900, prop_oneof![
+                Just(1e308), Just(-1e308), Just(f64::MIN_POSITIVE), Just(5e-324), Just(0.0), Just(-0.0), Just(-1.0),
+                Just(1e15), Just(1e-300), proptest::num::f64::NORMAL,
+            ], proptest::bool::weighted(0.2)),
+            1..6,
+        ),
+    ) {
+        let good = of_six();
+        let mut value = serde_json::to_value(&good).unwrap();
+        for (which, to, take_out) in changes {
+            mutate(&mut value, &mut which.clone(), &serde_json::json!(to), take_out);
+        }
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("record.json");
+        std::fs::write(&path, value.to_string()).unwrap();
+        if let Ok(record) = evenkeel_report::store::read(&path) {
+            let shown = TableOptions { width: Some(80), colour: false };
+            let _ = evenkeel_report::table::render(&record, shown);
+            let _ = evenkeel_report::json::run(&record, None);
+            for (first, second) in [(&good, &record), (&record, &good), (&record, &record)] {
+                if let Ok(comparison) = compare(first, second, &Question::default()) {
+                    let _ = render(&comparison, NAMES, true, shown);
+                    let _ = json(&comparison);
+                }
+            }
+        }
+    }
 }

@@ -161,6 +161,7 @@ fn ratios_pair_repeat_with_repeat() {
     assert_eq!(paired[0]["baseline"], "cmax");
     assert_eq!(paired[0]["cpu_ratio"]["n"], 2);
     assert!((paired[0]["cpu_ratio"]["mean"].as_f64().unwrap() - 1.1).abs() < 1e-12);
+    assert_eq!(paired[0]["cpu_ratio"].get("low"), None::<&Value>);
     assert_eq!(paired[0].get("throughput_ratio"), None);
 }
 
@@ -169,7 +170,9 @@ fn the_first_variant_is_the_baseline_without_cmax_and_one_pair_has_no_interval()
     let mut record = record();
     record.variants = vec![variant("hash", "cpu_pct", &[10.0]), variant("dqa", "cpu_pct", &[12.0])];
     let paired = &json::run(&record, None)["paired"];
-    assert_eq!(*paired, json!([{"variant": "dqa", "baseline": "hash", "cpu_ratio": {"mean": 1.2, "n": 1}}]));
+    assert_eq!((&paired[0]["baseline"], &paired[0]["cpu_ratio"]["n"]), (&json!("hash"), &json!(1)));
+    assert!((paired[0]["cpu_ratio"]["mean"].as_f64().unwrap() - 1.2).abs() < 1e-12);
+    assert_eq!(paired[0]["cpu_ratio"].get("low"), None::<&Value>);
 }
 
 #[test]
@@ -217,4 +220,72 @@ fn the_json_has_the_shape_that_scripts_rely_on() {
     assert_eq!(found["refused"][0]["name"], "dqa+dqwa+dsos");
     assert_eq!(found["paper"]["variants"]["dqa"]["nfm"]["1s"], 0.78);
     assert_eq!(found["expectations"][3].get("value"), None::<&Value>);
+}
+
+/// Two repeats of a variant's CPU and NFM beside those of the baseline, and more of both.
+fn run_of(n: usize) -> evenkeel_model::record::Record {
+    let mut record = record();
+    let with = |name: &str, nfm: f64, cpu: f64| {
+        let mut made = variant(name, "nfm.1s", &vec![nfm; n]);
+        for (number, repeat) in made.repeats.iter_mut().enumerate() {
+            let drift = 1.0 + 0.1 * (number % 3) as f64;
+            repeat.metrics.insert("cpu_pct".to_owned(), cpu * drift * (1.0 + 0.01 * (number % 2) as f64));
+        }
+        made
+    };
+    record.variants = vec![with("cmax", 1.62, 50.0), with("dqa", 0.75, 52.5), with("dqa+dqwa", 0.002, 55.0)];
+    record.rate_bps = record.nominal_rate_bps;
+    record.windows = map(&[("1s", 1.0)]);
+    record.expectations.clear();
+    record
+}
+
+#[test]
+fn the_answer_comes_first() {
+    let text = table::render(&run_of(6), TableOptions { width: Some(200), colour: false });
+    let first = text.lines().next().unwrap();
+    assert_eq!(
+        first,
+        "dqa+dqwa is fairest over 1 s (NFM 1s 0.002 against 1.62 for cmax, -99.9 to -99.9 %), CPU +10 % (+10 to +10 %)."
+    );
+    assert!(!text.contains("window ="), "{text}");
+}
+
+#[test]
+fn two_repeats_and_quick_runs_claim_nothing() {
+    let mut two = run_of(2);
+    two.quick = true;
+    let text = table::render(&two, TableOptions { width: Some(200), colour: false });
+    assert!(text.starts_with("Quick run: 2 repeats, no interval; a claim needs 5 or more.\n"), "{text}");
+    assert!(text.contains("Cost: ratios to cmax, repeat by repeat (2 repeats: no interval)"), "{text}");
+    assert_eq!(json::run(&two, None)["paired"][0]["cpu_ratio"].get("low"), None::<&Value>);
+}
+
+#[test]
+fn what_is_not_better_is_not_called_the_best() {
+    let mut noisy = run_of(5);
+    let values = [[1.0, 2.0, 0.5, 1.5, 1.2], [1.1, 1.2, 0.9, 1.4, 0.8], [1.4, 1.3, 1.6, 1.2, 1.9]];
+    for (variant, values) in noisy.variants.iter_mut().zip(values) {
+        for (repeat, value) in variant.repeats.iter_mut().zip(values) {
+            repeat.metrics.insert("nfm.1s".to_owned(), value);
+        }
+    }
+    let text = table::render(&noisy, TableOptions { width: Some(200), colour: false });
+    assert!(text.starts_with("No difference in NFM 1s shown: dqa 1.08 against 1.24 for cmax, -"), "{text}");
+}
+
+#[test]
+fn a_shuffle_shows_its_completion_times_first() {
+    let mut record = record();
+    record.duration_s = 0.0;
+    for (number, variant) in record.variants.iter_mut().enumerate() {
+        for repeat in &mut variant.repeats {
+            repeat.metrics.retain(|key, _| key == "throughput_bps" || key == "cpu_pct");
+            repeat.metrics.extend(map(&[("fct_s.spread", 0.9 - 0.2 * number as f64), ("fct_s.mean", 8.0)]));
+        }
+    }
+    let text = table::render(&record, TableOptions { width: Some(80), colour: false });
+    assert!(text.contains("xps:dqa completes its flows closest together"), "{text}");
+    let head = text.lines().find(|line| line.trim_start().starts_with("variant")).unwrap();
+    assert!(head.find("completion").unwrap() < head.find("throughput").unwrap(), "{head}");
 }

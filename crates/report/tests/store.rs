@@ -270,7 +270,7 @@ proptest! {
     fn any_names_and_figures_survive(
         names in prop::collection::btree_set(".{0,12}", 1..4),
         metric in ".{0,8}",
-        value in prop::num::f64::NORMAL | prop::num::f64::SUBNORMAL | prop::num::f64::ZERO,
+        value in prop_oneof![-1e15..1e15_f64, prop::num::f64::SUBNORMAL | prop::num::f64::ZERO],
         bins in prop::collection::vec((any::<u64>(), any::<u64>()), 0..8),
         flow in "\\PC{0,12}",
     ) {
@@ -313,4 +313,35 @@ fn a_record_that_a_killed_writer_left_unfinished_is_replaced() {
     store::write(directory.path(), &record(), &[]).unwrap();
     assert!(!abandoned.exists());
     store::read(directory.path()).unwrap();
+}
+
+/// Figures that no run can give are refused with the file and the metric.
+#[test]
+fn figures_that_cannot_have_been_measured_are_refused() {
+    let (_place, directory, _) = stored();
+    let path = directory.join("record.json");
+    let text = fs::read_to_string(&path).unwrap();
+    let cases = [
+        ("\"throughput_bps\": 1880000000.0", "\"throughput_bps\": 1e308", "throughput_bps of", "too large"),
+        ("\"throughput_bps\": 1880000000.0", "\"throughput_bps\": -1.0", "throughput_bps of", "negative"),
+        ("\"retransmits\": 12.0", "\"retransmits\": -12.0", "retransmits of", "negative"),
+        ("\"jain_bytes\": 0.9,", "\"jain_bytes\": 1.5,", "jain_bytes of dqa, repeat 0", "above 1"),
+        ("\"false_releases\": 0.0", "\"false_releases\": -3.0", "the counter false_releases", "negative"),
+        ("\"duration_s\": 20.0", "\"duration_s\": -1.0", "duration_s", "negative"),
+        ("\"rate_bps\": 2000000000", "\"rate_bps\": 18000000000000000000", "the line rate", "too large"),
+        ("\"1s\": 5.0", "\"1s\": -5.0", "the window 1s", "negative"),
+    ];
+    for (from, to, field, reason) in cases {
+        assert!(text.contains(from), "{from}");
+        fs::write(&path, text.replacen(from, to, 1)).unwrap();
+        let error = store::read(&directory).unwrap_err().to_string();
+        for words in [field, reason, "record.json"] {
+            assert!(error.contains(words), "{to}: {words:?} in {error}");
+        }
+    }
+    // A number beyond the largest, and what is no number in JSON.
+    for to in ["1e999", "NaN", "null", "\"12\""] {
+        fs::write(&path, text.replacen("1880000000.0", to, 1)).unwrap();
+        assert!(matches!(store::read(&directory), Err(StoreError::Malformed { .. })), "{to}");
+    }
 }

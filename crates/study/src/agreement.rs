@@ -1,8 +1,8 @@
-//! Whether two studies agree: point by point, within what each says of its own spread.
+//! Whether two studies differ: point by point, beyond what the spread of their repeats explains.
 
-use evenkeel_metrics::{Interval, welch_difference};
+use evenkeel_metrics::{Change, Confidence, changes};
 
-use crate::results::Results;
+use crate::results::{Point, Results};
 
 /// Metrics by which points are compared; the rest follows from them or counts rare events.
 const COMPARED: [&str; 8] = [
@@ -19,7 +19,7 @@ const COMPARED: [&str; 8] = [
 /// Two studies, compared.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Agreement {
-    /// What makes the two hard to compare.
+    /// What differs in their set-up.
     pub warnings: Vec<String>,
     /// Every metric of every point that both have.
     pub compared: Vec<Compared>,
@@ -34,23 +34,21 @@ pub struct Compared {
     pub point: String,
     /// The metric.
     pub metric: &'static str,
-    /// Mean in each.
-    pub means: (f64, f64),
-    /// 95 % confidence interval of the difference, the second less the first (Welch).
-    pub interval: Option<Interval>,
-    /// Whether it holds 0; none with fewer than two repeats.
+    /// The change from the first to the second; the intervals of all of them hold together.
+    pub change: Change,
+    /// Whether no change was shown; none with too few repeats for an interval.
     pub agrees: Option<bool>,
 }
 
 impl Agreement {
-    /// How many of the comparisons agree, and how many there are.
+    /// How many comparisons show no change, and how many there are.
     #[must_use]
     pub fn counts(&self) -> (usize, usize) {
         let judged = || self.compared.iter().filter_map(|compared| compared.agrees);
         (judged().filter(|agrees| *agrees).count(), judged().count())
     }
 
-    /// Share of them that agree.
+    /// Share of them that show none.
     #[must_use]
     pub fn share(&self) -> Option<f64> {
         let (agree, all) = self.counts();
@@ -61,29 +59,11 @@ impl Agreement {
 /// Compares two studies.
 #[must_use]
 pub fn agreement(first: &Results, second: &Results) -> Agreement {
-    let mut agreement = Agreement::default();
-    let mut differs = |what: &str, first: &str, second: &str| {
-        if first != second {
-            agreement.warnings.push(format!("{what} differs: {first} and {second}"));
-        }
-    };
-    differs("world", &first.world, &second.world);
-    differs("kernel", &first.kernel, &second.kernel);
-    differs(
-        "effort",
-        if first.quick { "quick" } else { "full" },
-        if second.quick { "quick" } else { "full" },
-    );
-    let facts = first.host.keys().chain(second.host.keys());
-    let changed: std::collections::BTreeSet<&String> =
-        facts.filter(|fact| first.host.get(*fact) != second.host.get(*fact)).collect();
-    if !changed.is_empty() {
-        let changed: Vec<&str> = changed.into_iter().map(String::as_str).collect();
-        agreement.warnings.push(format!("facts about the host differ: {}", changed.join(", ")));
-    }
+    let mut agreement = Agreement { warnings: differences(first, second), ..Agreement::default() };
     let measured =
         |results: &Results| results.points.iter().filter(|point| !point.repeats.is_empty()).count();
     let mut both = 0;
+    let (mut named, mut pairs) = (Vec::new(), Vec::new());
     for point in first.points.iter().filter(|point| !point.repeats.is_empty()) {
         let other = second.points.iter().find(|other| {
             other.scenario == point.scenario && other.name == point.name && !other.repeats.is_empty()
@@ -91,20 +71,42 @@ pub fn agreement(first: &Results, second: &Results) -> Agreement {
         let Some(other) = other else { continue };
         both += 1;
         for metric in COMPARED {
-            let values =
-                |point: &crate::results::Point| point.values(metric).into_values().collect::<Vec<f64>>();
-            let (own, others) = (values(point), values(other));
-            let Some(difference) = welch_difference(&own, &others) else { continue };
-            let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
-            agreement.compared.push(Compared {
-                point: format!("{} {}", point.scenario, point.name),
-                metric,
-                means: (mean(&own), mean(&others)),
-                agrees: difference.interval.map(|interval| interval.contains(0.0)),
-                interval: difference.interval,
-            });
+            let values = |point: &Point| point.values(metric).into_values().collect::<Vec<f64>>();
+            named.push((format!("{} {}", point.scenario, point.name), metric));
+            pairs.push((values(point), values(other)));
         }
     }
+    agreement.compared = named
+        .into_iter()
+        .zip(changes(&pairs, Confidence::Together))
+        .filter_map(|((point, metric), change)| {
+            let change = change?;
+            Some(Compared { point, metric, change, agrees: change.interval.map(|_| !change.is_shown()) })
+        })
+        .collect();
     agreement.only_in_one = measured(first) + measured(second) - 2 * both;
     agreement
+}
+
+fn differences(first: &Results, second: &Results) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut differs = |what: &str, first: &str, second: &str| {
+        if first != second {
+            found.push(format!("{what} differs: {first} and {second}"));
+        }
+    };
+    let effort = |results: &Results| if results.quick { "quick" } else { "full" };
+    differs("world", &first.world, &second.world);
+    differs("kernel", &first.kernel, &second.kernel);
+    differs("version", &first.evenkeel, &second.evenkeel);
+    differs("effort", effort(first), effort(second));
+    differs("seed", &first.seed.to_string(), &second.seed.to_string());
+    let facts = first.host.keys().chain(second.host.keys());
+    let changed: std::collections::BTreeSet<&String> =
+        facts.filter(|fact| first.host.get(*fact) != second.host.get(*fact)).collect();
+    if !changed.is_empty() {
+        let changed: Vec<&str> = changed.into_iter().map(String::as_str).collect();
+        found.push(format!("facts about the host differ: {}", changed.join(", ")));
+    }
+    found
 }

@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_metrics::{Interval, MeanInterval, mean_interval};
+use evenkeel_metrics::{Interval, MeanInterval, mean_ratio};
 
 use crate::results::{Point, Results};
 
@@ -84,18 +84,11 @@ pub fn effect(
         subject.iter().filter_map(ratio).collect()
     }));
     Some(Effect {
-        mean: exponential(mean_interval(&logarithms)?),
+        mean: mean_ratio(&logarithms)?,
         cells: cells.len(),
         subjects: cells.values().flat_map(|(points, _)| points).map(|point| point.setup.clone()).collect(),
         others: cells.values().flat_map(|(_, points)| points).map(|point| point.setup.clone()).collect(),
     })
-}
-
-/// The mean of logarithms, and its interval, as a ratio.
-fn exponential(mean: MeanInterval) -> MeanInterval {
-    let interval =
-        mean.interval.map(|interval| Interval { low: interval.low.exp(), high: interval.high.exp() });
-    MeanInterval { mean: mean.mean.exp(), interval, ..mean }
 }
 
 /// The mean over points of a metric in each repeat that all of them have.

@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 
 use evenkeel_files::{ClaimedDirectory, InputError, Kind, OutputError, open_regular, read_regular, replace};
 use evenkeel_model::record::RepeatRecord;
+use evenkeel_report::store::check_repeat;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
@@ -477,13 +478,20 @@ pub enum EntryFault {
 /// that wrote it.
 ///
 /// # Errors
-/// If they cannot be read, or one before the last is no entry.
+/// If they cannot be read, one before the last is no entry, or one has a figure that no run can give.
 pub fn parse_entries(mut text: impl BufRead) -> Result<(Vec<Entry>, u64), EntryFault> {
     let (mut entries, mut good, mut line) = (Vec::new(), 0, Vec::new());
     for number in 1.. {
         line.clear();
         let read = text.read_until(b'\n', &mut line).map_err(EntryFault::Read)?;
-        match serde_json::from_slice(&line) {
+        let entry = serde_json::from_slice(&line);
+        if let Ok(Entry::Repeat(done)) = &entry {
+            check_repeat(&done.record).map_err(|wrong| EntryFault::Damaged {
+                line: number,
+                source: <serde_json::Error as serde::de::Error>::custom(wrong),
+            })?;
+        }
+        match entry {
             _ if read == 0 => break,
             Ok(entry) if line.ends_with(b"\n") => entries.push(entry),
             // Whole by chance, but without its end.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_metrics::{MeanInterval, mean_interval};
+use evenkeel_metrics::{MeanInterval, mean_interval, paired_ratio};
 use evenkeel_model::qdisc::Claim;
 use evenkeel_model::record::metric;
 
@@ -234,13 +234,13 @@ fn filter_cost(setup: String, classifier: String, points: &[&Point]) -> FilterCo
     let cpu = metric::part(metric::CPU_PER_GB, "busy");
     // Seconds for a GB are nanoseconds for a byte.
     let per_rule = pairs(&cpu).into_iter().map(|(few, many)| (many - few) * SEGMENT / (rules.1 - rules.0));
-    let ratios = pairs(metric::THROUGHPUT).into_iter().map(|(few, many)| many / few);
+    let (few, many): (Vec<f64>, Vec<f64>) = pairs(metric::THROUGHPUT).into_iter().unzip();
     FilterCost {
         setup,
         classifier,
         rules,
         ns_per_rule: mean_interval(&per_rule.collect::<Vec<_>>()),
-        bandwidth_ratio: mean_interval(&ratios.collect::<Vec<_>>()),
+        bandwidth_ratio: paired_ratio(&few, &many),
         why,
     }
 }

@@ -216,7 +216,8 @@ mod tests {
     use crate::results::Values;
 
     fn point(setup: &str, clients: &str, values: &[f64]) -> Point {
-        let repeats = values.iter().enumerate();
+        // Twice, so that there are enough for an interval.
+        let repeats = values.iter().chain(values).enumerate();
         let repeats =
             repeats.map(|(repeat, value)| (repeat as u32, Values::from([("jain_bytes".to_owned(), *value)])));
         Point {
@@ -250,7 +251,7 @@ mod tests {
         let found = recommendations(&results);
         assert_eq!(found.len(), 1);
         let Recommendation { need, best, missing, ranking, n, .. } = &found[0];
-        assert_eq!((*need, *n, missing.as_slice()), ("fairness", 3, &["half".to_owned()][..]));
+        assert_eq!((*need, *n, missing.as_slice()), ("fairness", 6, &["half".to_owned()][..]));
         let mut ties = best.clone();
         ties.sort();
         assert_eq!((best[0].as_str(), ties.join(" ").as_str()), ("fair", "close fair noisy"));

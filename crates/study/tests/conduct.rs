@@ -206,6 +206,13 @@ fn run(world: &mut Known, directory: &Path, patience: &Patience) -> Result<Resul
 
 const ALL: usize = 1000;
 
+/// The first one once more: four repeats have no interval.
+fn add_a_fifth_repeat(results: &mut Results) {
+    for repeats in results.points.iter_mut().map(|point| &mut point.repeats) {
+        repeats.extend(repeats.get(&0).cloned().map(|first| (4, first)));
+    }
+}
+
 #[test]
 fn a_study_that_was_stopped_goes_on_and_ends_as_if_it_had_not_been() {
     let directory = tempfile::tempdir().unwrap();
@@ -344,7 +351,8 @@ fn a_failing_repeat_is_told_and_failure_after_failure_ends_the_study() {
 #[test]
 fn the_page_has_verdicts_with_their_traces_and_what_was_refused() {
     let directory = tempfile::tempdir().unwrap();
-    let results = run(&mut Known::default(), directory.path(), &Patience::of(ALL)).unwrap();
+    let mut results = run(&mut Known::default(), directory.path(), &Patience::of(ALL)).unwrap();
+    add_a_fifth_repeat(&mut results);
     let judged: Vec<(String, &str)> =
         conservation(&results).into_iter().map(|own| (own.setup, own.answer.name())).collect();
     let expected = [("pfifo", "yes"), ("tbf", "no"), ("cake", "not measured")];
@@ -386,7 +394,7 @@ fn the_page_has_verdicts_with_their_traces_and_what_was_refused() {
         (point["name"].as_str(), point["axes"]["clients"].as_str()),
         (Some("tbf clients=2"), Some("2"))
     );
-    assert_eq!(point["metrics"]["cores"]["busy"]["n"], 4);
+    assert_eq!(point["metrics"]["cores"]["busy"]["n"], 5);
     let lost = &point["metrics"]["lost_capacity"];
     assert!(
         (lost["mean"].as_f64().unwrap() - 0.2).abs() < 1e-3 && lost["low"].as_f64().unwrap() > 0.19,
@@ -401,7 +409,9 @@ fn two_runs_of_a_study_agree_and_two_studies_may_not() {
         let path = directory.path().join(name);
         run(&mut Known::default(), &path, &Patience::of(ALL)).unwrap();
         let (settings, entries) = journal::read(&path).unwrap();
-        Results::bare(&settings, &entries)
+        let mut results = Results::bare(&settings, &entries);
+        add_a_fifth_repeat(&mut results);
+        results
     };
     let (first, second) = (of("first"), of("second"));
     let agreed = agreement(&first, &second);
@@ -428,6 +438,26 @@ fn lines_that_are_none_do_not_bring_the_reader_down() {
     text.extend_from_slice(b"{\"what\":\"end\",\"ended\":\"\",\"took_s\":1.0}\n");
     let fault = journal::parse_entries(&text[..]).unwrap_err();
     assert!(matches!(fault, EntryFault::Damaged { line: 2, .. }), "{fault:?}");
+}
+
+#[test]
+fn figures_that_no_run_can_give_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("study");
+    run(&mut Known::default(), &path, &Patience::of(ALL)).unwrap();
+    let file = path.join("repeats.jsonl");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let start = text.find("\"throughput_bps\":").unwrap() + "\"throughput_bps\":".len();
+    let end = start + text[start..].find([',', '}']).unwrap();
+    for absurd in ["1e308", "-1.0"] {
+        std::fs::write(&file, format!("{}{absurd}{}", &text[..start], &text[end..])).unwrap();
+        let error = journal::read(&path).unwrap_err();
+        let cause = std::error::Error::source(&error).unwrap().to_string();
+        assert!(
+            cause.contains("throughput_bps") && error.to_string().contains("repeats.jsonl"),
+            "{error}: {cause}"
+        );
+    }
 }
 
 proptest::proptest! {

@@ -207,8 +207,17 @@ pub fn compare(first: &Path, second: &Path, format: Format) -> Result<Exit, Fail
         Ok(Results::bare(&settings, &entries))
     };
     let agreement = evenkeel_study::agreement(&read(first)?, &read(second)?);
+    if agreement.counts().1 == 0 {
+        let message = if agreement.compared.is_empty() {
+            "nothing to compare: the studies have no point in common"
+        } else {
+            "nothing to compare: no point has 5 repeats in both studies, and fewer have no interval"
+        };
+        return Err(Failure::new(Exit::Usage, message));
+    }
+    let (first, second) = (first.to_string_lossy(), second.to_string_lossy());
     match format {
-        Format::Table => print(&evenkeel_study::agreement_table(&agreement))?,
+        Format::Table => print(&evenkeel_study::agreement_table(&agreement, &first, &second))?,
         Format::Json => print(&format!("{:#}\n", evenkeel_study::agreement_json(&agreement)))?,
     }
     Ok(Exit::Done)

@@ -498,6 +498,9 @@ pub struct Paper {
     pub variants: BTreeMap<String, BTreeMap<String, f64>>,
 }
 
+/// Fewer repeats have no confidence interval, so that nothing can be judged by them.
+pub const LEAST_REPEATS: u32 = 5;
+
 /// A statement about the results.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expectation {
@@ -507,23 +510,23 @@ pub struct Expectation {
     pub metric: String,
     /// Which value of the repeats is held against the bounds.
     pub statistic: Statistic,
+    /// With [`Statistic::Share`]: the least share of the repeats that must lie within the bounds.
+    pub share: Option<f64>,
     /// The variant whose value the first one's is divided by before it is held against the bounds.
     pub relative_to: Option<String>,
     /// Smallest value allowed.
     pub at_least: Option<f64>,
     /// Largest value allowed.
     pub at_most: Option<f64>,
-    /// Repeats that it takes to judge: with fewer it is luck.
+    /// Repeats that it takes to judge; at least [`LEAST_REPEATS`].
     pub repeats: u32,
 }
 
 /// Which value of the repeats an expectation speaks of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Statistic {
-    /// Mean over the repeats.
+    /// Mean over the repeats; of a ratio the geometric mean.
     Mean,
-    /// Median over the repeats.
-    Median,
-    /// Every repeat.
-    Every,
+    /// Share of the repeats that lie within the bounds.
+    Share,
 }

@@ -10,14 +10,13 @@ use super::error::ScenarioErrorKind::{BadValue, Duplicate};
 use super::knobs::spelled;
 use super::sections::REPEATS;
 use super::value::Spelling;
-use super::{Expectation, Measure, Paper, Statistic, Workload};
+use super::{Expectation, LEAST_REPEATS, Measure, Paper, Statistic, Workload};
 use crate::record::metric;
 
 /// Longest source of a paper's figures.
 const LONGEST_SOURCE: usize = 200;
 
-const STATISTICS: [Spelling<Statistic>; 3] =
-    [("mean", Statistic::Mean), ("median", Statistic::Median), ("every", Statistic::Every)];
+const STATISTICS: [Spelling<Statistic>; 2] = [("mean", Statistic::Mean), ("share", Statistic::Share)];
 
 impl fmt::Display for Statistic {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -173,6 +172,10 @@ fn read_expectation(
     };
     let statistic = table.require("statistic", "for example statistic = \"mean\"");
     let statistic = statistic.and_then(|field| field.one_of(&STATISTICS));
+    let share = match statistic {
+        Some(Statistic::Share) => Some(read_share(&mut table)),
+        _ => None,
+    };
     let least = table.take("at-least");
     let most = table.take("at-most");
     if least.is_none() && most.is_none() {
@@ -187,17 +190,33 @@ fn read_expectation(
         field.complain(BadValue, problem, "no value can meet both");
     }
     let repeats = match table.take("repeats") {
-        Some(field) => field.integer(REPEATS),
-        None => Some(1),
+        Some(field) => field.integer(LEAST_REPEATS..=*REPEATS.end()),
+        None => Some(LEAST_REPEATS),
     };
     table.finish();
     Some(Expectation {
         variant: variant?,
         metric: metric?,
         statistic: statistic?,
+        share: match share {
+            Some(read) => Some(read?),
+            None => None,
+        },
         relative_to,
         at_least: at_least.flatten(),
         at_most: at_most.flatten(),
         repeats: repeats?,
     })
+}
+
+/// The least share of the repeats that must lie within the bounds.
+fn read_share(table: &mut Table<'_>) -> Option<f64> {
+    let field = table
+        .require("share", "the share of the repeats that must lie within the bounds, for example 0.8")?;
+    let share = field.figure()?;
+    if share <= 0.0 || share >= 1.0 {
+        let hint = "a claim about every repeat fails more often the more are measured; use for example 0.9";
+        field.complain(BadValue, format!("{share} is not between 0 and 1"), hint);
+    }
+    Some(share)
 }

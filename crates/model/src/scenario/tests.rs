@@ -173,10 +173,10 @@ fn expectations_of_the_bundled_scenarios() {
     let long = |variant: &str, statistic: &str, at_least, at_most| {
         (variant.to_owned(), "nfm.1s".to_owned(), statistic.to_owned(), at_least, at_most)
     };
-    assert_eq!(expectations("titan-3-flows"), [long("dqa", "every", None, Some(0.02))]);
-    let six = [long("cmax", "mean", Some(0.4), None), long("dqa", "every", None, Some(0.02))];
+    assert_eq!(expectations("titan-3-flows"), [long("dqa", "mean", None, Some(0.02))]);
+    let six = [long("cmax", "mean", Some(0.4), None), long("dqa", "mean", None, Some(0.02))];
     assert_eq!(expectations("titan-6-flows"), six);
-    let twelve = [long("dqa", "every", Some(0.7), Some(0.8)), long("dqa+balance", "mean", None, Some(0.25))];
+    let twelve = [long("dqa", "mean", Some(0.7), Some(0.8)), long("dqa+balance", "mean", None, Some(0.25))];
     assert_eq!(expectations("titan-12-flows"), twelve);
     assert_eq!(expectations("titan-24-flows"), [long("dqa", "mean", None, Some(0.3))]);
     assert_eq!(expectations("titan-48-flows"), [long("dqa", "mean", None, Some(0.3))]);

@@ -2,55 +2,61 @@
 
 use serde_json::{Value, json};
 
+use super::text::{answer, scale_name};
 use super::{Comparison, MetricComparison, VariantComparison};
 use crate::catalogue::Direction;
-use crate::json::{interval, summary};
+use crate::json::interval;
 
-/// The JSON of `compare`: `{"schema", "warnings", "variants": [{"name", "metrics": {KEY: {"better",
-/// "first": S, "second": S, "difference", "relative", "interval", "verdict"}}}], "only_in_first",
-/// "only_in_second"}`.
+/// Version of this object.
+const SCHEMA: u32 = 2;
+
+/// The JSON of `compare`: `{"schema", "answer", "warnings", "variants": [{"name", "metrics": {KEY: {"better", "scale",
+/// "first", "second", "n", "change", "interval", "verdict"}}}], "only_in_first", "only_in_second"}`.
 ///
-/// Keys of metrics are as recorded (`nfm.1s`, not nested); `better` is `higher`, `lower` or `null`;
-/// `relative` and `interval` are `null` where there is none. With a tolerance there are also `tolerance`, a
-/// share, and for each metric `within`, a boolean.
+/// Keys of metrics are as recorded (`nfm.1s`, not nested); `better` is `higher`, `lower` or `null`; `interval` is `null`
+/// where there are too few repeats. With a margin there are also `tolerance`, a share, and for each metric `within`.
 #[must_use]
 pub fn json(comparison: &Comparison) -> Value {
     let mut object = json!({
-        "schema": crate::json::SCHEMA,
+        "schema": SCHEMA,
+        "answer": answer(comparison).join(" "),
         "warnings": comparison.warnings,
-        "variants": comparison.variants.iter().map(variant).collect::<Vec<_>>(),
+        "variants": comparison.variants.iter().map(|one| variant(one, comparison)).collect::<Vec<_>>(),
         "only_in_first": comparison.only_in_first,
         "only_in_second": comparison.only_in_second,
     });
-    if let Some(tolerance) = comparison.tolerance {
-        object["tolerance"] = tolerance.into();
+    if let Some(margin) = comparison.question.within {
+        object["tolerance"] = margin.into();
     }
     object
 }
 
-fn variant(variant: &VariantComparison) -> Value {
+fn variant(variant: &VariantComparison, comparison: &Comparison) -> Value {
+    let is_within = comparison.question.within.is_some();
     let metrics: serde_json::Map<String, Value> =
-        variant.metrics.iter().map(|comparison| (comparison.key.clone(), metric(comparison))).collect();
+        variant.metrics.iter().map(|one| (one.key.clone(), metric(one, is_within))).collect();
     json!({"name": variant.name, "metrics": metrics})
 }
 
-fn metric(comparison: &MetricComparison) -> Value {
+fn metric(comparison: &MetricComparison, is_within: bool) -> Value {
     let better = match comparison.direction {
         Direction::HigherIsBetter => Some("higher"),
         Direction::LowerIsBetter => Some("lower"),
         Direction::Neutral => None,
     };
+    let change = comparison.change;
     let mut object = json!({
         "better": better,
-        "first": summary(&comparison.first),
-        "second": summary(&comparison.second),
-        "difference": comparison.difference,
-        "relative": comparison.relative,
-        "interval": comparison.interval.map(interval),
+        "scale": scale_name(change.scale),
+        "first": change.first,
+        "second": change.second,
+        "n": [change.n.0, change.n.1],
+        "change": change.change,
+        "interval": change.interval.map(interval),
         "verdict": comparison.verdict.name(),
     });
-    if let Some(within) = comparison.within {
-        object["within"] = within.into();
+    if is_within {
+        object["within"] = json!(comparison.within);
     }
     object
 }

@@ -1,22 +1,21 @@
-//! Two records against one another: what changed by more than the repeats vary by themselves.
+//! Two records of the same scenario against one another: before and after a change, this machine
+//! and that, one kernel and the next.
 //!
-//! # The rule
-//! A metric of a variant differs when the 95 % confidence interval of the difference of its means
-//! (Welch's t, which does not take the two records for equally noisy) leaves out 0. With fewer than
-//! two repeats in either record nothing can be said about spread, and the metric is undecided.
-//! Of twenty metrics that did not change, about one is still reported as different.
+//! A metric of a variant is compared by its [change](evenkeel_metrics::Change): a ratio of means with its confidence
+//! interval. The intervals of a whole comparison hold together, so two records of the same thing show a difference in at
+//! most 5 of 100 comparisons, however many figures they have.
 //!
-//! # Tolerance
-//! Whether two worlds agree is another question: a difference may be beyond the spread and yet small. With a
-//! tolerance each metric is judged by its means: the second's may differ from the first's by that share of
-//! the first's. That is the point estimate; the interval says how sure it is.
+//! With a margin another question is asked: whether the two are the *same* within it. That is shown if the whole interval
+//! lies within the margin (two one-sided tests); each of these intervals has 95 % by itself, since all of them must lie
+//! within for the records to be the same.
 
 mod json;
 mod table;
+mod text;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_metrics::{Interval, Summary, welch_difference};
+use evenkeel_metrics::{Change, Confidence, changes};
 use evenkeel_model::record::{Record, VariantRecord};
 
 use crate::catalogue::{self, Direction};
@@ -24,11 +23,23 @@ use crate::{format, summaries};
 
 pub use json::json;
 pub use table::render;
+pub use text::{change_text, scale_name};
+
+/// What is asked of two records.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Question {
+    /// Only these metrics, by their keys; empty for all.
+    pub metrics: Vec<String>,
+    /// Whether the second is the same as the first within this share of it, and not what differs.
+    pub within: Option<f64>,
+}
 
 /// Two records, compared.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
-    /// What makes the two hard to compare: other scenario, world, rate, machine.
+    /// What the first and the second record are of, in short.
+    pub setups: [String; 2],
+    /// What differs in their set-up: scenario, world, rate, seed, machine.
     pub warnings: Vec<String>,
     /// The variants that both have, in the order of the first.
     pub variants: Vec<VariantComparison>,
@@ -36,56 +47,46 @@ pub struct Comparison {
     pub only_in_first: Vec<String>,
     /// Variants of the second record that the first lacks.
     pub only_in_second: Vec<String>,
-    /// By which share of the first mean the second may differ, if that is judged.
-    pub tolerance: Option<f64>,
+    /// What was asked.
+    pub question: Question,
 }
 
-/// A metric was asked for that no variant has in both records.
+/// Why there is no comparison.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no variant has the metric {key} in both records; they have: {known}")]
-pub struct UnknownMetric {
-    /// Its key.
-    pub key: String,
-    /// Those that there are, comma separated.
-    pub known: String,
+pub enum CompareError {
+    /// A metric was asked for that no variant has in both records.
+    #[error("no variant has the metric {key} in both records; they have: {known}")]
+    UnknownMetric {
+        /// Its key.
+        key: String,
+        /// Those that there are, comma separated.
+        known: String,
+    },
+    /// The records have no variant in common.
+    #[error(
+        "nothing to compare: the records have no variant in common; the first has {first}, the second {second}"
+    )]
+    NoVariant {
+        /// Variants of the first.
+        first: String,
+        /// Variants of the second.
+        second: String,
+    },
+    /// They have variants in common, but no metric of one.
+    #[error("nothing to compare: the records have no metric of the same variant in common")]
+    NoMetric,
 }
 
 impl Comparison {
-    /// Leaves only the metrics with these keys.
-    ///
-    /// # Errors
-    /// When no variant has one of them in both records.
-    pub fn keep(&mut self, keys: &[String]) -> Result<(), UnknownMetric> {
-        let all = self.variants.iter().flat_map(|variant| &variant.metrics);
-        let mut known: Vec<&str> = Vec::new();
-        for metric in all {
-            if !known.contains(&metric.key.as_str()) {
-                known.push(&metric.key);
-            }
-        }
-        if let Some(key) = keys.iter().find(|key| !known.contains(&key.as_str())) {
-            return Err(UnknownMetric { key: key.clone(), known: known.join(", ") });
-        }
-        for variant in &mut self.variants {
-            variant.metrics.retain(|metric| keys.contains(&metric.key));
-        }
-        Ok(())
+    /// All figures, each with its variant.
+    pub(crate) fn figures(&self) -> impl Iterator<Item = (&VariantComparison, &MetricComparison)> {
+        self.variants.iter().flat_map(|variant| variant.metrics.iter().map(move |metric| (variant, metric)))
     }
 
-    /// Judges every metric: the mean of the second may differ from that of the first by this share of it.
-    pub fn judge(&mut self, tolerance: f64) {
-        self.tolerance = Some(tolerance);
-        for metric in self.variants.iter_mut().flat_map(|variant| &mut variant.metrics) {
-            metric.within = Some(metric.difference.abs() <= tolerance * metric.first.mean.abs());
-        }
-    }
-
-    /// Whether nothing was found to be beyond the tolerance, and something within it. True if none is judged.
+    /// Whether every figure was shown to be the same within the margin. True if there is none.
     #[must_use]
     pub fn agrees(&self) -> bool {
-        let mut metrics = self.variants.iter().flat_map(|variant| &variant.metrics).peekable();
-        self.tolerance.is_none()
-            || (metrics.peek().is_some() && metrics.all(|metric| metric.within == Some(true)))
+        self.question.within.is_none() || self.figures().all(|(_, metric)| metric.within == Some(true))
     }
 }
 
@@ -105,42 +106,37 @@ pub struct MetricComparison {
     pub key: String,
     /// Which way it is better.
     pub direction: Direction,
-    /// Over the repeats of the first record.
-    pub first: Summary,
-    /// Over the repeats of the second record.
-    pub second: Summary,
-    /// Mean of the second minus mean of the first, in the metric's recorded unit.
-    pub difference: f64,
-    /// 95 % confidence interval of the difference; absent with fewer than two repeats in either.
-    pub interval: Option<Interval>,
-    /// The difference as a share of the first mean; absent if that is 0.
-    pub relative: Option<f64>,
+    /// The change from the first record to the second.
+    pub change: Change,
     /// What can be said.
     pub verdict: Verdict,
-    /// Whether the means agree within the tolerance, if that is judged.
+    /// With a margin: whether the whole interval lies within it, or the whole of it outside; none if neither.
     pub within: Option<bool>,
 }
 
-/// What can be said about a difference.
+/// What can be said about a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Within the spread of the repeats.
+    /// The interval holds "no change".
+    NotShown,
+    /// The whole interval lies within the stated margin.
     Same,
-    /// Beyond the spread, and in the second record better.
+    /// A change, to the better.
     Better,
-    /// Beyond the spread, and in the second record worse.
+    /// A change, to the worse.
     Worse,
-    /// Beyond the spread, for a metric of which neither way is better.
+    /// A change of a metric of which neither way is better.
     Different,
-    /// Too few repeats to tell.
+    /// Too few repeats for an interval.
     Undecided,
 }
 
 impl Verdict {
-    /// Its name in tables and in JSON.
+    /// Its name in JSON.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
+            Self::NotShown => "no_difference_shown",
             Self::Same => "same",
             Self::Better => "better",
             Self::Worse => "worse",
@@ -148,80 +144,114 @@ impl Verdict {
             Self::Undecided => "undecided",
         }
     }
+
+    fn of(direction: Direction, change: &Change) -> Self {
+        match direction {
+            _ if change.interval.is_none() => Self::Undecided,
+            _ if !change.is_shown() => Self::NotShown,
+            Direction::Neutral => Self::Different,
+            Direction::HigherIsBetter if change.change > 0.0 => Self::Better,
+            Direction::LowerIsBetter if change.change < 0.0 => Self::Better,
+            Direction::HigherIsBetter | Direction::LowerIsBetter => Self::Worse,
+        }
+    }
+
+    /// Whether a change was shown.
+    #[must_use]
+    pub fn is_difference(self) -> bool {
+        matches!(self, Self::Better | Self::Worse | Self::Different)
+    }
 }
 
 /// Compares two records: the second with the first.
-#[must_use]
-pub fn compare(first: &Record, second: &Record) -> Comparison {
-    let missing = |of: &Record, other: &Record| -> Vec<String> {
-        of.variants
-            .iter()
-            .filter(|variant| find(other, &variant.name).is_none())
-            .map(|variant| variant.name.clone())
-            .collect()
-    };
-    let variants = first
-        .variants
+///
+/// # Errors
+/// When they have nothing in common, or not what is asked for.
+pub fn compare(first: &Record, second: &Record, question: &Question) -> Result<Comparison, CompareError> {
+    let common: Vec<(&VariantRecord, &VariantRecord)> =
+        first.variants.iter().filter_map(|variant| Some((variant, find(second, &variant.name)?))).collect();
+    if common.is_empty() {
+        return Err(CompareError::NoVariant { first: names(first), second: names(second) });
+    }
+    let keys: Vec<Vec<String>> =
+        common.iter().map(|(before, after)| metrics(before, after, &first.windows)).collect();
+    let known: BTreeSet<&String> = keys.iter().flatten().collect();
+    if known.is_empty() {
+        return Err(CompareError::NoMetric);
+    }
+    if let Some(key) = question.metrics.iter().find(|key| !known.contains(key)) {
+        let known = catalogue::in_order(known.into_iter().cloned().collect(), &first.windows);
+        return Err(CompareError::UnknownMetric { key: key.clone(), known: known.join(", ") });
+    }
+    let asked = |key: &String| question.metrics.is_empty() || question.metrics.contains(key);
+    let keys: Vec<Vec<String>> =
+        keys.into_iter().map(|keys| keys.into_iter().filter(asked).collect()).collect();
+
+    let pairs: Vec<(Vec<f64>, Vec<f64>)> = common
         .iter()
-        .filter_map(|variant| Some((variant, find(second, &variant.name)?)))
-        .map(|(before, after)| VariantComparison {
-            name: before.name.clone(),
-            metrics: metrics(before, after, &first.windows),
+        .zip(&keys)
+        .flat_map(|((before, after), keys)| {
+            keys.iter().map(|key| (summaries::values(before, key), summaries::values(after, key)))
         })
         .collect();
-    Comparison {
+    let confidence = if question.within.is_some() { Confidence::Each } else { Confidence::Together };
+    let mut changes = changes(&pairs, confidence).into_iter();
+    let variants = common
+        .iter()
+        .zip(keys)
+        .map(|((before, _), keys)| VariantComparison {
+            name: before.name.clone(),
+            metrics: keys
+                .into_iter()
+                .filter_map(|key| Some(judged(key, changes.next()??, question.within)))
+                .collect(),
+        })
+        .collect();
+    let missing = |of: &Record, other: &Record| -> Vec<String> {
+        let missing = of.variants.iter().filter(|variant| find(other, &variant.name).is_none());
+        missing.map(|variant| variant.name.clone()).collect()
+    };
+    Ok(Comparison {
+        setups: [text::setup(first), text::setup(second)],
         warnings: warnings(first, second),
         variants,
         only_in_first: missing(first, second),
         only_in_second: missing(second, first),
-        tolerance: None,
-    }
+        question: question.clone(),
+    })
+}
+
+fn names(record: &Record) -> String {
+    let names: Vec<&str> = record.variants.iter().map(|variant| variant.name.as_str()).collect();
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
 fn find<'r>(record: &'r Record, name: &str) -> Option<&'r VariantRecord> {
     record.variants.iter().find(|variant| variant.name == name)
 }
 
-fn metrics(
-    first: &VariantRecord,
-    second: &VariantRecord,
-    windows: &BTreeMap<String, f64>,
-) -> Vec<MetricComparison> {
+/// The metrics that a variant has in both records, in the order of tables.
+fn metrics(first: &VariantRecord, second: &VariantRecord, windows: &BTreeMap<String, f64>) -> Vec<String> {
     let (before, after) = (summaries::of_metrics(first), summaries::of_metrics(second));
-    let both: BTreeSet<String> = before.keys().filter(|key| after.contains_key(*key)).cloned().collect();
-    catalogue::in_order(both, windows)
-        .into_iter()
-        .filter_map(|key| {
-            let (before, after) = (*before.get(&key)?, *after.get(&key)?);
-            let difference =
-                welch_difference(&summaries::values(first, &key), &summaries::values(second, &key))?;
-            let direction = catalogue::describe(&key).direction;
-            Some(MetricComparison {
-                key,
-                direction,
-                first: before,
-                second: after,
-                difference: difference.mean,
-                interval: difference.interval,
-                relative: (before.mean != 0.0).then(|| difference.mean / before.mean.abs()),
-                verdict: verdict(direction, difference.mean, difference.interval),
-                within: None,
-            })
-        })
-        .collect()
+    catalogue::in_order(before.into_keys().filter(|key| after.contains_key(key)).collect(), windows)
 }
 
-fn verdict(direction: Direction, difference: f64, interval: Option<Interval>) -> Verdict {
-    let Some(interval) = interval else { return Verdict::Undecided };
-    if interval.contains(0.0) {
-        return Verdict::Same;
-    }
-    match direction {
-        Direction::Neutral => Verdict::Different,
-        Direction::HigherIsBetter if difference > 0.0 => Verdict::Better,
-        Direction::LowerIsBetter if difference < 0.0 => Verdict::Better,
-        Direction::HigherIsBetter | Direction::LowerIsBetter => Verdict::Worse,
-    }
+fn judged(key: String, change: Change, margin: Option<f64>) -> MetricComparison {
+    let direction = catalogue::describe(&key).direction;
+    let within = margin.and_then(|margin| {
+        let interval = change.interval?;
+        let bound = match change.scale {
+            evenkeel_metrics::Scale::Ratio => margin,
+            evenkeel_metrics::Scale::Difference => margin * change.first.abs(),
+        };
+        match (interval.lies_within(-bound, bound), interval.lies_outside(-bound, bound)) {
+            (true, _) => Some(true),
+            (_, true) => Some(false),
+            _ => None,
+        }
+    });
+    let verdict = if within == Some(true) { Verdict::Same } else { Verdict::of(direction, &change) };
+    MetricComparison { key, direction, change, verdict, within }
 }
 
 fn warnings(first: &Record, second: &Record) -> Vec<String> {
@@ -231,26 +261,39 @@ fn warnings(first: &Record, second: &Record) -> Vec<String> {
             warnings.push(format!("{what} differs: {first} and {second}"));
         }
     };
+    let effort = |record: &Record| if record.quick { "quick" } else { "full" };
     differs("scenario", &first.scenario, &second.scenario);
     differs("world", &first.world, &second.world);
     differs("kernel", &first.kernel, &second.kernel);
     differs("rate", &format::rate(first.rate_bps), &format::rate(second.rate_bps));
     differs("length of a repeat", &format::seconds(first.duration_s), &format::seconds(second.duration_s));
     differs("warm-up", &format::seconds(first.warmup_s), &format::seconds(second.warmup_s));
+    differs("effort", effort(first), effort(second));
+    differs("version", &first.evenkeel, &second.evenkeel);
+    differs("seed", &first.seed.to_string(), &second.seed.to_string());
     if first.windows != second.windows {
         warnings.push("windows differ: the fairness metrics are over other lengths of time".to_owned());
     }
     if first.scenario == second.scenario && first.scenario_text != second.scenario_text {
-        warnings.push("the scenario was changed between the two".to_owned());
+        warnings.push("the scenario's text differs".to_owned());
     }
-    let facts: BTreeSet<&String> = first.host.keys().chain(second.host.keys()).collect();
-    let changed: Vec<&str> = facts
-        .into_iter()
-        .filter(|fact| first.host.get(*fact) != second.host.get(*fact))
-        .map(String::as_str)
-        .collect();
+    for (variant, other) in
+        first.variants.iter().filter_map(|variant| Some((variant, find(second, &variant.name)?)))
+    {
+        let changed = differing(&variant.settings, &other.settings);
+        if !changed.is_empty() {
+            warnings.push(format!("settings of {} differ: {}", variant.name, changed.join(", ")));
+        }
+    }
+    let changed = differing(&first.host, &second.host);
     if !changed.is_empty() {
         warnings.push(format!("facts about the host differ: {}", changed.join(", ")));
     }
     warnings
+}
+
+/// Keys of which the value differs, or that one lacks.
+fn differing<'r>(first: &'r BTreeMap<String, String>, second: &'r BTreeMap<String, String>) -> Vec<&'r str> {
+    let keys: BTreeSet<&String> = first.keys().chain(second.keys()).collect();
+    keys.into_iter().filter(|key| first.get(*key) != second.get(*key)).map(String::as_str).collect()
 }

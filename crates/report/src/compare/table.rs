@@ -1,107 +1,118 @@
-//! A comparison as a terminal table.
+//! A comparison for a terminal: the answer, what the records are, and what differs.
 
-use evenkeel_metrics::Summary;
+use evenkeel_metrics::LEAST_REPEATS;
 
+use super::text::{answer, change_cell, interval_cell, percent};
 use super::{Comparison, MetricComparison, Verdict};
 use crate::catalogue::describe;
-use crate::format::{number, signed, trimmed, wrapped};
+use crate::format::wrapped;
 use crate::grid::{Cell, Column, Emphasis, Grid, TableOptions};
 
-/// The comparison as a table: warnings first, then a row for each metric of each variant.
+/// The comparison as text: the answer first, then the two records by their `names`, then a table of what differs, or of
+/// every figure with `all`.
 #[must_use]
-pub fn render(comparison: &Comparison, options: TableOptions) -> String {
+pub fn render(comparison: &Comparison, names: [&str; 2], all: bool, options: TableOptions) -> String {
     let mut text = String::new();
-    for warning in &comparison.warnings {
-        let line = wrapped("         ", warning, options.text_width());
-        text.push_str(&format!("{} {}", options.bad("warning:"), line.trim_start()));
+    let mut line = |indent: &str, words: &str| text.push_str(&wrapped(indent, words, options.text_width()));
+    for answer in answer(comparison) {
+        line("", &answer);
+    }
+    for (which, (name, setup)) in ["first:  ", "second: "].iter().zip(names.iter().zip(&comparison.setups)) {
+        line(which, &format!("{name} ({setup})"));
+    }
+    if !comparison.warnings.is_empty() {
+        line("set-up: ", &format!("{}.", comparison.warnings.join("; ")));
     }
     for (names, which) in [(&comparison.only_in_first, "first"), (&comparison.only_in_second, "second")] {
         if !names.is_empty() {
-            let line = format!("Only in the {which} record: {}.", names.join(", "));
-            text.push_str(&wrapped("", &line, options.text_width()));
+            line("", &format!("Only in the {which} record: {}.", names.join(", ")));
         }
-    }
-    if !text.is_empty() {
-        text.push('\n');
-    }
-    if comparison.variants.iter().all(|variant| variant.metrics.is_empty()) {
-        text.push_str("The records have no metric of the same variant in common.\n");
-        return text;
     }
 
-    let column = |heading: &str, importance, text| Column { heading: heading.to_owned(), importance, text };
-    let mut columns = vec![
-        column("variant", 0, true),
-        column("metric", 0, true),
-        column("first\nmedian", 1, false),
-        column("second\nmedian", 1, false),
-        column("difference\nof means", 2, false),
-        column("95 % confidence\ninterval", 4, false),
-        column("relative\n", 3, false),
-        column("verdict", 0, true),
-    ];
-    if let Some(tolerance) = comparison.tolerance {
-        columns.push(column(&format!("within\n{}", percent(tolerance)), 0, true));
-        // What is judged: the means, not the medians.
-        columns[2].heading = "first\nmean".to_owned();
-        columns[3].heading = "second\nmean".to_owned();
-    }
+    let all = all || !comparison.question.metrics.is_empty();
+    let is_within = comparison.question.within.is_some();
+    let is_worth_a_row = |metric: &MetricComparison| {
+        all || if is_within { metric.within != Some(true) } else { metric.verdict.is_difference() }
+    };
     let mut rows = Vec::new();
     for variant in &comparison.variants {
-        for (index, metric) in variant.metrics.iter().enumerate() {
-            let name = if index == 0 { variant.name.as_str() } else { "" };
-            rows.push(row(name, metric));
+        for (index, metric) in variant.metrics.iter().filter(|metric| is_worth_a_row(metric)).enumerate() {
+            rows.push(row(if index == 0 { &variant.name } else { "" }, metric, is_within));
         }
     }
-    text.push_str(&Grid { columns, rows }.draw(options).text);
-    let rule = "better, worse: the 95 % confidence interval of the difference of means (Welch) leaves out 0. \
-                undecided: fewer than two repeats.";
-    text.push_str(&wrapped("", rule, options.text_width()));
-    if let Some(tolerance) = comparison.tolerance {
-        let rule = format!(
-            "within: the mean of the second differs from that of the first by at most {} of it.",
-            percent(tolerance)
-        );
-        text.push_str(&wrapped("", &rule, options.text_width()));
+    let left = comparison.figures().count() - rows.len();
+    if !rows.is_empty() {
+        text.push('\n');
+        text.push_str(&Grid { columns: columns(comparison), rows }.draw(options).text);
+    }
+    text.push_str(&wrapped("", &rule(comparison), options.text_width()));
+    if left > 0 {
+        let figures = super::text::figures(left);
+        let others =
+            if left == comparison.figures().count() { figures } else { format!("the other {figures}") };
+        text.push_str(&wrapped("", &format!("--all shows {others}."), options.text_width()));
     }
     text
 }
 
-fn percent(share: f64) -> String {
-    format!("{} %", trimmed(number(share * 100.0, 3)))
+fn columns(comparison: &Comparison) -> Vec<Column> {
+    let column = |heading: &str, importance, text| Column { heading: heading.to_owned(), importance, text };
+    let mut columns = vec![
+        column("variant", 0, true),
+        column("metric", 0, true),
+        column("first\nmean", 2, false),
+        column("second\nmean", 2, false),
+        column("change\n", 1, false),
+        column("confidence\ninterval", 1, false),
+        column("verdict", 0, true),
+    ];
+    if let Some(margin) = comparison.question.within {
+        columns.pop();
+        columns.push(column(&format!("within\n{}", percent(margin)), 0, true));
+    }
+    columns
 }
 
-fn row(variant: &str, metric: &MetricComparison) -> Vec<Cell> {
+/// By which rule the verdicts come.
+fn rule(comparison: &Comparison) -> String {
+    let least = format!("No interval from fewer than {LEAST_REPEATS} repeats.");
+    match comparison.question.within {
+        Some(margin) => format!(
+            "Within {0}: the whole 95 % confidence interval of the change lies within {0} of the first. {least}",
+            percent(margin)
+        ),
+        None => format!(
+            "All intervals hold together with 98 % confidence: two records of the same thing show a difference in at most \
+             5 of 100 comparisons. {least}"
+        ),
+    }
+}
+
+fn row(variant: &str, metric: &MetricComparison, is_within: bool) -> Vec<Cell> {
     let description = describe(&metric.key);
     let label = match description.unit {
         "" => description.label(),
         unit => format!("{}, {unit}", description.label()),
     };
-    let interval = metric.interval.map(|interval| {
-        format!("{} to {}", signed(description.show(interval.low)), signed(description.show(interval.high)))
-    });
-    let relative = metric.relative.map(|share| format!("{} %", signed(number(share * 100.0, 1))));
-    let emphasis = match metric.verdict {
-        Verdict::Better => Emphasis::Good,
-        Verdict::Worse => Emphasis::Bad,
-        Verdict::Different => Emphasis::Strong,
-        Verdict::Same | Verdict::Undecided => Emphasis::Plain,
+    let verdict = match (is_within, metric.within) {
+        (true, Some(true)) => Cell::new("yes", Emphasis::Good),
+        (true, Some(false)) => Cell::new("no", Emphasis::Bad),
+        (true, None) => Cell::plain("not decided"),
+        (false, _) => match metric.verdict {
+            Verdict::Better => Cell::new("better", Emphasis::Good),
+            Verdict::Worse => Cell::new("worse", Emphasis::Bad),
+            Verdict::Different => Cell::new("different", Emphasis::Strong),
+            Verdict::Same | Verdict::NotShown => Cell::plain("not shown"),
+            Verdict::Undecided => Cell::plain("no interval"),
+        },
     };
-    // Where means are judged they are shown, else what is typical.
-    let typical = |summary: &Summary| if metric.within.is_some() { summary.mean } else { summary.median };
-    let mut cells = vec![
+    vec![
         Cell::new(variant, Emphasis::Strong),
         Cell::plain(label),
-        Cell::plain(description.show(typical(&metric.first))),
-        Cell::plain(description.show(typical(&metric.second))),
-        Cell::plain(signed(description.show(metric.difference))),
-        Cell::plain(interval.unwrap_or_default()),
-        Cell::plain(relative.unwrap_or_default()),
-        Cell::new(metric.verdict.name(), emphasis),
-    ];
-    cells.extend(metric.within.map(|within| match within {
-        true => Cell::new("yes", Emphasis::Good),
-        false => Cell::new("no", Emphasis::Bad),
-    }));
-    cells
+        Cell::plain(description.show(metric.change.first)),
+        Cell::plain(description.show(metric.change.second)),
+        Cell::plain(change_cell(&description, &metric.change)),
+        Cell::plain(interval_cell(&description, &metric.change).unwrap_or_default()),
+        verdict,
+    ]
 }

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use evenkeel_files::{InputError, OutputError};
 
+use super::plausible::Implausible;
+
 /// Why a record cannot be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -53,6 +55,14 @@ pub enum StoreError {
         found: u32,
         /// The schema that can be read.
         supported: u32,
+    },
+    /// A figure cannot have been measured.
+    #[error("{} is not a record of a run: {source}", path.display())]
+    Implausible {
+        /// The record's file.
+        path: PathBuf,
+        /// Which figure.
+        source: Implausible,
     },
     /// A figure is not a finite number, so JSON cannot hold it.
     #[error("{field} is {value}; only finite numbers can be recorded")]

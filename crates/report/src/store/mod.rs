@@ -10,6 +10,7 @@
 //! series file is read only from inside its record's directory, and damage is an error that names the file.
 
 mod error;
+mod plausible;
 mod series;
 
 use std::fs;
@@ -21,6 +22,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 pub use error::StoreError;
+pub use plausible::{Implausible, check_repeat};
 pub use series::{Series, SeriesFlow};
 
 /// Name of the record within its directory.
@@ -76,7 +78,8 @@ pub fn write_into(
 /// Reads a record from its directory or from its `record.json`.
 ///
 /// # Errors
-/// If there is none, if it is cut short or no record, or if a newer Evenkeel wrote it.
+/// If there is none, if it is cut short or no record, if a newer Evenkeel wrote it, or if it has figures that no run can
+/// give.
 pub fn read(path: &Path) -> Result<Record, StoreError> {
     let path = if path.is_dir() { path.join(RECORD_FILE) } else { path.to_owned() };
     let text = evenkeel_files::read(&path, Kind::Record).map_err(|error| {
@@ -95,7 +98,9 @@ pub fn read(path: &Path) -> Result<Record, StoreError> {
     if version.schema != SCHEMA {
         return Err(StoreError::Schema { path, found: version.schema, supported: SCHEMA });
     }
-    serde_json::from_slice(text).map_err(damaged)
+    let record: Record = serde_json::from_slice(text).map_err(damaged)?;
+    plausible::check(&record).map_err(|source| StoreError::Implausible { path: path.clone(), source })?;
+    Ok(record)
 }
 
 /// Reads the raw series of one repeat (counted from 0) of a variant; `None` if the record has none.

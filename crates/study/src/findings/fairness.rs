@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_metrics::{MeanInterval, mean_interval};
+use evenkeel_metrics::{MeanInterval, mean_interval, mean_ratio};
 use evenkeel_model::record::metric;
 
 use super::{ALL, Draft, Finding, HTB, shown};
@@ -29,16 +29,16 @@ fn over_cells(
     mean_interval(&in_all_cells(points.map(|point| point.values(key))))
 }
 
-/// The metric at one point over that at another, in each repeat that both have; mean over the pairs.
+/// The metric at one point over that at another, in each repeat that both have; geometric mean over the pairs.
 fn ratio_of_pairs(pairs: &[(&Point, &Point)], keys: (&str, &str)) -> Option<MeanInterval> {
     let cells = pairs.iter().map(|(first, second)| {
         let (first, second) = (first.values(keys.0), second.values(keys.1));
-        let ratio = |(repeat, value): (&u32, &f64)| {
-            Some((*repeat, value / second.get(repeat)?)).filter(|(_, ratio)| ratio.is_finite())
+        let logarithm = |(repeat, value): (&u32, &f64)| {
+            Some((*repeat, (value / second.get(repeat)?).ln())).filter(|(_, ratio)| ratio.is_finite())
         };
-        first.iter().filter_map(ratio).collect::<BTreeMap<u32, f64>>()
+        first.iter().filter_map(logarithm).collect::<BTreeMap<u32, f64>>()
     });
-    mean_interval(&in_all_cells(cells))
+    mean_ratio(&in_all_cells(cells))
 }
 
 fn is_below(mean: &MeanInterval, bound: f64) -> bool {

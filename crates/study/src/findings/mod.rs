@@ -132,7 +132,7 @@ impl Draft {
     }
 }
 
-/// `{"mean", "low", "high", "n"}`, without the ends for a single value.
+/// `{"mean", "low", "high", "n"}`, without the ends where there are too few repeats for an interval.
 pub(crate) fn with_interval(mean: &evenkeel_metrics::MeanInterval) -> Value {
     let mut value = json!({"mean": mean.mean, "n": mean.n});
     if let Some(interval) = mean.interval {
@@ -142,18 +142,24 @@ pub(crate) fn with_interval(mean: &evenkeel_metrics::MeanInterval) -> Value {
     value
 }
 
+/// `2 repeats: no interval`.
+pub(crate) fn no_interval(n: usize) -> String {
+    let s = if n == 1 { "" } else { "s" };
+    format!("{n} repeat{s}: no interval")
+}
+
 /// `1.12 (1.08 to 1.16)`.
 pub(crate) fn shown(mean: &evenkeel_metrics::MeanInterval) -> String {
     match mean.interval {
         Some(interval) => format!("{:.3} ({:.3} to {:.3})", mean.mean, interval.low, interval.high),
-        None => format!("{:.3} (a single repeat)", mean.mean),
+        None => format!("{:.3} ({})", mean.mean, no_interval(mean.n)),
     }
 }
 
 /// What a ratio says about an expected direction: whether it is beyond a bound, on the other side, or neither.
 fn stands(effect: &Effect, bound: f64) -> &'static str {
     if effect.mean.interval.is_none() {
-        return "a single repeat decides nothing";
+        return "too few repeats for an interval decide nothing";
     }
     let (met, against) = if bound >= 1.0 {
         (effect.is_above(bound), effect.is_below(bound))

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_metrics::mean_interval;
+use evenkeel_metrics::mean_ratio;
 use evenkeel_model::record::metric;
 
 use super::{ALL, CLASSLESS, DEFAULT, Draft, Finding, HTB, NOT_HTB, Verdict, shown, stands, with_whom};
@@ -156,12 +156,12 @@ pub(super) fn kf5(results: &Results) -> Finding {
     let (mut parts, mut all_below, mut any_not_below, mut found) = (Vec::new(), true, false, 0);
     for setup in SCALABLE {
         let own = variation(setup);
-        let ratios: Vec<f64> = own
+        let logarithms: Vec<f64> = own
             .iter()
-            .filter_map(|(repeat, own)| Some(own / mean_of_others.get(repeat)?))
-            .filter(|ratio| ratio.is_finite())
+            .filter_map(|(repeat, own)| Some((own / mean_of_others.get(repeat)?).ln()))
+            .filter(|logarithm| logarithm.is_finite())
             .collect();
-        let Some(mean) = mean_interval(&ratios) else {
+        let Some(mean) = mean_ratio(&logarithms) else {
             all_below = false;
             continue;
         };
@@ -239,7 +239,7 @@ pub(super) fn negative(results: &Results) -> Finding {
                 continue;
             }
             let Some(grown) = Growth::of(&own, metric::THROUGHPUT, from) else { continue };
-            let Some(mean) = mean_interval(&grown.ratios) else { continue };
+            let Some(mean) = mean_ratio(&grown.logarithms) else { continue };
             draft.mean(&format!("throughput_ratio_from_{from}.{length}"), &mean);
             let has_fallen = mean.interval.is_some_and(|interval| interval.high < 1.0);
             decided &= mean.interval.is_some_and(|interval| !interval.contains(1.0));
@@ -266,10 +266,10 @@ pub(super) fn negative(results: &Results) -> Finding {
 /// So many clients give every processor of a small machine work.
 const BUSY_CLIENTS: f64 = 4.0;
 
-/// A metric with the most clients over that with fewer, in each repeat, mean over the setups.
+/// A metric with the most clients over that with fewer, in each repeat, as a logarithm; mean over the setups.
 struct Growth {
     most: f64,
-    ratios: Vec<f64>,
+    logarithms: Vec<f64>,
 }
 
 impl Growth {
@@ -288,12 +288,12 @@ impl Growth {
         let cells = setups.iter().filter_map(|setup| {
             let (few, many) = (at(setup, from)?.values(key), at(setup, most)?.values(key));
             let ratio = |(repeat, few): (&u32, &f64)| {
-                Some((*repeat, many.get(repeat)? / few)).filter(|(_, ratio)| ratio.is_finite())
+                Some((*repeat, (many.get(repeat)? / few).ln())).filter(|(_, ratio)| ratio.is_finite())
             };
             Some(few.iter().filter_map(ratio).collect::<BTreeMap<u32, f64>>())
         });
-        let ratios = in_all_cells(cells);
-        (!ratios.is_empty()).then_some(Self { most, ratios })
+        let logarithms = in_all_cells(cells);
+        (!logarithms.is_empty()).then_some(Self { most, logarithms })
     }
 }
 

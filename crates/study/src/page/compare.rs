@@ -1,8 +1,8 @@
-//! Whether two studies agree, for people and for scripts.
+//! Whether two studies differ, for people and for scripts.
 
 use std::fmt::Write;
 
-use evenkeel_report::describe;
+use evenkeel_report::{change_text, describe};
 use serde_json::{Value, json};
 
 use crate::agreement::Agreement;
@@ -15,12 +15,15 @@ pub fn agreement_json(agreement: &Agreement) -> Value {
         .compared
         .iter()
         .map(|compared| {
+            let change = compared.change;
             json!({
                 "point": compared.point,
                 "metric": compared.metric,
-                "first": compared.means.0,
-                "second": compared.means.1,
-                "interval": compared.interval.map(|interval| json!({"low": interval.low, "high": interval.high})),
+                "first": change.first,
+                "second": change.second,
+                "scale": evenkeel_report::scale_name(change.scale),
+                "change": change.change,
+                "interval": change.interval.map(|interval| json!({"low": interval.low, "high": interval.high})),
                 "agrees": compared.agrees,
             })
         })
@@ -35,33 +38,30 @@ pub fn agreement_json(agreement: &Agreement) -> Value {
     })
 }
 
-/// The comparison as text: how many agree, and those that do not.
+/// The comparison as text: how many figures differ, what differs in the set-up, and each figure that differs.
 #[must_use]
-pub fn agreement_table(agreement: &Agreement) -> String {
+pub fn agreement_table(agreement: &Agreement, first: &str, second: &str) -> String {
     let mut text = String::new();
-    for warning in &agreement.warnings {
-        // Writing to a string does not fail.
-        let _ = writeln!(text, "warning: {warning}");
-    }
     let (agree, all) = agreement.counts();
-    let share = agreement.share().map(|share| format!(" ({:.1} %)", share * 100.0)).unwrap_or_default();
-    let _ = writeln!(
-        text,
-        "{agree} of {all} figures agree within their 95 % confidence intervals{share}; 95 % would by chance."
-    );
+    let differing = all - agree;
+    // Writing to a string does not fail.
+    let _ = match differing {
+        0 => writeln!(text, "No difference shown: {all} figures."),
+        1 => writeln!(text, "1 of {all} figures differs."),
+        _ => writeln!(text, "{differing} of {all} figures differ."),
+    };
+    let _ = writeln!(text, "first: {first}\nsecond: {second}");
+    for warning in &agreement.warnings {
+        let _ = writeln!(text, "{warning}");
+    }
     if agreement.only_in_one > 0 {
-        let _ = writeln!(text, "{} points are only in one of them.", agreement.only_in_one);
+        let points = if agreement.only_in_one == 1 { "point is" } else { "points are" };
+        let _ = writeln!(text, "{} {points} only in one of them.", agreement.only_in_one);
     }
     for compared in agreement.compared.iter().filter(|compared| compared.agrees == Some(false)) {
         let description = describe(compared.metric);
-        let _ = writeln!(
-            text,
-            "  {}: {} {} and {}",
-            compared.point,
-            description.label(),
-            description.show_with_unit(compared.means.0),
-            description.show_with_unit(compared.means.1)
-        );
+        let _ = writeln!(text, "  {}: {}", compared.point, change_text(&description, &compared.change));
     }
+    text.push_str("All intervals hold together with 98 % confidence: two runs of the same thing show a difference in at most 5 of 100 comparisons.\n");
     text
 }

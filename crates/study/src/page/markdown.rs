@@ -6,7 +6,7 @@ use evenkeel_metrics::MeanInterval;
 use evenkeel_report::describe;
 
 use crate::conduct::{DISTURBANCE_LIMIT, MOST_ATTEMPTS};
-use crate::findings::{Finding, findings, shown};
+use crate::findings::{Finding, findings, no_interval, shown};
 use crate::judgements::{Answer, CONSERVING, FAIR, FIRST, claims, conservation, filter_costs};
 use crate::recommend::{Recommendation, recommendations};
 use crate::results::Results;
@@ -148,7 +148,7 @@ fn percent(mean: Option<&MeanInterval>) -> String {
             interval.low * 100.0,
             interval.high * 100.0
         ),
-        None => format!("{:.1} %", mean.mean * 100.0),
+        None => format!("{:.1} % ({})", mean.mean * 100.0, no_interval(mean.n)),
     })
 }
 

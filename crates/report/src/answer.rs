@@ -1,0 +1,207 @@
+//! What a run found, in one or two sentences: which variant does best by the figure that the scenario is about, against
+//! the baseline, how sure that is, and what it costs.
+
+use evenkeel_metrics::{Interval, LEAST_REPEATS, MeanInterval, mean_interval};
+use evenkeel_model::record::{Record, VariantRecord, metric};
+
+use crate::catalogue::{Description, Direction, describe};
+use crate::format::{self, clean, repeats, seconds, signed};
+use crate::{paired, summaries};
+
+/// The metric that a scenario is about, and how the best by it is called.
+pub(crate) struct Subject {
+    pub key: String,
+    superlative: String,
+}
+
+/// What is asked of a scenario follows from what was measured: figures of few scenarios come before those of all.
+pub(crate) fn subject(record: &Record) -> Option<Subject> {
+    let has = |key: &str| {
+        record
+            .variants
+            .iter()
+            .flat_map(|variant| &variant.repeats)
+            .any(|repeat| repeat.metrics.contains_key(key))
+    };
+    let of = |key: String, superlative: &str| {
+        has(&key).then(|| Subject { key, superlative: superlative.to_owned() })
+    };
+    let clients = |prefix: &str, group: &str, part: &str| metric::of_clients(prefix, group, part);
+    let completion = |part: &str| metric::part(metric::COMPLETION, part);
+    let longest = || {
+        let with_nfm = record.windows.iter().filter(|(name, _)| has(&metric::part(metric::NFM, name)));
+        let (name, length) = with_nfm.max_by(|first, second| first.1.total_cmp(second.1))?;
+        let over = if record.rate_bps == record.nominal_rate_bps { seconds(*length) } else { name.clone() };
+        of(metric::part(metric::NFM, name), &format!("is fairest over {over}"))
+    };
+    let is_about_fairness = record.scenario.contains("fairness");
+    // Flows of a size end together if they are treated alike.
+    (record.duration_s == 0.0)
+        .then(|| of(completion("spread"), "completes its flows closest together"))
+        .flatten()
+        .or_else(|| of(completion("mean"), "completes soonest"))
+        .or_else(|| {
+            of(
+                clients(metric::RESPONSE, "high", "client_median"),
+                "answers the clients of high priority soonest",
+            )
+        })
+        .or_else(|| of(clients(metric::REQUESTS, metric::ALL_CLIENTS, "total"), "answers most requests"))
+        .or_else(longest)
+        .or_else(|| of(metric::LOST_CAPACITY.to_owned(), "loses least of the line while packets wait"))
+        .or_else(|| {
+            if is_about_fairness { of(metric::JAIN_BYTES.to_owned(), "is fairest by bytes") } else { None }
+        })
+        .or_else(|| of(metric::part(metric::LATENCY, "mean"), "has the lowest latency"))
+        .or_else(|| of(metric::THROUGHPUT.to_owned(), "has the highest throughput"))
+}
+
+/// The answer of a run, a sentence each.
+#[must_use]
+pub fn answer(record: &Record) -> Vec<String> {
+    let mut sentences = Vec::new();
+    let n = record.variants.iter().map(|variant| variant.repeats.len()).min().unwrap_or(0);
+    if record.quick || n < LEAST_REPEATS {
+        let quick = if record.quick { "Quick run: " } else { "" };
+        let why = if n < LEAST_REPEATS {
+            format!("{}, no interval; a claim needs {LEAST_REPEATS} or more", repeats(record))
+        } else {
+            "shorter than the scenario asks for, so nothing that it expects is judged".to_owned()
+        };
+        sentences.push(format!("{quick}{why}."));
+    }
+    sentences.extend(finding(record).map(|text| clean(&text)));
+    sentences
+}
+
+fn finding(record: &Record) -> Option<String> {
+    let subject = subject(record)?;
+    let description = describe(&subject.key);
+    let mean = |variant: &VariantRecord| Some(mean_interval(&summaries::values(variant, &subject.key))?.mean);
+    let higher = description.direction == Direction::HigherIsBetter;
+    let better = |first: f64, second: f64| if higher { first > second } else { first < second };
+    let measured: Vec<(&VariantRecord, f64)> =
+        record.variants.iter().filter_map(|variant| Some((variant, mean(variant)?))).collect();
+    let (best, best_mean) =
+        *measured.iter().reduce(|best, next| if better(next.1, best.1) { next } else { best })?;
+    if measured.len() == 1 {
+        return Some(alone(best, &description, &subject.key));
+    }
+    let baseline =
+        paired::baseline(record).filter(|variant| measured.iter().any(|(one, _)| one.name == variant.name));
+    let (base, base_mean) = match baseline {
+        Some(variant) => (variant, mean(variant)?),
+        None => measured[0],
+    };
+    let show = |value: f64| description.show_with_unit(value);
+    if best.name == base.name {
+        return Some(format!(
+            "{} {} ({} {}): no other variant has a better mean.",
+            best.name,
+            subject.superlative,
+            description.label(),
+            show(best_mean)
+        ));
+    }
+    let ratio = paired::ratio(base, best, &subject.key);
+    let interval = ratio.and_then(|ratio| ratio.interval);
+    let costs = costs(base, best, &subject.key);
+    if let Some(interval) = interval
+        && interval.contains(1.0)
+    {
+        return Some(format!(
+            "No difference in {} shown: {} {} against {} for {}, {}{costs}.",
+            description.label(),
+            best.name,
+            show(best_mean),
+            show(base_mean),
+            base.name,
+            range(interval),
+        ));
+    }
+    let sure = interval.map(|interval| format!(", {}", range(interval))).unwrap_or_default();
+    let alike: Vec<&str> = measured
+        .iter()
+        .filter(|(variant, _)| variant.name != best.name && variant.name != base.name)
+        .filter(|(variant, _)| {
+            let interval = paired::ratio(best, variant, &subject.key).and_then(|ratio| ratio.interval);
+            interval.is_some_and(|interval| interval.contains(1.0))
+        })
+        .map(|(variant, _)| variant.name.as_str())
+        .collect();
+    let alike = match alike.as_slice() {
+        [] => String::new(),
+        [one] => format!("; no difference shown to {one}"),
+        more => format!("; no difference shown to {} other variants", more.len()),
+    };
+    Some(format!(
+        "{} {} ({} {} against {} for {}{sure}){costs}{alike}.",
+        best.name,
+        subject.superlative,
+        description.label(),
+        show(best_mean),
+        show(base_mean),
+        base.name,
+    ))
+}
+
+/// What it costs against the baseline: processor time in any case, throughput and latency where they differ.
+fn costs(base: &VariantRecord, best: &VariantRecord, subject: &str) -> String {
+    let latency = metric::part(metric::LATENCY, "mean");
+    let mut text = String::new();
+    for key in [metric::CPU, metric::THROUGHPUT, &latency] {
+        if key == subject {
+            continue;
+        }
+        let Some(ratio) = paired::ratio(base, best, key) else { continue };
+        let is_shown = ratio.interval.is_some_and(|interval| !interval.contains(1.0));
+        let is_large = ratio.interval.is_none() && (ratio.mean - 1.0).abs() > WORTH_SAYING;
+        if key == metric::CPU || is_shown || is_large {
+            text.push_str(&format!(", {} {}", describe(key).label(), change(&ratio)));
+        }
+    }
+    text
+}
+
+/// Without an interval, a change by this share is worth saying.
+const WORTH_SAYING: f64 = 0.05;
+
+/// `+10 % (-2 to +22 %)`.
+fn change(ratio: &MeanInterval) -> String {
+    let interval = ratio.interval.map(|interval| format!(" ({})", range(interval)));
+    format!("{} %{}", percent(ratio.mean), interval.unwrap_or_default())
+}
+
+/// The interval of a ratio as that of a change: `-2 to +22 %`.
+fn range(interval: Interval) -> String {
+    format!("{} to {} %", percent(interval.low), percent(interval.high))
+}
+
+fn percent(ratio: f64) -> String {
+    let change = ratio - 1.0;
+    signed(format::percent(change, if change.abs() < 0.1 { 1 } else { 0 }))
+}
+
+fn alone(variant: &VariantRecord, subject: &Description, key: &str) -> String {
+    let mut parts = vec![figure(subject, &summaries::values(variant, key))];
+    if key != metric::THROUGHPUT {
+        let throughput = summaries::values(variant, metric::THROUGHPUT);
+        parts.push(figure(&describe(metric::THROUGHPUT), &throughput));
+    }
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    format!("{}: {}.", variant.name, parts.join(", "))
+}
+
+/// `NFM 1s 0.757 (0.74 to 0.77)`.
+fn figure(description: &Description, values: &[f64]) -> Option<String> {
+    let found = mean_interval(values)?;
+    let interval = found.interval.map(|interval| {
+        format!(" ({} to {})", description.show(interval.low), description.show(interval.high))
+    });
+    Some(format!(
+        "{} {}{}",
+        description.label(),
+        description.show_with_unit(found.mean),
+        interval.unwrap_or_default()
+    ))
+}

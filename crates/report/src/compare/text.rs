@@ -1,0 +1,230 @@
+//! Changes in words.
+
+use evenkeel_metrics::{Change, Interval, Scale};
+use evenkeel_model::record::Record;
+
+use super::{Comparison, MetricComparison, VariantComparison};
+use crate::catalogue::{Description, describe};
+use crate::format::{self, kernel, number, rate, seconds, signed, trimmed};
+
+/// From this ratio on a change is a factor and not a share.
+const FACTOR: f64 = 3.0;
+/// Figures that the answer spells out for a variant; the table has all of them.
+const SPELT_OUT: usize = 3;
+/// Variants that the answer spells out.
+const VARIANTS_SPELT_OUT: usize = 2;
+
+/// The scale's name in JSON.
+#[must_use]
+pub fn scale_name(scale: Scale) -> &'static str {
+    match scale {
+        Scale::Ratio => "ratio",
+        Scale::Difference => "difference",
+    }
+}
+
+/// `NFM 1s lower by 12 % (8 to 16 %)`.
+#[must_use]
+pub fn change_text(description: &Description, change: &Change) -> String {
+    let label = description.label();
+    let turned = change.change < 0.0;
+    let sign = if turned { -1.0 } else { 1.0 };
+    // The interval of what is lower reads from the smaller change to the larger one.
+    let ends = change.interval.map(|Interval { low, high }| if turned { (-high, -low) } else { (low, high) });
+    let size = change.change * sign;
+    match change.scale {
+        Scale::Ratio if size + 1.0 >= FACTOR => {
+            let interval =
+                ends.map(|(low, high)| format!(" ({} to {})", short(low + 1.0), short(high + 1.0)));
+            format!("{label} {} times as high{}", short(size + 1.0), interval.unwrap_or_default())
+        }
+        Scale::Ratio => {
+            let interval = ends.map(|(low, high)| format!(" ({} to {})", plain_percent(low), percent(high)));
+            let way = if turned { "lower" } else { "higher" };
+            format!("{label} {way} by {}{}", percent(size), interval.unwrap_or_default())
+        }
+        Scale::Difference => {
+            let show = |value: f64| trimmed(description.show(value));
+            let interval = ends.map(|(low, high)| format!(" ({} to {})", show(low), show(high)));
+            let way = if turned { "lower" } else { "higher" };
+            format!("{label} {way} by {}{}", description.show_with_unit(size), interval.unwrap_or_default())
+        }
+    }
+}
+
+/// The change for a table: `+12 %`, `×4.5`, or in the metric's unit.
+pub(super) fn change_cell(description: &Description, change: &Change) -> String {
+    one(description, change.scale, change.change, change.change)
+}
+
+/// Its interval for a table: `+8 to +16 %`.
+pub(super) fn interval_cell(description: &Description, change: &Change) -> Option<String> {
+    let Interval { low, high } = change.interval?;
+    let end = |value| one(description, change.scale, value, change.change);
+    let low = end(low);
+    Some(format!("{} to {}", low.trim_end_matches(" %"), end(high)))
+}
+
+/// `size` decides how it is written, so that both ends of an interval are written alike.
+fn one(description: &Description, scale: Scale, value: f64, size: f64) -> String {
+    match scale {
+        Scale::Ratio if size + 1.0 >= FACTOR => format!("×{}", short(value + 1.0)),
+        Scale::Ratio => format!("{} %", signed(plain_percent(value))),
+        Scale::Difference => signed(trimmed(description.show(value))),
+    }
+}
+
+fn short(value: f64) -> String {
+    trimmed(number(value, 2))
+}
+
+fn plain_percent(share: f64) -> String {
+    format::percent(share, 2)
+}
+
+/// `12 %`.
+pub(super) fn percent(share: f64) -> String {
+    format!("{} %", plain_percent(share))
+}
+
+/// `18 figures`.
+pub(super) fn figures(count: usize) -> String {
+    if count == 1 { "1 figure".to_owned() } else { format!("{count} figures") }
+}
+
+/// What a record is of: `titan-12-flows on sim, kernel 4.4, 10 Gbit/s, 5 repeats of 5 s, seed 1`.
+pub(super) fn setup(record: &Record) -> String {
+    let mut text = format!(
+        "{} on {}, kernel {}, {}, {}",
+        record.scenario,
+        record.world,
+        kernel(&record.kernel),
+        rate(record.rate_bps),
+        format::repeats(record)
+    );
+    if record.duration_s > 0.0 {
+        text.push_str(&format!(" of {}", seconds(record.duration_s)));
+    }
+    text.push_str(&format!(", seed {}", record.seed));
+    if record.quick {
+        text.push_str(", quick");
+    }
+    text
+}
+
+/// The answer, in one line for each variant that has something to say.
+pub(super) fn answer(comparison: &Comparison) -> Vec<String> {
+    if let Some(margin) = comparison.question.within {
+        return vec![same_within(comparison, margin)];
+    }
+    let judged = |variant: &VariantComparison| {
+        variant.metrics.iter().filter(|metric| metric.change.interval.is_some()).count()
+    };
+    let all: usize = comparison.variants.iter().map(judged).sum();
+    if all == 0 {
+        let least = comparison.figures().map(|(_, metric)| metric.change.n.0.min(metric.change.n.1));
+        let s = |n: usize| if n == 1 { "" } else { "s" };
+        let least = least.max().unwrap_or(0);
+        return vec![format!(
+            "No difference shown: with {least} repeat{} in a record there is no interval; {} are needed in each.",
+            s(least),
+            evenkeel_metrics::LEAST_REPEATS
+        )];
+    }
+    let differing: Vec<&VariantComparison> = comparison
+        .variants
+        .iter()
+        .filter(|variant| variant.metrics.iter().any(|metric| metric.verdict.is_difference()))
+        .collect();
+    if differing.is_empty() {
+        let names: Vec<&str> = comparison.variants.iter().map(|variant| variant.name.as_str()).collect();
+        let mut text = format!("No difference shown: {} of {}", figures(all), list(&names));
+        let ranges = headline_ranges(comparison);
+        if !ranges.is_empty() {
+            text.push_str(&format!(". {}: {}", names[0], ranges.join(", ")));
+        }
+        return vec![text + "."];
+    }
+    let mut lines: Vec<String> =
+        differing.iter().take(VARIANTS_SPELT_OUT).map(|variant| of_variant(variant)).collect();
+    let left = differing.len().saturating_sub(VARIANTS_SPELT_OUT);
+    if left > 0 {
+        let variants = if left == 1 { "variant differs" } else { "variants differ" };
+        lines.push(format!("{left} more {variants}: see the table."));
+    }
+    let alike: Vec<&str> = comparison
+        .variants
+        .iter()
+        .filter(|variant| judged(variant) > 0 && !differing.iter().any(|other| other.name == variant.name))
+        .map(|variant| variant.name.as_str())
+        .collect();
+    if !alike.is_empty() {
+        lines.push(format!("{}: no difference shown.", list(&alike)));
+    }
+    lines
+}
+
+fn list(names: &[&str]) -> String {
+    const MOST: usize = 4;
+    if names.len() > MOST { format!("{} variants", names.len()) } else { names.join(", ") }
+}
+
+fn of_variant(variant: &VariantComparison) -> String {
+    let mut shown: Vec<&MetricComparison> =
+        variant.metrics.iter().filter(|metric| metric.verdict.is_difference()).collect();
+    shown.sort_by_key(|metric| describe(&metric.key).importance);
+    let spelt: Vec<String> = shown
+        .iter()
+        .take(SPELT_OUT)
+        .map(|metric| change_text(&describe(&metric.key), &metric.change))
+        .collect();
+    let mut text = format!("{}: {}", variant.name, spelt.join("; "));
+    if shown.len() > SPELT_OUT {
+        text.push_str(&format!("; {} more differ", figures(shown.len() - SPELT_OUT)));
+    }
+    let open = variant.metrics.iter().filter(|metric| metric.verdict == super::Verdict::NotShown).count();
+    match open {
+        0 => text + ".",
+        1 => text + "; no difference shown in 1 other.",
+        _ => format!("{text}; no difference shown in {open} others."),
+    }
+}
+
+/// What the most important figures of the first variant may have changed by, without anybody seeing it.
+fn headline_ranges(comparison: &Comparison) -> Vec<String> {
+    let Some(variant) = comparison.variants.first() else { return Vec::new() };
+    let mut metrics: Vec<&MetricComparison> =
+        variant.metrics.iter().filter(|metric| metric.change.interval.is_some()).collect();
+    metrics.sort_by_key(|metric| describe(&metric.key).importance);
+    metrics
+        .into_iter()
+        .take(SPELT_OUT)
+        .filter_map(|metric| {
+            let description = describe(&metric.key);
+            Some(format!("{} {}", description.label(), interval_cell(&description, &metric.change)?))
+        })
+        .collect()
+}
+
+fn same_within(comparison: &Comparison, margin: f64) -> String {
+    let count = |verdict| comparison.figures().filter(|(_, metric)| metric.within == verdict).count();
+    let (same, beyond, open) = (count(Some(true)), count(Some(false)), count(None));
+    let margin = percent(margin);
+    if beyond + open == 0 {
+        return format!("The same within {margin}: {}.", figures(same));
+    }
+    let mut parts = Vec::new();
+    if beyond > 0 {
+        parts.push(format!("{} beyond it", figures(beyond)));
+    }
+    if open > 0 {
+        let few = comparison.figures().filter(|(_, metric)| metric.change.interval.is_none()).count();
+        let why = if few == open {
+            format!("too few repeats, {} are needed", evenkeel_metrics::LEAST_REPEATS)
+        } else {
+            "more repeats would decide".to_owned()
+        };
+        parts.push(format!("{} not decided ({why})", figures(open)));
+    }
+    format!("Not shown to be the same within {margin}: {}; {} within it.", parts.join(", "), figures(same))
+}

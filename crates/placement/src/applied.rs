@@ -61,7 +61,8 @@ fn set_processor_file(facts: &mut HostFacts, file: &str, text: &str) -> Option<(
 
 /// A driver makes its queues, its interrupts and an even table anew.
 fn set_channels(facts: &mut HostFacts, name: &str, kind: Channels, number: u32) -> Option<()> {
-    let everywhere: Vec<u32> = facts.processors.iter().map(|processor| processor.number).collect();
+    let open = facts.processors.iter().filter(|processor| !processor.isolated);
+    let everywhere: Vec<u32> = open.map(|processor| processor.number).collect();
     let card = facts.interfaces.iter_mut().find(|card| card.name == name)?;
     let channels = card.channels.as_mut()?;
     let field = match kind {
@@ -111,7 +112,7 @@ fn set_channels(facts: &mut HostFacts, name: &str, kind: Channels, number: u32) 
     if let Some(model) = model {
         for queue in 0..queues {
             if !facts.interrupts_of(name).any(|interrupt| interrupt.queue == Some(queue)) {
-                // The kernel's default is every processor, and it spreads them.
+                // The kernel's default is every processor that is not isolated, and it spreads them.
                 let at = everywhere.get(queue as usize % everywhere.len().max(1)).copied();
                 facts.interrupts.push(Interrupt {
                     number: next,

@@ -46,8 +46,8 @@ pub fn distance(view: &View<'_>, card: &Interface, processor: u32) -> Distance {
 }
 
 /// Cores near a NIC, the best first: not isolated, without those that applications with connections through the NIC are kept
-/// to, as far as others are left.
-fn places(view: &View<'_>, card: &Interface) -> Vec<Place> {
+/// to, as far as others are left. Beside them how many cores are near, with those of applications.
+fn places(view: &View<'_>, card: &Interface) -> (Vec<Place>, u32) {
     let pinned: Vec<u32> =
         view.connections(card).iter().filter_map(|socket| view.pinned(socket.process?)).flatten().collect();
     let pinned = view.with_siblings(&pinned);
@@ -77,9 +77,15 @@ fn places(view: &View<'_>, card: &Interface) -> Vec<Place> {
         }
     };
     keep_if_any(&mut places, &|place| place.rank.0 < Distance::Far);
+    let cores = places.len();
     keep_if_any(&mut places, &|place| !place.processors.iter().any(|number| pinned.contains(number)));
+    // The NIC's own node, where it has a core for each queue.
+    let own = places.iter().filter(|place| place.rank.0 == Distance::OwnNode).count();
+    if own >= card.receive_queue_count() as usize {
+        keep_if_any(&mut places, &|place| place.rank.0 == Distance::OwnNode);
+    }
     places.sort_by_key(|place| place.rank);
-    places
+    (places, u32::try_from(cores).unwrap_or(u32::MAX))
 }
 
 /// The changes that give a NIC so many receive queues; none where its driver has no such setting. Drivers without combined
@@ -103,8 +109,7 @@ pub fn channel_changes(channels: Channels, number: u32) -> Vec<Change> {
 /// The changes for a NIC: first the number of channels, then interrupts.
 #[must_use]
 pub fn interrupt_changes(view: &View<'_>, card: &Interface) -> Vec<Change> {
-    let places = places(view, card);
-    let whole = u32::try_from(places.len()).unwrap_or(u32::MAX);
+    let (places, whole) = places(view, card);
     let mut changes = Vec::new();
     let mut kept = u32::MAX;
     if whole > 0 && card.receive_queue_count() > whole {

@@ -57,8 +57,10 @@ pub fn map_changes(view: &View<'_>, card: &Interface) -> Vec<Change> {
     }
     let mut changes = Vec::new();
     for (queue, mut share) in shares {
-        // Every processor has a map already: the queue is at least that of its own interrupt's.
-        if share.is_empty() {
+        // Where others have the near processors already, the queue is at least that of its own interrupt's.
+        let is_near =
+            home.get(&queue).is_none_or(|home| share.iter().any(|number| package(*number) == package(*home)));
+        if share.is_empty() || !is_near {
             share.extend(home.get(&queue));
         }
         share.sort_unstable();

@@ -336,8 +336,11 @@ fn memory(view: &View<'_>) -> Vec<Found> {
     );
     // Within a quarter of the memory, where that is known.
     let most = facts.memory_bytes.map_or(u64::MAX, |bytes| bytes / 4 / facts.page_bytes.max(1));
+    // The kernel's own: a sixteenth of the memory is pressure, half as much again the limit (tcp_init_mem, net/ipv4/tcp.c).
+    let usual = facts.memory_bytes.map_or(0, |bytes| bytes / facts.page_bytes.max(1) / 32 * 3);
     let factor = |value: u64| {
-        value.saturating_mul(2).max(product.saturating_mul(4) / facts.page_bytes.max(1)).min(most.max(value))
+        let wanted = value.saturating_mul(2).max(product.saturating_mul(4) / facts.page_bytes.max(1));
+        wanted.max(usual).max(used.saturating_mul(2)).min(most.max(value))
     };
     // `tcp_init_mem` (net/ipv4/tcp.c): 1/16 of the memory is the pressure, 1/8 and a half of that the limit.
     let defaults = facts.memory_bytes.map_or(0, |bytes| bytes / facts.page_bytes.max(1) / 16 / 4 * 3 * 2);

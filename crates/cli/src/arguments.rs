@@ -11,51 +11,54 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use evenkeel_model::scenario::LINE_RATES;
 use evenkeel_model::units::{BitRate, ByteSize, Nanoseconds};
 
+use crate::examples;
 use crate::study::StudyCommand;
 
-/// Manages the queues of a Linux host's network card as one resource, and proves what that does.
+/// Manage the queues of a Linux host's NIC as one resource, and measure what that does
 #[derive(Debug, Parser)]
-#[command(name = "evenkeel", version, about, propagate_version = true, after_long_help = EXIT_CODES)]
+#[command(name = "evenkeel", version, propagate_version = true, after_help = examples::ALL)]
 pub struct Arguments {
     #[command(subcommand)]
     pub command: Command,
 }
 
-const EXIT_CODES: &str = "Exit codes: 0 done; 1 ran, and a stated expectation did not hold; 2 bad usage or bad \
-input file; 3 this machine cannot do it (the message names what is missing and what to do); 4 failed while \
-running, everything put back; 130 interrupted, everything put back.";
-
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Run a scenario and show how its variants compare
+    /// Run a scenario and compare its variants
+    #[command(after_help = examples::RUN)]
     Run(RunOptions),
     /// List, show or check scenarios
-    #[command(subcommand)]
+    #[command(subcommand, after_help = examples::SCENARIO)]
     Scenario(ScenarioCommand),
-    /// Make flows through an interface fair, until it is ended; leaves no trace
+    /// Keep flows through an interface fair until it is ended; restore every setting at the end
+    #[command(after_help = examples::FAIR)]
     Fair(FairOptions),
-    /// Change what a check finds behind the queues of an interface: as shell lines, or at once; it stays until it is
-    /// reverted
+    /// Print or make the changes that `check` proposes for an interface; they stay until `revert`
+    #[command(after_help = examples::TUNE)]
     Tune(TuneOptions),
-    /// Put back what a run that was killed had changed, and what tune has
+    /// Restore what `tune` changed, and what a killed run left behind
+    #[command(after_help = examples::REVERT)]
     Revert(RevertOptions),
     /// Watch a run and put its settings back when it dies (started by the run itself)
     #[command(hide = true)]
     Guard(GuardOptions),
-    /// Show what NICs can do with received packets
-    #[command(subcommand)]
+    /// List and show NIC models, or pick the one of an interface
+    #[command(subcommand, after_help = examples::NIC)]
     Nic(NicCommand),
     /// Search for the filters that put flows on queues as a policy wants it
-    #[command(subcommand)]
+    #[command(subcommand, after_help = examples::SEARCH)]
     Search(SearchCommand),
-    /// Put received flows on queues, and so on processors, as a policy wants it, until it is ended; leaves no trace
+    /// Steer received flows to queues by a policy until it is ended; restore every setting at the end
+    #[command(after_help = examples::STEER)]
     Steer(SteerOptions),
-    /// Look at the host behind the queues: what is wrong, by which evidence, and what mends it; changes nothing
+    /// Find what slows this host's network: evidence, cost and fix of each finding; change nothing
+    #[command(after_help = examples::CHECK)]
     Check(CheckOptions),
     /// Study qdiscs: many scenarios, one page
-    #[command(subcommand)]
+    #[command(subcommand, after_help = examples::STUDY)]
     Study(StudyCommand),
-    /// Compare two records, or two studies: what differs by more than the spread of the repeats
+    /// Compare two records or two studies: what differs by more than the spread of the repeats
+    #[command(after_help = examples::COMPARE)]
     Compare(CompareOptions),
     /// Write man pages or shell completions
     #[command(hide = true)]
@@ -264,13 +267,19 @@ fn parse_share(text: &str) -> Result<f64, String> {
 #[derive(Debug, Subcommand)]
 pub enum ScenarioCommand {
     /// List the bundled scenarios
+    #[command(after_help = examples::SCENARIO_LIST)]
     List,
-    /// Show a scenario: its text and its variants with all of their settings
+    /// Show a scenario: its settings, and what each variant changes
+    #[command(after_help = examples::SCENARIO_SHOW)]
     Show {
         /// A bundled scenario's name, or a path to a TOML file
         scenario: String,
+        /// Print the scenario's file
+        #[arg(long)]
+        toml: bool,
     },
-    /// Check scenario files: exit code 2 names the first mistake by line and column
+    /// Check scenario files; name the first mistake of each by line and column
+    #[command(after_help = examples::SCENARIO_CHECK)]
     Check {
         /// Paths to TOML files
         #[arg(required = true, value_name = "FILE")]
@@ -280,14 +289,17 @@ pub enum ScenarioCommand {
 
 #[derive(Debug, Subcommand)]
 pub enum NicCommand {
-    /// List the models of NICs
+    /// List the NIC models
+    #[command(after_help = examples::NIC_LIST)]
     List {
         #[command(flatten)]
         source: NicSource,
     },
-    /// Show a model: its filter tables, its hash, and who decides on which packets; or draw its graph
+    /// Show a model: its filter tables, its hash, and which of them decides; or draw its graph
+    #[command(after_help = examples::NIC_SHOW)]
     Show(NicShowOptions),
-    /// Pick the model for an interface, and say how it is known
+    /// Pick the model for an interface, and give the reasons
+    #[command(after_help = examples::NIC_PROBE)]
     Probe {
         /// The interface
         interface: String,
@@ -332,8 +344,10 @@ pub struct NicShowOptions {
 #[derive(Debug, Subcommand)]
 pub enum SearchCommand {
     /// Find the filters for a list of flows, and the queue of each flow
+    #[command(after_help = examples::SEARCH_SOLVE)]
     Solve(SolveOptions),
-    /// Measure the search beside Dragonet's Table 1
+    /// Measure the search against Dragonet's Table 1
+    #[command(after_help = examples::SEARCH_BENCH)]
     Bench(BenchOptions),
 }
 
@@ -369,9 +383,9 @@ pub struct SolveOptions {
     /// Let one filter spread a class over its queues by an RSS context, where the model has them
     #[arg(long)]
     pub contexts: bool,
-    /// How to print the result [default: json, on a terminal table]
-    #[arg(long, value_enum)]
-    pub format: Option<Format>,
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub format: Format,
     #[command(flatten)]
     pub source: NicSource,
 }
@@ -396,9 +410,9 @@ pub struct BenchOptions {
     /// Repeats of each figure at most; fewer where one takes long
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = whole_number::<u32>(1..=10_000), allow_negative_numbers = true)]
     pub repeat: u32,
-    /// How to print the result [default: json, on a terminal table]
-    #[arg(long, value_enum)]
-    pub format: Option<Format>,
+    /// How to print the result
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    pub format: Format,
     #[command(flatten)]
     pub source: NicSource,
 }

@@ -6,7 +6,8 @@ use std::io::{IsTerminal, Write};
 
 use evenkeel_apply::Cause;
 use evenkeel_files::{InputError, OutputError};
-use evenkeel_model::text::{excerpt, suggestion, terminal_output};
+use evenkeel_model::text::{excerpt, plain_words, suggestion, terminal_output};
+use evenkeel_report::page::Page;
 
 /// How the command ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +95,7 @@ impl Failure {
     /// Says what went wrong on standard error.
     pub fn tell(&self) -> Exit {
         // Nothing is left to do if standard error is closed as well.
-        say(&format!("evenkeel: {}", self.message));
+        say(&format!("evenkeel: {}", plain_words(&self.message)));
         self.exit
     }
 }
@@ -117,6 +118,11 @@ impl From<OutputError> for Failure {
 /// the terminal.
 pub fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{}", terminal_output(line, false));
+}
+
+/// Writes a page to standard output.
+pub fn print_page(page: Page) -> Result<(), Failure> {
+    print(&page.finish())
 }
 
 /// Writes a result to standard output, without anything that steers a terminal but styles. A reader that has gone away

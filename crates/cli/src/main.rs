@@ -14,6 +14,7 @@
 mod arguments;
 mod check;
 mod compare;
+mod examples;
 mod exit;
 mod fair;
 mod generate;

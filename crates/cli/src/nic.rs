@@ -5,14 +5,17 @@ use std::path::{Path, PathBuf};
 
 use evenkeel_files::{Kind, Text};
 use evenkeel_host::{Ethtool, Sysfs};
+use evenkeel_model::text::counted;
 use evenkeel_receive::{
     ConfiguredGraph, ConfiguredNic, DeviceFacts, Drawing, FieldMatch, FilterTable, FlowTuple, Header,
     NicModel, Precedence, Transport,
 };
+use evenkeel_report::page::Page;
 
 use crate::arguments::{NicCommand, NicShowOptions, NicSource};
-use crate::exit::{Exit, Failure, print};
+use crate::exit::{Exit, Failure, print, print_page};
 use crate::input;
+use crate::progress::page;
 
 /// Runs `evenkeel nic`.
 pub fn nic(command: &NicCommand) -> Result<Exit, Failure> {
@@ -77,12 +80,17 @@ fn known(source: &NicSource) -> Result<Vec<Known>, Failure> {
 fn list(source: &NicSource) -> Result<Exit, Failure> {
     let models = known(source)?;
     let widest = models.iter().map(|known| known.name.len()).max().unwrap_or(0);
-    let line = |Known { name, model, path }: &Known| {
+    let mut page = page();
+    page.answer(&format!(
+        "{}: `evenkeel nic probe INTERFACE` picks one, `evenkeel nic show NAME` shows it.",
+        counted(models.len(), "NIC model")
+    ));
+    page.gap();
+    for Known { name, model, path } in &models {
         let place = path.as_ref().map(|path| format!(" ({})", path.display())).unwrap_or_default();
-        format!("{name:widest$}  {}{place}\n", model.title())
-    };
-    let lines: Vec<String> = models.iter().map(line).collect();
-    print(&lines.concat())?;
+        page.labelled(&format!("{name:widest$}  "), &format!("{}{place}", model.title()));
+    }
+    print_page(page)?;
     Ok(Exit::Done)
 }
 
@@ -117,15 +125,16 @@ fn probe(interface: &str, source: &NicSource) -> Result<Exit, Failure> {
     models.sort_by_key(|known| known.path.is_none());
     let models: Vec<NicModel> = models.into_iter().map(|known| known.model).collect();
     let probed = evenkeel_receive::probe(&facts, &models);
-    let mut text = format!("{interface}: {}\n", probed.model);
+    let mut page = page();
+    page.answer(&format!("{interface}: {}", probed.model));
     for reason in &probed.reasons {
-        let _ = writeln!(text, "  {reason}");
+        page.line(&format!("  {reason}"));
     }
-    let _ = writeln!(text, "  it has {} receive queues in use", facts.queues);
+    page.line(&format!("  it has {} in use", counted(facts.queues as usize, "receive queue")));
     for remark in &probed.remarks {
-        let _ = writeln!(text, "note: {}", remark.replace("IFACE", interface));
+        page.line(&format!("note: {}", remark.replace("IFACE", interface)));
     }
-    print(&text)?;
+    print_page(page)?;
     Ok(Exit::Done)
 }
 
@@ -155,11 +164,13 @@ fn show(options: &NicShowOptions) -> Result<Exit, Failure> {
         print(&if options.svg { drawing.to_svg() } else { drawing.to_dot() })?;
         return Ok(Exit::Done);
     }
-    let mut text = described(&model);
+    let mut page = page();
+    described(&mut page, &model);
     if let Some(nic) = &nic {
-        text.push_str(&configuration(nic));
+        page.gap();
+        page.lines(&configuration(nic));
     }
-    print(&text)?;
+    print_page(page)?;
     Ok(Exit::Done)
 }
 
@@ -168,40 +179,45 @@ fn configured(model: &NicModel, path: &Path) -> Result<ConfiguredNic, Failure> {
     model.configured(&text, &origin, model.queues()).map_err(|error| Failure::new(Exit::Usage, error))
 }
 
-/// A model in words.
-fn described(model: &NicModel) -> String {
-    let mut text = String::new();
-    // Writing to a string does not fail.
-    let _ = writeln!(text, "{}: {}\nfrom: {}\n", model.name(), model.title(), model.source());
-    let _ = writeln!(text, "queues       {}", model.queues());
+/// Describes a model.
+fn described(page: &mut Page, model: &NicModel) {
+    let tables = counted(model.tables().len(), "filter table");
+    page.answer(&format!(
+        "{}: {}. {}, {tables}.",
+        model.name(),
+        model.title().trim_end_matches('.'),
+        counted(usize::from(model.queues()), "receive queue")
+    ));
+    page.line(&format!("source: {}", model.source()));
+    page.gap();
     match model.rss() {
         Some(rss) => {
-            let _ =
-                writeln!(text, "RSS          {} entries, over queues 0 to {}", rss.entries, rss.queues - 1);
-            let _ = writeln!(text, "ports hashed {}", ports(model));
+            let entries = counted(rss.entries, "entry");
+            page.labelled("RSS           ", &format!("{entries}, over queues 0 to {}", rss.queues - 1));
+            page.labelled("ports hashed  ", &ports(model));
             if rss.contexts > 0 {
-                let _ =
-                    writeln!(text, "contexts     {} further tables, for filters that name one", rss.contexts);
+                let further = counted(usize::from(rss.contexts), "further table");
+                page.labelled("contexts      ", &format!("{further}, for filters that name one"));
             }
         }
-        None => text.push_str("RSS          none\n"),
+        None => page.line("RSS           none"),
     }
     for table in model.tables() {
-        let _ = writeln!(text, "\ntable {}: {}", table.name, room(model, table));
-        let _ = writeln!(text, "  matches  {}", fields(table));
-        let _ = writeln!(text, "  decides  {}", precedence(table));
+        page.gap();
+        page.line(&format!("table {}: {}", table.name, room(model, table)));
+        page.labelled("  matches     ", &fields(table));
+        page.labelled("  decides     ", &precedence(table));
         if table.spread {
-            text.push_str("  queue    one, or a choice by RSS\n");
+            page.labelled("  queue       ", "one, or a choice by RSS");
         }
     }
-    text.push_str("\nwho decides, from the first:\n");
+    page.heading("Which table decides, the first match wins:");
     for (kind, header) in kinds() {
         let (way, default) = model.way(&header);
         let way: Vec<String> =
             way.into_iter().map(str::to_owned).chain([format!("queue {default}")]).collect();
-        let _ = writeln!(text, "  {kind:20} {}", way.join(" > "));
+        page.labelled(&format!("  {kind:20} "), &way.join(" > "));
     }
-    text
 }
 
 fn ports(model: &NicModel) -> String {
@@ -219,8 +235,7 @@ fn ports(model: &NicModel) -> String {
 
 fn room(model: &NicModel, table: &FilterTable) -> String {
     let shared = &model.tables()[table.rows.index()].name;
-    let plural = if table.capacity == 1 { "" } else { "s" };
-    let mut text = format!("{} filter{plural}", table.capacity);
+    let mut text = counted(table.capacity, "filter");
     if *shared != table.name {
         let _ = write!(text, ", together with {shared}");
     }
@@ -289,7 +304,7 @@ fn kinds() -> Vec<(&'static str, Header)> {
 
 /// What is configured, in words.
 fn configuration(nic: &ConfiguredNic) -> String {
-    let mut text = format!("\nconfigured: {} queues\n", nic.queues());
+    let mut text = format!("configured: {}\n", counted(usize::from(nic.queues()), "queue"));
     let _ = match nic.indirection() {
         [] => writeln!(text, "RSS off"),
         indirection => {

@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 use std::io::IsTerminal;
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use evenkeel_model::text::{printable, terminal_output};
 use evenkeel_model::world::Observer;
+use evenkeel_report::page::Page;
 use evenkeel_report::table::TableOptions;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -16,8 +18,7 @@ const STEPS: u64 = 1000;
 
 /// Shows progress as a bar on a terminal; elsewhere as a line for each tenth of the work, and for each of the first
 /// activities.
-pub struct Progress {
-    signals: Signals,
+pub struct Meter {
     shown: Shown,
 }
 
@@ -51,10 +52,9 @@ impl Lines {
     }
 }
 
-impl Progress {
-    /// Takes over Ctrl-C and SIGTERM, and shows progress unless `quiet`.
-    pub fn new(quiet: bool) -> Result<Self, Failure> {
-        let signals = Signals::catch()?;
+impl Meter {
+    /// Shows nothing if `quiet`.
+    pub fn new(quiet: bool) -> Self {
         let shown = if quiet {
             Shown::Nothing
         } else if std::io::stderr().is_terminal() {
@@ -67,7 +67,26 @@ impl Progress {
         } else {
             Shown::Lines(Mutex::default())
         };
-        Ok(Self { signals, shown })
+        Self { shown }
+    }
+
+    /// Shows how much of the work is done.
+    pub fn show(&self, fraction: f64, activity: &str) {
+        match &self.shown {
+            Shown::Nothing => {}
+            Shown::Bar(bar) => {
+                // Repeats that run at the same time report in any order: the largest counts.
+                let position = (fraction.clamp(0.0, 1.0) * STEPS as f64) as u64;
+                bar.set_position(position.max(bar.position()));
+                bar.set_message(printable(activity));
+            }
+            Shown::Lines(lines) => {
+                let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
+                if lines.take(fraction, activity) {
+                    say(&format!("{:3.0} %  {activity}", fraction * 100.0));
+                }
+            }
+        }
     }
 
     /// Takes the bar away.
@@ -78,26 +97,46 @@ impl Progress {
     }
 }
 
+/// Waits, shows how much of the time is over, and returns early when a signal comes.
+pub fn wait(time: Duration, activity: &str, signals: &Signals) {
+    /// Signals wake nobody up, so naps are short.
+    const NAP: Duration = Duration::from_millis(20);
+    /// A shorter wait gets no lines in a log.
+    const WORTH_LINES: Duration = Duration::from_secs(10);
+    let meter = Meter::new(time < WORTH_LINES && !std::io::stderr().is_terminal());
+    let started = Instant::now();
+    while started.elapsed() < time && !signals.came() {
+        meter.show(started.elapsed().as_secs_f64() / time.as_secs_f64(), activity);
+        std::thread::sleep(NAP.min(time.saturating_sub(started.elapsed())));
+    }
+    meter.finish();
+}
+
+/// Progress of a run, and whether a signal interrupts it.
+pub struct Progress {
+    signals: Signals,
+    meter: Meter,
+}
+
+impl Progress {
+    /// Takes over Ctrl-C and SIGTERM, and shows progress unless `quiet`.
+    pub fn new(quiet: bool) -> Result<Self, Failure> {
+        Ok(Self { signals: Signals::catch()?, meter: Meter::new(quiet) })
+    }
+
+    /// Takes the bar away.
+    pub fn finish(&self) {
+        self.meter.finish();
+    }
+}
+
 impl Observer for Progress {
     fn progress(&self, fraction: f64, activity: &str) {
-        match &self.shown {
-            Shown::Nothing => {}
-            Shown::Bar(bar) => {
-                // Of several repeats at a time each tells its own part.
-                let position = (fraction.clamp(0.0, 1.0) * STEPS as f64) as u64;
-                bar.set_position(position.max(bar.position()));
-                bar.set_message(printable(activity));
-            }
-            Shown::Lines(lines) => {
-                if lines.lock().unwrap_or_else(PoisonError::into_inner).take(fraction, activity) {
-                    say(&format!("{:3.0} %  {activity}", fraction * 100.0));
-                }
-            }
-        }
+        self.meter.show(fraction, activity);
     }
 
     fn remark(&self, text: &str) {
-        match &self.shown {
+        match &self.meter.shown {
             Shown::Nothing => {}
             Shown::Bar(bar) => bar.println(terminal_output(text, false)),
             Shown::Lines(_) => say(text),
@@ -113,6 +152,11 @@ impl Observer for Progress {
 const FILE_WIDTH: usize = 120;
 /// A table is never laid out for fewer columns: it would break every word.
 const LEAST_WIDTH: usize = 40;
+
+/// Begins a page that fits standard output.
+pub fn page() -> Page {
+    Page::new(table_options())
+}
 
 /// Returns the width and colour of standard output.
 pub fn table_options() -> TableOptions {

@@ -1,18 +1,20 @@
 //! `evenkeel scenario`, and how a scenario is found by name or path.
 
-use std::fmt::Write;
 use std::path::Path;
 
 use evenkeel_files::{Kind, Text, shown};
 use evenkeel_model::qdisc::Catalogue;
 use evenkeel_model::scenario::bundled::{bundled, variant_tables};
-use evenkeel_model::scenario::{Scenario, Setups, parse_with, qdisc_files};
+use evenkeel_model::scenario::{Scenario, Setups, Tenants, Variant, WorkloadKind, parse_with, qdisc_files};
+use evenkeel_model::text::counted;
 use evenkeel_receive::NicModel;
 use evenkeel_receive::policy::PolicyFile;
+use evenkeel_report::page::{Heading, Page};
 
 use crate::arguments::ScenarioCommand;
-use crate::exit::{Exit, Failure, print};
+use crate::exit::{Exit, Failure, print, print_page};
 use crate::input;
+use crate::progress::page;
 
 /// A scenario and the text that it was read from.
 pub struct Loaded {
@@ -111,59 +113,166 @@ pub fn parse_loaded(
 pub fn scenario(command: &ScenarioCommand) -> Result<Exit, Failure> {
     match command {
         ScenarioCommand::List => list(),
-        ScenarioCommand::Show { scenario } => show(scenario),
+        ScenarioCommand::Show { scenario, toml } => show(scenario, *toml),
         ScenarioCommand::Check { files } => check(files),
     }
 }
 
 fn list() -> Result<Exit, Failure> {
-    let mut text = String::new();
-    let widest = bundled().iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    for (name, _) in bundled() {
-        let title = load(name)?.scenario.title;
-        // Writing to a string does not fail.
-        let _ = writeln!(text, "{name:widest$}  {title}");
+    let mut page = page();
+    let scenarios = bundled();
+    page.answer(&format!(
+        "{}: `evenkeel run NAME` runs one, `evenkeel scenario show NAME` shows its settings.",
+        counted(scenarios.len(), "bundled scenario")
+    ));
+    page.gap();
+    let widest = scenarios.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    for (name, _) in scenarios {
+        page.labelled(&format!("{name:widest$}  "), &load(name)?.scenario.title);
     }
-    print(&text)?;
+    print_page(page)?;
     Ok(Exit::Done)
 }
 
-fn show(name: &str) -> Result<Exit, Failure> {
+fn show(name: &str, toml: bool) -> Result<Exit, Failure> {
     let Loaded { scenario, text } = load(name)?;
-    let mut shown = text.trim_end().to_owned();
-    shown.push_str("\n\n# Its variants, with every setting:\n");
-    let mut shown_setups: Vec<String> = Vec::new();
-    for variant in scenario.all_variants() {
-        let base = variant.base.as_ref().map(|base| format!(" (base: {base})")).unwrap_or_default();
-        let _ = writeln!(shown, "#\n# {}{base}: {}", variant.name, variant.summary);
-        // What a point is stands in its name; what its qdisc is, once.
-        if let Some(point) = &variant.tenants {
-            if !shown_setups.contains(&point.qdisc.name) {
-                shown_setups.push(point.qdisc.name.clone());
-                for line in point.qdisc.lines() {
-                    let _ = writeln!(shown, "#   {line}");
-                }
-            }
+    if toml {
+        print(&format!("{}\n", text.trim_end()))?;
+        return Ok(Exit::Done);
+    }
+    let mut page = page();
+    page.answer(&format!("{}: {}.", scenario.name, scenario.title.trim_end_matches('.')));
+    page.gap();
+    page.line(&scenario.description);
+    page.gap();
+    for (label, text) in outline(&scenario) {
+        page.labelled(&format!("{label:<10}"), &text);
+    }
+    match scenario.workload.tenants() {
+        Some(tenants) => show_points(&mut page, &scenario, tenants),
+        None => show_variants(&mut page, &scenario),
+    }
+    page.gap();
+    page.line(&format!("`evenkeel scenario show {name} --toml` prints the file."));
+    print_page(page)?;
+    Ok(Exit::Done)
+}
+
+/// The link, the traffic and the measurement, each in a line.
+fn outline(scenario: &Scenario) -> Vec<(&'static str, String)> {
+    let Scenario { link, workload, measure, .. } = scenario;
+    let mut link_text =
+        format!("{}, {}, MTU {}", link.rate, counted(link.queues as usize, "queue"), link.mtu);
+    if let Some(queues) = link.receive_queues {
+        link_text.push_str(&format!(", {}", counted(queues as usize, "receive queue")));
+    }
+    let traffic = match &workload.kind {
+        WorkloadKind::Bulk => "one host sends to another, always backlogged".to_owned(),
+        WorkloadKind::Shuffle { bytes_per_flow } => {
+            format!("every host sends {bytes_per_flow} to every other; the run ends when all are complete")
+        }
+        WorkloadKind::Fetch { clients } => {
+            format!("{} fetch values from a server", counted(clients.len(), "group") + " of clients")
+        }
+        WorkloadKind::Requests(requests) => format!(
+            "{} of UDP clients on {} ask a server",
+            counted(requests.clients.len(), "group"),
+            counted(requests.client_hosts as usize, "host")
+        ),
+        WorkloadKind::Tenants(_) => "clients share the link behind one qdisc at a time".to_owned(),
+    };
+    let mut measured = format!("{}, warm-up {}", counted(measure.repeats as usize, "repeat"), measure.warmup);
+    if let Some(length) = measure.length {
+        measured.push_str(&format!(", {length} each"));
+    } else if let Some(longest) = measure.windows.last() {
+        measured.push_str(&format!(
+            ", {} of {} each",
+            counted(measure.long_windows as usize, "window"),
+            longest.length
+        ));
+    }
+    let mut lines = vec![("link", link_text), ("traffic", traffic), ("measured", measured)];
+    if let Some(paper) = &scenario.paper {
+        lines.push(("paper", paper.source.clone()));
+    }
+    // The groups of a sweep are its qdiscs, which are shown with their setups.
+    for (name, members) in scenario.groups.iter().filter(|_| scenario.workload.tenants().is_none()) {
+        lines.push(("group", format!("{name}: {}", members.join(", "))));
+    }
+    lines
+}
+
+/// The axes of a sweep, and what each of its qdiscs is.
+fn show_points(page: &mut Page, scenario: &Scenario, tenants: &Tenants) {
+    page.heading(&format!("{}, the product of:", counted(scenario.variants.len(), "variant")));
+    for axis in &tenants.axes {
+        page.labelled(&format!("  {:<12}", axis.name), &axis.values.join(", "));
+    }
+    page.heading("Qdisc setups:");
+    let mut shown: Vec<&str> = Vec::new();
+    for point in scenario.all_variants().filter_map(|variant| variant.tenants.as_ref()) {
+        if shown.contains(&point.qdisc.name.as_str()) {
             continue;
         }
-        for (key, value) in variant.settings() {
-            let _ = writeln!(shown, "#   {key} = {value}");
+        shown.push(&point.qdisc.name);
+        page.line(&format!("  {}", point.qdisc.name));
+        for line in point.qdisc.lines() {
+            page.shell(6, &line);
         }
     }
-    print(&shown)?;
-    Ok(Exit::Done)
+}
+
+/// The settings that all variants share, and each variant with what it changes.
+fn show_variants(page: &mut Page, scenario: &Scenario) {
+    let all: Vec<(&Variant, Vec<(&'static str, String)>)> =
+        scenario.all_variants().map(|variant| (variant, variant.settings())).collect();
+    let is_shared = |setting: &(&'static str, String)| all.iter().all(|(_, own)| own.contains(setting));
+    let rows = |settings: &[(&'static str, String)]| -> Vec<Vec<String>> {
+        settings.iter().map(|(key, value)| vec![(*key).to_owned(), value.clone()]).collect()
+    };
+    let columns = [Heading::text("setting"), Heading::text("value")];
+    if let Some((_, first)) = all.first() {
+        let shared: Vec<(&'static str, String)> =
+            first.iter().filter(|setting| is_shared(setting)).cloned().collect();
+        if !shared.is_empty() {
+            page.heading("Settings of every variant:");
+            page.table(&columns, &rows(&shared));
+        }
+    }
+    page.heading(&format!(
+        "{}, and {} by name:",
+        counted(scenario.variants.len(), "variant"),
+        counted(scenario.further_variants.len(), "more variant")
+    ));
+    for (variant, settings) in &all {
+        let base = variant.base.as_ref().and_then(|base| all.iter().find(|(known, _)| known.name == *base));
+        let changed = settings.iter().filter(|setting| match base {
+            Some((_, base)) => !base.contains(setting),
+            None => !is_shared(setting),
+        });
+        let changed: Vec<String> = changed.map(|(key, value)| format!("{key} = {value}")).collect();
+        let base = variant.base.as_ref().map(|base| format!(" (base: {base})")).unwrap_or_default();
+        page.line(&format!("  {}{base}: {}", variant.name, variant.summary));
+        if !changed.is_empty() {
+            page.labelled("      ", &changed.join("; "));
+        }
+    }
 }
 
 fn check(files: &[std::path::PathBuf]) -> Result<Exit, Failure> {
     let mut exit = Exit::Done;
     for file in files {
         match load_file(file, None) {
-            Ok(loaded) => print(&format!(
-                "{}: {} is a valid scenario with {} variants\n",
-                shown(file),
-                loaded.scenario.name,
-                loaded.scenario.variants.len()
-            ))?,
+            Ok(loaded) => {
+                let mut page = page();
+                page.line(&format!(
+                    "{}: {} is a valid scenario with {}",
+                    shown(file),
+                    loaded.scenario.name,
+                    counted(loaded.scenario.variants.len(), "variant")
+                ));
+                print_page(page)?;
+            }
             Err(failure) if failure.exit() == Exit::Interrupted => return Err(failure),
             Err(failure) => exit = failure.tell(),
         }

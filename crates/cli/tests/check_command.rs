@@ -54,7 +54,7 @@ fn findings_stand_by_severity_with_evidence_and_the_line_that_mends_them() {
     for words in [
         "lost 9,000,000 without a receive descriptor of 5,009,000,000 packets",
         "1024 of 8192 entries",
-        "mend:  ethtool -G ens2f0 rx 8192",
+        "  fix:\n            ethtool -G ens2f0 rx 8192\n",
     ] {
         assert!(ended.stdout.contains(words), "{words}: {}", ended.stdout);
     }
@@ -73,8 +73,8 @@ fn findings_stand_by_severity_with_evidence_and_the_line_that_mends_them() {
     assert_eq!(explained.code, 0);
     for words in [
         "RFC 4821",
-        "mend:  sysctl -w net.ipv4.tcp_mtu_probing=1",
-        "undo:  sysctl -w net.ipv4.tcp_mtu_probing=0",
+        "  fix:\n            sysctl -w net.ipv4.tcp_mtu_probing=1\n",
+        "  undo:\n            sysctl -w net.ipv4.tcp_mtu_probing=0\n",
     ] {
         assert!(explained.stdout.contains(words), "{words}: {}", explained.stdout);
     }

@@ -170,7 +170,10 @@ fn what_takes_no_privilege_works_without_any_and_the_rest_is_named() {
         command.args(interface).args(offline);
         without_capabilities(&mut command);
         let ended = end(command);
-        assert!(ended.code == 0 && ended.stdout.contains("20 flows, policy balance"), "{ended:?}");
+        assert!(
+            ended.code == 0 && ended.stdout.contains("policy balance met, cost 0.000; 20 flows"),
+            "{ended:?}"
+        );
     }
     let managed = Managed::new();
     for backend in ["auto", "xdp", "rps", "ntuple"] {
@@ -192,11 +195,11 @@ fn a_plan_changes_nothing_and_what_cannot_be_is_refused() {
     let flows = managed.state.path().join("flows.csv");
     std::fs::write(&flows, "udp,10.0.0.7,4711,10.0.0.1,11211\n").unwrap();
     for (arguments, code, words) in [
-        (&["steer", NAME, "--policy", "balance", "--plan"][..], 0, "policy balance accepted"),
+        (&["steer", NAME, "--policy", "balance", "--plan"][..], 0, "policy balance met"),
         (
             &["steer", NAME, "--policy", "balance", "--plan", "--model", "i82599", "--queues", "8"],
             0,
-            "of i82599",
+            "model i82599",
         ),
         (
             &[
@@ -213,7 +216,7 @@ fn a_plan_changes_nothing_and_what_cannot_be_is_refused() {
                 "80",
             ],
             0,
-            "evk0: 80 flows, policy balance accepted, cost 0.000",
+            "evk0: policy balance met, cost 0.000; 80 flows",
         ),
         (
             &["steer", NAME, "--policy", "balance", "--plan", "--flows", flows.to_str().unwrap()],

@@ -213,27 +213,35 @@ fn check_goes_on_after_a_broken_file() {
 fn bundled_scenarios_are_listed_shown_and_valid() {
     let list = run(&["scenario", "list"]);
     assert_eq!((list.code, list.stderr.as_str()), (0, ""));
-    let names: Vec<&str> = list.stdout.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(list.stdout.contains("bundled scenarios: "), "{list:?}");
+    let first_word = |line: &'_ str| line.split_whitespace().next().map(str::to_owned);
+    let names: Vec<String> =
+        list.stdout.lines().skip(2).filter(|line| !line.starts_with(' ')).filter_map(first_word).collect();
     for flows in [3, 6, 12, 24, 48, 192] {
-        assert!(names.contains(&format!("titan-{flows}-flows").as_str()), "{names:?}");
+        assert!(names.contains(&format!("titan-{flows}-flows")), "{names:?}");
     }
     let directory = tempfile::tempdir().unwrap();
-    for name in names {
+    for name in &names {
         let shown = run(&["scenario", "show", name]);
         assert_eq!((shown.code, shown.stderr.as_str()), (0, ""), "{name}");
-        assert!(shown.stdout.contains(&format!("name = \"{name}\"")), "{name}");
+        assert!(shown.stdout.starts_with(&format!("{name}: ")), "{name}");
         let settings = if name.starts_with("dragonet-") {
-            [("rss (base: balance)", "policy = none"), ("balance", "policy = balance")]
+            [("rss (base: balance)", "policy = none"), ("balance", "policy")]
         } else if name.starts_with("tc-") {
-            [("# htb", "class parent 1: "), ("# htb", "qdisc root handle 1: htb")]
+            [("htb", "class parent 1: "), ("htb", "qdisc root handle 1: htb")]
         } else {
             [("dqa (base: cmax)", "queue-choice = dqa"), ("cmax", "queue-choice = hash")]
         };
         for (variant, setting) in settings {
-            assert!(shown.stdout.contains(variant) && shown.stdout.contains(setting), "{name}: {variant}");
+            assert!(
+                shown.stdout.contains(variant) && shown.stdout.contains(setting),
+                "{name}: {variant}: {setting}\n{}",
+                shown.stdout
+            );
         }
-        // What is shown is a scenario file itself: its variants are comments.
-        let path = file(directory.path(), &format!("{name}.toml"), &shown.stdout);
+        let toml = run(&["scenario", "show", name, "--toml"]);
+        assert!(toml.stdout.contains(&format!("name = \"{name}\"")), "{name}");
+        let path = file(directory.path(), &format!("{name}.toml"), &toml.stdout);
         let checked = with(&["scenario", "check"], &[&path]);
         assert_eq!(checked.code, 0, "{checked:?}");
     }
@@ -245,11 +253,10 @@ fn a_file_is_shown_with_its_own_variants() {
     let path = file(directory.path(), "uplink.toml", VALID);
     let shown = with(&["scenario", "show"], &[&path]);
     assert_eq!(shown.code, 0, "{shown:?}");
-    assert!(shown.stdout.starts_with(VALID.trim_end()), "{shown:?}");
-    let own = shown.stdout.split("# small (base: cmax):").nth(1).expect("the file's own variant");
-    let own = own.split("#\n").next().unwrap();
-    assert!(own.contains("# "), "{own}");
-    assert!(shown.stdout.contains("gso-size = 16"), "{shown:?}");
+    let own = shown.stdout.split("  small (base: cmax): ").nth(1).expect("the file's own variant");
+    assert!(own.lines().nth(1).unwrap().contains("gso-size = 16"), "{own}");
+    let toml = with(&["scenario", "show", "--toml"], &[&path]);
+    assert_eq!(toml.stdout.trim_end(), VALID.trim_end());
 }
 
 #[test]

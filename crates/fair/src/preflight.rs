@@ -359,7 +359,7 @@ fn check_queues(device: &Device) -> Result<(), FairError> {
         Some(command) => format!("it can have more: {command}"),
         None => format!("its driver ({}) has no more", device.driver_name()),
     };
-    Err(FairError::unable(format!("{name} has one transmit queue: there is nothing to choose"), remedy))
+    Err(FairError::unable(format!("{name} has only one transmit queue: nothing to balance"), remedy))
 }
 
 fn check_qdisc(device: &Device, batching: BatchingMode, remarks: &mut Vec<String>) -> Result<(), FairError> {

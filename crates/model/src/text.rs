@@ -119,6 +119,138 @@ pub fn list<'k>(names: impl IntoIterator<Item = &'k str>) -> String {
     }
 }
 
+/// Returns a number with its noun, which gets a plural ending unless the number is 1: `1 queue`, `2 queues`,
+/// `1,500 entries`.
+#[must_use]
+pub fn counted(number: usize, noun: &str) -> String {
+    let digits = thousands(number);
+    if number == 1 {
+        return format!("{digits} {noun}");
+    }
+    match noun.strip_suffix('y') {
+        Some(stem) if !stem.ends_with(['a', 'e', 'o', 'u']) => format!("{digits} {stem}ies"),
+        _ if noun.ends_with(['s', 'x']) || noun.ends_with("ch") => format!("{digits} {noun}es"),
+        _ => format!("{digits} {noun}s"),
+    }
+}
+
+/// A number with a mark between thousands.
+fn thousands(number: usize) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Turns the message of a reader of JSON, TOML or CSV into words without the names of Rust's types: `expected u32`
+/// becomes a whole number, `expected struct Ring` an object. A message without such words stays as it is.
+#[must_use]
+pub fn plain_words(message: &str) -> String {
+    for mark in ["invalid type: ", "invalid value: "] {
+        let Some((before, rest)) = message.split_once(mark) else { continue };
+        let Some((found, wanted)) = rest.rsplit_once(", expected ") else { continue };
+        let (wanted, place) = split_place(wanted);
+        return format!("{before}{} in place of {}{place}", found_words(found), wanted_words(wanted));
+    }
+    if let Some((before, rest)) = message.split_once("invalid length ")
+        && let Some((found, wanted)) = rest.split_once(", expected ")
+    {
+        let (wanted, place) = split_place(wanted);
+        return format!("{before}a list of {found} in place of {}{place}", wanted_words(wanted));
+    }
+    if let Some((before, rest)) = message.split_once("data did not match any variant of untagged enum ") {
+        let (_, place) = split_place(rest);
+        return format!("{before}it has none of the forms that are known here{place}");
+    }
+    for (mark, kind) in [("unknown field `", "unknown field"), ("unknown variant `", "unknown word")] {
+        let Some((before, rest)) = message.split_once(mark) else { continue };
+        let Some((name, rest)) = rest.split_once('`') else { continue };
+        let (known, place) = split_place(rest);
+        let known: Vec<&str> = known.split('`').skip(1).step_by(2).collect();
+        let hint = if known.is_empty() {
+            "none is known here".to_owned()
+        } else {
+            suggestion(name, known.iter().copied())
+        };
+        return format!("{before}{kind} '{}'{place}; {hint}", excerpt(name));
+    }
+    for (mark, then) in [("missing field `", "is missing"), ("duplicate field `", "is there twice")] {
+        let Some((before, rest)) = message.split_once(mark) else { continue };
+        let Some((name, rest)) = rest.split_once('`') else { continue };
+        return format!("{before}the field '{}' {then}{rest}", excerpt(name));
+    }
+    for (theirs, ours) in [
+        ("EOF while parsing a value", "it ends where a value is needed,"),
+        ("EOF while parsing a string", "it ends within a text,"),
+        ("EOF while parsing a list", "it ends within a list,"),
+        ("EOF while parsing an object", "it ends within an object,"),
+        ("expected value at line", "no JSON at line"),
+        ("expected ident at line", "no JSON at line"),
+        ("trailing characters at line", "more text behind the end at line"),
+        ("recursion limit exceeded", "it is nested too deeply"),
+    ] {
+        if message.contains(theirs) {
+            return message.replace(theirs, ours);
+        }
+    }
+    message.to_owned()
+}
+
+/// Splits the place off the end of a message.
+fn split_place(text: &str) -> (&str, &str) {
+    text.rfind(" at line ").map_or((text, ""), |at| text.split_at(at))
+}
+
+fn found_words(found: &str) -> String {
+    let inner = |prefix: &str| found.strip_prefix(prefix).map(|rest| rest.trim_matches(['`', '"']));
+    if let Some(text) = inner("string ") {
+        return format!("the text '{}'", excerpt(text));
+    }
+    let number = inner("integer ").or_else(|| inner("floating point ")).or_else(|| inner("boolean "));
+    match (number, found) {
+        (Some(value), _) => excerpt(value),
+        (None, "map") => "an object".to_owned(),
+        (None, "sequence") => "a list".to_owned(),
+        (None, "null" | "unit value" | "Option value") => "null".to_owned(),
+        (None, other) => excerpt(other),
+    }
+}
+
+fn wanted_words(wanted: &str) -> String {
+    let words = match wanted {
+        "u8" => "a whole number from 0 to 255",
+        "u16" => "a whole number from 0 to 65535",
+        "u32" => "a whole number from 0 to 4294967295",
+        "u64" | "usize" | "u128" => "a whole number that is not negative",
+        "i8" | "i16" | "i32" | "i64" | "isize" | "i128" => "a whole number",
+        "f32" | "f64" => "a number",
+        "a string" | "string" | "a borrowed string" | "str" => "a text",
+        "a boolean" | "bool" => "true or false",
+        "a sequence" => "a list",
+        "a map" => "an object",
+        "unit" => "null",
+        "variant identifier" | "string or map" => "a known word",
+        _ => "",
+    };
+    if !words.is_empty() {
+        return words.to_owned();
+    }
+    let length = wanted.rsplit(' ').next().filter(|word| word.bytes().all(|byte| byte.is_ascii_digit()));
+    let begins = |words: &[&str]| words.iter().any(|word| wanted.starts_with(word));
+    match length {
+        Some(length) if begins(&["a tuple of ", "an array of "]) => format!("a list of {length}"),
+        _ if begins(&["struct ", "internally tagged", "adjacently tagged"]) => "an object".to_owned(),
+        _ if begins(&["tuple ", "a tuple ", "an array "]) => "a list".to_owned(),
+        _ if begins(&["enum "]) => "a known word".to_owned(),
+        _ => wanted.to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -162,5 +294,51 @@ mod tests {
         assert_eq!(nearest("nope", ["steal"]), None);
         assert_eq!(nearest("description", known), None);
         assert_eq!(nearest(&"queues".repeat(1000), known), None);
+    }
+
+    #[test]
+    fn a_plural_has_its_ending() {
+        assert_eq!(counted(1, "variant"), "1 variant");
+        assert_eq!(counted(0, "variant"), "0 variants");
+        assert_eq!(counted(1_048_575, "time"), "1,048,575 times");
+        assert_eq!(counted(2, "entry"), "2 entries");
+        assert_eq!(counted(2, "process"), "2 processes");
+        assert_eq!(counted(2, "switch"), "2 switches");
+        assert_eq!(counted(3, "day"), "3 days");
+    }
+
+    #[test]
+    fn messages_of_readers_lose_the_names_of_types() {
+        for (theirs, ours) in [
+            (
+                "invalid type: string \"x\", expected u32 at line 1 column 5",
+                "the text 'x' in place of a whole number from 0 to 4294967295 at line 1 column 5",
+            ),
+            ("invalid type: integer `5`, expected a string", "5 in place of a text"),
+            (
+                "invalid type: sequence, expected struct Version at line 1 column 0",
+                "a list in place of an object at line 1 column 0",
+            ),
+            (
+                "invalid value: integer `-1`, expected u64",
+                "-1 in place of a whole number that is not negative",
+            ),
+            ("invalid type: map, expected a sequence", "an object in place of a list"),
+            ("invalid type: null, expected f64", "null in place of a number"),
+            ("invalid length 2, expected a tuple of size 3", "a list of 2 in place of a list of 3"),
+            (
+                "a.json:2: unknown field `qeue`, expected one of `queue`, `rings` at line 2 column 9",
+                "a.json:2: unknown field 'qeue' at line 2 column 9; did you mean 'queue'? known: queue, rings",
+            ),
+            ("missing field `schema` at line 1 column 2", "the field 'schema' is missing at line 1 column 2"),
+            (
+                "data did not match any variant of untagged enum Text",
+                "it has none of the forms that are known here",
+            ),
+            ("expected value at line 1 column 1", "no JSON at line 1 column 1"),
+            ("no interface eth9", "no interface eth9"),
+        ] {
+            assert_eq!(plain_words(theirs), ours);
+        }
     }
 }

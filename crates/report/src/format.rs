@@ -1,6 +1,7 @@
 //! Numbers and text for a terminal.
 
 use evenkeel_model::record::Record;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// `value` to three significant digits, with `decimals` decimals at most and never fewer digits
 /// than its whole part has: 1.88, 52.1, 912, 3881, 0.002.
@@ -123,21 +124,49 @@ pub(crate) fn clean(text: &str) -> String {
         .collect()
 }
 
-/// `text` cleaned and broken between words so that lines fit `width`. The first line starts with
-/// `indent`, the following ones with as many spaces.
+/// Returns the columns that `text` takes on a terminal.
+pub(crate) fn text_width(text: &str) -> usize {
+    text.width()
+}
+
+/// Returns `text` cleaned and broken between words so that lines fit `width`. The first line starts with
+/// `indent`, the following ones with as many spaces. A word that is longer than a line is broken, at a slash or a
+/// comma where it has one.
 #[must_use]
 pub fn wrapped(indent: &str, text: &str, width: usize) -> String {
-    let hanging = " ".repeat(indent.chars().count());
+    /// Less room than this holds no text: an indent that leaves less is given up.
+    const LEAST_ROOM: usize = 12;
+    let hang = Some(text_width(indent)).filter(|hang| hang + LEAST_ROOM <= width).unwrap_or(2);
+    let hanging = " ".repeat(hang);
     let mut result = String::new();
     let mut line = indent.to_owned();
     let mut line_has_word = false;
-    for word in clean(text).split_whitespace() {
-        let needed = line.chars().count() + usize::from(line_has_word) + word.chars().count();
+    let mut end_line = |line: &mut String| {
+        result.push_str(line.trim_end());
+        result.push('\n');
+        line.clone_from(&hanging);
+    };
+    let text = joined_commands(&clean(text), width.saturating_sub(hang));
+    let mut words: Vec<&str> = text.split_whitespace().rev().collect();
+    while let Some(word) = words.pop() {
+        let needed = text_width(&line) + usize::from(line_has_word) + text_width(word);
         if line_has_word && needed > width {
-            result.push_str(&line);
-            result.push('\n');
-            line.clone_from(&hanging);
+            end_line(&mut line);
             line_has_word = false;
+        }
+        let room = width.saturating_sub(text_width(&line));
+        if !line_has_word && text_width(word) > room && room >= LEAST_ROOM {
+            let (first, rest) = word.split_at(break_of(word, room));
+            line.push_str(first);
+            end_line(&mut line);
+            words.push(rest);
+            continue;
+        }
+        if !line_has_word && text_width(word) > room && !line.trim().is_empty() {
+            // A label that leaves no room for text has a line of its own.
+            end_line(&mut line);
+            words.push(word);
+            continue;
         }
         if line_has_word {
             line.push(' ');
@@ -145,9 +174,58 @@ pub fn wrapped(indent: &str, text: &str, width: usize) -> String {
         line.push_str(word);
         line_has_word = true;
     }
-    result.push_str(line.trim_end());
-    result.push('\n');
-    result
+    end_line(&mut line);
+    result.replace(JOINT, " ")
+}
+
+/// Stands for a blank at which no line is broken; a character of the private use area, which no text has.
+const JOINT: char = '\u{e000}';
+
+/// Joins the words of a command in backquotes or parentheses, which a reader copies, if it fits on a line.
+fn joined_commands(text: &str, room: usize) -> String {
+    const PROGRAMS: [&str; 6] = ["ethtool ", "evenkeel ", "ip ", "sysctl ", "systemctl ", "tc "];
+    let mut joined = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(open) = rest.find(['`', '(']) {
+        let (before, from) = rest.split_at(open);
+        joined.push_str(before);
+        let close = if from.starts_with('`') { '`' } else { ')' };
+        let end = from[1..].find(close).map(|at| at + 2);
+        let is_command = |command: &&str| {
+            PROGRAMS.iter().any(|program| command[1..].starts_with(program)) && text_width(command) < room
+        };
+        match end.map(|end| &from[..end]).filter(is_command) {
+            Some(command) => {
+                joined.extend(command.chars().map(|letter| if letter == ' ' { JOINT } else { letter }));
+                rest = &from[command.len()..];
+            }
+            None => {
+                joined.push_str(&from[..1]);
+                rest = &from[1..];
+            }
+        }
+    }
+    joined.push_str(rest);
+    joined
+}
+
+/// Returns where a word that is wider than `room` is broken: behind its last mark within the room, else at its end.
+fn break_of(word: &str, room: usize) -> usize {
+    let mut width = 0;
+    let mut last_mark = None;
+    let mut end = 0;
+    for (at, character) in word.char_indices() {
+        width += character.width().unwrap_or(0);
+        if width > room {
+            break;
+        }
+        end = at + character.len_utf8();
+        if matches!(character, '/' | ',' | ';' | ':' | '_' | '-' | '.') {
+            last_mark = Some(end);
+        }
+    }
+    let first = word.chars().next().map_or(0, char::len_utf8);
+    last_mark.unwrap_or(end).max(first)
 }
 
 #[cfg(test)]
@@ -228,7 +306,10 @@ mod tests {
     #[test]
     fn lines_break_between_words_and_hang() {
         assert_eq!(wrapped("- ", "one two three", 9), "- one two\n  three\n");
+        assert_eq!(wrapped("", "one (ethtool -L eth0 tx 4) two", 24), "one\n(ethtool -L eth0 tx 4)\ntwo\n");
+        assert_eq!(wrapped("", "ab `tc qdisc` (b", 12), "ab\n`tc qdisc`\n(b\n");
         assert_eq!(wrapped("", "unbreakable", 4), "unbreakable\n");
+        assert_eq!(wrapped("", "a /one/two/three/four", 14), "a\n/one/two/\nthree/four\n");
         assert_eq!(wrapped("  ", "", 4), "\n");
     }
 }

@@ -1,6 +1,8 @@
 //! Tables that drop their least important columns until they fit.
 
-use comfy_table::{Attribute, Cell as TableCell, CellAlignment, Color, LineStyle, Table, TableStyle};
+use comfy_table::{
+    Attribute, Cell as TableCell, CellAlignment, Color, ContentArrangement, LineStyle, Table, TableStyle,
+};
 
 use crate::format::clean;
 
@@ -35,6 +37,11 @@ impl TableOptions {
     /// `text` in the colour of bad news, if colours are used.
     pub(crate) fn bad(self, text: &str) -> String {
         self.styled("1;31", text)
+    }
+
+    /// `text` in the colour of a warning, if colours are used.
+    pub(crate) fn warning(self, text: &str) -> String {
+        self.styled("33", text)
     }
 
     fn styled(self, code: &str, text: &str) -> String {
@@ -107,10 +114,22 @@ impl Grid {
         let all: Vec<usize> = (0..self.columns.len()).collect();
         let widths = self.table(&all, options).column_max_content_widths();
         let shown = options.width.map_or_else(|| all.clone(), |width| self.fitting(&widths, width));
-        let table = self.table(&shown, options);
+        let mut table = self.table(&shown, options);
+        let too_wide = |width: &usize| self.width_of(&widths, &shown) > *width;
+        if let Some(width) = options.width.filter(too_wide) {
+            // Columns that are never dropped and still do not fit: their cells are broken.
+            table.set_content_arrangement(ContentArrangement::Dynamic);
+            table.set_width(u16::try_from(width).unwrap_or(u16::MAX));
+        }
         let text = table.lines().map(|line| format!("{}\n", line.trim_end())).collect();
         let dropped = all.into_iter().filter(|index| !shown.contains(index)).collect();
         Drawing { text, dropped }
+    }
+
+    /// Returns the width of a table of these columns: padding in front of each, and a gap between two.
+    fn width_of(&self, content_widths: &[u16], shown: &[usize]) -> usize {
+        let content = shown.iter().filter_map(|index| content_widths.get(*index));
+        content.map(|width| usize::from(*width) + PADDING + 1).sum::<usize>().saturating_sub(1)
     }
 
     /// Indices of the columns that are shown within `width`, in their order: by importance, up to

@@ -15,6 +15,7 @@
 pub mod chart;
 pub mod compare;
 pub mod json;
+pub mod page;
 pub mod store;
 pub mod table;
 

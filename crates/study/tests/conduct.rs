@@ -446,11 +446,11 @@ fn figures_that_no_run_can_give_are_refused() {
     let path = directory.path().join("study");
     run(&mut Known::default(), &path, &Patience::of(ALL)).unwrap();
     let file = path.join("repeats.jsonl");
-    let text = std::fs::read_to_string(&file).unwrap();
+    let text = fs::read_to_string(&file).unwrap();
     let start = text.find("\"throughput_bps\":").unwrap() + "\"throughput_bps\":".len();
     let end = start + text[start..].find([',', '}']).unwrap();
     for absurd in ["1e308", "-1.0"] {
-        std::fs::write(&file, format!("{}{absurd}{}", &text[..start], &text[end..])).unwrap();
+        fs::write(&file, format!("{}{absurd}{}", &text[..start], &text[end..])).unwrap();
         let error = journal::read(&path).unwrap_err();
         let cause = std::error::Error::source(&error).unwrap().to_string();
         assert!(

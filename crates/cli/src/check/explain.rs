@@ -3,7 +3,9 @@
 use std::fmt::Write;
 
 use evenkeel_model::host::HostFacts;
+use evenkeel_model::text::counted;
 use evenkeel_placement::{Finding, Judgement, Rule, find_rule, rules};
+use evenkeel_report::page::Page;
 
 use super::show;
 use crate::exit::Failure;
@@ -21,29 +23,29 @@ pub fn rule(name: &str) -> Result<&'static Rule, Failure> {
 }
 
 /// A rule, and what it finds on a host.
-pub fn one(rule: &Rule, facts: &HostFacts, judgement: &Judgement) -> String {
-    let mut text = format!(
-        "{}\n\n  looks at  {}\n  speaks    {}\n  why       {}\n  mends     {}\n  needs     {}\n  source    {}\n\n",
-        rule.name,
-        rule.looks_at,
-        rule.speaks,
-        rule.why,
-        rule.mends,
-        rule.needs.join(", "),
-        rule.source
-    );
+pub fn one(page: &mut Page, rule: &Rule, facts: &HostFacts, judgement: &Judgement) {
     let own: Vec<&Finding> = judgement.findings.iter().filter(|finding| finding.rule == rule.name).collect();
-    match judgement.not_judged.iter().find(|missed| missed.rule == rule.name) {
-        Some(missed) => {
-            let _ = writeln!(text, "It could not be judged on this host: {}", missed.why);
-        }
-        None if own.is_empty() => text.push_str("It finds nothing on this host.\n"),
-        None => {}
+    let missed = judgement.not_judged.iter().find(|missed| missed.rule == rule.name);
+    page.answer(&match (own.len(), missed) {
+        (0, Some(missed)) => format!("{} could not be judged on this host: {}", rule.name, missed.why),
+        (0, None) => format!("{} finds nothing on this host.", rule.name),
+        (number, _) => format!("{} has {} on this host.", rule.name, counted(number, "finding")),
+    });
+    page.gap();
+    for (label, text) in [
+        ("reads", rule.looks_at),
+        ("fires", rule.speaks),
+        ("why", rule.why),
+        ("fix", rule.mends),
+        ("needs", rule.needs.join(", ").as_str()),
+        ("source", rule.source),
+    ] {
+        page.labelled(&format!("  {label:<10}"), text);
     }
     for finding in own {
-        text.push_str(&show::finding(facts, finding, show::Lines::All));
+        page.gap();
+        show::finding(page, facts, finding, show::Lines::All);
     }
-    text
 }
 
 /// Every rule as Markdown, for the documentation.

@@ -10,8 +10,9 @@ use evenkeel_model::host::HostFacts;
 use evenkeel_placement::{Finding, Judgement, Severity, judge};
 
 use crate::arguments::{CheckOptions, Format, StatedSpeed};
-use crate::exit::{Exit, Failure, print};
+use crate::exit::{Exit, Failure, print, print_page};
 use crate::live::say;
+use crate::progress::page;
 use crate::signals::Signals;
 
 /// Runs `evenkeel check`.
@@ -44,11 +45,17 @@ pub fn check(options: &CheckOptions) -> Result<Exit, Failure> {
     }
     judgement.findings = of_interface(&facts, judgement.findings, options.interface.as_deref());
     if let Some(rule) = rule {
-        print(&explain::one(rule, &facts, &judgement))?;
+        let mut page = page();
+        explain::one(&mut page, rule, &facts, &judgement);
+        print_page(page)?;
         return Ok(Exit::Done);
     }
     match options.format {
-        Format::Table => print(&show::screen(&facts, &judgement, options.interface.as_deref()))?,
+        Format::Table => {
+            let mut page = page();
+            show::screen(&mut page, &facts, &judgement, options.interface.as_deref());
+            print_page(page)?;
+        }
         Format::Json => print(&format!("{:#}\n", show::json(&facts, &judgement)))?,
     }
     let serious = judgement.findings.iter().any(|finding| finding.severity == Severity::High);

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use evenkeel_model::host::{HostFacts, Interface, InterfaceKind};
-use evenkeel_model::text::printable;
+use evenkeel_model::text::{counted, printable};
 use evenkeel_placement::current::undo;
 use evenkeel_placement::view::{bytes, count, gigabits};
 use evenkeel_placement::{Finding, Judgement, Severity};
+use evenkeel_report::page::{Page, Tone};
 use serde_json::{Value, json};
 
 /// How many of a finding's lines are shown.
@@ -19,10 +20,15 @@ pub enum Lines {
     All,
 }
 
-/// One screen: the host, its interfaces, what was found.
-pub fn screen(facts: &HostFacts, judgement: &Judgement, only: Option<&str>) -> String {
+/// Room for the label of a line of a finding.
+const LABEL: usize = 10;
+
+/// One screen: the answer, the host, its interfaces, what was found.
+pub fn screen(page: &mut Page, facts: &HostFacts, judgement: &Judgement, only: Option<&str>) {
     let findings = &judgement.findings;
-    let mut text = header(facts);
+    page.answer(&answer(judgement));
+    page.gap();
+    page.line(&header(facts));
     let shown = |interface: &&Interface| match only {
         Some(name) => interface.name == name,
         None => {
@@ -31,41 +37,52 @@ pub fn screen(facts: &HostFacts, judgement: &Judgement, only: Option<&str>) -> S
         }
     };
     let interfaces: Vec<&Interface> = facts.interfaces.iter().filter(shown).collect();
-    // A host of many containers has many cables to them.
+    // A host of many containers has many veth interfaces.
     const MOST: usize = 12;
-    let is_cable = |interface: &&&Interface| interface.kind == InterfaceKind::Veth;
-    let cables = interfaces.iter().filter(is_cable).count();
+    let is_veth = |interface: &&&Interface| interface.kind == InterfaceKind::Veth;
+    let veths = interfaces.iter().filter(is_veth).count();
     let few = interfaces.len() <= MOST;
-    for interface in interfaces.iter().filter(|interface| few || !is_cable(interface)) {
-        text.push_str(&line_of(interface));
+    for interface in interfaces.iter().filter(|interface| few || !is_veth(interface)) {
+        page.labelled(&format!("  {:<10} ", interface.name), &line_of(interface));
     }
-    if !few && cables > 0 {
-        let _ = writeln!(text, "  and {cables} veth interfaces");
+    if !few && veths > 0 {
+        page.line(&format!("  and {}", counted(veths, "veth interface")));
     }
-    text.push('\n');
-    let of = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
-    let rules = judgement.judged;
-    if findings.is_empty() {
-        let _ = writeln!(text, "Nothing found by {rules} rules.");
-    } else {
-        let _ = writeln!(
-            text,
-            "{} found by {rules} rules: {} high, {} medium, {} low.",
-            findings.len(),
-            of(Severity::High),
-            of(Severity::Medium),
-            of(Severity::Low)
-        );
-    }
-    text.extend(not_judged(judgement));
     for found in findings {
-        text.push('\n');
-        text.push_str(&finding(facts, found, Lines::First));
+        page.gap();
+        finding(page, facts, found, Lines::First);
+    }
+    if let Some(text) = not_judged(judgement) {
+        page.gap();
+        page.lines(&text);
     }
     if !findings.is_empty() {
-        text.push_str("\n`evenkeel check --explain RULE` says why a rule speaks, with all of its lines and their undo.\n");
+        page.gap();
+        page.line("`evenkeel check --explain RULE` shows why a rule fires, and every fix with its undo.");
     }
-    text
+}
+
+/// What was found, in a sentence or two: how much, how serious, the first finding, and what could not be judged.
+fn answer(judgement: &Judgement) -> String {
+    let Judgement { findings, judged, not_judged } = judgement;
+    let missed = match not_judged.len() {
+        0 => String::new(),
+        missed => format!(" {missed} of {} rules could not be judged.", missed + judged),
+    };
+    let Some(first) = findings.first() else { return format!("Nothing found by {judged} rules.{missed}") };
+    let of = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
+    let by_severity: Vec<String> = [Severity::High, Severity::Medium, Severity::Low]
+        .into_iter()
+        .filter(|severity| of(*severity) > 0)
+        .map(|severity| format!("{} {severity}", of(severity)))
+        .collect();
+    format!(
+        "{} found by {judged} rules: {}. First, {}: {}.{missed}",
+        counted(findings.len(), "finding"),
+        by_severity.join(", "),
+        first.subject,
+        first.evidence.trim_end_matches('.')
+    )
 }
 
 /// Rules that could not judge, by reason.
@@ -91,17 +108,16 @@ fn header(facts: &HostFacts) -> String {
     parts.extend(facts.kernel.as_ref().map(|kernel| format!("Linux {kernel}")));
     parts.extend(facts.processor_model.clone());
     let processors = facts.processors.len();
-    let plural = |number: usize, word: &str| format!("{number} {word}{}", if number == 1 { "" } else { "s" });
-    parts.push(plural(processors, "processor"));
+    parts.push(counted(processors, "processor"));
     let nodes = facts.nodes_with_processors();
     if nodes > 1 {
-        parts.push(format!("{nodes} nodes"));
+        parts.push(counted(nodes, "node"));
     }
     parts.extend(facts.memory_bytes.map(bytes));
     if facts.virtual_machine {
         parts.push("virtual machine".to_owned());
     }
-    format!("{}\n", printable(&parts.join(", ")))
+    parts.join(", ")
 }
 
 /// An interface in a line or two: what it is, its queues, what it carried and lost.
@@ -122,13 +138,12 @@ fn line_of(interface: &Interface) -> String {
     parts.extend(interface.speed_bps.map(|speed| gigabits(speed as f64)));
     parts.extend(interface.node.map(|node| format!("node {node}")));
     parts.push(format!("MTU {}", interface.mtu));
-    let queues = |number: usize| if number == 1 { "1 queue".to_owned() } else { format!("{number} queues") };
     if interface.kind == InterfaceKind::Device {
         parts.push(match &interface.channels {
             Some(channels) if channels.receive_max() > 0 => {
-                format!("{} of {} queues", channels.receive(), channels.receive_max())
+                format!("{} of {}", channels.receive(), counted(channels.receive_max() as usize, "queue"))
             }
-            _ => queues(interface.receive_queues.len().max(1)),
+            _ => counted(interface.receive_queues.len().max(1), "queue"),
         });
         parts.extend(
             interface
@@ -156,40 +171,47 @@ fn line_of(interface: &Interface) -> String {
         let _ = write!(traffic, ", {} lost", count(lost.saturating_add(dropped)));
     }
     parts.push(traffic);
-    format!("  {:<10} {}\n", printable(&interface.name), printable(&parts.join(", ")))
+    parts.join(", ")
 }
 
-/// One finding.
-pub fn finding(facts: &HostFacts, finding: &Finding, lines: Lines) -> String {
+/// Shows one finding. Its shell lines stand alone on their lines, to be copied.
+pub fn finding(page: &mut Page, facts: &HostFacts, finding: &Finding, lines: Lines) {
     let finding = &finding.printable();
     let severity = finding.severity.to_string().to_uppercase();
-    let mut text = format!("{severity:<6} {}  {}\n", finding.rule, finding.subject);
-    let _ = writeln!(text, "  {}", finding.evidence);
-    let _ = writeln!(text, "  costs: {}", finding.effect);
+    let tone = match finding.severity {
+        Severity::High => Tone::Bad,
+        Severity::Medium => Tone::Warning,
+        Severity::Low => Tone::Plain,
+    };
+    let row = |page: &mut Page, label: &str, text: &str| page.labelled(&format!("  {label:<LABEL$}"), text);
+    page.toned(&format!("{severity:<7}"), tone, &format!("{}  {}", finding.rule, finding.subject));
+    row(page, "evidence", &finding.evidence);
+    row(page, "cost", &finding.effect);
     let commands = finding.remedy.lines();
-    match lines {
-        Lines::First => {
-            if let Some(first) = commands.first() {
-                let more = match commands.len() {
-                    1 => String::new(),
-                    all => format!("   (and {} more lines)", all - 1),
-                };
-                let _ = writeln!(text, "  mend:  {first}{more}");
-            }
+    match (lines, commands.split_first()) {
+        (_, None) => {}
+        (Lines::First, Some((first, more))) => {
+            let label = match more.len() {
+                0 => "  fix:".to_owned(),
+                more => format!("  fix: (and {})", counted(more, "more line")),
+            };
+            page.line(&label);
+            page.shell(LABEL + 2, first);
         }
-        Lines::All => {
+        (Lines::All, Some(_)) => {
             for (change, line) in finding.remedy.changes.iter().zip(&commands) {
-                let _ = writeln!(text, "  mend:  {line}");
+                page.line("  fix:");
+                page.shell(LABEL + 2, line);
                 if let Some(undo) = undo(facts, finding.remedy.interface.as_deref(), change) {
-                    let _ = writeln!(text, "  undo:  {undo}");
+                    page.line("  undo:");
+                    page.shell(LABEL + 2, &undo);
                 }
             }
         }
     }
     if let Some(advice) = &finding.remedy.advice {
-        let _ = writeln!(text, "  {}  {advice}", if commands.is_empty() { "mend:" } else { "also:" });
+        row(page, if commands.is_empty() { "fix" } else { "also" }, advice);
     }
-    text
 }
 
 /// The JSON of the contract.

@@ -1,25 +1,24 @@
 //! Where packets are lost while somebody watches.
 
 use std::collections::BTreeSet;
-use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use evenkeel_datapath::{DropCount, DropReasons};
 use evenkeel_host::NamespaceIdentity;
 use evenkeel_host::facts::{Tree, read_facts};
 use evenkeel_model::host::{HostFacts, Unknown};
+use evenkeel_model::text::counted;
 use evenkeel_placement::loss::{COUNTERS, Loss, losses, place_of_reason};
 use evenkeel_placement::view::count;
+use evenkeel_report::page::{Heading, Page};
 use serde_json::json;
 
 use super::{failure, show};
 use crate::arguments::{CheckOptions, Format};
-use crate::exit::{Exit, Failure, print};
+use crate::exit::{Exit, Failure, print, print_page};
 use crate::live::say;
+use crate::progress::{page, wait};
 use crate::signals::Signals;
-
-/// How often it is looked whether somebody has had enough.
-const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Reads the host, waits, reads it again, and says what was lost meanwhile.
 pub fn watch(options: &CheckOptions, time: Duration) -> Result<Exit, Failure> {
@@ -28,12 +27,10 @@ pub fn watch(options: &CheckOptions, time: Duration) -> Result<Exit, Failure> {
     let reasons = open_reasons();
     let before = read()?;
     if options.format == Format::Table {
-        say(&format!("watching for {:.0} s", time.as_secs_f64()));
+        say(&format!("watching for {}", humantime::format_duration(time)));
     }
     let started = Instant::now();
-    while started.elapsed() < time && !signals.came() {
-        std::thread::sleep(LOOK_INTERVAL.min(time.saturating_sub(started.elapsed())));
-    }
+    wait(time, "watching", &signals);
     let after = read()?;
     let elapsed = started.elapsed();
     let found: Vec<Loss> = losses(&before, &after)
@@ -49,12 +46,14 @@ pub fn watch(options: &CheckOptions, time: Duration) -> Result<Exit, Failure> {
     let unread = unread(&before, &after);
     match options.format {
         Format::Table => {
-            let mut text = screen(&before, &after, &found, &unread, elapsed);
-            text.push_str(&reasons_screen(reasons.as_ref().map(Vec::as_slice)));
+            let mut page = page();
+            screen(&mut page, &before, &after, &found, &unread, elapsed);
+            reasons_screen(&mut page, reasons.as_ref().map(Vec::as_slice));
             if !found.is_empty() {
-                text.push_str("\n`evenkeel check --explain RULE` says why, and what mends it.\n");
+                page.gap();
+                page.line("`evenkeel check --explain RULE` shows why, and what fixes it.");
             }
-            print(&text)?;
+            print_page(page)?;
         }
         Format::Json => {
             let drops: Vec<serde_json::Value> = reasons.iter().flatten().map(reason_json).collect();
@@ -111,24 +110,35 @@ fn reason_json(drop: &DropCount) -> serde_json::Value {
 }
 
 /// Reasons with a place on the way, and the flows that they hit; others in one line.
-fn reasons_screen(drops: Result<&[DropCount], &String>) -> String {
+fn reasons_screen(page: &mut Page, drops: Result<&[DropCount], &String>) {
     const MOST_FLOWS: usize = 10;
     let drops = match drops {
         Ok(drops) => drops,
-        Err(why) => return format!("\nWithout the kernel's own reasons: {why}\n"),
+        Err(why) => {
+            page.gap();
+            page.line(&format!("Without the kernel's own drop reasons: {why}"));
+            return;
+        }
     };
-    let mut text = String::new();
     let known: Vec<(&DropCount, &str)> =
         drops.iter().filter_map(|drop| Some((drop, place_of_reason(&drop.reason)?.1))).collect();
     if !known.is_empty() {
-        text.push_str("\nThe kernel's reasons, by flow:\n");
-    }
-    for (drop, rule) in known.iter().take(MOST_FLOWS) {
-        let flow = flow_words(drop).unwrap_or_else(|| "no flow over IP".to_owned());
-        let _ = writeln!(text, "  {:<16} {:>12}  {flow}  (rule {rule})", drop.reason, count(drop.packets));
+        page.heading("The kernel's drop reasons, by flow:");
+        let row = |(drop, rule): &(&DropCount, &str)| {
+            let flow = flow_words(drop).unwrap_or_else(|| "no flow over IP".to_owned());
+            vec![drop.reason.clone(), count(drop.packets), flow, (*rule).to_owned()]
+        };
+        let rows: Vec<Vec<String>> = known.iter().take(MOST_FLOWS).map(row).collect();
+        let columns = [
+            Heading::text("reason"),
+            Heading::number("packets"),
+            Heading::text("flow"),
+            Heading::text("rule"),
+        ];
+        page.table(&columns, &rows);
     }
     if known.len() > MOST_FLOWS {
-        let _ = writeln!(text, "  and {} flows more", known.len() - MOST_FLOWS);
+        page.line(&format!("  and {}", counted(known.len() - MOST_FLOWS, "more flow")));
     }
     let mut others: std::collections::BTreeMap<&str, u64> = std::collections::BTreeMap::new();
     for drop in drops.iter().filter(|drop| place_of_reason(&drop.reason).is_none()) {
@@ -137,9 +147,9 @@ fn reasons_screen(drops: Result<&[DropCount], &String>) -> String {
     if !others.is_empty() {
         let list: Vec<String> =
             others.iter().map(|(reason, packets)| format!("{reason} {}", count(*packets))).collect();
-        let _ = writeln!(text, "\nOther packets that the kernel freed unused: {}", list.join(", "));
+        page.gap();
+        page.line(&format!("Other packets that the kernel freed unused: {}", list.join(", ")));
     }
-    text
 }
 
 /// Counters of losses that one of the two readings lacks.
@@ -149,13 +159,25 @@ fn unread<'f>(before: &'f HostFacts, after: &'f HostFacts) -> BTreeSet<&'f Unkno
 }
 
 fn screen(
+    page: &mut Page,
     before: &HostFacts,
     after: &HostFacts,
     losses: &[Loss],
     unread: &BTreeSet<&Unknown>,
     elapsed: Duration,
-) -> String {
-    let mut text = String::new();
+) {
+    let seconds = elapsed.as_secs_f64();
+    let lost: u64 = losses.iter().map(|loss| loss.packets).sum();
+    let others = if unread.is_empty() { "" } else { " by the counters that could be read" };
+    page.answer(&match losses.iter().max_by_key(|loss| loss.packets) {
+        None => format!("No packets lost in {seconds:.1} s{others}."),
+        Some(most) => format!(
+            "{} lost in {seconds:.1} s{others}, most of them at the {} ({}).",
+            counted(usize::try_from(lost).unwrap_or(usize::MAX), "packet"),
+            most.place.words(),
+            most.subject
+        ),
+    });
     let gained = |after: u64, before: u64| after.saturating_sub(before);
     for interface in &after.interfaces {
         let earlier = before.interface(&interface.name);
@@ -163,45 +185,46 @@ fn screen(
             gained(interface.received_packets(), earlier.map_or(0, |earlier| earlier.received_packets()));
         let sent = gained(interface.sent_packets(), earlier.map_or(0, |earlier| earlier.sent_packets()));
         if received + sent > 0 {
-            let _ = writeln!(
-                text,
-                "  {:<10} {} packets in, {} out",
-                interface.name,
-                count(received),
-                count(sent)
+            page.labelled(
+                &format!("  {:<10} ", interface.name),
+                &format!("{} packets in, {} out", count(received), count(sent)),
             );
         }
     }
     if !unread.is_empty() {
-        let _ = writeln!(text, "Some counters could not be read, so losses may be missing here:");
+        page.line("Some counters could not be read, so losses may be missing here:");
     }
     for gap in unread {
-        let _ = writeln!(text, "  {}", gap.why);
+        page.line(&format!("  {}", gap.why));
     }
     if losses.is_empty() {
-        let others = if unread.is_empty() { "" } else { " by the counters that could be read" };
-        let _ = writeln!(text, "No packets lost in {:.1} s{others}.", elapsed.as_secs_f64());
-        return text;
+        return;
     }
-    let _ = writeln!(text, "\nLost in {:.1} s, in the order of the way:", elapsed.as_secs_f64());
-    for loss in losses {
-        let _ = writeln!(
-            text,
-            "  {:<16} {:>12}  {}  ({}; rule {})",
-            loss.place.words(),
+    page.heading("Losses, from the NIC to the socket:");
+    let row = |loss: &Loss| {
+        vec![
+            loss.place.words().to_owned(),
             count(loss.packets),
-            loss.subject,
-            loss.counter,
-            loss.rule
-        );
-    }
-    text
+            loss.subject.clone(),
+            loss.rule.to_owned(),
+            loss.counter.clone(),
+        ]
+    };
+    let columns = [
+        Heading::text("place"),
+        Heading::number("packets"),
+        Heading::text("of"),
+        Heading::text("rule"),
+        Heading::text("counter"),
+    ];
+    page.table(&columns, &losses.iter().map(row).collect::<Vec<_>>());
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
+    use evenkeel_report::table::TableOptions;
 
     /// Without its counters a host does not look as if nothing was lost.
     #[test]
@@ -210,7 +233,9 @@ mod tests {
         let gap = Unknown::new("/proc/net/softnet_stat", "/proc/net/softnet_stat:1: unreadable: 'x'");
         let damaged = HostFacts { unknown: vec![gap], ..HostFacts::default() };
         let screen = |before: &HostFacts, after: &HostFacts| {
-            screen(before, after, &[], &unread(before, after), Duration::from_secs(3))
+            let mut page = Page::new(TableOptions::default());
+            screen(&mut page, before, after, &[], &unread(before, after), Duration::from_secs(3));
+            page.finish()
         };
         assert_eq!(screen(&sound, &sound), "No packets lost in 3.0 s.\n");
         for text in [screen(&damaged, &sound), screen(&sound, &damaged)] {

@@ -14,8 +14,9 @@ use evenkeel_fair::{
 use crate::arguments::{
     BalanceChoice, BatchingChoice, FairOptions, Format, QueueWeightsChoice, Segments, XpsChoice,
 };
-use crate::exit::{Exit, Failure, print};
+use crate::exit::{Exit, Failure, print, print_page};
 use crate::live::{Screen, guardian, say};
+use crate::progress::page;
 use crate::revert::{tell_leftover, tell_unfinished};
 use crate::signals::Signals;
 
@@ -88,7 +89,9 @@ pub fn fair(options: &FairOptions) -> Result<Exit, Failure> {
     settle_leftovers(options, &state).map_err(failure)?;
     let preflight = Preflight::of(&options.interface, request).map_err(failure)?;
     if options.plan {
-        print(&preflight.plan().map_err(failure)?)?;
+        let mut page = page();
+        page.script(&preflight.plan().map_err(failure)?);
+        print_page(page)?;
         return Ok(Exit::Done);
     }
     for remark in &preflight.remarks {

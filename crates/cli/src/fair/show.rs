@@ -1,12 +1,14 @@
 //! What `evenkeel fair` prints.
 
-use std::fmt::Write;
 use std::time::Duration;
 
-use evenkeel_fair::{DeviceView, Observation, Status};
+use evenkeel_fair::{DeviceView, FlowView, Observation, QueueView, Status};
+use evenkeel_model::text::counted;
+use evenkeel_report::page::{Heading, Page};
 use serde_json::{Value, json};
 
 use super::End;
+use crate::progress::page;
 
 /// Flows that a table shows of each device; JSON has all.
 const MOST_FLOWS: usize = 20;
@@ -26,92 +28,85 @@ fn rate(bytes: u64, seconds: f64) -> String {
     format!("{value:.decimals$} {unit}bit/s")
 }
 
-/// Rows of text with each column as wide as its widest cell; the first `left` are aligned left.
-fn columns(rows: &[Vec<String>], left: usize) -> String {
-    let count = rows.first().map_or(0, Vec::len);
-    let widths: Vec<usize> = (0..count)
-        .map(|column| {
-            rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
-        })
-        .collect();
-    let mut text = String::new();
-    for row in rows {
-        let mut line = String::new();
-        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            // Writing to a string does not fail.
-            let _ = if column < left {
-                write!(line, "  {cell:<width$}")
-            } else {
-                write!(line, "  {cell:>width$}")
-            };
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
-}
-
-fn words(cells: &[&str]) -> Vec<String> {
-    cells.iter().map(|cell| (*cell).to_owned()).collect()
-}
-
-/// A table of an observation.
+/// Shows an observation.
 pub fn observation(seen: &Observation) -> String {
-    seen.devices.iter().map(|device| device_table(device, seen.seconds)).collect::<Vec<_>>().join("\n")
+    let mut page = page();
+    for device in &seen.devices {
+        page.gap();
+        show_device(&mut page, device, seen.seconds);
+    }
+    page.finish()
 }
 
-fn device_table(device: &DeviceView, seconds: f64) -> String {
+fn show_device(page: &mut Page, device: &DeviceView, seconds: f64) {
     let busy: u32 = device.queues.iter().map(|queue| queue.busy_flows).sum();
-    let mut text = format!(
-        "{}: driver {}, {} transmit queues, root qdisc {}, {seconds:.1} s\n",
-        device.name,
-        device.driver.as_deref().unwrap_or("unknown"),
-        device.queues.len(),
-        device.root_qdisc.as_deref().unwrap_or("none"),
-    );
+    let name = &device.name;
     let nfm = match &device.nfm_1s {
-        Some(nfm) => format!("NFM 1 s: {:.2} (at most {:.2}, {} windows)", nfm.mean, nfm.max, nfm.windows),
-        None => "NFM 1 s: no two flows competed for a second".to_owned(),
+        Some(nfm) => format!(
+            "NFM over 1 s is {:.2} (at most {:.2}, {})",
+            nfm.mean,
+            nfm.max,
+            counted(nfm.windows, "window")
+        ),
+        None => "no two flows competed for a second, so there is no NFM".to_owned(),
     };
-    let _ = writeln!(
-        text,
-        "{} flows, {busy} of them busy; {} share their queue with another busy one; {nfm}",
-        device.flows.len(),
-        device.colliding_flows
-    );
-    let mut rows = vec![words(&["queue", "busy flows", "device counted"])];
-    for queue in device
-        .queues
-        .iter()
-        .filter(|queue| queue.busy_flows > 0 || queue.bytes.is_some_and(|bytes| bytes > 0))
-    {
-        let counted = queue.bytes.map_or_else(|| "-".to_owned(), |bytes| rate(bytes, seconds));
-        rows.push(vec![queue.queue.to_string(), queue.busy_flows.to_string(), counted]);
+    page.answer(&match (device.queues.len(), busy) {
+        (1, _) => format!("{name} has only one transmit queue: nothing to balance."),
+        (_, 0) => format!("{name}: no busy flow in {seconds:.1} s."),
+        (_, busy) => format!(
+            "{name}: {} of {} share a queue with another; {nfm}.",
+            device.colliding_flows,
+            counted(busy as usize, "busy flow")
+        ),
+    });
+    page.line(&format!(
+        "driver {}, {}, root qdisc {}, observed for {seconds:.1} s, {}",
+        device.driver.as_deref().unwrap_or("unknown"),
+        counted(device.queues.len(), "transmit queue"),
+        device.root_qdisc.as_deref().unwrap_or("none"),
+        counted(device.flows.len(), "flow")
+    ));
+    let in_use = |queue: &&QueueView| queue.busy_flows > 0 || queue.bytes.is_some_and(|bytes| bytes > 0);
+    let row = |queue: &QueueView| {
+        let sent = queue.bytes.map_or_else(|| "-".to_owned(), |bytes| rate(bytes, seconds));
+        vec![queue.queue.to_string(), queue.busy_flows.to_string(), sent]
+    };
+    let rows: Vec<Vec<String>> = device.queues.iter().filter(in_use).map(row).collect();
+    if !rows.is_empty() {
+        page.gap();
+        let columns =
+            [Heading::number("queue"), Heading::number("busy flows"), Heading::number("device counted")];
+        page.table(&columns, &rows);
     }
-    if rows.len() > 1 {
-        text.push_str(&columns(&rows, 0));
-    }
-    let mut rows = vec![words(&["protocol", "source", "destination", "queue", "rate", "share"])];
-    for flow in device.flows.iter().take(MOST_FLOWS) {
-        rows.push(vec![
+    let row = |flow: &FlowView| {
+        vec![
             flow.protocol.clone(),
             flow.source.clone(),
             flow.destination.clone(),
             flow.queue.map_or_else(|| "-".to_owned(), |queue| queue.to_string()),
             rate(flow.bytes, seconds),
             format!("{:.1} %", flow.share * 100.0),
-        ]);
-    }
-    if rows.len() > 1 {
-        text.push_str(&columns(&rows, 3));
+        ]
+    };
+    let rows: Vec<Vec<String>> = device.flows.iter().take(MOST_FLOWS).map(row).collect();
+    if !rows.is_empty() {
+        page.gap();
+        let columns = [
+            Heading::text("protocol").dropped(1),
+            Heading::text("source"),
+            Heading::text("destination"),
+            Heading::number("queue"),
+            Heading::number("rate"),
+            Heading::number("share").dropped(2),
+        ];
+        page.table(&columns, &rows);
     }
     if device.flows.len() > MOST_FLOWS {
-        let _ = writeln!(text, "  and {} more; --format json has all", device.flows.len() - MOST_FLOWS);
+        page.line(&format!("and {} more; --format json prints all", device.flows.len() - MOST_FLOWS));
     }
     if let Some(advice) = &device.advice {
-        let _ = writeln!(text, "{advice}");
+        page.line(advice);
     }
-    text
 }
 
 /// The line that a device begins with.
@@ -128,64 +123,59 @@ pub fn started(status: &Status) -> String {
     )
 }
 
-/// What devices under management are doing.
+/// Shows what devices under management are doing.
 pub fn status(devices: &[Status]) -> String {
-    let mut rows = vec![words(&["device", "flows", "colliding", "picks", "moves", "weights by queue"])];
-    for status in devices {
-        let weights: Vec<String> = status.weights.iter().map(ToString::to_string).collect();
-        rows.push(vec![
-            status.name.clone(),
-            status.flows.to_string(),
-            status.colliding_flows.to_string(),
-            status.picks.to_string(),
-            status.moves.to_string(),
-            weights.join(" "),
-        ]);
-    }
-    let mut text = columns(&rows, 1);
-    for status in devices {
-        let _ = writeln!(text, "  {}: {}", status.name, status.proof);
-        if status.untracked > 0 {
-            let _ = writeln!(
-                text,
-                "  {}: the table of flows was full: {} segments of flows without a place in it were hashed",
-                status.name, status.untracked
-            );
-        }
-        if let Some(balance) = &status.balance {
-            let _ = writeln!(
-                text,
-                "  {}: {} of {} moves for fair turns done, {:.1} ms held back each; {} given up, {} overruled",
-                status.name,
-                balance.done,
-                balance.wanted,
-                balance.mean_hold_ms,
-                balance.expired,
-                balance.overruled
-            );
-        }
-        if let Some(batching) = &status.batching {
-            let _ = writeln!(
-                text,
-                "  {}: transmit batching: {} of {} held segments left with others; {} dropped",
-                status.name, batching.batches, batching.held, batching.dropped
-            );
-        }
-        if let Some(advice) = &status.advice {
-            let _ = writeln!(text, "  {advice}");
-        }
-    }
-    text
+    let mut page = page();
+    show_status(&mut page, devices);
+    page.finish()
 }
 
-/// How management ended.
-pub fn ended(devices: &[evenkeel_fair::Ended]) -> String {
-    let list: Vec<Status> = devices.iter().map(|device| device.status.clone()).collect();
-    let mut text = status(&list);
-    for device in devices {
-        let _ = writeln!(text, "  {}: {}", device.status.name, device.report);
+fn show_status(page: &mut Page, devices: &[Status]) {
+    for status in devices {
+        page.answer(&format!(
+            "{}: {}, {} of them share a queue with another busy one; {}, {}.",
+            status.name,
+            counted(status.flows, "flow"),
+            status.colliding_flows,
+            counted(usize::try_from(status.picks).unwrap_or(usize::MAX), "queue choice"),
+            counted(usize::try_from(status.moves).unwrap_or(usize::MAX), "move")
+        ));
+        let weights: Vec<String> = status.weights.iter().map(ToString::to_string).collect();
+        page.line(&format!("  weights by queue: {}", weights.join(" ")));
+        page.line(&format!("  {}", status.proof));
+        if status.untracked > 0 {
+            page.line(&format!(
+                "  the table of flows was full: {} segments of flows without a place in it were hashed",
+                status.untracked
+            ));
+        }
+        if let Some(balance) = &status.balance {
+            page.line(&format!(
+                "  {} of {} moves for fair turns done, {:.1} ms held back each; {} given up, {} overruled",
+                balance.done, balance.wanted, balance.mean_hold_ms, balance.expired, balance.overruled
+            ));
+        }
+        if let Some(batching) = &status.batching {
+            page.line(&format!(
+                "  transmit batching: {} of {} held segments left with others; {} dropped",
+                batching.batches, batching.held, batching.dropped
+            ));
+        }
+        if let Some(advice) = &status.advice {
+            page.line(&format!("  {advice}"));
+        }
     }
-    text
+}
+
+/// Shows how management ended.
+pub fn ended(devices: &[evenkeel_fair::Ended]) -> String {
+    let mut page = page();
+    for device in devices {
+        page.answer(&format!("{}: {}.", device.status.name, device.report));
+    }
+    let list: Vec<Status> = devices.iter().map(|device| device.status.clone()).collect();
+    show_status(&mut page, &list);
+    page.finish()
 }
 
 fn end_json(end: &End) -> Value {
@@ -252,12 +242,5 @@ mod tests {
         assert_eq!(rate(1, 1.0), "8 bit/s");
         assert_eq!(rate(1, 0.0), "0 bit/s");
         assert_eq!(rate(124_990_000, 1.0), "1.0 Gbit/s");
-    }
-
-    #[test]
-    fn columns_are_as_wide_as_their_cells() {
-        let rows = [words(&["a", "bb"]), words(&["ccc", "d"])];
-        assert_eq!(columns(&rows, 1), "  a    bb\n  ccc   d\n");
-        assert_eq!(columns(&rows, 2), "  a    bb\n  ccc  d\n");
     }
 }

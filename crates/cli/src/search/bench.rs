@@ -1,20 +1,22 @@
 //! `evenkeel search bench`: what the search costs, beside Table 1 of the Dragonet paper.
 
-use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use evenkeel_metrics::Summary;
+use evenkeel_model::text::counted;
 use evenkeel_receive::flows::ObservedFlow;
 use evenkeel_receive::policy::PolicyFile;
 use evenkeel_receive::search::{Search, SearchError};
 use evenkeel_receive::{ConfiguredNic, FlowIndex, NicModel, QueueId};
+use evenkeel_report::page::{Heading, Page};
 use serde_json::{Map, Value, json};
 
-use super::{bind, configure, format_or_default, load_policy};
+use super::{bind, configure, load_policy};
 use crate::arguments::{BenchOptions, Format};
-use crate::exit::{Exit, Failure, print};
+use crate::exit::{Exit, Failure, print, print_page};
 use crate::listed_flows::generate;
 use crate::nic;
+use crate::progress::{Meter, page};
 
 /// A row of Dragonet's Table 1 (TRIOS 2015): Intel i82599, 10 queues, balance.
 struct PaperRow {
@@ -57,11 +59,19 @@ pub fn bench(options: &BenchOptions) -> Result<Exit, Failure> {
     };
     let sizes = options.flows.map_or_else(|| TABLE_1.map(|row| row.flows).to_vec(), |flows| vec![flows]);
     let mut rows = Vec::with_capacity(sizes.len());
+    let meter = Meter::new(sizes.len() == 1);
+    // The time grows about with the square of the flows.
+    let work = |flows: u32| f64::from(flows).powi(2);
+    let all: f64 = sizes.iter().copied().map(work).sum();
+    let mut done = 0.0;
     for flows in sizes {
+        meter.show(done / all, &format!("search for {}", counted(flows as usize, "flow")));
         rows.push(bench.row(flows)?);
+        done += work(flows);
     }
-    match format_or_default(options.format) {
-        Format::Table => print(&bench.table(&rows))?,
+    meter.finish();
+    match options.format {
+        Format::Table => print_page(bench.page(&rows))?,
         Format::Json => {
             let mut objects: Vec<Value> = rows.iter().map(|row| bench.json(row)).collect();
             let value = match (options.flows, objects.pop()) {
@@ -216,63 +226,95 @@ impl Bench<'_> {
         TABLE_1.iter().find(|paper| same && paper.flows == row.flows)
     }
 
-    fn table(&self, rows: &[Row]) -> String {
-        let mut text = String::new();
-        // Writing to a string does not fail.
-        let _ = self.write_table(&mut text, rows);
-        text
+    fn page(&self, rows: &[Row]) -> Page {
+        let mut page = page();
+        let (nic, queues, policy) = (self.model.name(), self.options.queues, &self.policy.name);
+        page.answer(&self.answer(rows));
+        page.gap();
+        let rss = if self.options.no_rss { ", RSS off" } else { "" };
+        page.line(&format!(
+            "{nic} with {}{rss}, policy {policy}; median, and least to most of the repeats:",
+            counted(usize::from(queues), "queue")
+        ));
+        let columns = [
+            Heading::number("flows"),
+            Heading::text("search"),
+            Heading::text("unit"),
+            Heading::number("Evenkeel"),
+            Heading::number("least to most").dropped(2),
+            Heading::number("Dragonet"),
+            Heading::number("times faster").dropped(1),
+        ];
+        let shown: Vec<Vec<String>> = rows.iter().flat_map(|row| self.lines_of(row)).collect();
+        page.table(&columns, &shown);
+        page.gap();
+        for row in rows {
+            let verdict = if row.accepted { "policy met" } else { "policy not met" };
+            let (least, most) = row.spread;
+            let spread = if least == most {
+                counted(most, "flow")
+            } else {
+                format!("{least} to {}", counted(most, "flow"))
+            };
+            page.line(&format!(
+                "{}: {verdict}, cost {:.3}, {spread} on each queue, {}",
+                counted(row.flows as usize, "flow"),
+                row.cost,
+                counted(row.filters, "filter")
+            ));
+            if let Some((table, capacity)) = &row.raised {
+                page.line(&format!(
+                    "  table {table} raised to {}, so that each flow can have one",
+                    counted(*capacity, "filter")
+                ));
+            }
+        }
+        page.gap();
+        page.line(
+            "Dragonet: TRIOS 2015, Table 1 (i82599, 10 queues, balance), on a 20-core Ivy Bridge server: another \
+             machine.",
+        );
+        page
     }
 
-    fn write_table(&self, text: &mut String, rows: &[Row]) -> std::fmt::Result {
-        let (nic, queues, policy) = (self.model.name(), self.options.queues, &self.policy.name);
-        let rss = if self.options.no_rss { ", RSS off" } else { "" };
-        writeln!(
-            text,
-            "Search for {nic} with {queues} queues{rss}, {policy}: median (least to most of the repeats)\n"
-        )?;
-        write!(text, "{:>7} {:>9}", "flows", "")?;
-        for (_, head, unit) in COLUMNS {
-            write!(text, "  {:>24}", format!("{head}, {unit}"))?;
-        }
-        writeln!(text)?;
-        for row in rows {
-            if let Some(paper) = self.paper(row) {
-                write!(text, "{:>7} {:>9}", row.flows, "Dragonet")?;
-                for figure in paper.figures {
-                    write!(text, "  {:>24}", digits(figure))?;
-                }
-                writeln!(text)?;
-            }
-            let flows = if self.paper(row).is_some() { String::new() } else { row.flows.to_string() };
-            write!(text, "{flows:>7} {:>9}", "Evenkeel")?;
-            for figure in &row.figures {
-                let shown = figure.as_ref().map_or_else(
-                    || "–".to_owned(),
-                    |s| format!("{} ({} to {})", digits(s.median), digits(s.min), digits(s.max)),
-                );
-                write!(text, "  {shown:>24}")?;
-            }
-            writeln!(text)?;
-        }
-        writeln!(text)?;
-        for row in rows {
-            let verdict = if row.accepted { "accepted" } else { "rejected" };
-            writeln!(
-                text,
-                "{} flows: {verdict}, cost {:.3}, {} to {} flows a queue, {} filters",
-                row.flows, row.cost, row.spread.0, row.spread.1, row.filters
-            )?;
-            if let Some((table, capacity)) = &row.raised {
-                writeln!(
-                    text,
-                    "  table {table} raised to {capacity} filters, so that each flow could have one"
-                )?;
-            }
-        }
-        writeln!(
-            text,
-            "\nDragonet: TRIOS 2015, Table 1 (i82599, 10 queues, balance), on a 20-core Ivy Bridge server."
-        )
+    /// How fast the search is, against the paper's where it has the same case, in a sentence.
+    fn answer(&self, rows: &[Row]) -> String {
+        let Some(row) = rows.last() else { return String::new() };
+        let flows = counted(row.flows as usize, "flow");
+        let Some(full) = &row.figures[1] else { return format!("{flows}: the search was not measured.") };
+        let took = format!("{flows}: the full search takes {} ms", digits(full.median));
+        let incremental =
+            row.figures[2].as_ref().map(|one| format!(", one more flow {} µs", digits(one.median)));
+        let against = self.paper(row).map(|paper| {
+            format!(
+                "; Dragonet's took {} s, {} times as long",
+                digits(paper.figures[1] / 1e3),
+                digits(paper.figures[1] / full.median)
+            )
+        });
+        format!("{took}{}{}.", incremental.unwrap_or_default(), against.unwrap_or_default())
+    }
+
+    fn lines_of(&self, row: &Row) -> Vec<Vec<String>> {
+        let paper = self.paper(row);
+        let line = |at: usize| {
+            let ((_, head, unit), figure) = (&COLUMNS[at], &row.figures[at]);
+            let none = || "–".to_owned();
+            let of_paper = paper.map(|paper| paper.figures[at]);
+            let faster = figure.as_ref().zip(of_paper).map(|(own, paper)| digits(paper / own.median));
+            vec![
+                if at == 0 { row.flows.to_string() } else { String::new() },
+                (*head).to_owned(),
+                (*unit).to_owned(),
+                figure.as_ref().map_or_else(none, |own| digits(own.median)),
+                figure
+                    .as_ref()
+                    .map_or_else(none, |own| format!("{} to {}", digits(own.min), digits(own.max))),
+                of_paper.map_or_else(none, digits),
+                faster.unwrap_or_else(none),
+            ]
+        };
+        (0..COLUMNS.len()).map(line).collect()
     }
 }
 

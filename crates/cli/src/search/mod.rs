@@ -3,7 +3,6 @@
 mod bench;
 mod solve;
 
-use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -11,7 +10,7 @@ use evenkeel_files::{InputError, Kind, Text};
 use evenkeel_receive::policy::{Policy, PolicyFile, Queues, ScriptSource};
 use evenkeel_receive::{ConfiguredNic, NicModel};
 
-use crate::arguments::{Format, SearchCommand, TableSize};
+use crate::arguments::{SearchCommand, TableSize};
 use crate::exit::{Exit, Failure};
 use crate::input;
 
@@ -21,12 +20,6 @@ pub fn search(command: &SearchCommand) -> Result<Exit, Failure> {
         SearchCommand::Solve(options) => solve::solve(options),
         SearchCommand::Bench(options) => bench::bench(options),
     }
-}
-
-/// How to print when nothing was asked for: scripts read JSON, people a table.
-fn format_or_default(format: Option<Format>) -> Format {
-    let default = || if std::io::stdout().is_terminal() { Format::Table } else { Format::Json };
-    format.unwrap_or_else(default)
 }
 
 /// A function that reads a file.

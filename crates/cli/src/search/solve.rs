@@ -1,16 +1,18 @@
 //! `evenkeel search solve`: the filters for a list of flows, and the queue of each.
 
-use std::fmt::Write;
 use std::time::Instant;
 
+use evenkeel_model::text::counted;
 use evenkeel_receive::policy::{ClassState, Flow, queue_ranges};
 use evenkeel_receive::search::{Optimum, Search, optimum};
 use evenkeel_receive::{AddressMatch, Filter, FlowIndex, PortMatch, QueueId, TableId, Transport};
+use evenkeel_report::page::{Heading, Page};
 use serde_json::{Value, json};
 
-use super::{bind, configure, format_or_default, load_policy};
+use super::{bind, configure, load_policy};
 use crate::arguments::{Format, SolveOptions};
-use crate::exit::{Exit, Failure, print};
+use crate::exit::{Exit, Failure, print, print_page};
+use crate::progress::page;
 use crate::{listed_flows, nic};
 
 /// Runs `evenkeel search solve`. That the policy is not met is part of the result and no error.
@@ -32,9 +34,9 @@ pub fn solve(options: &SolveOptions) -> Result<Exit, Failure> {
     let search_us = begin.elapsed().as_nanos() as f64 / 1e3;
 
     let solved = Solved { search, indices, search_us, best };
-    match format_or_default(options.format) {
+    match options.format {
         Format::Json => print(&format!("{:#}\n", solved.json()))?,
-        Format::Table => print(&solved.text())?,
+        Format::Table => print_page(solved.page())?,
     }
     Ok(Exit::Done)
 }
@@ -145,56 +147,74 @@ impl Solved {
         })
     }
 
-    fn text(&self) -> String {
-        let mut text = String::new();
-        // Writing to a string does not fail.
-        let _ = self.write(&mut text);
-        text
-    }
-
-    fn write(&self, text: &mut String) -> std::fmt::Result {
+    fn page(&self) -> Page {
+        let mut page = page();
         let (nic, cost) = (self.search.nic(), self.search.cost());
-        let verdict = if cost.is_accepted() { "accepted" } else { "rejected" };
-        writeln!(
-            text,
-            "{} flows on {} queues of {}, {}: {verdict}, cost {:.3}, found in {:.0} µs",
-            self.indices.len(),
-            nic.queues(),
+        page.answer(&format!(
+            "{} on {} of {}: policy {} {}, cost {:.3}, found in {:.0} µs.",
+            counted(self.indices.len(), "flow"),
+            counted(usize::from(nic.queues()), "queue"),
             nic.model().name(),
             self.search.policy().name(),
+            if cost.is_accepted() { "met" } else { "not met" },
             cost.value(),
             self.search_us
-        )?;
+        ));
         if let Some(best) = self.best {
-            let what =
-                if best.is_exact { "the best of all placements" } else { "no placement is better than" };
-            writeln!(text, "{what}: {:.3}", best.cost.value())?;
+            let what = if best.is_exact {
+                "The best of all placements costs"
+            } else {
+                "No placement costs less than"
+            };
+            page.line(&format!("{what} {:.3}.", best.cost.value()));
         }
-        writeln!(text, "\nqueue  flows  rate")?;
-        for queue in (0..nic.queues()).map(QueueId) {
-            let flows = self.search.map().flows_on(queue);
-            let rate: u64 =
-                flows.iter().filter_map(|flow| self.search.flow(*flow)).map(|flow| flow.rate_bps).sum();
-            writeln!(text, "{:>5}  {:>5}  {:.1} Mbit/s", queue.0, flows.len(), rate as f64 / 1e6)?;
+        for unmet in self.search.unmet() {
+            page.line(&format!("not met: {unmet}"));
         }
-        writeln!(text, "\nclass  queues  flows  elsewhere")?;
-        for class in self.search.policy().class_states() {
-            let queues = queue_ranges(&class.queues);
-            writeln!(text, "{}  {queues}  {}  {}", class.name, class.flows, class.misplaced)?;
-        }
-        writeln!(text)?;
+        page.gap();
+        let queues: Vec<Vec<String>> = (0..nic.queues())
+            .map(QueueId)
+            .map(|queue| {
+                let flows = self.search.map().flows_on(queue);
+                let rate: u64 =
+                    flows.iter().filter_map(|flow| self.search.flow(*flow)).map(|flow| flow.rate_bps).sum();
+                vec![queue.0.to_string(), flows.len().to_string(), format!("{:.1} Mbit/s", rate as f64 / 1e6)]
+            })
+            .collect();
+        page.table(&[Heading::number("queue"), Heading::number("flows"), Heading::number("rate")], &queues);
+        page.gap();
+        let classes: Vec<Vec<String>> = self
+            .search
+            .policy()
+            .class_states()
+            .map(|class| {
+                let queues = queue_ranges(&class.queues);
+                vec![class.name.clone(), class.flows.to_string(), class.misplaced.to_string(), queues]
+            })
+            .collect();
+        let columns = [
+            Heading::text("class"),
+            Heading::number("flows"),
+            Heading::number("on other queues"),
+            Heading::text("its queues"),
+        ];
+        page.table(&columns, &classes);
+        page.gap();
         for (id, table) in (0..).map(TableId).zip(nic.model().tables()) {
             if nic.used(id) > 0 {
-                writeln!(text, "{}: {} filters, room for {} more", table.name, nic.used(id), nic.free(id))?;
+                page.line(&format!(
+                    "{}: {}, room for {} more",
+                    table.name,
+                    counted(nic.used(id), "filter"),
+                    nic.free(id)
+                ));
             }
         }
         if !nic.indirection().is_empty() && nic.indirection() != nic.default_indirection() {
-            writeln!(text, "the indirection table of RSS differs from the default; --format json has it")?;
+            page.line("The indirection table of RSS differs from the default; --format json prints it.");
         }
-        for unmet in self.search.unmet() {
-            writeln!(text, "not met: {unmet}")?;
-        }
-        Ok(())
+        page.line("--format json prints the filters.");
+        page
     }
 }
 

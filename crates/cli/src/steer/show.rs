@@ -3,10 +3,13 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use evenkeel_model::text::counted;
+use evenkeel_report::page::{Heading, Page};
 use evenkeel_steer::{Status, Step};
 use serde_json::{Value, json};
 
 use super::End;
+use crate::progress::page;
 
 /// Flows that a table shows; JSON has all.
 const MOST_FLOWS: usize = 40;
@@ -42,69 +45,93 @@ pub fn step(step: &Step) -> String {
     text
 }
 
-/// A table of what is going on.
+/// Shows what is going on.
 pub fn status(status: &Status) -> String {
-    let mut text = String::new();
-    // Writing to a string does not fail.
-    let _ = write_status(&mut text, status);
-    text
+    let mut page = page();
+    show_status(&mut page, status);
+    page.finish()
 }
 
-fn write_status(text: &mut String, status: &Status) -> std::fmt::Result {
+fn show_status(page: &mut Page, status: &Status) {
     let verdict = match (status.accepted, status.cost) {
-        (Some(true), Some(cost)) => format!("accepted, cost {cost:.3}"),
-        (Some(false), Some(cost)) => format!("rejected, cost {cost:.3}"),
+        (Some(true), Some(cost)) => format!("met, cost {cost:.3}"),
+        (Some(false), Some(cost)) => format!("not met, cost {cost:.3}"),
         _ => "not judged".to_owned(),
     };
-    writeln!(
-        text,
-        "{}: {} flows, policy {} {verdict}; {} filters of {} ({}), {} searches, the longest {:.0} µs",
+    let count = |number: u64, noun: &str| counted(usize::try_from(number).unwrap_or(usize::MAX), noun);
+    page.answer(&format!(
+        "{}: policy {} {verdict}; {}, {}.",
         status.interface,
-        status.flows.len(),
         status.policy,
-        status.filters,
-        status.model,
-        status.backend,
-        status.searches,
-        status.longest_search_us
-    )?;
-    writeln!(text, "  {:>5}  {:>9}  {:>6}  {:>12}  {:>8}", "queue", "processor", "flows", "packets", "lost")?;
-    let number = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
-    for queue in &status.queues {
-        writeln!(
-            text,
-            "  {:>5}  {:>9}  {:>6}  {:>12}  {:>8}",
-            queue.queue,
-            queue.processor,
-            number(queue.flows.map(|flows| flows as u64)),
-            number(queue.packets),
-            number(queue.lost)
-        )?;
+        count(status.flows.len() as u64, "flow"),
+        count(status.filters as u64, "filter")
+    ));
+    for unmet in &status.unmet {
+        page.line(&format!("not met: {unmet}"));
     }
-    for flow in status.flows.iter().take(MOST_FLOWS) {
-        let how = if flow.filtered { "filter" } else { "hash" };
-        let queue = number(flow.queue.map(u64::from));
-        let process = flow.process.as_deref().unwrap_or("-");
-        writeln!(
-            text,
-            "  queue {queue:<3} {how:<6}  {} {} > {}  class {}, {process}, {}",
-            flow.protocol,
-            flow.source,
-            flow.destination,
-            flow.class,
-            rate(flow.rate_bps)
-        )?;
+    page.line(&format!(
+        "back end {} (model {}), {}, the longest {:.0} µs",
+        status.backend,
+        status.model,
+        count(status.searches, "search"),
+        status.longest_search_us
+    ));
+    let number = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
+    let queues: Vec<Vec<String>> = status
+        .queues
+        .iter()
+        .map(|queue| {
+            vec![
+                queue.queue.to_string(),
+                queue.processor.to_string(),
+                number(queue.flows.map(|flows| flows as u64)),
+                number(queue.packets),
+                number(queue.lost),
+            ]
+        })
+        .collect();
+    let columns = [
+        Heading::number("queue"),
+        Heading::number("processor"),
+        Heading::number("flows"),
+        Heading::number("packets"),
+        Heading::number("lost"),
+    ];
+    page.gap();
+    page.table(&columns, &queues);
+    let flows: Vec<Vec<String>> = status
+        .flows
+        .iter()
+        .take(MOST_FLOWS)
+        .map(|flow| {
+            vec![
+                number(flow.queue.map(u64::from)),
+                if flow.filtered { "filter" } else { "hash" }.to_owned(),
+                format!("{} {} > {}", flow.protocol, flow.source, flow.destination),
+                flow.class.clone(),
+                flow.process.clone().unwrap_or_else(|| "-".to_owned()),
+                rate(flow.rate_bps),
+            ]
+        })
+        .collect();
+    if !flows.is_empty() {
+        let columns = [
+            Heading::number("queue"),
+            Heading::text("by"),
+            Heading::text("flow"),
+            Heading::text("class"),
+            Heading::text("process").dropped(2),
+            Heading::number("rate").dropped(1),
+        ];
+        page.gap();
+        page.table(&columns, &flows);
     }
     if status.flows.len() > MOST_FLOWS {
-        writeln!(text, "  and {} more; --format json has all", status.flows.len() - MOST_FLOWS)?;
-    }
-    for unmet in &status.unmet {
-        writeln!(text, "not met: {unmet}")?;
+        page.line(&format!("and {} more; --format json prints all", status.flows.len() - MOST_FLOWS));
     }
     for remark in &status.remarks {
-        writeln!(text, "{remark}")?;
+        page.line(remark);
     }
-    Ok(())
 }
 
 fn rate(bps: u64) -> String {

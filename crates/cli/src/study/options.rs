@@ -6,13 +6,15 @@ use clap::{Args, Subcommand};
 use evenkeel_model::units::BitRate;
 
 use crate::arguments::{Format, Place, parse_line_rate, whole_number};
+use crate::examples;
 
 #[derive(Debug, Subcommand)]
 pub enum StudyCommand {
-    /// How qdiscs behave, what they cost, and which for what: every tc-* scenario as one study
+    /// Measure how qdiscs behave, what they cost, and which to take for what: every tc-* scenario as one study
     ///
     /// Every finished repeat is on the disk at once. A study that was interrupted or killed goes on when the same command
     /// is started again. It ends with a page (study.md), JSON (study-result.json) and charts (SVG) in its directory.
+    #[command(after_help = examples::STUDY_TC)]
     Tc(TcOptions),
 }
 

@@ -1,7 +1,5 @@
 //! `evenkeel tune --apply`.
 
-use std::time::{Duration, Instant};
-
 use evenkeel_apply::{ApplyError, JournalError, KnobError, Lasting, Made, StateDirectory};
 use evenkeel_host::Capability;
 use evenkeel_model::change::{Change, Knob, Value};
@@ -11,13 +9,12 @@ use evenkeel_placement::tune::verify::{Stretch, Watched, compare};
 
 use super::{Prepared, Ready, files, prepare, show};
 use crate::arguments::{Format, TuneOptions};
-use crate::exit::{Exit, Failure, print};
+use crate::exit::{Exit, Failure, print, print_page};
 use crate::live::{require, say};
+use crate::progress::{page, wait};
 use crate::revert::tell_leftover;
 use crate::signals::Signals;
 
-/// Naps are short, because signals wake nobody up.
-const NAP: Duration = Duration::from_millis(20);
 /// How often it is looked again when the number of channels has changed: interrupts and queues come with them.
 const MOST_ROUNDS: usize = 3;
 
@@ -94,7 +91,11 @@ pub fn apply(
         outcome.watched = Some(compare(&before, &after));
     }
     match options.format {
-        Format::Table => print(&show::outcome(&options.interface, &prepared, &outcome, &files))?,
+        Format::Table => {
+            let mut page = page();
+            page.lines(&show::outcome(&options.interface, &prepared, &outcome, &files));
+            print_page(page)?;
+        }
         Format::Json => {
             print(&format!("{:#}\n", show::outcome_json(&options.interface, &prepared, &outcome)))?
         }
@@ -152,10 +153,7 @@ fn watch(options: &TuneOptions, signals: &Signals) -> Result<Option<Stretch>, Fa
         return Ok(None);
     }
     let first: HostFacts = super::read(None)?;
-    let until = Instant::now() + options.watch;
-    while Instant::now() < until && !signals.came() {
-        std::thread::sleep(NAP);
-    }
+    wait(options.watch, "counting losses", signals);
     let second = super::read(None)?;
     Ok(Some(Stretch::between(&first, &second, &options.interface)))
 }

@@ -17,7 +17,8 @@ use evenkeel_placement::current::current;
 use evenkeel_placement::tune::{Keep, Step, TuningPlan, settled};
 
 use crate::arguments::{Format, TuneOptions};
-use crate::exit::{Exit, Failure, print};
+use crate::exit::{Exit, Failure, print, print_page};
+use crate::progress::page;
 use crate::signals::Signals;
 
 /// Where settings to keep are listed, below `/etc`.
@@ -64,7 +65,11 @@ pub fn tune(options: &TuneOptions) -> Result<Exit, Failure> {
     }
     let files = files::planned(options, &prepared)?;
     match options.format {
-        Format::Table => print(&show::plan(&options.interface, &prepared, &files))?,
+        Format::Table => {
+            let mut page = page();
+            page.script(&show::plan(&options.interface, &prepared, &files));
+            print_page(page)?;
+        }
         Format::Json => print(&format!("{:#}\n", show::plan_json(&options.interface, &prepared)))?,
     }
     Ok(Exit::Done)

@@ -298,7 +298,7 @@ impl Tree {
         serde_json::from_str(&text).map(Some).map_err(|error| HostError::Format {
             path: self.name(&path),
             line: error.line(),
-            reason: format!("column {}: {error}", error.column()),
+            reason: evenkeel_model::text::plain_words(&error.to_string()),
         })
     }
 

@@ -182,6 +182,17 @@ fn worst(lines: &[Softnet], of: impl Fn(&Softnet) -> u64) -> Vec<String> {
     names
 }
 
+/// `CPU 0 ran out of budget 1,048,575 times, CPU 3 12 times`, of the processors with the most.
+fn out_of_budget(lines: &[Softnet]) -> String {
+    let words = |(at, name): (usize, String)| match name.split_once(": ") {
+        Some((processor, times)) if at == 0 => format!("CPU {processor} ran out of budget {times} times"),
+        Some((processor, times)) => format!("CPU {processor} {times} times"),
+        None => name,
+    };
+    let worst = worst(lines, |line| line.squeezed);
+    worst.into_iter().enumerate().map(words).collect::<Vec<_>>().join(", ")
+}
+
 fn squeezed(view: &View<'_>) -> Vec<Found> {
     const FEWEST: u64 = 1000;
     const ONE_IN: u64 = 10_000;
@@ -203,8 +214,8 @@ fn squeezed(view: &View<'_>) -> Vec<Found> {
         return Vec::new();
     }
     let text = format!(
-        "CPUs ran out of budget with packets left: {} (netdev_budget {}, netdev_budget_usecs {})",
-        worst(lines, |line| line.squeezed).join(", "),
+        "{} (netdev_budget {}, netdev_budget_usecs {})",
+        out_of_budget(lines),
         view.facts.sysctl("net/core/netdev_budget").unwrap_or("?"),
         view.facts.sysctl("net/core/netdev_budget_usecs").unwrap_or("?"),
     );

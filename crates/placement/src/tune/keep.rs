@@ -84,7 +84,7 @@ impl Keep {
         let document: Document = toml::from_str(text).map_err(|error| KeepError {
             file: file.to_owned(),
             line: line_of(error.span()),
-            reason: error.message().to_owned(),
+            reason: evenkeel_model::text::plain_words(error.message()),
         })?;
         let keep = Self {
             name: file.to_owned(),

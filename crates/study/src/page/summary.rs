@@ -1,69 +1,91 @@
-//! The result of a study for a terminal: the verdicts and what to take; the page has the rest.
+//! The result of a study for a terminal: the answer, what to take, and the verdicts; the page in the directory has the
+//! rest.
 
+use evenkeel_model::text::counted;
+use evenkeel_report::page::{Page, Tone};
 use evenkeel_report::table::TableOptions;
-use evenkeel_report::wrapped;
 
-use crate::findings::{Verdict, findings};
+use crate::findings::{Finding, Verdict, findings};
 use crate::judgements::{Answer, conservation};
 use crate::recommend::recommendations;
 use crate::results::Results;
 
-const DEFAULT_WIDTH: usize = 100;
-
-/// The verdicts and recommendations as text.
+/// Returns the verdicts and recommendations as text.
 #[must_use]
 pub fn summary(results: &Results, options: TableOptions) -> String {
-    let width = options.width.unwrap_or(DEFAULT_WIDTH);
-    let effort = if results.quick { "quick" } else { "full" };
+    let mut page = Page::new(options);
+    let findings = findings(results);
+    let (judged, missed): (Vec<&Finding>, Vec<&Finding>) =
+        findings.iter().partition(|finding| finding.verdict != Verdict::NotMeasurable);
+    let of = |verdict| judged.iter().filter(|finding| finding.verdict == verdict).count();
     let points = results.points.iter().filter(|point| !point.repeats.is_empty()).count();
-    let refused = results.points.iter().filter(|point| point.refused.is_some()).count();
-    let mut text = wrapped(
-        "",
-        &format!(
-            "The qdisc study on {}, kernel {}: {effort}, seed {}, {points} points measured, {refused} refused, {} of {} runs \
-             disturbed by other load, {} failed",
-            results.world,
-            results.kernel,
-            results.seed,
-            results.runs.disturbed,
-            results.runs.all,
-            results.runs.failed
-        ),
-        width,
-    );
-    text.push_str("\nFindings of the thesis\n");
-    for finding in findings(results) {
-        let mark = match finding.verdict {
-            Verdict::Confirmed => "confirmed     ",
-            Verdict::NotConfirmed => "not confirmed ",
-            Verdict::NotMeasurable => "not measurable",
-        };
-        text.push_str(&wrapped(&format!("  {:<5}{mark}  ", finding.id), &finding.reason, width));
+    page.answer(&if judged.is_empty() {
+        format!("{} measured; they judge no finding of the thesis.", counted(points, "point"))
+    } else {
+        format!(
+            "{} measured: of {} of the thesis that they judge, {} confirmed, {} not.",
+            counted(points, "point"),
+            counted(judged.len(), "finding"),
+            of(Verdict::Confirmed),
+            of(Verdict::NotConfirmed)
+        )
+    });
+    if results.quick {
+        page.line("A quick study: enough to see, too short to claim.");
     }
+    let refused = results.points.iter().filter(|point| point.refused.is_some()).count();
+    page.line(&format!(
+        "{}, kernel {}, seed {}, {} refused; {} of {} disturbed by other load, {} failed",
+        results.world,
+        results.kernel,
+        results.seed,
+        counted(refused, "point"),
+        results.runs.disturbed,
+        counted(results.runs.all, "run"),
+        results.runs.failed
+    ));
     let recommended = recommendations(results);
     if !recommended.is_empty() {
-        text.push_str("\nWhich qdisc for what\n");
+        page.heading("Which qdisc for what");
         for recommendation in recommended {
             let tie = if recommendation.best.len() > 1 { " (a tie)" } else { "" };
             let line = format!("{}{tie}: by the {}", recommendation.best.join(", "), recommendation.what);
-            text.push_str(&wrapped(&format!("  {:<20}", recommendation.need), &line, width));
+            page.labelled(&format!("  {:<20}", recommendation.need), &line);
         }
     }
-    let judged = conservation(results);
+    show_conservation(&mut page, results);
     if !judged.is_empty() {
-        text.push_str("\nWork conservation\n");
-        for (answer, name) in [
-            (Answer::Yes, "conserve work"),
-            (Answer::No, "do not"),
-            (Answer::Open, "open"),
-            (Answer::NotMeasured, "not measured"),
-        ] {
-            let setups: Vec<&str> =
-                judged.iter().filter(|own| own.answer == answer).map(|own| own.setup.as_str()).collect();
-            if !setups.is_empty() {
-                text.push_str(&wrapped(&format!("  {name:<20}"), &setups.join(", "), width));
-            }
+        page.heading("Findings of the thesis");
+        for finding in &judged {
+            let tone = if finding.verdict == Verdict::Confirmed { Tone::Good } else { Tone::Warning };
+            page.labelled(&format!("  {:<5}", finding.id), finding.statement);
+            page.toned(&format!("       {}: ", finding.verdict.name()), tone, &finding.reason);
         }
     }
-    text
+    if !missed.is_empty() {
+        let ids: Vec<&str> = missed.iter().map(|finding| finding.id).collect();
+        page.gap();
+        page.line(&format!("Not measurable with what was run: {} (study.md says why).", ids.join(", ")));
+    }
+    page.finish()
+}
+
+fn show_conservation(page: &mut Page, results: &Results) {
+    let judged = conservation(results);
+    if judged.is_empty() {
+        return;
+    }
+    page.heading("Work conservation");
+    for (answer, name) in [
+        (Answer::Yes, "conserve work"),
+        (Answer::No, "do not"),
+        (Answer::Open, "open"),
+        (Answer::NotMeasured, "not measured"),
+    ] {
+        let setups: Vec<&str> =
+            judged.iter().filter(|own| own.answer == answer).map(|own| own.setup.as_str()).collect();
+        if !setups.is_empty() {
+            page.labelled(&format!("  {name:<20}"), &setups.join(", "));
+        }
+    }
 }

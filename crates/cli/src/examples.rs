@@ -1,0 +1,189 @@
+//! The examples at the end of each command's `--help`. A test parses every one of them.
+
+pub const ALL: &str = "\
+Examples:
+  What is wrong with this host's network, and what fixes it?
+    evenkeel check
+  What does fair queue choice gain? Simulated, needs no root:
+    evenkeel run titan-12-flows --on sim --quick
+  Keep flows through an interface fair until Ctrl-C:
+    evenkeel fair eth0
+
+Exit codes: 0 done; 1 ran, and a stated expectation did not hold; 2 bad usage or bad input file; 3 this machine cannot \
+do it (the message names what is missing and what to do); 4 failed while running, everything put back; 130 interrupted, \
+everything put back.";
+
+pub const RUN: &str = "\
+Examples:
+  A first look in the simulator, without root:
+    evenkeel run titan-12-flows --on sim --quick
+  Two variants on this machine's kernel, ten repeats each:
+    evenkeel run titan-12-flows --variant cmax --variant dqa --repeat 10
+  For a script:
+    evenkeel run titan-12-flows --on sim --format json";
+
+pub const SCENARIO: &str = "\
+Examples:
+  evenkeel scenario list
+  evenkeel scenario show titan-12-flows
+  evenkeel scenario check my-scenario.toml";
+
+pub const SCENARIO_LIST: &str = "\
+Examples:
+  evenkeel scenario list
+  evenkeel run titan-12-flows --on sim --quick";
+
+pub const SCENARIO_SHOW: &str = "\
+Examples:
+  Its settings, and what each variant changes:
+    evenkeel scenario show titan-12-flows
+  Its file, to begin a scenario of one's own:
+    evenkeel scenario show titan-12-flows --toml";
+
+pub const SCENARIO_CHECK: &str = "\
+Examples:
+  evenkeel scenario check my-scenario.toml
+  evenkeel scenario check one.toml two.toml";
+
+pub const FAIR: &str = "\
+Examples:
+  Which flows share a queue? Changes nothing:
+    evenkeel fair eth0 --observe --for 10s
+  Which settings would change?
+    evenkeel fair eth0 --plan
+  Keep flows fair until Ctrl-C:
+    evenkeel fair eth0";
+
+pub const TUNE: &str = "\
+Examples:
+  Every change with its undo, as shell lines; changes nothing:
+    evenkeel tune eth0
+  Make the changes, and count losses before and after:
+    evenkeel tune eth0 --apply
+  One change only, also after a restart:
+    evenkeel tune eth0 --apply rx-ring-drops --persist systemd";
+
+pub const REVERT: &str = "\
+Examples:
+  Restore everything in this network namespace:
+    evenkeel revert
+  Restore one interface:
+    evenkeel revert eth0";
+
+pub const NIC: &str = "\
+Examples:
+  evenkeel nic list
+  evenkeel nic show i82599
+  evenkeel nic probe eth0";
+
+pub const NIC_LIST: &str = "\
+Examples:
+  evenkeel nic list
+  evenkeel nic list --nic-dir my-models";
+
+pub const NIC_SHOW: &str = "\
+Examples:
+  evenkeel nic show i82599
+  evenkeel nic show i82599 --svg";
+
+pub const NIC_PROBE: &str = "\
+Examples:
+  evenkeel nic probe eth0
+  evenkeel nic probe eth0 --nic-dir my-models";
+
+pub const SEARCH: &str = "\
+Examples:
+  evenkeel search bench --flows 100 --repeat 5
+  evenkeel search solve --nic i82599 --queues 4 --generate 60 --policy balance";
+
+pub const SEARCH_SOLVE: &str = "\
+Examples:
+  Sixty made-up flows:
+    evenkeel search solve --nic i82599 --queues 4 --generate 60 --policy balance
+  Flows of a trace, a policy of one's own:
+    evenkeel search solve --nic ntuple --queues 4 --flows f.csv --policy p.toml";
+
+pub const SEARCH_BENCH: &str = "\
+Examples:
+  All sizes of Dragonet's Table 1:
+    evenkeel search bench
+  One size, quickly:
+    evenkeel search bench --flows 100 --repeat 5";
+
+pub const STEER: &str = "\
+Examples:
+  What would be done, without root and without the NIC:
+    evenkeel steer eth0 --policy balance --plan --model i82599 --generate 20
+  Balance received flows over all queues until Ctrl-C:
+    evenkeel steer eth0 --policy balance
+  A policy of one's own, which is read again when it changes:
+    evenkeel steer eth0 --policy policy.toml";
+
+pub const CHECK: &str = "\
+Examples:
+  What is wrong on this host, and what fixes it?
+    evenkeel check
+  Where are packets lost now?
+    evenkeel check eth0 --watch 10s
+  Why does a rule fire, and what are all of its fixes?
+    evenkeel check --explain rx-ring-drops";
+
+pub const STUDY: &str = "\
+Examples:
+  evenkeel study tc --quick --on sim
+  evenkeel study tc --resume evenkeel-records/study-tc-sim-quick";
+
+pub const STUDY_TC: &str = "\
+Examples:
+  Every scenario in the simulator, short:
+    evenkeel study tc --quick --on sim
+  One scenario and two qdiscs on this machine's kernel:
+    evenkeel study tc --scenario tc-latency --qdisc pfifo --qdisc htb
+  Go on with a study that was interrupted:
+    evenkeel study tc --resume evenkeel-records/study-tc-netns-full";
+
+pub const COMPARE: &str = "\
+Examples:
+  evenkeel compare evenkeel-records/before evenkeel-records/after
+  Exit with 1 where a mean differs by more than 5 %:
+    evenkeel compare before after --metric nfm.1s --within 5%";
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+    use clap::{Command, CommandFactory, Parser};
+
+    use crate::arguments::Arguments;
+
+    fn commands(command: &Command, path: &str, found: &mut Vec<(String, String)>) {
+        if command.is_hide_set() || command.get_name() == "help" {
+            return;
+        }
+        let path = if path.is_empty() {
+            command.get_name().to_owned()
+        } else {
+            format!("{path} {}", command.get_name())
+        };
+        let help = command.get_after_long_help().or(command.get_after_help());
+        found.push((path.clone(), help.map(ToString::to_string).unwrap_or_default()));
+        for subcommand in command.get_subcommands() {
+            commands(subcommand, &path, found);
+        }
+    }
+
+    #[test]
+    fn every_help_ends_with_examples_that_the_command_line_takes() {
+        let mut found = Vec::new();
+        commands(&Arguments::command(), "", &mut found);
+        assert!(found.len() > 15, "{found:?}");
+        for (path, help) in found {
+            let examples: Vec<&str> =
+                help.lines().map(str::trim).filter(|line| line.starts_with("evenkeel ")).collect();
+            assert!((2..=3).contains(&examples.len()), "{path} has {} examples", examples.len());
+            for example in examples {
+                let parsed = Arguments::try_parse_from(example.split_whitespace());
+                assert!(parsed.is_ok(), "{path}: {example}: {}", parsed.unwrap_err());
+            }
+        }
+    }
+}

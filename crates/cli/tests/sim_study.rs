@@ -38,8 +38,8 @@ quick = { length = ["64KiB"] }
 [measure]
 warmup = "200ms"
 duration = "1s"
-repeats = 4
-quick = { warmup = "100ms", duration = "1s", repeats = 3 }
+repeats = 5
+quick = { warmup = "100ms", duration = "1s", repeats = 5 }
 
 [[plot]]
 name = "lost"

@@ -133,7 +133,7 @@ fn the_answer_comes_first_in_words() {
     };
     assert_eq!(answer(0.88), "dqa: NFM 1s lower by 12 % (11.7 to 12.3 %).");
     assert_eq!(answer(1.5), "dqa: NFM 1s higher by 50 % (49.5 to 50.5 %).");
-    assert_eq!(answer(50.0), "dqa: NFM 1s 50 times as high (49.9 to 50.1).");
+    assert_eq!(answer(50.0), "dqa: NFM 1s 50 times as high (49.8 to 50.2).");
     let counts = differ(
         &with("retransmits", &[0.0, 1.0, 0.0, 1.0, 0.0]),
         &with("retransmits", &[90.0, 91.0, 90.0, 91.0, 92.0]),

@@ -18,8 +18,6 @@ use support::run;
 
 /// Healthy hosts on which `check` still reports more than it should.
 const REPORTED_TOO_MUCH: &[&str] = &[
-    // igb counts events in rx_no_buffer_count; no packet was lost.
-    "irqbalance-ixgbe-10g",
     // Several connections share the link, and none is limited by its window.
     "xeon-mlx5-100g-tuned",
 ];

@@ -265,7 +265,7 @@ const REPORTS: &[Report] = &[
         source: "coreos/bugs 2135",
         host: load_on_zero,
         rules: &["irq-one-processor", "softnet-squeezed"],
-        words: &["0: 2,000,000"],
+        words: &["CPU 0 ran out of budget 2,000,000 times"],
     },
     Report {
         source: "openwrt/openwrt 13493",

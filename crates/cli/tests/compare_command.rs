@@ -93,13 +93,13 @@ fn what_is_no_record_exits_with_2() {
     let cases: Vec<(&str, Vec<u8>, &str)> = vec![
         ("empty", Vec::new(), "cut short"),
         ("half", text.as_bytes()[..text.len() / 2].to_vec(), "cut short"),
-        ("object", b"{}".to_vec(), "missing field `schema`"),
+        ("object", b"{}".to_vec(), "the field 'schema' is missing"),
         ("list", b"[1, 2]".to_vec(), "not a record"),
         ("html", b"<html></html>".to_vec(), "line 1 column 1"),
         ("binary", vec![0xff, 0, 0xfe], "not UTF-8"),
         ("future", text.replacen("\"schema\": 1", "\"schema\": 99", 1).into_bytes(), "schema 99"),
-        ("type", text.replacen("\"seed\": 1", "\"seed\": \"one\"", 1).into_bytes(), "expected u64"),
-        ("field", text.replacen("\"kernel\"", "\"kernal\"", 1).into_bytes(), "missing field `kernel`"),
+        ("type", text.replacen("\"seed\": 1", "\"seed\": \"one\"", 1).into_bytes(), "a whole number"),
+        ("field", text.replacen("\"kernel\"", "\"kernal\"", 1).into_bytes(), "the field 'kernel' is missing"),
         ("negative", text.replacen("\"seed\": 1", "\"seed\": -1", 1).into_bytes(), "not a record"),
         ("deep", "[".repeat(200_000).into_bytes(), "record"),
     ];

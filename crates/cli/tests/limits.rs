@@ -34,15 +34,16 @@ repeats = 2
 20ms = "20ms"
 "#;
 
-/// Makes everybody able to read and enter a directory.
-fn open_to_all(directory: &Path) {
-    std::fs::set_permissions(directory, PermissionsExt::from_mode(0o777)).unwrap();
+/// A directory that every user can enter: the one of TMPDIR may be below one that is closed.
+fn open_directory() -> tempfile::TempDir {
+    let directory = tempfile::tempdir_in("/tmp").unwrap();
+    std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o777)).unwrap();
+    directory
 }
 
 /// Runs the binary as a user who may have one thread. Root is exempt from the limit, so root becomes another user.
 fn run_with_one_thread(directory: &Path, arguments: &[&str]) -> Ended {
     use nix::sys::resource::{Resource, setrlimit};
-    open_to_all(directory);
     let binary = directory.join("evenkeel");
     std::fs::copy(env!("CARGO_BIN_EXE_evenkeel"), &binary).unwrap();
     let mut command = Command::new(&binary);
@@ -59,7 +60,7 @@ fn run_with_one_thread(directory: &Path, arguments: &[&str]) -> Ended {
 
 #[test]
 fn a_run_that_may_start_no_thread_runs_on_its_own() {
-    let directory = tempfile::tempdir().unwrap();
+    let directory = open_directory();
     let scenario = file(directory.path(), "brief.toml", SCENARIO);
     let arguments = ["run", scenario.to_str().unwrap(), "--on", "sim", "--format", "json", "--out"];
     let alone = directory.path().join("alone");

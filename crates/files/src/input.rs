@@ -313,7 +313,7 @@ mod tests {
         assert!(fault(&socket).contains("a socket, not a file"));
         assert!(read(&place.path().join("none"), Kind::Scenario).unwrap_err().is_missing());
         assert_eq!(read(Path::new("/dev/null"), Kind::KeepList).unwrap().text, "");
-        assert!(fault(Path::new("a\x1b[2Jb")).contains("a\\u{1b}[2Jb"));
+        assert!(fault(Path::new("a\x1b[2Jb")).contains("a\\u001b[2Jb"));
     }
 
     #[test]

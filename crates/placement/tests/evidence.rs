@@ -169,6 +169,6 @@ fn squeezes_are_judged_although_packets_wrapped() {
     assert!(found(&facts, "softnet-squeezed").is_none());
     facts.softnet = vec![line(0, 1_048_575), line(1, 20)];
     let squeezed = found(&facts, "softnet-squeezed").unwrap();
-    assert!(squeezed.evidence.contains("0: 1,048,575"), "{}", squeezed.evidence);
+    assert!(squeezed.evidence.contains("CPU 0 ran out of budget 1,048,575 times"), "{}", squeezed.evidence);
     assert!(squeezed.remedy.advice.unwrap().contains("CPU 0 has 100 % of all these rounds"));
 }

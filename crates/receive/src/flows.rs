@@ -333,7 +333,7 @@ mod tests {
         assert!(fails(&format!("{flow},a,-1")).starts_with("f.csv:1: rate_bps '-1' is no"));
         assert!(fails(&format!("{flow},a,+1")).starts_with("f.csv:1: rate_bps '+1' is no"));
         assert!(fails(&format!("{flow},,,,,,65536")).starts_with("f.csv:1: queue '65536' is no"));
-        assert!(fails("udp,10.0.0.1\x1b[2J,1,10.0.0.2,2").contains("\\u{1b}"));
+        assert!(fails("udp,10.0.0.1\x1b[2J,1,10.0.0.2,2").contains("\\u001b"));
         assert_eq!(fails("udp,10.0.0.1,1,10.0.0.2"), "f.csv:1: dst_port is missing");
         // Remarks, empty lines and another line's quotes do not count for a line.
         let before = format!("\n# a\n\nprotocol,src,src_port,dst,dst_port,class\r\n\r\n{flow},\"x\"\n#\n");

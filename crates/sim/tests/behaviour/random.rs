@@ -69,7 +69,7 @@ prop_compose! {
         rate in prop_oneof![
             4 => prop::sample::select(vec![100_000_000_u64, 1_000_000_000, 10_000_000_000, 100_000_000_000]),
             1 => Just(least_rate),
-            1 => Just(8_000_000_000_000),
+            1 => Just(1_600_000_000_000),
             2 => least_rate..=400_000_000_000,
         ],
         knobs in knobs(queues, mtu),
@@ -89,7 +89,7 @@ fn scenario(text: &str) -> Scenario {
 prop_compose! {
     /// A bulk scenario.
     pub fn bulk()(
-        head in link_and_variant(1_000),
+        head in link_and_variant(1_000_000),
         cores in prop_oneof![4 => 1_u32..=16, 1 => Just(1024)],
         flows in prop_oneof![4 => 1_u32..=40, 1 => 40_u32..=400],
         control in prop::sample::select(vec!["cubic", "reno"]),

@@ -67,7 +67,8 @@ fn departure_in(message: &[u8], index: u32) -> Option<Departure> {
     let whole = |at: usize| Some(u32::from_ne_bytes(message.get(at..at + 4)?.try_into().ok()?));
     // The family of a port that leaves its bridge is AF_BRIDGE.
     let of_interface = *message.get(HEADER_LENGTH)? == 0;
-    if half(TYPE_OFFSET)? != RTM_DELLINK || whole(INDEX_OFFSET)? != index || !of_interface {
+    let is_whole = message.len() >= HEADER_LENGTH + LINK_HEADER_LENGTH;
+    if !is_whole || half(TYPE_OFFSET)? != RTM_DELLINK || whole(INDEX_OFFSET)? != index || !of_interface {
         return None;
     }
     let mut at = HEADER_LENGTH + LINK_HEADER_LENGTH;

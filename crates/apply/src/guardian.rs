@@ -304,7 +304,8 @@ fn wait_for_end(pidfd: &OwnedFd) -> io::Result<bool> {
             listens = count > 0;
             for word in &words[..count] {
                 match *word {
-                    RELEASED => return Ok(true),
+                    // A worker that died behind its word may have left its journal, marked as done with.
+                    RELEASED => return Ok(!died),
                     PING => drop(nix::unistd::write(&output, &[PING])),
                     _ => {}
                 }

@@ -106,8 +106,10 @@ impl World for NetnsWorld {
         "netns"
     }
 
+    /// The version without what a builder has added to it (`6.18.44-amd64`): that stands among the facts.
     fn kernel(&self) -> String {
-        self.host.kernel_release().unwrap_or_else(|_| "unknown".to_owned())
+        let release = self.host.kernel_release().unwrap_or_else(|_| "unknown".to_owned());
+        release.split(['-', '+']).next().unwrap_or_default().to_owned()
     }
 
     fn facts(&self) -> BTreeMap<String, String> {

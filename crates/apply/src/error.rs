@@ -129,7 +129,7 @@ pub enum JournalError {
         /// The system's error.
         source: io::Error,
     },
-    /// Somebody else could have written what lies there.
+    /// Another user can have written the files in it.
     #[error("{path} is not safe to use: {reason}; root would put back what it says", path = .path.display())]
     Unsafe {
         /// The directory or journal.

@@ -59,7 +59,7 @@ impl Watched {
     }
 }
 
-/// A journal that this process holds: nobody else changes what it is about.
+/// A journal that this process holds locked: no other evenkeel changes its settings.
 #[derive(Debug)]
 pub struct Held {
     directory: Arc<Directory>,
@@ -78,7 +78,7 @@ impl Held {
         loop {
             let Some(file) = directory.open_file(name, OFlag::O_RDWR)? else { return Ok(None) };
             let held = Self::lock(file, directory, name)?;
-            // Whoever held it before may have removed it: then this is no longer the journal.
+            // The process that held it before may have removed it: then this is no longer the journal.
             if held.standing()? == Standing::Named {
                 return Ok(Some(held));
             }
@@ -94,7 +94,7 @@ impl Held {
         }
     }
 
-    /// Takes the journal of whoever works on the interface, of the journal of what is to stay on it, and makes it if it is
+    /// Takes the journal of the run that works on the interface, of the journal of what is to stay on it, and makes it if it is
     /// not there; none if there is nothing that is to stay.
     pub(crate) fn take_working(kept: &Path, header: &Header) -> Result<Option<Self>, JournalError> {
         let (state, kept) = StateDirectory::of_journal(kept);
@@ -288,13 +288,13 @@ impl Storage for Held {
         Ok(())
     }
 
-    /// Whoever has it open knows then that nothing is left to put back.
+    /// A guardian that has it open then knows that nothing is left to put back.
     fn shut(&mut self) -> Result<(), JournalError> {
         let shut = match &self.writer {
             Some(writer) => writer.shut(),
             None => match self.read()?.writer {
                 Some(writer) => writer.shut(),
-                // One of version 1 or a damaged one: nobody has it open.
+                // One of version 1 or a damaged one: no process has it open.
                 None => return Ok(()),
             },
         };

@@ -17,7 +17,7 @@
 //! - a whole journal is never empty: a file gets its name when its header is in it.
 //!
 //! A journal that is done with is marked `shut` before it is removed, so that a process that holds it open knows that it
-//! was not removed by somebody else.
+//! was not removed by another program.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -132,7 +132,7 @@ impl Etc {
             for entry in fs::read_dir(&path).into_iter().flatten().flatten() {
                 let name = entry.file_name().to_string_lossy().into_owned();
                 if name.ends_with(OLD_DRAFT) && PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
-                    // One that cannot be removed is read by nobody.
+                    // Ignore the error: no program reads a draft.
                     let _ = fs::remove_file(entry.path());
                 }
             }

@@ -78,7 +78,7 @@ pub fn revert(journal: &Path) -> Result<RevertOutcome, ApplyError> {
     if let Some(outcome) = elsewhere(&contents, journal)? {
         return Ok(outcome);
     }
-    // Whoever works on the interface now would put back what it found there, over what is put back here; and
+    // A run that works on the interface now would put back what it found there, over what is put back here; and
     // who died has to be cleared away first, because its changes lie on top.
     let interface = contents.header.map(|header| header.interface);
     let interface = interface.map_or_else(|| InterfaceIdentity::here(0, "?"), Ok).map_err(KnobError::from)?;
@@ -97,7 +97,7 @@ pub fn revert(journal: &Path) -> Result<RevertOutcome, ApplyError> {
 /// When the journal cannot be read.
 pub fn leftover(journal: &Path) -> Result<Option<Header>, ApplyError> {
     let read = match StateDirectory::read(journal) {
-        // Whoever may not look into the directory could not put anything back either.
+        // A user who may not read the directory may not put anything back either.
         Err(JournalError::Directory { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => {
             None
         }

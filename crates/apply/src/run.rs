@@ -293,7 +293,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         })
     }
 
-    /// The knobs of this run that somebody else has changed, or that are gone. To be called several times a second: it also
+    /// The knobs of this run that another program has changed, or that are gone. To be called several times a second: it also
     /// looks whether the guardian is at its post, and replaces one that is not.
     ///
     /// # Errors

@@ -59,7 +59,7 @@ impl StateDirectory {
         self.0.join(journal_name(interface))
     }
 
-    /// The journal of what is to stay on an interface ([`crate::Lasting`]): beside that of whoever works on it, whose
+    /// The journal of what is to stay on an interface ([`crate::Lasting`]): beside that of the run that works on it, whose
     /// end must not put this back.
     #[must_use]
     pub fn kept_journal_of(&self, interface: &InterfaceIdentity) -> PathBuf {
@@ -139,7 +139,7 @@ impl StateDirectory {
         Ok(Some(Directory { path: path.clone(), file }))
     }
 
-    /// Refuses a directory that somebody else could have put files into, or could replace: root would write what they say.
+    /// Refuses a directory into which another user can put files, or which one can replace: root would write what they say.
     fn check(&self, file: &File) -> Result<(), JournalError> {
         let failed = |source| JournalError::Directory { path: self.0.clone(), source };
         let own = geteuid().as_raw();
@@ -160,7 +160,7 @@ impl StateDirectory {
                     format!("{} belongs to the user with the number {}", parent.display(), metadata.uid());
                 return Err(self.unsafe_because(reason));
             }
-            // In a directory with the sticky bit nobody replaces what is somebody else's.
+            // In a directory with the sticky bit a user cannot replace another user's files.
             if !metadata.is_symlink() && metadata.mode() & 0o1002 == 0o002 {
                 let reason = format!(
                     "everybody may write to {} (mode {:o})",
@@ -249,7 +249,7 @@ pub(crate) fn is_kept(name: &str) -> bool {
     working_journal_of(name).is_some()
 }
 
-/// The journal of whoever works on the interface, of the journal of what is to stay on it; none of another journal.
+/// The journal of the run that works on the interface, of the journal of what is to stay on it; none of another journal.
 pub(crate) fn working_journal_of(kept: &str) -> Option<String> {
     let stem = kept.strip_suffix(&format!("{KEPT}.{EXTENSION}"))?;
     Some(format!("{stem}.{EXTENSION}"))

@@ -2,6 +2,7 @@
 //! disappears without a word.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+// Several test binaries share this file, and each uses a part of it.
 #[allow(dead_code)]
 #[path = "support/faults.rs"]
 mod faults;

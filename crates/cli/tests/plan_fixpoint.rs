@@ -4,6 +4,7 @@
 //! `EVENKEEL_RANDOM_HOSTS` is how many random hosts are tried (300).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+// Several test binaries share this file, and each uses a part of it.
 #[allow(dead_code)]
 #[path = "support/faults.rs"]
 mod faults;
@@ -11,6 +12,7 @@ mod faults;
 mod hosts;
 #[path = "support/random_hosts.rs"]
 mod random_hosts;
+// Several test binaries share this file, and each uses a part of it.
 #[allow(dead_code)]
 #[path = "support/recorded.rs"]
 mod recorded;

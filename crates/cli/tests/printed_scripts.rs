@@ -1,6 +1,7 @@
 //! Scripts that are printed for people to paste run nothing but what they show, whatever a host's names are.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+// Several test binaries share this file, and each uses a part of it.
 #[allow(dead_code)]
 #[path = "support/faults.rs"]
 mod faults;

@@ -96,7 +96,7 @@ impl Etc {
         std::os::unix::fs::symlink(to, &path).map_err(failed("make the link"))
     }
 
-    /// Paths below it of files and links that were written for some interface. Removes files that were never finished.
+    /// Paths below it of files and links that were written for some interface.
     ///
     /// # Errors
     /// When a directory cannot be read.
@@ -104,8 +104,6 @@ impl Etc {
         let mut found = Vec::new();
         for directory in DIRECTORIES {
             let path = self.path(directory);
-            // What a process was writing when it was killed.
-            evenkeel_files::remove_abandoned(&path);
             let failed = |source| PersistError::File { action: "list", path: self.path(directory), source };
             let entries = match fs::read_dir(&path) {
                 Ok(entries) => entries,

@@ -296,7 +296,7 @@ fn an_interface_that_is_removed_is_gone_and_that_is_all() {
     let mut managed = Managed::with_maps();
     let running = managed.session(&["--xps", "off"]);
     managed.netlink.delete_link(managed.index).unwrap();
-    assert_stood_back(running, &["the interface is gone"]);
+    assert_stood_back(running, &["the interface left this network namespace"]);
     assert_eq!(managed.journals(), Vec::<String>::new());
 }
 

@@ -84,7 +84,7 @@ impl Watched {
     /// What has changed of the device itself: gone, renamed, another number of queues.
     pub(crate) fn device_difference(&mut self) -> Result<Option<String>, FairError> {
         let Some(link) = self.netlink.link(self.index)? else {
-            return Ok(Some("the interface is gone".to_owned()));
+            return Ok(Some("the interface left this network namespace (deleted or moved)".to_owned()));
         };
         if link.name != self.name {
             return Ok(Some(format!("the interface was renamed to {}", link.name)));

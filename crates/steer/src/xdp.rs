@@ -246,7 +246,7 @@ impl Backend for XdpBackend {
     fn check(&mut self) -> Result<Option<String>, SteerError> {
         self.steering.settle_losses();
         let Some(link) = Netlink::open()?.link(self.interface.index)? else {
-            return Ok(Some("the interface is gone".to_owned()));
+            return Ok(Some("the interface left this network namespace (deleted or moved)".to_owned()));
         };
         if !link.up {
             return Ok(Some("the interface was set down".to_owned()));

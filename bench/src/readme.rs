@@ -1,7 +1,7 @@
-//! Writes the README's example output and its picture from the records of `./dev demo`.
+//! Writes the demo's output in `docs/demo.md`, and its summary and picture in the README, from the records of `./dev demo`.
 //!
-//! `readme` rewrites both from the records in `docs/demo`; `readme RECORD RECORD` takes new ones first. A test holds the
-//! README against the records, so that text, picture and figures are always of one run.
+//! `readme` rewrites them from the records in `docs/demo`; `readme RECORD RECORD` takes new records first. A test compares
+//! the pages with the records, so that text, picture and figures always come from one run.
 
 use std::error::Error;
 use std::fmt::Write;
@@ -14,7 +14,7 @@ use evenkeel_report::table::{self, TableOptions};
 
 /// The demo's scenarios, in its order.
 const SCENARIOS: [&str; 2] = ["titan-6-flows", "titan-12-flows"];
-/// The marks between which the output stands in the README.
+/// The marks around the generated text of both pages.
 const MARKS: [&str; 2] = ["<!-- demo output: begin -->\n", "<!-- demo output: end -->\n"];
 const PICTURE: &str = "docs/images/titan-6-flows.svg";
 
@@ -24,9 +24,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         take(&root, store::read(&path)?)?;
     }
     let records = records(&root)?;
-    let readme = root.join("README.md");
-    let text = fs::read_to_string(&readme)?;
-    fs::write(&readme, with_output(&text, &output(&records)).ok_or("README.md lacks the marks")?)?;
+    for (page, generated) in pages(&records) {
+        let path = root.join(page);
+        let text = fs::read_to_string(&path)?;
+        let text = with_generated(&text, &generated).ok_or_else(|| format!("{page} lacks the marks"))?;
+        fs::write(path, text)?;
+    }
     fs::write(root.join(PICTURE), picture(&records[0]))?;
     Ok(())
 }
@@ -55,20 +58,23 @@ fn records(root: &Path) -> Result<Vec<Record>, Box<dyn Error>> {
     SCENARIOS.iter().map(|scenario| Ok(store::read(&kept(root, scenario))?)).collect()
 }
 
-/// What the demo prints, for the README.
-fn output(records: &[Record]) -> String {
+/// The generated text of each page: the demo's whole output, and its first lines.
+fn pages(records: &[Record]) -> [(&'static str, String); 2] {
     let options = TableOptions { width: Some(120), colour: false };
-    records
-        .iter()
-        .map(|record| format!("```text\n{}```\n", table::render(record, options)))
-        .collect::<Vec<_>>()
-        .join("\n")
+    let tables: Vec<String> = records.iter().map(|record| table::render(record, options)).collect();
+    let whole: Vec<String> = tables.iter().map(|table| format!("```text\n{table}```\n")).collect();
+    let answers = records.iter().zip(&tables).map(|(record, table)| {
+        let answer: Vec<&str> = table.lines().take_while(|line| !line.is_empty()).collect();
+        format!("{}\n  {}\n", record.scenario, answer.join("\n  "))
+    });
+    let answers = format!("```text\n{}```\n", answers.collect::<String>());
+    [("docs/demo.md", whole.join("\n")), ("README.md", answers)]
 }
 
-fn with_output(readme: &str, output: &str) -> Option<String> {
-    let (before, rest) = readme.split_once(MARKS[0])?;
+fn with_generated(page: &str, generated: &str) -> Option<String> {
+    let (before, rest) = page.split_once(MARKS[0])?;
     let (_, after) = rest.split_once(MARKS[1])?;
-    Some([before, MARKS[0], output, MARKS[1], after].concat())
+    Some([before, MARKS[0], generated, MARKS[1], after].concat())
 }
 
 /// Height of the area for bars, pixels, and where it ends.
@@ -163,15 +169,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn readme_and_picture_show_the_recorded_run() {
+    fn pages_and_picture_show_the_recorded_run() {
         let root = root();
         let records = records(&root).unwrap();
-        let readme = fs::read_to_string(root.join("README.md")).unwrap();
         let run = "run cargo run -p evenkeel-bench --bin readme";
-        assert!(
-            with_output(&readme, &output(&records)).unwrap() == readme,
-            "the README's output is stale: {run}"
-        );
+        for (page, generated) in pages(&records) {
+            let text = fs::read_to_string(root.join(page)).unwrap();
+            assert!(with_generated(&text, &generated).unwrap() == text, "{page} is stale: {run}");
+        }
         let drawn = fs::read_to_string(root.join(PICTURE)).unwrap();
         assert!(picture(&records[0]) == drawn, "{PICTURE} is stale: {run}");
     }

@@ -20,6 +20,8 @@
 //! A figure that its input does not determine (no window with two competing flows, no sample) is
 //! `None`, never 0. Input that makes no sense at all is a typed error.
 
+#![warn(missing_docs)]
+
 mod change;
 mod completion;
 mod confidence;

@@ -5,6 +5,8 @@
 //! kernel. Rates are bits per second, sizes are bytes, times are nanoseconds; each is a type of its
 //! own, so that none can be taken for another.
 
+#![warn(missing_docs)]
+
 pub mod change;
 pub mod host;
 pub mod qdisc;

@@ -7,6 +7,8 @@
 //!
 //! Everything here is a pure function of its input: no file is read, and no kernel is asked.
 
+#![warn(missing_docs)]
+
 mod configuration;
 mod configured_graph;
 mod draw;

@@ -17,6 +17,8 @@
 //! simulations run in one process. What saves time is that segments stay whole above the NIC, and that
 //! the NIC computes the departures of interleaved packets in closed form between changes of its state.
 
+#![warn(missing_docs)]
+
 pub mod account;
 mod arrivals;
 pub mod event;

@@ -24,6 +24,8 @@
 //! assert_eq!(queues.weight(choice.queue), 0);
 //! ```
 
+#![warn(missing_docs)]
+
 pub mod headroom;
 pub mod segments;
 pub mod service;

@@ -1,19 +1,18 @@
-//! The guardian: a small process that puts settings back when the process that changed them dies.
+//! The guardian: a small process that restores settings when the process that changed them (the worker) dies.
 //!
-//! It is the same binary with a hidden subcommand, which calls [`guard`]. It has a session of its own and
-//! heeds neither Ctrl-C nor SIGTERM, which are for the worker: it ends with the worker. It watches the
-//! worker by its pidfd (pidfd_open(2)), which cannot mean another process of the same number, holds
-//! no lock and touches nothing before the worker is dead. It has the journal open from the beginning, so that a
-//! directory that is removed takes no undo along, and keeps no privilege but CAP_NET_ADMIN.
+//! It is the same binary with a hidden subcommand, which calls [`guard`]. It runs in its own session and ignores
+//! Ctrl-C and SIGTERM, which are meant for the worker. It watches the worker by pidfd (pidfd_open(2)), which cannot
+//! refer to another process with the same id. It takes no lock and changes nothing before the worker is dead. It opens
+//! the journal at its start, so that removing the directory does not lose the undo. It keeps only CAP_NET_ADMIN.
 //!
 //! ```text
 //!   worker ──starts──▶ guardian ──"ready"──▶ worker makes its first change
-//!   worker ──"p"─────▶ guardian ──"p"──────▶ worker: it is at its post; one that does not answer is replaced
-//!   worker ──"r"─────▶ guardian ends           (the worker has put everything back itself)
-//!   worker dies ──pidfd──▶ guardian takes the journal's lock, rolls back, removes the journal
+//!   worker ──"p"─────▶ guardian ──"p"──────▶ worker: the guardian answers; one that does not is replaced
+//!   worker ──"r"─────▶ guardian ends           (the worker has restored everything itself)
+//!   worker dies ──pidfd──▶ guardian locks the journal, rolls back, removes the journal
 //! ```
 //!
-//! The worker never waits for it without a limit: a guardian that was stopped is killed.
+//! Every wait of the worker has a limit: it kills a guardian that was stopped.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -36,30 +35,28 @@ use crate::privileges::keep_only;
 use crate::revert::{RevertOutcome, revert_watched};
 use crate::state::StateDirectory;
 
-/// What the worker writes when it has put everything back itself.
+/// Worker to guardian: everything is restored.
 const RELEASED: u8 = b'r';
-/// What the worker writes to learn whether the guardian is at its post, and the answer.
+/// Worker to guardian, and the guardian's answer.
 const PING: u8 = b'p';
-/// What the guardian writes when it is at its post.
+/// Guardian to worker: ready.
 const READY: &str = "ready\n";
 
-/// How long a guardian may take to begin. It is a process like any other on a busy machine.
+/// Limit for the guardian's start; long, because the machine may be busy.
 const START_LIMIT: Duration = Duration::from_secs(20);
-/// How long it may take to end when it was told to.
+/// Limit for the guardian's exit after [`RELEASED`].
 const END_LIMIT: Duration = Duration::from_secs(2);
-/// How often the worker asks, and how long an answer may take.
+/// Interval of the pings, and limit for an answer.
 const PING_INTERVAL: Duration = Duration::from_secs(1);
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(2);
 
-/// What a guardian watches, as its command line has it.
+/// A guardian's command-line arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Post {
-    /// The worker's journal.
     pub journal: PathBuf,
-    /// The worker's process number.
     pub worker: u32,
-    /// When the worker started, clock ticks since boot.
+    /// Clock ticks since boot; with the id it identifies the process.
     pub worker_start: u64,
 }
 
@@ -73,29 +70,28 @@ impl Post {
     }
 }
 
-/// The worker's end of a guardian. Dropping it kills the guardian.
 #[derive(Debug)]
 pub struct Guardian {
-    /// How another one is started: the program, its arguments, and whom it watches.
+    /// Program and arguments, to start a replacement.
     again: (OsString, Vec<OsString>),
     post: Post,
     child: Child,
     line: Option<ChildStdin>,
     answers: ChildStdout,
     asked: Instant,
-    /// The last question has no answer yet.
+    /// A ping has no answer yet.
     waits: bool,
 }
 
 impl Guardian {
-    /// Starts a guardian and waits until it is at its post. `command` is this binary with the hidden
-    /// subcommand; the post's three arguments are added: journal, process, start.
+    /// Starts a guardian and waits for [`READY`]. `command` is this binary with the hidden subcommand; `start`
+    /// appends the [`Post`].
     pub(crate) fn start(mut command: Command, journal: &Path, worker: Process) -> io::Result<Self> {
         let post = Post { journal: journal.to_owned(), worker: worker.id, worker_start: worker.start_ticks };
         let arguments = command.get_args().map(Into::into).collect();
         let again = (command.get_program().to_owned(), arguments);
         command.args(post.arguments()).stdin(Stdio::piped()).stdout(Stdio::piped());
-        // SAFETY: between fork and exec the closure makes one system call, which takes nothing.
+        // SAFETY: between fork and exec the closure makes one system call and allocates nothing.
         unsafe {
             command.pre_exec(|| if libc::setsid() < 0 { Err(io::Error::last_os_error()) } else { Ok(()) });
         }
@@ -108,7 +104,7 @@ impl Guardian {
         guardian.line.as_ref().map(set_nonblocking).transpose()?;
         match guardian.hear(READY.len(), START_LIMIT)?.as_slice() {
             said if said == READY.as_bytes() => Ok(guardian),
-            // It ends by itself, having told why.
+            // The guardian exits by itself; its message says why.
             _ => {
                 drop(guardian.line.take());
                 let ended = guardian.wait(END_LIMIT);
@@ -120,7 +116,7 @@ impl Guardian {
         }
     }
 
-    /// What it says, up to a number of bytes, its end, or a limit.
+    /// Reads from the guardian until `most` bytes, end of file or the limit.
     fn hear(&mut self, most: usize, limit: Duration) -> io::Result<Vec<u8>> {
         let deadline = Instant::now() + limit;
         let mut said = Vec::new();
@@ -137,7 +133,7 @@ impl Guardian {
                         break;
                     };
                     let mut watched = [PollFd::new(self.answers.as_fd(), PollFlags::POLLIN)];
-                    // A signal to the worker is no answer.
+                    // Ignore EINTR: the loop polls again.
                     let _ = poll(&mut watched, PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX));
                 }
                 Err(error) => return Err(error),
@@ -146,7 +142,6 @@ impl Guardian {
         Ok(said)
     }
 
-    /// Waits for its end.
     fn wait(&mut self, limit: Duration) -> Option<ExitStatus> {
         let deadline = Instant::now() + limit;
         loop {
@@ -158,13 +153,13 @@ impl Guardian {
         }
     }
 
-    /// Whether it is at its post and answers. It is asked now and then, and not waited for.
+    /// Whether the guardian answers. Sends a ping now and then and does not wait for the answer.
     pub(crate) fn is_alive(&mut self) -> bool {
         if !matches!(self.child.try_wait(), Ok(None)) {
             return false;
         }
         if self.waits {
-            // Before the clock is looked at: the worker itself may have been stopped.
+            // Read answers before the clock: the worker itself may have been stopped meanwhile.
             self.waits = !self.hear(1, Duration::ZERO).is_ok_and(|said| !said.is_empty());
             return !self.waits || self.asked.elapsed() < ANSWER_LIMIT;
         }
@@ -177,8 +172,8 @@ impl Guardian {
         true
     }
 
-    /// Starts another guardian in place of one that died or does not answer, if it does not; that one is killed, because it
-    /// would put back the same when it is continued.
+    /// Replaces a guardian that died or does not answer. The old one is killed: if continued, it would roll
+    /// back too.
     pub(crate) fn keep_at_post(&mut self) -> io::Result<()> {
         if self.is_alive() {
             return Ok(());
@@ -191,15 +186,14 @@ impl Guardian {
         Ok(())
     }
 
-    /// Its process number.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Tells it that there is nothing left to do, and waits for its end; one that does not end is killed.
+    /// Tells the guardian to exit and waits; kills it after [`END_LIMIT`].
     pub(crate) fn release(mut self) {
-        // It may be dead already, and then there is nobody to wait for long.
+        // Ignore the error: the guardian may be dead already.
         if let Some(mut line) = self.line.take() {
             let _ = line.write_all(&[RELEASED]);
         }
@@ -210,7 +204,7 @@ impl Guardian {
 impl Drop for Guardian {
     fn drop(&mut self) {
         if let Ok(None) = self.child.try_wait() {
-            // Both fail only when it is gone.
+            // Ignore errors: it has exited already.
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
@@ -223,44 +217,42 @@ fn set_nonblocking(descriptor: &impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
-/// How a guardian's watch ended.
 #[derive(Debug)]
 pub enum Watch {
-    /// The worker has put everything back itself.
     Released,
-    /// The worker died; what became of its settings.
+    /// The worker died; the result of the roll-back.
     WorkerDied(Box<RevertOutcome>),
 }
 
 fn open_pidfd(process: u32) -> io::Result<OwnedFd> {
-    // SAFETY: takes a process number and flags.
+    // SAFETY: pidfd_open takes a process id and flags, no pointers.
     let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, process, 0) };
     if descriptor < 0 {
         return Err(io::Error::last_os_error());
     }
     let descriptor = i32::try_from(descriptor).map_err(io::Error::other)?;
-    // SAFETY: the kernel just gave this descriptor to us alone.
+    // SAFETY: the kernel returned this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-/// The guardian's whole life: says that it is ready on standard output, then waits for the worker's word on
-/// standard input or for its death.
+/// The guardian's main function: prints [`READY`] on standard output, then waits for a byte on standard input
+/// or for the worker's death.
 ///
 /// # Errors
-/// When the worker cannot be watched, or its settings not be put back.
+/// When the worker cannot be watched or its settings cannot be restored.
 pub fn guard(post: &Post) -> Result<Watch, ApplyError> {
     for ignored in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGPIPE] {
-        // SAFETY: to ignore a signal runs no handler.
+        // SAFETY: SIG_IGN installs no handler.
         unsafe { signal(ignored, SigHandler::SigIgn) }.map_err(|error| ApplyError::Guardian(error.into()))?;
     }
     let worker = Process { id: post.worker, start_ticks: post.worker_start };
     let pidfd = match open_pidfd(post.worker) {
         Ok(pidfd) => Some(pidfd),
-        // Dead and gone already.
+        // The worker is dead already.
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => None,
         Err(error) => return Err(ApplyError::Guardian(error)),
     };
-    // What takes more than CAP_NET_ADMIN comes first.
+    // Reading another user's journal needs more than CAP_NET_ADMIN: do it before dropping privileges.
     let header = StateDirectory::read(&post.journal)?.and_then(|contents| contents.header);
     let (Some(watched), Some(header)) = (Watched::open(&post.journal)?, header) else {
         let source = io::ErrorKind::NotFound.into();
@@ -269,11 +261,11 @@ pub fn guard(post: &Post) -> Result<Watch, ApplyError> {
     let mut kernel = LiveKernel::of(&header.interface)?;
     kernel.watch_departure();
     keep_only(&[Capability::NetAdmin]).map_err(ApplyError::Guardian)?;
-    // The number may have passed to another process before the descriptor was opened.
+    // The id may have been reused before pidfd_open.
     let alive = Host::live().process(post.worker).map(Process::from) == Some(worker);
     if let Some(pidfd) = pidfd.filter(|_| alive) {
         let mut output = io::stdout();
-        // A worker that does not listen any more is a worker that died.
+        // Ignore the error: a worker that closed the pipe has died.
         let _ = output.write_all(READY.as_bytes()).and_then(|()| output.flush());
         if wait_for_end(&pidfd).map_err(ApplyError::Guardian)? {
             return Ok(Watch::Released);
@@ -282,7 +274,7 @@ pub fn guard(post: &Post) -> Result<Watch, ApplyError> {
     revert_watched(watched, worker, kernel).map(|outcome| Watch::WorkerDied(Box::new(outcome)))
 }
 
-/// Waits for the worker's word, and is true then, or for its death.
+/// Waits for [`RELEASED`] (true) or the worker's death (false).
 fn wait_for_end(pidfd: &OwnedFd) -> io::Result<bool> {
     let (input, output) = (io::stdin(), io::stdout());
     let mut listens = true;
@@ -298,13 +290,13 @@ fn wait_for_end(pidfd: &OwnedFd) -> io::Result<bool> {
         let happened = |at: usize| watched.get(at).and_then(PollFd::any).unwrap_or(false);
         let (died, said) = (happened(0), happened(1));
         if said {
-            // Without a buffer, in which a word could lie that poll(2) knows nothing of.
+            // Unbuffered: poll(2) does not see bytes in a buffer.
             let mut words = [0; 16];
             let count = nix::unistd::read(&input, &mut words)?;
             listens = count > 0;
             for word in &words[..count] {
                 match *word {
-                    // A worker that died behind its word may have left its journal, marked as done with.
+                    // A worker that died right after the byte may have left its journal, marked as shut.
                     RELEASED => return Ok(!died),
                     PING => drop(nix::unistd::write(&output, &[PING])),
                     _ => {}

@@ -1,4 +1,4 @@
-//! A journal that a process holds (flock(2)): how it is taken, written, replaced and removed.
+//! A journal that a process holds by flock(2): take, write, replace and remove it.
 
 use std::fs::File;
 use std::io;
@@ -18,22 +18,21 @@ use crate::journal::{Entry, Header, Storage};
 use crate::journal_lines::{Contents, JournalWriter};
 use crate::state::{DAMAGED, Directory, EXTENSION, StateDirectory, is_kept, working_journal_of};
 
-/// How long to wait for a process that ends or a guardian that is putting back.
+/// How long to wait for a holder that is exiting or a guardian that is rolling back.
 const PATIENCE: Duration = Duration::from_secs(3);
 const POLL: Duration = Duration::from_millis(20);
 
-/// How the file of a journal that is held stands to its name.
+/// Whether the file that is held still has its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// It has its name.
     Named,
-    /// No file has the name: somebody has removed it, or the directory.
+    /// Another program removed the file or its directory.
     Removed,
-    /// Another file has the name.
+    /// Another file has the name now.
     Replaced,
 }
 
-/// A journal that this process has open and does not hold: it can be read when its name is gone.
+/// A journal that is open but not locked; readable after its name is gone.
 #[derive(Debug)]
 pub(crate) struct Watched {
     directory: Arc<Directory>,
@@ -42,7 +41,7 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    /// Opens a journal; none if it is not there.
+    /// Opens a journal; none if it does not exist.
     pub(crate) fn open(journal: &Path) -> Result<Option<Self>, JournalError> {
         let (state, name) = StateDirectory::of_journal(journal);
         let Some(directory) = state.open(false)? else { return Ok(None) };
@@ -50,7 +49,7 @@ impl Watched {
         Ok(file.map(|file| Self { directory: Arc::new(directory), name, file }))
     }
 
-    /// Takes it, when the process that held it has ended.
+    /// Locks it once the process that held it has ended.
     pub(crate) fn hold(self) -> Result<(Held, Standing), JournalError> {
         let Self { directory, name, file } = self;
         let held = Held::lock(file, &directory, &name)?;
@@ -59,18 +58,18 @@ impl Watched {
     }
 }
 
-/// A journal that this process holds locked: no other evenkeel changes its settings.
+/// A journal locked by this process: no other Evenkeel process changes its settings.
 #[derive(Debug)]
 pub struct Held {
     directory: Arc<Directory>,
     name: String,
     file: Flock<File>,
-    /// None before it was read, and of one that is damaged.
+    /// None before the first read, and for a damaged journal.
     writer: Option<JournalWriter>,
 }
 
 impl Held {
-    /// Takes a journal; none if there is none. Waits a moment for a holder that is ending.
+    /// Locks a journal; none if it does not exist. Waits up to [`PATIENCE`] for a holder that is exiting.
     ///
     /// # Errors
     /// [`JournalError::Busy`] when a living run holds it.
@@ -78,14 +77,14 @@ impl Held {
         loop {
             let Some(file) = directory.open_file(name, OFlag::O_RDWR)? else { return Ok(None) };
             let held = Self::lock(file, directory, name)?;
-            // The process that held it before may have removed it: then this is no longer the journal.
+            // The previous holder may have removed the file while this process waited for the lock.
             if held.standing()? == Standing::Named {
                 return Ok(Some(held));
             }
         }
     }
 
-    /// Takes a journal by its path.
+    /// Locks a journal by its path.
     pub(crate) fn take_path(journal: &Path) -> Result<Option<Self>, JournalError> {
         let (state, name) = StateDirectory::of_journal(journal);
         match state.open(false)? {
@@ -94,8 +93,8 @@ impl Held {
         }
     }
 
-    /// Takes the journal of the run that works on the interface, of the journal of what is to stay on it, and makes it if it is
-    /// not there; none if there is nothing that is to stay.
+    /// Locks the run journal that belongs to a kept journal, and creates it if missing; none if the kept
+    /// journal does not exist.
     pub(crate) fn take_working(kept: &Path, header: &Header) -> Result<Option<Self>, JournalError> {
         let (state, kept) = StateDirectory::of_journal(kept);
         let (Some(directory), Some(name)) = (state.open(false)?, working_journal_of(&kept)) else {
@@ -113,7 +112,7 @@ impl Held {
         Ok(None)
     }
 
-    /// Makes a journal with its header; none if there is one already.
+    /// Creates a journal with its header; none if the name is taken.
     pub(crate) fn create(
         directory: &Arc<Directory>,
         name: &str,
@@ -121,7 +120,7 @@ impl Held {
     ) -> Result<Option<Self>, JournalError> {
         let (writer, bytes) = JournalWriter::begin(header, name);
         let (draft, file) = directory.draft(name, &bytes)?;
-        // Under its name it is never without its header: an empty journal is one that somebody has emptied.
+        // The file gets its name only after its header: an empty journal was emptied by another program.
         let linked = directory.link(&draft, name);
         let removed = directory.unlink(&draft);
         let is_new =
@@ -131,7 +130,7 @@ impl Held {
         Ok(is_new.then_some(held))
     }
 
-    /// Begins a new journal in place of this one, which is done with.
+    /// Replaces this finished journal with a new one.
     pub(crate) fn replace(mut self, header: &Header, entries: &[Entry]) -> Result<Self, JournalError> {
         let (directory, name) = (Arc::clone(&self.directory), self.name.clone());
         let (mut writer, mut bytes) = JournalWriter::begin(header, &name);
@@ -159,7 +158,7 @@ impl Held {
                 }
                 Err((mut again, nix::Error::EWOULDBLOCK)) => {
                     let holder = directory.read(&mut again, name).ok().and_then(|contents| contents.header);
-                    // A dead run's journal in somebody's hands is being rolled back.
+                    // The run is dead but its journal is locked: another process is rolling it back.
                     let ending = holder.as_ref().is_none_or(|header| !is_alive(header));
                     if !ending || Instant::now() > deadline {
                         let path = directory.path.join(name);
@@ -182,20 +181,18 @@ impl Held {
         })
     }
 
-    /// What it holds.
     pub(crate) fn read(&mut self) -> Result<Contents, JournalError> {
         let contents = self.directory.read(&mut self.file, &self.name)?;
         self.writer.clone_from(&contents.writer);
         Ok(contents)
     }
 
-    /// Where it lies.
     pub(crate) fn path(&self) -> PathBuf {
         self.directory.path.join(&self.name)
     }
 
-    /// The run that has journalled a setting of the whole namespace or host, other than this one; two runs that changed
-    /// the same one would each put back what the other has set.
+    /// The other run, if any, that has journalled this setting of the namespace or host. Two runs that change
+    /// the same setting would each restore the other's value.
     pub(crate) fn other_owner(&self, knob: &Knob) -> Result<Option<Header>, JournalError> {
         let ending = format!(".{EXTENSION}");
         let names = self.directory.names()?.into_iter();
@@ -217,12 +214,12 @@ impl Held {
         Ok(None)
     }
 
-    /// Keeps others from looking for owners until the returned lock is dropped.
+    /// Excludes other searches for owners until the returned lock is dropped.
     pub(crate) fn claim(&self) -> Result<Flock<OwnedFd>, JournalError> {
         let failed = |error: nix::Error| self.directory.failed("lock", "")(error.into());
         let deadline = Instant::now() + PATIENCE;
         loop {
-            // A description of its own: a copy of the directory's descriptor would share one lock with it.
+            // A second open file description: a duplicated descriptor would share the lock.
             let again = openat(&self.directory.file, ".", OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
             match Flock::lock(again.map_err(failed)?, FlockArg::LockExclusiveNonblock) {
                 Ok(lock) => return Ok(lock),
@@ -232,7 +229,7 @@ impl Held {
         }
     }
 
-    /// Gives it another name, under which it is kept and not read again.
+    /// Renames the journal, so that it is kept but not read again.
     pub(crate) fn set_aside(&self) -> Result<PathBuf, JournalError> {
         for number in 1..1000 {
             let suffix = if number == 1 { String::new() } else { format!(".{number}") };
@@ -248,13 +245,13 @@ impl Held {
     }
 
     fn append_synced(&mut self, writer: &JournalWriter, at: u64, line: &[u8]) -> io::Result<()> {
-        // Behind what is counted there may be a part of a line that failed.
+        // Cut off a partial line of a failed write.
         self.file.set_len(at)?;
         self.file.write_all_at(line, at)?;
         self.file.sync_data()?;
         self.file.write_all_at(&writer.count(), 0)?;
         self.file.sync_data()?;
-        // The name has to survive as well.
+        // Sync the directory too, for the name.
         self.directory.file.sync_all()
     }
 }
@@ -280,7 +277,8 @@ impl Storage for Held {
         let mut writer = before.clone();
         let line = writer.entry(entry);
         if let Err(source) = self.append_synced(&writer, before.bytes(), &line) {
-            // If the count cannot be written back either, the line is one of a change that was not made.
+            // Ignore the error: if the old count cannot be restored, the extra line belongs to a change that
+            // was not made.
             let _ = self.file.write_all_at(&before.count(), 0);
             return Err(self.directory.failed("write to", &self.name)(source));
         }
@@ -288,13 +286,13 @@ impl Storage for Held {
         Ok(())
     }
 
-    /// A guardian that has it open then knows that nothing is left to put back.
+    /// Marks the journal, so that a guardian that has it open sees that nothing is left to restore.
     fn shut(&mut self) -> Result<(), JournalError> {
         let shut = match &self.writer {
             Some(writer) => writer.shut(),
             None => match self.read()?.writer {
                 Some(writer) => writer.shut(),
-                // One of version 1 or a damaged one: no process has it open.
+                // Version 1 or damaged: no process has it open.
                 None => return Ok(()),
             },
         };
@@ -302,13 +300,13 @@ impl Storage for Held {
     }
 
     fn remove(mut self) -> Result<(), JournalError> {
-        // Without the mark a guardian would find every knob as it was before.
+        // Without the mark, a guardian would compare every knob again.
         let _ = self.shut();
         self.directory.unlink(&self.name).map_err(self.directory.failed("remove", &self.name))
     }
 }
 
-/// Whether the process of a run is alive.
+/// Whether the run's process is alive.
 pub(crate) fn is_alive(header: &Header) -> bool {
     Host::live().process(header.process.id).map(ProcessIdentity::into) == Some(header.process)
 }

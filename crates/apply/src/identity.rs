@@ -1,4 +1,4 @@
-//! Which interface a journal is about: told apart from others of the same name or number.
+//! Identifies the interface of a journal, among others with the same name or index.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -7,31 +7,31 @@ use serde::{Deserialize, Serialize};
 
 use crate::namespace::NamespaceHandle;
 
-/// An interface of a boot and a network namespace.
+/// An interface, with its boot and network namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InterfaceIdentity {
-    /// Identity of the boot (random(4)).
+    /// From `/proc/sys/kernel/random/boot_id` (random(4)).
     pub boot: String,
-    /// Inode of the network namespace.
+    /// Inode number.
     pub namespace: u64,
-    /// Cookie of the network namespace, unique since boot; none before Linux 5.14.
+    /// Unique since boot; none before Linux 5.14.
     pub namespace_cookie: Option<u64>,
-    /// File handle of the network namespace, by which it is found while it lives; none before Linux 6.18.
+    /// Finds the namespace while it lives; none before Linux 6.18.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace_handle: Option<NamespaceHandle>,
-    /// Number of the interface, which another one may get when this one is gone.
+    /// The kernel may reuse it after the interface is deleted.
     pub index: u32,
-    /// Name of the interface when the run began.
+    /// At the start of the run.
     pub name: String,
-    /// Inode of the interface's directory in sysfs. The kernel gives no two interfaces of a boot the same one, and it
-    /// stays when the interface is renamed or moved to another network namespace (`kernfs_rename_ns`, fs/kernfs/dir.c).
+    /// Inode of the interface's directory in sysfs, unique within a boot. It survives a rename and a move to
+    /// another network namespace (`kernfs_rename_ns`, fs/kernfs/dir.c).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<u64>,
 }
 
 impl InterfaceIdentity {
-    /// An interface of the calling thread's network namespace.
+    /// Identifies an interface of the calling thread's network namespace.
     ///
     /// # Errors
     /// When `/proc` cannot be read.
@@ -47,7 +47,7 @@ impl InterfaceIdentity {
         Ok(identity)
     }
 
-    /// The same without what takes a look at sysfs: enough to compare boot and namespace.
+    /// The same without the sysfs inode: enough to compare boot and namespace.
     pub(crate) fn here(index: u32, name: &str) -> Result<Self, HostError> {
         let namespace = NamespaceIdentity::current()?;
         Ok(Self {
@@ -61,20 +61,20 @@ impl InterfaceIdentity {
         })
     }
 
-    /// Whether it is of the same boot as another one.
+    /// Whether both are of the same boot.
     #[must_use]
     pub fn same_boot(&self, other: &Self) -> bool {
         self.boot == other.boot
     }
 
-    /// Whether it is of the same network namespace as another one of the same boot.
+    /// Whether both are of the same network namespace of the same boot.
     #[must_use]
     pub fn same_namespace(&self, other: &Self) -> bool {
         self.namespace == other.namespace && self.namespace_cookie == other.namespace_cookie
     }
 }
 
-/// Inode of an interface's directory, which its link in `class/net` points to.
+/// Inode of the directory that the interface's link in `class/net` points to.
 pub(crate) fn device_inode(sysfs: &Sysfs, name: &str) -> Option<u64> {
     std::fs::metadata(sysfs.path(&format!("class/net/{name}"))).ok().map(|metadata| metadata.ino())
 }

@@ -1,7 +1,7 @@
-//! The journal: what a run changes, and what it was before.
+//! The journal: which settings a run changes, and their previous values.
 //!
-//! A [`Header`] says which run of which interface it is, and an [`Entry`] stands for each knob before it is changed for the
-//! first time, and again when further values become ours. [`crate::journal_lines`] has the bytes.
+//! A [`Header`] identifies the run and its interface. An [`Entry`] is written before a knob is changed for the
+//! first time, and again when the run adds values. [`crate::journal_lines`] defines the bytes.
 
 use evenkeel_host::{Host, ProcessIdentity};
 use evenkeel_model::change::{Knob, Value};
@@ -11,16 +11,13 @@ use crate::error::JournalError;
 use crate::identity::InterfaceIdentity;
 use crate::ours::Ours;
 
-/// Version of the format.
 pub(crate) const VERSION: u32 = 2;
 
-/// Who runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Process {
-    /// Its number.
     pub id: u32,
-    /// When it started, clock ticks since boot.
+    /// Clock ticks since boot; with the id it identifies the process.
     pub start_ticks: u64,
 }
 
@@ -30,30 +27,27 @@ impl From<ProcessIdentity> for Process {
     }
 }
 
-/// Which run a journal is of. Every line has it, so that each good line of a damaged journal can be put back.
+/// Identifies the run. Every line contains it, so that each intact line of a damaged journal can be rolled
+/// back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Header {
-    /// Version of the format.
     pub evenkeel_journal: u32,
-    /// Name of the file: a journal that was copied or renamed is not taken for another interface's.
+    /// Name of the journal file, to detect a journal that was copied or renamed.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub file: String,
-    /// The interface.
     pub interface: InterfaceIdentity,
-    /// The process that runs.
+    /// The process that made the changes.
     pub process: Process,
-    /// When it began, in UTC (RFC 3339).
     pub started: String,
-    /// What it runs, such as `fair`.
+    /// The Evenkeel command, such as `fair`.
     pub command: String,
-    /// Whether what it sets is to stay when it has ended, until it is reverted.
+    /// Whether the settings stay when the process ends, until `evenkeel revert`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub kept: bool,
 }
 
 impl Header {
-    /// The header of this process's run.
     #[must_use]
     pub fn new(interface: InterfaceIdentity, command: &str) -> Self {
         let id = std::process::id();
@@ -69,59 +63,55 @@ impl Header {
         }
     }
 
-    /// The header of changes that are to stay.
     #[must_use]
     pub fn kept(interface: InterfaceIdentity, command: &str) -> Self {
         Self { kept: true, ..Self::new(interface, command) }
     }
 }
 
-/// A knob that the run may change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
-    /// Which knob.
     pub knob: Knob,
-    /// What it was when the run first touched it.
+    /// The value when the run first touched the knob.
     pub from: Value,
-    /// What the run may give it.
+    /// The values that the run may set.
     pub ours: Vec<Ours>,
-    /// Somebody else has set it during the run: it is theirs, whatever its value.
+    /// Another program has set the knob during the run: roll-back leaves it alone, whatever its value.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub theirs: bool,
 }
 
 impl Entry {
-    /// Whether a value is one that the run may have given the knob.
+    /// Whether the run may have set this value.
     #[must_use]
     pub fn is_ours(&self, value: &Value) -> bool {
         self.ours.iter().any(|ours| ours.includes(&self.knob, value))
     }
 
-    /// Whether the run may give the knob this value: only then can the journal put it back.
+    /// Whether the run may set this value: only then can the change be undone.
     #[must_use]
     pub fn allows(&self, value: &Value) -> bool {
         self.is_ours(value) || self.knob.same(value, &self.from)
     }
 }
 
-/// Where a journal's entries go.
 pub trait Storage {
-    /// Adds an entry; when this returns, it survives a crash of the machine.
+    /// Adds an entry. When this returns, the entry survives a crash of the machine.
     ///
     /// # Errors
     /// When it cannot be written or synced.
     fn append(&mut self, entry: &Entry) -> Result<(), JournalError>;
 
-    /// The same for a setting of the whole namespace or host, which another run may have journalled.
+    /// Adds an entry for a setting of the whole namespace or host.
     ///
     /// # Errors
-    /// [`JournalError::Owned`] when one has.
+    /// [`JournalError::Owned`] when another run has journalled it.
     fn append_shared(&mut self, entry: &Entry) -> Result<(), JournalError> {
         self.append(entry)
     }
 
-    /// Marks the journal as done with: there is nothing left to put back.
+    /// Marks the journal as finished: nothing is left to restore.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -129,7 +119,7 @@ pub trait Storage {
         Ok(())
     }
 
-    /// Removes the journal: there is nothing left to put back.
+    /// Removes a finished journal.
     ///
     /// # Errors
     /// When it cannot be removed.
@@ -138,7 +128,7 @@ pub trait Storage {
         Self: Sized;
 }
 
-/// Takes an entry into a list with one entry for each knob.
+/// Merges an entry into a list with one entry per knob.
 pub(crate) fn fold(entries: &mut Vec<Entry>, entry: Entry) {
     match entries.iter_mut().find(|known| known.knob == entry.knob) {
         Some(known) => {

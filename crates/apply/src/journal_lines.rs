@@ -1,23 +1,23 @@
-//! The bytes of a journal.
+//! The byte format of a journal.
 //!
 //! ```text
-//! evenkeel-journal 2 00000003 000008fa open 5b1f02cc      how many lines and bytes were synced; rewritten in place
+//! evenkeel-journal 2 00000003 000008fa open 5b1f02cc      synced lines and bytes; rewritten in place
 //! 0a3d91e2 {"line":0,"after":0,"run":{…}}                 the header
 //! 77c0154f {"line":1,"after":171807202,"run":{…},"entry":{…}}
 //! 30b8ae11 {"line":2,"after":2009077071,"run":{…},"entry":{…}}
 //! ```
 //!
-//! The order of writes is: the line, sync, the first line's new count, sync, and then the change. So:
+//! The order of writes is: the line, sync, the new count in the first line, sync, and then the change. So:
 //! - a line beyond the count belongs to a change that was not made: a crash cut it short;
-//! - a line that the count has and that is missing or unreadable is damage, wherever the file was cut;
-//! - each line has a CRC-32 of its own and that of the line before: flipped bits, and lines that were removed, reordered
-//!   or repeated are seen, while every other line is still good;
-//! - each line has the header, with the file's name: one good line is enough to know whose it is, and one of another
-//!   journal is seen;
-//! - a whole journal is never empty: a file gets its name when its header is in it.
+//! - a counted line that is missing or unreadable is damage;
+//! - each line has its own CRC-32 and that of the line before: flipped bits and removed, reordered or repeated lines
+//!   are detected, while every other line stays usable;
+//! - each line has the header with the file's name: one intact line identifies the run, and lines of another journal
+//!   are detected;
+//! - a journal is never empty: the file gets its name only after its header is written.
 //!
-//! A journal that is done with is marked `shut` before it is removed, so that a process that holds it open knows that it
-//! was not removed by another program.
+//! A finished journal is marked `shut` before it is removed. A process that has it open can then tell this from a
+//! removal by another program.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -30,19 +30,19 @@ const MAGIC: &str = "evenkeel-journal";
 const OPEN: &str = "open";
 const SHUT: &str = "shut";
 
-/// A line behind the first.
+/// Any line but the first.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line {
     line: u32,
-    /// Checksum of the line before.
+    /// CRC-32 of the line before.
     after: u32,
     run: Header,
     #[serde(skip_serializing_if = "Option::is_none")]
     entry: Option<Entry>,
 }
 
-/// Writes the bytes of one journal.
+/// Produces the bytes of one journal.
 #[derive(Clone, Debug)]
 pub struct JournalWriter {
     header: Header,
@@ -52,7 +52,7 @@ pub struct JournalWriter {
 }
 
 impl JournalWriter {
-    /// Begins a journal in a file of this name: its writer, and what the file holds at first.
+    /// Begins a journal; returns the writer and the file's first bytes.
     #[must_use]
     pub fn begin(header: &Header, file: &str) -> (Self, Vec<u8>) {
         let header = Header { evenkeel_journal: VERSION, file: file.to_owned(), ..header.clone() };
@@ -63,8 +63,8 @@ impl JournalWriter {
         (writer, whole)
     }
 
-    /// The line of an entry. It is to be written at [`Self::bytes`] as they were before, and synced; then [`Self::count`]
-    /// at the beginning of the file.
+    /// The line of an entry. Write it at the previous [`Self::bytes`] and sync, then write [`Self::count`] at
+    /// the start of the file.
     #[must_use]
     pub fn entry(&mut self, entry: &Entry) -> Vec<u8> {
         self.line(Some(entry.clone()))
@@ -72,7 +72,7 @@ impl JournalWriter {
 
     fn line(&mut self, entry: Option<Entry>) -> Vec<u8> {
         let line = Line { line: self.lines, after: self.last, run: self.header.clone(), entry };
-        // None of these types has a key that is no text, which is all that could fail.
+        // Serializing fails only for a map key that is not a string; these types have none.
         let text = serde_json::to_string(&line).unwrap_or_default();
         self.last = crc32fast::hash(text.as_bytes());
         let line = format!("{:08x} {text}\n", self.last).into_bytes();
@@ -81,13 +81,13 @@ impl JournalWriter {
         line
     }
 
-    /// The first line, which counts what was written. Its length is always the same.
+    /// The first line, with the count. Its length never changes.
     #[must_use]
     pub fn count(&self) -> Vec<u8> {
         self.first_line(OPEN)
     }
 
-    /// The first line of a journal that is done with.
+    /// The first line of a finished journal.
     #[must_use]
     pub fn shut(&self) -> Vec<u8> {
         self.first_line(SHUT)
@@ -98,19 +98,18 @@ impl JournalWriter {
         format!("{text} {}\n", checksum(&text)).into_bytes()
     }
 
-    /// Bytes of the file that are written.
+    /// Length of the file.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 }
 
-/// What cannot be read of a journal.
+/// An unreadable part of a journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
-    /// Where: the line in the file, from 1.
+    /// Line in the file, from 1.
     pub line: usize,
-    /// What is wrong there.
     pub reason: &'static str,
 }
 
@@ -120,18 +119,17 @@ impl fmt::Display for Damage {
     }
 }
 
-/// What a journal holds.
 #[derive(Clone, Debug, Default)]
 pub struct Contents {
-    /// Whose it is; none if no line of it can be read.
+    /// None if no line can be read.
     pub header: Option<Header>,
-    /// One for each knob in the order of its first change, with the first `from` and all values that became ours.
+    /// One entry per knob in the order of the first change, with the first `from` and every value of the run.
     pub entries: Vec<Entry>,
-    /// Whether it is done with: there is nothing left to put back.
+    /// Whether the journal is finished: nothing is left to restore.
     pub shut: bool,
-    /// What cannot be read of it. The settings that it was about are not known.
+    /// Unreadable parts. The settings recorded there are unknown.
     pub damage: Vec<Damage>,
-    /// Where a further line is to be written; none in a damaged journal.
+    /// Where the next line goes; none in a damaged journal.
     pub(crate) writer: Option<JournalWriter>,
 }
 
@@ -139,7 +137,7 @@ fn checksum(text: &str) -> String {
     format!("{:08x}", crc32fast::hash(text.as_bytes()))
 }
 
-/// The first line: lines, bytes, and whether the journal is done with.
+/// Parses the first line: lines, bytes, finished or not.
 fn parse_first_line(text: &str) -> Option<(u32, u64, bool)> {
     let (text, sum) = text.rsplit_once(' ')?;
     if sum != checksum(text) {
@@ -153,16 +151,16 @@ fn parse_first_line(text: &str) -> Option<(u32, u64, bool)> {
     Some((u32::from_str_radix(lines, 16).ok()?, bytes, state == SHUT))
 }
 
-/// A further line with its checksum.
+/// Parses any other line and its checksum.
 fn parse_line(text: &str) -> Option<(u32, Line)> {
     let (sum, text) = text.split_once(' ')?;
-    // As text, because a flipped bit makes another number of the same value of some digits: `A` of `a`.
+    // Compare as text: a flipped bit can turn the hexadecimal digit `a` into `A`, which has the same value.
     (sum == checksum(text))
         .then(|| serde_json::from_str(text).ok())?
         .map(|line| (crc32fast::hash(text.as_bytes()), line))
 }
 
-/// Reads a journal's bytes, whatever they are, from a file of this name.
+/// Parses a journal's bytes, whatever they are. `file` is the file's name.
 #[must_use]
 pub fn parse(bytes: &[u8], file: &str) -> Contents {
     if bytes.first() == Some(&b'{') {
@@ -172,7 +170,7 @@ pub fn parse(bytes: &[u8], file: &str) -> Contents {
         bytes.split(|byte| *byte == b'\n').map(|line| std::str::from_utf8(line).unwrap_or_default());
     let count = texts.next().and_then(parse_first_line);
     if count.is_some_and(|(.., shut)| shut) {
-        // The other lines do not matter: everything was put back before it was shut.
+        // Damage in the other lines does not matter: everything was restored before the mark.
         let header = texts.filter_map(parse_line).map(|(_, line)| line.run).find(|run| run.file == file);
         return Contents { header, shut: true, ..Contents::default() };
     }
@@ -184,7 +182,7 @@ pub fn parse(bytes: &[u8], file: &str) -> Contents {
         Some((_, length, _)) if length > bytes.len() as u64 => report(1, "the file is shorter than it was"),
         Some(_) => {}
     }
-    // Without a count every line counts, but for the nothing behind the last one's end.
+    // Without a count every line counts, except the empty text after the last newline.
     let counted = count.map(|(lines, ..)| lines as usize);
     let mut lines: BTreeMap<usize, (u32, Line)> = BTreeMap::new();
     let mut positions = 0;
@@ -204,7 +202,7 @@ pub fn parse(bytes: &[u8], file: &str) -> Contents {
                 lines.entry(number).or_insert((sum, line));
             }
             None if is_counted => report(position + 2, "it cannot be read"),
-            // A crash cut it short.
+            // A crash cut the line short.
             None => {}
         }
     }
@@ -245,7 +243,7 @@ fn most_frequent<'a>(runs: impl Iterator<Item = &'a Header>) -> Option<Header> {
     counts.into_values().max_by_key(|(count, _)| *count).map(|(_, run)| run.clone())
 }
 
-/// The format of version 1: a line of JSON for the header and for each entry, without checksums.
+/// Format version 1: one JSON line for the header and for each entry, without checksums.
 fn parse_version_1(bytes: &[u8]) -> Contents {
     let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
     let mut contents = Contents::default();
@@ -336,7 +334,7 @@ mod tests {
         assert_eq!(Header { file: String::new(), ..read }, header());
         assert_eq!(contents.entries.len(), 2);
         assert!(contents.entries[0].is_ours(&sizes(32768)) && contents.entries[0].is_ours(&sizes(16384)));
-        // It can be gone on with.
+        // The journal can still be appended to.
         let mut bytes = journal(FILE, &written());
         let mut writer = parse(&bytes, FILE).writer.unwrap();
         append(&mut bytes, &mut writer, &entry(7, 7));
@@ -344,7 +342,7 @@ mod tests {
         assert_eq!((contents.damage.len(), contents.entries.len()), (0, 7));
     }
 
-    /// The change is made only when the count has its line.
+    /// The change is made only after the count includes its line.
     #[test]
     fn a_line_that_a_crash_cut_short_is_no_damage_and_is_written_over() {
         let before = journal(FILE, &written());
@@ -371,7 +369,6 @@ mod tests {
             let contents = parse(&whole[..length], FILE);
             assert!(!contents.damage.is_empty(), "{length}");
             assert!(contents.writer.is_none());
-            // The first two lines are count and header.
             let good = ends[2..].iter().filter(|end| **end <= length + 1).count();
             assert_eq!(contents.entries, written()[..good], "{length}");
         }
@@ -442,7 +439,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
 
-        /// Bits flip, pieces go, come twice or come from elsewhere.
+        /// Bits flip; pieces are removed, repeated or inserted.
         #[test]
         fn damage_is_seen_and_nothing_is_read_that_was_not_written(
             edits in prop::collection::vec((0_u8..5, any::<prop::sample::Index>(), any::<prop::sample::Index>(), any::<u8>()), 1..4),

@@ -1,4 +1,4 @@
-//! Reading and setting knobs on the running kernel.
+//! Reads and sets knobs of the running kernel.
 
 use std::io;
 use std::path::Path;
@@ -16,73 +16,73 @@ use crate::error::KnobError;
 use crate::identity::{InterfaceIdentity, device_inode};
 use crate::namespace::{Whereabouts, find_device};
 
-/// What knobs are read from and set in: the running kernel, or a model of one in a test.
+/// The source and target of knob values: the running kernel, or a model of it in a test.
 pub trait Kernel {
-    /// A knob's value.
+    /// Reads a knob.
     ///
     /// # Errors
-    /// When it is gone or cannot be read.
+    /// When it no longer exists or cannot be read.
     fn read(&mut self, knob: &Knob) -> Result<Value, KnobError>;
 
-    /// Gives a knob a value.
+    /// Sets a knob.
     ///
     /// # Errors
-    /// When it is gone, or the kernel refuses.
+    /// When it no longer exists, or the kernel refuses.
     fn write(&mut self, knob: &Knob, value: &Value) -> Result<(), KnobError>;
 
-    /// Refuses what could not be undone exactly, before anything is changed.
+    /// Refuses a change that could not be undone exactly, before anything is changed.
     ///
     /// # Errors
-    /// When what stands there could not be put back, or cannot be read.
+    /// When the current value could not be restored or cannot be read.
     fn check_restorable(&mut self, knob: &Knob) -> Result<(), KnobError> {
         self.read(knob).map(drop)
     }
 
-    /// Lets what runs follow a knob that was put back.
+    /// Makes running flows use a restored setting.
     fn after_restoring(&mut self, _knob: &Knob) {}
 
-    /// From now on an interface that was moved to another network namespace is looked for there, to put back its settings.
+    /// From now on, looks for a moved interface in other network namespaces, to restore its settings there.
     fn follow(&mut self) {}
 
-    /// Where the interface was found.
+    /// The namespace where the interface was found.
     fn moved_to(&self) -> Option<String> {
         None
     }
 }
 
-/// The running kernel, as the network namespace sees it in which this was opened; sysctls and shapers are those of the
-/// calling thread's namespace, which has to be the same.
+/// The running kernel, in the network namespace in which this was opened. Sysctls and shapers are those of the
+/// calling thread's namespace, which must be the same.
 pub struct LiveKernel {
     index: u32,
     name: String,
     netlink: Netlink,
     sysfs: Sysfs,
-    /// Inode of the interface's directory, if it is known: another interface with the number is not this one.
+    /// Inode of the interface's directory, if known: another interface may have the same index.
     device: Option<u64>,
-    /// Whether a moved interface is looked for in other namespaces.
+    /// Whether to look for a moved interface in other namespaces.
     follows: bool,
-    /// Tells, if it was opened in time, whether the interface was deleted or moved.
+    /// Reports whether the interface was deleted or moved; none if it was not opened in time.
     departure: Option<DepartureWatch>,
-    /// What a look into other namespaces has found, once there was one.
+    /// Result of the search in other namespaces.
     whereabouts: Option<Found>,
-    /// The namespace is gone: its sysctls are no longer there.
+    /// The namespace no longer exists, nor do its sysctls.
     namespace_is_gone: bool,
-    /// Opened when a queue's shaper is first asked for.
+    /// Opened on first use.
     shapers: Option<Shapers>,
-    /// Opened when a setting of the device is first asked for.
+    /// Opened on first use.
     settings: Option<Settings>,
 }
 
-/// Where an interface is that has left its namespace.
+/// Location of an interface that has left its namespace.
 enum Found {
-    /// The descriptors are those of this namespace.
+    /// The descriptors belong to this namespace.
     In(NetworkNamespace),
     Nowhere,
     Unknown(String),
 }
 
 impl LiveKernel {
-    /// For an interface of the calling thread's network namespace; it need not be there any more.
+    /// Opens an interface of the calling thread's network namespace; it need not exist any more.
     ///
     /// # Errors
     /// When netlink or sysfs cannot be opened.
@@ -90,7 +90,7 @@ impl LiveKernel {
         Self::with_sysfs(index, name, Sysfs::of_namespace()?)
     }
 
-    /// The same for this interface alone, and not for another one that has got its number.
+    /// Opens this interface only, not another one that has reused its index.
     ///
     /// # Errors
     /// When netlink or sysfs cannot be opened.
@@ -100,7 +100,7 @@ impl LiveKernel {
         Ok(kernel)
     }
 
-    /// With files of processors and interfaces from a recorded sysfs.
+    /// Uses a recorded sysfs for the files of processors and interfaces.
     ///
     /// # Errors
     /// When netlink cannot be opened.
@@ -121,20 +121,20 @@ impl LiveKernel {
         })
     }
 
-    /// Listens from now on for the end of the interface.
+    /// Starts to listen for the removal of the interface.
     pub(crate) fn watch_departure(&mut self) {
-        // Without it all namespaces are looked into.
+        // Ignore the error: without the watch, the search covers all namespaces.
         self.departure = DepartureWatch::open(self.index).ok();
     }
 
-    /// The namespace of the interface is gone, and this was opened in another one.
+    /// The interface's namespace no longer exists, and this was opened in another one.
     pub(crate) fn forget_namespace(&mut self) {
         self.namespace_is_gone = true;
     }
 
-    /// The interface as it is now: a change of name does not hide it.
+    /// The interface by its current name.
     fn link(&mut self) -> Result<Link, KnobError> {
-        // It may be renamed between the two looks.
+        // It may be renamed between the two reads.
         for _ in 0..2 {
             let Some(link) = self.netlink.link(self.index)? else { break };
             let found = self.device.map(|_| device_inode(&self.sysfs, &link.name));
@@ -154,7 +154,7 @@ impl LiveKernel {
         }
     }
 
-    /// Goes on in the namespace where the interface is now.
+    /// Continues in the namespace where the interface is now.
     fn look_elsewhere(&mut self) -> Result<(), KnobError> {
         let what = format!("the interface {}", self.name);
         let Some(device) = self.device.filter(|_| self.follows) else { return Err(gone(what)) };
@@ -181,7 +181,7 @@ impl LiveKernel {
         }
     }
 
-    /// Opens something in the namespace where the interface is.
+    /// Opens something in the interface's namespace.
     fn there<T: Send>(&self, open: impl FnOnce() -> Result<T, KnobError> + Send) -> Result<T, KnobError> {
         match &self.whereabouts {
             Some(Found::In(namespace)) => namespace.run(|| Ok(open()))?,
@@ -189,7 +189,7 @@ impl LiveKernel {
         }
     }
 
-    /// Refuses what is no setting, and those of a namespace that is gone.
+    /// Refuses files that are no settings, and settings of a namespace that no longer exists.
     fn check(&self, knob: &Knob) -> Result<(), KnobError> {
         if !knob.is_permitted() {
             return Err(KnobError::NotPermitted { what: knob.on(&self.name).to_string() });
@@ -209,7 +209,7 @@ impl LiveKernel {
 
     fn qdisc_states(&mut self) -> Result<Vec<QdiscState>, KnobError> {
         self.link()?;
-        // Those of ingress and clsact are no part of the tree.
+        // The ingress and clsact qdiscs are not part of the tree.
         let hook = |parent: Handle| parent.major == 0xffff && parent != Handle::ROOT;
         let mut found = self.netlink.qdiscs(self.index)?;
         found.retain(|qdisc| !hook(qdisc.parent));
@@ -220,11 +220,11 @@ impl LiveKernel {
         Ok(self.qdisc_states()?.iter().map(QdiscSnapshot::from).collect())
     }
 
-    /// Refuses a tree that could not be put back exactly.
+    /// Refuses a tree that could not be restored exactly.
     fn check_qdiscs(&mut self) -> Result<(), KnobError> {
         let qdiscs = self.qdisc_states()?;
         let what = format!("the root qdisc of {}", self.name);
-        // What the kernel put there by itself comes back by itself.
+        // The kernel creates its default qdiscs again by itself.
         for qdisc in qdiscs.iter().filter(|qdisc| !qdisc.is_default()) {
             let part = format!("its part {} at {}", qdisc.kind, qdisc.parent);
             let reason = if !QdiscSnapshot::from(qdisc).is_restorable() {
@@ -252,8 +252,8 @@ impl LiveKernel {
             }
             return Ok(());
         }
-        // The kernel changes no qdisc's kind under its handle, and to remove it first would leave a moment in which
-        // the default stands there, of which nobody could say who put it.
+        // The kernel does not change a qdisc's kind under the same handle. Removing it first would show the
+        // default qdisc for a moment, with no way to tell which program installed it.
         if standing.handle == root.handle && standing.kind != root.kind {
             return Err(KnobError::NotRestorable {
                 what: format!("the root qdisc of {}", self.name),
@@ -289,7 +289,7 @@ impl LiveKernel {
         let result = match weight {
             Some(weight) => shapers.set_queue_weight(index, queue, weight),
             None => match shapers.queue(index, queue).map_err(|error| or_gone(error, &name))? {
-                // Somebody else has given it a rate since, which stays.
+                // Another program has set a rate since; keep it.
                 Some(shaper) if (Shaper { weight: 0, ..shaper }) != Shaper::default() => {
                     shapers.set_queue_weight(index, queue, 0)
                 }
@@ -303,7 +303,7 @@ impl LiveKernel {
         })
     }
 
-    /// By the interface's name of now.
+    /// n-tuple rules, by the interface's current name.
     fn receive_rules(&mut self) -> Result<ReceiveRules<EthtoolSocket>, KnobError> {
         let name = self.link()?.name;
         let socket = self.there(|| {
@@ -313,7 +313,7 @@ impl LiveKernel {
         Ok(ReceiveRules::new(socket, &name))
     }
 
-    /// What ethtool(8) sets, with the interface by its name of now.
+    /// ethtool settings, by the interface's current name.
     fn settings(&mut self) -> Result<(&mut Settings, Device<'_>), KnobError> {
         self.link()?;
         if self.settings.is_none() {
@@ -347,7 +347,6 @@ impl LiveKernel {
         found.ok_or_else(|| gone(knob.on(&self.name)))
     }
 
-    /// A number that a file of the interface has.
     fn number_in(&mut self, file: &str) -> Result<u32, KnobError> {
         let file = self.file(file)?;
         let shown = format!("/sys/{file}");
@@ -363,7 +362,8 @@ impl LiveKernel {
         write_file(&self.sysfs.path(&file), &format!("/sys/{file}"), text)
     }
 
-    /// A context that is made has to get its number: the journal knows it by that, and it was the lowest that was free.
+    /// Creates or changes an RSS context. A new context must get the journalled number, which was the lowest
+    /// free one.
     fn put_context(&mut self, context: u32, table: Option<&[u32]>) -> Result<(), KnobError> {
         let device = self.receive_rules()?;
         let stands = device.context(context).map_err(or_gone_device)?.is_some();
@@ -392,7 +392,7 @@ fn gone(what: impl std::fmt::Display) -> KnobError {
     KnobError::Gone { what: what.to_string() }
 }
 
-/// Absence is a state of its own: nothing is left to put back then.
+/// A missing file is a valid state: nothing is left to restore.
 fn file_error(action: String, path: &str, source: io::Error) -> KnobError {
     match source.kind() {
         io::ErrorKind::NotFound => gone(path),
@@ -415,7 +415,8 @@ fn affinity_file(interrupt: u32) -> String {
 }
 
 fn write_file(path: &Path, shown: &str, text: &str) -> Result<(), KnobError> {
-    // Without O_CREAT: a file that is gone stays gone. A recorded one has a length; those of the kernel have none.
+    // No O_CREAT: a removed file must not reappear. A recorded file has a length to truncate, a kernel file has
+    // none.
     std::fs::OpenOptions::new()
         .write(true)
         .truncate(true)
@@ -424,7 +425,7 @@ fn write_file(path: &Path, shown: &str, text: &str) -> Result<(), KnobError> {
         .map_err(|source| file_error(format!("write '{text}' to {shown}"), shown, source))
 }
 
-/// An interface that is removed meanwhile is gone, and no failure.
+/// Treats an interface that is removed meanwhile as gone, not as a failure.
 fn or_gone(error: NetlinkError, name: &str) -> KnobError {
     match error.refusal_code() {
         Some(libc::ENODEV) => gone(format!("the interface {name}")),
@@ -546,7 +547,8 @@ impl Kernel for LiveKernel {
                 let in_turn = device.queues().ok().filter(|count| *count > 0).is_some_and(|count| {
                     queues.iter().enumerate().all(|(entry, queue)| entry as u32 % count == *queue)
                 });
-                // One that is as the kernel makes it is the kernel's, so that it may change the number of queues later.
+                // A table in the kernel's default form is reset to be the kernel's, which then may change it
+                // with the number of queues.
                 if in_turn && device.reset_indirection().is_ok() {
                     return Ok(());
                 }
@@ -586,9 +588,9 @@ impl Kernel for LiveKernel {
         }
     }
 
-    /// Running flows take a device's segment size when they look their route up anew, which a flush makes
-    /// those of the whole namespace do (`sk_setup_caps`, net/core/sock.c). Where it fails they follow
-    /// whenever they look it up next.
+    /// Running flows adopt the device's segment size at their next route lookup (`sk_setup_caps`,
+    /// net/core/sock.c). A route flush forces it for the whole namespace. If the flush fails, the flows adopt
+    /// the size later.
     fn after_restoring(&mut self, knob: &Knob) {
         if *knob == Knob::GsoSizes {
             let _ = self.there(|| {
@@ -620,10 +622,6 @@ impl Kernel for LiveKernel {
 }
 
 impl LiveKernel {
-    /// The interface's name now; none if it is gone.
-    ///
-    /// # Errors
-    /// When the kernel refuses to tell.
     pub fn current_name(&mut self) -> Result<Option<String>, KnobError> {
         match self.link() {
             Ok(link) => Ok(Some(link.name)),

@@ -1,12 +1,12 @@
-//! Changes that stay when the process has ended, until they are reverted.
+//! Changes that stay after the process ends, until `evenkeel revert`.
 //!
-//! They have a journal of their own, `….kept.journal`, beside that of runs: a run that begins on the interface later
-//! finds what was kept as the state that it has to give back, and takes it for nothing that a dead process left. The
-//! runs' journal is held while changes are made, so that nobody else makes any, and while they are reverted.
+//! They have their own journal, `….kept.journal`, next to the journal of runs. A later run treats the kept values as the
+//! state that it has to restore, not as the leftover of a dead process. The run journal is locked while kept changes are
+//! made or reverted, so that no other process changes the interface.
 //!
 //! ```text
 //!   Lasting::begin ─▶ change ─▶ change ─▶ keep        journal stays ─▶ evenkeel revert
-//!                        └──▶ killed                  journal stays ─▶ evenkeel revert, or tune goes on
+//!                        └──▶ killed                  journal stays ─▶ evenkeel revert, or tune continues
 //! ```
 
 use crate::error::{ApplyError, JournalError, KnobError};
@@ -20,23 +20,18 @@ use crate::run::Run;
 use crate::state::{Look, StateDirectory, is_kept};
 use evenkeel_model::change::{Change, Knob, Value};
 
-/// What became of a change.
+/// Result of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Made {
-    /// The knob had the value already.
+    /// The knob already had the value.
     AsBefore,
-    /// It has it now; before it had this one.
+    /// Changed; the previous value.
     Changed(Value),
-    /// The device took the number that is nearest to it for it, such as a ring of a multiple of 32.
-    Rounded {
-        /// What it was before.
-        from: Value,
-        /// What it is now.
-        to: Value,
-    },
+    /// The device rounded the number, for example a ring size to a multiple of 32.
+    Rounded { from: Value, to: Value },
 }
 
-/// What is kept for the interfaces of the calling thread's network namespace, since this boot.
+/// The kept changes of the interfaces in the calling thread's network namespace, of this boot.
 ///
 /// # Errors
 /// When a journal cannot be read.
@@ -57,18 +52,18 @@ pub fn kept(state: &StateDirectory) -> Result<Vec<(InterfaceIdentity, Entry)>, A
     Ok(found)
 }
 
-/// Changes to an interface and its host that are to stay.
+/// Lasting changes to an interface and its host.
 pub struct Lasting {
     run: Run,
-    /// Keeps runs away; removed at the end.
+    /// Excludes runs; removed at the end.
     lock: Option<Held>,
 }
 
 impl Lasting {
-    /// Begins, or goes on with what was kept before. What a run that died has left on the interface is put back first.
+    /// Begins, or continues earlier kept changes. First rolls back a dead run's leftover on the interface.
     ///
     /// # Errors
-    /// [`crate::JournalError::Busy`] while a run is at work on the interface.
+    /// [`crate::JournalError::Busy`] while a run works on the interface.
     pub fn begin(
         state: &StateDirectory,
         index: u32,
@@ -76,7 +71,7 @@ impl Lasting {
         command: &str,
     ) -> Result<(Self, Option<Leftover>), ApplyError> {
         let identity = InterfaceIdentity::current(index, name).map_err(KnobError::from)?;
-        // Whoever may not even look leaves no journal behind.
+        // Check access first: without permission to read, leave no journal behind.
         let kernel = LiveKernel::of(&identity)?;
         check_elsewhere(state, &identity)?;
         let header = Header::kept(identity, command);
@@ -94,11 +89,11 @@ impl Lasting {
         }
     }
 
-    /// Makes a change: reads what is there, journals it, sets the value, reads it back. What the kernel does not take
-    /// is as before.
+    /// Reads the knob, journals it, sets the value and reads it back. If the kernel refuses the value, the knob
+    /// keeps the old one.
     ///
     /// # Errors
-    /// When the journal or the kernel refuses, or somebody else has changed the knob since it was kept.
+    /// When the journal or the kernel refuses, or another program has changed the knob since it was kept.
     pub fn change(&mut self, change: &Change) -> Result<Made, ApplyError> {
         let before = self.run.kernel().read(&change.knob)?;
         if change.knob.same(&before, &change.to) {
@@ -118,14 +113,14 @@ impl Lasting {
         Err(error)
     }
 
-    /// What is kept, with the values that it has now; what somebody else has set since is theirs.
+    /// The kept knobs with their current values, without those that another program has changed since.
     pub fn kept(&mut self) -> Vec<(Knob, Value)> {
         let entries = self.run.entries().to_vec();
         let now = entries.into_iter().filter_map(|entry| {
             let found = self.run.kernel().read(&entry.knob).ok()?;
             let is_changed = !entry.knob.same(&found, &entry.from);
             let value = match &found {
-                // A tree is made again as it was made, not as a dump of it shows it.
+                // Qdiscs are restored from the parameters that created them: a dump shows them differently.
                 Value::Qdiscs(_) => entry.ours.iter().rev().find_map(|ours| match ours {
                     Ours::These(list) => list
                         .iter()
@@ -140,12 +135,12 @@ impl Lasting {
         now.collect()
     }
 
-    /// Reads and sets without a journal; for what was kept is [`Self::change`].
+    /// Reads and sets without a journal. For knobs that are kept, use [`Self::change`].
     pub fn kernel(&mut self) -> &mut LiveKernel {
         self.run.kernel()
     }
 
-    /// Ends: everything stays, and the journal with it.
+    /// Ends; the changes and their journal stay.
     ///
     /// # Errors
     /// When a journal cannot be removed.
@@ -164,37 +159,38 @@ impl Lasting {
 
 impl Drop for Lasting {
     fn drop(&mut self) {
-        // Nobody listens here, and what was changed is in the journal.
+        // Ignore the error: every change is in the journal.
         let _ = self.end();
     }
 }
 
-/// The journal of what is kept, and what is in it; empty, if that is of an earlier boot or namespace.
+/// Locks the journal of kept changes and reads it; its entries are empty if they are of an earlier boot or
+/// namespace.
 fn take_kept(state: &StateDirectory, header: &Header) -> Result<(Held, Vec<Entry>), ApplyError> {
     let (held, entries) = state.take_kept(header, |held| {
         let contents = held.read()?;
         let Some(known) = contents.header.filter(|_| contents.damage.is_empty()) else {
-            // `evenkeel revert` puts back what can be read.
+            // `evenkeel revert` restores the readable part.
             return Err(JournalError::Damaged { path: held.path(), damage: contents.damage }.into());
         };
         let (known, here) = (known.interface, &header.interface);
         let same_place = known.same_boot(here) && known.same_namespace(here);
         if contents.shut || !same_place || known.device.is_some() && known.device != here.device {
-            // Of an interface that had the number before.
+            // It is finished, or belongs to another boot, namespace or interface.
             take_over(held)?;
             return Ok(Look::BeginAnew(Vec::new(), Vec::new()));
         }
         let entries = contents.entries;
         Ok(match contents.writer {
             Some(_) => Look::GoOn(entries),
-            // It is of version 1.
+            // Version 1: rewrite it in the current format.
             None => Look::BeginAnew(entries.clone(), entries),
         })
     })?;
     Ok((held, entries.unwrap_or_default()))
 }
 
-/// Whether a device made another number of the one that it was to take, on the way from the one before.
+/// Whether the device rounded `wanted`: the value has changed, and is closer to `wanted` than before.
 fn is_rounded(before: &Value, wanted: &Value, found: &Value) -> bool {
     let (Value::Number(before), Value::Number(wanted), Value::Number(found)) = (before, wanted, found) else {
         return false;

@@ -1,30 +1,31 @@
 //! Changes to a host, and their undo.
 //!
-//! A [`Change`] is data (`evenkeel_model::change`): which [`Knob`], to which [`Value`]. Where it comes *from* is read, never assumed.
-//! Whoever wants to change something opens a [`Run`] on an interface:
+//! A [`Change`] is data (`evenkeel_model::change`): a [`Knob`] and its new [`Value`]. The old value is always read, never
+//! assumed. Changes are made through a [`Run`] on an interface:
 //!
 //! ```text
 //!   read the knob ─▶ write "knob, from, ours" to the journal ─▶ fsync ─▶ change it ─▶ read it back
 //!                                                                 │
-//!        crash anywhere here: the journal says what it was  ◀─────┘
+//!        crash anywhere here: the journal has the old value ◀─────┘
 //! ```
 //!
-//! So there is no moment at which a crash loses what a knob was before. Roll-back goes through the journal
-//! from its end, and each knob has one of three states:
-//! - it has the value *from*: nothing to do;
-//! - it has one of *our* values: it gets back what it had;
-//! - it has another one: somebody changed it since. It is left alone, and that is said.
+//! So no crash loses an old value. Roll-back reads the journal from its end. Per knob it compares the current value:
+//! - it equals *from*: nothing to do;
+//! - it is one of *ours*: *from* is restored;
+//! - it is neither: another program has changed the knob since. It is left alone and reported.
 //!
-//! A knob that is changed often (a queue's weight every millisecond) is journalled once, with every value
-//! that we may set ([`Ours`]); [`Run::set`] then costs no write to the disk.
+//! A knob that changes often (a queue's weight every millisecond) is journalled once, with every value that the run may
+//! set ([`Ours`]). [`Run::set`] then writes nothing to the disk.
 //!
-//! Who rolls back: the run itself at its end; if it is killed, its [`Guardian`](guardian), a process of its own that
-//! watches it; if both die, `evenkeel revert` ([`revert`]) or the next run on the interface. A
-//! journal belongs to one boot, one network namespace and one interface ([`InterfaceIdentity`]): after a reboot it is void,
-//! an interface that was renamed or moved to another namespace is still found, and one that has got its number is not
-//! taken for it. It is also the lock: the run holds it (flock(2)), and a second run on the same interface is refused.
+//! The run rolls back at its end. If it is killed, its [`Guardian`](guardian), a separate process, does. If both die,
+//! `evenkeel revert` ([`revert`]) or the next run on the interface does.
 //!
-//! What is to stay after its process has ended is changed through [`Lasting`], with a journal of its own.
+//! A journal belongs to one boot, one network namespace and one interface ([`InterfaceIdentity`]). After a reboot it is
+//! void. An interface that was renamed or moved to another namespace is still found, and one that reused its index is not
+//! confused with it. The journal is also the lock: the run holds it (flock(2)), and a second run on the same interface is
+//! refused.
+//!
+//! Changes that must outlive their process are made through [`Lasting`], with a separate journal.
 
 mod error;
 pub mod guardian;

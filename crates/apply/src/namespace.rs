@@ -1,8 +1,8 @@
-//! Network namespaces other than the caller's: whether one is gone, and in which one an interface is now.
+//! Network namespaces other than the caller's: whether one still exists, and which one has an interface now.
 //!
-//! A namespace lives as long as a process is in it, or a descriptor or a mount holds it. Where the kernel gives file
-//! handles of namespaces (Linux 6.18, fs/nsfs.c) it says itself whether one lives. Elsewhere every process is looked at, and
-//! a look that could not see everything proves nothing.
+//! A namespace exists while a process is in it, or a descriptor or mount holds it. Since Linux 6.18 (fs/nsfs.c)
+//! a namespace has a file handle, and the kernel reports whether it exists. On older kernels every process is
+//! examined; an incomplete search proves nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CStr;
@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::identity::{InterfaceIdentity, device_inode};
 
 const OWN: &str = "/proc/thread-self/ns/net";
-/// Inode of the first PID namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h): all processes are seen from it.
+/// Inode of the initial PID namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h): it sees all processes.
 const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 
 /// A namespace's file handle (name_to_handle_at(2)): its type, a colon, and its bytes in hexadecimal.
@@ -40,12 +40,13 @@ struct FileHandle {
 const HANDLE_LENGTH: usize = 128;
 
 impl NamespaceHandle {
-    /// The handle of a namespace's file; none where the kernel has none to give.
+    /// The handle of a namespace file; none on a kernel without such handles.
     pub(crate) fn of(path: &Path) -> Option<Self> {
         let file = File::open(path).ok()?;
         let mut handle = FileHandle { length: HANDLE_LENGTH as u32, kind: 0, bytes: [0; HANDLE_LENGTH] };
         let (mut mount, empty): (libc::c_int, &CStr) = (0, c"");
-        // SAFETY: the handle has room for as many bytes as it says, and the path is an empty string.
+        // SAFETY: the handle has room for `HANDLE_LENGTH` bytes, as its header says, and the path is an empty C
+        // string.
         let result = unsafe {
             libc::syscall(
                 libc::SYS_name_to_handle_at,
@@ -59,11 +60,11 @@ impl NamespaceHandle {
         let bytes = handle.bytes.get(..handle.length as usize).filter(|_| result == 0)?;
         let bytes: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         let handle = Self(format!("{}:{bytes}", handle.kind));
-        // A kernel that cannot open what it has named would take every namespace for gone.
+        // A kernel that names handles but cannot open them would make every namespace look gone.
         handle.open().is_ok().then_some(handle)
     }
 
-    /// The namespace, if it lives.
+    /// Opens the namespace if it exists.
     fn open(&self) -> io::Result<OwnedFd> {
         let damaged = || io::Error::from(io::ErrorKind::InvalidData);
         let (kind, text) = self.0.split_once(':').ok_or_else(damaged)?;
@@ -79,7 +80,7 @@ impl NamespaceHandle {
         let mut handle =
             FileHandle { length: found.len() as u32, kind: kind.parse().map_err(|_| damaged())?, bytes };
         let own = File::open(OWN)?;
-        // SAFETY: the handle is as long as it says.
+        // SAFETY: the handle's length field matches its bytes.
         let result = unsafe {
             libc::syscall(
                 libc::SYS_open_by_handle_at,
@@ -92,27 +93,27 @@ impl NamespaceHandle {
             return Err(io::Error::last_os_error());
         }
         let descriptor = i32::try_from(result).map_err(io::Error::other)?;
-        // SAFETY: the kernel just gave this descriptor to us alone.
+        // SAFETY: the kernel returned this descriptor, and nothing else owns it.
         Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
     }
 }
 
-/// What is known of the namespace of a journal.
+/// State of a journal's namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Life {
     /// The calling thread is in it.
     Here,
-    /// It lives, and can be entered by this path if that was found.
+    /// It exists; the path enters it, if one was found.
     Alive(Option<PathBuf>),
-    /// It is gone: the kernel says so, or nothing holds it.
+    /// It no longer exists.
     Gone,
-    /// Not all of the processes that might hold it could be looked at.
+    /// Some processes that might hold it could not be examined.
     Unknown,
 }
 
-/// What became of the namespace in which a run was.
+/// State of the namespace in which a run was.
 pub(crate) fn life_of(run: &InterfaceIdentity, here: &InterfaceIdentity) -> Life {
-    // Two namespaces do not have one inode at the same time.
+    // Two existing namespaces never share an inode number.
     if run.namespace == here.namespace {
         return if run.same_namespace(here) { Life::Here } else { Life::Gone };
     }
@@ -136,25 +137,28 @@ pub(crate) fn life_of(run: &InterfaceIdentity, here: &InterfaceIdentity) -> Life
     }
 }
 
-/// Where an interface is that left its namespace.
+/// Location of an interface that left its namespace.
 pub(crate) enum Whereabouts {
-    /// In another one, under this number and name.
-    Moved { namespace: NetworkNamespace, index: u32, name: String },
-    /// In none: it was deleted.
+    Moved {
+        namespace: NetworkNamespace,
+        index: u32,
+        name: String,
+    },
+    /// It is in no namespace.
     Deleted,
-    /// Not every namespace could be looked into.
+    /// Some namespaces could not be searched.
     Unknown(String),
 }
 
-/// Looks for an interface by the inode of its directory in every network namespace. Not found, it was deleted, if every
-/// namespace into which it can have been moved from the caller's was looked into: those that this one knows, and those that
-/// these know. If the caller's is not the one that it left, those that any namespace knows.
+/// Searches every network namespace for an interface, by the inode of its sysfs directory. "Deleted" requires
+/// that every possible target of a move was searched: the namespaces that the caller's knows, and those that
+/// these know. If the interface left another namespace than the caller's: all that any namespace knows.
 pub(crate) fn find_device(device: u64, left_own: bool) -> Whereabouts {
     const TRIES: usize = 4;
     const PAUSE: Duration = Duration::from_millis(50);
     let mut found = look_for_device(device, left_own);
     for _ in 1..TRIES {
-        // One that comes or goes while they are listed is known to others and not seen.
+        // A namespace created or removed during the listing is known to others, but not listed.
         if !matches!(found, Whereabouts::Unknown(_)) {
             break;
         }
@@ -199,15 +203,14 @@ fn look_for_device(device: u64, left_own: bool) -> Whereabouts {
     Whereabouts::Deleted
 }
 
-/// The namespaces that one knows.
 struct Known {
-    /// Places of those that are listed.
+    /// Indices of the known ones that are listed.
     listed: Vec<usize>,
-    /// Whether there are others.
+    /// Whether it knows namespaces that are not listed.
     others: bool,
 }
 
-/// Which of these namespaces the calling thread's knows.
+/// Which of these namespaces the calling thread's namespace knows.
 fn known_to_own(namespaces: &[NetworkNamespace]) -> Result<Known, NetlinkError> {
     let mut netlink = Netlink::open()?;
     let mut ids = netlink.namespace_ids()?;
@@ -224,7 +227,7 @@ fn known_to_own(namespaces: &[NetworkNamespace]) -> Result<Known, NetlinkError> 
     Ok(Known { listed, others: !ids.is_empty() })
 }
 
-/// Number and name of an interface of the calling thread's namespace.
+/// Index and name of an interface in the calling thread's namespace.
 fn interface_of(device: u64) -> Result<Option<(u32, String)>, HostError> {
     let sysfs = Sysfs::of_namespace()?;
     for name in sysfs.list("class/net")? {
@@ -236,11 +239,11 @@ fn interface_of(device: u64) -> Result<Option<(u32, String)>, HostError> {
     Ok(None)
 }
 
-/// Every network namespace that a process is in, or that a descriptor or a mount holds.
+/// Every network namespace that a process, a descriptor or a mount holds.
 struct Scan {
-    /// A path for each inode.
+    /// A path per inode.
     found: BTreeMap<u64, PathBuf>,
-    /// Whether nothing was hidden.
+    /// Whether no process was hidden.
     complete: bool,
 }
 
@@ -254,7 +257,7 @@ impl Scan {
             scan.complete = false;
             return scan;
         };
-        // Names first: they are what a person would type.
+        // Named namespaces first: users prefer their paths.
         scan.mounts(Path::new("/proc/self"));
         for process in processes {
             let process = PathBuf::from(format!("/proc/{process}"));
@@ -269,7 +272,7 @@ impl Scan {
         scan
     }
 
-    /// A process that ended meanwhile is no gap; one that may not be looked at is.
+    /// A process that ended meanwhile leaves no gap in the search; one that may not be examined does.
     fn seen<T>(&mut self, result: io::Result<T>) -> Option<T> {
         if let Err(error) = &result {
             let ended = matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH | libc::EINVAL));
@@ -319,7 +322,7 @@ impl Scan {
     }
 }
 
-/// The inode in `net:[4026531840]`.
+/// Parses the inode in `net:[4026531840]`.
 fn inode_in(target: &str) -> Option<u64> {
     target.strip_prefix("net:[")?.strip_suffix(']')?.parse().ok()
 }

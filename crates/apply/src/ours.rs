@@ -1,4 +1,4 @@
-//! The values by which a run knows its own work again.
+//! The values by which a run recognizes its own changes.
 
 use std::fmt;
 
@@ -7,24 +7,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::qdisc::is_made_as;
 
-/// Every value that a run may give a knob: by these it knows its own work again.
+/// Every value that a run may set a knob to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Ours {
-    /// Exactly these.
     These(Vec<Value>),
-    /// Bytes between these, both included.
+    /// Both ends included.
     BytesBetween {
-        /// The smallest.
         least: u32,
-        /// The largest.
         most: u32,
     },
-    /// A file's number or a weight between these, both included.
+    /// A number in a file, or a weight; both ends included.
     NumberBetween {
-        /// The smallest.
         least: u64,
-        /// The largest.
         most: u64,
     },
 }
@@ -51,7 +46,7 @@ impl Ours {
     }
 }
 
-/// Whether a tree is the one that a run made, by its root: what hangs below our own root came with it, and goes with it.
+/// Compares only the roots: qdiscs below the run's own root are created and removed with it.
 fn is_tree_as(found: &[QdiscSnapshot], own: &[QdiscSnapshot]) -> bool {
     match (found.first(), own.first()) {
         (Some(root), Some(own_root)) => is_made_as(root, own_root),

@@ -1,7 +1,7 @@
-//! Files below `/etc` that make settings again after a restart.
+//! Files below `/etc` that apply settings again after a reboot.
 //!
-//! The first line of each says whose it is, with a checksum of the rest: so it is known again after any number of
-//! restarts, when no journal is left, and a file that somebody has edited since is left to them.
+//! The first line of each names Evenkeel and has a checksum of the rest. So a file is recognized after any
+//! number of reboots, without a journal, and a file that was edited since is kept.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -11,58 +11,55 @@ use std::path::{Path, PathBuf};
 use crate::error::PersistError;
 
 const MARK: &str = "# Written by evenkeel tune; `evenkeel revert` removes it. Checksum ";
-/// Where such files can be, below `/etc`, with the directory for links that switch units on.
+/// Directories below `/etc` that can hold such files, including the one for links that enable units.
 const DIRECTORIES: [&str; 4] =
     ["sysctl.d", "systemd/system", "udev/rules.d", "systemd/system/multi-user.target.wants"];
 
-/// How the names of our files begin.
 const PREFIXES: [&str; 2] = ["90-evenkeel-", "evenkeel-tune-"];
-/// How files ended while version 0.1.0 wrote them.
+/// Suffix of drafts in version 0.1.0.
 const OLD_DRAFT: &str = ".evenkeel-draft";
 
-/// `/etc`, or another directory in its place.
+/// `/etc`, or another directory for tests.
 #[derive(Clone, Debug)]
 pub struct Etc(PathBuf);
 
-/// What became of a file.
+/// Result of a removal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Removal {
-    /// It is removed.
+    /// Removed.
     Removed(PathBuf),
-    /// Somebody has edited it: it stays.
+    /// Edited since, so kept.
     Edited(PathBuf),
 }
 
 impl Etc {
-    /// The directory that `EVENKEEL_ETC_DIR` names, else `/etc`.
+    /// The directory in `EVENKEEL_ETC_DIR`, else `/etc`.
     #[must_use]
     pub fn from_environment() -> Self {
         let named = std::env::var_os("EVENKEEL_ETC_DIR").filter(|path| !path.is_empty());
         Self::at(named.map_or_else(|| PathBuf::from("/etc"), PathBuf::from))
     }
 
-    /// Another directory.
     #[must_use]
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self(path.into())
     }
 
-    /// A path in it.
     #[must_use]
     pub fn path(&self, below: &str) -> PathBuf {
         self.0.join(below)
     }
 
-    /// The text of a file with its first line.
+    /// Adds the first line to a text.
     #[must_use]
     pub fn marked(text: &str) -> String {
         format!("{MARK}{:016x}.\n{text}", checksum(text))
     }
 
-    /// Writes a file whole or not at all, over one that was written before; whether it is another one now.
+    /// Writes a file atomically, over Evenkeel's own one if it exists; returns whether it changed.
     ///
     /// # Errors
-    /// When somebody else's file is there, or it cannot be written.
+    /// When a foreign file is there, or the file cannot be written.
     pub fn write(&self, below: &str, text: &str) -> Result<bool, PersistError> {
         let path = self.path(below);
         let failed = |action| move |source| PersistError::File { action, path: self.path(below), source };
@@ -79,10 +76,10 @@ impl Etc {
         Ok(true)
     }
 
-    /// Makes a link, such as the one that switches a unit on.
+    /// Creates a link, such as the one that enables a unit.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// When it cannot be created.
     pub fn link(&self, below: &str, to: &str) -> Result<(), PersistError> {
         let path = self.path(below);
         let failed = |action| move |source| PersistError::File { action, path: self.path(below), source };
@@ -96,7 +93,7 @@ impl Etc {
         std::os::unix::fs::symlink(to, &path).map_err(failed("make the link"))
     }
 
-    /// Paths below it of files and links that were written for some interface.
+    /// Paths, relative to this directory, of all files and links that were written for any interface.
     ///
     /// # Errors
     /// When a directory cannot be read.
@@ -122,7 +119,7 @@ impl Etc {
         Ok(found)
     }
 
-    /// Removes what a process that was killed left of files that it was writing.
+    /// Removes the unfinished files of killed processes.
     pub fn remove_drafts(&self) {
         for directory in DIRECTORIES {
             let path = self.path(directory);
@@ -137,21 +134,21 @@ impl Etc {
         }
     }
 
-    /// The network namespace by which files of an interface are told apart from those of another one of the same name:
-    /// none in that of the first process, which is the host's or the container's; else the inode of the calling thread's.
+    /// The network namespace in file names, to tell interfaces of the same name apart. None in the initial
+    /// namespace of the host or container; else the inode of the calling thread's.
     #[must_use]
     pub fn namespace() -> Option<u64> {
         let inode = |path: &str| fs::metadata(path).map(|metadata| metadata.ino()).ok();
         let own = inode("/proc/thread-self/ns/net")?;
         let is_first = match inode("/proc/1/ns/net") {
             Some(first) => first == own,
-            // It may not be looked at. Only the first network namespace has this (net/core/sysctl_net_core.c).
+            // Not readable. Only the initial network namespace has this file (net/core/sysctl_net_core.c).
             None => Path::new("/proc/sys/net/core/netdev_budget").exists(),
         };
         (!is_first).then_some(own)
     }
 
-    /// Removes files and links of these paths, those that are there.
+    /// Removes these files and links, if they exist.
     ///
     /// # Errors
     /// When one cannot be read or removed.
@@ -179,19 +176,19 @@ impl Etc {
     }
 }
 
-/// Makes the directory of a file; whatever the umask, not for everybody to write to.
+/// Creates a file's directory, never world-writable, whatever the umask.
 fn make_parent(path: &Path) -> io::Result<()> {
     path.parent().map_or(Ok(()), |parent| DirBuilder::new().recursive(true).mode(0o755).create(parent))
 }
 
-/// Whether a text is as it was written.
+/// Whether the checksum matches.
 fn is_ours(text: &str) -> bool {
     let Some((first, rest)) = text.split_once('\n') else { return false };
     let sum = first.strip_prefix(MARK).and_then(|sum| sum.strip_suffix('.'));
     sum.is_some_and(|sum| sum == format!("{:016x}", checksum(rest)))
 }
 
-/// FNV-1a, 64 bits: against accidents, not against anybody.
+/// FNV-1a, 64 bits: it detects accidents, not attacks.
 fn checksum(text: &str) -> u64 {
     text.bytes()
         .fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))

@@ -1,9 +1,9 @@
-//! Gives up privileges that are not needed any more (capabilities(7)).
+//! Drops privileges that are no longer needed (capabilities(7)).
 //!
-//! A guardian, which waits for days as root, keeps `CAP_NET_ADMIN` alone. It is enough, because what it writes belongs to
-//! root, whose files root may write without any capability:
+//! A guardian, which may wait for days as root, keeps only `CAP_NET_ADMIN`. This is enough: root may write the files that
+//! root owns without any capability.
 //!
-//! | what it puts back | what the kernel asks for |
+//! | setting to restore | permission that the kernel checks |
 //! |---|---|
 //! | `/sys/class/net/*` | the file's owner, and `CAP_NET_ADMIN` (net/core/net-sysfs.c) |
 //! | `/proc/sys/net/*` | the file's owner, or `CAP_NET_ADMIN` (`net_ctl_permissions`, net/sysctl_net.c) |
@@ -11,8 +11,7 @@
 //! | qdiscs, sizes, shapers, ethtool | `CAP_NET_ADMIN` |
 //! | the journal | the file's owner |
 //!
-//! What it cannot do is to enter another network namespace after an interface: then the journal stays for
-//! `evenkeel revert`.
+//! It cannot enter another network namespace to follow an interface. The journal then stays for `evenkeel revert`.
 
 use std::io;
 
@@ -41,14 +40,14 @@ struct Sets {
 
 fn control(option: libc::c_int, argument: libc::c_ulong) -> io::Result<()> {
     let nothing: libc::c_ulong = 0;
-    // SAFETY: takes numbers only.
+    // SAFETY: these options take numbers, no pointers.
     let result = unsafe { libc::prctl(option, argument, nothing, nothing, nothing) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Keeps these of the calling thread's capabilities, gives up all others for good, and sets `no_new_privs`. Threads that it
-/// starts from now on have no more. A thread that is not root's keeps `CAP_DAC_OVERRIDE`, too, because the files that
-/// are put back are root's.
+/// Keeps only these capabilities in the calling thread, for good, and sets `no_new_privs`. Threads started
+/// later inherit this. A thread of another user than root also keeps `CAP_DAC_OVERRIDE`, because root owns the
+/// files to restore.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -57,10 +56,11 @@ pub fn keep_only(wanted: &[Capability]) -> io::Result<()> {
     let kept =
         wanted.iter().copied().chain(foreign).fold(0_u64, |kept, capability| kept | 1 << capability.number());
     for capability in (0..CAPABILITIES).filter(|capability| kept >> capability & 1 == 0) {
-        // It takes CAP_SETPCAP; numbers that the kernel does not know are refused. With no_new_privs none comes back.
+        // Ignore errors: this needs CAP_SETPCAP, and fails for capabilities that the kernel does not know. With
+        // no_new_privs no capability can be regained.
         let _ = control(libc::PR_CAPBSET_DROP, capability.into());
     }
-    // Not before Linux 4.3.
+    // Ignore the error: not before Linux 4.3.
     let _ = control(libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_CLEAR_ALL as libc::c_ulong);
     let mut header = Header { version: VERSION_3, process: 0 };
     let mut sets = [Sets::default(); 2];

@@ -1,10 +1,10 @@
-//! Qdiscs between a journal and the kernel.
+//! Compares qdisc trees of a journal with those of the kernel.
 
 use evenkeel_model::change::QdiscSnapshot;
 use evenkeel_netlink::tc_state::QdiscState;
 
-/// Whether a tree is `from`, made again in part: its root, and below it each qdisc as it was or as the kernel puts one
-/// there by itself. That is how it stands while it is put back, from the root on.
+/// Whether a tree is a partly restored `from`: its root is, and each qdisc below is as before or a kernel
+/// default. A tree looks like this while it is restored, root first.
 #[must_use]
 pub(crate) fn is_part_of(found: &[QdiscSnapshot], from: &[QdiscSnapshot]) -> bool {
     match (found.split_first(), from.first()) {
@@ -15,8 +15,9 @@ pub(crate) fn is_part_of(found: &[QdiscSnapshot], from: &[QdiscSnapshot]) -> boo
     }
 }
 
-/// Whether a qdisc is the one that a run made, `own`: of the same kind, under the same handle, and an HTB with the
-/// same settings. Options in general come back otherwise than they were set (`direct_pkts` of HTB is a count).
+/// Whether a qdisc is the one that a run created: same kind and handle, and for HTB the same settings. Options
+/// of other kinds are not compared, because a dump can differ from the parameters (`direct_pkts` of HTB is a
+/// counter).
 #[must_use]
 pub(crate) fn is_made_as(found: &QdiscSnapshot, own: &QdiscSnapshot) -> bool {
     let settings =

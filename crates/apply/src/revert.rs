@@ -1,4 +1,4 @@
-//! Finishing what a run that died could not.
+//! Rolls back a run that died.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,25 +13,22 @@ use crate::namespace::{Life, life_of};
 use crate::rollback::{Report, roll_back};
 use crate::state::{StateDirectory, is_kept};
 
-/// What a run that died had left behind, and what became of it.
+/// A dead run's leftover, and the result of its roll-back.
 #[derive(Debug)]
 pub struct Leftover {
-    /// Who had run.
+    /// The dead run.
     pub header: Header,
-    /// Name of the interface now; none if it is gone.
     pub name: Option<String>,
-    /// What became of each setting.
     pub report: Report,
-    /// What could not be read of its journal.
+    /// The part of its journal that could not be read.
     pub damaged: Option<Damaged>,
 }
 
-/// A journal that could not be read whole.
+/// A journal that could not be read completely.
 #[derive(Debug)]
 pub struct Damaged {
-    /// Where it is kept.
+    /// Where the journal is kept.
     pub path: PathBuf,
-    /// What is wrong with it.
     pub damage: Vec<Damage>,
 }
 
@@ -44,31 +41,30 @@ impl From<Damaged> for JournalError {
 /// How the revert of one journal ended.
 #[derive(Debug)]
 pub enum RevertOutcome {
-    /// There was nothing to put back.
+    /// Nothing to restore.
     Nothing,
-    /// Of an earlier boot, or of a network namespace that is gone: its settings are gone with it, and the
+    /// From an earlier boot, or a network namespace that no longer exists: the settings are gone, and the
     /// journal is removed.
     Void(Header),
-    /// Of another network namespace, where it has to be reverted; nothing was done.
+    /// From another network namespace, where it must be reverted; nothing was done.
     OtherNamespace {
-        /// Who had run.
+        /// The run.
         header: Header,
-        /// How its namespace can be entered, if that was found.
+        /// A path that enters its namespace, if one was found.
         path: Option<PathBuf>,
-        /// The journal, which stays.
+        /// The journal; it stays.
         journal: PathBuf,
     },
-    /// Not one line of it can be read; it is kept.
+    /// No line can be read; the journal is kept.
     Unreadable(Damaged),
-    /// Rolled back. The journal is removed unless something failed.
+    /// Rolled back. The journal is removed unless a setting failed.
     RolledBack(Box<Leftover>),
 }
 
-/// Puts back what the run of a journal had changed, unless that run is alive.
+/// Restores the settings of a journal's run, unless the run is alive.
 ///
 /// # Errors
-/// [`JournalError::Busy`] while the run is alive; when the journal cannot be read, or the kernel not be
-/// asked.
+/// [`JournalError::Busy`] while the run is alive; when the journal or the kernel's settings cannot be read.
 pub fn revert(journal: &Path) -> Result<RevertOutcome, ApplyError> {
     let name = journal.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     if !is_kept(&name) {
@@ -78,8 +74,8 @@ pub fn revert(journal: &Path) -> Result<RevertOutcome, ApplyError> {
     if let Some(outcome) = elsewhere(&contents, journal)? {
         return Ok(outcome);
     }
-    // A run that works on the interface now would put back what it found there, over what is put back here; and
-    // who died has to be cleared away first, because its changes lie on top.
+    // Exclude a live run: at its end it would restore the values that it found. Roll back a dead run first: its
+    // changes were made on top of the kept ones.
     let interface = contents.header.map(|header| header.interface);
     let interface = interface.map_or_else(|| InterfaceIdentity::here(0, "?"), Ok).map_err(KnobError::from)?;
     let header = Header::kept(interface, "revert");
@@ -90,14 +86,14 @@ pub fn revert(journal: &Path) -> Result<RevertOutcome, ApplyError> {
     outcome
 }
 
-/// What a run that died has left behind in a journal and nobody has put back yet; none if there is no such run, or
-/// it is alive, or of an earlier boot.
+/// The dead run whose leftover is still in a journal; none if there is no such run, or it is alive or of an
+/// earlier boot.
 ///
 /// # Errors
 /// When the journal cannot be read.
 pub fn leftover(journal: &Path) -> Result<Option<Header>, ApplyError> {
     let read = match StateDirectory::read(journal) {
-        // A user who may not read the directory may not put anything back either.
+        // A user who may not read the directory cannot restore anything either.
         Err(JournalError::Directory { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => {
             None
         }
@@ -109,7 +105,7 @@ pub fn leftover(journal: &Path) -> Result<Option<Header>, ApplyError> {
     Ok((!entries.is_empty() && !is_alive(&header) && same).then_some(header))
 }
 
-/// The guardian's roll-back: of the run of one process, as it has the journal open since that run began.
+/// The guardian's roll-back, of one process's run in the journal that it opened at the start.
 pub(crate) fn revert_watched(
     watched: Watched,
     process: Process,
@@ -118,12 +114,12 @@ pub(crate) fn revert_watched(
     let (mut held, standing) = watched.hold()?;
     let contents = held.read()?;
     let is_of_process = contents.header.as_ref().is_none_or(|header| header.process == process);
-    // Another run has put it back before it took the name.
+    // Another run has rolled this one back and replaced the journal.
     if standing == Standing::Replaced || !is_of_process {
         return Ok(RevertOutcome::Nothing);
     }
     if contents.shut {
-        // The worker put everything back and was ended before it removed the journal.
+        // The worker restored everything, and died before it removed the journal.
         if standing == Standing::Named {
             held.remove()?;
         }
@@ -146,7 +142,7 @@ fn finish(held: Held, contents: Contents, kernel: Option<LiveKernel>) -> Result<
     Ok(outcome)
 }
 
-/// Whether the journal is of a run in another namespace, which is left alone.
+/// Whether the journal's run is in another namespace; it is then left alone.
 fn elsewhere(contents: &Contents, journal: &Path) -> Result<Option<RevertOutcome>, ApplyError> {
     let Some(header) = &contents.header else { return Ok(None) };
     let here = here(header)?;
@@ -162,8 +158,8 @@ fn elsewhere(contents: &Contents, journal: &Path) -> Result<Option<RevertOutcome
     Ok(Some(RevertOutcome::OtherNamespace { header, path, journal }))
 }
 
-/// Puts back what a journal holds, as far as that is of here and now; whether the journal is done with. One that is damaged
-/// is set aside when there is nothing more to put back.
+/// Restores the settings of a journal that belong to this boot and namespace; returns whether the journal is
+/// finished. A damaged journal is set aside once nothing more can be restored.
 fn settle(
     held: &Held,
     contents: Contents,
@@ -211,7 +207,7 @@ fn settle(
     Ok((RevertOutcome::RolledBack(Box::new(Leftover { header, name, report, damaged })), false))
 }
 
-/// Whether a journal was held only to keep others away, by [`crate::Lasting`]: its changes are in another one.
+/// Whether [`crate::Lasting`] held the journal only as a lock: its changes are in the kept journal.
 fn is_bare_lock(header: &Header, entries: &[Entry]) -> bool {
     header.kept && entries.is_empty()
 }
@@ -220,10 +216,10 @@ fn here(header: &Header) -> Result<InterfaceIdentity, JournalError> {
     Ok(InterfaceIdentity::here(header.interface.index, &header.interface.name)?)
 }
 
-/// Before a new run takes a journal over: puts back what an earlier one has left in it.
+/// Rolls back an earlier run's leftover before a new run takes the journal.
 ///
 /// # Errors
-/// When something could not be put back, or not be read: the new run would take it for the administrator's.
+/// When a setting could not be restored or read: the new run would treat it as the administrator's.
 pub(crate) fn take_over(held: &mut Held) -> Result<Option<Leftover>, ApplyError> {
     let contents = held.read()?;
     let (outcome, _) = settle(held, contents, None)?;
@@ -246,8 +242,8 @@ pub(crate) fn take_over(held: &mut Held) -> Result<Option<Leftover>, ApplyError>
     }
 }
 
-/// Refuses an interface whose settings a run in another network namespace had changed, before it was moved here: what it
-/// has now is not its administrator's.
+/// Refuses an interface that was moved here with settings of a run in another network namespace: its current
+/// values are not the administrator's.
 pub(crate) fn check_elsewhere(
     state: &StateDirectory,
     interface: &InterfaceIdentity,

@@ -1,4 +1,4 @@
-//! Putting back what a run changed, and nothing else.
+//! Restores a run's changes, and nothing else.
 
 use std::fmt;
 
@@ -10,44 +10,39 @@ use crate::kernel::Kernel;
 use crate::ours::Ours;
 use crate::qdisc::is_part_of;
 
-/// A knob that somebody else changed since.
+/// A knob that another program changed since.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftAlone {
-    /// The knob.
     pub knob: Knob,
-    /// Its value now, which stays.
+    /// The current value, which stays.
     pub found: Value,
-    /// What the run had given it.
+    /// The run's values.
     pub ours: Vec<Ours>,
-    /// What it was before the run.
+    /// The value before the run.
     pub from: Value,
 }
 
-/// What became of each knob.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Put back, with the value.
+    /// Restored, with the value.
     pub restored: Vec<(Knob, Value)>,
-    /// Had their value from before already.
+    /// Already had the previous value.
     pub unchanged: Vec<Knob>,
-    /// Changed by somebody else since: left as they are.
     pub left_alone: Vec<LeftAlone>,
-    /// Not there any more.
     pub gone: Vec<Knob>,
-    /// Could not be put back.
     pub failed: Vec<(Knob, KnobError)>,
-    /// Where the interface is, if it was moved to another network namespace and its settings are put back there.
+    /// The other network namespace where the interface's settings were restored.
     pub moved_to: Option<String>,
 }
 
 impl Report {
-    /// Whether nothing is left to try: every knob is as it was, or as somebody else wants it, or gone.
+    /// Whether nothing is left to try: each knob is restored, changed by another program, or gone.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.failed.is_empty()
     }
 
-    /// What a person should know, a line for each knob that is not simply as it was before.
+    /// Remarks for the user: a line for each knob that was not simply restored.
     #[must_use]
     pub fn remarks(&self, interface: &str) -> Vec<String> {
         let moved = self
@@ -101,21 +96,21 @@ impl fmt::Display for Report {
     }
 }
 
-/// Which knobs are put back first.
+/// Order of restoration; lower first.
 fn turn(knob: &Knob) -> u8 {
     match knob {
-        // By these the kernel makes the qdisc that it puts on an interface by itself: its kind, and a quantum of the MTU
-        // (`fq_codel_init`, `fq_init`). They are put back before any root is taken away.
+        // The kernel derives its default qdisc from these: the kind, and a quantum of the MTU (`fq_codel_init`,
+        // `fq_init`). Restore them before a root is removed.
         Knob::Mtu => 0,
         Knob::Sysctl(name) if name == "net/core/default_qdisc" => 0,
-        // Behind the rules that name them.
+        // After the rules that refer to them.
         Knob::RssContext(_) => 2,
         _ => 1,
     }
 }
 
-/// Puts every knob back, the last one first but for those that have their [`turn`]. It may be cut short anywhere and begun
-/// again.
+/// Restores every knob, in the order of [`turn`] and then last change first. It may be interrupted anywhere and
+/// repeated.
 pub fn roll_back(kernel: &mut dyn Kernel, entries: &[Entry]) -> Report {
     let mut report = Report::default();
     let mut last_first: Vec<&Entry> = entries.iter().rev().collect();
@@ -145,7 +140,7 @@ enum Outcome {
     LeftAlone(Value),
 }
 
-/// Whether a roll-back before this one was cut short, or refused, in the midst of a tree of qdiscs.
+/// Whether an earlier roll-back stopped in the middle of a qdisc tree.
 fn is_put_back_in_part(found: &Value, from: &Value) -> bool {
     match (found, from) {
         (Value::Qdiscs(found), Value::Qdiscs(from)) => is_part_of(found, from),
@@ -184,7 +179,8 @@ mod tests {
         QdiscSnapshot { kind: kind.to_owned(), handle, parent: ClassHandle(parent), options: String::new() }
     }
 
-    /// A root with two leaves, of which each write takes `left` steps of three: the root first, as the kernel does it.
+    /// A root with two leaves. Of each write only the first `left` of three steps happen, root first, as in the
+    /// kernel.
     struct Cut {
         now: Vec<QdiscSnapshot>,
         left: usize,
@@ -205,7 +201,7 @@ mod tests {
                     });
                 }
                 if part.is_root() {
-                    // It comes with leaves of the kernel's.
+                    // It comes with the kernel's default leaves.
                     let leaf = |below: &QdiscSnapshot| qdisc("pfifo_fast", 0, below.parent.0);
                     self.now = wanted[1..].iter().map(leaf).collect();
                     self.now.insert(0, part.clone());

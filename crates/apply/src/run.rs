@@ -1,4 +1,4 @@
-//! A run: changes with their journal, and the way back.
+//! A run: changes with their journal, and their undo.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,16 +18,16 @@ use crate::revert::{Leftover, check_elsewhere, take_over};
 use crate::rollback::{Report, roll_back};
 use crate::state::StateDirectory;
 
-/// A knob that has another value than the run gave it.
+/// A knob whose value is not the run's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disturbance {
     /// The interface's name.
     pub interface: String,
-    /// The knob.
+    /// The changed knob.
     pub knob: Knob,
-    /// Its value now; none if it is gone.
+    /// Its current value; none if it is gone.
     pub found: Option<Value>,
-    /// What the run had given it last, if it did so through [`Run::change`] or [`Run::set`].
+    /// The value that the run set last by [`Run::change`] or [`Run::set`].
     pub expected: Option<Value>,
 }
 
@@ -47,7 +47,7 @@ impl fmt::Display for Disturbance {
     }
 }
 
-/// Changes to one interface, from the first to their undo. Dropping it rolls back.
+/// The changes to one interface. Dropping it rolls back.
 pub struct Run<K: Kernel = LiveKernel, S: Storage = Held> {
     name: String,
     kernel: K,
@@ -55,17 +55,16 @@ pub struct Run<K: Kernel = LiveKernel, S: Storage = Held> {
     entries: Vec<Entry>,
     last_set: BTreeMap<Knob, Value>,
     guardian: Option<Guardian>,
-    /// What it set stays when it ends.
+    /// The changes stay when the run ends.
     keeps: bool,
 }
 
 impl Run {
-    /// Begins a run on an interface of the calling thread's network namespace: takes its journal, puts back
-    /// what a run that died had left, and starts the guardian, if a command for it is given
-    /// ([`crate::guardian`]).
+    /// Begins a run on an interface of the calling thread's network namespace: locks its journal, rolls back a
+    /// dead run, and starts the guardian if its command is given ([`crate::guardian`]).
     ///
     /// # Errors
-    /// [`crate::JournalError::Busy`] when another run is at work on the interface.
+    /// [`crate::JournalError::Busy`] when another run works on the interface.
     pub fn begin(
         state: &StateDirectory,
         index: u32,
@@ -88,7 +87,6 @@ impl Run {
         Ok((run, leftover.flatten()))
     }
 
-    /// The journal.
     #[must_use]
     pub fn journal(&self) -> Option<PathBuf> {
         self.storage.as_ref().map(Held::path)
@@ -96,7 +94,7 @@ impl Run {
 }
 
 impl<K: Kernel, S: Storage> Run<K, S> {
-    /// A run over any kernel and any storage, without lock and guardian.
+    /// A run on any kernel and storage, without lock and guardian.
     pub fn with(kernel: K, storage: S, name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -109,7 +107,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         }
     }
 
-    /// A run whose changes stay when it ends, and which goes on with those that are journalled already.
+    /// A run whose changes stay, continuing from the journalled ones.
     pub(crate) fn keeping(kernel: K, storage: S, name: &str, entries: Vec<Entry>) -> Self {
         let mut run = Self::with(kernel, storage, name);
         run.entries = entries;
@@ -117,7 +115,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         run
     }
 
-    /// Ends a run whose changes stay. Its journal stays with them, unless there are none.
+    /// Ends a run whose changes stay. The journal stays too, unless it is empty.
     ///
     /// # Errors
     /// When the journal cannot be removed.
@@ -128,15 +126,14 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         }
     }
 
-    /// Takes what the kernel made of a value for this run's own.
+    /// Journals a value that the kernel rounded as this run's own.
     pub(crate) fn adopt(&mut self, knob: &Knob, found: Value) -> Result<(), ApplyError> {
         let Some(entry) = self.entry(knob).cloned() else { return Ok(()) };
         self.last_set.insert(knob.clone(), found.clone());
         self.journal_entry(Entry { ours: vec![Ours::These(vec![found])], ..entry })
     }
 
-    /// Gives a knob back what it had, when the kernel made something else of what it was told to take: nobody but
-    /// this run has brought that about.
+    /// Restores a knob after the kernel accepted a value and set another: only this run can have caused that.
     pub(crate) fn take_back(&mut self, knob: &Knob) -> Result<(), ApplyError> {
         let Some(from) = self.entry(knob).map(|entry| entry.from.clone()) else { return Ok(()) };
         self.last_set.remove(knob);
@@ -146,23 +143,21 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         Ok(())
     }
 
-    /// The kernel that the run changes.
     pub fn kernel(&mut self) -> &mut K {
         &mut self.kernel
     }
 
-    /// Settings that the run may have changed.
     #[must_use]
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// Makes a change: reads what is there, journals it, sets the value, reads it back. Where the value is
-    /// there already and nothing of ours, nothing is done.
+    /// Reads the knob, journals it, sets the value and reads it back. Does nothing if the knob already had the
+    /// value before the run.
     ///
     /// # Errors
-    /// When the journal or the kernel refuses, when the value does not come out as it was set, or when
-    /// somebody else has changed the knob since this run did.
+    /// When the journal or the kernel refuses, when the value reads back differently, or when another program
+    /// has changed the knob since this run did.
     pub fn change(&mut self, change: &Change) -> Result<(), ApplyError> {
         let found = self.undisturbed(&change.knob)?;
         let known = self.entry(&change.knob).is_some();
@@ -174,11 +169,10 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         self.verify(&change.knob)
     }
 
-    /// Journals a knob with every value that may come, so that [`Self::set`] needs no journal; changes
-    /// nothing yet.
+    /// Journals every value that [`Self::set`] may write later without the journal; changes nothing yet.
     ///
     /// # Errors
-    /// When the journal or the kernel refuses, or somebody else has changed the knob since this run did.
+    /// When the journal or the kernel refuses, or another program has changed the knob since this run did.
     pub fn allow(&mut self, knob: &Knob, ours: Ours) -> Result<(), ApplyError> {
         let found = self.undisturbed(knob)?;
         self.allow_from(knob, found, ours)
@@ -200,7 +194,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
 
     fn journal_entry(&mut self, entry: Entry) -> Result<(), ApplyError> {
         let is_new = self.entry(&entry.knob).is_none();
-        // The line has everything that is known of the knob: it is enough when others are damaged.
+        // A line repeats everything known about the knob: it suffices when other lines are damaged.
         let mut whole: Vec<Entry> = self.entry(&entry.knob).cloned().into_iter().collect();
         fold(&mut whole, entry);
         let Some(whole) = whole.pop() else { return Ok(()) };
@@ -214,8 +208,8 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         Ok(())
     }
 
-    /// Takes note of what was set without [`Self::set`], by whoever [`Self::allow`] was asked for: another
-    /// value is somebody else's from now on. None: what it is now is not known.
+    /// Records a value that other code of this run set, within [`Self::allow`]; any other value is from now on
+    /// another program's. None: the current value is unknown.
     pub fn has_set(&mut self, knob: &Knob, value: Option<Value>) {
         match value {
             Some(value) if self.entry(knob).is_some() => drop(self.last_set.insert(knob.clone(), value)),
@@ -223,11 +217,10 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         }
     }
 
-    /// Gives a journalled knob one of the values that the journal allows for. It is not read back; see
-    /// [`Self::verify`].
+    /// Sets a knob to a journalled value, without reading it back; see [`Self::verify`].
     ///
     /// # Errors
-    /// When the journal does not have it, or the kernel refuses.
+    /// When the value is not journalled, or the kernel refuses.
     pub fn set(&mut self, knob: &Knob, value: &Value) -> Result<(), ApplyError> {
         if !self.entry(knob).is_some_and(|entry| entry.allows(value)) {
             return Err(ApplyError::NotAllowed {
@@ -240,10 +233,10 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         Ok(())
     }
 
-    /// Reads a knob back: it has to have what was set last.
+    /// Reads a knob back and compares it with the last value set.
     ///
     /// # Errors
-    /// When it has another value.
+    /// When the values differ.
     pub fn verify(&mut self, knob: &Knob) -> Result<(), ApplyError> {
         let Some(wanted) = self.last_set.get(knob).cloned() else { return Ok(()) };
         let found = self.kernel.read(knob)?;
@@ -254,7 +247,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         if taken {
             return Ok(());
         }
-        // What the kernel made of it is nobody else's doing.
+        // This run caused the difference, not another program.
         self.last_set.remove(knob);
         Err(ApplyError::NotTaken {
             knob: knob.on(&self.name).to_string(),
@@ -267,7 +260,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         self.entries.iter().find(|entry| entry.knob == *knob)
     }
 
-    /// A knob's value, unless somebody else gave it that.
+    /// A knob's value, if no other program has set it.
     fn undisturbed(&mut self, knob: &Knob) -> Result<Value, ApplyError> {
         let found = self.kernel.read(knob)?;
         match self.disturbance(knob, &found) {
@@ -282,7 +275,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         let as_set = match expected {
             Some(set @ Value::Qdiscs(_)) => Ours::These(vec![set.clone()]).includes(knob, found),
             Some(set) => knob.same(set, found),
-            // Whoever was allowed to set it does so without telling.
+            // Code that may set the knob does not report each write.
             None => entry.is_ours(found) || knob.same(&entry.from, found),
         };
         (!as_set).then(|| Disturbance {
@@ -293,11 +286,11 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         })
     }
 
-    /// The knobs of this run that another program has changed, or that are gone. To be called several times a second: it also
-    /// looks whether the guardian is at its post, and replaces one that is not.
+    /// The knobs that another program has changed or that are gone. Call it several times a second: it also
+    /// checks the guardian and replaces it if necessary.
     ///
     /// # Errors
-    /// When a knob cannot be read, or no guardian be started.
+    /// When a knob cannot be read, or no guardian can be started.
     pub fn disturbances(&mut self) -> Result<Vec<Disturbance>, ApplyError> {
         if let Some(guardian) = &mut self.guardian {
             guardian.keep_at_post().map_err(ApplyError::Guardian)?;
@@ -318,9 +311,9 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         Ok(found)
     }
 
-    /// Leaves to somebody else what they have set, though the run might have set the same: the journal alone
-    /// cannot tell. Qdiscs it can, since what the run builds nobody else does; and a tree put back in part is
-    /// no choice of theirs.
+    /// Marks knobs that another program has set to a value that the run might have set too: the journal alone
+    /// cannot tell. Qdisc trees need no mark: only this run builds its trees, and a partly restored tree is no
+    /// other program's choice.
     fn leave_theirs(&mut self) {
         for entry in self.entries.clone() {
             if matches!(entry.from, Value::Qdiscs(_)) || !self.last_set.contains_key(&entry.knob) {
@@ -328,14 +321,14 @@ impl<K: Kernel, S: Storage> Run<K, S> {
             }
             let Ok(found) = self.kernel.read(&entry.knob) else { continue };
             if self.disturbance(&entry.knob, &found).is_some() {
-                // Should the journal refuse, this run still knows.
+                // Ignore the error: this process remembers it.
                 let _ = self.journal_entry(Entry { theirs: true, ..entry.clone() });
                 fold(&mut self.entries, Entry { theirs: true, ..entry });
             }
         }
     }
 
-    /// Puts everything back; the run may go on and change things again.
+    /// Restores every knob; the run may make changes again afterwards.
     pub fn restore(&mut self) -> Report {
         self.leave_theirs();
         self.last_set.clear();
@@ -343,8 +336,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         roll_back(&mut self.kernel, &self.entries)
     }
 
-    /// Puts everything back and ends the run. The journal stays if something could not be put back, for
-    /// `evenkeel revert`.
+    /// Restores every knob and ends the run. If a knob fails, the journal stays for `evenkeel revert`.
     ///
     /// # Errors
     /// When the journal cannot be removed.
@@ -357,10 +349,11 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         if report.is_settled()
             && let Some(storage) = self.storage.as_mut()
         {
-            // Unmarked it says what is so: every knob has its value from before.
+            // Ignore the error: an unmarked journal is still correct, because every knob has its previous
+            // value.
             let _ = storage.shut();
         }
-        // The journal keeps a second run away until the guardian has ended as well.
+        // The journal excludes a second run until the guardian has ended too.
         if let Some(guardian) = self.guardian.take() {
             guardian.release();
         }
@@ -375,7 +368,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
 
 impl<K: Kernel, S: Storage> Drop for Run<K, S> {
     fn drop(&mut self) {
-        // Nobody listens here: what fails stays in the journal, for `evenkeel revert`.
+        // Ignore the error: a knob that fails stays in the journal, for `evenkeel revert`.
         if self.storage.is_some() && !self.keeps {
             let _ = self.end();
         }

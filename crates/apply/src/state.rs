@@ -1,4 +1,4 @@
-//! The directory where journals lie.
+//! The directory of the journals of a host.
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Seek};
@@ -18,67 +18,61 @@ use crate::identity::InterfaceIdentity;
 use crate::journal::{Entry, Header};
 use crate::journal_lines::{Contents, Damage, parse};
 
-/// The directory of all journals of a host.
 #[derive(Clone, Debug)]
 pub struct StateDirectory(PathBuf);
 
 pub(crate) const EXTENSION: &str = "journal";
 const KEPT: &str = ".kept";
-/// Ends the name of a journal that could not be read whole.
+/// Suffix of a journal that could not be read completely.
 pub(crate) const DAMAGED: &str = ".damaged";
-/// Ends the name of a file that is not yet a journal.
+/// Suffix of a file that is not a journal yet.
 const DRAFT: &str = ".draft";
-/// A journal of a thousand settings has some 0.6 MB.
+/// A journal of a thousand settings takes about 0.6 MB.
 const LONGEST: u64 = 64 << 20;
 
 impl StateDirectory {
-    /// The directory that `EVENKEEL_STATE_DIR` names, else `/var/lib/evenkeel`. It outlives a run, and
-    /// everybody who runs Evenkeel on the host has to use the same one.
+    /// The directory in `EVENKEEL_STATE_DIR`, else `/var/lib/evenkeel`. It must outlive the run, and all
+    /// Evenkeel processes of a host must use the same one.
     #[must_use]
     pub fn from_environment() -> Self {
         let named = std::env::var_os("EVENKEEL_STATE_DIR").filter(|path| !path.is_empty());
         Self::at(named.map_or_else(|| PathBuf::from("/var/lib/evenkeel"), PathBuf::from))
     }
 
-    /// Another directory.
+    /// A directory for tests.
     #[must_use]
     pub fn at(path: impl Into<PathBuf>) -> Self {
         let path = path.into();
         Self(std::path::absolute(&path).unwrap_or(path))
     }
 
-    /// The directory of a journal, and the journal's name in it.
     pub(crate) fn of_journal(journal: &Path) -> (Self, String) {
         let name = journal.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         (Self::at(journal.parent().unwrap_or(Path::new("/"))), name)
     }
 
-    /// The journal of an interface: named after what outlives a change of the interface's name.
+    /// The journal of an interface. Its name survives a rename of the interface.
     #[must_use]
     pub fn journal_of(&self, interface: &InterfaceIdentity) -> PathBuf {
         self.0.join(journal_name(interface))
     }
 
-    /// The journal of what is to stay on an interface ([`crate::Lasting`]): beside that of the run that works on it, whose
-    /// end must not put this back.
+    /// The journal of kept changes ([`crate::Lasting`]). It is separate from the run journal, because the end
+    /// of a run must not restore them.
     #[must_use]
     pub fn kept_journal_of(&self, interface: &InterfaceIdentity) -> PathBuf {
         self.0.join(kept_journal_name(interface))
     }
 
-    /// Every journal that is there, sorted; none if the directory is not there.
+    /// All journals, sorted; none if the directory does not exist.
     ///
     /// # Errors
-    /// When the directory cannot be read, or others than its owner could have written to it.
+    /// When the directory cannot be read, or another user could have written to it.
     pub fn journals(&self) -> Result<Vec<PathBuf>, JournalError> {
         let ending = format!(".{EXTENSION}");
         self.ending_with(&ending)
     }
 
-    /// Journals that could not be read whole and were set aside, sorted.
-    ///
-    /// # Errors
-    /// As [`Self::journals`].
     pub fn damaged(&self) -> Result<Vec<PathBuf>, JournalError> {
         self.ending_with(DAMAGED)
     }
@@ -91,7 +85,7 @@ impl StateDirectory {
         Ok(found)
     }
 
-    /// Removes what processes left that were killed before their journal had its name.
+    /// Removes drafts of processes that were killed before they renamed them.
     ///
     /// # Errors
     /// As [`Self::journals`].
@@ -99,10 +93,6 @@ impl StateDirectory {
         self.open(false)?.map_or(Ok(()), |directory| directory.remove_drafts())
     }
 
-    /// Reads a journal; none if it is not there.
-    ///
-    /// # Errors
-    /// When it cannot be read.
     pub fn read(journal: &Path) -> Result<Option<Contents>, JournalError> {
         let (state, name) = Self::of_journal(journal);
         let Some(directory) = state.open(false)? else { return Ok(None) };
@@ -112,7 +102,7 @@ impl StateDirectory {
         }
     }
 
-    /// Opens the directory, and makes it for its owner alone. None if it is not there and is not to be made.
+    /// Opens the directory, accessible only to its owner; creates it if `create`. None if it does not exist.
     pub(crate) fn open(&self, create: bool) -> Result<Option<Directory>, JournalError> {
         let path = &self.0;
         let failed = |source| JournalError::Directory { path: path.clone(), source };
@@ -139,7 +129,7 @@ impl StateDirectory {
         Ok(Some(Directory { path: path.clone(), file }))
     }
 
-    /// Refuses a directory into which another user can put files, or which one can replace: root would write what they say.
+    /// Refuses a directory that another user can write to or replace: root would then obey that user's files.
     fn check(&self, file: &File) -> Result<(), JournalError> {
         let failed = |source| JournalError::Directory { path: self.0.clone(), source };
         let own = geteuid().as_raw();
@@ -160,7 +150,7 @@ impl StateDirectory {
                     format!("{} belongs to the user with the number {}", parent.display(), metadata.uid());
                 return Err(self.unsafe_because(reason));
             }
-            // In a directory with the sticky bit a user cannot replace another user's files.
+            // With the sticky bit, a user cannot replace another user's files.
             if !metadata.is_symlink() && metadata.mode() & 0o1002 == 0o002 {
                 let reason = format!(
                     "everybody may write to {} (mode {:o})",
@@ -185,7 +175,7 @@ impl StateDirectory {
         Ok(Arc::new(directory))
     }
 
-    /// Takes the journal of an interface for the run of this header. What is in it from before, `settle` clears away.
+    /// Locks an interface's journal for a run. `settle` deals with earlier contents.
     pub(crate) fn take<T>(
         &self,
         header: &Header,
@@ -196,7 +186,6 @@ impl StateDirectory {
         })
     }
 
-    /// Takes the journal of what is to stay on an interface.
     pub(crate) fn take_kept<T>(
         &self,
         header: &Header,
@@ -205,7 +194,7 @@ impl StateDirectory {
         self.take_as(&kept_journal_name(&header.interface), header, look)
     }
 
-    /// `look` sees a journal from before.
+    /// `look` examines an earlier journal.
     fn take_as<T>(
         &self,
         name: &str,
@@ -220,7 +209,7 @@ impl StateDirectory {
                     Look::BeginAnew(found, entries) => Ok((held.replace(header, &entries)?, Some(found))),
                 };
             }
-            // Somebody may be faster.
+            // Another process may create it first.
             if let Some(held) = Held::create(&directory, name, header)? {
                 return Ok((held, None));
             }
@@ -228,11 +217,11 @@ impl StateDirectory {
     }
 }
 
-/// What is to become of a journal from before.
+/// What to do with an earlier journal.
 pub(crate) enum Look<T> {
-    /// It is written to further.
+    /// Append to it.
     GoOn(T),
-    /// A new one takes its place, with these entries.
+    /// Replace it by a new one with these entries.
     BeginAnew(T, Vec<Entry>),
 }
 
@@ -244,24 +233,22 @@ fn kept_journal_name(interface: &InterfaceIdentity) -> String {
     format!("{}-{}{KEPT}.{EXTENSION}", interface.namespace, interface.index)
 }
 
-/// Whether a journal is one of what is to stay.
 pub(crate) fn is_kept(name: &str) -> bool {
     working_journal_of(name).is_some()
 }
 
-/// The journal of the run that works on the interface, of the journal of what is to stay on it; none of another journal.
+/// The run journal that belongs to a kept journal; none if this is no kept journal.
 pub(crate) fn working_journal_of(kept: &str) -> Option<String> {
     let stem = kept.strip_suffix(&format!("{KEPT}.{EXTENSION}"))?;
     Some(format!("{stem}.{EXTENSION}"))
 }
 
-/// Whether a file or its directory is not there.
 pub(crate) fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// The directory, open: it goes on meaning the same one if its path is replaced or removed. Every name that is opened in
-/// it is one component, without following links, so that nothing outside of it is reached.
+/// The open directory: the descriptor stays valid if the path is replaced or removed. Each name opened in it is
+/// one component and no link, so nothing outside is reached.
 #[derive(Debug)]
 pub(crate) struct Directory {
     pub(crate) path: PathBuf,
@@ -285,7 +272,7 @@ impl Directory {
         if name.is_empty() || name.contains('/') || [".", ".."].contains(&name) {
             return Err(self.failed("open", name)(io::ErrorKind::InvalidInput.into()));
         }
-        // A pipe in its place would wait for a writer without O_NONBLOCK.
+        // Without O_NONBLOCK, opening a FIFO would wait for a writer.
         let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
         let opened = openat(&self.file, name, flags, Mode::from_bits_truncate(0o600));
         let file = match opened {
@@ -320,20 +307,20 @@ impl Directory {
         Ok(parse(&bytes, name))
     }
 
-    /// The file of a name now.
+    /// The file that has this name now.
     pub(crate) fn stands(&self, name: &str) -> Option<FileStat> {
         fstatat(&self.file, name, AtFlags::AT_SYMLINK_NOFOLLOW).ok()
     }
 
     pub(crate) fn unlink(&self, name: &str) -> io::Result<()> {
         match unlinkat(&self.file, name, UnlinkatFlags::NoRemoveDir) {
-            // Somebody has removed it: so it is gone.
+            // ENOENT: another process has removed it.
             Ok(()) | Err(nix::Error::ENOENT) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Gives a file a further name that no file has; whether none had.
+    /// Adds a name to a file; returns false if the name is taken.
     pub(crate) fn link(&self, from: &str, to: &str) -> io::Result<bool> {
         match linkat(&self.file, from, &self.file, to, LinkatFlags::empty()) {
             Ok(()) => Ok(true),
@@ -342,13 +329,13 @@ impl Directory {
         }
     }
 
-    /// Writes a file under a name that no journal has, and holds it.
+    /// Writes a file under a draft name and locks it.
     pub(crate) fn draft(&self, name: &str, bytes: &[u8]) -> Result<(String, Flock<File>), JournalError> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let draft = format!("{name}.{}-{number}{DRAFT}", std::process::id());
         let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL;
-        // One of a dead process of the same number.
+        // A draft of a dead process that had the same id.
         self.unlink(&draft).map_err(self.failed("remove", &draft))?;
         let missing = || self.failed("make", &draft)(io::ErrorKind::NotFound.into());
         let file = self.open_file(&draft, flags)?.ok_or_else(missing)?;
@@ -362,7 +349,7 @@ impl Directory {
         Ok((draft, file))
     }
 
-    /// Removes drafts of processes that were killed.
+    /// Removes drafts of killed processes.
     fn remove_drafts(&self) -> Result<(), JournalError> {
         for name in self.names()?.iter().filter(|name| name.ends_with(DRAFT)) {
             if let Ok(Some(file)) = self.open_file(name, OFlag::O_RDONLY)
@@ -412,7 +399,6 @@ mod tests {
         let second = take(&state, 7).unwrap_err().to_string();
         let own = format!("evenkeel fair manages evk already: process {}, since 2", std::process::id());
         assert!(second.contains(&own), "{second}");
-        // Another interface is another matter.
         take(&state, 8).unwrap().remove().unwrap();
         first.remove().unwrap();
         assert_eq!(std::fs::read_dir(&state.0).unwrap().count(), 0);
@@ -427,7 +413,6 @@ mod tests {
         first.append(&entry(1)).unwrap();
         let watched = Watched::open(&first.path()).unwrap().unwrap();
         drop(first);
-        // A process that was killed before its file became a journal.
         std::fs::write(directory.path().join("1-7.journal.5-0.draft"), "x").unwrap();
         let (mut second, seen) = state.take(&header(7), |held| Ok(held.read()?.entries)).unwrap();
         assert_eq!(seen.unwrap(), [entry(1)]);
@@ -472,7 +457,7 @@ mod tests {
         std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o777)).unwrap();
         let refused = |path: &Path| take(&StateDirectory::at(path), 7).unwrap_err().to_string();
         assert!(refused(&open.join("state")).contains("everybody may write to"));
-        // The directory itself is made safe.
+        // The directory is made private.
         take(&StateDirectory::at(&open), 7).unwrap();
         assert_eq!(mode(&open), 0o700);
         let link = directory.path().join("link");

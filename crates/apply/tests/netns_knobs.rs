@@ -1,5 +1,5 @@
-//! Every kind of knob on the running kernel, in a network namespace of the test's own: changed, and put back
-//! byte for byte.
+//! Every kind of knob on the running kernel, in a private network namespace: changed, and restored byte for
+//! byte.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs::File;
@@ -19,7 +19,6 @@ use nix::sched::{CloneFlags, unshare};
 
 const NAME: &str = "evk0";
 
-/// An interface with four queues in a namespace that ends with the test's thread.
 struct Place {
     netlink: Netlink,
     index: u32,
@@ -31,7 +30,7 @@ impl Place {
         Run::begin(&StateDirectory::at(self.directory.path()), self.index, NAME, "test", None).unwrap().0
     }
 
-    /// Everything of the interface that a person can see.
+    /// Everything that ip, tc and ethtool show of the interface.
     fn seen(&self) -> String {
         let output = |program: &str, arguments: &[&str]| {
             let output = Command::new(program).args(arguments).output().unwrap();
@@ -55,7 +54,7 @@ impl Place {
         .join("\n")
     }
 
-    /// What the files of a directory of the interface say.
+    /// Contents of a directory of the interface.
     fn files(&self, directory: &str) -> String {
         let sysfs = Sysfs::of_namespace().unwrap();
         let mut text = String::new();
@@ -81,7 +80,7 @@ fn in_a_namespace(work: impl FnOnce(&mut Place) + Send) {
         let thread = scope.spawn(|| {
             unshare(CloneFlags::CLONE_NEWNET).unwrap();
             let own = File::open("/proc/thread-self/ns/net").unwrap();
-            // Its announcements would be counted at a moment of their own.
+            // Router solicitations would change the counters at random times.
             let _ = std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
             let mut netlink = Netlink::open().unwrap();
             netlink
@@ -169,7 +168,7 @@ fn every_kind_is_changed_and_put_back() {
 fn sizes_of_big_tcp_come_back_as_the_pair_they_were() {
     in_a_namespace(|place| {
         let mut run = place.run();
-        // As an administrator has it: IPv6 large, IPv4 apart.
+        // The administrator's setting: large IPv6 segments, and another IPv4 limit.
         run.kernel().write(&Knob::GsoSizes, &sizes(131_072, 70_000)).unwrap();
         run.change(&Change::new(Knob::GsoSizes, sizes(16_384, 16_384))).unwrap();
         run.allow(&Knob::GsoSizes, Ours::These(vec![sizes(32_768, 32_768)])).unwrap();
@@ -318,7 +317,7 @@ fn a_knob_that_the_kernel_does_not_have_is_an_error_and_nothing_is_journalled() 
         let error = run.change(&Change::new(missing, text("1"))).unwrap_err();
         assert!(error.to_string().contains("no_such_thing is gone"), "{error}");
         assert!(run.entries().is_empty());
-        // The kernel refuses the value: the journal has the change, and the value is as before.
+        // The kernel refuses the value: the change is journalled, and the value is unchanged.
         let error = run.change(&Change::new(xps(0), text("zz"))).unwrap_err();
         assert!(
             error.to_string().contains("write 'zz' to /sys/class/net/evk0/queues/tx-0/xps_cpus"),
@@ -331,7 +330,7 @@ fn a_knob_that_the_kernel_does_not_have_is_an_error_and_nothing_is_journalled() 
 #[test]
 fn channels_are_fewer_for_a_while() {
     in_a_namespace(|place| {
-        // With a carrier: a change of channels turns it off and on.
+        // A carrier is needed: a change of channels turns it off and on.
         let peer = place.netlink.link_index("evk1").unwrap();
         place.netlink.set_up(peer).unwrap();
         let carrier = || Sysfs::of_namespace().unwrap().read(&format!("class/net/{NAME}/operstate")).unwrap();
@@ -355,7 +354,7 @@ fn channels_are_fewer_for_a_while() {
     });
 }
 
-/// A root with a leaf for each queue, over the kernel's own tree, which comes back by itself.
+/// A root with a leaf per queue replaces the kernel's default tree, which returns by itself.
 #[test]
 fn a_root_with_leaves_is_made_and_taken_away() {
     in_a_namespace(|place| {
@@ -371,12 +370,12 @@ fn a_root_with_leaves_is_made_and_taken_away() {
     });
 }
 
-/// The one file of a processor that every machine has and that changes nothing while nobody sleeps.
+/// The one processor file that every machine has and whose change has no effect while no processor sleeps.
 #[test]
 fn a_file_of_a_processor_is_written_and_put_back() {
     let file = "cpu0/cpuidle/state1/disable";
     if !std::path::Path::new("/sys/devices/system/cpu").join(file).exists() {
-        // A governor of a recorded machine, which has no kernel behind it.
+        // Fall back to a recorded machine.
         return governor_of_a_recorded_machine();
     }
     governor_of_a_recorded_machine();
@@ -393,7 +392,7 @@ fn a_file_of_a_processor_is_written_and_put_back() {
     });
 }
 
-/// No kernel at hand has cpufreq: a tree as a Xeon has it stands for one.
+/// A recorded Xeon's sysfs, for machines without cpufreq.
 fn governor_of_a_recorded_machine() {
     let sysfs = tempfile::tempdir().unwrap();
     let policy = sysfs.path().join("devices/system/cpu/cpufreq/policy0");
@@ -412,7 +411,6 @@ fn governor_of_a_recorded_machine() {
     assert!(!directory.path().join("journal").exists());
 }
 
-/// A journal without a lock.
 struct Disk(std::path::PathBuf);
 
 impl Storage for Disk {
@@ -427,7 +425,6 @@ impl Storage for Disk {
     }
 }
 
-/// Writes a journal whole.
 fn written(path: &std::path::Path, header: &Header, entries: &[Entry]) {
     let file = path.file_name().unwrap().to_str().unwrap();
     let (mut writer, mut bytes) = JournalWriter::begin(header, file);
@@ -443,7 +440,7 @@ fn lasting(place: &Place) -> Lasting {
     Lasting::begin(&StateDirectory::at(place.directory.path()), place.index, NAME, "tune").unwrap().0
 }
 
-/// What was kept outlives its process, is no leftover to a run, and goes when it is reverted.
+/// Kept changes outlive their process, are no leftover to a run, and end with a revert.
 #[test]
 fn what_is_kept_stays_until_it_is_reverted() {
     in_a_namespace(|place| {
@@ -461,7 +458,7 @@ fn what_is_kept_stays_until_it_is_reverted() {
         let tuned = place.seen();
         assert_ne!(tuned, before);
 
-        // A run finds it, changes it, and gives it back.
+        // A run finds the kept value, changes it, and restores it.
         let (mut run, leftover) = Run::begin(&state, place.index, NAME, "fair", None).unwrap();
         assert!(leftover.is_none());
         run.change(&Change::new(Knob::Mtu, Value::Bytes(2000))).unwrap();
@@ -471,7 +468,7 @@ fn what_is_kept_stays_until_it_is_reverted() {
         run.finish().unwrap();
         assert_eq!(place.seen(), tuned);
 
-        // It goes on where it was, and remembers what was before all of it.
+        // It continues, and still has the values from before all changes.
         let mut kept = lasting(place);
         kept.change(&Change::new(Knob::Mtu, Value::Bytes(8000))).unwrap();
         kept.change(&Change::new(Knob::TransmitQueueLength, Value::Number(77))).unwrap();
@@ -520,7 +517,7 @@ fn what_the_kernel_does_not_take_is_as_before_and_the_administrators_stays() {
     });
 }
 
-/// A restart has taken the settings along: what a journal from before says is not so any more.
+/// A reboot has reset the settings, so the older journal no longer applies.
 #[test]
 fn what_was_kept_before_a_restart_is_forgotten() {
     in_a_namespace(|place| {

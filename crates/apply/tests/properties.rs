@@ -1,5 +1,4 @@
-//! Whatever a run does, and wherever it is cut short: rolling back leaves the host as its administrator
-//! last set it.
+//! Wherever a run is interrupted, roll-back leaves each setting as the administrator last set it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::cell::RefCell;
@@ -15,21 +14,21 @@ use evenkeel_apply::{
 use evenkeel_netlink::ethtool::{Rule, RuleMatch};
 use proptest::prelude::*;
 
-/// A machine with knobs and a disk, which loses its power after a number of steps.
+/// A machine with knobs and a disk that loses power after a number of steps.
 #[derive(Default)]
 struct Machine {
     knobs: BTreeMap<Knob, Value>,
     disk: Option<Vec<u8>>,
     writer: Option<JournalWriter>,
-    /// Steps until the power fails; none: it does not.
+    /// Steps until the power fails; none: never.
     steps: Option<usize>,
-    /// Whether a step that the power failed in still took place; for the disk, how much of it.
+    /// Whether the step during which power fails still takes effect; for the disk, how many bytes.
     last_gasp: usize,
     dead: bool,
 }
 
 impl Machine {
-    /// Takes a step: whether it takes place whole, and whether the power lasts.
+    /// Takes a step; returns whether it takes effect and whether power lasts.
     fn step(&mut self) -> bool {
         match &mut self.steps {
             _ if self.dead => false,
@@ -74,7 +73,7 @@ impl Kernel for Shared {
 }
 
 impl Machine {
-    /// Writes to the disk; when the power fails, a part of it.
+    /// Writes to the disk; if power fails, only a part.
     fn write(&mut self, at: usize, bytes: &[u8], is_torn: bool) -> bool {
         let was_dead = self.dead;
         let whole = self.step();
@@ -98,7 +97,7 @@ impl Storage for Shared {
         let mut writer = machine.writer.clone().unwrap();
         let at = usize::try_from(writer.bytes()).unwrap();
         let line = writer.entry(entry);
-        // The count is less than a sector, which a disk writes whole or not at all.
+        // The count is smaller than a sector, which a disk writes atomically.
         let whole = machine.write(at, &line, true) && machine.write(0, &writer.count(), false);
         machine.writer = Some(writer);
         let failed = JournalError::File { action: "write to", path: PathBuf::from("j"), source: power_cut() };
@@ -127,14 +126,14 @@ fn knob(number: usize) -> Knob {
 
 const KNOBS: usize = 6;
 
-/// The values of the run and those of its administrator have nothing in common, but for the original.
+/// The run's values and the administrator's are disjoint, except for the original value.
 fn value(knob: &Knob, number: u32) -> Value {
     match knob {
         Knob::GsoSizes | Knob::GroSizes => Value::Sizes { all: number, ipv4: number / 2 },
         Knob::InterfaceFile(_) => Value::Text(format!("{number:x}")),
-        // The original is a queue without a shaper.
+        // The original: no shaper.
         Knob::QueueWeight(_) => Value::Weight((number != ORIGINAL).then_some(number)),
-        // The original is a free location.
+        // The original: a free location.
         Knob::NtupleRule(location) => Value::Rule((number != ORIGINAL).then(|| rule(*location, number))),
         _ => Value::Text(number.to_string()),
     }
@@ -178,7 +177,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Plays steps until one fails; what the administrator wants in the end.
+/// Runs steps until one fails; returns the values that the administrator set last.
 fn play(machine: &Shared, steps: &[Step]) -> (Option<Run<Shared, Shared>>, BTreeMap<Knob, Value>) {
     let mut wanted: BTreeMap<Knob, Value> =
         (0..KNOBS).map(knob).map(|knob| (knob.clone(), value(&knob, ORIGINAL))).collect();
@@ -196,7 +195,7 @@ fn play(machine: &Shared, steps: &[Step]) -> (Option<Run<Shared, Shared>>, BTree
     {
         let mut machine = machine.0.borrow_mut();
         machine.writer = Some(writer);
-        // A file gets its name when its header is in it.
+        // The file gets its name after its header.
         if !machine.step() {
             return (None, wanted);
         }
@@ -207,7 +206,7 @@ fn play(machine: &Shared, steps: &[Step]) -> (Option<Run<Shared, Shared>>, BTree
         match step {
             Step::Change(number, to) => {
                 let knob = knob(*number);
-                // Refused where the administrator has been there.
+                // Refused if the administrator has changed the knob.
                 let _ = run.change(&Change::new(knob.clone(), value(&knob, *to)));
             }
             Step::Allow(number, one, other) => {
@@ -217,7 +216,7 @@ fn play(machine: &Shared, steps: &[Step]) -> (Option<Run<Shared, Shared>>, BTree
             }
             Step::Set(number, to) => {
                 let knob = knob(*number);
-                // As a session does: it looks before it goes on.
+                // A session checks before it continues.
                 let disturbed = run.disturbances().unwrap_or_default();
                 if !disturbed.iter().any(|disturbance| disturbance.knob == knob) {
                     let _ = run.set(&knob, &value(&knob, *to));
@@ -244,7 +243,7 @@ fn play(machine: &Shared, steps: &[Step]) -> (Option<Run<Shared, Shared>>, BTree
     (Some(run), wanted)
 }
 
-/// What the guardian or `evenkeel revert` does: reads the disk, rolls back, removes the journal.
+/// As the guardian or `evenkeel revert`: reads the disk, rolls back, removes the journal.
 fn recover(machine: &Shared) -> bool {
     let disk = machine.0.borrow().disk.clone();
     let Some(disk) = disk else { return true };
@@ -274,10 +273,10 @@ proptest! {
         machine.0.borrow_mut().steps = Some(power);
         machine.0.borrow_mut().last_gasp = last_gasp;
         let (run, wanted) = play(&machine, &steps);
-        // Whatever still goes on in the process is as dead as the machine.
+        // After a power failure the process must not write any more.
         machine.0.borrow_mut().dead = true;
         drop(run);
-        // The first recovery may be cut short as well.
+        // The first recovery may be interrupted too.
         power_on(&machine, Some(again));
         let _ = recover(&machine);
         power_on(&machine, None);
@@ -341,7 +340,7 @@ fn a_knob_that_is_gone_is_no_failure() {
     assert_eq!(machine.0.borrow().disk, None);
 }
 
-/// The journal allows for the value, so that it alone could not tell; the run knows what it had set last.
+/// The journal allows the value, so only the run's memory of its last write can tell.
 #[test]
 fn what_somebody_else_set_stays_even_if_the_run_might_have_set_it() {
     let machine = Shared::default();
@@ -353,7 +352,7 @@ fn what_somebody_else_set_stays_even_if_the_run_might_have_set_it() {
     machine.0.borrow_mut().knobs.insert(knob(0), value(&knob(0), 2));
     assert_eq!(run.disturbances().unwrap().len(), 1);
     assert_eq!(run.restore().left_alone.len(), 1);
-    // Whoever comes after a crash reads the same from the disk.
+    // A recovery after a crash reads the same from the disk.
     let disk = machine.0.borrow().disk.clone().unwrap();
     let entries = parse(&disk, "j").entries;
     assert!(entries[0].theirs, "{entries:?}");
@@ -361,7 +360,7 @@ fn what_somebody_else_set_stays_even_if_the_run_might_have_set_it() {
     assert_eq!(machine.0.borrow().knobs[&knob(0)], value(&knob(0), 2));
 }
 
-/// What it is now is not known: then the journal decides, as after a crash.
+/// Without a known current value the journal decides, as after a crash.
 #[test]
 fn a_value_that_the_run_does_not_vouch_for_is_put_back_if_it_may_be_its_own() {
     let machine = Shared::default();

@@ -1,4 +1,4 @@
-//! What only a NIC has, on the driver igb and on netdevsim: changed, and put back as ethtool shows it.
+//! Knobs that only NICs have, on igb and netdevsim: changed, and restored as ethtool shows them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs;
@@ -48,7 +48,7 @@ impl Nic {
         Lasting::begin(&StateDirectory::at(self.directory.path()), self.index, &self.name, "tune").unwrap().0
     }
 
-    /// Everything that ethtool and ip show of it, and the affinity of its interrupts.
+    /// The output of ethtool and ip, and the interrupts' affinity.
     fn seen(&self) -> String {
         let mut text = String::new();
         for flags in ["-g", "-l", "-c", "-k", "-x"] {
@@ -85,7 +85,7 @@ impl Nic {
     }
 }
 
-/// Makes the changes one after the other, each seen by ethtool, and takes all back.
+/// Makes the changes in turn, checks each with ethtool, and undoes all.
 fn changed_and_put_back(nic: &Nic, changes: &[(Change, &str)]) {
     let before = nic.seen();
     let mut run = nic.run();
@@ -107,7 +107,7 @@ fn what_igb_has_is_changed_and_put_back() {
     let interrupt = *nic.interrupts().last().unwrap();
     let number = |knob, value| Change::new(knob, Value::Number(value));
     let text = |knob, value: &str| Change::new(knob, Value::Text(value.to_owned()));
-    // Before the table is set: one that was set forbids fewer queues.
+    // Before the indirection table is set: a user-set table forbids fewer queues.
     changed_and_put_back(&nic, &[(number(Knob::Channels(Channels::Combined), 2), "Combined:\t2")]);
     changed_and_put_back(
         &nic,
@@ -135,7 +135,7 @@ fn what_igb_has_is_changed_and_put_back() {
             ),
         ],
     );
-    // For the tests that follow in this boot: igb makes its own table, other than the kernel's, with its queues.
+    // For later tests in this boot: igb builds its own table, different from the kernel's default.
     for arguments in [
         &["-X", &nic.name, "default"][..],
         &["-L", &nic.name, "combined", "2"],
@@ -145,7 +145,7 @@ fn what_igb_has_is_changed_and_put_back() {
     }
 }
 
-/// The kernel's own table of netdevsim, or any in its form, stays the kernel's when it is put back.
+/// A table in the kernel's default form is restored as the kernel's own.
 #[test]
 fn the_kernels_own_table_is_put_back_as_its_own() {
     let nic = Nic::of_driver("igb");
@@ -161,12 +161,12 @@ fn the_kernels_own_table_is_put_back_as_its_own() {
             "  120:      1     1     1     1     1     1     1     1",
         )],
     );
-    // It would be refused over a table that somebody set.
+    // The kernel would refuse this with a user-set table.
     ethtool(&["-L", &nic.name, "combined", "2"]);
     ethtool(&["-L", &nic.name, "combined", "4"]);
 }
 
-/// igb's rings are multiples of eight: what it makes of another number is known again and put back.
+/// igb rounds ring sizes to multiples of eight; the rounded value is recognized and restored.
 #[test]
 fn a_rounded_ring_is_known_again() {
     let nic = Nic::of_driver("igb");
@@ -176,7 +176,7 @@ fn a_rounded_ring_is_known_again() {
     let was = kept.kernel().read(&knob).unwrap();
     let made = kept.change(&Change::new(knob.clone(), Value::Number(1001))).unwrap();
     assert_eq!(made, Made::Rounded { from: was, to: Value::Number(1008) });
-    // A number beyond the most is refused with the kernel's words.
+    // A number above the maximum is refused with the kernel's text.
     let error =
         kept.change(&Change::new(Knob::Ring(Ring::Tx), Value::Number(1_000_000))).unwrap_err().to_string();
     assert!(error.contains("maximum"), "{error}");

@@ -1,108 +1,104 @@
-//! What the controller needs of a device.
+//! The controller's view of a device.
 
 use evenkeel_transmit::service::{Move, ServiceSample};
 
 use crate::error::ControlError;
 
-/// What an update did.
+/// Result of an update.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
     /// Queues whose setting changed.
     pub queues: u32,
-    /// A weight was cut at what the device takes.
+    /// A weight exceeded the device's maximum and was cut to it.
     pub cut: bool,
 }
 
-/// Where queue weights go.
+/// Target of queue weights.
 pub trait WeightBackend: Send {
-    /// What it is, for people: `HTB quantum`.
     fn name(&self) -> String;
 
-    /// Makes the device serve its queues in proportion to these weights (0: the queue has no flows), while its
-    /// segments have this size (bytes, without headers). Only what differs from before is written, in the order
-    /// of the queues, and all of that is read back.
+    /// Makes the device serve its queues in proportion to `weights` (0: no flows) for segments of
+    /// `segment_bytes`, without headers. Writes only the differences, in the order of the queues, and reads
+    /// them back.
     ///
     /// # Errors
-    /// When the kernel refuses, or keeps something else.
+    /// When the kernel refuses, or keeps another value.
     fn apply(&mut self, weights: &[u32], segment_bytes: u32) -> Result<Applied, ControlError>;
 
-    /// Puts back what was there before.
+    /// Restores the original setting.
     ///
     /// # Errors
     /// When the kernel refuses.
     fn restore(&mut self) -> Result<(), ControlError>;
 }
 
-/// Where segment sizes go.
+/// Target of segment sizes.
 pub trait SegmentBackend: Send {
-    /// What it is, for people: `gso_max_size`.
     fn name(&self) -> String;
 
-    /// Sets the largest segment for new flows, bytes.
+    /// Sets the largest segment of new flows, bytes.
     ///
     /// # Errors
-    /// When the kernel refuses, or keeps something else.
+    /// When the kernel refuses, or keeps another value.
     fn set(&mut self, bytes: u32) -> Result<(), ControlError>;
 
-    /// Makes running flows follow, which may touch every flow of the network namespace.
+    /// Makes running flows adopt the size; it may affect every flow of the network namespace.
     ///
     /// # Errors
     /// When the kernel refuses.
     fn refresh(&mut self) -> Result<(), ControlError>;
 
-    /// Puts back what was there before; running flows follow.
+    /// Restores the original size, also for running flows.
     ///
     /// # Errors
     /// When the kernel refuses.
     fn restore(&mut self) -> Result<(), ControlError>;
 }
 
-/// Where the limit of what each flow has below its socket goes.
+/// Target of the limit on each flow's data below its socket.
 pub trait BacklogBackend: Send {
-    /// What it is, for people: `tcp_limit_output_bytes`.
     fn name(&self) -> String;
 
-    /// Sets the limit, bytes, never above what was there at first; none: that.
+    /// Sets the limit, bytes, but never above the original one; none restores that.
     ///
     /// # Errors
-    /// When the kernel refuses, or keeps something else.
+    /// When the kernel refuses, or keeps another value.
     fn limit(&mut self, bytes: Option<u64>) -> Result<(), ControlError>;
 }
 
-/// How far a move has come.
+/// Progress of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MoveProgress {
-    /// The flow has not moved yet.
     Waiting,
-    /// It has, and was held back for so long, ns.
+    /// The flow has moved.
     Done {
-        /// Time for which it was held back, ns.
+        /// Time for which the flow was held back.
         held_ns: u64,
     },
-    /// The time for it is over.
+    /// The flow did not move within the limit.
     Expired,
 }
 
-/// Who knows what flows have been served, and brings them to change their queue.
+/// Reports the service that flows received, and moves flows to other queues.
 pub trait MoveBackend: Send {
-    /// What it is, for people: `held back by the window`.
+    /// Description for people: `held back by the window`.
     fn name(&self) -> String;
 
-    /// The flows that have something outstanding; none if they cannot be told at this moment.
+    /// The flows with data outstanding; none if they cannot be read at the moment.
     ///
     /// # Errors
     /// When the kernel refuses.
     fn flows(&mut self) -> Result<Option<Vec<ServiceSample>>, ControlError>;
 
-    /// Begins a move of a flow that [`Self::flows`] told of last. Whether it has begun.
+    /// Begins to move a flow from the last [`Self::flows`]; returns whether the move has begun.
     ///
     /// # Errors
     /// When the kernel refuses.
     fn begin(&mut self, wanted: &Move) -> Result<bool, ControlError>;
 
-    /// How far the move has come that was begun last.
+    /// Progress of the last move.
     fn progress(&mut self) -> MoveProgress;
 
-    /// Lets go of the flow, whether it has moved or not.
+    /// Releases the flow, whether it has moved or not.
     fn end(&mut self);
 }

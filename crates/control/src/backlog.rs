@@ -1,4 +1,4 @@
-//! What each flow has below its socket, as TCP small queues limit it.
+//! Limits each flow's data below its socket, with TCP small queues.
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};
@@ -10,22 +10,20 @@ use crate::gate::{Gate, Setting};
 
 const OUTPUT_LIMIT: &str = "/proc/sys/net/ipv4/tcp_limit_output_bytes";
 
-/// How much of a flow TCP keeps below its socket (`net.ipv4.tcp_limit_output_bytes`): of every flow of a
-/// network namespace.
-/// [`evenkeel_transmit::segments::equal_backlog`] says what it is for.
+/// `net.ipv4.tcp_limit_output_bytes`, for every flow of a network namespace. See
+/// [`evenkeel_transmit::segments::equal_backlog`].
 pub struct OutputLimit {
     file: File,
     original: u64,
-    /// What was set last.
     current: u64,
     gate: Arc<dyn Gate>,
 }
 
 impl OutputLimit {
-    /// For the network namespace of the calling thread.
+    /// Opens the sysctl of the calling thread's network namespace.
     ///
     /// # Errors
-    /// When the kernel's file cannot be opened or read.
+    /// When the file cannot be opened or read.
     pub fn open(gate: Arc<dyn Gate>) -> Result<Self, ControlError> {
         let system = |source| ControlError::System { action: format!("read {OUTPUT_LIMIT}"), source };
         let file = File::options().read(true).write(true).open(OUTPUT_LIMIT).map_err(system)?;
@@ -33,7 +31,6 @@ impl OutputLimit {
         Ok(Self { file, original, current: original, gate })
     }
 
-    /// What it was at first, bytes.
     #[must_use]
     pub fn original(&self) -> u64 {
         self.original

@@ -1,4 +1,4 @@
-//! Service balancing: flows take turns on the queues that they would have to share.
+//! Service balancing: flows that must share queues take turns.
 
 use evenkeel_datapath::{FlowMover, FlowService, MoveState};
 use evenkeel_transmit::service::{Move, ServiceBalancer, ServiceOptions, ServiceSample};
@@ -6,21 +6,19 @@ use evenkeel_transmit::service::{Move, ServiceBalancer, ServiceOptions, ServiceS
 use crate::backend::{MoveBackend, MoveProgress};
 use crate::error::ControlError;
 
-/// Service balancing: who moves flows, and what is wanted.
+/// The back end and settings of service balancing.
 pub struct BalanceControl {
-    /// Who moves flows.
     pub backend: Box<dyn MoveBackend>,
-    /// What is wanted.
     pub options: ServiceOptions,
 }
 
-/// Flows are read no more often than this allows, so that reading them costs a few per cent of a processor at most,
-/// however many there are: it takes up to a microsecond for each.
+/// Least time between reads, per flow. Reading takes up to 1 µs per flow, so it costs at most a few per cent of
+/// a processor.
 const READ_INTERVAL_PER_FLOW_NS: u64 = 20_000;
-/// When flows could not be read, or were too many.
+/// Wait after flows could not be read, or were too many.
 const READ_AGAIN_NS: u64 = 500_000_000;
 
-/// What came of a tick.
+/// Result of a tick.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BalanceCounts {
     pub(crate) wanted: u64,
@@ -30,12 +28,11 @@ pub(crate) struct BalanceCounts {
     pub(crate) held_ns: u64,
 }
 
-/// The state of service balancing.
 pub(crate) struct Balance {
     backend: Box<dyn MoveBackend>,
     balancer: ServiceBalancer,
     pending: Option<Move>,
-    /// A move that is done, to be held against where the flow is found next.
+    /// A finished move, to be checked against the flow's queue at the next read.
     unconfirmed: Option<Move>,
     read_again_ns: u64,
 }
@@ -51,10 +48,10 @@ impl Balance {
         }
     }
 
-    /// Looks at the flows, at the move under way, and begins the next one when it is time.
+    /// Reads the flows, checks the move under way, and begins the next one when due.
     pub(crate) fn tick(&mut self, now_ns: u64) -> Result<BalanceCounts, ControlError> {
         let mut counts = BalanceCounts::default();
-        // The program sees a move a moment before the kernel has it on record: it is held against the next look.
+        // The program sees the move before the kernel records the queue, so check it at the next read.
         let moved = self.unconfirmed.take();
         self.follow_up(now_ns, &mut counts);
         if now_ns < self.read_again_ns {
@@ -102,17 +99,16 @@ impl Balance {
         self.pending = None;
     }
 
-    /// Lets go of a flow that is held.
     pub(crate) fn end(&mut self) {
         self.backend.end();
         self.pending = None;
     }
 }
 
-/// A flow is held back for no longer than this, ns: many times what a queue takes to drain.
+/// Limit for holding back a flow; many times the time in which a queue drains.
 const LONGEST_HOLD_NS: u64 = 100_000_000;
 
-/// Moves flows by holding them back until the kernel lets them change their queue.
+/// Moves a flow by holding it back until the kernel lets it change its queue.
 #[derive(Debug)]
 pub struct HeldMoves {
     mover: FlowMover,
@@ -120,7 +116,6 @@ pub struct HeldMoves {
 }
 
 impl HeldMoves {
-    /// By what is attached to the device.
     #[must_use]
     pub fn new(mover: FlowMover) -> Self {
         Self { mover, flows: Vec::new() }
@@ -180,7 +175,7 @@ mod tests {
         patience_ns: 500 * MS,
     };
 
-    /// A device of two queues with three flows, of which two share.
+    /// A device with two queues and three flows, two of which share a queue.
     #[derive(Debug, Default)]
     struct Device {
         flows: Vec<ServiceSample>,
@@ -242,7 +237,7 @@ mod tests {
         serve(&device, [6000, 5000, 10_000]);
         assert_eq!(balance.tick(10 * MS).unwrap().wanted, 1);
         assert_eq!(device.lock().unwrap().begun, [Move { flow: 1, from: 0, to: 1 }]);
-        // Still held: no second one, though it would be worth it.
+        // Still held: no second move begins, though it would help.
         serve(&device, [6000, 5000, 10_000]);
         assert_eq!(balance.tick(30 * MS).unwrap(), BalanceCounts::default());
         device.lock().unwrap().progress = Some(MoveProgress::Done { held_ns: 7 });

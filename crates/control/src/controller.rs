@@ -1,5 +1,3 @@
-//! The loop.
-
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -14,72 +12,58 @@ use crate::backend::{BacklogBackend, SegmentBackend, WeightBackend};
 use crate::balance::{Balance, BalanceControl, BalanceCounts};
 use crate::error::ControlError;
 
-/// Queue weights: where they go and how fast.
+/// Back end and pace of queue weights.
 pub struct WeightControl {
-    /// Where they go.
     pub backend: Box<dyn WeightBackend>,
-    /// Time constant of the average over the flows' comings and goings.
+    /// Time constant of the average over arriving and leaving flows.
     pub smoothing: Duration,
     /// Least time between two updates of the device.
     pub least_interval: Duration,
 }
 
-/// Segment sizes: where they go and what is wanted.
+/// Back end and settings of segment sizes.
 pub struct SegmentControl {
-    /// Where they go.
     pub backend: Box<dyn SegmentBackend>,
-    /// What is wanted.
     pub options: SegmentOptions,
 }
 
-/// Equal backlogs of flows that share a queue: where the limit goes.
 pub struct BacklogControl {
-    /// Where it goes.
     pub backend: Box<dyn BacklogBackend>,
-    /// Line rate, bit/s, if known.
+    /// None if unknown.
     pub rate_bps: Option<u64>,
 }
 
-/// What a [`Controller`] does.
 pub struct ControlOptions {
-    /// The queues.
     pub view: QueueView,
-    /// Time between two looks at them.
+    /// Time between two reads of the queues.
     pub interval: Duration,
-    /// Queue weights, if they are wanted.
     pub weights: Option<WeightControl>,
-    /// Segment sizes, if they are wanted.
     pub segments: Option<SegmentControl>,
-    /// Equal backlogs, if they are wanted.
     pub backlog: Option<BacklogControl>,
-    /// Service balancing, if it is wanted.
     pub balance: Option<BalanceControl>,
-    /// Segment size of the device at the beginning, bytes.
+    /// Segment size of the device at the start, bytes.
     pub segment_bytes: u32,
 }
 
-/// How often things were done.
+/// Counters of the loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Updates of queue weights, each of one or more queues.
+    /// Updates of queue weights; each changes one or more queues.
     pub weight_updates: u64,
-    /// Queues whose weight was set.
     pub weights_set: u64,
-    /// Updates in which a weight was cut at what the back end takes.
+    /// Updates with a weight cut to the back end's maximum.
     pub weights_cut: u64,
-    /// Changes of the segment size.
     pub segment_changes: u64,
-    /// Times that running flows were made to follow.
     pub route_refreshes: u64,
-    /// Moves of flows to other queues that were begun.
+    /// Moves begun.
     pub moves_wanted: u64,
-    /// Of these, moves after which the flow sent on the wanted queue.
+    /// Moves after which the flow sent on the wanted queue.
     pub moves_done: u64,
-    /// Of these, moves for which the flow did not come to a point at which the kernel lets it change its queue.
+    /// Moves that expired before the kernel allowed a change of queue.
     pub moves_expired: u64,
-    /// Moves that were done, and the kernel kept the flow where it was all the same.
+    /// Finished moves after which the kernel kept the flow on its old queue.
     pub moves_overruled: u64,
-    /// Time for which flows were held back, all moves together, ns.
+    /// Sum over all moves.
     pub held_ns: u64,
 }
 
@@ -113,23 +97,23 @@ impl Shared {
     }
 }
 
-/// A running loop. Stopping or dropping it puts back what its back ends have changed.
+/// A running loop. Stopping or dropping it restores what its back ends changed.
 pub struct Controller {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<Result<(), ControlError>>>,
 }
 
-/// Running flows take a smaller size within about a second of the refresh (a socket's route is checked when
-/// it sends next, and what it has built already goes out as it is). Until then weights must suit the larger.
+/// Running flows adopt a smaller size about a second after the refresh: a socket checks its route at its next
+/// send, and segments already built go out unchanged. Until then weights must suit the larger size.
 const FLOWS_FOLLOW_AFTER_NS: u64 = 1_500_000_000;
-/// Flows are counted this often; it goes through all of them.
+/// Interval for counting flows: the count reads every flow.
 const COUNT_INTERVAL_NS: u64 = 50_000_000;
-/// How busy the processors are is asked this often: the kernel counts in ticks of 10 ms, and its answer is long
-/// on a large host.
+/// Interval for reading processor times: the kernel counts in ticks of 10 ms, and the file is long on a large
+/// host.
 const PROCESSOR_INTERVAL: Duration = Duration::from_millis(500);
 
 impl Controller {
-    /// Starts the loop on a thread of its own.
+    /// Starts the loop on its own thread.
     ///
     /// # Errors
     /// When no thread can be started.
@@ -143,7 +127,6 @@ impl Controller {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// What has been done so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -161,16 +144,16 @@ impl Controller {
         }
     }
 
-    /// Why the loop has stopped by itself, if it has: somebody else changes what it sets, or the device is gone.
+    /// The error that ended the loop, if any: another program changes its settings, or the device is gone.
     #[must_use]
     pub fn failure(&self) -> Option<ControlError> {
         self.shared.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Stops the loop and puts everything back.
+    /// Stops the loop and restores every setting.
     ///
     /// # Errors
-    /// When something could not be put back.
+    /// When a setting could not be restored.
     pub fn stop(mut self) -> Result<(), ControlError> {
         self.end()
     }
@@ -202,7 +185,7 @@ fn run(options: ControlOptions, shared: &Shared) -> Result<(), ControlError> {
     keeper.restore()
 }
 
-/// The state of the loop.
+/// State of the loop.
 struct Keeper {
     view: QueueView,
     weights: Option<Weights>,
@@ -210,9 +193,9 @@ struct Keeper {
     backlog: Option<Backlog>,
     balance: Option<Balance>,
     counted_ns: u64,
-    /// Size for which the weights are made.
+    /// Segment size for which the weights are computed.
     weighed_size: u32,
-    /// The size that follows once flows have taken it, and when that is.
+    /// The next size, and the time when flows will have adopted it.
     next_size: Option<(u32, u64)>,
 }
 
@@ -226,12 +209,12 @@ struct Weights {
 struct Segments {
     control: SegmentControl,
     sizer: SegmentSizer,
-    /// What the processors had done at some time; none while no queue is shared.
+    /// Earlier processor times; none while no queue is shared.
     processors: Option<(CpuTimes, Instant)>,
 }
 
 impl Segments {
-    /// The new size if it changes now.
+    /// The new size, if it changes now.
     fn size(&mut self, now_ns: u64, flows: &[u32]) -> Result<Option<u32>, ControlError> {
         let size = self.sizer.sample(now_ns, flows);
         if flows.iter().all(|flows| *flows <= 1) {
@@ -245,7 +228,7 @@ impl Segments {
         Ok(larger.or(size))
     }
 
-    /// Share of all processors' time that was busy since it was asked last, if that is long enough ago.
+    /// Busy share of all processors since the last call; none if that was too recent.
     fn busy(&mut self) -> Result<Option<f64>, ControlError> {
         let asked = Instant::now();
         let Some((before, then)) = &self.processors else {
@@ -265,7 +248,6 @@ impl Segments {
 
 struct Backlog {
     control: BacklogControl,
-    /// Limit that is in force, if one is.
     limit: Option<u64>,
 }
 
@@ -323,8 +305,8 @@ impl Keeper {
         }
     }
 
-    /// Weights follow larger segments before the flows do, and smaller ones after them: a queue whose credit is
-    /// below its packets runs up a debt.
+    /// Weights change before larger segments and after smaller ones: a queue whose quantum is below its packet
+    /// size builds up debt.
     fn resize(&mut self, now_ns: u64, size: u32, shared: &Shared) -> Result<(), ControlError> {
         if size > self.weighed_size {
             self.next_size = None;
@@ -351,7 +333,7 @@ impl Keeper {
         }
     }
 
-    /// Everything is tried; the first error is told.
+    /// Restores everything; returns the first error.
     fn restore(&mut self) -> Result<(), ControlError> {
         if let Some(balance) = &mut self.balance {
             balance.end();
@@ -364,7 +346,7 @@ impl Keeper {
 }
 
 impl Backlog {
-    /// Follows the number of flows, but not every one that comes or goes.
+    /// Follows the number of flows, with hysteresis.
     fn follow(&mut self, wanted: Option<u64>) -> Result<(), ControlError> {
         let near = match (self.limit, wanted) {
             (Some(now), Some(wanted)) => now.abs_diff(wanted) <= now / 4,

@@ -1,7 +1,7 @@
-//! The gate through which every write of the loop goes.
+//! Every write of the loop passes a gate.
 //!
-//! On a live interface a setting may be written only if a journal can put it back. So a back end does not write by
-//! itself: it hands each write to its gate, which refuses a value that the journal lacks.
+//! On a live interface a setting may be written only if the journal can restore it. The gate refuses a value
+//! that the journal lacks.
 
 use std::fmt;
 
@@ -10,32 +10,27 @@ use evenkeel_netlink::tc::Handle;
 
 use crate::error::ControlError;
 
-/// A setting that the loop writes, and the value that it gets.
+/// A setting of the loop, with its new value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setting {
-    /// The largest segments of the interface.
     SegmentSizes(GsoSizes),
     /// `net.ipv4.tcp_limit_output_bytes` of the network namespace.
     OutputLimit(u64),
     /// The shaper weight of a transmit queue.
     QueueWeight {
-        /// The queue.
         queue: u32,
-        /// Its weight; none: no weight of its own.
+        /// None: the queue has no weight of its own.
         weight: Option<u32>,
     },
     /// The highest rate of a transmit queue.
     HighestRate {
-        /// The queue.
         queue: u32,
-        /// The rate, Mbit/s; 0: no limit.
+        /// Mbit/s; 0: no limit.
         megabits: u32,
     },
-    /// The quantum of an HTB class, with the rest of its parameters.
+    /// The quantum of an HTB class; its other parameters stay.
     ClassQuantum {
-        /// The class.
         class: Handle,
-        /// Its quantum, bytes.
         bytes: u32,
     },
 }
@@ -60,12 +55,11 @@ impl fmt::Display for Setting {
     }
 }
 
-/// Decides over each write.
 pub trait Gate: Send + Sync {
-    /// Calls `write`, which writes this setting and reads it back, unless the write is refused.
+    /// Calls `write`, which writes this setting and reads it back, unless the gate refuses.
     ///
     /// # Errors
-    /// [`ControlError::Refused`] when nothing could put the value back; those of `write`.
+    /// [`ControlError::Refused`] when the journal could not restore the value; those of `write`.
     fn pass(
         &self,
         setting: Setting,
@@ -73,7 +67,7 @@ pub trait Gate: Send + Sync {
     ) -> Result<(), ControlError>;
 }
 
-/// The gate of a test bed, whose settings go with its network namespace: it is always open.
+/// An always open gate for the test bed, whose settings vanish with its network namespace.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenGate;
 
@@ -87,7 +81,6 @@ impl Gate for OpenGate {
     }
 }
 
-/// A gate that refuses every write.
 #[cfg(test)]
 pub(crate) struct ClosedGate;
 

@@ -1,4 +1,4 @@
-//! Queue weights as HTB quanta: the soft NIC, and devices whose queues are classes.
+//! Queue weights as HTB quanta, for the soft NIC and for devices whose queues are HTB classes.
 
 use std::sync::Arc;
 
@@ -10,59 +10,56 @@ use crate::backend::{Applied, WeightBackend};
 use crate::error::ControlError;
 use crate::gate::{Gate, Setting};
 
-/// An HTB class that is a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HtbQueue {
-    /// Its class above.
+    /// The parent class.
     pub parent: Handle,
-    /// Its own handle.
+    /// The class's own handle.
     pub handle: Handle,
-    /// Its parameters; the quantum is what is put back in the end.
     pub class: HtbClass,
 }
 
 /// The queues of one interface.
 ///
-/// A queue's weight is its *quantum*, what it sends before the next queue's turn: deficit round robin, as a NIC
-/// does it. A queue uses a quantum of several segments only while it holds as many, and TCP small queues leave
-/// it two of each flow. That is enough while weights count flows; a single flow of weight 4 would not get its
-/// share. With *guaranteed rates* each queue also owns its share of the line, and catches up after a turn for
-/// which it had too little.
+/// A queue's weight is its *quantum*: the bytes that it sends before the next queue's turn, as in a NIC's
+/// deficit round robin. A queue can use a quantum of several segments only if it holds that many, and TCP small
+/// queues leave it two per flow. This suffices while weights count flows, but a single flow of weight 4 would
+/// not get its share. With *guaranteed rates* each queue also owns its share of the line, and catches up later
+/// on a turn for which it had too little data.
 pub struct HtbWeights {
     netlink: Netlink,
     interface: u32,
     queues: Vec<HtbQueue>,
     guaranteed_rates: bool,
-    /// What the kernel has now.
     current: Vec<HtbClass>,
     gate: Arc<dyn Gate>,
 }
 
-/// Largest quantum, bytes: the kernel's is signed (`net/sched/sch_htb.c`).
+/// The kernel's quantum is a signed 32-bit integer (`net/sched/sch_htb.c`).
 const LARGEST_QUANTUM: u32 = 1 << 30;
 
 /// Headers of each packet of a segment: Ethernet, IPv6, TCP with timestamps.
 const HEADER_BYTES: u32 = 14 + 40 + 32;
-/// Payload of a packet at an MTU of 1500 at least: with small MTUs a quantum is a little too small.
+/// Least payload of a packet at an MTU of 1500; with smaller MTUs a quantum is slightly too small.
 const PACKET_PAYLOAD_BYTES: u32 = 1428;
 
 impl HtbWeights {
-    /// Back end for these classes of an interface, whose ceiling is the line's rate; nothing is changed yet.
-    /// `netlink` speaks for the interface's network namespace.
+    /// Back end for HTB classes whose ceiling is the line rate; changes nothing yet. `netlink` belongs to the
+    /// interface's network namespace.
     #[must_use]
     pub fn new(netlink: Netlink, interface: u32, queues: Vec<HtbQueue>, gate: Arc<dyn Gate>) -> Self {
         let current = queues.iter().map(|queue| queue.class).collect();
         Self { netlink, interface, queues, guaranteed_rates: false, current, gate }
     }
 
-    /// With guaranteed rates, for flows of different weights.
+    /// Adds guaranteed rates, for flows of different weights.
     #[must_use]
     pub fn with_guaranteed_rates(self) -> Self {
         Self { guaranteed_rates: true, ..self }
     }
 
-    /// Largest packet with its headers, as qdiscs count it. A class whose quantum is below its packets runs up a
-    /// debt and is served a packet a turn, whatever its weight; so this is the least.
+    /// The largest packet with headers, as qdiscs count it, and so the least quantum. A class with a smaller
+    /// quantum builds up debt and is served one packet per turn, whatever its weight.
     fn largest_packet(segment_bytes: u32) -> u32 {
         segment_bytes + segment_bytes.div_ceil(PACKET_PAYLOAD_BYTES) * HEADER_BYTES
     }
@@ -117,8 +114,8 @@ impl HtbWeights {
     }
 }
 
-/// A queue's share of a line, bit/s. A queue without flows has what it had if all were equal: with next to nothing
-/// its first packet would be a debt for seconds.
+/// A queue's share of a line, bit/s. A queue without flows gets an equal share: with a tiny rate, its first
+/// packet would create seconds of debt.
 fn share(line_bps: u64, weights: &[u32], queue: usize) -> u64 {
     let total: u64 = weights.iter().map(|weight| u64::from(*weight)).sum();
     match weights.get(queue) {

@@ -1,22 +1,21 @@
-//! Keeps queue weights and segment sizes true while flows come and go.
+//! Adapts queue weights and segment sizes while flows come and go.
 //!
-//! The queue choice (crate `datapath`) charges each flow's weight to its queue. A [`Controller`] reads those
-//! sums many times a second, decides with the pure functions of the crate `transmit` what the queues deserve
-//! and which segment size suits them, and carries it out: weights through a [`WeightBackend`], sizes through
-//! a [`SegmentBackend`]. It is the one loop behind both the test bed's variants and `evenkeel fair`.
+//! The queue choice (crate `datapath`) charges each flow's weight to its queue. A [`Controller`] reads these sums many times
+//! a second. Pure functions of the crate `transmit` decide the queues' weights and the segment size. The controller applies
+//! them through a [`WeightBackend`] and a [`SegmentBackend`]. The test bed and `evenkeel fair` share this loop.
 //!
 //! ```text
 //!   queue choice ──▶ QueueView ──▶ WeightFilter ──▶ quanta ──▶ WeightBackend   (HTB, NIC, ...)
 //!     (kernel)          │                             ▲
 //!                       ├────────▶ SegmentSizer ──────┴──────▶ SegmentBackend  (gso_max_size)
 //!                       └────────▶ equal_backlog ────────────▶ BacklogBackend  (tcp_limit_output_bytes)
-//!   sockets ─────▶ MoveBackend ──▶ ServiceBalancer ──────────▶ MoveBackend     (a flow at a time, held back)
+//!   sockets ─────▶ MoveBackend ──▶ ServiceBalancer ──────────▶ MoveBackend     (one flow at a time, held back)
 //! ```
 //!
-//! The last line is for devices that take no weights: flows take turns.
+//! The last line is for devices without queue weights: their flows take turns.
 //!
-//! Every back end writes through a [`Gate`], which on a live interface refuses a value that the journal lacks.
-//! All back ends put back what they found when they are asked to, and the controller asks when it ends.
+//! Every back end writes through a [`Gate`], which on a live interface refuses a value that the journal lacks. At its end
+//! the controller makes every back end restore the original setting.
 
 mod backend;
 mod backlog;

@@ -1,4 +1,4 @@
-//! Queue weights as highest rates of the queues, for devices that can cap a queue and nothing better.
+//! Queue weights as rate limits, for devices that can only cap a queue.
 
 use std::sync::Arc;
 
@@ -8,23 +8,23 @@ use crate::backend::{Applied, WeightBackend};
 use crate::error::ControlError;
 use crate::gate::{Gate, Setting};
 
-/// Caps in place of weights: each queue may send its share of the line and no more.
+/// Each queue may send its share of the line and no more.
 ///
-/// What a queue leaves of its share nobody else gets, so the line is used only as far as every queue with flows
-/// fills its own. A queue without flows, and one that has all of the line to itself, has no cap.
+/// No other queue can use what a queue leaves of its share, so the line is fully used only if every queue with
+/// flows uses its share. A queue without flows, or alone on the line, has no cap.
 pub struct MaxRateWeights {
     caps: TxMaxrate,
-    /// The line, Mbit/s.
+    /// Line rate, Mbit/s.
     line: u32,
-    /// The caps as they were found, by queue, Mbit/s.
+    /// Original caps by queue, Mbit/s.
     original: Vec<u32>,
-    /// The caps in force, by queue, Mbit/s.
+    /// Current caps by queue, Mbit/s.
     current: Vec<u32>,
     gate: Arc<dyn Gate>,
 }
 
 impl MaxRateWeights {
-    /// Back end for the first `queues` queues of an interface on a line of so many Mbit/s; nothing is changed yet.
+    /// Back end for the first `queues` queues on a line of `line` Mbit/s; changes nothing yet.
     ///
     /// # Errors
     /// When a cap cannot be read.
@@ -38,7 +38,7 @@ impl MaxRateWeights {
         Ok(Self { caps, line: line_megabits, current: original.clone(), original, gate })
     }
 
-    /// Writes what differs, unless somebody else has changed it since.
+    /// Writes the differences, unless another program has changed a cap.
     fn put(&mut self, wanted: &[u32]) -> Result<u32, ControlError> {
         let mut written = 0;
         for (queue, (current, wanted)) in (0..).zip(self.current.iter_mut().zip(wanted)) {
@@ -68,7 +68,7 @@ fn caps(line: u32, weights: &[u32]) -> Vec<u32> {
     let cap = |weight: u32| match u64::from(weight) {
         0 => 0,
         weight if weight == total => 0,
-        // Rounded up: the least cap there is counts as none.
+        // Round up: 0 would mean no cap.
         weight => (u64::from(line) * weight).div_ceil(total) as u32,
     };
     weights.iter().map(|weight| cap(*weight)).collect()

@@ -11,8 +11,8 @@ use crate::backend::SegmentBackend;
 use crate::error::ControlError;
 use crate::gate::{Gate, Setting};
 
-/// Makes running flows look their routes up anew, and with them the device's segment size
-/// (`sk_setup_caps`): all of a network namespace at once.
+/// Flushes the routes, so that running flows look theirs up again and adopt the device's segment size
+/// (`sk_setup_caps`). It affects the whole network namespace.
 #[derive(Debug)]
 pub struct RouteRefresh {
     file: File,
@@ -45,14 +45,14 @@ pub struct DeviceSegments {
     netlink: Netlink,
     interface: u32,
     original: GsoSizes,
-    /// What was set last.
+    /// The last size set.
     current: GsoSizes,
     routes: RouteRefresh,
     gate: Arc<dyn Gate>,
 }
 
 impl DeviceSegments {
-    /// Reads what the interface has; nothing is changed yet. `netlink` and `routes` are of the interface's
+    /// Reads the interface's sizes; changes nothing yet. `netlink` and `routes` belong to the interface's
     /// network namespace.
     ///
     /// # Errors
@@ -67,13 +67,13 @@ impl DeviceSegments {
         Ok(Self { netlink, interface, original, current: original, routes, gate })
     }
 
-    /// What the interface had at first.
+    /// The sizes before the first change.
     #[must_use]
     pub fn original(&self) -> GsoSizes {
         self.original
     }
 
-    /// `gso_max_size` drags `gso_ipv4_max_size` along where it is at most 64 KiB, so both are set and checked.
+    /// Setting a `gso_max_size` of at most 64 KiB changes `gso_ipv4_max_size` too, so set and check both.
     fn put(&mut self, sizes: GsoSizes) -> Result<(), ControlError> {
         let Self { netlink, interface, current, gate, .. } = self;
         gate.pass(Setting::SegmentSizes(sizes), &mut || {
@@ -99,8 +99,8 @@ impl DeviceSegments {
     }
 }
 
-/// What an interface that had `original` gets for a largest segment of `bytes`: nothing larger than it had, and what it
-/// had where that is no smaller.
+/// The sizes for a largest segment of `bytes`: the original ones if their IPv4 limit is no larger, else both cut to
+/// `bytes`.
 #[must_use]
 pub fn sizes_of(bytes: u32, original: GsoSizes) -> GsoSizes {
     if bytes >= original.ipv4 {

@@ -1,4 +1,4 @@
-//! Queue weights in the kernel's net-shaper interface, for devices that serve their queues by weight themselves.
+//! Queue weights in the kernel's net-shaper interface, for devices that schedule their queues by weight.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,35 +10,33 @@ use crate::backend::{Applied, WeightBackend};
 use crate::error::ControlError;
 use crate::gate::{Gate, Setting};
 
-/// The shapers of the transmit queues of one device.
+/// The shapers of one device's transmit queues.
 pub trait QueueShapers: Send {
-    /// The shapers of all queues that have one, by queue.
+    /// The shapers by queue, for queues that have one.
     ///
     /// # Errors
     /// When the kernel refuses.
     fn all(&mut self) -> Result<BTreeMap<u32, Shaper>, ControlError>;
 
-    /// Sets the weight of a queue and reads it back; the rest of its shaper stays.
+    /// Sets a queue's weight and reads it back; the rest of its shaper stays.
     ///
     /// # Errors
-    /// When the kernel refuses, or keeps something else.
+    /// When the kernel refuses, or keeps another value.
     fn set_weight(&mut self, queue: u32, weight: u32) -> Result<(), ControlError>;
 
-    /// Puts the shaper of a queue back, or away where there was none.
+    /// Restores a queue's shaper, or removes it if there was none.
     ///
     /// # Errors
     /// When the kernel refuses.
     fn restore(&mut self, queue: u32, shaper: Option<&Shaper>) -> Result<(), ControlError>;
 }
 
-/// Those of a device of the running kernel.
 pub struct DeviceShapers {
     shapers: Shapers,
     interface: u32,
 }
 
 impl DeviceShapers {
-    /// Those of an interface, in the network namespace in which `shapers` was opened.
     #[must_use]
     pub fn new(shapers: Shapers, interface: u32) -> Self {
         Self { shapers, interface }
@@ -59,26 +57,26 @@ impl QueueShapers for DeviceShapers {
     }
 }
 
-/// Queue weights of a device that takes them: the sum of the flow weights of each queue, as it is.
+/// Each queue's weight is the sum of its flows' weights.
 ///
-/// A queue without flows has the weight of the lightest queue that has some, so that the first segments that
-/// come to it are neither held up nor favoured until the next update.
+/// A queue without flows gets the lightest weight in use, so that its first segments are neither delayed nor
+/// favoured until the next update.
 pub struct ShaperWeights<D: QueueShapers = DeviceShapers> {
     device: D,
     most: u32,
-    /// The shapers as they were found, by queue.
+    /// Original shapers, by queue.
     original: Vec<Option<Shaper>>,
-    /// The weights that are in force, by queue; none where a queue has none.
+    /// Current weights, by queue; none: no weight.
     current: Vec<Option<u32>>,
     gate: Arc<dyn Gate>,
 }
 
 impl<D: QueueShapers> ShaperWeights<D> {
-    /// Back end for the first `queues` queues of a device; nothing is changed yet. A weight above `most` is cut: how
-    /// much a device takes the interface does not tell.
+    /// Back end for the first `queues` queues; changes nothing yet. Weights above `most` are cut: the kernel
+    /// does not report a device's maximum.
     ///
     /// # Errors
-    /// When the kernel does not tell what shapers there are.
+    /// When the kernel cannot list the shapers.
     pub fn new(mut device: D, queues: u32, most: u32, gate: Arc<dyn Gate>) -> Result<Self, ControlError> {
         let mut found = device.all()?;
         let original: Vec<_> = (0..queues).map(|queue| found.remove(&queue)).collect();
@@ -86,13 +84,13 @@ impl<D: QueueShapers> ShaperWeights<D> {
         Ok(Self { device, most: most.max(1), original, current, gate })
     }
 
-    /// The weights that are to be in force, and whether one was cut.
+    /// The weights to set, and whether one was cut.
     fn wanted(&self, weights: &[u32]) -> (Vec<u32>, bool) {
         let lightest = weights.iter().copied().filter(|weight| *weight > 0).min().unwrap_or(1);
         quanta(weights, Credits { base: lightest, most: self.most })
     }
 
-    /// Refuses to go on over what somebody else has set since.
+    /// Refuses to overwrite a weight that another program has set.
     fn check_undisturbed(&mut self) -> Result<(), ControlError> {
         let found = self.device.all()?;
         for (queue, expected) in (0..).zip(&self.current) {
@@ -130,7 +128,7 @@ impl<D: QueueShapers> WeightBackend for ShaperWeights<D> {
         for (queue, weight) in &changes {
             let setting = Setting::QueueWeight { queue: *queue as u32, weight: Some(*weight) };
             gate.pass(setting, &mut || {
-                // First, so that it is put back also where the kernel took it and keeps something else.
+                // Record it first, so that it is restored even if the kernel keeps another value.
                 current[*queue] = Some(*weight);
                 device.set_weight(*queue as u32, *weight)
             })?;
@@ -168,7 +166,7 @@ mod tests {
         written: Vec<(u32, u32)>,
     }
 
-    /// A device with shapers that notes what is written to it.
+    /// A device that records the writes to its shapers.
     #[derive(Clone, Default)]
     struct Device(Arc<Mutex<State>>);
 

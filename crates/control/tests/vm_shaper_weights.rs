@@ -1,4 +1,4 @@
-//! Queue weights on a device that takes them: netdevsim, which has all of net-shaper and no hardware.
+//! Queue weights on netdevsim, which implements net-shaper without hardware.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeMap;
@@ -15,7 +15,6 @@ const BUS: &str = "/sys/bus/netdevsim";
 const QUEUES: u32 = 4;
 const ID: u32 = 81;
 
-/// Removes the device, whatever becomes of the test.
 struct Simulated;
 
 impl Drop for Simulated {

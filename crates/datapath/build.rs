@@ -61,7 +61,7 @@ fn compile(program: &str, includes: &[PathBuf], out: &Path) -> Result<(), String
     let mut command = Command::new(&clang);
     command.args(["-g", "-O2", "-target", "bpf", "-mcpu=v3", "-Wall", "-Wextra", "-Werror", "-c"]);
     command.args(["-Wno-unused-parameter", "-Wno-address-of-packed-member", "-D__bpf__"]);
-    // linux/types.h includes asm/types.h, which Debian and Ubuntu keep per architecture.
+    // linux/types.h includes asm/types.h, which Debian and Ubuntu install per architecture.
     let architecture = std::env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
     command.arg(format!("-I/usr/include/{architecture}-linux-gnu"));
     let kernel_name = match architecture.as_str() {

@@ -13,23 +13,21 @@ use crate::raw;
 const OBJECT: &str = "batch";
 static BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/batch.bpf.o"));
 
-/// The kernel's own type for qdiscs that programs register (`net/sched/bpf_qdisc.c`): it has the type where it has them.
+/// The kernel's BTF type for qdiscs in BPF (`net/sched/bpf_qdisc.c`), present where they are supported.
 const KERNEL_TYPE: &str = "bpf_struct_ops_Qdisc_ops";
 
-/// Bytes of a qdisc's name, the 0 at its end included (`IFNAMSIZ`).
+/// Length of a qdisc's name with the final 0 (`IFNAMSIZ`).
 const NAME_LENGTH: usize = 16;
 
-/// Settings of transmit batching.
 #[derive(Clone, Debug)]
 pub struct BatchOptions {
-    /// Name under which the qdisc can be put on devices, of at most 15 ASCII letters, digits, `_` and `.`.
-    /// A second one of the same name is refused, on the whole machine.
+    /// Name of the qdisc: at most 15 ASCII letters, digits, `_` and `.`, unique on the machine.
     pub name: String,
-    /// A segment that comes into an empty queue waits this long for others, ns; 0: not at all.
+    /// How long a segment in an empty queue waits for others, ns; 0: not at all.
     pub hold_ns: u64,
-    /// So many segments in a queue are not held any longer.
+    /// With this many segments a queue is no longer held.
     pub batch_packets: u32,
-    /// Segments that each queue can hold, 1 to 65,536.
+    /// Capacity of each queue in segments, 1 to 65,536.
     pub limit_packets: u32,
 }
 
@@ -39,23 +37,22 @@ impl Default for BatchOptions {
     }
 }
 
-/// What the qdiscs of this name have counted.
+/// Counters of all qdiscs with this name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BatchCounters {
-    /// Segments that came into an empty queue and were held.
+    /// Segments that were held because their queue was empty.
     pub held: u64,
-    /// How many of these had company when they left.
+    /// Held segments that left together with others.
     pub batches: u64,
-    /// Segments dropped: the queue was full, or the kernel had no memory.
+    /// Segments dropped because the queue was full or memory was short.
     pub dropped: u64,
 }
 
-/// A qdisc that lets the sockets of a batch enqueue before it dequeues (Titan, section 4.4), registered under
-/// a name for as long as this value lives. Linux 6.16 and later.
+/// A qdisc that waits for the sockets of a batch to enqueue before it dequeues (Titan, section 4.4). It is
+/// registered while this value lives. Linux 6.16 and later.
 ///
-/// It can be the root qdisc of a device or stand below `mq`. A device that has it keeps it when this value
-/// goes, even by `kill -9`: programs and memory live until its qdisc is replaced. So take it off the devices
-/// first.
+/// It can be a device's root qdisc or a child of `mq`. A device keeps its instance when this value is dropped,
+/// even by `kill -9`: programs and maps live until the qdisc is replaced. So remove it from the devices first.
 pub struct TransmitBatching {
     counters: Mapped<raw::ek_batch_counters>,
     name: String,
@@ -64,20 +61,20 @@ pub struct TransmitBatching {
 }
 
 impl TransmitBatching {
-    /// Whether the running kernel has BPF qdiscs: Linux 6.16 and later, with `CONFIG_NET_SCH_BPF`.
+    /// Whether the kernel has BPF qdiscs: Linux 6.16 and later, with `CONFIG_NET_SCH_BPF`.
     ///
     /// # Errors
-    /// When its type information cannot be read.
+    /// When its BTF cannot be read.
     pub fn is_available() -> Result<bool, DatapathError> {
         let types =
             Btf::from_vmlinux().map_err(DatapathError::system("read the kernel's type information"))?;
         Ok(types.type_by_name::<BtfType<'_>>(KERNEL_TYPE).is_some())
     }
 
-    /// Loads the qdisc and registers it; it is on no device yet.
+    /// Loads and registers the qdisc; no device uses it yet.
     ///
     /// # Errors
-    /// When the settings do not fit, the kernel has no BPF qdiscs, or one of that name is registered.
+    /// When a setting is out of range, the kernel has no BPF qdiscs, or the name is registered.
     pub fn register(options: &BatchOptions) -> Result<Self, DatapathError> {
         validate(options)?;
         let mut opened = object::open(OBJECT, BYTES)?;
@@ -93,13 +90,12 @@ impl TransmitBatching {
         Ok(Self { counters, name: options.name.clone(), _registration: registration, _object: object })
     }
 
-    /// Name under which it can be put on devices.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What its instances have counted so far, on all devices together.
+    /// Counters of all instances, on all devices.
     #[must_use]
     pub fn counters(&self) -> BatchCounters {
         let raw::ek_batch_counters { held, batches, dropped } = self.counters.read(0);
@@ -109,7 +105,7 @@ impl TransmitBatching {
 
 fn validate(options: &BatchOptions) -> Result<(), DatapathError> {
     let name = options.name.as_bytes();
-    // What the kernel takes in names of BPF objects (bpf_obj_name_cpy).
+    // The characters that the kernel allows in names of BPF objects (bpf_obj_name_cpy).
     let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.');
     if name.is_empty() || name.len() >= NAME_LENGTH || !name.iter().all(allowed) {
         return Err(DatapathError::Limit(format!(
@@ -128,7 +124,7 @@ fn validate(options: &BatchOptions) -> Result<(), DatapathError> {
     Ok(())
 }
 
-/// Writes settings and name into the object that is not loaded yet.
+/// Writes settings and name into the object before it is loaded.
 fn configure(opened: &mut OpenObject, options: &BatchOptions) -> Result<(), DatapathError> {
     let config = raw::ek_batch_config {
         hold_ns: options.hold_ns,
@@ -142,7 +138,7 @@ fn configure(opened: &mut OpenObject, options: &BatchOptions) -> Result<(), Data
         let settings = unsafe {
             std::slice::from_raw_parts((&raw const config).cast::<u8>(), size_of::<raw::ek_batch_config>())
         };
-        // The name is the first member of the qdisc's description (`struct Qdisc_ops` of the program).
+        // The name is the first member of the program's `struct Qdisc_ops`.
         let (bytes, what) = match map.name().to_str() {
             Some(name) if name.ends_with(".rodata") => (settings, ".rodata"),
             Some(OBJECT) => (name.as_slice(), OBJECT),

@@ -1,4 +1,4 @@
-//! Why the kernel drops packets: its own reasons, from the tracepoint `skb:kfree_skb`.
+//! Counts dropped packets by the kernel's drop reason, from the tracepoint `skb:kfree_skb`.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -14,18 +14,17 @@ use crate::raw;
 const OBJECT: &str = "drops";
 static BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/drops.bpf.o"));
 
-/// Packets of one flow that were dropped for one reason.
+/// Packets of one flow dropped for one reason.
 #[derive(Clone, Debug)]
 pub struct DropCount {
-    /// The kernel's name for the reason, without `SKB_DROP_REASON_` in front, such as `SOCKET_RCVBUFF`.
+    /// The kernel's name without the prefix `SKB_DROP_REASON_`, such as `SOCKET_RCVBUFF`.
     pub reason: String,
-    /// The flow; none of packets that are of no flow over IP.
+    /// None for packets that belong to no IP flow.
     pub flow: Option<Tuple>,
-    /// How many.
     pub packets: u64,
 }
 
-/// Counts what is dropped in a network namespace. Dropping it detaches it.
+/// Counts drops in a network namespace. Dropping it detaches it.
 pub struct DropReasons {
     _link: OwnedFd,
     object: Object,
@@ -36,7 +35,8 @@ impl DropReasons {
     /// Loads and attaches the program.
     ///
     /// # Errors
-    /// When the kernel refuses: without `CAP_BPF` and `CAP_PERFMON`, or without reasons (before Linux 5.17).
+    /// When the kernel refuses: without `CAP_BPF` and `CAP_PERFMON`, or without drop reasons (before Linux
+    /// 5.17).
     pub fn attach(namespace_inode: u32) -> Result<Self, DatapathError> {
         let names = reasons()?;
         let mut opened = object::open(OBJECT, BYTES)?;
@@ -51,22 +51,22 @@ impl DropReasons {
         }
         let object = object::load(OBJECT, opened)?;
         let program = object::program_descriptor(&object, "count_drop")?;
-        // SAFETY: a program that knows its tracepoint is opened without a name, and its descriptor is alive.
+        // SAFETY: the program has its tracepoint, so no name is needed; its descriptor is open.
         let link =
             unsafe { libbpf_sys::bpf_raw_tracepoint_open(std::ptr::null(), program.as_fd().as_raw_fd()) };
         if link < 0 {
             let source = std::io::Error::from_raw_os_error(-link);
             return Err(DatapathError::System { action: "attach to the tracepoint skb:kfree_skb", source });
         }
-        // SAFETY: the kernel just gave this descriptor to us alone.
+        // SAFETY: the kernel returned this descriptor, and nothing else owns it.
         let link = unsafe { OwnedFd::from_raw_fd(link) };
         Ok(Self { _link: link, object, names })
     }
 
-    /// What was dropped since it was attached, the most first.
+    /// Drops since the program was attached, most frequent first.
     ///
     /// # Errors
-    /// When the kernel refuses to read the table.
+    /// When the kernel refuses to read the map.
     pub fn counts(&self) -> Result<Vec<DropCount>, DatapathError> {
         let map = object::map(&self.object, "drops")?;
         let mut counts = Vec::new();

@@ -1,49 +1,33 @@
-//! What can go wrong between this process and the kernel's BPF.
+//! Errors of loading and using BPF objects.
 
 use std::io;
 
 /// A BPF object could not be loaded, attached or read.
 #[derive(Debug, thiserror::Error)]
 pub enum DatapathError {
-    /// The kernel, or libbpf, refused an object.
     #[error("cannot load the BPF object {object}: {source}{}", details(.log))]
     Load {
-        /// Object's name.
         object: &'static str,
-        /// What the kernel answered.
         source: io::Error,
-        /// libbpf's own words, the last few lines.
+        /// The last lines of libbpf's log.
         log: String,
     },
     /// A program could not be attached.
     #[error("cannot attach the BPF program {program} to interface {ifindex} ({hook}): {source}")]
     Attach {
-        /// Program's name.
         program: &'static str,
-        /// The hook, such as `tcx egress`.
+        /// Such as `tcx egress`.
         hook: &'static str,
-        /// Interface index.
         ifindex: i32,
-        /// What the kernel answered.
         source: io::Error,
     },
-    /// Something that the object should hold is not there.
+    /// The object lacks a map or program.
     #[error("the BPF object has no {kind} named {name}: it was built from other sources")]
-    Missing {
-        /// `map` or `program`.
-        kind: &'static str,
-        /// Name.
-        name: &'static str,
-    },
-    /// A system call on a map, a program or a link failed.
+    Missing { kind: &'static str, name: &'static str },
+    /// A system call on a map, program or link failed.
     #[error("cannot {action}: {source}")]
-    System {
-        /// What was tried.
-        action: &'static str,
-        /// What the kernel answered.
-        source: io::Error,
-    },
-    /// A caller asked for more than the programs hold.
+    System { action: &'static str, source: io::Error },
+    /// The caller exceeded a limit of the programs.
     #[error("{0}")]
     Limit(String),
 }
@@ -57,18 +41,18 @@ impl DatapathError {
         move |error| Self::System { action, source: io_error(&error) }
     }
 
-    /// Whether something of that name is registered already.
+    /// Whether the name is registered already.
     #[must_use]
     pub fn is_taken(&self) -> bool {
         matches!(self, Self::System { source, .. } if source.kind() == io::ErrorKind::AlreadyExists)
     }
 
-    /// Whether the kernel refused for want of a privilege or a feature, not because of a fault.
+    /// Whether the kernel refused for lack of a privilege or feature, not because of a defect.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         match self {
             Self::Load { source, .. } | Self::Attach { source, .. } | Self::System { source, .. } => {
-                // Of a system call: EPERM and EACCES, EINVAL, ENOENT, EOPNOTSUPP and ENOSYS.
+                // System calls return EPERM and EACCES, EINVAL, ENOENT, EOPNOTSUPP or ENOSYS.
                 matches!(
                     source.kind(),
                     io::ErrorKind::PermissionDenied
@@ -82,7 +66,7 @@ impl DatapathError {
     }
 }
 
-/// libbpf-rs keeps the system's error to itself: its kind and its words are left.
+/// libbpf-rs hides the errno: only its kind and text are available.
 pub(crate) fn io_error(error: &libbpf_rs::Error) -> io::Error {
     let kind = match error.kind() {
         libbpf_rs::ErrorKind::NotFound => io::ErrorKind::NotFound,
@@ -93,7 +77,7 @@ pub(crate) fn io_error(error: &libbpf_rs::Error) -> io::Error {
         libbpf_rs::ErrorKind::OutOfMemory => io::ErrorKind::OutOfMemory,
         _ => io::ErrorKind::Other,
     };
-    // With the chain of its causes.
+    // `#` adds the chain of causes.
     io::Error::new(kind, format!("{error:#}"))
 }
 

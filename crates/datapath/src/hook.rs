@@ -1,4 +1,4 @@
-//! Who else is on the tcx hook of an interface.
+//! Lists other programs on an interface's tcx hook.
 
 use std::ffi::CStr;
 use std::io;
@@ -8,12 +8,12 @@ use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use crate::error::DatapathError;
 use crate::object;
 
-/// A program on a hook. It is known by its number: its name may not be readable at another time.
+/// A program on a hook, identified by its id: the name may be unreadable later.
 #[derive(Clone, Debug)]
 pub struct HookProgram {
-    /// Its number, unique since boot.
+    /// Unique since boot.
     pub id: u32,
-    /// Its name, of 15 characters at most; empty where it may not be read, which takes `CAP_SYS_ADMIN`.
+    /// At most 15 characters; empty without `CAP_SYS_ADMIN`.
     pub name: String,
 }
 
@@ -34,14 +34,13 @@ impl std::fmt::Display for HookProgram {
     }
 }
 
-/// More programs than this on one hook are not listed (`BPF_MPROG_MAX`, linux/bpf_mprog.h).
+/// The kernel's limit of programs per hook (`BPF_MPROG_MAX`, linux/bpf_mprog.h).
 const MOST: usize = 64;
 
-/// The programs at tcx egress of an interface of the current network namespace, in the order in which
-/// they run.
+/// The programs at tcx egress of an interface in the current network namespace, in execution order.
 ///
 /// # Errors
-/// When the kernel refuses: `EINVAL` says that it has no tcx (before Linux 6.6).
+/// When the kernel refuses: `EINVAL` means that it has no tcx (before Linux 6.6).
 pub fn egress_programs(ifindex: i32) -> Result<Vec<HookProgram>, DatapathError> {
     let mut ids = [0_u32; MOST];
     let mut options = MaybeUninit::<libbpf_sys::bpf_prog_query_opts>::zeroed();
@@ -50,24 +49,24 @@ pub fn egress_programs(ifindex: i32) -> Result<Vec<HookProgram>, DatapathError> 
     options.sz = size_of::<libbpf_sys::bpf_prog_query_opts>() as libbpf_sys::size_t;
     options.prog_ids = ids.as_mut_ptr();
     options.__bindgen_anon_1.count = MOST as u32;
-    // SAFETY: the options point to as many numbers as they say, which outlive the call.
+    // SAFETY: the options point to as many ids as they declare, which outlive the call.
     let result = unsafe { libbpf_sys::bpf_prog_query_opts(ifindex, libbpf_sys::BPF_TCX_EGRESS, options) };
     if result < 0 {
         let source = io::Error::from_raw_os_error(-result);
         return Err(DatapathError::System { action: "list the programs at tcx egress", source });
     }
-    // SAFETY: the kernel has written the number; every value of the union is an integer.
+    // SAFETY: the kernel has written the count; every member of the union is an integer.
     let count = unsafe { options.__bindgen_anon_1.count } as usize;
     Ok(ids[..count.min(MOST)].iter().map(|id| HookProgram { id: *id, name: program_name(*id) }).collect())
 }
 
 fn program_name(id: u32) -> String {
-    // SAFETY: takes a number and returns a descriptor or a negative error.
+    // SAFETY: takes an id and returns a descriptor or a negative error.
     let descriptor = unsafe { libbpf_sys::bpf_prog_get_fd_by_id(id) };
     if descriptor < 0 {
         return String::new();
     }
-    // SAFETY: the kernel just gave this descriptor to us alone.
+    // SAFETY: the kernel returned this descriptor, and nothing else owns it.
     let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
     let Ok(info) = object::program_info(descriptor.as_fd()) else { return String::new() };
     let bytes: Vec<u8> = info.name.iter().map(|character| *character as u8).collect();

@@ -1,4 +1,4 @@
-//! BPF array maps seen as memory: reads and writes without a system call.
+//! BPF array maps mapped into memory: reads and writes without a system call.
 
 use std::io;
 use std::marker::PhantomData;
@@ -7,8 +7,8 @@ use std::ptr::NonNull;
 
 use crate::error::DatapathError;
 
-/// `length` values of `T` that the kernel's programs change at any time: every access copies one
-/// value, volatile, and no reference into it is ever handed out.
+/// `length` values of `T` that BPF programs change at any time. Every access is a volatile copy; no reference
+/// into the mapping is handed out.
 #[derive(Debug)]
 pub(crate) struct Mapped<T> {
     memory: NonNull<T>,
@@ -17,19 +17,19 @@ pub(crate) struct Mapped<T> {
     _values: PhantomData<T>,
 }
 
-// SAFETY: the memory belongs to the mapping, which no thread owns; all access is by volatile copies
-// of plain integers, as it has to be with a writer in the kernel.
+// SAFETY: no thread owns the mapping; all access is by volatile copies of plain integers, as a concurrent
+// writer in the kernel requires.
 unsafe impl<T: Copy + Send> Send for Mapped<T> {}
 // SAFETY: as above.
 unsafe impl<T: Copy + Send> Sync for Mapped<T> {}
 
 impl<T: Copy> Mapped<T> {
-    /// Maps `length` values of an mmapable array map.
+    /// Maps an mmapable array map of `length` values.
     pub(crate) fn new(map: BorrowedFd<'_>, length: usize) -> Result<Self, DatapathError> {
         let bytes = length.checked_mul(size_of::<T>()).filter(|bytes| *bytes > 0).ok_or_else(|| {
             DatapathError::Limit(format!("a BPF array of {length} values cannot be mapped"))
         })?;
-        // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps no existing memory.
         let memory = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -48,29 +48,27 @@ impl<T: Copy> Mapped<T> {
         }
     }
 
-    /// Pointer to a value, for the volatile access of one of its fields.
+    /// Pointer to a value, for volatile access to a field.
     pub(crate) fn pointer(&self, index: usize) -> *mut T {
         assert!(index < self.length, "index {index} of {}", self.length);
-        // SAFETY: within the mapping, as just checked.
+        // SAFETY: the index was checked above.
         unsafe { self.memory.as_ptr().add(index) }
     }
 
-    /// Number of values.
     pub(crate) fn length(&self) -> usize {
         self.length
     }
 
-    /// A copy of a value.
     pub(crate) fn read(&self, index: usize) -> T {
-        // SAFETY: a valid, aligned pointer into the mapping; every bit pattern is a value of the
-        // plain C structures that this is used with.
+        // SAFETY: a valid, aligned pointer into the mapping; every bit pattern is valid for the plain C
+        // structures that `T` stands for.
         unsafe { std::ptr::read_volatile(self.pointer(index)) }
     }
 }
 
 impl<T> Drop for Mapped<T> {
     fn drop(&mut self) {
-        // SAFETY: exactly the mapping that `new` made, and no reference into it exists.
+        // SAFETY: exactly the mapping of `new`, and no reference into it exists.
         unsafe { libc::munmap(self.memory.as_ptr().cast(), self.bytes) };
     }
 }

@@ -1,4 +1,4 @@
-//! The meter: bytes and packets per flow and bin, as they arrive.
+//! The meter: bytes and packets per flow and bin, on arrival.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -12,48 +12,45 @@ use crate::raw;
 
 const OBJECT: &str = "meter";
 static BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/meter.bpf.o"));
-/// Bins that all flows have together, at most: 1 GiB of memory.
+/// Limit for all flows together: 1 GiB of memory.
 const MAX_BINS: u64 = 1 << 27;
 
-/// No transmit queue is recorded for a flow's socket (`NO_QUEUE_MAPPING`, include/net/sock.h).
+/// The socket has no recorded transmit queue (`NO_QUEUE_MAPPING`, include/net/sock.h).
 pub const NO_QUEUE: u32 = 0xffff;
 
-/// Size and grain of a meter.
 #[derive(Clone, Copy, Debug)]
 pub struct MeterOptions {
-    /// Flows that can be told apart.
+    /// Flows that have a row of their own.
     pub flows: u32,
-    /// Bins per flow.
+    /// Per flow.
     pub bins: u32,
-    /// Length of a bin, ns; at most 300 ms, so that a 100 Gbit/s flow does not overflow its bin.
+    /// Length of a bin, ns; at most 300 ms, so that a 100 Gbit/s flow does not overflow it.
     pub bin_ns: u64,
 }
 
 /// A flow as the meter saw it.
 #[derive(Clone, Debug)]
 pub struct FlowSample {
-    /// Both ends.
     pub tuple: Tuple,
-    /// First packet, `CLOCK_MONOTONIC` ns.
+    /// `CLOCK_MONOTONIC`, ns.
     pub first_ns: u64,
-    /// Last packet, `CLOCK_MONOTONIC` ns.
+    /// `CLOCK_MONOTONIC`, ns.
     pub last_ns: u64,
-    /// Bytes on the wire since the meter was attached.
+    /// On the wire, since the meter was attached.
     pub bytes: u64,
-    /// Packets on the wire since the meter was attached.
+    /// On the wire, since the meter was attached.
     pub packets: u64,
     /// TCP or UDP payload since the meter was attached.
     pub payload_bytes: u64,
     /// Data packets that arrived after a later one.
     pub out_of_order: u64,
-    /// Where it arrives: `skb->queue_mapping` of the last packet, behind a veth the transmit queue on which
-    /// the sender's device really sent it. Where it leaves: the transmit queue that its socket was on last, or
-    /// [`NO_QUEUE`].
+    /// On ingress: `skb->queue_mapping` of the last packet; behind a veth this is the transmit queue that the
+    /// sender's device used. On egress: the last transmit queue of the flow's socket, or [`NO_QUEUE`].
     pub queue_mapping: u32,
     row: u32,
 }
 
-/// Counts what arrives at an interface. Dropping it detaches it.
+/// Counts packets of an interface. Dropping it detaches it.
 pub struct Meter {
     meter: Mapped<raw::ek_meter>,
     bins: Mapped<raw::ek_bin>,
@@ -64,8 +61,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Loads the meter and attaches it to an interface of the current network namespace, where it counts
-    /// what arrives.
+    /// Loads the meter and attaches it at ingress of an interface in the current network namespace.
     ///
     /// # Errors
     /// When the kernel refuses, or the meter would be too large.
@@ -73,7 +69,7 @@ impl Meter {
         Self::attach_to(options, ifindex, Hook::Ingress)
     }
 
-    /// The same for what leaves: segments as the stack hands them to the device, before its queues.
+    /// The same at egress: GSO segments as the stack passes them to the device, before its queues.
     ///
     /// # Errors
     /// When the kernel refuses, or the meter would be too large.
@@ -122,22 +118,22 @@ impl Meter {
         Ok(Self { meter, bins, options: *options, _link: link, program, object })
     }
 
-    /// Number of its program, unique since boot.
+    /// Unique since boot.
     ///
     /// # Errors
-    /// When the kernel refuses to tell.
+    /// When the kernel refuses to report it.
     pub fn program_id(&self) -> Result<u32, DatapathError> {
         object::program_id(&self.object, self.program)
     }
 
-    /// Starts the bins at a moment of `CLOCK_MONOTONIC`, which may lie ahead.
+    /// Starts the bins at a time of `CLOCK_MONOTONIC`, which may be in the future.
     pub fn start(&self, at_ns: u64) {
         let meter = self.meter.pointer(0);
         // SAFETY: a pointer into the mapping.
         unsafe { std::ptr::write_volatile(&raw mut (*meter).start_ns, at_ns) };
     }
 
-    /// Packets of flows that found no row: anything but 0 means the figures are incomplete.
+    /// Packets of flows that found no free row. Unless it is 0, the figures are incomplete.
     #[must_use]
     pub fn overflow(&self) -> u64 {
         self.meter.read(0).overflow
@@ -146,7 +142,7 @@ impl Meter {
     /// Every flow seen so far.
     ///
     /// # Errors
-    /// When the kernel refuses to read the table.
+    /// When the kernel refuses to read the map.
     pub fn flows(&self) -> Result<Vec<FlowSample>, DatapathError> {
         let map = object::map(&self.object, "metered")?;
         let mut flows = Vec::new();
@@ -182,7 +178,7 @@ impl Meter {
         Ok(flows)
     }
 
-    /// A flow's bins: bytes and packets on the wire, from the start.
+    /// A flow's bytes and packets on the wire, per bin from the start.
     #[must_use]
     pub fn bins(&self, flow: &FlowSample) -> (Vec<u64>, Vec<u64>) {
         if flow.row >= self.options.flows {

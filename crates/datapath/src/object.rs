@@ -1,4 +1,4 @@
-//! Opening, loading and attaching BPF objects, with libbpf's own words in the error.
+//! Opens, loads and attaches BPF objects, with libbpf's log in the error.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -10,19 +10,19 @@ use libbpf_rs::{MapCore, Object, ObjectBuilder, OpenObject, PrintLevel};
 use crate::error::{DatapathError, io_error};
 use crate::statistics::RunTime;
 
-/// Last words of libbpf, for the error of a load that failed.
+/// The last lines of libbpf's log, for the error of a failed load.
 static WORDS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 const LINES_KEPT: usize = 8;
 
 fn keep_words(_level: PrintLevel, text: String) {
     let mut words = WORDS.lock().unwrap_or_else(PoisonError::into_inner);
-    // A verifier's log comes as one text of many lines; what matters stands at its end.
+    // A verifier log is one text of many lines; the cause is at its end.
     words.extend(text.lines().map(str::to_owned));
     let excess = words.len().saturating_sub(LINES_KEPT);
     words.drain(..excess);
 }
 
-/// Opens an object from the bytes that the build script compiled.
+/// Opens an object that the build script compiled.
 pub(crate) fn open(object: &'static str, bytes: &[u8]) -> Result<OpenObject, DatapathError> {
     static QUIET: Once = Once::new();
     QUIET.call_once(|| {
@@ -45,15 +45,14 @@ fn load_error(object: &'static str, error: &libbpf_rs::Error) -> DatapathError {
     DatapathError::Load { object, source: io_error(error), log }
 }
 
-/// Where a program hangs on an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hook {
     Ingress,
     Egress,
 }
 
-/// Attaches a program to a tcx hook of an interface of the current network namespace. The link is
-/// owned by the descriptor: closing it detaches the program.
+/// Attaches a program to a tcx hook of an interface in the current network namespace. Closing the returned
+/// descriptor detaches it.
 pub(crate) fn attach_tcx(
     object: &Object,
     program: &'static str,
@@ -65,21 +64,21 @@ pub(crate) fn attach_tcx(
         Hook::Ingress => (libbpf_sys::BPF_TCX_INGRESS, "tcx ingress"),
         Hook::Egress => (libbpf_sys::BPF_TCX_EGRESS, "tcx egress"),
     };
-    // SAFETY: no options are passed, and the program's descriptor is alive.
+    // SAFETY: no options are passed, and the program's descriptor is open.
     let link =
         unsafe { libbpf_sys::bpf_link_create(descriptor.as_raw_fd(), ifindex, kind, std::ptr::null()) };
     if link < 0 {
         let source = io::Error::from_raw_os_error(-link);
         return Err(DatapathError::Attach { program, hook: words, ifindex, source });
     }
-    // SAFETY: the kernel just gave this descriptor to us alone.
+    // SAFETY: the kernel returned this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(link) })
 }
 
 /// Attaches a tracing program (fentry) to its function.
 pub(crate) fn attach_trace(object: &Object, program: &'static str) -> Result<OwnedFd, DatapathError> {
     let descriptor = program_fd(object, program)?;
-    // SAFETY: no options are passed, and the program's descriptor is alive.
+    // SAFETY: no options are passed, and the program's descriptor is open.
     let link = unsafe {
         libbpf_sys::bpf_link_create(descriptor.as_raw_fd(), 0, libbpf_sys::BPF_TRACE_FENTRY, std::ptr::null())
     };
@@ -87,11 +86,11 @@ pub(crate) fn attach_trace(object: &Object, program: &'static str) -> Result<Own
         let source = io::Error::from_raw_os_error(-link);
         return Err(DatapathError::Attach { program, hook: "fentry", ifindex: 0, source });
     }
-    // SAFETY: the kernel just gave this descriptor to us alone.
+    // SAFETY: the kernel returned this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(link) })
 }
 
-/// Runs a `syscall` program once; its own return value.
+/// Runs a `syscall` program once; returns the program's return value.
 pub(crate) fn run_once(object: &Object, program: &'static str) -> Result<i32, DatapathError> {
     run_descriptor(program_fd(object, program)?)
 }
@@ -102,7 +101,7 @@ pub(crate) fn run_descriptor(descriptor: BorrowedFd<'_>) -> Result<i32, Datapath
     // SAFETY: all zeroes is a valid value of this plain C structure.
     let options = unsafe { options.assume_init_mut() };
     options.sz = size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t;
-    // SAFETY: the descriptor is alive and the options are initialised.
+    // SAFETY: the descriptor is open and the options are initialised.
     let result = unsafe { libbpf_sys::bpf_prog_test_run_opts(descriptor.as_raw_fd(), options) };
     if result < 0 {
         let source = io::Error::from_raw_os_error(-result);
@@ -111,7 +110,7 @@ pub(crate) fn run_descriptor(descriptor: BorrowedFd<'_>) -> Result<i32, Datapath
     Ok(options.retval as i32)
 }
 
-/// A loaded program's number, unique since boot.
+/// Unique since boot.
 pub(crate) fn program_id(object: &Object, program: &'static str) -> Result<u32, DatapathError> {
     Ok(program_info(program_fd(object, program)?)?.id)
 }
@@ -123,7 +122,7 @@ pub(crate) fn program_descriptor(object: &Object, program: &'static str) -> Resu
         .map_err(|source| DatapathError::System { action: "duplicate a BPF program's descriptor", source })
 }
 
-/// Runs a program on a packet that goes nowhere, as if a new socket had sent it; its own return value.
+/// Runs a program on a packet that is not sent, as if from a new socket; returns the program's return value.
 pub(crate) fn run_on_packet(
     object: &Object,
     program: &'static str,
@@ -136,7 +135,7 @@ pub(crate) fn run_on_packet(
     options.sz = size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t;
     options.data_in = packet.as_ptr().cast();
     options.data_size_in = u32::try_from(packet.len()).unwrap_or(u32::MAX);
-    // SAFETY: the descriptor is alive, the options are initialised, and the packet is as long as they say.
+    // SAFETY: the descriptor is open, the options are initialised, and the packet has the declared length.
     let result = unsafe { libbpf_sys::bpf_prog_test_run_opts(descriptor.as_raw_fd(), options) };
     if result < 0 {
         let source = io::Error::from_raw_os_error(-result);
@@ -145,14 +144,14 @@ pub(crate) fn run_on_packet(
     Ok(options.retval.cast_signed())
 }
 
-/// What a program has cost so far (needs [`crate::RunTimeStatistics`]); zero if it is not loaded.
+/// Run time of a program (needs [`crate::RunTimeStatistics`]); zero if it is not loaded.
 pub(crate) fn run_time(object: &Object, program: &'static str) -> Result<RunTime, DatapathError> {
     let Ok(descriptor) = program_fd(object, program) else { return Ok(RunTime::default()) };
     let info = program_info(descriptor)?;
     Ok(RunTime { nanoseconds: info.run_time_ns, runs: info.run_cnt })
 }
 
-/// What the kernel tells of a program.
+/// The kernel's information about a program.
 pub(crate) fn program_info(descriptor: BorrowedFd<'_>) -> Result<libbpf_sys::bpf_prog_info, DatapathError> {
     let mut info = MaybeUninit::<libbpf_sys::bpf_prog_info>::zeroed();
     let mut length = size_of::<libbpf_sys::bpf_prog_info>() as u32;
@@ -164,7 +163,7 @@ pub(crate) fn program_info(descriptor: BorrowedFd<'_>) -> Result<libbpf_sys::bpf
         let source = io::Error::from_raw_os_error(-result);
         return Err(DatapathError::System { action: "read what the kernel knows of a BPF program", source });
     }
-    // SAFETY: zeroed at first, and all zeroes is a valid value of this plain C structure.
+    // SAFETY: zeroed above, and all zeroes is a valid value of this plain C structure.
     Ok(unsafe { info.assume_init() })
 }
 
@@ -179,7 +178,6 @@ fn program_fd<'a>(object: &'a Object, name: &'static str) -> Result<BorrowedFd<'
     Ok(unsafe { BorrowedFd::borrow_raw(descriptor) })
 }
 
-/// A map of a loaded object.
 pub(crate) fn map<'a>(object: &'a Object, name: &'static str) -> Result<libbpf_rs::Map<'a>, DatapathError> {
     object.maps().find(|map| map.name() == name).ok_or(DatapathError::Missing { kind: "map", name })
 }

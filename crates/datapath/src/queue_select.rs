@@ -1,4 +1,4 @@
-//! The queue choice of one device: loading, settings, state.
+//! The queue choice of one device: loading, settings, flow table.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,7 +23,7 @@ const COMPLETE_AT_PEER: &str = "complete_at_peer";
 const LOOK: &str = "look";
 const COUNT_BUSY: &str = "count_busy";
 const START_TIMERS: &str = "start_timers";
-/// An uncharged flow that is silent this long loses its slot; its next segment takes one again.
+/// An uncharged flow that is silent this long loses its slot; its next segment takes a slot again.
 const FORGET_AFTER_NS: u64 = 10_000_000_000;
 
 /// How a choice reaches the device.
@@ -31,20 +31,21 @@ const FORGET_AFTER_NS: u64 = 10_000_000_000;
 pub enum Steering {
     /// `skb->priority` names an HTB class: this class id is queue 0, the next one queue 1.
     Class(u32),
-    /// `skb->queue_mapping`: the device's own transmit queues, whenever the kernel re-picks.
+    /// `skb->queue_mapping`: the device's own transmit queues. The program chooses whenever the kernel re-picks
+    /// a queue.
     Queue,
 }
 
-/// Who tells that a flow's last segment has left.
+/// How the programs learn that a flow's last segment has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completion {
-    /// The flows' sockets, looked at before a pick and four times a second: costs nothing per segment.
+    /// From the flows' sockets, read before a pick and four times a second: costs nothing per segment.
     Sockets,
-    /// fentry on `tcp_wfree`: at once.
+    /// fentry on `tcp_wfree`: immediately.
     Exact,
-    /// tcx ingress on the veth peer: at once, in a test bed.
+    /// tcx ingress on the veth peer: immediately, in a test bed.
     Peer,
-    /// Only ageing, the net below `Exact` and `Peer`: flows that are silent for long.
+    /// Only by ageing: flows that are silent for long. It also backs up `Exact` and `Peer`.
     Ageing,
 }
 
@@ -59,31 +60,29 @@ impl std::fmt::Display for Completion {
     }
 }
 
-/// Settings of a device's queue choice.
 #[derive(Clone, Debug)]
 pub struct SelectOptions {
     /// How queues are picked.
     pub policy: Policy,
     /// How the choice reaches the device.
     pub steering: Steering,
-    /// Who tells that a flow's last segment has left; where the kernel refuses, [`QueueSelect::load`]
-    /// takes the next best.
+    /// If the kernel refuses this one, [`QueueSelect::load`] uses the next best.
     pub completion: Completion,
     /// Queues of the device, 1 to [`MAX_QUEUES`].
     pub queues: u32,
     /// XPS pools: CPU *n* uses pool *n* modulo their number. Empty: every CPU uses every queue.
     pub pools: Vec<Pool>,
-    /// Line rate, bit/s: the ageing limit follows from it.
+    /// Line rate, bit/s; determines the ageing limit.
     pub rate_bps: u64,
-    /// Smallest time of silence after which a flow is released by age, ns.
+    /// Least silence after which ageing releases a flow, ns.
     pub ageing_floor_ns: u64,
-    /// A flow without a socket in this network namespace (a container's, or a routed one) may change queue
-    /// after so much silence, µs.
+    /// A flow without a socket in this network namespace (of a container, or routed) may change its queue after
+    /// this silence, µs.
     pub gap_us: u32,
-    /// Flows tracked at most, 1 to 131,072. A further one takes the place of a short flow with nothing outstanding; where
+    /// Limit of tracked flows, 1 to 131,072. A further flow replaces a short flow with nothing outstanding; if
     /// there is none, it is hashed and counted.
     pub max_flows: u32,
-    /// Flows may be moved by [`QueueSelect::attach_mover`].
+    /// Allow [`QueueSelect::attach_mover`].
     pub movable: bool,
 }
 
@@ -107,15 +106,10 @@ impl Default for SelectOptions {
 /// Both ends of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tuple {
-    /// Sender's address.
     pub source: IpAddr,
-    /// Sender's port.
     pub source_port: u16,
-    /// Receiver's address.
     pub destination: IpAddr,
-    /// Receiver's port.
     pub destination_port: u16,
-    /// IP protocol number: 6 TCP, 17 UDP.
     pub protocol: u8,
 }
 
@@ -141,7 +135,7 @@ impl Tuple {
         }
     }
 
-    /// As a key of the maps.
+    /// The key in the BPF maps.
     pub(crate) fn to_bytes(self) -> [u8; size_of::<raw::ek_tuple>()] {
         let words = |address| {
             let mut words = [0; 4];
@@ -164,7 +158,7 @@ impl Tuple {
             protocol: u16::from(self.protocol),
             family: family as u16,
         };
-        // SAFETY: a plain C structure of integers without padding, as its layout test has it.
+        // SAFETY: a plain C structure of integers without padding; a test checks the layout.
         unsafe { std::mem::transmute(tuple) }
     }
 }
@@ -172,20 +166,18 @@ impl Tuple {
 /// A flow as the queue choice sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowState {
-    /// Both ends.
     pub tuple: Tuple,
-    /// Queue of its last segment.
+    /// Queue of the last segment.
     pub queue: Option<u32>,
-    /// Weight charged to that queue; 0 when nothing is outstanding.
+    /// Weight charged to that queue; 0 if nothing is outstanding.
     pub charged_weight: u32,
-    /// Data segments for which the choice went further than "it stays", modulo 2^28; unless sockets
-    /// are looked at, all data segments.
+    /// Data segments for which the program did more than keep the queue, modulo 2^28. Unless it reads sockets:
+    /// all data segments.
     pub segments: u64,
 }
 
-/// What the programs counted; see `struct ek_counters` in the shared header.
+/// Counters of the programs; see `struct ek_counters` in the shared header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs)] // the C header documents each
 pub struct Counters {
     pub picks: u64,
     pub moves: u64,
@@ -207,20 +199,18 @@ pub struct QueueSelect {
     queues: u32,
     links: Vec<OwnedFd>,
     completion: Completion,
-    /// The program of the choice.
     program: &'static str,
-    /// Why the wanted completion is not in use, when it is not.
+    /// The kernel's reason if the wanted completion is not in use.
     refused: Option<String>,
     object: Object,
 }
 
 impl QueueSelect {
-    /// Loads the programs with their settings; nothing is attached yet. Where the kernel refuses the
-    /// wanted completion (it has no fentry, or is locked down against programs that read its memory),
-    /// the next best is loaded: sockets, then ageing.
+    /// Loads the programs with their settings; attaches nothing yet. If the kernel refuses the wanted
+    /// completion (no fentry, or lockdown), it loads the next best: sockets, then ageing.
     ///
     /// # Errors
-    /// When the kernel refuses the programs, or the settings do not fit them.
+    /// When the kernel refuses the programs, or a setting is out of range.
     pub fn load(options: &SelectOptions) -> Result<Self, DatapathError> {
         validate(options)?;
         let mut completion = options.completion;
@@ -263,7 +253,7 @@ impl QueueSelect {
         Ok(select)
     }
 
-    /// Marks every slot's word as nobody's; no program is attached yet.
+    /// Marks every slot as free; no program is attached yet.
     fn free_all_slots(&self) {
         for slot in 0..self.slots.length() {
             let slot = self.slots.pointer(slot);
@@ -274,19 +264,18 @@ impl QueueSelect {
         }
     }
 
-    /// Fills in the XPS pools; no program is attached yet.
+    /// Writes the XPS pools; no program is attached yet.
     fn set_pools(&self, options: &SelectOptions) {
         let device = self.device.pointer(0);
         for (cpu, pool) in (0..raw::EK_MAX_CPUS as usize).zip(options.pools.iter().cycle()) {
             let pool = raw::ek_pool { first: pool.first, count: pool.count };
-            // SAFETY: a pointer into the mapping, which is as large as the structure; `cpu` is below
-            // the array's length.
+            // SAFETY: a pointer into the mapping, which is as large as the structure; `cpu` is below the
+            // array's length.
             unsafe { std::ptr::write_volatile(&raw mut (*device).pool[cpu], pool) };
         }
     }
 
-    /// Attaches the choice to an interface of the current network namespace, and exact completion if
-    /// that is in use.
+    /// Attaches the choice, and exact completion if in use, to an interface in the current network namespace.
     ///
     /// # Errors
     /// When the kernel refuses a hook.
@@ -298,8 +287,8 @@ impl QueueSelect {
         Ok(())
     }
 
-    /// Attaches completion to the veth peer, an interface of the current network namespace. Needed for
-    /// [`Completion::Peer`] only; does nothing otherwise.
+    /// Attaches completion to the veth peer in the current network namespace, for [`Completion::Peer`];
+    /// otherwise does nothing.
     ///
     /// # Errors
     /// When the kernel refuses the hook.
@@ -310,20 +299,20 @@ impl QueueSelect {
         Ok(())
     }
 
-    /// Who tells that a flow's last segment has left.
+    /// The completion in use.
     #[must_use]
     pub fn completion(&self) -> Completion {
         self.completion
     }
 
-    /// Why another completion than the wanted one is in use, in the kernel's words; none if it is not.
+    /// The kernel's reason why the wanted completion is not in use, if so.
     #[must_use]
     pub fn refused(&self) -> Option<&str> {
         self.refused.as_deref()
     }
 
-    /// Makes the weights true now: releases every flow whose socket has nothing outstanding. Does
-    /// nothing unless [`Completion::Sockets`] is in use.
+    /// Releases every flow whose socket has nothing outstanding. Does nothing unless [`Completion::Sockets`] is
+    /// in use.
     ///
     /// # Errors
     /// When the kernel refuses to run the program.
@@ -331,8 +320,8 @@ impl QueueSelect {
         object::run_once(&self.object, LOOK).map(|_| ())
     }
 
-    /// Runs the choice on an Ethernet frame that goes nowhere, as if a new socket had sent it: a flow for each
-    /// call, for tests of more flows than a machine can carry.
+    /// Runs the choice on an Ethernet frame that is not sent, as if from a new socket. Each call makes a flow,
+    /// for tests with more flows than a machine can run.
     ///
     /// # Errors
     /// When the kernel refuses to run the program, or the frame is shorter than an Ethernet header.
@@ -340,7 +329,7 @@ impl QueueSelect {
         object::run_on_packet(&self.object, self.program, frame).map(|_| ())
     }
 
-    /// Slots of the flow table that are in use.
+    /// Used slots of the flow table.
     #[must_use]
     pub fn flow_count(&self) -> u32 {
         let device = self.device.pointer(0);
@@ -348,22 +337,22 @@ impl QueueSelect {
         unsafe { std::ptr::read_volatile(&raw const (*device).flow_count) }
     }
 
-    /// Sum of the weights of the flows charged to each queue.
+    /// Sum of the charged flow weights, by queue.
     #[must_use]
     pub fn weights(&self) -> Vec<u32> {
         weights(&self.device, self.queues)
     }
 
-    /// A view of the queues for another thread, which stays valid when this is dropped.
+    /// A view of the queues for another thread; it outlives this value.
     ///
     /// # Errors
-    /// When the kernel refuses to map the tables once more.
+    /// When the kernel refuses to map the tables again.
     pub fn view(&self) -> Result<QueueView, DatapathError> {
         Ok(QueueView {
             device: Mapped::new(object::map(&self.object, ".data.device")?.as_fd(), 1)?,
             slots: Mapped::new(object::map(&self.object, "flows")?.as_fd(), raw::EK_SLOTS as usize)?,
             queues: self.queues,
-            // Where sockets are not read, weights are as true as they can be.
+            // Without access to the sockets, the charged weights are the best estimate.
             count: match self.completion {
                 Completion::Sockets => Some(object::program_descriptor(&self.object, COUNT_BUSY)?),
                 Completion::Exact | Completion::Peer | Completion::Ageing => None,
@@ -371,11 +360,11 @@ impl QueueSelect {
         })
     }
 
-    /// Attaches what brings flows to change their queue, to the interface of the choice, in the current network
-    /// namespace. It ends when the [`FlowMover`] is dropped, and the choice may end before.
+    /// Attaches the program that moves flows to the interface of the choice, in the current network namespace.
+    /// Dropping the [`FlowMover`] ends it; the choice may end first.
     ///
     /// # Errors
-    /// When the choice was loaded without [`SelectOptions::movable`], sockets are not looked at
+    /// When the choice was loaded without [`SelectOptions::movable`], does not read sockets
     /// ([`Completion::Sockets`]), or the kernel refuses.
     pub fn attach_mover(&self, ifindex: i32) -> Result<FlowMover, DatapathError> {
         if self.completion != Completion::Sockets {
@@ -387,8 +376,8 @@ impl QueueSelect {
         FlowMover::attach(&self.object, ifindex)
     }
 
-    /// Gives flows their weights: the first rule that matches decides, and a flow that none matches has weight 1.
-    /// Flows that are running follow with their next segment.
+    /// Sets the flow weights: the first matching rule decides, and a flow without one has weight 1. Running
+    /// flows follow with their next segment.
     ///
     /// # Errors
     /// When there are too many rules, or a weight is out of range; then nothing changes.
@@ -398,7 +387,7 @@ impl QueueSelect {
         }
         let rules: Vec<raw::ek_rule> = rules.iter().map(Rule::to_raw).collect::<Result<_, _>>()?;
         let device = self.device.pointer(0);
-        // No rules while they change: a flow that asks meanwhile has weight 1, and asks again.
+        // Disable the rules while they change: a flow looked up meanwhile gets weight 1 and is looked up again.
         // SAFETY: pointers into the mapping; the index is below the array's length, as just checked.
         unsafe {
             std::ptr::write_volatile(&raw mut (*device).rule_count, 0);
@@ -411,7 +400,7 @@ impl QueueSelect {
             let generation = std::ptr::read_volatile(&raw const (*device).rule_generation);
             std::ptr::write_volatile(&raw mut (*device).rule_generation, generation.wrapping_add(1));
         }
-        // Twice: a flow that began under the old rules may have written its slot after the first time.
+        // Twice: a flow that began under the old rules may write its slot after the first pass.
         for _ in 0..2 {
             fence(Ordering::SeqCst);
             for slot in (0..self.slots.length()).filter(|slot| self.slots.read(*slot).cookie != 0) {
@@ -444,7 +433,7 @@ impl QueueSelect {
         }
     }
 
-    /// The time of silence after which a flow is released by age at present, ns.
+    /// The current silence after which ageing releases a flow, ns.
     #[must_use]
     pub fn ageing_limit_ns(&self) -> u64 {
         let device = self.device.pointer(0);
@@ -452,7 +441,7 @@ impl QueueSelect {
         unsafe { std::ptr::read_volatile(&raw const (*device).ageing_limit_ns) }
     }
 
-    /// Every flow that is tracked now.
+    /// Every tracked flow.
     #[must_use]
     pub fn flows(&self) -> Vec<FlowState> {
         (0..self.slots.length())
@@ -470,20 +459,19 @@ impl QueueSelect {
             .collect()
     }
 
-    /// What the choice has cost (with [`crate::RunTimeStatistics`] on): a run is a segment.
+    /// Run time of the choice (needs [`crate::RunTimeStatistics`]); one run per segment.
     ///
     /// # Errors
-    /// When the kernel refuses to tell.
+    /// When the kernel refuses to report it.
     pub fn choice_run_time(&self) -> Result<RunTime, DatapathError> {
         object::run_time(&self.object, self.program)
     }
 
-    /// What completion has cost: its program, if it has one (with [`crate::RunTimeStatistics`] on), and
-    /// the timers' walks, each of which is a run. Looking before a pick is part of
-    /// [`Self::choice_run_time`].
+    /// Run time of completion: its program, if any (needs [`crate::RunTimeStatistics`]), and each walk of the
+    /// timers. Reads of sockets before a pick belong to [`Self::choice_run_time`].
     ///
     /// # Errors
-    /// When the kernel refuses to tell.
+    /// When the kernel refuses to report it.
     pub fn completion_run_time(&self) -> Result<RunTime, DatapathError> {
         let program = match self.completion {
             Completion::Exact => object::run_time(&self.object, COMPLETE_EXACT)?,
@@ -510,7 +498,7 @@ fn weights(device: &Mapped<raw::ek_device>, queues: u32) -> Vec<u32> {
         .collect()
 }
 
-/// Reads the state of the queues, on whatever thread, while the programs change it.
+/// Reads the queues from any thread, while the programs change them.
 #[derive(Debug)]
 pub struct QueueView {
     device: Mapped<raw::ek_device>,
@@ -519,24 +507,23 @@ pub struct QueueView {
     count: Option<OwnedFd>,
 }
 
-/// Somebody looks at the flows for microseconds at a time.
+/// Another walk over the flows takes microseconds.
 const TRIES_TO_COUNT: usize = 3;
 
 impl QueueView {
-    /// Number of queues.
     #[must_use]
     pub fn queues(&self) -> u32 {
         self.queues
     }
 
-    /// Sum of the weights of the flows charged to each queue.
+    /// Sum of the charged flow weights, by queue.
     #[must_use]
     pub fn weights(&self) -> Vec<u32> {
         weights(&self.device, self.queues)
     }
 
-    /// Sum of the weights of the flows on each queue that have something outstanding at this moment. A flow that
-    /// has ended stays charged until somebody looks; here it does not count, and nothing is released.
+    /// Sum of the weights of flows with data outstanding now, by queue. An ended flow stays charged until the
+    /// next walk; here it does not count, and nothing is released.
     ///
     /// # Errors
     /// When the kernel refuses to run the program.
@@ -554,7 +541,7 @@ impl QueueView {
         Ok(self.weights())
     }
 
-    /// Number of flows charged to each queue. Goes through all slots in use: for now and then.
+    /// Number of charged flows, by queue. Reads all used slots, so call it rarely.
     #[must_use]
     pub fn charged_flows(&self) -> Vec<u32> {
         let device = self.device.pointer(0);
@@ -602,7 +589,7 @@ fn validate(options: &SelectOptions) -> Result<(), DatapathError> {
     Ok(())
 }
 
-/// The program for a way of steering and a way of completion.
+/// The program for a steering and a completion.
 fn select_program(steering: Steering, completion: Completion) -> &'static str {
     match (steering, completion) {
         (Steering::Class(_), Completion::Sockets) => "select_class",

@@ -1,4 +1,4 @@
-//! Flow weights: which flows count for more.
+//! Flow weights.
 
 use std::ops::RangeInclusive;
 
@@ -7,34 +7,31 @@ use evenkeel_transmit::MAX_FLOW_WEIGHT;
 use crate::error::DatapathError;
 use crate::raw;
 
-/// Rules at most, the default weight included.
+/// Limit of rules, the default weight included.
 pub const MAX_RULES: usize = raw::EK_MAX_RULES as usize;
 
-/// A version-2 cgroup as the kernel's programs see it.
+/// A version-2 cgroup in the terms of BPF programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CgroupId {
-    /// Its id: the inode number of its directory.
+    /// Inode number of its directory.
     pub id: u64,
-    /// Its depth below the root of the hierarchy, whose own depth is 0.
+    /// Depth below the root, which has depth 0.
     pub level: u32,
 }
 
-/// Gives a weight to the flows that match everything it names.
+/// A weight for the flows that match every given field.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
-    /// Weight, 1 to [`MAX_FLOW_WEIGHT`]; 1 is an ordinary flow.
+    /// 1 to [`MAX_FLOW_WEIGHT`]; 1 is an ordinary flow.
     pub weight: u32,
-    /// IP protocol number.
     pub protocol: Option<u8>,
-    /// Sender's port.
     pub source_port: Option<RangeInclusive<u16>>,
-    /// Receiver's port.
     pub destination_port: Option<RangeInclusive<u16>>,
-    /// `skb->mark` (`SO_MARK`, or a filter's) and the bits of it that count.
+    /// `skb->mark` (`SO_MARK`, or set by a filter) and its mask.
     pub mark: Option<(u32, u32)>,
     /// `skb->priority` (`SO_PRIORITY`).
     pub priority: Option<u32>,
-    /// The sending socket is in this cgroup, or below it.
+    /// The sending socket is in this cgroup or below it.
     pub cgroup: Option<CgroupId>,
 }
 

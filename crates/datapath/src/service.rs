@@ -1,4 +1,4 @@
-//! What each flow has been served, and bringing a flow to change its queue.
+//! Reads the service that each flow has received, and moves a flow to another queue.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{Ordering, fence};
@@ -13,50 +13,48 @@ use crate::raw;
 
 const HOLD_BACK: &str = "hold_back";
 const READ_SERVICE: &str = "read_service";
-/// What is loaded for this only.
+/// Programs loaded only for this.
 pub(crate) const PROGRAMS: [&str; 2] = [HOLD_BACK, READ_SERVICE];
 
-/// Somebody looks at the flows for microseconds at a time.
+/// Another walk over the flows takes microseconds.
 const TRIES_TO_READ: usize = 3;
 
-/// A flow with something outstanding, and what it has been served.
+/// A flow with data outstanding, and its service so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowService {
-    /// Its socket's cookie, unique since boot; made from its addresses if it has no socket here.
+    /// The socket's cookie, unique since boot; for a flow without a socket here, derived from its addresses.
     pub cookie: u64,
-    /// The queue that its socket is on, as the kernel has it on record (`sk_tx_queue_mapping`).
+    /// The queue that the kernel has recorded for its socket (`sk_tx_queue_mapping`).
     pub queue: u32,
-    /// Its weight.
     pub weight: u32,
-    /// Bytes that its peer has acknowledged since the connection began (`bytes_acked` of `struct tcp_sock`, RFC 4898
-    /// `tcpEStatsAppHCThruOctetsAcked`); none for what is not TCP or has no socket here.
+    /// Bytes that the peer has acknowledged since the start of the connection (`bytes_acked` of `struct
+    /// tcp_sock`, RFC 4898 `tcpEStatsAppHCThruOctetsAcked`); none unless TCP with a socket here.
     pub acknowledged_bytes: Option<u64>,
-    /// Its socket holds data that has not been sent. Always true where that is not known.
+    /// The socket holds unsent data; true if unknown.
     pub backlogged: bool,
-    /// It can be brought to change its queue.
+    /// The mover can change its queue.
     pub movable: bool,
     socket: u64,
     slot: u32,
 }
 
-/// How far a move has come.
+/// Progress of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MoveState {
-    /// None is under way.
     None,
     /// The flow is held back, or about to be.
     Waiting,
-    /// A segment has taken the wanted queue, so long after the flow was first held back, ns; 0 if that was not needed.
+    /// A segment has used the wanted queue.
     Done {
-        /// Time for which it was held back, ns.
+        /// Time since the flow was first held back, ns; 0 if it was not.
         held_ns: u64,
     },
-    /// The time is over, and the flow is where it was.
+    /// The limit has passed; the flow is on its old queue.
     Expired,
 }
 
-/// Brings flows of one device to change their queue, one at a time. Dropping it lets go of a flow that it holds, and
-/// so does the end of the process.
+/// Moves flows of one device to other queues, one at a time. Dropping it, or the end of the process, releases a
+/// flow that is held back.
 #[derive(Debug)]
 pub struct FlowMover {
     device: Mapped<raw::ek_device>,
@@ -77,8 +75,7 @@ impl FlowMover {
         })
     }
 
-    /// The flows that have something outstanding now; none if they are 4096 or more, or somebody else kept looking at
-    /// them.
+    /// The flows with data outstanding now; none if they are 4096 or more, or another walk kept running.
     ///
     /// # Errors
     /// When the kernel refuses to run the program.
@@ -98,8 +95,8 @@ impl FlowMover {
         Ok(None)
     }
 
-    /// Begins to move a flow, as [`Self::flows`] told of it: it is held back until it may change its queue, for `limit_ns`
-    /// at most. A move that is under way is given up.
+    /// Begins to move a flow from the last [`Self::flows`]: it is held back until it may change its queue, at
+    /// most `limit_ns`. Cancels a move under way.
     pub fn begin(&self, flow: &FlowService, queue: u32, limit_ns: u64) {
         self.end();
         let own = self.details.read(flow.slot as usize).tuple;
@@ -119,12 +116,13 @@ impl FlowMover {
             ..raw::ek_move::default()
         };
         let device = self.device.pointer(0);
-        // SAFETY: pointers into the mapping. The state goes last: until then nobody reads the rest.
+        // SAFETY: pointers into the mapping. The state is written last: until then the program ignores the
+        // other fields.
         unsafe { std::ptr::write_volatile(&raw mut (*device).flow_move, request) };
         self.set_state(raw::ek_move_state::EK_MOVE_WANTED);
     }
 
-    /// How far the move has come.
+    /// Progress of the last move.
     #[must_use]
     pub fn state(&self) -> MoveState {
         let device = self.device.pointer(0);
@@ -140,7 +138,7 @@ impl FlowMover {
         }
     }
 
-    /// Lets go of the flow, wherever it is.
+    /// Releases the flow, whatever the progress.
     pub fn end(&self) {
         self.set_state(raw::ek_move_state::EK_MOVE_NONE);
     }

@@ -1,16 +1,13 @@
-//! The kernel's own account of what BPF programs cost.
+//! The kernel's run-time statistics of BPF programs.
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
 use crate::error::DatapathError;
 
-/// Time spent in a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunTime {
-    /// Nanoseconds in all runs.
     pub nanoseconds: u64,
-    /// Number of runs.
     pub runs: u64,
 }
 
@@ -25,8 +22,8 @@ impl std::ops::Sub for RunTime {
     }
 }
 
-/// Run-time statistics are on while this lives (`BPF_ENABLE_STATS`); the kernel turns them off by
-/// itself when the descriptor closes, so a crash leaves nothing changed.
+/// Run-time statistics are on while this lives (`BPF_ENABLE_STATS`). The kernel turns them off when the
+/// descriptor closes, also after a crash.
 #[derive(Debug)]
 pub struct RunTimeStatistics {
     _descriptor: OwnedFd,
@@ -36,7 +33,7 @@ impl RunTimeStatistics {
     /// Turns the statistics on.
     ///
     /// # Errors
-    /// When the kernel refuses (no privilege, or older than 5.8).
+    /// When the kernel refuses (no privilege, or before Linux 5.8).
     pub fn enable() -> Result<Self, DatapathError> {
         // SAFETY: takes an enum value and returns a descriptor or a negative error.
         let descriptor = unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) };
@@ -44,7 +41,7 @@ impl RunTimeStatistics {
             let source = io::Error::from_raw_os_error(-descriptor);
             return Err(DatapathError::System { action: "turn on BPF run-time statistics", source });
         }
-        // SAFETY: the kernel just gave this descriptor to us alone.
+        // SAFETY: the kernel returned this descriptor, and nothing else owns it.
         Ok(Self { _descriptor: unsafe { OwnedFd::from_raw_fd(descriptor) } })
     }
 }

@@ -1,4 +1,4 @@
-//! Receive steering in software: XDP sends packets to the CPUs that are to take them through the stack.
+//! Receive steering in software: an XDP program redirects packets to the CPUs that process them.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -22,29 +22,29 @@ const PROGRAM: &str = "steer_packet";
 
 /// Entries of the indirection table.
 pub const INDIRECTION_LENGTH: usize = raw::EK_STEER_INDIRECTION as usize;
-/// Flows that can have a target of their own.
+/// Limit of flows with their own target.
 pub const MAX_STEERED_FLOWS: usize = raw::EK_STEER_SLOTS as usize;
-/// Classes of flows.
+/// Limit of classes.
 pub const MAX_STEERED_CLASSES: usize = raw::EK_STEER_CLASSES as usize;
-/// CPUs that the flows of one class are hashed over.
+/// Limit of CPUs over which a class hashes its flows.
 pub const MAX_CLASS_TARGETS: usize = raw::EK_STEER_CLASS_TARGETS as usize;
-/// A slot is used again after this, when no program that had looked it up still runs, and no packet of its flow
-/// is in a ring.
+/// Rest before a slot is reused: no program that looked it up may still run, and no packet of its flow may be
+/// in a ring.
 const SLOT_REST: Duration = Duration::from_secs(1);
 
-/// `XDP_FLAGS_DRV_MODE` (`include/uapi/linux/if_link.h`): in the driver, before the kernel makes a buffer of the packet.
-/// The generic mode, in the stack, loses packets on their way to a CPU map when it had to copy them: the copy does
-/// not know the length of its link header (`skb_pp_cow_data`, net/core/skbuff.c, in Linux 6.18).
+/// `XDP_FLAGS_DRV_MODE` (`include/uapi/linux/if_link.h`): native mode. Generic mode drops packets on their way
+/// to a CPU map when it had to copy them: the copy lacks the length of the link header (`skb_pp_cow_data`,
+/// net/core/skbuff.c, Linux 6.18).
 const IN_THE_DRIVER: u32 = 1 << 2;
 
-/// Where packets go.
+/// Target of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SteerTarget {
-    /// Through the ring of this CPU.
+    /// The ring of this CPU.
     Cpu(u32),
-    /// On where they came in.
+    /// The CPU on which they arrived.
     Stay,
-    /// As the classes and the indirection table have it: for flows only.
+    /// By the classes and the indirection table; for flows only.
     Rules,
 }
 
@@ -67,18 +67,17 @@ impl SteerTarget {
     }
 }
 
-/// How to steer.
 #[derive(Clone, Debug)]
 pub struct SteeringOptions {
-    /// Decide everything and send nothing anywhere: what the program itself costs, as a baseline.
+    /// Decide, but redirect nothing: measures the program's own cost.
     pub pass: bool,
-    /// CPUs that can be targets: each gets a ring and a thread.
+    /// CPUs that can be targets; each gets a ring and a thread.
     pub cpus: Vec<u32>,
-    /// Packets that a ring can hold; more are dropped, as by a NIC whose ring is full.
+    /// Capacity of a ring in packets; further ones are dropped, as by a NIC whose ring is full.
     pub ring_packets: u32,
-    /// Longest time that a flow that is to move waits for its old ring to be empty of it.
+    /// Limit for a moving flow's wait until its old ring has none of its packets.
     pub hold: Duration,
-    /// The key of the hash.
+    /// Key of the Toeplitz hash.
     pub key: [u8; RSS_KEY_LENGTH],
 }
 
@@ -94,101 +93,96 @@ impl Default for SteeringOptions {
     }
 }
 
-/// Packets that may be on their way to a ring or out of it besides: a batch of each receiver and one of the ring's thread.
+/// Packets that may be in transit besides those in a ring: a batch of each receiver and one of the ring's
+/// thread.
 const BATCHES: u64 = 1024;
-/// After so much silence nothing of a flow is in the batch that a ring's thread takes through the stack.
+/// After this silence, no packet of a flow is in the batch that a ring's thread processes.
 const SETTLE: Duration = Duration::from_micros(100);
 
-/// An address of which some bits count.
+/// An address with a mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaskedAddress {
-    /// The address; bits that do not count are 0.
+    /// Masked bits are 0.
     pub address: IpAddr,
-    /// The bits that count; of IPv4 the low 32.
+    /// For IPv4 the low 32 bits.
     pub mask: u128,
 }
 
-/// A port of which some bits count.
+/// A port with a mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaskedPort {
-    /// The port; bits that do not count are 0.
+    /// Masked bits are 0.
     pub port: u16,
-    /// The bits that count.
     pub mask: u16,
 }
 
-/// A class of flows, and the CPUs that they are hashed over. `None` is anything.
+/// A class of flows, and the CPUs over which they are hashed. `None` matches anything; the destination is this
+/// host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SteeredClass {
-    /// IP protocol number: 6 TCP, 17 UDP.
     pub protocol: Option<u8>,
-    /// The sender's address.
     pub source: Option<MaskedAddress>,
-    /// The sender's port.
     pub source_port: Option<MaskedPort>,
-    /// This host's address.
     pub destination: Option<MaskedAddress>,
-    /// This host's port.
     pub destination_port: Option<MaskedPort>,
-    /// Where its flows go, by their hash.
+    /// Targets of its flows, by hash.
     pub targets: Vec<SteerTarget>,
 }
 
-/// A flow that has a target of its own.
+/// A flow with its own target.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SteeredFlow {
     /// Both ends.
     pub tuple: Tuple,
-    /// What it was given.
+    /// The target that was set.
     pub wanted: SteerTarget,
-    /// Where its packets go now; none while it had none.
+    /// The current target; none before its first packet.
     pub current: Option<SteerTarget>,
-    /// Packets since it was given a target.
+    /// Packets since the target was set.
     pub packets: u64,
-    /// Bytes of these, whole frames.
+    /// Bytes of whole frames.
     pub bytes: u64,
-    /// Its last packet, `CLOCK_MONOTONIC` ns; 0: none yet.
+    /// Last packet, `CLOCK_MONOTONIC` ns; 0: none yet.
     pub last_ns: u64,
-    /// Times that it changed its CPU.
+    /// Changes of CPU.
     pub moves: u32,
-    /// Of these, without waiting any longer for its old ring: its packets may have changed their order.
+    /// Changes of CPU after the wait had expired: packets may have been reordered.
     pub forced: u32,
 }
 
-/// A flow without a target of its own.
+/// A flow without its own target.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SeenFlow {
-    /// Both ends.
     pub tuple: Tuple,
-    /// Packets since the last look.
+    /// Packets since the last read.
     pub packets: u64,
-    /// Bytes of these, whole frames.
+    /// Bytes of whole frames.
     pub bytes: u64,
 }
 
-/// What one CPU has done since the program was loaded. Packets are frames as the program sees them: before
-/// segments are put together, or, where they never were apart, whole ones.
+/// Counters of one CPU since the program was loaded. Packets are frames as the program sees them: before GRO,
+/// or whole GSO packets where they were never split.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuCounters {
     /// Packets sent to its ring.
     pub enqueued: u64,
-    /// Packets that came out of its ring.
+    /// Packets taken from its ring.
     pub dequeued: u64,
-    /// Packets that were dropped because its ring was full, as far as that could be told.
+    /// Packets dropped because its ring was full, as far as known.
     pub lost: u64,
-    /// Packets that came in on it.
+    /// Packets that arrived on it.
     pub received: u64,
-    /// Bytes of these.
+    /// Bytes that arrived on it.
     pub bytes: u64,
-    /// Of these, neither TCP nor UDP, or fragments: they stayed.
+    /// Arrived packets that are neither TCP nor UDP, or are fragments: they stayed.
     pub other: u64,
-    /// Of these, with half a checksum from a sender on this host, which was finished here.
+    /// Arrived packets from a sender on this host with a partial checksum, which the program completed.
     pub partial: u64,
-    /// Of these, of flows without a target of their own.
+    /// Arrived packets of flows without their own target.
     pub without_slot: u64,
-    /// Of these, those that could not be sent to their target: they stayed.
+    /// Arrived packets that could not be sent to their target: they stayed.
     pub refused: u64,
-    /// Of these, kept on the old CPU of a flow that is to move.
+    /// Arrived packets kept on the old CPU of a moving flow.
     pub held: u64,
 }
 
@@ -211,7 +205,7 @@ impl Slots {
     }
 }
 
-/// Steers what an interface receives. Dropping it detaches it.
+/// Steers an interface's received packets. Dropping it detaches it.
 pub struct ReceiveSteering {
     links: Vec<OwnedFd>,
     steer: Mapped<raw::ek_steer>,
@@ -219,7 +213,7 @@ pub struct ReceiveSteering {
     cpus: Mapped<raw::ek_steer_cpu>,
     taken: Slots,
     turned: Option<Instant>,
-    /// Of each CPU, sent and taken when it was looked at last.
+    /// Per CPU, the enqueued and dequeued counts of the last [`Self::settle_losses`].
     looked: Vec<(u64, u64)>,
     options: SteeringOptions,
     object: Object,
@@ -231,10 +225,10 @@ fn possible_cpus() -> Result<u32, DatapathError> {
 }
 
 impl ReceiveSteering {
-    /// Loads the program, with every packet staying where it came in until rules are set.
+    /// Loads the program; until rules are set every packet stays on its CPU.
     ///
     /// # Errors
-    /// When the kernel refuses, or a CPU is not there.
+    /// When the kernel refuses, or a CPU does not exist.
     pub fn load(options: &SteeringOptions) -> Result<Self, DatapathError> {
         let count = possible_cpus()?;
         let mut opened = object::open(OBJECT, BYTES)?;
@@ -292,7 +286,7 @@ impl ReceiveSteering {
         let rings = object::map(&self.object, "rings")?;
         let taker = object::program_descriptor(&self.object, "take_packet")?;
         for cpu in &self.options.cpus {
-            // struct bpf_cpumap_val: the ring's size and the program that sees what comes out.
+            // struct bpf_cpumap_val: the ring's size, and the program that runs on its packets.
             let mut value = self.options.ring_packets.to_ne_bytes().to_vec();
             value.extend(taker.as_raw_fd().to_ne_bytes());
             rings
@@ -302,10 +296,10 @@ impl ReceiveSteering {
         Ok(())
     }
 
-    /// Attaches the program to an interface of the current network namespace, where nobody else's may be.
+    /// Attaches the program to an interface in the current network namespace.
     ///
     /// # Errors
-    /// When the kernel refuses: `EBUSY` where another program is.
+    /// When the kernel refuses: `EBUSY` if another XDP program is attached.
     pub fn attach(&mut self, ifindex: i32) -> Result<(), DatapathError> {
         let descriptor = object::program_descriptor(&self.object, PROGRAM)?;
         let options = libbpf_sys::bpf_link_create_opts {
@@ -313,7 +307,7 @@ impl ReceiveSteering {
             flags: IN_THE_DRIVER,
             ..Default::default()
         };
-        // SAFETY: the options are initialised and outlive the call, and the descriptor is alive.
+        // SAFETY: the options are initialised and outlive the call, and the descriptor is open.
         let link = unsafe {
             libbpf_sys::bpf_link_create(descriptor.as_raw_fd(), ifindex, libbpf_sys::BPF_XDP, &options)
         };
@@ -322,32 +316,32 @@ impl ReceiveSteering {
             let hook = "XDP, in the driver";
             return Err(DatapathError::Attach { program: PROGRAM, hook, ifindex, source });
         }
-        // SAFETY: the kernel just gave this descriptor to us alone.
+        // SAFETY: the kernel returned this descriptor, and nothing else owns it.
         self.links.push(unsafe { OwnedFd::from_raw_fd(link) });
         Ok(())
     }
 
-    /// Number of the program, unique since boot.
+    /// Unique since boot.
     ///
     /// # Errors
-    /// When the kernel refuses to tell.
+    /// When the kernel refuses to report it.
     pub fn program_id(&self) -> Result<u32, DatapathError> {
         object::program_id(&self.object, PROGRAM)
     }
 
-    /// What the program has cost (needs [`crate::RunTimeStatistics`]).
+    /// Run time of the program (needs [`crate::RunTimeStatistics`]).
     ///
     /// # Errors
-    /// When the kernel refuses to tell.
+    /// When the kernel refuses to report it.
     pub fn run_time(&self) -> Result<RunTime, DatapathError> {
         object::run_time(&self.object, PROGRAM)
     }
 
-    /// Sets what flows without a target of their own go by: the first class that matches, then the indirection
-    /// table at the hash's low bits. All of it comes into force at one moment.
+    /// Sets the rules for flows without their own target: the first matching class, then the indirection table
+    /// at the hash's low bits. All rules take effect at once.
     ///
     /// # Errors
-    /// When there are too many classes or targets, a class has none, or one is a CPU without a ring.
+    /// When there are too many classes or targets, a class has none, or a target CPU has no ring.
     pub fn set_rules(
         &mut self,
         classes: &[SteeredClass],
@@ -370,14 +364,14 @@ impl ReceiveSteering {
         for (entry, target) in rules.indirection.iter_mut().zip(indirection) {
             *entry = narrow(*target)?;
         }
-        // A program that still reads the half that is to be written has begun before the last turn.
+        // A program that still reads the inactive half began before the last switch.
         const GRACE: Duration = Duration::from_millis(5);
         if let Some(left) = self.turned.and_then(|turned| GRACE.checked_sub(turned.elapsed())) {
             std::thread::sleep(left);
         }
         let shared = self.steer.pointer(0);
-        // SAFETY: pointers into the mapping; the program does not read the half that is written, and the other
-        // fields are this process's alone.
+        // SAFETY: pointers into the mapping; the program does not read the half that is written, and only this
+        // process uses the other fields.
         unsafe {
             let other = 1 - (std::ptr::read_volatile(&raw const (*shared).active) & 1);
             std::ptr::write_volatile(&raw mut (*shared).rules[other as usize], *rules);
@@ -397,10 +391,10 @@ impl ReceiveSteering {
         }
     }
 
-    /// Gives a flow a target of its own, or another one: it moves when nothing of it is in its old ring.
+    /// Sets a flow's own target: it moves when its old ring has none of its packets.
     ///
     /// # Errors
-    /// When the table is full, or the target is a CPU without a ring.
+    /// When the table is full, or the target CPU has no ring.
     pub fn set_flow(&mut self, tuple: &Tuple, target: SteerTarget) -> Result<(), DatapathError> {
         self.check(target)?;
         if let Some(slot) = self.taken.of.get(tuple) {
@@ -429,7 +423,7 @@ impl ReceiveSteering {
         Ok(())
     }
 
-    /// Takes a flow's own target away: it goes by the rules from now on. A flow without one is none.
+    /// Removes a flow's own target: from now on it follows the rules. Ignores a flow that has none.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -442,13 +436,12 @@ impl ReceiveSteering {
         Ok(())
     }
 
-    /// Every flow with a target of its own.
+    /// Every flow with its own target.
     #[must_use]
     pub fn flows(&self) -> Vec<SteeredFlow> {
         self.taken.of.iter().filter_map(|(tuple, slot)| self.view(tuple, *slot)).collect()
     }
 
-    /// One of them.
     #[must_use]
     pub fn flow(&self, tuple: &Tuple) -> Option<SteeredFlow> {
         self.view(tuple, *self.taken.of.get(tuple)?)
@@ -468,7 +461,7 @@ impl ReceiveSteering {
         })
     }
 
-    /// The flows without a target of their own that had packets since the last look; of very many, the latest.
+    /// The flows without their own target that had packets since the last call; of very many flows, the latest.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -495,13 +488,12 @@ impl ReceiveSteering {
         Ok(found)
     }
 
-    /// What each CPU has done, by its number.
     #[must_use]
     pub fn counters(&self) -> Vec<CpuCounters> {
         (0..self.cpus.length())
             .map(|cpu| {
                 let counted = self.cpus.read(cpu);
-                // While packets come and go, what a ring cannot hold is lost for sure.
+                // While packets are in transit, only those beyond the ring's capacity are certainly lost.
                 let missing = counted.enqueued.saturating_sub(counted.dequeued);
                 let beyond = missing.saturating_sub(u64::from(self.options.ring_packets) + BATCHES);
                 CpuCounters {
@@ -520,9 +512,9 @@ impl ReceiveSteering {
             .collect()
     }
 
-    /// Finds out what full rings have dropped: of a CPU where nothing came or went since the last call, all that was
-    /// sent and did not come out. To be called several times a second, at most once in 10 ms: what a ring holds is
-    /// out of it by then.
+    /// Estimates the drops of full rings: on a CPU whose counts have not changed since the last call, every
+    /// packet that was enqueued but not dequeued is lost. Call it several times a second, but at most once in
+    /// 10 ms: a ring is empty by then.
     pub fn settle_losses(&mut self) {
         for (cpu, looked) in self.looked.iter_mut().enumerate() {
             let counted = self.cpus.read(cpu);
@@ -530,7 +522,7 @@ impl ReceiveSteering {
             if now == *looked {
                 let pointer = self.cpus.pointer(cpu);
                 let lost = counted.enqueued.wrapping_sub(counted.dequeued);
-                // SAFETY: a pointer into the mapping, to a field that this process alone writes.
+                // SAFETY: a pointer into the mapping, to a field that only this process writes.
                 unsafe { std::ptr::write_volatile(&raw mut (*pointer).lost, lost) };
             }
             *looked = now;

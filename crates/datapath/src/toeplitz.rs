@@ -1,14 +1,14 @@
-//! The Toeplitz hash of receive-side scaling, as tables that a program can use: one look-up for each byte.
+//! The Toeplitz hash of receive-side scaling as tables: one look-up per byte.
 //!
-//! The hash of an input is the exclusive or, over its bits that are set, of the 32 bits of the key from that
-//! bit's place on (Microsoft, "RSS hashing functions"). So each byte contributes by its place and value alone.
+//! The hash of an input is the XOR, over its set bits, of the 32 key bits that start at the bit's position
+//! (Microsoft, "RSS hashing functions"). So the contribution of a byte depends only on its position and value.
 
 use crate::raw;
 
-/// Bytes of a key: 32 bits more than the longest input has (IPv6 addresses and ports).
+/// The longest input (IPv6 addresses and ports) plus 32 bits.
 pub const RSS_KEY_LENGTH: usize = 40;
 
-/// The key of Microsoft's verification suite, which many drivers use and every description of RSS has.
+/// The key of Microsoft's verification suite, which many drivers use.
 pub const DEFAULT_RSS_KEY: [u8; RSS_KEY_LENGTH] = [
     0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0, 0xd0,
     0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30, 0xf2, 0x0c, 0x6a, 0x42,
@@ -17,21 +17,20 @@ pub const DEFAULT_RSS_KEY: [u8; RSS_KEY_LENGTH] = [
 
 const INPUT: usize = raw::EK_STEER_HASH_INPUT as usize;
 
-/// What each byte contributes, by its place and value.
+/// Contribution of each byte, by position and value.
 pub(crate) type Tables = [[u32; 256]; INPUT];
 
-/// 32 bits of the key, from a bit on.
+/// 32 bits of the key from a bit on.
 fn window(key: &[u8; RSS_KEY_LENGTH], bit: usize) -> u32 {
     let byte = |at: usize| u64::from(key.get(bit / 8 + at).copied().unwrap_or(0));
     let five = (0..5).fold(0, |bits, at| bits << 8 | byte(at));
     (five >> (8 - bit % 8)) as u32
 }
 
-/// Fills the tables for a key.
 pub(crate) fn fill(key: &[u8; RSS_KEY_LENGTH], tables: &mut Tables) {
     for (place, table) in tables.iter_mut().enumerate() {
         for (value, entry) in table.iter_mut().enumerate() {
-            // The highest bit comes first.
+            // The most significant bit comes first.
             let set = (0..8).filter(|bit| value & (0x80 >> bit) != 0);
             *entry = set.fold(0, |hash, bit| hash ^ window(key, place * 8 + bit));
         }

@@ -1,6 +1,6 @@
-//! Service balancing under management, and advice about more queues.
+//! Service balancing on a live interface, and advice about more queues.
 //!
-//! It changes no setting: a flow is held back by what arrives for it, and the program that does so goes with the process.
+//! It changes no setting: a BPF program on received packets holds a flow back, and it ends with the process.
 
 use evenkeel_control::{BalanceControl, HeldMoves};
 use evenkeel_datapath::{Completion, QueueSelect};
@@ -12,20 +12,20 @@ use crate::device::Device;
 use crate::error::FairError;
 use crate::queue_weights::Backend;
 
-/// Whether flows take turns on the queues that they share.
+/// Whether flows take turns on shared queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BalanceMode {
-    /// They stay where they are.
     #[default]
     Off,
-    /// They do where nothing serves the queues by weight and it is possible; else that is said.
+    /// If the device does not serve its queues by weight and balancing is possible; otherwise a remark says why
+    /// not.
     Auto,
-    /// They do, or the run is refused.
+    /// Yes, or refuse to run.
     On,
 }
 
 impl BalanceMode {
-    /// Whether a device gets it; nothing is changed.
+    /// Decides for a device; changes nothing.
     pub(crate) fn plan(
         self,
         device: &Device,
@@ -63,7 +63,7 @@ impl BalanceMode {
         }
     }
 
-    /// Attaches what moves flows, where it was planned; what was planned may turn out to be impossible.
+    /// Attaches the flow mover if planned; this may turn out to be impossible.
     pub(crate) fn start(
         self,
         planned: bool,
@@ -90,7 +90,7 @@ impl BalanceMode {
     }
 }
 
-/// What it does, for `--plan`.
+/// Its effect, for `--plan`.
 pub(crate) fn plan_lines(device: &str) -> [Line; 3] {
     [
         Line::comment(format_args!(

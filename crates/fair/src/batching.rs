@@ -1,9 +1,9 @@
-//! Transmit batching under management: `mq` with a qdisc of our own at each transmit queue.
+//! Transmit batching on a live interface: `mq` with Evenkeel's own qdisc at each transmit queue.
 //!
-//! The paper (Titan, section 4.4) changes TCP so that what it sends in one go is queued before the queue is served. A
-//! qdisc that a program registers can hold the first segment for a moment instead. It stands where the leaves of the
-//! administrator stood, so these are gone for as long as it runs; and the process registers it, so its name is gone
-//! with the process, while a device that has it keeps it until its root is put back (`net/sched/bpf_qdisc.c`).
+//! Titan (section 4.4) changes TCP so that a socket's burst is enqueued before the queue is served. Without a
+//! change of the kernel, a BPF qdisc holds the first segment for a moment instead. It replaces the
+//! administrator's leaf qdiscs while it runs. The name is registered by the process and ends with it, but a
+//! device keeps the qdisc until its root is restored (`net/sched/bpf_qdisc.c`).
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -19,39 +19,39 @@ use crate::error::FairError;
 use crate::own_root::OwnRoot;
 use crate::queue_weights::Backend;
 
-/// Whether what goes out in one go is queued before the queue is served.
+/// Whether a burst is enqueued before its queue is served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BatchingMode {
-    /// The leaves stay as they are.
+    /// The leaf qdiscs stay.
     #[default]
     Off,
-    /// Each transmit queue gets a leaf of our own, or the run is refused.
+    /// Each transmit queue gets Evenkeel's leaf, or the run is refused.
     On,
 }
 
 /// Major number of the first queue's leaf.
 const FIRST_LEAF: u16 = 0x100;
-/// Names that are tried, should others be taken on this machine.
+/// Limit of tries, in case names are taken on this machine.
 const NAMES_TRIED: u32 = 16;
-/// Numbers that end a name: three digits, which leave room for a process's seven (`PID_MAX_LIMIT`).
+/// Three digits at the end of a name leave room for a seven-digit process id (`PID_MAX_LIMIT`).
 const NUMBERS: u32 = 1000;
 
-/// The leaves of one run on one device, and the root above them.
+/// One run's leaves on one device, and the root above them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Batching {
     root: OwnRoot,
     queues: u32,
 }
 
-/// The leaves while they are registered.
+/// The registered leaves.
 pub(crate) struct Leaves {
     tree: Batching,
     qdisc: TransmitBatching,
 }
 
 impl BatchingMode {
-    /// Whether a device gets it, and how; nothing is changed. `check_restorable` says whether its root qdisc could be
-    /// put back.
+    /// Decides whether and how a device gets it; changes nothing. `check_restorable` reports whether its root
+    /// qdisc could be restored.
     pub(crate) fn plan(
         self,
         device: &Device,
@@ -75,7 +75,7 @@ impl BatchingMode {
         Ok(Some(Batching { root, queues: device.queues }))
     }
 
-    /// Whether it can be had; also without a device, so that it is said before anything else is looked at.
+    /// Whether it is possible; without a device, so that this error comes first.
     pub(crate) fn check(self, backend: Backend, available: bool) -> Result<(), FairError> {
         if self == Self::Off {
             return Ok(());
@@ -97,8 +97,8 @@ impl BatchingMode {
     }
 }
 
-/// Registers a qdisc under a name that nobody has on this machine. Each device gets its own: they share nothing, not even
-/// the counters.
+/// Registers a qdisc under a name that is free on this machine. Each device has its own, because instances
+/// share their counters.
 fn register() -> Result<TransmitBatching, DatapathError> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let mut tries = 1..=NAMES_TRIED;
@@ -107,7 +107,7 @@ fn register() -> Result<TransmitBatching, DatapathError> {
         let name = format!("evk_{}_{number}", std::process::id());
         let registered = TransmitBatching::register(&BatchOptions { name, ..BatchOptions::default() });
         match registered {
-            // A process of the same number, in another PID namespace.
+            // Another PID namespace has a process with the same id.
             Err(error) if error.is_taken() && tries.next().is_some() => {}
             registered => return registered,
         }
@@ -120,18 +120,18 @@ impl Batching {
         self.root.major
     }
 
-    /// Registers the qdisc; it is on no device yet.
+    /// Registers the qdisc; no device uses it yet.
     pub(crate) fn register(self) -> Result<Leaves, FairError> {
         Ok(Leaves { tree: self, qdisc: register()? })
     }
 
-    /// The place and the handle of each queue's leaf. Below `mq` minor numbers begin at 1.
+    /// Parent and handle of each queue's leaf. Minor numbers below `mq` begin at 1.
     fn places(self) -> impl Iterator<Item = (Handle, Handle)> {
         (0..self.queues as u16)
             .map(move |queue| (Handle::new(self.root.major, queue + 1), Handle::new(FIRST_LEAF + queue, 0)))
     }
 
-    /// The change of the root qdisc, with the leaves below it.
+    /// The change of the root qdisc with its leaves.
     fn change(self, name: &str) -> Change {
         let root = QdiscState::of(&Qdisc::Mq, Handle::ROOT, self.root.handle());
         let leaf = |(parent, handle)| QdiscSnapshot {
@@ -144,7 +144,7 @@ impl Batching {
         Change::new(Knob::RootQdisc, Value::Qdiscs(tree))
     }
 
-    /// The same as comments: the qdisc is there while the process is, so the lines are of no use to others.
+    /// The change as comments: the qdisc exists only while the process does, so a shell line would not work.
     pub(crate) fn plan(self, device: &str, before: Value) -> Script {
         let mut script = Script::default();
         script.comment(
@@ -168,7 +168,7 @@ impl Batching {
 }
 
 impl Leaves {
-    /// Makes `mq` with the leaves, and reads them back.
+    /// Creates `mq` with the leaves, and reads them back.
     pub(crate) fn put(&self, run: &mut Run, netlink: &mut Netlink, device: &Device) -> Result<(), FairError> {
         run.change(&self.tree.change(self.qdisc.name()))?;
         let standing = netlink.qdiscs(device.index)?;
@@ -185,18 +185,18 @@ impl Leaves {
         Ok(())
     }
 
-    /// The kind of qdisc that each queue has while nobody else puts one there, by place.
+    /// The expected qdisc kind at each place, to detect another program's change.
     pub(crate) fn expected(&self) -> Vec<(Handle, String)> {
         self.tree.places().map(|(place, _)| (place, self.qdisc.name().to_owned())).collect()
     }
 
-    /// What they have counted, all queues together.
+    /// Sum over all queues.
     pub(crate) fn counters(&self) -> BatchCounters {
         self.qdisc.counters()
     }
 }
 
-/// What stands in a place; none if nothing does.
+/// The qdisc kind at a place; none if there is no qdisc.
 pub(crate) fn kind_at(qdiscs: &[QdiscState], place: Handle) -> Option<&str> {
     qdiscs.iter().find(|qdisc| qdisc.parent == place).map(|qdisc| qdisc.kind.as_str())
 }
@@ -241,7 +241,7 @@ mod tests {
     fn the_journal_knows_our_root_again_and_nobody_elses() {
         let change = TREE.change("evk_7_0");
         let ours = evenkeel_apply::Ours::These(vec![change.to.clone()]);
-        // Also with leaves that are not there yet, as when the process dies in the midst of it.
+        // Also without the leaves, as when the process dies before it creates them.
         let Value::Qdiscs(tree) = &change.to else { panic!() };
         for count in 1..=tree.len() {
             assert!(ours.includes(&change.knob, &Value::Qdiscs(tree[..count].to_vec())));

@@ -1,4 +1,4 @@
-//! A device as it is found.
+//! The current state of a device.
 
 use evenkeel_datapath::{HookProgram, egress_programs};
 use evenkeel_host::{Channels, Ethtool, Sysfs, XpsMap};
@@ -8,38 +8,27 @@ use evenkeel_netlink::{Link, Netlink};
 
 use crate::error::FairError;
 
-/// A device and everything about it that a queue choice rests on.
+/// A device, with everything that a queue choice depends on.
 #[derive(Clone, Debug)]
 pub struct Device {
-    /// Its number.
     pub index: u32,
-    /// Its name.
     pub name: String,
-    /// Whether it is set up.
     pub up: bool,
-    /// Its driver; none if that does not tell.
+    /// None if the driver does not report it.
     pub driver: Option<String>,
-    /// Transmit queues in use.
     pub queues: u32,
-    /// Channels, of a driver that has them.
+    /// None for a driver without channels.
     pub channels: Option<Channels>,
-    /// Speed of the link, bit/s; none without carrier.
+    /// bit/s; none without carrier.
     pub speed_bps: Option<u64>,
-    /// The XPS maps of every queue.
     pub xps: Vec<XpsMap>,
-    /// Its root qdisc; none while it is down.
+    /// None while the device is down.
     pub root: Option<QdiscState>,
-    /// Programs at tcx egress.
     pub programs: Vec<HookProgram>,
-    /// Filters at clsact egress.
     pub filters: Vec<FilterState>,
 }
 
 impl Device {
-    /// Reads a device.
-    ///
-    /// # Errors
-    /// When the kernel refuses to tell.
     pub fn read(link: &Link, netlink: &mut Netlink, sysfs: &Sysfs) -> Result<Self, FairError> {
         let ethtool = Ethtool::open().ok();
         let qdiscs = netlink.qdiscs(link.index)?;
@@ -59,26 +48,25 @@ impl Device {
         })
     }
 
-    /// Its driver, in words.
     #[must_use]
     pub fn driver_name(&self) -> &str {
         self.driver.as_deref().unwrap_or("unknown")
     }
 
-    /// Whether the root qdisc has a child for each transmit queue, and so counts by queue.
+    /// Whether the root qdisc has a child per transmit queue, and so counts by queue.
     #[must_use]
     pub fn counts_by_queue(&self) -> bool {
         self.root.as_ref().is_some_and(|root| root.kind == "mq")
     }
 
-    /// Line rate for the ageing limit, bit/s: what the link says, else a usual one.
+    /// Line rate for the ageing limit, bit/s: the link's speed, else a common one.
     #[must_use]
     pub fn rate_bps(&self) -> u64 {
         const USUAL: u64 = 10_000_000_000;
         self.speed_bps.unwrap_or(USUAL)
     }
 
-    /// How the device could have more transmit queues than it has, as a command; none if it has all that it can.
+    /// The command that gives the device more transmit queues; none if it has the maximum.
     #[must_use]
     pub fn more_queues(&self) -> Option<String> {
         let channels = self.channels?;
@@ -88,7 +76,7 @@ impl Device {
             .then(|| Line::new("ethtool -L {} {} {}", &[&self.name, &kind, &most]).to_string())
     }
 
-    /// What to do about flows that have to share queues, as a sentence; none if the device can have no more of them.
+    /// Advice about flows that share queues; none if the device cannot have more queues.
     #[must_use]
     pub fn advice_on_sharing(&self) -> Option<String> {
         let command = self.more_queues()?;
@@ -98,7 +86,7 @@ impl Device {
         ))
     }
 
-    /// A device with four queues and nothing else.
+    /// A device with four queues and default settings.
     #[cfg(test)]
     pub(crate) fn for_tests(name: &str) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! What can go wrong, and whose matter it is.
+//! Errors, and their causes for the exit code.
 
 use evenkeel_apply::{ApplyError, Cause};
 use evenkeel_control::ControlError;
@@ -9,20 +9,13 @@ use evenkeel_netlink::NetlinkError;
 /// An interface could not be observed or managed.
 #[derive(Debug, thiserror::Error)]
 pub enum FairError {
-    /// There is no interface of this name.
     #[error("there is no interface '{name}' here; there are: {}", .others.join(", "))]
-    NoInterface {
-        /// The name, as it was given.
-        name: String,
-        /// Names that would do.
-        others: Vec<String>,
-    },
-    /// Something is missing or in the way.
+    NoInterface { name: String, others: Vec<String> },
+    /// A requirement is missing, or a setting prevents it.
     #[error("{what}; {remedy}")]
     Unable {
-        /// What.
         what: String,
-        /// What to do.
+        /// The action that the user should take.
         remedy: String,
     },
     /// The queue choice could not be loaded, attached or read.
@@ -31,16 +24,14 @@ pub enum FairError {
     /// A setting could not be changed.
     #[error(transparent)]
     Apply(#[from] ApplyError),
-    /// Queue weights or segment sizes could not be kept.
+    /// Queue weights or segment sizes could not be maintained.
     #[error(transparent)]
     Control(#[from] ControlError),
-    /// Privileges could not be given up.
+    /// Privileges could not be dropped.
     #[error("cannot give up capabilities that are not needed any more: {0}")]
     Privileges(#[source] std::io::Error),
-    /// The kernel refused over netlink.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
-    /// The host could not be read.
     #[error(transparent)]
     Host(#[from] HostError),
 }
@@ -50,7 +41,7 @@ impl FairError {
         Self::Unable { what: what.into(), remedy: remedy.into() }
     }
 
-    /// Whose matter it is.
+    /// The cause, for the exit code.
     #[must_use]
     pub fn cause(&self) -> Cause {
         match self {

@@ -1,4 +1,4 @@
-//! What flows and queues of a device have sent, as people and scripts see it.
+//! Flows and queues of a device, for people and scripts.
 
 use std::collections::HashMap;
 
@@ -11,67 +11,60 @@ use crate::device::Device;
 use crate::error::FairError;
 use crate::soft_nic::SoftNic;
 
-/// A flow.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FlowView {
-    /// Sender's address and port.
+    /// Address and port.
     pub source: String,
-    /// Receiver's address and port.
+    /// Address and port.
     pub destination: String,
-    /// `tcp`, `udp`, or the number of the protocol.
+    /// `tcp`, `udp` or the protocol number.
     pub protocol: String,
-    /// Transmit queue that it is on; none if it is not known.
+    /// None if unknown.
     pub queue: Option<u32>,
     /// Bytes on the wire since observation began.
     pub bytes: u64,
-    /// Its part of all bytes that flows of the device sent since then, 0 to 1.
+    /// Share of all bytes that the device's flows sent since then, 0 to 1.
     pub share: f64,
-    /// Whether it sent all through the last second.
+    /// Whether it sent throughout the last second.
     pub busy: bool,
 }
 
-/// A transmit queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct QueueView {
-    /// Its number.
     pub queue: u32,
-    /// Flows on it that sent all through the last second.
+    /// Flows on it that sent throughout the last second.
     pub busy_flows: u32,
-    /// Bytes that the device's own counters have for it since observation began; none where the
-    /// device does not count by queue.
+    /// From the device's counters since observation began; none if the device does not count by queue.
     pub bytes: Option<u64>,
 }
 
-/// The normalised fairness metric at one second (see `docs/metrics.md`): of flows that sent in each tenth of a window, with
-/// what they sent together as the line.
+/// The normalised fairness metric at one second (see `docs/metrics.md`), over the flows that sent in each tenth
+/// of a window. The line rate is what these flows sent together.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct NfmView {
     /// Mean over the windows.
     pub mean: f64,
-    /// The largest.
+    /// Maximum over the windows.
     pub max: f64,
     /// Windows in which flows competed.
     pub windows: usize,
 }
 
-/// A device.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DeviceView {
-    /// Its name.
     pub name: String,
-    /// Its driver; none if that does not tell.
+    /// None if the driver does not report it.
     pub driver: Option<String>,
-    /// Its root qdisc; none while it is down.
+    /// None while the device is down.
     pub root_qdisc: Option<String>,
-    /// Its transmit queues.
     pub queues: Vec<QueueView>,
     /// Flows that sent since observation began, the largest first.
     pub flows: Vec<FlowView>,
-    /// Busy flows that share their queue with another busy flow.
+    /// Busy flows that share a queue with another busy flow.
     pub colliding_flows: u32,
-    /// What to do about it, if the device can have more queues.
+    /// How to get more queues, if the device can have more.
     pub advice: Option<String>,
-    /// How evenly competing flows were served; none while no two competed.
+    /// None if no two flows competed.
     pub nfm_1s: Option<NfmView>,
 }
 
@@ -89,7 +82,7 @@ pub(crate) fn endpoints(tuple: &Tuple) -> (String, String, String) {
 /// A flow at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FlowSample {
-    /// Bytes on the wire since its meter was attached.
+    /// On the wire, since its meter was attached.
     pub(crate) bytes: u64,
     pub(crate) queue: Option<u32>,
 }
@@ -99,13 +92,13 @@ pub(crate) struct FlowSample {
 pub(crate) struct Sample {
     pub(crate) at_ns: u64,
     pub(crate) flows: HashMap<Tuple, FlowSample>,
-    /// Bytes of all flows since their meter was attached, with those that sent no payload (ACKs alone).
+    /// Bytes of all flows since their meter was attached, including flows without payload (pure ACKs).
     pub(crate) metered_bytes: u64,
-    /// Packets passed uncounted, because the meter has more flows than it tells apart.
+    /// Some packets were not counted, because the meter was full.
     pub(crate) incomplete: bool,
-    /// Bytes by queue, where the device counts them.
+    /// None if the device does not count by queue.
     pub(crate) queue_bytes: Option<Vec<u64>>,
-    /// Counts up when flows' bytes begin again at 0.
+    /// Increases when the flows' bytes restart at 0.
     pub(crate) epoch: u32,
 }
 
@@ -119,12 +112,11 @@ pub(crate) struct Sampler {
     epoch: u32,
 }
 
-/// What counts bytes by queue.
+/// The source of the bytes by queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QueueCounters {
-    /// Nothing.
     None,
-    /// The children of mq, whose root has this major number.
+    /// The children of the mq root with this major number.
     Mq(u16),
     /// The classes of the soft NIC.
     Classes(SoftNic),
@@ -139,17 +131,17 @@ impl QueueCounters {
     }
 }
 
-/// Flows that the meter tells apart before it begins anew.
+/// Flows that the meter can hold; then a new one is attached.
 const METERED_FLOWS: u32 = 16_384;
 
 fn attach_meter(index: u32) -> Result<Meter, FairError> {
-    // Of its bins none is used: windows are longer than what a bin holds at high rates.
+    // The bins are not used: at high rates a bin overflows within a window.
     let options = MeterOptions { flows: METERED_FLOWS, bins: 1, bin_ns: 1_000_000 };
     Ok(Meter::attach_egress(&options, index.cast_signed())?)
 }
 
 impl Sampler {
-    /// For a device of the calling thread's network namespace.
+    /// Attaches to a device of the calling thread's network namespace.
     pub(crate) fn attach(device: &Device, queues: u32, counters: QueueCounters) -> Result<Self, FairError> {
         Ok(Self {
             meter: attach_meter(device.index)?,
@@ -161,13 +153,12 @@ impl Sampler {
         })
     }
 
-    /// Number of the meter's program now.
+    /// Id of the meter's current program.
     pub(crate) fn program(&self) -> Result<u32, FairError> {
         Ok(self.meter.program_id()?)
     }
 
-    /// Takes a sample. Flows are on the queues that a choice has them on, or without one on those that their
-    /// sockets know.
+    /// Takes a sample. A flow's queue is the choice's, or without one, its socket's.
     pub(crate) fn sample(&mut self, select: Option<&QueueSelect>) -> Result<Sample, FairError> {
         let chosen: Option<HashMap<Tuple, Option<u32>>> =
             select.map(|select| select.flows().into_iter().map(|flow| (flow.tuple, flow.queue)).collect());
@@ -204,7 +195,7 @@ impl Sampler {
         for (handle, statistics) in counted {
             let queue = match self.counters {
                 QueueCounters::Classes(soft_nic) => soft_nic.queue_of(handle),
-                // At minor numbers from 1 on; below them there may be others, of parents of their own.
+                // Minor numbers start at 1; other qdiscs with this major number have other parents.
                 QueueCounters::Mq(major) if handle.major == major && handle != Handle::ROOT => {
                     usize::from(handle.minor).checked_sub(1)
                 }
@@ -218,7 +209,7 @@ impl Sampler {
     }
 }
 
-/// What each flow sent between two samples.
+/// Bytes that each flow sent between two samples.
 pub(crate) fn sent_between(before: &Sample, now: &Sample) -> HashMap<Tuple, u64> {
     let same = before.epoch == now.epoch;
     now.flows

@@ -1,9 +1,9 @@
-//! The gate between the loop of the crate `control` and the journal.
+//! The gate between the controller and the journal.
 //!
-//! The loop sets weights and sizes as often as flows come and go. So each setting is journalled once, with every value
-//! that it may get; and it is put back by the journal and not by the loop, because only the journal knows whether
-//! another program has changed it meanwhile. The gate refuses a value that the journal lacks: nothing could put it
-//! back.
+//! The controller sets weights and sizes whenever flows come and go. Each setting is journalled once, with
+//! every value that it may get. The journal, not the controller, restores it: only the journal can tell whether
+//! another program has changed it. The gate refuses a value that the journal lacks, because it could not be
+//! restored.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,32 +16,31 @@ use crate::error::FairError;
 
 pub(crate) const OUTPUT_LIMIT: &str = "net/ipv4/tcp_limit_output_bytes";
 
-/// The knob of a queue's highest rate.
 pub(crate) fn max_rate_knob(queue: u32) -> Knob {
     Knob::InterfaceFile(format!("queues/tx-{queue}/tx_maxrate"))
 }
 
-/// A largest segment of the interface as the journal has it.
+/// The journal's value for a largest segment of the interface.
 pub(crate) fn sizes(GsoSizes { all, ipv4 }: GsoSizes) -> Value {
     Value::Sizes { all, ipv4 }
 }
 
-/// What the loop may set.
+/// The settings that the controller may write.
 #[derive(Default)]
 pub(crate) struct JournalGate {
     settings: Mutex<BTreeMap<Knob, Passage>>,
-    /// Major numbers of our own root qdiscs: their classes came with them, and go with them.
+    /// Major numbers of Evenkeel's own root qdiscs: their classes are created and removed with them.
     roots: Mutex<Vec<u16>>,
 }
 
-/// A setting that is in the journal.
+/// A journalled setting.
 struct Passage {
     entry: Entry,
-    /// What the loop has set last; none while that is not known.
+    /// The controller's last value; none while unknown.
     last: Option<Value>,
 }
 
-/// Keeps the loop from setting anything until it is dropped.
+/// Blocks the controller's writes until dropped.
 pub(crate) struct Stopped<'a> {
     _settings: MutexGuard<'a, BTreeMap<Knob, Passage>>,
 }
@@ -55,7 +54,7 @@ impl JournalGate {
         Arc::default()
     }
 
-    /// Journals a knob with every value that the loop may give it, and lets these pass.
+    /// Journals every value that the controller may set, and admits these.
     pub(crate) fn admit(&self, run: &mut Run, knob: &Knob, ours: Ours) -> Result<(), FairError> {
         run.allow(knob, ours)?;
         if let Some(entry) = run.entries().iter().find(|entry| entry.knob == *knob) {
@@ -65,7 +64,7 @@ impl JournalGate {
         Ok(())
     }
 
-    /// Lets the classes below our own roots pass, which are in the journal as a whole.
+    /// Admits the classes below Evenkeel's own roots; the journal contains the roots as a whole.
     pub(crate) fn admit_classes(&self, run: &Run) {
         let roots = run.entries().iter().filter(|entry| entry.knob == Knob::RootQdisc);
         let values = roots.flat_map(|entry| &entry.ours).filter_map(|ours| match ours {
@@ -79,8 +78,7 @@ impl JournalGate {
         lock(&self.roots).extend(majors);
     }
 
-    /// Stops the loop at its gate and tells the run what it has set, so that the run can tell it from the work of
-    /// others.
+    /// Blocks the controller and tells the run its last values, so that the run recognizes them as its own.
     pub(crate) fn stop(&self, run: &mut Run) -> Stopped<'_> {
         let settings = lock(&self.settings);
         for (knob, passage) in settings.iter() {
@@ -90,7 +88,7 @@ impl JournalGate {
     }
 }
 
-/// The knob and the value as the journal has them; none for what has no entry of its own.
+/// The journal's knob and value; none for a setting without its own entry.
 fn journalled(setting: Setting) -> Option<(Knob, Value)> {
     match setting {
         Setting::SegmentSizes(found) => Some((Knob::GsoSizes, sizes(found))),
@@ -116,7 +114,7 @@ impl Gate for JournalGate {
             return if lock(&self.roots).contains(&class.major) { write() } else { refused };
         }
         let Some((knob, value)) = journalled(setting) else { return refused };
-        // Held while it is written: a look at the setting comes before or after.
+        // Held during the write, so that a check sees the setting before or after it.
         let mut settings = lock(&self.settings);
         let Some(passage) = settings.get_mut(&knob).filter(|passage| passage.entry.allows(&value)) else {
             return refused;
@@ -124,7 +122,7 @@ impl Gate for JournalGate {
         let before = passage.last.take();
         match write() {
             Ok(()) => passage.last = Some(value),
-            // Another program's value was found, and nothing was written.
+            // Another program's value was found; nothing was written.
             Err(error @ ControlError::SetByOthers { .. }) => {
                 passage.last = before;
                 return Err(error);
@@ -137,7 +135,7 @@ impl Gate for JournalGate {
 
 #[cfg(test)]
 impl JournalGate {
-    /// A gate whose journal has these knobs, without a run.
+    /// A gate with these knobs and no run.
     pub(crate) fn with(knobs: impl IntoIterator<Item = (Knob, Value, Ours)>) -> Arc<Self> {
         let gate = Self::new();
         for (knob, from, ours) in knobs {

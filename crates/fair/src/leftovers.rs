@@ -1,7 +1,7 @@
-//! What runs that died have left on the devices below an interface.
+//! Leftovers of dead runs on the devices below an interface.
 //!
-//! A preflight judges what it finds, so what a run that died had made of a device has to go first: its soft NIC, for
-//! one, is a root qdisc that could not be put back exactly.
+//! A preflight judges the current settings, so leftovers must be rolled back first. For example, a dead run's
+//! soft NIC is a root qdisc that could not be restored exactly.
 
 use std::path::PathBuf;
 
@@ -25,11 +25,11 @@ fn journals(interface: &str, state: &StateDirectory) -> Result<Vec<PathBuf>, Fai
         .collect()
 }
 
-/// Puts back what runs that died have left on the devices below an interface of the calling thread's network
-/// namespace. To be called before a [`crate::Preflight`] for a [`crate::Session`].
+/// Rolls back dead runs on the devices below an interface of the calling thread's network namespace. Call it
+/// before a [`crate::Preflight`] for a [`crate::Session`].
 ///
 /// # Errors
-/// When there is no such interface, when a run is at work on one of its devices, or a journal cannot be read.
+/// When the interface does not exist, a run works on one of its devices, or a journal cannot be read.
 pub fn put_back_leftovers(interface: &str, state: &StateDirectory) -> Result<Vec<Leftover>, FairError> {
     let mut found = Vec::new();
     for journal in journals(interface, state)? {
@@ -42,7 +42,7 @@ pub fn put_back_leftovers(interface: &str, state: &StateDirectory) -> Result<Vec
             }
             _ => None,
         };
-        // What cannot be read of it may still be set, and would pass for the administrator's.
+        // Unreadable settings may still be in force; the run would treat them as the administrator's.
         if let Some(damaged) = damaged {
             return Err(ApplyError::from(JournalError::from(damaged)).into());
         }
@@ -50,10 +50,10 @@ pub fn put_back_leftovers(interface: &str, state: &StateDirectory) -> Result<Vec
     Ok(found)
 }
 
-/// The runs that died and have left something on the devices below an interface; nothing is changed.
+/// Dead runs with leftovers on the devices below an interface; changes nothing.
 ///
 /// # Errors
-/// When there is no such interface, or a journal cannot be read.
+/// When the interface does not exist, or a journal cannot be read.
 pub fn leftovers(interface: &str, state: &StateDirectory) -> Result<Vec<Header>, FairError> {
     let mut found = Vec::new();
     for journal in journals(interface, state)? {

@@ -4,15 +4,14 @@
 //!   preflight ──▶ plan ──▶ session: take over XPS if told to ─▶ attach the queue choice ─▶ prove ─▶ watch ─▶ restore
 //!       │                                                                                   │        │
 //!       └──▶ observer (`--observe`): the same programs with the kernel's own choice         │        │
-//!                                              the driver overrules the choice: stand back ─┘        │
-//!                                              somebody else changes what this rests on: stand back ─┘
+//!                                             the driver overrules the choice: restore, exit ┘        │
+//!                          another program changes the queues, qdisc or XPS maps: restore, exit ──────┘
 //! ```
 //!
-//! [`Preflight`] finds the real devices below an interface and says what stands in the way; nothing is changed
-//! by it. [`Observer`] shows flows, queues, collisions and fairness without changing any choice. A [`Session`] manages
-//! the devices until it is finished or has to stand back, and leaves the host as it was, or as its
-//! administrator last set it: programs hang on links that the process owns, every setting goes through the
-//! journal of the crate `apply`.
+//! [`Preflight`] finds the real devices below an interface and reports obstacles; it changes nothing. [`Observer`] shows
+//! flows, queues, collisions and fairness without changing a choice. A [`Session`] manages the devices until it is finished
+//! or has to exit. It leaves each setting as it was, or as the administrator last set it: the process owns the links of its
+//! programs, and every setting goes through the journal of the crate `apply`.
 
 mod balance;
 mod batching;

@@ -1,7 +1,7 @@
-//! `--observe`: what flows do on the kernel's own queues. No choice and no setting is changed.
+//! `--observe`: shows flows on the kernel's own queues. It changes no choice and no setting.
 //!
-//! A meter at tcx egress counts bytes by flow, before the qdisc: what is still queued counts as sent. Which queue
-//! a flow is on, its socket knows from its last segment; an unconnected UDP socket does not.
+//! A meter at tcx egress counts bytes by flow before the qdisc, so queued bytes count as sent. The flow's
+//! socket knows the queue of its last segment; an unconnected UDP socket does not.
 
 use std::collections::HashMap;
 
@@ -18,16 +18,16 @@ use crate::preflight::Preflight;
 use crate::session::StandBack;
 use crate::watch::Watched;
 
-/// Bins of a window of one second.
+/// Bins in a window of one second.
 const BINS: usize = 10;
 const BIN_NS: u64 = 100_000_000;
 
-/// What was seen.
+/// Result of an observation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Observation {
-    /// The interface that was named.
+    /// As the user named it.
     pub interface: String,
-    /// How long, seconds.
+    /// Duration, seconds.
     pub seconds: f64,
     /// The real devices.
     pub devices: Vec<DeviceView>,
@@ -63,13 +63,13 @@ impl Observer {
         Ok(Self { interface: preflight.interface.clone(), devices })
     }
 
-    /// To be called ten times a second. Says so when what it observes is no longer there.
+    /// Call it ten times a second. Reports when an observed device no longer exists.
     ///
     /// # Errors
-    /// When the kernel cannot be asked.
+    /// When the kernel cannot be queried.
     pub fn tick(&mut self) -> Result<Option<StandBack>, FairError> {
         for observed in &mut self.devices {
-            // A program that comes and goes does not disturb who only looks.
+            // Other programs that come and go do not disturb an observation.
             if let Some(reason) = observed.watched.device_difference()? {
                 return Ok(Some(StandBack { device: observed.device.name.clone(), reason }));
             }
@@ -79,7 +79,7 @@ impl Observer {
         Ok(None)
     }
 
-    /// What has been seen so far.
+    /// The observation so far.
     #[must_use]
     pub fn observation(&self) -> Observation {
         Observation {
@@ -96,10 +96,10 @@ struct Tally {
     first_queue_bytes: Option<Vec<u64>>,
     last: Sample,
     totals: HashMap<Tuple, u64>,
-    /// Of the window under way: when each bin ended, and what each flow sent in it.
+    /// The current window: bytes of each flow per bin.
     bins: Vec<HashMap<Tuple, u64>>,
     bin_began_ns: u64,
-    /// Flows that were busy all through the last whole window.
+    /// Flows that were busy throughout the last complete window.
     busy: HashMap<Tuple, u64>,
     nfm_sum: f64,
     nfm_max: f64,
@@ -131,7 +131,7 @@ impl Tally {
         for (tuple, bytes) in &sent {
             *self.totals.entry(*tuple).or_default() += bytes;
         }
-        // A sample that is late by more than a bin leaves no window to judge.
+        // A sample that is late by more than a bin invalidates the window.
         let late = sample.at_ns.saturating_sub(self.bin_began_ns) > 2 * BIN_NS;
         self.bin_began_ns = sample.at_ns;
         self.last = sample;
@@ -156,7 +156,7 @@ impl Tally {
             })
             .collect();
         let together: u64 = self.busy.values().sum();
-        // The window is one bin of its own.
+        // The window is a single bin.
         let whole = 0..1;
         let series: Vec<FlowSeries> = self
             .busy
@@ -243,7 +243,7 @@ mod tests {
         Device::for_tests("eth0")
     }
 
-    /// A sample every tenth of a second: flows by port with their bytes so far, and queues.
+    /// A sample every tenth of a second: flows by port with their total bytes and queue.
     fn sample(tenth: u64, flows: &[(u16, u64, u32)], epoch: u32) -> Sample {
         let flows = flows
             .iter()
@@ -265,7 +265,7 @@ mod tests {
         assert!(advice.contains("ethtool -L eth0 combined 8"), "{advice}");
         let ports: Vec<(u64, f64)> = view.flows.iter().map(|flow| (flow.bytes, flow.share)).collect();
         assert_eq!(ports, [(2000, 0.5), (1000, 0.25), (1000, 0.25)]);
-        // 1,000 bytes between the extremes; the fair share is a third of 4,000.
+        // The extremes differ by 1,000 bytes; the fair share is a third of 4,000.
         let found = view.nfm_1s.unwrap();
         assert!((found.mean - 0.75).abs() < 1e-9 && found.windows == 1, "{found:?}");
         assert!((tally.seconds() - 1.0).abs() < 1e-9);

@@ -1,4 +1,4 @@
-//! Root qdiscs of our own: under a handle by which a run knows its own again.
+//! Evenkeel's own root qdiscs, recognized by their handle.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -7,11 +7,11 @@ use evenkeel_netlink::tc::Handle;
 
 use crate::error::FairError;
 
-/// Major numbers that a root of ours may have. People use small ones, and the kernel those from 0x8000 on
-/// (`qdisc_alloc_handle`, `net/sched/sch_api.c`): by its own one a run knows its root again.
+/// Major numbers for Evenkeel's roots. Administrators use small ones, and the kernel allocates from 0x8000
+/// (`qdisc_alloc_handle`, `net/sched/sch_api.c`).
 const MAJORS: std::ops::Range<u16> = 0x4000..0x8000;
 
-/// One of the major numbers that no qdisc has; which one is by chance.
+/// A random free major number.
 fn free_major(taken: &[u16]) -> Option<u16> {
     let count = u64::from(MAJORS.end - MAJORS.start);
     // Seeded anew for each run; the remainder is below 2^14.
@@ -21,14 +21,14 @@ fn free_major(taken: &[u16]) -> Option<u16> {
         .find(|major| !taken.contains(major))
 }
 
-/// The root qdisc of one run on one device, by its major number.
+/// One run's root qdisc on one device, by its major number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OwnRoot {
     pub(crate) major: u16,
 }
 
 impl OwnRoot {
-    /// One that nobody else's qdisc of the interface can be taken for.
+    /// Chooses a major number that no qdisc of the interface has.
     pub(crate) fn choose(netlink: &mut Netlink, index: u32) -> Result<Self, FairError> {
         let taken: Vec<u16> = netlink.qdiscs(index)?.iter().map(|qdisc| qdisc.handle.major).collect();
         let major = free_major(&taken).ok_or_else(|| {
@@ -37,7 +37,6 @@ impl OwnRoot {
         Ok(Self { major })
     }
 
-    /// Its handle.
     pub(crate) fn handle(self) -> Handle {
         Handle::new(self.major, 0)
     }

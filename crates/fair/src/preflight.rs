@@ -1,4 +1,4 @@
-//! What is there, and what stands in the way; nothing is changed.
+//! Checks the devices and reports obstacles; changes nothing.
 
 use std::collections::BTreeSet;
 
@@ -18,65 +18,57 @@ use crate::segments::{BACKLOG_PLAN, SegmentMode};
 use crate::soft_nic::SoftNic;
 use crate::xps::{self, XpsMode, XpsState};
 
-/// What is wanted of an interface.
+/// The user's wishes for an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Request {
-    /// Look only: what stands in the way of a choice does not matter.
+    /// Observe only: obstacles to a queue choice do not matter.
     pub observe: bool,
-    /// What to do with XPS maps.
     pub xps: XpsMode,
-    /// What to do with the size of segments.
     pub segments: SegmentMode,
-    /// How the queues are served by weight.
     pub weights: QueueWeights,
     /// Flows may have different weights.
     pub flow_weights: bool,
-    /// Whether flows take turns on the queues that they share.
     pub balance: BalanceMode,
-    /// Whether what goes out in one go is queued before the queue is served.
     pub batching: BatchingMode,
 }
 
-/// A device that can be managed, and how.
+/// A device that can be managed, and the planned changes.
 #[derive(Clone, Debug)]
 pub struct Planned {
-    /// The device as it was found.
+    /// The device before any change.
     pub device: Device,
-    /// What serves its queues by weight.
     pub backend: Backend,
-    /// How the classes of a soft NIC are known, if it gets one.
+    /// Handles of the soft NIC's classes, if it gets one.
     pub(crate) soft_nic: SoftNic,
     /// Changes to its settings.
     pub changes: Vec<Change>,
-    /// Pools of queues, by processor number; empty: all queues for everybody.
+    /// Pools by processor number; empty: every processor uses all queues.
     pub pools: Vec<Pool>,
-    /// Flows take turns on the queues that they share.
+    /// Flows take turns on shared queues.
     pub balance: bool,
-    /// The leaves of our own, if it gets them.
+    /// Evenkeel's leaf qdiscs, if planned.
     pub(crate) batching: Option<Batching>,
 }
 
-/// The real devices below an interface, and what to do with them.
+/// The real devices below an interface, and the plan for each.
 #[derive(Clone, Debug)]
 pub struct Preflight {
-    /// The interface that was named.
     pub interface: String,
-    /// What is wanted of it.
     pub request: Request,
-    /// The devices to attach to; the interface itself unless there are others below it.
+    /// The devices to attach to; the interface itself unless it stands on others.
     pub devices: Vec<Planned>,
-    /// What a person should know.
+    /// Messages for the user.
     pub remarks: Vec<String>,
 }
 
-/// What loading and attaching the programs and changing settings takes.
+/// Needed to load and attach the programs and to change settings.
 pub(crate) const CAPABILITIES: [Capability; 3] = [Capability::NetAdmin, Capability::Perfmon, Capability::Bpf];
 
 impl Preflight {
-    /// Looks at an interface of the calling thread's network namespace.
+    /// Checks an interface of the calling thread's network namespace.
     ///
     /// # Errors
-    /// What is missing or in the way, and what to do about it.
+    /// A missing requirement or an obstacle, with a remedy.
     pub fn of(interface: &str, request: Request) -> Result<Self, FairError> {
         check_machine(&Host::live())?;
         let mut netlink = Netlink::open()?;
@@ -108,12 +100,12 @@ impl Preflight {
                 )
             }));
         }
-        // One device of a bond that cannot be managed does not keep the others from it.
+        // A device of a bond that cannot be managed does not exclude the others.
         remarks.extend(refusals.iter().map(|error| format!("left out: {error}")));
         Ok(Self { interface: interface.to_owned(), request, devices, remarks })
     }
 
-    /// Every change and its undo as shell lines, for people who want advice only.
+    /// Every change and its undo as shell lines.
     ///
     /// # Errors
     /// When a setting cannot be read.
@@ -174,7 +166,7 @@ impl Preflight {
     }
 }
 
-/// A setting's value before its change.
+/// A setting's current value.
 fn current(device: &Device, knob: &Knob) -> Result<Value, FairError> {
     use evenkeel_apply::{ApplyError, Kernel, LiveKernel};
     let read = LiveKernel::open(device.index, &device.name).and_then(|mut kernel| kernel.read(knob));
@@ -227,8 +219,8 @@ pub(crate) fn devices_of(
     Ok((named.clone(), real_devices(named, &links, sysfs)?))
 }
 
-/// The devices at the bottom, each once: what a bond, a VLAN, a bridge or a macvlan stands on. Walks down the
-/// links `lower_*`, which sysfs has for every such relation.
+/// The lowest devices below a bond, VLAN, bridge or macvlan, each once. Follows the links `lower_*`, which
+/// sysfs has for every such relation.
 fn real_devices(named: &Link, links: &[Link], sysfs: &Sysfs) -> Result<Vec<Link>, FairError> {
     let mut found = Vec::new();
     let mut seen = BTreeSet::new();
@@ -247,7 +239,7 @@ fn real_devices(named: &Link, links: &[Link], sysfs: &Sysfs) -> Result<Vec<Link>
     Ok(found)
 }
 
-/// What to do with a device, or why nothing can be done.
+/// Plans a device, or returns the obstacle.
 fn plan(
     device: Device,
     root: OwnRoot,
@@ -276,7 +268,7 @@ fn plan(
     if !request.weights.is_soft_nic() {
         check_queues(&device)?;
     }
-    // It gets its root qdisc when it is set up, which decides what can be done.
+    // The kernel creates its root qdisc, which decides the plan, only when it is set up.
     if !device.up {
         let remedy = format!("set it up first: {}", Line::new("ip link set {} up", &[&device.name]));
         return Err(FairError::unable(format!("{} is down", device.name), remedy));
@@ -313,8 +305,8 @@ const ETHERNET: &str = "1";
 /// `ARPHRD_LOOPBACK`: it has Ethernet headers, too (`drivers/net/loopback.c`).
 const LOOPBACK: &str = "772";
 
-/// The programs read packets from their Ethernet header on. Of a device without one (WireGuard, tun, ipip, PPP)
-/// they would take the network header for it, and every packet for something else.
+/// The programs parse packets from their Ethernet header. On a device without one (WireGuard, tun, ipip, PPP)
+/// they would misread the network header.
 fn check_link_layer(name: &str, hardware_type: &str) -> Result<(), FairError> {
     if [ETHERNET, LOOPBACK].contains(&hardware_type.trim()) {
         return Ok(());
@@ -329,7 +321,7 @@ fn check_link_layer(name: &str, hardware_type: &str) -> Result<(), FairError> {
     ))
 }
 
-/// Whether the root qdisc could be put back after it was replaced.
+/// Whether the root qdisc could be restored after a replacement.
 fn check_restorable(device: &Device) -> Result<(), FairError> {
     use evenkeel_apply::{ApplyError, Kernel, LiveKernel};
     let checked = LiveKernel::open(device.index, &device.name)
@@ -367,7 +359,7 @@ fn check_qdisc(device: &Device, batching: BatchingMode, remarks: &mut Vec<String
     let Some(root) = &device.root else { return Ok(()) };
     match root.kind.as_str() {
         "mq" => {}
-        // skb_tx_hash folds a queue that a program asks for into the range of the packet's traffic class.
+        // skb_tx_hash limits a chosen queue to the range of the packet's traffic class.
         "mqprio" | "taprio" => {
             return Err(FairError::unable(
                 format!("{name} has the root qdisc {}, whose traffic classes decide over the queues", root.kind),
@@ -377,7 +369,7 @@ fn check_qdisc(device: &Device, batching: BatchingMode, remarks: &mut Vec<String
                 ),
             ));
         }
-        // Its place is taken by an mq of ours.
+        // Evenkeel's mq replaces it.
         _ if batching == BatchingMode::On => {}
         kind => remarks.push(format!(
             "{name} has the root qdisc {kind}, which does not count by queue: whether the driver follows the choice \

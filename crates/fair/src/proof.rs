@@ -1,13 +1,12 @@
-//! Whether the device follows the choices.
+//! Checks that the device follows the choices.
 //!
-//! A driver may pick the queue by itself (`ndo_select_queue`), whatever the stack wants. So for each second the
-//! bytes of the flows that the choice had on a queue are held against the bytes that the device's own counters
-//! have for it: the part that agrees is `Σ min(chosen, counted) / Σ counted`. A driver that hashes on its own agrees by
-//! about one over the number of queues while flows are few; many flows on every queue agree whoever chose, and
-//! then it does not matter.
+//! A driver may pick the queue itself (`ndo_select_queue`). So each second the bytes of the flows that the
+//! choice had on a queue are compared with the device's counter of that queue. The agreeing part is `Σ
+//! min(chosen, counted) / Σ counted`. With few flows, a driver that hashes on its own agrees by about one over
+//! the number of queues. Many flows on every queue agree in any case, and then it does not matter.
 //!
-//! The meter sees TCP and UDP. A second of which it has missed much (IPsec, GRE, fragments, more flows than it has rows
-//! for) is no evidence, neither for nor against the device.
+//! The meter sees TCP and UDP. A second in which it missed many bytes (IPsec, GRE, fragments, more flows than
+//! rows) is no evidence.
 
 use std::fmt;
 
@@ -15,16 +14,16 @@ use evenkeel_datapath::Tuple;
 
 use crate::flows::{Sample, sent_between};
 
-/// What the counters say so far.
+/// The current verdict.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Verdict {
     /// The device does not count by queue.
     NoCounters,
-    /// Too little was sent to tell.
+    /// Too few bytes so far.
     Open,
-    /// The device follows the choices; the part of bytes that agreed, 0 to 1.
+    /// The device follows the choices; the agreeing part, 0 to 1.
     Followed(f64),
-    /// Something overrules the choices; the part of bytes that agreed, 0 to 1.
+    /// The driver overrules the choices; the agreeing part, 0 to 1.
     Overruled(f64),
 }
 
@@ -47,18 +46,18 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Less than this in a second says nothing: ACKs and single packets go where they like.
+/// A second with fewer bytes proves nothing: ACKs and single packets may use any queue.
 const LEAST_BYTES: u64 = 1_000_000;
-/// A second counts if the meter has seen this part of the device's bytes; what it has not seen may be anybody's.
+/// A second counts only if the meter saw this part of the device's bytes.
 const METERED: f64 = 0.8;
-/// Seconds that have to agree with each other.
+/// Seconds that must agree.
 const SECONDS: u32 = 3;
-/// From this part on the choices are followed.
+/// From this part on, the choices are followed.
 const FOLLOWED: f64 = 0.8;
-/// Below this part they are overruled; between the two, more seconds are needed.
+/// Below this part they are overruled; in between, more seconds are needed.
 const OVERRULED: f64 = 0.5;
 
-/// Collects seconds until they tell.
+/// Collects seconds until a verdict.
 #[derive(Debug)]
 pub(crate) struct Proof {
     last: Option<Sample>,
@@ -78,7 +77,6 @@ impl Proof {
         self.verdict
     }
 
-    /// Takes a sample, about a second after the last one.
     pub(crate) fn take(&mut self, now: Sample) {
         let before = self.last.replace(now);
         let (Some(before), Some(now)) = (before, &self.last) else { return };
@@ -97,8 +95,8 @@ impl Proof {
     }
 }
 
-/// The part of the device's bytes that went where flows were; none if too little was sent, or the meter missed too
-/// much of it.
+/// The part of the device's bytes on the flows' queues; none if too few bytes were sent or the meter missed too
+/// many.
 fn agreeing_part(before: &Sample, now: &Sample) -> Option<f64> {
     let counted: Vec<u64> = before
         .queue_bytes
@@ -118,7 +116,8 @@ fn agreeing_part(before: &Sample, now: &Sample) -> Option<f64> {
     }
     let mut chosen = vec![0_u64; counted.len()];
     let sent = sent_between(before, now);
-    // Of a flow that moved meanwhile, nobody can say which byte went where. Flows without payload are not followed.
+    // The queue of a moved flow's bytes is unknown, and flows without payload are not tracked: these bytes may
+    // be on any queue.
     let mut either = metered.saturating_sub(sent.values().sum());
     for (tuple, bytes) in sent {
         match queue_throughout(&tuple, before, now).and_then(|queue| chosen.get_mut(queue as usize)) {
@@ -126,7 +125,7 @@ fn agreeing_part(before: &Sample, now: &Sample) -> Option<f64> {
             None => either += bytes,
         }
     }
-    // If most of it moved, the second tells nothing.
+    // With more than half of the bytes unknown, the second proves nothing.
     if either > total / 2 {
         return None;
     }
@@ -169,7 +168,7 @@ mod tests {
 
     const MB: u64 = 1_000_000;
 
-    /// Two flows of a megabyte a second on queues 0 and 1, as the choice has it; the device counts them on these.
+    /// Two flows of 1 MB/s that the choice has on queues 0 and 1, and that the device counts on `counted`.
     fn judge(counted: [usize; 2], seconds: u64) -> Verdict {
         let mut proof = Proof::new(true);
         for second in 0..=seconds {
@@ -187,7 +186,7 @@ mod tests {
         assert_eq!(judge([0, 1], 3), Verdict::Followed(1.0));
         assert_eq!(judge([2, 3], 3), Verdict::Overruled(0.0));
         assert_eq!(judge([0, 1], 2), Verdict::Open);
-        // One of two at the right place by chance is no proof of anything.
+        // One of two on the right queue may be chance.
         assert_eq!(judge([0, 3], 9), Verdict::Open);
     }
 
@@ -199,7 +198,7 @@ mod tests {
         assert_eq!(moved, None);
     }
 
-    /// What comes of nine seconds in which the device counts a megabyte each.
+    /// The verdict after nine seconds of 1 MB each.
     fn judge_of(second: impl Fn(u64) -> Sample) -> Verdict {
         let mut proof = Proof::new(true);
         (0..=9).for_each(|number| proof.take(second(number)));
@@ -208,12 +207,12 @@ mod tests {
 
     #[test]
     fn traffic_that_was_not_metered_is_held_against_nobody() {
-        // IPsec, GRE, fragments: a megabyte a second, and no flow.
+        // IPsec, GRE, fragments: 1 MB/s, and no flow.
         assert_eq!(judge_of(|second| sample(&[], &[2 * second * MB, 0])), Verdict::Open);
-        // Half of it is a flow's, and at its place.
+        // Half of the bytes belong to a flow on the right queue.
         let half = |second| sample(&[(1, second * MB, 0)], &[second * MB, second * MB]);
         assert_eq!(judge_of(half), Verdict::Open);
-        // A host that receives sends ACKs alone: metered, and no flows that a choice has on a queue.
+        // A receiving host sends only ACKs: metered, but without a flow that the choice tracks.
         let acks = |second| Sample { metered_bytes: 2 * second * MB, ..sample(&[], &[2 * second * MB, 0]) };
         assert_eq!(judge_of(acks), Verdict::Open);
     }

@@ -1,7 +1,6 @@
-//! How queues are served by the weights of their flows: which back end a device has, and its weights under the
-//! journal.
+//! Queue weights from flow weights: a device's back end, and its weights under the journal.
 //!
-//! The back end sets weights as often as flows come and go, through the gate of [`crate::gate`].
+//! The back end sets weights whenever flows come and go, through [`crate::gate`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,44 +19,44 @@ use crate::device::Device;
 use crate::error::FairError;
 use crate::gate::{JournalGate, max_rate_knob};
 
-/// How queues are to be served by the weights of their flows.
+/// How to serve queues by their flows' weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QueueWeights {
-    /// As the device does it, whatever the flows.
+    /// Not at all.
     #[default]
     Off,
-    /// By the device where it takes weights, else as it does it.
+    /// Through net-shaper if the device takes weights, else not at all.
     Auto,
-    /// By a soft NIC in front of the device, which sends at this rate at most.
+    /// By a soft NIC in front of the device, limited to this rate.
     Htb(BitRate),
-    /// By the device, which takes weights through the kernel's net-shaper interface.
+    /// Through the kernel's net-shaper interface.
     NetShaper,
-    /// By a highest rate of each queue, a share of this rate; none: of the device's own.
+    /// By a maximum rate per queue, as a share of this rate; none: of the link's speed.
     MaxRate(Option<BitRate>),
 }
 
-/// What serves a device's queues by weight.
+/// The back end that serves a device's queues by weight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Backend {
-    /// Nothing: the device serves them as it does.
+    /// The device's own scheduling, regardless of weights.
     #[default]
     None,
-    /// A soft NIC in front of the device, which sends at this rate at most.
+    /// A soft NIC in front of the device, limited to this rate.
     SoftNic(BitRate),
     /// The device, through net-shaper.
     NetShaper,
-    /// Highest rates of the device's queues, as shares of this one.
+    /// Maximum rates of the queues, as shares of this one.
     MaxRate(BitRate),
 }
 
-/// Largest weight of a queue that is set, the largest that a flow can have. The interface takes 32 bits, and no device
-/// tells how many it serves; a bound leaves values by which somebody else's hand can be told.
+/// The largest queue weight that is set, equal to the largest flow weight. The interface takes 32 bits, and
+/// devices do not report their maximum. The bound leaves values that only another program can have set.
 const MOST: u32 = 65_535;
 /// A few rounds of all flows at 1 Gbit/s and above.
 const SMOOTHING: Duration = Duration::from_millis(50);
-/// Between two updates of a device's shapers.
+/// Least time between two updates of a device's shapers.
 const SHAPER_INTERVAL: Duration = Duration::from_millis(1);
-/// Between two updates of a device's highest rates: each is a command to the firmware in most drivers.
+/// Least time between two updates of a device's maximum rates: in most drivers each is a firmware command.
 const MAX_RATE_INTERVAL: Duration = Duration::from_millis(100);
 
 const MEGABIT: u64 = 1_000_000;
@@ -67,12 +66,12 @@ fn megabits(rate: BitRate) -> u32 {
 }
 
 impl QueueWeights {
-    /// Whether a soft NIC is wanted, which needs nothing of the device's own queues.
+    /// Whether a soft NIC is wanted; it does not use the device's own queues.
     pub(crate) fn is_soft_nic(self) -> bool {
         matches!(self, Self::Htb(_))
     }
 
-    /// What a device has of it; nothing is changed.
+    /// The back end for a device; changes nothing.
     pub(crate) fn backend(
         self,
         device: &Device,
@@ -117,7 +116,7 @@ impl QueueWeights {
     }
 }
 
-/// Whether a device serves its queues by weights that it takes through net-shaper.
+/// Whether a device takes queue weights through net-shaper.
 fn takes_weights(device: &Device) -> Result<bool, FairError> {
     match Shapers::open()? {
         Some(mut shapers) => Ok(shapers.queue_capabilities(device.index)?.weight),
@@ -129,7 +128,7 @@ fn no_weights(device: &Device) -> String {
     format!("{} (driver {}) takes no queue weights (net-shaper)", device.name, device.driver_name())
 }
 
-/// The line whose shares are given out.
+/// The rate that is shared out.
 fn line(rate: Option<BitRate>, device: &Device) -> Result<BitRate, FairError> {
     let speed = device.speed_bps.filter(|speed| *speed >= MEGABIT).map(BitRate::from_bits_per_second);
     rate.or(speed).ok_or_else(|| {
@@ -145,10 +144,10 @@ fn has_caps(device: &Device, sysfs: &Sysfs) -> Result<bool, FairError> {
     Ok(caps.is_supported(0).map_err(ControlError::from)?)
 }
 
-/// Leaves putting back to the journal.
+/// Leaves restoring to the journal.
 struct Journalled<B> {
     backend: B,
-    /// The view that the back end's files are in.
+    /// Keeps the sysfs mount of the back end's files alive.
     _sysfs: Option<Sysfs>,
 }
 
@@ -167,7 +166,6 @@ impl<B: WeightBackend> WeightBackend for Journalled<B> {
 }
 
 impl Backend {
-    /// What it is, for people.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -178,7 +176,7 @@ impl Backend {
         }
     }
 
-    /// Rate of the bottleneck, bit/s, where that is the back end's.
+    /// Rate of the bottleneck, bit/s, if the back end limits it.
     pub(crate) fn rate_bps(self) -> Option<u64> {
         match self {
             Self::None | Self::NetShaper => None,
@@ -186,7 +184,7 @@ impl Backend {
         }
     }
 
-    /// The device's settings that it changes while flows come and go, and what the run may give them.
+    /// The settings that it changes while flows come and go, with their possible values.
     fn knobs(self, queues: u32) -> Vec<(Knob, Ours)> {
         let of_each = |knob: fn(u32) -> Knob, least: u64, most: u32| -> Vec<(Knob, Ours)> {
             (0..queues)
@@ -200,8 +198,7 @@ impl Backend {
         }
     }
 
-    /// Where the weights of the device's own queues go, once everything that may be set is in the journal; the
-    /// soft NIC's are its own matter.
+    /// The weight back end, after journalling every possible value; the soft NIC has its own.
     pub(crate) fn weights(
         self,
         device: &Device,
@@ -238,7 +235,7 @@ impl Backend {
         }
     }
 
-    /// The same as shell lines: what it sets while every queue has as much, with the undo of each.
+    /// The same as shell lines, for equal weights, with the undo of each.
     pub(crate) fn plan(self, device: &Device) -> Result<Script, FairError> {
         let queues = u64::from(device.queues.max(1));
         let (remark, equal) = match self {
@@ -298,7 +295,7 @@ mod tests {
         assert!(Backend::None.knobs(2).is_empty() && Backend::SoftNic(rate).knobs(2).is_empty());
     }
 
-    /// Shapers that take everything.
+    /// Shapers that accept everything.
     #[derive(Default)]
     struct Shaping(std::collections::BTreeMap<u32, evenkeel_netlink::shaper::Shaper>);
 
@@ -325,7 +322,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Whatever the weights of the queues are, the journal has what is written for them.
+        /// Every value that is written for any weights is in the journal.
         #[test]
         fn no_weight_is_refused_by_its_own_journal(
             updates in proptest::collection::vec(proptest::collection::vec(0_u32.., 4), 1..5),

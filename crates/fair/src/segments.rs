@@ -1,6 +1,7 @@
-//! Segment sizes, queue weights and service balancing under management: the loop of the crate `control`, with the journal beneath it.
+//! Segment sizes, queue weights and service balancing on a live interface: the controller with the journal
+//! beneath it.
 //!
-//! The loop sets `gso_max_size` and `tcp_limit_output_bytes` as often as it needs to, through the gate of [`crate::gate`].
+//! The controller sets `gso_max_size` and `tcp_limit_output_bytes` through [`crate::gate`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,29 +20,29 @@ use crate::device::Device;
 use crate::error::FairError;
 use crate::gate::{JournalGate, OUTPUT_LIMIT, sizes};
 
-/// What to do with the size of segments while queues are shared.
+/// Segment sizes while queues are shared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SegmentMode {
-    /// Leave it alone.
+    /// Unchanged.
     #[default]
     Off,
     /// The largest size that keeps short-term unfairness within a goal.
     Auto,
-    /// This size, bytes.
+    /// Bytes.
     Fixed(u32),
 }
 
-/// A window of 1 ms at 10 Gbit/s, the paper's short one, stretched to the same bytes at every rate.
+/// 1 ms at 10 Gbit/s, Titan's short window; at other rates, the time for the same bytes.
 const WINDOW_BYTES: u64 = 1_250_000;
-/// Unfairness over such a window that `auto` stays within: two flows differ by a fair share at most.
+/// Limit of unfairness in such a window for `auto`: two flows differ by at most one fair share.
 const GOAL: f64 = 1.0;
 const INTERVAL: Duration = Duration::from_millis(10);
-/// Queues must be shared for so long before segments shrink.
+/// How long queues must be shared before segments shrink.
 const SHRINK_AFTER_NS: u64 = 100_000_000;
-/// Queues must be unshared for so long before segments grow again.
+/// How long queues must be unshared before segments grow again.
 const GROW_AFTER_NS: u64 = 5_000_000_000;
 
-/// Leaves putting back to the journal.
+/// Leaves restoring to the journal.
 struct Journalled<B>(B);
 
 impl SegmentBackend for Journalled<DeviceSegments> {
@@ -63,7 +64,7 @@ impl SegmentBackend for Journalled<DeviceSegments> {
 }
 
 impl SegmentMode {
-    /// What the loop is to keep on a device whose largest segments have so many bytes; none if nothing.
+    /// The controller's task for a device with this largest segment; none if there is nothing to do.
     fn options(self, largest: u32) -> Option<SegmentOptions> {
         let goal = self.goal()?;
         Some(SegmentOptions { goal, largest, shrink_after_ns: SHRINK_AFTER_NS, grow_after_ns: GROW_AFTER_NS })
@@ -77,7 +78,7 @@ impl SegmentMode {
         }
     }
 
-    /// What it may do, as comments and shell lines.
+    /// Possible changes, as comments and shell lines.
     #[must_use]
     pub fn plan(self, interface: &str) -> Script {
         let mut script = Script::default();
@@ -99,22 +100,22 @@ impl SegmentMode {
     }
 }
 
-/// What [`limit_backlog`] may do, as comments.
+/// Possible changes of [`limit_backlog`], as comments.
 pub(crate) const BACKLOG_PLAN: &str = "while flows share queues: tcp_limit_output_bytes is lower\n  \
     undo: what `sysctl net.ipv4.tcp_limit_output_bytes` shows now";
 
-/// What the loop is to keep.
+/// The controller's task.
 pub(crate) struct Wanted {
     pub(crate) segments: SegmentMode,
     pub(crate) weights: Option<WeightControl>,
     pub(crate) balance: Option<BalanceControl>,
-    /// Line rate, bit/s, if known.
+    /// None if unknown.
     pub(crate) rate_bps: Option<u64>,
-    /// No other device is managed beside it.
+    /// No other device is managed at the same time.
     pub(crate) alone: bool,
 }
 
-/// Prepares the loop: everything that it may set is in the journal when this returns.
+/// Prepares the controller and journals every value that it may set.
 pub(crate) fn prepare(
     wanted: Wanted,
     run: &mut Run,
@@ -133,11 +134,11 @@ pub(crate) fn prepare(
         let may_come = options.sizes().into_iter().map(|bytes| sizes(sizes_of(bytes, original)));
         gate.admit(run, &Knob::GsoSizes, Ours::These(may_come.collect()))?;
     }
-    // The limit is the namespace's: two devices would not agree on it.
+    // The limit applies to the namespace: two devices might need different ones.
     let shaped = options.is_some() || weights.is_some();
     let backlog = match (alone && shaped).then(|| limit_backlog(run, gate)) {
         Some(Ok(backlog)) => Some(backlog),
-        // Another run in this namespace has set it: each would put back what the other one needs.
+        // Another run in this namespace sets it: each would undo the other's value.
         Some(Err(FairError::Apply(error))) if error.is_owned() => None,
         Some(Err(error)) => return Err(error),
         None => None,
@@ -153,7 +154,7 @@ pub(crate) fn prepare(
     }))
 }
 
-/// The limit of what each flow has below its socket.
+/// The limit on each flow's data below its socket.
 fn limit_backlog(run: &mut Run, gate: &Arc<JournalGate>) -> Result<Box<dyn BacklogBackend>, FairError> {
     let limit = OutputLimit::open(gate.clone())?;
     let ours = Ours::NumberBetween { least: 1, most: limit.original() };

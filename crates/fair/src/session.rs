@@ -1,4 +1,4 @@
-//! A session: devices under management, from the first change to the last undo.
+//! A session: manages devices from the first change to the last undo.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,12 +26,11 @@ use crate::segments::{self, Wanted};
 use crate::soft_nic;
 use crate::watch::Watched;
 
-/// Why a session cannot go on: somebody changed what it rests on, and what they set stays.
+/// The reason to exit: another program changed a setting that the session depends on. Its value stays.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StandBack {
-    /// The device.
     pub device: String,
-    /// What has happened.
+    /// The change.
     pub reason: String,
 }
 
@@ -41,87 +40,82 @@ impl fmt::Display for StandBack {
     }
 }
 
-/// What a device under management is doing.
+/// Status of a managed device.
 #[derive(Clone, Debug, Serialize)]
 pub struct Status {
-    /// Its name.
     pub name: String,
-    /// Its driver; none if that does not tell.
+    /// None if the driver does not report it.
     pub driver: Option<String>,
-    /// Who tells that a flow's last segment has left.
+    /// How completion is detected.
     pub completion: String,
-    /// Sum of the weights of the flows that have something outstanding, by queue.
+    /// Sum of the weights of flows with data outstanding, by queue.
     pub weights: Vec<u32>,
-    /// Flows that are tracked.
+    /// Tracked flows.
     pub flows: usize,
-    /// Of the flows that have something outstanding, those that share their queue.
+    /// Flows with data outstanding that share their queue.
     pub colliding_flows: usize,
-    /// Times that a flow with nothing outstanding was given a queue.
+    /// How often a flow with nothing outstanding got a queue.
     pub picks: u64,
-    /// Of these, another queue than before.
+    /// Picks of another queue than before.
     pub moves: u64,
     /// Segments without a full socket (forwarded, from containers): hashed.
     pub segments_without_socket: u64,
-    /// Segments of flows for which the table of flows had no place: hashed, as without this choice.
+    /// Segments of flows that found the flow table full: hashed, as without the choice.
     pub untracked: u64,
-    /// Short flows with nothing outstanding that gave their place to new ones, because the table was full.
+    /// Short flows with nothing outstanding that a new flow replaced in the full table.
     pub evicted: u64,
-    /// What serves the queues by weight: `none`, `htb`, `net-shaper`, `max-rate`.
+    /// The back end: `none`, `htb`, `net-shaper`, `max-rate`.
     pub queue_weights: &'static str,
-    /// Times that queue weights were set.
     pub weight_updates: u64,
-    /// Of these, those in which a weight was cut at what the back end takes.
+    /// Updates in which a weight was cut to the back end's maximum.
     pub weights_cut: u64,
-    /// Times that the segment size was changed.
     pub segment_changes: u64,
-    /// Service balancing; none where it is off.
+    /// None if off.
     pub balance: Option<BalanceStatus>,
-    /// Transmit batching; none where it is off.
+    /// None if off.
     pub batching: Option<BatchingStatus>,
-    /// What to do about flows that share queues, while there are some and nothing serves the queues by weight.
+    /// Advice, while flows share queues and no back end serves them by weight.
     pub advice: Option<String>,
-    /// Whether the device's own counters follow the choices, in words.
+    /// Whether the device's counters follow the choices, in words.
     pub proof: String,
 }
 
-/// What service balancing has done.
+/// Counters of service balancing.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct BalanceStatus {
-    /// Moves that were begun.
     pub wanted: u64,
-    /// Of these, moves after which the flow sent on its new queue.
+    /// Moves after which the flow sent on its new queue.
     pub done: u64,
-    /// Of these, moves that took too long and were given up.
+    /// Moves cancelled at the limit.
     pub expired: u64,
-    /// Moves after which the flow was found on its old queue all the same: something overrules the choice.
+    /// Moves after which the flow was still on its old queue: the driver or an XPS map overrules the choice.
     pub overruled: u64,
     /// Mean time for which a flow was held back, ms.
     pub mean_hold_ms: f64,
 }
 
-/// What transmit batching has done, at all queues of a device together.
+/// Counters of transmit batching, over all queues of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct BatchingStatus {
-    /// Segments that came into an empty queue and were held for others.
+    /// Segments that were held because their queue was empty.
     pub held: u64,
-    /// Of these, those that had company when they left.
+    /// Held segments that left together with others.
     pub batches: u64,
-    /// Segments dropped: the queue was full, or the kernel had no memory.
+    /// Segments dropped because the queue was full or memory was short.
     pub dropped: u64,
 }
 
-/// How the management of a device ended.
+/// Result of managing a device.
 #[derive(Debug)]
 pub struct Ended {
-    /// The last that was seen of it.
+    /// The last status.
     pub status: Status,
-    /// What became of its settings.
+    /// Result of restoring its settings.
     pub report: Report,
 }
 
-/// Keeps the capabilities that a session or an observer needs once it has begun, and gives up all others of this thread:
-/// [`CAPABILITIES`]. Where `/sys` is another namespace's, a guardian that is started in place of one that died has to
-/// mount its own: then `CAP_SYS_ADMIN` stays.
+/// Keeps only [`CAPABILITIES`] in this thread. If `/sys` belongs to another namespace, `CAP_SYS_ADMIN` stays
+/// too: a replacement guardian has to mount its own.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -133,21 +127,22 @@ pub fn give_up_privileges() -> Result<(), FairError> {
     evenkeel_apply::privileges::keep_only(&kept).map_err(FairError::Privileges)
 }
 
-/// Devices under management. Dropping it puts everything back.
+/// Devices under management. Dropping it restores everything.
 pub struct Session {
     managed: Vec<Managed>,
 }
 
-/// Fields are dropped in this order: whoever changes settings goes before they come back, and the choice last.
+/// The order of the fields is the order of drops: first the writers of settings, then the journal's undo, the
+/// choice last.
 struct Managed {
     controller: Option<Controller>,
-    /// A loop that has not begun yet.
+    /// A controller that has not started yet.
     pending: Option<ControlOptions>,
     gate: Arc<JournalGate>,
-    /// Flows take turns on the queues that they share.
+    /// Flows take turns on shared queues.
     balances: bool,
     run: Run,
-    /// Registered until the run has put the old root back.
+    /// Registered until the run has restored the old root.
     leaves: Option<Leaves>,
     select: QueueSelect,
     sampler: Option<Sampler>,
@@ -160,18 +155,18 @@ struct Managed {
 
 /// Between two samples of the proof.
 const PROOF_INTERVAL: Duration = Duration::from_secs(1);
-/// Smallest time of silence after which a flow is released by age, where its socket cannot be looked at, ns.
+/// Least silence after which ageing releases a flow whose socket cannot be read, ns.
 const AGEING_FLOOR_NS: u64 = 200_000_000;
 
 impl Session {
-    /// Begins to manage the devices of a preflight, in the calling thread's network namespace: what a run that
-    /// died left is put back first and returned.
+    /// Begins to manage the devices of a preflight, in the calling thread's network namespace. Rolls back dead
+    /// runs first, and returns them.
     ///
-    /// `guardian` makes the command of a guardian process (see [`evenkeel_apply::guardian`]), or none to do
-    /// without.
+    /// `guardian` makes the command of a guardian process (see [`evenkeel_apply::guardian`]); none: no
+    /// guardian.
     ///
     /// # Errors
-    /// When a device is taken already, or the kernel refuses; what had been changed is put back.
+    /// When a device is taken, or the kernel refuses; changes are then undone.
     pub fn start(
         preflight: &Preflight,
         state: &StateDirectory,
@@ -184,7 +179,7 @@ impl Session {
             leftovers.extend(leftover);
             runs.insert(device.index, run);
         }
-        // What was found may have been what a run that died had made of it.
+        // The preflight may have seen a dead run's settings: check again.
         let again;
         let preflight = if leftovers.is_empty() {
             preflight
@@ -201,8 +196,8 @@ impl Session {
         Ok((Self { managed }, leftovers))
     }
 
-    /// Starts the loops that follow the flows, each on a thread of its own. Apart from [`Self::start`], so that a process
-    /// can give up privileges before: threads have the privileges of the one that starts them.
+    /// Starts the controllers, each on its own thread. Separate from [`Self::start`], so that the process can
+    /// drop privileges in between: threads inherit them.
     ///
     /// # Errors
     /// When no thread can be started.
@@ -215,10 +210,11 @@ impl Session {
         Ok(())
     }
 
-    /// To be called several times a second: looks whether everything is as it should be, and says why not.
+    /// Call it several times a second: checks everything that the session depends on, and returns the reason to
+    /// exit.
     ///
     /// # Errors
-    /// When the kernel cannot be asked.
+    /// When the kernel cannot be queried.
     pub fn tick(&mut self) -> Result<Option<StandBack>, FairError> {
         for managed in &mut self.managed {
             if let Some(reason) = managed.check()? {
@@ -228,7 +224,7 @@ impl Session {
         Ok(None)
     }
 
-    /// Gives flows their weights, on every device; running flows follow with their next segment.
+    /// Sets the flow weights on every device; running flows follow with their next segment.
     ///
     /// # Errors
     /// When there are too many rules.
@@ -239,13 +235,13 @@ impl Session {
         Ok(())
     }
 
-    /// What the devices are doing.
+    /// Status of the devices.
     #[must_use]
     pub fn status(&self) -> Vec<Status> {
         self.managed.iter().map(Managed::status).collect()
     }
 
-    /// Puts every setting back and detaches the programs.
+    /// Restores every setting and detaches the programs.
     ///
     /// # Errors
     /// When a journal cannot be removed.
@@ -255,14 +251,14 @@ impl Session {
             .map(|managed| {
                 let status = managed.status();
                 let Managed { controller, gate, select, sampler, leaves, mut run, .. } = managed;
-                // Its end is all that matters: what it has set, the journal puts back.
+                // Ignore the error: the journal restores the controller's changes.
                 let _ = controller.map(Controller::stop);
                 drop(gate.stop(&mut run));
                 let report = run.restore();
-                // Detached before the end is waited for: a guardian that was stopped takes its time.
+                // Detach before waiting for the guardian: a stopped one takes time.
                 drop((select, sampler, leaves));
                 let last = run.finish()?;
-                // What could not be put back the first time may have been by now, or still stands in the journal.
+                // The second report covers settings that failed at first and may be restored by now.
                 Ok(Ended { status, report: if report.is_settled() { report } else { last } })
             })
             .collect()
@@ -283,7 +279,7 @@ impl Managed {
                 (Steering::Queue, device.queues, QueueCounters::of(&device))
             }
         };
-        // The root is ours then, and counts by queue whatever stood there.
+        // The root is then Evenkeel's, and counts by queue.
         let counters = planned.batching.map_or(counters, |batching| QueueCounters::Mq(batching.major()));
         let rate_bps = backend.rate_bps().or(device.speed_bps);
         let mut select = QueueSelect::load(&SelectOptions {
@@ -297,10 +293,10 @@ impl Managed {
             movable: planned.balance,
             ..SelectOptions::default()
         })?;
-        // Before any queue of the device is given up: flows that the kernel hashes meanwhile would stay where
-        // it put them. A class that is not there yet is the default one.
+        // Attach before any queue is freed: flows that the kernel hashes meanwhile would stay on their queue. A
+        // missing class means the default class.
         select.attach(device.index.cast_signed())?;
-        // Also before anything is changed, because it may be refused.
+        // Before any change, because this may be refused.
         let balance = preflight.request.balance.start(planned.balance, &device, &select)?;
         let leaves = planned.batching.map(|batching| batching.register()).transpose()?;
         for change in &planned.changes {
@@ -322,7 +318,7 @@ impl Managed {
             }
         };
         let counts = counters != QueueCounters::None;
-        // It costs something per packet, and goes once it has shown what it can.
+        // The proof's meter costs time per packet; it is detached after the verdict.
         let sampler = if counts { Some(Sampler::attach(&device, queues, counters)?) } else { None };
         let mut watched = Watched::new(&device)?;
         if let Some(sampler) = &sampler {
@@ -358,9 +354,9 @@ impl Managed {
         })
     }
 
-    /// Why the session has to stand back from this device, if it has to.
+    /// The reason to exit, if this device has one.
     fn check(&mut self) -> Result<Option<String>, FairError> {
-        // First, because everything else of a device that is gone cannot be read.
+        // First, because nothing else can be read of a deleted device.
         if let Some(difference) = self.watched.device_difference()? {
             return Ok(Some(difference));
         }
@@ -393,7 +389,7 @@ impl Managed {
         }
         self.sampled = Some(Instant::now());
         self.proof.take(sampler.sample(Some(&self.select))?);
-        // It may have begun anew, with another program.
+        // The sampler may have attached a new program.
         self.watched.overlook(sampler.program()?);
         if matches!(self.proof.verdict(), Verdict::Followed(_)) {
             self.sampler = None;

@@ -1,9 +1,9 @@
 //! A soft NIC in front of a device: HTB classes as queues, served by weight.
 //!
-//! A device whose own queues take no weights, or that has only one, can still be fair: an HTB root at a rate
-//! that makes it the bottleneck, with a class for each queue, of which the choice names one in
-//! `skb->priority`. Its price is a lock that all processors share (`net/sched/sch_htb.c`), and that the line is used
-//! to the rate that was named and not beyond. It is the NIC of the test bed ([`soft_nic`]), on a device of the host.
+//! It makes a device fair whose queues take no weights, or that has only one queue. An HTB root limits the rate
+//! so that it is the bottleneck. It has a class per queue, which the choice names in `skb->priority`. The price
+//! is a lock shared by all processors (`net/sched/sch_htb.c`), and a line that is used only up to this rate.
+//! The test bed's NIC is the same ([`soft_nic`]).
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -21,21 +21,21 @@ use crate::error::FairError;
 use crate::gate::JournalGate;
 use crate::own_root::OwnRoot;
 
-/// Queues, as a usual device has.
+/// As many queues as common devices have.
 pub(crate) const QUEUES: u32 = 8;
 
-/// Minor number of the class that stands for the line.
+/// Minor number of the class for the line.
 const LINE: u16 = 1;
 /// Minor number of the first queue's class.
 const FIRST_QUEUE: u16 = 0x10;
 /// Major number of the first queue's FIFO.
 const FIRST_LEAF: u16 = 0x100;
 
-/// What names no class (nothing does, once the choice is there) takes the first queue.
+/// Packets without a class use the first queue; with the choice attached there are none.
 const ROOT_QDISC: Qdisc = Qdisc::Htb { default_class: FIRST_QUEUE };
 const LEAF: Qdisc = Qdisc::Pfifo { limit_packets: soft_nic::LEAF_LIMIT_PACKETS };
 
-/// The soft NIC of one run, by its root.
+/// One run's soft NIC, by its root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SoftNic {
     root: OwnRoot,
@@ -55,7 +55,6 @@ fn htb(class: soft_nic::Class) -> HtbClass {
 }
 
 impl SoftNic {
-    /// One below a root of ours.
     pub(crate) fn new(root: OwnRoot) -> Self {
         Self { root }
     }
@@ -72,24 +71,24 @@ impl SoftNic {
         Handle::new(self.root.major, FIRST_QUEUE + queue as u16)
     }
 
-    /// Class id of the first queue, as `skb->priority` carries it.
+    /// Class id of the first queue, for `skb->priority`.
     pub(crate) fn first_class(self) -> u32 {
         self.class(0).class_id()
     }
 
-    /// The queue that a class is, if it is one of ours.
+    /// The queue of a class; none for a foreign class.
     pub(crate) fn queue_of(self, handle: Handle) -> Option<usize> {
         let queue = u32::from(handle.minor.checked_sub(FIRST_QUEUE)?);
         (handle.major == self.root.major && queue < QUEUES).then_some(queue as usize)
     }
 
-    /// The change of the root qdisc; its classes come and go with it.
+    /// The change of the root qdisc; its classes are created and removed with it.
     pub(crate) fn change(self) -> Change {
         let root = QdiscState::of(&ROOT_QDISC, Handle::ROOT, self.root());
         Change::new(Knob::RootQdisc, Value::Qdiscs(vec![QdiscSnapshot::from(&root)]))
     }
 
-    /// Makes the classes below the root.
+    /// Creates the classes below the root.
     pub(crate) fn build(
         self,
         netlink: &mut Netlink,
@@ -145,7 +144,7 @@ impl SoftNic {
     }
 }
 
-/// Where the weights of its queues go; with `guaranteed_rates` for flows of different weights.
+/// The weight back end; `guaranteed_rates` for flows of different weights.
 pub(crate) fn weights(
     queues: Vec<HtbQueue>,
     index: u32,

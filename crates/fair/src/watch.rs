@@ -1,4 +1,4 @@
-//! Whether what a session rests on is still as it was.
+//! Watches everything that a session depends on.
 
 use std::collections::BTreeSet;
 
@@ -12,21 +12,21 @@ use crate::batching::kind_at;
 use crate::device::Device;
 use crate::error::FairError;
 
-/// A device as it was when a session began, our own programs included.
+/// A device at the start of the session, with Evenkeel's own programs.
 pub(crate) struct Watched {
     netlink: Netlink,
     sysfs: Sysfs,
     index: u32,
     name: String,
     queues: u32,
-    /// The root's kind and handle.
+    /// Kind and handle of the root.
     root: Option<(String, Handle)>,
-    /// Qdiscs of ours below the root, by place.
+    /// Evenkeel's qdiscs below the root, by place.
     leaves: Vec<(Handle, String)>,
     programs: Vec<HookProgram>,
     filters: Vec<FilterState>,
     xps: Vec<XpsMap>,
-    /// Programs of our own that come and go.
+    /// Evenkeel's programs that are attached only for a time.
     passing: BTreeSet<u32>,
 }
 
@@ -40,7 +40,7 @@ fn qdisc_name(root: Option<&(String, Handle)>) -> &str {
 }
 
 impl Watched {
-    /// A device of the calling thread's network namespace, as it is now.
+    /// Records a device of the calling thread's network namespace.
     pub(crate) fn new(device: &Device) -> Result<Self, FairError> {
         let mut watched = Self {
             netlink: Netlink::open()?,
@@ -63,12 +63,12 @@ impl Watched {
         Ok(watched)
     }
 
-    /// Minds qdiscs of these kinds below the root, too, by place.
+    /// Also watches the qdisc kinds at these places below the root.
     pub(crate) fn expect(&mut self, leaves: Vec<(Handle, String)>) {
         self.leaves = leaves;
     }
 
-    /// Does not mind a program of our own that comes and goes; the kernel may take a moment to let it go.
+    /// Ignores one of Evenkeel's own programs; the kernel may take a moment to remove it.
     pub(crate) fn overlook(&mut self, program: u32) {
         self.passing.insert(program);
         self.programs.retain(|known| known.id != program);
@@ -81,7 +81,7 @@ impl Watched {
         Ok(self.netlink.filters(self.index, CLSACT_EGRESS)?)
     }
 
-    /// What has changed of the device itself: gone, renamed, another number of queues.
+    /// A change of the device itself: deleted, renamed, or another number of queues.
     pub(crate) fn device_difference(&mut self) -> Result<Option<String>, FairError> {
         let Some(link) = self.netlink.link(self.index)? else {
             return Ok(Some("the interface left this network namespace (deleted or moved)".to_owned()));
@@ -91,7 +91,7 @@ impl Watched {
         }
         let queues = match self.sysfs.transmit_queues(&self.name) {
             Ok(queues) => queues,
-            // It went between the two looks, and the next one says so.
+            // Deleted between the two reads; the next check reports it.
             Err(_) => return Ok(None),
         };
         if queues != self.queues {
@@ -103,14 +103,14 @@ impl Watched {
         Ok(None)
     }
 
-    /// What somebody else has changed around the device.
+    /// Another program's change around the device.
     pub(crate) fn difference(&mut self) -> Result<Option<String>, FairError> {
         if let Some(difference) = self.device_difference()? {
             return Ok(Some(difference));
         }
         match self.surroundings() {
             Ok(found) => Ok(found),
-            // Of a device that goes while it is looked at, the looks fail; the reason is that it goes.
+            // If the device is deleted during the check, report that instead of the read error.
             Err(error) => match self.device_difference()? {
                 Some(difference) => Ok(Some(difference)),
                 None => Err(error),

@@ -1,4 +1,4 @@
-//! Flow weights from a file, which may change while they are in force.
+//! Flow weights from a file, which may change while they are in use.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,44 +9,40 @@ use evenkeel_datapath::{CgroupId, Rule};
 use evenkeel_files::{InputError, Kind, Text, Watched, shown};
 use evenkeel_model::scenario::{FlowRule, FlowWeights, ScenarioError};
 
-/// A file of flow weights could not be used.
+/// Errors of a file of flow weights.
 #[derive(Debug, thiserror::Error)]
 pub enum WeightsError {
-    /// It cannot be read.
     #[error(transparent)]
     Input(#[from] InputError),
-    /// It is wrong.
     #[error(transparent)]
     Wrong(#[from] ScenarioError),
-    /// It has rules by cgroup, and there are no cgroups.
+    /// It has rules by cgroup, but cgroup v2 is not mounted.
     #[error("{}: {reason}", .path.display())]
     Cgroup {
-        /// Which file.
         path: PathBuf,
-        /// What is missing.
+        /// The reason.
         reason: String,
     },
 }
 
-/// A file of flow weights, and the rules in it.
+/// A file of flow weights, and its rules.
 #[derive(Debug)]
 pub struct WeightsFile {
     file: Watched,
-    /// Where the hierarchy of version-2 cgroups is mounted.
+    /// Mount point of cgroup v2.
     cgroups: Option<PathBuf>,
     weights: FlowWeights,
     rules: Vec<Rule>,
-    /// Cgroups that it names and that are not there.
+    /// Cgroups in the file that do not exist.
     missing: BTreeSet<String>,
     remarks: Vec<String>,
 }
 
-/// Why the rules are others than before.
+/// Why the rules have changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refreshed {
-    /// The file has changed.
     File,
-    /// A cgroup that it names came, went, or was made anew, as it is when its service is started again.
+    /// A cgroup in the file was created, removed or replaced, as on a restart of its service.
     Cgroups,
 }
 
@@ -54,7 +50,7 @@ impl WeightsFile {
     /// Reads a file.
     ///
     /// # Errors
-    /// When it cannot be read, is wrong, or has rules by cgroup where no hierarchy of them is mounted.
+    /// When it cannot be read, is wrong, or has rules by cgroup without a cgroup v2 mount.
     pub fn open(path: &Path) -> Result<Self, WeightsError> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let cgroups = cgroup_mount(&mounts).map(PathBuf::from);
@@ -70,22 +66,22 @@ impl WeightsFile {
         Ok(file)
     }
 
-    /// What a person should know and was not told yet.
+    /// Takes the new messages for the user.
     pub fn take_remarks(&mut self) -> Vec<String> {
         std::mem::take(&mut self.remarks)
     }
 
-    /// The rules, in order; the last one matches every flow.
+    /// In order; the last one matches every flow.
     #[must_use]
     pub fn rules(&self) -> &[Rule] {
         &self.rules
     }
 
-    /// Reads the file again if it has changed, and looks whether its cgroups are still the same; whether the rules are
-    /// others now, and why.
+    /// Reads the file again if it has changed, and checks its cgroups; returns why the rules have changed, if
+    /// so.
     ///
     /// # Errors
-    /// As [`WeightsFile::open`]; the old rules stay, and the same fault is told once.
+    /// As [`WeightsFile::open`]; the old rules stay, and the same error is returned once.
     pub fn refresh(&mut self) -> Result<Option<Refreshed>, WeightsError> {
         let mut why = Refreshed::Cgroups;
         if let Some(text) = self.file.read_changed()? {
@@ -95,7 +91,7 @@ impl WeightsFile {
         Ok(self.resolve().then_some(why))
     }
 
-    /// Makes rules of the weights, with cgroups as they are now; whether they are others than before.
+    /// Builds rules from the weights and the current cgroups; returns whether they changed.
     fn resolve(&mut self) -> bool {
         let mut rules = Vec::new();
         let mut missing = BTreeSet::new();
@@ -104,7 +100,7 @@ impl WeightsFile {
             match cgroup {
                 None => rules.push(rule_of(rule, None)),
                 Some((_, Some(id))) => rules.push(rule_of(rule, Some(id))),
-                // No socket is in it: the rule matches nothing.
+                // Nonexistent, so no socket is in it: no rule is needed.
                 Some((path, None)) => _ = missing.insert(path.to_owned()),
             }
         }
@@ -121,8 +117,8 @@ impl WeightsFile {
         changed
     }
 
-    /// The kernel names a cgroup by the inode of its directory, and looks for it at its depth above the socket's. A
-    /// service that is started again has another one of the same name.
+    /// The kernel identifies a cgroup by its directory's inode, and compares the socket's ancestor at that
+    /// depth. A restarted service has a new cgroup with the same name.
     fn cgroup(&self, cgroup: &str) -> Option<CgroupId> {
         let directory = self.cgroups.as_ref()?.join(cgroup.trim_start_matches('/'));
         let metadata = fs::metadata(&directory).ok().filter(fs::Metadata::is_dir)?;
@@ -153,12 +149,12 @@ fn rule_of(rule: &FlowRule, cgroup: Option<CgroupId>) -> Rule {
     }
 }
 
-/// Mount point of the version-2 hierarchy in a table like `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
+/// Mount point of cgroup v2 in a table like `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
 fn cgroup_mount(table: &str) -> Option<String> {
     table.lines().find_map(|line| {
         let (place, kind) = line.split_once(" - ")?;
         let is_cgroup2 = kind.split(' ').next() == Some("cgroup2");
-        // Spaces in paths are written in octal.
+        // Spaces in paths are octal escapes.
         is_cgroup2.then(|| place.split(' ').nth(4).map(|path| path.replace("\\040", " ")))?
     })
 }
@@ -178,7 +174,7 @@ mod tests {
 
     fn written(directory: &Path, text: &str) -> PathBuf {
         let path = directory.join("weights.toml");
-        // Replaced as an editor does it, so that the change is seen whatever the clock's grain.
+        // Replace the file as editors do, so that the change is visible despite a coarse clock.
         let new = directory.join("new");
         fs::write(&new, text).unwrap();
         fs::rename(new, &path).unwrap();
@@ -226,14 +222,14 @@ mod tests {
         assert_eq!(cgroups(&file), [id(), None]);
         assert_eq!(file.refresh().unwrap(), None);
 
-        // The service ends: its rule goes, and that is told once.
+        // The service stops: its rule is removed, and that is reported once.
         fs::remove_dir(&service).unwrap();
         assert_eq!(file.refresh().unwrap(), Some(Refreshed::Cgroups));
         assert_eq!(cgroups(&file), [None]);
         assert!(file.take_remarks()[0].contains("no cgroup /system.slice/a.service"));
         assert_eq!((file.refresh().unwrap(), file.take_remarks()), (None, Vec::new()));
 
-        // It is started again, under another inode at any rate.
+        // The service restarts with another inode.
         let other = root.join("system.slice/b.service");
         fs::create_dir(&other).unwrap();
         fs::create_dir(&service).unwrap();

@@ -1,10 +1,9 @@
-//! What XPS maps leave to choose.
+//! The choice that XPS maps leave.
 //!
 //! Transmit packet steering gives each processor (or receive queue) a set of transmit queues
-//! (`Documentation/networking/scaling.rst`), and wherever a map is set it wins over the queue that a
-//! program asks for (`__netdev_pick_tx`, net/core/dev.c). Many drivers set one queue per processor
-//! by themselves. So a map has to be taken over before anything else can choose: the maps are emptied, and
-//! the choice either has all queues, or keeps the maps' locality as pools.
+//! (`Documentation/networking/scaling.rst`). A map overrides the queue that a program asks for
+//! (`__netdev_pick_tx`, net/core/dev.c). Many drivers set one queue per processor. So the maps must be emptied
+//! before the choice works. The choice then has all queues, or keeps the maps' locality as pools.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,30 +11,30 @@ use evenkeel_apply::{Change, Knob, Value};
 use evenkeel_host::{XpsKey, XpsMap};
 use evenkeel_transmit::Pool;
 
-/// What to do with XPS maps.
+/// Handling of XPS maps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum XpsMode {
     /// Leave them alone.
     #[default]
     Respect,
-    /// Take them over: every processor may use every queue.
+    /// Empty them: every processor may use every queue.
     Off,
-    /// Take them over and keep their locality: each processor uses a pool of queues.
+    /// Empty them, but keep their locality: each processor uses a pool of queues.
     Pools,
 }
 
-/// What the maps of a device leave to choose.
+/// The choice that a device's maps leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XpsState {
-    /// No map names anybody.
+    /// All maps are empty.
     Unset,
-    /// Each processor has one queue at most.
+    /// Each processor has at most one queue.
     OneQueueEach,
-    /// Some processor has several.
+    /// Some processor has several queues.
     SeveralQueues,
 }
 
-/// The queues of each processor, or receive queue, that a map names.
+/// The queues by processor, or receive queue, from the maps.
 fn queues_by_member(maps: &[XpsMap], key: XpsKey) -> BTreeMap<u32, BTreeSet<u32>> {
     let mut found: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
     for map in maps.iter().filter(|map| map.key == key) {
@@ -46,7 +45,6 @@ fn queues_by_member(maps: &[XpsMap], key: XpsKey) -> BTreeMap<u32, BTreeSet<u32>
     found
 }
 
-/// What the maps leave to choose.
 #[must_use]
 pub fn state(maps: &[XpsMap]) -> XpsState {
     let sets: Vec<BTreeSet<u32>> = [XpsKey::Cpus, XpsKey::ReceiveQueues]
@@ -60,7 +58,7 @@ pub fn state(maps: &[XpsMap]) -> XpsState {
     }
 }
 
-/// The changes that empty every map which names anybody.
+/// The changes that empty every map that is set.
 #[must_use]
 pub fn take_over(maps: &[XpsMap]) -> Vec<Change> {
     let set = maps.iter().filter(|map| !map.members.is_empty());
@@ -71,13 +69,13 @@ pub fn take_over(maps: &[XpsMap]) -> Vec<Change> {
     .collect()
 }
 
-/// One pool for each processor number, from the maps: where a processor has several queues, these; where each
-/// has one, those of its whole NUMA node, so that a choice is left and stays local.
+/// A pool per processor number: the processor's own queues if it has several; if each has one, those of its
+/// NUMA node, which leaves a local choice.
 ///
-/// `nodes` has the node of each processor, by number.
+/// `nodes` has the node of each processor.
 ///
 /// # Errors
-/// Why pools cannot be made of these maps.
+/// Why these maps yield no pools.
 pub fn pools(maps: &[XpsMap], nodes: &[u32], queues: u32) -> Result<Vec<Pool>, String> {
     let by_processor = queues_by_member(maps, XpsKey::Cpus);
     if by_processor.is_empty() {
@@ -128,7 +126,7 @@ mod tests {
     fn a_driver_that_gives_each_processor_one_queue_leaves_no_choice() {
         assert_eq!(state(&maps(&[&[], &[]])), XpsState::Unset);
         assert_eq!(state(&maps(&[&[0], &[1]])), XpsState::OneQueueEach);
-        // More processors than queues: still one queue each.
+        // Two processors share each queue, but each has only one.
         assert_eq!(state(&maps(&[&[0, 2], &[1, 3]])), XpsState::OneQueueEach);
         assert_eq!(state(&maps(&[&[0, 1], &[0, 1], &[2]])), XpsState::SeveralQueues);
     }
@@ -150,7 +148,7 @@ mod tests {
             pools(&one_each, &[0, 0, 1, 1], 4),
             Ok(vec![pool(0, 2), pool(0, 2), pool(2, 2), pool(2, 2)])
         );
-        // Nodes that alternate have queues that alternate.
+        // Alternating nodes have alternating queues.
         let error = pools(&one_each, &[0, 1, 0, 1], 4).unwrap_err();
         assert!(error.contains("queues 0, 2 of processor 0"), "{error}");
         let by_receive_queue = [XpsMap { queue: 0, key: XpsKey::ReceiveQueues, members: vec![0] }];

@@ -1,7 +1,8 @@
-//! A directory that takes a result: claimed before the work begins, and filled at its end.
+//! A directory for a result: claimed before the work begins, and filled at its end.
 //!
-//! It stays the directory that its user has named: a shell that stands in it sees the result. So the result is written
-//! below a name of its own inside and then moved up, entry by entry; the entry that makes it a result comes last.
+//! It stays the directory that the user named, so a shell whose working directory it is sees the result. The
+//! result is written to a temporary subdirectory and then moved up entry by entry. The entry that completes the
+//! result comes last.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
@@ -14,22 +15,22 @@ use nix::fcntl::{Flock, FlockArg};
 
 use crate::output::{OutputError, PARTIAL, sync_directory};
 
-/// A directory that belongs to this process for as long as this lives. Dropped before it is kept, it is removed again if
-/// the claim has made it.
+/// A directory locked by this process while this lives. If dropped before [`Self::keep`], it is removed again,
+/// provided the claim created it.
 #[derive(Debug)]
 pub struct ClaimedDirectory {
     path: PathBuf,
-    /// Directories that the claim has made, the outermost first.
+    /// Directories that the claim created, outermost first.
     made: Vec<PathBuf>,
-    /// None on a filesystem without locks on directories.
+    /// None on a filesystem that cannot lock directories.
     _lock: Option<Flock<File>>,
 }
 
 impl ClaimedDirectory {
-    /// Makes the directory, or takes the one that is there, and locks it.
+    /// Creates the directory, or takes the existing one, and locks it.
     ///
     /// # Errors
-    /// If it is no directory, or claimed by another process; if the system refuses.
+    /// If the path is no directory, or another process has claimed it; if the system refuses.
     pub fn claim(path: &Path) -> Result<Self, OutputError> {
         let made = make(path)?;
         let mut claim = Self { path: path.to_owned(), made, _lock: None };
@@ -38,7 +39,7 @@ impl ClaimedDirectory {
         Ok(claim)
     }
 
-    /// Keeps the directory, and brings it to the disk.
+    /// Keeps the directory and syncs it.
     ///
     /// # Errors
     /// If the system refuses.
@@ -54,21 +55,21 @@ impl ClaimedDirectory {
 
 impl Drop for ClaimedDirectory {
     fn drop(&mut self) {
-        // One that somebody has put something into stays.
+        // A directory that is not empty any more stays.
         for made in self.made.iter().rev() {
             let _ = fs::remove_dir(made);
         }
     }
 }
 
-/// A directory that is claimed for a result. Dropped before it is filled, it leaves nothing behind.
+/// A claimed directory for a result. If dropped before it is filled, it leaves nothing behind.
 #[derive(Debug)]
 pub struct OutputDirectory {
     claim: ClaimedDirectory,
 }
 
 impl OutputDirectory {
-    /// Makes the directory, or takes one that is empty, and makes sure that it can be written.
+    /// Creates the directory, or takes an empty one, and checks that it is writable.
     ///
     /// # Errors
     /// If it is not empty, no directory, or claimed by another process; if the system refuses.
@@ -77,13 +78,13 @@ impl OutputDirectory {
         let entries = fs::read_dir(&claim.path).map_err(OutputError::system("read", path))?;
         for entry in entries {
             let entry = entry.map_err(OutputError::system("read", path))?;
-            // With the lock in hand, an unfinished result is one of a process that was killed.
+            // This process holds the lock, so an unfinished result belongs to a killed process.
             if !entry.file_name().as_encoded_bytes().starts_with(PARTIAL.as_bytes()) {
                 return Err(OutputError::Occupied { path: path.to_owned() });
             }
             let _ = fs::remove_dir_all(entry.path()).or_else(|_| fs::remove_file(entry.path()));
         }
-        // A full disk takes a directory, but no data.
+        // A full disk accepts a directory, but no data.
         const TRIAL: [u8; 4096] = [0; 4096];
         tempfile::tempfile_in(&claim.path)
             .and_then(|mut file| file.write_all(&TRIAL).and_then(|()| file.sync_all()))
@@ -91,14 +92,14 @@ impl OutputDirectory {
         Ok(Self { claim })
     }
 
-    /// Where it is, without symbolic links.
+    /// Absolute, without symbolic links.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.claim.path
     }
 
-    /// Calls `write` with a directory whose content then becomes this one's: all of it, or nothing. The entry `last` makes
-    /// it complete, and appears last.
+    /// Calls `write` with a temporary directory, and moves its entries into this one, `last` at the end: all of
+    /// them, or none.
     ///
     /// # Errors
     /// Those of `write`, and if the system refuses. Nothing is left behind then.
@@ -109,7 +110,7 @@ impl OutputDirectory {
     ) -> Result<T, E> {
         let path = &self.claim.path;
         let failed = |action| OutputError::system(action, path);
-        // The same rights as a directory made in the ordinary way: the umask applies.
+        // Ordinary permissions: the umask applies.
         let partial = tempfile::Builder::new()
             .prefix(PARTIAL)
             .permissions(Permissions::from_mode(0o777))
@@ -145,7 +146,7 @@ fn move_up(from: &Path, to: &Path, last: &OsStr) -> Result<(), OutputError> {
     Ok(())
 }
 
-/// Makes a directory and its missing parents; gives those that were made.
+/// Creates a directory and its missing parents; returns those created.
 fn make(path: &Path) -> Result<Vec<PathBuf>, OutputError> {
     let mut missing = Vec::new();
     for place in path.ancestors().filter(|place| !place.as_os_str().is_empty()) {
@@ -156,7 +157,7 @@ fn make(path: &Path) -> Result<Vec<PathBuf>, OutputError> {
                 Ok(to) => return Err(OutputError::DanglingLink { path: place.to_owned(), to }),
                 Err(_) => missing.push(place.to_owned()),
             },
-            // The place above is the file.
+            // A parent is a regular file: continue with the parent.
             Err(error) if error.kind() == ErrorKind::NotADirectory => {}
             Err(error) => return Err(OutputError::system("make", path)(error)),
         }
@@ -182,19 +183,19 @@ fn make(path: &Path) -> Result<Vec<PathBuf>, OutputError> {
     Ok(made)
 }
 
-/// Locks a directory against other claims, for as long as the process lives.
+/// Locks a directory against other claims for the life of the process.
 fn lock(path: &Path, named: &Path) -> Result<Option<Flock<File>>, OutputError> {
     let busy = || OutputError::Busy { path: named.to_owned() };
     let directory = File::open(path).map_err(OutputError::system("open", named))?;
     match Flock::lock(directory, FlockArg::LockExclusiveNonblock) {
         Ok(lock) => {
-            // Its maker may have given it up, and removed it, in between.
+            // Another process may have removed the directory between open and lock.
             let inode = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
             let same = lock.metadata().ok().map(inode) == fs::metadata(path).ok().map(inode);
             if same { Ok(Some(lock)) } else { Err(busy()) }
         }
         Err((_, Errno::EWOULDBLOCK)) => Err(busy()),
-        // NFS locks no file that is open for reading only.
+        // NFS does not lock a file that is open for reading only.
         Err(_) => Ok(None),
     }
 }

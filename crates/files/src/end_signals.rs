@@ -1,8 +1,8 @@
-//! Waits for a descriptor until a signal asks the process to end.
+//! Waits for a descriptor or a signal that asks the process to end.
 //!
-//! A read that blocks is restarted after a signal whose handler only sets a flag (SA_RESTART, signal(7)), so the flag is
-//! never looked at. Here the signals are blocked for the time of the wait and read from a signalfd, whatever their
-//! handlers are.
+//! A read that blocks is restarted after a handler that only sets a flag (SA_RESTART, signal(7)), so the flag
+//! would never be checked. Here the signals are blocked during the wait and read from a signalfd, whatever
+//! their handlers are.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -13,26 +13,24 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-/// The signals that ask a process to end, held back while a wait lasts.
+/// The signals that ask a process to end, blocked during a wait.
 pub(crate) struct EndSignals {
     arrivals: SignalFd,
-    /// The thread's signal mask, which comes back at the end.
+    /// The thread's signal mask, restored at the end.
     before: SigSet,
 }
 
-/// Why a wait is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wake {
-    /// The descriptor has data, or its end.
     Ready,
-    /// A signal asks the process to end.
+    /// A signal asked the process to end.
     EndSignal,
 }
 
 impl EndSignals {
     pub(crate) fn hold() -> io::Result<Self> {
         let mut signals = SigSet::empty();
-        // What `nohup` or a shell ignores stays ignored: blocked, it would be delivered here.
+        // Skip signals that `nohup` or a shell ignores: blocked, they would be delivered here.
         for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
             if !is_ignored(signal) {
                 signals.add(signal);
@@ -43,7 +41,7 @@ impl EndSignals {
         Ok(Self { arrivals, before })
     }
 
-    /// Waits until the descriptor can be read or a signal asks the process to end.
+    /// Waits until the descriptor is readable or a signal arrives.
     pub(crate) fn wait(&self, input: BorrowedFd<'_>) -> io::Result<Wake> {
         loop {
             let mut descriptors = [
@@ -67,14 +65,14 @@ impl EndSignals {
 
 impl Drop for EndSignals {
     fn drop(&mut self) {
-        // The mask was valid when it was taken.
+        // Cannot fail: the mask came from the kernel.
         let _ = self.before.thread_set_mask();
     }
 }
 
 fn is_ignored(signal: Signal) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: without a new action, sigaction only fills in `action`, for which all zeroes are valid, too.
+    // SAFETY: without a new action, sigaction only fills in `action`, for which all zeroes are valid.
     let action = unsafe {
         libc::sigaction(signal as libc::c_int, std::ptr::null(), action.as_mut_ptr());
         action.assume_init()

@@ -1,4 +1,4 @@
-//! The one reader of input files.
+//! Reads input files.
 
 use std::borrow::Cow;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -13,32 +13,26 @@ use evenkeel_model::text::printable;
 use crate::Kind;
 use crate::end_signals::{EndSignals, Wake};
 
-/// A file cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", .fault.described(.origin))]
 pub struct InputError {
-    /// The file as messages name it.
     pub origin: String,
-    /// What is wrong with it.
     pub fault: Fault,
 }
 
-/// What is wrong with an input file.
 #[derive(Debug)]
 pub enum Fault {
-    /// The system refuses.
     System(io::Error),
-    /// It is none that can be read: a directory, a device, a socket.
+    /// A directory, device or socket.
     NotAFile(&'static str),
-    /// It is a pipe, where only a regular file is read.
+    /// A pipe, where only a regular file is allowed.
     Pipe,
-    /// It is too large for what it should be.
     TooLarge(Kind),
-    /// It is not UTF-8, from this place on.
+    /// Not UTF-8 from here on.
     NotUtf8 {
-        /// Line, from 1.
+        /// From 1.
         line: usize,
-        /// Column in characters, from 1.
+        /// In characters, from 1.
         column: usize,
     },
     /// Standard input was named twice.
@@ -72,19 +66,16 @@ impl Fault {
 }
 
 impl InputError {
-    /// The system refuses to read this file.
     #[must_use]
     pub fn system(path: &Path, error: io::Error) -> Self {
         Self { origin: shown(path), fault: Fault::System(error) }
     }
 
-    /// Whether a signal ended the wait for a pipe.
     #[must_use]
     pub fn is_interrupted(&self) -> bool {
         matches!(self.fault, Fault::Interrupted)
     }
 
-    /// Whether there is no such file.
     #[must_use]
     pub fn is_missing(&self) -> bool {
         use io::ErrorKind::{NotADirectory, NotFound};
@@ -92,16 +83,13 @@ impl InputError {
     }
 }
 
-/// A text, and the name of its file in messages.
+/// A text, and its file's name in messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Text {
-    /// What the file holds.
     pub text: String,
-    /// The file as messages name it.
     pub origin: String,
 }
 
-/// A path as messages name it.
 #[must_use]
 pub fn shown(path: &Path) -> String {
     if is_standard_input(path) {
@@ -110,22 +98,23 @@ pub fn shown(path: &Path) -> String {
     printable(&path.display().to_string())
 }
 
-/// Reads a text: of a regular file, a pipe, or standard input for `-`. It waits for a pipe's writer until SIGINT, SIGTERM
-/// or SIGHUP ends the wait.
+/// Reads a text from a regular file, a pipe, or standard input for `-`. Waits for a pipe's writer until SIGINT,
+/// SIGTERM or SIGHUP.
 ///
 /// # Errors
-/// If it is none of these, too large for its kind, or not UTF-8; if the system refuses; if a signal ended the wait.
+/// If the file is of another type, too large for its kind, or not UTF-8; if the system refuses; if a signal
+/// ended the wait.
 pub fn read(path: &Path, kind: Kind) -> Result<Text, InputError> {
     let mut bytes = Vec::new();
     open(path, kind)?.read_to_end(&mut bytes).map_err(|error| failed(path, error))?;
     decoded(bytes, path)
 }
 
-/// Opens a file for a reader of lines, under the same rules as [`read`]. Its errors are those of [`io::Read`], with the
-/// message of an [`InputError`].
+/// Opens a file for reading by lines, under the rules of [`read`]. Its errors are those of [`io::Read`], with
+/// the message of an [`InputError`].
 ///
 /// # Errors
-/// If it is no file that can be read, or is too large for its kind.
+/// If the file is of another type, or too large for its kind.
 pub fn open(path: &Path, kind: Kind) -> Result<Input, InputError> {
     let fails = |fault| InputError { origin: shown(path), fault };
     let (file, blocks) = if is_standard_input(path) {
@@ -141,7 +130,7 @@ pub fn open(path: &Path, kind: Kind) -> Result<Input, InputError> {
         if IS_READ.swap(true, Ordering::Relaxed) {
             return Err(fails(Fault::ReadBefore));
         }
-        // Another process may share its description, so that it cannot be made non-blocking.
+        // Do not set O_NONBLOCK: another process may share the open file description.
         let blocks = !metadata.is_file();
         (file, blocks)
     } else {
@@ -151,8 +140,8 @@ pub fn open(path: &Path, kind: Kind) -> Result<Input, InputError> {
     Ok(Input { file, blocks, signals, left: kind.most(), kind, origin: shown(path) })
 }
 
-/// Reads the text of a regular file, and never waits for a pipe: for a session that runs, and for files that nobody named
-/// one by one.
+/// Reads the text of a regular file and never waits for a pipe: for a running session, and for files that the
+/// user did not name one by one.
 ///
 /// # Errors
 /// If it is no regular file, too large for its kind, or not UTF-8; if the system refuses.
@@ -162,10 +151,10 @@ pub fn read_regular(path: &Path, kind: Kind) -> Result<Text, InputError> {
     decoded(bytes, path)
 }
 
-/// Opens a regular file for a reader of lines, under the same rules as [`read_regular`].
+/// Opens a regular file for reading by lines, under the rules of [`read_regular`].
 ///
 /// # Errors
-/// If it is no regular file, or is too large for its kind.
+/// If it is no regular file, or too large for its kind.
 pub fn open_regular(path: &Path, kind: Kind) -> Result<Input, InputError> {
     let fails = |fault| InputError { origin: shown(path), fault };
     if is_standard_input(path) {
@@ -182,19 +171,19 @@ pub(crate) fn is_standard_input(path: &Path) -> bool {
     ["-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"].iter().any(|name| path == Path::new(name))
 }
 
-/// Opens a file without waiting for a pipe's writer; whether it is a pipe.
+/// Opens a file without waiting for a pipe's writer; returns whether it is a pipe.
 fn open_named(path: &Path, kind: Kind) -> Result<(File, bool), Fault> {
-    // To open a device may already do something (rewind a tape, arm a watchdog), so the look comes first.
+    // Check before opening: opening a device may have an effect (rewind a tape, start a watchdog).
     check(&fs::metadata(path).map_err(Fault::System)?, kind)?;
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(Fault::System)?;
-    // Another file may have taken its place since.
+    // Another file may have replaced it since the check.
     let metadata = file.metadata().map_err(Fault::System)?;
     check(&metadata, kind)?;
     Ok((file, metadata.file_type().is_fifo()))
 }
 
-/// Refuses what is no regular file, pipe or /dev/null, and a regular file that is too large.
+/// Accepts pipes, /dev/null and regular files that are not too large.
 fn check(metadata: &Metadata, kind: Kind) -> Result<(), Fault> {
     let file_type = metadata.file_type();
     if file_type.is_dir() {
@@ -203,7 +192,7 @@ fn check(metadata: &Metadata, kind: Kind) -> Result<(), Fault> {
     if file_type.is_socket() {
         return Err(Fault::NotAFile("a socket"));
     }
-    // /dev/null is an empty file by custom; its numbers are those of devices.txt.
+    // /dev/null counts as an empty file; its device number is from devices.txt.
     let is_null = file_type.is_char_device() && metadata.rdev() == nix::sys::stat::makedev(1, 3);
     if (file_type.is_char_device() || file_type.is_block_device()) && !is_null {
         return Err(Fault::NotAFile("a device"));
@@ -214,14 +203,14 @@ fn check(metadata: &Metadata, kind: Kind) -> Result<(), Fault> {
     Ok(())
 }
 
-/// A file that is read up to its limit, with a wait that signals end.
+/// A file read up to its limit; a signal ends a wait.
 pub struct Input {
     file: File,
-    /// It may block: a pipe, a socket, a terminal.
+    /// Reads may block: a pipe, a socket, a terminal.
     blocks: bool,
-    /// Held from the start for one that blocks, so that a signal between two reads is seen.
+    /// Held from the start for a blocking file, to see a signal between two reads.
     signals: Option<EndSignals>,
-    /// Bytes that may still come.
+    /// Bytes until the limit.
     left: u64,
     kind: Kind,
     origin: String,
@@ -243,7 +232,7 @@ impl Read for Input {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut waits = self.blocks;
         loop {
-            // A named pipe without a writer reads as if it had ended: so the wait comes before the read.
+            // A FIFO without a writer reads as end of file, so wait before the read.
             if waits && self.wait()? == Wake::EndSignal {
                 return Err(self.fault(Fault::Interrupted));
             }
@@ -253,7 +242,7 @@ impl Read for Input {
                     self.left -= read as u64;
                     return Ok(read);
                 }
-                // A file below /proc may block, too.
+                // A file below /proc may block too.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => waits = true,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
@@ -262,7 +251,7 @@ impl Read for Input {
     }
 }
 
-/// The error of a read, with the fault that [`Input`] has put into it.
+/// Extracts the fault that [`Input`] put into a read error.
 fn failed(path: &Path, error: io::Error) -> InputError {
     let fault = match error.downcast::<InputError>() {
         Ok(own) => own.fault,
@@ -280,7 +269,7 @@ fn decoded(bytes: Vec<u8>, path: &Path) -> Result<Text, InputError> {
             let before = &error.as_bytes()[..valid];
             let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
             let start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-            // Bytes that go on with a character (10xxxxxx) begin none.
+            // UTF-8 continuation bytes (10xxxxxx) begin no character.
             let column = before[start..].iter().filter(|byte| **byte & 0xc0 != 0x80).count() + 1;
             Err(InputError { origin, fault: Fault::NotUtf8 { line, column } })
         }

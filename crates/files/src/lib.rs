@@ -1,10 +1,10 @@
 //! Reads the files that a user names, and writes results.
 //!
-//! - [`read`] takes a regular file, a pipe or `-`. It has a size limit for each [`Kind`] of file, refuses directories,
-//!   devices and sockets, and SIGINT, SIGTERM or SIGHUP end the wait for a pipe.
+//! - [`read`] takes a regular file, a pipe or `-`. Each [`Kind`] of file has a size limit. Directories, devices and sockets
+//!   are refused, and SIGINT, SIGTERM or SIGHUP end the wait for a pipe.
 //! - [`Watched`] and [`read_regular`] are for a running session: they take regular files only and never wait.
-//! - [`replace`] writes a file, and [`OutputDirectory`] a directory, whole or not at all. The directory is claimed before
-//!   the work whose result it takes begins.
+//! - [`replace`] writes a file, and [`OutputDirectory`] a directory, atomically. The directory is claimed before the work
+//!   that produces the result.
 
 mod directory;
 mod end_signals;

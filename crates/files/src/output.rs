@@ -1,4 +1,4 @@
-//! Writes a file whole or not at all.
+//! Writes a file atomically.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
@@ -8,56 +8,28 @@ use std::time::Duration;
 
 use nix::fcntl::{Flock, FlockArg};
 
-/// What an unfinished file or directory is called. The dot keeps it from those who read a directory by endings.
+/// Prefix of unfinished files and directories. The dot hides them from listings by suffix.
 pub(crate) const PARTIAL: &str = ".evenkeel-partial-";
-/// An unfinished file that is older belongs to no writer: it is locked right after it is made.
+/// A writer locks its file right after creating it, so an older unlocked one is abandoned.
 const ABANDONED: Duration = Duration::from_secs(60);
 
-/// A result cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum OutputError {
-    /// The directory has something in it.
+    /// The directory is not empty.
     #[error("{} is not an empty directory; name a new one", .path.display())]
-    Occupied {
-        /// The directory.
-        path: PathBuf,
-    },
-    /// The path names something else than a directory.
+    Occupied { path: PathBuf },
     #[error("{} is not a directory; name a new one", .path.display())]
-    NotADirectory {
-        /// The path.
-        path: PathBuf,
-    },
-    /// The path is a link whose target does not exist.
+    NotADirectory { path: PathBuf },
     #[error("{} is a symbolic link to {}, which does not exist; remove the link or name another directory", .path.display(), .to.display())]
-    DanglingLink {
-        /// The link.
-        path: PathBuf,
-        /// Its target.
-        to: PathBuf,
-    },
+    DanglingLink { path: PathBuf, to: PathBuf },
     /// Another process writes to the directory.
     #[error("another process is writing to {}; name another directory or wait for it", .path.display())]
-    Busy {
-        /// The directory.
-        path: PathBuf,
-    },
-    /// The path is relative to a directory that is gone.
+    Busy { path: PathBuf },
+    /// The path is relative to a directory that no longer exists.
     #[error("cannot make {}: the current directory was deleted; change to another one", .path.display())]
-    NoCurrentDirectory {
-        /// The path.
-        path: PathBuf,
-    },
-    /// The system refuses.
+    NoCurrentDirectory { path: PathBuf },
     #[error("cannot {action} {}: {source}", .path.display())]
-    System {
-        /// What was tried.
-        action: &'static str,
-        /// With which file or directory.
-        path: PathBuf,
-        /// The system's reason.
-        source: io::Error,
-    },
+    System { action: &'static str, path: PathBuf, source: io::Error },
 }
 
 impl OutputError {
@@ -66,7 +38,7 @@ impl OutputError {
         move |source| Self::System { action, path, source }
     }
 
-    /// Whether the path was the mistake: with another one it works. A disk that is full or broken is none.
+    /// Whether another path would help; not for a full or broken disk.
     #[must_use]
     pub fn is_usage(&self) -> bool {
         use io::ErrorKind::{QuotaExceeded, StorageFull};
@@ -80,10 +52,10 @@ impl OutputError {
     }
 }
 
-/// Writes a file whole or not at all, over one that is there; on return it is on the disk.
+/// Writes a file atomically, replacing an existing one, and syncs it.
 ///
 /// # Errors
-/// If the system refuses. Nothing is left behind then, and what was there stays.
+/// If the system refuses. The existing file then stays, and nothing else is left behind.
 pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), OutputError> {
     let failed = |action| OutputError::system(action, path);
     let parent = match path.parent() {
@@ -105,12 +77,12 @@ pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), OutputError> 
     sync_directory(parent)
 }
 
-/// Brings the entries of a directory to the disk (fsync(2), notes).
+/// Syncs the entries of a directory (fsync(2), notes).
 pub(crate) fn sync_directory(path: &Path) -> Result<(), OutputError> {
     File::open(path).and_then(|directory| directory.sync_all()).map_err(OutputError::system("sync", path))
 }
 
-/// Removes unfinished files of writers that were killed. One that cannot be removed is left.
+/// Removes unfinished files of killed writers; ignores errors.
 pub fn remove_abandoned(directory: &Path) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         if !entry.file_name().as_encoded_bytes().starts_with(PARTIAL.as_bytes()) {

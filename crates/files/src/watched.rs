@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::Kind;
 use crate::input::{InputError, Text, is_standard_input, read, read_regular};
 
-/// What changes when a file is written or replaced.
+/// Changes when the file is written or replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     device: u64,
@@ -18,10 +18,6 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// The stamp of a file.
-    ///
-    /// # Errors
-    /// If the system does not say.
     pub fn of(path: &Path) -> Result<Self, InputError> {
         let metadata = fs::metadata(path).map_err(|error| InputError::system(path, error))?;
         Ok(Self {
@@ -45,7 +41,7 @@ impl Stamp {
 pub struct Watched {
     path: PathBuf,
     kind: Kind,
-    /// None while the file is gone.
+    /// None while the file does not exist.
     stamp: Option<Stamp>,
     is_followed: bool,
 }
@@ -56,20 +52,19 @@ impl Watched {
     /// # Errors
     /// As [`read`].
     pub fn open(path: &Path, kind: Kind) -> Result<(Self, Text), InputError> {
-        // Before it is read: a change in between is seen then.
+        // Before the read, so that a change in between is detected.
         let stamp = Stamp::of(path).ok();
         let text = read(path, kind)?;
         let is_followed = Stamp::is_followed(path);
         Ok((Self { path: path.to_owned(), kind, stamp, is_followed }, text))
     }
 
-    /// Where it is.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Reads the file again if it has changed. It never waits, and reports the same fault once.
+    /// Reads the file again if it has changed. Never waits, and reports the same error once.
     ///
     /// # Errors
     /// As [`read_regular`].

@@ -1,4 +1,4 @@
-//! The run itself.
+//! Runs a scenario.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,56 +16,50 @@ use crate::pool::in_parallel;
 use crate::timing::Timing;
 use crate::{evaluate, expectations, requests};
 
-/// What to conduct.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
-    /// The scenario.
     pub scenario: &'a Scenario,
-    /// Its text, for the record.
+    /// The scenario's text, for the record.
     pub scenario_text: &'a str,
-    /// The variants to compare, in order.
+    /// In the order of the record.
     pub variants: Vec<&'a Variant>,
-    /// Repeats of each, at least 1.
+    /// Repeats of each variant, at least 1.
     pub repeats: u32,
-    /// Long windows in a repeat; none is what the scenario says.
+    /// Long windows per repeat; none: the scenario's number.
     pub long_windows: Option<u32>,
-    /// Line rate; none lets the world choose.
+    /// None: the world chooses.
     pub rate: Option<BitRate>,
-    /// Seed of the first repeat; the next has the next.
+    /// Seed of the first repeat; each further repeat adds 1.
     pub seed: u64,
-    /// Whether it is a quick run, of which nothing is expected.
+    /// A quick run, too short to judge expectations.
     pub quick: bool,
-    /// Version of the program, for the record.
+    /// The program's version, for the record.
     pub version: &'a str,
 }
 
-/// A finished run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The record.
     pub record: Record,
     /// Raw series of every repeat.
     pub series: Vec<Series>,
 }
 
-/// Why there is no outcome.
+/// Why a run has no outcome.
 #[derive(Debug, thiserror::Error)]
 pub enum ConductError<E: std::error::Error> {
-    /// The world failed, refused or was interrupted.
     #[error(transparent)]
     World(E),
-    /// No variant is left to run.
+    /// The world refuses every variant.
     #[error("{world} can run none of the variants asked for: {}", reasons(.refused))]
     NothingToRun {
-        /// The world.
         world: &'static str,
-        /// Each variant and the reason.
+        /// Each variant with the reason.
         refused: Vec<Refusal>,
     },
 }
 
 fn reasons(refused: &[Refusal]) -> String {
-    // What is wrong with the scenario is wrong with all of its variants: said once.
+    // A defect of the scenario concerns all variants: report it once.
     if let Some((first, others)) = refused.split_first()
         && others.iter().all(|other| other.why == first.why)
     {
@@ -74,10 +68,10 @@ fn reasons(refused: &[Refusal]) -> String {
     refused.iter().map(|refusal| format!("{}: {}", refusal.name, refusal.why)).collect::<Vec<_>>().join("; ")
 }
 
-/// Tells a repeat's progress as a part of the whole run's.
+/// Converts a repeat's progress to that of the whole run.
 struct Part<'a> {
     whole: &'a dyn Observer,
-    /// Repeats that are done, those that run at the same time included.
+    /// Finished repeats, including those that run concurrently.
     done: &'a AtomicUsize,
     parts: f64,
     name: String,
@@ -101,7 +95,7 @@ impl Observer for Part<'_> {
 /// Runs every repeat of every variant and makes the record.
 ///
 /// # Errors
-/// When the world fails, refuses or is interrupted, or can run no variant at all.
+/// When the world fails, refuses, is interrupted, or can run no variant.
 pub fn conduct<W: World>(
     world: &mut W,
     request: &Request<'_>,
@@ -131,8 +125,7 @@ pub fn conduct<W: World>(
 
     let rate = world.settle_rate(scenario, request.rate, observer).map_err(ConductError::World)?;
     let timing = Timing::new(scenario, rate, request.long_windows.unwrap_or(scenario.measure.long_windows));
-    // One repeat of every variant after the other, so that what changes on the machine meanwhile
-    // meets all variants alike.
+    // Interleave the variants, so that changes of the machine affect all of them alike.
     let jobs: Vec<Job<'_>> = (0..request.repeats)
         .flat_map(|repeat| runnable.iter().map(move |(variant, _)| (repeat, *variant)))
         .map(|(repeat, variant)| Job {
@@ -194,7 +187,7 @@ pub fn conduct<W: World>(
     Ok(Outcome { record, series })
 }
 
-/// Says that no byte of any flow arrived in the measured time: then the metrics say nothing either.
+/// A remark if no byte of any flow arrived in the measured time: the metrics are then meaningless.
 fn nothing_measured(raw: &RawRepeat, timing: &Timing) -> Option<String> {
     let is_silent =
         !raw.flows.is_empty() && raw.flows.iter().flat_map(|flow| &flow.bytes).all(|bytes| *bytes == 0);
@@ -207,7 +200,7 @@ fn nothing_measured(raw: &RawRepeat, timing: &Timing) -> Option<String> {
     })
 }
 
-/// Runs every job, several at a time where the world allows it, and takes the results in order.
+/// Runs every job, concurrently if the world allows it, and takes the results in order.
 fn run_all<W: World>(
     world: &mut W,
     jobs: &[Job<'_>],
@@ -250,13 +243,12 @@ fn run_all<W: World>(
     })
 }
 
-/// Time that this thread has spent on a processor, seconds.
+/// Processor time of this thread, seconds.
 fn thread_cpu_seconds() -> f64 {
     nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID)
         .map_or(0.0, |time| Duration::from(time).as_secs_f64())
 }
 
-/// The record of a repeat: its metrics, and what they were made of without the series.
 #[must_use]
 pub fn summarise(raw: &RawRepeat, timing: &Timing, rate: BitRate, variant: &Variant) -> RepeatRecord {
     RepeatRecord {

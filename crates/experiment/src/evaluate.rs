@@ -1,4 +1,4 @@
-//! From what a world observed to the metrics of a repeat.
+//! Computes a repeat's metrics from the world's observations.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use evenkeel_model::world::RawRepeat;
 use crate::timing::Timing;
 use crate::{requests, tenants};
 
-/// Metrics of a repeat. What could not be measured is absent.
+/// Metrics of a repeat; absent if not measured.
 pub(crate) fn metrics(
     raw: &RawRepeat,
     timing: &Timing,
@@ -53,7 +53,7 @@ pub(crate) fn metrics(
         })
         .collect();
     for (name, length) in &timing.windows {
-        // Timing makes every window a whole number of bins, so an error cannot come from there.
+        // Cannot fail: timing makes every window a whole number of bins.
         let found = nfm(&series, timing.bin.as_u64(), length.as_u64(), rate.bits_per_second()).ok().flatten();
         put(metric::part(metric::NFM, name), found.map(|nfm| nfm.mean));
         put(metric::part(metric::NFM_MAX, name), found.map(|nfm| nfm.max));

@@ -1,15 +1,15 @@
-//! Whether a scenario's expectations held.
+//! Judges a scenario's expectations.
 //!
-//! An expectation is judged by a value with its 95 % confidence interval: the mean over the repeats, or the share of them
-//! that lies within the bounds. It is met if the whole interval lies within the bounds, and missed if the whole of it lies
-//! outside. Otherwise it is open, and more repeats decide it: so measuring more never makes a true statement fail more
-//! often.
+//! An expectation compares bounds with the 95 % confidence interval of a value: the mean over the repeats, or
+//! the share of repeats within the bounds. It is met if the whole interval lies within the bounds, missed if
+//! the whole interval lies outside, and otherwise open until there are more repeats. So more repeats never make
+//! a true statement fail more often.
 
 use evenkeel_metrics::{Interval, MeanInterval, mean_interval, paired_ratio, share_interval};
 use evenkeel_model::record::{ExpectationRecord, VariantRecord};
 use evenkeel_model::scenario::{Expectation, Statistic};
 
-/// Judges the expectations about variants that ran. A quick run is too short for them.
+/// Judges the expectations of the variants that ran. A quick run is too short for them.
 pub(crate) fn judge(
     expectations: &[Expectation],
     variants: &[VariantRecord],
@@ -29,12 +29,12 @@ pub(crate) fn judge(
         .collect()
 }
 
-/// Value of a metric in every repeat; none if it was not measured in all of them.
+/// A metric's value in every repeat; none if one repeat lacks it.
 fn values(variant: &VariantRecord, metric: &str) -> Option<Vec<f64>> {
     variant.repeats.iter().map(|repeat| repeat.metrics.get(metric).copied()).collect()
 }
 
-/// What is held against the bounds; none if it was not measured in every repeat.
+/// The value to compare with the bounds; none if a repeat lacks it.
 fn estimate(expectation: &Expectation, own: &[f64], base: Option<&[f64]>) -> Option<MeanInterval> {
     if base.is_some_and(|base| base.len() != own.len()) {
         return None;
@@ -59,7 +59,7 @@ fn bounds(expectation: &Expectation) -> (f64, f64) {
     (expectation.at_least.unwrap_or(f64::NEG_INFINITY), expectation.at_most.unwrap_or(f64::INFINITY))
 }
 
-/// `base` is the variant that the expectation is relative to, if it is.
+/// `base` is the variant that a relative expectation refers to.
 fn judge_one(
     expectation: &Expectation,
     variant: &VariantRecord,
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(LEAST_REPEATS as usize, evenkeel_metrics::LEAST_REPEATS);
     }
 
-    /// Nine repeats with what four queues of two flows and four of one give, and one in which a flow was unlucky.
+    /// Nine repeats with four queues of two flows and four of one, and one repeat with an unlucky flow.
     #[test]
     fn one_repeat_of_ten_does_not_decide_about_the_mean() {
         let mut values = [0.75; 10];
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!((found.met, found.open), (Some(true), None));
         assert!((found.value.unwrap() - 0.757).abs() < 1e-9);
         assert!(found.interval.unwrap().1 < 0.775);
-        // The same with more of the same: a true statement does not fail more the more is measured.
+        // More of the same values: a true statement stays met.
         assert_eq!(judged(&expectation, &values.repeat(20)).met, Some(true));
         assert_eq!(judged(&expectation, &values.map(|value| value + 0.1)).met, Some(false));
     }
@@ -175,7 +175,7 @@ mod tests {
             let found = judged(&expectation, &values);
             (found.value, found.met)
         };
-        // The exact interval of ten of ten is 0.69 to 1, of five of five 0.48 to 1, of none of ten 0 to 0.31.
+        // Exact intervals: 0.69 to 1 for ten of ten, 0.48 to 1 for five of five, 0 to 0.31 for none of ten.
         assert_eq!(with(10, 0), (Some(1.0), Some(true)));
         assert_eq!(with(5, 0), (Some(1.0), None));
         assert_eq!(with(0, 10), (Some(0.0), Some(false)));

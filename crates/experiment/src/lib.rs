@@ -1,9 +1,8 @@
-//! Conducts a scenario in a world and makes the record.
+//! Runs a scenario in a world and makes the record.
 //!
-//! Repeats are interleaved: the first repeat of every variant, then the second of every variant, so
-//! that whatever the machine does meanwhile touches all variants alike and repeat *i* of one can be
-//! paired with repeat *i* of another. What a world observes is turned into metrics here, by the
-//! functions of the metrics room; the world computes none.
+//! Repeats are interleaved: the first repeat of every variant, then the second of every variant. Changes of the
+//! machine then affect all variants alike, and repeat *i* of one can be paired with repeat *i* of another. The
+//! world only observes; this crate computes the metrics with the functions of the crate `metrics`.
 
 mod conduct;
 mod evaluate;

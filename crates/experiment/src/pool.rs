@@ -1,15 +1,15 @@
-//! Jobs on every processor, their results on one thread.
+//! Runs jobs on every processor and collects their results on one thread.
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-/// Runs jobs `0..jobs` on as many threads as there are processors, and hands each result to `take` on the calling
-/// thread, in the order in which they finish.
+/// Runs jobs `0..jobs` on one thread per processor, and passes each result to `take` on the calling thread, in
+/// the order of completion.
 ///
-/// Where the process may start no thread (`RLIMIT_NPROC`, a cgroup's `pids.max`), the calling thread runs the jobs.
-/// `work` returns none to end early: no further job begins.
+/// If the process may start no thread (`RLIMIT_NPROC`, a cgroup's `pids.max`), the calling thread runs the
+/// jobs. `work` returns none to end early: no further job begins.
 ///
 /// # Errors
 /// The first error of `take`; no further job begins after it.
@@ -55,7 +55,7 @@ fn on_threads<R: Send, E>(
                 return Err(error);
             }
         }
-        // Jobs are left only where no thread could be started.
+        // Jobs are left only if no thread could be started.
         while !stop.load(Ordering::Relaxed)
             && let Some(job) = draw()
             && let Some(result) = work(job)
@@ -71,7 +71,6 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// Results of ten jobs, in order.
     fn squares(threads: usize) -> Vec<(usize, usize)> {
         let mut results = Vec::new();
         let take = |job, result| {

@@ -1,4 +1,4 @@
-//! From what clients observed of their requests to metrics and records.
+//! Computes metrics and records from the clients' requests.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ fn of_group(metrics: &mut BTreeMap<String, f64>, name: &str, groups: &[&RawClien
         });
         put(metric::RESPONSE, "mean", Some(sum as f64 / requests as f64 / 1e3));
         for (part, value) in summary.parts() {
-            // The sum is exact, and the lengths that were counted are not.
+            // The mean uses the exact sum; percentiles come from a histogram.
             if part != "mean" {
                 put(metric::RESPONSE, part, Some(value));
             }
@@ -46,13 +46,13 @@ fn of_group(metrics: &mut BTreeMap<String, f64>, name: &str, groups: &[&RawClien
     }
 }
 
-/// Answered requests per second of the time that a client was there.
+/// Answered requests per second of the client's lifetime.
 fn requests_per_second(client: &RawClient) -> Option<f64> {
     let present = client.present.as_secs_f64();
     (present > 0.0).then(|| client.requests.iter().sum::<u64>() as f64 / present)
 }
 
-/// Answered requests per second of clients together, over the longest time that one of them was there.
+/// Answered requests per second of clients together, over the longest lifetime of one.
 fn total_per_second<'c>(clients: impl Iterator<Item = &'c RawClient>) -> Option<f64> {
     let (requests, present) = clients.fold((0_u64, 0.0_f64), |(requests, present), client| {
         (requests + client.requests.iter().sum::<u64>(), present.max(client.present.as_secs_f64()))

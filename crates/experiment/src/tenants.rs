@@ -1,4 +1,4 @@
-//! From what was observed of tenants, their qdisc and the processors behind them to metrics.
+//! Computes metrics of tenants, their qdisc and its processors.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,11 @@ use evenkeel_model::scenario::TenantPoint;
 use evenkeel_model::units::Nanoseconds;
 use evenkeel_model::world::{RawLine, RawProcessor, RawQdisc, RawRepeat};
 
-/// A window of work conservation holds so many bytes: four of the largest segments.
+/// Length of a window of work conservation in bytes: four of the largest segments.
 const WINDOW_BYTES: f64 = 4.0 * 65_536.0;
 const GIGABYTE: f64 = 1e9;
 
-/// Metrics of tenants beside those of all workloads. `payload` is what all flows have delivered, bytes.
+/// Metrics of tenants in addition to those of all workloads. `payload`: bytes that all flows delivered.
 pub(crate) fn metrics(
     raw: &RawRepeat,
     point: &TenantPoint,
@@ -46,7 +46,7 @@ pub(crate) fn metrics(
         }
     }
     if !tenants.qdiscs.is_empty() {
-        // A qdisc counts what happens in its children, too: the largest count is that of the root, wherever it stands.
+        // A qdisc's counters include its children, so the root has the largest count.
         let root =
             |count: fn(&RawQdisc) -> u64| tenants.qdiscs.iter().map(count).max().map(|most| most as f64);
         let [drops, overlimits, requeues, backlog] = metric::QDISC_PARTS;
@@ -62,7 +62,7 @@ pub(crate) fn metrics(
     metrics
 }
 
-/// Processors that were busy in each way, by the parts of [`metric::CORES`].
+/// Busy processors by activity, the parts of [`metric::CORES`].
 fn cores(processors: &[RawProcessor]) -> [(&'static str, f64); 5] {
     let sum = |share: fn(&RawProcessor) -> f64| processors.iter().map(share).sum::<f64>();
     let (user, system, softirq) = (sum(|of| of.user), sum(|of| of.system), sum(|of| of.softirq));
@@ -76,11 +76,11 @@ fn cores(processors: &[RawProcessor]) -> [(&'static str, f64); 5] {
     ]
 }
 
-/// What the line did while something waited for it, in windows of several segments.
+/// Use of the line while packets waited for it, in windows of several segments.
 #[must_use]
 pub fn line_use(line: &RawLine) -> Option<LineUse> {
     let bins = (WINDOW_BYTES / line.capacity_bytes).ceil();
-    // A line so slow that no repeat has a window has nothing to say.
+    // A line so slow that no repeat has a window yields nothing.
     let bins = (bins.is_finite() && bins < line.bytes.len() as f64).then_some(bins as usize)?;
     evenkeel_metrics::line_use(&line.bytes, &line.backlog_bytes, line.capacity_bytes, bins.max(1))
 }

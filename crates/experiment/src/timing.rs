@@ -1,4 +1,4 @@
-//! Windows, bins and duration at the rate of a run.
+//! Windows, bins and duration at a run's rate.
 
 use std::collections::BTreeMap;
 
@@ -6,22 +6,21 @@ use evenkeel_metrics::stretched_window_ns;
 use evenkeel_model::scenario::Scenario;
 use evenkeel_model::units::{BitRate, Nanoseconds};
 
-/// Times of a repeat, stretched so that at a slower rate the same number of bytes pass.
+/// Times of a repeat, stretched so that the same number of bytes pass at a lower rate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// Grain of the series: the shortest window.
+    /// Bin of the series; the shortest window.
     pub bin: Nanoseconds,
-    /// Window name at the nominal rate to its length, a whole number of bins.
+    /// Window length, a whole number of bins, by its name at the nominal rate.
     pub windows: BTreeMap<String, Nanoseconds>,
-    /// Measured time: a whole number of the longest window, or the scenario's own length; 0 where the
-    /// workload decides it.
+    /// A whole number of the longest window, or the scenario's own length; 0 if the workload decides it.
     pub duration: Nanoseconds,
-    /// Time before the measurement. It is TCP's time to settle and so not stretched.
+    /// Time before the measurement. Not stretched: it is the time in which TCP settles.
     pub warmup: Nanoseconds,
 }
 
 impl Timing {
-    /// Times for a scenario at a rate, with `long_windows` of the longest window per repeat.
+    /// Times of a scenario at a rate, with `long_windows` of the longest window per repeat.
     #[must_use]
     pub fn new(scenario: &Scenario, rate: BitRate, long_windows: u32) -> Self {
         if let Some(tenants) = scenario.workload.tenants() {
@@ -45,7 +44,7 @@ impl Timing {
         Self {
             bin: Nanoseconds::new(bin),
             duration: match scenario.measure.length {
-                // Requests are limited by clients and cores: another line does not make the same experiment longer.
+                // Clients and cores limit requests: another rate does not change the length.
                 Some(length) if scenario.workload.requests().is_some() => length,
                 Some(length) => Nanoseconds::new(stretch(length)),
                 None => longest.saturating_mul(u64::from(long_windows.max(1))),
@@ -55,12 +54,12 @@ impl Timing {
         }
     }
 
-    /// Times for tenants. A repeat lasts as long as the scenario says at any rate, since processors are measured, too;
-    /// windows are stretched where a line is the bottleneck, and one that is longer than a repeat then is left out.
+    /// Times for tenants. Processors are measured too, so a repeat has the scenario's length at any rate.
+    /// Windows are stretched if a line is the bottleneck, and dropped if longer than a repeat.
     fn of_tenants(scenario: &Scenario, line: Option<BitRate>) -> Self {
         const BIN: u64 = 1_000_000;
         let duration = scenario.measure.duration();
-        // Bins divide the time without rest.
+        // Bins divide the time without a remainder.
         let bin = greatest_common_divisor(BIN, duration.as_u64().max(1));
         let nominal = scenario.link.rate.bits_per_second();
         let windows = line.into_iter().flat_map(|rate| {
@@ -122,7 +121,7 @@ mod tests {
         assert_eq!(at(&tenants, 50), (millisecond, five, vec![2000]));
         tenants.measure.length = Some(Nanoseconds::from_micros(1500));
         assert_eq!(at(&tenants, 1000).0, Nanoseconds::from_micros(500));
-        // A rate that does not divide: every window stays a whole number of bins.
+        // A rate that does not divide evenly: every window stays a whole number of bins.
         let odd = Timing::new(&scenario, BitRate::from_bits_per_second(3_000_000_000), 2);
         assert!(odd.windows.values().all(|window| window.as_u64() % odd.bin.as_u64() == 0));
     }

@@ -1,16 +1,16 @@
-//! Shares of traffic classes: enhanced transmission selection (IEEE 802.1Qaz, ETS) through dcbnl
-//! (`net/dcb/dcbnl.c`, `include/uapi/linux/dcbnl.h`).
+//! Shares of traffic classes: enhanced transmission selection (IEEE 802.1Qaz, ETS) through dcbnl (`net/dcb/dcbnl.c`,
+//! `include/uapi/linux/dcbnl.h`).
 //!
-//! A traffic class is a group of transmit queues, which [`crate::tc::Qdisc::Mqprio`] makes; up to eight of
-//! them share the link by per cent. Two things about the kernel's interface are unlike the rest of netlink:
-//! - A driver's refusal does not come as an error but as a byte in an answer.
-//! - A driver that cannot set shares at all answers that all is well.
+//! A traffic class is a group of transmit queues, created by [`crate::tc::Qdisc::Mqprio`]. Up to eight classes share the
+//! link by per cent. The interface differs from the rest of netlink in two points:
+//! - A driver reports a refusal not as an error but as a byte in its answer.
+//! - A driver that cannot set shares answers with success.
 //!
-//! Hence [`Dcb::set_ets`] reads back what is in force. To put a device back, set what [`Dcb::ets`] said before
-//! the first change: it is kept byte by byte.
+//! So [`Dcb::set_ets`] reads the shares back. To restore a device, set the first result of [`Dcb::ets`]: it is kept byte by
+//! byte.
 //!
-//! Drivers with `ieee_setets` in Linux 7.2: amd-xgbe, bnxt, fm10k, hns3, i40e, ice, ixgbe, mlx4, mlx5, nfp, qede, and
-//! mlxsw among switches. In some of them firmware may keep the shares to itself (host-managed DCBX has to be on).
+//! Drivers with `ieee_setets` in Linux 7.2: amd-xgbe, bnxt, fm10k, hns3, i40e, ice, ixgbe, mlx4, mlx5, nfp, qede, and mlxsw
+//! among switches. In some of them the firmware may own the shares unless host-managed DCBX is on.
 
 use std::io;
 
@@ -35,31 +35,30 @@ const DCB_ATTR_IEEE_ETS: u16 = 1;
 const DCB_HEADER_LENGTH: usize = 4;
 const NLA_F_NESTED: u16 = 0x8000;
 
-/// Traffic classes at most (`IEEE_8021QAZ_MAX_TCS`).
+/// Maximum number of traffic classes (`IEEE_8021QAZ_MAX_TCS`).
 pub const MAX_CLASSES: usize = 8;
 
-/// A traffic class is served by its share (`IEEE_8021QAZ_TSA_ETS`); 0 is strict priority.
+/// A class is served by its share (`IEEE_8021QAZ_TSA_ETS`); 0 is strict priority.
 pub const SERVED_BY_SHARE: u8 = 2;
 
-/// The shares of a device's traffic classes (`struct ieee_ets`), as the driver has them.
+/// The settings of a device's traffic classes, in the driver's form (`struct ieee_ets`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ets {
-    /// The device takes what its neighbour wishes, over LLDP (0 or 1).
+    /// Whether the device adopts its neighbour's settings over LLDP (0 or 1).
     pub willing: u8,
-    /// Traffic classes that the device has.
+    /// Number of traffic classes.
     pub classes: u8,
-    /// A credit-based shaper is supported (0 or 1).
+    /// Whether a credit-based shaper is supported (0 or 1).
     pub credit_based_shaper: u8,
-    /// Share of the link of each traffic class on transmission, per cent. Those of the classes served by
-    /// share add up to 100.
+    /// Transmit share of each class, per cent. The shares of classes served by share add up to 100.
     pub transmit_share: [u8; MAX_CLASSES],
-    /// The same on reception.
+    /// Receive share of each class, per cent.
     pub receive_share: [u8; MAX_CLASSES],
-    /// How each class is served ([`SERVED_BY_SHARE`]).
+    /// Scheduling of each class ([`SERVED_BY_SHARE`]).
     pub selection: [u8; MAX_CLASSES],
-    /// Traffic class of each priority (of IEEE 802.1Q).
+    /// Class of each IEEE 802.1Q priority.
     pub class_of_priority: [u8; MAX_CLASSES],
-    /// What the neighbour is recommended, as `transmit_share`, `selection` and `class_of_priority`.
+    /// Recommendation for the neighbour: `transmit_share`, `selection` and `class_of_priority`.
     pub recommended: [[u8; MAX_CLASSES]; 3],
 }
 
@@ -67,10 +66,9 @@ pub struct Ets {
 const ETS_LENGTH: usize = 3 + 7 * MAX_CLASSES;
 
 impl Ets {
-    /// The same settings with shares in proportion to weights, for as many traffic classes as there are
-    /// weights (at most [`MAX_CLASSES`]; more are left out), all served by share. Shares are whole per
-    /// cents, at least 1, and add up to 100: the largest remainders are rounded up. If all weights are 0,
-    /// the shares are equal.
+    /// The same settings with shares in proportion to weights, one class per weight (at most [`MAX_CLASSES`];
+    /// further weights are ignored), all served by share. Shares are whole per cents of at least 1 and add up
+    /// to 100; the largest remainders are rounded up. If all weights are 0, the shares are equal.
     #[must_use]
     pub fn with_weights(mut self, weights: &[u32]) -> Self {
         let count = weights.len().min(MAX_CLASSES);
@@ -117,7 +115,7 @@ fn shares(weights: &[u32]) -> [u8; MAX_CLASSES] {
         return shares;
     }
     let sum: u64 = weights.iter().map(|weight| u64::from(*weight)).sum();
-    // Everyone has 1 per cent; the rest is in proportion.
+    // Each class has at least 1 per cent; the rest is in proportion.
     let spare = 100 - count;
     let exact = |weight: u32| match sum {
         0 => (spare / count, spare % count),
@@ -129,7 +127,7 @@ fn shares(weights: &[u32]) -> [u8; MAX_CLASSES] {
     for (share, weight) in shares.iter_mut().zip(weights) {
         let whole = exact(*weight).0;
         left -= whole;
-        // At most 100.
+        // At most 100, so it fits.
         *share = 1 + whole as u8;
     }
     for class in by_remainder.into_iter().take(left as usize) {
@@ -138,24 +136,20 @@ fn shares(weights: &[u32]) -> [u8; MAX_CLASSES] {
     shares
 }
 
-/// The shares of the devices of the network namespace in which this was opened.
+/// Traffic classes of devices in the network namespace in which this was opened.
 pub struct Dcb {
     connection: Connection,
 }
 
 impl Dcb {
-    /// Opens a socket in the current network namespace.
-    ///
-    /// # Errors
-    /// When the system has no netlink socket to give.
     pub fn open() -> Result<Self, NetlinkError> {
         Ok(Self { connection: Connection::open(NETLINK_ROUTE)? })
     }
 
-    /// The shares of an interface's traffic classes; none if the kernel or the driver has no ETS.
+    /// The settings of an interface; none if the kernel or the driver has no ETS.
     ///
     /// # Errors
-    /// When there is no such interface, or the kernel refuses otherwise.
+    /// When the interface does not exist, or the kernel refuses for another reason.
     pub fn ets(&mut self, interface: &str) -> Result<Option<Ets>, NetlinkError> {
         let action = format!("tell the shares of the traffic classes of {interface}");
         let request = DcbMessage::new(RTM_GETDCB, DCB_CMD_IEEE_GET, interface, None);
@@ -165,11 +159,11 @@ impl Dcb {
         }
     }
 
-    /// Sets the shares of an interface's traffic classes, and reads them back.
+    /// Sets an interface's shares and reads them back.
     ///
     /// # Errors
-    /// When the kernel or the driver refuses, or when something else is in force afterwards: a driver
-    /// without ETS accepts everything and does nothing.
+    /// When the kernel or the driver refuses, or another value is read back: a driver without ETS accepts
+    /// everything and does nothing.
     pub fn set_ets(&mut self, interface: &str, ets: &Ets) -> Result<(), NetlinkError> {
         let action = format!(
             "set the shares of the traffic classes of {interface} to {:?} per cent",
@@ -199,7 +193,7 @@ impl Dcb {
     }
 }
 
-/// A message of dcbnl, whose types the crates for rtnetlink do not know.
+/// A dcbnl message; the rtnetlink crates do not know its types.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct DcbMessage {
     message_type: u16,
@@ -229,7 +223,7 @@ impl DcbMessage {
         Attributes::parse(bytes).map_err(|error| fail(error.to_string()))
     }
 
-    /// The shares in an answer; none if the driver has none.
+    /// The settings in an answer; none if the driver has none.
     fn ets(&self, action: &str) -> Result<Option<Ets>, NetlinkError> {
         let Some(bytes) =
             self.attributes(action)?.nested(DCB_ATTR_IEEE).and_then(|ieee| ieee.get(DCB_ATTR_IEEE_ETS))
@@ -243,7 +237,7 @@ impl DcbMessage {
         }
     }
 
-    /// The driver's verdict in the answer to a setting: a negative error number, cut to a byte.
+    /// The driver's result: a negative errno, truncated to a byte.
     fn refusal(&self, action: &str) -> Result<(), NetlinkError> {
         match self.attributes(action)?.get(DCB_ATTR_IEEE).as_deref() {
             Some(&[verdict]) if verdict != 0 => Err(NetlinkError::Refused {
@@ -290,8 +284,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// An answer to `DCB_CMD_IEEE_GET` as `dcbnl_ieee_fill` lays it out: name, what IEEE 802.1Qaz has (the
-    /// shares, then an empty table of applications), the mode of DCBX.
+    /// An answer to `DCB_CMD_IEEE_GET`, in the layout of `dcbnl_ieee_fill`: name, IEEE 802.1Qaz table (the
+    /// shares, then an empty table of applications), DCBX mode.
     fn answer(ets: &[u8]) -> DcbMessage {
         const DCB_ATTR_IEEE_APP_TABLE: u16 = 3;
         const DCB_ATTR_DCBX: u16 = 14;
@@ -366,7 +360,7 @@ mod tests {
         let of = |weights: &[u32]| example().with_weights(weights).transmit_share;
         assert_eq!(of(&[1, 1]), [50, 50, 0, 0, 0, 0, 0, 0]);
         assert_eq!(of(&[0, 0, 0]), [34, 33, 33, 0, 0, 0, 0, 0]);
-        // 1 + 98 and 1 + 0: nobody goes without.
+        // 1 + 98 and 1 + 0: each class keeps 1 per cent.
         assert_eq!(of(&[7, 0]), [99, 1, 0, 0, 0, 0, 0, 0]);
         assert_eq!(of(&[]), [0; 8]);
     }

@@ -1,8 +1,9 @@
 //! Whether an interface that left its network namespace was deleted or moved.
 //!
-//! In both cases a request for it finds nothing. The notification tells them apart: of an interface that moves it carries
-//! `IFLA_NEW_NETNSID` (`dev_change_net_namespace`, net/core/dev.c). The socket is opened while the interface is there, and
-//! a filter lets only that one notification pass, so that it needs no reader and cannot overflow.
+//! A request for it fails with the same error in both cases. The notification differs: for a moved interface it
+//! has `IFLA_NEW_NETNSID` (`dev_change_net_namespace`, net/core/dev.c). The socket is opened while the
+//! interface exists. Its filter passes only that notification, so it cannot overflow although it is not read
+//! meanwhile.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -10,16 +11,14 @@ use std::os::fd::AsRawFd;
 use netlink_sys::constants::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 
-/// Why an interface is no longer there.
+/// Why an interface no longer exists in its namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Departure {
-    /// It was deleted.
     Deleted,
-    /// It was moved to another network namespace, where its own settings went with it.
     Moved,
 }
 
-/// Listens for the end of one interface in the network namespace where this was opened.
+/// Listens for the removal of one interface from the network namespace where this was opened.
 pub struct DepartureWatch {
     socket: Socket,
     index: u32,
@@ -39,10 +38,10 @@ const INDEX_OFFSET: usize = HEADER_LENGTH + 4;
 const ATTRIBUTE_TYPE_MASK: u16 = 0x3fff;
 
 impl DepartureWatch {
-    /// Listens from now on, in the calling thread's network namespace.
+    /// Starts to listen in the calling thread's network namespace.
     ///
     /// # Errors
-    /// When the system has no socket to give.
+    /// When the kernel refuses a socket.
     pub fn open(index: u32) -> io::Result<Self> {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         attach_filter(&socket, index)?;
@@ -52,7 +51,7 @@ impl DepartureWatch {
         Ok(Self { socket, index, seen: None })
     }
 
-    /// What became of the interface; none while it is there, or if its end was not seen.
+    /// What happened to the interface; none while it exists, or if the notification was missed.
     pub fn departure(&mut self) -> Option<Departure> {
         while let Ok((datagram, _)) = self.socket.recv_from_full() {
             self.seen = departure_in(&datagram, self.index).or(self.seen);
@@ -61,11 +60,11 @@ impl DepartureWatch {
     }
 }
 
-/// What a notification says of an interface.
+/// Parses a notification.
 fn departure_in(message: &[u8], index: u32) -> Option<Departure> {
     let half = |at: usize| Some(u16::from_ne_bytes(message.get(at..at + 2)?.try_into().ok()?));
     let whole = |at: usize| Some(u32::from_ne_bytes(message.get(at..at + 4)?.try_into().ok()?));
-    // The family of a port that leaves its bridge is AF_BRIDGE.
+    // The notification that a port leaves its bridge has the family AF_BRIDGE.
     let of_interface = *message.get(HEADER_LENGTH)? == 0;
     let is_whole = message.len() >= HEADER_LENGTH + LINK_HEADER_LENGTH;
     if !is_whole || half(TYPE_OFFSET)? != RTM_DELLINK || whole(INDEX_OFFSET)? != index || !of_interface {
@@ -81,9 +80,9 @@ fn departure_in(message: &[u8], index: u32) -> Option<Departure> {
     Some(Departure::Deleted)
 }
 
-/// Lets only the end of one interface pass.
+/// Passes only the removal of one interface.
 fn attach_filter(socket: &Socket, index: u32) -> io::Result<()> {
-    // A filter loads in network byte order, and netlink writes in the machine's.
+    // A BPF filter loads in network byte order, but netlink uses the machine's.
     let kind = u32::from(u16::from_be_bytes(RTM_DELLINK.to_ne_bytes()));
     let index = u32::from_be_bytes(index.to_ne_bytes());
     let step = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
@@ -96,7 +95,7 @@ fn attach_filter(socket: &Socket, index: u32) -> io::Result<()> {
         step(libc::BPF_RET | libc::BPF_K, 0, 0, 0),
     ];
     let filter = libc::sock_fprog { len: program.len() as libc::c_ushort, filter: program.as_mut_ptr() };
-    // SAFETY: the kernel copies the program, which lives until the call returns.
+    // SAFETY: the kernel copies the program before the call returns.
     let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),

@@ -1,8 +1,8 @@
 //! Receive steering of NICs through ethtool's ioctl (`include/uapi/linux/ethtool.h`): n-tuple rules, and the
 //! indirection table and key of receive-side scaling.
 //!
-//! Structures are built and read as bytes at the offsets that the header has on all 64-bit architectures. What speaks
-//! to the kernel is [`EthtoolCalls`], so that exchanges can be played back in tests.
+//! Structures are built and parsed as bytes at the header's offsets, which are the same on all 64-bit
+//! architectures. All ioctls pass [`EthtoolCalls`], so that tests can replay exchanges.
 
 mod contexts;
 
@@ -22,52 +22,42 @@ const SRXCLSRLINS: u32 = 0x32;
 const GRSSH: u32 = 0x46;
 const SRSSH: u32 = 0x47;
 
-/// `struct ethtool_rxnfc`: command, flow type, data, a flow specification, a count, and locations behind it.
+/// `struct ethtool_rxnfc`: command, flow type, data, a flow specification, a count; locations follow.
 pub(crate) const RXNFC_LENGTH: usize = 192;
 const RXNFC_DATA: usize = 8;
 const RXNFC_RULE: usize = 16;
 const RXNFC_COUNT: usize = 184;
 const RXNFC_LOCATIONS: usize = 188;
-/// Where a rule's location stands in it.
+/// Offset of the rule's location.
 const RULE_LOCATION: usize = 160;
-/// `struct ethtool_rxfh`, with the table and the key behind it.
+/// `struct ethtool_rxfh`; the table and the key follow.
 const RXFH_LENGTH: usize = 24;
-/// The RSS context in it.
+/// Offset of the RSS context.
 const RXFH_CONTEXT: usize = 4;
 
-/// `RX_CLS_LOC_SPECIAL`, in the `data` of a count: the driver places rules by itself.
+/// `RX_CLS_LOC_SPECIAL`, in the `data` of a count: the driver chooses the locations.
 const PLACES_BY_ITSELF: u64 = 0x8000_0000;
-/// Rules that a driver may claim to have at most: more is nonsense.
+/// A driver that reports more rules is not believed.
 const MOST_RULES: u32 = 1 << 20;
 
-/// A driver refused, or its answer made no sense.
+/// A driver refused, or returned an invalid answer.
 #[derive(Debug, thiserror::Error)]
 pub enum EthtoolError {
-    /// It refused.
     #[error("the driver of {interface} refused to {action}: {source}")]
-    Refused {
-        /// The interface.
-        interface: String,
-        /// What was asked.
-        action: String,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// The kernel refused over netlink.
+    Refused { interface: String, action: String, source: io::Error },
     #[error(transparent)]
     Netlink(NetlinkError),
-    /// It answered what cannot be.
+    /// The driver returned an invalid answer.
     #[error("the driver of {interface} says {what}")]
     Answer {
-        /// The interface.
         interface: String,
-        /// What.
+        /// What is wrong.
         what: String,
     },
 }
 
 impl EthtoolError {
-    /// The error number of a refusal.
+    /// The errno of a refusal.
     #[must_use]
     pub fn code(&self) -> Option<i32> {
         match self {
@@ -78,16 +68,16 @@ impl EthtoolError {
     }
 }
 
-/// Asks a driver: the structure is read and filled.
+/// Calls a driver, which reads and fills the structure.
 pub trait EthtoolCalls {
-    /// `SIOCETHTOOL` with the structure of the command in its first word.
+    /// `SIOCETHTOOL`; the structure starts with its command.
     ///
     /// # Errors
-    /// The driver's.
+    /// The driver's errno.
     fn call(&self, interface: &str, data: &mut [u8]) -> io::Result<()>;
 }
 
-/// The running kernel, over a socket of the network namespace in which it was opened.
+/// The running kernel, through a socket of the network namespace in which it was opened.
 #[derive(Debug)]
 pub struct EthtoolSocket(OwnedFd);
 
@@ -95,22 +85,18 @@ pub struct EthtoolSocket(OwnedFd);
 struct Request {
     name: [u8; libc::IFNAMSIZ],
     data: *mut libc::c_void,
-    /// `struct ifreq` is longer than what is used of it here.
+    /// Padding to at least the size of `struct ifreq`.
     rest: [u8; 16],
 }
 
 impl EthtoolSocket {
-    /// Opens a socket.
-    ///
-    /// # Errors
-    /// When the system has none to give.
     pub fn open() -> io::Result<Self> {
-        // SAFETY: takes three numbers.
+        // SAFETY: takes three integers.
         let socket = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
         if socket < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the kernel just gave this descriptor to us alone.
+        // SAFETY: the kernel returned this descriptor, and nothing else owns it.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(socket) }))
     }
 }
@@ -123,8 +109,8 @@ impl EthtoolCalls for EthtoolSocket {
             return Err(io::Error::from_raw_os_error(libc::ENODEV));
         }
         request.name[..interface.len()].copy_from_slice(interface.as_bytes());
-        // SAFETY: the request is as long as `struct ifreq`, and its data as long as the structure that the command in
-        // its first word has the kernel read and fill.
+        // SAFETY: the request is as long as `struct ifreq`, and its data as long as the structure of the
+        // command in its first word.
         let result =
             unsafe { libc::ioctl(self.0.as_raw_fd(), libc::SIOCETHTOOL as libc::Ioctl, &raw mut request) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
@@ -152,22 +138,21 @@ fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
 /// Rules of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleTable {
-    /// Locations that there are; 0: the driver does not say.
+    /// Number of locations; 0: the driver does not report it.
     pub capacity: u32,
-    /// Whether the driver chooses locations by itself.
+    /// Whether the driver chooses the locations.
     pub places_by_itself: bool,
-    /// The rules in place, by location.
     pub rules: Vec<Rule>,
 }
 
 /// Indirection table and key of receive-side scaling.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RssTable {
-    /// The queue for each value of the hash's low bits.
+    /// Queue by the low bits of the hash.
     pub indirection: Vec<u32>,
-    /// The key of the hash.
+    /// Key of the hash.
     pub key: Vec<u8>,
-    /// The hash function (`ETH_RSS_HASH_*_BIT`): 1 Toeplitz.
+    /// Hash function (`ETH_RSS_HASH_*_BIT`); 1: Toeplitz.
     pub function: u8,
 }
 
@@ -178,12 +163,10 @@ pub struct ReceiveRules<C: EthtoolCalls> {
 }
 
 impl<C: EthtoolCalls> ReceiveRules<C> {
-    /// Of an interface.
     pub fn new(calls: C, interface: &str) -> Self {
         Self { calls, interface: interface.to_owned() }
     }
 
-    /// The interface's name.
     #[must_use]
     pub fn interface(&self) -> &str {
         &self.interface
@@ -204,7 +187,7 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
     /// Receive queues in use.
     ///
     /// # Errors
-    /// When the driver does not tell.
+    /// When the driver does not report them.
     pub fn queues(&self) -> Result<u32, EthtoolError> {
         let mut data = request(GRXRINGS, RXNFC_LENGTH);
         self.ask(&mut data, || "tell its receive queues".to_owned())?;
@@ -212,10 +195,10 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
         u32::try_from(queues).map_err(|_| self.strange(format!("that it has {queues} receive queues")))
     }
 
-    /// The rules that are in place; none at all of a driver without them.
+    /// The current rules; none if the driver has no rules.
     ///
     /// # Errors
-    /// When the driver refuses otherwise, or its answers make no sense.
+    /// When the driver refuses for another reason, or its answer is invalid.
     pub fn rules(&self) -> Result<Option<RuleTable>, EthtoolError> {
         let mut data = request(GRXCLSRLCNT, RXNFC_LENGTH);
         match self.ask(&mut data, || "count its n-tuple rules".to_owned()) {
@@ -242,47 +225,43 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
         Ok(Some(RuleTable { capacity, places_by_itself, rules }))
     }
 
-    /// The rule at a location; none if there is none.
+    /// The rule at a location, if any.
     ///
     /// # Errors
-    /// When the driver refuses otherwise.
+    /// When the driver refuses for another reason.
     pub fn rule(&self, location: u32) -> Result<Option<Rule>, EthtoolError> {
         let mut data = request(GRXCLSRULE, RXNFC_LENGTH);
         put(&mut data, RXNFC_RULE + RULE_LOCATION, &location.to_ne_bytes());
         match self.ask(&mut data, || format!("show the n-tuple rule at location {location}")) {
-            // Drivers differ in how they say that there is none.
+            // Drivers use different errors for an empty location.
             Err(error) if matches!(error.code(), Some(libc::ENOENT | libc::EINVAL)) => Ok(None),
             Err(error) => Err(error),
             Ok(()) => Ok(Some(Rule::from_bytes(array(&data, RXNFC_RULE), word(&data, RXNFC_COUNT)))),
         }
     }
 
-    /// Puts a rule at its location, over one that is there.
+    /// Inserts a rule at its location, replacing one there.
     ///
     /// # Errors
-    /// When the driver refuses: the mask, the queue or the location.
+    /// When the driver refuses the mask, the queue or the location.
     pub fn insert(&self, rule: &Rule) -> Result<(), EthtoolError> {
         let mut data = request(SRXCLSRLINS, RXNFC_LENGTH);
         put(&mut data, RXNFC_RULE, rule.as_bytes());
-        // Its place is that of the count.
+        // The context occupies the field of the count.
         put(&mut data, RXNFC_COUNT, &rule.context().unwrap_or(0).to_ne_bytes());
         self.ask(&mut data, || format!("take the n-tuple rule {rule} at location {}", rule.location()))
     }
 
-    /// Takes the rule at a location out.
-    ///
-    /// # Errors
-    /// When the driver refuses.
     pub fn delete(&self, location: u32) -> Result<(), EthtoolError> {
         let mut data = request(SRXCLSRLDEL, RXNFC_LENGTH);
         put(&mut data, RXNFC_RULE + RULE_LOCATION, &location.to_ne_bytes());
         self.ask(&mut data, || format!("take out the n-tuple rule at location {location}"))
     }
 
-    /// Indirection table and key; none of a driver without them.
+    /// Indirection table and key; none if the driver has none.
     ///
     /// # Errors
-    /// When the driver refuses otherwise, or its answers make no sense.
+    /// When the driver refuses for another reason, or its answer is invalid.
     pub fn rss(&self) -> Result<Option<RssTable>, EthtoolError> {
         match self.rss_of(0) {
             Err(error) if error.code() == Some(libc::EOPNOTSUPP) => Ok(None),
@@ -290,7 +269,7 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
         }
     }
 
-    /// Indirection table and key of a context, 0 being the device's own.
+    /// Table and key of a context; 0 is the device's own.
     fn rss_of(&self, context: u32) -> Result<RssTable, EthtoolError> {
         let action = || match context {
             0 => "show its RSS table".to_owned(),
@@ -318,28 +297,28 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
         })
     }
 
-    /// Puts the kernel's own indirection table back, each queue in turn, which follows the number of queues again; one
-    /// that was set forbids fewer of them.
+    /// Restores the kernel's default table, each queue in turn. It follows the number of queues again; a
+    /// user-set table forbids fewer queues.
     ///
     /// # Errors
     /// When the driver refuses.
     pub fn reset_indirection(&self) -> Result<(), EthtoolError> {
-        // A table of length 0 asks for it (ethtool_set_rxfh, net/ethtool/ioctl.c).
+        // Length 0 requests the default (ethtool_set_rxfh, net/ethtool/ioctl.c).
         let mut data = request(SRSSH, RXFH_LENGTH);
         self.ask(&mut data, || "put its own RSS table back".to_owned())
     }
 
-    /// Sets the indirection table, and leaves key and function.
+    /// Sets the indirection table only.
     ///
     /// # Errors
-    /// When the driver refuses: the length, or a queue.
+    /// When the driver refuses the length or a queue.
     pub fn set_indirection(&self, indirection: &[u32]) -> Result<(), EthtoolError> {
         let mut data = table_request(0, indirection);
         self.ask(&mut data, || "take an RSS table".to_owned())
     }
 }
 
-/// Has a context take an indirection table, and leave key and function as they are.
+/// A request that sets a context's table and keeps key and function.
 fn table_request(context: u32, indirection: &[u32]) -> Vec<u8> {
     let mut data = request(SRSSH, RXFH_LENGTH + indirection.len() * 4);
     put(&mut data, RXFH_CONTEXT, &context.to_ne_bytes());

@@ -1,4 +1,4 @@
-//! Generic netlink: finding a family, and requests to it (`net/netlink/genetlink.c`).
+//! Generic netlink: family lookup and requests (`net/netlink/genetlink.c`).
 
 use netlink_packet_core::{
     DecodeError, DefaultNla, Emitable, NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, Nla, NlasIterator, Parseable,
@@ -11,13 +11,13 @@ use netlink_sys::constants::NETLINK_GENERIC;
 
 use crate::transport::{Connection, NetlinkError};
 
-/// `NLA_TYPE_MASK`: an attribute's number without its flags.
+/// `NLA_TYPE_MASK`: an attribute's type without its flags.
 const TYPE_MASK: u16 = 0x3fff;
 
-/// A family that the running kernel has.
+/// A family of the running kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Family {
-    /// The number that the kernel gave it when it was registered.
+    /// Assigned by the kernel at registration.
     id: u16,
     version: u8,
 }
@@ -28,19 +28,14 @@ pub struct GenericNetlink {
 }
 
 impl GenericNetlink {
-    /// Opens a socket in the current network namespace.
-    ///
-    /// # Errors
-    /// When the system has no netlink socket to give.
     pub fn open() -> Result<Self, NetlinkError> {
         Ok(Self { connection: Connection::open(NETLINK_GENERIC)? })
     }
 
-    /// Finds a family; none if this kernel does not have it. The kernel loads the module of a family that
-    /// is one.
+    /// Looks up a family; none if the kernel does not have it. The kernel loads a module if necessary.
     ///
     /// # Errors
-    /// When the kernel refuses to tell.
+    /// When the kernel refuses.
     pub fn family(&mut self, name: &str) -> Result<Option<Family>, NetlinkError> {
         let request =
             GenlCtrl { cmd: GenlCtrlCmd::GetFamily, nlas: vec![GenlCtrlAttrs::FamilyName(name.to_owned())] };
@@ -65,7 +60,7 @@ impl GenericNetlink {
         }
     }
 
-    /// Sends a request and returns the attributes of each answer.
+    /// Sends a request and returns each answer's attributes.
     pub(crate) fn request(
         &mut self,
         family: Family,
@@ -76,7 +71,7 @@ impl GenericNetlink {
         self.exchange(family, command, attributes, NLM_F_ACK, action)
     }
 
-    /// Sends a request for a list, and returns the attributes of each item.
+    /// Sends a dump request and returns each item's attributes.
     pub(crate) fn dump(
         &mut self,
         family: Family,
@@ -114,7 +109,7 @@ pub(crate) struct Attributes {
 }
 
 impl Attributes {
-    /// Attributes as the kernel sends them in an attribute (nested) or in a message.
+    /// Parses the attributes of a message or of a nested attribute.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, DecodeError> {
         let list = NlasIterator::new(bytes)
             .map(|attribute| DefaultNla::parse(&attribute?))
@@ -122,7 +117,6 @@ impl Attributes {
         Ok(Self { header: GenlHeader { cmd: 0, version: 0 }, list })
     }
 
-    /// The bytes of an attribute, if it is there.
     pub(crate) fn get(&self, kind: u16) -> Option<Vec<u8>> {
         let attribute = self.list.iter().find(|attribute| attribute.kind() & TYPE_MASK == kind)?;
         let mut bytes = vec![0; attribute.value_len()];
@@ -130,7 +124,7 @@ impl Attributes {
         Some(bytes)
     }
 
-    /// The bytes of every attribute of that number, in their order.
+    /// The bytes of every attribute of this type, in order.
     pub(crate) fn all(&self, kind: u16) -> Vec<Vec<u8>> {
         let of_kind = self.list.iter().filter(|attribute| attribute.kind() & TYPE_MASK == kind);
         of_kind
@@ -142,17 +136,15 @@ impl Attributes {
             .collect()
     }
 
-    /// Whether a flag is there, or any attribute of that number.
     pub(crate) fn has(&self, kind: u16) -> bool {
         self.list.iter().any(|attribute| attribute.kind() & TYPE_MASK == kind)
     }
 
-    /// A number of 32 bits.
     pub(crate) fn u32(&self, kind: u16) -> Option<u32> {
         Some(u32::from_ne_bytes(self.get(kind)?.try_into().ok()?))
     }
 
-    /// A number of as many bits as it needs, 32 or 64 (`NLA_UINT`).
+    /// 32 or 64 bits, as the sender needs (`NLA_UINT`).
     pub(crate) fn uint(&self, kind: u16) -> Option<u64> {
         let bytes = self.get(kind)?;
         match *bytes.as_slice() {
@@ -161,14 +153,13 @@ impl Attributes {
         }
     }
 
-    /// The attributes in an attribute.
     pub(crate) fn nested(&self, kind: u16) -> Option<Self> {
         Self::parse(&self.get(kind)?).ok()
     }
 }
 
 impl GenlFamily for Attributes {
-    /// Not one family: the number stands in the message.
+    /// Required by the trait, but unused: the message has the family's id.
     fn family_name() -> &'static str {
         ""
     }

@@ -1,20 +1,18 @@
-//! Links, addresses, queueing disciplines, queue weights, receive steering and sockets over netlink and ethtool, with
-//! the kernel's own error text.
+//! Links, addresses, queueing disciplines, queue weights, receive steering and sockets over netlink and ethtool, with the
+//! kernel's own error text.
 //!
-//! A [`Netlink`] speaks for the network namespace in which it was opened, wherever it is used
-//! afterwards. Requests are synchronous; a refusal carries the kernel's extended acknowledgement
-//! (`NETLINK_EXT_ACK`), which says in words what `EINVAL` does not. Framing and parsing are the
-//! `netlink-packet-*` crates'; what they lack (the options of HTB, TBF and the FIFOs) is encoded in
-//! [`tc`] after `include/uapi/linux/pkt_sched.h`. [`tc_state`] reads qdiscs and classes as bytes, so that
-//! they can be put back as they were.
+//! A [`Netlink`] acts on the network namespace in which it was opened, wherever it is used later. Requests are synchronous.
+//! A refusal includes the kernel's extended acknowledgement (`NETLINK_EXT_ACK`), which explains an `EINVAL` in words. The
+//! `netlink-packet-*` crates do framing and parsing. They lack the options of HTB, TBF and the FIFOs, which [`tc`] encodes
+//! after `include/uapi/linux/pkt_sched.h`. [`tc_state`] keeps qdiscs and classes as bytes, to restore them exactly.
 //!
-//! A device whose hardware serves its transmit queues by weight is told so in one of several ways:
+//! There are several interfaces to hardware that serves its transmit queues by weight:
 //!
-//! | module | what it sets | interface |
+//! | module | setting | interface |
 //! |---|---|---|
 //! | [`shaper`] | the weight of each queue | generic netlink, `net-shaper` |
 //! | [`dcb`] | the share of each traffic class ([`tc::Qdisc::Mqprio`]) | dcbnl, IEEE 802.1Qaz ETS |
-//! | [`tx_maxrate`] | no weight: the highest rate of each queue | sysfs |
+//! | [`tx_maxrate`] | no weight, but each queue's maximum rate | sysfs |
 
 pub mod dcb;
 mod departure;

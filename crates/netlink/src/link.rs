@@ -12,62 +12,57 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use crate::transport::{Netlink, NetlinkError};
 
-/// `GSO_LEGACY_MAX_SIZE` (include/linux/netdevice.h), which devices of kernels that do not tell have.
+/// `GSO_LEGACY_MAX_SIZE` (include/linux/netdevice.h), used by kernels that do not report a size.
 const LEGACY_GSO_MAX_BYTES: u32 = 65_536;
 
-/// A veth pair whose ends live in two network namespaces.
+/// A veth pair across two network namespaces.
 #[derive(Clone, Copy, Debug)]
 pub struct VethOptions<'a> {
-    /// Name of the end in this namespace.
     pub name: &'a str,
-    /// Name of the other end.
     pub peer_name: &'a str,
-    /// The other end's network namespace.
     pub peer_namespace: BorrowedFd<'a>,
     /// Transmit queues of this end, and receive queues of the other.
     pub queues: u32,
-    /// MTU of both, bytes.
+    /// Of both ends, bytes.
     pub mtu: u32,
 }
 
 /// The largest GSO packets that the stack builds for a device, bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GsoSizes {
-    /// `gso_max_size`: for IPv6, and whatever has no limit of its own; above 64 KiB with BIG TCP.
+    /// `gso_max_size`: for IPv6, and protocols without a limit of their own; above 64 KiB with BIG TCP.
     pub all: u32,
-    /// `gso_ipv4_max_size` (from Linux 6.3 on): for IPv4. Setting `gso_max_size` to 64 KiB or less sets
-    /// this one, too (`netif_set_gso_max_size`). On older kernels the same as `all`.
+    /// `gso_ipv4_max_size` (since Linux 6.3). Setting `gso_max_size` to 64 KiB or less also sets this one
+    /// (`netif_set_gso_max_size`). On older kernels the same as `all`.
     pub ipv4: u32,
 }
 
 impl GsoSizes {
-    /// What the kernel does not tell has the value of kernels that do not have it.
+    /// Fills in the values of older kernels, which do not report them.
     fn of(all: Option<u32>, ipv4: Option<u32>) -> Self {
         let all = all.unwrap_or(LEGACY_GSO_MAX_BYTES);
         Self { all, ipv4: ipv4.unwrap_or(all) }
     }
 }
 
-/// An interface as the kernel describes it.
+/// An interface as the kernel reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// Its number, which a change of name does not change.
+    /// Unchanged by a rename.
     pub index: u32,
-    /// Its name.
     pub name: String,
-    /// Its link-layer address; empty without one.
+    /// Link-layer address; may be empty.
     pub address: Vec<u8>,
-    /// Whether it is set up (`IFF_UP`).
+    /// `IFF_UP`.
     pub up: bool,
-    /// Transmit queues that were made with it; fewer may be in use.
+    /// Allocated queues; fewer may be in use.
     pub transmit_queues: u32,
-    /// Number of the XDP program that is attached (`IFLA_XDP_PROG_ID`), of several the driver's; none without one.
+    /// `IFLA_XDP_PROG_ID`; of several programs, the native-mode one.
     pub xdp_program: Option<u32>,
-    /// Largest GSO packets, bytes.
     pub gso: GsoSizes,
-    /// Largest GRO packets, bytes: a pair that hangs together in the same way (`netif_set_gro_max_size`).
+    /// The largest GRO packets, bytes, with the same dependency (`netif_set_gro_max_size`).
     pub gro: GsoSizes,
-    /// Largest packet that the driver can segment (`tso_max_size`, from Linux 5.19 on), bytes.
+    /// Largest packet that the driver can segment (`tso_max_size`, since Linux 5.19), bytes.
     pub tso_max: Option<u32>,
 }
 
@@ -125,7 +120,7 @@ fn described(messages: &[RouteNetlinkMessage]) -> Vec<Link> {
 }
 
 impl Netlink {
-    /// Makes a veth pair.
+    /// Creates a veth pair.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -153,16 +148,12 @@ impl Netlink {
         self.change(RouteNetlinkMessage::NewLink(link), NLM_F_CREATE | NLM_F_EXCL, &action)
     }
 
-    /// Every interface of the namespace.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
     pub fn links(&mut self) -> Result<Vec<Link>, NetlinkError> {
         let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
         Ok(described(&self.dump(request, "list the interfaces")?))
     }
 
-    /// An interface by its number; none if it is gone.
+    /// An interface by its index; none if it does not exist.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -172,7 +163,7 @@ impl Netlink {
         self.find_link(request, &format!("find interface {index}"))
     }
 
-    /// An interface by its name; none if no interface has it.
+    /// An interface by its name; none if it does not exist.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -185,16 +176,16 @@ impl Netlink {
     fn find_link(&mut self, request: LinkMessage, action: &str) -> Result<Option<Link>, NetlinkError> {
         match self.get(RouteNetlinkMessage::GetLink(request), action) {
             Ok(messages) => Ok(described(&messages).pop()),
-            // ERANGE: longer than any name can be.
+            // ERANGE: longer than IFNAMSIZ.
             Err(error) if matches!(error.refusal_code(), Some(libc::ENODEV | libc::ERANGE)) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// Index of an interface of the namespace, by name.
+    /// Index of an interface by name.
     ///
     /// # Errors
-    /// When there is none of that name, or the kernel refuses.
+    /// When it does not exist, or the kernel refuses.
     pub fn link_index(&mut self, name: &str) -> Result<u32, NetlinkError> {
         match self.link_named(name)? {
             Some(link) => Ok(link.index),
@@ -206,8 +197,8 @@ impl Netlink {
         }
     }
 
-    /// Moves an interface into another network namespace, where it has no addresses, qdiscs or routes. A
-    /// real device comes back by itself when that namespace ends.
+    /// Moves an interface to another network namespace, where it has no addresses, qdiscs or routes. A physical
+    /// device returns when that namespace ends.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -219,10 +210,6 @@ impl Netlink {
         self.change(RouteNetlinkMessage::SetLink(link), 0, &action)
     }
 
-    /// Sets an interface up.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
     pub fn set_up(&mut self, index: u32) -> Result<(), NetlinkError> {
         let mut link = LinkMessage::default();
         link.header.index = index;
@@ -231,7 +218,7 @@ impl Netlink {
         self.change(RouteNetlinkMessage::SetLink(link), 0, &format!("set interface {index} up"))
     }
 
-    /// Sets the largest GSO packet that the stack builds for a device, bytes.
+    /// Sets the device's largest GSO packet, bytes.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -243,10 +230,10 @@ impl Netlink {
         self.change(RouteNetlinkMessage::SetLink(link), 0, &action)
     }
 
-    /// The largest GSO packets that the stack builds for a device.
+    /// The device's largest GSO packets.
     ///
     /// # Errors
-    /// When the interface is gone, or the kernel refuses.
+    /// When the interface does not exist, or the kernel refuses.
     pub fn gso_sizes(&mut self, index: u32) -> Result<GsoSizes, NetlinkError> {
         let link = self.link(index)?.ok_or_else(|| NetlinkError::Refused {
             action: format!("read gso_max_size of interface {index}"),
@@ -256,7 +243,7 @@ impl Netlink {
         Ok(link.gso)
     }
 
-    /// Sets the largest GSO packets that the stack builds for a device.
+    /// Sets the device's largest GSO packets.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -265,7 +252,7 @@ impl Netlink {
         self.set_sizes(index, "gso_max_size", sizes, all, ipv4)
     }
 
-    /// Sets the largest GRO packets that a device merges, both figures.
+    /// Sets the device's largest GRO packets, both figures.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -274,8 +261,8 @@ impl Netlink {
         self.set_sizes(index, "gro_max_size", sizes, all, ipv4)
     }
 
-    /// Of one message the kernel takes the figure for IPv4 last (`do_setlink`, net/core/rtnetlink.c),
-    /// so that the first one does not drag it along.
+    /// In one message the kernel applies the IPv4 figure last (`do_setlink`, net/core/rtnetlink.c), so the
+    /// general one does not override it.
     fn set_sizes(
         &mut self,
         index: u32,
@@ -292,10 +279,6 @@ impl Netlink {
         self.change(RouteNetlinkMessage::SetLink(link), 0, &action)
     }
 
-    /// Renames an interface.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
     pub fn rename(&mut self, index: u32, name: &str) -> Result<(), NetlinkError> {
         let mut link = LinkMessage::default();
         link.header.index = index;
@@ -303,8 +286,8 @@ impl Netlink {
         self.change(RouteNetlinkMessage::SetLink(link), 0, &format!("rename interface {index} to {name}"))
     }
 
-    /// Sets how many segments a GSO packet that the stack builds for a device may have; with 1 TCP
-    /// sends single segments, as without any segmentation offload.
+    /// Limits the segments per GSO packet of a device; with 1, TCP sends single segments, as without
+    /// segmentation offload.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -316,7 +299,7 @@ impl Netlink {
         self.change(RouteNetlinkMessage::SetLink(link), 0, &action)
     }
 
-    /// Removes an interface (of a veth pair: both ends).
+    /// Deletes an interface; of a veth pair, both ends.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -326,7 +309,7 @@ impl Netlink {
         self.change(RouteNetlinkMessage::DelLink(link), 0, &format!("remove interface {index}"))
     }
 
-    /// Addresses of an interface, both IP versions.
+    /// IPv4 and IPv6 addresses of an interface.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -335,7 +318,7 @@ impl Netlink {
         Ok(all.into_iter().filter(|(_, owner)| *owner == index).map(|(address, _)| address).collect())
     }
 
-    /// Addresses of all interfaces, each with its interface's index.
+    /// Addresses of all interfaces, with the interface's index.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -345,8 +328,8 @@ impl Netlink {
         for answer in self.dump(request, "list addresses")? {
             let RouteNetlinkMessage::NewAddress(message) = answer else { continue };
             let index = message.header.index;
-            // Of a point-to-point interface `Address` is the peer's, and `Local` this host's; IPv6 has `Address` alone
-            // (rtnetlink(7)).
+            // On a point-to-point interface `Address` is the peer's and `Local` this host's; IPv6 has only
+            // `Address` (rtnetlink(7)).
             let (mut local, mut address) = (None, None);
             for attribute in message.attributes {
                 match attribute {
@@ -360,8 +343,7 @@ impl Netlink {
         Ok(found)
     }
 
-    /// Gives an interface an address; IPv6 skips duplicate address detection, so that it can be
-    /// used at once.
+    /// Adds an address; for IPv6 without duplicate address detection, so that it is usable at once.
     ///
     /// # Errors
     /// When the kernel refuses.

@@ -1,7 +1,8 @@
-//! The numbers by which a network namespace knows others (rtnetlink(7), `RTM_GETNSID`).
+//! The ids by which a network namespace knows others (rtnetlink(7), `RTM_GETNSID`).
 //!
-//! A namespace gets one in another namespace when an interface is moved from there to it (`peernet2id_alloc` in
-//! `dev_change_net_namespace`, net/core/dev.c). So an interface that has left a namespace is in one that is known to it.
+//! When an interface moves to a namespace, that namespace gets an id in the one that the interface left
+//! (`peernet2id_alloc` in `dev_change_net_namespace`, net/core/dev.c). So an interface that has left a
+//! namespace is in one that this namespace knows.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -17,7 +18,7 @@ const NETNSA_FD: u16 = 3;
 const HEADER_LENGTH: usize = 4;
 
 impl Netlink {
-    /// The numbers of all namespaces that this one knows.
+    /// The ids of all namespaces that this one knows.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -27,7 +28,7 @@ impl Netlink {
         Ok(answers.iter().filter_map(|answer| id_in(&answer.payload)).collect())
     }
 
-    /// The number of a namespace, if this one knows it.
+    /// The id of a namespace, if this one knows it.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -38,7 +39,7 @@ impl Netlink {
         payload.extend(namespace.as_raw_fd().to_ne_bytes());
         let request = RawMessage { kind: RTM_GETNSID, payload };
         let answers = self.get_raw(request, "find a network namespace")?;
-        // -1: it is not known.
+        // -1: unknown.
         Ok(answers.iter().find_map(|answer| id_in(&answer.payload)).filter(|id| *id >= 0))
     }
 }

@@ -1,13 +1,13 @@
-//! Settings of a device that ethtool(8) changes: rings, channels, interrupt coalescing, offload features, the fields
-//! that RSS hashes.
+//! Device settings of ethtool(8): rings, channels, interrupt coalescing, offload features, the fields that RSS
+//! hashes.
 //!
-//! Over generic netlink where the kernel has it (`ethtool`, Linux 5.6 to 5.7;
-//! `Documentation/networking/ethtool-netlink.rst`), because its refusals come with words; else by ioctl
-//! ([`crate::ethtool`]). Fields of hashes go by ioctl always: netlink has them only since Linux 6.17.
+//! Uses generic netlink where available (`ethtool`, Linux 5.6 to 5.7;
+//! `Documentation/networking/ethtool-netlink.rst`), because its errors come with a text; else the ioctl
+//! ([`crate::ethtool`]). Hash fields always use the ioctl: netlink has them only since Linux 6.17.
 //!
-//! The netlink attribute of a parameter is the number of its word in the ioctl's structure plus one
-//! (`ETHTOOL_A_RINGS_*` and `struct ethtool_ringparam`, `ETHTOOL_A_CHANNELS_*` and `struct ethtool_channels`,
-//! `ETHTOOL_A_COALESCE_*` and `struct ethtool_coalesce`), so one table serves both.
+//! A parameter's netlink attribute is its word in the ioctl structure plus one (`ETHTOOL_A_RINGS_*` and `struct
+//! ethtool_ringparam`, `ETHTOOL_A_CHANNELS_*` and `struct ethtool_channels`, `ETHTOOL_A_COALESCE_*` and `struct
+//! ethtool_coalesce`), so one table serves both.
 
 use std::collections::BTreeSet;
 
@@ -22,11 +22,11 @@ use crate::transport::NetlinkError;
 const FAMILY: &str = "ethtool";
 const NLA_F_NESTED: u16 = 0x8000;
 
-/// `ETHTOOL_A_*_HEADER` of every message, and what stands in it.
+/// `ETHTOOL_A_*_HEADER` of every message, and its attributes.
 const HEADER: u16 = 1;
 const HEADER_DEV_INDEX: u16 = 1;
 const HEADER_FLAGS: u16 = 3;
-/// `ETHTOOL_FLAG_OMIT_REPLY`: the acknowledgement is enough.
+/// `ETHTOOL_FLAG_OMIT_REPLY`: the acknowledgement suffices.
 const FLAG_OMIT_REPLY: u32 = 1 << 1;
 
 const FEATURES_GET: u8 = 11;
@@ -48,7 +48,7 @@ const SRXFH: u32 = 0x2a;
 /// `ETH_SS_FEATURES`, and the length of a name (`ETH_GSTRING_LEN`).
 const SET_OF_FEATURES: u32 = 4;
 const NAME_LENGTH: usize = 32;
-/// More features than any kernel has: an answer is not trusted with memory.
+/// Limits the memory for an answer; no kernel has this many features.
 const MOST_FEATURES: u32 = 4096;
 
 /// One parameter of a device.
@@ -56,28 +56,27 @@ const MOST_FEATURES: u32 = 4096;
 pub enum Setting {
     /// Descriptors of a ring.
     Ring(Ring),
-    /// Number of channels.
     Channels(Channels),
-    /// A parameter of interrupt coalescing; 0 and 1 of the adaptive ones.
+    /// For adaptive coalescing 0 or 1.
     Coalescing(Coalescing),
 }
 
-/// Where parameters of a kind are.
+/// Location of a kind's parameters.
 struct Place {
     what: &'static str,
-    /// Messages of generic netlink.
+    /// Generic netlink messages.
     get: u8,
     set: u8,
-    /// Commands of the ioctl.
+    /// ioctl commands.
     ioctl_get: u32,
     ioctl_set: u32,
-    /// Words of its structure, the command included.
+    /// Length of the ioctl structure in words, with the command.
     length: usize,
     /// The parameter's word.
     word: u16,
     /// The word of its maximum.
     most: Option<u16>,
-    /// A switch is a byte in netlink.
+    /// Netlink sends a switch as a byte.
     is_switch: bool,
 }
 
@@ -155,39 +154,34 @@ impl Setting {
     }
 }
 
-/// A device as both ways of asking name it.
+/// A device: netlink uses the index, the ioctl the name.
 #[derive(Clone, Copy, Debug)]
 pub struct Device<'a> {
-    /// Its number.
     pub index: u32,
-    /// Its name.
     pub name: &'a str,
 }
 
-/// An offload feature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Feature {
-    /// The kernel's name for it.
     pub name: String,
-    /// Whether it is on.
     pub active: bool,
-    /// Whether it is wanted: what is wanted comes on when what it needs does.
+    /// Requested; it becomes active once the features that it depends on are.
     pub wanted: bool,
     /// Whether it can be switched.
     pub changeable: bool,
 }
 
-/// The devices of the network namespace in which this was opened.
+/// Devices of the network namespace in which this was opened.
 pub struct Settings {
     netlink: Option<(GenericNetlink, Family)>,
     socket: EthtoolSocket,
 }
 
 impl Settings {
-    /// Opens netlink, if the kernel has it for this, and a socket.
+    /// Opens a socket, and netlink if the kernel supports it.
     ///
     /// # Errors
-    /// When the system has none to give.
+    /// When the kernel refuses a socket.
     pub fn open() -> Result<Self, EthtoolError> {
         let mut netlink = GenericNetlink::open()?;
         let family = netlink.family(FAMILY)?;
@@ -196,10 +190,10 @@ impl Settings {
         Ok(settings)
     }
 
-    /// By ioctl alone, as on a kernel before 5.6.
+    /// Uses only the ioctl, as on a kernel before 5.6.
     ///
     /// # Errors
-    /// When the system has no socket to give.
+    /// When the kernel refuses a socket.
     pub fn by_ioctl() -> Result<Self, EthtoolError> {
         let socket = EthtoolSocket::open().map_err(|source| EthtoolError::Refused {
             interface: "every interface".to_owned(),
@@ -212,16 +206,16 @@ impl Settings {
     /// A parameter; none if the device does not have it.
     ///
     /// # Errors
-    /// When the kernel or the driver refuses otherwise.
+    /// When the kernel or the driver refuses for another reason.
     pub fn get(&mut self, device: Device<'_>, setting: Setting) -> Result<Option<u32>, EthtoolError> {
         let word = setting.place().word;
         self.read(device, setting, word)
     }
 
-    /// The largest value that a parameter may have; none if the device does not say.
+    /// A parameter's maximum; none if the device does not report it.
     ///
     /// # Errors
-    /// When the kernel or the driver refuses otherwise.
+    /// When the kernel or the driver refuses for another reason.
     pub fn most(&mut self, device: Device<'_>, setting: Setting) -> Result<Option<u32>, EthtoolError> {
         match setting.place().most {
             Some(word) => self.read(device, setting, word),
@@ -229,10 +223,10 @@ impl Settings {
         }
     }
 
-    /// Sets a parameter, and leaves the others of its kind.
+    /// Sets one parameter; the others of its kind stay.
     ///
     /// # Errors
-    /// When the kernel or the driver refuses, with its words where it has any.
+    /// When the kernel or the driver refuses, with its text if any.
     pub fn set(&mut self, device: Device<'_>, setting: Setting, value: u32) -> Result<(), EthtoolError> {
         let place = setting.place();
         let action = format!("set {} {} to {value}", place.what, setting.word());
@@ -275,7 +269,7 @@ impl Settings {
         }
     }
 
-    /// The offload features that a device has on, wants or can switch.
+    /// The offload features that are active, requested or changeable.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -283,8 +277,8 @@ impl Settings {
         let Some((netlink, family)) = &mut self.netlink else { return self.features_by_ioctl(device) };
         let action = format!("tell the features of {}", device.name);
         let answers = netlink.request(*family, FEATURES_GET, vec![header(device, 0)], &action)?;
-        // Of the changeable ones the kernel lists every feature that there is, and marks those; of the others it lists
-        // those that are set (`features_fill_reply`, net/ethtool/features.c).
+        // `hw` lists every feature and marks the changeable ones; the other sets list only those that are set
+        // (`features_fill_reply`, net/ethtool/features.c).
         let bits = |kind: u16| -> BTreeSet<String> {
             let sets = answers.iter().filter_map(|answer| answer.nested(kind)?.nested(BITSET_BITS));
             let bits = sets.flat_map(|bits| bits.all(BITSET_BITS_BIT));
@@ -306,7 +300,7 @@ impl Settings {
     /// Switches a feature.
     ///
     /// # Errors
-    /// When there is no feature of that name, or the kernel refuses.
+    /// When the feature does not exist, or the kernel refuses.
     pub fn set_feature(&mut self, device: Device<'_>, name: &str, on: bool) -> Result<(), EthtoolError> {
         let action = format!("switch the feature {name} {}", if on { "on" } else { "off" });
         let Some((netlink, family)) = &mut self.netlink else {
@@ -327,10 +321,10 @@ impl Settings {
         Ok(())
     }
 
-    /// The kernel's names of all features, by their bits.
+    /// The kernel's feature names, by bit.
     fn feature_names(&self, device: Device<'_>) -> Result<Vec<String>, EthtoolError> {
         const ACTION: &str = "name its features";
-        // struct ethtool_sset_info: command, reserved, mask of sets, and a length for each set asked for.
+        // struct ethtool_sset_info: command, reserved, mask of sets, a length per requested set.
         let mut data = request(GSSET_INFO, 20);
         data[8..16].copy_from_slice(&(1_u64 << SET_OF_FEATURES).to_ne_bytes());
         self.ask(device, &mut data, ACTION)?;
@@ -350,7 +344,7 @@ impl Settings {
     fn features_by_ioctl(&self, device: Device<'_>) -> Result<Vec<Feature>, EthtoolError> {
         let names = self.feature_names(device)?;
         let blocks = names.len().div_ceil(32);
-        // struct ethtool_gfeatures: command, blocks, and of each block: available, requested, active, never changed.
+        // struct ethtool_gfeatures: command, blocks; per block: available, requested, active, never changed.
         let mut data = request(GFEATURES, 8 + blocks * 16);
         data[4..8].copy_from_slice(&(blocks as u32).to_ne_bytes());
         self.ask(device, &mut data, "tell its features")?;
@@ -378,7 +372,7 @@ impl Settings {
             what: format!("nothing of a feature {name}: this kernel has none of that name"),
         })?;
         let blocks = names.len().div_ceil(32);
-        // struct ethtool_sfeatures: command, blocks, and of each block: valid, requested.
+        // struct ethtool_sfeatures: command, blocks; per block: valid, requested.
         let mut data = request(SFEATURES, 8 + blocks * 8);
         data[4..8].copy_from_slice(&(blocks as u32).to_ne_bytes());
         let at = 8 + number / 32 * 8;
@@ -390,10 +384,11 @@ impl Settings {
         self.ask(device, &mut data, action)
     }
 
-    /// The header fields that RSS hashes of a kind of flow, in ethtool's letters; none if the device does not say.
+    /// The header fields that RSS hashes for a flow type, in ethtool's letters; none if the device does not
+    /// report them.
     ///
     /// # Errors
-    /// When the kind is none that ethtool(8) knows, or the driver refuses otherwise.
+    /// When ethtool(8) does not know the flow type, or the driver refuses for another reason.
     pub fn flow_hash(&self, device: Device<'_>, flows: &str) -> Result<Option<String>, EthtoolError> {
         let mut data = hash_request(device, GRXFH, flows)?;
         match self.ask(device, &mut data, &format!("tell what it hashes of {flows}")) {
@@ -406,10 +401,10 @@ impl Settings {
         }
     }
 
-    /// Sets them.
+    /// Sets the hashed fields.
     ///
     /// # Errors
-    /// When a letter means nothing, or the driver refuses.
+    /// When a letter is unknown, or the driver refuses.
     pub fn set_flow_hash(&self, device: Device<'_>, flows: &str, fields: &str) -> Result<(), EthtoolError> {
         let mut data = hash_request(device, SRXFH, flows)?;
         let bits = hash_bits(fields).ok_or_else(|| EthtoolError::Answer {
@@ -454,7 +449,7 @@ fn name_of(bit: &Attributes) -> Option<String> {
     String::from_utf8(text[..end].to_vec()).ok()
 }
 
-/// Kinds of flows as ethtool(8) names them (`TCP_V4_FLOW` and its like).
+/// Flow types in the names of ethtool(8) (`TCP_V4_FLOW` etc.).
 const FLOWS: [(&str, u32); 12] = [
     ("tcp4", 0x01),
     ("udp4", 0x02),
@@ -470,7 +465,7 @@ const FLOWS: [(&str, u32); 12] = [
     ("ip6", 0x11),
 ];
 
-/// Fields as ethtool(8) writes them, with their bits (`RXH_*`).
+/// Field letters of ethtool(8) with their bits (`RXH_*`).
 const FIELDS: [(char, u64); 8] = [
     ('m', 1 << 1),
     ('v', 1 << 2),
@@ -493,7 +488,7 @@ fn hash_bits(fields: &str) -> Option<u64> {
     })
 }
 
-/// `struct ethtool_rxnfc` for a kind of flow.
+/// `struct ethtool_rxnfc` for a flow type.
 fn hash_request(device: Device<'_>, command: u32, flows: &str) -> Result<Vec<u8>, EthtoolError> {
     let (_, kind) = FLOWS.iter().find(|(name, _)| *name == flows).ok_or_else(|| EthtoolError::Answer {
         interface: device.name.to_owned(),
@@ -524,7 +519,7 @@ mod tests {
         assert_eq!(hash_bits("sdfn"), Some(0xf0));
     }
 
-    /// Loopback has features, and neither rings nor channels; both ways of asking say the same.
+    /// Loopback has features, but neither rings nor channels; both interfaces agree.
     #[test]
     fn netlink_and_ioctl_agree_on_what_loopback_has() {
         let (mut netlink, mut ioctl) = (Settings::open().unwrap(), Settings::by_ioctl().unwrap());

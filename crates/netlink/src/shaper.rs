@@ -1,14 +1,14 @@
 //! Queue weights of a device through the kernel's net-shaper interface (Linux 6.13 and later;
 //! `Documentation/netlink/specs/net_shaper.yaml`, `include/uapi/linux/net_shaper.h`).
 //!
-//! Every transmit queue may have a shaper. Its weight is for round robin among the queues of the same
-//! priority. A queue without a shaper is not limited, and takes its turn.
+//! Every transmit queue may have a shaper. Its weight counts in a round robin among the queues of the same
+//! priority. A queue without a shaper is unlimited and takes its turn.
 //!
-//! Which hardware takes weights: none whose driver is in Linux 7.2. Of the drivers with shapers, `iavf` takes
-//! rates (`bw-min`, `bw-max`) and `mana` takes `bw-max`; only netdevsim, which has no hardware, takes everything.
+//! No hardware driver in Linux 7.2 takes weights: `iavf` takes rates (`bw-min`, `bw-max`), and `mana` takes
+//! `bw-max`. Only netdevsim, which has no hardware, takes everything.
 //!
-//! To put a device back: [`Shapers::queues`] before the first change, and [`Shapers::restore_queue`] with
-//! what it said of the queue, or with none where the queue had no shaper.
+//! To restore a device, read [`Shapers::queues`] before the first change. Pass each queue's shaper, or none, to
+//! [`Shapers::restore_queue`].
 
 use std::collections::BTreeMap;
 
@@ -46,31 +46,25 @@ const NET_SHAPER_A_CAPS_SUPPORT_WEIGHT: u16 = 10;
 
 const NLA_F_NESTED: u16 = 0x8000;
 
-/// What a device can do for each of its transmit queues.
+/// Capabilities of a device for its transmit queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueCapabilities {
     /// Weighted round robin among queues.
     pub weight: bool,
-    /// Strict priorities among queues.
     pub priority: bool,
-    /// A highest rate.
     pub bandwidth_max: bool,
 }
 
-/// The shaper of a transmit queue. What is not set is 0.
+/// The shaper of a transmit queue. Unset fields are 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shaper {
-    /// Share in round robin; 0: none was set.
+    /// Share in the round robin; 0: unset.
     pub weight: u32,
-    /// Priority among the queues.
     pub priority: u32,
-    /// What the three below count: 0 bits, 1 packets, per second (`enum net_shaper_metric`).
+    /// Unit of the three fields below: 0 bit/s, 1 packets/s (`enum net_shaper_metric`).
     pub metric: u32,
-    /// Guaranteed rate.
     pub bandwidth_min: u64,
-    /// Highest rate.
     pub bandwidth_max: u64,
-    /// Largest burst.
     pub burst: u64,
 }
 
@@ -86,8 +80,8 @@ impl Shaper {
         }
     }
 
-    /// What is set, as attributes. The weight always is: setting 0 takes an earlier one away. Naming what
-    /// a device does not have, be it 0, would be refused.
+    /// The set fields as attributes. The weight is always sent: 0 removes an earlier one. An attribute that the
+    /// device does not support would be refused even if 0.
     fn attributes(&self) -> Vec<DefaultNla> {
         let mut list = vec![DefaultNla::new(NET_SHAPER_A_WEIGHT, words(&[self.weight]))];
         if self.priority != 0 {
@@ -108,14 +102,14 @@ impl Shaper {
     }
 }
 
-/// The shapers of the devices of the network namespace in which this was opened.
+/// Shapers of the devices in the network namespace in which this was opened.
 pub struct Shapers {
     netlink: GenericNetlink,
     family: Family,
 }
 
 impl Shapers {
-    /// Opens the interface; none if this kernel does not have it.
+    /// Opens the interface; none if the kernel does not have it.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -124,10 +118,10 @@ impl Shapers {
         Ok(netlink.family(FAMILY)?.map(|family| Self { netlink, family }))
     }
 
-    /// What an interface can do for its queues; nothing at all if its driver does not know shapers.
+    /// The queue capabilities of an interface; all false if its driver has no shapers.
     ///
     /// # Errors
-    /// When there is no such interface, or the kernel refuses.
+    /// When the interface does not exist, or the kernel refuses.
     pub fn queue_capabilities(&mut self, index: u32) -> Result<QueueCapabilities, NetlinkError> {
         let action = format!("tell what shapers the queues of interface {index} can have");
         let request = vec![
@@ -148,10 +142,10 @@ impl Shapers {
         }
     }
 
-    /// The shaper of a queue, if it has one.
+    /// A queue's shaper, if any.
     ///
     /// # Errors
-    /// When the interface knows no shapers, or the kernel refuses.
+    /// When the interface has no shapers, or the kernel refuses.
     pub fn queue(&mut self, index: u32, queue: u32) -> Result<Option<Shaper>, NetlinkError> {
         let action = format!("read the shaper of queue {queue} of interface {index}");
         match self.netlink.request(self.family, NET_SHAPER_CMD_GET, queue_handle(index, queue), &action) {
@@ -160,10 +154,10 @@ impl Shapers {
         }
     }
 
-    /// The shapers of all queues that have one, by queue.
+    /// All shapers of queues, by queue.
     ///
     /// # Errors
-    /// When the interface knows no shapers, or the kernel refuses.
+    /// When the interface has no shapers, or the kernel refuses.
     pub fn queues(&mut self, index: u32) -> Result<BTreeMap<u32, Shaper>, NetlinkError> {
         let action = format!("list the shapers of interface {index}");
         let request = vec![DefaultNla::new(NET_SHAPER_A_IFINDEX, words(&[index]))];
@@ -174,12 +168,11 @@ impl Shapers {
             .collect())
     }
 
-    /// Sets the weight of a queue, and reads it back. The rest of its shaper stays; it gets one if it has
-    /// none.
+    /// Sets a queue's weight and reads it back. The rest of its shaper stays; a missing shaper is created.
     ///
     /// # Errors
-    /// When the device takes no weights or there is no such queue, when the kernel refuses otherwise, or
-    /// when another weight is in force afterwards.
+    /// When the device takes no weights, the queue does not exist, the kernel refuses for another reason, or
+    /// another weight is read back.
     pub fn set_queue_weight(&mut self, index: u32, queue: u32, weight: u32) -> Result<(), NetlinkError> {
         let action = format!("set the weight of queue {queue} of interface {index} to {weight}");
         let mut request = queue_handle(index, queue);
@@ -193,7 +186,7 @@ impl Shapers {
         }
     }
 
-    /// Puts the shaper of a queue back: to what it was, or away where there was none.
+    /// Restores a queue's shaper, or removes it if there was none.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -207,7 +200,7 @@ impl Shapers {
         let Some(shaper) = shaper else {
             let action = format!("delete the shaper of queue {queue} of interface {index}");
             return match self.netlink.request(self.family, NET_SHAPER_CMD_DELETE, request, &action) {
-                // Somebody else was faster.
+                // Another program has removed it already.
                 Err(error) if error.refusal_code() == Some(libc::ENOENT) => Ok(()),
                 answers => answers.map(drop),
             };
@@ -218,7 +211,7 @@ impl Shapers {
     }
 }
 
-/// Interface and queue, as every request names them.
+/// Interface and queue, as in every request.
 fn queue_handle(index: u32, queue: u32) -> Vec<DefaultNla> {
     let handle = attributes(&[
         (NET_SHAPER_A_HANDLE_SCOPE, words(&[NET_SHAPER_SCOPE_QUEUE])),
@@ -230,7 +223,7 @@ fn queue_handle(index: u32, queue: u32) -> Vec<DefaultNla> {
     ]
 }
 
-/// Queue of a shaper; none if it is not a queue's (but a group's or the whole device's).
+/// The queue of a shaper; none for a group's or the device's shaper.
 fn queue_of(answer: &Attributes) -> Option<u32> {
     let handle = answer.nested(NET_SHAPER_A_HANDLE)?;
     (handle.u32(NET_SHAPER_A_HANDLE_SCOPE)? == NET_SHAPER_SCOPE_QUEUE)

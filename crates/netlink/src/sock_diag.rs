@@ -1,5 +1,5 @@
-//! TCP and UDP sockets, as the kernel's `sock_diag` interface lists them (`include/uapi/linux/inet_diag.h`,
-//! sock_diag(7)): what `ss` reads.
+//! TCP and UDP sockets from the kernel's `sock_diag` interface, which `ss` uses
+//! (`include/uapi/linux/inet_diag.h`, sock_diag(7)).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -22,19 +22,16 @@ const ATTRIBUTE_MEMORY: u16 = 7;
 const ATTRIBUTE_CGROUP: u16 = 21;
 /// `INET_DIAG_NOCOOKIE`, in both words of the request's cookie.
 const NO_COOKIE: u32 = u32::MAX;
-/// Bytes of `struct tcp_info` (`include/uapi/linux/tcp.h`) before `tcpi_bytes_acked`, `tcpi_bytes_received`,
+/// Offsets in `struct tcp_info` (`include/uapi/linux/tcp.h`) of `tcpi_bytes_acked`, `tcpi_bytes_received`,
 /// `tcpi_segs_out` and `tcpi_segs_in`.
 const INFO_BYTES_ACKED: usize = 120;
 const INFO_BYTES_RECEIVED: usize = 128;
 const INFO_SEGMENTS_OUT: usize = 136;
 const INFO_SEGMENTS_IN: usize = 140;
 
-/// A transport protocol that has sockets with ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SocketProtocol {
-    /// TCP.
     Tcp,
-    /// UDP.
     Udp,
 }
 
@@ -47,14 +44,14 @@ impl SocketProtocol {
     }
 }
 
-/// State of a socket (`include/net/tcp_states.h`); a UDP socket is established when it is connected.
+/// State of a socket (`include/net/tcp_states.h`); a connected UDP socket is `TCP_ESTABLISHED`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SocketState(pub u8);
 
 impl SocketState {
     /// `TCP_ESTABLISHED`.
     pub const ESTABLISHED: Self = Self(1);
-    /// `TCP_CLOSE`: what an unconnected UDP socket is in.
+    /// `TCP_CLOSE`: also an unconnected UDP socket.
     pub const CLOSE: Self = Self(7);
     /// `TCP_LISTEN`.
     pub const LISTEN: Self = Self(10);
@@ -64,7 +61,7 @@ impl SocketState {
     }
 }
 
-/// What a TCP socket has carried since it was connected (`struct tcp_info`).
+/// Counters of a TCP socket since it was connected (`struct tcp_info`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SocketCounters {
     /// Payload sent and acknowledged, bytes (`tcpi_bytes_acked`).
@@ -77,10 +74,10 @@ pub struct SocketCounters {
     pub segments_in: u32,
 }
 
-/// What a socket tells beside its ends: its buffers, and how TCP fares (`struct tcp_info`, `sk_get_meminfo`).
+/// Buffers and TCP state of a socket (`struct tcp_info`, `sk_get_meminfo`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SocketDetail {
-    /// Bytes that wait to be sent or acknowledged; connections that may wait, of a listener.
+    /// Unsent and unacknowledged bytes; of a listener, the backlog limit.
     pub send_queue: u32,
     /// `sk_rcvbuf`, bytes.
     pub receive_buffer: Option<u32>,
@@ -88,56 +85,50 @@ pub struct SocketDetail {
     pub send_buffer: Option<u32>,
     /// Packets dropped at the socket (`sk_drops`).
     pub drops: u32,
-    /// Congestion control.
     pub congestion: Option<String>,
     /// Smoothed round-trip time, µs.
     pub rtt_us: u32,
-    /// Smallest round-trip time seen, µs; `u32::MAX`: none yet.
+    /// Minimum round-trip time, µs; `u32::MAX`: none yet.
     pub min_rtt_us: u32,
-    /// Congestion window, segments.
     pub cwnd: u32,
-    /// Largest segment that it sends, bytes.
+    /// Bytes.
     pub mss: u32,
-    /// Path MTU, bytes.
+    /// Bytes.
     pub pmtu: u32,
-    /// Segments sent again.
+    /// Retransmitted segments.
     pub retransmitted: u32,
     /// Time with data to send, µs.
     pub busy_us: u64,
-    /// Time that it waited for the receiver's window, µs.
+    /// Time limited by the receiver's window, µs.
     pub receiver_limited_us: u64,
-    /// Time that it waited for its own send buffer, µs.
+    /// Time limited by its own send buffer, µs.
     pub sender_limited_us: u64,
 }
 
-/// A socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SocketRecord {
-    /// Its protocol.
     pub protocol: SocketProtocol,
-    /// Its state.
     pub state: SocketState,
-    /// Its own end. IPv4 addresses in IPv6 clothes (`::ffff:a.b.c.d`) are IPv4: so its packets are.
+    /// IPv4-mapped IPv6 addresses (`::ffff:a.b.c.d`) appear as IPv4, as their packets do.
     pub local: SocketAddr,
-    /// The other end; unspecified with port 0 if it is not connected.
+    /// Unspecified with port 0 if not connected.
     pub remote: SocketAddr,
-    /// The interface that it is bound to; 0: none.
+    /// The interface it is bound to; 0: none.
     pub interface: u32,
-    /// Its number, unique since boot (`sk->sk_cookie`).
+    /// `sk->sk_cookie`, unique since boot.
     pub cookie: u64,
-    /// Bytes that its reader has not read yet; connections that wait to be accepted, of a listener.
+    /// Unread bytes; of a listener, connections waiting for accept(2).
     pub receive_queue: u32,
-    /// Its user.
     pub uid: u32,
-    /// Inode of its file, as links in `/proc/PID/fd` name it; 0: no process has it open any more.
+    /// Inode of its file, as in the links of `/proc/PID/fd`; 0: no process has it open.
     pub inode: u32,
-    /// Identifier of its cgroup (version 2), which is the inode of the cgroup's directory; none before Linux 5.9.
+    /// Id of its version-2 cgroup, the inode of the cgroup's directory; none before Linux 5.9.
     pub cgroup: Option<u64>,
-    /// What it has carried; TCP only.
+    /// TCP only.
     pub counters: Option<SocketCounters>,
 }
 
-/// A socket for questions about sockets of the network namespace in which it was opened.
+/// Queries sockets of the network namespace in which it was opened.
 pub struct SocketDiagnosis {
     connection: Connection,
 }
@@ -146,15 +137,15 @@ impl SocketDiagnosis {
     /// Opens it in the current network namespace.
     ///
     /// # Errors
-    /// When the system has none to give.
+    /// When the kernel refuses a socket.
     pub fn open() -> Result<Self, NetlinkError> {
         Ok(Self { connection: Connection::open(PROTOCOL)? })
     }
 
-    /// Sockets of a protocol, over IPv4 and IPv6, that are in one of some states.
+    /// Sockets of a protocol, IPv4 and IPv6, in one of the given states.
     ///
     /// # Errors
-    /// When the kernel refuses (it has no `inet_diag`), or its answer makes no sense.
+    /// When the kernel refuses (it lacks `inet_diag`), or its answer is invalid.
     pub fn sockets(
         &mut self,
         protocol: SocketProtocol,
@@ -163,10 +154,10 @@ impl SocketDiagnosis {
         self.list(protocol, states, extension(ATTRIBUTE_INFO), parse)
     }
 
-    /// The same with what each socket tells beside its ends.
+    /// The same with each socket's details.
     ///
     /// # Errors
-    /// As above.
+    /// As [`Self::sockets`].
     pub fn sockets_in_detail(
         &mut self,
         protocol: SocketProtocol,
@@ -203,7 +194,7 @@ impl SocketDiagnosis {
     }
 }
 
-/// The bit that asks for an attribute.
+/// The bit that requests an attribute.
 const fn extension(attribute: u16) -> u8 {
     1 << (attribute - 1)
 }
@@ -218,7 +209,7 @@ fn request(family: u8, protocol: SocketProtocol, states: &[SocketState], extensi
     bytes
 }
 
-/// Numbers at places of a structure.
+/// Reads numbers at offsets of a structure.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
@@ -274,7 +265,7 @@ fn parse(payload: &[u8], protocol: SocketProtocol) -> Option<SocketRecord> {
     Some(record)
 }
 
-/// None where an attribute is cut short.
+/// None if an attribute is truncated.
 fn each_attribute(payload: &[u8], mut take: impl FnMut(u16, &Fields<'_>)) -> Option<()> {
     let mut rest = payload.get(MESSAGE_LENGTH..)?;
     while rest.len() >= 4 {
@@ -311,7 +302,7 @@ fn detail(payload: &[u8], protocol: SocketProtocol) -> Option<SocketDetail> {
     Some(detail)
 }
 
-/// None where the structure ends before the fields, as of kernels before 4.2.
+/// None if the structure ends before the fields, as before Linux 4.2.
 fn counters(info: &Fields<'_>) -> Option<SocketCounters> {
     Some(SocketCounters {
         bytes_acked: info.u64(INFO_BYTES_ACKED)?,
@@ -341,7 +332,7 @@ mod tests {
 
     #[test]
     fn a_connection_is_listed_with_what_it_has_carried() {
-        // The listener speaks IPv6 and the connection IPv4.
+        // An IPv4 connection to an IPv6 listener.
         let listener = TcpListener::bind("[::]:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();

@@ -1,7 +1,7 @@
-//! Queueing disciplines and classes: set-up and statistics.
+//! Sets up queueing disciplines and classes, and reads their statistics.
 //!
-//! Rates are bytes per second inside the kernel's structures and bit/s in this interface; times in
-//! HTB's buffers are in ticks of 64 ns (`PSCHED_SHIFT` 6).
+//! Rates are bit/s here, but bytes per second in the kernel's structures. HTB's buffers are times in ticks of
+//! 64 ns (`PSCHED_SHIFT` 6).
 
 use netlink_packet_core::{DefaultNla, Emitable, NLM_F_CREATE, NLM_F_REPLACE, Nla, NlasIterator};
 use netlink_packet_route::RouteNetlinkMessage;
@@ -18,55 +18,49 @@ fn raw_handle(handle: Handle) -> TcHandle {
 /// Consecutive transmit queues of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueRange {
-    /// The first of them.
     pub first: u16,
-    /// How many.
     pub count: u16,
 }
 
 /// A queueing discipline with its parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Qdisc {
-    /// Hierarchical token bucket; unclassified packets go to the class with this minor number, and
-    /// past the shaper when it is 0.
+    /// Hierarchical token bucket. Unclassified packets go to the default class, or bypass the shaper if it is
+    /// 0.
     Htb {
-        /// Minor number of the default class.
+        /// Minor number.
         default_class: u16,
     },
-    /// One child per transmit queue of the device.
+    /// One child per transmit queue.
     Mq,
     /// Token bucket filter.
     Tbf {
-        /// Rate, bit/s.
         rate_bps: u64,
-        /// Bucket, bytes: at least the largest GSO packet.
+        /// Bucket, bytes; at least the largest GSO packet.
         burst_bytes: u32,
         /// Queue, bytes.
         limit_bytes: u32,
     },
     /// First in, first out.
-    Pfifo {
-        /// Queue, packets.
-        limit_packets: u32,
-    },
-    /// Traffic classes of consecutive transmit queues, chosen by priority; its weights, if the device has
-    /// any, are set by [`crate::dcb`].
+    Pfifo { limit_packets: u32 },
+    /// Traffic classes of consecutive transmit queues, chosen by priority. [`crate::dcb`] sets their weights if
+    /// the device has any.
     Mqprio {
-        /// Transmit queues of each traffic class, 1 to 16 of them.
+        /// Transmit queues of each traffic class; 1 to 16 classes.
         classes: Vec<QueueRange>,
-        /// Traffic class of each priority of a segment (`skb->priority`, its low 4 bits).
+        /// By the low 4 bits of `skb->priority`.
         class_of_priority: [u8; 16],
-        /// The device itself serves the classes (`TC_MQPRIO_HW_OFFLOAD_TCS`); it may change the ranges.
+        /// The device schedules the classes (`TC_MQPRIO_HW_OFFLOAD_TCS`); it may change the ranges.
         offload: bool,
     },
     /// A qdisc with the kernel's defaults, by name (`pfifo_fast`, `sfq`).
     Named(&'static str),
-    /// A qdisc that some program has registered under this name (struct_ops of `Qdisc_ops`).
+    /// A qdisc that a BPF program registered under this name (struct_ops of `Qdisc_ops`).
     Registered(String),
 }
 
 impl Qdisc {
-    /// The kernel's name for it.
+    /// The kernel's name.
     #[must_use]
     pub fn kind(&self) -> &str {
         match self {
@@ -107,32 +101,30 @@ impl Qdisc {
     }
 }
 
-/// An HTB class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HtbClass {
     /// Guaranteed rate, bit/s.
     pub rate_bps: u64,
-    /// Rate that it may reach by borrowing, bit/s.
+    /// Limit of the rate with borrowing, bit/s.
     pub ceil_bps: u64,
     /// Bucket of both rates, bytes.
     pub burst_bytes: u32,
-    /// Bytes served in turn among classes that borrow: the weight in deficit round robin. It has an
-    /// effect from the largest GSO packet on.
+    /// Weight in the deficit round robin among borrowing classes, bytes per turn. Values below the largest GSO
+    /// packet have no effect.
     pub quantum_bytes: u32,
 }
 
-/// What a qdisc or class has carried.
+/// Counters of a qdisc or class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Bytes sent, headers of further segments included.
+    /// Bytes sent, with the headers of the further segments of GSO packets.
     pub bytes: u64,
-    /// Packets sent; GSO packets count as their segments.
+    /// Packets sent; a GSO packet counts as its segments.
     pub packets: u64,
-    /// Packets dropped.
     pub drops: u64,
-    /// Packets waiting now.
+    /// Packets queued now.
     pub queue_length: u64,
-    /// Bytes waiting now.
+    /// Bytes queued now.
     pub backlog_bytes: u64,
 }
 
@@ -144,7 +136,7 @@ pub(crate) const TCA_HTB_CEIL64: u16 = 7;
 pub(crate) const TCA_TBF_PARMS: u16 = 1;
 pub(crate) const TCA_TBF_RATE64: u16 = 4;
 pub(crate) const TCA_TBF_BURST: u16 = 6;
-/// `TC_LINKLAYER_ETHERNET`; with it the kernel computes rates itself and wants no table.
+/// `TC_LINKLAYER_ETHERNET`: the kernel computes the rates and needs no rate table.
 const LINKLAYER_ETHERNET: u8 = 1;
 const TICK_NS: u64 = 64;
 
@@ -160,8 +152,8 @@ pub(crate) fn attributes(list: &[(u16, Vec<u8>)]) -> Vec<u8> {
     bytes
 }
 
-/// `struct tc_mqprio_qopt`: num_tc, prio_tc_map, hw, count, offset. Classes beyond 16 are the kernel's to
-/// refuse: the number says them, and the structure has no room.
+/// `struct tc_mqprio_qopt`: num_tc, prio_tc_map, hw, count, offset. More than 16 classes do not fit; the kernel
+/// refuses their number.
 fn mqprio_options(classes: &[QueueRange], class_of_priority: &[u8; 16], offload: bool) -> Vec<u8> {
     const MOST: usize = 16;
     let mut bytes = vec![u8::try_from(classes.len()).unwrap_or(u8::MAX)];
@@ -202,10 +194,10 @@ fn message(index: u32, parent: Handle, handle: Handle, kind: &str, options: Opti
 }
 
 impl Netlink {
-    /// Puts a qdisc in a place, replacing what is there.
+    /// Installs a qdisc, replacing the current one.
     ///
     /// # Errors
-    /// When the kernel refuses; `ENOENT` says that it does not have this kind.
+    /// When the kernel refuses; `ENOENT`: it does not have this kind.
     pub fn replace_qdisc(
         &mut self,
         index: u32,
@@ -218,10 +210,10 @@ impl Netlink {
         self.change(RouteNetlinkMessage::NewQueueDiscipline(message), NLM_F_CREATE | NLM_F_REPLACE, &action)
     }
 
-    /// Takes the qdisc of a place away, with all that is below it; the kernel puts its default there.
+    /// Deletes a qdisc with its children; the kernel installs its default.
     ///
     /// # Errors
-    /// When the kernel refuses; `ENOENT` says that nobody has put one there.
+    /// When the kernel refuses; `ENOENT`: only the default is there.
     pub fn delete_qdisc(&mut self, index: u32, parent: Handle) -> Result<(), NetlinkError> {
         let mut message = TcMessage::default();
         message.header.index = index.cast_signed();
@@ -230,7 +222,7 @@ impl Netlink {
         self.change(RouteNetlinkMessage::DelQueueDiscipline(message), 0, &action)
     }
 
-    /// Makes an HTB class, or changes it while it runs.
+    /// Creates an HTB class, or changes it while it runs.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -282,7 +274,7 @@ impl Netlink {
             .collect())
     }
 
-    /// What each class of an interface has carried, by handle.
+    /// Counters of an interface's classes, by handle.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -295,10 +287,10 @@ impl Netlink {
         }))
     }
 
-    /// Bytes that wait in the qdisc at a place of an interface; at the root, in all that hangs below it, too.
+    /// Bytes queued in a qdisc; the root includes all its descendants.
     ///
     /// # Errors
-    /// When there is none, or the kernel refuses.
+    /// When there is no qdisc, or the kernel refuses.
     pub fn qdisc_backlog(&mut self, index: u32, place: Handle) -> Result<u64, NetlinkError> {
         let mut request = TcMessage::default();
         request.header.index = index.cast_signed();
@@ -311,7 +303,7 @@ impl Netlink {
         }
     }
 
-    /// What each qdisc of an interface has carried, by the place it has.
+    /// Counters of an interface's qdiscs, by parent.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -327,7 +319,7 @@ impl Netlink {
     }
 }
 
-/// The quantum in a class's `struct tc_htb_opt`: behind two `struct tc_ratespec` and two buffers.
+/// The quantum in a class's `struct tc_htb_opt`, after two `struct tc_ratespec` and two buffers.
 fn htb_quantum(class: &TcMessage) -> Option<u32> {
     let is_htb = |attribute: &TcAttribute| matches!(attribute, TcAttribute::Kind(kind) if kind == "htb");
     if !class.attributes.iter().any(is_htb) {
@@ -336,7 +328,7 @@ fn htb_quantum(class: &TcMessage) -> Option<u32> {
     class.attributes.iter().find_map(|attribute| {
         let TcAttribute::Options(options) = attribute else { return None };
         options.iter().find_map(|option| {
-            // Of a kind that the library does not know: all options, as they came.
+            // The library does not know this kind, so the options are raw.
             let TcOption::Other(options) = option else { return None };
             let mut bytes = vec![0; options.value_len()];
             options.emit_value(&mut bytes);

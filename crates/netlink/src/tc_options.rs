@@ -1,11 +1,10 @@
-//! Options of queueing disciplines that come back otherwise than they were set.
+//! Qdisc options that a dump shows differently from the values set.
 //!
-//! The kernel keeps some options in units of its own and rounds on the way in and on the way out, or shows defaults that it
-//! does not take. Set again as they are shown, they would be others by a little, and by a little more each time. Here they
-//! are brought into the form in which the kernel makes the same qdisc of them again. Kinds and options that are not named
-//! here come back as they are set.
+//! The kernel keeps some options in its own units and rounds them on input and output, or shows defaults that
+//! it does not accept. Setting them from a dump would change them a little each time. Here they are converted
+//! to values that recreate the same qdisc. Other options are set as the dump shows them.
 
-/// Types of attributes that are times in µs, of a kind of qdisc.
+/// Attribute types that are times in µs, per qdisc kind.
 type Times = &'static [u16];
 
 /// `TCA_CODEL_TARGET`, `_INTERVAL`, `_CE_THRESHOLD` (`include/uapi/linux/pkt_sched.h`).
@@ -22,18 +21,18 @@ mod sfq {
     pub(super) const LIMIT: usize = 8;
     pub(super) const FLOWS: usize = 16;
     pub(super) const DEPTH: usize = 20;
-    /// `struct tc_sfqred_stats`, up to the end: counts.
+    /// Start of `struct tc_sfqred_stats`, up to the end: counters.
     pub(super) const STATISTICS: usize = 48;
 }
 
-/// The time to set in `sch_codel` and `sch_fq_codel` for one that they show, µs. They keep units of 1024 ns and round down
-/// twice (`codel_change`, `codel_time_to_us`). The next microsecond lies within the unit that was shown.
+/// The time to set in `sch_codel` and `sch_fq_codel` for a shown one, µs. They use units of 1024 ns and round
+/// down twice (`codel_change`, `codel_time_to_us`). The next microsecond lies within the shown unit.
 fn codel_time(shown: u32) -> u32 {
     shown.saturating_add(1)
 }
 
-/// The same of `sch_pie` and `sch_fq_pie`, which keep ticks of 64 ns (`PSCHED_SHIFT`): whole numbers of 8 µs are shown as
-/// they were set, and all others as one less.
+/// The same for `sch_pie` and `sch_fq_pie`, which use ticks of 64 ns (`PSCHED_SHIFT`): multiples of 8 µs are
+/// shown as set, all others as one less.
 fn pie_time(shown: u32) -> u32 {
     if shown.is_multiple_of(8) { shown } else { shown.saturating_add(1) }
 }
@@ -48,7 +47,7 @@ fn set_word(bytes: &mut [u8], at: usize, value: u32) {
     }
 }
 
-/// Changes the values of 32 bits of attributes of these types.
+/// Changes the 32-bit values of attributes of these types.
 fn change_times(options: &mut [u8], times: Times, change: fn(u32) -> u32) {
     let mut at = 0;
     while let Some(header) = options.get(at..at + 4) {
@@ -60,13 +59,13 @@ fn change_times(options: &mut [u8], times: Times, change: fn(u32) -> u32) {
         {
             set_word(options, at + 4, change(shown));
         }
-        // No attribute is shorter than its header.
+        // An attribute is at least as long as its header.
         at += length.max(4).next_multiple_of(4);
     }
 }
 
-/// SFQ cuts its flows at a limit that is set, and a limit at what its flows can hold (`sfq_change`). A limit that is shown
-/// beside others than these would leave was never set: it is the kernel's own.
+/// SFQ reduces its flows to a limit that is set, and a limit to the capacity of its flows (`sfq_change`). A
+/// shown limit that does not follow from this is the kernel's default.
 fn uncut_limit(options: &mut [u8]) {
     let field = |at| word(options, at).map(u64::from);
     let (Some(limit), Some(flows), Some(depth)) = (field(sfq::LIMIT), field(sfq::FLOWS), field(sfq::DEPTH))
@@ -78,7 +77,7 @@ fn uncut_limit(options: &mut [u8]) {
     }
 }
 
-/// Options that make the qdisc again whose options are shown as these.
+/// The options that recreate a qdisc with these shown options.
 pub(crate) fn to_set(kind: &str, shown: &[u8]) -> Vec<u8> {
     let mut options = shown.to_vec();
     match kind {
@@ -92,7 +91,7 @@ pub(crate) fn to_set(kind: &str, shown: &[u8]) -> Vec<u8> {
     options
 }
 
-/// Options as they are shown, without what is a count and no setting.
+/// The shown options without counters.
 pub(crate) fn without_counts(kind: &str, shown: &[u8]) -> Vec<u8> {
     let mut options = shown.to_vec();
     if kind == "sfq"
@@ -103,8 +102,8 @@ pub(crate) fn without_counts(kind: &str, shown: &[u8]) -> Vec<u8> {
     options
 }
 
-/// Whether options of a kind are attributes that the kernel takes only with the flag that says so (`fq_pie_change` and
-/// `ets_qdisc_change` call the strict `nla_parse_nested`).
+/// Whether the kernel accepts a kind's options only with the flag `NLA_F_NESTED` (`fq_pie_change` and
+/// `ets_qdisc_change` use the strict `nla_parse_nested`).
 pub(crate) fn is_strictly_nested(kind: &str) -> bool {
     matches!(kind, "fq_pie" | "ets")
 }
@@ -128,7 +127,7 @@ mod tests {
         ((kept << 6) / 1000) as u32
     }
 
-    /// What `sfq_change` leaves of (limit, flows, depth) in a new qdisc; 0 leaves the kernel's own.
+    /// The (limit, flows, depth) that `sfq_change` keeps in a new qdisc; 0 keeps the default.
     fn sfq_shows([limit, flows, depth]: [u32; 3]) -> [u32; 3] {
         let own = |set: u32, own: u32| if set == 0 { own } else { set };
         let (mut flows, depth) = (own(flows, 128), own(depth, 127).min(127));

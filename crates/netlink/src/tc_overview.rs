@@ -1,6 +1,6 @@
-//! Queueing disciplines of all interfaces at once, with what they carried and dropped.
+//! Qdiscs of all interfaces, with their counters.
 //!
-//! One dump has those of every interface; one for each interface would have the kernel list all of them each time.
+//! One dump covers every interface; the kernel lists all of them for each dump in any case.
 
 use crate::tc::Handle;
 use crate::tc_state::{Answer, RTM_GETQDISC, RTM_NEWQDISC, attribute, request};
@@ -15,34 +15,26 @@ const TCA_STATS_PKT64: u16 = 8;
 const TCA_TBF_PARMS: u16 = 1;
 const TCA_TBF_RATE64: u16 = 4;
 
-/// A queueing discipline and its counts.
+/// A queueing discipline and its counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QdiscOverview {
-    /// Number of its interface.
     pub interface: u32,
-    /// Its kind, such as `fq`.
     pub kind: String,
-    /// Its handle; 0:0 is one that the kernel put there by itself.
+    /// 0:0 for a qdisc that the kernel installed by default.
     pub handle: Option<Handle>,
-    /// Its place.
     pub parent: Option<Handle>,
-    /// Bytes sent.
     pub bytes: u64,
-    /// Packets sent.
     pub packets: u64,
-    /// Packets dropped.
     pub drops: u32,
-    /// How often the device took no packet.
+    /// How often the device refused a packet.
     pub requeues: u32,
-    /// How often a limit held packets back.
+    /// How often a limit delayed packets.
     pub overlimits: u32,
-    /// Packets that wait.
     pub queue_length: u32,
-    /// Bytes that wait.
     pub backlog_bytes: u32,
-    /// Rate that it shapes to, bytes/s; TBF only.
+    /// Shaping rate, bytes/s; TBF only.
     pub rate: Option<u64>,
-    /// Packets that may wait, of a FIFO in packets.
+    /// Queue limit in packets, of a packet FIFO.
     pub limit_packets: Option<u32>,
 }
 
@@ -59,13 +51,14 @@ fn overview(payload: &[u8]) -> Option<QdiscOverview> {
     let kind = answer.kind()?;
     let options = attribute(answer.attributes, TCA_OPTIONS).unwrap_or_default();
     let statistics = attribute(answer.attributes, TCA_STATS2).unwrap_or_default();
-    // struct gnet_stats_basic: bytes, packets; struct gnet_stats_queue: qlen, backlog, drops, requeues, overlimits
+    // struct gnet_stats_basic: bytes, packets; struct gnet_stats_queue: qlen, backlog, drops, requeues,
+    // overlimits.
     let basic = attribute(statistics, TCA_STATS_BASIC).unwrap_or_default();
     let queue = attribute(statistics, TCA_STATS_QUEUE).unwrap_or_default();
     let packets = attribute(statistics, TCA_STATS_PKT64).and_then(|bytes| long(bytes, 0));
     let rate = || {
         let exact = attribute(options, TCA_TBF_RATE64).and_then(|bytes| long(bytes, 0));
-        // struct tc_tbf_qopt begins with a struct tc_ratespec, whose rate is behind 8 bytes.
+        // struct tc_tbf_qopt begins with a struct tc_ratespec, whose rate is at offset 8.
         let short = || attribute(options, TCA_TBF_PARMS).and_then(|bytes| word(bytes, 8)).map(u64::from);
         exact.or_else(short)
     };
@@ -87,7 +80,7 @@ fn overview(payload: &[u8]) -> Option<QdiscOverview> {
 }
 
 impl Netlink {
-    /// Every qdisc of every interface of the namespace, in the kernel's order.
+    /// Every qdisc of the namespace, in the kernel's order.
     ///
     /// # Errors
     /// When the kernel refuses.

@@ -1,8 +1,9 @@
-//! Queueing disciplines, classes and filters as they stand, kept as the kernel's own bytes.
+//! Qdiscs, classes and filters, kept as the kernel's bytes.
 //!
-//! What is taken away for a while has to come back exactly, options of kinds that nobody here knows
-//! included. So options are not interpreted: the bytes that a dump gave are the bytes that put the thing
-//! back, but for the few that the kernel shows otherwise than it takes them ([`crate::tc_options`]). Layouts are those of `include/uapi/linux/rtnetlink.h` and `pkt_sched.h`.
+//! A qdisc that is removed for a while must be restored exactly, with options of unknown kinds. So the options
+//! are not interpreted: the bytes of a dump recreate the qdisc, except for a few options that a dump shows
+//! differently ([`crate::tc_options`]). Layouts are those of `include/uapi/linux/rtnetlink.h` and
+//! `pkt_sched.h`.
 
 use std::collections::BTreeMap;
 
@@ -27,8 +28,8 @@ const TCA_STATS2: u16 = 7;
 const TCA_STAB: u16 = 8;
 const TCA_INGRESS_BLOCK: u16 = 13;
 const TCA_EGRESS_BLOCK: u16 = 14;
-/// Below `TCA_STATS2` (`include/uapi/linux/gen_stats.h`); there while an estimator is set, of which a dump has the
-/// result and not the parameters.
+/// Below `TCA_STATS2` (`include/uapi/linux/gen_stats.h`). Present with a rate estimator, whose parameters a
+/// dump does not show.
 const TCA_STATS_RATE_EST: u16 = 2;
 const TCA_HTB_PARMS: u16 = 1;
 const TCA_HTB_INIT: u16 = 2;
@@ -37,7 +38,7 @@ const TCA_HTB_CEIL64: u16 = 7;
 const TCA_BPF_NAME: u16 = 7;
 /// `NLA_F_NESTED`.
 pub(crate) const NESTED: u16 = 0x8000;
-/// Without the flags "nested" and "network byte order".
+/// Mask without the flags "nested" and "network byte order".
 const ATTRIBUTE_TYPE: u16 = 0x3fff;
 
 /// `struct tcmsg`: family, padding, ifindex, handle, parent, info.
@@ -45,31 +46,27 @@ const HEADER_LENGTH: usize = 20;
 /// Offset of `quantum` in `struct tc_htb_opt`: two `tc_ratespec` of 12 bytes, buffer, cbuffer.
 const QUANTUM_OFFSET: usize = 32;
 
-/// A queueing discipline as it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QdiscState {
-    /// Its kind, such as `fq`.
     pub kind: String,
-    /// Its handle; 0:0 is one that the kernel put there by itself.
+    /// 0:0 for a qdisc that the kernel installed by default.
     pub handle: Handle,
-    /// Its place.
     pub parent: Handle,
-    /// The bytes of its options as a dump shows them, counts left out.
+    /// The option bytes of a dump, without counters.
     pub options: Vec<u8>,
-    /// What it has beside its options, which do not bring that back: a size table, a rate estimator, a shared block
-    /// of filters.
+    /// Properties that the options do not restore: a size table, a rate estimator, a shared filter block.
     pub beside: Option<&'static str>,
 }
 
 impl QdiscState {
-    /// A qdisc as it would stand in a place.
+    /// The state that a qdisc would have at a place.
     #[must_use]
     pub fn of(qdisc: &Qdisc, parent: Handle, handle: Handle) -> Self {
         let options = qdisc.options().unwrap_or_default();
         Self { kind: qdisc.kind().to_owned(), handle, parent, options, beside: None }
     }
 
-    /// The qdisc of a snapshot, as netlink takes it; none if its options are not hexadecimal.
+    /// Converts a snapshot; none if its options are not hexadecimal.
     #[must_use]
     pub fn of_snapshot(snapshot: &QdiscSnapshot) -> Option<Self> {
         let digits = snapshot.options.as_bytes();
@@ -89,8 +86,8 @@ impl QdiscState {
         })
     }
 
-    /// `rate2quantum` and `defcls` of an HTB qdisc (`struct tc_htb_glob`): what of its options is set, and no
-    /// count; none of another kind.
+    /// `rate2quantum` and `defcls` of an HTB qdisc (`struct tc_htb_glob`), its options without counters; none
+    /// for another kind.
     #[must_use]
     pub fn htb_settings(&self) -> Option<(u32, u32)> {
         let global = attribute(&self.options, TCA_HTB_INIT).filter(|_| self.kind == "htb")?;
@@ -98,7 +95,7 @@ impl QdiscState {
         Some((word(4)?, word(8)?))
     }
 
-    /// Whether the kernel put it there by itself, as `net.core.default_qdisc` and the device have it.
+    /// Whether the kernel installed it by default (`net.core.default_qdisc`, or the device's choice).
     #[must_use]
     pub fn is_default(&self) -> bool {
         self.handle == Handle::new(0, 0)
@@ -116,18 +113,15 @@ impl From<&QdiscState> for QdiscSnapshot {
     }
 }
 
-/// A filter of a qdisc.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilterState {
-    /// Its kind, such as `bpf`.
     pub kind: String,
-    /// Its preference.
     pub preference: u16,
-    /// Name of its BPF program, if it has one.
+    /// Name of its BPF program, if any.
     pub program: Option<String>,
 }
 
-/// Where filters of `clsact` on the way out hang (`TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_EGRESS)`).
+/// The egress hook of `clsact` (`TC_H_MAKE(TC_H_CLSACT, TC_H_MIN_EGRESS)`).
 pub const CLSACT_EGRESS: Handle = Handle::new(0xffff, 0xfff3);
 
 pub(crate) struct Answer<'a> {
@@ -177,7 +171,7 @@ pub(crate) fn attribute(mut rest: &[u8], wanted: u16) -> Option<&[u8]> {
     None
 }
 
-/// What a qdisc has beside its options (`tc_fill_qdisc`, `net/sched/sch_api.c`).
+/// A qdisc's properties besides its options (`tc_fill_qdisc`, `net/sched/sch_api.c`).
 fn beside_options(attributes: &[u8]) -> Option<&'static str> {
     let has = |wanted| attribute(attributes, wanted).is_some();
     if has(TCA_STAB) {
@@ -218,14 +212,14 @@ fn with_options(mut message: RawMessage, kind: &str, options: &[u8]) -> RawMessa
     message
 }
 
-/// Puts qdiscs in an order in which they can be made: each after the one that it hangs below.
+/// Sorts qdiscs by creation order: parents before children.
 fn sort_as_tree(qdiscs: &mut [QdiscState]) {
     let parents: BTreeMap<u16, Handle> = qdiscs
         .iter()
         .filter(|qdisc| !qdisc.is_default())
         .map(|qdisc| (qdisc.handle.major, qdisc.parent))
         .collect();
-    // Those of ingress and clsact are their own parents: no path is longer than there are qdiscs.
+    // ingress and clsact are their own parents: limit the path to the number of qdiscs.
     let depth = |qdisc: &QdiscState| {
         let mut parent = qdisc.parent;
         let mut depth = 0;
@@ -242,7 +236,7 @@ fn sort_as_tree(qdiscs: &mut [QdiscState]) {
 pub(crate) const NOWHERE: Handle = Handle::new(0, 0);
 
 impl Netlink {
-    /// Every qdisc of an interface, the root first, and each after the one that it hangs below.
+    /// Every qdisc of an interface, the root first, parents before children.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -270,7 +264,7 @@ impl Netlink {
         Ok(found)
     }
 
-    /// Puts a qdisc where it was, with the options that it had.
+    /// Restores a qdisc at its place with its options.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -282,17 +276,16 @@ impl Netlink {
         self.change_raw(message, NLM_F_CREATE | NLM_F_REPLACE, &action)
     }
 
-    /// Removes the root qdisc: the kernel puts its default there (`dev_activate`,
-    /// net/sched/sch_generic.c).
+    /// Deletes the root qdisc; the kernel installs its default (`dev_activate`, net/sched/sch_generic.c).
     ///
     /// # Errors
-    /// When the kernel refuses, which it does where the default is in place already.
+    /// When the kernel refuses, as it does if the default is installed already.
     pub fn delete_root_qdisc(&mut self, index: u32) -> Result<(), NetlinkError> {
         let action = format!("remove the root qdisc of interface {index}");
         self.change_raw(request(RTM_DELQDISC, index, NOWHERE, Handle::ROOT), 0, &action)
     }
 
-    /// The filters that hang at a qdisc or hook of an interface.
+    /// The filters of a qdisc or hook of an interface.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -303,7 +296,7 @@ impl Netlink {
             .iter()
             .filter(|answer| answer.kind == RTM_NEWTFILTER)
             .filter_map(|answer| Answer::new(&answer.payload))
-            // Each filter comes after an entry for its chain and preference alone, which has no handle.
+            // Each filter follows an entry for its chain and preference, which has no handle.
             .filter(|answer| answer.index == index.cast_signed() && answer.handle != NOWHERE)
             .filter_map(|answer| {
                 let options = attribute(answer.attributes, TCA_OPTIONS).unwrap_or_default();
@@ -316,7 +309,7 @@ impl Netlink {
             .collect())
     }
 
-    /// The `quantum` of an HTB class, bytes; none if there is no such class.
+    /// The `quantum` of an HTB class, bytes; none if the class does not exist.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -327,10 +320,10 @@ impl Netlink {
             .map(u32::from_ne_bytes))
     }
 
-    /// Sets the `quantum` of an HTB class and leaves everything else of it as it is.
+    /// Sets only the `quantum` of an HTB class.
     ///
     /// # Errors
-    /// When there is no such class, or the kernel refuses.
+    /// When the class does not exist, or the kernel refuses.
     pub fn set_htb_quantum(&mut self, index: u32, class: Handle, bytes: u32) -> Result<(), NetlinkError> {
         let action =
             format!("set the quantum of the HTB class {class} of interface {index} to {bytes} bytes");
@@ -401,7 +394,7 @@ mod tests {
         };
         let own = QdiscState::of(&Qdisc::Htb { default_class: 0x10 }, Handle::ROOT, Handle::new(1, 0));
         assert_eq!(own.htb_settings(), Some((10, 0x10)));
-        // As a dump has it: HTB_VER, and packets that no class took.
+        // As in a dump: HTB_VER, and a count of direct packets.
         assert_eq!(state("htb", glob([0x3_0011, 10, 0x10, 0, 77])).htb_settings(), own.htb_settings());
         assert_eq!(state("htb", glob([0x3_0011, 10, 0x20, 0, 0])).htb_settings(), Some((10, 0x20)));
         assert_eq!(state("fq", glob([3, 10, 0x10, 0, 0])).htb_settings(), None);
@@ -417,7 +410,7 @@ mod tests {
             options: Vec::new(),
             beside: None,
         };
-        // As people number them: what hangs below has the smaller number.
+        // In common numbering a child can have the smaller major number.
         let mut tree = [
             state("fq", 2, Handle::new(0x10, 1)),
             state("ingress", 0xffff, Handle::new(0xffff, 0xfff1)),
@@ -455,7 +448,7 @@ mod tests {
                 let _ = (answer.kind(), attribute(answer.attributes, TCA_OPTIONS));
             }
         }
-        // A length below that of its own header ends the search.
+        // A length below that of the header ends the search.
         assert_eq!(attribute(&[0, 0, 1, 0, 0, 0, 0, 0], 1), None);
     }
 

@@ -10,47 +10,29 @@ use netlink_packet_route::RouteNetlinkMessage;
 use netlink_sys::constants::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 
-/// A conversation with the kernel failed.
+/// A netlink exchange failed.
 #[derive(Debug, thiserror::Error)]
 pub enum NetlinkError {
     /// The kernel refused a request.
     #[error("the kernel refused to {action}: {source}{}", words(.kernel_says))]
     Refused {
-        /// What was asked, with the names of the things concerned.
         action: String,
-        /// The error number.
         source: io::Error,
-        /// The kernel's extended acknowledgement, if it gave one.
+        /// The kernel's extended acknowledgement, if any.
         kernel_says: Option<String>,
     },
-    /// The socket failed.
     #[error("netlink: cannot {action}: {source}")]
-    Socket {
-        /// What was tried.
-        action: &'static str,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// The answer made no sense.
+    Socket { action: &'static str, source: io::Error },
+    /// The answer is invalid.
     #[error("netlink: cannot understand the kernel's answer to {action}: {reason}")]
-    Answer {
-        /// What was asked.
-        action: String,
-        /// What is wrong with the answer.
-        reason: String,
-    },
-    /// The kernel accepted a setting, and it is not what is in force.
+    Answer { action: String, reason: String },
+    /// The kernel accepted a setting, but another value is in force.
     #[error("the kernel accepted to {action}, but what is in force is {found}")]
-    NotInForce {
-        /// What was asked.
-        action: String,
-        /// What was read back.
-        found: String,
-    },
+    NotInForce { action: String, found: String },
 }
 
 impl NetlinkError {
-    /// The error number of a refusal.
+    /// The errno of a refusal.
     #[must_use]
     pub fn refusal_code(&self) -> Option<i32> {
         match self {
@@ -64,19 +46,17 @@ fn words(kernel_says: &Option<String>) -> String {
     kernel_says.as_ref().map(|words| format!(" (the kernel says: {words})")).unwrap_or_default()
 }
 
-/// A netlink socket for links, addresses and queueing disciplines, of the network namespace in which it
-/// was opened.
+/// A netlink socket for links, addresses and qdiscs of the network namespace in which it was opened.
 pub struct Netlink {
     connection: Connection,
 }
 
-/// A message with its bytes as they are: what is put back later must be what was there, not what a
-/// parser made of it.
+/// A message as raw bytes: a restore needs the original bytes, not a parser's version of them.
 #[derive(Clone, Debug)]
 pub(crate) struct RawMessage {
     /// Message type, such as `RTM_NEWQDISC`.
     pub(crate) kind: u16,
-    /// Everything behind the netlink header.
+    /// Everything after the netlink header.
     pub(crate) payload: Vec<u8>,
 }
 
@@ -102,21 +82,17 @@ impl NetlinkDeserializable for RawMessage {
     }
 }
 
-/// `NLMSGERR_ATTR_MSG`: the kernel's words.
+/// `NLMSGERR_ATTR_MSG`: the kernel's text.
 const ERROR_ATTRIBUTE_MESSAGE: u16 = 1;
 const ATTRIBUTE_TYPE_MASK: u16 = 0x3fff;
 const MESSAGE_HEADER_LENGTH: usize = 16;
 
 impl Netlink {
-    /// Opens a socket in the current network namespace.
-    ///
-    /// # Errors
-    /// When the system has no netlink socket to give.
     pub fn open() -> Result<Self, NetlinkError> {
         Ok(Self { connection: Connection::open(NETLINK_ROUTE)? })
     }
 
-    /// Sends a request that changes something and waits for its acknowledgement.
+    /// Sends a request for a change and waits for the acknowledgement.
     pub(crate) fn change(
         &mut self,
         message: RouteNetlinkMessage,
@@ -126,7 +102,7 @@ impl Netlink {
         self.connection.exchange(message, NLM_F_REQUEST | NLM_F_ACK | flags, action).map(drop)
     }
 
-    /// Sends a request for one thing.
+    /// Sends a request for one object.
     pub(crate) fn get(
         &mut self,
         message: RouteNetlinkMessage,
@@ -135,7 +111,7 @@ impl Netlink {
         self.connection.exchange(message, NLM_F_REQUEST | NLM_F_ACK, action)
     }
 
-    /// Sends a request for one thing that the kernel would tell those only who listen to changes: qdiscs (`qdisc_get_notify`,
+    /// Sends a request whose answer the kernel otherwise sends only to listeners: qdiscs (`qdisc_get_notify`,
     /// net/sched/sch_api.c).
     pub(crate) fn get_echoed(
         &mut self,
@@ -145,7 +121,7 @@ impl Netlink {
         self.connection.exchange(message, NLM_F_REQUEST | NLM_F_ACK | NLM_F_ECHO, action)
     }
 
-    /// Sends a request for a list.
+    /// Sends a dump request.
     pub(crate) fn dump(
         &mut self,
         message: RouteNetlinkMessage,
@@ -154,7 +130,7 @@ impl Netlink {
         self.connection.exchange(message, NLM_F_REQUEST | NLM_F_DUMP, action)
     }
 
-    /// Sends a request whose bytes are the caller's and that changes something.
+    /// Sends a raw request for a change.
     pub(crate) fn change_raw(
         &mut self,
         message: RawMessage,
@@ -164,7 +140,7 @@ impl Netlink {
         self.connection.exchange(message, NLM_F_REQUEST | NLM_F_ACK | flags, action).map(drop)
     }
 
-    /// Sends a request for one thing, and takes the answer as the kernel wrote it.
+    /// Sends a request for one object; returns the raw answer.
     pub(crate) fn get_raw(
         &mut self,
         message: RawMessage,
@@ -173,7 +149,7 @@ impl Netlink {
         self.connection.exchange(message, NLM_F_REQUEST | NLM_F_ACK, action)
     }
 
-    /// Sends a request for a list, and takes the answers as the kernel wrote them.
+    /// Sends a dump request; returns the raw answers.
     pub(crate) fn dump_raw(
         &mut self,
         message: RawMessage,
@@ -183,27 +159,26 @@ impl Netlink {
     }
 }
 
-/// A socket of any netlink protocol, and the numbers of its requests.
+/// A socket of any netlink protocol, with its sequence numbers.
 pub(crate) struct Connection {
     socket: Socket,
     sequence: u32,
 }
 
 impl Connection {
-    /// Opens a socket of a protocol (`NETLINK_*`) in the current network namespace.
     pub(crate) fn open(protocol: isize) -> Result<Self, NetlinkError> {
         let fail = |action| move |source| NetlinkError::Socket { action, source };
         let mut socket = Socket::new(protocol).map_err(fail("open a socket"))?;
         socket.bind_auto().map_err(fail("bind a socket"))?;
         socket.connect(&SocketAddr::new(0, 0)).map_err(fail("connect to the kernel"))?;
-        // Kernels before 4.12 lack these; then refusals come without words.
+        // Ignore errors: before Linux 4.12 refusals come without a text.
         let _ = socket.set_ext_ack(true);
         let _ = socket.set_cap_ack(true);
         Ok(Self { socket, sequence: 0 })
     }
 
-    /// Sends a request and collects the answers up to the acknowledgement, or the end of the list: one of
-    /// `NLM_F_ACK` and `NLM_F_DUMP` has to be among the flags.
+    /// Sends a request and collects the answers up to the acknowledgement or the end of the dump. The flags
+    /// must include `NLM_F_ACK` or `NLM_F_DUMP`.
     pub(crate) fn exchange<M>(&mut self, message: M, flags: u16, action: &str) -> Result<Vec<M>, NetlinkError>
     where
         M: NetlinkSerializable + NetlinkDeserializable + std::fmt::Debug,
@@ -265,8 +240,7 @@ impl Connection {
 const NLM_F_CAPPED: u16 = 0x100;
 const NLM_F_ACK_TLVS: u16 = 0x200;
 
-/// The kernel's words behind an error: attributes after the echoed request header (only the header
-/// with `NETLINK_CAP_ACK`, the whole request without).
+/// The kernel's text in an error: attributes after the echoed request (with `NETLINK_CAP_ACK` only its header).
 fn extended_acknowledgement(echo: &[u8], flags: u16) -> Option<String> {
     if flags & NLM_F_ACK_TLVS == 0 {
         return None;

@@ -1,9 +1,8 @@
-//! The highest rate of each transmit queue, a file in sysfs (`tx_maxrate`,
+//! The maximum rate of each transmit queue, a file in sysfs (`tx_maxrate`,
 //! `Documentation/ABI/testing/sysfs-class-net-queues`).
 //!
-//! It is a cap and not a weight: what a queue may not use nobody else gets, unless others have traffic for it.
-//! Drivers with it in Linux 7.2: am65-cpsw, cpsw, cxgb4, ice, ixgbe, mlx4 and mlx5; the others refuse every rate with
-//! `EOPNOTSUPP`.
+//! It is a cap, not a weight. Drivers with it in Linux 7.2: am65-cpsw, cpsw, cxgb4, ice, ixgbe, mlx4 and mlx5;
+//! the others refuse every rate with `EOPNOTSUPP`.
 
 use std::fs;
 use std::io;
@@ -12,45 +11,34 @@ use std::path::{Path, PathBuf};
 /// A file in sysfs could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TxMaxrateError {
-    /// It could not be read or written.
     #[error("cannot {action} {}: {source}", .path.display())]
     File {
-        /// What was tried, such as "read".
         action: String,
-        /// The file.
         path: PathBuf,
-        /// The system's error; `EOPNOTSUPP`: the driver has no such caps.
+        /// `EOPNOTSUPP`: the driver has no maximum rates.
         source: io::Error,
     },
-    /// It does not hold a number.
     #[error("{} holds '{text}', which is not a rate in Mbit/s", .path.display())]
-    NotARate {
-        /// The file.
-        path: PathBuf,
-        /// What it holds.
-        text: String,
-    },
-    /// Another rate is in force than the one that was set.
+    NotARate { path: PathBuf, text: String },
+    /// Another rate is in force than the one set.
     #[error("{} took {set} Mbit/s and says {found} Mbit/s", .path.display())]
     NotInForce {
-        /// The file.
         path: PathBuf,
-        /// What was written, Mbit/s.
+        /// Mbit/s.
         set: u32,
-        /// What it says now, Mbit/s.
+        /// Mbit/s.
         found: u32,
     },
 }
 
-/// The highest rates of the transmit queues of one interface.
+/// The maximum rates of one interface's transmit queues.
 #[derive(Clone, Debug)]
 pub struct TxMaxrate {
     queues: PathBuf,
 }
 
 impl TxMaxrate {
-    /// The files of an interface below a root (`/sys`, as it is mounted in the interface's network
-    /// namespace).
+    /// Uses the files below `sysfs` (`/sys`, as mounted in the interface's network namespace).
     #[must_use]
     pub fn new(sysfs: &Path, interface: &str) -> Self {
         Self { queues: sysfs.join("class/net").join(interface).join("queues") }
@@ -60,10 +48,10 @@ impl TxMaxrate {
         self.queues.join(format!("tx-{queue}/tx_maxrate"))
     }
 
-    /// The highest rate of a queue, Mbit/s; 0: no limit.
+    /// A queue's maximum rate, Mbit/s; 0: no limit.
     ///
     /// # Errors
-    /// When there is no such queue, or the file holds something else.
+    /// When the queue does not exist, or the file holds no number.
     pub fn get(&self, queue: u32) -> Result<u32, TxMaxrateError> {
         let path = self.path(queue);
         let text = fs::read_to_string(&path).map_err(|source| TxMaxrateError::File {
@@ -75,11 +63,11 @@ impl TxMaxrate {
         text.parse().map_err(|_| TxMaxrateError::NotARate { path, text: text.to_owned() })
     }
 
-    /// Whether the driver has such caps. Nothing is changed: it is asked to set what is no number, which a
-    /// driver without caps refuses before it is read (`tx_maxrate_store`, net/core/net-sysfs.c).
+    /// Whether the driver has maximum rates. Changes nothing: it writes a text that is no number, which a
+    /// driver without rates refuses before parsing it (`tx_maxrate_store`, net/core/net-sysfs.c).
     ///
     /// # Errors
-    /// When there is no such queue, or it cannot be asked.
+    /// When the queue does not exist, or the file cannot be written.
     pub fn is_supported(&self, queue: u32) -> Result<bool, TxMaxrateError> {
         match self.write(queue, "?") {
             Err(TxMaxrateError::File { source, .. }) if source.raw_os_error() == Some(libc::EOPNOTSUPP) => {
@@ -92,10 +80,10 @@ impl TxMaxrate {
         }
     }
 
-    /// Sets the highest rate of a queue, Mbit/s, 0 for none, and reads it back.
+    /// Sets a queue's maximum rate, Mbit/s (0: no limit), and reads it back.
     ///
     /// # Errors
-    /// When there is no such queue, the driver refuses, or another rate is in force afterwards.
+    /// When the queue does not exist, the driver refuses, or another rate is read back.
     pub fn set(&self, queue: u32, megabits_per_second: u32) -> Result<(), TxMaxrateError> {
         self.write(queue, &megabits_per_second.to_string())?;
         let found = self.get(queue)?;
@@ -108,7 +96,7 @@ impl TxMaxrate {
 
     fn write(&self, queue: u32, text: &str) -> Result<(), TxMaxrateError> {
         let path = self.path(queue);
-        // Never made: without this file there is no such queue.
+        // No O_CREAT: without this file the queue does not exist.
         fs::OpenOptions::new()
             .write(true)
             .truncate(true)

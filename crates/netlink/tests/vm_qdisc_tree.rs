@@ -1,4 +1,4 @@
-//! Trees of qdiscs on a kernel that has all of them; their modules are loaded on demand.
+//! Trees of qdiscs on a kernel that has all of them; modules are loaded on demand.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -14,7 +14,7 @@ use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::UdpGsoSegment;
 use support::{Hosts, NAME, RECEIVER, ports};
 
-/// Measured in the guest alone, whose kernel is known.
+/// Only in the guest, whose kernel is known.
 fn hosts() -> Hosts {
     assert!(Path::new("/run/evenkeel/guest").exists(), "run this with ./dev test --tier vm");
     Hosts::new()
@@ -24,7 +24,7 @@ fn class(minor: u16) -> Handle {
     Handle::new(1, minor)
 }
 
-/// What the qdisc 1: has dropped. Its classes know nothing of what it does not let in.
+/// Drops of the qdisc 1:. Its classes do not count packets that it refuses.
 fn drops(hosts: &mut Hosts) -> u64 {
     let counted = qdisc_counters(&mut hosts.netlink, hosts.index).unwrap();
     counted.iter().find(|qdisc| qdisc.handle == class(0)).unwrap().drops
@@ -119,7 +119,7 @@ fn options_are_those_that_tc_shows() {
             &["qdisc root handle 7: hfsc default 2", "class parent 7: classid 7:2 hfsc ls rate 1mbit"],
             &["hfsc 7: root", "default 2"],
         ),
-        // A kind without a name here, with its options by number (TCA_FQ_PIE_LIMIT, TCA_FQ_PIE_FLOWS).
+        // An unnamed kind with numbered options (TCA_FQ_PIE_LIMIT, TCA_FQ_PIE_FLOWS).
         (
             &["qdisc root handle 7: fq_pie attribute 1 u32 777 attribute 2 u32 333"],
             &["fq_pie 7: root", "limit 777p", "flows 333"],
@@ -169,7 +169,7 @@ fn flows_and_roles_reach_their_classes_in_every_classful_kind() {
         install(&mut hosts.netlink, hosts.index, &tree.on_line(rate)).unwrap();
         let sent: Vec<u16> = ports(5, 2).into_iter().chain([5206, 11_113]).collect();
         let mut found = hosts.packets_of_classes(&sent);
-        // Inner classes count what their leaves carry.
+        // Inner classes include their leaves.
         found.retain(|handle, _| handle.major == 1 && (name == "ets" || handle.minor != 1));
         let expected = (first..first + 7).map(|minor| (class(minor), 1)).chain([(class(rest), 2)]).collect();
         assert_eq!(found, expected, "{name}");
@@ -194,12 +194,12 @@ fn tcp_passes_whole_through_classes() {
     let mut hosts = hosts();
     const BYTES: usize = 1_000_000;
     let rate = BitRate::from_bits_per_second(100_000_000);
-    // QFQ drops what counts for more than 64 KiB with all of its headers (`QFQ_MAX_LMAX`, net/sched/sch_qfq.c).
+    // QFQ drops GSO packets of more than 64 KiB with all headers (`QFQ_MAX_LMAX`, net/sched/sch_qfq.c).
     hosts.netlink.set_gso_max_size(hosts.index, 61_440).unwrap();
     for name in ["drr", "qfq", "hfsc", "htb"] {
         let tree = Catalogue::bundled().get(name).unwrap().resolve(&Hosts::surroundings(2, 1)).unwrap();
         install(&mut hosts.netlink, hosts.index, &tree.on_line(rate)).unwrap();
-        // While the classes and the filter were made, something may have come that had no class yet.
+        // Packets sent while the classes and the filter were created may have had no class.
         let before = drops(&mut hosts);
         let found = hosts.bytes_of_classes(&ports(2, 1), BYTES);
         for minor in [0x101, 0x102, 0x103] {
@@ -217,7 +217,7 @@ fn tcp_passes_whole_through_classes() {
 #[test]
 fn mq_has_the_whole_line_on_a_device_that_uses_one_queue() {
     let mut hosts = hosts();
-    // On a device that was made with one queue, the kernel refuses mq (`mq_init`, net/sched/sch_mq.c).
+    // The kernel refuses mq on a device with one queue (`mq_init`, net/sched/sch_mq.c).
     hosts.sees("ethtool", &["-L", NAME, "tx", "1"]);
     let rate = BitRate::from_bits_per_second(100_000_000);
     let on = Surroundings { queues: 1, ..Hosts::surroundings(2, 0) };
@@ -238,10 +238,10 @@ fn mq_has_the_whole_line_on_a_device_that_uses_one_queue() {
 #[test]
 fn qfq_drops_what_counts_for_more_than_64_kib() {
     const SEGMENTS: usize = 128;
-    /// Ethernet, IPv4 and UDP, which count for each segment.
+    /// Ethernet, IPv4 and UDP, counted per segment.
     const HEADERS: u64 = 14 + 20 + 8;
     let mut hosts = hosts();
-    // Payload of each segment, and whether all of them together are too much.
+    // Payload per segment, and whether their sum exceeds the limit.
     for (kind, payload, dropped) in [("qfq", 460, false), ("qfq", 480, true), ("drr", 480, false)] {
         let tree = Catalogue::bundled().get(kind).unwrap().resolve(&Hosts::surroundings(1, 0)).unwrap();
         install(&mut hosts.netlink, hosts.index, &tree).unwrap();
@@ -251,7 +251,7 @@ fn qfq_drops_what_counts_for_more_than_64_kib() {
         let before = (hosts.classes()[&class(0x101)].bytes, drops(&mut hosts));
         setsockopt(&socket, UdpGsoSegment, &i32::try_from(payload).unwrap()).unwrap();
         let sent = socket.send_to(&vec![0; SEGMENTS * payload as usize], (RECEIVER, ports(1, 0)[0]));
-        // The socket hears of a drop only if it asks for errors.
+        // The socket would learn of a drop only with IP_RECVERR.
         assert_eq!(sent.unwrap(), SEGMENTS * payload as usize);
         let after = (hosts.classes()[&class(0x101)].bytes, drops(&mut hosts));
         let carried = (after.0 - before.0, after.1 - before.1);

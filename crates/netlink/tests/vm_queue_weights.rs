@@ -1,4 +1,4 @@
-//! Queue weights against the kernel's interfaces: netdevsim has all of net-shaper, igb nothing at all.
+//! Queue weights on the kernel's interfaces: netdevsim supports all of net-shaper, igb nothing.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeMap;
@@ -41,7 +41,7 @@ impl Drop for Simulated {
     }
 }
 
-/// An interface of igb, which has none of it.
+/// An igb interface, which has no shapers.
 fn igb() -> (String, u32) {
     let of_igb = |entry: &fs::DirEntry| {
         fs::read_link(entry.path().join("device/driver")).is_ok_and(|driver| driver.ends_with("igb"))
@@ -60,7 +60,7 @@ fn queue_weights_are_set_read_and_put_back() {
     assert_eq!(shapers.queues(device.index).unwrap(), BTreeMap::new());
     assert_eq!(shapers.queue(device.index, 0).unwrap(), None);
 
-    // Somebody has limited a queue's rate before.
+    // Another program has limited a queue's rate before.
     let limited = Shaper { bandwidth_max: 10_000_000_000, burst: 65_536, ..Shaper::default() };
     shapers.restore_queue(device.index, 2, Some(&limited)).unwrap();
     let before = shapers.queues(device.index).unwrap();
@@ -82,7 +82,7 @@ fn queue_weights_are_set_read_and_put_back() {
         shapers.restore_queue(device.index, queue, before.get(&queue)).unwrap();
     }
     assert_eq!(shapers.queues(device.index).unwrap(), before);
-    // What is gone already is no failure.
+    // A shaper that is removed already is no error.
     shapers.restore_queue(device.index, 0, None).unwrap();
 }
 

@@ -1,21 +1,22 @@
-//! RSS contexts: indirection tables besides the device's own, for the rules that name them
-//! (`struct ethtool_rxfh`, `rss_context`; Documentation/networking/scaling.rst).
+//! RSS contexts: further indirection tables, for the rules that refer to them (`struct ethtool_rxfh`,
+//! `rss_context`; Documentation/networking/scaling.rst).
 
 use super::{
     EthtoolCalls, EthtoolError, GRSSH, RXFH_CONTEXT, RXFH_LENGTH, ReceiveRules, SRSSH, put, request,
     table_request, word,
 };
 
-/// `ETH_RXFH_CONTEXT_ALLOC`: make one, and give its number.
+/// `ETH_RXFH_CONTEXT_ALLOC`: allocate a context and return its number.
 const NEW: u32 = u32::MAX;
 
 impl<C: EthtoolCalls> ReceiveRules<C> {
-    /// Whether the driver has RSS contexts at all.
+    /// Whether the driver has RSS contexts.
     ///
     /// # Errors
-    /// When it refuses otherwise than for that.
+    /// When it refuses for another reason.
     pub fn has_contexts(&self) -> Result<bool, EthtoolError> {
-        // One that nobody has: a driver with contexts says that there is none, one without that it has none.
+        // An unused number: a driver with contexts answers that it does not exist, one without that it has no
+        // contexts.
         const UNLIKELY: u32 = 0x7fff_0001;
         let mut data = request(GRSSH, RXFH_LENGTH);
         put(&mut data, RXFH_CONTEXT, &UNLIKELY.to_ne_bytes());
@@ -25,15 +26,15 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
                 Some(libc::EOPNOTSUPP) => Ok(false),
                 _ => Err(error),
             },
-            // It looks at no number: it has its own table only.
+            // A driver without contexts ignores the number and returns its only table.
             Ok(()) => Ok(false),
         }
     }
 
-    /// The indirection table of a context; none if there is no context of this number.
+    /// The indirection table of a context; none if the context does not exist.
     ///
     /// # Errors
-    /// When the driver refuses otherwise.
+    /// When the driver refuses for another reason.
     pub fn context(&self, context: u32) -> Result<Option<Vec<u32>>, EthtoolError> {
         match self.rss_of(context) {
             Err(error) if matches!(error.code(), Some(libc::ENOENT | libc::EINVAL)) => Ok(None),
@@ -41,11 +42,11 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
         }
     }
 
-    /// Makes a context with this indirection table, and the device's key and function; its number, which the kernel
-    /// or the driver picks: the lowest that is free.
+    /// Creates a context with this indirection table, and the device's key and function. Returns its number:
+    /// the lowest free one.
     ///
     /// # Errors
-    /// When the driver has no further one, or refuses the table.
+    /// When the driver has no further context, or refuses the table.
     pub fn create_context(&self, indirection: &[u32]) -> Result<u32, EthtoolError> {
         let mut data = table_request(NEW, indirection);
         self.ask(&mut data, || "make an RSS context".to_owned())?;
@@ -55,21 +56,21 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
         }
     }
 
-    /// Gives a context another indirection table.
+    /// Sets a context's indirection table.
     ///
     /// # Errors
-    /// When the driver refuses: there is no such context, the length, or a queue.
+    /// When the driver refuses: no such context, the length, or a queue.
     pub fn set_context(&self, context: u32, indirection: &[u32]) -> Result<(), EthtoolError> {
         let mut data = table_request(context, indirection);
         self.ask(&mut data, || format!("take a table for RSS context {context}"))
     }
 
-    /// Takes a context out.
+    /// Deletes a context.
     ///
     /// # Errors
-    /// When the driver refuses: rules name it.
+    /// When the driver refuses because a rule uses it.
     pub fn delete_context(&self, context: u32) -> Result<(), EthtoolError> {
-        // No table at all, of a context that is not the device's own, takes it out.
+        // An empty table for a context deletes it.
         let mut data = request(SRSSH, RXFH_LENGTH);
         put(&mut data, RXFH_CONTEXT, &context.to_ne_bytes());
         self.ask(&mut data, || format!("take out RSS context {context}"))

@@ -1,4 +1,4 @@
-//! Exchanges byte for byte: what ethtool 6.1 hands to the kernel, recorded at ioctl(2), is what this crate does.
+//! Compares requests byte for byte with those of ethtool 6.1, recorded at ioctl(2).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 use super::*;
 use std::cell::RefCell;
@@ -19,7 +19,8 @@ const UDP6: &str = concat!(
     "0000000000000000ffffffffffffffffffffffffffffffff0000ffff0000000000000000000000000000",
     "000000000000000000000000000000000000000000000000000001000000000000000600000000000000",
 );
-/// `ethtool -N lo flow-type udp4 src-ip 10.1.0.0 m 0.0.255.255 action 2 loc 7`: its masks name what is open.
+/// `ethtool -N lo flow-type udp4 src-ip 10.1.0.0 m 0.0.255.255 action 2 loc 7`: its masks mark the ignored
+/// bits.
 const UDP4_NETWORK: &str = concat!(
     "020000000a01000000000000000000000000000000000000000000000000000000000000000000000000",
     "00000000000000000000000000000000000000000000000000000000000000000000ffff000000000000",
@@ -81,7 +82,7 @@ fn what_is_not_read_is_not_taken_for_something_else() {
         put(&mut bytes, at, value);
         Rule::from_bytes(bytes, 0)
     };
-    // A VLAN in the extension's mask, a type of service, another kind of flow, a packet that is dropped.
+    // A VLAN in the extension's mask, a type of service, another flow type, a drop action.
     assert_eq!(changed(128 + 10, &[0xff]).matches(), None);
     assert_eq!(changed(76 + 12, &[0xff]).matches(), None);
     let other = changed(0, &[0x12]);
@@ -90,7 +91,7 @@ fn what_is_not_read_is_not_taken_for_something_else() {
     assert_eq!(changed(152, &u64::MAX.to_ne_bytes()).queue(), None);
 }
 
-/// A driver in memory, that keeps what it was asked.
+/// An in-memory driver that records requests.
 #[derive(Default)]
 struct Driver {
     rules: RefCell<BTreeMap<u32, Vec<u8>>>,
@@ -130,7 +131,7 @@ impl EthtoolCalls for &Driver {
                 None => return Err(io::Error::from_raw_os_error(libc::ENOENT)),
             },
             SRXCLSRLINS => {
-                // With the context behind it, where the count has its place.
+                // With the context after it, in the field of the count.
                 let rule = data[RXNFC_RULE..RXNFC_RULE + RULE_LENGTH + 4].to_vec();
                 self.rules.borrow_mut().insert(location(), rule);
             }
@@ -162,7 +163,7 @@ impl EthtoolCalls for &Driver {
 }
 
 impl Driver {
-    /// As net/ethtool/ioctl.c does it for a driver whose contexts the kernel numbers.
+    /// As net/ethtool/ioctl.c for a driver whose contexts the kernel numbers.
     fn of_context(&self, context: u32, data: &mut [u8]) -> io::Result<()> {
         if self.without_contexts {
             return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
@@ -197,14 +198,14 @@ impl Driver {
     }
 }
 
-/// What ethtool 6.1 hands to the kernel, as above.
+/// Requests of ethtool 6.1, as above.
 #[test]
 fn contexts_are_made_changed_and_taken_out_as_ethtool_does_it() {
     let driver = Driver::default();
     let device = ReceiveRules::new(&driver, "eth0");
     assert!(device.has_contexts().unwrap());
-    // `ethtool -X lo context new start 2 equal 2`, `context 1 start 1 equal 2`, `context 1 delete`. What the driver
-    // answers is written over what was asked, so that comes last.
+    // `ethtool -X lo context new start 2 equal 2`, `context 1 start 1 equal 2`, `context 1 delete`. The
+    // driver's answer overwrites the request, so compare the request first.
     assert_eq!(device.create_context(&[2, 3, 2, 3]).unwrap(), 1);
     assert_eq!(
         driver.last_asked(),
@@ -225,8 +226,8 @@ fn contexts_are_made_changed_and_taken_out_as_ethtool_does_it() {
     assert!(!ReceiveRules::new(&without, "eth0").has_contexts().unwrap());
 }
 
-/// `ethtool -N lo flow-type tcp4 dst-port 443 context 1 loc 9`: from its flow specification to the location, and the
-/// context where a count has its place.
+/// `ethtool -N lo flow-type tcp4 dst-port 443 context 1 loc 9`: from its flow specification to the location,
+/// then the context in the field of the count.
 #[test]
 fn a_rule_may_name_a_context() {
     const RECORDED: &str = concat!(
@@ -243,7 +244,7 @@ fn a_rule_may_name_a_context() {
     assert_eq!((rule.matches(), rule.context(), rule.location()), (Some(matches), Some(1), 9));
     assert_eq!(rule.to_string(), "tcp4 dst-port 443 m ffff to RSS context 1");
     assert_eq!(Rule::from_hex(&rule.to_hex()), Some(rule));
-    // Neither a context that is missing nor one too many.
+    // Neither a missing nor a superfluous context.
     assert_eq!(Rule::from_hex(RECORDED), None);
     assert_eq!(Rule::from_hex(&(TCP4.to_owned() + CONTEXT)), None);
     let driver = Driver::default();
@@ -269,7 +270,7 @@ fn rules_come_and_go() {
     device.delete(6).unwrap();
     assert_eq!(device.rule(6).unwrap(), None);
     assert!(device.delete(6).unwrap_err().to_string().contains("take out the n-tuple rule at location 6"));
-    // `ethtool -N lo delete 5` puts the location where this does.
+    // `ethtool -N lo delete 5` uses the same field for the location.
     device.delete(5).unwrap();
     let asked = driver.asked.borrow();
     let last = asked.last().unwrap();
@@ -283,7 +284,7 @@ fn the_indirection_table_is_set_as_ethtool_does_it() {
     let table = device.rss().unwrap().unwrap();
     assert_eq!(table, RssTable { indirection: vec![0, 1, 0, 1], key: vec![0xab; 8], function: 1 });
     device.set_indirection(&[0, 0, 1, 1]).unwrap();
-    // `ethtool -X lo weight 1 1`, whose table of four entries is this one.
+    // `ethtool -X lo weight 1 1` on a table of four entries.
     let hex: String =
         driver.asked.borrow().last().unwrap().iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(hex, "47000000000000000400000000000000000000000000000000000000000000000100000001000000");

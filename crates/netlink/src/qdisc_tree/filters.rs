@@ -1,8 +1,9 @@
-//! Filters as the kernel takes them: u32, flower, and classic BPF.
+//! Filters in the kernel's format: u32, flower, and classic BPF.
 //!
-//! A filter that sends each flow to its class, or roles to theirs, is one program of classic BPF, whatever the number of
-//! flows: it computes the class from the destination port, and what it returns is the class's number, 0 where it knows
-//! none (`cls_bpf_classify`, `net/sched/cls_bpf.c`). Layouts are those of `include/uapi/linux/pkt_cls.h` and `filter.h`.
+//! A filter that sends each flow or role to its class is one program of classic BPF, for any number of flows.
+//! It computes the class from the destination port. Its result is the class's number, or 0 if there is none
+//! (`cls_bpf_classify`, `net/sched/cls_bpf.c`). Layouts are those of `include/uapi/linux/pkt_cls.h` and
+//! `filter.h`.
 
 use evenkeel_model::qdisc::{BULK_PORT, Classifier, Filter, PROBE_PORT};
 
@@ -13,15 +14,15 @@ use crate::tc_state::push_attribute;
 const IPV4: u16 = 0x0800;
 /// `ETH_P_ALL`.
 const EVERYTHING: u16 = 0x0003;
-/// Probes are told by ports from [`PROBE_PORT`] on, so many of them.
+/// Probes use the destination ports from [`PROBE_PORT`] on, this many.
 const PROBE_PORTS: u32 = 1024;
-/// Destination port of the first rule that matches nothing. Far from those of flows, and below those that clients bind to
-/// (`net.ipv4.ip_local_port_range`), which are the source ports of what comes back.
+/// First destination port of rules that match nothing. It is far from the flows' ports and below the clients'
+/// ports (`net.ipv4.ip_local_port_range`), which are destination ports of the reverse direction.
 const IDLE_PORT: u16 = 20_000;
-/// Rules that match nothing, at most: as many as there are such ports.
+/// Limit of rules that match nothing: the number of such ports.
 pub(super) const MOST_IDLE_RULES: u32 = 12_000;
 
-/// A filter: its kind, its protocol, and the payload of `TCA_OPTIONS`.
+/// A filter: kind, protocol, and payload of `TCA_OPTIONS`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Encoded {
     pub(super) kind: &'static str,
@@ -29,7 +30,6 @@ pub(super) struct Encoded {
     pub(super) options: Vec<u8>,
 }
 
-/// A filter of a tree.
 pub(super) fn of_tree(filter: &Filter) -> Encoded {
     match *filter {
         Filter::PerFlow { first, bulk_flows, probes, classes, rest } => {
@@ -40,7 +40,7 @@ pub(super) fn of_tree(filter: &Filter) -> Encoded {
     }
 }
 
-/// The rule of this number, from 0, of those that match nothing; none from [`MOST_IDLE_RULES`] on.
+/// Rule `number`, from 0, of those that match nothing; none from [`MOST_IDLE_RULES`] on.
 pub(super) fn idle_rule(classifier: Classifier, number: u32, class: Handle) -> Option<Encoded> {
     let number = u16::try_from(number).ok().filter(|number| u32::from(*number) < MOST_IDLE_RULES)?;
     Some(of_port(classifier, IDLE_PORT + number, class))
@@ -54,7 +54,7 @@ fn of_port(classifier: Classifier, port: u16, class: Handle) -> Encoded {
     }
 }
 
-/// `match ip dport PORT 0xffff`: the second half of the word behind an IPv4 header without options.
+/// `match ip dport PORT 0xffff`: the second half of the word after an IPv4 header without options.
 fn u32_of_port(port: u16, class: Handle) -> Encoded {
     const TCA_U32_CLASSID: u16 = 1;
     const TCA_U32_SEL: u16 = 5;
@@ -90,21 +90,21 @@ fn flower_of_port(port: u16, class: Handle) -> Encoded {
     Encoded { kind: "flower", protocol: IPV4, options }
 }
 
-/// An instruction (`struct sock_filter`); jumps name where they go.
+/// An instruction (`struct sock_filter`) with symbolic jump targets.
 #[derive(Clone, Copy)]
 enum Instruction {
     /// Code and operand.
     Plain(u16, u32),
-    /// Code, operand, and where to if it holds and if not.
+    /// Code, operand, targets if true and if false.
     Jump(u16, u32, To, To),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum To {
     Next,
-    /// So many instructions on.
+    /// Skip this many instructions.
     Skip(u8),
-    /// The last instruction, which is for what no flow is.
+    /// The last instruction, for packets of no flow.
     Last,
 }
 
@@ -133,8 +133,8 @@ const RETURN: u16 = 0x06;
 /// `BPF_RET | BPF_A`.
 const RETURN_RESULT: u16 = 0x16;
 
-/// Loads the destination port of a TCP or UDP packet over IPv4; goes to the last instruction for everything else, and for
-/// fragments, which have no port but for the first.
+/// Loads the destination port of a TCP or UDP packet over IPv4. Other packets, and fragments after the first,
+/// which have no port, go to the last instruction.
 fn load_port() -> Vec<Instruction> {
     use Instruction::{Jump, Plain};
     const ETHERTYPE: u32 = 12;
@@ -165,7 +165,7 @@ fn per_flow(
     use Instruction::{Jump, Plain};
     let mut program = load_port();
     program.extend([
-        // Ports below wrap around to numbers beyond all flows.
+        // Smaller ports wrap around to numbers beyond all flows.
         Plain(SUBTRACT, u32::from(BULK_PORT)),
         Jump(IF_NOT_LESS, bulk_flows, To::Next, To::Skip(3)),
         Plain(SUBTRACT, u32::from(PROBE_PORT - BULK_PORT)),

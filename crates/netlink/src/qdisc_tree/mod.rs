@@ -1,4 +1,4 @@
-//! Trees of qdiscs, classes and filters ([`QdiscTree`]), made over netlink, and what they have counted.
+//! Installs trees of qdiscs, classes and filters ([`QdiscTree`]) over netlink, and reads their counters.
 
 mod filters;
 mod options;
@@ -16,29 +16,28 @@ use crate::transport::{Netlink, NetlinkError, RawMessage};
 use filters::Encoded;
 use options::Options;
 
-/// Preference of the first of a tree's own filters; rules in front of them have a lower one.
+/// Preference of the first of a tree's own filters; rules before them have a lower one.
 const OWN_PREFERENCE: u16 = 0x100;
-/// Preference of rules in front of a tree's own filters.
+/// Preference of rules before a tree's own filters.
 const RULES_PREFERENCE: u16 = 1;
-/// `TC_H_INGRESS`, where `clsact` is.
+/// `TC_H_INGRESS`, the place of `clsact`.
 const CLSACT: Handle = Handle::new(0xffff, 0);
 /// `TC_H_CLSACT`.
 const CLSACT_PARENT: Handle = Handle::new(0xffff, 0xfff1);
 
-/// A tree or rules could not be made.
+/// A tree or rules could not be installed.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
-    /// The kernel refused a step.
     #[error("{source}{}", lacks_in_words(.lacks))]
     Refused {
-        /// The step, as a command of `tc`.
+        /// As a `tc` command.
         step: String,
-        /// What the kernel does not have, if that is why.
+        /// The kind that the kernel lacks, if that is the reason.
         lacks: Option<String>,
         /// The kernel's answer.
         source: NetlinkError,
     },
-    /// There are more rules than ports that nothing is sent to.
+    /// More rules than unused ports.
     #[error("{0} filter rules are too many; use at most {most}", most = filters::MOST_IDLE_RULES)]
     TooManyRules(u32),
 }
@@ -48,7 +47,7 @@ fn lacks_in_words(lacks: &Option<String>) -> String {
 }
 
 impl InstallError {
-    /// The kind of qdisc or classifier that this kernel does not have, if that is why.
+    /// The kind of qdisc or classifier that the kernel lacks, if that is the reason.
     #[must_use]
     pub fn lacks(&self) -> Option<&str> {
         match self {
@@ -57,7 +56,6 @@ impl InstallError {
         }
     }
 
-    /// The step that was refused, as a command of `tc`.
     #[must_use]
     pub fn step(&self) -> Option<&str> {
         match self {
@@ -67,28 +65,23 @@ impl InstallError {
     }
 }
 
-/// What a qdisc has counted since it was made, and what waits in it now.
+/// Counters of a qdisc since its creation, and its current backlog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QdiscCounters {
-    /// Its handle; 0:0 is one that the kernel put there by itself.
+    /// 0:0 for a qdisc that the kernel installed by default.
     pub handle: Handle,
-    /// Its place.
     pub parent: Handle,
-    /// Its kind.
     pub kind: String,
-    /// Bytes sent, the headers of further segments included.
+    /// Bytes sent, with the headers of the further segments of GSO packets.
     pub bytes: u64,
-    /// Packets sent; GSO packets count as their segments.
+    /// Packets sent; a GSO packet counts as its segments.
     pub packets: u64,
-    /// Packets dropped.
     pub drops: u64,
-    /// How often a limit held packets back.
+    /// How often a limit delayed packets.
     pub overlimits: u64,
-    /// How often the device took no packet.
+    /// How often the device refused a packet.
     pub requeues: u64,
-    /// Packets that wait.
     pub queue_length: u64,
-    /// Bytes that wait.
     pub backlog_bytes: u64,
 }
 
@@ -112,8 +105,8 @@ fn filter_message(index: u32, parent: Handle, preference: u16, filter: &Encoded)
     message
 }
 
-/// Whether the kernel's answer means that it does not have the kind (`tc_modify_qdisc`, `net/sched/sch_api.c`;
-/// `tcf_proto_lookup_ops`, `net/sched/cls_api.c`). Others have the same number, as for a parent that is not there.
+/// Whether the kernel's error means that it lacks the kind (`tc_modify_qdisc`, `net/sched/sch_api.c`;
+/// `tcf_proto_lookup_ops`, `net/sched/cls_api.c`). Other errors use the same errno, such as a missing parent.
 fn means_unknown(error: &NetlinkError) -> bool {
     let NetlinkError::Refused { source, kernel_says, .. } = error else { return false };
     source.raw_os_error() == Some(libc::ENOENT)
@@ -122,7 +115,7 @@ fn means_unknown(error: &NetlinkError) -> bool {
         })
 }
 
-/// What a step needs the kernel to have.
+/// The kind that a step needs.
 fn needed(step: &Step) -> Option<&str> {
     match step {
         Step::Qdisc(node) => Some(&node.kind),
@@ -131,10 +124,10 @@ fn needed(step: &Step) -> Option<&str> {
     }
 }
 
-/// Makes a tree on an interface, after what stands at its root has been taken away.
+/// Installs a tree on an interface, after deleting its root qdisc.
 ///
 /// # Errors
-/// When the kernel refuses a step; those before it stay, and go with the root.
+/// When the kernel refuses a step; earlier steps stay, and are deleted with the root.
 pub fn install(netlink: &mut Netlink, index: u32, tree: &QdiscTree) -> Result<(), InstallError> {
     let refused = |step: &Step, source: NetlinkError| InstallError::Refused {
         step: step.to_string(),
@@ -158,8 +151,8 @@ pub fn install(netlink: &mut Netlink, index: u32, tree: &QdiscTree) -> Result<()
             }
             Step::Filter { parent, filter } => {
                 let encoded = filters::of_tree(filter);
-                // Filters of one preference are of one kind; those that follow each other share it, as they would if
-                // somebody had written them with `tc`. But cls_bpf asks the last of them first.
+                // Filters of one preference must be of one kind; consecutive ones share it, as with `tc`. But
+                // cls_bpf runs the last of them first.
                 let group = (*parent, encoded.kind);
                 if previous.is_some_and(|previous| previous != group || encoded.kind == "bpf") {
                     preference = preference.saturating_add(1);
@@ -174,7 +167,7 @@ pub fn install(netlink: &mut Netlink, index: u32, tree: &QdiscTree) -> Result<()
     Ok(())
 }
 
-/// Removes the root qdisc, if somebody put one there.
+/// Deletes the root qdisc, unless it is the default.
 fn take_root_away(netlink: &mut Netlink, index: u32) -> Result<(), NetlinkError> {
     match netlink.delete_root_qdisc(index) {
         Err(error) if error.refusal_code() != Some(libc::ENOENT) => Err(error),
@@ -182,17 +175,17 @@ fn take_root_away(netlink: &mut Netlink, index: u32) -> Result<(), NetlinkError>
     }
 }
 
-/// Puts rules in front of the filters of a qdisc; they match nothing that flows and probes send.
+/// Inserts rules before the filters of a qdisc; they match no packet of flows and probes.
 ///
 /// # Errors
-/// When the kernel refuses one; those before it stay.
+/// When the kernel refuses one; earlier ones stay.
 pub fn install_rules(
     netlink: &mut Netlink,
     index: u32,
     parent: Handle,
     rules: &FilterRules,
 ) -> Result<(), InstallError> {
-    // Where a match would go does not matter, and the class need not be there.
+    // The rules never match, so the class need not exist.
     let class = Handle::new(parent.major, u16::MAX);
     let action = format!("put {} rules in front of {parent} of interface {index}", rules.rules);
     for number in 0..rules.rules {
@@ -210,7 +203,7 @@ pub fn install_rules(
     Ok(())
 }
 
-/// What each qdisc of an interface has counted, in the kernel's order.
+/// Counters of each qdisc of an interface, in the kernel's order.
 ///
 /// # Errors
 /// When the kernel refuses.
@@ -232,11 +225,10 @@ pub fn qdisc_counters(netlink: &mut Netlink, index: u32) -> Result<Vec<QdiscCoun
     Ok(netlink.all_qdiscs()?.into_iter().filter_map(of_interface).collect())
 }
 
-/// Those of some kinds of qdiscs that this kernel does not have, modules that it could load included. The interface
-/// should be one that nobody uses: its root qdisc is taken away.
+/// The qdisc kinds that the kernel lacks, even as a module. Use a spare interface: its root qdisc is deleted.
 ///
 /// # Errors
-/// When the kernel refuses otherwise than by not knowing a kind or its options.
+/// When the kernel refuses for another reason than an unknown kind or its options.
 pub fn missing_kinds<'k>(
     netlink: &mut Netlink,
     index: u32,
@@ -251,7 +243,7 @@ pub fn missing_kinds<'k>(
             kind: kind.to_owned(),
             settings: Vec::new(),
         };
-        // Without options: a kind that wants some says so, and is there.
+        // Without options: a kind that requires some refuses with another error, so it exists.
         let message = node_message(RTM_NEWQDISC, index, &node, None);
         let action = format!("try the qdisc {kind} on interface {index}");
         match netlink.change_raw(message, NLM_F_CREATE | NLM_F_REPLACE, &action) {
@@ -267,11 +259,10 @@ pub fn missing_kinds<'k>(
     Ok(missing)
 }
 
-/// The classifiers that this kernel does not have, modules that it could load included. The interface should be one that
-/// nobody uses: its `clsact` is taken away.
+/// The classifiers that the kernel lacks, even as a module. Use a spare interface: its `clsact` is deleted.
 ///
 /// # Errors
-/// When the kernel refuses otherwise than by not knowing a classifier, or has no `clsact`.
+/// When the kernel refuses for another reason than an unknown classifier, or lacks `clsact`.
 pub fn missing_classifiers(netlink: &mut Netlink, index: u32) -> Result<BTreeSet<Classifier>, NetlinkError> {
     let node =
         Node { parent: CLSACT_PARENT, handle: CLSACT, kind: "clsact".to_owned(), settings: Vec::new() };
@@ -282,7 +273,7 @@ pub fn missing_classifiers(netlink: &mut Netlink, index: u32) -> Result<BTreeSet
     for classifier in [Classifier::U32, Classifier::Flower, Classifier::Bpf] {
         let parent = crate::tc_state::CLSACT_EGRESS;
         let Some(rule) = filters::idle_rule(classifier, 0, parent) else { continue };
-        // Each has a preference of its own: those of one preference are of one kind.
+        // One preference each, because filters of one preference must be of one kind.
         let preference = RULES_PREFERENCE + classifier as u16;
         let message = filter_message(index, parent, preference, &rule);
         let action = format!("try the classifier {} on interface {index}", rule.kind);

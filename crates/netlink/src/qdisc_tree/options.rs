@@ -1,7 +1,7 @@
-//! Settings of qdiscs and classes as the kernel takes them.
+//! Settings of qdiscs and classes in the kernel's format.
 //!
-//! Most kinds have an attribute for each option, and the table of [`evenkeel_model::qdisc::kinds`] says which. The older
-//! ones have a structure (`include/uapi/linux/pkt_sched.h`), and those are written here.
+//! Most kinds have an attribute per option, listed in [`evenkeel_model::qdisc::kinds`]. The older ones have a
+//! structure (`include/uapi/linux/pkt_sched.h`), which is encoded here.
 
 use evenkeel_model::qdisc::kinds::{KnownOption, Place, Width, kind, option_named};
 use evenkeel_model::qdisc::{Attribute, AttributeValue, Curve, Node, SettingValue};
@@ -22,18 +22,18 @@ const TCA_ETS_QUANTA: u16 = 3;
 const TCA_ETS_QUANTA_BAND: u16 = 4;
 const TCA_ETS_PRIOMAP: u16 = 5;
 const TCA_ETS_PRIOMAP_BAND: u16 = 6;
-/// `rate2quantum` where none is given, as `tc` has it.
+/// Default `rate2quantum` of `tc`.
 const HTB_R2Q: u32 = 10;
 const NANOSECONDS_PER_MICROSECOND: u64 = 1000;
 
-/// `TCA_OPTIONS`: its type with flags, and its payload.
+/// `TCA_OPTIONS`: type with flags, and payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Options {
     pub(super) flags: u16,
     pub(super) payload: Vec<u8>,
 }
 
-/// The options of a qdisc; none where nothing is set and the kind wants nothing.
+/// A qdisc's options; none if nothing is set and the kind requires nothing.
 pub(super) fn of_qdisc(node: &Node) -> Option<Options> {
     let values = Values { node, options: kind(&node.kind).map_or(&[], |kind| kind.options) };
     let payload = match node.kind.as_str() {
@@ -51,7 +51,7 @@ pub(super) fn of_qdisc(node: &Node) -> Option<Options> {
     payload.map(|payload| Options { flags: nesting(&node.kind), payload })
 }
 
-/// The options of a class: there even if they are empty, which is what `drr` and `qfq` want.
+/// A class's options; present even if empty, because `drr` and `qfq` require them.
 pub(super) fn of_class(node: &Node) -> Options {
     let values = Values { node, options: kind(&node.kind).map_or(&[], |kind| kind.class_options) };
     let payload = match node.kind.as_str() {
@@ -62,7 +62,7 @@ pub(super) fn of_class(node: &Node) -> Options {
     Options { flags: nesting(&node.kind), payload }
 }
 
-/// Kinds that nobody here knows are newer than those that do without the flag.
+/// Unknown kinds are newer than those that work without the flag.
 fn nesting(of: &str) -> u16 {
     if is_strictly_nested(of) || kind(of).is_none() { NESTED } else { 0 }
 }
@@ -95,7 +95,7 @@ impl Values<'_> {
         }
     }
 
-    /// In bit/s.
+    /// bit/s.
     fn rate(&self, name: &str) -> u64 {
         match self.node.setting(name) {
             Some(SettingValue::Rate(rate)) => rate.bits_per_second(),
@@ -133,7 +133,7 @@ impl Values<'_> {
         }
     }
 
-    /// Everything that has an attribute of its own, in the order of the settings.
+    /// All options with an attribute, in the order of the settings.
     fn attributes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         for setting in &self.node.settings {
@@ -200,8 +200,8 @@ fn push_own(bytes: &mut Vec<u8>, attribute: &Attribute) {
     push_attribute(bytes, attribute.number, &value);
 }
 
-/// `struct tc_sfq_qopt_v1`: quantum, perturb_period, limit, divisor, flows; depth, headdrop; the rest is for RED and for
-/// statistics. 0 is the kernel's default.
+/// `struct tc_sfq_qopt_v1`: quantum, perturb_period, limit, divisor, flows; depth, headdrop; the rest is for
+/// RED and counters. 0 is the kernel's default.
 fn sfq(values: &Values<'_>) -> Vec<u8> {
     const OF_RED: usize = 44;
     let mut bytes = words(&[
@@ -217,8 +217,8 @@ fn sfq(values: &Values<'_>) -> Vec<u8> {
     bytes
 }
 
-/// `struct tc_tbf_qopt`: rate, peakrate, limit, buffer, mtu. Buckets are in bytes beside it, where the kernel takes them
-/// exactly.
+/// `struct tc_tbf_qopt`: rate, peakrate, limit, buffer, mtu. The buckets are also sent in bytes, which the
+/// kernel uses exactly.
 fn tbf(values: &Values<'_>) -> Vec<u8> {
     let (rate, peak) = (values.rate("rate"), values.rate("peakrate"));
     let (burst, mtu) = (values.size("burst"), values.size("mtu"));
@@ -237,7 +237,7 @@ fn tbf(values: &Values<'_>) -> Vec<u8> {
     bytes
 }
 
-/// A rate that the 32 bits of `struct tc_ratespec` are too few for.
+/// A rate too large for the 32 bits of `struct tc_ratespec`.
 fn push_long_rate(bytes: &mut Vec<u8>, number: u16, rate: u64) {
     if rate / 8 > u64::from(u32::MAX) {
         push_attribute(bytes, number, &(rate / 8).to_ne_bytes());
@@ -290,7 +290,7 @@ fn hfsc_class(values: &Values<'_>) -> Vec<u8> {
     bytes
 }
 
-/// `struct tc_prio_qopt`: bands, priomap. Priorities that the map leaves out are in band 0.
+/// `struct tc_prio_qopt`: bands, priomap. Priorities missing in the map use band 0.
 fn prio(values: &Values<'_>) -> Vec<u8> {
     const PRIORITIES: usize = 16;
     let mut bytes = words(&[values.count("bands")]);

@@ -1,5 +1,5 @@
-//! Layouts, held against what `tc` of iproute2 6.1.0 sends for the same command:
-//! `strace -e trace=sendmsg -e write=3 tc COMMAND` in a namespace with an interface `v0`.
+//! Compares layouts with the requests of iproute2 6.1.0's `tc`: `strace -e trace=sendmsg -e write=3 tc COMMAND`
+//! in a namespace with an interface `v0`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 use super::*;
 use crate::tc_state::NESTED;
@@ -15,7 +15,6 @@ const ON: Surroundings = Surroundings {
     mtu: ByteSize::from_bytes(1500),
 };
 
-/// The last of some steps.
 fn last_step(steps: &[&str]) -> Step {
     let quoted: Vec<String> = steps.iter().map(|step| format!("{step:?}")).collect();
     let text = format!("schema = 1\n[setup.s]\nsummary = \"s\"\nsteps = [{}]\n", quoted.join(", "));
@@ -23,7 +22,7 @@ fn last_step(steps: &[&str]) -> Step {
     tree.steps.last().unwrap().clone()
 }
 
-/// Type with flags and payload of `TCA_OPTIONS`, as `install` sends it.
+/// Type with flags, and payload of `TCA_OPTIONS`, as sent by `install`.
 fn options_of(step: &Step) -> Option<(u16, Vec<u8>)> {
     let message = match step {
         Step::Qdisc(node) => node_message(RTM_NEWQDISC, 3, node, options::of_qdisc(node)),
@@ -54,7 +53,6 @@ fn bytes(digits: &str) -> Vec<u8> {
         .collect()
 }
 
-/// The same attributes, in whatever order.
 fn same_attributes(found: &[u8], expected: &str, leave_out: &[u16]) {
     let sorted = |bytes: &[u8]| {
         let mut list = attributes_of(bytes);
@@ -75,7 +73,7 @@ fn qdiscs_with_a_structure_are_as_tc_sends_them() {
             "d40b00000a000000e803000000040000000100007f00000001000000\
              0000000000000000000000000000000000000000000000000000000000000000000000000000000000000000",
         ),
-        // Beside this, tc sends an attribute that says nothing: 04000200.
+        // tc also sends an empty attribute: 04000200.
         (
             "qdisc root handle 1: prio bands 2 priomap 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 0",
             "0200000001010101010101010101010101010100",
@@ -121,7 +119,7 @@ fn qdiscs_with_attributes_are_as_tc_sends_them() {
         assert_eq!(kind, TCA_OPTIONS, "{step}");
         same_attributes(&options, expected, &[]);
     }
-    // tc adds that the bandwidth is not measured (attribute 9, TCA_CAKE_AUTORATE), as the kernel has it without.
+    // tc adds that the bandwidth is not measured (attribute 9, TCA_CAKE_AUTORATE), the kernel's default.
     for (step, expected) in [
         (
             "qdisc root handle 1: cake bandwidth 100mbit besteffort flows nat wash ack-filter split-gso rtt 50ms memlimit \
@@ -132,7 +130,7 @@ fn qdiscs_with_attributes_are_as_tc_sends_them() {
         ),
         ("qdisc root handle 1: cake unlimited", "0c00020000000000000000000800090000000000"),
     ] {
-        // ... and derives a target from rtt (attribute 8), as the kernel does where it gets none.
+        // tc derives a target from rtt (attribute 8); without it the kernel does the same.
         same_attributes(&options_of(&last_step(&[step])).unwrap().1, expected, &[8, 9]);
     }
     for step in ["drr", "qfq", "mq", "sfq", "fq", "pfifo_fast", "pfifo"] {
@@ -148,8 +146,9 @@ fn bands_are_nested() {
     assert_eq!(options_of(&step), Some((TCA_OPTIONS | NESTED, bytes(expected))));
 }
 
-/// What `tc` adds for kernels before 3.8 is left out: tables of times (attributes 3 and 4 of HTB, 2 and 3 of TBF), and the
-/// first and the third field of `struct tc_ratespec`, which belong to them. Where both rates are 0, nothing is left out.
+/// Removes additions of `tc` for kernels before 3.8: rate tables (attributes 3 and 4 of HTB, 2 and 3 of TBF),
+/// and the first and third field of `struct tc_ratespec`, which belong to them. Removes nothing where both
+/// rates are 0.
 fn without_cells(options: &[u8]) -> Vec<u8> {
     let mut plain = options.to_vec();
     for at in [4, 16] {
@@ -201,8 +200,9 @@ fn tbf_is_as_tc_sends_it() {
     assert_eq!(found[..40], without_cells(&bytes(expected)));
     same_attributes(&found[40..], "08000600a0860100", &[]);
 
-    // tc qdisc add dev v0 root handle 1: tbf rate 40gbit burst 5000000 latency 10ms peakrate 80gbit mtu 20000. Its times of
-    // the buckets are those of 34 Gbit/s, the most that 32 bits hold; the kernel takes the buckets in bytes instead.
+    // tc qdisc add dev v0 root handle 1: tbf rate 40gbit burst 5000000 latency 10ms peakrate 80gbit mtu 20000.
+    // Its bucket times are computed with 34 Gbit/s, the 32-bit maximum; the kernel uses the buckets in bytes
+    // instead.
     let step = last_step(&[
         "qdisc root handle 1: tbf rate 40gbit burst 5000000 latency 10ms peakrate 80gbit mtu 20000",
     ]);
@@ -254,11 +254,11 @@ fn filters_are_as_tc_sends_them() {
         assert_eq!(options_of(&step), Some((TCA_OPTIONS, bytes(expected))));
         let Step::Filter { parent, filter } = &step else { panic!("{step}") };
         let message = filter_message(3, *parent, 7, &filters::of_tree(filter));
-        // struct tcmsg: family and padding, interface, handle, parent, and preference and protocol.
+        // struct tcmsg: family and padding, interface, handle, parent, preference and protocol.
         assert_eq!(message.payload[..20], bytes("0000000003000000000000000000050008000700"));
     }
-    // tc filter add dev v0 parent 5: protocol all prio 7 bpf bytecode '4,40 0 0 12,21 0 1 2048,6 0 0 327696,6 0 0 0'
-    // gives attributes 4 (a length of 16 bits) and 5 (code, jt, jf, k); so do ours.
+    // tc filter add dev v0 parent 5: protocol all prio 7 bpf bytecode '4,40 0 0 12,21 0 1 2048,6 0 0 327696,6 0
+    // 0 0' sends attributes 4 (a 16-bit length) and 5 (code, jt, jf, k); so does this crate.
     let step =
         last_step(&["qdisc root handle 5: dualpi2", "filter parent 5: bpf dst_port 5201 classid 5:10"]);
     let found = attributes_of(&options_of(&step).unwrap().1);
@@ -307,7 +307,7 @@ fn messages_are_whole_attributes() {
                 Step::Filter { parent, filter } => filter_message(3, *parent, 7, &filters::of_tree(filter)),
             };
             whole(&message.payload[20..]);
-            // Of these kinds, options are a structure; of all others, attributes.
+            // Options of these kinds are a structure, of all others attributes.
             if let (Some((_, options)), false) = (
                 attributes_of(&message.payload[20..]).get(1),
                 matches!(&step, Step::Qdisc(node) if ["pfifo", "bfifo", "sfq", "prio", "hfsc"].contains(&node.kind.as_str())),
@@ -318,7 +318,7 @@ fn messages_are_whole_attributes() {
     }
 }
 
-/// What a program of classic BPF makes of a packet, as `net/core/filter.c` has it; nothing where it leaves the packet.
+/// Runs a classic BPF program on a packet, as `net/core/filter.c` does.
 fn run(filter: &Encoded, packet: &[u8]) -> u32 {
     let operations = attributes_of(&filter.options)[1].1.clone();
     let (mut a, mut x, mut at) = (0_u32, 0_u32, 0_usize);
@@ -347,7 +347,7 @@ fn run(filter: &Encoded, packet: &[u8]) -> u32 {
             0x16 => return a,
             other => panic!("{other:#x}"),
         };
-        // A load beyond the end of the packet ends the program with 0.
+        // A load beyond the packet's end ends the program with 0.
         let Some(value) = loaded else { return 0 };
         match code {
             0x15 | 0x35 | 0x45 => at += if value == 1 { holds } else { fails },

@@ -1,4 +1,4 @@
-//! Two hosts in namespaces of a test's own, and trees of qdiscs between them.
+//! Two hosts in private namespaces, and trees of qdiscs between them.
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +24,7 @@ pub const RECEIVER: Ipv4Addr = Ipv4Addr::new(10, 98, 0, 2);
 const SENDER: Ipv4Addr = Ipv4Addr::new(10, 98, 0, 1);
 pub const QUEUES: u32 = 4;
 
-/// The calling thread's namespace is the sender's.
+/// The sender is in the calling thread's namespace.
 pub struct Hosts {
     pub netlink: Netlink,
     pub index: u32,
@@ -63,7 +63,7 @@ impl Hosts {
         hosts
     }
 
-    /// Each host has the other's address for good: requests for it, and a datagram that waits for the answer, would be
+    /// Adds permanent neighbour entries: ARP requests, and a datagram that waits for the answer, would be
     /// counted.
     fn know_each_other(&self) {
         let address_of = |name| {
@@ -80,7 +80,7 @@ impl Hosts {
         self.at_receiver(|| knows(SENDER, &sender, PEER));
     }
 
-    /// Does something in the receiver's namespace, on a thread of its own: what is opened there stays there.
+    /// Runs a function in the receiver's namespace on its own thread; sockets opened there stay there.
     pub fn at_receiver<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         thread::scope(|scope| {
             let there = scope.spawn(|| {
@@ -102,7 +102,7 @@ impl Hosts {
         }
     }
 
-    /// Makes the tree of some steps.
+    /// Installs a tree from `tc` steps.
     pub fn install(&mut self, steps: &[&str], bulk_flows: u32, probes: u32) -> QdiscTree {
         let tree = tree(steps, &Self::surroundings(bulk_flows, probes));
         install(&mut self.netlink, self.index, &tree).unwrap();
@@ -113,17 +113,17 @@ impl Hosts {
         self.netlink.class_statistics(self.index).unwrap().into_iter().collect()
     }
 
-    /// A datagram to each of some ports, and how many packets each class has carried since.
+    /// Sends a datagram to each port; returns the packets of each class since.
     pub fn packets_of_classes(&mut self, ports: &[u16]) -> BTreeMap<Handle, u64> {
         let socket = self.socket();
         let (before, before_root) = (self.classes(), self.packets_of_root());
         for port in ports {
-            // A closed port has the receiver answer so, and that shows at the next call.
+            // A closed port causes an ICMP error, which the next call returns.
             while let Err(error) = socket.send_to(&[0; 100], (RECEIVER, *port)) {
                 assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
             }
         }
-        // The root counts a packet after its class has.
+        // The root counts a packet after its class does.
         let deadline = Instant::now() + Duration::from_secs(10);
         while self.packets_of_root() < before_root + ports.len() as u64 {
             assert!(Instant::now() < deadline, "not every datagram left");
@@ -144,7 +144,7 @@ impl Hosts {
         UdpSocket::bind((SENDER, 0)).unwrap()
     }
 
-    /// Sends so many bytes to each port over TCP, to all of them at once, and says how many bytes each class carried.
+    /// Sends `bytes` to each port over TCP, concurrently; returns the bytes of each class.
     pub fn bytes_of_classes(&mut self, ports: &[u16], bytes: usize) -> BTreeMap<Handle, u64> {
         let before = self.classes();
         let (ready, receivers) = mpsc::channel();
@@ -187,13 +187,13 @@ impl Hosts {
         after.iter().map(sent).filter(|(_, bytes)| *bytes > 0).collect()
     }
 
-    /// What a command shows in the sender's namespace.
+    /// Output of a command in the sender's namespace.
     pub fn sees(&self, program: &str, arguments: &[&str]) -> String {
         output(program, arguments)
     }
 
-    /// Every bundled setup, with and without a line: made and found as it was made, or named as lacking. Gives what is
-    /// lacking.
+    /// Installs every bundled setup, with and without a line, and compares it; returns the kinds that the
+    /// kernel lacks.
     pub fn install_every_bundled_setup(&mut self) -> BTreeSet<String> {
         let catalogue = Catalogue::bundled();
         let kinds: BTreeSet<&str> = catalogue.setups().flat_map(|setup| setup.kinds()).collect();
@@ -227,7 +227,7 @@ impl Hosts {
         found.into_iter().find(|qdisc| qdisc.parent == Handle::ROOT).map(|qdisc| qdisc.kind)
     }
 
-    /// What the kernel lists is what was made.
+    /// Compares the kernel's list with the tree.
     fn compare(&mut self, tree: &QdiscTree) {
         let found = qdisc_counters(&mut self.netlink, self.index).unwrap();
         let classes = self.classes();
@@ -253,7 +253,7 @@ impl Hosts {
     }
 }
 
-/// What IPv6 says by itself on a new link would be counted.
+/// IPv6 sends packets on a new link, which would be counted.
 fn without_ipv6() {
     match std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1") {
         Err(error) if error.kind() == ErrorKind::NotFound => {}

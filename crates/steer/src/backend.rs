@@ -1,4 +1,4 @@
-//! What makes a NIC what the search found.
+//! Back ends: how a configuration is applied to a NIC.
 
 use std::collections::HashMap;
 
@@ -6,104 +6,102 @@ use evenkeel_receive::{ConfiguredNic, FilterMatch, FlowTuple, QueueId};
 
 use crate::error::SteerError;
 
-/// What one application of a configuration has changed.
+/// Changes of one application.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
-    /// Filters that were not there.
+    /// New filters.
     pub inserted: usize,
-    /// Filters that were there and go to another queue.
+    /// Filters with a new queue.
     pub replaced: usize,
-    /// Filters that went.
+    /// Removed filters.
     pub removed: usize,
-    /// Entries of the indirection table that changed.
+    /// Changed entries of the indirection table.
     pub redirected: usize,
 }
 
 impl Applied {
-    /// Whether anything was changed.
     #[must_use]
     pub fn is_some(&self) -> bool {
         *self != Self::default()
     }
 }
 
-/// What the search found.
+/// Result of a search.
 #[derive(Clone, Copy, Debug)]
 pub struct Placement<'a> {
-    /// The NIC as it should be configured.
+    /// The wanted configuration.
     pub nic: &'a ConfiguredNic,
-    /// The flows that are known, and their queues.
+    /// The known flows and their queues.
     pub flows: &'a [(FlowTuple, QueueId)],
-    /// Classes that packets' headers tell, and their queues: where new flows of a class are best until they are known,
-    /// for back ends that can do that besides.
+    /// Classes that headers identify, and their queues: a back end that can, sends new flows of a class there
+    /// until they are known.
     pub classes: &'a [(FilterMatch, Vec<QueueId>)],
 }
 
-/// What a flow has brought, as a back end counts it.
+/// A flow's counters in a back end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Packets since the flow is counted.
+    /// Since the back end counts the flow.
     pub packets: u64,
-    /// Bytes of these, whole frames.
+    /// Bytes of whole frames.
     pub bytes: u64,
 }
 
-/// A queue, as a back end counts it.
+/// A queue's counters in a back end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueCount {
-    /// Packets that were taken from it since the session began.
+    /// Packets taken from it since the session began.
     pub packets: u64,
-    /// Packets that it had no room for, as far as that can be told.
+    /// Packets that found it full, as far as known.
     pub lost: u64,
 }
 
-/// A NIC under management. Dropping it puts everything back.
+/// A NIC under management. Dropping it restores everything.
 pub trait Backend {
-    /// Its name: `xdp`, `ntuple`.
+    /// `xdp` or `ntuple`.
     fn name(&self) -> &'static str;
 
-    /// The NIC as it is found, with filters of others in their places: what the search begins with.
+    /// The current NIC, with other programs' filters in their places: the start of the search.
     ///
     /// # Errors
     /// When it cannot be read, or has more queues than its model.
     fn nic(&mut self) -> Result<ConfiguredNic, SteerError>;
 
-    /// The processor that serves each queue.
+    /// The processor of each queue.
     fn processors(&self) -> &[u32];
 
-    /// Whether it is known which queue a flow is on: the NIC does what its model says.
+    /// Whether the queue of each flow is known, because the NIC follows its model.
     fn knows_queues(&self) -> bool {
         true
     }
 
-    /// Makes the NIC what was found, as the least difference to what it is, and never with a flow without a queue.
+    /// Applies a configuration with the fewest changes; no flow is without a queue in between.
     ///
     /// # Errors
-    /// When the kernel refuses; what was changed before stays until the end of the session.
+    /// When the kernel refuses; earlier changes stay until the end of the session.
     fn apply(&mut self, found: &Placement<'_>) -> Result<Applied, SteerError>;
 
-    /// Why the session has to end, if it has to: somebody changed what it rests on.
+    /// The reason to exit, if another program changed a setting that the session depends on.
     ///
     /// # Errors
-    /// When the kernel cannot be asked.
+    /// When the kernel cannot be queried.
     fn check(&mut self) -> Result<Option<String>, SteerError>;
 
-    /// What the flows have brought that it counts, whether the search knows them or not.
+    /// Counters of all flows that the back end sees, known to the search or not.
     ///
     /// # Errors
-    /// When the kernel cannot be asked.
+    /// When the kernel cannot be queried.
     fn traffic(&mut self) -> Result<HashMap<FlowTuple, Traffic>, SteerError>;
 
-    /// Waits a moment for what is under way, so that the last counts are whole where traffic has ended.
+    /// Waits until packets in transit are counted, for the last figures.
     fn settle(&mut self) {}
 
-    /// What the queues have taken; none where that is not counted.
+    /// Counters of the queues; none if not counted.
     fn queue_counts(&self) -> Option<Vec<QueueCount>>;
 
-    /// Facts that people should know, each a sentence.
+    /// Remarks for the user, each a sentence.
     fn remarks(&self) -> Vec<String>;
 
-    /// The shell lines that would make the NIC so, for people who want advice only; none of a back end that no
-    /// command stands for.
+    /// Shell lines that apply the configuration; none if no command can.
     fn shell(&self, nic: &ConfiguredNic) -> Option<String>;
 }

@@ -1,4 +1,4 @@
-//! What can go wrong, and whose matter it is.
+//! Errors, and their causes for the exit code.
 
 use evenkeel_apply::{ApplyError, Cause};
 use evenkeel_datapath::DatapathError;
@@ -11,44 +11,34 @@ use evenkeel_receive::search::SearchError;
 /// An interface could not be steered.
 #[derive(Debug, thiserror::Error)]
 pub enum SteerError {
-    /// There is no interface of this name.
     #[error("there is no interface '{name}' here; there are: {}", .others.join(", "))]
-    NoInterface {
-        /// The name, as it was given.
-        name: String,
-        /// Names that would do.
-        others: Vec<String>,
-    },
-    /// What was asked for does not fit together.
+    NoInterface { name: String, others: Vec<String> },
+    /// The request is inconsistent.
     #[error("{0}")]
     Usage(String),
-    /// Something is missing or in the way.
+    /// A requirement is missing, or a setting prevents it.
     #[error("{what}; {remedy}")]
     Unable {
-        /// What.
         what: String,
-        /// What to do.
+        /// The action that the user should take.
         remedy: String,
     },
-    /// The policy cannot be met with so many queues, whatever the flows.
+    /// No placement can meet the policy with this number of queues.
     #[error(transparent)]
     Policy(#[from] BindError),
-    /// The NIC cannot be configured so.
+    /// The NIC cannot have this configuration.
     #[error(transparent)]
     Configure(#[from] ConfigureError),
-    /// The search failed: the policy's script did.
+    /// The policy's script failed during the search.
     #[error(transparent)]
     Search(#[from] SearchError),
     /// The steering program could not be loaded, attached or read.
     #[error(transparent)]
     Datapath(#[from] DatapathError),
-    /// A setting could not be changed.
     #[error(transparent)]
     Apply(#[from] ApplyError),
-    /// The kernel refused over netlink.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
-    /// The host could not be read.
     #[error(transparent)]
     Host(#[from] HostError),
 }
@@ -58,7 +48,7 @@ impl SteerError {
         Self::Unable { what: what.into(), remedy: remedy.into() }
     }
 
-    /// Whose matter it is.
+    /// The cause, for the exit code.
     #[must_use]
     pub fn cause(&self) -> Cause {
         match self {

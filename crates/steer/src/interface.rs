@@ -1,4 +1,4 @@
-//! An interface as it is found, and which flows come in over it.
+//! An interface's state, and the flows that it receives.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -12,20 +12,17 @@ use evenkeel_receive::{NicModel, QueueId};
 
 use crate::error::SteerError;
 
-/// An interface of the calling thread's network namespace, and the processors that can take what it receives.
+/// An interface of the calling thread's network namespace, and the processors for its packets.
 #[derive(Clone, Debug)]
 pub struct Interface {
-    /// Its number.
     pub index: u32,
-    /// Its name.
     pub name: String,
-    /// Its driver; none if that does not tell.
+    /// None if the driver does not report it.
     pub driver: Option<String>,
-    /// Processors that are online.
+    /// Online processors.
     pub processors: Vec<u32>,
-    /// The NUMA node of each processor, by number.
+    /// NUMA node by processor number.
     pub nodes: Vec<u32>,
-    /// Inode of its network namespace.
     pub namespace: u64,
 }
 
@@ -33,7 +30,7 @@ impl Interface {
     /// Finds an interface.
     ///
     /// # Errors
-    /// When there is none of this name, or the kernel refuses to tell.
+    /// When it does not exist, or the kernel refuses.
     pub fn find(name: &str) -> Result<Self, SteerError> {
         let mut netlink = Netlink::open()?;
         let Some(link) = netlink.link_named(name)? else {
@@ -58,10 +55,10 @@ impl Interface {
         })
     }
 
-    /// In place of one that is not here: a NIC that only its model describes, on a host with the processors of this one.
+    /// A NIC known only by its model, on a host with this one's processors.
     #[must_use]
     pub fn of_model(name: Option<&str>) -> Self {
-        // What it has of processors is the same in every network namespace.
+        // Processors are the same in every network namespace.
         let sysfs = Sysfs::at("/sys");
         Self {
             index: 0,
@@ -73,11 +70,11 @@ impl Interface {
         }
     }
 
-    /// Addresses to which packets come in over it: its own, and those of the interfaces on top of it (VLANs,
-    /// bridges, bonds), which are this host's, too.
+    /// Destination addresses of received packets: the interface's own, and those of interfaces on top of it
+    /// (VLANs, bridges, bonds).
     ///
     /// # Errors
-    /// When the kernel refuses to tell.
+    /// When the kernel refuses.
     pub fn addresses(&self) -> Result<BTreeSet<IpAddr>, SteerError> {
         let mut netlink = Netlink::open()?;
         let sysfs = Sysfs::of_namespace()?;
@@ -95,11 +92,11 @@ impl Interface {
         Ok(found)
     }
 
-    /// Whether its driver takes n-tuple rules, and places them where it is told to. Not where a model says that its NIC
-    /// has no filters for flows: igb has rules, for Ethernet types and VLAN priorities.
+    /// Whether its driver takes n-tuple rules at given locations. False if the model has no flow filters: igb
+    /// has rules, but only for Ethernet types and VLAN priorities.
     ///
     /// # Errors
-    /// When it refuses to say.
+    /// When the driver refuses to report it.
     pub fn takes_rules(&self) -> Result<bool, SteerError> {
         if self.driver.as_deref().is_some_and(has_no_filters) {
             return Ok(false);
@@ -108,12 +105,12 @@ impl Interface {
         Ok(found.is_some_and(|found| found.capacity > 0 && !found.places_by_itself))
     }
 
-    /// The processors that serve its receive queues, `wanted` of them or all, and what people should know about that,
-    /// if anything. A queue is served where its interrupt is taken; one whose interrupt is not known counts as served
-    /// by the processors in turn, as drivers spread them.
+    /// The processors of its receive queues, `wanted` of them or all, and a remark for the user. A queue's
+    /// processor takes its interrupt. If the interrupt is unknown, processors count in turn, as drivers assign
+    /// them.
     ///
     /// # Errors
-    /// When the driver does not tell its queues, or has fewer.
+    /// When the driver does not report its queues, or has fewer.
     pub fn queue_processors(&self, wanted: Option<u16>) -> Result<(Vec<u32>, Option<String>), SteerError> {
         let most = self.receive_rules()?.queues().map_err(KnobError::from).map_err(ApplyError::from)?;
         let queues = wanted.map_or(most, u32::from);
@@ -134,13 +131,12 @@ impl Interface {
         Ok(ReceiveRules::new(socket, &self.name))
     }
 
-    /// Its driver, in words.
     #[must_use]
     pub fn driver_name(&self) -> &str {
         self.driver.as_deref().unwrap_or("unknown")
     }
 
-    /// What is missing for programs that redirect packets, if anything is.
+    /// Checks the requirements of programs that redirect packets.
     pub(crate) fn check_programs(&self) -> Result<(), SteerError> {
         use evenkeel_host::Capability;
         let host = Host::live();
@@ -160,7 +156,7 @@ impl Interface {
     }
 }
 
-/// Whether the devices of a driver have no filters for flows, as their model has it.
+/// Whether the driver's model has no flow filters.
 fn has_no_filters(driver: &str) -> bool {
     let models = NicModel::built_in_names().filter_map(NicModel::built_in);
     models
@@ -168,7 +164,6 @@ fn has_no_filters(driver: &str) -> bool {
         .any(|model| model.tables().is_empty())
 }
 
-/// See [`Interface::queue_processors`].
 fn pair(queues: u16, interrupts: &[QueueInterrupt], online: &[u32]) -> (Vec<u32>, Option<String>) {
     let (mut unknown, mut shared) = (Vec::new(), Vec::new());
     let mut in_turn = online.iter().copied().cycle();

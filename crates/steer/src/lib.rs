@@ -1,15 +1,15 @@
-//! Receive steering on a live interface: which queue, and so which processor, takes a flow.
+//! Receive steering on a live interface: assigns flows to queues, and so to processors.
 //!
 //! ```text
 //!   sockets ─┐                                                      ┌─ XDP and CPU maps (any driver with XDP)
 //!            ├─▶ observed flows ─▶ search (crate receive) ─▶ back end ─┤
-//!   program ─┘   who came, who went, rates                          ├─ n-tuple rules and RSS table (ethtool)
+//!   program ─┘   new, ended, rates                                  ├─ n-tuple rules and RSS table (ethtool)
 //!                                                                   └─ RPS and RFS (sysfs): no filters
 //! ```
 //!
-//! A [`Session`] watches the flows of an interface, searches when they change, and has a [`Backend`] make the NIC
-//! what the search found, as a minimal difference. New flows go where the NIC's default puts them until then. What
-//! a back end changes goes with the process (BPF links) or through the journal of the crate `apply`.
+//! A [`Session`] watches the flows of an interface and searches when they change. A [`Backend`] applies the result with the
+//! fewest changes. Until then a new flow uses the NIC's default queue. The process owns the BPF links of a back end; its
+//! settings go through the journal of the crate `apply`.
 
 mod backend;
 mod error;

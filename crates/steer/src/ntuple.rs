@@ -1,9 +1,9 @@
-//! The back end in hardware: n-tuple rules and the RSS table, through ethtool's interface.
+//! Hardware back end: n-tuple rules and the RSS table, through ethtool.
 //!
-//! A rule's location is its rank: the lowest that matches decides. Rules that others put there stay, take their
-//! locations from the budget, and are followed by the search where it can read them. Every location that is used, and
-//! the RSS table, go through the journal of the crate `apply`: written down before the change, read back after it, put
-//! back at the end, also when the process is killed.
+//! A rule's location is its rank: the lowest match decides. Other programs' rules stay, reduce the free
+//! locations, and are part of the search if they can be parsed. Every used location and the RSS table go
+//! through the journal of the crate `apply`: journalled before the change, read back after it, and restored at
+//! the end or after a kill.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr};
@@ -29,20 +29,20 @@ pub struct NtupleBackend<K: Kernel, S: Storage> {
     nic: ConfiguredNic,
     table: TableId,
     processors: Vec<u32>,
-    /// Our own rules, by location.
+    /// Evenkeel's rules, by location.
     rules: BTreeMap<u32, Rule>,
-    /// The device's RSS table as it is; empty where it is not ours to set.
+    /// The device's current RSS table; empty if Evenkeel does not set it.
     indirection: Vec<u32>,
-    /// Our own RSS contexts: the number of each in the device, and its table.
+    /// Evenkeel's RSS contexts: table by the device's number.
     contexts: BTreeMap<u32, Vec<u32>>,
     remarks: Vec<String>,
 }
 
 impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
-    /// Reads a device and takes it under management; nothing is changed yet. `processors` serve its queues, one each.
+    /// Reads a device; changes nothing yet. `processors` serve its queues, one each.
     ///
     /// # Errors
-    /// [`SteerError::Unable`] when the driver takes no rules, or places them by itself.
+    /// [`SteerError::Unable`] when the driver takes no rules, or chooses their locations.
     pub fn new<C: EthtoolCalls>(
         run: Run<K, S>,
         device: &ReceiveRules<C>,
@@ -83,18 +83,19 @@ impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
         };
         backend.take_foreign(&found.rules);
         backend.take_rss(device)?;
-        // Their tables are as long as the device's own, which has to be the model's, or to say the same.
+        // A context's table has the length of the device's own, which must match the model's.
         if !backend.indirection.is_empty() && device.has_contexts().map_err(refused)? {
             backend.nic.allow_contexts(u16::MAX);
         }
         Ok(backend)
     }
 
-    /// Rules of others, in their places. One that cannot be read keeps its place by matching what never comes.
+    /// Adds other programs' rules. A rule that cannot be parsed occupies its location with a match for no
+    /// packet.
     fn take_foreign(&mut self, rules: &[Rule]) {
         let mut unread = 0;
         for rule in rules {
-            // One that spreads over a context of others is not understood.
+            // A rule that uses another program's context is not understood.
             let queue = rule.queue().filter(|_| rule.context().is_none());
             let queue = queue.and_then(|queue| u16::try_from(queue).ok()).map(QueueId);
             let known = rule.matches().as_ref().and_then(filter_match).zip(queue);
@@ -129,7 +130,7 @@ impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
         }
     }
 
-    /// The device's RSS, where the model's table can say the same.
+    /// Takes over the device's RSS if its table can represent the model's.
     fn take_rss<C: EthtoolCalls>(&mut self, device: &ReceiveRules<C>) -> Result<(), SteerError> {
         let Some(found) = device.rss().map_err(refused)? else { return Ok(()) };
         if let Ok(key) = <[u8; 40]>::try_from(found.key.get(..40).unwrap_or_default()) {
@@ -138,7 +139,7 @@ impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
         let entries = self.nic.indirection().len();
         let here = found.indirection.len();
         let queue = |entry: usize| found.indirection.get(entry % here.max(1)).copied().unwrap_or(0) as u16;
-        // The low bits of the hash choose: a table that is repeated is the same table.
+        // The low bits of the hash index the table, so a repeated table is equivalent.
         let periodic = here <= entries
             || (0..here).all(|entry| found.indirection[entry] == u32::from(queue(entry % entries)));
         let fits = here > 0 && (entries.is_multiple_of(here) || here.is_multiple_of(entries)) && periodic;
@@ -156,7 +157,7 @@ impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
         Ok(())
     }
 
-    /// The device's table for one of the model's; none if it has too few entries for what is wanted.
+    /// Converts the model's table to the device's; none if the device's is too short.
     fn device_table(&self, wanted: &[QueueId]) -> Option<Vec<u32>> {
         let here = self.indirection.len();
         if here == 0 || wanted.is_empty() {
@@ -168,7 +169,7 @@ impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
         same.then_some(table)
     }
 
-    /// The filters that a configuration has besides those of others, by location.
+    /// Evenkeel's filters in a configuration, by location.
     fn own<'n>(&self, nic: &'n ConfiguredNic) -> impl Iterator<Item = (u32, &'n Filter)> {
         let foreign = |location: u32| self.nic.filters().any(|(id, _)| id.location == location);
         nic.filters_by_rank(self.table)
@@ -176,7 +177,7 @@ impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
             .filter(move |(location, _)| !foreign(*location))
     }
 
-    /// The rules that a configuration has besides those of others. `numbers` are those of its contexts in the device.
+    /// Evenkeel's rules in a configuration. `numbers` are its contexts' numbers in the device.
     fn wanted(&self, nic: &ConfiguredNic, numbers: &BTreeMap<ContextId, u32>) -> BTreeMap<u32, Rule> {
         let rule = |(location, filter): (u32, &Filter)| {
             let rule = rule_of(location, filter)?;
@@ -186,8 +187,7 @@ impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
         self.own(nic).filter_map(rule).collect()
     }
 
-    /// The numbers in the device of the contexts that a configuration's filters name: those that stand, and free ones for
-    /// those that are to be made.
+    /// The device's numbers of the contexts that filters use: existing ones, and free ones for new contexts.
     fn numbers(&mut self, nic: &ConfiguredNic) -> Result<BTreeMap<ContextId, u32>, SteerError> {
         let named: BTreeSet<ContextId> = self.own(nic).filter_map(|(_, filter)| filter.context).collect();
         let mut numbers = BTreeMap::new();
@@ -209,7 +209,7 @@ impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
         Ok(numbers)
     }
 
-    /// The lowest number from `first` on that no context has: drivers and the kernel give the lowest.
+    /// The lowest free number from `first`: drivers and the kernel allocate the lowest.
     fn free_context(&mut self, first: u32) -> Result<u32, SteerError> {
         /// More than any device has.
         const MOST: u32 = 4096;
@@ -230,11 +230,11 @@ impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
     }
 }
 
-/// The back end of a live interface, with what a run that died had left and that was put back. `queues` of its queues are
-/// used, or all.
+/// The back end of a live interface, and a dead run that was rolled back first. Uses `queues` of its queues, or
+/// all.
 ///
 /// # Errors
-/// As [`NtupleBackend::new`]; when another run manages the interface, or has left what cannot be put back.
+/// As [`NtupleBackend::new`]; when another run manages the interface, or a leftover cannot be restored.
 pub fn live_ntuple(
     interface: &Interface,
     model: &NicModel,
@@ -264,7 +264,7 @@ fn refused(error: EthtoolError) -> SteerError {
     SteerError::Apply(ApplyError::Knob(error.into()))
 }
 
-/// What no packet is: from port 0 of the unspecified address.
+/// Matches no packet: source port 0 of the unspecified address.
 fn nothing() -> FilterMatch {
     let nowhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
     FilterMatch::exact(&FlowTuple {
@@ -279,7 +279,7 @@ fn nothing() -> FilterMatch {
 fn filter_match(matches: &RuleMatch) -> Option<FilterMatch> {
     let transport =
         [Transport::Tcp, Transport::Udp].into_iter().find(|known| known.number() == matches.protocol)?;
-    // An open address still has an IP version, which a mask of no bits keeps.
+    // A mask of zero bits keeps the IP version.
     let address = |address, mask| Some(AddressMatch::masked(address, mask));
     let port = |port, mask| (mask != 0).then(|| PortMatch::masked(port, mask));
     Some(FilterMatch {
@@ -292,7 +292,7 @@ fn filter_match(matches: &RuleMatch) -> Option<FilterMatch> {
     })
 }
 
-/// A filter as a rule; none if it names no protocol, which rules do.
+/// A filter as a rule; none without a protocol, which rules require.
 fn rule_of(location: u32, filter: &Filter) -> Option<Rule> {
     let matches = &filter.matches;
     let any = match matches.source.or(matches.destination).map(AddressMatch::address) {
@@ -336,7 +336,7 @@ impl<K: Kernel, S: Storage> Backend for NtupleBackend<K, S> {
         let nic = found.nic;
         let mut applied = Applied::default();
         let numbers = self.numbers(nic)?;
-        // Contexts before the rules that name them; they are taken out behind these.
+        // Create contexts before the rules that use them; delete them after these.
         for (context, number) in &numbers {
             let table = nic.contexts().get(context.index()).and_then(|table| self.device_table(table));
             let Some(table) = table.filter(|_| !self.contexts.contains_key(number)) else { continue };
@@ -344,7 +344,8 @@ impl<K: Kernel, S: Storage> Backend for NtupleBackend<K, S> {
             self.contexts.insert(*number, table);
         }
         let wanted = self.wanted(nic, &numbers);
-        // New rules first, old ones last: what no rule of ours matches, RSS or a rule of others does, at every moment.
+        // Insert new rules before deleting old ones. At any moment, packets without a rule follow RSS or other
+        // programs' rules.
         for (location, rule) in &wanted {
             let before = self.rules.get(location).copied();
             if before == Some(*rule) {
@@ -397,7 +398,7 @@ impl<K: Kernel, S: Storage> Backend for NtupleBackend<K, S> {
 
     fn shell(&self, nic: &ConfiguredNic) -> Option<String> {
         let shell = |knob, value| format!("{}\n", Change::new(knob, value).shell(&self.name));
-        // As they would be numbered if there were no others.
+        // The numbers without other programs' contexts.
         let numbers: BTreeMap<ContextId, u32> =
             (1..).zip(nic.contexts()).map(|(number, _)| (ContextId(number as u16 - 1), number)).collect();
         let contexts = numbers.iter().filter_map(|(context, number)| {

@@ -1,4 +1,4 @@
-//! Flows that come in over an interface: who came, who went, at which rate.
+//! Flows that an interface receives: new, ended, and their rates.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
@@ -13,16 +13,16 @@ use crate::backend::Traffic;
 use crate::error::SteerError;
 use crate::interface::Interface;
 
-/// Where flows come from.
+/// Source of the flows.
 pub enum FlowSource {
-    /// They are those of the interface.
+    /// The interface's flows.
     Observed(Box<Observer>),
-    /// They are these, of a trace or of a generator, for a plan.
+    /// Given flows of a trace or a generator, for a plan.
     Listed(Vec<ObservedFlow>),
 }
 
 impl FlowSource {
-    /// The flows that are active now; see [`Observer::look`].
+    /// The active flows; see [`Observer::look`].
     pub(crate) fn look(
         &mut self,
         traffic: &HashMap<FlowTuple, Traffic>,
@@ -34,12 +34,12 @@ impl FlowSource {
     }
 }
 
-/// Whose flows are looked at, and when one is idle.
+/// Which flows to observe, and when a flow is idle.
 #[derive(Clone, Debug)]
 pub struct ObserveOptions {
-    /// Network namespaces whose sockets are looked at, besides the interface's own.
+    /// Network namespaces whose sockets are read, besides the interface's own.
     pub scope: Scope,
-    /// A flow that brings nothing for so long takes no filter any more.
+    /// A flow that receives nothing for this long loses its filter.
     pub idle: Duration,
 }
 
@@ -57,7 +57,7 @@ struct Known {
     rate_bps: u64,
 }
 
-/// Looks at flows again and again.
+/// Reads flows repeatedly.
 pub struct Observer {
     interface: Interface,
     host: Host,
@@ -67,11 +67,11 @@ pub struct Observer {
     scope_read: Instant,
 }
 
-/// Namespaces come and go: they are looked for anew after this.
+/// Namespaces come and go: list them again after this time.
 const SCOPE_INTERVAL: Duration = Duration::from_secs(5);
 
 impl Observer {
-    /// Begins to look.
+    /// Starts observing.
     ///
     /// # Errors
     /// When a namespace cannot be entered.
@@ -80,7 +80,7 @@ impl Observer {
         Ok(Self {
             interface: interface.clone(),
             reader: FlowReader::open(&host, &options.scope).map_err(|error| match options.scope {
-                // What was named is not there.
+                // A named namespace does not exist.
                 Scope::Named(_) => SteerError::Usage(error.to_string()),
                 Scope::Own | Scope::All => error.into(),
             })?,
@@ -91,8 +91,7 @@ impl Observer {
         })
     }
 
-    /// The flows that are active now. `traffic` is what the back end has counted, of flows with and without a socket
-    /// here.
+    /// The active flows. `traffic`: the back end's counters, of flows with and without a local socket.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -138,14 +137,13 @@ impl Observer {
         Ok(flows)
     }
 
-    /// Of a socket in the interface's own namespace the address tells; of others, behind a bridge or a route, nothing
-    /// does.
+    /// In the interface's own namespace the address decides; behind a bridge or a route, every flow counts.
     fn comes_in(&self, namespace: u64, address: IpAddr, addresses: &BTreeSet<IpAddr>) -> bool {
         namespace != self.interface.namespace || addresses.contains(&address)
     }
 
-    /// A flow's rate, bit/s; none while it is idle. What the back end counts is nearer to the wire than what the
-    /// socket says.
+    /// A flow's rate, bit/s; none if idle. The back end's count is preferred: it is closer to the wire than the
+    /// socket's.
     fn activity(
         &mut self,
         tuple: FlowTuple,
@@ -163,7 +161,7 @@ impl Observer {
         });
         let elapsed = now.duration_since(known.looked).as_secs_f64();
         if let Some(counted) = counted {
-            // A count that is less than before began anew.
+            // A smaller count means that it restarted.
             let gained = |now: u64, before: u64| if now >= before { now - before } else { now };
             let (packets, bytes) =
                 (gained(counted.packets, known.packets), gained(counted.bytes, known.bytes));
@@ -206,7 +204,7 @@ fn tuple_of(flow: &evenkeel_host::Flow) -> FlowTuple {
     }
 }
 
-/// The socket that takes a flow without a socket of its own: that of its address before that of any address.
+/// The listener of a flow without a socket: a listener on its address before one on any address.
 fn listener_of<'a>(reading: &'a Reading, tuple: &FlowTuple) -> Option<&'a Listener> {
     let wanted = match tuple.transport {
         Transport::Tcp => SocketProtocol::Tcp,

@@ -1,4 +1,4 @@
-//! A back end that changes nothing: for plans, and for NICs that are not here.
+//! A back end that changes nothing: for plans, and for NICs of other hosts.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use evenkeel_receive::{ConfiguredNic, Filter, FlowTuple, NicModel};
 use crate::backend::{Applied, Backend, Placement, QueueCount, Traffic};
 use crate::error::SteerError;
 
-/// A NIC as its model has it.
+/// A NIC as its model describes it.
 pub struct Planned {
     nic: ConfiguredNic,
     processors: Vec<u32>,
@@ -15,8 +15,7 @@ pub struct Planned {
 }
 
 impl Planned {
-    /// A NIC of a model with a queue for each of these processors, and nothing configured; `note` is what people should
-    /// know of them.
+    /// A NIC with a queue for each of these processors and no configuration; `note` is a remark about them.
     ///
     /// # Errors
     /// When the model has fewer queues.

@@ -1,9 +1,9 @@
-//! The back end in the kernel's own software: receive packet steering and receive flow steering
+//! Back end in the kernel: receive packet steering and receive flow steering
 //! (`Documentation/networking/scaling.rst`), for drivers with neither rules nor XDP.
 //!
-//! RPS spreads flows over a set of processors by a hash that is the kernel's; RFS sends a flow to the processor that
-//! reads it. Neither takes a filter, so of a policy they can do this: keep what no class owns to the processors of the
-//! rest, and, for locality, follow the readers. Which flow is where is not known, and is not claimed.
+//! RPS spreads flows over processors by the kernel's hash; RFS sends a flow to the processor of its reader.
+//! Neither has filters. So of a policy they can only keep flows without a class on the processors of the rest,
+//! and follow the readers for locality. The queue of each flow is unknown.
 
 use std::collections::{BTreeSet, HashMap};
 use std::process::Command;
@@ -16,13 +16,13 @@ use crate::backend::{Applied, Backend, Placement, QueueCount, Traffic};
 use crate::error::SteerError;
 use crate::interface::Interface;
 
-/// The model of a NIC that only hashes.
+/// The model of a NIC with only a hash.
 const MODEL: &str = "rss-only";
-/// Flows that RFS remembers, in all: what scaling.rst suggests for a busy server.
+/// Flows in the RFS table; scaling.rst suggests this for a busy server.
 const SOCKET_FLOWS: u32 = 32_768;
 const SOCKET_FLOWS_FILE: &str = "net/core/rps_sock_flow_entries";
 
-/// Steers by RPS, and RFS where the policy follows readers.
+/// Steers by RPS, and by RFS if the policy follows readers.
 pub struct RpsBackend<K: Kernel, S: Storage> {
     run: Run<K, S>,
     model: NicModel,
@@ -33,7 +33,7 @@ pub struct RpsBackend<K: Kernel, S: Storage> {
     remarks: Vec<String>,
 }
 
-/// The back end of a live interface, with what a run that died had left and that was put back.
+/// The back end of a live interface, and a dead run that was rolled back first.
 ///
 /// # Errors
 /// When another run manages the interface, or the kernel has no RPS.
@@ -57,7 +57,7 @@ pub fn live_rps(
 }
 
 impl<K: Kernel, S: Storage> RpsBackend<K, S> {
-    /// For an interface with so many receive queues; nothing is changed yet.
+    /// For an interface with this number of receive queues; changes nothing yet.
     ///
     /// # Errors
     /// When there are more processors than the model has queues.
@@ -87,7 +87,7 @@ impl<K: Kernel, S: Storage> RpsBackend<K, S> {
         match self.run.kernel().read(&total) {
             Ok(Value::Text(text)) if text.trim() == "0" => self.set(total, SOCKET_FLOWS.to_string())?,
             Ok(_) => {}
-            // It is of the whole machine, and other network namespaces than the first do not show it.
+            // A setting of the whole machine; only the initial network namespace shows it.
             Err(_) => {
                 self.remarks.push(
                     "RFS needs the sysctl net.core.rps_sock_flow_entries, which this network namespace does not show: \
@@ -105,7 +105,7 @@ impl<K: Kernel, S: Storage> RpsBackend<K, S> {
     }
 }
 
-/// Processors as a mask of 32-bit words in hexadecimal, the highest first (`bitmap_parse`, lib/bitmap-str.c).
+/// A processor mask as 32-bit hexadecimal words, highest first (`bitmap_parse`, lib/bitmap-str.c).
 fn mask(processors: &BTreeSet<u32>) -> String {
     let words = processors.last().map_or(1, |last| last / 32 + 1);
     let word = |number: u32| {

@@ -1,4 +1,4 @@
-//! A session: an interface under management, from the first look to the last undo.
+//! A session: manages an interface from the first observation to the last undo.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use crate::error::SteerError;
 use crate::interface::Interface;
 use crate::observe::FlowSource;
 
-/// How a session goes about its work.
+/// Options of a session.
 #[derive(Clone, Copy, Debug)]
 pub struct SessionOptions {
-    /// At least so long between two searches.
+    /// Least time between two searches.
     pub interval: Duration,
-    /// Search once, and keep what was found.
+    /// Search once, and keep the result.
     pub once: bool,
 }
 
@@ -30,12 +30,12 @@ impl Default for SessionOptions {
     }
 }
 
-/// Between two times that rates are taken anew and all flows are looked at again.
+/// Interval of complete searches with fresh rates.
 const REARRANGE_INTERVAL: Duration = Duration::from_secs(5);
-/// A flow's rate has changed when it differs from the last one by a quarter and by so much.
+/// A rate has changed if it differs by a quarter and by this much.
 const RATE_STEP_BPS: u64 = 100_000;
 
-/// A flow and where it lies.
+/// A flow and its queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FlowView {
     /// `tcp` or `udp`.
@@ -44,88 +44,77 @@ pub struct FlowView {
     pub source: String,
     /// This host's address and port.
     pub destination: String,
-    /// The class of the policy that it is in.
+    /// Its class in the policy.
     pub class: String,
-    /// What it receives, bit/s; 0 if unknown.
+    /// Receive rate, bit/s; 0 if unknown.
     pub rate_bps: u64,
-    /// Its queue; none where that is not known.
+    /// None if unknown.
     pub queue: Option<u16>,
-    /// Whether a filter of its own or of its class puts it there.
+    /// Whether its own or its class's filter puts it there.
     pub filtered: bool,
-    /// The process that reads it, if that could be found.
+    /// The reading process, if found.
     pub process: Option<String>,
 }
 
-/// A queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct QueueView {
-    /// Its number.
     pub queue: u16,
     /// The processor that serves it.
     pub processor: u32,
-    /// Flows on it; none where that is not known.
+    /// None if unknown.
     pub flows: Option<usize>,
-    /// Packets that were taken from it since the session began; none where that is not counted.
+    /// Packets taken from it since the session began; none if not counted.
     pub packets: Option<u64>,
-    /// Packets that it had no room for, as far as that can be told; none where that is not counted.
+    /// Packets that found it full, as far as known; none if not counted.
     pub lost: Option<u64>,
 }
 
-/// What is going on.
+/// Status of a session.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Status {
-    /// The interface.
     pub interface: String,
-    /// Its driver; none if that does not tell.
+    /// None if the driver does not report it.
     pub driver: Option<String>,
-    /// What makes the NIC what the search finds: `xdp`, `ntuple`.
+    /// `xdp` or `ntuple`.
     pub backend: &'static str,
-    /// Name of the NIC's model.
     pub model: String,
-    /// Name of the policy.
     pub policy: String,
-    /// Whether the placement is one that the policy accepts; none where it is not known.
+    /// Whether the policy accepts the placement; none if unknown.
     pub accepted: Option<bool>,
-    /// What the placement costs, as the policy has it; none where it is not known.
+    /// Cost of the placement under the policy; none if unknown.
     pub cost: Option<f64>,
-    /// Searches so far.
     pub searches: u64,
-    /// The longest of them, microseconds.
+    /// The longest search, µs.
     pub longest_search_us: f64,
-    /// Filters in place.
+    /// Current filters.
     pub filters: usize,
-    /// Filters put in, changed and taken out so far.
+    /// Filters inserted, changed and removed so far.
     pub filter_changes: u64,
-    /// What the policy asks for and the NIC does not give, each a sentence.
+    /// Requirements of the policy that the NIC does not meet, each a sentence.
     pub unmet: Vec<String>,
-    /// What else people should know.
+    /// Further remarks for the user.
     pub remarks: Vec<String>,
-    /// The queues.
     pub queues: Vec<QueueView>,
-    /// The flows.
     pub flows: Vec<FlowView>,
 }
 
-/// What one look at the flows led to.
+/// Result of one observation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// Flows that came.
+    /// New flows.
     pub came: usize,
-    /// Flows that went, or fell idle.
+    /// Flows that ended or became idle.
     pub went: usize,
-    /// Flows whose rate changed.
+    /// Flows with a new rate.
     pub changed: usize,
-    /// What the search took, microseconds.
+    /// Duration of the search, µs.
     pub search_us: f64,
-    /// What was changed in the NIC.
     pub applied: Applied,
-    /// The cost of the placement.
     pub cost: f64,
-    /// Whether the policy accepts it.
     pub accepted: bool,
 }
 
-/// An interface under management. Dropping it puts everything back.
+/// An interface under management. Dropping it restores everything.
 pub struct Session {
     interface: Interface,
     backend: Box<dyn Backend>,
@@ -141,7 +130,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Begins: nothing is steered before the first [`Self::tick`].
+    /// Starts; nothing is steered before the first [`Self::tick`].
     ///
     /// # Errors
     /// When the NIC cannot be read, or the policy does not fit its queues.
@@ -171,10 +160,10 @@ impl Session {
         })
     }
 
-    /// Follows another policy from now on: all flows are placed anew with the next [`Self::tick`].
+    /// Changes the policy: the next [`Self::tick`] places all flows again.
     ///
     /// # Errors
-    /// When the NIC cannot be read, or the policy does not fit its queues; the one before stays in force then.
+    /// When the NIC cannot be read, or the policy does not fit its queues; the old policy then stays in force.
     pub fn set_policy(&mut self, policy: &PolicyFile) -> Result<(), SteerError> {
         let nic = self.backend.nic()?;
         let queues = Queues::new(nic.queues())
@@ -187,16 +176,15 @@ impl Session {
         Ok(())
     }
 
-    /// Why the session has to end, if it has to. To be called several times a second.
+    /// The reason to exit, if any. Call it several times a second.
     ///
     /// # Errors
-    /// When the kernel cannot be asked.
+    /// When the kernel cannot be queried.
     pub fn check(&mut self) -> Result<Option<String>, SteerError> {
         self.backend.check()
     }
 
-    /// Looks at the flows, if it is time to, and puts those that came and those that changed where the policy wants
-    /// them. None if there was nothing to do.
+    /// Observes the flows if due, and places new and changed ones. None if nothing was due.
     ///
     /// # Errors
     /// When flows cannot be read, the policy's script fails, or the kernel refuses.
@@ -250,7 +238,7 @@ impl Session {
         }))
     }
 
-    /// Has the back end make the NIC what was found.
+    /// Applies the search's result.
     fn apply(&mut self) -> Result<Applied, SteerError> {
         let placed: Vec<(FlowTuple, QueueId)> =
             self.search.map().flows().map(|(_, tuple, queue)| (*tuple, queue)).collect();
@@ -261,7 +249,7 @@ impl Session {
         self.backend.apply(&found)
     }
 
-    /// The flows as they are now, with the queues on which they lie.
+    /// The current flows with their queues.
     fn look(&mut self) -> Result<Vec<ObservedFlow>, SteerError> {
         let traffic = self.backend.traffic()?;
         let mut flows = self.source.look(&traffic)?;
@@ -302,18 +290,17 @@ impl Session {
         Ok(())
     }
 
-    /// The shell lines that would do the same, where there are any.
+    /// Equivalent shell lines, if any.
     #[must_use]
     pub fn shell(&self) -> Option<String> {
         self.backend.shell(self.search.nic())
     }
 
-    /// Waits a moment for what is under way, so that the last [`Self::status`] is whole.
+    /// Waits until packets in transit are counted, for the last [`Self::status`].
     pub fn settle(&mut self) {
         self.backend.settle();
     }
 
-    /// What is going on.
     #[must_use]
     pub fn status(&self) -> Status {
         let counts = self.backend.queue_counts();

@@ -1,7 +1,7 @@
-//! The back end in software: XDP sends packets to processors through CPU maps.
+//! Software back end: XDP sends packets to processors through CPU maps.
 //!
-//! Works on any driver that takes XDP programs. A queue is a processor; the model is `xdp-cpumap`. Everything hangs
-//! on a link that this process owns: its death, however it comes, leaves the interface as it was.
+//! It works on any driver with XDP. A queue is a processor; the model is `xdp-cpumap`. The process owns the
+//! link, so its death restores the interface.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -23,22 +23,21 @@ use crate::interface::Interface;
 /// What the program does with its decisions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum XdpMode {
-    /// It follows the policy.
+    /// Follow the policy.
     #[default]
     Policy,
-    /// It hashes over all queues as RSS would, with the same program: a baseline of the same cost.
+    /// Hash over all queues as RSS would, with the same program: a baseline of equal cost.
     Hash,
-    /// It decides as with a policy, and sends nothing anywhere: what the program itself costs.
+    /// Decide as with a policy, but redirect nothing: measures the program's own cost.
     Pass,
 }
 
-/// The name of the model of a NIC that this back end is.
+/// The model of this back end.
 const MODEL: &str = "xdp-cpumap";
 
-/// A ring's thread takes up what is left in it within this time, unless its processor has more to do than it can.
+/// Time in which a ring's thread empties the ring, unless its processor is overloaded.
 const SETTLE: Duration = Duration::from_millis(20);
 
-/// Steers by XDP.
 pub struct XdpBackend {
     steering: ReceiveSteering,
     model: NicModel,
@@ -46,20 +45,19 @@ pub struct XdpBackend {
     mode: XdpMode,
     interface: Interface,
     program: u32,
-    /// Flows with a slot, and their queues; none: they go by the rules, and are counted.
+    /// Flows with a slot, and their queues; none: they follow the rules, but are counted.
     slots: HashMap<Tuple, Option<QueueId>>,
     classes: Vec<SteeredClass>,
     indirection: Vec<QueueId>,
-    /// Flows without a slot, as they were seen so far.
+    /// Counters of flows without a slot.
     seen: HashMap<FlowTuple, Traffic>,
 }
 
 impl XdpBackend {
-    /// Loads the program for an interface and attaches it: until a configuration is applied, every packet stays where
-    /// it comes in.
+    /// Loads the program and attaches it; until a configuration is applied, every packet stays on its CPU.
     ///
     /// # Errors
-    /// [`SteerError::Unable`] when the driver takes no XDP program, or somebody else's is there.
+    /// [`SteerError::Unable`] when the driver takes no XDP program, or another one is attached.
     pub fn attach(interface: &Interface, processors: &[u32], mode: XdpMode) -> Result<Self, SteerError> {
         interface.check_programs()?;
         let model = NicModel::built_in(MODEL)
@@ -109,7 +107,7 @@ impl XdpBackend {
         }
     }
 
-    /// Gives flows slots, or other targets in them.
+    /// Gives flows slots, or new targets in their slots.
     fn set_flows(
         &mut self,
         wanted: &HashMap<Tuple, Option<QueueId>>,
@@ -188,8 +186,8 @@ impl Backend for XdpBackend {
         let default = nic.default_indirection();
         let follows = self.mode != XdpMode::Hash;
         let indirection = if follows { nic.indirection() } else { &default[..] };
-        // Every flow that is known has its queue in a slot, so that it moves in order and is counted; those with a
-        // filter of their own first, should there be more flows than slots.
+        // Every known flow gets a slot, so that it moves in order and is counted. Flows with their own filter
+        // come first, in case there are more flows than slots.
         let mut wanted: HashMap<Tuple, Option<QueueId>> = HashMap::new();
         let mut classes = Vec::new();
         for (table, _) in nic.model().table_ids() {
@@ -207,7 +205,7 @@ impl Backend for XdpBackend {
                 wanted.entry(tuple_of(flow)).or_insert(Some(*queue).filter(|_| follows));
             }
         }
-        // Flows that are not known yet go where their class may be.
+        // Unknown flows go to the queues of their class.
         for (matches, queues) in
             found.classes.iter().filter(|(matches, _)| follows && *matches != FilterMatch::ANY)
         {
@@ -215,8 +213,8 @@ impl Backend for XdpBackend {
                 classes.push(self.class(matches, queues));
             }
         }
-        // First flows take slots, so that those that the rules move are moved in order; then the rules change; then
-        // slots go. At no moment has a flow no target.
+        // First flows get slots, so that flows moved by the rules move in order. Then the rules change, then
+        // slots are removed. Every flow always has a target.
         self.set_flows(&wanted, &mut applied)?;
         if classes != self.classes || indirection != self.indirection {
             let mut targets = [SteerTarget::Stay; INDIRECTION_LENGTH];
@@ -275,7 +273,7 @@ impl Backend for XdpBackend {
             total.bytes += seen.bytes;
             fresh.insert(tuple);
         }
-        // With a slot a flow is counted there; one that was not seen since the last look is forgotten.
+        // A flow with a slot is counted there; forget a flow that was not seen since the last read.
         self.seen.retain(|tuple, _| fresh.contains(tuple) && !counted.contains(tuple));
         traffic.extend(self.seen.iter().map(|(tuple, seen)| (*tuple, *seen)));
         Ok(traffic)

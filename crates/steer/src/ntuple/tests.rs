@@ -1,4 +1,4 @@
-//! Against a driver and a kernel in memory.
+//! Tests with an in-memory driver and kernel.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 use super::*;
 use std::cell::RefCell;
@@ -22,7 +22,6 @@ struct Inside {
     contexts: BTreeMap<u32, Vec<u32>>,
     has_contexts: bool,
     journal: String,
-    /// Flows that have to have a queue at every moment.
     changes: usize,
 }
 
@@ -47,7 +46,7 @@ fn put(data: &mut [u8], at: usize, value: &[u8]) {
     data[at..at + value.len()].copy_from_slice(value);
 }
 
-/// As much of ethtool's interface as is needed to read the device at first.
+/// The part of ethtool's interface that reads the device.
 impl EthtoolCalls for Machine {
     fn call(&self, _: &str, data: &mut [u8]) -> io::Result<()> {
         let inside = self.0.borrow();
@@ -113,7 +112,7 @@ impl Kernel for Machine {
                 assert!(*location < LOCATIONS, "beyond the budget");
                 let context = rule.rule().unwrap().context();
                 assert!(context.is_none_or(|context| inside.contexts.contains_key(&context)), "no context");
-                // The undo is on the disk before the change.
+                // The journal has the undo before the change.
                 assert!(inside.journal.contains(&format!("NtupleRule({location});")), "{}", inside.journal);
                 inside.rules.insert(*location, rule.rule().unwrap());
             }
@@ -157,7 +156,7 @@ fn apply(backend: &mut NtupleBackend<Machine, Machine>, search: &Search) -> Resu
     backend.apply(&Placement { nic: search.nic(), flows: &[], classes: &[] })
 }
 
-/// The queue that the device sends a flow to, by its rules alone.
+/// The queue of a flow by the device's rules alone.
 fn ruled(machine: &Machine, flow: &FlowTuple) -> Option<u32> {
     let inside = machine.0.borrow();
     let matching = |rule: &&Rule| {
@@ -184,13 +183,13 @@ fn the_device_does_what_the_search_found_and_is_put_back() {
     assert!(applied.inserted > 0, "{applied:?}");
     for flow in &tuples {
         let wanted = search.map().queue(search.find(flow).unwrap()).unwrap();
-        // Where no rule decides, RSS does, whose key and table are the device's.
+        // Without a rule, the device's RSS key and table decide.
         let found =
             ruled(&machine, flow).unwrap_or_else(|| u32::from(search.nic().unfiltered_queue_of(flow).0));
         assert_eq!(found, u32::from(wanted.0), "{flow}");
     }
     assert_eq!(machine.0.borrow().rules[&1], foreign(), "the rule of others is where it was");
-    // Nothing changed: nothing is done.
+    // No difference, so no change.
     let changes = machine.0.borrow().changes;
     assert!(!apply(&mut backend, &search).unwrap().is_some());
     assert_eq!(machine.0.borrow().changes, changes);
@@ -205,7 +204,7 @@ fn a_class_with_several_queues_has_one_rule_and_a_context_that_goes_with_it() {
     const CLASS: &str = "policy = \"balance\"\n[[class]]\nname = \"web\"\nprotocol = \"udp\"\nsource = \"10.0.0.1\"\nqueues = 2\n";
     let with = Machine::new(&[foreign()]);
     with.0.borrow_mut().has_contexts = true;
-    // Somebody else has the first context.
+    // Another program has the first context.
     with.0.borrow_mut().contexts = BTreeMap::from([(1, vec![0; 128])]);
     let seen = || {
         let inside = with.0.borrow();
@@ -226,7 +225,8 @@ fn a_class_with_several_queues_has_one_rule_and_a_context_that_goes_with_it() {
     let shell = backend.shell(found.nic()).unwrap();
     assert!(shell.contains("ethtool -X eth0 context new start 2 equal 2\n"), "{shell}");
     assert!(shell.contains(" src-ip 10.0.0.1 context 1 loc 63\n"), "{shell}");
-    // Fewer rules than without, where each flow of the class but those on its rule's queue has one of its own.
+    // Fewer rules than without contexts, where each flow of the class needs a rule unless it is on its class
+    // rule's queue.
     let without = Machine::new(&[foreign()]);
     let mut other = without.backend();
     let mut plain = search(&mut other, CLASS);
@@ -234,7 +234,7 @@ fn a_class_with_several_queues_has_one_rule_and_a_context_that_goes_with_it() {
     apply(&mut other, &plain).unwrap();
     assert!(with.0.borrow().rules.len() < without.0.borrow().rules.len());
     assert_eq!(without.0.borrow().contexts, BTreeMap::new());
-    // Nothing changed: nothing is done. Another policy: it goes, behind its rule.
+    // No difference, so no change. With another policy the context is deleted, after its rule.
     assert!(!apply(&mut backend, &found).unwrap().is_some());
     let mut even = search(&mut backend, "policy = \"balance\"\n");
     even.solve(&flows).unwrap();
@@ -270,7 +270,7 @@ fn the_budget_is_never_exceeded_and_a_change_is_the_least() {
     search.remove(&indices[..50]);
     let changes = machine.0.borrow().changes;
     apply(&mut backend, &search).unwrap();
-    // Removal is lazy: the filters stay until they are needed.
+    // Removal is lazy: filters stay until their location is needed.
     assert_eq!(machine.0.borrow().changes, changes);
 }
 

@@ -1,10 +1,10 @@
-//! Whether two studies differ: point by point, beyond what the spread of their repeats explains.
+//! Compares two studies point by point, beyond the spread of their repeats.
 
 use evenkeel_metrics::{Change, Confidence, changes};
 
 use crate::results::{Point, Results};
 
-/// Metrics by which points are compared; the rest follows from them or counts rare events.
+/// The compared metrics; the others follow from them or count rare events.
 const COMPARED: [&str; 8] = [
     "throughput_bps",
     "cores.busy",
@@ -19,11 +19,11 @@ const COMPARED: [&str; 8] = [
 /// Two studies, compared.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Agreement {
-    /// What differs in their set-up.
+    /// Differences of the set-up.
     pub warnings: Vec<String>,
-    /// Every metric of every point that both have.
+    /// Every metric of every common point.
     pub compared: Vec<Compared>,
-    /// Points that only one of them has.
+    /// Points that only one study has.
     pub only_in_one: usize,
 }
 
@@ -32,23 +32,22 @@ pub struct Agreement {
 pub struct Compared {
     /// Scenario and point.
     pub point: String,
-    /// The metric.
     pub metric: &'static str,
-    /// The change from the first to the second; the intervals of all of them hold together.
+    /// The change from the first to the second, with simultaneous confidence intervals.
     pub change: Change,
     /// Whether no change was shown; none with too few repeats for an interval.
     pub agrees: Option<bool>,
 }
 
 impl Agreement {
-    /// How many comparisons show no change, and how many there are.
+    /// Comparisons without a change, and all comparisons.
     #[must_use]
     pub fn counts(&self) -> (usize, usize) {
         let judged = || self.compared.iter().filter_map(|compared| compared.agrees);
         (judged().filter(|agrees| *agrees).count(), judged().count())
     }
 
-    /// Share of them that show none.
+    /// Share of comparisons without a change.
     #[must_use]
     pub fn share(&self) -> Option<f64> {
         let (agree, all) = self.counts();
@@ -56,7 +55,6 @@ impl Agreement {
     }
 }
 
-/// Compares two studies.
 #[must_use]
 pub fn agreement(first: &Results, second: &Results) -> Agreement {
     let mut agreement = Agreement { warnings: differences(first, second), ..Agreement::default() };

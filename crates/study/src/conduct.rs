@@ -1,5 +1,4 @@
-//! The study itself: repeats one after the other, or several at a time where the world allows it, each written down at
-//! once.
+//! Runs a study: repeats one after the other, or concurrently if the world allows it, each journalled at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -16,14 +15,14 @@ use crate::plan::{Extent, Planned, StudyScenario, cells, points, rounds};
 
 /// Other load above this, in processors, disturbs a repeat.
 pub const DISTURBANCE_LIMIT: f64 = 0.1;
-/// A disturbed repeat, or one that failed, is run again until it has been run so often.
+/// Runs of a disturbed or failed repeat at most.
 pub const MOST_ATTEMPTS: usize = 3;
-/// No more of all repeats are run again than this share: a machine that is never quiet would not come to an end.
+/// Limit of re-runs, as a share of all repeats: on a machine that is never quiet, the study would not end.
 pub const MOST_AGAIN: f64 = 0.2;
-/// So many failures in a row are no accident.
+/// This many failures in a row are no coincidence.
 const MOST_FAILURES: usize = 5;
 
-/// Why a study did not come to its end. What was measured is kept.
+/// Why a study ended early. Its measurements are kept.
 #[derive(Debug, thiserror::Error)]
 pub enum StudyError<E: std::error::Error> {
     /// The world refused.
@@ -32,14 +31,8 @@ pub enum StudyError<E: std::error::Error> {
     /// The directory failed.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// No point is left to run.
     #[error("{world} can run none of the points: {why}")]
-    NothingToRun {
-        /// The world.
-        world: &'static str,
-        /// The first reason.
-        why: String,
-    },
+    NothingToRun { world: &'static str, why: String },
     /// Repeat after repeat failed.
     #[error("{MOST_FAILURES} repeats failed one after the other, the last with: {0}")]
     Failing(E),
@@ -48,24 +41,23 @@ pub enum StudyError<E: std::error::Error> {
     Interrupted,
 }
 
-/// What to conduct.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// The scenarios, with the study's times.
+    /// With the study's times.
     pub scenarios: &'a [StudyScenario],
-    /// How much of each.
+    /// How much of each scenario to run.
     pub extent: &'a Extent,
-    /// Rate of lines; none lets the world choose.
+    /// Rate of lines; none: the world chooses.
     pub rate: Option<BitRate>,
-    /// Seed of the first repeat of every point, and of the order; the next repeat has the next.
+    /// Seed of the first repeat of every point, and of the order; each further repeat adds 1.
     pub seed: u64,
 }
 
-/// Runs every repeat that the journal does not have yet.
+/// Runs every repeat that is missing in the journal.
 ///
 /// # Errors
-/// When the world refuses, the disk fails, repeat after repeat fails, or the user wants to stop. The journal then has
-/// what was done, and the same call goes on from there.
+/// When the world refuses, the disk fails, repeat after repeat fails, or the user interrupts. The journal keeps
+/// the finished repeats, and the same call resumes.
 pub fn conduct<W: World>(
     world: &mut W,
     request: &Request<'_>,
@@ -83,15 +75,15 @@ pub fn conduct<W: World>(
     let mut state = State::of(journal, &points, request);
     let rounds = rounds(&repeats, &cells(&points), request.seed);
     for (round, order) in rounds.iter().enumerate() {
-        // What was disturbed comes again at the end of the round, when the disturbance may be over. A round has its
-        // share of what may be run again, so that a bad beginning does not leave nothing for the rest.
+        // Run disturbed repeats again at the end of the round, when the disturbance may be over. Each round has
+        // its share of the re-runs, so that a bad start leaves some for the rest.
         let share = (round + 1) as f64 / rounds.len() as f64;
         for attempt in 0..MOST_ATTEMPTS {
             let due: Vec<(usize, u32)> = state.due(order.iter().map(|number| (*number, round as u32)), share);
             if due.is_empty() {
                 break;
             }
-            // What a resumption finds due may be either, and most of it is new.
+            // A resumption may find both kinds; most are new.
             let pass = Pass { due: &due, again: attempt > 0 };
             study.run(world, pass, journal, &mut state, observer)?;
         }
@@ -101,7 +93,7 @@ pub fn conduct<W: World>(
     Ok(())
 }
 
-/// The points that the world can run; why not the others, and the notes of those, are in the journal.
+/// The points that the world can run; the journal gets the reasons for the others, and notes.
 fn assess<'s, W: World>(
     world: &W,
     request: &Request<'_>,
@@ -142,13 +134,13 @@ fn assess<'s, W: World>(
     Ok(able)
 }
 
-/// Writes a note down, once.
+/// Journals a note once.
 fn remember(journal: &mut Journal, scenario: &str, point: &str, note: String) -> Result<(), JournalError> {
     let entry = Entry::Note { scenario: scenario.to_owned(), point: point.to_owned(), note };
     if journal.entries().contains(&entry) { Ok(()) } else { journal.append(entry) }
 }
 
-/// The rate of every scenario that has points, by its number: the one in the journal if there is one.
+/// The rate of every scenario that has points, by index: the journalled one if there is one.
 fn settle<W: World>(
     world: &mut W,
     request: &Request<'_>,
@@ -169,12 +161,12 @@ fn settle<W: World>(
     let mut rates = BTreeMap::new();
     for number in &numbers {
         let scenario = &request.scenarios[*number].scenario;
-        // Where nothing but processors limits, there is no rate to ask for.
+        // If only processors limit, there is no rate.
         let wanted = known(journal, &scenario.name).or(request.rate).filter(|_| has_line(scenario));
         let rate = world.settle_rate(scenario, wanted, observer);
         rates.insert(*number, rate.map_err(|error| or_interrupted(error, observer))?);
     }
-    // Findings hold one scenario against another: these have the line of the one that can have the least.
+    // Findings compare these scenarios: all get the lowest of their rates.
     let settled = rates.clone();
     for (number, rate) in &mut rates {
         let scenario = &request.scenarios[*number].scenario;
@@ -200,15 +192,15 @@ fn or_interrupted<E: std::error::Error>(error: E, observer: &dyn Observer) -> St
     if observer.interrupted() { StudyError::Interrupted } else { StudyError::World(error) }
 }
 
-/// What has happened to each repeat: by the number of its point, and its own.
+/// State of each repeat, by point index and repeat number.
 struct State {
-    /// Repeats that are to be run, all points together.
+    /// Planned repeats of all points.
     planned: usize,
-    /// How often each was run, and whether one of the times was undisturbed.
+    /// Number of runs, and whether one was undisturbed.
     runs: BTreeMap<(usize, u32), (usize, bool)>,
-    /// Repeats that were run again.
+    /// Re-runs so far.
     again: usize,
-    /// Time that the repeats took.
+    /// Duration of the repeats.
     took: Duration,
     failures: usize,
     told_of_load: bool,
@@ -256,8 +248,7 @@ impl State {
         self.took += took;
     }
 
-    /// The repeats that are to be run, for the first time or, as far as this share of the allowance for it reaches, once
-    /// more.
+    /// The repeats to run: new ones, and re-runs up to this share of their limit.
     fn due(&self, repeats: impl Iterator<Item = (usize, u32)>, share: f64) -> Vec<(usize, u32)> {
         let most_again = (self.planned as f64 * MOST_AGAIN * share).ceil() as usize;
         let mut left = most_again.saturating_sub(self.again);
@@ -273,7 +264,7 @@ impl State {
     }
 }
 
-/// Repeats that are run one after the other, or several at a time.
+/// Repeats that run one after the other, or concurrently.
 #[derive(Clone, Copy)]
 struct Pass<'a> {
     due: &'a [(usize, u32)],
@@ -281,15 +272,15 @@ struct Pass<'a> {
     again: bool,
 }
 
-/// One repeat's result on its way to the journal.
+/// A repeat's result for the journal.
 struct Finished<E> {
     repeat: (usize, u32),
-    /// What it added to the time of the study: where several run at a time, that is less than its own.
+    /// Its contribution to the study's duration: less than its own if several run concurrently.
     took: Duration,
     raw: Result<RawRepeat, E>,
 }
 
-/// What all repeats share.
+/// Shared by all repeats.
 struct Study<'a> {
     request: &'a Request<'a>,
     rates: &'a BTreeMap<usize, BitRate>,
@@ -321,7 +312,7 @@ impl Study<'_> {
         }
     }
 
-    /// Runs repeats and writes each down when it is done.
+    /// Runs repeats and journals each when it is done.
     fn run<W: World>(
         &self,
         world: &mut W,
@@ -393,7 +384,7 @@ impl Study<'_> {
         let tenants = raw.tenants.as_ref();
         let load = tenants.and_then(|tenants| tenants.disturbance).filter(|load| *load > DISTURBANCE_LIMIT);
         if let Some(load) = load.filter(|_| !state.told_of_load) {
-            // Once: on a busy machine it is so with every repeat, and the result says how many they were.
+            // Only once: on a busy machine every repeat is disturbed, and the result reports how many.
             state.told_of_load = true;
             observer.remark(&format!(
                 "other processes took {load:.2} processors during a repeat, and {DISTURBANCE_LIMIT} is the limit: such \
@@ -403,7 +394,7 @@ impl Study<'_> {
         for note in &raw.notes {
             remember(journal, &scenario, &point, note.clone())?;
         }
-        // Where clients come and go the question is whether the line idles: the answer is there to be looked at.
+        // Clients that come and go raise the question whether the line idles: keep a trace.
         let comes_and_goes = |tenants: &BulkTenants| tenants.on_off.is_some();
         let line = tenants.and_then(|tenants| tenants.line.as_ref());
         let trace = match line.filter(|_| repeat == 0 && planned.point.bulk.iter().any(comes_and_goes)) {
@@ -425,7 +416,7 @@ impl Study<'_> {
     }
 }
 
-/// What left the line in each bin, and the least that was seen waiting, as CSV.
+/// Bytes sent in each bin, and the least backlog seen, as CSV.
 fn trace(line: &RawLine) -> String {
     let mut text = String::from("# what the line can carry in a bin, bytes: ");
     // Writing to a string does not fail.
@@ -437,7 +428,7 @@ fn trace(line: &RawLine) -> String {
     text
 }
 
-/// How long repeats take, and so how long it will take yet.
+/// Estimates the remaining time from the repeats' durations.
 struct Clock {
     begun: Instant,
     last: Instant,
@@ -450,7 +441,7 @@ impl Clock {
         Self { begun: now, last: now, ticks: 0 }
     }
 
-    /// A repeat is done: the time since the one before.
+    /// A repeat is done: returns the time since the previous one.
     fn tick(&mut self) -> Duration {
         let now = Instant::now();
         let took = now - self.last;
@@ -459,7 +450,7 @@ impl Clock {
         took
     }
 
-    /// Time for so many more repeats.
+    /// Time for this many more repeats.
     fn time_for(&self, repeats: usize) -> String {
         let each = self.begun.elapsed().as_secs_f64() / self.ticks.max(1) as f64;
         let seconds = each * repeats as f64;
@@ -467,7 +458,7 @@ impl Clock {
     }
 }
 
-/// Tells nothing of a repeat's own progress: it is one of hundreds.
+/// Hides a repeat's own progress: it is one of hundreds.
 struct Quiet<'a>(&'a dyn Observer);
 
 impl Observer for Quiet<'_> {

@@ -1,11 +1,10 @@
-//! What one group of setups does differently from another: a ratio, paired repeat by repeat, with its confidence
-//! interval.
+//! Compares two groups of setups: a ratio, paired by repeat, with its confidence interval.
 //!
-//! Both groups are measured in the same *cells*: combinations of values on the other axes. In each cell and repeat the
-//! mean over the one group is divided by the mean over the other. Means of ratios, over the cells of a repeat and over
-//! the repeats, are geometric, so that twice and half are 1 in the mean, whichever group is divided. Repeat *i* of every
-//! point runs in the same round, and those of a cell one after the other, so what changes slowly on the machine falls
-//! out, and what is left varies from repeat to repeat.
+//! Both groups are measured in the same *cells*: combinations of values on the other axes. In each cell and
+//! repeat the mean over one group is divided by the mean over the other. Means of ratios, over cells and
+//! repeats, are geometric, so that 2 and 1/2 average to 1. Repeat *i* of every point runs in the same round,
+//! and the points of a cell run consecutively. So slow drift of the machine cancels, and only the variation
+//! between repeats is left.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,16 +17,16 @@ use crate::results::{Point, Results};
 pub struct Effect {
     /// Mean over the repeats, and its interval.
     pub mean: MeanInterval,
-    /// Cells of which it is the mean.
+    /// Number of cells in the mean.
     pub cells: usize,
-    /// The setups whose value is divided, of those that were asked for.
+    /// The measured setups in the numerator.
     pub subjects: BTreeSet<String>,
-    /// The setups by whose value it is divided.
+    /// The setups in the denominator.
     pub others: BTreeSet<String>,
 }
 
 impl Effect {
-    /// Whether the whole interval lies above a value. Without an interval nothing does.
+    /// Whether the whole interval lies above a value; false without an interval.
     #[must_use]
     pub fn is_above(&self, value: f64) -> bool {
         self.mean.interval.is_some_and(|interval| interval.low > value)
@@ -39,24 +38,23 @@ impl Effect {
         self.mean.interval.is_some_and(|interval| interval.high < value)
     }
 
-    /// Whether the whole interval lies within so much of 1.
+    /// Whether the whole interval lies within `margin` of 1.
     #[must_use]
     pub fn is_near_one(&self, margin: f64) -> bool {
         self.is_above(1.0 - margin) && self.is_below(1.0 + margin)
     }
 
-    /// The interval.
     #[must_use]
     pub fn interval(&self) -> Option<Interval> {
         self.mean.interval
     }
 }
 
-/// The points of both groups in a cell.
+/// Both groups' points in a cell.
 type Cell<'r> = (Vec<&'r Point>, Vec<&'r Point>);
 
-/// The ratio of a metric of `subjects` to that of `others`, in the cells of a scenario that `keep` keeps. Setups that
-/// were not measured are left out; none if no cell has both.
+/// The ratio of a metric of `subjects` to that of `others`, in the cells that `keep` keeps. Setups without
+/// measurements are left out; none if no cell has both groups.
 pub fn effect(
     results: &Results,
     scenario: &str,
@@ -91,7 +89,7 @@ pub fn effect(
     })
 }
 
-/// The mean over points of a metric in each repeat that all of them have.
+/// A metric's mean over points, in each repeat that all of them have.
 #[must_use]
 pub fn mean_by_repeat(points: &[&Point], metric: &str) -> BTreeMap<u32, f64> {
     let values: Vec<BTreeMap<u32, f64>> = points.iter().map(|point| point.values(metric)).collect();
@@ -106,7 +104,7 @@ pub fn mean_by_repeat(points: &[&Point], metric: &str) -> BTreeMap<u32, f64> {
         .collect()
 }
 
-/// The mean over cells of each repeat that all cells have.
+/// The mean over cells, in each repeat that all cells have.
 #[must_use]
 pub fn in_all_cells(cells: impl Iterator<Item = BTreeMap<u32, f64>>) -> Vec<f64> {
     let cells: Vec<BTreeMap<u32, f64>> = cells.collect();

@@ -1,15 +1,15 @@
-//! The directory of a study while it runs: each repeat is there as soon as it is done.
+//! The directory of a running study: each repeat is stored as soon as it is done.
 //!
 //! ```text
 //! DIRECTORY/
-//!   study.json       what is studied: the settings that a resumption must share
-//!   repeats.jsonl    one line for each thing that has happened, in order, never changed
-//!   traces/          what left the line and what waited for it, as CSV
-//!   study-result.json, study.md, *.svg   the result, once the last repeat is done
+//!   study.json       the settings, which a resumption must share
+//!   repeats.jsonl    an append-only log, one line per event
+//!   traces/          bytes sent on the line and its backlog, as CSV
+//!   study-result.json, study.md, *.svg   the result, after the last repeat
 //! ```
 //!
-//! A line is written, and brought to the disk, before the next repeat begins. A study that was killed so has at most a
-//! damaged last line: it is cut off, and what it said is measured again.
+//! A line is written and synced before the next repeat begins. A kill can damage only the last line: it is cut off, and its
+//! repeat runs again.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -30,10 +30,10 @@ const SETTINGS_FILE: &str = "study.json";
 const REPEATS_FILE: &str = "repeats.jsonl";
 const TRACES: &str = "traces";
 
-/// What is studied. Two runs whose settings are the same are one study.
+/// The subject of a study. Runs with the same settings belong to one study.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
-    /// [`SCHEMA`] of the code that wrote it.
+    /// [`SCHEMA`] of the writer.
     pub schema: u32,
     /// Version of Evenkeel.
     pub evenkeel: String,
@@ -41,31 +41,30 @@ pub struct Settings {
     pub world: String,
     /// Kernel release, or kernel profile of the simulator.
     pub kernel: String,
-    /// Whether it is a quick study.
+    /// A quick study.
     pub quick: bool,
     /// Seed of the first repeats and of the order.
     pub seed: u64,
-    /// Line rate that was asked for, bit/s.
+    /// The requested line rate, bit/s.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub rate_bps: Option<u64>,
-    /// Repeats of every point, if not what the scenarios say.
+    /// Repeats of every point; none: the scenarios' numbers.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub repeats: Option<u32>,
-    /// The setups that take part, if not all.
+    /// The selected setups; empty: all.
     pub setups: Vec<String>,
     /// A user's file of setups.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub setups_text: Option<String>,
-    /// Name and text of each scenario.
+    /// Text of each scenario, by name.
     pub scenarios: BTreeMap<String, String>,
-    /// Facts about the host.
     pub host: BTreeMap<String, String>,
-    /// When it was begun, RFC 3339 in UTC. The one thing that a resumption need not share.
+    /// RFC 3339 in UTC. The only setting that a resumption need not share.
     pub started: String,
 }
 
 impl Settings {
-    /// What makes these settings another study than those of `found`; none if nothing does.
+    /// The first difference that makes this another study; none if there is none.
     #[must_use]
     pub fn difference(&self, found: &Self) -> Option<String> {
         let differs = |what: &str, found: &dyn std::fmt::Debug, own: &dyn std::fmt::Debug| {
@@ -125,67 +124,46 @@ impl Settings {
     }
 }
 
-/// One line: something that has happened.
+/// One line: an event.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "kebab-case")]
 pub enum Entry {
     /// The rate of a scenario's line.
     Rate {
-        /// The scenario.
         scenario: String,
-        /// The rate, bit/s.
+        /// bit/s.
         rate_bps: u64,
     },
     /// A point that the world cannot run.
-    Refused {
-        /// The scenario.
-        scenario: String,
-        /// The point.
-        point: String,
-        /// Why.
-        why: String,
-    },
-    /// What a reader of a point's figures must know.
-    Note {
-        /// The scenario.
-        scenario: String,
-        /// The point.
-        point: String,
-        /// The note.
-        note: String,
-    },
-    /// A repeat that is done.
+    Refused { scenario: String, point: String, why: String },
+    /// A note for readers of a point's figures.
+    Note { scenario: String, point: String, note: String },
+    /// A finished repeat.
     Repeat(Box<Repeated>),
-    /// A repeat that failed.
     Failed {
-        /// The scenario.
         scenario: String,
-        /// The point.
         point: String,
-        /// Number of the repeat, from 0.
+        /// From 0.
         repeat: u32,
-        /// Why.
         why: String,
     },
     /// The last repeat is done.
     End {
-        /// When, RFC 3339 in UTC.
+        /// RFC 3339 in UTC.
         ended: String,
-        /// Time that the study took in all its runs, seconds.
+        /// Duration of all runs of the study, seconds.
         took_s: f64,
     },
 }
 
-/// A repeat that is done.
+/// A finished repeat.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Repeated {
-    /// The scenario.
     pub scenario: String,
-    /// The point.
     pub point: String,
-    /// Number of the repeat, from 0.
+    /// From 0.
     pub repeat: u32,
-    /// Time that it took with everything around it, seconds.
+    /// Duration with set-up and clean-up, seconds.
     pub took_s: f64,
     /// Other load was above the limit.
     pub disturbed: bool,
@@ -196,60 +174,43 @@ pub struct Repeated {
     pub trace: Option<String>,
 }
 
-/// Why a study's directory cannot be used.
+/// Errors of a study's directory.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// A file cannot be read or written.
     #[error("cannot {action} {}: {source}", .path.display())]
     Io {
-        /// What was tried.
         action: &'static str,
-        /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The system's error.
         source: io::Error,
     },
-    /// A file cannot be read.
     #[error(transparent)]
     Input(#[from] InputError),
     /// The directory, or a file in it, cannot be written.
     #[error(transparent)]
     Output(OutputError),
-    /// There is no study.
+    /// The directory has no study.
     #[error("{} is no study: it has no {SETTINGS_FILE}", .0.display())]
     Missing(PathBuf),
-    /// There is something, and it is no study's.
+    /// The directory has other files.
     #[error("{} is not empty and no study; name a new directory", .0.display())]
     Occupied(PathBuf),
-    /// Another process is at it.
+    /// Another process uses the directory.
     #[error("another process is running the study in {}", .0.display())]
     Busy(PathBuf),
-    /// A line that is not the last cannot be understood.
+    /// A line before the last cannot be parsed.
     #[error("{}:{line}: {source}; the file was changed, so start anew in another directory", .path.display())]
     Damaged {
-        /// The file.
         path: PathBuf,
-        /// Line, from 1.
+        /// From 1.
         line: usize,
-        /// What is wrong.
         source: serde_json::Error,
     },
-    /// The settings cannot be understood.
     #[error("{}: {source}; it is no study's, or one of another version of evenkeel", .path.display())]
-    Settings {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        source: serde_json::Error,
-    },
-    /// It is another study.
+    Settings { path: PathBuf, source: serde_json::Error },
+    /// It holds another study.
     #[error("{} holds another study: {why}; name another directory", .path.display())]
-    Other {
-        /// The directory.
-        path: PathBuf,
-        /// What differs.
-        why: String,
-    },
+    Other { path: PathBuf, why: String },
 }
 
 impl From<OutputError> for JournalError {
@@ -268,29 +229,28 @@ impl JournalError {
     }
 }
 
-/// A study's directory, open for its next repeats.
+/// A study's directory, open for further repeats.
 #[derive(Debug)]
 pub struct Journal {
     directory: PathBuf,
-    /// Keeps other processes away from the directory.
+    /// Locks the directory.
     _claim: ClaimedDirectory,
     settings: Settings,
     file: Flock<File>,
-    /// Its length, bytes.
+    /// Length of the file, bytes.
     length: u64,
     entries: Vec<Entry>,
-    /// The last line was damaged and is gone.
+    /// A damaged last line was cut off.
     dropped: bool,
 }
 
 impl Journal {
-    /// Begins a study in a directory, or goes on with the one that is there if its settings are the same.
+    /// Begins a study in a directory, or resumes one with the same settings.
     ///
     /// # Errors
-    /// When the directory has something else in it, a study with other settings, or one that another process runs; and
-    /// when the disk fails.
+    /// When the directory has other files, another study, or is in use; when the disk fails.
     pub fn open(directory: &Path, settings: &Settings) -> Result<Self, JournalError> {
-        // The lock comes first: of two that begin at the same time, one finds the other's settings or its lock.
+        // Lock first: of two processes that begin at once, one finds the other's lock or settings.
         let claim = ClaimedDirectory::claim(directory)?;
         match read_settings(directory) {
             Ok(found) => {
@@ -313,7 +273,7 @@ impl Journal {
         if entries.next().is_some() {
             return Err(JournalError::Occupied(directory.to_owned()));
         }
-        // The settings appear whole or not at all: what has none is no study.
+        // The settings are written atomically: a directory without them is no study.
         let text = serde_json::to_string_pretty(settings)
             .map_err(|source| JournalError::Settings { path: directory.join(SETTINGS_FILE), source })?;
         write_whole(&directory.join(SETTINGS_FILE), text.as_bytes())?;
@@ -342,19 +302,17 @@ impl Journal {
         Ok(Self { directory, _claim: claim, settings, file, length: good, entries, dropped })
     }
 
-    /// What has happened so far.
+    /// All events so far.
     #[must_use]
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// Its settings.
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Where it is.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
@@ -366,13 +324,12 @@ impl Journal {
         self.dropped
     }
 
-    /// Whether the last repeat is done.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         is_finished(&self.entries)
     }
 
-    /// Writes a line, and brings it to the disk.
+    /// Writes and syncs a line.
     ///
     /// # Errors
     /// When the disk fails.
@@ -384,11 +341,11 @@ impl Journal {
             source,
         })?;
         line.push(b'\n');
-        // With a single call: a process that dies has written the whole line or a part of it, never lines mixed.
+        // In a single call: a process that dies leaves a complete or partial line, but never mixed lines.
         let written = (&*self.file).write_all(&line).and_then(|()| self.file.sync_data());
         if let Err(source) = written {
-            // What is there in part would be damage in the middle once the disk works again. That it cannot be cut off
-            // either is no other error.
+            // Ignore the error: cut off the partial line, which would be damage in the middle later; the first
+            // error is reported.
             let _ = self.file.set_len(self.length);
             return Err(JournalError::Io { action: "write", path, source });
         }
@@ -397,7 +354,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Keeps a trace; gives its name within the directory.
+    /// Stores a trace; returns its name within the directory.
     ///
     /// # Errors
     /// When the disk fails.
@@ -410,7 +367,7 @@ impl Journal {
         Ok(file)
     }
 
-    /// Writes a file of the result, whole or not at all.
+    /// Writes a result file atomically.
     ///
     /// # Errors
     /// When the disk fails.
@@ -431,7 +388,7 @@ pub fn read_settings(directory: &Path) -> Result<Settings, JournalError> {
     serde_json::from_str(&text.text).map_err(|source| JournalError::Settings { path, source })
 }
 
-/// A study that is read and not run: its settings, and what has happened.
+/// Reads a study without running it: its settings and events.
 ///
 /// # Errors
 /// When there is none, or it is damaged.
@@ -441,13 +398,12 @@ pub fn read(directory: &Path) -> Result<(Settings, Vec<Entry>), JournalError> {
     Ok((settings, entries))
 }
 
-/// Whether the last repeat of a study is done.
 #[must_use]
 pub fn is_finished(entries: &[Entry]) -> bool {
     entries.iter().any(|entry| matches!(entry, Entry::End { .. }))
 }
 
-/// The lines of the file, and up to which byte they are whole.
+/// The lines, and the length of the valid part.
 fn read_entries(path: &Path) -> Result<(Vec<Entry>, u64), JournalError> {
     let file = match open_regular(path, Kind::Repeats) {
         Ok(file) => file,
@@ -460,25 +416,22 @@ fn read_entries(path: &Path) -> Result<(Vec<Entry>, u64), JournalError> {
     })
 }
 
-/// Why the lines of a study cannot be read.
+/// Why a study's log cannot be read.
 #[derive(Debug)]
 pub enum EntryFault {
-    /// The system refuses.
     Read(io::Error),
-    /// A line before the last is no entry.
+    /// A line before the last is invalid.
     Damaged {
-        /// Line, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The parser's error.
         source: serde_json::Error,
     },
 }
 
-/// The lines of a study, and up to which byte they are whole: the last line may be damaged, by whatever ended the process
-/// that wrote it.
+/// The lines, and the length of the valid part: a crash may have damaged the last line.
 ///
 /// # Errors
-/// If they cannot be read, one before the last is no entry, or one has a figure that no run can give.
+/// If the log cannot be read, a line before the last is invalid, or one has an impossible figure.
 pub fn parse_entries(mut text: impl BufRead) -> Result<(Vec<Entry>, u64), EntryFault> {
     let (mut entries, mut good, mut line) = (Vec::new(), 0, Vec::new());
     for number in 1.. {
@@ -494,7 +447,7 @@ pub fn parse_entries(mut text: impl BufRead) -> Result<(Vec<Entry>, u64), EntryF
         match entry {
             _ if read == 0 => break,
             Ok(entry) if line.ends_with(b"\n") => entries.push(entry),
-            // Whole by chance, but without its end.
+            // Valid JSON by chance, but without its newline.
             Ok(_) => break,
             Err(_) if text.fill_buf().map_err(EntryFault::Read)?.is_empty() => break,
             Err(source) => return Err(EntryFault::Damaged { line: number, source }),

@@ -1,4 +1,4 @@
-//! Verdicts on each setup: whether it conserves work, whether it keeps what it claims, and what filter rules cost.
+//! Verdicts on each setup: work conservation, its claims, and the cost of filter rules.
 
 use std::collections::BTreeMap;
 
@@ -14,23 +14,23 @@ const MIXED: &str = "tc-fairness-mixed";
 const PRIORITY: &str = "tc-priority";
 const FILTERS: &str = "tc-filter-cost";
 
-/// A setup conserves work if it loses less of the line than this while packets wait, and does not if more.
+/// A setup conserves work if it loses less than this share of the line while packets wait.
 pub const CONSERVING: f64 = 0.05;
-/// A setup is fair if Jain's index over bytes with mixed lengths lies above.
+/// A setup is fair if Jain's index over bytes with mixed lengths is above this.
 pub const FAIR: f64 = 0.95;
-/// A setup puts probes first if their latency under the most load is at most this share of that with pfifo.
+/// A setup prioritizes probes if their latency under the highest load is at most this share of pfifo's.
 pub const FIRST: f64 = 0.5;
-/// TCP hands segments of so much payload to the qdisc, bytes.
+/// Payload of a segment that TCP passes to the qdisc, bytes.
 const SEGMENT: f64 = 65_536.0;
 
-/// A yes or no with the interval that it comes from.
+/// An answer, with the interval that it is based on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The whole interval lies on the good side of the bound.
     Yes,
     /// The whole interval lies on the bad side.
     No,
-    /// It holds the bound, or there is none.
+    /// The interval includes the bound, or there is no interval.
     Open,
     /// Nothing was measured.
     NotMeasured,
@@ -63,9 +63,7 @@ impl Answer {
 /// Whether a setup conserves work.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Conservation {
-    /// The setup.
     pub setup: String,
-    /// Whether it does.
     pub answer: Answer,
     /// Share of the line that was lost while packets waited.
     pub lost: Option<MeanInterval>,
@@ -73,11 +71,10 @@ pub struct Conservation {
     pub idle: Option<MeanInterval>,
     /// File of a trace that shows it.
     pub trace: Option<String>,
-    /// Why nothing was measured.
+    /// Why there is no measurement.
     pub why: Option<String>,
 }
 
-/// Whether each setup conserves work.
 #[must_use]
 pub fn conservation(results: &Results) -> Vec<Conservation> {
     of_setups(results, CONSERVATION)
@@ -115,22 +112,19 @@ fn over_cells(points: &[&Point], key: &str) -> Option<MeanInterval> {
     mean_interval(&in_all_cells(cells))
 }
 
-/// What a setup claims, against what was measured.
+/// A setup's claim, compared with the measurement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClaimJudged {
-    /// The setup.
     pub setup: String,
     /// What it claims.
     pub claim: Claim,
-    /// Whether it keeps it.
     pub answer: Answer,
-    /// By which figure.
+    /// Description of the figure.
     pub what: &'static str,
-    /// The figure.
     pub figure: Option<MeanInterval>,
 }
 
-/// Every claim of every setup that takes part.
+/// Every claim of every measured setup.
 #[must_use]
 pub fn claims(results: &Results) -> Vec<ClaimJudged> {
     let conservation = conservation(results);
@@ -188,24 +182,22 @@ pub fn claims(results: &Results) -> Vec<ClaimJudged> {
     judged
 }
 
-/// What a filter rule costs.
+/// Cost of a filter rule.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FilterCost {
-    /// The setup.
     pub setup: String,
-    /// The classifier.
     pub classifier: String,
-    /// From so many rules to so many.
+    /// The smallest and the largest number of rules.
     pub rules: (f64, f64),
-    /// Processor time for each rule and segment of 64 KiB, nanoseconds.
+    /// Processor time per rule and segment of 64 KiB, ns.
     pub ns_per_rule: Option<MeanInterval>,
-    /// Bandwidth with the most rules over that with the fewest.
+    /// Bandwidth with the most rules, divided by that with the fewest.
     pub bandwidth_ratio: Option<MeanInterval>,
-    /// Why nothing was measured.
+    /// Why there is no measurement.
     pub why: Option<String>,
 }
 
-/// What filter rules cost with each setup and classifier.
+/// Cost of filter rules by setup and classifier.
 #[must_use]
 pub fn filter_costs(results: &Results) -> Vec<FilterCost> {
     let mut groups: Vec<((String, String), Vec<&Point>)> = Vec::new();
@@ -232,7 +224,7 @@ fn filter_cost(setup: String, classifier: String, points: &[&Point]) -> FilterCo
         few.iter().filter_map(|(repeat, few)| Some((*few, *many.get(repeat)?))).collect()
     };
     let cpu = metric::part(metric::CPU_PER_GB, "busy");
-    // Seconds for a GB are nanoseconds for a byte.
+    // Seconds per GB are nanoseconds per byte.
     let per_rule = pairs(&cpu).into_iter().map(|(few, many)| (many - few) * SEGMENT / (rules.1 - rules.0));
     let (few, many): (Vec<f64>, Vec<f64>) = pairs(metric::THROUGHPUT).into_iter().unzip();
     FilterCost {

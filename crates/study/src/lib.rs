@@ -1,4 +1,4 @@
-//! Many scenarios of tenants as one study: how qdiscs behave, and which for what.
+//! Many scenarios of tenants as one study: compares qdiscs and recommends one per need.
 //!
 //! ```text
 //! scenarios ─ plan ─> conduct (any world) ─> journal ─ results ─> effect ─> findings
@@ -6,11 +6,11 @@
 //!                                                              └─> page: JSON, Markdown, charts
 //! ```
 //!
-//! [`plan`] says what runs and in which order; [`conduct()`] runs it in a world that it knows by the trait alone, and the
-//! [`journal`] has every repeat on the disk as soon as it is done, so that a study that was killed goes on. Everything
-//! behind [`results`] is a pure function of what was measured: the same directory gives the same page.
+//! [`plan`] determines the repeats and their order. [`conduct()`] runs them in a world that it knows only by the trait. The
+//! [`journal`] has every repeat on the disk as soon as it is done, so a killed study can resume. Everything after
+//! [`results`] is a pure function of the measurements: the same directory gives the same page.
 //!
-//! Source of what is asked: the TC performance thesis (see [`findings`]).
+//! Source of the questions: the TC performance thesis (see [`findings`]).
 
 mod agreement;
 mod charts;

@@ -1,39 +1,35 @@
-//! What a study runs, and in which order.
+//! The repeats of a study and their order.
 
 use evenkeel_model::scenario::{Scenario, TenantPoint, Variant};
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// A scenario of a study.
 #[derive(Clone, Debug)]
 pub struct StudyScenario {
-    /// The scenario; its measure is what the study takes.
+    /// With the study's times.
     pub scenario: Scenario,
-    /// Its text.
     pub text: String,
 }
 
-/// How much of each scenario.
+/// How much of each scenario to run.
 #[derive(Clone, Debug, Default)]
 pub struct Extent {
-    /// The quick points with the quick times; otherwise all of them with the full ones.
+    /// Only the quick points, with the quick times.
     pub quick: bool,
-    /// Repeats of every point; none is what each scenario says.
+    /// Repeats of every point; none: the scenario's number.
     pub repeats: Option<u32>,
-    /// Only these setups; all if there are none.
+    /// Only these setups; empty: all.
     pub setups: Vec<String>,
 }
 
-/// A point of the plan.
 #[derive(Clone, Copy, Debug)]
 pub struct Planned<'s> {
-    /// Number of its scenario among those of the study.
+    /// Index of its scenario in the study.
     pub scenario: usize,
-    /// The point, as a variant of the scenario.
     pub variant: &'s Variant,
-    /// What it is.
+    /// The values on the axes.
     pub point: &'s TenantPoint,
-    /// Repeats of it.
+    /// Repeats of this point.
     pub repeats: u32,
 }
 
@@ -46,7 +42,7 @@ pub fn timed(scenarios: Vec<StudyScenario>, extent: &Extent) -> Vec<StudyScenari
     scenarios.into_iter().map(timed).collect()
 }
 
-/// The points of all scenarios, in their order. `scenarios` are [`timed`].
+/// The points of all scenarios, in order. `scenarios` come from [`timed`].
 #[must_use]
 pub fn points<'s>(scenarios: &'s [StudyScenario], extent: &Extent) -> Vec<Planned<'s>> {
     let wanted = |point: &TenantPoint| extent.setups.is_empty() || extent.setups.contains(&point.qdisc.name);
@@ -65,14 +61,14 @@ pub fn points<'s>(scenarios: &'s [StudyScenario], extent: &Extent) -> Vec<Planne
 }
 
 impl Planned<'_> {
-    /// Points that differ by their setup alone are of one cell.
+    /// Points of a cell differ only by their setup.
     fn is_of_cell_of(&self, other: &Self) -> bool {
         let axes = |planned: &Self| planned.point.coordinates.get(1..).map(<[_]>::to_vec);
         self.scenario == other.scenario && axes(self) == axes(other)
     }
 }
 
-/// The cells: numbers of the points that differ by their setup alone.
+/// The cells: indices of points that differ only by their setup.
 #[must_use]
 pub fn cells(points: &[Planned<'_>]) -> Vec<Vec<usize>> {
     let mut cells: Vec<Vec<usize>> = Vec::new();
@@ -85,10 +81,9 @@ pub fn cells(points: &[Planned<'_>]) -> Vec<Vec<usize>> {
     cells
 }
 
-/// The order of repeats: in each round one of every point, so that what changes on the machine meanwhile meets all
-/// alike. The points of a cell, which are compared with one another, come one after the other, so that little changes
-/// between them; cells, and points in each, are shuffled, so that none always follows the same other. Numbers are
-/// those of `repeats`; the same seed gives the same order.
+/// The order of repeats. Each round has one repeat of every point, so that changes of the machine affect all
+/// points alike. The points of a cell, which are compared, run consecutively. Cells, and points within a cell,
+/// are shuffled. Indices are those of `repeats`; the same seed gives the same order.
 #[must_use]
 pub fn rounds(repeats: &[u32], cells: &[Vec<usize>], seed: u64) -> Vec<Vec<usize>> {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
@@ -103,7 +98,7 @@ pub fn rounds(repeats: &[u32], cells: &[Vec<usize>], seed: u64) -> Vec<Vec<usize
         .collect()
 }
 
-/// Fisher and Yates; the bias of the remainder is beyond notice with 64 bits.
+/// Fisher-Yates; with 64 bits the bias of the remainder is negligible.
 fn shuffle<T>(items: &mut [T], random: &mut Xoshiro256PlusPlus) {
     for last in (1..items.len()).rev() {
         items.swap(last, (random.next_u64() % (last as u64 + 1)) as usize);
@@ -132,7 +127,7 @@ mod tests {
         assert_ne!(order, rounds(&repeats, &cells, 8));
         assert!(rounds(&[], &[], 1).is_empty());
         for round in &order {
-            // Each cell is in one piece.
+            // Each cell is contiguous.
             let of = |number: &usize| cells.iter().position(|cell| cell.contains(number));
             let changes = round.windows(2).filter(|pair| of(&pair[0]) != of(&pair[1])).count();
             assert_eq!(changes, cells.len() - 1, "{round:?}");

@@ -1,4 +1,4 @@
-//! Which qdisc for which need, from the figures alone.
+//! Recommends a qdisc per need, from the figures alone.
 
 use std::collections::BTreeMap;
 
@@ -8,17 +8,18 @@ use evenkeel_model::record::metric;
 use crate::effect::in_all_cells;
 use crate::results::{Point, Results};
 
-/// Differences below this, of the mean of all or of an index or share, are none that anybody would choose by.
+/// Smaller differences (relative to the mean of all setups, or of an index or share) are irrelevant for a
+/// choice.
 const MATERIAL: f64 = 0.01;
 
-/// What somebody may need, and the figure that tells who serves it.
+/// A need, and the metric that measures it.
 struct Need {
     name: &'static str,
     scenario: &'static str,
     metric: String,
     what: &'static str,
     higher_is_better: bool,
-    /// Values are compared as shares of the mean over all setups, so that every cell counts alike.
+    /// Compare values as shares of the mean over all setups, so that every cell counts alike.
     relative: bool,
 }
 
@@ -75,43 +76,38 @@ fn needs() -> [Need; 5] {
     ]
 }
 
-/// Which setups serve a need best.
+/// The best setups for a need.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recommendation {
-    /// The need.
     pub need: &'static str,
-    /// The scenario that tells.
+    /// The scenario with the metric.
     pub scenario: &'static str,
-    /// The metric that tells.
     pub metric: String,
-    /// What it is.
+    /// Description of the metric.
     pub what: &'static str,
-    /// The best setup, and those that the repeats cannot tell from it or that differ by less than 1 %.
+    /// The best setup, and those that differ by less than 1 % or not significantly.
     pub best: Vec<String>,
-    /// All, the best first.
+    /// All setups, the best first.
     pub ranking: Vec<Ranked>,
-    /// Setups of the scenario that were not measured.
+    /// Setups of the scenario without measurements.
     pub missing: Vec<String>,
-    /// Repeats.
     pub n: usize,
 }
 
-/// A setup among others.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ranked {
-    /// The setup.
     pub setup: String,
     /// Mean of the metric over the points.
     pub value: f64,
-    /// What it is compared by: the value, or its share of the mean over all setups.
+    /// The compared figure: the value, or its share of the mean over all setups.
     pub score: MeanInterval,
-    /// Score less that of the best, paired repeat by repeat.
+    /// Score minus that of the best, paired by repeat.
     pub behind: Option<MeanInterval>,
-    /// The repeats cannot tell it from the best, or it differs by less than 1 %.
+    /// It differs from the best by less than 1 %, or not significantly.
     pub tie: bool,
 }
 
-/// A recommendation for every need that something was measured for.
+/// A recommendation for every need with measurements.
 #[must_use]
 pub fn recommendations(results: &Results) -> Vec<Recommendation> {
     needs().into_iter().filter_map(|need| recommend(results, need)).collect()
@@ -121,7 +117,7 @@ fn recommend(results: &Results, need: Need) -> Option<Recommendation> {
     let of_scenario: Vec<&Point> = results
         .points
         .iter()
-        // Nobody is in the way of a client that is alone.
+        // A client without competitors says nothing about the qdisc.
         .filter(|point| point.scenario == need.scenario && point.number("clients") != Some(0.0))
         .collect();
     let mut setups: Vec<&str> = Vec::new();
@@ -138,7 +134,7 @@ fn recommend(results: &Results, need: Need) -> Option<Recommendation> {
         let point = of_scenario.iter().find(|point| point.setup == setup && point.axes == cell);
         point.map(|point| point.values(&need.metric)).unwrap_or_default()
     };
-    // A setup takes part if it was measured everywhere: an easy cell that another lacks would favour it.
+    // A setup must be measured in all cells: a missing difficult cell would favour it.
     let (candidates, missing): (Vec<&str>, Vec<&str>) =
         setups.into_iter().partition(|setup| cells.iter().all(|cell| !values(setup, cell).is_empty()));
     if candidates.len() < 2 || cells.is_empty() {
@@ -216,7 +212,7 @@ mod tests {
     use crate::results::Values;
 
     fn point(setup: &str, clients: &str, values: &[f64]) -> Point {
-        // Twice, so that there are enough for an interval.
+        // Twice, to have enough repeats for an interval.
         let repeats = values.iter().chain(values).enumerate();
         let repeats =
             repeats.map(|(repeat, value)| (repeat as u32, Values::from([("jain_bytes".to_owned(), *value)])));
@@ -242,7 +238,7 @@ mod tests {
                 point("close", "48", &[0.985, 0.975, 0.985]),
                 point("unfair", "8", &[0.5, 0.51, 0.5]),
                 point("unfair", "48", &[0.7, 0.71, 0.7]),
-                // Where it was measured it is the best, but that is the easy half.
+                // It is the best where it was measured, but that is the easy half.
                 point("half", "8", &[1.0, 1.0, 1.0]),
                 point("half", "48", &[]),
             ],

@@ -1,4 +1,4 @@
-//! What a study has measured: points with the values of their repeats.
+//! The measurements of a study: points with the values of their repeats.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,6 @@ use crate::conduct::Request;
 use crate::journal::{Entry, Repeated, Settings};
 use crate::plan::points;
 
-/// What a study has measured.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Results {
     /// `sim` or `netns`.
@@ -22,83 +21,72 @@ pub struct Results {
     pub evenkeel: String,
     /// Whether it was a quick study.
     pub quick: bool,
-    /// Seed.
     pub seed: u64,
-    /// Facts about the host.
     pub host: BTreeMap<String, String>,
-    /// When it was begun, and its last repeat done, RFC 3339 in UTC.
+    /// Beginning and end of the last repeat, RFC 3339 in UTC.
     pub times: (String, String),
-    /// Time that the repeats took, seconds.
+    /// Duration of the repeats, seconds.
     pub took_s: f64,
-    /// The scenarios, in order.
+    /// In order.
     pub scenarios: Vec<ScenarioFacts>,
-    /// The points, in order.
+    /// In order.
     pub points: Vec<Point>,
-    /// What each setup promises.
+    /// Claims by setup.
     pub claims: BTreeMap<String, BTreeSet<Claim>>,
-    /// Repeats that were run, the disturbed ones that were run again included; those that other load disturbed; those
-    /// that failed; those of which no undisturbed run came out.
+    /// How often repeats ran.
     pub runs: Runs,
 }
 
-/// How often repeats were run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Runs {
-    /// All.
     pub all: usize,
     /// Other load was above the limit.
     pub disturbed: usize,
-    /// They failed.
     pub failed: usize,
-    /// Repeats whose values are of a disturbed run: there is no other.
+    /// Repeats without an undisturbed run.
     pub left_disturbed: usize,
 }
 
-/// What is known of a scenario.
+/// Facts about a scenario.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScenarioFacts {
-    /// Its name.
     pub name: String,
-    /// Its title.
     pub title: String,
     /// Whether a line is the bottleneck.
     pub line: bool,
-    /// The rate of the line, bit/s, if it ran.
+    /// bit/s, if it ran.
     pub rate_bps: Option<u64>,
     /// Measured time of a repeat, seconds.
     pub duration_s: f64,
-    /// What is drawn.
     pub plots: Vec<Plot>,
 }
 
-/// A point, and what came out of its repeats.
+/// A point with the values of its repeats.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Point {
-    /// Its scenario.
     pub scenario: String,
-    /// Its name.
+    /// Unique within the scenario.
     pub name: String,
-    /// The setup.
     pub setup: String,
-    /// Each other axis with its value, as the file spells it.
+    /// The other axes with their values, as written in the file.
     pub axes: Vec<(String, String)>,
-    /// The repeats that have come to an end, by number.
+    /// Finished repeats, by number.
     pub repeats: BTreeMap<u32, Values>,
     /// Why the world cannot run it.
     pub refused: Option<String>,
     /// Why repeats of it failed.
     pub failures: Vec<String>,
-    /// What a reader must know.
+    /// Notes for the reader.
     pub notes: Vec<String>,
     /// File of the line's trace.
     pub trace: Option<String>,
 }
 
-/// Values of a repeat by metric key.
+/// A repeat's values by metric key.
 pub type Values = BTreeMap<String, f64>;
 
 impl Point {
-    /// The value on an axis, as the file spells it.
+    /// The value on an axis, as written in the file.
     #[must_use]
     pub fn axis(&self, name: &str) -> Option<&str> {
         self.axes.iter().find(|(axis, _)| axis == name).map(|(_, value)| value.as_str())
@@ -110,20 +98,19 @@ impl Point {
         number(self.axis(name)?)
     }
 
-    /// The value of a metric in each repeat that has it, by the repeat's number.
+    /// A metric's values by repeat number.
     #[must_use]
     pub fn values(&self, metric: &str) -> BTreeMap<u32, f64> {
         let value = |(repeat, values): (&u32, &Values)| Some((*repeat, *values.get(metric)?));
         self.repeats.iter().filter_map(value).collect()
     }
 
-    /// Mean of a metric, with its confidence interval.
+    /// A metric's mean, with its confidence interval.
     #[must_use]
     pub fn mean(&self, metric: &str) -> Option<MeanInterval> {
         mean_interval(&self.values(metric).into_values().collect::<Vec<_>>())
     }
 
-    /// Summary of a metric.
     #[must_use]
     pub fn summary(&self, metric: &str) -> Option<Summary> {
         Summary::of(&self.values(metric).into_values().collect::<Vec<_>>())
@@ -136,14 +123,14 @@ impl Point {
     }
 }
 
-/// A value on an axis as a number: a count, or bytes.
+/// An axis value as a number: a count, or bytes.
 #[must_use]
 pub fn number(value: &str) -> Option<f64> {
     value.parse().ok().or_else(|| value.parse::<ByteSize>().ok().map(|size| size.bytes() as f64))
 }
 
 impl Results {
-    /// What a journal has, of the points that were planned.
+    /// Builds the results of the planned points from a journal.
     #[must_use]
     pub fn of(settings: &Settings, entries: &[Entry], request: &Request<'_>) -> Self {
         let mut results = Self {
@@ -182,7 +169,7 @@ impl Results {
         results
     }
 
-    /// The results of a study by its journal alone, as for a comparison: points have no axes and setups no claims.
+    /// Builds the results from a journal alone, for a comparison: points have no axes, and setups no claims.
     #[must_use]
     pub fn bare(settings: &Settings, entries: &[Entry]) -> Self {
         let mut results = Self {
@@ -217,7 +204,7 @@ impl Results {
             .collect();
         let find =
             |scenario: &String, point: &String| numbers.get(&(scenario.clone(), point.clone())).copied();
-        // Of several runs of a repeat the first undisturbed one counts, or else the least disturbed one.
+        // Use the first undisturbed run of a repeat, or else the least disturbed one.
         let mut chosen: BTreeMap<(usize, u32), &Repeated> = BTreeMap::new();
         let load = |done: &Repeated| done.record.metrics.get(DISTURBANCE).copied().unwrap_or(0.0);
         for entry in entries {
@@ -267,12 +254,12 @@ impl Results {
         }
     }
 
-    /// The points of a scenario that have values.
+    /// The points of a scenario with values.
     pub fn measured<'r>(&'r self, scenario: &'r str) -> impl Iterator<Item = &'r Point> + Clone {
         self.points.iter().filter(move |point| point.scenario == scenario && !point.repeats.is_empty())
     }
 
-    /// The setups, in the order of the points.
+    /// In the order of the points.
     #[must_use]
     pub fn setups(&self) -> Vec<&str> {
         let mut setups = Vec::new();
@@ -284,7 +271,7 @@ impl Results {
         setups
     }
 
-    /// Why no point of a setup could be measured; none if one was, or if it is in no plan.
+    /// Why no point of a setup could be measured; none if one was, or if no plan has the setup.
     #[must_use]
     pub fn why_not(&self, setup: &str) -> Option<&str> {
         let mut points = self.points.iter().filter(|point| point.setup == setup).peekable();

@@ -1,5 +1,4 @@
-//! A study from its plan to its page, in a world whose observations are known: what is run and in which order, what a
-//! resumption runs, what is run again, and what the results then are.
+//! A study from plan to page, in a world with known observations: order, resumption, re-runs and results.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::cell::RefCell;
@@ -82,13 +81,13 @@ fn settings() -> Settings {
 #[error("{0}")]
 struct Trouble(&'static str);
 
-/// A world whose observations depend on the point and the repeat alone; what it is asked for is written down.
+/// A world whose observations depend only on point and repeat; it records the jobs.
 #[derive(Default)]
 struct Known {
     asked: RefCell<Vec<(String, u32, u64)>>,
-    /// Repeats that meet other load when they are run for the first time.
+    /// Repeats that are disturbed at their first run.
     disturbed: Vec<(String, u32)>,
-    /// Repeats that always do.
+    /// Repeats that are always disturbed.
     always_disturbed: Vec<(String, u32)>,
     failing: Vec<(String, u32)>,
 }
@@ -139,7 +138,7 @@ impl World for Known {
         let disturbed =
             self.always_disturbed.contains(&asked) || (before == 0 && self.disturbed.contains(&asked));
         let bins = (job.duration.as_u64() / job.bin.as_u64()) as usize;
-        // The token bucket leaves a fifth of the line; the seed says the rest.
+        // The token bucket loses a fifth of the line; the rest depends on the seed.
         let share = if job.variant.name.starts_with("tbf") { 100_000 } else { 125_000 };
         let bytes = share - job.seed % 3 * 10;
         let flow = RawFlow {
@@ -162,7 +161,7 @@ impl World for Known {
                     bytes: vec![bytes; bins],
                     backlog_bytes: vec![60_000; bins],
                 }),
-                // The load falls from run to run, and stays above the limit.
+                // The load falls from run to run, but stays above the limit.
                 disturbance: Some(if disturbed { 0.9 - before as f64 * 0.1 } else { 0.01 }),
                 ..RawTenants::default()
             }),
@@ -171,7 +170,7 @@ impl World for Known {
     }
 }
 
-/// Wants to stop once so many repeats are done.
+/// Stops after this many repeats.
 struct Patience {
     left: AtomicUsize,
 }
@@ -206,7 +205,7 @@ fn run(world: &mut Known, directory: &Path, patience: &Patience) -> Result<Resul
 
 const ALL: usize = 1000;
 
-/// The first one once more: four repeats have no interval.
+/// Repeats the first one: four repeats have no interval.
 fn add_a_fifth_repeat(results: &mut Results) {
     for repeats in results.points.iter_mut().map(|point| &mut point.repeats) {
         repeats.extend(repeats.get(&0).cloned().map(|first| (4, first)));
@@ -219,7 +218,7 @@ fn a_study_that_was_stopped_goes_on_and_ends_as_if_it_had_not_been() {
     let (whole, parts) = (directory.path().join("whole"), directory.path().join("parts"));
     let mut world = Known::default();
     let expected = run(&mut world, &whole, &Patience::of(ALL)).unwrap();
-    // Two setups with two numbers of clients, four repeats each; the same repeats of all points share their seed.
+    // Two setups with two numbers of clients, four repeats each; equal repeats of all points share their seed.
     let asked = world.asked.borrow().clone();
     assert_eq!(asked.len(), 16);
     assert!(asked.iter().all(|(_, repeat, seed)| *seed == 5 + u64::from(*repeat)));
@@ -237,7 +236,7 @@ fn a_study_that_was_stopped_goes_on_and_ends_as_if_it_had_not_been() {
     let both: Vec<_> = first.asked.borrow().iter().chain(second.asked.borrow().iter()).cloned().collect();
     assert_eq!((first.asked.borrow().len(), both), (5, asked));
     assert_eq!(resumed.points, expected.points);
-    // Once it has ended, there is nothing left to run.
+    // A finished study has no repeats left.
     let mut third = Known::default();
     assert_eq!(run(&mut third, &parts, &Patience::of(ALL)).unwrap().points, expected.points);
     assert!(third.asked.borrow().is_empty());
@@ -258,7 +257,7 @@ fn a_damaged_last_line_is_measured_again() {
     let mut world = Known::default();
     run(&mut world, directory.path(), &Patience::of(ALL)).unwrap();
     assert_eq!(world.asked.borrow().len(), 12);
-    // Damage in the middle is no accident.
+    // Damage in the middle is an error.
     let mut lines = fs::read(&file).unwrap();
     lines[20] = b'\n';
     fs::write(&file, &lines).unwrap();
@@ -292,7 +291,7 @@ fn another_study_is_refused_with_the_reason() {
         let text = why(other);
         assert!(text.contains(words) && text.contains("name another directory"), "{text}");
     }
-    // When it was begun is not what makes it another.
+    // The start time may differ.
     Journal::open(directory.path(), &Settings { started: "later".to_owned(), ..settings() }).unwrap();
     let occupied = tempfile::tempdir().unwrap();
     fs::write(occupied.path().join("thesis.txt"), "mine").unwrap();

@@ -1,4 +1,4 @@
-//! Findings of section 6.3: who gets what, with equal and with mixed lengths of writes.
+//! Findings of section 6.3: fairness with equal and with mixed lengths of writes.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ fn of_thesis(point: &Point) -> bool {
     ALL.contains(&point.setup.as_str())
 }
 
-/// Mean of a metric over the cells of a setup that `keep` keeps.
+/// A metric's mean over the cells of a setup that `keep` keeps.
 fn over_cells(
     results: &Results,
     scenario: &str,
@@ -29,7 +29,7 @@ fn over_cells(
     mean_interval(&in_all_cells(points.map(|point| point.values(key))))
 }
 
-/// The metric at one point over that at another, in each repeat that both have; geometric mean over the pairs.
+/// The metric at one point divided by that at another, in each common repeat; geometric mean over the pairs.
 fn ratio_of_pairs(pairs: &[(&Point, &Point)], keys: (&str, &str)) -> Option<MeanInterval> {
     let cells = pairs.iter().map(|(first, second)| {
         let (first, second) = (first.values(keys.0), second.values(keys.1));

@@ -1,12 +1,13 @@
-//! The key findings of the TC performance study, held against what was measured.
+//! Checks the key findings of the TC performance study.
 //!
-//! Each finding is a function of the points alone. It has the statement of the thesis and a criterion in words and
-//! numbers, fixed before anything is measured. **The rule**: an effect that the thesis gives the size X counts as found
-//! if the 95 % confidence interval of the paired ratio lies beyond half of X; *no difference* if it lies within a stated
-//! margin of 1. What lies neither here nor there is not confirmed, so noise confirms nothing; the reason says whether the
-//! figures speak against the finding or leave it open.
+//! Each finding is a function of the points alone. It has the thesis' statement and a criterion in words and
+//! numbers, fixed before any measurement. **The rule**: an effect of size X in the thesis is confirmed if the
+//! 95 % confidence interval of the paired ratio lies beyond half of X. *No difference* is confirmed if the
+//! interval lies within a stated margin of 1. Everything else is not confirmed, so noise confirms nothing; the
+//! reason says whether the figures contradict the finding or leave it open.
 //!
-//! Source: the TC performance thesis, sections 5.4 (KF1 to KF7), 6.4 (KF8 to KF12) and 7.1 (its negative result, KN).
+//! Source: the TC performance thesis, sections 5.4 (KF1 to KF7), 6.4 (KF8 to KF12) and 7.1 (its negative
+//! result, KN).
 
 mod fairness;
 mod latency;
@@ -17,26 +18,24 @@ use serde_json::{Map, Value, json};
 use crate::effect::Effect;
 use crate::results::{Point, Results};
 
-/// The setups of the thesis without classes, and pfifo_fast, which it leaves out for its likeness to pfifo.
+/// The thesis' classless setups, and pfifo_fast, which the thesis omits because it behaves like pfifo.
 const CLASSLESS: [&str; 3] = ["pfifo", "pfifo_fast", "mq-fq_codel"];
-/// All setups of the thesis but HTB, and pfifo_fast.
+/// All setups of the thesis except HTB, and pfifo_fast.
 const NOT_HTB: [&str; 5] = ["pfifo", "pfifo_fast", "mq-fq_codel", "drr", "qfq"];
-/// All of them.
 const ALL: [&str; 6] = ["pfifo", "pfifo_fast", "mq-fq_codel", "drr", "qfq", "htb"];
 const HTB: &str = "htb";
 const DEFAULT: &str = "mq-fq_codel";
 
-/// Scenarios that findings hold against one another: their lines should be alike.
+/// Scenarios that findings compare: their lines should have the same rate.
 pub const COMPARED: [&[&str]; 1] = [&["tc-fairness", "tc-fairness-mixed"]];
 
-/// Whether a finding was found again.
+/// Whether a finding was reproduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It was.
     Confirmed,
-    /// The figures speak against it, or leave it open.
+    /// The figures contradict it, or leave it open.
     NotConfirmed,
-    /// What it takes was not measured.
+    /// A setup or point that it needs was not measured.
     NotMeasurable,
 }
 
@@ -52,26 +51,25 @@ impl Verdict {
     }
 }
 
-/// A finding of the thesis and what became of it.
+/// A finding of the thesis, and its verdict.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
     /// `KF1` to `KF12`, or `KN`.
     pub id: &'static str,
-    /// What the thesis says.
+    /// The thesis' statement.
     pub statement: &'static str,
-    /// What counts as finding it again.
+    /// The criterion for confirmation.
     pub criterion: &'static str,
-    /// Whether it was.
     pub verdict: Verdict,
-    /// The figures: ratios with their intervals, by name.
+    /// Ratios with their intervals, by name.
     pub figures: Map<String, Value>,
-    /// Repeats behind them; the least, where they differ.
+    /// Repeats in the figures; the minimum if they differ.
     pub n: usize,
-    /// Why, in words.
+    /// The reason, in words.
     pub reason: String,
 }
 
-/// All findings, in order, then the negative result.
+/// All findings in order, then the negative result.
 #[must_use]
 pub fn findings(results: &Results) -> Vec<Finding> {
     vec![
@@ -91,7 +89,7 @@ pub fn findings(results: &Results) -> Vec<Finding> {
     ]
 }
 
-/// A finding in the making.
+/// A finding under construction.
 struct Draft {
     id: &'static str,
     statement: &'static str,
@@ -105,12 +103,10 @@ impl Draft {
         Self { id, statement, criterion, figures: Map::new(), n: None }
     }
 
-    /// Adds a ratio.
     fn ratio(&mut self, name: &str, effect: &Effect) {
         self.mean(name, &effect.mean);
     }
 
-    /// Adds a mean.
     fn mean(&mut self, name: &str, mean: &evenkeel_metrics::MeanInterval) {
         self.n = Some(self.n.map_or(mean.n, |n| n.min(mean.n)));
         self.figures.insert(name.to_owned(), with_interval(mean));
@@ -125,14 +121,14 @@ impl Draft {
         self.done(if confirmed { Verdict::Confirmed } else { Verdict::NotConfirmed }, reason)
     }
 
-    /// The finding cannot be judged: these setups are missing, or what they take.
+    /// Not measurable: these setups, or a point, are missing.
     fn missing(self, results: &Results, scenario: &str, setups: &[&str]) -> Finding {
         let reason = why_missing(results, scenario, setups);
         self.done(Verdict::NotMeasurable, reason)
     }
 }
 
-/// `{"mean", "low", "high", "n"}`, without the ends where there are too few repeats for an interval.
+/// `{"mean", "low", "high", "n"}`; without `low` and `high` if there are too few repeats.
 pub(crate) fn with_interval(mean: &evenkeel_metrics::MeanInterval) -> Value {
     let mut value = json!({"mean": mean.mean, "n": mean.n});
     if let Some(interval) = mean.interval {
@@ -156,7 +152,7 @@ pub(crate) fn shown(mean: &evenkeel_metrics::MeanInterval) -> String {
     }
 }
 
-/// What a ratio says about an expected direction: whether it is beyond a bound, on the other side, or neither.
+/// Whether a ratio is beyond a bound in the expected direction, on the other side, or neither.
 fn stands(effect: &Effect, bound: f64) -> &'static str {
     if effect.mean.interval.is_none() {
         return "too few repeats for an interval decide nothing";
@@ -202,7 +198,7 @@ fn why_missing(results: &Results, scenario: &str, setups: &[&str]) -> String {
     reasons.join("; ")
 }
 
-/// Which setups went in, where some of those of the thesis are missing.
+/// The setups in the figure, if some of the thesis' are missing.
 fn with_whom(effect: &Effect, all: &[&str]) -> String {
     let missing: Vec<&str> = all
         .iter()

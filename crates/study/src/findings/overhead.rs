@@ -1,4 +1,4 @@
-//! Findings of section 5.2: what qdiscs cost in bandwidth and processor time, and the negative result of section 7.1.
+//! Findings of section 5.2: bandwidth and processor time of qdiscs, and the negative result of section 7.1.
 
 use std::collections::BTreeMap;
 
@@ -184,7 +184,8 @@ pub(super) fn kf5(results: &Results) -> Finding {
     draft.judged(all_below, reason)
 }
 
-/// Coefficient of variation of busy processors over the numbers of clients, mean of the lengths, in each repeat.
+/// Coefficient of variation of busy processors over the numbers of clients, mean over the lengths, in each
+/// repeat.
 fn variation_over_clients(results: &Results, setup: &str) -> BTreeMap<u32, f64> {
     let key = cores();
     let mut lengths: BTreeMap<&str, Vec<&Point>> = BTreeMap::new();
@@ -263,10 +264,11 @@ pub(super) fn negative(results: &Results) -> Finding {
     draft.judged(!falls.is_empty(), reason)
 }
 
-/// So many clients give every processor of a small machine work.
+/// This many clients keep every processor of a small machine busy.
 const BUSY_CLIENTS: f64 = 4.0;
 
-/// A metric with the most clients over that with fewer, in each repeat, as a logarithm; mean over the setups.
+/// A metric with the most clients divided by that with fewer, in each repeat, as a logarithm; mean over the
+/// setups.
 struct Growth {
     most: f64,
     logarithms: Vec<f64>,
@@ -297,7 +299,7 @@ impl Growth {
     }
 }
 
-/// Where the processor time goes as clients are added: by mode of the processor, for each GB.
+/// Processor time per GB by mode, as clients are added.
 fn profile(length: &str, fewest: f64, points: &[&Point], draft: &mut Draft) -> String {
     let mut parts = Vec::new();
     let mut most: Option<(&str, f64)> = None;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::results::Values;
 
-/// A point whose repeats have these values of one metric; three or four values come again, so that there are enough for an
-/// interval.
+/// A point whose repeats have these values of one metric; three or four values are repeated, to have enough for
+/// an interval.
 fn point(scenario: &str, setup: &str, axes: &[(&str, &str)], metric: &str, values: &[f64]) -> Point {
     let repeats = if (3..5).contains(&values.len()) { 2 * values.len() } else { values.len() };
     let repeats: BTreeMap<u32, Values> = values
@@ -33,18 +33,18 @@ fn verdict(finding: &Finding) -> Verdict {
 
 const CPU: &str = "cpu_s_per_gb.busy";
 
-/// HTB's processor time over pfifo's with writes of 4 KiB and 64 KiB, repeat by repeat.
+/// HTB's processor time divided by pfifo's with writes of 4 KiB and 64 KiB, by repeat.
 fn with_htb_at(ratios: &[f64]) -> Results {
     let mut points = Vec::new();
     for (length, base) in [("4KiB", 1.0), ("64KiB", 0.2)] {
         let axes = [("length", length)];
-        // The machine drifts by half: that falls out of ratios that are paired.
+        // The machine drifts by half, which cancels in paired ratios.
         let pfifo: Vec<f64> = (0..ratios.len()).map(|repeat| base * (1.0 + 0.1 * repeat as f64)).collect();
         let htb: Vec<f64> = pfifo.iter().zip(ratios).map(|(pfifo, ratio)| pfifo * ratio).collect();
         points.push(point("tc-packet-length", "pfifo", &axes, CPU, &pfifo));
         points.push(point("tc-packet-length", "htb", &axes, CPU, &htb));
     }
-    // Writes of 1 KiB are none of the finding's business.
+    // The finding does not cover writes of 1 KiB.
     points.push(point("tc-packet-length", "htb", &[("length", "1KiB")], CPU, &[9.0; 5]));
     points.push(point("tc-packet-length", "pfifo", &[("length", "1KiB")], CPU, &[1.0; 5]));
     results(points)
@@ -74,7 +74,7 @@ fn twice_and_half_are_one_in_the_mean() {
 
 #[test]
 fn noise_and_small_effects_confirm_nothing() {
-    // The mean is 1.1, and what it is made of is anything.
+    // The mean is 1.1, with noisy values.
     let noisy = overhead::kf1(&with_htb_at(&[0.9, 1.3, 0.8, 1.4, 1.1]));
     assert_eq!(verdict(&noisy), Verdict::NotConfirmed);
     assert!(noisy.reason.contains("stays open"), "{}", noisy.reason);
@@ -136,7 +136,7 @@ fn htb_loses_bandwidth_from_four_clients_on() {
             points.push(bandwidth("pfifo", clients, "64KiB", &pfifo));
             points.push(bandwidth("htb", clients, "64KiB", &pfifo.map(|value| value * share)));
         }
-        // With a single client there is another ratio, which does not count.
+        // The ratio with a single client differs, but does not count.
         points.push(bandwidth("pfifo", "1", "64KiB", &[20e9; 4]));
         points.push(bandwidth("htb", "1", "64KiB", &[40e9; 4]));
         results(points)
@@ -151,7 +151,7 @@ fn half_of_a_finding_can_refute_it_and_not_confirm_it() {
         point("tc-clients", setup, &[("clients", clients), ("length", "4KiB")], "cores.busy", values)
     };
     let htb = || [cores("htb", "1", &[1.0, 1.01, 1.0]), cores("htb", "16", &[2.0, 2.01, 2.0])];
-    // pfifo is the steadier one, but of mq-fq_codel nothing is known.
+    // pfifo is steadier, but mq-fq_codel was not measured.
     let mut steady = vec![cores("pfifo", "1", &[1.5, 1.51, 1.5]), cores("pfifo", "16", &[1.6, 1.61, 1.6])];
     steady.extend(htb());
     let found = overhead::kf5(&results(steady));

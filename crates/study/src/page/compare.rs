@@ -1,4 +1,4 @@
-//! Whether two studies differ, for people and for scripts.
+//! A comparison of two studies, as text and JSON.
 
 use std::fmt::Write;
 
@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 
 use crate::agreement::Agreement;
 
-/// The comparison as one JSON object.
 #[must_use]
 pub fn agreement_json(agreement: &Agreement) -> Value {
     let (agree, all) = agreement.counts();
@@ -38,13 +37,13 @@ pub fn agreement_json(agreement: &Agreement) -> Value {
     })
 }
 
-/// The comparison as text: how many figures differ, what differs in the set-up, and each figure that differs.
+/// Number of differing figures, differences of the set-up, and each differing figure.
 #[must_use]
 pub fn agreement_table(agreement: &Agreement, first: &str, second: &str) -> String {
     let mut text = String::new();
     let (agree, all) = agreement.counts();
     let differing = all - agree;
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     let _ = match differing {
         0 => writeln!(text, "No difference shown: {all} figures."),
         1 => writeln!(text, "1 of {all} figures differs."),

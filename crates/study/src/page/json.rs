@@ -1,4 +1,4 @@
-//! The JSON of `study tc`: one object.
+//! The JSON object of `study tc`.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use crate::judgements::{claims, conservation, filter_costs};
 use crate::recommend::{Recommendation, recommendations};
 use crate::results::{Point, Results};
 
-/// Version of the JSON written here.
+/// Version of this JSON.
 const SCHEMA: u32 = 1;
 
-/// The result of a study, with the names of the charts beside it.
+/// The result of a study, with the names of its chart files.
 #[must_use]
 pub fn json(results: &Results, charts: &[String]) -> Value {
     let findings: Vec<Value> =

@@ -1,4 +1,4 @@
-//! The page of a study, in Markdown: what was found, which qdisc for what, and where it comes from.
+//! The Markdown page of a study: findings, recommendations and sources.
 
 use std::fmt::Write;
 
@@ -11,11 +11,11 @@ use crate::judgements::{Answer, CONSERVING, FAIR, FIRST, claims, conservation, f
 use crate::recommend::{Recommendation, recommendations};
 use crate::results::Results;
 
-/// The page. `charts` are the titles and the files beside it.
+/// `charts` are the titles and files of the charts.
 #[must_use]
 pub fn markdown(results: &Results, charts: &[(String, String)]) -> String {
     let mut page = String::new();
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     let _ = head(&mut page, results);
     let _ = finding_table(&mut page, &findings(results));
     let _ = recommendation_table(&mut page, &recommendations(results));
@@ -33,7 +33,7 @@ pub fn markdown(results: &Results, charts: &[(String, String)]) -> String {
     page
 }
 
-/// Text as a cell of a table takes it.
+/// Escapes text for a table cell.
 pub(super) fn cell(text: &str) -> String {
     text.replace('\\', "\\\\").replace('|', "\\|").replace(['\n', '\r'], " ")
 }
@@ -236,7 +236,7 @@ fn filter_table(page: &mut String, results: &Results) -> std::fmt::Result {
 }
 
 fn refusals(page: &mut String, results: &Results) -> std::fmt::Result {
-    // Points are refused for their setup: each reason once, with the setups and how many points that are.
+    // A setup is refused at all of its points: list each reason once, with the setups and the number of points.
     let mut reasons: Vec<(&str, Vec<&str>, usize)> = Vec::new();
     for point in &results.points {
         let why = point.refused.as_deref().or(point.failures.first().map(String::as_str));

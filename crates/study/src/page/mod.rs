@@ -1,4 +1,4 @@
-//! The result of a study: as JSON for scripts, as Markdown for people.
+//! The result of a study: JSON for scripts, Markdown for people.
 
 mod compare;
 mod json;

@@ -1,4 +1,4 @@
-//! One row for each setup with its most telling figures: what `docs/qdiscs.md` is made of.
+//! One row per setup with its main figures, the source of `docs/qdiscs.md`.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use super::markdown::cell;
 use crate::judgements::conservation;
 use crate::results::{Point, Results};
 
-/// A column: what it is called, the metric, and the points it is of.
+/// A column: heading, metric, and the points.
 struct Column {
     name: &'static str,
     scenario: &'static str,
@@ -40,7 +40,7 @@ fn columns() -> [Column; 6] {
 #[must_use]
 pub fn qdisc_table(results: &Results) -> String {
     let mut text = String::new();
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     let _ = write(&mut text, results);
     text
 }
@@ -77,7 +77,7 @@ fn write(text: &mut String, results: &Results) -> std::fmt::Result {
     Ok(())
 }
 
-/// Mean over the points, and the least and the largest of all repeats.
+/// Mean over the points, and the range over all repeats.
 fn of_column(results: &Results, setup: &str, column: &Column) -> String {
     let points =
         results.measured(column.scenario).filter(|point| point.setup == setup && (column.keep)(point));

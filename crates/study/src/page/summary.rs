@@ -1,5 +1,4 @@
-//! The result of a study for a terminal: the answer, what to take, and the verdicts; the page in the directory has the
-//! rest.
+//! The result of a study for a terminal: answer, recommendations and verdicts; the page has the rest.
 
 use evenkeel_model::text::counted;
 use evenkeel_report::page::{Page, Tone};

@@ -1,5 +1,5 @@
-//! What a run found, in one or two sentences: which variant does best by the figure that the scenario is about, against
-//! the baseline, how sure that is, and what it costs.
+//! The answer of a run in one or two sentences: which variant is best by the scenario's main metric, against
+//! the baseline, with the uncertainty and the cost.
 
 use evenkeel_metrics::{Interval, LEAST_REPEATS, MeanInterval, mean_interval};
 use evenkeel_model::record::{Record, VariantRecord, metric};
@@ -8,13 +8,13 @@ use crate::catalogue::{Description, Direction, describe};
 use crate::format::{self, clean, repeats, seconds, signed};
 use crate::{paired, summaries};
 
-/// The metric that a scenario is about, and how the best by it is called.
+/// A scenario's main metric, and the word for the best variant.
 pub(crate) struct Subject {
     pub key: String,
     superlative: String,
 }
 
-/// What is asked of a scenario follows from what was measured: figures of few scenarios come before those of all.
+/// The measured metrics determine it: those that few scenarios have come first.
 pub(crate) fn subject(record: &Record) -> Option<Subject> {
     let has = |key: &str| {
         record
@@ -35,7 +35,7 @@ pub(crate) fn subject(record: &Record) -> Option<Subject> {
         of(metric::part(metric::NFM, name), &format!("is fairest over {over}"))
     };
     let is_about_fairness = record.scenario.contains("fairness");
-    // Flows of a size end together if they are treated alike.
+    // Flows of one size complete together if they are treated alike.
     (record.duration_s == 0.0)
         .then(|| of(completion("spread"), "completes its flows closest together"))
         .flatten()
@@ -56,7 +56,7 @@ pub(crate) fn subject(record: &Record) -> Option<Subject> {
         .or_else(|| of(metric::THROUGHPUT.to_owned(), "has the highest throughput"))
 }
 
-/// The answer of a run, a sentence each.
+/// The answer of a run, by sentence.
 #[must_use]
 pub fn answer(record: &Record) -> Vec<String> {
     let mut sentences = Vec::new();
@@ -145,7 +145,7 @@ fn finding(record: &Record) -> Option<String> {
     ))
 }
 
-/// What it costs against the baseline: processor time in any case, throughput and latency where they differ.
+/// Cost compared with the baseline: processor time always, throughput and latency if they differ.
 fn costs(base: &VariantRecord, best: &VariantRecord, subject: &str) -> String {
     let latency = metric::part(metric::LATENCY, "mean");
     let mut text = String::new();
@@ -163,7 +163,7 @@ fn costs(base: &VariantRecord, best: &VariantRecord, subject: &str) -> String {
     text
 }
 
-/// Without an interval, a change by this share is worth saying.
+/// Without an interval, a smaller change is not mentioned.
 const WORTH_SAYING: f64 = 0.05;
 
 /// `+10 % (-2 to +22 %)`.
@@ -172,7 +172,7 @@ fn change(ratio: &MeanInterval) -> String {
     format!("{} %{}", percent(ratio.mean), interval.unwrap_or_default())
 }
 
-/// The interval of a ratio as that of a change: `-2 to +22 %`.
+/// The interval of a ratio as a change: `-2 to +22 %`.
 fn range(interval: Interval) -> String {
     format!("{} to {} %", percent(interval.low), percent(interval.high))
 }

@@ -1,4 +1,4 @@
-//! What each metric key is called, in which unit it is shown, and which way is better.
+//! Name, displayed unit and better direction of each metric key.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,48 +7,45 @@ use evenkeel_model::units::ByteSize;
 
 use crate::format::{number, trimmed};
 
-/// Which way a metric is better.
+/// The better direction of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// More is better, as with throughput.
     HigherIsBetter,
-    /// Less is better, as with latency.
     LowerIsBetter,
-    /// Neither is known to be.
+    /// Unknown or none.
     Neutral,
 }
 
-/// How a metric is shown.
+/// How to display a metric.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Description {
-    /// What is measured: `latency`.
+    /// Such as `latency`.
     pub name: String,
-    /// Which part of it: `p99`; may be empty.
+    /// Such as `p99`; may be empty.
     pub part: String,
-    /// Unit it is shown in; empty for pure numbers.
+    /// Displayed unit; empty for pure numbers.
     pub unit: &'static str,
-    /// Factor from the recorded unit to the unit it is shown in.
+    /// Factor from the recorded to the displayed unit.
     pub scale: f64,
-    /// Decimals at most.
+    /// Maximum of decimals.
     pub decimals: usize,
-    /// Whether it counts things, so that whole numbers need no decimals.
+    /// A count: whole numbers need no decimals.
     count: bool,
-    /// Which way is better.
     pub direction: Direction,
-    /// Where it stands among the columns.
+    /// Rank among the columns.
     order: u32,
-    /// Which metrics stay when there is no room for all: 0 is kept longest.
+    /// Priority when columns do not fit; 0 is kept longest.
     pub importance: u32,
 }
 
 impl Description {
-    /// Name and part on one line: `latency p99`.
+    /// Such as `latency p99`.
     #[must_use]
     pub fn label(&self) -> String {
         if self.part.is_empty() { self.name.clone() } else { format!("{} {}", self.name, self.part) }
     }
 
-    /// Two lines for the head of a column.
+    /// The two lines of a column's heading.
     #[must_use]
     pub fn heading(&self) -> String {
         let second = [self.part.as_str(), self.unit]
@@ -59,27 +56,26 @@ impl Description {
         format!("{}\n{second}", self.name)
     }
 
-    /// A recorded value in the unit shown, without the unit.
+    /// A recorded value in the displayed unit, without the unit.
     #[must_use]
     pub fn show(&self, value: f64) -> String {
         let text = number(value * self.scale, self.decimals);
         if self.count { trimmed(text) } else { text }
     }
 
-    /// A recorded value with its unit, with as many decimals as are needed and no zeros behind.
+    /// A recorded value with its unit and only necessary decimals.
     #[must_use]
     pub fn show_with_unit(&self, value: f64) -> String {
         self.with_unit(trimmed(self.show(value)))
     }
 
-    /// For ratios of values of the metric.
+    /// Description of ratios of the metric.
     #[must_use]
     pub fn into_ratio(self) -> Self {
         Self { unit: "", scale: 1.0, decimals: 3, count: false, ..self }
     }
 
-    /// A recorded value with its unit, with so many digits that it reads different from `others`
-    /// unless it equals one of them.
+    /// A recorded value with its unit, with enough digits to differ from `others` unless it equals one of them.
     #[must_use]
     pub fn show_distinctly(&self, value: f64, others: &[f64]) -> String {
         let others: Vec<f64> = others.iter().copied().filter(|other| *other != value).collect();
@@ -103,7 +99,7 @@ impl Description {
     }
 }
 
-/// Describes the metric of a key; an unknown key is shown under its own name, unscaled.
+/// Describes a metric key; an unknown key keeps its name, unscaled.
 #[must_use]
 pub fn describe(key: &str) -> Description {
     use Direction::{HigherIsBetter, LowerIsBetter, Neutral};
@@ -188,10 +184,10 @@ pub fn describe(key: &str) -> Description {
             Description { decimals: 1, count: true, ..describe("qdisc", spelt, unit, Neutral, 8, 9) }
         }
         metric::DISTURBANCE => describe("other load", part, "processors", LowerIsBetter, 12, 12),
-        // Flows of a shuffle take seconds, values that clients fetch parts of a millisecond.
+        // Flows of a shuffle take seconds, clients' values less than a millisecond.
         metric::COMPLETION => {
             let (part, importance) = match part.split_once('.') {
-                // Of one size.
+                // Completion times of flows of one size.
                 Some((size, part)) => (format!("{size} {part}"), 12),
                 None => (part.to_owned(), 5),
             };
@@ -199,7 +195,7 @@ pub fn describe(key: &str) -> Description {
         }
         metric::RESPONSE | metric::REQUESTS => {
             let (group, part) = part.split_once('.').unwrap_or(("", part));
-            // The paper that such scenarios come from speaks of medians over clients.
+            // The source of these scenarios reports medians over clients.
             let (spelt, importance) = match part {
                 "client_median" => ("client median", 1),
                 "total" => ("total", 5),
@@ -218,12 +214,12 @@ pub fn describe(key: &str) -> Description {
     }
 }
 
-/// How a part of processors' time is called; all of it needs no word.
+/// The word for a part of the processors' time; none for all of it.
 fn part_of_cores(part: &str) -> &str {
     if part == "busy" { "" } else { part }
 }
 
-/// `keys` in the order in which they are shown: by what they measure, windows by their length.
+/// `keys` in display order: by metric, windows by length.
 pub(crate) fn in_order(keys: BTreeSet<String>, windows: &BTreeMap<String, f64>) -> Vec<String> {
     let rank = |key: &str| {
         let (prefix, part) = key.split_once('.').unwrap_or((key, ""));
@@ -232,14 +228,14 @@ pub(crate) fn in_order(keys: BTreeSet<String>, windows: &BTreeMap<String, f64>) 
             metric::COMPLETION => metric::COMPLETION_PARTS.iter().position(|known| *known == part),
             _ => None,
         };
-        // Completion times by size: by that.
+        // Completion times are ordered by size.
         let size = part.split_once('.').filter(|_| prefix == metric::COMPLETION);
         let size = size.and_then(|(size, _)| size.parse::<ByteSize>().ok()).map(|size| size.bytes() as f64);
         let length = windows.get(part).copied().or(size).unwrap_or(f64::INFINITY);
         (describe(key).order, within.unwrap_or(usize::MAX), length)
     };
     let mut keys: Vec<String> = keys.into_iter().collect();
-    // The sort is stable, so keys that rank alike stay in the alphabetical order of the set.
+    // A stable sort keeps the set's alphabetical order for equal ranks.
     keys.sort_by(|first, second| {
         let (first, second) = (rank(first), rank(second));
         (first.0, first.1).cmp(&(second.0, second.1)).then(first.2.total_cmp(&second.2))

@@ -1,7 +1,7 @@
-//! Charts as SVG: a metric against an axis, one line for each of several things, with the spread of the repeats.
+//! Charts as SVG: a metric against an axis, one line per series, with the range of the repeats.
 //!
-//! Lines differ by dashes, markers and darkness, so a chart can be printed in grey and read by those who see no colours.
-//! The places on the axis are the values that were measured, one beside the other: sweeps double from value to value.
+//! Lines differ by dashes, markers and darkness, so a chart is readable in grey and without colour vision. The
+//! places on the axis are the measured values at equal distances: sweeps double from value to value.
 
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::ValueFormatter;
@@ -12,47 +12,42 @@ use plotters::series::DashedLineSeries;
 
 const WIDTH: u32 = 720;
 const HEIGHT: u32 = 420;
-/// Room for a row of the legend below the chart.
+/// Height of a legend row below the chart.
 const LEGEND_ROW: u32 = 18;
 const LEGEND_COLUMNS: usize = 4;
 const FONT: &str = "sans-serif";
-/// Marks on the vertical axis of a logarithmic chart reach from one power of ten to another.
+/// The axis of a logarithmic chart begins and ends at powers of ten.
 const LEAST_LOGARITHMIC: f64 = 1e-12;
 
-/// A chart.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Chart {
-    /// Above it.
+    /// Above the chart.
     pub title: String,
-    /// What the horizontal axis has.
+    /// Label of the horizontal axis.
     pub across: String,
-    /// What the vertical axis has, with its unit.
+    /// Label of the vertical axis, with its unit.
     pub metric: String,
-    /// The places on the horizontal axis.
+    /// Labels of the places on the horizontal axis.
     pub places: Vec<String>,
-    /// The vertical axis is logarithmic.
+    /// Of the vertical axis.
     pub logarithmic: bool,
-    /// The lines.
     pub lines: Vec<Line>,
 }
 
-/// A line of a chart.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Line {
-    /// What it is called.
     pub name: String,
-    /// Its points, in the order of the places.
+    /// In the order of the places.
     pub points: Vec<ChartPoint>,
 }
 
 /// A point of a line.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ChartPoint {
-    /// Number of its place.
+    /// Index of its place.
     pub place: usize,
-    /// The value.
     pub value: f64,
-    /// The least and the largest of what it stands for.
+    /// Minimum and maximum of the repeats.
     pub range: (f64, f64),
 }
 
@@ -60,17 +55,15 @@ pub struct ChartPoint {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot draw the chart {title:?}: {problem}")]
 pub struct ChartError {
-    /// Its title.
     pub title: String,
-    /// What is wrong.
     pub problem: String,
 }
 
-/// How a line looks.
+/// Style of a line.
 #[derive(Clone, Copy)]
 struct Look {
     colour: RGBColor,
-    /// Length of a dash and of the gap behind it, pixels; none is solid.
+    /// Length of a dash and its gap, pixels; none: solid.
     dashes: Option<(u32, u32)>,
     marker: Marker,
 }
@@ -85,7 +78,7 @@ enum Marker {
     Diamond,
 }
 
-/// Looks differ in markers first, then in dashes; of colours, each is also of a darkness of its own.
+/// Styles differ by marker first, then by dashes; each colour has a different darkness.
 fn look(number: usize) -> Look {
     const COLOURS: [RGBColor; 5] = [
         RGBColor(0, 0, 0),
@@ -104,7 +97,7 @@ fn look(number: usize) -> Look {
     }
 }
 
-/// The chart as the text of an SVG file.
+/// The chart as SVG text.
 ///
 /// # Errors
 /// When there is nothing to draw, or a value is not finite.
@@ -163,7 +156,7 @@ where
 {
     let name = |place: &f64| {
         let number = place.round();
-        // Marks may lie between places.
+        // Tick marks may lie between places.
         if (place - number).abs() > 1e-6 || number < 0.0 {
             return String::new();
         }
@@ -184,7 +177,7 @@ where
         .draw()
 }
 
-/// A number with as many digits as an axis needs.
+/// A number with enough digits for an axis.
 fn short(value: f64) -> String {
     let size = value.abs();
     if value == 0.0 {
@@ -207,7 +200,7 @@ where
     let count = chart.lines.len().max(1) as f64;
     for (number, line) in chart.lines.iter().enumerate() {
         let Look { colour, dashes, marker } = look(number);
-        // Bars of several lines at one place stand beside one another.
+        // Shift the bars of several lines at one place.
         let shift = (number as f64 + 0.5) / count * 0.3 - 0.15;
         let at = |point: &ChartPoint, value: f64| (point.place as f64 + shift, value.max(floor));
         let points: Vec<(f64, f64)> = line.points.iter().map(|point| at(point, point.value)).collect();
@@ -239,7 +232,7 @@ where
     Ok(())
 }
 
-/// The outline of a marker, pixels around its place.
+/// The outline of a marker, pixels around its centre.
 fn outline(marker: Marker) -> Vec<(i32, i32)> {
     match marker {
         Marker::Disc | Marker::Circle => {
@@ -251,7 +244,6 @@ fn outline(marker: Marker) -> Vec<(i32, i32)> {
     }
 }
 
-/// What a marker is filled with.
 fn filling(marker: Marker, colour: RGBColor) -> RGBColor {
     match marker {
         Marker::Disc | Marker::Square | Marker::Triangle => colour,
@@ -314,7 +306,7 @@ mod tests {
             {
                 assert!(text.contains(word), "{word}");
             }
-            // The first line is solid and the second dashed, so it is drawn in more pieces.
+            // The first line is solid, the second dashed and so drawn in more pieces.
             let pieces =
                 |colour: &str| text.matches(&format!("stroke=\"{colour}\" stroke-width=\"2\"")).count();
             assert!(
@@ -348,7 +340,7 @@ mod tests {
         let mut broken = chart(1, false);
         broken.places.pop();
         assert!(svg(&broken).is_err());
-        // Zeros have no logarithm, and still a place.
+        // Zero has no logarithm, but needs a position.
         let mut zeros = chart(1, true);
         for point in &mut zeros.lines[0].points {
             (point.value, point.range) = (0.0, (0.0, 0.0));

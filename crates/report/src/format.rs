@@ -3,39 +3,39 @@
 use evenkeel_model::record::Record;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// `value` to three significant digits, with `decimals` decimals at most and never fewer digits
-/// than its whole part has: 1.88, 52.1, 912, 3881, 0.002.
+/// `value` with three significant digits, at most `decimals` decimals, and all digits of its integer part:
+/// 1.88, 52.1, 912, 3881, 0.002.
 pub(crate) fn number(value: f64, decimals: usize) -> String {
     let whole_digits = match value.abs() {
         below if below < 9.995 => 1,
         below if below < 99.95 => 2,
         _ => 3,
     };
-    // Values below 1 keep all decimals allowed: their leading 0 is not a significant digit.
+    // Values below 1 use all decimals: a leading 0 is not a significant digit.
     let wanted = if value.abs() < 0.9995 { decimals } else { 3 - whole_digits };
     let text = if decimals > 3 && value.abs() < 9.995 {
         format!("{value:.decimals$}")
     } else {
         format!("{value:.0$}", wanted.min(decimals))
     };
-    // A tiny negative value would read -0.00.
+    // Avoid "-0.00".
     match text.strip_prefix('-') {
         Some(rest) if rest.bytes().all(|byte| matches!(byte, b'0' | b'.')) => rest.to_owned(),
         _ => text,
     }
 }
 
-/// `value` with three significant digits at most and without trailing zeros: 2, 0.05, 2.5.
+/// `value` with at most three significant digits and no trailing zeros: 2, 0.05, 2.5.
 pub(crate) fn short(value: f64) -> String {
     trimmed(number(value, 3))
 }
 
-/// A number's text without zeros at the end of its decimals.
+/// Removes trailing zeros of the decimals.
 pub(crate) fn trimmed(text: String) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-/// A share as a number of percent, without the sign. What is less than the whole does not read as the whole: 99.97.
+/// A share in per cent, without the sign. A share below 1 is never rounded to 100: 99.97.
 pub(crate) fn percent(share: f64, decimals: usize) -> String {
     let value = share * 100.0;
     let text = trimmed(number(value, decimals));
@@ -46,7 +46,7 @@ pub(crate) fn percent(share: f64, decimals: usize) -> String {
     longer.into_iter().find(|longer| !longer.contains("100")).unwrap_or(text)
 }
 
-/// A number's text with its sign, unless it reads as 0.
+/// Adds the sign unless the number is displayed as 0.
 pub(crate) fn signed(text: String) -> String {
     if text.starts_with('-') || text.bytes().all(|byte| matches!(byte, b'0' | b'.')) {
         text
@@ -55,7 +55,7 @@ pub(crate) fn signed(text: String) -> String {
     }
 }
 
-/// A count with a mark between thousands: 1,234,567.
+/// A count with thousands separators: 1,234,567.
 pub(crate) fn count(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -79,7 +79,7 @@ pub(crate) fn rate(bits_per_second: u64) -> String {
     }
 }
 
-/// A kernel release without what its builder has appended: `6.18.44` of `6.18.44-custom-17`, `6.8.0-45` of
+/// A kernel release without the builder's suffix: `6.18.44` of `6.18.44-custom-17`, `6.8.0-45` of
 /// `6.8.0-45-generic`.
 pub(crate) fn kernel(release: &str) -> String {
     let is_version = |part: &&str| part.starts_with(|c: char| c.is_ascii_digit()) || part.starts_with("rc");
@@ -89,7 +89,7 @@ pub(crate) fn kernel(release: &str) -> String {
     kept.join("-")
 }
 
-/// `5 repeats`, or `4 to 5 repeats` when a variant has fewer.
+/// `5 repeats`, or `4 to 5 repeats` if a variant has fewer.
 pub(crate) fn repeats(record: &Record) -> String {
     let numbers = || record.variants.iter().map(|variant| variant.repeats.len());
     match (numbers().min().unwrap_or(0), numbers().max().unwrap_or(0)) {
@@ -99,7 +99,7 @@ pub(crate) fn repeats(record: &Record) -> String {
     }
 }
 
-/// A time with its unit: `5 ms`.
+/// A duration with its unit: `5 ms`.
 pub(crate) fn seconds(value: f64) -> String {
     match value.abs() {
         0.0 => "0 s".to_owned(),
@@ -110,13 +110,12 @@ pub(crate) fn seconds(value: f64) -> String {
     }
 }
 
-/// `text` on one line and without control characters: a record is data, and data from elsewhere
-/// must not steer the reader's terminal.
+/// `text` on one line, without control characters: data of a foreign record must not control the terminal.
 pub(crate) fn clean(text: &str) -> String {
     text.chars()
         .map(|character| match character {
             '\n' | '\t' => ' ',
-            // Also the marks that turn the direction of writing, which can disguise text.
+            // Also bidirectional controls, which can disguise text.
             '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
             other if other.is_control() => '\u{fffd}',
             other => other,
@@ -124,17 +123,16 @@ pub(crate) fn clean(text: &str) -> String {
         .collect()
 }
 
-/// Returns the columns that `text` takes on a terminal.
+/// Returns the terminal columns of `text`.
 pub(crate) fn text_width(text: &str) -> usize {
     text.width()
 }
 
-/// Returns `text` cleaned and broken between words so that lines fit `width`. The first line starts with
-/// `indent`, the following ones with as many spaces. A word that is longer than a line is broken, at a slash or a
-/// comma where it has one.
+/// Returns `text`, cleaned and wrapped to `width` between words. The first line starts with `indent`, further
+/// lines with as many spaces. A word longer than a line is broken, after a slash or comma if possible.
 #[must_use]
 pub fn wrapped(indent: &str, text: &str, width: usize) -> String {
-    /// Less room than this holds no text: an indent that leaves less is given up.
+    /// An indent that leaves less room is dropped.
     const LEAST_ROOM: usize = 12;
     let hang = Some(text_width(indent)).filter(|hang| hang + LEAST_ROOM <= width).unwrap_or(2);
     let hanging = " ".repeat(hang);
@@ -163,7 +161,7 @@ pub fn wrapped(indent: &str, text: &str, width: usize) -> String {
             continue;
         }
         if !line_has_word && text_width(word) > room && !line.trim().is_empty() {
-            // A label that leaves no room for text has a line of its own.
+            // A label that leaves no room for text gets its own line.
             end_line(&mut line);
             words.push(word);
             continue;
@@ -178,10 +176,10 @@ pub fn wrapped(indent: &str, text: &str, width: usize) -> String {
     result.replace(JOINT, " ")
 }
 
-/// Stands for a blank at which no line is broken; a character of the private use area, which no text has.
+/// A non-breaking blank; from the private use area, so no text contains it.
 const JOINT: char = '\u{e000}';
 
-/// Joins the words of a command in backquotes or parentheses, which a reader copies, if it fits on a line.
+/// Keeps a command in backquotes or parentheses on one line if it fits, because readers copy it.
 fn joined_commands(text: &str, room: usize) -> String {
     const PROGRAMS: [&str; 6] = ["ethtool ", "evenkeel ", "ip ", "sysctl ", "systemctl ", "tc "];
     let mut joined = String::with_capacity(text.len());
@@ -209,7 +207,8 @@ fn joined_commands(text: &str, room: usize) -> String {
     joined
 }
 
-/// Returns where a word that is wider than `room` is broken: behind its last mark within the room, else at its end.
+/// Returns the break of a word wider than `room`: after its last slash or comma within the room, else at its
+/// end.
 fn break_of(word: &str, room: usize) -> usize {
     let mut width = 0;
     let mut last_mark = None;

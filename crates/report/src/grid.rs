@@ -9,37 +9,35 @@ use crate::format::clean;
 /// How a table is drawn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableOptions {
-    /// Columns of the terminal; none draws everything, however wide.
+    /// Columns of the terminal; none: unlimited.
     pub width: Option<usize>,
-    /// Whether to use colour and weight.
     pub colour: bool,
 }
 
-/// Width of running text when the terminal's is not known.
+/// Width of running text if the terminal's is unknown.
 const TEXT_WIDTH: usize = 100;
 
 impl TableOptions {
-    /// Width of running text.
     pub(crate) fn text_width(self) -> usize {
         self.width.unwrap_or(TEXT_WIDTH)
     }
 
-    /// `text` in bold, if styles are used.
+    /// `text` in bold, if styles are on.
     pub(crate) fn strong(self, text: &str) -> String {
         self.styled("1", text)
     }
 
-    /// `text` in the colour of good news, if colours are used.
+    /// `text` in the colour for good, if colours are on.
     pub(crate) fn good(self, text: &str) -> String {
         self.styled("32", text)
     }
 
-    /// `text` in the colour of bad news, if colours are used.
+    /// `text` in the colour for bad, if colours are on.
     pub(crate) fn bad(self, text: &str) -> String {
         self.styled("1;31", text)
     }
 
-    /// `text` in the colour of a warning, if colours are used.
+    /// `text` in the colour for warnings, if colours are on.
     pub(crate) fn warning(self, text: &str) -> String {
         self.styled("33", text)
     }
@@ -49,26 +47,24 @@ impl TableOptions {
     }
 }
 
-/// Lines above, below and under the head, and nothing between columns.
+/// Rules above and below the table and below its heading; none between columns.
 const STYLE: TableStyle = TableStyle::new()
     .top_border(LineStyle::none().fill('─').junction('─'))
     .header_separator(LineStyle::none().fill('─').junction('─'))
     .bottom_border(LineStyle::none().fill('─').junction('─'));
 
-/// Blanks in front of a column.
+/// Blanks before a column.
 const PADDING: usize = 1;
 
-/// A column.
 pub(crate) struct Column {
-    /// Head; may have several lines.
+    /// May have several lines.
     pub heading: String,
-    /// 0 is never dropped; of the others, the largest goes first.
+    /// 0 is never dropped; of the others, the largest is dropped first.
     pub importance: u32,
-    /// Whether the column holds text, which is aligned left, and not numbers.
+    /// Text is aligned left, numbers right.
     pub text: bool,
 }
 
-/// How a cell stands out.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Emphasis {
     Plain,
@@ -78,7 +74,6 @@ pub(crate) enum Emphasis {
     Bad,
 }
 
-/// A cell.
 pub(crate) struct Cell {
     pub text: String,
     pub emphasis: Emphasis,
@@ -94,22 +89,20 @@ impl Cell {
     }
 }
 
-/// A table.
 pub(crate) struct Grid {
     pub columns: Vec<Column>,
     pub rows: Vec<Vec<Cell>>,
 }
 
-/// A drawn table.
 pub(crate) struct Drawing {
-    /// Its lines, each ended.
+    /// Each line ends with a newline.
     pub text: String,
-    /// Indices of the columns for which there was no room.
+    /// Indices of the dropped columns.
     pub dropped: Vec<usize>,
 }
 
 impl Grid {
-    /// Draws the table, without the columns for which there is no room.
+    /// Draws the table without the columns that do not fit.
     pub fn draw(&self, options: TableOptions) -> Drawing {
         let all: Vec<usize> = (0..self.columns.len()).collect();
         let widths = self.table(&all, options).column_max_content_widths();
@@ -117,7 +110,7 @@ impl Grid {
         let mut table = self.table(&shown, options);
         let too_wide = |width: &usize| self.width_of(&widths, &shown) > *width;
         if let Some(width) = options.width.filter(too_wide) {
-            // Columns that are never dropped and still do not fit: their cells are broken.
+            // Even the columns that are never dropped do not fit: wrap their cells.
             table.set_content_arrangement(ContentArrangement::Dynamic);
             table.set_width(u16::try_from(width).unwrap_or(u16::MAX));
         }
@@ -126,19 +119,19 @@ impl Grid {
         Drawing { text, dropped }
     }
 
-    /// Returns the width of a table of these columns: padding in front of each, and a gap between two.
+    /// Returns the width of a table of these columns, with padding before each and a gap between two.
     fn width_of(&self, content_widths: &[u16], shown: &[usize]) -> usize {
         let content = shown.iter().filter_map(|index| content_widths.get(*index));
         content.map(|width| usize::from(*width) + PADDING + 1).sum::<usize>().saturating_sub(1)
     }
 
-    /// Indices of the columns that are shown within `width`, in their order: by importance, up to
-    /// the first one for which there is no room.
+    /// Indices of the columns that fit `width`, in display order: chosen by importance, up to the first one
+    /// that does not fit.
     fn fitting(&self, content_widths: &[u16], width: usize) -> Vec<usize> {
         let mut by_importance: Vec<usize> = (0..self.columns.len()).collect();
         by_importance.sort_by_key(|index| self.columns[*index].importance);
         let mut shown: Vec<usize> = Vec::new();
-        // Padding in front of each column, and the gap that the table draws between two.
+        // Padding before each column, and the gap between two.
         let mut used = 0;
         for index in by_importance {
             let gap = usize::from(!shown.is_empty());

@@ -1,9 +1,10 @@
 //! The JSON of `run`: one object, for scripts.
 //!
-//! Metric keys nest at their dot, so `nfm.1s` is `metrics.nfm["1s"]`, and those of one size or group of clients at both:
-//! `fct_s.2KiB.p99` is `metrics.fct_s["2KiB"].p99`, `response_us.high.p99` is `metrics.response_us.high.p99`. Every metric and counter is
-//! summarised over the repeats as `{"mean", "median", "min", "max", "n"}`; a metric that was not
-//! measured is absent. Keys may be added, none changes its meaning within a schema.
+//! Metric keys nest at their dot: `nfm.1s` is `metrics.nfm["1s"]`. Those of a size or a group of clients nest
+//! twice: `fct_s.2KiB.p99` is `metrics.fct_s["2KiB"].p99`, `response_us.high.p99` is
+//! `metrics.response_us.high.p99`. Every metric and counter is summarised over the repeats as `{"mean",
+//! "median", "min", "max", "n"}`; a missing metric is absent. Within a schema, keys may be added, but none
+//! changes its meaning.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,10 +15,10 @@ use serde_json::{Map, Value, json};
 
 use crate::{answer, catalogue, paired, summaries};
 
-/// Version of the JSON written here.
+/// Version of this JSON.
 pub const SCHEMA: u32 = 1;
 
-/// The JSON of a run; `directory` is where its record was put, if anywhere.
+/// The JSON of a run; `directory` has its record, if any.
 #[must_use]
 pub fn run(record: &Record, directory: Option<&Path>) -> Value {
     let variants: Vec<Value> = record.variants.iter().map(|variant| variant_json(record, variant)).collect();
@@ -80,7 +81,7 @@ fn variant_json(record: &Record, variant: &VariantRecord) -> Value {
         "metrics": nested(metrics, record),
         "queues": variant.repeats.last().map_or(&[][..], |repeat| &repeat.queues),
     }));
-    // One repeat, as with queues: seconds of several have no mean that would have happened.
+    // One repeat only, as with queues: seconds of several repeats have no meaningful mean.
     if let Some(clients) =
         variant.repeats.last().map(|repeat| &repeat.clients).filter(|clients| !clients.is_empty())
     {
@@ -180,20 +181,20 @@ fn ratio_json(ratio: &MeanInterval) -> Value {
     object.into()
 }
 
-/// Windows in the order of their length.
+/// Windows by length.
 fn by_length(windows: &BTreeMap<String, f64>) -> Map<String, Value> {
     let mut windows: Vec<(&String, &f64)> = windows.iter().collect();
     windows.sort_by(|first, second| first.1.total_cmp(second.1));
     windows.into_iter().map(|(name, length)| (name.clone(), json!(length))).collect()
 }
 
-/// Figures by key as an object in the order in which they are shown, each nested at its dot.
+/// Figures by key in display order, each nested at its dot.
 fn nested(mut figures: BTreeMap<String, Value>, record: &Record) -> Value {
     let keys = catalogue::in_order(figures.keys().cloned().collect(), &record.windows);
     let mut root = Map::new();
     for key in keys {
         let Some(figure) = figures.remove(&key) else { continue };
-        // A window's name may hold further dots (`2.5ms`), so only the first one nests; a size holds none.
+        // A window's name may have further dots (`2.5ms`), so only the first one nests; a size has none.
         match key.split_once('.') {
             None => {
                 root.entry(key).or_insert(figure);
@@ -220,7 +221,7 @@ fn nested(mut figures: BTreeMap<String, Value>, record: &Record) -> Value {
     root.into()
 }
 
-/// The map of a value that was written as an object.
+/// The map of a value that is an object.
 fn object(value: Value) -> Map<String, Value> {
     match value {
         Value::Object(object) => object,

@@ -1,7 +1,7 @@
-//! What a run found, for people and for scripts.
+//! The results of a run, for people and scripts.
 //!
-//! Everything here is a function of [records](evenkeel_model::record): nothing is run and nothing
-//! is measured again, so a record gives the same table today and on another machine next year.
+//! Everything here is a function of [records](evenkeel_model::record): nothing is run or measured again, so a record gives
+//! the same table on any machine at any time.
 //!
 //! ```text
 //!             ┌─> table::render   terminal table
@@ -10,7 +10,7 @@
 //!  store      record directory: record.json and the raw series
 //! ```
 //!
-//! Statistics come from [`evenkeel_metrics`]; this room decides how they are shown.
+//! [`evenkeel_metrics`] computes the statistics; this crate displays them.
 
 pub mod chart;
 pub mod compare;

@@ -1,7 +1,7 @@
-//! The one layout of every screen: running text, labelled lines, tables and shell lines that fit the terminal.
+//! The layout of every screen: running text, labelled lines, tables and shell lines that fit the terminal.
 //!
-//! Text is broken between words, and follows its indent or its label. A table drops its least important columns, then
-//! breaks its cells. A shell line is never broken, because a reader copies it: it stands alone on its line.
+//! Text is wrapped between words and keeps its indent or label. A table drops its least important columns, then
+//! wraps its cells. A shell line is never wrapped, because readers copy it.
 
 use evenkeel_model::text::printable;
 
@@ -18,41 +18,36 @@ pub struct Heading {
 }
 
 impl Heading {
-    /// Makes a column of text, aligned left.
+    /// A text column, aligned left.
     #[must_use]
     pub const fn text(text: &'static str) -> Self {
         Self { text, importance: 0, is_text: true }
     }
 
-    /// Makes a column of numbers, aligned right.
+    /// A number column, aligned right.
     #[must_use]
     pub const fn number(text: &'static str) -> Self {
         Self { text, importance: 0, is_text: false }
     }
 
-    /// Lets the column go where there is no room; the largest number goes first.
+    /// Allows dropping the column; the largest number is dropped first.
     #[must_use]
     pub const fn dropped(self, importance: u32) -> Self {
         Self { importance, ..self }
     }
 }
 
-/// How a word stands out on a terminal; without colour it reads the same.
+/// Emphasis on a terminal; without colour the text is the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
-    /// As the text around it.
     Plain,
-    /// In bold.
     Strong,
-    /// Good news.
     Good,
-    /// Something to look at.
     Warning,
-    /// Bad news.
     Bad,
 }
 
-/// Text that is laid out for a terminal.
+/// Text laid out for a terminal.
 #[derive(Clone, Debug)]
 pub struct Page {
     text: String,
@@ -60,30 +55,28 @@ pub struct Page {
 }
 
 impl Page {
-    /// Begins an empty page.
     #[must_use]
     pub fn new(options: TableOptions) -> Self {
         Self { text: String::new(), options }
     }
 
-    /// Adds a line of text. What does not fit goes on below the line's own text: below its second column, where one
-    /// follows two blanks, else below its beginning.
+    /// Adds a line. Continuation lines are indented to the line's text: to its second column if it follows two
+    /// blanks, else to its beginning.
     pub fn line(&mut self, line: &str) {
         let (label, text) = label_of(line, self.options.text_width());
         self.labelled(label, text);
     }
 
-    /// Adds lines of text.
     pub fn lines(&mut self, text: &str) {
         text.lines().for_each(|line| self.line(line));
     }
 
-    /// Adds a label, blanks included, and a text that follows it.
+    /// Adds a label, with its blanks, and its text.
     pub fn labelled(&mut self, label: &str, text: &str) {
         self.toned(label, Tone::Plain, text);
     }
 
-    /// Adds a label in a tone, and a text that follows it.
+    /// Adds an emphasized label and its text.
     pub fn toned(&mut self, label: &str, tone: Tone, text: &str) {
         let (label, text) = (plain(label), plain(text));
         let whole = format!("{label}{text}");
@@ -107,7 +100,6 @@ impl Page {
         }
     }
 
-    /// Adds an answer: text in bold.
     pub fn answer(&mut self, text: &str) {
         for line in wrapped("", &plain(text), self.options.text_width()).lines() {
             self.text.push_str(&self.options.strong(line));
@@ -115,27 +107,26 @@ impl Page {
         }
     }
 
-    /// Adds an empty line, unless the page is empty or ends with one.
     pub fn gap(&mut self) {
         if !self.text.is_empty() && !self.text.ends_with("\n\n") {
             self.text.push('\n');
         }
     }
 
-    /// Adds a heading of a part, after an empty line.
+    /// Adds a heading after an empty line.
     pub fn heading(&mut self, text: &str) {
         self.gap();
         self.answer(text);
     }
 
-    /// Adds a shell line, which is never broken.
+    /// Adds a shell line, which is never wrapped.
     pub fn shell(&mut self, indent: usize, line: &str) {
         self.text.push_str(&" ".repeat(indent));
         self.text.push_str(&printable(line));
         self.text.push('\n');
     }
 
-    /// Adds a script: comments are broken and stay comments, all other lines and every undo stay whole.
+    /// Adds a script: comments are wrapped as comments; other lines and every undo are not wrapped.
     pub fn script(&mut self, script: &str) {
         for line in script.lines() {
             let comment = line.strip_prefix('#').filter(|comment| !comment.trim_start().starts_with("undo:"));
@@ -154,7 +145,6 @@ impl Page {
         }
     }
 
-    /// Adds a table.
     pub fn table(&mut self, columns: &[Heading], rows: &[Vec<String>]) {
         let columns = columns.iter().map(|heading| Column {
             heading: heading.text.to_owned(),
@@ -166,19 +156,18 @@ impl Page {
         self.text.push_str(&grid.draw(self.options).text);
     }
 
-    /// Returns the page's text.
     #[must_use]
     pub fn finish(self) -> String {
         self.text
     }
 }
 
-/// Returns text on one line, with everything escaped that could steer a terminal.
+/// Returns text on one line, with all terminal controls escaped.
 fn plain(text: &str) -> String {
     printable(&text.replace(['\n', '\t'], " "))
 }
 
-/// Splits a line into what stands before its text, blanks included, and its text.
+/// Splits a line into its label, with blanks, and its text.
 fn label_of(line: &str, width: usize) -> (&str, &str) {
     let indent = line.len() - line.trim_start().len();
     let second = line[indent..].find("  ").map(|at| {

@@ -1,15 +1,15 @@
-//! Each variant against the baseline, repeat by repeat.
+//! Compares each variant with the baseline, repeat by repeat.
 //!
-//! Repeats of the variants run interleaved, so repeat i of one stands beside repeat i of the other
-//! and what drifts on the machine meanwhile falls out of their ratio.
+//! Repeats of the variants are interleaved. Repeat i of one is paired with repeat i of the other, so that drift
+//! of the machine cancels in their ratio.
 
 use evenkeel_metrics::{MeanInterval, paired_ratio};
 use evenkeel_model::record::{Record, VariantRecord, metric};
 
-/// The variant that others are held against, when a record has it: hashing, tuned.
+/// The preferred baseline: hashing, tuned.
 const PREFERRED_BASELINE: &str = "cmax";
 
-/// One variant against the baseline.
+/// One variant, compared with the baseline.
 pub(crate) struct Paired<'r> {
     pub variant: &'r str,
     pub baseline: &'r str,
@@ -17,7 +17,7 @@ pub(crate) struct Paired<'r> {
     pub throughput: Option<MeanInterval>,
 }
 
-/// The variant that the others are held against: `cmax`, else the first.
+/// `cmax` if present, else the first variant.
 pub(crate) fn baseline(record: &Record) -> Option<&VariantRecord> {
     record
         .variants
@@ -26,7 +26,7 @@ pub(crate) fn baseline(record: &Record) -> Option<&VariantRecord> {
         .or_else(|| record.variants.first())
 }
 
-/// Every variant but the baseline against it; those without a common figure are left out.
+/// Every other variant compared with the baseline, if they have a common figure.
 pub(crate) fn against_baseline(record: &Record) -> Vec<Paired<'_>> {
     let Some(baseline) = baseline(record) else { return Vec::new() };
     record
@@ -43,7 +43,7 @@ pub(crate) fn against_baseline(record: &Record) -> Vec<Paired<'_>> {
         .collect()
 }
 
-/// The ratio of a metric of a variant to that of the baseline, repeat by repeat.
+/// The ratio of a variant's metric to the baseline's, by repeat.
 pub(crate) fn ratio(baseline: &VariantRecord, variant: &VariantRecord, key: &str) -> Option<MeanInterval> {
     let (first, second): (Vec<f64>, Vec<f64>) = baseline
         .repeats

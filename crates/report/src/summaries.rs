@@ -1,11 +1,11 @@
-//! Repeats of a variant, summarised by metric key.
+//! Summarises a variant's repeats by metric key.
 
 use std::collections::BTreeMap;
 
 use evenkeel_metrics::Summary;
 use evenkeel_model::record::{DatapathCost, RepeatRecord, VariantRecord};
 
-/// Summary of each metric over the repeats in which it was measured.
+/// Summary of each metric over the repeats that have it.
 pub(crate) fn of_metrics(variant: &VariantRecord) -> BTreeMap<String, Summary> {
     summarised(variant, |repeat| &repeat.metrics)
 }
@@ -15,17 +15,17 @@ pub(crate) fn of_counters(variant: &VariantRecord) -> BTreeMap<String, Summary> 
     summarised(variant, |repeat| &repeat.counters)
 }
 
-/// The values of one metric, in the order of the repeats.
+/// One metric's values in the order of the repeats.
 pub(crate) fn values(variant: &VariantRecord, key: &str) -> Vec<f64> {
     variant.repeats.iter().filter_map(|repeat| repeat.metrics.get(key).copied()).collect()
 }
 
-/// Cost of the BPF programs over all repeats, nanoseconds per segment.
+/// Cost of the BPF programs over all repeats, ns per segment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Datapath {
-    /// The queue choice; absent without a segment.
+    /// The queue choice; none without segments.
     pub(crate) choice: Option<f64>,
-    /// Finding out that segments have left; absent without a segment.
+    /// Completion; none without segments.
     pub(crate) completion: Option<f64>,
     /// Segments that passed the choice.
     pub(crate) segments: u64,

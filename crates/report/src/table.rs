@@ -1,9 +1,9 @@
 //! The terminal table of a run.
 //!
-//! First the answer in a sentence, then the evidence. Variants are rows and metrics are columns, those that the scenario
-//! is about first. A variant shows its median over the repeats, the range of the repeats below and, where a paper states
-//! figures, the paper's, and the mean (papers report means) unless it reads as the median does. What does not fit the
-//! terminal's width is named under the table.
+//! First the answer in a sentence, then the figures. Variants are rows and metrics columns, the main ones
+//! first. A variant shows its median over the repeats, and below it the range. If a paper states figures, it
+//! also shows these, and the mean unless it reads like the median. A remark below the table names the columns
+//! that do not fit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,10 +17,10 @@ use crate::{answer, clients, paired, summaries};
 
 pub use crate::grid::TableOptions;
 
-/// Queues of which the number of flows is spelt out; of more, only how many hold how many.
+/// With more queues, only show how many queues have how many flows.
 const QUEUES_SPELT_OUT: usize = 16;
 
-/// The table of a run, with everything that a reader of its figures must know around it.
+/// The table of a run, with the notes that its figures need.
 #[must_use]
 pub fn render(record: &Record, options: TableOptions) -> String {
     let mut text = String::new();
@@ -63,7 +63,7 @@ fn header(text: &mut String, record: &Record, options: TableOptions) {
     } else {
         format!("{} (nominally {})", rate(record.rate_bps), rate(record.nominal_rate_bps))
     };
-    // Where flows have a size, a repeat lasts until they are complete.
+    // Flows with a size determine a repeat's length.
     let extent = if record.duration_s == 0.0 {
         String::new()
     } else {
@@ -74,7 +74,7 @@ fn header(text: &mut String, record: &Record, options: TableOptions) {
         &format!("{rates}, {}{extent}, seed {}, {}", repeats(record), record.seed, record.started),
         width,
     ));
-    // Windows are stretched where the line is slower, so that the same number of bytes pass.
+    // Windows are stretched on slower lines, so that the same number of bytes pass.
     let mut windows: Vec<(&String, &f64)> = record.windows.iter().collect();
     windows.sort_by(|first, second| first.1.total_cmp(second.1));
     let windows: Vec<String> =
@@ -85,7 +85,7 @@ fn header(text: &mut String, record: &Record, options: TableOptions) {
     text.push('\n');
 }
 
-/// The notes of all variants, each numbered once.
+/// The notes of all variants, numbered without duplicates.
 struct Notes<'r> {
     numbered: Vec<&'r str>,
 }
@@ -101,7 +101,7 @@ impl<'r> Notes<'r> {
         Self { numbered }
     }
 
-    /// ` [1,3]` behind a variant's name.
+    /// ` [1,3]` after a variant's name.
     fn marks(&self, variant: &VariantRecord) -> String {
         let numbers: BTreeSet<usize> = variant
             .notes
@@ -127,7 +127,7 @@ fn results(text: &mut String, record: &Record, notes: &Notes<'_>, options: Table
     let keys =
         all.iter().flat_map(BTreeMap::keys).filter(|key| !clients::is_of_clients(key)).cloned().collect();
     let mut keys = catalogue::in_order(keys, &record.windows);
-    // What the scenario is about stands first and is never dropped.
+    // The main metric comes first and is never dropped.
     let subject = answer::subject(record).map(|subject| subject.key).unwrap_or_default();
     let family = |key: &str| key.split('.').next().map(str::to_owned);
     keys.sort_by_key(|key| family(key) != family(&subject));
@@ -165,7 +165,7 @@ fn results(text: &mut String, record: &Record, notes: &Notes<'_>, options: Table
             });
         }
         if let Some(paper) = paper {
-            // A row that repeats the median says nothing.
+            // Omit a row that repeats the median.
             let is_median = |key: &String, description: &Description| {
                 summaries
                     .get(key)
@@ -355,7 +355,7 @@ fn expectations(text: &mut String, record: &Record, options: TableOptions) {
         .iter()
         .map(|expectation| {
             let line = wrapped("           ", &expectation_text(expectation), options.text_width());
-            // The verdict takes the place of the indent; styles have no width.
+            // The verdict replaces the indent; styles have no width.
             let rest = line.trim_start();
             match expectation.met {
                 Some(true) => format!("  {}      {rest}", options.good("met")),
@@ -405,7 +405,7 @@ fn expectation_text(expectation: &ExpectationRecord) -> String {
     format!("{}: {what}; found: {found}{open}", expectation.variant)
 }
 
-/// A section of its own, unless it is empty.
+/// A section, unless it is empty.
 fn section(text: &mut String, title: &str, lines: &str, options: TableOptions) {
     if !lines.is_empty() {
         text.push('\n');

@@ -1,4 +1,4 @@
-//! Two records against one another.
+//! Compares two records.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -14,7 +14,7 @@ use support::{assert_golden, map, record, variant};
 
 const NAMES: [&str; 2] = ["records/before", "records/after"];
 
-/// A record with one variant that has one metric.
+/// A record with one variant and one metric.
 fn with(metric: &str, values: &[f64]) -> Record {
     Record { variants: vec![variant("dqa", metric, values)], ..record() }
 }
@@ -31,7 +31,7 @@ fn text(comparison: &Comparison, all: bool) -> String {
     render(comparison, NAMES, all, TableOptions { width: Some(100), colour: false })
 }
 
-/// The record of [`record`] with six repeats of each variant.
+/// [`record`] with six repeats of each variant.
 fn of_six() -> Record {
     let mut record = record();
     for variant in &mut record.variants {
@@ -45,7 +45,7 @@ fn of_six() -> Record {
     record
 }
 
-/// The same after a change: slower, fairer in the long run, one variant renamed.
+/// The same after a change: slower, fairer over long windows, one variant renamed.
 fn changed() -> Record {
     let mut record = of_six();
     record.world = "sim".to_owned();
@@ -79,7 +79,7 @@ fn a_record_shows_no_difference_to_itself() {
     assert!(text.contains(NAMES[0]) && text.contains(NAMES[1]), "{text}");
 }
 
-/// An interval of the difference from −4 to +4 ms is no proof of being the same.
+/// A difference between −4 and +4 ms does not prove equality.
 #[test]
 fn noise_is_not_called_the_same() {
     let (first, second) = ([1.0, 9.0, 2.0, 8.0, 5.0], [8.0, 2.0, 1.0, 9.0, 4.0]);
@@ -230,9 +230,9 @@ fn the_same_is_a_whole_interval_within_the_margin() {
     assert_eq!(judged(&exact(1.0), &exact(1.05), 0.1), Some(true));
     assert_eq!(judged(&exact(1.0), &exact(1.3), 0.1), Some(false));
     assert_eq!(judged(&exact(1.0), &exact(1.1), 0.1), None);
-    // Noise is not the same as anything.
+    // Noise proves nothing.
     assert_eq!(judged(&[1.0, 3.0, 2.0, 5.0, 1.0], &[1.0, 3.0, 2.0, 5.0, 1.0], 0.1), None);
-    // Of nothing there is no share, and too few repeats show nothing.
+    // Zero has no relative margin, and too few repeats prove nothing.
     assert_eq!(judged(&[0.0; 5], &[0.0; 5], 0.3), Some(true));
     assert_eq!(judged(&[0.0; 5], &[1e-9; 5], 0.3), Some(false));
     assert_eq!(judged(&[1.0; 2], &[1.0; 2], 0.3), None);
@@ -252,7 +252,7 @@ fn only_what_is_asked_for_is_judged() {
     let keys = ["cpu_pct", "retransmits"];
     let open = ask(&keys, None).unwrap();
     assert!(open.agrees() && open.variants.iter().all(|variant| variant.metrics.len() == 2));
-    // Processor time is scattered by some 10 %.
+    // Processor time varies by about 10 %.
     assert!(ask(&keys, Some(0.2)).unwrap().agrees());
     let apart = ask(&keys, Some(0.005)).unwrap();
     assert!(!apart.agrees());
@@ -261,8 +261,7 @@ fn only_what_is_asked_for_is_judged() {
     assert!(text.contains("not decided") && text.contains(" yes"), "{text}");
 }
 
-/// A record that two runs of the same thing give: figures of two variants that depend on one another, some skewed, some
-/// that are mostly 0.
+/// A record of one thing with noise: dependent figures of two variants, some skewed, some mostly 0.
 fn run_of_noise(draw: &mut Draw, n: usize, spread: f64) -> Record {
     let variant = |draw: &mut Draw, name: &str| {
         let mut variant: VariantRecord = variant(name, "throughput_bps", &vec![1e9; n]);
@@ -286,7 +285,7 @@ fn run_of_noise(draw: &mut Draw, n: usize, spread: f64) -> Record {
     Record { variants: vec![variant(draw, "cmax"), variant(draw, "dqa")], ..record() }
 }
 
-/// SplitMix64 (Steele, Lea, Flood 2014), and normal deviates by Box and Muller.
+/// SplitMix64 (Steele, Lea, Flood 2014), and normal deviates by Box-Muller.
 struct Draw(u64);
 
 impl Draw {
@@ -332,7 +331,7 @@ fn records_of_the_same_thing_show_no_difference_and_ten_percent_are_found() {
 }
 
 proptest! {
-    /// Whatever the figures are, a comparison and a table come out, and no interval that is none.
+    /// For any figures there is a comparison and a table, and every interval is valid.
     #[test]
     fn no_figures_bring_the_comparison_down(
         first in proptest::collection::vec(proptest::num::f64::ANY, 0..8),
@@ -355,7 +354,7 @@ proptest! {
     }
 }
 
-/// Changes one number of a JSON document, counted from the front, or takes an element out of a list or an object.
+/// Changes one number of a JSON document by index, or removes an element of a list or an object.
 fn mutate(value: &mut serde_json::Value, left: &mut usize, to: &serde_json::Value, take_out: bool) -> bool {
     use serde_json::Value::{Array, Number, Object};
     match value {
@@ -389,7 +388,7 @@ fn mutate(value: &mut serde_json::Value, left: &mut usize, to: &serde_json::Valu
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
-    /// A record with a few numbers changed to odd ones, or with parts missing, is refused or compared, and shown.
+    /// A record with a few odd numbers or missing parts is either refused, or compared and shown.
     #[test]
     fn mutated_records_are_refused_or_compared(
         changes in proptest::collection::vec(

@@ -81,7 +81,7 @@ fn a_hostile_record_cannot_steer_the_terminal() {
     record.expectations[0].metric = attack.to_owned();
     record.expectations[0].statistic = attack.to_owned();
     record.paper.as_mut().unwrap().source = attack.to_owned();
-    // As the baseline of ratios, too.
+    // Also as the baseline of ratios.
     record.variants.remove(1);
     record.variants[0].name = attack.to_owned();
     record.variants[0].notes = vec![attack.to_owned()];
@@ -148,7 +148,7 @@ fn costs_are_summed_over_the_repeats() {
 fn ratios_pair_repeat_with_repeat() {
     let mut record = record();
     let mut baseline = variant("cmax", "cpu_pct", &[10.0, 20.0, 40.0]);
-    // The second repeat of the baseline lost its figure: its partner must not slide up.
+    // The baseline's second repeat lacks the figure: the pairs must not shift.
     baseline.repeats[1].metrics.clear();
     record.variants = vec![
         variant("first", "nfm.1s", &[1.0]),
@@ -211,7 +211,7 @@ fn the_json_has_the_shape_that_scripts_rely_on() {
         let keys: Vec<&String> = summary.as_object().unwrap().keys().collect();
         assert_eq!(keys, ["mean", "median", "min", "max", "n"], "{path}");
     }
-    // The last repeat's.
+    // Of the last repeat.
     assert_eq!(dqa["queues"][1], json!({"flows": 1, "bytes": 1_250_000}));
     assert_eq!(
         dqa["datapath"],
@@ -222,7 +222,7 @@ fn the_json_has_the_shape_that_scripts_rely_on() {
     assert_eq!(found["expectations"][3].get("value"), None::<&Value>);
 }
 
-/// Two repeats of a variant's CPU and NFM beside those of the baseline, and more of both.
+/// `n` repeats of CPU and NFM of a variant and the baseline.
 fn run_of(n: usize) -> evenkeel_model::record::Record {
     let mut record = record();
     let with = |name: &str, nfm: f64, cpu: f64| {

@@ -1,4 +1,4 @@
-//! Record directories: what is written is read, and damage is told.
+//! Record directories: a record reads as written, and damage is an error.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -29,7 +29,7 @@ fn series(variant: &str, repeat: usize) -> Series {
     Series { variant: variant.to_owned(), repeat, bin_ns: 5_000_000, flows }
 }
 
-/// A record with one series, in a directory of its own.
+/// A record with one series in a temporary directory.
 fn stored() -> (TempDir, PathBuf, Record) {
     let place = TempDir::new().unwrap();
     let directory = place.path().join("one");
@@ -149,7 +149,7 @@ fn a_record_cut_short_anywhere_is_told() {
     let (_place, directory, _) = stored();
     let path = directory.join("record.json");
     let whole = fs::read(&path).unwrap();
-    // Without its final newline it is still whole.
+    // It is complete even without its final newline.
     for length in (0..whole.len() - 1).step_by(23) {
         fs::write(&path, &whole[..length]).unwrap();
         let error = store::read(&directory).unwrap_err();
@@ -315,7 +315,7 @@ fn a_record_that_a_killed_writer_left_unfinished_is_replaced() {
     store::read(directory.path()).unwrap();
 }
 
-/// Figures that no run can give are refused with the file and the metric.
+/// The error for an impossible figure names the file and the metric.
 #[test]
 fn figures_that_cannot_have_been_measured_are_refused() {
     let (_place, directory, _) = stored();
@@ -339,7 +339,7 @@ fn figures_that_cannot_have_been_measured_are_refused() {
             assert!(error.contains(words), "{to}: {words:?} in {error}");
         }
     }
-    // A number beyond the largest, and what is no number in JSON.
+    // A number above the maximum, and invalid JSON numbers.
     for to in ["1e999", "NaN", "null", "\"12\""] {
         fs::write(&path, text.replacen("1880000000.0", to, 1)).unwrap();
         assert!(matches!(store::read(&directory), Err(StoreError::Malformed { .. })), "{to}");

@@ -1,13 +1,12 @@
-//! Two records of the same scenario against one another: before and after a change, this machine
-//! and that, one kernel and the next.
+//! Compares two records of the same scenario: before and after a change, on two machines or kernels.
 //!
-//! A metric of a variant is compared by its [change](evenkeel_metrics::Change): a ratio of means with its confidence
-//! interval. The intervals of a whole comparison hold together, so two records of the same thing show a difference in at
-//! most 5 of 100 comparisons, however many figures they have.
+//! A metric of a variant is compared by its [change](evenkeel_metrics::Change): a ratio of means with its
+//! confidence interval. The intervals of a comparison are simultaneous: two records of the same thing show a
+//! difference in at most 5 of 100 comparisons, for any number of figures.
 //!
-//! With a margin another question is asked: whether the two are the *same* within it. That is shown if the whole interval
-//! lies within the margin (two one-sided tests); each of these intervals has 95 % by itself, since all of them must lie
-//! within for the records to be the same.
+//! With a margin, the question is whether the two are the *same* within it. This is shown if the whole interval
+//! lies within the margin (two one-sided tests). Here each interval has 95 % by itself, because all of them
+//! must lie within.
 
 mod json;
 mod table;
@@ -25,54 +24,46 @@ pub use json::json;
 pub use table::render;
 pub use text::{change_text, scale_name};
 
-/// What is asked of two records.
+/// The question about two records.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Question {
-    /// Only these metrics, by their keys; empty for all.
+    /// Only these metric keys; empty: all.
     pub metrics: Vec<String>,
-    /// Whether the second is the same as the first within this share of it, and not what differs.
+    /// Test for equality within this share, instead of for differences.
     pub within: Option<f64>,
 }
 
 /// Two records, compared.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
-    /// What the first and the second record are of, in short.
+    /// Short descriptions of the two records.
     pub setups: [String; 2],
-    /// What differs in their set-up: scenario, world, rate, seed, machine.
+    /// Differences of the set-up: scenario, world, rate, seed, machine.
     pub warnings: Vec<String>,
-    /// The variants that both have, in the order of the first.
+    /// Common variants in the order of the first record.
     pub variants: Vec<VariantComparison>,
-    /// Variants of the first record that the second lacks.
+    /// Variants that only the first record has.
     pub only_in_first: Vec<String>,
-    /// Variants of the second record that the first lacks.
+    /// Variants that only the second record has.
     pub only_in_second: Vec<String>,
-    /// What was asked.
     pub question: Question,
 }
 
 /// Why there is no comparison.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CompareError {
-    /// A metric was asked for that no variant has in both records.
+    /// No variant has the requested metric in both records.
     #[error("no variant has the metric {key} in both records; they have: {known}")]
     UnknownMetric {
-        /// Its key.
         key: String,
-        /// Those that there are, comma separated.
+        /// The known keys, comma-separated.
         known: String,
     },
-    /// The records have no variant in common.
     #[error(
         "nothing to compare: the records have no variant in common; the first has {first}, the second {second}"
     )]
-    NoVariant {
-        /// Variants of the first.
-        first: String,
-        /// Variants of the second.
-        second: String,
-    },
-    /// They have variants in common, but no metric of one.
+    NoVariant { first: String, second: String },
+    /// No common variant has a common metric.
     #[error("nothing to compare: the records have no metric of the same variant in common")]
     NoMetric,
 }
@@ -83,7 +74,7 @@ impl Comparison {
         self.variants.iter().flat_map(|variant| variant.metrics.iter().map(move |metric| (variant, metric)))
     }
 
-    /// Whether every figure was shown to be the same within the margin. True if there is none.
+    /// Whether every figure was shown to be the same within the margin; true if there is none.
     #[must_use]
     pub fn agrees(&self) -> bool {
         self.question.within.is_none() || self.figures().all(|(_, metric)| metric.within == Some(true))
@@ -93,39 +84,37 @@ impl Comparison {
 /// One variant in both records.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VariantComparison {
-    /// Its name.
     pub name: String,
-    /// The metrics that both have, in the order of tables.
+    /// The common metrics in display order.
     pub metrics: Vec<MetricComparison>,
 }
 
 /// One metric of one variant in both records.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MetricComparison {
-    /// Metric key; see [`evenkeel_model::record::metric`].
+    /// See [`evenkeel_model::record::metric`].
     pub key: String,
-    /// Which way it is better.
     pub direction: Direction,
     /// The change from the first record to the second.
     pub change: Change,
-    /// What can be said.
     pub verdict: Verdict,
-    /// With a margin: whether the whole interval lies within it, or the whole of it outside; none if neither.
+    /// With a margin: true if the whole interval lies within it, false if the whole interval lies outside, else
+    /// none.
     pub within: Option<bool>,
 }
 
-/// What can be said about a change.
+/// The verdict on a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The interval holds "no change".
+    /// The interval includes "no change".
     NotShown,
-    /// The whole interval lies within the stated margin.
+    /// The whole interval lies within the margin.
     Same,
-    /// A change, to the better.
+    /// A change for the better.
     Better,
-    /// A change, to the worse.
+    /// A change for the worse.
     Worse,
-    /// A change of a metric of which neither way is better.
+    /// A change of a metric without a better direction.
     Different,
     /// Too few repeats for an interval.
     Undecided,
@@ -163,10 +152,10 @@ impl Verdict {
     }
 }
 
-/// Compares two records: the second with the first.
+/// Compares the second record with the first.
 ///
 /// # Errors
-/// When they have nothing in common, or not what is asked for.
+/// When they have nothing in common, or not the requested metric.
 pub fn compare(first: &Record, second: &Record, question: &Question) -> Result<Comparison, CompareError> {
     let common: Vec<(&VariantRecord, &VariantRecord)> =
         first.variants.iter().filter_map(|variant| Some((variant, find(second, &variant.name)?))).collect();
@@ -230,7 +219,7 @@ fn find<'r>(record: &'r Record, name: &str) -> Option<&'r VariantRecord> {
     record.variants.iter().find(|variant| variant.name == name)
 }
 
-/// The metrics that a variant has in both records, in the order of tables.
+/// The common metrics of a variant, in display order.
 fn metrics(first: &VariantRecord, second: &VariantRecord, windows: &BTreeMap<String, f64>) -> Vec<String> {
     let (before, after) = (summaries::of_metrics(first), summaries::of_metrics(second));
     catalogue::in_order(before.into_keys().filter(|key| after.contains_key(key)).collect(), windows)
@@ -292,7 +281,7 @@ fn warnings(first: &Record, second: &Record) -> Vec<String> {
     warnings
 }
 
-/// Keys of which the value differs, or that one lacks.
+/// Keys with different values, and keys that only one has.
 fn differing<'r>(first: &'r BTreeMap<String, String>, second: &'r BTreeMap<String, String>) -> Vec<&'r str> {
     let keys: BTreeSet<&String> = first.keys().chain(second.keys()).collect();
     keys.into_iter().filter(|key| first.get(*key) != second.get(*key)).map(String::as_str).collect()

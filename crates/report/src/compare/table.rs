@@ -1,4 +1,4 @@
-//! A comparison for a terminal: the answer, what the records are, and what differs.
+//! A comparison for a terminal: the answer, the records, and the differences.
 
 use evenkeel_metrics::LEAST_REPEATS;
 
@@ -8,8 +8,8 @@ use crate::catalogue::describe;
 use crate::format::wrapped;
 use crate::grid::{Cell, Column, Emphasis, Grid, TableOptions};
 
-/// The comparison as text: the answer first, then the two records by their `names`, then a table of what differs, or of
-/// every figure with `all`.
+/// The answer first, then the two records by their `names`, then a table of the differences, or of every figure
+/// with `all`.
 #[must_use]
 pub fn render(comparison: &Comparison, names: [&str; 2], all: bool, options: TableOptions) -> String {
     let mut text = String::new();
@@ -73,7 +73,7 @@ fn columns(comparison: &Comparison) -> Vec<Column> {
     columns
 }
 
-/// By which rule the verdicts come.
+/// The rule behind the verdicts.
 fn rule(comparison: &Comparison) -> String {
     let least = format!("No interval from fewer than {LEAST_REPEATS} repeats.");
     match comparison.question.within {

@@ -7,11 +7,11 @@ use super::{Comparison, MetricComparison, VariantComparison};
 use crate::catalogue::{Description, describe};
 use crate::format::{self, kernel, number, rate, seconds, signed, trimmed};
 
-/// From this ratio on a change is a factor and not a share.
+/// A larger ratio is displayed as a factor, not as a share.
 const FACTOR: f64 = 3.0;
-/// Figures that the answer spells out for a variant; the table has all of them.
+/// Figures per variant in the answer; the table has all.
 const SPELT_OUT: usize = 3;
-/// Variants that the answer spells out.
+/// Variants in the answer.
 const VARIANTS_SPELT_OUT: usize = 2;
 
 /// The scale's name in JSON.
@@ -29,7 +29,7 @@ pub fn change_text(description: &Description, change: &Change) -> String {
     let label = description.label();
     let turned = change.change < 0.0;
     let sign = if turned { -1.0 } else { 1.0 };
-    // The interval of what is lower reads from the smaller change to the larger one.
+    // For a decrease, the interval goes from the smaller change to the larger.
     let ends = change.interval.map(|Interval { low, high }| if turned { (-high, -low) } else { (low, high) });
     let size = change.change * sign;
     match change.scale {
@@ -52,12 +52,12 @@ pub fn change_text(description: &Description, change: &Change) -> String {
     }
 }
 
-/// The change for a table: `+12 %`, `×4.5`, or in the metric's unit.
+/// The change in a table: `+12 %`, `×4.5`, or in the metric's unit.
 pub(super) fn change_cell(description: &Description, change: &Change) -> String {
     one(description, change.scale, change.change, change.change)
 }
 
-/// Its interval for a table: `+8 to +16 %`.
+/// The interval in a table: `+8 to +16 %`.
 pub(super) fn interval_cell(description: &Description, change: &Change) -> Option<String> {
     let Interval { low, high } = change.interval?;
     let end = |value| one(description, change.scale, value, change.change);
@@ -65,7 +65,7 @@ pub(super) fn interval_cell(description: &Description, change: &Change) -> Optio
     Some(format!("{} to {}", low.trim_end_matches(" %"), end(high)))
 }
 
-/// `size` decides how it is written, so that both ends of an interval are written alike.
+/// `size` determines the format, so that both ends of an interval look alike.
 fn one(description: &Description, scale: Scale, value: f64, size: f64) -> String {
     match scale {
         Scale::Ratio if size + 1.0 >= FACTOR => format!("×{}", short(value + 1.0)),
@@ -92,7 +92,7 @@ pub(super) fn figures(count: usize) -> String {
     if count == 1 { "1 figure".to_owned() } else { format!("{count} figures") }
 }
 
-/// What a record is of: `titan-12-flows on sim, kernel 4.4, 10 Gbit/s, 5 repeats of 5 s, seed 1`.
+/// A record's description: `titan-12-flows on sim, kernel 4.4, 10 Gbit/s, 5 repeats of 5 s, seed 1`.
 pub(super) fn setup(record: &Record) -> String {
     let mut text = format!(
         "{} on {}, kernel {}, {}, {}",
@@ -112,7 +112,7 @@ pub(super) fn setup(record: &Record) -> String {
     text
 }
 
-/// The answer, in one line for each variant that has something to say.
+/// The answer, one line per variant with a result.
 pub(super) fn answer(comparison: &Comparison) -> Vec<String> {
     if let Some(margin) = comparison.question.within {
         return vec![same_within(comparison, margin)];
@@ -190,7 +190,7 @@ fn of_variant(variant: &VariantComparison) -> String {
     }
 }
 
-/// What the most important figures of the first variant may have changed by, without anybody seeing it.
+/// The largest changes of the first variant's main figures that would have gone unnoticed.
 fn headline_ranges(comparison: &Comparison) -> Vec<String> {
     let Some(variant) = comparison.variants.first() else { return Vec::new() };
     let mut metrics: Vec<&MetricComparison> =

@@ -1,4 +1,4 @@
-//! Record directories: `record.json` and the raw series beside it.
+//! Record directories: `record.json` and the raw series.
 //!
 //! ```text
 //! DIRECTORY/
@@ -6,7 +6,7 @@
 //!   series/VARIANT-REPEAT.csv.gz   bytes and packets of each flow in each bin, repeats from 0
 //! ```
 //!
-//! A record appears whole or not at all: `record.json` comes last. Records travel, so nothing that one says is trusted: a
+//! A record is written atomically: `record.json` comes last. A record may come from another host, so it is not trusted. A
 //! series file is read only from inside its record's directory, and damage is an error that names the file.
 
 mod error;
@@ -28,10 +28,10 @@ pub use series::{Series, SeriesFlow};
 /// Name of the record within its directory.
 pub const RECORD_FILE: &str = "record.json";
 
-/// Name of the directory of the raw series within a record's directory.
+/// Directory of the raw series within a record's directory.
 const SERIES_DIRECTORY: &str = "series";
 
-/// Writes `record` and its raw `series` to a `directory` that is new or empty, as [`write_into`] does.
+/// Writes `record` and its raw `series` to a new or empty `directory`; see [`write_into`].
 ///
 /// # Errors
 /// As [`write_into`], and if the directory cannot be claimed.
@@ -39,12 +39,12 @@ pub fn write(directory: &Path, record: &Record, series: &[Series]) -> Result<Rec
     write_into(OutputDirectory::claim(directory)?, record, series)
 }
 
-/// Writes `record` and its raw `series` to a directory that was claimed for it. Returns the record as written: with the
-/// file of each series.
+/// Writes `record` and its raw `series` to a claimed directory. Returns the record with the file of each
+/// series.
 ///
 /// # Errors
-/// If a series belongs to no repeat of the record or has flows of different lengths, if a figure is not finite (JSON
-/// cannot hold it), or if the disk fails. Nothing is left behind then.
+/// If a series belongs to no repeat or has flows of different lengths, a figure is not finite (JSON cannot hold
+/// it), or the disk fails. Nothing is left behind then.
 pub fn write_into(
     directory: OutputDirectory,
     record: &Record,
@@ -75,11 +75,10 @@ pub fn write_into(
     Ok(record)
 }
 
-/// Reads a record from its directory or from its `record.json`.
+/// Reads a record from its directory or its `record.json`.
 ///
 /// # Errors
-/// If there is none, if it is cut short or no record, if a newer Evenkeel wrote it, or if it has figures that no run can
-/// give.
+/// If it does not exist, is truncated or invalid, was written by a newer Evenkeel, or has an impossible figure.
 pub fn read(path: &Path) -> Result<Record, StoreError> {
     let path = if path.is_dir() { path.join(RECORD_FILE) } else { path.to_owned() };
     let text = evenkeel_files::read(&path, Kind::Record).map_err(|error| {
@@ -93,7 +92,7 @@ pub fn read(path: &Path) -> Result<Record, StoreError> {
             StoreError::Malformed { path: path.clone(), source }
         }
     };
-    // The schema first: fields of a newer one would otherwise read as damage.
+    // Check the schema first: a newer record's fields would look like damage.
     let version: Version = serde_json::from_slice(text).map_err(damaged)?;
     if version.schema != SCHEMA {
         return Err(StoreError::Schema { path, found: version.schema, supported: SCHEMA });
@@ -103,12 +102,11 @@ pub fn read(path: &Path) -> Result<Record, StoreError> {
     Ok(record)
 }
 
-/// Reads the raw series of one repeat (counted from 0) of a variant; `None` if the record has none.
-/// `directory` is the record's.
+/// Reads the raw series of a variant's repeat, from 0; `None` if the record has none. `directory` is the
+/// record's.
 ///
 /// # Errors
-/// If the record has no such repeat, if its file lies outside of the directory, is missing,
-/// damaged, or not a series.
+/// If the record has no such repeat, or the file is outside the directory, missing, damaged or not a series.
 pub fn read_series(
     directory: &Path,
     record: &Record,
@@ -128,14 +126,13 @@ pub fn read_series(
     series::read(&path, variant, repeat).map(Some)
 }
 
-/// Whether `text` ends within a number, which the parser does not tell from a wrong number: with
-/// one more digit it would merely end too early.
+/// Whether `text` is truncated within a number, which the parser reports like a malformed number.
 fn ends_within_number(text: &[u8]) -> bool {
     let longer = [text, b"0"].concat();
     serde_json::from_slice::<IgnoredAny>(&longer).is_err_and(|error| error.is_eof())
 }
 
-/// Just enough of a record to tell its version.
+/// The part of a record that has its version.
 #[derive(Deserialize)]
 struct Version {
     schema: u32,
@@ -148,8 +145,8 @@ fn write_record(path: &Path, record: &Record) -> Result<(), StoreError> {
     fs::write(path, text).map_err(|source| StoreError::io("write", path, source))
 }
 
-/// Path of a file that a record names, if it lies within the record's directory: by its text, and
-/// also after symbolic links.
+/// The path of a file in a record, if it lies within the record's directory: as text, and with symbolic links
+/// resolved.
 fn inside(directory: &Path, file: &str) -> Result<PathBuf, StoreError> {
     let outside = || StoreError::OutsideRecord { directory: directory.to_owned(), file: file.to_owned() };
     let relative = Path::new(file);
@@ -165,11 +162,11 @@ fn inside(directory: &Path, file: &str) -> Result<PathBuf, StoreError> {
         })
     };
     let found = find(&path)?;
-    // A pipe or a device would block the reader or never end.
+    // Reading a pipe or a device could block or never end.
     if found.starts_with(find(directory)?) && found.is_file() { Ok(found) } else { Err(outside()) }
 }
 
-/// JSON has no NaN and no infinity: they would be written as `null` and not be read again.
+/// JSON has no NaN and no infinity: they would be written as `null` and could not be read.
 fn check_finite(record: &Record) -> Result<(), StoreError> {
     let check = |field: &dyn Fn() -> String, value: f64| {
         if value.is_finite() { Ok(()) } else { Err(StoreError::NotFinite { field: field(), value }) }

@@ -1,28 +1,26 @@
-//! Whether the figures of a record can have been measured.
+//! Checks that a record's figures are possible.
 //!
-//! A record may come from elsewhere, and everything that is made of it divides, squares and compares its figures. One that
-//! no run can give is refused with its name; what is computed later needs no second look.
+//! A record may come from another host, and all later code divides, squares and compares its figures. An
+//! impossible figure is refused with its name, so later code needs no checks.
 
 use evenkeel_model::record::{Record, RepeatRecord, metric};
 
-/// Larger than anything that is measured here, in any unit: 10¹⁵ bit/s, 10¹⁵ packets, 30 million years in µs.
+/// Larger than any possible figure in any unit: 10¹⁵ bit/s, 10¹⁵ packets, 30 million years in µs.
 const MOST: f64 = 1e15;
-/// Rounding that a share may be beyond 1 by.
+/// Tolerance for a share above 1, due to rounding.
 const ROUNDING: f64 = 1e-6;
 
-/// A figure that no run can give.
+/// An impossible figure.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{field} is {value}, which cannot have been measured: {reason}")]
 pub struct Implausible {
-    /// Which figure.
+    /// The figure's name.
     pub field: String,
-    /// Its value.
     pub value: f64,
-    /// Why not.
+    /// The reason.
     pub reason: &'static str,
 }
 
-/// Checks every figure of a record.
 pub(super) fn check(record: &Record) -> Result<(), Implausible> {
     let positive = [("duration_s", record.duration_s), ("warmup_s", record.warmup_s)];
     for (field, value) in positive {
@@ -62,7 +60,7 @@ pub(super) fn check(record: &Record) -> Result<(), Implausible> {
 /// Checks every figure of a repeat.
 ///
 /// # Errors
-/// When one cannot have been measured.
+/// When one is impossible.
 pub fn check_repeat(repeat: &RepeatRecord) -> Result<(), Implausible> {
     for (key, value) in &repeat.metrics {
         check_metric(key, *value)?;
@@ -87,7 +85,7 @@ fn check_metric(key: &str, value: f64) -> Result<(), Implausible> {
         | metric::JAIN_PACKETS
         | metric::SLO_VIOLATIONS
         | metric::IDLE_WHILE_BACKLOGGED => (0.0, 1.0 + ROUNDING),
-        // A line may carry a little more than its nominal rate.
+        // A line may carry slightly more than its nominal rate.
         metric::LOST_CAPACITY => (-MOST, 1.0 + ROUNDING),
         metric::THROUGHPUT
         | metric::CPU
@@ -104,7 +102,7 @@ fn check_metric(key: &str, value: f64) -> Result<(), Implausible> {
         | metric::TRANSACTIONS
         | metric::QDISC
         | metric::DISTURBANCE => (0.0, MOST),
-        // Of a metric that a later version has, only that it is a sane number is known.
+        // A metric of a later version: only check that it is a sane number.
         _ => (-MOST, MOST),
     };
     check_one(value, least, most, || key.to_owned())

@@ -1,4 +1,4 @@
-//! Raw series as compressed CSV: what each flow sent in each bin.
+//! Raw series as compressed CSV: each flow's bytes and packets in each bin.
 //!
 //! ```text
 //! # bin_ns=5000000
@@ -18,44 +18,43 @@ use flate2::write::GzEncoder;
 
 use super::StoreError;
 
-/// More than any run leaves; what unpacks to more is not a series but an attack on memory.
+/// Limit against decompression bombs; no run produces more.
 const LARGEST_UNPACKED: u64 = 1 << 30;
 
-/// What the flows of one repeat sent, bin by bin.
+/// The flows of one repeat, bin by bin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Series {
-    /// Name of the variant.
     pub variant: String,
-    /// The repeat, counted from 0.
+    /// From 0.
     pub repeat: usize,
-    /// Length of a bin, nanoseconds. The first bin begins at the end of the warm-up.
+    /// Length of a bin, ns. The first bin begins at the end of the warm-up.
     pub bin_ns: u64,
-    /// The flows; all have the same number of bins.
+    /// All flows have the same number of bins.
     pub flows: Vec<SeriesFlow>,
 }
 
-/// What one flow sent.
+/// One flow's bins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeriesFlow {
-    /// Name of the flow, as in the record.
+    /// As in the record.
     pub name: String,
-    /// Bytes on the wire in each bin.
+    /// On the wire, per bin.
     pub bytes: Vec<u64>,
-    /// Packets on the wire in each bin.
+    /// On the wire, per bin.
     pub packets: Vec<u64>,
 }
 
-/// File name of a series: no two series share one, and none can leave its directory.
+/// A series' file name: unique, and within its directory.
 ///
-/// Bytes other than letters, digits, `-`, `_` and (not in front) `.` are written as in URLs
-/// (RFC 3986, section 2.1): `xps:dqa+dqwa` becomes `xps%3Adqa%2Bdqwa`.
+/// Bytes other than letters, digits, `-`, `_` and (not at the start) `.` are percent-encoded (RFC 3986, section
+/// 2.1): `xps:dqa+dqwa` becomes `xps%3Adqa%2Bdqwa`.
 pub(super) fn file_name(variant: &str, repeat: usize) -> String {
     let mut name = String::with_capacity(variant.len() + 12);
     for byte in variant.bytes() {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => name.push(char::from(byte)),
             b'.' if !name.is_empty() => name.push('.'),
-            // `write!` into a string cannot fail.
+            // `write!` to a string cannot fail.
             other => {
                 let _ = write!(name, "%{other:02X}");
             }
@@ -153,7 +152,7 @@ pub(super) fn read(path: &Path, variant: &str, repeat: usize) -> Result<Series, 
     Ok(Series { variant: variant.to_owned(), repeat, bin_ns, flows })
 }
 
-/// Lines of an unpacked file, counted.
+/// Reads and counts the lines of a decompressed file.
 struct Lines<'p, R> {
     path: &'p Path,
     reader: BufReader<io::Take<R>>,
@@ -162,7 +161,7 @@ struct Lines<'p, R> {
 }
 
 impl<R: Read> Lines<'_, R> {
-    /// The next line without its end; `None` at the end of the file.
+    /// The next line without its newline; `None` at the end of the file.
     fn next(&mut self) -> Result<Option<&str>, StoreError> {
         self.text.clear();
         let read = self.reader.read_line(&mut self.text).map_err(|source| match source.kind() {
@@ -183,7 +182,7 @@ impl<R: Read> Lines<'_, R> {
     }
 }
 
-/// The flows that the head of a file names, still without bins.
+/// The flows in a file's header, without bins.
 fn flows_of_head(head: &str) -> Result<Vec<SeriesFlow>, String> {
     let fields = fields(head)?;
     let Some(("start_ns", columns)) = fields.split_first().map(|(first, rest)| (first.as_str(), rest)) else {
@@ -203,7 +202,7 @@ fn flows_of_head(head: &str) -> Result<Vec<SeriesFlow>, String> {
         .collect()
 }
 
-/// A CSV field, in quotes where it needs them (RFC 4180, section 2).
+/// A CSV field, quoted if necessary (RFC 4180, section 2).
 fn quoted(field: &str) -> String {
     if field.contains([',', '"']) { format!("\"{}\"", field.replace('"', "\"\"")) } else { field.to_owned() }
 }
@@ -219,7 +218,7 @@ fn fields(line: &str) -> Result<Vec<String>, String> {
                 let (text, after) = inner.split_once('"').ok_or("a quote is not closed")?;
                 field.push_str(text);
                 match after.strip_prefix('"') {
-                    // A doubled quote stands for one.
+                    // A doubled quote is a literal one.
                     Some(more) => {
                         field.push('"');
                         inner = more;

@@ -1,4 +1,4 @@
-//! A record made by hand, and files to hold results against.
+//! A hand-made record, and golden files.
 
 #![allow(dead_code)]
 
@@ -10,8 +10,8 @@ use evenkeel_model::record::{
     SCHEMA, VariantRecord,
 };
 
-/// Holds `found` against `tests/golden/NAME`. With `EVENKEEL_BLESS=1` in the environment it writes
-/// the file instead; read the difference before you keep it.
+/// Compares `found` with `tests/golden/NAME`. With `EVENKEEL_BLESS=1` in the environment it writes the file
+/// instead; review the difference before you commit it.
 pub fn assert_golden(name: &str, found: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
     if std::env::var_os("EVENKEEL_BLESS").is_some_and(|value| value == "1") {
@@ -23,12 +23,11 @@ pub fn assert_golden(name: &str, found: &str) {
     assert!(expected == found, "{name} differs (EVENKEEL_BLESS=1 rewrites it). Found:\n{found}");
 }
 
-/// A map from pairs.
 pub fn map<V: Clone>(pairs: &[(&str, V)]) -> BTreeMap<String, V> {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect()
 }
 
-/// A variant whose repeats have the given values of one metric.
+/// A variant whose repeats have these values of one metric.
 pub fn variant(name: &str, metric: &str, values: &[f64]) -> VariantRecord {
     let repeat = |value: &f64| RepeatRecord { metrics: map(&[(metric, *value)]), ..RepeatRecord::default() };
     VariantRecord {
@@ -90,7 +89,7 @@ fn variant_of(name: &str, notes: &[&str], repeats: Vec<RepeatRecord>) -> Variant
     }
 }
 
-/// A run of four variants of which one was measured once, with everything that a record can hold.
+/// A run of four variants, one of them with a single repeat, that uses every field of a record.
 pub fn record() -> Record {
     const QDISC: &str = "no SFQ, BQL or interrupt interval in this kernel: pfifo leaves";
     const POOLS: &str = "two pools of four queues, emulated by the classifier";

@@ -1,4 +1,4 @@
-//! A test bed that stands: two namespaces, the veth pair, the NIC, the programs.
+//! A running test bed: two namespaces, the veth pair, the NIC, the programs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,42 +21,38 @@ use crate::namespace::Namespace;
 use crate::nic::{LeafQdisc, Nic, NicOptions};
 use crate::wire::{self, Wire};
 
-/// What a test bed consists of.
+/// Components of a test bed.
 #[derive(Clone, Debug)]
 pub struct BedOptions {
-    /// How the NIC is built.
     pub topology: Topology,
-    /// Line rate.
     pub rate: BitRate,
-    /// Hardware queues.
     pub queues: u32,
-    /// What stands in front of each queue.
+    /// The qdisc of each queue.
     pub leaf: LeafQdisc,
-    /// How flows get their queue.
     pub policy: Policy,
-    /// XPS pools; empty for none.
+    /// XPS pools; may be empty.
     pub pools: Vec<Pool>,
     /// Layer-3 MTU, bytes.
     pub mtu: u32,
-    /// Largest GSO packet; none leaves the device's default.
+    /// Largest GSO packet; none: the device's default.
     pub gso_max_size: Option<u32>,
-    /// TSO and GSO on the sending device; without, TCP sends single segments.
+    /// TSO and GSO on the sending device; if off, TCP sends single segments.
     pub segmentation_offload: bool,
-    /// Dynamic queue weights (soft NIC only: the queues of `mq` take none).
+    /// Dynamic queue weights; soft NIC only.
     pub queue_weights: bool,
-    /// Service balancing: flows take turns on the queues that they share (`mq` with dynamic queue assignment only).
+    /// Service balancing: flows take turns on shared queues; `mq` with dynamic queue assignment only.
     pub service_balancing: bool,
-    /// Rules that give flows their weights; none: all have weight 1.
+    /// Rules for flow weights; empty: all have weight 1.
     pub flow_weights: Vec<Rule>,
-    /// Dynamic segment size: what is wanted while queues are shared, bytes.
+    /// Dynamic segment size while queues are shared, bytes.
     pub segment_size: Option<u32>,
     /// Sysctls of the sending namespace.
     pub sender_sysctls: Vec<(String, String)>,
     /// Flows that the queue choice tracks.
     pub max_flows: u32,
-    /// The meter at the receiver, if wanted.
+    /// The receiver's meter, if any.
     pub meter: Option<MeterOptions>,
-    /// Who tells that a flow's last segment has left.
+    /// How completion is detected.
     pub completion: Completion,
 }
 
@@ -85,7 +81,6 @@ impl Default for BedOptions {
 }
 
 impl BedOptions {
-    /// Transmit queues of the sender's device.
     fn transmit_queues(&self) -> u32 {
         match self.topology {
             Topology::SoftNic => 1,
@@ -94,29 +89,24 @@ impl BedOptions {
     }
 }
 
-/// A standing test bed. Dropping it takes everything away.
+/// A running test bed. Dropping it removes everything.
 pub struct Bed {
-    /// What keeps queue weights and segment sizes, if the options ask for either. First, so that it ends
-    /// before what it works on.
+    /// Controls queue weights and segment sizes, if the options ask for it. The first field, so that it is
+    /// dropped before the devices.
     pub controller: Option<Controller>,
-    /// The queue choice on the sender's device.
     pub select: QueueSelect,
-    /// The meter at the receiver.
     pub meter: Option<Meter>,
-    /// The sender's NIC.
     pub nic: Nic,
-    /// Sending host.
     pub sender: Namespace,
-    /// Receiving host.
     pub receiver: Namespace,
     sender_netlink: Netlink,
     sender_index: u32,
 }
 
-/// A net for what no completion reports, and so never shorter than a scheduling hiccup.
+/// Backs up other completions, and so never shorter than a scheduling delay.
 const AGEING_FLOOR_WITH_COMPLETION_NS: u64 = 200_000_000;
-/// Silence after which a flow without a socket has nothing in the queue in front of it: many times what the
-/// FIFOs here take to drain.
+/// After this silence, a flow without a socket has no packet in its queue: many times the time in which the
+/// FIFOs here drain.
 const FLOW_GAP_US: u32 = 50_000;
 const AGEING_FLOOR_ALONE_NS: u64 = 20_000_000;
 
@@ -124,7 +114,7 @@ impl Bed {
     /// Builds the test bed.
     ///
     /// # Errors
-    /// When the kernel refuses any part of it; what had been built is gone then.
+    /// When the kernel refuses a part; the finished parts are removed.
     pub fn build(options: &BedOptions) -> Result<Self, TestbedError> {
         let Wire { sender, receiver, mut sender_netlink, mut receiver_netlink, sender_index, receiver_index } =
             Wire::lay(options.transmit_queues(), options.mtu, &options.sender_sysctls)?;
@@ -132,8 +122,8 @@ impl Bed {
             sender_netlink.set_gso_max_size(sender_index, bytes)?;
         }
         if !options.segmentation_offload {
-            // Turning TSO and GSO of the device off would not do: TCP has built GSO packets all the
-            // same since Linux 4.17, and they would be cut behind the queues.
+            // Turning off the device's TSO and GSO is not enough: since Linux 4.17 TCP builds GSO packets
+            // anyway, which would be split after the queues.
             sender_netlink.set_gso_max_segments(sender_index, 1)?;
         }
         let nic_options = NicOptions {
@@ -176,7 +166,7 @@ impl Bed {
         Ok(Self { controller, select, meter, nic, sender, receiver, sender_netlink, sender_index })
     }
 
-    /// What each hardware queue has carried.
+    /// Counters of each hardware queue.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -189,7 +179,7 @@ impl Bed {
         self.nic.topology() == Topology::Mq
     }
 
-    /// Sets the limit of every hardware queue, in packets, while it runs.
+    /// Sets the limit of every hardware queue at run time, in packets.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -200,17 +190,17 @@ impl Bed {
     }
 }
 
-/// Time between two looks at the queues.
+/// Interval of reading the queues.
 const CONTROL_INTERVAL: Duration = Duration::from_millis(10);
 /// Time constant of the average over queue weights: a few rounds of all flows at 1 Gbit/s and above.
 const WEIGHT_SMOOTHING: Duration = Duration::from_millis(50);
-/// Least time between two updates of the queues' weights.
+/// Least time between two updates of the queue weights.
 const WEIGHT_INTERVAL: Duration = Duration::from_millis(1);
-/// Queues must be shared for so long before segments shrink.
+/// How long queues must be shared before segments shrink.
 const SHRINK_AFTER_NS: u64 = 100_000_000;
-/// Queues must be unshared for so long before segments grow again.
+/// How long queues must be unshared before segments grow again.
 const GROW_AFTER_NS: u64 = 5_000_000_000;
-/// Starts what keeps weights and sizes, if the options ask for either.
+/// Starts the controller, if the options ask for it.
 fn control(
     options: &BedOptions,
     sender: &Namespace,
@@ -274,9 +264,9 @@ fn control(
 
 impl Drop for Bed {
     fn drop(&mut self) {
-        // Nothing to put back on a link that goes; but a thread that works on it ends first.
+        // The link is deleted, so nothing needs restoring; but first stop the thread that uses it.
         drop(self.controller.take());
-        // At once, instead of whenever the kernel gets to cleaning up the namespaces.
+        // Now, without waiting for the kernel's clean-up of the namespaces.
         let _ = self.sender_netlink.delete_link(self.sender_index);
     }
 }

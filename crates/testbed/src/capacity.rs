@@ -1,4 +1,4 @@
-//! What this machine's processors can carry, and the line rate that leaves the NIC the bottleneck.
+//! Measures the processors' capacity, and chooses a line rate that keeps the NIC the bottleneck.
 
 use std::time::Duration;
 
@@ -10,23 +10,23 @@ use crate::error::TestbedError;
 use crate::kernel::{KernelFeatures, bed_options};
 use crate::repeat;
 
-/// Line rates that `auto` chooses from: far enough apart that a busy moment does not move a machine from
-/// one to the next, so that its runs can be compared.
+/// Line rates for `auto`: far enough apart that a busy moment does not change the choice, so that runs of a
+/// machine are comparable.
 pub(crate) const LADDER_BPS: [u64; 5] =
     [100_000_000_000, 40_000_000_000, 10_000_000_000, 2_000_000_000, 1_000_000_000];
-/// `auto` leaves this factor between the line rate and what the processors carry. A shaped line costs
-/// more per byte than an unshaped one, where work comes in batches, and a shared machine slows down by
-/// a factor for seconds at a time.
+/// Headroom of `auto`: the processors' capacity divided by the line rate. A shaped line costs more per byte
+/// than an unshaped one, where work comes in batches, and a shared machine can slow down severalfold for
+/// seconds.
 pub(crate) const AUTO_HEADROOM: f64 = 6.0;
-/// A rate that the user asks for needs this much.
+/// Headroom for a rate that the user requests.
 const LEAST_HEADROOM: f64 = 1.3;
-/// As good as no shaper at all.
+/// Effectively no shaper.
 const UNSHAPED: BitRate = BitRate::from_bits_per_second(400_000_000_000);
 const WARMUP: Nanoseconds = Nanoseconds::from_millis(500);
 const DURATION: Nanoseconds = Nanoseconds::from_millis(1500);
 const BIN: Nanoseconds = Nanoseconds::from_millis(100);
 
-/// Payload that the scenario's flows get through the test bed when no shaper limits them, bit/s.
+/// Throughput of the scenario's flows through an unshaped test bed, payload bit/s.
 pub(crate) fn measure(
     scenario: &Scenario,
     variant: &Variant,
@@ -53,7 +53,7 @@ pub(crate) fn measure(
     Ok(bytes as f64 * 8.0 / Duration::from(DURATION).as_secs_f64())
 }
 
-/// The line rate to use, given what the processors carry: the highest of the `ladder` to which `headroom` is left.
+/// The line rate for this capacity: the highest of `ladder` that leaves `headroom`.
 pub(crate) fn settle(
     ladder: &[u64],
     headroom: f64,

@@ -1,4 +1,4 @@
-//! What can go wrong in the test bed, and whose fault it is.
+//! Errors of the test bed, and their kinds for the exit code.
 
 use std::io;
 
@@ -7,61 +7,43 @@ use evenkeel_datapath::DatapathError;
 use evenkeel_host::HostError;
 use evenkeel_netlink::NetlinkError;
 
-/// Why a run in the test bed ended early. Whatever it had made is gone by the time this is seen.
+/// Why a run in the test bed ended early. By then everything is removed.
 #[derive(Debug, thiserror::Error)]
 pub enum TestbedError {
-    /// This machine cannot do it; the text names what is missing and what to do.
+    /// This machine lacks something; the message names it and the remedy.
     #[error("{missing}\n  {remedy}")]
-    Unable {
-        /// What is missing.
-        missing: String,
-        /// What to do about it.
-        remedy: String,
-    },
+    Unable { missing: String, remedy: String },
     /// The kernel refused a link, an address or a qdisc.
     #[error("test bed: {0}")]
     Netlink(#[from] NetlinkError),
     /// The BPF programs could not be used.
     #[error("test bed: {0}")]
     Datapath(#[from] DatapathError),
-    /// Queue weights or segment sizes could not be kept.
+    /// Queue weights or segment sizes could not be maintained.
     #[error("test bed: {0}")]
     Control(#[from] ControlError),
-    /// The kernel refused a tree of qdiscs or an offload; the text has the step and the kernel's words.
+    /// The kernel refused a tree of qdiscs or an offload; the text has the step and the kernel's error.
     #[error("test bed: {0}")]
     Qdisc(String),
-    /// The host could not be read.
     #[error("test bed: {0}")]
     Host(#[from] HostError),
-    /// A system call failed.
     #[error("test bed: cannot {action}: {source}")]
-    System {
-        /// What was tried.
-        action: String,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// A traffic tool failed or told nonsense.
+    System { action: String, source: io::Error },
+    /// A traffic tool failed or reported invalid figures.
     #[error("test bed: {0}")]
     Traffic(String),
-    /// The user asked to stop.
     #[error("interrupted; everything is put back")]
     Interrupted,
 }
 
-/// How an error ends a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// This machine cannot do it.
     Unable,
-    /// It failed while running.
     Failed,
-    /// It was interrupted.
     Interrupted,
 }
 
 impl TestbedError {
-    /// How the error ends a command.
     #[must_use]
     pub fn failure(&self) -> Failure {
         match self {

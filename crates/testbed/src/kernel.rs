@@ -1,4 +1,4 @@
-//! What this kernel can do for a variant, and how each knob is turned here.
+//! Whether this kernel can run a variant, and how each knob is set here.
 
 use std::path::Path;
 
@@ -13,17 +13,16 @@ use crate::error::TestbedError;
 use crate::namespace::Namespace;
 use crate::nic::LeafQdisc;
 
-/// What was found out about this kernel once, before anything runs.
+/// Features of this kernel, probed once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KernelFeatures {
-    /// Stochastic fair queueing.
     pub(crate) sfq: bool,
-    /// TCP sizes segments by the smallest round trip (`tcp_tso_rtt_log`, from Linux 5.18 on).
+    /// TCP sizes segments by the minimum RTT (`tcp_tso_rtt_log`, since Linux 5.18).
     pub(crate) tso_by_rtt: bool,
 }
 
 impl KernelFeatures {
-    /// Asks the kernel, in a namespace of its own.
+    /// Probes the kernel in a private namespace.
     pub(crate) fn probe() -> Result<Self, TestbedError> {
         let namespace = Namespace::new()?;
         let mut netlink = namespace.netlink()?;
@@ -39,8 +38,7 @@ impl KernelFeatures {
 }
 
 impl KernelFeatures {
-    /// Sysctls that keep flows from what an earlier connection measured, or what they measured themselves at a busy
-    /// moment.
+    /// Sysctls that keep flows from using measurements of an earlier connection or of a busy moment.
     pub(crate) fn steady_tcp(self) -> Vec<(String, String)> {
         let mut sysctls = vec![("net/ipv4/tcp_no_metrics_save".to_owned(), "1".to_owned())];
         if self.tso_by_rtt {
@@ -50,7 +48,7 @@ impl KernelFeatures {
     }
 }
 
-/// What the test bed makes of a variant; the reason when it cannot run it at all.
+/// The test bed's settings for a variant, or the reason why it cannot run.
 pub(crate) fn assess(
     variant: &Variant,
     topology: Topology,
@@ -156,13 +154,12 @@ fn xps_pools(variant: &Variant, queues: u32) -> Vec<Pool> {
 
 const SMALL_QUEUES_OFF_BYTES: u32 = 1 << 30;
 const PACING_RATIO_LARGEST: u32 = 1000;
-/// From Linux 5.18 on, TCP sizes its segments by the smallest round trip, too, down by half for every
-/// 2^9 µs of it. Here that is no distance: a handshake is slow only if the processor was busy, and its
-/// flow would have small segments, and less than its share of the queue, for good. In units of 2^20 µs
-/// all flows are near.
+/// Since Linux 5.18, TCP also halves its segments for every 2^9 µs of minimum RTT. Here an RTT reflects no
+/// distance: a handshake is slow only if the processor was busy. Its flow would permanently send small segments
+/// and get less than its share. With units of 2^20 µs, all flows count as near.
 const TSO_RTT_LOG: &str = "20";
 
-/// A variant's knobs as the test bed's options; rate, topology and meter are the caller's.
+/// A variant's knobs as options; the caller sets rate, topology and meter.
 pub(crate) fn bed_options(
     variant: &Variant,
     features: KernelFeatures,
@@ -202,7 +199,6 @@ pub(crate) fn bed_options(
     }
 }
 
-/// Whether this kernel speaks IPv6.
 pub(crate) fn has_ipv6() -> bool {
     Path::new("/proc/net/if_inet6").exists()
 }

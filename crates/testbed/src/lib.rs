@@ -6,14 +6,14 @@
 //!   sockperf client                                         sockperf server
 //!        │ real TCP, real GSO segments                           ▲
 //!   ┌────▼─────────────────────────────────────┐           ┌─────┴────────────────┐
-//!   │ evk0   tcx egress: queue choice          │           │ evk1  tcx ingress:    │
-//!   │ soft NIC: HTB at line rate, one class    │── veth ──▶│   completion, meter   │
+//!   │ evk0   tcx egress: queue choice          │           │ evk1  tcx ingress:   │
+//!   │ soft NIC: HTB at line rate, one class    │── veth ──▶│   completion, meter  │
 //!   │ per hardware queue, DRR by quantum       │           └──────────────────────┘
 //!   └──────────────────────────────────────────┘
 //! ```
 //!
-//! The namespaces have no names: they live as long as this process and its traffic do, and the
-//! traffic dies with this process. So nothing is left behind, whatever ends it, `kill -9` included.
+//! The namespaces have no names: they exist while this process and its traffic do, and the kernel kills the traffic with this
+//! process. So nothing is left behind, even after `kill -9`.
 
 mod bed;
 mod capacity;

@@ -1,4 +1,4 @@
-//! Network namespaces without a name, entered with setns(2).
+//! Unnamed network namespaces, entered with setns(2).
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -11,19 +11,19 @@ use nix::sched::{CloneFlags, setns, unshare};
 
 use crate::error::TestbedError;
 
-/// A network namespace that lives as long as this value and the processes started in it.
+/// A network namespace that exists as long as this value and the processes started in it.
 #[derive(Debug)]
 pub struct Namespace {
     descriptor: File,
 }
 
 impl Namespace {
-    /// Makes a namespace with its loopback interface up.
+    /// Creates a namespace with its loopback interface up.
     ///
     /// # Errors
-    /// When the kernel refuses, which it does without `CAP_SYS_ADMIN`.
+    /// When the kernel refuses, for example without `CAP_SYS_ADMIN`.
     pub fn new() -> Result<Self, TestbedError> {
-        // unshare moves the calling thread, so a thread of its own does it and ends.
+        // unshare moves the calling thread, so use a temporary thread.
         let namespace = on_own_thread(|| {
             unshare(CloneFlags::CLONE_NEWNET)
                 .map_err(|error| TestbedError::system("make a network namespace")(error.into()))?;
@@ -35,8 +35,7 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// Runs `work` inside the namespace, on a thread of its own, so that the caller's thread never
-    /// leaves where it is.
+    /// Runs `work` inside the namespace on a temporary thread, so that the caller's thread stays where it is.
     ///
     /// # Errors
     /// When the namespace cannot be entered, or `work` fails.
@@ -51,7 +50,7 @@ impl Namespace {
         })
     }
 
-    /// A netlink socket that speaks for this namespace.
+    /// Opens a netlink socket in this namespace.
     ///
     /// # Errors
     /// When it cannot be opened.
@@ -70,7 +69,7 @@ impl Namespace {
         })
     }
 
-    /// Writes files of the namespace's sysfs, given below `/sys`.
+    /// Writes files of the namespace's sysfs; paths are relative to `/sys`.
     ///
     /// # Errors
     /// When the kernel refuses the mount or a value.
@@ -85,7 +84,7 @@ impl Namespace {
         })
     }
 
-    /// Reads files of the namespace's sysfs, given below `/sys`, without the white space at their ends.
+    /// Reads files of the namespace's sysfs, without trailing white space; paths are relative to `/sys`.
     ///
     /// # Errors
     /// When the kernel refuses the mount, or a file cannot be read.
@@ -99,9 +98,8 @@ impl Namespace {
         self.in_sysfs(|| files.iter().map(read).collect())
     }
 
-    /// Runs `work` where `/sys` is the namespace's. The sysfs that this process sees shows the devices of
-    /// the namespace in which it was mounted, so one is mounted for the purpose, in a mount namespace that
-    /// ends with the thread.
+    /// Runs `work` with the namespace's `/sys`. A sysfs shows the devices of the namespace in which it was
+    /// mounted, so this mounts one in a mount namespace that ends with the thread.
     fn in_sysfs<T: Send>(
         &self,
         work: impl FnOnce() -> Result<T, TestbedError> + Send,
@@ -121,7 +119,7 @@ impl Namespace {
         })
     }
 
-    /// Text of a file below `/proc/thread-self/net`.
+    /// Reads a file below `/proc/thread-self/net`.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -132,7 +130,7 @@ impl Namespace {
         })
     }
 
-    /// Number of established TCP connections from the namespace to a port.
+    /// Established TCP connections from the namespace to a port.
     ///
     /// # Errors
     /// When the kernel's list cannot be read.
@@ -141,7 +139,7 @@ impl Namespace {
         Ok(established_to(&self.read_proc_net(file)?, port))
     }
 
-    /// Ports at which TCP sockets of the namespace listen over IPv4.
+    /// Ports of the namespace's IPv4 TCP listeners.
     ///
     /// # Errors
     /// When the kernel's list cannot be read.
@@ -149,7 +147,7 @@ impl Namespace {
         Ok(ports(&self.read_proc_net("tcp")?, LISTEN, LOCAL_END).collect())
     }
 
-    /// How many established TCP connections the namespace has over IPv4, by the port of the far end.
+    /// Number of the namespace's established IPv4 TCP connections by remote port.
     ///
     /// # Errors
     /// When the kernel's list cannot be read.
@@ -161,7 +159,7 @@ impl Namespace {
         Ok(found)
     }
 
-    /// Whether a TCP socket of the namespace listens at a port of an address.
+    /// Whether a TCP socket of the namespace listens at an address and port.
     ///
     /// # Errors
     /// When the kernel's list cannot be read.
@@ -188,7 +186,7 @@ fn ports<'t>(table: &'t str, state: &'static str, end: usize) -> impl Iterator<I
     })
 }
 
-/// Connections in a table like `/proc/net/tcp` whose far end has this port.
+/// Connections with this remote port in a table like `/proc/net/tcp`.
 fn established_to(table: &str, port: u16) -> usize {
     ports(table, ESTABLISHED, FAR_END).filter(|found| *found == port).count()
 }

@@ -15,7 +15,7 @@ use crate::repeat;
 use crate::tenants::{self, Suitability};
 use crate::traffic::sockperf;
 
-/// This machine's kernel, in network namespaces.
+/// Runs scenarios on this machine's kernel, in network namespaces.
 #[derive(Debug)]
 pub struct NetnsWorld {
     host: Host,
@@ -30,7 +30,7 @@ impl NetnsWorld {
     /// Checks that this machine can run a test bed. `topology` overrides the scenario's.
     ///
     /// # Errors
-    /// [`TestbedError::Unable`], naming what is missing and what to do.
+    /// [`TestbedError::Unable`] names the missing part and the remedy.
     pub fn new(topology: Option<Topology>) -> Result<Self, TestbedError> {
         let host = Host::live();
         let wanted = [Capability::SysAdmin, Capability::NetAdmin, Capability::Bpf, Capability::Perfmon];
@@ -73,12 +73,12 @@ impl NetnsWorld {
     }
 }
 
-/// The tenants of a scenario, and the point that a variant is.
+/// A scenario's tenants, and a variant's point.
 fn tenants_of<'a>(scenario: &'a Scenario, variant: &'a Variant) -> Option<(&'a Tenants, &'a TenantPoint)> {
     Some((scenario.workload.tenants()?, variant.tenants.as_ref()?))
 }
 
-/// Why a scenario is nothing for one kernel, if it is not.
+/// Why a scenario cannot run on a single kernel, if so.
 fn beyond_one_kernel(scenario: &Scenario) -> Option<String> {
     match &scenario.workload.kind {
         WorkloadKind::Shuffle { .. } => Some(format!(
@@ -106,7 +106,7 @@ impl World for NetnsWorld {
         "netns"
     }
 
-    /// The version without what a builder has added to it (`6.18.44-amd64`): that stands among the facts.
+    /// The release without the builder's suffix (`6.18.44-amd64`); the facts have all of it.
     fn kernel(&self) -> String {
         let release = self.host.kernel_release().unwrap_or_else(|_| "unknown".to_owned());
         release.split(['-', '+']).next().unwrap_or_default().to_owned()
@@ -164,7 +164,7 @@ impl World for NetnsWorld {
         let Some(variant) = scenario.variants.first() else {
             return Ok(wanted.unwrap_or(scenario.link.rate));
         };
-        // The processors' limit shows with the cheapest configuration: one plain variant.
+        // The cheapest configuration shows the processors' limit: one plain variant.
         let mut plain = variant.clone();
         plain.knobs.tso = true;
         observer.progress(0.0, "checking what the processors can carry");

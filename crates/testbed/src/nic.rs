@@ -2,9 +2,8 @@
 //!
 //! *Soft NIC*: the classes of [`soft_nic`]. The queue choice names the class in `skb->priority`.
 //!
-//! *mq*: the veth's own transmit queues under an `mq` root, each shaped to its share of the rate,
-//! which exercises `skb->queue_mapping` as a real NIC does. It does not conserve work: an idle
-//! queue's share is lost.
+//! *mq*: the veth's own transmit queues under an `mq` root, each shaped to its share of the rate. This uses
+//! `skb->queue_mapping` as with a real NIC. It does not conserve work: an idle queue's share is lost.
 
 use evenkeel_control::HtbQueue;
 use evenkeel_model::scenario::Topology;
@@ -22,12 +21,12 @@ const FIRST_QUEUE: u16 = 0x10;
 /// Major number of the first leaf qdisc.
 const FIRST_LEAF: u16 = 0x100;
 
-/// The qdisc in front of a hardware queue.
+/// The qdisc of a hardware queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeafQdisc {
-    /// First in, first out, this many packets.
+    /// First in, first out; limit in packets.
     Pfifo(u32),
-    /// Stochastic fair queueing, where the kernel has it.
+    /// Stochastic fair queueing, if the kernel has it.
     Sfq,
 }
 
@@ -40,20 +39,17 @@ impl LeafQdisc {
     }
 }
 
-/// How the NIC is built.
+/// How to build the NIC.
 #[derive(Clone, Copy, Debug)]
 pub struct NicOptions {
-    /// Which of the two.
     pub topology: Topology,
-    /// Line rate.
     pub rate: BitRate,
-    /// Hardware queues.
     pub queues: u32,
-    /// What stands in front of each queue.
+    /// The qdisc of each queue.
     pub leaf: LeafQdisc,
 }
 
-/// A NIC that has been built on an interface.
+/// A NIC on an interface.
 #[derive(Clone, Debug)]
 pub struct Nic {
     options: NicOptions,
@@ -61,7 +57,7 @@ pub struct Nic {
 }
 
 impl Nic {
-    /// Builds the NIC on an interface; its removal takes all of it away.
+    /// Builds the NIC on an interface; deleting the interface removes it.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -76,7 +72,7 @@ impl Nic {
 
     fn build_soft(&self, netlink: &mut Netlink) -> Result<(), TestbedError> {
         let NicOptions { rate, queues, leaf, .. } = self.options;
-        // What names no class (nothing does, once the queue choice is attached) takes queue 0.
+        // Packets without a class use queue 0; with the queue choice attached there are none.
         let root = Qdisc::Htb { default_class: FIRST_QUEUE };
         netlink.replace_qdisc(self.index, Handle::ROOT, Handle::new(ROOT, 0), &root)?;
         netlink.replace_htb_class(
@@ -102,7 +98,7 @@ impl Nic {
             let shaper = Qdisc::Tbf {
                 rate_bps: share.bits_per_second(),
                 burst_bytes: soft_nic::burst_bytes(share),
-                // As much as a byte FIFO of so many full segments; TCP small queues keep it far lower.
+                // In bytes, as many full segments; TCP small queues keep the backlog far lower.
                 limit_bytes: soft_nic::LEAF_LIMIT_PACKETS * soft_nic::LARGEST_GSO_PACKET_BYTES,
             };
             let handle = Handle::new(FIRST_LEAF + queue as u16, 0);
@@ -115,7 +111,7 @@ impl Nic {
         Handle::new(ROOT, FIRST_QUEUE + queue as u16)
     }
 
-    /// The classes that are the hardware queues, as they were built; none in the topology `mq`.
+    /// The HTB classes of the hardware queues, as built; none in the topology `mq`.
     #[must_use]
     pub fn htb_queues(&self) -> Vec<HtbQueue> {
         let NicOptions { topology, rate, queues, .. } = self.options;
@@ -129,19 +125,18 @@ impl Nic {
             .collect()
     }
 
-    /// Which of the two NICs it is.
     #[must_use]
     pub fn topology(&self) -> Topology {
         self.options.topology
     }
 
-    /// Class id of queue 0, as `skb->priority` carries it.
+    /// Class id of queue 0, for `skb->priority`.
     #[must_use]
     pub fn first_class_id(&self) -> u32 {
         self.class(0).class_id()
     }
 
-    /// What each hardware queue has carried, by queue number.
+    /// Counters of each hardware queue, by queue number.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -160,7 +155,7 @@ impl Nic {
             .collect())
     }
 
-    /// Sets a hardware queue's limit in packets while it runs (soft NIC).
+    /// Sets a hardware queue's limit in packets at run time (soft NIC).
     ///
     /// # Errors
     /// When the kernel refuses.

@@ -1,4 +1,4 @@
-//! How far a repeat has come.
+//! Progress of a repeat.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use evenkeel_model::world::Observer;
 use crate::error::TestbedError;
 use crate::process::pause;
 
-/// Progress through the phases of a repeat, as a fraction of its whole time.
+/// Progress as a fraction of a repeat's total time.
 pub(crate) struct Phases<'a> {
     observer: &'a dyn Observer,
     total: Duration,
@@ -15,18 +15,18 @@ pub(crate) struct Phases<'a> {
 }
 
 impl<'a> Phases<'a> {
-    /// Progress through a repeat that will take about `total`.
+    /// For a repeat that takes about `total`.
     pub(crate) fn new(total: Duration, observer: &'a dyn Observer) -> Self {
         Self { observer, total, begun: Instant::now() }
     }
 
-    /// Tells what begins now.
+    /// Reports the next activity.
     pub(crate) fn begin(&self, at_least: f64, activity: &str) {
         let fraction = self.begun.elapsed().as_secs_f64() / self.total.as_secs_f64();
         self.observer.progress(fraction.clamp(at_least, 1.0), activity);
     }
 
-    /// Lets a time pass, and tells how it does.
+    /// Waits, and reports the progress meanwhile.
     pub(crate) fn sleep(&self, activity: &str, time: Duration) -> Result<(), TestbedError> {
         const STEP: Duration = Duration::from_millis(200);
         let deadline = Instant::now() + time;

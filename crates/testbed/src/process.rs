@@ -18,33 +18,29 @@ use nix::unistd::Pid;
 use crate::error::TestbedError;
 use crate::namespace::Namespace;
 
-/// How often a wait looks whether it is over.
+/// Polling interval of waits.
 const POLL: Duration = Duration::from_millis(20);
 
-/// What to start, and where.
 #[derive(Debug)]
 pub struct ProcessOptions<'a> {
-    /// Program, looked up on the PATH.
     pub program: &'a str,
-    /// Its arguments.
     pub arguments: Vec<OsString>,
     /// Network namespace to run in.
     pub namespace: &'a Namespace,
-    /// Processor to run on; none leaves it to the scheduler.
+    /// Processor to run on; none: any.
     pub cpu: Option<usize>,
-    /// A file that the program may open by [`inherited_path`]; without a name, so that it cannot be
-    /// left behind.
+    /// An unnamed file that the program may open by [`inherited_path`].
     pub inherit: Option<&'a File>,
 }
 
-/// Path by which a program opens a file that it inherited.
+/// The path by which a program opens an inherited file.
 #[must_use]
 pub fn inherited_path(file: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
-/// A child process in a network namespace. Dropping it kills it, and the kernel kills it when the
-/// thread that started it dies.
+/// A child process in a network namespace. Dropping it kills it, and the kernel kills it when the thread that
+/// started it dies.
 #[derive(Debug)]
 pub struct Process {
     name: String,
@@ -55,7 +51,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a program. The thread that calls this must live as long as the process should.
+    /// Starts a program. The calling thread must outlive it.
     ///
     /// # Errors
     /// When the program is not installed or cannot be started.
@@ -73,7 +69,7 @@ impl Process {
         let mut command = Command::new(file);
         command.args(&options.arguments).stdin(Stdio::null());
         command.stdout(duplicate(&output)?).stderr(duplicate(&errors)?);
-        // A group of its own: the terminal's Ctrl-C is for this process, which then ends the child.
+        // A separate process group: the terminal's Ctrl-C reaches only this process, which then ends the child.
         command.process_group(0);
 
         let namespace = options.namespace.as_fd().as_raw_fd();
@@ -82,18 +78,18 @@ impl Process {
         let nice = ordinary_nice();
         // SAFETY: getpid has no preconditions.
         let parent = unsafe { libc::getpid() };
-        // SAFETY: the closure runs between fork and exec and makes system calls only, on values
-        // that live on its own stack or in the parent's memory, which the fork copied.
+        // SAFETY: the closure runs between fork and exec and makes only system calls, on values on its own
+        // stack or in memory that the fork copied.
         unsafe {
             command.pre_exec(move || {
                 check(libc::setns(namespace, libc::CLONE_NEWNET))?;
                 check(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL))?;
-                // The parent may have died before the line above.
+                // The parent may have died before the previous call.
                 if libc::getppid() != parent {
                     return Err(std::io::Error::from_raw_os_error(libc::ESRCH));
                 }
                 if let Some(descriptor) = inherited {
-                    // Without its flag "close on exec".
+                    // Clear close-on-exec.
                     check(libc::fcntl(descriptor, libc::F_SETFD, 0))?;
                 }
                 if let Some(nice) = nice {
@@ -109,10 +105,6 @@ impl Process {
         Ok(Self { name, child, output, errors, status: None })
     }
 
-    /// Whether it has ended by itself.
-    ///
-    /// # Errors
-    /// When the system does not tell.
     pub fn has_ended(&mut self) -> Result<bool, TestbedError> {
         if self.status.is_none() {
             self.status =
@@ -121,7 +113,7 @@ impl Process {
         Ok(self.status.is_some())
     }
 
-    /// Waits for its end, until `limit` has passed.
+    /// Waits for its exit, at most `limit`.
     ///
     /// # Errors
     /// When the limit passes, or the user interrupts.
@@ -142,7 +134,7 @@ impl Process {
         Ok(())
     }
 
-    /// What it has printed so far.
+    /// Its output so far.
     ///
     /// # Errors
     /// When the text cannot be read, or is not UTF-8.
@@ -155,38 +147,38 @@ impl Process {
         Ok(text)
     }
 
-    /// What it has printed to standard error so far; empty if that cannot be read.
+    /// Its standard error so far; empty if unreadable.
     pub fn error_text(&mut self) -> String {
         let mut bytes = Vec::new();
         let _ = self.errors.rewind().and_then(|()| self.errors.read_to_end(&mut bytes));
         String::from_utf8_lossy(&bytes).trim().to_owned()
     }
 
-    /// Holds it where it is, until [`Process::go_on`].
+    /// Stops it (SIGSTOP) until [`Process::go_on`].
     ///
     /// # Errors
-    /// When it has ended already.
+    /// When it has exited already.
     pub fn hold(&self) -> Result<(), TestbedError> {
         self.signal(Signal::SIGSTOP)
     }
 
-    /// Lets it go on.
+    /// Continues it.
     ///
     /// # Errors
-    /// When it has ended already.
+    /// When it has exited already.
     pub fn go_on(&self) -> Result<(), TestbedError> {
         self.signal(Signal::SIGCONT)
     }
 
-    /// Asks it to end.
+    /// Asks it to exit.
     ///
     /// # Errors
-    /// When it has ended already.
+    /// When it has exited already.
     pub fn terminate(&self) -> Result<(), TestbedError> {
         self.signal(Signal::SIGTERM)
     }
 
-    /// The number is this child's for as long as it has not been waited for.
+    /// The id belongs to this child until it is waited for.
     fn signal(&self, signal: Signal) -> Result<(), TestbedError> {
         if self.status.is_some() {
             return Err(TestbedError::Traffic(format!("{} has ended", self.name)));
@@ -195,7 +187,6 @@ impl Process {
             .map_err(|error| TestbedError::system(format!("send {signal} to {}", self.name))(error.into()))
     }
 
-    /// Process number.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()
@@ -205,14 +196,14 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         if self.status.is_none() {
-            // Both fail only when it is already gone.
+            // Ignore errors: it has exited already.
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
     }
 }
 
-/// Sleeps, but wakes up when the user interrupts.
+/// Sleeps until the time has passed or the user interrupts.
 pub(crate) fn pause(time: Duration, observer: &dyn Observer) -> Result<(), TestbedError> {
     let deadline = Instant::now() + time;
     loop {
@@ -231,10 +222,10 @@ fn check(result: libc::c_int) -> std::io::Result<()> {
     if result < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Keeps the calling thread on a processor.
+/// Pins the calling thread to a processor.
 pub(crate) fn stay_on(processor: usize) -> std::io::Result<()> {
     let set = single_cpu(processor);
-    // SAFETY: a set of the size that is told; 0 is the calling thread.
+    // SAFETY: a set of the given size; 0 is the calling thread.
     check(unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set) })
 }
 
@@ -242,31 +233,30 @@ fn single_cpu(cpu: usize) -> libc::cpu_set_t {
     // SAFETY: all zeroes is the empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
     if cpu < libc::CPU_SETSIZE as usize {
-        // SAFETY: within the set, as just checked.
+        // SAFETY: the processor's number was checked above.
         unsafe { libc::CPU_SET(cpu, &mut set) };
     }
     set
 }
 
-/// The calling thread ahead of all ordinary ones, for as long as this lives: a hundred busy processes must not delay what
-/// starts them and reads their counters. Threads that it starts meanwhile are as urgent, processes are not. Without the
-/// privilege nothing changes.
+/// Raises the calling thread's priority while this lives: a hundred busy processes must not delay the thread
+/// that starts them and reads their counters. Threads started meanwhile inherit it, processes do not. Does
+/// nothing without the privilege.
 pub(crate) struct Prompt {
     before: libc::c_int,
 }
 
 thread_local! {
-    /// What the thread's nice value is without [`Prompt`].
+    /// The thread's nice value without [`Prompt`].
     static ORDINARY: Cell<Option<libc::c_int>> = const { Cell::new(None) };
 }
 
-/// The nice value that the calling thread has without [`Prompt`], while there is one: traffic is not urgent.
+/// The calling thread's nice value without [`Prompt`], while there is one: traffic runs at ordinary priority.
 pub(crate) fn ordinary_nice() -> Option<libc::c_int> {
     ORDINARY.get()
 }
 
 impl Prompt {
-    /// Puts the calling thread ahead.
     pub(crate) fn ahead() -> Self {
         const MOST_URGENT: libc::c_int = -20;
         // SAFETY: takes numbers; on Linux 0 is the calling thread.

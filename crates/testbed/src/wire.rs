@@ -1,4 +1,4 @@
-//! Two network namespaces for two hosts, and a veth pair between them for the wire.
+//! Two network namespaces as hosts, connected by a veth pair.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsFd;
@@ -10,22 +10,18 @@ use crate::error::TestbedError;
 use crate::kernel;
 use crate::namespace::Namespace;
 
-/// Sender's IPv4 address: from the range for benchmarks (RFC 2544).
+/// From the IPv4 range for benchmarks (RFC 2544).
 pub const SENDER_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
-/// Receiver's IPv4 address.
 pub const RECEIVER_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
-/// Sender's IPv6 address: from the range for benchmarks (RFC 5180).
+/// From the IPv6 range for benchmarks (RFC 5180).
 pub const SENDER_ADDRESS_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 1);
-/// Receiver's IPv6 address.
 pub const RECEIVER_ADDRESS_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 2);
 
-/// The sender's end.
 pub(crate) const SENDER_INTERFACE: &str = "evk0";
-/// The receiver's end.
 pub(crate) const RECEIVER_INTERFACE: &str = "evk1";
 
-/// Two hosts and the wire between them. Its ends have addresses and are down: what has to be set before they come up can
-/// be.
+/// Two hosts and the link between them. The interfaces have addresses but are down, so that settings can be
+/// made before they come up.
 pub(crate) struct Wire {
     pub(crate) sender: Namespace,
     pub(crate) receiver: Namespace,
@@ -36,7 +32,7 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    /// Makes the hosts and the wire.
+    /// Creates the hosts and the link.
     pub(crate) fn lay(
         queues: u32,
         mtu: u32,
@@ -72,9 +68,8 @@ impl Wire {
     }
 }
 
-/// Receive packet steering on the receiving device: each flow is received by one processor, as RSS
-/// of a real NIC has it. Without, veth delivers on whichever processor sent, and a flow whose sender
-/// moves overtakes itself.
+/// Enables receive packet steering on the receiving device: one processor receives each flow, as with RSS on a
+/// real NIC. Otherwise veth delivers on the sending processor, and a flow whose sender migrates is reordered.
 pub(crate) fn steer_receives_by_flow(receiver: &Namespace, queues: u32) -> Result<(), TestbedError> {
     // A mask of 32-bit words, separated by commas (Documentation/networking/scaling.rst).
     let cpus = Host::live().cpu_times()?.cpus().clamp(1, 1024);

@@ -1,6 +1,6 @@
-//! More flows than the table of flows has room for: short ones make room for each other, and the table ends empty.
+//! More flows than slots: short ones replace each other, and the table ends empty.
 //!
-//! `EVENKEEL_SOAK_FLOWS` asks for another number.
+//! `EVENKEEL_SOAK_FLOWS` sets another number.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -15,7 +15,7 @@ use evenkeel_transmit::Policy;
 use support::traffic::{Bulk, BulkOptions};
 use support::{assert_weightless, options, wait_for};
 
-/// Forgetting takes ten seconds of silence, and a walk each second.
+/// A slot is freed after ten seconds of silence, by a walk once a second.
 const FORGOTTEN_WITHIN: Duration = Duration::from_secs(30);
 
 /// A data segment from one of many sockets: Ethernet, IPv4, TCP, payload.
@@ -32,8 +32,8 @@ fn frame(flow: u64) -> Vec<u8> {
     frame
 }
 
-/// Flows that send all through a flood of flows of one segment keep their places in the table, and those of the flood
-/// make room for each other.
+/// Flows that send throughout a flood of single-segment flows keep their slots; the flood's flows replace each
+/// other.
 #[test]
 fn flows_of_one_segment_do_not_displace_long_ones() {
     const FLOOD: u64 = 400_000;
@@ -86,7 +86,7 @@ fn more_flows_than_the_table_has_room_for() {
     );
     assert!(most <= 131_072);
     assert!(most > 100_000 || count < 110_000, "only {most} flows at a time");
-    // Flows of one segment make room for each other once they have nothing outstanding.
+    // Single-segment flows replace each other once they have nothing outstanding.
     assert!(counters.untracked < count / 10, "{counters:?}");
     assert_weightless(&bed);
     wait_for("every flow is forgotten", FORGOTTEN_WITHIN, || (bed.select.flow_count() == 0).then_some(()));

@@ -1,4 +1,4 @@
-//! Flow weights on the real kernel: shares follow the rules, also while flows run.
+//! Flow weights on the real kernel: shares follow the rules, even while flows run.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -13,14 +13,14 @@ use evenkeel_transmit::Policy;
 use support::traffic::{Bulk, BulkOptions};
 use support::{PATIENCE, assert_weightless, charged_states, options, tracked, wait_for};
 
-/// Shares may be this far from the weights.
+/// Allowed deviation of the shares.
 const TOLERANCE: f64 = 0.05;
 
 fn rule(port: u16, weight: u32) -> Rule {
     Rule { weight, source_port: Some(port..=port), protocol: Some(6), ..Rule::default() }
 }
 
-/// What each flow gets over a while, as a part of all.
+/// Each flow's share over a while.
 fn shares(bed: &Bed, bulk: &Bulk) -> Vec<f64> {
     let bytes = || -> Vec<u64> {
         bulk.ends().iter().map(|ends| support::metered(bed, ends).unwrap().bytes).collect()
@@ -32,8 +32,8 @@ fn shares(bed: &Bed, bulk: &Bulk) -> Vec<f64> {
     sent.iter().map(|sent| *sent as f64 / all as f64).collect()
 }
 
-/// Measures until the shares follow the weights: while something else has the processors, a flow cannot keep its
-/// queue filled. Shares that do not follow are wrong every time.
+/// Measures until the shares follow the weights: while other programs use the processors, a flow cannot keep
+/// its queue filled. A wrong implementation fails every time.
 fn assert_shares(bed: &Bed, bulk: &Bulk, weights: &[u32]) {
     let total: u32 = weights.iter().sum();
     let follows = |found: &[f64]| {
@@ -53,12 +53,12 @@ fn assert_shares(bed: &Bed, bulk: &Bulk, weights: &[u32]) {
     panic!("shares {measured:?} for the weights {weights:?}");
 }
 
-/// Eight flows, each alone on its queue, of weights 1, 2 and 4; then other weights while they run.
+/// Eight flows on eight queues, with weights 1, 2 and 4; then other weights while they run.
 #[test]
 fn shares_follow_weights_that_change() {
     let bed = Bed::build(&BedOptions {
         queue_weights: true,
-        // A first rule, so that the NIC is set up for weights; it matches nothing here.
+        // A first rule that matches nothing, so that the NIC is set up for weights.
         flow_weights: vec![rule(1, 1)],
         ..options(Topology::SoftNic, Policy::Dqa)
     })
@@ -75,7 +75,7 @@ fn shares_follow_weights_that_change() {
                 bulk.ends().iter().map(|ends| tracked(&bed, ends).map_or(0, |flow| flow.charged_weight));
             charged.eq(weights).then_some(())
         });
-        // The average over the weights settles, and what was queued by the old ones leaves.
+        // Wait until the average settles and segments queued under the old weights have left.
         std::thread::sleep(Duration::from_secs(1));
         assert_shares(&bed, &bulk, &weights);
     }

@@ -1,5 +1,5 @@
-//! Flows whose sockets are in another network namespace, as a container's are: their socket stays behind at the
-//! border, and the queue choice knows them by their addresses.
+//! Flows whose sockets are in another network namespace, such as a container's: forwarding drops the socket,
+//! and the queue choice identifies them by their addresses.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -44,7 +44,7 @@ fn container(bed: &Bed) -> Namespace {
     ip(&inner, "route add default via 198.18.1.1");
     ip(&bed.receiver, &format!("route add 198.18.1.0/24 via {SENDER_ADDRESS}"));
     bed.sender.set_sysctl("net/ipv4/ip_forward", "1").unwrap();
-    // Each flow is forwarded by one processor; veth alone reorders a flow that sends from two.
+    // One processor forwards each flow; veth alone reorders a flow that sends from two.
     let processors = std::thread::available_parallelism().unwrap().get().min(32);
     let mask = format!("{:x}", (1_u64 << processors) - 1);
     bed.sender.write_sysfs(&[("class/net/outer0/queues/rx-0/rps_cpus".to_owned(), mask)]).unwrap();
@@ -60,7 +60,7 @@ fn send_until(mut stream: &TcpStream, stop: &AtomicBool) {
     stream.shutdown(std::net::Shutdown::Write).unwrap();
 }
 
-/// Six flows out of a container sit on six queues, keep their order, and leave no weight behind.
+/// Six flows of a container use six queues, keep their order, and leave no weight.
 #[test]
 fn a_containers_flows_get_queues_of_their_own() {
     let bed = Bed::build(&options(Topology::SoftNic, Policy::Dqa)).unwrap();
@@ -92,7 +92,7 @@ fn a_containers_flows_get_queues_of_their_own() {
                 samples.retain(|sample| sample.payload_bytes > 5_000_000);
                 (samples.len() == 6).then_some(samples)
             });
-            // A queue change while something was queued would show here; what was sent twice is late by nature.
+            // A change of queue with data queued would show here; retransmissions are naturally late.
             let late = bulk.iter().map(|sample| sample.out_of_order).sum::<u64>();
             assert!(late <= retransmitted_at(&inner), "{late} packets out of order");
             wait_for("six flows are still on six queues", PATIENCE, || {

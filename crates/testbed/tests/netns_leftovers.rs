@@ -1,5 +1,4 @@
-//! A test bed takes everything away with it: when it is dropped, when a test panics, when building
-//! it fails halfway.
+//! A test bed removes everything: when dropped, when a test panics, when building fails halfway.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -22,7 +21,7 @@ fn namespace_of(namespace: &Namespace) -> u64 {
     namespace.run(|| Ok(own_namespace())).unwrap()
 }
 
-/// Runs `work` on a bed, and checks that afterwards nothing of what the bed had made is left.
+/// Runs `work` on a bed, and checks that nothing of the bed is left.
 fn leaves_nothing(topology: Topology, work: impl FnOnce(&mut Bed)) {
     let (before, descriptors, links, own) = (mine(), open_descriptors(), interfaces(), own_namespace());
     let mut made = Holdings::default();
@@ -33,7 +32,7 @@ fn leaves_nothing(topology: Topology, work: impl FnOnce(&mut Bed)) {
         let namespaces = [namespace_of(&bed.sender), namespace_of(&bed.receiver)];
         assert!(!namespaces.contains(&own) && namespaces[0] != namespaces[1]);
         assert!(namespaces.iter().all(|inode| made.namespaces.contains(inode)), "{namespaces:?}, {made:?}");
-        // The look itself has to be able to see things.
+        // The check must be able to detect objects.
         assert_eq!(made.still_there(), made);
         assert!(made.programs.len() >= 3 && made.maps.len() >= 3 && made.links.len() == 2, "{made:?}");
         work(&mut bed);
@@ -95,7 +94,7 @@ fn a_process_dies_with_its_bed() {
 #[test]
 fn a_bed_that_cannot_be_built() {
     let (before, descriptors) = (mine(), open_descriptors());
-    // Each fails at a later stage than the one before: sysctl, NIC, programs.
+    // Each fails at a later stage: sysctl, NIC, programs.
     let base = options(Topology::SoftNic, Policy::Dqa);
     let broken = [
         BedOptions {

@@ -1,4 +1,4 @@
-//! The meter against what the sockets, the NIC's counters and the protocol say.
+//! Compares the meter with the sockets, the NIC's counters and the protocol.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -13,10 +13,10 @@ use evenkeel_transmit::Policy;
 use support::traffic::{Bulk, BulkOptions};
 use support::{assert_weightless, metered, options, retransmitted};
 
-/// Ethernet and TCP with timestamps; a SYN has eight bytes of options more.
+/// Ethernet and TCP with timestamps; a SYN has eight more bytes of options.
 const HEADERS_BESIDES_IP: u64 = 14 + 32;
 const SYN_EXTRA: u64 = 8;
-/// What one GSO packet can hold at most: the error that one retransmission can make.
+/// Capacity of a GSO packet: the error that one retransmission can cause.
 const LARGEST_SEGMENT: u64 = 65_536;
 
 #[test]
@@ -32,7 +32,7 @@ fn bytes_packets_and_bins_are_exact() {
         meter.start(monotonic_ns());
         let bulk = Bulk::start(
             &bed,
-            // On one processor no packet overtakes another.
+            // On one processor packets are not reordered.
             BulkOptions {
                 flows: FLOWS,
                 destination,
@@ -72,7 +72,7 @@ fn bytes_packets_and_bins_are_exact() {
         }
         assert_eq!(bed.meter.as_ref().unwrap().overflow(), 0);
 
-        // The sender's NIC has carried the same, and address resolution besides.
+        // The sender's NIC carried the same bytes, plus ARP.
         let carried: u64 = bed.queue_statistics().unwrap().iter().map(|queue| queue.bytes).sum();
         assert!(
             (total..total + 10_000).contains(&carried),
@@ -96,7 +96,7 @@ fn bins_begin_with_the_start() {
     let after = metered(&bed, &ends).unwrap();
     let binned: u64 = meter.bins(&after).0.iter().sum();
     assert!(binned > 0 && binned <= after.bytes - before.bytes, "{binned} of {}", after.bytes - before.bytes);
-    // What passed between the look and the start is not in the bins, and it is little.
+    // The few bytes between the reading and the start are not in the bins.
     assert!(after.bytes - before.bytes - binned < 2_000_000, "{binned} of {}", after.bytes - before.bytes);
 }
 

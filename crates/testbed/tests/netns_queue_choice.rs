@@ -1,4 +1,4 @@
-//! The queue choice on the real kernel: where flows go, in both topologies.
+//! The queue choice on the real kernel, in both topologies.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -18,8 +18,8 @@ use support::{
 
 const EACH: u64 = 4_000_000;
 
-/// Six flows on eight queues under dynamic queue assignment: every one has a queue of its own, the
-/// NIC's counters agree, and nothing is left in the end.
+/// Six flows on eight queues under dynamic queue assignment: each has its own queue, the NIC's counters agree,
+/// and no weight is left.
 fn six_flows_sit_on_six_queues(topology: Topology) {
     let mut bed = Bed::build(&options(topology, Policy::Dqa)).unwrap();
     let bulk = Bulk::start(&bed, BulkOptions { flows: 6, ..BulkOptions::default() });
@@ -39,10 +39,10 @@ fn six_flows_sit_on_six_queues(topology: Topology) {
     assert_eq!(bed.queue_statistics().unwrap().iter().map(|queue| queue.drops).sum::<u64>(), 0);
 }
 
-/// What each queue carries, held against the flow that chose it, over a time in which no flow moved
-/// (while a flow's window opens it is idle between bursts, and may move then).
+/// Compares each queue's counter with its flow, over a time in which no flow moved (during slow start a flow is
+/// idle between bursts, and may move).
 fn counters_follow_the_choice(bed: &mut Bed, bulk: &Bulk) {
-    // Between the readings of a counter and of the meter a few segments pass.
+    // A few segments pass between reading the counter and the meter.
     const SKEW: u64 = 4 * 65_536;
     for round in 2..10 {
         let moves = bed.select.counters().moves;
@@ -63,7 +63,7 @@ fn counters_follow_the_choice(bed: &mut Bed, bulk: &Bulk) {
                 .sum();
             let difference = carried.abs_diff(sent);
             assert!(difference <= SKEW, "queue {queue} carried {carried} bytes, its flow {sent}");
-            // ARP and neighbour discovery are no flow's.
+            // ARP and neighbour discovery belong to no flow.
             assert!(sent > 0 || carried < 10_000, "queue {queue} carried {carried} bytes without a flow");
         }
         assert!(
@@ -75,7 +75,7 @@ fn counters_follow_the_choice(bed: &mut Bed, bulk: &Bulk) {
     panic!("flows went on moving");
 }
 
-/// Bytes on the wire of tracked flows, as the meter has them.
+/// Bytes on the wire of tracked flows, from the meter.
 fn bulk_bytes(bed: &Bed, states: &[evenkeel_datapath::FlowState]) -> Vec<u64> {
     let samples = bed.meter.as_ref().unwrap().flows().unwrap();
     states
@@ -94,14 +94,13 @@ fn mq_gives_six_flows_six_queues() {
     six_flows_sit_on_six_queues(Topology::Mq);
 }
 
-/// The transmit queue that a packet really took shows as the receive queue at the other end of a
-/// veth pair.
+/// On a veth pair the transmit queue of a packet shows as the receive queue at the other end.
 fn the_recorded_queue_is_the_true_one(policy: Policy, flows: usize) -> Vec<u32> {
     let bed = Bed::build(&options(Topology::Mq, policy)).unwrap();
     let bulk = Bulk::start(&bed, BulkOptions { flows, ..BulkOptions::default() });
     bulk.wait_for_each(EACH / 4);
     let recorded = queues(&charged_states(&bed, &bulk));
-    // From a moment at which all are backlogged on, a queue's segments say where they went.
+    // Once all flows are backlogged, a queue's segments show where they went.
     let before = bulk.received();
     wait_for("every flow has carried more", PATIENCE, || {
         bulk.received().iter().zip(&before).all(|(now, before)| *now >= before + EACH / 8).then_some(())
@@ -127,7 +126,7 @@ fn mq_sends_on_the_queue_that_was_chosen() {
 
 #[test]
 fn mq_hashing_is_the_kernels_own_and_is_recorded_as_such() {
-    // Twelve flows on eight queues: some have to share.
+    // Twelve flows on eight queues: some must share.
     let queues = the_recorded_queue_is_the_true_one(Policy::Hash, 12);
     assert!(!all_distinct(&queues), "{queues:?}");
 }
@@ -169,7 +168,7 @@ fn is_in(pool: Pool, queue: u32) -> bool {
     (pool.first..pool.first + pool.count).contains(&queue)
 }
 
-/// Bytes that the queues inside and outside of a pool have carried.
+/// Bytes of the queues inside and outside a pool.
 fn carried(bed: &mut Bed, pool: Pool) -> (u64, u64) {
     let statistics = bed.queue_statistics().unwrap();
     let sum = |inside| {
@@ -179,8 +178,8 @@ fn carried(bed: &mut Bed, pool: Pool) -> (u64, u64) {
     (sum(true), sum(false))
 }
 
-/// A message that leaves within the call that writes it, so on the processor of the thread; what is
-/// sent later leaves wherever the acknowledgement arrives or the timer runs.
+/// A message that is sent within the writing system call, and so on the thread's processor. Later packets leave
+/// on the processor that handles the ACK or the timer.
 const MESSAGE: [u8; 1_200] = [0x5a; 1_200];
 
 #[test]
@@ -213,7 +212,7 @@ fn tcp_from_a_processor_uses_the_queues_of_its_pool_only() {
             assert!(queues.iter().all(|queue| is_in(pool, *queue)), "processor {cpu}, {pool:?}: {queues:?}");
             assert!(queues.iter().any(|queue| *queue != queues[0]), "the whole pool is used: {queues:?}");
             assert_weightless(&bed);
-            // Only packets without data may have left elsewhere.
+            // Only packets without data may have used other queues.
             let (inside, outside) = carried(&mut bed, pool);
             assert!(inside >= (CONNECTIONS * MESSAGE.len()) as u64, "{inside} bytes inside");
             assert!(outside < (CONNECTIONS * MESSAGE.len() / 2) as u64, "{outside} bytes outside");
@@ -232,7 +231,7 @@ fn datagrams_from_a_processor_use_the_queues_of_its_pool_only() {
             let sink = bed.receiver.run(|| Ok(UdpSocket::bind((RECEIVER_ADDRESS, 0)).unwrap())).unwrap();
             let destination = sink.local_addr().unwrap();
             sink.set_read_timeout(Some(PATIENCE)).unwrap();
-            // A datagram that had to wait for the neighbour's address would leave when that arrives.
+            // A datagram that waits for address resolution would be sent when the answer arrives.
             let listener = listen(&bed.receiver, RECEIVER_ADDRESS.into());
             let _resolved = connect(&bed.sender, listener.local_addr().unwrap());
             bed.sender
@@ -264,7 +263,7 @@ fn two_hundred_and_fifty_six_queues() {
     bulk.wait_for_each(500_000);
     let chosen = queues(&charged_states(&bed, &bulk));
     assert!(all_distinct(&chosen), "{chosen:?}");
-    // Ties go to the hash, so 24 flows do not crowd the first queues.
+    // The hash breaks ties, so 24 flows do not crowd the first queues.
     assert!(chosen.iter().any(|queue| *queue >= 64), "{chosen:?}");
     bulk.finish();
     assert_weightless(&bed);
@@ -301,8 +300,8 @@ fn flows_that_do_not_fit_the_table_are_hashed_and_counted() {
     assert!(used > 1, "hashed flows spread over the queues");
 }
 
-/// When the route cache is flushed the kernel forgets on which queue its flows are, and takes any choice for
-/// their next segment. Those that have something outstanding must stay where they were.
+/// After a flush of the route cache the kernel forgets its flows' queues and accepts any choice for their next
+/// segment. Flows with data outstanding must keep their queue.
 #[test]
 fn a_route_flush_reorders_nothing() {
     let bed = Bed::build(&options(Topology::Mq, Policy::Dqa)).unwrap();
@@ -314,7 +313,7 @@ fn a_route_flush_reorders_nothing() {
     }
     bulk.wait_for_each(4_000_000);
     let late: u64 = bulk.ends().iter().map(|ends| metered(&bed, ends).unwrap().out_of_order).sum();
-    // What was sent twice is late by nature.
+    // Retransmissions are naturally late.
     assert!(late <= support::retransmitted(&bed), "{late} packets out of order");
     bulk.finish();
     assert_weightless(&bed);

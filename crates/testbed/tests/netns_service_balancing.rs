@@ -1,4 +1,4 @@
-//! Service balancing on the real kernel: flows take turns on the queues that they share, and keep their order.
+//! Service balancing on the real kernel: flows take turns on shared queues, and keep their order.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -35,7 +35,7 @@ fn out_of_order(bed: &Bed, bulk: &Bulk) -> u64 {
     bulk.ends().iter().map(|ends| metered(bed, ends).unwrap().out_of_order).sum()
 }
 
-/// The largest difference between what two flows get in three seconds, over the mean.
+/// Largest difference between two flows' bytes in three seconds, divided by the mean.
 fn unfairness(bed: &Bed, bulk: &Bulk) -> f64 {
     let bytes = || -> Vec<u64> { bulk.ends().iter().map(|ends| metered(bed, ends).unwrap().bytes).collect() };
     let before = bytes();
@@ -45,13 +45,14 @@ fn unfairness(bed: &Bed, bulk: &Bulk) -> f64 {
     (sent.iter().max().unwrap() - sent.iter().min().unwrap()) as f64 / mean
 }
 
-/// Six flows on four queues. Alone on its queue a flow gets twice as much as one that shares: 75 % of the mean more.
+/// Six flows on four queues. A flow alone on its queue gets twice as much as one that shares: a difference of
+/// 75 % of the mean.
 #[test]
 fn six_flows_on_four_queues_get_the_same() {
     let bed = bed(4, true);
     let bulk = Bulk::start(&bed, BulkOptions { flows: 6, ..BulkOptions::default() });
     bulk.wait_for_each(2_000_000);
-    // While something else has the processors a flow may lack its share; what does not even out is unfair every time.
+    // Other programs may take a flow's processor time; a real unfairness shows in every measurement.
     let found: Vec<f64> =
         (0..4).map(|_| unfairness(&bed, &bulk)).take_while(|unfair| *unfair > 0.15).collect();
     let counts = bed.controller.as_ref().unwrap().counts();
@@ -59,7 +60,7 @@ fn six_flows_on_four_queues_get_the_same() {
     assert!(counts.moves_done >= 20, "{counts:?}");
     assert!(counts.moves_done * 10 >= counts.moves_wanted * 9, "{counts:?}");
     assert_eq!(counts.moves_overruled, 0, "{counts:?}");
-    // A busy machine may make TCP retransmit what was only late, and that arrives after later segments.
+    // On a busy machine TCP may retransmit late segments, which then arrive after later ones.
     let (late, again) = (out_of_order(&bed, &bulk), retransmitted(&bed));
     assert!(late <= again, "{late} packets out of order, {again} segments sent again");
     assert!(bed.controller.as_ref().unwrap().failure().is_none());
@@ -67,7 +68,7 @@ fn six_flows_on_four_queues_get_the_same() {
     assert_weightless(&bed);
 }
 
-/// Without it they do not: what the test above shows is service balancing's doing.
+/// Without it the shares stay unequal, so the test above shows the effect of service balancing.
 #[test]
 fn without_it_flows_stay_where_they_are() {
     let bed = bed(4, false);
@@ -78,7 +79,7 @@ fn without_it_flows_stay_where_they_are() {
     bulk.finish();
 }
 
-/// A bed whose flows the test moves by itself.
+/// A bed on which the test moves flows itself.
 fn bed_to_move_on() -> (Bed, FlowMover) {
     let mut bed = bed(2, true);
     drop(bed.controller.take());
@@ -95,7 +96,7 @@ fn backlogged(mover: &FlowMover) -> FlowService {
     })
 }
 
-/// Has an interface compute the checksums of what it sends, as on any link but a veth: `ethtool -K NAME tx off`
+/// Makes an interface compute its checksums, as every link but a veth does: `ethtool -K NAME tx off`
 /// (`ETHTOOL_STXCSUM` of include/uapi/linux/ethtool.h).
 fn compute_checksums(host: &Namespace, interface: &str) {
     #[repr(C)]
@@ -110,7 +111,7 @@ fn compute_checksums(host: &Namespace, interface: &str) {
         let mut value = [SET_CHECKSUM_OFFLOAD, 0];
         let mut request = Request { name: [0; libc::IFNAMSIZ], data: value.as_mut_ptr(), rest: [0; 16] };
         request.name[..interface.len()].copy_from_slice(interface.as_bytes());
-        // SAFETY: the request is as long as `struct ifreq`, its data as `struct ethtool_value`.
+        // SAFETY: the request has the size of `struct ifreq`, its data that of `struct ethtool_value`.
         let result =
             unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as libc::Ioctl, &raw mut request) };
         assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
@@ -119,10 +120,10 @@ fn compute_checksums(host: &Namespace, interface: &str) {
     host.run(set).unwrap();
 }
 
-/// A backlogged flow goes to and fro between two queues, in order, over either IP.
+/// A backlogged flow changes between two queues, in order, over either IP version.
 fn a_backlogged_flow_changes_its_queue(destination: IpAddr) {
     let (bed, mover) = bed_to_move_on();
-    // Else nobody would look whether an acknowledgement still has the right one after its window was changed.
+    // Otherwise the checksum of an ACK with a rewritten window would not be verified.
     compute_checksums(&bed.receiver, "evk1");
     let bulk = Bulk::start(&bed, BulkOptions { destination, ..BulkOptions::default() });
     bulk.wait_for_each(2_000_000);
@@ -160,8 +161,8 @@ fn a_backlogged_flow_changes_its_queue_over_ipv6() {
     a_backlogged_flow_changes_its_queue(RECEIVER_ADDRESS_V6.into());
 }
 
-/// A flow that is asked for what cannot be had is held again and again, but never stuck; and whoever holds it may go at
-/// any time.
+/// A flow with an impossible target is held back repeatedly, but never stuck; its mover may be dropped at any
+/// time.
 #[test]
 fn a_flow_is_never_stuck() {
     const NO_SUCH_QUEUE: u32 = 200;
@@ -176,7 +177,7 @@ fn a_flow_is_never_stuck() {
     wait_for("the time is over", PATIENCE, || (mover.state() == MoveState::Expired).then_some(()));
     mover.begin(&flow, NO_SUCH_QUEUE, 60 * SECOND_NS);
     std::thread::sleep(Duration::from_millis(30));
-    // In the middle of it.
+    // While a move is under way.
     drop(mover);
     let before = bulk.received()[0];
     bulk.wait_for_each(before + 4_000_000);

@@ -1,7 +1,7 @@
-//! Very many connections, one after the other and at the same time: the weights return to zero, the flow table to
-//! empty, and the memory of the process does not grow.
+//! Very many connections, sequential and concurrent: the weights return to zero, the flow table empties, and
+//! the process's memory does not grow.
 //!
-//! `EVENKEEL_SOAK_CONNECTIONS` asks for another number.
+//! `EVENKEEL_SOAK_CONNECTIONS` sets another number.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -17,11 +17,11 @@ use evenkeel_transmit::Policy;
 
 use support::{PATIENCE, assert_weightless, options, wait_for};
 
-/// Addresses of the receiving host: each gives 28,000 connections before ports are used again.
+/// Addresses of the receiving host; each allows 28,000 connections before ports are reused.
 const ADDRESSES: u8 = 16;
-/// Programs that connect, each on a thread.
+/// Client threads.
 const CLIENTS: usize = 8;
-/// Forgetting takes ten seconds of silence, and a walk each second.
+/// A slot is freed after ten seconds of silence, by a walk once a second.
 const FORGOTTEN_WITHIN: Duration = Duration::from_secs(30);
 
 fn number(variable: &str, usual: u64) -> u64 {
@@ -34,7 +34,7 @@ fn resident() -> u64 {
     text.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
 }
 
-/// Takes connections until it is told to stop, reads each to its end and closes it.
+/// Accepts connections until told to stop; reads each to its end and closes it.
 fn serve(listener: &TcpListener, stop: &AtomicBool, served: &AtomicU64) {
     let mut buffer = vec![0; 4096];
     while !stop.load(Ordering::Relaxed) {
@@ -45,7 +45,7 @@ fn serve(listener: &TcpListener, stop: &AtomicBool, served: &AtomicU64) {
     }
 }
 
-/// Connections with a segment of data each, as fast as the machine makes them; how many failed.
+/// Opens connections with a segment of data each, as fast as possible; returns the number of failures.
 fn connect_many(count: u64, addresses: &[SocketAddr]) -> u64 {
     let mut failed = 0;
     for index in 0..count {
@@ -54,7 +54,7 @@ fn connect_many(count: u64, addresses: &[SocketAddr]) -> u64 {
             stream.set_read_timeout(Some(PATIENCE))?;
             stream.write_all(&[0x5a; 1000])?;
             stream.shutdown(Shutdown::Write)?;
-            // The other side closes when it has read everything.
+            // The server closes once it has read everything.
             stream.read(&mut [0; 1])
         });
         failed += u64::from(!matches!(sent, Ok(0)));
@@ -84,7 +84,7 @@ fn many_connections_leave_nothing_behind() {
         for listener in &listeners {
             scope.spawn(|| serve(listener, &stop, &served));
         }
-        // In five parts, to see whether memory grows from one to the next.
+        // In five parts, to compare the memory between them.
         let failed = (0..5)
             .map(|_| {
                 let clients: Vec<_> = (0..CLIENTS)
@@ -102,7 +102,7 @@ fn many_connections_leave_nothing_behind() {
             })
             .sum();
         stop.store(true, Ordering::Relaxed);
-        // Wakes those that wait for a connection.
+        // Wakes the accepting threads.
         for target in &targets {
             let _ = bed.sender.run(|| Ok(TcpStream::connect_timeout(target, PATIENCE).map(drop).is_ok()));
         }

@@ -1,5 +1,4 @@
-//! Receive steering with real TCP and UDP while flows change their CPUs: nothing is lost, and order is kept as
-//! far as is stated.
+//! Receive steering with real TCP and UDP while flows change their CPUs: no loss, and order as documented.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
@@ -17,10 +16,10 @@ use evenkeel_netlink::VethOptions;
 use evenkeel_testbed::{Namespace, TestbedError};
 
 const NAME: &str = "steered";
-/// Addresses of the host whose receiving is steered and of its client, over both IP versions.
+/// Addresses of the steered host and its client, over both IP versions.
 const ADDRESSES: [[&str; 2]; 2] = [["10.9.0.1", "fd00:9::1"], ["10.9.0.2", "fd00:9::2"]];
 
-/// Two hosts, one of which is steered.
+/// Two hosts, one of them steered.
 struct Place {
     host: Namespace,
     client: Namespace,
@@ -86,8 +85,8 @@ fn tuple(protocol: u8, source: SocketAddr, destination: SocketAddr) -> Tuple {
     }
 }
 
-/// Sends numbered datagrams for a while, at a rate that the receiver keeps up with, while `meanwhile` runs again and
-/// again; how many were sent, and the numbers as they arrived.
+/// Sends numbered datagrams at a rate that the receiver can handle, while `meanwhile` runs repeatedly; returns
+/// the count and the received numbers in order.
 fn numbered(
     place: &Place,
     version: usize,
@@ -101,7 +100,7 @@ fn numbered(
     let receiver = bind(&place.host, ADDRESSES[0][version]);
     let sender = bind(&place.client, ADDRESSES[1][version]);
     receiver.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
-    // A datagram that came as a frame is charged its whole page: the default is full after fifty of them.
+    // A datagram received as a frame is charged a whole page: fifty of them fill the default buffer.
     nix::sys::socket::setsockopt(&receiver, nix::sys::socket::sockopt::RcvBufForce, &(64 << 20)).unwrap();
     sender.connect(receiver.local_addr().unwrap()).unwrap();
     let flow = tuple(17, sender.local_addr().unwrap(), receiver.local_addr().unwrap());
@@ -117,7 +116,7 @@ fn numbered(
             numbers
         });
         scope.spawn(|| {
-            // On one processor: a sender that changes it changes its queue, and overtakes itself there.
+            // On one processor: a sender that migrates changes its queue and reorders its packets.
             let mut cpus = nix::sched::CpuSet::new();
             cpus.set(0).unwrap();
             nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &cpus).unwrap();
@@ -169,13 +168,13 @@ fn a_flow_that_moves_all_the_time_loses_nothing_and_stays_in_order() {
         let counters = steering.counters();
         assert!(counters[0].dequeued > 100 && counters[1].dequeued > 100, "{counters:?}");
         assert_eq!(sum(&steering, |cpu| cpu.enqueued), sum(&steering, |cpu| cpu.dequeued));
-        // The sender left its checksums to a device that has none.
+        // The sender left the checksums to the device, which does not compute them.
         assert!(sum(&steering, |cpu| cpu.partial) >= sent, "{counters:?}");
     }
 }
 
-/// Writes on several connections, through a server that sends back what it gets, while `meanwhile` changes things;
-/// every byte has to come back.
+/// Writes on several connections to an echo server while `meanwhile` changes the steering; every byte must
+/// return.
 fn echoed(place: &Place, connections: usize, bytes: usize, mut meanwhile: impl FnMut(&[Tuple], u64)) {
     let address: IpAddr = ADDRESSES[0][0].parse().unwrap();
     let listener = place.host.run(|| must(|| TcpListener::bind((address, 0)))).unwrap();
@@ -318,7 +317,7 @@ fn the_first_class_that_matches_wins_and_a_flows_own_target_before_it() {
     let seen = steering.take_seen().unwrap();
     assert_eq!(seen.iter().find(|seen| seen.tuple == flow).map(|seen| seen.packets), Some(40), "{seen:?}");
     assert!(steering.take_seen().unwrap().iter().all(|seen| seen.tuple != flow));
-    // A CPU without a ring is refused before any packet meets it.
+    // A CPU without a ring is refused before any packet is redirected to it.
     let error = steering.set_flow(&flow, SteerTarget::Cpu(63)).unwrap_err().to_string();
     assert!(error.contains("CPU 63 has no ring"), "{error}");
 }

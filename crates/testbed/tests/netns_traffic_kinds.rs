@@ -1,4 +1,4 @@
-//! Traffic that is no bulk TCP: acknowledgements, UDP.
+//! Other traffic than bulk TCP: ACKs, UDP.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -14,7 +14,6 @@ use evenkeel_transmit::Policy;
 use support::traffic::{Bulk, BulkOptions, Ends};
 use support::{PATIENCE, assert_weightless, metered, options, tracked, wait_for, weight_sum};
 
-/// Protocol number of UDP.
 const UDP: u8 = 17;
 
 #[test]
@@ -33,7 +32,7 @@ fn acknowledgements_are_never_charged() {
         let counters = bed.select.counters();
         assert_eq!((counters.picks, counters.recharged, counters.completed), (0, 0, 0), "{counters:?}");
         assert!(bed.select.flows().is_empty(), "what sends no data is not tracked");
-        // They did leave by the managed device.
+        // They left through the managed device.
         let packets: u64 = bed.queue_statistics().unwrap().iter().map(|queue| queue.packets).sum();
         assert!(packets > 100, "{packets} packets");
     }
@@ -43,7 +42,7 @@ fn udp(at: &Namespace, address: IpAddr) -> UdpSocket {
     at.run(|| Ok(UdpSocket::bind((address, 0)).unwrap())).unwrap()
 }
 
-/// Sends datagrams and reads every one of them at the other end.
+/// Sends datagrams and reads every one at the other end.
 fn exchange(from: &UdpSocket, to: &UdpSocket, mut send: impl FnMut(&[u8])) {
     const DATAGRAMS: u32 = 200;
     to.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -111,7 +110,7 @@ fn udp_under_load_gives_its_queue_back() {
                 scope.spawn(move || {
                     socket.connect(target).unwrap();
                     for _ in 0..3_000 {
-                        // The sink does not read: what counts here is what happens on the way.
+                        // The sink does not read; only the path counts.
                         let _ = socket.send(&[0; 1_400]);
                     }
                 });

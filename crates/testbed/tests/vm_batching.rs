@@ -1,4 +1,4 @@
-//! Transmit batching: a qdisc of our own, which this kernel lets a program register.
+//! Transmit batching: Evenkeel's qdisc, which this kernel can register.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -25,7 +25,7 @@ fn registered(batching: &TransmitBatching) -> Qdisc {
     Qdisc::Registered(batching.name().to_owned())
 }
 
-/// Sockets of the sender, each a flow, and one of the receiver.
+/// The sender's sockets, each a flow, and the receiver's socket.
 fn datagram_sockets(nics: &Nics, senders: usize) -> (Vec<UdpSocket>, UdpSocket, SocketAddr) {
     let receiving = nics.receiver.run(|| Ok(UdpSocket::bind((RECEIVER_ADDRESS, 0)).unwrap())).unwrap();
     receiving.set_nonblocking(true).unwrap();
@@ -37,7 +37,6 @@ fn datagram_sockets(nics: &Nics, senders: usize) -> (Vec<UdpSocket>, UdpSocket, 
     (sending, receiving, to)
 }
 
-/// Datagrams that wait at a socket.
 fn received(socket: &UdpSocket) -> usize {
     let mut count = 0;
     loop {
@@ -49,14 +48,14 @@ fn received(socket: &UdpSocket) -> usize {
     }
 }
 
-/// What waits in the root qdisc.
+/// Backlog of the root qdisc.
 fn waiting(nics: &mut Nics) -> u64 {
     let qdiscs = nics.netlink.qdisc_statistics(nics.index).unwrap();
     qdiscs.iter().find(|(place, _)| *place == Handle::ROOT).unwrap().1.queue_length
 }
 
-/// The first flow's segment waits for the others, and all leave together: when the batch is full, although
-/// the time is not up, and when the time is up, although the batch is not full.
+/// The first flow's segment waits for the others, and all leave together: when the batch is full before the
+/// time, and when the time has passed before the batch is full.
 #[test]
 fn the_sockets_of_a_batch_enqueue_before_anything_leaves() {
     const BATCH: usize = 4;
@@ -90,7 +89,7 @@ fn the_sockets_of_a_batch_enqueue_before_anything_leaves() {
     assert_eq!(timed.counters().batches, 0);
 }
 
-/// Below mq every transmit queue has its own; TCP flows lose nothing in it, and nothing is left in it.
+/// Below mq every transmit queue has its own instance; TCP flows lose no segment, and nothing is left behind.
 #[test]
 fn tcp_flows_pass_below_mq_and_nothing_is_left_behind() {
     let mut nics = Nics::take("virtio_net");
@@ -105,13 +104,13 @@ fn tcp_flows_pass_below_mq_and_nothing_is_left_behind() {
     assert!(transferred.iter().all(|flow| flow.sent == 2_000_000 && flow.received == flow.sent));
     let counters = batching.counters();
     assert!(counters.held > 0 && counters.batches > 0 && counters.dropped == 0, "{counters:?}");
-    // The last of the goodbyes are held for their time, too.
+    // The last FINs are held, too.
     wait_for("nothing waits any more", PATIENCE, || {
         let left = nics.queue_statistics();
         left.iter().all(|queue| queue.queue_length == 0 && queue.backlog_bytes == 0).then_some(())
     });
 
-    // Off the device first; then the name is gone with its owner, and free again.
+    // First remove it from the device; then the name is free when its owner drops it.
     nics.unshaped();
     drop(batching);
     let gone = Qdisc::Registered("evk_mq".to_owned());
@@ -125,7 +124,7 @@ fn tcp_flows_pass_below_mq_and_nothing_is_left_behind() {
     drop(again);
 }
 
-/// Segments that wait when the qdisc is taken away are freed with it.
+/// Segments that are held when the qdisc is deleted are freed.
 #[test]
 fn what_is_held_is_freed_with_the_qdisc() {
     let mut nics = Nics::take("virtio_net");
@@ -137,13 +136,13 @@ fn what_is_held_is_freed_with_the_qdisc() {
     }
     assert_eq!(waiting(&mut nics), sending.len() as u64);
     nics.unshaped();
-    // The path is free again, and what was held is not on it.
+    // The path works again, without the held segments.
     sending[0].send_to(b"after", to).unwrap();
     wait_for("a later datagram arrives", PATIENCE, || (received(&receiving) == 1).then_some(()));
     assert_eq!(received(&receiving), 0);
 }
 
-/// Whoever registered it may die while a device has it: it goes on until it is replaced.
+/// A device's instance works until it is replaced, even after its registering process has died.
 #[test]
 fn a_device_keeps_it_when_its_owner_goes() {
     let mut nics = Nics::take("virtio_net");

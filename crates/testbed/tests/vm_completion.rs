@@ -1,4 +1,4 @@
-//! Completion by fentry, which not every kernel loads, and how far each way's weights are from the truth.
+//! Completion by fentry, which not every kernel loads, and the error of each method's weights.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -21,7 +21,7 @@ use support::{assert_weightless, options, weight_sum};
 
 /// Below the smallest truesize of a segment with data: the socket has nothing outstanding.
 const IDLE_BELOW_BYTES: u32 = 512;
-/// Index of `sk_wmem_alloc` in what `SO_MEMINFO` tells (`SK_MEMINFO_WMEM_ALLOC`).
+/// Index of `sk_wmem_alloc` in `SO_MEMINFO` (`SK_MEMINFO_WMEM_ALLOC`).
 const WMEM_ALLOC: usize = 2;
 const SO_MEMINFO: libc::c_int = 55;
 
@@ -39,7 +39,7 @@ fn exact_completion_loads_and_ends_with_no_weight() {
     let bulk = Bulk::start(&bed, BulkOptions { flows: 6, ..BulkOptions::default() });
     bulk.wait_for_each(1_000_000);
     short_connections(&bed, 40, 4);
-    // Connections that end in the middle of what they have queued.
+    // Connections that are reset with data queued.
     bulk.reset();
     assert_weightless(&bed);
     let counters = bed.select.counters();
@@ -47,11 +47,11 @@ fn exact_completion_loads_and_ends_with_no_weight() {
     assert_eq!((counters.aged, counters.contended, counters.untracked), (0, 0, 0), "{counters:?}");
 }
 
-/// Bytes that a socket has below it, as the kernel counts them.
+/// Bytes below a socket, by the kernel's count.
 fn outstanding(socket: &TcpStream) -> u32 {
     let mut memory = [0_u32; 9];
     let mut length = size_of_val(&memory) as libc::socklen_t;
-    // SAFETY: the array lives through the call and is as long as `length` says.
+    // SAFETY: the array outlives the call and has the length that `length` says.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -65,14 +65,13 @@ fn outstanding(socket: &TcpStream) -> u32 {
     memory[WMEM_ALLOC]
 }
 
-/// Flows that have something outstanding.
+/// Flows with data outstanding.
 fn truth(sockets: &[TcpStream]) -> u64 {
     sockets.iter().filter(|socket| outstanding(socket) >= IDLE_BELOW_BYTES).count() as u64
 }
 
-/// Mean of the difference between the sum of all weights and the number of flows with something
-/// outstanding, in flows, while eight flows send a little now and then. With `look`, whoever wants to know
-/// the weights has the sockets looked at first.
+/// Mean difference between the sum of all weights and the number of flows with data outstanding, while eight
+/// flows send a little now and then. With `look`, the sockets are read before the weights.
 fn mean_error(completion: Completion, look: bool) -> f64 {
     const FLOWS: usize = 8;
     const SAMPLES: usize = 300;
@@ -106,7 +105,7 @@ fn mean_error(completion: Completion, look: bool) -> f64 {
                 bed.select.look().unwrap();
             }
             let weight = weight_sum(&bed);
-            // Only moments at which nothing changed can be compared.
+            // Compare only moments at which nothing changed.
             if truth(&sending) == before {
                 errors += weight.abs_diff(before);
                 samples += 1;
@@ -118,8 +117,8 @@ fn mean_error(completion: Completion, look: bool) -> f64 {
     })
 }
 
-/// Exact completion is right within a small part of a flow, and so are sockets when they are looked at;
-/// ageing holds flows that have long ended, and sockets that nobody looks at do so, too.
+/// Exact completion is right within a small part of a flow, and so are freshly read sockets. Ageing, and
+/// sockets that are not read, keep ended flows charged.
 #[test]
 fn exact_completion_is_nearer_to_the_truth_than_ageing() {
     let exact = mean_error(Completion::Exact, false);

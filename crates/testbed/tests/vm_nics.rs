@@ -1,4 +1,4 @@
-//! The queue choice on drivers of real multi-queue devices, in front of fair queueing.
+//! The queue choice on drivers of real multi-queue devices, before fair queueing.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -15,10 +15,10 @@ use support::nics::{Nics, QUEUES};
 use support::traffic::{Bulk, BulkOptions, pin, set_option};
 use support::{PATIENCE, all_distinct, is_between, wait_for};
 
-/// Rate of each transmit queue: what an emulated machine carries easily, four times.
+/// Rate of each of four transmit queues, well within the capacity of an emulated machine.
 const RATE_PER_QUEUE_BPS: u64 = 30_000_000;
 
-/// Sends datagrams from sockets without a peer, all on one processor; the kernel picks a queue for each.
+/// Sends datagrams from unconnected sockets on one processor; the kernel picks a queue for each.
 fn send_datagrams(from: &Namespace, cpu: usize, sockets: usize, datagrams: usize) {
     from.run(|| {
         pin(Some(cpu));
@@ -34,7 +34,7 @@ fn send_datagrams(from: &Namespace, cpu: usize, sockets: usize, datagrams: usize
     .unwrap();
 }
 
-/// Packets that each queue has carried, once all together have carried so many.
+/// Packets per queue, once their sum has reached `wanted`.
 fn packets_when_sent(nics: &mut Nics, wanted: u64) -> Vec<u64> {
     wait_for("everything is sent", PATIENCE, || {
         let packets: Vec<u64> = nics.queue_statistics().iter().map(|queue| queue.packets).collect();
@@ -42,7 +42,7 @@ fn packets_when_sent(nics: &mut Nics, wanted: u64) -> Vec<u64> {
     })
 }
 
-/// The queue that the choice has for each bulk flow, once all are charged.
+/// The chosen queue of each bulk flow, once all are charged.
 fn chosen(select: &QueueSelect, bulk: &Bulk) -> Vec<u32> {
     wait_for("every bulk flow is charged", PATIENCE, || {
         let flows = select.flows();
@@ -66,8 +66,8 @@ fn assert_weightless(select: &QueueSelect) {
     assert!(counters.completed > 0 && counters.aged == 0, "{counters:?}");
 }
 
-/// virtio-net gives every processor a queue of its own, and the kernel asks that map first: there is
-/// nothing to choose. Without the map the choice is what the kernel does.
+/// virtio-net gives every processor its own queue, and the kernel uses that map first, so there is no choice.
+/// Without the map the kernel follows the choice.
 #[test]
 fn the_drivers_xps_maps_win_until_they_are_cleared() {
     const SOCKETS: usize = 16;
@@ -94,8 +94,8 @@ fn the_drivers_xps_maps_win_until_they_are_cleared() {
     assert!(packets[1] < ALL / 2, "the map is gone: {packets:?}");
 }
 
-/// Four flows get a queue each, in front of whatever qdisc; the device's queues carry what the choice
-/// says, and each flow has what a queue has.
+/// Four flows get a queue each, with any leaf qdisc; the device's queues carry the chosen flows, and each flow
+/// has its queue's bytes.
 fn choices_reach_the_queues(driver: &str) {
     let mut nics = Nics::take(driver);
     nics.clear_xps();
@@ -117,7 +117,7 @@ fn choices_reach_the_queues(driver: &str) {
         for (queue, received) in queues.iter().zip(&carried) {
             let queue = *queue as usize;
             let on_queue = (sent[queue].bytes - sent_before[queue].bytes) as f64;
-            // Headers are 5 % of a packet; what is on the way makes the rest.
+            // Headers are 5 % of a packet; data in flight is the rest.
             let ratio = on_queue / received;
             assert!((0.9..1.25).contains(&ratio), "{leaf}: queue {queue} carried {ratio:.2} of its flow");
         }
@@ -129,7 +129,7 @@ fn choices_reach_the_queues(driver: &str) {
         assert_weightless(&select);
     }
 
-    // Byte queue limits: the driver reports what it completes, so the kernel has found a limit.
+    // Byte queue limits: the driver reports completions, so the kernel has computed a limit.
     let limits: Vec<u64> =
         nics.of_each_queue("byte_queue_limits/limit").iter().map(|limit| limit.parse().unwrap()).collect();
     assert!(limits.iter().all(|limit| *limit > 0), "{limits:?}");
@@ -156,7 +156,7 @@ fn choices_reach_the_queues_of_igb() {
 
 const DATAGRAMS: u64 = 50;
 
-/// Sends datagrams of a priority.
+/// Sends datagrams with a priority.
 fn send_with_priority(from: &Namespace, priority: u32) {
     from.run(|| {
         let socket = UdpSocket::bind((SENDER_ADDRESS, 0)).unwrap();
@@ -187,7 +187,7 @@ fn mqprio_keeps_a_priority_on_the_queues_of_its_class() {
     assert!(after[3] < packets[3] + DATAGRAMS / 5, "{after:?}");
 }
 
-/// Every receive queue has an interrupt by the name that its driver gives it, taken by who was told to take it.
+/// Every receive queue has an interrupt with the driver's name, on the processor of its affinity.
 fn queues_are_paired_with_who_takes_their_interrupts(driver: &str) {
     let nics = Nics::take(driver);
     let read = || {
@@ -203,7 +203,7 @@ fn queues_are_paired_with_who_takes_their_interrupts(driver: &str) {
     assert!(found.iter().all(|found| found.processors.len() == 1), "{found:?}");
     let file = format!("/proc/irq/{}/smp_affinity_list", found[1].number);
     let before = std::fs::read_to_string(&file).unwrap();
-    // An interrupt moves when it fires the next time: so many flows reach every queue.
+    // An interrupt moves when it fires next: this many flows reach every queue.
     let _bulk =
         Bulk::between(&nics.sender, &nics.receiver, BulkOptions { flows: 32, ..BulkOptions::default() });
     for processor in [3, 0] {

@@ -1,4 +1,4 @@
-//! Tenants behind qdiscs that this kernel has: who gets what of a line, when clients differ in how much they write at a time.
+//! Tenants behind qdiscs of this kernel: the shares of a line when clients use different write lengths.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -9,15 +9,15 @@ use evenkeel_model::world::{RawFlow, RawRepeat};
 use support::nics::require_virtual_machine;
 use support::tenants::{BOTH, bulk, line, lost, run, scenario, tenants};
 
-/// Jain's index over what each flow got.
+/// Jain's index over the flows.
 fn jain(raw: &RawRepeat, of_flow: fn(&RawFlow) -> u64) -> f64 {
     let got: Vec<f64> = raw.flows.iter().map(|flow| of_flow(flow) as f64).collect();
     let sum: f64 = got.iter().sum();
     sum * sum / (got.len() as f64 * got.iter().map(|got| got * got).sum::<f64>())
 }
 
-/// Half of the clients write 4 KiB at a time, a quarter 1 KiB, a quarter 8 KiB. Qdiscs that serve flows in turn give each as
-/// many bytes as the others, whatever it writes.
+/// Half of the clients write 4 KiB at a time, a quarter 1 KiB, a quarter 8 KiB. Qdiscs that serve flows in turn
+/// give each the same bytes, whatever it writes.
 #[test]
 fn fair_qdiscs_share_a_line_alike_among_clients_that_write_differently() {
     require_virtual_machine();
@@ -27,7 +27,7 @@ fn fair_qdiscs_share_a_line_alike_among_clients_that_write_differently() {
     let mixed = [group("50%", "4KiB"), group("25%", "1KiB"), group("25%", "8KiB")].concat();
     for setup in ["fq", "sfq", "drr", "qfq"] {
         let mut scenario = scenario(true, &format!("{BOTH}{mixed}"), &[setup], 8);
-        // What an emulated machine carries with room.
+        // Well within the capacity of an emulated machine.
         scenario.link.rate = BitRate::from_bits_per_second(50_000_000);
         let raw = &run(&scenario, 5000)[0];
         let (bytes, packets) =
@@ -35,13 +35,13 @@ fn fair_qdiscs_share_a_line_alike_among_clients_that_write_differently() {
         println!("{setup}: Jain {bytes:.4} by bytes, {packets:.4} by packets, lost {:.4}", lost(line(raw)));
         assert_eq!(raw.flows.len(), 8);
         assert!(bytes >= 0.95, "{setup}: {bytes} by bytes");
-        // The line was what they shared: somebody waited for it nearly always.
+        // They shared the line: packets waited for it nearly always.
         let waited = line(raw).backlog_bytes.iter().filter(|bytes| **bytes > 0).count();
         assert!(waited * 10 >= line(raw).bytes.len() * 9, "{setup}: a backlog in {waited} bins");
     }
 }
 
-/// `mq` stands on a device with one transmit queue, and what hangs below it carries every flow.
+/// `mq` on a device with one transmit queue: its child carries every flow.
 #[test]
 fn a_qdisc_below_mq_carries_every_flow_of_one_queue() {
     require_virtual_machine();

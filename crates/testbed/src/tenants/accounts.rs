@@ -1,4 +1,4 @@
-//! Who had the processors in the measured time: the traffic, each processor, everybody else.
+//! Processor time in the measured time: of the traffic, of each processor, and of other programs.
 
 use std::time::{Duration, Instant};
 
@@ -7,16 +7,16 @@ use evenkeel_model::world::{RawProcess, RawProcessor};
 
 use crate::error::TestbedError;
 
-/// Somebody who makes traffic.
+/// A source of traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Actor {
-    /// A process, by its number.
+    /// By process id.
     Process(u32),
-    /// A thread of this process.
+    /// By thread id, of this process.
     Thread(u32),
 }
 
-/// Processor time that one has had, and when that was read.
+/// An actor's processor time, and when it was read.
 #[derive(Clone, Copy, Debug)]
 struct Had {
     read: Instant,
@@ -26,7 +26,7 @@ struct Had {
 }
 
 impl Had {
-    /// The sum is measured in nanoseconds; its parts in ticks tell how it divides.
+    /// The sum is in nanoseconds; user and system time in ticks only divide it.
     fn read(host: &Host, actor: Actor) -> Option<Self> {
         let (time, clock) = match actor {
             Actor::Process(id) => (host.process_time(id)?, cpu_clock(id, false)),
@@ -57,7 +57,7 @@ fn nanoseconds_of(clock: libc::clockid_t) -> Option<u64> {
     (result == 0).then(|| seconds * 1_000_000_000 + nanoseconds)
 }
 
-/// A reading of everybody's processor time.
+/// A reading of all processor times.
 pub(super) struct Reading {
     actors: Vec<Option<Had>>,
     processors: CpuTimes,
@@ -67,8 +67,8 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// Reads. What is said of all processors comes last, if the measurement begins now, and first, if it is over, so that
-    /// the reading itself is not in it.
+    /// Reads the times. The processors' totals are read last at the beginning of the measurement, and first at
+    /// its end, to exclude the reading itself.
     pub(super) fn take(actors: &[Actor], is_over: bool) -> Result<Self, TestbedError> {
         let host = Host::live();
         let processors = || -> Result<_, TestbedError> { Ok((host.cpu_times()?, Instant::now())) };
@@ -91,7 +91,8 @@ impl Reading {
         Ok(Self { actors, processors, processors_read, others_ticks, others_read })
     }
 
-    /// Time of each actor since an earlier reading, for a measured time. One that was not there at both has none.
+    /// Each actor's time since an earlier reading, scaled to the measured time; none if the actor was missing
+    /// in one of them.
     pub(super) fn processes_since(
         &self,
         earlier: &Self,
@@ -107,7 +108,7 @@ impl Reading {
                     * (measured.as_secs_f64() / elapsed.max(f64::MIN_POSITIVE));
                 let user = now.user_ticks.saturating_sub(then.user_ticks) as f64;
                 let system = now.system_ticks.saturating_sub(then.system_ticks) as f64;
-                // Too short to tell: what a sender does is the kernel's for the most part.
+                // Too short to divide: a sender spends its time mostly in the kernel.
                 let user_share = if user + system > 0.0 { user / (user + system) } else { 0.0 };
                 Some(RawProcess {
                     name: name.clone(),
@@ -133,13 +134,13 @@ impl Reading {
             .collect()
     }
 
-    /// Sum over processors of the share of time that each was busy.
+    /// Sum of the processors' busy shares.
     pub(super) fn busy_since(&self, earlier: &Self) -> Option<f64> {
         let elapsed = self.processors_read.duration_since(earlier.processors_read);
         self.processors.busy_since(&earlier.processors, elapsed)
     }
 
-    /// What others had of the processors since an earlier reading, stolen time included; 1.0 is one processor.
+    /// Other programs' use of the processors since an earlier reading, with stolen time; 1.0 is one processor.
     pub(super) fn disturbance_since(&self, earlier: &Self) -> f64 {
         let elapsed = self.others_read.duration_since(earlier.others_read).as_secs_f64();
         let ticks = self.others_ticks.saturating_sub(earlier.others_ticks) as f64;
@@ -150,7 +151,6 @@ impl Reading {
         others + stolen
     }
 
-    /// Processors of the machine.
     pub(super) fn processors(&self) -> usize {
         self.processors.cpus()
     }
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn a_child_that_works_has_its_time_and_disturbs_nobody() {
         let mut child = busy_child();
-        // SAFETY: takes nothing.
+        // SAFETY: takes no arguments.
         let own = unsafe { libc::gettid() }.cast_unsigned();
         let actors = [Actor::Process(child.id()), Actor::Thread(own)];
         let before = Reading::take(&actors, false).unwrap();
@@ -182,7 +182,7 @@ mod tests {
         let found = after.processes_since(&before, &names, Duration::from_secs(1));
         let total = |process: &RawProcess| process.user_s + process.system_s;
         assert_eq!((found[0].name.as_str(), found[1].name.as_str()), ("worker", "idler"));
-        // Scaled to a second; other tests want processors, too.
+        // Scaled to a second; other tests use the processors, too.
         assert!((0.1..=1.1).contains(&total(&found[0])), "{found:?}");
         assert!(total(&found[1]) < 0.1, "{found:?}");
         let shares = after.processors_since(&before);

@@ -1,4 +1,4 @@
-//! The bed of tenants: two hosts, a wire, one tree of qdiscs.
+//! The bed of tenants: two hosts, a link, one tree of qdiscs.
 
 use evenkeel_datapath::{Meter, MeterOptions};
 use evenkeel_model::change::{Channels, Handle};
@@ -13,25 +13,21 @@ use crate::error::TestbedError;
 use crate::namespace::Namespace;
 use crate::wire::{self, RECEIVER_INTERFACE, SENDER_INTERFACE, Wire};
 
-/// The largest segment that TCP hands down, headers included.
+/// The largest segment of TCP, with headers.
 const LARGEST_SEGMENT_BYTES: u32 = 61_440;
 
-/// What the bed consists of.
 #[derive(Clone, Debug)]
 pub(super) struct TenantBedOptions {
-    /// Transmit queues of the sender's device.
     pub(super) queues: u32,
     /// Layer-3 MTU, bytes.
     pub(super) mtu: u32,
-    /// Offloads of both devices.
+    /// Of both devices.
     pub(super) offloads: Offloads,
-    /// Sysctls of the sender.
     pub(super) sender_sysctls: Vec<(String, String)>,
-    /// The meter at the receiver.
     pub(super) meter: MeterOptions,
 }
 
-/// A bed that stands. Dropping it takes everything away.
+/// A running bed. Dropping it removes everything.
 pub(super) struct TenantBed {
     pub(super) meter: Meter,
     pub(super) sender: Namespace,
@@ -41,9 +37,10 @@ pub(super) struct TenantBed {
 }
 
 impl TenantBed {
-    /// Builds it, without a tree yet: flows connect faster, and alike in front of any qdisc.
+    /// Builds the bed without a tree: flows connect faster, and equally for all qdiscs.
     pub(super) fn build(options: &TenantBedOptions) -> Result<Self, TestbedError> {
-        // `mq` stands on a device with one queue only if that was made with more (`netif_is_multiqueue`).
+        // `mq` requires a device that was created with several queues, even if only one is in use
+        // (`netif_is_multiqueue`).
         let made = options.queues.max(2);
         let mut wire = Wire::lay(made, options.mtu, &options.sender_sysctls)?;
         if options.queues < made {
@@ -59,7 +56,7 @@ impl TenantBed {
         Ok(Self { meter, sender, receiver, netlink, index: sender_index })
     }
 
-    /// Puts the tree in front of the wire, and the rules in front of the filters of the qdisc that is studied.
+    /// Installs the tree, and the rules before the filters of the studied qdisc.
     pub(super) fn install(
         &mut self,
         tree: &QdiscTree,
@@ -73,7 +70,7 @@ impl TenantBed {
         Ok(())
     }
 
-    /// Takes the tree away, with all that waits in it, so that what waited does not hold up the end.
+    /// Deletes the tree with its backlog, so that the backlog does not delay the end.
     pub(super) fn clear(&mut self) -> Result<(), TestbedError> {
         match self.netlink.delete_qdisc(self.index, Handle::ROOT) {
             Err(error) if error.refusal_code() == Some(libc::ENOENT) => Ok(()),
@@ -81,12 +78,12 @@ impl TenantBed {
         }
     }
 
-    /// What every qdisc has done.
+    /// Counters of every qdisc.
     pub(super) fn qdiscs(&mut self) -> Result<Vec<QdiscCounters>, TestbedError> {
         Ok(qdisc_counters(&mut self.netlink, self.index)?)
     }
 
-    /// A socket for questions about the sender's device, and the device.
+    /// A netlink socket for the sender's device, and the device's index.
     pub(super) fn asker(&self) -> Result<(Netlink, u32), TestbedError> {
         Ok((self.sender.netlink()?, self.index))
     }
@@ -94,12 +91,12 @@ impl TenantBed {
 
 impl Drop for TenantBed {
     fn drop(&mut self) {
-        // At once, instead of whenever the kernel gets to cleaning up the namespaces.
+        // Now, without waiting for the kernel's clean-up of the namespaces.
         let _ = self.netlink.delete_link(self.index);
     }
 }
 
-/// Leaves so many of the sender's transmit queues in use.
+/// Limits the sender's transmit queues in use.
 fn set_transmit_queues(wire: &Wire, queues: u32) -> Result<(), TestbedError> {
     let device = Device { index: wire.sender_index, name: SENDER_INTERFACE };
     wire.sender.run(|| {
@@ -112,22 +109,22 @@ fn refused(error: EthtoolError) -> TestbedError {
     TestbedError::Qdisc(error.to_string())
 }
 
-/// Offloads as on two hosts with NICs, on a pair of devices without hardware:
+/// Emulates the offloads of two hosts with NICs on a pair of devices without hardware:
 ///
 /// | TSO and GSO at the sender | GRO and LRO at the receiver | here |
 /// |---|---|---|
-/// | on | on | segments pass whole |
-/// | on | off | TSO of the sender's device is off: segments are cut behind the qdisc, as a NIC cuts them, and arrive as packets |
-/// | off | on | TCP sends packets (`gso_max_segs` 1), and the receiver's device merges those that come together |
-/// | off | off | TCP sends packets, and they arrive as they are |
+/// | on | on | segments arrive whole |
+/// | on | off | TSO of the sender's device is off: segments are split after the qdisc, as by a NIC, and arrive as packets |
+/// | off | on | TCP sends packets (`gso_max_segs` 1), and the receiver's device merges those that arrive together |
+/// | off | off | TCP sends packets, and they arrive as packets |
 fn set_offloads(wire: &mut Wire, offloads: Offloads) -> Result<(), TestbedError> {
     let Offloads { segmentation, aggregation } = offloads;
-    // QFQ drops what it counts as more than 64 KiB (`QFQ_MAX_LMAX`, net/sched/sch_qfq.c), and a full segment counts with the
-    // headers of all its packets. Every point has the same largest segment, so that they can be compared.
+    // QFQ drops GSO packets of more than 64 KiB (`QFQ_MAX_LMAX`, net/sched/sch_qfq.c), counted with the headers
+    // of all their packets. Every point uses the same largest segment, for comparison.
     wire.sender_netlink.set_gso_max_size(wire.sender_index, LARGEST_SEGMENT_BYTES)?;
     if !segmentation {
-        // Turning TSO and GSO of the device off would not do: TCP has built GSO packets all the
-        // same since Linux 4.17, and they would be cut behind the queues.
+        // Turning off the device's TSO and GSO is not enough: since Linux 4.17 TCP builds GSO packets anyway,
+        // which would be split after the queues.
         wire.sender_netlink.set_gso_max_segments(wire.sender_index, 1)?;
     }
     let switch = |host: &Namespace, index: u32, name: &str, features: &[&str], on: bool| {
@@ -139,10 +136,10 @@ fn set_offloads(wire: &mut Wire, offloads: Offloads) -> Result<(), TestbedError>
         })
     };
     if !(segmentation && aggregation) {
-        // A veth hands packets to GRO only if the other end cuts none (`veth_skb_is_eligible_for_gro`).
+        // A veth passes packets to GRO only if the other end has TSO off (`veth_skb_is_eligible_for_gro`).
         switch(&wire.sender, wire.sender_index, SENDER_INTERFACE, &TSO, false)?;
     }
-    // It merges only when it is told to; segments that come whole need no merging.
+    // Segments that arrive whole need no merging.
     let merges = aggregation && !segmentation;
     switch(&wire.receiver, wire.receiver_index, RECEIVER_INTERFACE, &["rx-gro"], merges)
 }

@@ -1,4 +1,4 @@
-//! What waits for the line, sampled while it is measured.
+//! Samples the backlog of the line during the measurement.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,26 +11,23 @@ use evenkeel_netlink::Netlink;
 
 use crate::error::TestbedError;
 
-/// Time between two samples.
 const INTERVAL_NS: u64 = 1_000_000;
 
-/// A sample of a backlog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sample {
-    /// `CLOCK_MONOTONIC` ns.
     pub(super) at_ns: u64,
-    /// Bytes that waited.
+    /// Queued bytes.
     pub(super) bytes: u64,
 }
 
-/// A thread that asks the kernel about a qdisc's backlog. Dropping it ends it.
+/// A thread that samples a qdisc's backlog. Dropping it ends the thread.
 pub(super) struct Sampler {
     stop: Arc<AtomicBool>,
     handle: Option<JoinHandle<Result<Vec<Sample>, TestbedError>>>,
 }
 
 impl Sampler {
-    /// Samples, from a moment on, what waits at a place of an interface (its root: everything that waits).
+    /// Samples from a moment on the backlog of a qdisc; at the root, of all qdiscs.
     pub(super) fn start(
         mut netlink: Netlink,
         index: u32,
@@ -53,7 +50,7 @@ impl Sampler {
                     }
                     let bytes = netlink.qdisc_backlog(index, place)?;
                     samples.push(Sample { at_ns: monotonic_ns(), bytes });
-                    // Samples that were missed are not made up for.
+                    // Skip missed samples.
                     due += INTERVAL_NS * (1 + (now - due) / INTERVAL_NS);
                 }
                 Ok(samples)
@@ -62,7 +59,7 @@ impl Sampler {
         Ok(Self { stop, handle: Some(handle) })
     }
 
-    /// Ends it; the samples in order.
+    /// Ends the thread; returns the samples in order.
     pub(super) fn finish(mut self) -> Result<Vec<Sample>, TestbedError> {
         self.stop.store(true, Ordering::Relaxed);
         match self.handle.take().map(JoinHandle::join) {
@@ -83,9 +80,10 @@ impl Drop for Sampler {
     }
 }
 
-/// Ahead of all ordinary threads, and woken up when it asked to be: a sample takes microseconds, and late ones are none.
+/// Raises the thread's priority and timer precision: a sample takes microseconds, and a late one is useless.
 fn be_prompt() {
-    // SAFETY: takes numbers, and a structure that is read. Without the privilege the thread is as prompt as others are.
+    // SAFETY: takes numbers, and a structure that the kernel reads. Without the privilege the thread keeps its
+    // ordinary priority.
     unsafe {
         libc::prctl(libc::PR_SET_TIMERSLACK, 1_000, 0, 0, 0);
         let first = libc::sched_param { sched_priority: 1 };
@@ -93,8 +91,9 @@ fn be_prompt() {
     }
 }
 
-/// The least backlog seen in each bin from a moment on, and in how many bins there was a sample. A bin without one gets the
-/// smaller of its neighbours': an idle bin is held against the qdisc only if somebody was seen waiting before and after it.
+/// The minimum backlog per bin from a moment on, and the number of bins with a sample. A bin without one gets
+/// the smaller value of its neighbours: an idle bin counts against the qdisc only if packets waited before and
+/// after it.
 pub(super) fn least_by_bin(samples: &[Sample], start_ns: u64, bin_ns: u64, bins: usize) -> (Vec<u64>, usize) {
     let mut least: Vec<Option<u64>> = vec![None; bins];
     for sample in samples.iter().filter(|sample| sample.at_ns >= start_ns) {
@@ -103,7 +102,7 @@ pub(super) fn least_by_bin(samples: &[Sample], start_ns: u64, bin_ns: u64, bins:
         *slot = Some(slot.map_or(sample.bytes, |known| known.min(sample.bytes)));
     }
     let sampled = least.iter().flatten().count();
-    // What was seen last before each bin, itself included, and what is seen next.
+    // The last value before or in each bin, and the next value after it.
     let carried = |bins: &mut dyn Iterator<Item = &Option<u64>>| -> Vec<u64> {
         bins.scan(0, |last, seen| {
             *last = seen.unwrap_or(*last);
@@ -136,7 +135,7 @@ mod tests {
     #[test]
     fn a_bin_without_a_sample_has_the_smaller_of_its_neighbours() {
         assert_eq!(least(&[(100, 7), (131, 5), (145, 8)], 5), (vec![7, 5, 5, 5, 8], 3));
-        // Nobody was seen before, or after.
+        // No packets were seen before, or after.
         assert_eq!(least(&[(111, 7)], 3), (vec![0, 7, 0], 1));
         assert_eq!(least(&[], 2), (vec![0, 0], 0));
     }

@@ -1,4 +1,4 @@
-//! What is made of the readings before and after the measured time.
+//! Computes results from the readings before and after the measured time.
 
 use std::ops::Range;
 
@@ -15,25 +15,25 @@ use crate::error::TestbedError;
 use crate::traffic::on_off::Schedule;
 use crate::traffic::request_response::Exchange;
 
-/// A meter that differs from the sender's and the receiver's own count by more than this is not to be believed.
+/// If the meter differs from the sender's and receiver's counts by more, the repeat is invalid.
 const LARGEST_METER_ERROR: f64 = 0.02;
 
-/// Readings of the meter: before and after the measured time, and at the end of all flows.
+/// The meter's readings: before and after the measured time, and at the end of all flows.
 pub(super) struct Metered {
     pub(super) before: Vec<FlowSample>,
     pub(super) after: Vec<FlowSample>,
-    /// Before the senders were told to end.
+    /// Before the senders were told to stop.
     pub(super) before_end: Vec<FlowSample>,
-    /// When all had ended.
+    /// After all senders had ended.
     pub(super) at_end: Vec<FlowSample>,
 }
 
-/// Ports of a flow, source and destination.
+/// Source and destination port.
 fn ports(sample: &FlowSample) -> (u16, u16) {
     (sample.tuple.source_port, sample.tuple.destination_port)
 }
 
-/// The flow to a port: of iperf3's two connections the later one, the first being for control.
+/// The flow to a port: the later one of iperf3's two connections; the first is for control.
 pub(super) fn flow_to(samples: &[FlowSample], port: u16) -> Option<&FlowSample> {
     let to_port = samples.iter().filter(|sample| sample.tuple.destination_port == port);
     to_port.max_by_key(|sample| sample.first_ns)
@@ -85,7 +85,7 @@ pub(super) fn flows(
                 || std::iter::once(0..bins).collect(),
                 |times| Schedule::sending_bins(times, job.bin.as_u64(), bins),
             )),
-            // The readings lie around the bins: what was read in between is cut to what the bins have.
+            // The readings enclose the bins: scale their difference to the bins' bytes.
             payload_bytes: share_of(
                 since(|flow| flow.payload_bytes),
                 bytes.iter().sum(),
@@ -122,13 +122,13 @@ pub(super) fn flows(
     Ok(())
 }
 
-/// What the receiver may have left in its socket when it was told to end: iperf3's server reads until it hears of the end
-/// on its other connection. Two of the largest segments.
+/// The receiver may leave this much unread: iperf3's server reads until its control connection reports the end.
+/// Two of the largest segments.
 const LEFT_UNREAD_BYTES: u64 = 2 * 61_440;
 
-/// By how much the meter and both ends of a flow contradict each other, as a share. The receiver stopped reading between
-/// the meter's two readings, so what it has read lies between them, but for what it left unread; and no more can have
-/// arrived than was sent.
+/// Contradiction between the meter and a flow's two ends, as a share. The receiver stopped reading between the
+/// meter's two readings, so its count lies between them, apart from unread bytes. No more can have arrived than
+/// was sent.
 fn unexplained(metered: Range<u64>, report: &FlowReport) -> f64 {
     let beyond = |more: u64, less: u64| more.saturating_sub(less) as f64 / more.max(1) as f64;
     let unread = beyond(metered.start.saturating_sub(LEFT_UNREAD_BYTES), report.received_bytes);
@@ -144,13 +144,13 @@ fn backlogged(ranges: Vec<Range<usize>>) -> Vec<Range<usize>> {
     ranges.into_iter().filter(|range| !range.is_empty()).collect()
 }
 
-/// Half of each round trip of the requests that were sent in the measured time, µs.
+/// Half of each round trip of the requests sent in the measured time, µs.
 pub(super) fn latencies_us(exchanges: &[Vec<Exchange>], measured: Range<u64>) -> Vec<f64> {
     let in_time = exchanges.iter().flatten().filter(|exchange| measured.contains(&exchange.sent_ns));
     in_time.map(|exchange| exchange.took_ns as f64 / 2_000.0).collect()
 }
 
-/// What every qdisc has done in the measured time; the line's is the test bed's.
+/// Each qdisc's counters in the measured time, without those of the test bed's line.
 pub(super) fn qdiscs(before: &[QdiscCounters], after: &[QdiscCounters]) -> Vec<RawQdisc> {
     after
         .iter()
@@ -172,7 +172,7 @@ pub(super) fn qdiscs(before: &[QdiscCounters], after: &[QdiscCounters]) -> Vec<R
         .collect()
 }
 
-/// The line: what left it in each bin, of all flows, and what was seen waiting for it.
+/// The line: bytes sent in each bin by all flows, and the backlog.
 pub(super) fn line(
     raw: &mut RawRepeat,
     job: &Job<'_>,

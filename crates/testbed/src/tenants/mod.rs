@@ -1,8 +1,8 @@
-//! Tenants on the real kernel: clients that share a sender's link, with one tree of qdiscs in front of it.
+//! Tenants on the real kernel: clients that share a sender's link, behind one tree of qdiscs.
 //!
-//! A bed of its own kind: two namespaces, a veth pair, the tree on the sender's end, no queue choice. The traffic is one
-//! iperf3 client and server for each bulk tenant, a thread that writes for a while and is silent for a while for one with
-//! times of sending, and request-response probes that run while it is measured: latency under load is the point.
+//! The bed has two namespaces, a veth pair and the tree on the sender's end, but no queue choice. A bulk tenant
+//! is an iperf3 client and server, or, with on and off times, a writing thread. Request-response probes run
+//! during the measurement, because latency under load is the question.
 
 mod accounts;
 mod bed;

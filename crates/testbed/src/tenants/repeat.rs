@@ -1,4 +1,4 @@
-//! One repeat: build the bed, connect the tenants, put the tree in front of them, warm up, measure, take it down.
+//! One repeat: build the bed, connect the tenants, install the tree, warm up, measure, tear down.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -22,30 +22,30 @@ use crate::phases::Phases;
 use crate::process::{Prompt, pause};
 use crate::repeat::{MOST_BUSY, retransmitted_segments, tcp_counter};
 
-/// What stands in front of the wire.
+/// The qdiscs of the sender's interface.
 #[derive(Clone, Debug)]
 pub(crate) struct InFront {
     /// The tree, below the line if there is one.
     pub(crate) tree: QdiscTree,
-    /// Rules in front of the filters of a qdisc.
+    /// Rules before the filters of a qdisc.
     pub(crate) rules: Option<(Handle, FilterRules)>,
     /// The line is the bottleneck.
     pub(crate) line: bool,
 }
 
-/// Each bulk tenant has a control connection beside its flow; a probe has one. What is left is room for more.
+/// Spare rows: a bulk tenant has a control connection besides its flow, a probe has one connection.
 const SPARE_METER_ROWS: u32 = 64;
-/// The measurement begins so long after it was decided, when everybody knows.
+/// The measurement begins this long after the decision, so that all threads know it.
 const LEAD: Duration = Duration::from_millis(1);
-/// Requests that are under way when the measured time is over are answered within this, or count as unanswered.
+/// Requests still open at the end of the measured time are answered within this, or count as unanswered.
 const GRACE: Duration = Duration::from_millis(20);
 
-/// Everything that is read at the beginning and at the end of the measurement.
+/// Counters at the beginning and the end of the measurement.
 struct Snapshot {
     accounts: Reading,
     qdiscs: Vec<QdiscCounters>,
     retransmits: u64,
-    /// Buffers in which TCP at the receiver got its segments: several, where something has merged them.
+    /// Buffers in which TCP at the receiver got its segments; one buffer holds several merged segments.
     received_buffers: u64,
     retransmits_by_port: HashMap<u16, u64>,
 }
@@ -170,7 +170,7 @@ fn options(job: &Job<'_>, point: &TenantPoint, features: KernelFeatures) -> Tena
     }
 }
 
-/// Waits until every bulk flow has carried data beyond the cookie that it begins with.
+/// Waits until every bulk flow has carried more than its initial cookie.
 fn wait_for_flows(
     bed: &TenantBed,
     sources: &mut Sources,
@@ -208,7 +208,7 @@ fn wait_for_flows(
     }
 }
 
-/// Waits until nothing arrives any more and everything is read, for a while at most; the meter's reading then.
+/// Waits, up to a limit, until nothing arrives any more and everything is read; returns the meter's reading.
 fn wait_for_rest(bed: &TenantBed, observer: &dyn Observer) -> Result<Vec<FlowSample>, TestbedError> {
     const PATIENCE: Duration = Duration::from_millis(200);
     const QUIET: Duration = Duration::from_millis(5);
@@ -226,7 +226,7 @@ fn wait_for_rest(bed: &TenantBed, observer: &dyn Observer) -> Result<Vec<FlowSam
     }
 }
 
-/// Bytes that have arrived for bulk flows and that nobody has read yet.
+/// Bytes of bulk flows that arrived but are unread.
 fn unread(bed: &TenantBed) -> Result<u64, TestbedError> {
     let sockets = bed
         .receiver

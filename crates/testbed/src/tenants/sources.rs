@@ -22,29 +22,27 @@ use crate::traffic::request_response::{Exchange, Probe};
 use crate::traffic::worker;
 use crate::wire::RECEIVER_ADDRESS;
 
-/// How long servers may take to listen, flows to connect, and clients to end.
+/// Limit for servers to listen, flows to connect, and clients to end.
 pub(super) const LIMIT: Duration = Duration::from_secs(30);
-/// How often a wait looks whether it is over.
+/// Polling interval of waits.
 const LOOK: Duration = Duration::from_millis(2);
-/// iperf3 is told to end; this is for a session that dies without telling it.
+/// iperf3 is told to end; the limit is for a session that dies before.
 const LONGEST_RUN_S: u32 = 3600;
 
-/// One bulk sender.
 enum Sender {
     Iperf { client: Process, server: Process },
     OnOff { source: Source, schedule: Schedule },
 }
 
-/// What a bulk sender says of its flow, over its whole life.
+/// A bulk sender's report of its flow over its whole life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct FlowReport {
-    /// Bytes that were handed to the socket.
+    /// Bytes written to the socket.
     pub(super) sent_bytes: u64,
-    /// Bytes that were read at the other end. The rest may have been on its way.
+    /// Bytes read at the other end; more may have been in flight.
     pub(super) received_bytes: u64,
 }
 
-/// All traffic of a repeat.
 pub(super) struct Sources {
     bulk: Vec<Sender>,
     probes: Vec<Probe>,
@@ -60,10 +58,10 @@ fn port(first: u16, number: usize) -> u16 {
     first.saturating_add(u16::try_from(number).unwrap_or(u16::MAX))
 }
 
-/// Where the ends of flows stay.
+/// Assigns the ends of flows to processors.
 struct Places<'p> {
     point: &'p TenantPoint,
-    /// Those that this process may use.
+    /// The processors that this process may use.
     processors: Vec<usize>,
 }
 
@@ -76,7 +74,7 @@ impl<'p> Places<'p> {
         Ok(Self { point, processors })
     }
 
-    /// The processors of client and server of a flow; bulk flows come first.
+    /// The processors of a flow's client and server; bulk flows come first.
     fn of(&self, flow: usize) -> (Option<usize>, Option<usize>) {
         let flow = u32::try_from(flow).unwrap_or(u32::MAX);
         let count = u32::try_from(self.processors.len()).unwrap_or(u32::MAX);
@@ -87,7 +85,7 @@ impl<'p> Places<'p> {
 }
 
 impl Sources {
-    /// Starts everything, and holds every bulk sender once it is connected.
+    /// Starts everything, and stops every bulk sender once it is connected.
     pub(super) fn start(
         bed: &TenantBed,
         point: &TenantPoint,
@@ -135,13 +133,12 @@ impl Sources {
         Ok(Self { bulk, probes, released })
     }
 
-    /// Lets every bulk sender go on.
     pub(super) fn release(&self) -> Result<(), TestbedError> {
         self.released.store(true, Ordering::Relaxed);
         self.each_client(Process::go_on)
     }
 
-    /// Lets times of sending begin at a moment of `CLOCK_MONOTONIC`.
+    /// Starts the on and off times at a moment of `CLOCK_MONOTONIC`.
     pub(super) fn begin(&self, at_ns: u64) {
         for sender in &self.bulk {
             if let Sender::OnOff { schedule, .. } = sender {
@@ -150,7 +147,6 @@ impl Sources {
         }
     }
 
-    /// Who makes the traffic, by name.
     pub(super) fn actors(&self) -> (Vec<String>, Vec<Actor>) {
         let bulk = self.bulk.iter().enumerate().flat_map(|(number, sender)| {
             let (client, server) = match sender {
@@ -184,7 +180,7 @@ impl Sources {
         Ok(())
     }
 
-    /// Ends the probes; what they have exchanged.
+    /// Ends the probes; returns their exchanges.
     pub(super) fn finish_probes(&mut self) -> Result<Vec<Vec<Exchange>>, TestbedError> {
         self.probes.iter().for_each(|probe| {
             probe.client.stop();
@@ -196,7 +192,7 @@ impl Sources {
             .map_err(TestbedError::system("exchange requests and responses"))
     }
 
-    /// Holds the bulk senders that are processes: what they have sent arrives and is read meanwhile.
+    /// Stops the bulk senders that are processes; data in flight arrives and is read meanwhile.
     pub(super) fn hold(&self) -> Result<(), TestbedError> {
         self.each_client(Process::hold)
     }
@@ -208,8 +204,8 @@ impl Sources {
         })
     }
 
-    /// Ends the bulk senders, held ones too; what they say, in their order. An iperf3 that was told to end while it was
-    /// writing its report may say nothing.
+    /// Ends the bulk senders, also stopped ones; returns their reports in order. An iperf3 that was told to end
+    /// while it wrote its report may have none.
     pub(super) fn finish(mut self, observer: &dyn Observer) -> Result<Vec<Option<FlowReport>>, TestbedError> {
         self.each_client(Process::terminate)?;
         self.each_client(Process::go_on)?;
@@ -267,11 +263,11 @@ fn ended_early(client: &mut Process) -> TestbedError {
     })
 }
 
-/// The port that a flow comes from. The kernel places a flow on a processor by a hash of its addresses and ports: the same
-/// ports in the same repeat of every point, so that qdiscs are compared with flows in the same places; others in each
-/// repeat, so that no single placement decides.
+/// A flow's source port. The kernel assigns a flow to a processor by a hash of its addresses and ports. All
+/// points use the same ports in the same repeat, so qdiscs are compared with the same placement. Each repeat
+/// uses others, so no single placement decides.
 fn source_port(repeat: u32, number: usize) -> u16 {
-    /// Below the ephemeral ports, and above those that are listened at.
+    /// Below the ephemeral ports, and above the listening ports.
     const FIRST: u32 = 12_000;
     const MOST_FLOWS: u32 = 128;
     const KINDS: u32 = 150;
@@ -279,8 +275,8 @@ fn source_port(repeat: u32, number: usize) -> u16 {
     (FIRST + repeat % KINDS * MOST_FLOWS + number) as u16
 }
 
-/// Starts a server and a client for each bulk tenant that always sends, by its number; each is held when it is connected,
-/// so that the ones do not slow down the others, and all begin together.
+/// Starts a server and a client for each bulk tenant that always sends, by its number. Each is stopped once
+/// connected, so that it does not slow down the others and all begin together.
 fn start_iperf(
     bed: &TenantBed,
     places: &Places<'_>,
@@ -348,7 +344,7 @@ fn start_iperf(
         .collect())
 }
 
-/// Holds clients once they are connected.
+/// Stops clients once they are connected.
 struct Holder {
     looked: Instant,
 }
@@ -358,13 +354,13 @@ impl Holder {
         Self { looked: Instant::now() }
     }
 
-    /// Holds those that are connected and have not been held yet; whether all are. It looks at most every [`LOOK`].
+    /// Stops newly connected clients; returns whether all are stopped. Polls at most every [`LOOK`].
     fn hold_connected(
         &mut self,
         bed: &TenantBed,
         clients: &mut [(u16, Process, bool)],
     ) -> Result<bool, TestbedError> {
-        /// The control connection, and the stream.
+        /// The control connection and the stream.
         const CONNECTIONS: usize = 2;
         if clients.iter().all(|(_, _, held)| *held) {
             return Ok(true);

@@ -1,4 +1,4 @@
-//! Whether this kernel can run a point, and at which rate a line is the bottleneck.
+//! Whether this kernel can run a point, and the rate at which a line is the bottleneck.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +19,7 @@ use crate::kernel::KernelFeatures;
 use crate::namespace::Namespace;
 use crate::traffic::iperf3;
 
-/// What this kernel was found to lack; each kind is asked for once.
+/// Missing features of this kernel, each probed once.
 #[derive(Debug, Default)]
 pub(crate) struct Suitability {
     qdiscs: RefCell<BTreeMap<String, bool>>,
@@ -27,7 +27,7 @@ pub(crate) struct Suitability {
 }
 
 impl Suitability {
-    /// What the test bed makes of a point; the reason when it cannot run it at all.
+    /// The test bed's settings for a point, or the reason why it cannot run.
     pub(crate) fn assess(
         &self,
         scenario: &Scenario,
@@ -78,7 +78,7 @@ impl Suitability {
         Ok(assessment)
     }
 
-    /// Whether the kernel has no qdisc of this kind.
+    /// Whether the kernel lacks a qdisc kind.
     fn lacks(&self, kind: &str) -> Result<bool, TestbedError> {
         if let Some(known) = self.qdiscs.borrow().get(kind) {
             return Ok(*known);
@@ -88,7 +88,6 @@ impl Suitability {
         Ok(lacks)
     }
 
-    /// Whether the kernel has no such classifier.
     fn lacks_classifier(&self, classifier: Classifier) -> Result<bool, TestbedError> {
         if let Some(missing) = self.classifiers.borrow().as_ref() {
             return Ok(missing.contains(&classifier));
@@ -100,7 +99,7 @@ impl Suitability {
     }
 }
 
-/// Does something on an interface that nobody uses.
+/// Runs `work` on a spare interface.
 fn on_scratch<T>(work: impl FnOnce(&mut Netlink, u32) -> Result<T, TestbedError>) -> Result<T, TestbedError> {
     let namespace = Namespace::new()?;
     let mut netlink = namespace.netlink()?;
@@ -108,7 +107,7 @@ fn on_scratch<T>(work: impl FnOnce(&mut Netlink, u32) -> Result<T, TestbedError>
     work(&mut netlink, loopback)
 }
 
-/// What a filter of a tree is made of.
+/// The classifier of a tree's filter.
 fn classifier_of(step: &Step) -> Option<Classifier> {
     match step {
         Step::Filter { filter: Filter::Port { classifier, .. }, .. } => Some(*classifier),
@@ -125,7 +124,7 @@ fn name_of(classifier: Classifier) -> &'static str {
     }
 }
 
-/// What stands in front of the wire for a point.
+/// The qdiscs and rules of a point.
 pub(crate) fn in_front(
     point: &TenantPoint,
     scenario: &Scenario,
@@ -142,7 +141,7 @@ pub(crate) fn in_front(
     })
 }
 
-/// Rates that `auto` chooses from for a line: down to what an emulated machine carries.
+/// Rates of a line for `auto`, down to the capacity of an emulated machine.
 const LINES_BPS: [u64; 10] = [
     100_000_000_000,
     40_000_000_000,
@@ -155,17 +154,17 @@ const LINES_BPS: [u64; 10] = [
     200_000_000,
     100_000_000,
 ];
-/// `auto` leaves this factor between a line and what the processors would carry.
+/// Headroom of `auto`: the processors' capacity divided by the line rate.
 const LINE_HEADROOM: f64 = 2.0;
 const WARMUP: Nanoseconds = Nanoseconds::from_millis(200);
 const DURATION: Nanoseconds = Nanoseconds::from_millis(800);
 const BIN: Nanoseconds = Nanoseconds::from_millis(100);
-/// So many flows tell what the processors carry; more take longer to start.
+/// This many flows suffice to measure the capacity; more take longer to start.
 const TRIAL_FLOWS: u32 = 8;
 
-/// The rate at which a scenario runs. Without a line there is nothing to settle: shares are shares of the nominal rate. With
-/// one it is a rate that the processors carry with room, found by a trial of the point with the shortest writes behind a
-/// line at the wanted rate, with one FIFO above it.
+/// The rate of a scenario. Without a line it is the nominal rate, which shares refer to. With a line it leaves
+/// the processors headroom. A trial measures their capacity: the point with the shortest writes, behind a line
+/// at the requested rate, with one FIFO.
 pub(crate) fn settle(
     scenario: &Scenario,
     tenants: &Tenants,
@@ -203,13 +202,13 @@ pub(crate) fn settle(
     Ok(rate)
 }
 
-/// What the processors would carry of the flows of a trial: what they carried, over the share of them that was busy with it.
+/// The processors' capacity for a trial's flows: the throughput divided by the busy share.
 fn capacity_of(raw: &RawRepeat) -> f64 {
     let bytes: u64 = raw.flows.iter().map(|flow| flow.payload_bytes).sum();
     let carried_bps = bytes as f64 * 8.0 / Duration::from(DURATION).as_secs_f64();
     let processors = raw.tenants.as_ref().map_or(0, |tenants| tenants.processors.len()) as f64;
     let disturbance = raw.tenants.as_ref().and_then(|tenants| tenants.disturbance).unwrap_or(0.0);
-    // What others had in this second they may not have in the next.
+    // Other programs may not use their share again in the next second.
     let busy = raw.busy_cores.map_or(processors, |busy| (busy - disturbance).max(0.05 * processors));
     carried_bps * (processors / busy.max(f64::MIN_POSITIVE)).max(1.0)
 }
@@ -219,7 +218,7 @@ fn mean_length(point: &TenantPoint) -> u64 {
     sum / u64::from(point.bulk_flows()).max(1)
 }
 
-/// The point with few flows, which always send, and nobody else.
+/// The point with few flows that always send, and no other clients.
 fn trial_of(point: &TenantPoint) -> TenantPoint {
     let flows = point.bulk_flows().max(1);
     let few = |tenants: &BulkTenants| BulkTenants {

@@ -1,10 +1,10 @@
-//! iperf3: arguments, and the JSON that its client and server print (`--json`).
+//! iperf3: arguments, and the JSON output of client and server (`--json`).
 //!
-//! Written against iperf3 3.12 and its `iperf_api.c`. What a caller has to know:
+//! Written for iperf3 3.12 and its `iperf_api.c`. Notes for callers:
 //! - A process takes at most [`MAX_STREAMS`] streams.
-//! - A failed client exits with code 0 under `--json`; only the `error` member of its output tells.
-//! - A stream's bytes are TCP payload. The client knows what it wrote to its socket; the last of it may
-//!   still be queued there when the time is up, so [`Stream::received`] is the figure for throughput.
+//! - With `--json` a failed client exits with code 0; only the `error` member of its output shows the failure.
+//! - A stream's bytes are TCP payload. The client counts writes to its socket, and the last of them may still be queued at
+//!   the end. So [`Stream::received`] is the figure for throughput.
 //! - Time starts when the streams are connected, not when the process starts.
 
 use std::fmt;
@@ -16,43 +16,40 @@ use serde::{Deserialize, Deserializer};
 
 use super::{ArgumentError, in_range};
 
-/// Most streams of one iperf3 process (`MAX_STREAMS` in `iperf.h`).
+/// Maximum of streams of one iperf3 process (`MAX_STREAMS` in `iperf.h`).
 pub const MAX_STREAMS: u32 = 128;
 
-/// Longest write of one iperf3 process over TCP, bytes (`MAX_BLOCKSIZE` in `iperf.h`).
+/// Maximum TCP write of iperf3, bytes (`MAX_BLOCKSIZE` in `iperf.h`).
 pub const MAX_LENGTH: u32 = 1 << 20;
 
-/// Longest run of one iperf3 process, in seconds (`MAX_TIME` in `iperf.h`): a day.
+/// Maximum duration of iperf3, seconds (`MAX_TIME` in `iperf.h`): a day.
 pub const MAX_SECONDS: u32 = 86_400;
 
 const TOOL: &str = "iperf3";
 
-/// What an iperf3 client shall do.
+/// Options of an iperf3 client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientOptions {
-    /// Address of the server.
     pub server: IpAddr,
-    /// Port of the server.
     pub port: u16,
-    /// TCP streams, 1 to [`MAX_STREAMS`].
+    /// 1 to [`MAX_STREAMS`].
     pub streams: u32,
-    /// How long to send, in whole seconds (iperf3 knows no others), 1 to [`MAX_SECONDS`].
+    /// Whole seconds (iperf3 takes no others), 1 to [`MAX_SECONDS`].
     pub seconds: u32,
-    /// What each write hands to the socket, bytes, 1 to [`MAX_LENGTH`]; none leaves it to iperf3 (128 KiB).
+    /// Bytes of each write to the socket, 1 to [`MAX_LENGTH`]; none: iperf3's default (128 KiB).
     pub length: Option<u32>,
-    /// TCP congestion control, such as `cubic`; it must be available in the client's namespace.
+    /// TCP congestion control, such as `cubic`; must be available in the client's namespace.
     pub congestion_control: String,
-    /// Source port of the first stream; each further one takes the next port. None leaves the choice
-    /// to the kernel.
+    /// Source port of the first stream; each further stream uses the next port. None: the kernel chooses.
     pub first_source_port: Option<u16>,
-    /// How long the control connection may take to come up.
+    /// Limit for connecting the control connection.
     pub connect_timeout: Duration,
 }
 
 /// Arguments of an iperf3 client, without the program's name.
 ///
 /// # Errors
-/// An option outside of what iperf3 takes.
+/// An option outside iperf3's limits.
 pub fn client_args(options: &ClientOptions) -> Result<Vec<String>, ArgumentError> {
     in_range(TOOL, "--parallel", options.streams, 1..=MAX_STREAMS)?;
     in_range(TOOL, "--time", options.seconds, 1..=MAX_SECONDS)?;
@@ -94,8 +91,8 @@ pub fn server_args(bind: IpAddr, port: u16) -> Vec<String> {
     ]
 }
 
-/// The kernel's names are short and plain (`TCP_CA_NAME_MAX` is 16 with its NUL); anything else could
-/// be read as another option.
+/// The kernel's names are short and plain (`TCP_CA_NAME_MAX` is 16 with its NUL); anything else could be parsed
+/// as another option.
 fn check_congestion_control(name: &str) -> Result<(), ArgumentError> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     let usable = !name.is_empty() && name.len() < 16 && !name.starts_with('-') && name.bytes().all(plain);
@@ -106,109 +103,95 @@ fn check_congestion_control(name: &str) -> Result<(), ArgumentError> {
     Err(ArgumentError { tool: TOOL, option: "--congestion", detail })
 }
 
-/// What a completed iperf3 client or server reports.
+/// The report of a completed iperf3 client or server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
-    /// Version, such as `iperf 3.12`.
+    /// Such as `iperf 3.12`.
     pub version: String,
-    /// The streams, in the order in which they were connected.
+    /// In the order of connection.
     pub streams: Vec<Stream>,
 }
 
 /// One TCP stream: one flow from client to server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stream {
-    /// This side's address and port.
     pub local: SocketAddr,
-    /// The other side's address and port.
     pub remote: SocketAddr,
-    /// What was written to the sending socket; absent in a server's report.
+    /// Bytes written to the sending socket; absent in a server's report.
     pub sent: Option<Transfer>,
-    /// What was read from the receiving socket; a client has it from its server.
+    /// Bytes read from the receiving socket; a client gets them from its server.
     pub received: Transfer,
     /// Retransmitted segments; absent in a server's report.
     pub retransmits: Option<u64>,
-    /// The reporting side's count in each interval, in order of time.
+    /// The reporting side's counts, in order of time.
     pub intervals: Vec<Interval>,
 }
 
-/// An amount of payload and the time it took.
+/// An amount of payload and its duration.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Transfer {
-    /// TCP payload, bytes.
+    /// TCP payload.
     pub bytes: u64,
-    /// Time since the streams were connected, seconds.
+    /// Since the streams were connected.
     pub seconds: f64,
 }
 
 /// A part of a stream's run, by default a second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
-    /// Begin, seconds since the streams were connected.
+    /// Since the streams were connected.
     pub start_s: f64,
-    /// End, seconds since the streams were connected.
+    /// Since the streams were connected.
     pub end_s: f64,
-    /// TCP payload that the reporting side wrote or read, bytes.
+    /// TCP payload that the reporting side wrote or read.
     pub bytes: u64,
 }
 
-/// Why an output gives no report. `origin` is the name that the caller gave the output.
+/// Why an output has no report. `origin` is the caller's name for the output.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
-    /// The tool printed nothing: it was killed, or it refused its arguments on standard error.
+    /// No output: the tool was killed, or it refused its arguments on standard error.
     #[error("{origin}: iperf3 printed nothing")]
-    Empty {
-        /// Name of the output.
-        origin: String,
-    },
-    /// No JSON, cut short, or a value of the wrong type.
+    Empty { origin: String },
+    /// Invalid or truncated JSON, or a value of the wrong type.
     #[error("{origin}:{line}:{column}: not iperf3's JSON: {detail}")]
     Json {
-        /// Name of the output.
         origin: String,
-        /// Line, from 1.
+        /// From 1.
         line: usize,
-        /// Column, from 1.
+        /// From 1.
         column: usize,
-        /// What is wrong.
         detail: String,
     },
-    /// iperf3 itself says that the run failed.
+    /// iperf3 reports a failure.
     #[error("{origin}: iperf3 failed: {message}")]
-    Failed {
-        /// Name of the output.
-        origin: String,
-        /// iperf3's text.
-        message: String,
-    },
-    /// Sound JSON that does not hold, or contradicts, what a completed run reports.
+    Failed { origin: String, message: String },
+    /// Valid JSON, but a member is missing or contradicts another.
     #[error("{origin}: `{field}`: {detail}")]
     Field {
-        /// Name of the output.
         origin: String,
         /// Path of the member, such as `end.streams[2].receiver`.
         field: String,
-        /// What is wrong with it.
         detail: String,
     },
 }
 
-/// Reads what an iperf3 client or server printed under `--json`.
+/// Parses the `--json` output of an iperf3 client or server.
 ///
 /// `origin` names the output in errors: a file, or "iperf3 client 2".
 ///
 /// # Errors
-/// [`ParseError`] when the run failed by iperf3's own account, or the text is damaged or incomplete.
+/// [`ParseError`] when iperf3 reports a failure, or the text is damaged or incomplete.
 pub fn parse(origin: &str, text: &str) -> Result<Report, ParseError> {
     report(origin, text, |_| false)
 }
 
-/// What iperf3 takes for a failure when its client is told to end (SIGTERM), in the client's output and in the server's.
+/// iperf3's error texts, of client and server, when its client is told to end (SIGTERM).
 const TOLD_TO_END: [&str; 2] = ["interrupt - the client has terminated", "the client has terminated"];
 
-/// Reads what a client printed that was told to end by SIGTERM before its time was up, or its server. Both report what they
-/// have counted until then. The client has not learnt what its server received, and says 0; and the server's time is that of
-/// its last whole interval, although its bytes are all that it received.
+/// Parses the output of a client that SIGTERM ended early, or of its server. Both report their counts so far.
+/// The client does not know its server's count, and prints 0. The server's time is that of its last complete
+/// interval, although its bytes are all that it received.
 ///
 /// # Errors
 /// As [`parse`].
@@ -224,7 +207,7 @@ fn report(origin: &str, text: &str, is_no_failure: impl Fn(&str) -> bool) -> Res
     if !document.errors.is_empty()
         && let Some(intervals) = &mut document.intervals
     {
-        // One that is told to end while an interval begins prints it without streams.
+        // A SIGTERM at the beginning of an interval leaves one without streams.
         intervals.pop_if(|last| last.streams.is_empty());
     }
     if let Some(message) = document.errors.first().filter(|message| !is_no_failure(message)).cloned() {
@@ -239,7 +222,7 @@ fn report(origin: &str, text: &str, is_no_failure: impl Fn(&str) -> bool) -> Res
 
 fn json_error(origin: &str, error: &serde_json::Error) -> ParseError {
     let text = error.to_string();
-    // The position is a part of the error's own, and of serde_json's text.
+    // serde_json's text repeats the position, which the error has already.
     let detail = text.rsplit_once(" at line ").map_or(text.as_str(), |(detail, _)| detail);
     ParseError::Json {
         origin: origin.to_owned(),
@@ -249,7 +232,7 @@ fn json_error(origin: &str, error: &serde_json::Error) -> ParseError {
     }
 }
 
-/// Path of a member and what is wrong with it.
+/// Path of a member, and the fault.
 type FieldError = (String, String);
 
 fn field_error<T>(field: impl Into<String>, detail: impl Into<String>) -> Result<T, FieldError> {
@@ -260,10 +243,10 @@ fn required<T>(value: Option<T>, field: &str) -> Result<T, FieldError> {
     value.map_or_else(|| field_error(field, "is missing"), Ok)
 }
 
-/// The members that are read. Everything is optional: an output with an `error` may lack any of them.
+/// The members in use. All are optional: an output with an `error` may lack any of them.
 #[derive(Default)]
 struct Document {
-    /// A server whose client was told to end may find another thing wrong after that one.
+    /// A server whose client was told to end may report a second error.
     errors: Vec<String>,
     start: Option<Start>,
     intervals: Option<Vec<IntervalPart>>,
@@ -360,7 +343,7 @@ struct Side {
     end: f64,
     bytes: u64,
     retransmits: Option<u64>,
-    /// Whether the *reporting process* is the sending one, in the entries of both sides.
+    /// Whether the *reporting process* is the sender, in the entries of both sides.
     sender: bool,
 }
 
@@ -405,7 +388,7 @@ fn stream(index: usize, connected: &Connected, end: EndStream) -> Result<Stream,
             return field_error(format!("{field}.socket"), detail);
         }
     }
-    // A server does not learn what its client sent, and prints a 0 for it.
+    // A server does not know its client's count, and prints 0.
     let known = sender.sender;
     Ok(Stream {
         local: SocketAddr::new(connected.local_host.to_canonical(), connected.local_port),
@@ -418,7 +401,7 @@ fn stream(index: usize, connected: &Connected, end: EndStream) -> Result<Stream,
 }
 
 fn transfer(side: &Side, field: &str) -> Result<Transfer, FieldError> {
-    // `seconds` is the sender's time even in the receiver's entry, so the length is taken from the ends.
+    // `seconds` is the sender's time even in the receiver's entry, so compute the duration from start and end.
     let seconds = side.end - side.start;
     if seconds <= 0.0 {
         return field_error(format!("{field}.end"), format!("{} is not after {}", side.end, side.start));
@@ -511,7 +494,7 @@ mod tests {
         assert_eq!(refused_option(|options| options.first_source_port = Some(0)), "--cport");
         assert_eq!(refused_option(|options| options.length = Some(0)), "--length");
         assert_eq!(refused_option(|options| options.length = Some((1 << 20) + 1)), "--length");
-        // 65535 is the last port, and the second stream would need the one after it.
+        // 65535 is the last port; a second stream would need the next one.
         assert_eq!(
             refused_option(|options| options.first_source_port = Some(65_535)),
             "--cport of the last stream"
@@ -561,7 +544,7 @@ mod tests {
         assert_eq!(first.intervals.iter().map(|interval| interval.bytes).sum::<u64>(), 3_382_968_320);
     }
 
-    /// A client that was sent SIGTERM after 1.3 s of 60, and its server.
+    /// A client that got SIGTERM after 1.3 s of 60, and its server.
     #[test]
     fn a_client_that_was_told_to_end_and_its_server_report_what_they_counted() {
         let client = parse_ended("client", CLIENT_ENDED).unwrap();
@@ -574,17 +557,17 @@ mod tests {
         for text in [CLIENT_ENDED, SERVER_OF_ENDED] {
             assert!(matches!(parse("it", text), Err(ParseError::Failed { .. })));
         }
-        // It may be told to when an interval has just begun.
+        // SIGTERM may arrive at the beginning of an interval.
         let mut document: serde_json::Value = serde_json::from_str(CLIENT_ENDED).unwrap();
         document["intervals"].as_array_mut().unwrap().push(serde_json::json!({ "streams": [] }));
         assert_eq!(parse_ended("client", &document.to_string()), parse_ended("client", CLIENT_ENDED));
-        // What the server finds wrong after that is no news.
+        // The server's second error is ignored.
         let twice = SERVER_OF_ENDED.replace(
             "the client has terminated\"",
             "the client has terminated\",\n\t\"error\":\t\"getsockopt - Bad file descriptor\"",
         );
         assert_eq!(parse_ended("server", &twice), parse_ended("server", SERVER_OF_ENDED));
-        // Any other failure stays one.
+        // Any other failure is still a failure.
         assert!(matches!(parse_ended("it", SERVER_GONE), Err(ParseError::Failed { .. })));
         assert_eq!(parse_ended("it", CLIENT), parse("it", CLIENT));
     }
@@ -593,7 +576,7 @@ mod tests {
     fn ipv6_and_mapped_addresses() {
         let report = parse("client", CLIENT_IPV6).unwrap();
         assert_eq!(report.streams[0].remote, "[::1]:15212".parse().unwrap());
-        // A server that is bound to no address listens on IPv6 and names IPv4 peers in mapped form.
+        // A server without a bind address listens on IPv6 and reports mapped IPv4 addresses.
         let mapped = SERVER.replace("\"127.0.0.1\"", "\"::ffff:127.0.0.1\"");
         let report = parse("server", &mapped).unwrap();
         assert_eq!(report.streams[0].remote, "127.0.0.1:25000".parse().unwrap());
@@ -642,13 +625,13 @@ mod tests {
         for index in (0..CLIENT.len()).step_by(5) {
             for byte in ["0", "-", "\"", "}", "x", "é"] {
                 let damaged = format!("{}{byte}{}", &CLIENT[..index], &CLIENT[index + 1..]);
-                // Some damage is harmless (a digit of a member that is not read): only panics would fail.
+                // Some damage is harmless (a digit of an unused member): the test only detects panics.
                 let _ = parse("it", &damaged);
             }
         }
     }
 
-    /// What [`parse`] says of the client's output after one replacement.
+    /// [`parse`]'s error for the client's output after one replacement.
     fn complaint(text: &str, from: &str, to: &str) -> String {
         assert!(text.contains(from), "the recorded output has no {from}");
         parse("it", &text.replacen(from, to, 1)).unwrap_err().to_string()

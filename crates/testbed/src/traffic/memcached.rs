@@ -1,10 +1,10 @@
-//! Load on memcached, as an open loop: requests leave when they are due, whether or not earlier ones were answered, and
-//! a latency counts from the moment that a request was *due*. A server or a network that stalls so shows in every
-//! request that waited meanwhile ("coordinated omission" is the mistake of not asking then).
+//! An open-loop load on memcached: requests are sent when they are due, whether or not earlier ones were
+//! answered. A latency counts from the time when the request was *due*. So a stall of the server or the network
+//! shows in every request that was due meanwhile; a closed loop would not send these ("coordinated omission").
 //!
-//! The protocol is memcached's text protocol over TCP (`doc/protocol.txt`): `get` of one key or `set` of one value on
-//! each of several connections, many requests under way on each. Requests are due at the times of a Poisson process,
-//! from a seed. One thread does everything and sleeps in between, so that it takes no more of a processor than it must.
+//! The protocol is memcached's text protocol over TCP (`doc/protocol.txt`): `get` of one key or `set` of one
+//! value on several connections, with many requests in flight on each. Requests are due at the times of a
+//! Poisson process from a seed. One thread does everything and sleeps in between, to use little processor time.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -18,44 +18,42 @@ use nix::unistd::Pid;
 use crate::error::TestbedError;
 use crate::namespace::Namespace;
 
-/// What to ask, how often, and from where.
+/// Options of a load.
 #[derive(Clone, Debug)]
 pub struct LoadOptions {
     /// The server.
     pub server: SocketAddr,
-    /// Connections, each of which is a flow.
+    /// Each connection is a flow.
     pub connections: usize,
-    /// Requests per second of all connections; none: a closed loop, in which each connection has one request under
-    /// way at any time.
+    /// Requests per second of all connections; none: a closed loop with one request in flight per connection.
     pub rate: Option<f64>,
-    /// For how long requests leave.
+    /// How long requests are sent.
     pub time: Duration,
     /// Length of a value, bytes.
     pub value: usize,
-    /// Of a hundred requests, those that set a value.
+    /// Per cent of requests that set a value.
     pub sets_percent: u32,
-    /// Keys that there are; all are set before the load begins.
+    /// Number of keys; all are set before the load begins.
     pub keys: u32,
-    /// For the times and the keys.
+    /// Seed of times and keys.
     pub seed: u64,
-    /// The processor of the thread that makes the load.
+    /// Processor of the load's thread.
     pub cpu: Option<usize>,
 }
 
-/// What came of it.
+/// Result of a load.
 #[derive(Clone, Debug, Default)]
 pub struct LoadResult {
-    /// From due to answered, nanoseconds, of each request that was answered.
+    /// From due to answered, of each answered request.
     pub latencies_ns: Vec<u64>,
     /// Requests that were due.
     pub due: usize,
-    /// How long it took until the last answer.
+    /// Time until the last answer.
     pub elapsed: Duration,
 }
 
 impl LoadResult {
-    /// The latency that a share of the requests did not exceed, nanoseconds; none without any. Requests that were not
-    /// answered count as slower than all others.
+    /// A quantile of the latency, ns; none without requests. Unanswered requests count as slowest.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Option<u64> {
         let mut sorted = self.latencies_ns.clone();
@@ -64,19 +62,18 @@ impl LoadResult {
         sorted.get(rank).copied()
     }
 
-    /// Answers per second.
     #[must_use]
     pub fn throughput(&self) -> f64 {
         self.latencies_ns.len() as f64 / self.elapsed.as_secs_f64().max(f64::MIN_POSITIVE)
     }
 }
 
-/// After the last request was due, answers are waited for so long.
+/// How long to wait for answers after the last request was due.
 const DRAIN: Duration = Duration::from_secs(2);
-/// Waits for a single answer before the load.
+/// Limit for a single answer before the load.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// xorshift64* (Vigna 2016): the times of a load need no better one.
+/// xorshift64* (Vigna 2016), which suffices for the times of a load.
 struct Random(u64);
 
 impl Random {
@@ -87,13 +84,12 @@ impl Random {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// Between 0, which it never is, and 1.
+    /// In (0, 1).
     fn fraction(&mut self) -> f64 {
         ((self.next() >> 11) + 1) as f64 / (1_u64 << 53) as f64
     }
 }
 
-/// A request that is under way.
 struct Pending {
     due: Instant,
     /// Bytes of its answer.
@@ -104,7 +100,7 @@ struct Connection {
     stream: TcpStream,
     pending: VecDeque<Pending>,
     unsent: VecDeque<u8>,
-    /// Bytes of the first pending answer that are here already.
+    /// Received bytes of the first pending answer.
     received: usize,
 }
 
@@ -116,10 +112,10 @@ struct Load<'o> {
     result: LoadResult,
 }
 
-/// Puts a load on a server from inside a namespace, on a thread of its own.
+/// Runs a load on a server from inside a namespace, on its own thread.
 ///
 /// # Errors
-/// When the server cannot be reached, or answers something else than what was asked for.
+/// When the server cannot be reached, or an answer is invalid.
 pub fn load(namespace: &Namespace, options: &LoadOptions) -> Result<LoadResult, TestbedError> {
     namespace.run(|| {
         if let Some(cpu) = options.cpu {
@@ -134,7 +130,7 @@ pub fn load(namespace: &Namespace, options: &LoadOptions) -> Result<LoadResult, 
 }
 
 fn run(options: &LoadOptions) -> io::Result<LoadResult> {
-    // SAFETY: takes numbers: sleeps of this thread end within a microsecond of when they should.
+    // SAFETY: takes numbers. The thread's sleeps then end within a microsecond of their time.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000, 0, 0, 0) };
     let mut connections = Vec::with_capacity(options.connections);
     for _ in 0..options.connections {
@@ -182,7 +178,7 @@ impl Load<'_> {
         request
     }
 
-    /// Sets every key, so that each later answer has a length that is known.
+    /// Sets every key, so that the length of each later answer is known.
     fn fill(&mut self) -> io::Result<()> {
         for key in 0..self.options.keys.max(1) {
             let request = self.set_request(key);
@@ -255,7 +251,7 @@ impl Load<'_> {
         Ok(())
     }
 
-    /// Sleeps until something can be read or written, or the time is over.
+    /// Sleeps until a connection is readable or writable, or the time has passed.
     fn wait(&self, time: Duration) -> io::Result<()> {
         let mut watched: Vec<libc::pollfd> = self
             .connections
@@ -274,7 +270,7 @@ impl Load<'_> {
             tv_sec: time.as_secs() as libc::time_t,
             tv_nsec: libc::c_long::from(time.subsec_nanos()),
         };
-        // SAFETY: as many entries as are told, and a time; no signal mask.
+        // SAFETY: an array of the given length, and a timeout; no signal mask.
         let result = unsafe {
             libc::ppoll(watched.as_mut_ptr(), watched.len() as libc::nfds_t, &limit, std::ptr::null())
         };
@@ -285,7 +281,7 @@ impl Load<'_> {
         Ok(())
     }
 
-    /// Takes every answer that is here; `answered` is told on which connection.
+    /// Reads all available answers; calls `answered` with the connection of each.
     fn receive(&mut self, mut answered: impl FnMut(&mut Self, usize) -> io::Result<()>) -> io::Result<()> {
         for on in 0..self.connections.len() {
             self.connections[on].flush()?;
@@ -311,7 +307,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads what is here; how many answers are complete now.
+    /// Reads available bytes; returns the number of complete answers.
     fn read(&mut self, latencies_ns: &mut Vec<u64>) -> io::Result<usize> {
         let mut buffer = [0; 65_536];
         let mut answers = 0;
@@ -365,7 +361,7 @@ mod tests {
         assert!((mean - 1.0).abs() < 0.02, "{mean}");
     }
 
-    /// A server that does nothing for a while in the middle: each request that was due meanwhile shows it.
+    /// A server that stalls in the middle: each request that was due meanwhile is slow.
     #[test]
     fn a_stall_shows_in_every_request_that_was_due_meanwhile() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -407,7 +403,7 @@ mod tests {
         };
         let result = run(&options).unwrap();
         assert_eq!(result.latencies_ns.len(), result.due);
-        // About a hundred were due in the stall, the first of them waited for all of it, the last for nothing.
+        // About a hundred requests were due in the stall; the first waited for all of it, the last for nothing.
         let slow = result.latencies_ns.iter().filter(|latency| **latency > 20_000_000).count();
         assert!((40..=200).contains(&slow), "{slow} of {}", result.due);
         serving.join().unwrap();

@@ -1,15 +1,14 @@
-//! Traffic: command lines and outputs of the tools that make it, and one load of our own.
+//! Traffic: command lines and outputs of traffic tools, and Evenkeel's own sources.
 //!
-//! [`iperf3`] sends the bulk TCP flows, [`sockperf`] measures request-response latency while they
-//! run. These two modules are pure: options in, argument vector out; text in, typed figures out. Starting,
-//! placing and ending the processes is not done here.
+//! [`iperf3`] sends the bulk TCP flows, [`sockperf`] measures request-response latency while they run. These
+//! two modules are pure: options to arguments, text to typed figures. Other modules start, place and end the
+//! processes.
 //!
-//! [`memcached`] is no tool: it makes the load on a memcached server itself, because none that is packaged is an open
-//! loop.
+//! [`memcached`] creates the load on a memcached server itself, because no packaged tool is an open loop.
 //!
-//! A tool's output is outside input: it can be cut short by a signal or a full disk, and iperf3
-//! reports a failed run with exit code 0. So a parser either returns complete figures or says where
-//! the text is wrong; it never fills a gap with zero.
+//! A tool's output is not trusted: a signal or a full disk can truncate it, and iperf3 reports a failed run
+//! with exit code 0. A parser either returns complete figures or names the fault; it never fills a gap with
+//! zero.
 
 pub mod iperf3;
 pub mod memcached;
@@ -18,19 +17,19 @@ pub(crate) mod request_response;
 pub mod sockperf;
 pub(crate) mod worker;
 
-/// An option that a traffic tool would refuse, or would take for something else.
+/// An option that a traffic tool would refuse or misinterpret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{tool} {option}: {detail}")]
 pub struct ArgumentError {
-    /// Tool, such as `iperf3`.
+    /// Such as `iperf3`.
     pub tool: &'static str,
-    /// The tool's own name for the option, such as `--parallel`.
+    /// The tool's name for the option, such as `--parallel`.
     pub option: &'static str,
-    /// The value given, and what is allowed.
+    /// The given value, and the allowed ones.
     pub detail: String,
 }
 
-/// Checks a numeric option against the limits that the tool has compiled in.
+/// Checks a numeric option against the tool's compiled-in limits.
 fn in_range(
     tool: &'static str,
     option: &'static str,

@@ -1,8 +1,8 @@
-//! Sources that send for a while and are silent for a while, on one TCP connection; iperf3 cannot.
+//! On-off sources on one TCP connection; iperf3 has none.
 //!
-//! A source is a thread that writes, and one at the other end that reads. In its time of sending it always has something
-//! to send. What lies below its socket, sent or not, is kept small (`SO_SNDBUF`, `TCP_NOTSENT_LOWAT`), so that it falls
-//! silent when it should and not when a buffer of megabytes is empty.
+//! A source is a writing thread, and a reading one at the other end. In its on time it always has data.
+//! `SO_SNDBUF` and `TCP_NOTSENT_LOWAT` keep the data below its socket small, so that it falls silent on time
+//! and does not first drain a buffer of megabytes.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -16,21 +16,21 @@ use evenkeel_model::scenario::OnOff;
 
 use super::worker::{Ends, Worker, set_congestion_control, set_option};
 
-/// Unsent bytes below the socket from which on it takes no more.
+/// With this many unsent bytes the socket takes no more.
 const LOW_WATER_BYTES: u32 = 32 << 10;
-/// Buffer of the socket, what waits in the qdisc included; the kernel takes twice as much, for its own headers, too: about
-/// two of the largest segments, which is what TCP small queues leave to other flows.
+/// Send buffer of the socket, with its data in the qdisc. The kernel doubles it for its own headers: about two
+/// of the largest segments, as with TCP small queues.
 const BUFFER_BYTES: i32 = 64 << 10;
-/// What a reader takes at a time, bytes: iperf3's own default.
+/// Size of a read, bytes: iperf3's default.
 const READ_BYTES: usize = 128 << 10;
-/// How long it waits without looking whether it is to end.
+/// Longest wait before checking for the end.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// When sources send: times of sending and of silence alternate from a moment on, which may be set anew.
+/// On and off times of sources from a moment on, which can be reset.
 #[derive(Clone, Debug)]
 pub(crate) struct Schedule {
     times: OnOff,
-    /// `CLOCK_MONOTONIC` ns.
+    /// `CLOCK_MONOTONIC`, ns.
     begin_ns: Arc<AtomicU64>,
 }
 
@@ -40,12 +40,12 @@ impl Schedule {
         Self { times, begin_ns: Arc::new(AtomicU64::new(monotonic_ns())) }
     }
 
-    /// Lets a time of sending begin at a moment.
+    /// Begins an on time at a moment.
     pub(crate) fn begin(&self, at_ns: u64) {
         self.begin_ns.store(at_ns, Ordering::Relaxed);
     }
 
-    /// At a moment: whether it is one of sending, and how long that lasts.
+    /// Whether a moment is in an on time, and how long that state lasts.
     fn phase(&self, now_ns: u64) -> (bool, Duration) {
         let (on, off) = (self.times.on.as_u64(), self.times.off.as_u64());
         let period = i128::from(on.saturating_add(off).max(1));
@@ -55,7 +55,7 @@ impl Schedule {
         (sends, Duration::from_nanos(left))
     }
 
-    /// The bins of a measurement, which begins with a time of sending, throughout which a source sends.
+    /// The bins that lie completely in on times, for a measurement that begins with one.
     pub(crate) fn sending_bins(times: OnOff, bin_ns: u64, bins: usize) -> Vec<std::ops::Range<usize>> {
         let (on, off, bin) = (times.on.as_u64(), times.off.as_u64(), bin_ns.max(1));
         let period = on.saturating_add(off).max(1);
@@ -70,7 +70,7 @@ impl Schedule {
     }
 }
 
-/// A source under way.
+/// A running source.
 #[derive(Debug)]
 pub(crate) struct Source {
     pub(crate) client: Worker<u64>,
@@ -78,8 +78,8 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// Starts a source on a connection. It is silent until `released`. Client and server stay on their processors, if they
-    /// have one.
+    /// Starts a source on a connection, silent until `released`. Client and server are pinned to their
+    /// processors, if any.
     pub(crate) fn start(
         (client, server): Ends,
         length: usize,
@@ -103,7 +103,7 @@ impl Source {
         })
     }
 
-    /// Ends it; bytes written and bytes read.
+    /// Ends it; returns bytes written and read.
     pub(crate) fn finish(self) -> io::Result<(u64, u64)> {
         let written = self.client.finish()?;
         Ok((written, self.server.finish()?))
@@ -130,14 +130,14 @@ fn send(stream: &mut TcpStream, stop: &AtomicBool, length: usize, schedule: &Sch
     Ok(written)
 }
 
-/// Waits until the socket takes more, or the time is over.
+/// Waits until the socket is writable, or the time has passed.
 fn wait_for_room(stream: &TcpStream, time: Duration) -> io::Result<()> {
     let mut watched = libc::pollfd { fd: stream.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
     let limit = libc::timespec {
         tv_sec: time.as_secs() as libc::time_t,
         tv_nsec: libc::c_long::from(time.subsec_nanos()),
     };
-    // SAFETY: one entry, as told, and a time; no signal mask.
+    // SAFETY: one entry, as given, and a timeout; no signal mask.
     let result = unsafe { libc::ppoll(&raw mut watched, 1, &limit, std::ptr::null()) };
     let error = io::Error::last_os_error();
     if result < 0 && error.kind() != ErrorKind::Interrupted { Err(error) } else { Ok(()) }

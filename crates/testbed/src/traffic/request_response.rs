@@ -1,8 +1,8 @@
-//! Request-response probes: one request at a time over TCP, each answered by as many bytes, and how long it took.
+//! Request-response probes: one request at a time over TCP, answered by as many bytes, with the time of each.
 //!
-//! What sockperf's ping-pong and netperf's `TCP_RR` do, without what sockperf 3.7 takes before its first sample (2.5 s, a
-//! sleep of 2 s among them), which is longer than the time that one point of a sweep is measured for. A probe is two
-//! threads, client and server, each with its own socket.
+//! Like sockperf's ping-pong and netperf's `TCP_RR`. But sockperf 3.7 needs 2.5 s before its first sample (2 s
+//! of it a sleep), longer than a point of a sweep is measured. A probe is two threads, client and server, each
+//! with its own socket.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -12,19 +12,17 @@ use evenkeel_datapath::monotonic_ns;
 
 use super::worker::{Ends, Worker, set_option};
 
-/// TOS `lowdelay` (RFC 1349): the kernel gives the packets the priority `TC_PRIO_INTERACTIVE` (`rt_tos2priority`).
+/// TOS `lowdelay` (RFC 1349): the kernel gives the packets priority `TC_PRIO_INTERACTIVE` (`rt_tos2priority`).
 const LOW_DELAY: i32 = 0x10;
 
-/// One exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Exchange {
-    /// When the request was handed to the socket, `CLOCK_MONOTONIC` ns.
+    /// When the request was written to the socket, `CLOCK_MONOTONIC` ns.
     pub(crate) sent_ns: u64,
-    /// Until the whole answer was there, ns; of one that was not answered, until the probe ended.
+    /// Until the whole answer had arrived, ns; if there was none, until the probe ended.
     pub(crate) took_ns: u64,
 }
 
-/// A probe under way.
 #[derive(Debug)]
 pub(crate) struct Probe {
     pub(crate) client: Worker<Vec<Exchange>>,
@@ -32,8 +30,8 @@ pub(crate) struct Probe {
 }
 
 impl Probe {
-    /// Starts a probe on a connection: requests follow one another at once. Client and server stay on their processors, if
-    /// they have one.
+    /// Starts a probe on a connection; each request follows the previous answer immediately. Client and server
+    /// are pinned to their processors, if any.
     pub(crate) fn start(
         (client, server): Ends,
         message_bytes: usize,
@@ -53,10 +51,10 @@ impl Probe {
         })
     }
 
-    /// Ends it; what it has exchanged, in order.
+    /// Ends it; returns its exchanges in order.
     pub(crate) fn finish(self) -> io::Result<Vec<Exchange>> {
         let exchanges = self.client.finish();
-        // The client's end is shut now, and that ended it.
+        // The client's end is shut down now, which ends the server.
         self.server.finish()?;
         exchanges
     }
@@ -124,7 +122,7 @@ mod tests {
         }
     }
 
-    /// Nobody answers: the time that the request has waited is what is known of it, and it counts.
+    /// An unanswered request counts with the time that it has waited.
     #[test]
     fn a_request_without_an_answer_is_not_forgotten() {
         let (client, server) = ends();

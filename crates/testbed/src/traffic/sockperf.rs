@@ -1,13 +1,12 @@
-//! sockperf: arguments, and the log of every exchange that its ping-pong client writes (`--full-log`).
+//! sockperf: arguments, and the log of all exchanges of its ping-pong client (`--full-log`).
 //!
-//! Written against sockperf 3.7 and its `client.cpp`. What a caller has to know:
-//! - The client needs about two seconds before its first exchange; of the exchanges it makes, those of
-//!   the first 400 ms and of the last 50 ms are left out of the log, so a run of `t` seconds gives
-//!   samples of `t - 0.45` seconds.
-//! - It speaks IPv4 only.
-//! - It takes latency as **half of the round trip**, in microseconds; with `--full-rtt` it logs the
-//!   whole one. The log says which; a [`Sample`] always holds the whole round trip.
-//! - Times are counted from the start of the client process.
+//! Written for sockperf 3.7 and its `client.cpp`. Notes for callers:
+//! - The client needs about two seconds before its first exchange. The log omits the exchanges of the first 400 ms and of
+//!   the last 50 ms, so a run of `t` seconds gives samples of `t - 0.45` seconds.
+//! - It supports only IPv4.
+//! - It defines latency as **half of the round trip**, in microseconds; with `--full-rtt` it logs whole round trips. The log
+//!   says which. A [`Sample`] always has the whole round trip.
+//! - Times count from the start of the client process.
 
 use std::ffi::OsString;
 use std::net::Ipv4Addr;
@@ -15,38 +14,35 @@ use std::path::PathBuf;
 
 use super::{ArgumentError, in_range};
 
-/// Smallest message, bytes: sockperf's own header.
+/// Minimum message, bytes: sockperf's own header.
 pub const MIN_MESSAGE: u32 = 14;
 
-/// Largest message, bytes.
+/// Maximum message, bytes.
 pub const MAX_MESSAGE: u32 = 65_507;
 
-/// Longest run, seconds.
+/// Maximum duration, seconds.
 pub const MAX_SECONDS: u32 = 36_000_000;
 
 const TOOL: &str = "sockperf";
 
-/// What a sockperf ping-pong client shall do.
+/// Options of a sockperf ping-pong client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientOptions {
-    /// Address of the server.
     pub server: Ipv4Addr,
-    /// Port of the server.
     pub port: u16,
-    /// How long to exchange messages, seconds, 1 to [`MAX_SECONDS`].
+    /// 1 to [`MAX_SECONDS`].
     pub seconds: u32,
-    /// Payload of a request and of its answer, bytes, [`MIN_MESSAGE`] to [`MAX_MESSAGE`].
+    /// Payload of a request and of its answer, [`MIN_MESSAGE`] to [`MAX_MESSAGE`].
     pub message_bytes: u32,
-    /// Exchanges per second; none is one after the other without a pause.
+    /// Exchanges per second; none: without pauses.
     pub rate: Option<u32>,
-    /// File for the log.
     pub full_log: PathBuf,
 }
 
 /// Arguments of a sockperf ping-pong client over TCP, without the program's name.
 ///
 /// # Errors
-/// An option outside of what sockperf takes.
+/// An option outside sockperf's limits.
 pub fn client_args(options: &ClientOptions) -> Result<Vec<OsString>, ArgumentError> {
     in_range(TOOL, "--time", options.seconds, 1..=MAX_SECONDS)?;
     in_range(TOOL, "--msg-size", options.message_bytes, MIN_MESSAGE..=MAX_MESSAGE)?;
@@ -68,7 +64,7 @@ pub fn client_args(options: &ClientOptions) -> Result<Vec<OsString>, ArgumentErr
     Ok(args)
 }
 
-/// Arguments of a sockperf server over TCP, without the program's name. It serves until it is ended.
+/// Arguments of a sockperf server over TCP, without the program's name. It serves until it is killed.
 #[must_use]
 pub fn server_args(bind: Ipv4Addr, port: u16) -> Vec<OsString> {
     vec![
@@ -81,92 +77,84 @@ pub fn server_args(bind: Ipv4Addr, port: u16) -> Vec<OsString> {
     ]
 }
 
-/// The exchanges of a ping-pong client, without those of its warm-up and cool-down.
+/// The exchanges of a ping-pong client, without its warm-up and cool-down.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Log {
-    /// Exchanges in the order in which they were made; never empty.
+    /// In order; never empty.
     pub samples: Vec<Sample>,
-    /// Requests without an answer, by sockperf's own count.
+    /// Unanswered requests by sockperf's count.
     pub dropped: u64,
 }
 
-/// One exchange of a request and its answer.
+/// A request and its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// When the request was sent, nanoseconds since the client process began.
+    /// When the request was sent, since the start of the client process.
     pub sent_ns: u64,
-    /// From sending the request to receiving the answer, nanoseconds.
+    /// From sending the request to receiving the answer.
     pub round_trip_ns: u64,
 }
 
 impl Sample {
-    /// Latency as sockperf takes it: half of the round trip, in microseconds.
+    /// sockperf's latency: half of the round trip, µs.
     #[must_use]
     pub fn half_round_trip_us(&self) -> f64 {
         self.round_trip_ns as f64 / 2_000.0
     }
 }
 
-/// Why a log gives no samples. `origin` is the name that the caller gave the log.
+/// Why a log has no samples. `origin` is the caller's name for the log.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
-    /// The file is empty: the client could not connect, or was killed before it ended.
+    /// The file is empty: the client could not connect, or was killed before its end.
     #[error("{origin}: sockperf wrote nothing")]
-    Empty {
-        /// Name of the log.
-        origin: String,
-    },
-    /// sockperf itself says that there is nothing to report.
+    Empty { origin: String },
+    /// sockperf reports that there are no samples.
     #[error("{origin}:{line}: sockperf has no samples: {message}")]
     NoSamples {
-        /// Name of the log.
         origin: String,
-        /// Line, from 1.
+        /// From 1.
         line: usize,
         /// sockperf's text.
         message: String,
     },
-    /// A line is not what sockperf writes there.
+    /// A line has an unexpected form.
     #[error("{origin}:{line}: {field}: {detail}")]
     Line {
-        /// Name of the log.
         origin: String,
-        /// Line, from 1.
+        /// From 1.
         line: usize,
-        /// Column of the table, or the part of the log.
+        /// Column of the table, or part of the log.
         field: &'static str,
-        /// What is wrong.
         detail: String,
     },
-    /// The log ends before the table does.
+    /// The log ends within the table.
     #[error("{origin}:{line}: the log is cut short after {samples} samples")]
     CutShort {
-        /// Name of the log.
         origin: String,
-        /// Last line, from 1.
+        /// From 1.
         line: usize,
-        /// Samples up to there.
+        /// Samples before the end.
         samples: usize,
     },
-    /// The table does not have the number of samples that the head of the log announces.
+    /// The number of samples differs from the log's header.
     #[error("{origin}: {found} samples of {announced} that the log announces")]
     Count {
-        /// Name of the log.
         origin: String,
-        /// Samples announced.
+        /// In the header.
         announced: u64,
-        /// Samples in the table.
+        /// In the table.
         found: usize,
     },
 }
 
-/// What sockperf writes in place of figures.
+/// sockperf's texts for a run without samples.
 const NO_SAMPLES: [&str; 3] =
     ["No messages were received", "No valid observations found", "Test end before test start"];
 
 const RULE: &str = "------------------------------";
 
-/// Reads the log of a ping-pong client, whole or half round trips.
+/// Parses the log of a ping-pong client, with whole or half round trips.
 ///
 /// `origin` names the log in errors, usually its path.
 ///
@@ -213,15 +201,15 @@ fn line_error(origin: &str, line: usize, field: &'static str, detail: impl Into<
     ParseError::Line { origin: origin.to_owned(), line, field, detail: detail.into() }
 }
 
-/// What stands above the table. Its wording changes between versions, so only what is used is looked at.
+/// The header above the table. Its wording differs between versions, so only the parts in use are parsed.
 struct Head {
-    /// 1 when the table has whole round trips, 2 when it has halves.
+    /// 1 if the table has whole round trips, 2 if it has halves.
     trips_per_value: f64,
-    /// Samples announced.
+    /// Announced samples.
     received: Option<u64>,
-    /// Requests without an answer.
+    /// Unanswered requests.
     dropped: u64,
-    /// Lines up to the table.
+    /// Lines before the table.
     lines: usize,
 }
 
@@ -271,7 +259,7 @@ fn announced(
     }
 }
 
-/// The table while it is read.
+/// The table while it is parsed.
 struct Table<'a> {
     origin: &'a str,
     trips_per_value: f64,
@@ -297,7 +285,7 @@ impl Table<'_> {
         if self.samples.last().is_some_and(|last| sent_ns < last.sent_ns) {
             return Err(error("txTime", format!("{sent} is before that of the line above")));
         }
-        // The last column repeats the difference of the other two: a digit lost in any of them shows.
+        // The last column repeats the difference of the other two: a lost digit in any of them is detected.
         let expected_us = round_trip_ns as f64 / (1_000.0 * self.trips_per_value);
         match value.parse::<f64>() {
             Ok(value_us) if (value_us - expected_us).abs() < 0.002 && has_decimals(value, 3) => {}
@@ -308,7 +296,7 @@ impl Table<'_> {
     }
 }
 
-/// Reads seconds with nine decimals without going through a float.
+/// Parses seconds with nine decimals without floating point.
 fn nanoseconds(text: &str) -> Option<u64> {
     if !has_decimals(text, 9) {
         return None;
@@ -388,7 +376,7 @@ mod tests {
         assert_eq!(log.samples.len(), 54);
         assert_eq!(log.samples[0], Sample { sent_ns: 2_401_873_975, round_trip_ns: 35_510 });
         assert!((log.samples[0].half_round_trip_us() - 17.755).abs() < 1e-9);
-        // From the head of the same file: avg-latency=111.017.
+        // The same file's header: avg-latency=111.017.
         assert!((mean_us(&log) - 111.017).abs() < 0.001, "{}", mean_us(&log));
         assert_eq!(log.dropped, 0);
     }
@@ -398,7 +386,7 @@ mod tests {
         let log = parse("full", FULL).unwrap();
         assert_eq!(log.samples.len(), 27);
         assert_eq!(log.samples[0].round_trip_ns, 34_577);
-        // From the head of the same file: avg-rtt=230.119.
+        // The same file's header: avg-rtt=230.119.
         assert!((2.0 * mean_us(&log) - 230.119).abs() < 0.001, "{}", mean_us(&log));
     }
 
@@ -483,7 +471,7 @@ mod tests {
 
     #[test]
     fn requests_without_an_answer_are_counted() {
-        // sockperf colours the line when a count is not zero.
+        // sockperf colours the line if the count is not zero.
         let text = HALF.replace("# dropped messages = 0", "\u{1b}[0;31m# dropped messages = 3");
         assert_eq!(parse("it", &text).unwrap().dropped, 3);
     }

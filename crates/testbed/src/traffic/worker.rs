@@ -1,4 +1,4 @@
-//! Threads that make traffic of our own on connections between two namespaces.
+//! Threads that create traffic on connections between two namespaces.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -13,10 +13,10 @@ use crate::error::TestbedError;
 use crate::namespace::Namespace;
 use crate::process::{ordinary_nice, stay_on};
 
-/// How long a connection may take.
+/// Limit for connecting.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// A thread with one connection. Dropping it ends it.
+/// A thread with one connection. Dropping it ends the thread.
 #[derive(Debug)]
 pub(crate) struct Worker<T> {
     thread: u32,
@@ -26,8 +26,8 @@ pub(crate) struct Worker<T> {
 }
 
 impl<T: Send + 'static> Worker<T> {
-    /// Starts `work` on a connection. It is to return when the flag is set; by then the connection is shut, so that no
-    /// call on it waits any longer. It stays on `processor`, if there is one.
+    /// Starts `work` on a connection, pinned to `processor` if given. It must return when the flag is set; the
+    /// connection is shut down by then, so no call on it blocks.
     pub(crate) fn start(
         stream: TcpStream,
         processor: Option<usize>,
@@ -40,13 +40,13 @@ impl<T: Send + 'static> Worker<T> {
         let handle = std::thread::Builder::new().name("traffic".to_owned()).spawn(move || {
             // SAFETY: takes nothing.
             let thread = unsafe { libc::gettid() };
-            // Somebody listens, or nobody wants to know.
+            // Ignore the error: the starting thread may have given up.
             let _ = tell.send(thread.cast_unsigned());
             if let Some(nice) = nice {
                 // SAFETY: takes numbers; on Linux 0 is the calling thread.
                 unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
             }
-            // SAFETY: takes numbers: sleeps of this thread end within a microsecond of when they should.
+            // SAFETY: takes numbers. The thread's sleeps then end within a microsecond of their time.
             unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000, 0, 0, 0) };
             if let Some(processor) = processor {
                 stay_on(processor)?;
@@ -57,19 +57,18 @@ impl<T: Send + 'static> Worker<T> {
         Ok(Self { thread, stop, stream, handle: Some(handle) })
     }
 
-    /// Number of the thread.
     pub(crate) fn thread(&self) -> u32 {
         self.thread
     }
 
-    /// Asks it to end: sets its flag and shuts its connection.
+    /// Asks the thread to end: sets its flag and shuts its connection down.
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
-        // Fails only when the other end has shut it already.
+        // Ignore the error: the other end has shut it down already.
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
     }
 
-    /// Ends it, and returns what it has made.
+    /// Ends the thread; returns its result.
     pub(crate) fn finish(mut self) -> io::Result<T> {
         self.stop();
         match self.handle.take().map(JoinHandle::join) {
@@ -89,11 +88,11 @@ impl<T> Drop for Worker<T> {
     }
 }
 
-/// Both ends of a connection: the client's and the server's.
+/// Client's and server's end of a connection.
 pub(crate) type Ends = (TcpStream, TcpStream);
 
-/// Connects the sender to ports of an address of the receiver, one connection each. Sockets stay in the namespace in which
-/// they were made.
+/// Connects the sender to ports of a receiver's address, one connection each. Sockets stay in the namespace in
+/// which they were created.
 pub(crate) fn connect(
     sender: &Namespace,
     receiver: &Namespace,
@@ -118,21 +117,19 @@ pub(crate) fn connect(
         ports.iter().map(connect).collect::<Result<Vec<_>, _>>()
     })?;
     let accepted = listeners.iter().map(|listener| {
-        // Its client is connected, so it does not wait.
+        // The client is connected, so this does not block.
         let (stream, _) = listener.accept().map_err(TestbedError::system("accept a connection"))?;
         Ok::<_, TestbedError>(stream)
     });
     clients.into_iter().zip(accepted).map(|(client, server)| Ok((client, server?))).collect()
 }
 
-/// Sets the congestion control of a connection.
 pub(crate) fn set_congestion_control(stream: &TcpStream, name: &str) -> io::Result<()> {
     set_option(stream, libc::IPPROTO_TCP, libc::TCP_CONGESTION, name.as_bytes())
 }
 
-/// Sets an option of a socket.
 pub(crate) fn set_option(stream: &TcpStream, level: i32, option: i32, value: &[u8]) -> io::Result<()> {
-    // SAFETY: the value is as long as told.
+    // SAFETY: the value has the given length.
     let result = unsafe {
         libc::setsockopt(
             stream.as_raw_fd(),

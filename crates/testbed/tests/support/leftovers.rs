@@ -1,7 +1,7 @@
-//! What a process has made in the kernel, and whether any of it outlives the process.
+//! The kernel objects of a process, and whether any outlives it.
 //!
-//! Things are known by their number (of a BPF object, of a namespace's inode, of a process and its
-//! start), never by their name alone: other runs on the same machine have things of the same names.
+//! Objects are identified by number (BPF id, namespace inode, process id and start), never by name alone: other
+//! runs use the same names.
 
 #![allow(dead_code)]
 
@@ -10,17 +10,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long the kernel may take to clean up behind a closed descriptor.
+/// Time that the kernel may need to clean up after a closed descriptor.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A process, told apart from a later one of the same number by its start time.
+/// A process; the start time distinguishes it from a later one with the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ProcessIdentity {
     pub id: u32,
     start: u64,
 }
 
-/// Kernel objects that a process holds, by number.
+/// Kernel objects of a process, by number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holdings {
     pub programs: BTreeSet<u32>,
@@ -32,12 +32,12 @@ pub struct Holdings {
 }
 
 impl Holdings {
-    /// What a process holds by its descriptors and through its children.
+    /// Objects that a process holds by its descriptors and children.
     pub fn of(process: u32) -> Self {
         let mut found = Self::default();
         let directory = PathBuf::from(format!("/proc/{process}"));
         for entry in entries(&directory.join("fdinfo")) {
-            // A descriptor may be closed while it is looked at.
+            // A descriptor may be closed meanwhile.
             for line in fs::read_to_string(&entry).unwrap_or_default().lines() {
                 let Some((key, value)) = line.split_once(':') else { continue };
                 let set = match key {
@@ -58,7 +58,7 @@ impl Holdings {
         found
     }
 
-    /// Adds what another look has found.
+    /// Adds the result of another search.
     pub fn add(&mut self, other: &Self) {
         self.programs.extend(&other.programs);
         self.maps.extend(&other.maps);
@@ -67,7 +67,7 @@ impl Holdings {
         self.children.extend(&other.children);
     }
 
-    /// What is here and was not there before.
+    /// Objects that are new since `before`.
     pub fn since(&self, before: &Self) -> Self {
         Self {
             programs: &self.programs - &before.programs,
@@ -78,14 +78,14 @@ impl Holdings {
         }
     }
 
-    /// What of it still exists anywhere on the machine.
+    /// Objects that still exist on the machine.
     pub fn still_there(&self) -> Self {
         let exists = |by_number: unsafe extern "C" fn(u32) -> i32| {
             move |id: &&u32| {
                 // SAFETY: takes a number and returns a descriptor or a negative error.
                 let descriptor = unsafe { by_number(**id) };
                 if descriptor >= 0 {
-                    // SAFETY: the kernel just gave this descriptor to us alone.
+                    // SAFETY: the kernel returned this descriptor, and nothing else owns it.
                     unsafe { libc::close(descriptor) };
                 }
                 descriptor >= 0
@@ -106,15 +106,15 @@ impl Holdings {
         }
     }
 
-    /// Ends the children that still run, so that a failed test leaves none.
+    /// Kills children that still run, so that a failed test leaves none.
     fn end_children(&self) {
         for child in self.children.iter().filter(|child| runs(**child)) {
-            // SAFETY: takes a process and a signal; the process is the one that was seen.
+            // SAFETY: takes a process id and a signal; the id's start time was compared.
             unsafe { libc::kill(child.id.cast_signed(), libc::SIGKILL) };
         }
     }
 
-    /// Checks that nothing of it exists any more; the kernel may take a moment.
+    /// Checks that no object exists any more; the kernel may need a moment.
     pub fn assert_gone(&self) {
         let deadline = Instant::now() + LIMIT;
         loop {
@@ -131,22 +131,21 @@ impl Holdings {
     }
 }
 
-/// Interfaces of the namespace that the test runs in.
 pub fn interfaces() -> BTreeSet<PathBuf> {
     entries(Path::new("/sys/class/net")).into_iter().collect()
 }
 
-/// Number of this process's open descriptors.
+/// Open descriptors of this process.
 pub fn open_descriptors() -> usize {
     entries(Path::new("/proc/self/fd")).len()
 }
 
-/// Inode of the network namespace that the calling thread is in.
+/// Inode of the calling thread's network namespace.
 pub fn own_namespace() -> u64 {
     namespace_inode(Path::new("/proc/thread-self/ns/net")).unwrap()
 }
 
-/// Every network namespace that some process is in or holds open, or that is mounted somewhere.
+/// Every network namespace that a process is in or holds open, or that is mounted.
 pub fn all_namespaces() -> BTreeSet<u64> {
     let mut found: BTreeSet<u64> = processes()
         .flat_map(|process| {
@@ -158,7 +157,7 @@ pub fn all_namespaces() -> BTreeSet<u64> {
             found
         })
         .collect();
-    // A namespace with a name is a mount of its inode: `... - nsfs nsfs rw`, with `net:[inode]` as its root.
+    // A named namespace is a mount of its inode: `... - nsfs nsfs rw`, with `net:[inode]` as its root.
     for line in fs::read_to_string("/proc/self/mountinfo").unwrap_or_default().lines() {
         found.extend(line.split_ascii_whitespace().find_map(parse_inode));
     }
@@ -178,7 +177,6 @@ fn parse_inode(text: &str) -> Option<u64> {
     text.strip_prefix("net:[")?.strip_suffix(']')?.parse().ok()
 }
 
-/// Direct children of a process.
 pub fn children(parent: u32) -> Vec<ProcessIdentity> {
     processes()
         .filter_map(status)
@@ -187,7 +185,7 @@ pub fn children(parent: u32) -> Vec<ProcessIdentity> {
         .collect()
 }
 
-/// Whether a process is there and has not ended; one that only waits to be reaped has.
+/// Whether a process exists and is not a zombie.
 fn runs(process: ProcessIdentity) -> bool {
     status(process.id).is_some_and(|status| status.identity == process && !matches!(status.state, 'Z' | 'X'))
 }
@@ -201,7 +199,7 @@ struct Status {
 /// From /proc/PID/stat (proc_pid_stat(5)): state and parent are fields 3 and 4, the start is field 22.
 fn status(id: u32) -> Option<Status> {
     let text = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-    // The name in field 2 may hold anything, a closing parenthesis included.
+    // The name in field 2 may have any character, even a closing parenthesis.
     let fields: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
     Some(Status {
         identity: ProcessIdentity { id, start: fields.get(19)?.parse().ok()? },
@@ -214,7 +212,7 @@ fn processes() -> impl Iterator<Item = u32> {
     entries(Path::new("/proc")).into_iter().filter_map(|path| path.file_name()?.to_str()?.parse().ok())
 }
 
-/// What a directory holds; nothing, if it is gone.
+/// Entries of a directory; empty if it does not exist.
 fn entries(directory: &Path) -> Vec<PathBuf> {
     fs::read_dir(directory).map(|list| list.flatten().map(|entry| entry.path()).collect()).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! What the tests on the real kernel share. Each test binary uses a part of it.
+//! Shared by the tests on the real kernel. Each test binary uses a part.
 
 #![allow(dead_code)]
 
@@ -18,13 +18,13 @@ use evenkeel_transmit::Policy;
 
 use traffic::{Bulk, Ends};
 
-/// How long a condition may take on a machine that is busy with other things.
+/// Limit for a condition on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(20);
-/// How long the weights may take to return to zero once the traffic is over.
+/// Limit for the weights to return to zero after the traffic.
 pub const SETTLE_LIMIT: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(2);
 
-/// Looks until there is something to see, and fails when that takes longer than `limit`.
+/// Polls until there is a result; fails after `limit`.
 pub fn wait_for<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + limit;
     loop {
@@ -36,8 +36,8 @@ pub fn wait_for<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Option
     }
 }
 
-/// A bed of eight queues at a rate that two busy cores still carry, with a meter. Its bins, 100 ms
-/// each, cover half a minute.
+/// A bed of eight queues at a rate that two busy cores can carry, with a meter. Its bins of 100 ms cover half a
+/// minute.
 pub fn options(topology: Topology, policy: Policy) -> BedOptions {
     BedOptions {
         topology,
@@ -54,18 +54,17 @@ pub fn is_between(tuple: &Tuple, ends: &Ends) -> bool {
         && SocketAddr::new(tuple.destination, tuple.destination_port) == ends.destination
 }
 
-/// The queue choice's state of a flow, if it tracks it.
+/// The queue choice's state of a flow, if tracked.
 pub fn tracked(bed: &Bed, ends: &Ends) -> Option<FlowState> {
     bed.select.flows().into_iter().find(|flow| is_between(&flow.tuple, ends))
 }
 
-/// The meter's sample of a flow, if it has one.
+/// The meter's sample of a flow, if any.
 pub fn metered(bed: &Bed, ends: &Ends) -> Option<FlowSample> {
     bed.meter.as_ref().unwrap().flows().unwrap().into_iter().find(|flow| is_between(&flow.tuple, ends))
 }
 
-/// States of all bulk flows at a moment at which every one of them is charged to a queue and none
-/// changes it.
+/// States of all bulk flows at a moment at which each is charged to a queue and none changes it.
 pub fn charged_states(bed: &Bed, bulk: &Bulk) -> Vec<FlowState> {
     wait_for("every bulk flow is charged at the same time", PATIENCE, || {
         let before = bed.select.counters();
@@ -74,7 +73,7 @@ pub fn charged_states(bed: &Bed, bulk: &Bulk) -> Vec<FlowState> {
         let steady = bed.select.counters().picks == before.picks
             && states.len() == bulk.ends().len()
             && states.iter().all(|state| state.charged_weight > 0);
-        // The sum is a part of the same moment: nobody else sends on this bed.
+        // The sum is from the same moment: this bed has no other senders.
         let charged: u32 = states.iter().map(|state| state.charged_weight).sum();
         (steady && weights == charged).then_some(states)
     })
@@ -96,7 +95,7 @@ pub fn weight_sum(bed: &Bed) -> u64 {
     bed.select.weights().iter().map(|weight| u64::from(*weight)).sum()
 }
 
-/// Waits until no queue has any weight, and checks that no flow claims to have some.
+/// Waits until no queue has weight, and checks that no flow is charged.
 pub fn assert_weightless(bed: &Bed) {
     let deadline = Instant::now() + SETTLE_LIMIT;
     while weight_sum(bed) > 0 && Instant::now() < deadline {
@@ -112,17 +111,17 @@ pub fn assert_weightless(bed: &Bed) {
     );
 }
 
-/// Segments that the sending host has retransmitted.
+/// Segments retransmitted by the sending host.
 pub fn retransmitted(bed: &Bed) -> u64 {
     retransmitted_at(&bed.sender)
 }
 
-/// Segments that a host has retransmitted.
+/// Segments retransmitted by a host.
 pub fn retransmitted_at(host: &Namespace) -> u64 {
     tcp_counter_at(host, "RetransSegs")
 }
 
-/// One of a host's TCP counters, by its name in `/proc/net/snmp`.
+/// A host's TCP counter, by its name in `/proc/net/snmp`.
 pub fn tcp_counter_at(host: &Namespace, name: &str) -> u64 {
     let table = host.read_proc_net("snmp").unwrap();
     let mut tcp = table.lines().filter_map(|line| line.strip_prefix("Tcp: "));
@@ -131,7 +130,7 @@ pub fn tcp_counter_at(host: &Namespace, name: &str) -> u64 {
     values.split_ascii_whitespace().nth(column).unwrap().parse().unwrap()
 }
 
-/// A process in a namespace; it ends with the value.
+/// A process in a namespace; dropping the value kills it.
 pub fn process(namespace: &Namespace, program: &str, arguments: &[&str]) -> Process {
     Process::start(ProcessOptions {
         program,

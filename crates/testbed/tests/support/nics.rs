@@ -1,4 +1,4 @@
-//! Two network interfaces of the virtual machine, back to back, each in a namespace of its own.
+//! Two network interfaces of the virtual machine, connected, each in its own namespace.
 
 use std::fs::{self, File};
 use std::net::{IpAddr, UdpSocket};
@@ -14,13 +14,13 @@ use evenkeel_transmit::Policy;
 
 use super::{PATIENCE, wait_for};
 
-/// Transmit queues of every interface of the virtual machine, one for each processor.
+/// Transmit queues of every interface of the virtual machine, one per processor.
 pub const QUEUES: u32 = 4;
 
-/// How long a device may take until its link is up: igb negotiates.
+/// Limit for a link to come up: igb negotiates.
 const LINK_LIMIT: Duration = Duration::from_secs(30);
 
-/// Fails outside of the virtual machine: these tests take the machine's own devices.
+/// Fails outside the virtual machine: these tests use the machine's own devices.
 pub fn require_virtual_machine() {
     assert!(
         Path::new("/run/evenkeel/guest").exists(),
@@ -28,22 +28,20 @@ pub fn require_virtual_machine() {
     );
 }
 
-/// A pair of interfaces of one driver. Dropping it gives them back as they were.
+/// A pair of interfaces of one driver. Dropping it restores them.
 pub struct Nics {
     pub sender: Namespace,
     pub receiver: Namespace,
     pub netlink: Netlink,
-    /// Index of the sender's interface.
     pub index: u32,
-    /// Its name.
     pub name: String,
     receiver_name: String,
-    /// Its XPS maps, as the driver made them.
+    /// The driver's original XPS maps.
     pub xps: Vec<String>,
 }
 
 impl Nics {
-    /// Takes the pair of a driver (`virtio_net`, `igb`), gives both addresses, and sets them up.
+    /// Takes the interfaces of a driver (`virtio_net`, `igb`), assigns addresses, and sets them up.
     pub fn take(driver: &str) -> Self {
         require_virtual_machine();
         let names: [String; 2] = wait_for("both interfaces of the driver are here", PATIENCE, || {
@@ -51,7 +49,7 @@ impl Nics {
         });
         let (sender, receiver) = (Namespace::new().unwrap(), Namespace::new().unwrap());
         for namespace in [&sender, &receiver] {
-            // Its devices would speak by themselves: router solicitations, multicast reports.
+            // IPv6 would send router solicitations and multicast reports.
             namespace.set_sysctl("net/ipv6/conf/default/disable_ipv6", "1").unwrap();
         }
         let mut here = Netlink::open().unwrap();
@@ -80,18 +78,18 @@ impl Nics {
         Self { sender, receiver, netlink, index, name, receiver_name, xps }
     }
 
-    /// Takes the driver's XPS maps away, or puts them back.
+    /// Writes the XPS maps of the transmit queues.
     pub fn set_xps(&self, masks: &[String]) {
         let files = xps_files(&self.name).into_iter().zip(masks.iter().cloned()).collect::<Vec<_>>();
         self.sender.write_sysfs(&files).unwrap();
     }
 
-    /// Takes the driver's XPS maps away.
+    /// Clears the driver's XPS maps.
     pub fn clear_xps(&self) {
         self.set_xps(&vec!["0".to_owned(); QUEUES as usize]);
     }
 
-    /// Puts a leaf qdisc in front of every transmit queue, below a shaper of its own, and `mq` above them.
+    /// Installs `mq` with a shaper and a leaf qdisc per transmit queue.
     pub fn shape(&mut self, leaf: &'static str, rate_bps_per_queue: u64) {
         self.unshaped();
         for queue in 1..=QUEUES as u16 {
@@ -104,18 +102,18 @@ impl Nics {
         }
     }
 
-    /// Puts a new `mq` with the kernel's own leaves there: every queue's statistics begin at 0.
+    /// Installs a new `mq` with the kernel's default leaves, which resets the queues' statistics.
     pub fn unshaped(&mut self) {
         match self.netlink.delete_qdisc(self.index, Handle::ROOT) {
-            // What the kernel put there by itself cannot be deleted, and is replaced.
+            // A default qdisc cannot be deleted, but is replaced.
             Err(error) if error.refusal_code() == Some(libc::ENOENT) => {}
             result => result.unwrap(),
         }
         self.netlink.replace_qdisc(self.index, Handle::ROOT, Handle::new(1, 0), &Qdisc::Mq).unwrap();
     }
 
-    /// What every transmit queue has carried, as the kernel picked it: the class of `mq` (or `mqprio`) is
-    /// the device's queue.
+    /// Counters of each transmit queue as the kernel picked it: a class of `mq` (or `mqprio`) is the device's
+    /// queue.
     pub fn queue_statistics(&mut self) -> Vec<Statistics> {
         let classes = self.netlink.class_statistics(self.index).unwrap();
         (1..=QUEUES as u16)
@@ -145,15 +143,14 @@ impl Nics {
         select
     }
 
-    /// Reads a file of every transmit queue of the sender's interface, below `queues/tx-N`.
     pub fn of_each_queue(&self, file: &str) -> Vec<String> {
         self.sender.read_sysfs(&queue_files(&self.name, file)).unwrap()
     }
 }
 
 impl Drop for Nics {
-    /// The interfaces are moved back and not left to the end of their namespaces: a connection whose peer is gone
-    /// keeps its namespace until it gives up, which takes minutes.
+    /// Move the interfaces back now: a connection without a peer keeps its namespace, and so the interface, for
+    /// minutes.
     fn drop(&mut self) {
         let files = xps_files(&self.name).into_iter().zip(self.xps.iter().cloned()).collect::<Vec<_>>();
         let _ = self.sender.write_sysfs(&files);
@@ -166,8 +163,8 @@ impl Drop for Nics {
     }
 }
 
-/// Sends datagrams until one arrives: then the hosts know each other's hardware addresses, without which the
-/// kernel keeps few of the segments that are sent, and these for later.
+/// Sends datagrams until one arrives. Then the hosts know each other's hardware addresses; before, the kernel
+/// queues only a few segments.
 fn meet(sender: &Namespace, receiver: &Namespace) {
     let to = receiver.run(|| Ok(UdpSocket::bind((RECEIVER_ADDRESS, 0)).unwrap())).unwrap();
     let from = sender.run(|| Ok(UdpSocket::bind((SENDER_ADDRESS, 0)).unwrap())).unwrap();

@@ -1,4 +1,4 @@
-//! Repeats of tenants: scenarios of one point for each setup, and what is read off their results.
+//! Repeats of tenants: scenarios with one point per setup, and evaluation of their results.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use evenkeel_testbed::NetnsWorld;
 
 use super::leftovers::Holdings;
 
-/// An observer that interrupts when it hears of an activity, and sees then what this process holds.
+/// An observer that interrupts at an activity, and records this process's kernel objects.
 #[derive(Default)]
 pub struct Watch {
     pub until: Option<&'static str>,
@@ -39,7 +39,6 @@ impl Observer for Watch {
 
 /// All offloads on.
 pub const BOTH: &str = "offloads = { segmentation = true, aggregation = true }\n";
-/// One request-response probe.
 pub const ONE_PROBE: &str = "[workload.probes]\ncount = 1\nmessage = \"64B\"\n";
 
 /// Bulk clients that always send.
@@ -47,7 +46,7 @@ pub fn bulk(length: &str) -> String {
     format!("[[workload.bulk]]\nlength = \"{length}\"\n")
 }
 
-/// A scenario of one point for each setup.
+/// A scenario of one point per setup.
 pub fn scenario_of(
     catalogue: &Catalogue,
     line: bool,
@@ -104,7 +103,6 @@ pub fn job<'a>(scenario: &'a Scenario, variant: &'a Variant, millis: u64) -> Job
     }
 }
 
-/// A repeat of each point.
 pub fn run(scenario: &Scenario, millis: u64) -> Vec<RawRepeat> {
     let mut world = NetnsWorld::new(None).unwrap();
     let mut results = Vec::new();
@@ -145,14 +143,14 @@ pub fn wire_bytes(raw: &RawRepeat) -> u64 {
     raw.flows.iter().flat_map(|flow| &flow.bytes).sum()
 }
 
-/// A quantile of latency, µs; not a number without samples.
+/// A quantile of latency, µs; NaN without samples.
 pub fn quantile(raw: &RawRepeat, share: f64) -> f64 {
     let mut sorted = raw.latency_us.clone();
     sorted.sort_by(f64::total_cmp);
     sorted.get((sorted.len() as f64 * share) as usize).copied().unwrap_or(f64::NAN)
 }
 
-/// Share of the line's capacity that was lost in the bins in which somebody waited.
+/// Share of the line's capacity that was lost in bins with a backlog.
 pub fn lost(line: &RawLine) -> f64 {
     let bins = || line.bytes.iter().zip(&line.backlog_bytes).filter(|(_, backlog)| **backlog > 0);
     let sent: u64 = bins().map(|(bytes, _)| bytes).sum();

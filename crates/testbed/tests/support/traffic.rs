@@ -1,4 +1,4 @@
-//! TCP flows over a test bed, between sockets and threads of the test itself.
+//! TCP flows over a test bed, with sockets and threads of the test itself.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -12,37 +12,35 @@ use evenkeel_testbed::{Bed, Namespace, RECEIVER_ADDRESS, SENDER_ADDRESS};
 
 use super::{PATIENCE, wait_for};
 
-/// How often a blocked thread looks whether it should stop.
 const TICK: Duration = Duration::from_millis(20);
-/// What ends every thread, whatever happens.
+/// Ends every thread in any case.
 const LAST_RESORT: Duration = Duration::from_secs(60);
 
-/// The two sockets of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ends {
     pub source: SocketAddr,
     pub destination: SocketAddr,
 }
 
-/// Which host sends the data.
+/// The host that sends the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// Over the managed device.
     SenderToReceiver,
-    /// Back: the managed device carries acknowledgements only.
+    /// The managed device carries only ACKs.
     ReceiverToSender,
 }
 
-/// What kind of bulk flows to make.
+/// Options of bulk flows.
 #[derive(Clone, Copy, Debug)]
 pub struct BulkOptions {
     pub flows: usize,
-    /// Address of the host that the data goes to.
+    /// The receiving host's address.
     pub destination: IpAddr,
     pub direction: Direction,
-    /// Processor that both threads of every flow run on.
+    /// Processor for both threads of every flow.
     pub cpu: Option<usize>,
-    /// Bytes that each flow sends; none: until it is stopped.
+    /// Bytes per flow; none: until stopped.
     pub bytes: Option<u64>,
 }
 
@@ -70,7 +68,7 @@ impl BulkOptions {
     }
 }
 
-/// What a finished flow carried.
+/// Bytes of a finished flow.
 #[derive(Clone, Copy, Debug)]
 pub struct Transferred {
     pub ends: Ends,
@@ -88,9 +86,9 @@ struct Flow {
 
 /// Bulk TCP flows. Dropping them ends them.
 pub struct Bulk {
-    /// Tells the sending threads to say goodbye.
+    /// Tells the sending threads to close their connections.
     stop: Arc<AtomicBool>,
-    /// Tells the receiving threads that nothing will come any more, a goodbye included.
+    /// Tells the receiving threads that nothing more will arrive, not even a FIN.
     abandon: Arc<AtomicBool>,
     ends_by_itself: bool,
     ends: Vec<Ends>,
@@ -98,7 +96,7 @@ pub struct Bulk {
 }
 
 impl Bulk {
-    /// Connects all flows, then lets them send.
+    /// Connects all flows, then starts sending.
     pub fn start(bed: &Bed, options: BulkOptions) -> Self {
         match options.direction {
             Direction::SenderToReceiver => Self::between(&bed.sender, &bed.receiver, options),
@@ -106,7 +104,7 @@ impl Bulk {
         }
     }
 
-    /// The same from one namespace to another.
+    /// The same between two namespaces.
     pub fn between(from: &Namespace, to: &Namespace, options: BulkOptions) -> Self {
         let listener = listen(to, options.destination);
         let destination = listener.local_addr().unwrap();
@@ -142,17 +140,16 @@ impl Bulk {
         Self { stop, abandon, ends_by_itself, ends: flows.iter().map(|flow| flow.ends).collect(), flows }
     }
 
-    /// The sockets of each flow.
     pub fn ends(&self) -> &[Ends] {
         &self.ends
     }
 
-    /// Bytes that have arrived so far, by flow.
+    /// Received bytes, by flow.
     pub fn received(&self) -> Vec<u64> {
         self.flows.iter().map(|flow| flow.received.load(Ordering::Relaxed)).collect()
     }
 
-    /// Waits until this many bytes of every flow have arrived.
+    /// Waits until every flow has delivered this many bytes.
     pub fn wait_for_each(&self, bytes: u64) {
         let what = format!("{bytes} bytes of every one of {} flows have arrived", self.flows.len());
         wait_for(&what, LAST_RESORT, || {
@@ -160,15 +157,14 @@ impl Bulk {
         });
     }
 
-    /// Waits until this many bytes of all flows together have arrived.
+    /// Waits until all flows together have delivered this many bytes.
     pub fn wait_for_all(&self, bytes: u64) {
         wait_for(&format!("{bytes} bytes have arrived"), LAST_RESORT, || {
             (self.received().iter().sum::<u64>() >= bytes).then_some(())
         });
     }
 
-    /// Lets the flows end in an orderly way (they do by themselves when they have a number of bytes
-    /// to send), and waits for the last byte.
+    /// Closes the flows in order (flows with a number of bytes end by themselves), and waits for the last byte.
     pub fn finish(mut self) -> Vec<Transferred> {
         if !self.ends_by_itself {
             self.stop.store(true, Ordering::Relaxed);
@@ -183,7 +179,7 @@ impl Bulk {
             .collect()
     }
 
-    /// Resets every connection with whatever it has queued.
+    /// Resets every connection with its queued data.
     pub fn reset(mut self) {
         for flow in &self.flows {
             close_by_reset(&flow.socket);
@@ -195,7 +191,7 @@ impl Bulk {
         self.stop.store(true, Ordering::Relaxed);
         self.abandon.store(true, Ordering::Relaxed);
         for mut flow in self.flows.drain(..) {
-            // A join fails when the thread panicked, which has been printed by then.
+            // A join fails after a panic, which has been printed.
             let _ = flow.sender.take().map(JoinHandle::join);
             drop(flow.socket);
             let _ = flow.receiver.take().map(JoinHandle::join);
@@ -214,12 +210,10 @@ pub fn listen(at: &Namespace, address: IpAddr) -> TcpListener {
     at.run(|| Ok(TcpListener::bind((address, 0)).unwrap())).unwrap()
 }
 
-/// A connection from a namespace.
 pub fn connect(from: &Namespace, to: SocketAddr) -> TcpStream {
     from.run(|| Ok(TcpStream::connect_timeout(&to, PATIENCE).unwrap())).unwrap()
 }
 
-/// The next connection of a listener.
 pub fn accept(listener: &TcpListener) -> TcpStream {
     listener.set_nonblocking(true).unwrap();
     wait_for("a connection arrives", PATIENCE, || match listener.accept() {
@@ -246,7 +240,7 @@ fn send(mut socket: TcpStream, options: BulkOptions, stop: &AtomicBool) -> u64 {
             Err(_) => return sent,
         }
     }
-    // A socket that lingers for no time at all is reset when it is closed; the others say goodbye.
+    // A socket with a linger time of zero is reset on close; others send a FIN.
     if !resets_on_close(&socket) {
         let _ = socket.shutdown(Shutdown::Write);
     }
@@ -270,8 +264,8 @@ fn receive(mut socket: TcpStream, cpu: Option<usize>, received: &AtomicU64, aban
     }
 }
 
-/// Makes short connections from the sending host, several at a time, each with a few kilobytes.
-/// Returns when all have ended, with the payload that arrived.
+/// Makes short connections from the sending host, several at a time, with a few kilobytes each. Returns the
+/// delivered payload when all have ended.
 pub fn short_connections(bed: &Bed, count: usize, at_a_time: usize) -> u64 {
     let listener = listen(&bed.receiver, RECEIVER_ADDRESS.into());
     let destination = listener.local_addr().unwrap();
@@ -301,7 +295,7 @@ pub fn short_connections(bed: &Bed, count: usize, at_a_time: usize) -> u64 {
                             stream.set_read_timeout(Some(PATIENCE)).unwrap();
                             stream.write_all(&payload[..short_size(left)]).unwrap();
                             stream.shutdown(Shutdown::Write).unwrap();
-                            // The other side closes when it has read everything.
+                            // The receiver closes once it has read everything.
                             assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0);
                         }
                         Ok(())
@@ -316,12 +310,11 @@ pub fn short_connections(bed: &Bed, count: usize, at_a_time: usize) -> u64 {
 /// Largest payload of a short connection, bytes.
 const SHORT_LARGEST: usize = 9_000;
 
-/// Payload of the short connection with this number, counted from 1: one to seven segments.
+/// Payload of the short connection with this number, from 1: one to seven segments.
 pub fn short_size(number: usize) -> usize {
     1_000 + number % 5 * 2_000
 }
 
-/// Pins the calling thread to a processor.
 pub fn pin(cpu: Option<usize>) {
     let Some(cpu) = cpu else { return };
     // SAFETY: all zeroes is the empty set, and the processor's number is far below the set's size.
@@ -333,7 +326,7 @@ pub fn pin(cpu: Option<usize>) {
     assert_eq!(result, 0, "pin a thread to processor {cpu}: {}", std::io::Error::last_os_error());
 }
 
-/// Some kernels default to BBR, which paces and so leaves queues empty on purpose.
+/// Some kernels default to BBR, which paces and so keeps queues empty.
 fn use_cubic(socket: &TcpStream) {
     set_option(socket, libc::IPPROTO_TCP, libc::TCP_CONGESTION, b"cubic");
 }
@@ -342,9 +335,8 @@ fn close_by_reset(socket: &TcpStream) {
     set_option(socket, libc::SOL_SOCKET, libc::SO_LINGER, &libc::linger { l_onoff: 1, l_linger: 0 });
 }
 
-/// Sets an option of a socket.
 pub fn set_option<T>(socket: &impl AsRawFd, level: libc::c_int, name: libc::c_int, value: &T) {
-    // SAFETY: the option's value lives through the call and has the length given.
+    // SAFETY: the option's value outlives the call and has the given length.
     let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -360,7 +352,7 @@ pub fn set_option<T>(socket: &impl AsRawFd, level: libc::c_int, name: libc::c_in
 fn resets_on_close(socket: &TcpStream) -> bool {
     let mut linger = libc::linger { l_onoff: 0, l_linger: 0 };
     let mut length = size_of::<libc::linger>() as libc::socklen_t;
-    // SAFETY: the option's value lives through the call and is as long as `length` says.
+    // SAFETY: the option's value outlives the call and has the length that `length` says.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),

@@ -1,31 +1,32 @@
-//! Many figures before and after: which of them changed, so that all statements together can be trusted.
+//! Compares many figures before and after, so that all statements hold together.
 //!
-//! A figure whose values are all positive changes by a *ratio*: the ratio of the geometric means, with Welch's interval on
-//! the logarithms. Any other figure changes by a *difference* of means, with Welch's interval (*Biometrika* 34, 1947).
+//! A figure whose values are all positive changes by a *ratio*: the ratio of the geometric means, with Welch's
+//! interval on the logarithms. Any other figure changes by a *difference* of means, with Welch's interval
+//! (*Biometrika* 34, 1947).
 //!
-//! **Many figures.** Of a hundred 95 % intervals of figures that did not change, five leave out "no change". Intervals that
-//! are to hold [together](Confidence::Together) are each made for 1 − 0.02/m (Bonferroni), where m is the number of
-//! figures: then one or more of them is wrong in about 2 of 100 reports, and in 5 of 100 that someone tries at the most.
+//! **Many figures.** Of a hundred 95 % intervals of unchanged figures, five exclude "no change". Intervals that
+//! must hold [together](Confidence::Together) each use 1 − 0.02/m (Bonferroni), with m figures: then about 2 of
+//! 100 reports have a wrong interval, and at most 5 of 100 reports that someone tries.
 //!
-//! **Few repeats.** Five repeats estimate a spread badly, which makes such intervals wide. As far as the ratios of a report
-//! have similar spreads, each spread is estimated from all of them (Smyth, *Statistical Applications in Genetics and
-//! Molecular Biology* 3, 2004, section 6): the more alike they are, the more degrees of freedom each has. Where they have
-//! nothing in common, this is Welch's interval.
+//! **Few repeats.** Five repeats estimate a spread badly, which makes such intervals wide. If the ratios of a
+//! report have similar spreads, each spread is estimated from all of them (Smyth, *Statistical Applications in
+//! Genetics and Molecular Biology* 3, 2004, section 6). The more alike the spreads are, the more degrees of
+//! freedom each gets. If they have nothing in common, this is Welch's interval.
 
 use statrs::function::gamma::digamma;
 
 use crate::confidence::{Interval, LEAST_REPEATS, OUTSIDE, Sample};
 use crate::student;
 
-/// The probability that one of all intervals leaves out what it is for. Less than 5 %, so that of a hundred comparisons of
-/// the same thing no more than five show a difference, chance included.
+/// The probability that one of all intervals misses the true value. Less than 5 %, so that of a hundred
+/// comparisons of the same thing at most five show a difference, chance included.
 const OUTSIDE_TOGETHER: f64 = 0.02;
-/// Degrees of freedom that other figures may add to one, at most.
+/// Limit of the degrees of freedom that other figures add to one.
 const MOST_BORROWED: f64 = 50.0;
-/// Spreads that it takes to say how alike spreads are.
+/// Spreads needed to estimate how alike they are.
 const LEAST_SPREADS: usize = 8;
 
-/// What an interval is made for.
+/// The confidence of the intervals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Confidence {
     /// 95 % for each interval by itself.
@@ -46,13 +47,13 @@ pub enum Scale {
 /// A figure before and after.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Change {
-    /// How the change is expressed: as a ratio if all values are positive.
+    /// Ratio if all values are positive.
     pub scale: Scale,
-    /// Mean of the first set; of a ratio the geometric one.
+    /// Mean of the first set; for a ratio the geometric mean.
     pub first: f64,
-    /// Mean of the second set, likewise.
+    /// Mean of the second set; for a ratio the geometric mean.
     pub second: f64,
-    /// The change; 0 is none.
+    /// The change; 0: none.
     pub change: f64,
     /// Its confidence interval; none if a set has fewer than [`LEAST_REPEATS`] values.
     pub interval: Option<Interval>,
@@ -61,15 +62,15 @@ pub struct Change {
 }
 
 impl Change {
-    /// Whether a change was shown: the interval leaves out 0.
+    /// Whether a change was shown: the interval excludes 0.
     #[must_use]
     pub fn is_shown(&self) -> bool {
         self.interval.is_some_and(|interval| !interval.contains(0.0))
     }
 }
 
-/// The changes between the sets of each pair. Values that are not finite are left out; a pair of which one set has none
-/// left has no change.
+/// The changes between the sets of each pair. Ignores values that are not finite; a pair with an empty set has
+/// no change.
 #[must_use]
 pub fn changes(pairs: &[(Vec<f64>, Vec<f64>)], confidence: Confidence) -> Vec<Option<Change>> {
     let pairs: Vec<Option<Pair>> = pairs.iter().map(|(first, second)| Pair::of(first, second)).collect();
@@ -105,7 +106,7 @@ impl Pair {
         self.first.n.min(self.second.n) >= LEAST_REPEATS
     }
 
-    /// Whether an interval could leave out 0: what is the same in all repeats of both cannot be taken for a change.
+    /// Whether an interval could exclude 0: identical values in all repeats of both sets are no change.
     fn can_differ(&self) -> bool {
         let is_constant = |sample: &Sample| sample.variance == Some(0.0);
         let same = self.first.mean == self.second.mean;
@@ -148,23 +149,23 @@ impl Pair {
         if error == 0.0 {
             return Interval::around(difference, 0.0);
         }
-        // Welch and Satterthwaite, as shares of the sum: squares of tiny or huge errors would leave the range.
+        // Welch-Satterthwaite, with shares of the sum: squares of tiny or huge errors would overflow.
         let (share1, share2) = (error1 / error, error2 / error);
         let freedom = 1.0 / (share1 * share1 / freedom1 + share2 * share2 / freedom2);
         Interval::around(difference, student::two_sided(freedom, outside) * error.sqrt())
     }
 }
 
-/// What the spreads of a report's ratios have in common.
+/// The common part of the spreads of a report's ratios.
 struct Spreads {
-    /// Degrees of freedom that the common spread counts for; 0 if there is none.
+    /// Degrees of freedom of the common spread; 0: none.
     freedom: f64,
     /// The common variance.
     variance: f64,
 }
 
 impl Spreads {
-    /// By the mean and the variance of the logarithms of the sample variances, each of which is a scaled χ².
+    /// From mean and variance of the logarithms of the sample variances, each of which is a scaled χ².
     fn of<'p>(pairs: impl Iterator<Item = &'p Pair>) -> Self {
         let none = Self { freedom: 0.0, variance: 0.0 };
         let samples = pairs
@@ -172,7 +173,7 @@ impl Spreads {
             .flat_map(|pair| [&pair.first, &pair.second]);
         let (mut logarithms, mut expected) = (Vec::new(), 0.0);
         for sample in samples {
-            // What does not vary at all says nothing of what does.
+            // A constant figure says nothing about the spread of others.
             let Some(variance) = sample.variance.filter(|variance| *variance > 0.0) else { continue };
             let half = (sample.n as f64 - 1.0) / 2.0;
             logarithms.push(variance.ln() - digamma(half) + half.ln());
@@ -194,7 +195,7 @@ impl Spreads {
     /// Variance of a sample and its degrees of freedom.
     fn spread(&self, scale: Scale, sample: &Sample) -> Option<(f64, f64)> {
         let (variance, freedom) = (sample.variance?, sample.n as f64 - 1.0);
-        // A figure that never varies is exact, however much others do.
+        // A constant figure is exact, however much others vary.
         if scale == Scale::Difference || self.freedom == 0.0 || variance == 0.0 {
             return Some((variance, freedom));
         }
@@ -203,7 +204,8 @@ impl Spreads {
     }
 }
 
-/// Second derivative of the logarithm of the gamma function (Abramowitz and Stegun, 6.4.6 and 6.4.12), for x > 0.
+/// Second derivative of the logarithm of the gamma function (Abramowitz and Stegun, 6.4.6 and 6.4.12), for x >
+/// 0.
 fn trigamma(x: f64) -> f64 {
     let (mut x, mut sum) = (x, 0.0);
     while x < 10.0 {
@@ -214,7 +216,7 @@ fn trigamma(x: f64) -> f64 {
     sum + 1.0 / x + square / 2.0 + square / x * (1.0 / 6.0 - square * (1.0 / 30.0 - square / 42.0))
 }
 
-/// Where [`trigamma`], which falls, has a value.
+/// Inverse of the decreasing [`trigamma`].
 fn inverse_trigamma(value: f64) -> f64 {
     let (mut low, mut high) = (1e-6_f64, 1e6_f64);
     for _ in 0..100 {
@@ -278,7 +280,7 @@ mod tests {
         assert_eq!(changes(&nothing, Confidence::Together), [None, None]);
     }
 
-    /// What made the degrees of freedom NaN: squares beyond the largest number.
+    /// Squares above the largest number made the degrees of freedom NaN.
     #[test]
     fn huge_values_have_no_interval_and_do_no_harm() {
         for (first, second) in [
@@ -301,7 +303,7 @@ mod tests {
             interval.high - interval.low
         };
         assert!(width(Confidence::Together) > 1.2 * width(Confidence::Each));
-        // Figures that cannot differ take nothing from those that can.
+        // Figures that cannot differ do not widen the intervals of others.
         let mut more = pairs.clone();
         more.extend(vec![(vec![0.0; 5], vec![0.0; 5]); 50]);
         let of = |pairs: &[(Vec<f64>, Vec<f64>)]| changes(pairs, Confidence::Together)[0].unwrap().interval;
@@ -322,7 +324,7 @@ mod tests {
         };
         assert_eq!(freedom(&[0.02; 6]), MOST_BORROWED);
         assert!(freedom(&[1e-4, 1e-3, 0.01, 0.1, 0.5, 1.0]) < 1.0);
-        // Three figures say nothing of how alike spreads are.
+        // Three figures are too few to estimate how alike spreads are.
         assert_eq!(freedom(&[0.02; 3]), 0.0);
     }
 

@@ -1,16 +1,16 @@
-//! How long flows of a given size take.
+//! Completion times of flows of a given size.
 
 /// Completion times of flows, or of values that clients fetch, seconds.
 ///
-/// Source: Titan (USENIX ATC 2018), section 6.2: the distribution over the flows (figure 4) and the
-/// difference between the earliest and the last completing flow (figure 3).
+/// Source: Titan (USENIX ATC 2018), section 6.2: the distribution over the flows (figure 4), and the difference
+/// between the earliest and the last completing flow (figure 3).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CompletionTimes {
     /// Arithmetic mean.
     pub mean_s: f64,
     /// Median.
     pub p50_s: f64,
-    /// 80th percentile, where the paper lets the tail begin.
+    /// 80th percentile, the start of the tail in the paper.
     pub p80_s: f64,
     /// 99th percentile.
     pub p99_s: f64,
@@ -19,11 +19,11 @@ pub struct CompletionTimes {
 }
 
 impl CompletionTimes {
-    /// From the completion time of each flow in seconds. `None` if there is none, or if one is
-    /// negative or not finite: a flow that did not complete has no place in a distribution.
+    /// From each flow's completion time in seconds. `None` if there is none, or one is negative or not finite:
+    /// an incomplete flow has no place in a distribution.
     ///
-    /// A percentile is by nearest rank: the smallest value that at least so large a share of the
-    /// values does not exceed.
+    /// Percentiles use the nearest rank: the smallest value that is at least as large as this share of the
+    /// values.
     #[must_use]
     pub fn from_seconds(times: &[f64]) -> Option<Self> {
         if times.iter().any(|time| !time.is_finite() || *time < 0.0) {
@@ -45,7 +45,7 @@ impl CompletionTimes {
         })
     }
 
-    /// The figures under the names that records give them.
+    /// The figures with their names in records.
     #[must_use]
     pub fn parts(&self) -> [(&'static str, f64); 5] {
         [

@@ -1,14 +1,14 @@
-//! What repeats allow to be said about a mean, a ratio or a share: 95 % confidence intervals.
+//! 95 % confidence intervals of means, ratios and shares over repeats.
 //!
-//! There is one definition of each, and no interval from fewer than [`LEAST_REPEATS`] repeats or pairs: with two, the
-//! interval of a ratio near 1 reaches below 0 or far above any machine.
+//! Each has a single definition, and there is no interval from fewer than [`LEAST_REPEATS`] repeats or pairs:
+//! with two, the interval of a ratio near 1 reaches below 0 or far above any machine.
 
 use crate::student;
 
-/// Fewer repeats, or pairs of them, have no interval.
+/// Least number of repeats or pairs for an interval.
 pub const LEAST_REPEATS: usize = 5;
 
-/// The probability that a 95 % interval leaves out what it is for.
+/// The probability that a 95 % interval misses the true value.
 pub(crate) const OUTSIDE: f64 = 0.05;
 
 /// A 95 % confidence interval.
@@ -21,7 +21,7 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// None if an end is not a finite number.
+    /// None if an end is not finite.
     pub(crate) fn around(centre: f64, half_width: f64) -> Option<Self> {
         Self { low: centre - half_width, high: centre + half_width }.finite()
     }
@@ -30,20 +30,20 @@ impl Interval {
         (self.low.is_finite() && self.high.is_finite()).then_some(self)
     }
 
-    /// Whether `value` lies in it; the ends do.
+    /// Whether `value` lies in it, ends included.
     #[must_use]
     pub fn contains(&self, value: f64) -> bool {
         self.low <= value && value <= self.high
     }
 
-    /// Whether the whole of it lies between two bounds: with bounds around "no change" this is the test for equivalence
-    /// (two one-sided tests, Schuirmann 1987).
+    /// Whether the whole interval lies between two bounds. With bounds around "no change" this tests
+    /// equivalence (two one-sided tests, Schuirmann 1987).
     #[must_use]
     pub fn lies_within(&self, low: f64, high: f64) -> bool {
         low <= self.low && self.high <= high
     }
 
-    /// Whether no part of it lies between two bounds.
+    /// Whether the whole interval lies outside two bounds.
     #[must_use]
     pub fn lies_outside(&self, low: f64, high: f64) -> bool {
         self.high < low || high < self.low
@@ -53,15 +53,15 @@ impl Interval {
 /// A mean over repeats, or a mean ratio over pairs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MeanInterval {
-    /// The mean; of ratios the geometric one.
+    /// The mean; for ratios the geometric mean.
     pub mean: f64,
-    /// Its 95 % confidence interval; none of fewer than [`LEAST_REPEATS`].
+    /// Its 95 % confidence interval; none for fewer than [`LEAST_REPEATS`].
     pub interval: Option<Interval>,
-    /// How many values or pairs; at least 1.
+    /// Number of values or pairs; at least 1.
     pub n: usize,
 }
 
-/// Mean of `values` with the interval of Student's t. Values that are not finite are left out; `None` if none is left.
+/// Mean of `values` with Student's t interval. Ignores values that are not finite; `None` if none is left.
 #[must_use]
 pub fn mean_interval(values: &[f64]) -> Option<MeanInterval> {
     let sample = Sample::of(values)?;
@@ -72,8 +72,8 @@ pub fn mean_interval(values: &[f64]) -> Option<MeanInterval> {
     Some(MeanInterval { mean: sample.mean, interval, n: sample.n })
 }
 
-/// Mean of ratios that are given by their natural logarithms: the geometric mean, with the interval of Student's t on the
-/// logarithms. Twice and half are 1 in the mean, whichever of the two is divided, and no interval reaches 0.
+/// Mean of ratios given by their natural logarithms: the geometric mean, with Student's t interval on the
+/// logarithms. So 2 and 1/2 average to 1, and no interval reaches 0.
 #[must_use]
 pub fn mean_ratio(logarithms: &[f64]) -> Option<MeanInterval> {
     let MeanInterval { mean, interval, n } = mean_interval(logarithms)?;
@@ -82,12 +82,12 @@ pub fn mean_ratio(logarithms: &[f64]) -> Option<MeanInterval> {
     Some(MeanInterval { mean: mean.exp(), interval, n })
 }
 
-/// The ratio of `variant` to `baseline`, repeat by repeat: element i of the one belongs to element
-/// i of the other, as runs that are interleaved do. What drifts slowly (temperature, neighbours)
-/// then falls out of the ratio. The mean and its interval are those of [`mean_ratio`].
+/// The ratio of `variant` to `baseline`, repeat by repeat: element i of one is paired with element i of the
+/// other, as in interleaved runs. Slow drift (temperature, neighbours) cancels. Mean and interval are those of
+/// [`mean_ratio`].
 ///
-/// Pairs count up to the end of the shorter slice; a pair with a value that is not finite or not positive has no ratio
-/// and is left out. `None` if no pair is left.
+/// Pairs count up to the end of the shorter slice. A pair with a value that is not finite or not positive is
+/// ignored. `None` if no pair is left.
 #[must_use]
 pub fn paired_ratio(baseline: &[f64], variant: &[f64]) -> Option<MeanInterval> {
     let logarithms: Vec<f64> = baseline
@@ -100,7 +100,7 @@ pub fn paired_ratio(baseline: &[f64], variant: &[f64]) -> Option<MeanInterval> {
     mean_ratio(&logarithms)
 }
 
-/// The share of `n` repeats of which `hits` satisfy something, with the exact interval of Clopper and Pearson.
+/// The share of `hits` in `n` repeats, with the exact interval of Clopper and Pearson.
 #[must_use]
 pub fn share_interval(hits: usize, n: usize) -> Option<MeanInterval> {
     let (low, high) = student::share_bounds(hits, n, OUTSIDE)?;
@@ -112,7 +112,7 @@ pub fn share_interval(hits: usize, n: usize) -> Option<MeanInterval> {
 pub(crate) struct Sample {
     pub n: usize,
     pub mean: f64,
-    /// Absent for a single value.
+    /// None for a single value.
     pub variance: Option<f64>,
 }
 
@@ -121,7 +121,7 @@ impl Sample {
         let finite: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
         let n = finite.len();
         let origin = *finite.first()?;
-        // Around the first value, so that equal values have a variance of exactly 0.
+        // Relative to the first value, so that equal values have a variance of exactly 0.
         let mean = origin + finite.iter().map(|value| value - origin).sum::<f64>() / n as f64;
         let variance = (n >= 2)
             .then(|| finite.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n as f64 - 1.0));
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn no_interval_from_fewer_than_five() {
-        // CPU of two repeats, as a demonstration had them: arithmetically 1.051 (−1.131 to 3.233).
+        // CPU of two repeats of a demonstration: arithmetically 1.051 (−1.131 to 3.233).
         let found = paired_ratio(&[31.9, 39.8], &[39.0, 35.0]).unwrap();
         assert_eq!((found.interval, found.n), (None, 2));
         close(found.mean, (39.0_f64 / 31.9 * 35.0 / 39.8).sqrt(), 1e-12);

@@ -1,26 +1,25 @@
-//! Whether the link idles although somebody wants to send.
+//! Whether the link idles while packets wait.
 
 use std::ops::Range;
 
 use crate::ranges::merged;
 
-/// How much of its time a link idled while some flow was backlogged.
+/// How much of the time a link idled while a flow was backlogged.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WorkConservation {
-    /// Idle share of the backlogged time, 0 to 1; 0 is work-conserving.
+    /// Idle share of the backlogged time, 0 to 1; 0: work-conserving.
     pub idle_share: f64,
-    /// Bins in which some flow was backlogged throughout; at least 1.
+    /// Bins in which a flow was backlogged throughout; at least 1.
     pub backlogged_bins: usize,
 }
 
-/// Work conservation from the bytes that a link of `line_rate_bps` sent in each bin of `bin_ns`,
-/// and the bins throughout which at least one flow was backlogged (ranges in any order, such as
-/// the [`FlowSeries::backlogged`](crate::FlowSeries::backlogged) of all flows in a row).
+/// Work conservation, from the bytes that a link of `line_rate_bps` sent in each bin of `bin_ns`, and the bins
+/// throughout which at least one flow was backlogged (ranges in any order, such as the
+/// [`FlowSeries::backlogged`](crate::FlowSeries::backlogged) of all flows concatenated).
 ///
-/// The time a link needs for its bytes at line rate is its busy time; what remains of a backlogged
-/// stretch of bins is idle. That is reckoned over whole stretches and not bin by bin: a packet on
-/// the border of two bins makes one look overfull and the other idle. `None` if no bin is
-/// backlogged, or if the line rate or the bin is 0.
+/// A link is busy for the time that its bytes need at line rate; the rest of a backlogged stretch of bins is
+/// idle. This is computed over whole stretches, not per bin: a packet on the border of two bins makes one look
+/// overfull and the other idle. `None` if no bin is backlogged, or the line rate or the bin is 0.
 #[must_use]
 pub fn work_conservation(
     link_bytes: &[u64],
@@ -44,28 +43,28 @@ pub fn work_conservation(
         .then(|| WorkConservation { idle_share: idle_bins / backlogged_bins as f64, backlogged_bins })
 }
 
-/// What a line did while something waited for it.
+/// Use of a line while packets waited for it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LineUse {
-    /// Of the windows in which something waited, the share in which less than half of the capacity left.
+    /// Share of the windows with waiting packets in which less than half of the capacity was sent.
     pub idle_share: f64,
-    /// Of what the line could have carried while something waited, the share that it did not.
+    /// Unused share of the capacity while packets waited.
     pub lost_share: f64,
-    /// Windows in which something waited throughout; at least 1.
+    /// Windows in which packets waited throughout; at least 1.
     pub backlogged: usize,
-    /// Windows in all.
+    /// All windows.
     pub windows: usize,
 }
 
-/// What a line did while something waited for it, from the bytes that left in each bin and the least number of bytes
-/// that were seen waiting in it.
+/// Use of a line while packets waited for it, from the bytes sent in each bin and the minimum backlog seen in
+/// it.
 ///
-/// Bins are taken together in windows of `bins_per_window`, so that a window holds several of the largest segments: a
-/// slow line sends one of them in many bins, and none of these is idle. What is left over at the end is not used. In a
-/// window somebody waited if bytes were waiting in each of its bins. What is lost is reckoned over whole stretches of such
+/// Bins are grouped in windows of `bins_per_window`, so that a window holds several of the largest segments: a
+/// slow line sends one in many bins, none of which is idle. An incomplete window at the end is ignored. A
+/// window is backlogged if bytes waited in each of its bins. The loss is computed over whole stretches of such
 /// windows: a segment on the border of two makes one look overfull and the other idle.
 ///
-/// `None` if nothing ever waited, or if the capacity or the window is 0.
+/// `None` if nothing ever waited, or the capacity or the window is 0.
 #[must_use]
 pub fn line_use(
     sent_bytes: &[u64],
@@ -137,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_line_that_is_full_while_somebody_waits_loses_nothing() {
-        // The last two bins are idle, and nobody waits then.
+        // The last two bins are idle, but nothing waits then.
         let found = line_use(&[1000, 1000, 0, 0], &[5, 5, 0, 0], 1000.0, 1);
         assert_eq!(found, Some(LineUse { idle_share: 0.0, lost_share: 0.0, backlogged: 2, windows: 4 }));
     }
@@ -151,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_class_that_may_not_borrow_leaves_the_line_idle_while_it_waits() {
-        // Half of the time the others are silent; then 400 of 1000 leave.
+        // Half of the time the others are silent; then 400 of 1000 bytes are sent.
         let sent: Vec<u64> = [1000, 1000, 400, 400].repeat(5);
         let found = line_use(&sent, &[7; 20], 1000.0, 1).map(|found| (found.idle_share, found.lost_share));
         assert!(found.is_some_and(|(idle, lost)| idle == 0.5 && (lost - 0.3).abs() < 1e-12), "{found:?}");
@@ -159,11 +158,11 @@ mod tests {
 
     #[test]
     fn a_segment_that_takes_several_bins_is_no_idle_time() {
-        // A segment of 4000 bytes leaves every fourth bin.
+        // A segment of 4000 bytes is sent every fourth bin.
         let sent = [4000, 0, 0, 0, 4000, 0, 0, 0, 4000];
         let found = line_use(&sent, &[9; 9], 1000.0, 4);
         assert_eq!(found, Some(LineUse { idle_share: 0.0, lost_share: 0.0, backlogged: 2, windows: 2 }));
-        // On the border of two windows it is in one of them, and nothing is lost.
+        // A segment on the border of two windows counts in one of them, and nothing is lost.
         let found = line_use(&[8000, 0, 0, 0, 0, 0, 0, 0], &[9; 8], 1000.0, 4);
         assert_eq!(found.map(|found| (found.idle_share, found.lost_share)), Some((0.5, 0.0)));
     }

@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use crate::ranges::{covers, merged};
 
-/// What one flow sent, bin by bin.
+/// One flow's bytes, bin by bin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowSeries {
-    /// The flow's weight: its fair share is proportional to it. Positive.
+    /// The flow's weight, positive; its fair share is proportional to it.
     pub weight: f64,
     /// Bytes on the wire in each bin.
     pub bytes: Vec<u64>,
@@ -15,12 +15,12 @@ pub struct FlowSeries {
     pub backlogged: Vec<Range<usize>>,
 }
 
-/// The normalised fairness metric over a measurement. 0 is perfectly fair; it can exceed 1.
+/// The normalised fairness metric of a measurement. 0 is perfectly fair; it can exceed 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Nfm {
     /// Mean over the windows.
     pub mean: f64,
-    /// The largest of any window.
+    /// Maximum over the windows.
     pub max: f64,
     /// Windows in which at least two flows competed; at least 1.
     pub windows: usize,
@@ -37,7 +37,7 @@ pub enum NfmError {
         /// Length of a bin.
         bin_ns: u64,
     },
-    /// The line rate is zero, so that there is no share of it to be fair about.
+    /// The line rate is zero, so there is no fair share.
     #[error("the line rate is 0 bit/s")]
     LineRate,
     /// A weight is zero, negative or not a number.
@@ -52,21 +52,21 @@ pub enum NfmError {
 
 /// The normalised fairness metric NFM(τ) for τ = `window_ns`.
 ///
-/// The series are cut into consecutive windows that do not overlap, starting with bin 0; what is
-/// left over at the end is not used. In each window only the flows that were backlogged
-/// throughout it count, since nobody owes an idle flow its share. The window's value is the
-/// largest difference between any two of them in bytes sent per weight, divided by the fair share
-/// per weight, `line rate · τ / Σ weights`. A window with fewer than two such flows is skipped.
+/// The series are cut into consecutive windows from bin 0; an incomplete window at the end is ignored. In each
+/// window only the flows count that were backlogged throughout it, because an idle flow has no claim to a
+/// share. The window's value is the largest difference between any two of them in bytes sent per weight,
+/// divided by the fair share per weight, `line rate · τ / Σ weights`. A window with fewer than two such flows
+/// is skipped.
 ///
-/// Bins after the end of a shorter series hold no bytes. The caller leaves out the warm-up.
-/// `Ok(None)` if no window is left.
+/// Bins after the end of a shorter series have no bytes. The caller leaves out the warm-up. `Ok(None)` if no
+/// window is left.
 ///
-/// Source: Titan (USENIX ATC 2018), section 6, metric 4, where all flows are backlogged all the
-/// time and the weights are 1.
+/// Source: Titan (USENIX ATC 2018), section 6, metric 4, where all flows are always backlogged and the weights
+/// are 1.
 ///
 /// # Errors
-/// If `window_ns` is not a positive multiple of `bin_ns`, if the line rate is 0, or if a weight is
-/// not a positive finite number.
+/// If `window_ns` is not a positive multiple of `bin_ns`, the line rate is 0, or a weight is not a positive
+/// finite number.
 pub fn nfm(
     flows: &[FlowSeries],
     bin_ns: u64,
@@ -85,7 +85,7 @@ pub fn nfm(
         return Err(NfmError::Weight { flow, weight: series.weight });
     }
 
-    // A window longer than memory can hold bins is longer than every series.
+    // A window with more bins than memory can hold is longer than every series.
     let Ok(bins_per_window) = usize::try_from(window_ns / bin_ns) else { return Ok(None) };
     let window_capacity = line_rate_bps as f64 / 8.0 * (window_ns as f64 / 1e9);
     let backlogged: Vec<Vec<Range<usize>>> = flows.iter().map(|flow| merged(&flow.backlogged)).collect();
@@ -105,7 +105,7 @@ pub fn nfm(
     Ok((windows > 0).then(|| Nfm { mean: sum / windows as f64, max, windows }))
 }
 
-/// The metric in one window, over the flows that compete in it.
+/// The metric in one window, over the competing flows.
 fn window_nfm<'a>(
     competing: impl Iterator<Item = &'a FlowSeries>,
     window: &Range<usize>,
@@ -124,10 +124,10 @@ fn window_nfm<'a>(
     (count >= 2).then(|| (most - least) / (window_capacity / weights))
 }
 
-/// The window in which as many bytes pass at `rate_bps` as pass in `window_ns` at
-/// `nominal_rate_bps`: 1 ms at 10 Gbit/s is 2 ms at 5 Gbit/s. Rounded to the nearest nanosecond.
+/// The window in which as many bytes pass at `rate_bps` as in `window_ns` at `nominal_rate_bps`: 1 ms at 10
+/// Gbit/s is 2 ms at 5 Gbit/s. Rounded to the nearest nanosecond.
 ///
-/// `u64::MAX` where the result does not fit, which includes a rate of 0.
+/// `u64::MAX` if the result does not fit, which includes a rate of 0.
 #[must_use]
 pub fn stretched_window_ns(window_ns: u64, nominal_rate_bps: u64, rate_bps: u64) -> u64 {
     let bits = u128::from(window_ns) * u128::from(nominal_rate_bps);
@@ -138,12 +138,10 @@ pub fn stretched_window_ns(window_ns: u64, nominal_rate_bps: u64, rate_bps: u64)
         .unwrap_or(u64::MAX)
 }
 
-/// Jain's fairness index `(Σx)² / (n · Σx²)`: 1 when all values are equal, 1/n when one of n has
-/// everything.
+/// Jain's fairness index `(Σx)² / (n · Σx²)`: 1 if all values are equal, 1/n if one of n has everything.
 ///
-/// The values are what each flow got (bytes, packets), divided by its weight where weights differ.
-/// `None` if there is no value, if all are 0 (nothing was shared out), or if one is negative or not
-/// finite.
+/// The values are each flow's bytes or packets, divided by its weight if weights differ. `None` if there is no
+/// value, all are 0 (nothing was shared out), or one is negative or not finite.
 #[must_use]
 pub fn jain(values: &[f64]) -> Option<f64> {
     if values.iter().any(|value| !value.is_finite() || *value < 0.0) {
@@ -153,7 +151,7 @@ pub fn jain(values: &[f64]) -> Option<f64> {
     if largest == 0.0 {
         return None;
     }
-    // The index does not change with scale; scaled to at most 1, no square can overflow.
+    // The index does not depend on scale; scaled to at most 1, no square can overflow.
     let (sum, squares) = values
         .iter()
         .map(|value| value / largest)
@@ -218,7 +216,7 @@ mod tests {
         // Per bin: 0, 0, 2, 2.
         let short = nfm(&flows, MILLISECOND, MILLISECOND, RATE).unwrap().unwrap();
         assert_eq!(short, Nfm { mean: 1.0, max: 2.0, windows: 4 });
-        // Unfair in the short run, fair in the long.
+        // Unfair over short windows, fair over long ones.
         let long = nfm(&flows, MILLISECOND, 4 * MILLISECOND, RATE).unwrap().unwrap();
         assert_eq!(long, Nfm { mean: 0.0, max: 0.0, windows: 1 });
     }

@@ -2,16 +2,16 @@
 
 use hdrhistogram::Histogram;
 
-/// The largest latency that is told apart, nanoseconds: one hour. Longer ones count as this long.
+/// The largest latency of the histogram: one hour. Longer ones count as this.
 const LONGEST_NS: u64 = 3_600_000_000_000;
 
-/// Significant digits that the percentiles are exact to.
+/// Precision of the percentiles.
 const SIGNIFICANT_DIGITS: u8 = 3;
 
-/// Mean and percentiles of latency, microseconds.
+/// Mean and percentiles of latency, µs.
 ///
-/// Latency is half the round trip of a request and its answer, as sockperf's ping-pong reports it;
-/// the samples given are already halved.
+/// Latency is half the round trip of a request and its answer, as in sockperf's ping-pong; the samples are
+/// already halved.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LatencySummary {
     /// Arithmetic mean of the samples, exact.
@@ -24,24 +24,24 @@ pub struct LatencySummary {
     pub p99_us: f64,
     /// 99.9th percentile.
     pub p999_us: f64,
-    /// How many samples.
+    /// Number of samples.
     pub samples: u64,
 }
 
 impl LatencySummary {
-    /// Summary of full samples in nanoseconds. `None` if there is none.
+    /// Summary of samples in nanoseconds. `None` if there is none.
     ///
-    /// A percentile is the smallest sample that at least so large a share of the samples does not
-    /// exceed, to three significant digits.
+    /// A percentile is the smallest sample that is at least as large as this share of the samples, to three
+    /// significant digits.
     #[must_use]
     pub fn from_nanoseconds(samples: impl IntoIterator<Item = u64>) -> Option<Self> {
         Self::from_counts(samples.into_iter().map(|sample| (sample, 1)))
     }
 
-    /// The same of samples that are counted already: nanoseconds, and how often.
+    /// The same from counted samples: nanoseconds and frequency.
     #[must_use]
     pub fn from_counts(samples: impl IntoIterator<Item = (u64, u64)>) -> Option<Self> {
-        // Bounds and digits are within the histogram's documented limits, so `ok` loses nothing.
+        // Bounds and digits are within the histogram's documented limits, so `ok` hides no error.
         let mut histogram = Histogram::<u64>::new_with_bounds(1, LONGEST_NS, SIGNIFICANT_DIGITS).ok()?;
         let mut total: u128 = 0;
         for (sample, count) in samples {
@@ -64,7 +64,7 @@ impl LatencySummary {
         })
     }
 
-    /// The figures under the names that records give them.
+    /// The figures with their names in records.
     #[must_use]
     pub fn parts(&self) -> [(&'static str, f64); 5] {
         [

@@ -1,13 +1,13 @@
-//! What the figures mean: fairness, latency, completion times, work conservation and the
-//! statistics of repeats, as pure functions of numbers.
+//! Definitions of the figures: fairness, latency, completion times, work conservation and the statistics of repeats, as pure
+//! functions of numbers.
 //!
 //! | figure | function | definition from |
 //! |---|---|---|
 //! | normalised fairness metric (NFM) | [`nfm`] | Stephens et al., *Titan: Fair Packet Scheduling for Commodity Multiqueue NICs*, USENIX ATC 2018, section 6 |
 //! | Jain's fairness index | [`jain`] | Jain, Chiu, Hawe, *A Quantitative Measure of Fairness and Discrimination*, DEC-TR-301, 1984 |
-//! | latency percentiles | [`LatencySummary`] | histogram of full samples, three significant digits |
+//! | latency percentiles | [`LatencySummary`] | histogram of all samples, three significant digits |
 //! | flow completion times and their spread | [`CompletionTimes`] | Titan, section 6.2 and figures 3 and 4 |
-//! | work conservation | [`work_conservation`], [`line_use`] | idle time of the link while somebody wants to send |
+//! | work conservation | [`work_conservation`], [`line_use`] | idle time of the link while packets wait |
 //! | mean, median, range over repeats | [`Summary`] | |
 //! | mean with its confidence interval | [`mean_interval`] | Student's t |
 //! | ratio of two variants | [`paired_ratio`], [`mean_ratio`] | Student's t over the logarithms of the pairs' ratios |
@@ -16,9 +16,8 @@
 //!
 //! No interval comes from fewer than [`LEAST_REPEATS`] repeats.
 //!
-//! Arguments carry their unit in their name (`_ns` nanoseconds, `_bps` bit/s); sizes are bytes.
-//! A figure that its input does not determine (no window with two competing flows, no sample) is
-//! `None`, never 0. Input that makes no sense at all is a typed error.
+//! Arguments have their unit in their name (`_ns` nanoseconds, `_bps` bit/s); sizes are bytes. A figure that its input does
+//! not determine (no window with two competing flows, no sample) is `None`, never 0. Invalid input is a typed error.
 
 #![warn(missing_docs)]
 

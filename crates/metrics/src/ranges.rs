@@ -1,4 +1,4 @@
-//! Sets of bins, given as ranges in any order that may touch and overlap.
+//! Sets of bins, given as ranges in any order, which may touch and overlap.
 
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ pub(crate) fn merged(ranges: &[Range<usize>]) -> Vec<Range<usize>> {
     merged
 }
 
-/// Whether one of the `merged` ranges holds the whole of `window`.
+/// Whether one of the `merged` ranges contains all of `window`.
 pub(crate) fn covers(merged: &[Range<usize>], window: &Range<usize>) -> bool {
     let after = merged.partition_point(|range| range.start <= window.start);
     after.checked_sub(1).is_some_and(|last| merged[last].end >= window.end)

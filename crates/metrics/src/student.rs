@@ -1,16 +1,16 @@
 //! Quantiles for intervals: Student's t, and the exact bounds of a share.
 //!
-//! Both are found by bisection of the regularised incomplete beta function, which is monotonic.
+//! Both come from a bisection of the regularised incomplete beta function, which is monotonic.
 
 use statrs::function::beta::checked_beta_reg;
 
-/// More degrees of freedom than this are not told apart from a normal distribution.
+/// With more degrees of freedom, use this many: it is practically a normal distribution.
 const MOST_FREEDOM: f64 = 1e6;
-/// Halvings: enough for every bit of a number.
+/// Bisection steps: enough for every bit of a number.
 const HALVINGS: usize = 200;
 
-/// The value that |t| exceeds with the probability `outside`. Arguments that make no sense have a quantile of infinity:
-/// an interval that says nothing.
+/// The value that |t| exceeds with probability `outside`. Invalid arguments give infinity: an interval without
+/// information.
 pub(crate) fn two_sided(freedom: f64, outside: f64) -> f64 {
     if !(freedom > 0.0 && outside > 0.0 && outside < 1.0) {
         return f64::INFINITY;
@@ -24,7 +24,7 @@ pub(crate) fn two_sided(freedom: f64, outside: f64) -> f64 {
     }
 }
 
-/// The 95 % interval of Clopper and Pearson for a share, of which `hits` of `n` were seen (*Biometrika* 26, 1934).
+/// The 95 % interval of Clopper and Pearson for a share, given `hits` of `n` (*Biometrika* 26, 1934).
 pub(crate) fn share_bounds(hits: usize, n: usize, outside: f64) -> Option<(f64, f64)> {
     if n == 0 || hits > n {
         return None;
@@ -36,7 +36,7 @@ pub(crate) fn share_bounds(hits: usize, n: usize, outside: f64) -> Option<(f64, 
     Some((low, high))
 }
 
-/// Where a function that rises from 0 to 1 over that range has a value.
+/// The argument at which a function that rises from 0 to 1 over that range has the value `target`.
 fn bisect(of: impl Fn(f64) -> Option<f64>, target: f64) -> Option<f64> {
     let (mut low, mut high) = (0.0_f64, 1.0_f64);
     for _ in 0..HALVINGS {

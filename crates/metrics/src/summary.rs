@@ -1,30 +1,29 @@
-//! Repeats of a figure in short.
+//! Summarises the repeats of a figure.
 
 /// A figure over the repeats of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Summary {
     /// Arithmetic mean.
     pub mean: f64,
-    /// Median; the mean of the two middle values when their number is even.
+    /// The mean of the two middle values if their number is even.
     pub median: f64,
     /// The smallest.
     pub min: f64,
     /// The largest.
     pub max: f64,
-    /// How many values; at least 1.
+    /// Number of values; at least 1.
     pub n: usize,
 }
 
 impl Summary {
-    /// Summary of `values`. Values that are not finite are not measurements and are left out, also
-    /// from `n`; `None` if no value is left.
+    /// Summary of `values`. Ignores values that are not finite, also in `n`; `None` if no value is left.
     #[must_use]
     pub fn of(values: &[f64]) -> Option<Self> {
         let mut sorted: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
         sorted.sort_by(f64::total_cmp);
         let (&min, &max) = (sorted.first()?, sorted.last()?);
         let n = sorted.len();
-        // Halved or divided before they are added, so that no sum of finite values overflows.
+        // Divide before adding, so that no sum of finite values overflows.
         let mean = sorted.iter().map(|value| value / n as f64).sum::<f64>().clamp(min, max);
         let median =
             if n.is_multiple_of(2) { sorted[n / 2 - 1] / 2.0 + sorted[n / 2] / 2.0 } else { sorted[n / 2] };

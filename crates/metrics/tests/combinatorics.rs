@@ -1,6 +1,6 @@
-//! What the fairness metric must give when queues are served equally and each flow gets an equal
-//! part of its queue: then it depends on the occupancy of the queues alone, and its expectation
-//! under hashing can be counted out.
+//! Expected values of the fairness metric if queues are served equally and each flow gets an equal part of its
+//! queue: it then depends only on the occupancy of the queues, and its expectation under hashing can be
+//! computed.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -25,7 +25,7 @@ fn factorial(n: usize) -> f64 {
     (1..=n).map(|factor| factor as f64).product()
 }
 
-/// Calls `visit` with every way to split `flows` into at most `queues` parts, largest first.
+/// Calls `visit` with every partition of `flows` into at most `queues` parts, largest first.
 fn partitions(
     flows: usize,
     queues: usize,
@@ -47,8 +47,8 @@ fn partitions(
     }
 }
 
-/// Expectation of the NFM when each of `flows` is hashed to one of `queues` independently: the sum
-/// over all occupancies, each with its multinomial probability.
+/// Expectation of the NFM if each of `flows` is hashed to one of `queues` independently: the sum over all
+/// occupancies, weighted with their multinomial probability.
 fn expected_under_hashing(flows: usize, queues: usize) -> f64 {
     let (mut expectation, mut certainty) = (0.0, 0.0);
     partitions(flows, queues, flows, &mut Vec::new(), &mut |parts| {

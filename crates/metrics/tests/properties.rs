@@ -1,4 +1,4 @@
-//! What holds of the fairness metrics for any traffic.
+//! Properties of the fairness metrics for any traffic.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

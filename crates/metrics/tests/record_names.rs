@@ -1,4 +1,4 @@
-//! The figures go by the names that records give them.
+//! The figures have the names of the records.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

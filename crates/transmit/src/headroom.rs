@@ -1,39 +1,39 @@
-//! Segments no smaller than the processors carry.
+//! A lower bound for segment sizes, from the processors' capacity.
 //!
-//! Halving the segment size doubles what is done per segment: system calls, wake-ups, queue choices. On a line
-//! that the processors can only just fill, smaller segments take the time that the flows need, and then the
-//! scheduler decides who sends and not the queues. Measured with 48 flows on 8 queues, 5 Gbit/s and two
-//! processors: 16 KiB segments kept the processors busy all the time and long-term unfairness was 0.3 (0.03 to
-//! 0.85 in five runs); with 24 KiB, 92 % busy, it was 0.010.
+//! Halving the segment size doubles the work per segment: system calls, wake-ups, queue choices. If the
+//! processors can barely fill the line, smaller segments exhaust them. Then the scheduler decides which flow
+//! sends, not the queues. Measured with 48 flows on 8 queues at 5 Gbit/s and two processors: with 16 KiB
+//! segments the processors were always busy and long-term unfairness was 0.3 (0.03 to 0.85 in five runs); with
+//! 24 KiB, at 92 % busy, it was 0.010.
 
 use crate::segments::SIZES;
 
-/// Share of the processors' time from which on nothing is left, allowing for what a reading misses.
+/// Busy share above which the processors count as saturated, with a margin for the reading's error.
 const SATURATED: f64 = 0.97;
-/// They must have been saturated for so long before segments grow, ns.
+/// How long they must be saturated before segments grow, ns.
 const SATURATED_FOR_NS: u64 = 1_000_000_000;
-/// A smaller size must have been affordable for so long before it is tried, ns.
+/// How long a smaller size must be affordable before it is tried, ns.
 const RELAXED_FOR_NS: u64 = 5_000_000_000;
 
 /// Segment sizes, bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// The one in force.
+    /// The current size.
     pub in_force: u32,
-    /// The one that fairness asks for.
+    /// The size that fairness requires.
     pub wanted: u32,
-    /// The largest that the device takes.
+    /// The device's maximum.
     pub largest: u32,
 }
 
 /// Keeps the smallest affordable segment size.
 #[derive(Clone, Debug, Default)]
 pub struct Headroom {
-    /// Smallest size that is affordable, bytes; none: any is.
+    /// Smallest affordable size, bytes; none: any.
     floor: Option<u32>,
-    /// Which way the readings point, and since when.
+    /// Direction of the readings, and since when.
     pending: Option<(Pointing, u64)>,
-    /// Readings until then are of segments of another size.
+    /// Until then readings concern segments of another size.
     settles_ns: u64,
 }
 
@@ -44,14 +44,14 @@ enum Pointing {
 }
 
 impl Headroom {
-    /// Smallest size that is affordable, bytes; none: any is.
+    /// Smallest affordable size, bytes; none: any.
     #[must_use]
     pub fn floor(&self) -> Option<u32> {
         self.floor
     }
 
-    /// Takes the share of all processors' time that was busy lately, 0 to 1. True if the floor changes.
-    /// Running flows take a new size `follow_ns` after it was set; readings before that say nothing about it.
+    /// Takes the recent busy share of all processors, 0 to 1; returns whether the floor changes. Running flows
+    /// adopt a new size `follow_ns` after it was set; earlier readings are ignored.
     pub fn sample(&mut self, now_ns: u64, busy: f64, sizes: Sizes, follow_ns: u64) -> bool {
         let Sizes { in_force, wanted, largest } = sizes;
         if now_ns < self.settles_ns {
@@ -63,7 +63,7 @@ impl Headroom {
         } else {
             self.floor.and_then(|floor| {
                 let below = steps().find(|step| *step < floor).unwrap_or(0).max(wanted);
-                // At worst all the work is per segment. So what is tried cannot saturate them again.
+                // In the worst case all work is per segment. So the tried size cannot saturate them again.
                 let dearer = f64::from(floor) / f64::from(below.max(1));
                 (busy * dearer < SATURATED).then_some(Pointing::Smaller)
             })
@@ -106,8 +106,9 @@ mod tests {
     const FOLLOW_NS: u64 = 1_500_000_000;
     const STEP_NS: u64 = 500_000_000;
 
-    /// Runs a host on which the work per segment takes `per_segment` of the processors' time with 16 KiB
-    /// segments and everything else `fixed`; the size at the end, and how often it changed in the last half.
+    /// Simulates a host on which the work per segment takes `per_segment` of the processors' time with 16 KiB
+    /// segments, and everything else `fixed`. Returns the final size, and the number of changes in the second
+    /// half.
     fn settle(fixed: f64, per_segment: f64, wanted: u32, steps: u64) -> (u32, usize) {
         let mut headroom = Headroom::default();
         let mut size = wanted;
@@ -150,7 +151,7 @@ mod tests {
         assert_eq!(play(&mut headroom, 0.60, 24_576, 8), Some(16_384));
         assert_eq!(play(&mut headroom, 0.60, 16_384, 16), Some(8192));
         assert_eq!(play(&mut headroom, 0.60, 8192, 8), None, "none is too small");
-        // A peak of less than a second is nothing.
+        // A peak of less than a second has no effect.
         for _ in 0..20 {
             assert_eq!(play(&mut headroom, 0.99, 16_384, 1), None);
             assert_eq!(play(&mut headroom, 0.5, 16_384, 1), None);
@@ -158,7 +159,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the work is made of, the size comes to rest, and is no larger than it has to be.
+        /// For any mix of work the size converges, and is no larger than necessary.
         #[test]
         fn it_settles(fixed in 0.0..1.2_f64, per_segment in 0.0..1.2_f64, wanted in 4096..LARGEST) {
             let (size, late) = settle(fixed, per_segment, wanted, 400);

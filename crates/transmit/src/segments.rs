@@ -1,26 +1,25 @@
 //! Dynamic segment size (Titan, USENIX ATC 2018, section 3.3): small segments while queues are shared.
 //!
-//! A queue is served in whole segments, so flows that share a queue take turns of a segment each. Over short
-//! times that is what remains unfair once flows are spread and queues weighed. Smaller segments are fairer
-//! and cost processor time, so they are for the times when queues are shared, and go when they are not.
+//! A queue is served in whole segments, so flows that share a queue take turns of a segment each. With flows
+//! spread and queues weighted, this is the remaining short-term unfairness. Smaller segments are fairer but
+//! cost processor time, so they are used only while queues are shared.
 //!
-//! Changing the size on a live device is not free: running flows follow only once their routes are looked up
-//! anew, for all sockets of the namespace at once. So [`SegmentSizer`] changes its mind slowly, and most
-//! slowly towards larger segments.
+//! A change on a live device is expensive: running flows follow only after a new route lookup, for all sockets
+//! of the namespace at once. So [`SegmentSizer`] reacts slowly, and most slowly towards larger segments.
 
 use crate::headroom::{Headroom, Sizes};
 
-/// Which segment size is wanted while queues are shared.
+/// The segment size while queues are shared.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SegmentGoal {
     /// This one, bytes.
     Fixed(u32),
-    /// The largest that keeps the unfairness over a short window within a goal.
+    /// The largest size that keeps the unfairness over a short window within a goal.
     Auto {
-        /// Bytes that the line carries in the window.
+        /// The line's bytes in a window.
         window_bytes: u64,
-        /// Normalised fairness metric to stay within: the largest difference between two flows in a window,
-        /// over a flow's fair share of it.
+        /// Limit of the normalised fairness metric: the largest difference between two flows in a window,
+        /// divided by a flow's fair share.
         goal: f64,
     },
 }
@@ -28,20 +27,20 @@ pub enum SegmentGoal {
 /// Settings of a [`SegmentSizer`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SegmentOptions {
-    /// What is wanted while queues are shared.
+    /// The size while queues are shared.
     pub goal: SegmentGoal,
-    /// What the device has when no queue is shared, bytes.
+    /// The device's size while no queue is shared, bytes.
     pub largest: u32,
-    /// Queues must have been shared for so long before segments shrink, ns.
+    /// How long queues must be shared before segments shrink, ns.
     pub shrink_after_ns: u64,
-    /// Larger segments must have sufficed for so long before they grow again, ns.
+    /// How long larger segments must suffice before segments grow, ns.
     pub grow_after_ns: u64,
 }
 
 impl SegmentOptions {
-    /// Every size that a [`SegmentSizer`] with these settings can ask for, bytes, for a journal that has to know them
-    /// beforehand. Besides what the goal names, it may be any of [`SIZES`]: the sizer goes up through them while the
-    /// processors are saturated.
+    /// Every size that a [`SegmentSizer`] with these settings can request, bytes, for a journal that must list
+    /// them in advance. Besides the goal's sizes this may be any of [`SIZES`]: the sizer increases through them
+    /// while the processors are saturated.
     #[must_use]
     pub fn sizes(&self) -> Vec<u32> {
         let fixed = match self.goal {
@@ -56,22 +55,22 @@ impl SegmentOptions {
     }
 }
 
-/// Sizes that [`SegmentGoal::Auto`] chooses from, bytes: the paper's 16 and 32 KiB, with steps between and
-/// around them, because small segments are costly.
+/// Sizes for [`SegmentGoal::Auto`], bytes: the paper's 16 and 32 KiB, and steps between and around them,
+/// because small segments are expensive.
 pub const SIZES: [u32; 6] = [49_152, 32_768, 24_576, 16_384, 12_288, 8192];
 
-/// Segments by which two flows that are served in turn can differ within a window: one at either end of it.
+/// The difference of two flows served in turn within a window, in segments: one at each end.
 const SEGMENTS_APART: f64 = 2.0;
 
-/// Decides the segment size of a device from how its flows share the queues.
+/// Decides a device's segment size from the number of flows per queue.
 #[derive(Clone, Debug)]
 pub struct SegmentSizer {
     options: SegmentOptions,
     size: u32,
     headroom: Headroom,
-    /// What fairness asked for last, bytes.
+    /// The last size that fairness required, bytes.
     preferred: u32,
-    /// The other size that is wanted, and since when.
+    /// Another wanted size, and since when.
     pending: Option<(u32, u64)>,
 }
 
@@ -83,13 +82,13 @@ impl SegmentSizer {
         Self { options, size, headroom: Headroom::default(), preferred: size, pending: None }
     }
 
-    /// The size that is in force.
+    /// The current size.
     #[must_use]
     pub fn size(&self) -> u32 {
         self.size
     }
 
-    /// Takes the number of flows on each queue at `now_ns`; the new size if it changes now.
+    /// Takes the number of flows on each queue at `now_ns`; returns the new size if it changes now.
     pub fn sample(&mut self, now_ns: u64, flows: &[u32]) -> Option<u32> {
         self.preferred = self.preferred(flows);
         let wanted = self.preferred.max(self.headroom.floor().unwrap_or(0));
@@ -98,7 +97,7 @@ impl SegmentSizer {
             return None;
         }
         let since = match self.pending {
-            // On the way to the same side it has waited already, whatever the exact size.
+            // The wait continues in the same direction, whatever the exact size.
             Some((before, since)) if (before < self.size) == (wanted < self.size) => since,
             _ => now_ns,
         };
@@ -113,14 +112,14 @@ impl SegmentSizer {
         Some(wanted)
     }
 
-    /// Takes the share of all processors' time that was busy lately, 0 to 1, while queues are shared; the
-    /// new size if it changes now. Flows take a new size `follow_ns` after it was set. See [`Headroom`].
+    /// Takes the recent busy share of all processors, 0 to 1, while queues are shared; returns the new size if
+    /// it changes now. Flows adopt a new size `follow_ns` after it was set. See [`Headroom`].
     pub fn sample_processors(&mut self, now_ns: u64, busy: f64, follow_ns: u64) -> Option<u32> {
         let sizes = Sizes { in_force: self.size, wanted: self.preferred, largest: self.options.largest };
         if !self.headroom.sample(now_ns, busy, sizes, follow_ns) {
             return None;
         }
-        // What is smaller again follows from the next look at the queues, with its patience.
+        // A smaller size follows from the next sample of the queues, after its wait.
         let floor = self.headroom.floor().filter(|floor| *floor > self.size)?;
         self.pending = None;
         self.size = floor;
@@ -148,21 +147,21 @@ impl SegmentSizer {
     }
 }
 
-/// Time for which a flow's share of the line may wait below its socket. The kernel grants a millisecond at the
+/// How much of a flow's share of the line may wait below its socket. The kernel allows a millisecond at the
 /// pacing rate (`sk_pacing_shift`), which is up to twice the flow's rate.
 const BACKLOG_US: u64 = 2000;
 
-/// What each flow should have below its socket at most, bytes, so that flows which share a FIFO have equal shares
-/// of it; none while no queue is shared. `flows`: on each queue; `rate_bps`: of the line, if known.
+/// The limit of a flow's data below its socket, bytes, so that flows on the same FIFO get equal shares; none
+/// while no queue is shared. `flows`: per queue; `rate_bps`: of the line, if known.
 ///
-/// A flow's share of a FIFO is its share of what waits there. TCP small queues let a flow have two segments
-/// below its socket, or more if its pacing rate is high, and that follows its congestion window, which a sender
-/// that never waits for it never loses. So windows from another time decide: with 48 flows on 8 queues and small
-/// segments, the unfairness over long windows was 1.3, and 0.04 with equal limits.
+/// A flow's share of a FIFO is its share of the backlog. TCP small queues allow a flow two segments below its
+/// socket, or more at a high pacing rate. That rate follows the congestion window, which a sender without
+/// losses never reduces. So old windows would decide the shares: with 48 flows on 8 queues and small segments,
+/// unfairness over long windows was 1.3, and 0.04 with equal limits.
 ///
-/// A socket may send while it is below the limit, so the limit is a quarter of a segment short of a whole number
-/// of them: two, or as many as the flow's share of the line sends in two milliseconds, so that a fast line never
-/// waits for a limit.
+/// A socket may send while it is below the limit, so the limit is a quarter of a segment less than a whole
+/// number of segments: two, or as many as the flow's share of the line sends in two milliseconds. A fast line
+/// thus never waits for the limit.
 #[must_use]
 pub fn equal_backlog(flows: &[u32], segment_bytes: u32, rate_bps: Option<u64>) -> Option<u64> {
     if flows.iter().all(|flows| *flows <= 1) {
@@ -185,7 +184,7 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     proptest! {
-        /// Whatever the flows and the processors do, the journal has the size beforehand.
+        /// For any flows and processors, the journal lists the size in advance.
         #[test]
         fn every_size_that_is_asked_for_is_known_beforehand(
             fixed in proptest::option::of(4096_u32..65_537),
@@ -224,7 +223,7 @@ mod tests {
         assert_eq!(sizer.sample(0, &[1, 1, 0]), None);
         assert_eq!(sizer.sample(SECOND, &[2, 1, 0]), None);
         assert_eq!(sizer.sample(SECOND + SECOND / 10, &[2, 1, 0]), Some(16_384));
-        // A pause of one flow is no reason to grow; the wait starts over.
+        // A pause of one flow is no reason to grow; the wait restarts.
         assert_eq!(sizer.sample(2 * SECOND, &[1, 1, 0]), None);
         assert_eq!(sizer.sample(6 * SECOND, &[2, 1, 0]), None);
         assert_eq!(sizer.sample(7 * SECOND, &[1, 1, 0]), None);
@@ -276,7 +275,7 @@ mod tests {
         // Two milliseconds of 2 Gbit/s are 500 kB; for 12 flows 41.7 kB each: three segments.
         assert_eq!(equal_backlog(&[2, 2, 2, 2, 1, 1, 1, 1], 16_384, Some(2 * GBIT)), Some(45_056));
         assert_eq!(equal_backlog(&[2, 2, 2, 2, 1, 1, 1, 1], 65_536, Some(2 * GBIT)), Some(114_688));
-        // At 100 Gbit/s nothing is short of 2 MB.
+        // At 100 Gbit/s each flow may have 2 MB.
         assert!(equal_backlog(&[2, 2, 2, 2, 1, 1, 1, 1], 16_384, Some(100 * GBIT)).unwrap() > 2_000_000);
     }
 

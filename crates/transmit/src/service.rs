@@ -1,35 +1,34 @@
-//! Service balancing: fair shares over a long time where a device takes no queue weights.
+//! Service balancing: fair shares over a long time on a device without queue weights.
 //!
-//! With more flows than queues some flows share a queue and others have one alone, and a device that serves its
-//! queues in turn gives the latter several times as much. Weights would set that right at once. Without them, what
-//! is left is to take turns: whoever has had more than its share goes and shares, whoever has had less gets the
-//! room.
+//! With more flows than queues some flows share a queue while others have their own, and a device that serves
+//! its queues in turn gives the latter several times as much. Queue weights would fix this immediately. Without
+//! them, flows can take turns: a flow that got more than its share moves to a shared queue, and one that got
+//! less moves to a less crowded queue.
 //!
-//! [`ServiceBalancer`] keeps an account for each flow, its *lead*: what it has been served beyond the average,
-//! over its weight, forgotten with a time constant. A move takes a flow from a queue of *n* flows to a queue of at
-//! most *n* - 1. The flow itself fares no worse; those that it leaves gain, those that it joins lose. So the best
-//! move leaves the flows that lag behind and joins those that lead: one move, and only one flow has to be brought
-//! to a point at which it may change queue. The flow that moves is the one on the crowded queue whose going
-//! helps most.
+//! [`ServiceBalancer`] keeps each flow's *lead*: its service beyond the average, divided by its weight, decayed
+//! with a time constant. A move takes a flow from a queue of *n* flows to a queue of at most *n* - 1. The moved
+//! flow loses nothing; the flows on its old queue gain, those on its new queue lose. So the best move leaves
+//! flows that lag and joins flows that lead. It needs only one flow to reach a point at which it may change its
+//! queue. The balancer moves the flow of the crowded queue whose move helps most.
 //!
-//! Queues that all hold the same number of flows are even, and nothing moves.
+//! If all queues have the same number of flows, nothing moves.
 
 use std::collections::HashMap;
 
-/// A flow as it is now.
+/// The current state of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServiceSample {
-    /// What tells the flow from all others: the cookie of its socket.
+    /// The cookie of the flow's socket.
     pub flow: u64,
-    /// The queue that it is on.
+    /// The flow's queue.
     pub queue: u32,
     /// Its weight, at least 1.
     pub weight: u32,
-    /// Bytes that it has been served since it began, if they are known.
+    /// Bytes served since the flow began, if known.
     pub served_bytes: Option<u64>,
-    /// It has more to send than it is allowed to: its share is the queue's doing.
+    /// It has more data than it may send, so its queue determines its share.
     pub backlogged: bool,
-    /// It can be brought to change its queue.
+    /// It can be moved to another queue.
     pub movable: bool,
 }
 
@@ -38,28 +37,29 @@ pub struct ServiceSample {
 pub struct Move {
     /// As in [`ServiceSample::flow`].
     pub flow: u64,
-    /// The queue that it is on.
+    /// Its current queue.
     pub from: u32,
-    /// The queue that it should take.
+    /// Its next queue.
     pub to: u32,
 }
 
 /// Settings of a [`ServiceBalancer`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ServiceOptions {
-    /// After so much time 63 % of a lead is forgotten, ns.
+    /// Time constant of the decay of leads, ns.
     pub time_constant_ns: u64,
-    /// Least difference between the mean lead of the flows to join and that of the flows to leave, bytes per
-    /// unit of weight: a few of the largest segments, because a flow is served by whole segments.
+    /// Least difference between the mean leads of the flows to join and the flows to leave, bytes per unit of
+    /// weight: a few of the largest segments, because a flow is served in whole segments.
     pub least_gap_bytes: u64,
-    /// Least time between the beginnings of two moves, ns.
+    /// Least time between the starts of two moves, ns.
     pub least_interval_ns: u64,
-    /// A flow that could not be brought to move is left alone for so long, ns.
+    /// How long a flow is left alone after a move failed, ns.
     pub patience_ns: u64,
 }
 
 impl Default for ServiceOptions {
-    /// Leads of ten seconds, two of the largest segments (64 KiB), a move in 20 ms at most, half a second of patience.
+    /// A time constant of ten seconds, two of the largest segments (64 KiB), a move in 20 ms at most, half a
+    /// second after a failed move.
     fn default() -> Self {
         Self {
             time_constant_ns: 10_000_000_000,
@@ -70,12 +70,12 @@ impl Default for ServiceOptions {
     }
 }
 
-/// A flow counts as backlogged for so long after it was seen to be: a sample may catch it between two writes.
+/// How long a flow counts as backlogged after it was seen to be: a sample may catch it between two writes.
 const BACKLOGGED_FOR_NS: u64 = 100_000_000;
-/// A flow that is not seen for so long is forgotten; when it is back, it begins anew.
+/// How long a flow is remembered without being seen; afterwards it starts anew.
 const FORGOTTEN_AFTER_NS: u64 = 1_000_000_000;
 
-/// What is known of a flow.
+/// State of a flow.
 #[derive(Clone, Copy, Debug)]
 struct Account {
     sample: ServiceSample,
@@ -96,28 +96,28 @@ impl Account {
     }
 }
 
-/// The flows that share a queue.
+/// The flows of a queue.
 #[derive(Clone, Copy, Debug, Default)]
 struct Crowd {
     flows: u32,
-    /// Their leads, added up.
+    /// Sum of their leads.
     leads: f64,
 }
 
-/// What a move is worth; of two worths the greater one is the better.
+/// The benefit of a move; the greater one wins.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 struct Worth {
-    /// Flows that crowd where one of them could have an empty queue: always worth it. Else 0.
+    /// Flows that crowd while one of them could have an empty queue: always worth a move. Else 0.
     beside_empty: u32,
-    /// Bytes per unit of weight: the difference of the mean leads, where the queues differ by one flow.
+    /// Bytes per unit of weight: the difference of the mean leads, if the queues differ by one flow.
     gap: f64,
 }
 
 impl Worth {
-    /// Of taking a flow with this lead from one queue to another.
+    /// The benefit of moving a flow with this lead.
     ///
     /// The sum of all squared leads changes at twice the rate of the sum of leads times changes of service. The
-    /// move that makes it fall fastest is the best. On a queue of n flows each is served an n-th.
+    /// best move makes it fall fastest. On a queue of n flows each gets one n-th.
     fn of(lead: f64, from: &Crowd, to: &Crowd) -> Self {
         if to.flows == 0 {
             return Self { beside_empty: from.flows, gap: -lead };
@@ -130,7 +130,7 @@ impl Worth {
     }
 }
 
-/// Decides which flow should go where, from what each has been served.
+/// Decides which flow should move, from each flow's service.
 #[derive(Clone, Debug)]
 pub struct ServiceBalancer {
     options: ServiceOptions,
@@ -141,13 +141,13 @@ pub struct ServiceBalancer {
 }
 
 impl ServiceBalancer {
-    /// Knows of no flow yet.
+    /// Knows no flow yet.
     #[must_use]
     pub fn new(queues: u32, options: ServiceOptions) -> Self {
         Self { options, queues, accounts: HashMap::new(), sampled_ns: None, moved_ns: None }
     }
 
-    /// Takes the flows as they are at `now_ns`, of a clock that does not go back.
+    /// Takes the flows at `now_ns`, of a monotonic clock.
     pub fn sample(&mut self, now_ns: u64, flows: &[ServiceSample]) {
         let elapsed = self.sampled_ns.replace(now_ns).map_or(0, |before| now_ns.saturating_sub(before));
         let kept = (-(elapsed as f64) / self.options.time_constant_ns.max(1) as f64).exp();
@@ -185,14 +185,14 @@ impl ServiceBalancer {
             }
             account.lead = account.lead * kept + gain - average;
             if !account.is_backlogged(now_ns) {
-                // It does not take what it could have: nobody owes it anything.
+                // A flow that does not use its share accumulates no claim.
                 account.lead = account.lead.max(0.0);
             }
         }
         self.accounts.retain(|_, account| now_ns.saturating_sub(account.seen_ns) < FORGOTTEN_AFTER_NS);
     }
 
-    /// The move that should begin at `now_ns`, the time of the last sample, if one is worth it.
+    /// The move to begin at `now_ns`, the time of the last sample, if one helps.
     pub fn next_move(&mut self, now_ns: u64) -> Option<Move> {
         let early = |at: u64| now_ns.saturating_sub(at) < self.options.least_interval_ns;
         if self.moved_ns.is_some_and(early) {
@@ -203,20 +203,20 @@ impl ServiceBalancer {
         Some(chosen)
     }
 
-    /// The flow could not be brought to move: it is left alone for a while.
+    /// The flow could not be moved: leave it alone for a while.
     pub fn refused(&mut self, now_ns: u64, flow: u64) {
         if let Some(account) = self.accounts.get_mut(&flow) {
             account.left_alone_until_ns = now_ns.saturating_add(self.options.patience_ns);
         }
     }
 
-    /// What a flow has been served beyond the average, bytes per unit of weight; none for a flow that is not known.
+    /// A flow's service beyond the average, bytes per unit of weight; none for an unknown flow.
     #[must_use]
     pub fn lead(&self, flow: u64) -> Option<f64> {
         self.accounts.get(&flow).map(|account| account.lead)
     }
 
-    /// Flows in an order that does not depend on the hash map's.
+    /// The flows in an order that does not depend on the hash map.
     fn contenders(&self, now_ns: u64) -> Vec<Account> {
         let mut contenders: Vec<Account> = self
             .accounts

@@ -1,24 +1,23 @@
-//! Dynamic queue weights (Titan, USENIX ATC 2018, section 3.2): what each queue deserves, steadily.
+//! Dynamic queue weights (Titan, USENIX ATC 2018, section 3.2): smoothed weights of the queues.
 //!
-//! A scheduler that serves queues in turn is fair to queues. To be fair to flows, a queue must be served in
-//! proportion to the flow weights on it. The queue choice keeps that sum per queue; [`WeightFilter`] makes a
-//! steady figure of it, and [`quanta`] turns the figures into the credits of a deficit round robin scheduler.
+//! A scheduler that serves queues in turn is fair to queues. To be fair to flows, it must serve a queue in proportion to the
+//! sum of its flow weights. The queue choice keeps that sum per queue. [`WeightFilter`] smooths it, and [`quanta`] turns it
+//! into the credits of a deficit round robin scheduler.
 //!
-//! Two things that the obvious way gets wrong, both seen on a real kernel:
+//! Two simple approaches fail on a real kernel:
 //!
-//! - **Sums flap.** A flow that is idle for a moment leaves its queue's sum. A scheduler that follows at once
-//!   takes credit away from the flows that stay, and pays for each change. So sums are averaged over time, and
-//!   the figure moves only when the average has left it clearly behind.
-//! - **Credits must be small.** A queue uses a credit of several packets only while it holds that many, and TCP
-//!   small queues keep two segments or so of each flow below the socket. So the lightest queue that has flows
-//!   gets one largest packet, and the others multiples of that: with twice the credits for all, the weights
-//!   have less effect.
+//! - **Unsmoothed sums.** A flow that is idle for a moment leaves its queue's sum. A scheduler that follows at once takes
+//!   credit from the remaining flows, and pays for each change. So sums are averaged over time, and the settled weight
+//!   changes only after the average has clearly left it.
+//! - **Large credits.** A queue uses a credit of several packets only while it holds that many, and TCP small queues keep
+//!   about two segments of each flow below the socket. So the lightest queue with flows gets one largest packet, and the
+//!   others multiples of that. With twice the credits for all, the weights have less effect.
 
 /// Averages queue weights over time.
 ///
-/// The average of each queue follows its weight exponentially; the settled weight, a whole number, follows
-/// the average once that is more than three quarters away from it, so that neither a flow's pause nor a single
-/// late sample changes anything.
+/// Each queue's average follows its weight exponentially. The settled weight, a whole number, follows the
+/// average once they differ by more than three quarters. So neither a flow's pause nor a single late sample has
+/// an effect.
 #[derive(Clone, Debug)]
 pub struct WeightFilter {
     time_constant_ns: u64,
@@ -27,19 +26,18 @@ pub struct WeightFilter {
     sampled_ns: Option<u64>,
 }
 
-/// How far the average must be from the settled weight, as a part of one unit of weight.
+/// Distance between average and settled weight that causes a change, in units of weight.
 const LEAVING: f64 = 0.75;
 
 impl WeightFilter {
-    /// All queues empty. `time_constant_ns`: after so much time 63 % of a change is in the average; 0 follows at
-    /// once.
+    /// All queues empty. `time_constant_ns`: time constant of the average; 0: no smoothing.
     #[must_use]
     pub fn new(queues: usize, time_constant_ns: u64) -> Self {
         Self { time_constant_ns, averages: vec![0.0; queues], settled: vec![0; queues], sampled_ns: None }
     }
 
-    /// Takes the sums of flow weights as they are at `now_ns` (of a clock that does not go back; missing queues
-    /// count as empty). Whether a settled weight changed. The first sample is taken as it is.
+    /// Takes the sums of flow weights at `now_ns` of a monotonic clock; missing queues count as empty. Returns
+    /// whether a settled weight changed. The first sample is not smoothed.
     pub fn sample(&mut self, now_ns: u64, weights: &[u32]) -> bool {
         let elapsed = self.sampled_ns.replace(now_ns).map(|before| now_ns.saturating_sub(before));
         let share = match elapsed {
@@ -61,7 +59,7 @@ impl WeightFilter {
         changed
     }
 
-    /// The settled weight of each queue; 0 for a queue without flows.
+    /// The settled weight of each queue; 0 without flows.
     #[must_use]
     pub fn settled(&self) -> &[u32] {
         &self.settled
@@ -71,17 +69,16 @@ impl WeightFilter {
 /// Credits of a deficit round robin scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credits {
-    /// What the lightest queue with flows gets in a round, bytes: its largest packet.
+    /// Credit per round of the lightest queue with flows, bytes: its largest packet.
     pub base: u32,
-    /// What the scheduler takes at most, bytes.
+    /// The scheduler's maximum, bytes.
     pub most: u32,
 }
 
-/// The credit of each queue for its settled weight: [`Credits::base`] for the lightest queue that has flows
-/// and for queues without, in proportion for the others, at most [`Credits::most`].
+/// The credit of each queue for its settled weight: [`Credits::base`] for the lightest queue with flows and for
+/// queues without, proportionally more for the others, at most [`Credits::most`].
 ///
-/// When a weight is cut at the limit its queue gets less than its flows deserve; the second value tells whether
-/// that is so.
+/// A queue whose credit is cut at the maximum gets less than its flows' share; the second value reports this.
 #[must_use]
 pub fn quanta(weights: &[u32], credits: Credits) -> (Vec<u32>, bool) {
     let lightest = weights.iter().copied().filter(|weight| *weight > 0).min().unwrap_or(1);

@@ -1,4 +1,4 @@
-//! Properties of the queue choice, over the same C code that the kernel runs.
+//! Properties of the queue choice, tested on the C code that the kernel runs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::sync::Barrier;
@@ -6,7 +6,7 @@ use std::sync::Barrier;
 use evenkeel_transmit::{FlowWord, MAX_QUEUES, Outcome, Policy, Pool, QueueWeights, Segment, raw};
 use proptest::prelude::*;
 
-/// A flow as a host sees it: what it has outstanding, and the choice's own state.
+/// A flow as a host sees it: its outstanding segments, and its state in the choice.
 #[derive(Default)]
 struct Flow {
     word: FlowWord,
@@ -18,13 +18,13 @@ struct Flow {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Flow sends a data segment.
+    /// A flow sends a data segment.
     Send(usize),
-    /// Flow sends a pure ACK.
+    /// A flow sends a pure ACK.
     Acknowledge(usize),
-    /// One segment of the flow leaves.
+    /// A segment of the flow leaves.
     Complete(usize),
-    /// A segment is dropped in a qdisc: gone without any completion.
+    /// A qdisc drops a segment: there is no completion.
     Drop(usize),
     /// The flow is released by age, rightly or wrongly.
     Age(usize),
@@ -41,7 +41,7 @@ fn steps(flows: usize) -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..400)
 }
 
-/// What the queues must weigh: each charged flow on its queue.
+/// The expected weights: each charged flow on its queue.
 fn expected_weights(flows: &[Flow]) -> Vec<u32> {
     let mut weights = vec![0; MAX_QUEUES];
     for flow in flows {
@@ -62,8 +62,8 @@ fn check_weights(queues: &QueueWeights, flows: &[Flow]) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Weights always equal the sum of active flows; the chosen queue is never heavier than
-    /// another allowed one; no change while something is outstanding; all weights are 0 at the end.
+    /// Weights always equal the sum of active flows. The chosen queue is never heavier than another allowed
+    /// one. A flow with data outstanding keeps its queue. At the end all weights are 0.
     #[test]
     fn a_host_keeps_its_weights(
         steps in steps(20),
@@ -137,15 +137,15 @@ proptest! {
             }
             check_weights(&queues, &flows);
         }
-        // All flows fall silent; what a drop left behind, age takes away.
+        // All flows become silent; ageing releases flows with dropped segments.
         for flow in &flows {
             let _ = queues.release(&flow.word, flow.word.read(), true);
         }
         prop_assert_eq!(queues.total(), 0);
     }
 
-    /// Going from queue to queue, as the kernel does, and looking at all at once find the same one: the first
-    /// of the lightest, going round from the preferred one.
+    /// The kernel's loop and the vectorized search find the same queue: the first of the lightest, in circular
+    /// order from the preferred one.
     #[test]
     fn both_ways_find_the_lightest_queue(
         weights in prop_oneof![
@@ -158,12 +158,12 @@ proptest! {
     ) {
         let preferred = preferred.index(count as usize) as u32;
         let round = (preferred..count).chain(0..preferred).map(|offset| first + offset);
-        // `min_by_key` answers the first of equals.
+        // `min_by_key` returns the first of equals.
         let expected = round.min_by_key(|&queue| weights[queue as usize]).unwrap();
         let pool = raw::ek_pool { first, count };
         let mut least = [0; 2];
-        // SAFETY: the functions read all weights, of which there are as many as they may look at, and write
-        // the number behind the last pointer.
+        // SAFETY: the functions read all weights, as many as they may read, and write the number to the last
+        // pointer.
         let found = unsafe {
             [
                 raw::ek_shim_least_by_steps(weights.as_ptr(), pool, first + preferred, &raw mut least[0]),
@@ -174,7 +174,7 @@ proptest! {
         prop_assert_eq!(least, [weights[expected as usize]; 2]);
     }
 
-    /// Equal flows that all become active spread so that no two queues differ by more than one.
+    /// Equal flows that all become active differ by at most one between queues.
     #[test]
     fn equal_flows_spread_evenly(count in 1..=256_u32, flows in 1..600_usize, seed in any::<u32>()) {
         let queues = QueueWeights::new();
@@ -190,7 +190,7 @@ proptest! {
         prop_assert!(loads.iter().max().unwrap() - loads.iter().min().unwrap() <= 1, "{:?}", loads);
     }
 
-    /// Hashing maps as the kernel's reciprocal_scale does, and charges what it maps.
+    /// Hashing uses the kernel's reciprocal_scale, and charges the chosen queue.
     #[test]
     fn hash_is_the_kernels(hash in any::<u32>(), first in 0..128_u32, count in 1..=128_u32) {
         let queues = QueueWeights::new();
@@ -235,7 +235,7 @@ fn a_flow_that_the_kernel_holds_is_followed() {
     let flow = FlowWord::new();
     let segment = Segment { pool: Pool { first: 0, count: 8 }, policy: Policy::Dqa, ..Segment::default() };
     let own = queues.choose(&flow, &segment).queue;
-    // The driver put it elsewhere: the charge moves to where the flow really is.
+    // The driver chose another queue: the charge moves to the flow's real queue.
     let elsewhere = (own + 3) % 8;
     let choice = queues.choose(&flow, &Segment { idle: false, held_on: Some(elsewhere), ..segment });
     assert_eq!((choice.queue, choice.outcome), (elsewhere, Outcome::Recharged));
@@ -249,7 +249,7 @@ fn a_flow_takes_the_wanted_queue_only_when_it_may_move() {
     let segment = Segment { pool: Pool { first: 0, count: 8 }, policy: Policy::Dqa, ..Segment::default() };
     let own = queues.choose(&flow, &segment).queue;
     let wanted = (own + 3) % 8;
-    // The wanted queue is taken although it holds another flow, and others are empty.
+    // The wanted queue is taken although it has another flow and others are empty.
     assert_eq!(queues.choose(&other, &Segment { hash: wanted << 29, ..segment }).queue, wanted);
     let asking = Segment { wanted: Some(wanted), ..segment };
     let choice = queues.choose(&flow, &Segment { idle: false, ..asking });
@@ -257,14 +257,14 @@ fn a_flow_takes_the_wanted_queue_only_when_it_may_move() {
     let choice = queues.choose(&flow, &asking);
     assert_eq!((choice.queue, choice.outcome), (wanted, Outcome::Picked));
     assert_eq!((queues.weight(own), queues.weight(wanted)), (0, 2));
-    // A queue of another pool is not: the lightest of the own one is.
+    // A wanted queue outside the pool is ignored: the lightest of the pool is taken.
     let pool = Pool { first: 0, count: wanted.max(1) };
     assert!(
         queues.choose(&flow, &Segment { pool, wanted: Some(wanted.max(1)), ..asking }).queue < pool.count
     );
 }
 
-/// Cores that pick, send and complete at the same time neither lose nor invent weight.
+/// Cores that pick, send and complete concurrently neither lose nor create weight.
 #[test]
 fn threads_conserve_weight() {
     const THREADS: usize = 4;

@@ -1,4 +1,4 @@
-//! Service balancing in a toy model: queues that are served alike, flows that share them alike.
+//! Service balancing in a toy model: equal queues, which their flows share equally.
 #![allow(clippy::unwrap_used)]
 
 use evenkeel_transmit::service::{Move, ServiceBalancer, ServiceOptions, ServiceSample};
@@ -14,7 +14,7 @@ const OPTIONS: ServiceOptions = ServiceOptions {
     patience_ns: 500 * MS,
 };
 
-/// Flows on queues. Each queue is served at the same rate, and shares it alike among its backlogged flows.
+/// Flows on queues of equal rate; a queue's backlogged flows share it equally.
 struct Toy {
     queues: u32,
     flows: Vec<ServiceSample>,
@@ -45,7 +45,7 @@ impl Toy {
         }
     }
 
-    /// Serves for so long in steps of 10 ms; a move takes 20 ms to be carried out. The number of moves.
+    /// Serves in steps of 10 ms; a move takes 20 ms. Returns the number of moves.
     fn balance(&mut self, balancer: &mut ServiceBalancer, milliseconds: u64) -> usize {
         let mut pending: Option<(u64, Move)> = None;
         let mut moves = 0;
@@ -73,7 +73,8 @@ impl Toy {
         self.flows.iter().filter_map(|flow| flow.served_bytes).collect()
     }
 
-    /// The normalised fairness metric of what was served since `before`: the largest difference over the mean.
+    /// The normalised fairness metric of the service since `before`: the largest difference divided by the
+    /// mean.
     fn unfairness_since(&self, before: &[u64]) -> f64 {
         let gains: Vec<u64> = self.served().iter().zip(before).map(|(now, before)| now - before).collect();
         let mean = gains.iter().sum::<u64>() as f64 / gains.len() as f64;
@@ -104,7 +105,7 @@ fn the_flow_that_leads_on_a_shared_queue_joins_the_one_that_leads_alone() {
     let mut toy = Toy::new(3, &[0, 0, 1, 2]);
     let mut balancer = ServiceBalancer::new(3, OPTIONS);
     balancer.sample(0, &toy.flows);
-    // Flow 100 is ahead of its neighbour, 103 of the other one that is alone.
+    // Flow 100 leads its neighbour, 103 the other lone flow.
     for (flow, bytes) in toy.flows.iter_mut().zip([2_000_000, 1_000_000, 3_000_000, 4_000_000]) {
         flow.served_bytes = Some(bytes);
     }
@@ -165,12 +166,12 @@ fn a_flow_that_could_not_be_moved_is_left_alone_for_a_while() {
 #[test]
 fn a_flow_that_does_not_take_its_share_is_owed_nothing() {
     let mut toy = Toy::new(2, &[0, 0, 1]);
-    // Flow 102, alone on its queue, sends next to nothing.
+    // Flow 102, alone on its queue, sends almost nothing.
     toy.flows[2].backlogged = false;
     let mut balancer = ServiceBalancer::new(2, OPTIONS);
     toy.balance(&mut balancer, 1000);
     assert_eq!(balancer.lead(102), Some(0.0));
-    // The two others have a queue each: to them it was empty.
+    // The two others have a queue each: for them that queue was empty.
     assert_ne!(toy.flows[0].queue, toy.flows[1].queue);
 }
 
@@ -188,7 +189,7 @@ fn a_flow_that_cannot_be_moved_takes_part_without_moving() {
 
 #[test]
 fn weights_are_what_service_is_divided_by() {
-    // A flow of weight 2 that has a queue alone is served what it deserves beside two of weight 1.
+    // A flow of weight 2 alone on a queue gets its share next to two of weight 1.
     let mut toy = Toy::new(2, &[0, 0, 1]);
     toy.flows[2].weight = 2;
     let mut balancer = ServiceBalancer::new(2, OPTIONS);
@@ -198,7 +199,7 @@ fn weights_are_what_service_is_divided_by() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever the flows and queues are, and wherever the flows begin: in the long run shares are even.
+    /// For any flows, queues and initial placement, shares become equal in the long run.
     #[test]
     fn long_run_shares_even_out(
         queues in 1..=10_u32,
@@ -216,7 +217,7 @@ proptest! {
         prop_assert_eq!(occupied, places.len().min(queues as usize), "an empty queue beside a shared one");
     }
 
-    /// Where every queue holds as many flows, nothing moves, whatever has been served.
+    /// If every queue has equally many flows, nothing moves, for any past service.
     #[test]
     fn even_queues_are_left_alone(
         queues in 1..=8_u32,
@@ -234,7 +235,7 @@ proptest! {
         prop_assert_eq!(balancer.next_move(100 * MS), None);
     }
 
-    /// The leads of backlogged flows add up to nothing: what one has beyond the average, others lack.
+    /// The leads of backlogged flows add up to zero.
     #[test]
     fn leads_add_up_to_nothing(places in proptest::collection::vec(0..5_u32, 1..20)) {
         let mut toy = Toy::new(5, &places);

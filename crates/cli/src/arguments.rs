@@ -1,4 +1,4 @@
-//! The command line. Man pages and completions are made from it.
+//! The command line. Man pages and completions are generated from it.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -30,7 +30,7 @@ pub enum Command {
     /// List, show or check scenarios
     #[command(subcommand, after_help = examples::SCENARIO)]
     Scenario(ScenarioCommand),
-    /// Keep flows through an interface fair until it is ended; restore every setting at the end
+    /// Keep flows through an interface fair until interrupted; restore every setting at the end
     #[command(after_help = examples::FAIR)]
     Fair(FairOptions),
     /// Print or make the changes that `check` proposes for an interface; they stay until `revert`
@@ -39,16 +39,16 @@ pub enum Command {
     /// Restore what `tune` changed, and what a killed run left behind
     #[command(after_help = examples::REVERT)]
     Revert(RevertOptions),
-    /// Watch a run and put its settings back when it dies (started by the run itself)
+    /// Watch a run and restore its settings when it dies (started by the run itself)
     #[command(hide = true)]
     Guard(GuardOptions),
     /// List and show NIC models, or pick the one of an interface
     #[command(subcommand, after_help = examples::NIC)]
     Nic(NicCommand),
-    /// Search for the filters that put flows on queues as a policy wants it
+    /// Search for the filters that place flows on queues under a policy
     #[command(subcommand, after_help = examples::SEARCH)]
     Search(SearchCommand),
-    /// Steer received flows to queues by a policy until it is ended; restore every setting at the end
+    /// Steer received flows to queues by a policy until interrupted; restore every setting at the end
     #[command(after_help = examples::STEER)]
     Steer(SteerOptions),
     /// Find what slows this host's network: evidence, cost and fix of each finding; change nothing
@@ -57,7 +57,7 @@ pub enum Command {
     /// Study qdiscs: many scenarios, one page
     #[command(subcommand, after_help = examples::STUDY)]
     Study(StudyCommand),
-    /// Compare two records or two studies: what differs by more than the spread of the repeats
+    /// Compare two records or two studies: show what differs by more than the spread of the repeats
     #[command(after_help = examples::COMPARE)]
     Compare(CompareOptions),
     /// Write man pages or shell completions
@@ -72,41 +72,41 @@ pub struct RunOptions {
     /// Where to run
     #[arg(long = "on", value_enum, default_value_t = Place::Netns)]
     pub place: Place,
-    /// Variant or group to run; may be given several times [default: all that the scenario lists]
+    /// Variant or group to run; may be given several times [default: all of the scenario]
     #[arg(long = "variant", value_name = "NAME")]
     pub variants: Vec<String>,
     /// Line rate, such as 2gbit; `auto` takes the highest that leaves the NIC the bottleneck
     #[arg(long, value_name = "RATE|auto", default_value = "auto", value_parser = parse_rate)]
     pub rate: Rate,
-    /// Repeats of each variant [default: what the scenario says]
+    /// Repeats of each variant [default: the scenario's]
     #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1..=1000), allow_negative_numbers = true)]
     pub repeat: Option<u32>,
-    /// Long windows in each repeat [default: what the scenario says]
+    /// Long windows in each repeat [default: the scenario's]
     #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1..=1000), allow_negative_numbers = true)]
     pub long_windows: Option<u32>,
-    /// Two long windows a repeat: enough to see, too few to claim
+    /// Run at most two repeats of two long windows: quick, but too few for a claim
     #[arg(long, conflicts_with = "long_windows")]
     pub quick: bool,
-    /// A file with qdisc setups of one's own, which take part in a scenario of qdiscs (docs/qdisc-setups.md)
+    /// A file with your own qdisc setups, which take part in a scenario of qdiscs (docs/qdisc-setups.md)
     #[arg(long, value_name = "FILE")]
     pub qdiscs: Option<PathBuf>,
-    /// How the test bed builds the NIC [default: what the scenario says]
+    /// How the test bed builds the NIC [default: the scenario's topology]
     #[arg(long, value_enum)]
     pub topology: Option<TopologyChoice>,
-    /// Which kernel the simulator is [default: 4.4, with --nic soft 6.18]
+    /// Kernel that the simulator simulates [default: 4.4, with --nic soft 6.18]
     #[arg(long, value_enum)]
     pub profile: Option<ProfileChoice>,
-    /// Which NIC the simulator simulates [default: hardware]
+    /// NIC that the simulator simulates [default: hardware]
     #[arg(long, value_enum)]
     pub nic: Option<NicChoice>,
     /// Processors of the machine whose test bed is simulated, with --nic soft [default: 2]
     #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1..=1024), allow_negative_numbers = true)]
     pub processors: Option<u32>,
-    /// One step for each packet in the simulated NIC, in place of its closed form: slower, and the same
-    /// result to the byte (only with `--on sim`)
+    /// Simulate each packet in the NIC instead of using a closed form: slower, with a byte-identical result
+    /// (only with `--on sim`)
     #[arg(long)]
     pub exact: bool,
-    /// Seed for a world that draws random numbers (netns draws none: its hashes are the kernel's)
+    /// Seed of a world that draws random numbers (netns draws none: its hashes are the kernel's)
     #[arg(long, value_name = "S", default_value_t = 1, value_parser = whole_number::<u64>(0..=u64::MAX), allow_negative_numbers = true)]
     pub seed: u64,
     /// How to print the result
@@ -115,12 +115,11 @@ pub struct RunOptions {
     /// Directory for the record [default: a new one below ./evenkeel-records]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// No progress and no remarks on standard error
+    /// Print no progress and no remarks on standard error
     #[arg(long)]
     pub quiet: bool,
 }
 
-/// Where a scenario runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Place {
     /// This machine's kernel, in network namespaces of its own (root)
@@ -129,10 +128,9 @@ pub enum Place {
     Sim,
 }
 
-/// Which kernel the simulator is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ProfileChoice {
-    /// Linux 4.4, the one of the Titan paper
+    /// Linux 4.4, the kernel of the Titan paper
     #[value(name = "4.4")]
     Linux4_4,
     /// Linux 6.18
@@ -140,16 +138,14 @@ pub enum ProfileChoice {
     Linux6_18,
 }
 
-/// Which NIC the simulator simulates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum NicChoice {
-    /// A multiqueue NIC, as the variant's settings have it
+    /// A multiqueue NIC with the variant's settings
     Hardware,
-    /// The soft NIC that --on netns builds, with the whole test bed around it: to compare the two worlds
+    /// The soft NIC of --on netns, with the whole test bed around it: to compare the two worlds
     Soft,
 }
 
-/// How the test bed builds the NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum TopologyChoice {
     /// HTB classes as hardware queues, served by deficit round robin at line rate
@@ -158,7 +154,6 @@ pub enum TopologyChoice {
     Mq,
 }
 
-/// How a result is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// For people
@@ -167,16 +162,16 @@ pub enum Format {
     Json,
 }
 
-/// A line rate, or the choice left to the run.
+/// A line rate, fixed or left to the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rate {
-    /// The highest that leaves the NIC the bottleneck.
+    /// The highest rate that leaves the NIC the bottleneck.
     Auto,
-    /// This one.
     Fixed(BitRate),
 }
 
-/// Reads a whole number within a range. The message is ours: clap and the standard library name Rust's types.
+/// Parses a whole number within a range. Its own messages, because those of clap and the standard library name
+/// Rust types.
 pub fn whole_number<T>(range: RangeInclusive<T>) -> impl Fn(&str) -> Result<T, String> + Clone
 where
     T: FromStr + Display + PartialOrd + Clone + Send + Sync + 'static,
@@ -188,7 +183,7 @@ where
     }
 }
 
-/// Takes away a tip that would not help: `-- -1` for an unexpected `-1` turns it into a scenario's name.
+/// Removes a misleading tip: for an unexpected `-1` it suggests `-- -1`, which makes it a scenario's name.
 pub fn plain(mut error: clap::Error) -> clap::Error {
     let is_number = matches!(error.get(ContextKind::InvalidArg), Some(ContextValue::String(argument))
         if argument.strip_prefix('-').is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit())));
@@ -205,7 +200,6 @@ fn parse_rate(text: &str) -> Result<Rate, String> {
 /// The speed of an interface's link.
 #[derive(Clone, Debug)]
 pub struct StatedSpeed {
-    /// The interface.
     pub interface: String,
     /// bit/s.
     pub bits_per_second: u64,
@@ -228,7 +222,7 @@ pub fn parse_line_rate(text: &str) -> Result<BitRate, String> {
 }
 
 fn parse_segments(text: &str) -> Result<Segments, String> {
-    // Below the least, a segment is hardly more than two packets; the most is the kernel's without BIG TCP.
+    // Below the minimum a segment is hardly more than two packets; the maximum is the kernel's without BIG TCP.
     const LEAST: u64 = 4096;
     const MOST: u64 = 65_536;
     match text {
@@ -243,7 +237,7 @@ fn parse_segments(text: &str) -> Result<Segments, String> {
     Ok(Segments::Fixed(size))
 }
 
-/// A time such as `10s`; a bare number is refused.
+/// Parses a time such as `10s`; refuses a bare number.
 fn parse_time(text: &str) -> Result<Duration, String> {
     let time: Nanoseconds = text.parse().map_err(|error| format!("{error}"))?;
     if time == Nanoseconds::new(0) {
@@ -252,7 +246,7 @@ fn parse_time(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_nanos(time.as_u64()))
 }
 
-/// A share such as `30%`; a bare number is refused, as everywhere.
+/// Parses a share such as `30%`; refuses a bare number.
 fn parse_share(text: &str) -> Result<f64, String> {
     const MOST: f64 = 1000.0;
     let digits = text.strip_suffix('%').ok_or("write a share with its unit, such as 30%")?;
@@ -278,7 +272,7 @@ pub enum ScenarioCommand {
         #[arg(long)]
         toml: bool,
     },
-    /// Check scenario files; name the first mistake of each by line and column
+    /// Check scenario files; report the first error of each with line and column
     #[command(after_help = examples::SCENARIO_CHECK)]
     Check {
         /// Paths to TOML files
@@ -295,7 +289,7 @@ pub enum NicCommand {
         #[command(flatten)]
         source: NicSource,
     },
-    /// Show a model: its filter tables, its hash, and which of them decides; or draw its graph
+    /// Show a model: its filter tables, its hash, and their precedence; or draw its graph
     #[command(after_help = examples::NIC_SHOW)]
     Show(NicShowOptions),
     /// Pick the model for an interface, and give the reasons
@@ -308,16 +302,17 @@ pub enum NicCommand {
     },
 }
 
-/// Where models of NICs are looked for besides those that come with Evenkeel.
+/// Additional sources of NIC models.
 #[derive(Clone, Debug, Default, Args)]
 pub struct NicSource {
-    /// Directory with further models, one TOML file each; they win over those that come with Evenkeel [default: EVENKEEL_NIC_DIR, if it is set]
+    /// Directory with further models, one TOML file each; they override those that come with Evenkeel [default:
+    /// EVENKEEL_NIC_DIR, if it is set]
     #[arg(long, value_name = "DIR")]
     nic_dir: Option<PathBuf>,
 }
 
 impl NicSource {
-    /// Returns the directory. An empty variable counts as unset, as for `PATH` and its like.
+    /// Returns the directory. An empty variable counts as unset, as for `PATH`.
     pub fn directory(&self) -> Option<PathBuf> {
         let variable = || std::env::var_os("EVENKEEL_NIC_DIR").filter(|value| !value.is_empty());
         self.nic_dir.clone().or_else(|| variable().map(PathBuf::from))
@@ -351,13 +346,13 @@ pub enum SearchCommand {
     Bench(BenchOptions),
 }
 
-/// Flows that nobody observes: of a trace, or of a generator.
+/// Flows from a trace or a generator instead of an observation.
 #[derive(Clone, Debug, Default, Args)]
 pub struct ListedFlows {
     /// The flows, as CSV: protocol, src, src_port, dst, dst_port, class, rate_bps; `-` for standard input
     #[arg(long, value_name = "FILE", group = "listed")]
     pub flows: Option<PathBuf>,
-    /// So many made-up flows instead: UDP to one port, from clients with 16 each; every tenth client is of the policy's
+    /// Generate this many flows instead: UDP to one port, 16 per client; every tenth client is in the policy's
     /// first class
     #[arg(long, value_name = "N", group = "listed", value_parser = whole_number::<u32>(1..=1_000_000), allow_negative_numbers = true)]
     pub generate: Option<u32>,
@@ -377,10 +372,10 @@ pub struct SolveOptions {
     /// The policy: a TOML file, or a policy's name such as balance
     #[arg(long, value_name = "FILE")]
     pub policy: String,
-    /// Another size for a filter table of the NIC, such as full=131072; may be given several times
+    /// Size of a filter table of the NIC, such as full=131072; may be given several times
     #[arg(long = "table-size", value_name = "TABLE=N", value_parser = parse_table_size)]
     pub table_sizes: Vec<TableSize>,
-    /// Let one filter spread a class over its queues by an RSS context, where the model has them
+    /// Let one filter spread a class over its queues by an RSS context, if the model has contexts
     #[arg(long)]
     pub contexts: bool,
     /// How to print the result
@@ -404,10 +399,10 @@ pub struct BenchOptions {
     /// The policy: a TOML file, or a policy's name
     #[arg(long, value_name = "POLICY", default_value = "balance")]
     pub policy: String,
-    /// Turn RSS off, as in the paper: what no filter steers goes to the default queue
+    /// Turn RSS off, as in the paper: flows without a filter go to the default queue
     #[arg(long)]
     pub no_rss: bool,
-    /// Repeats of each figure at most; fewer where one takes long
+    /// Maximum of repeats of each figure; slow figures have fewer
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = whole_number::<u32>(1..=10_000), allow_negative_numbers = true)]
     pub repeat: u32,
     /// How to print the result
@@ -436,21 +431,21 @@ fn parse_table_size(text: &str) -> Result<TableSize, String> {
 
 #[derive(Debug, Args)]
 pub struct CheckOptions {
-    /// Only what concerns this interface, and the whole host [default: every interface]
+    /// Only this interface, and the whole host [default: every interface]
     pub interface: Option<String>,
-    /// Look for so long where packets are lost, such as 10s
+    /// Count losses for this time, such as 10s, and show where they occur
     #[arg(long, value_name = "TIME", value_parser = parse_time, conflicts_with_all = ["save", "from", "explain"])]
     pub watch: Option<Duration>,
-    /// Record this host as a tree of files in a directory that is empty or not there
+    /// Record this host as a tree of files in a new or empty directory
     #[arg(long, value_name = "DIR", conflicts_with_all = ["from", "explain"])]
     pub save: Option<PathBuf>,
-    /// Replace addresses and names of processes in what is recorded
+    /// Replace addresses and process names in the recording
     #[arg(long, requires = "save")]
     pub anonymise: bool,
     /// Check a host that was recorded with --save, or written by hand (docs/check.md)
     #[arg(long, value_name = "DIR")]
     pub from: Option<PathBuf>,
-    /// Explain a rule and say what it finds here; `all` describes every rule
+    /// Explain a rule and show its findings on this host; `all` describes every rule
     #[arg(long, value_name = "RULE", conflicts_with = "format")]
     pub explain: Option<String>,
     /// State the speed of a link whose driver reports none, as in clouds: IFACE=25gbit
@@ -465,27 +460,26 @@ pub struct CheckOptions {
 pub struct TuneOptions {
     /// The interface
     pub interface: String,
-    /// Print every change and its undo as shell lines, and change nothing; this is what it does if nothing else is asked
-    /// for
+    /// Print every change and its undo as shell lines, and change nothing; the default
     #[arg(long, conflicts_with = "apply")]
     pub print: bool,
-    /// Make the changes, all of them or those of these items, by the names that --print gives them; they stay until
-    /// `evenkeel revert`
+    /// Make the changes, all of them or only these items, by their names in --print; they stay until `evenkeel
+    /// revert`
     #[arg(long, value_name = "ITEM", num_args = 0..)]
     pub apply: Option<Vec<String>>,
-    /// Settings that are left alone: a TOML file [default: /etc/evenkeel/keep.toml, if it is there]
+    /// TOML file of settings to leave alone [default: /etc/evenkeel/keep.toml, if it exists]
     #[arg(long, value_name = "FILE")]
     pub keep: Option<PathBuf>,
-    /// Also write files that make the settings again after a restart; `evenkeel revert` removes them
+    /// Also write files that make the settings again after a reboot; `evenkeel revert` removes them
     #[arg(long, value_name = "KIND", value_enum, value_delimiter = ',')]
     pub persist: Vec<PersistChoice>,
-    /// How long losses are counted before and after the changes
+    /// How long to count losses before and after the changes
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = parse_time, requires = "apply")]
     pub watch: Duration,
     /// Do not count losses
     #[arg(long, requires = "apply", conflicts_with = "watch")]
     pub no_watch: bool,
-    /// Plan for the host that `evenkeel check --save` has written into this directory
+    /// Plan for the host that `evenkeel check --save` recorded in this directory
     #[arg(long, value_name = "DIR", conflicts_with = "apply")]
     pub from: Option<PathBuf>,
     /// State the speed of a link whose driver reports none, as in clouds: IFACE=25gbit
@@ -496,14 +490,14 @@ pub struct TuneOptions {
     pub format: Format,
 }
 
-/// A kind of file that makes settings again after a restart.
+/// A kind of file that makes settings again after a reboot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PersistChoice {
     /// /etc/sysctl.d: sysctls
     Sysctl,
-    /// A unit of systemd: everything that a shell line can say
+    /// A unit of systemd: everything that a shell line can set
     Systemd,
-    /// Rules of udev: what belongs to the interface, when it appears
+    /// Rules of udev: settings of the interface, applied when it appears
     Udev,
 }
 
@@ -511,16 +505,16 @@ pub enum PersistChoice {
 pub struct CompareOptions {
     /// A record's directory, or its record.json; or a study's directory
     pub first: PathBuf,
-    /// Another record's
+    /// The other record or study
     pub second: PathBuf,
     /// Only this metric, by its key in the record, such as nfm.1s; may be given several times
     #[arg(long = "metric", value_name = "KEY")]
     pub metrics: Vec<String>,
-    /// Judge whether the two are the same within this share: the whole 95 % confidence interval of each change must lie
-    /// within it; exit code 1 unless all do
+    /// Judge whether the two are equal within this share: the whole 95 % confidence interval of each change
+    /// must lie within it; exit code 1 unless all do
     #[arg(long, value_name = "N%", value_parser = parse_share)]
     pub within: Option<f64>,
-    /// Show every figure, and not only those that differ
+    /// Show every figure, not only those that differ
     #[arg(long)]
     pub all: bool,
     /// How to print the result
@@ -530,9 +524,9 @@ pub struct CompareOptions {
 
 #[derive(Debug, Args)]
 pub struct FairOptions {
-    /// The interface; of a bond, a VLAN or a bridge the real devices below it are managed
+    /// The interface; for a bond, VLAN or bridge, the real devices below it are managed
     pub interface: String,
-    /// Only look: flows, queues, collisions and shares, with no choice and no setting changed
+    /// Observe only: show flows, queues, collisions and shares, and change no choice and no setting
     #[arg(long, conflicts_with_all = ["plan", "xps", "queue_weights", "balance", "batching", "segments", "weights"])]
     pub observe: bool,
     /// Print every change and its undo as shell lines, and do nothing
@@ -541,28 +535,28 @@ pub struct FairOptions {
     /// Flow weights: a TOML file with rules by cgroup, port, mark or priority; it is read again when it changes
     #[arg(long, value_name = "FILE")]
     pub weights: Option<PathBuf>,
-    /// What to do with XPS maps, which win over any choice
+    /// How to handle XPS maps, which override the queue choice
     #[arg(long, value_enum, default_value_t = XpsChoice::Respect)]
     pub xps: XpsChoice,
-    /// How queues are served by the weights of their flows
+    /// How to serve queues by the weights of their flows
     #[arg(long, value_enum, default_value_t = QueueWeightsChoice::Off)]
     pub queue_weights: QueueWeightsChoice,
-    /// Rate of the soft NIC of `--queue-weights htb`, such as 900mbit: a little below what the line carries; or the
-    /// line whose shares `max-rate` gives out [default for max-rate: the device's speed]
+    /// Rate of the soft NIC of `--queue-weights htb`, such as 900mbit: a little below the line's capacity; or
+    /// the line rate that `max-rate` divides [default for max-rate: the device's speed]
     #[arg(long, value_name = "RATE", value_parser = parse_line_rate, required_if_eq("queue_weights", "htb"))]
     pub rate: Option<BitRate>,
-    /// Where nothing serves the queues by weight: flows take turns on the queues that they share
+    /// Service balancing: flows take turns on shared queues if nothing serves the queues by weight
     #[arg(long, value_enum, default_value_t = BalanceChoice::Off)]
     pub balance: BalanceChoice,
-    /// What goes out in one go is queued before the queue is served, by a BPF qdisc at each queue (Linux 6.16): FIFOs
-    /// that hold a segment for up to 10 us take the place of the leaves that the device has
+    /// Transmit batching: a BPF qdisc at each queue (Linux 6.16) collects a burst before the queue is served.
+    /// It replaces the device's leaf qdiscs by FIFOs that hold a segment for up to 10 us
     #[arg(long, value_enum, default_value_t = BatchingChoice::Off)]
     pub batching: BatchingChoice,
     /// Size of segments while flows share queues, such as 16KiB; smaller is fairer over short times and costs
     /// processor time
     #[arg(long, value_name = "off|auto|SIZE", default_value = "off", value_parser = parse_segments)]
     pub segments: Segments,
-    /// End after this time, such as 10s [default: when it is interrupted]
+    /// End after this time, such as 10s [default: when interrupted]
     #[arg(long = "for", value_name = "TIME", value_parser = parse_time)]
     pub time: Option<Duration>,
     /// How to print the result
@@ -570,69 +564,70 @@ pub struct FairOptions {
     pub format: Format,
 }
 
-/// Whether flows take turns on the queues that they share.
+/// Whether flows take turns on shared queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum BalanceChoice {
-    /// They stay where they are
+    /// Flows stay on their queues
     Off,
-    /// They do, unless the queues are served by weight or processors keep to pools of them
+    /// Flows take turns, unless the queues are served by weight or processors keep to pools
     Auto,
-    /// They do; refused where that is not possible
+    /// Flows take turns; refused if that is not possible
     On,
 }
 
-/// Whether what goes out in one go is queued before the queue is served.
+/// Whether a burst is enqueued before its queue is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum BatchingChoice {
-    /// The leaves stay as they are
+    /// The leaf qdiscs stay
     Off,
-    /// It is; refused where the kernel has no BPF qdiscs or the root qdisc could not be put back
+    /// Batching; refused if the kernel has no BPF qdiscs or the root qdisc could not be restored
     On,
 }
 
 #[derive(Debug, Args)]
 pub struct SteerOptions {
-    /// The interface whose received packets are steered; a plan for a NIC that is not here (--plan with --model, and
-    /// --flows or --generate) needs none
+    /// The interface whose received packets are steered; not needed for a plan for another host's NIC (--plan
+    /// with --model, and --flows or --generate)
     #[arg(required_unless_present = "model")]
     pub interface: Option<String>,
     /// The policy: a TOML file, which is read again when it changes, or a policy's name such as balance
     #[arg(long, value_name = "FILE")]
     pub policy: String,
-    /// Search once and keep what was found, instead of following the flows
+    /// Search once and keep the result, instead of following the flows
     #[arg(long, conflicts_with_all = ["watch", "interval"])]
     pub once: bool,
-    /// Follow the flows as they come and go: what is done without --once, too
+    /// Follow the flows as they come and go; the default
     #[arg(long)]
     pub watch: bool,
-    /// Print what would be done, and do nothing
+    /// Print the result of the search, and change nothing
     #[arg(long, conflicts_with_all = ["time", "once", "watch", "interval"])]
     pub plan: bool,
     #[command(flatten)]
     pub listed: ListedFlows,
-    /// What makes the NIC what the search finds
+    /// How the search's result is applied to the NIC
     #[arg(long, value_enum, default_value_t = BackendChoice::Auto)]
     pub backend: BackendChoice,
-    /// The model of the NIC: a name (see `evenkeel nic list`) or a path [default: that of the back end]
+    /// The model of the NIC: a name (see `evenkeel nic list`) or a path [default: the back end's]
     #[arg(long, value_name = "NAME")]
     pub model: Option<String>,
     /// Receive queues to steer to; with XDP these are processors [default: all]
     #[arg(long, value_name = "N", value_parser = whole_number::<u16>(1..=u16::MAX), allow_negative_numbers = true)]
     pub queues: Option<u16>,
-    /// Look at sockets of another network namespace, too: a name, a process or a path; `all` for every one; may be
-    /// given several times
+    /// Also read the sockets of another network namespace: a name, a process or a path; `all` for every one;
+    /// may be given several times
     #[arg(long = "netns", value_name = "NAME", conflicts_with = "listed")]
     pub namespaces: Vec<String>,
-    /// The same program without the policy, to compare with: hash over all queues, or decide and send nothing anywhere
+    /// A baseline: the same program without the policy, which hashes over all queues, or decides and redirects
+    /// nothing
     #[arg(long, value_enum, value_name = "hash|pass", conflicts_with = "plan")]
     pub baseline: Option<BaselineChoice>,
-    /// At least so long between two searches
+    /// Least time between two searches
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_time)]
     pub interval: Duration,
-    /// A flow that brings nothing for so long takes no filter any more
+    /// A flow that receives nothing for this long loses its filter
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_time, conflicts_with = "listed")]
     pub idle: Duration,
-    /// End after this time, such as 10s [default: when it is interrupted]
+    /// End after this time, such as 10s [default: when interrupted]
     #[arg(long = "for", value_name = "TIME", value_parser = parse_time)]
     pub time: Option<Duration>,
     /// How to print the result
@@ -642,62 +637,62 @@ pub struct SteerOptions {
     pub source: NicSource,
 }
 
-/// What makes the NIC what the search finds.
+/// How the search's result is applied to the NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum BackendChoice {
-    /// N-tuple rules where the driver takes them, else XDP
+    /// N-tuple rules if the driver takes them, else XDP
     Auto,
-    /// N-tuple rules and the RSS table of the NIC, through ethtool's interface
+    /// N-tuple rules and the RSS table of the NIC, through ethtool
     Ntuple,
     /// An XDP program that sends packets to processors; any driver with XDP
     Xdp,
-    /// Receive packet steering, and receive flow steering for locality: hashing over the processors of the policy's rest
+    /// Receive packet steering, and receive flow steering for locality: hashing over the processors of the
+    /// policy's rest
     Rps,
 }
 
-/// What to compare with.
+/// A baseline for comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum BaselineChoice {
     /// Hash as RSS would
     Hash,
-    /// Decide as with the policy, and leave every packet where it comes in
+    /// Decide as with the policy, but leave every packet on its processor
     Pass,
 }
 
 /// How queues are served by the weights of their flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum QueueWeightsChoice {
-    /// As the device does it
+    /// Not by weight: the device's own scheduling
     Off,
-    /// By the device where it takes weights (net-shaper), else as it does it
+    /// By the device if it takes weights (net-shaper), else by its own scheduling
     Auto,
-    /// By a soft NIC of HTB classes in front of the device, also of one with a single queue
+    /// By a soft NIC of HTB classes in front of the device, which may have a single queue
     Htb,
-    /// By the device, through the kernel's net-shaper interface; refused where it takes no weights
+    /// By the device, through the kernel's net-shaper interface; refused if it takes no weights
     NetShaper,
-    /// By a highest rate of each queue (tx_maxrate): caps, so what a queue leaves nobody else gets
+    /// By a maximum rate per queue (tx_maxrate): no other queue can use an unused share
     MaxRate,
 }
 
-/// What to do with the size of segments.
+/// Segment sizes while flows share queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Segments {
-    /// Leave it alone.
+    /// Unchanged.
     Off,
-    /// The largest that is fair enough.
+    /// The largest that meets the fairness goal.
     Auto,
-    /// This size.
     Fixed(ByteSize),
 }
 
-/// What to do with XPS maps.
+/// Handling of XPS maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum XpsChoice {
-    /// Leave them alone; where one is set there is nothing to choose, and the run is refused
+    /// Leave them alone; refused if one is set, because it leaves no choice
     Respect,
-    /// Take them over: every processor may use every queue
+    /// Empty them: every processor may use every queue
     Off,
-    /// Take them over and keep to the queues of the processor's pool or NUMA node
+    /// Empty them, and keep to the queues of the processor's pool or NUMA node
     Pools,
 }
 
@@ -711,7 +706,7 @@ pub struct RevertOptions {
 pub struct GuardOptions {
     /// The run's journal
     pub journal: PathBuf,
-    /// The run's process number
+    /// The run's process id
     pub worker: u32,
     /// When the run's process started, clock ticks since boot
     pub worker_start: u64,
@@ -726,7 +721,7 @@ pub struct GenerateOptions {
     pub directory: PathBuf,
 }
 
-/// What can be made from the command line's definition.
+/// Files generated from the command line's definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Generated {
     /// Man pages

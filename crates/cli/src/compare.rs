@@ -1,5 +1,3 @@
-//! `evenkeel compare`.
-
 use evenkeel_report::compare::{self as comparison, Question};
 use evenkeel_report::store::{self, StoreError};
 
@@ -8,7 +6,6 @@ use crate::exit::{Exit, Failure, print};
 use crate::progress::table_options;
 use crate::study::{self, is_study};
 
-/// Runs `evenkeel compare`.
 pub fn compare(options: &CompareOptions) -> Result<Exit, Failure> {
     if is_study(&options.first) && is_study(&options.second) {
         if options.within.is_some() || !options.metrics.is_empty() {

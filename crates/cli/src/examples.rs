@@ -1,4 +1,4 @@
-//! The examples at the end of each command's `--help`. A test parses every one of them.
+//! The examples at the end of each command's `--help`; a test parses all of them.
 
 pub const ALL: &str = "\
 Examples:

@@ -1,4 +1,4 @@
-//! Exit codes, and the one place where an error reaches the user.
+//! Exit codes, and the one place that reports an error to the user.
 
 use std::error::Error;
 use std::fmt::Display;
@@ -14,15 +14,15 @@ use evenkeel_report::page::Page;
 pub enum Exit {
     /// Done.
     Done = 0,
-    /// Ran, and a stated expectation did not hold.
+    /// Ran, but a stated expectation did not hold.
     Unmet = 1,
     /// Bad usage or bad input file.
     Usage = 2,
     /// This machine cannot do it.
     Unable = 3,
-    /// Failed while running; everything is put back.
+    /// Failed while running; everything is restored.
     Failed = 4,
-    /// Interrupted; everything is put back.
+    /// Interrupted; everything is restored.
     Interrupted = 130,
 }
 
@@ -36,7 +36,7 @@ impl From<Cause> for Exit {
     }
 }
 
-/// An error with the exit code that it leads to.
+/// An error with its exit code.
 #[derive(Debug)]
 pub struct Failure {
     exit: Exit,
@@ -49,7 +49,7 @@ impl Failure {
         Self { exit, message: message.to_string() }
     }
 
-    /// An error with its causes, each of which is added unless the text before says it already.
+    /// An error with its causes; a cause that the text repeats is omitted.
     pub fn with_causes(exit: Exit, error: &dyn Error) -> Self {
         let mut message = error.to_string();
         let mut cause = error.source();
@@ -63,7 +63,7 @@ impl Failure {
         Self { exit, message }
     }
 
-    /// An unknown name of a `kind` of thing, with the nearest known one; `otherwise` says what else may be given.
+    /// An unknown name of a `kind` of thing, with the nearest known one; `otherwise` lists alternatives.
     pub fn unknown<'k>(
         kind: &str,
         name: &str,
@@ -76,25 +76,23 @@ impl Failure {
         Self::new(Exit::Usage, format!("no {kind} '{}'; {hint}{otherwise}", excerpt(name)))
     }
 
-    /// The code that it leads to.
     pub fn exit(&self) -> Exit {
         self.exit
     }
 
-    /// What went wrong.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// The same with what to do next.
+    /// Adds the action that the user should take.
     pub fn and(mut self, next: &str) -> Self {
         self.message = format!("{}; {next}", self.message);
         self
     }
 
-    /// Says what went wrong on standard error.
+    /// Prints the error on standard error.
     pub fn tell(&self) -> Exit {
-        // Nothing is left to do if standard error is closed as well.
+        // Ignore the error: standard error may be closed as well.
         say(&format!("evenkeel: {}", plain_words(&self.message)));
         self.exit
     }
@@ -114,19 +112,18 @@ impl From<OutputError> for Failure {
     }
 }
 
-/// Writes a line to standard error, and ignores errors: the reader may have gone away. What others have named cannot steer
-/// the terminal.
+/// Writes a line to standard error; ignores errors, because the reader may have gone. Names from outside cannot
+/// control the terminal.
 pub fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{}", terminal_output(line, false));
 }
 
-/// Writes a page to standard output.
 pub fn print_page(page: Page) -> Result<(), Failure> {
     print(&page.finish())
 }
 
-/// Writes a result to standard output, without anything that steers a terminal but styles. A reader that has gone away
-/// (`| head`) is no error.
+/// Writes a result to standard output; only styles may control the terminal. A reader that has gone (`| head`)
+/// is no error.
 pub fn print(text: &str) -> Result<(), Failure> {
     let mut output = std::io::stdout().lock();
     let text = terminal_output(text, output.is_terminal());

@@ -1,4 +1,4 @@
-//! Man pages and completions, made from the command line's definition.
+//! Generates man pages and completions from the command line's definition.
 
 use clap::CommandFactory;
 use clap_complete::Shell;
@@ -6,7 +6,6 @@ use clap_complete::Shell;
 use crate::arguments::{Arguments, GenerateOptions, Generated};
 use crate::exit::{Exit, Failure};
 
-/// Runs `evenkeel generate`.
 pub fn generate(options: &GenerateOptions) -> Result<Exit, Failure> {
     let fail = |error: std::io::Error| {
         Failure::new(Exit::Failed, format!("cannot write to {}: {error}", options.directory.display()))

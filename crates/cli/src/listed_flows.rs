@@ -1,4 +1,4 @@
-//! Flows that nobody observes: of a trace file, or made up. What `search` and `steer --plan` work on.
+//! Flows of a trace file or a generator, for `search` and `steer --plan`.
 
 use std::collections::BTreeSet;
 
@@ -10,8 +10,7 @@ use crate::arguments::ListedFlows;
 use crate::exit::{Exit, Failure, say};
 use crate::input;
 
-/// The flows that the command line names; none if it names none. Says which classes they name that the policy does not
-/// have.
+/// The flows of the command line, if any. Warns about classes that the policy does not have.
 pub fn read(listed: &ListedFlows, policy: &PolicyFile) -> Result<Option<Vec<ObservedFlow>>, Failure> {
     if let Some(count) = listed.generate {
         return Ok(Some(generate(policy, 0, count)));
@@ -23,7 +22,7 @@ pub fn read(listed: &ListedFlows, policy: &PolicyFile) -> Result<Option<Vec<Obse
     Ok(Some(flows))
 }
 
-/// Flows from clients with 16 each; with classes, each tenth client is of the first one.
+/// Flows from clients with 16 each; with classes, each tenth client is in the first one.
 pub fn generate(policy: &PolicyFile, first: u32, count: u32) -> Vec<ObservedFlow> {
     let label = policy.classes.first().and_then(|class| class.selector.labels.first());
     let flows = flows::generate(first, count).zip(first..);
@@ -35,10 +34,10 @@ pub fn generate(policy: &PolicyFile, first: u32, count: u32) -> Vec<ObservedFlow
         .collect()
 }
 
-/// Names by which flows say that they are of no class.
+/// Names for flows without a class.
 const REST: [&str; 6] = ["rest", "be", "best-effort", "best_effort", "low", "default"];
 
-/// Says which classes flows name and the policy does not have: a misspelt one would otherwise go unseen.
+/// Warns about classes that the policy does not have: a misspelt one would go unnoticed.
 fn tell_unknown_classes(policy: &PolicyFile, flows: &[ObservedFlow]) {
     let labels: BTreeSet<String> = policy
         .classes

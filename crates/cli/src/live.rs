@@ -1,4 +1,4 @@
-//! What commands on a live interface have in common: the terminal, the guardian.
+//! Shared by commands on a live interface: the terminal, the guardian.
 
 use std::io::{IsTerminal, Write};
 use std::process::Command;
@@ -10,10 +10,10 @@ use evenkeel_model::text::terminal_output;
 pub use crate::exit::say;
 use crate::exit::{Exit, Failure};
 
-/// How often the terminal is drawn anew.
+/// Interval of redrawing the terminal.
 const DRAW_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A terminal on standard error, drawn anew in its place.
+/// A screen on standard error, redrawn in place.
 pub struct Screen {
     live: bool,
     drawn: Option<Instant>,
@@ -21,12 +21,12 @@ pub struct Screen {
 }
 
 impl Screen {
-    /// Nothing is drawn where nobody looks.
+    /// Draws nothing unless standard error is a terminal.
     pub fn new() -> Self {
         Self { live: std::io::stderr().is_terminal(), drawn: None, lines: 0 }
     }
 
-    /// Draws, if it is time to.
+    /// Draws if due.
     pub fn draw(&mut self, text: impl Fn() -> String) {
         if !self.live || self.drawn.is_some_and(|drawn| drawn.elapsed() < DRAW_INTERVAL) {
             return;
@@ -35,7 +35,7 @@ impl Screen {
         let text = text();
         let mut output = std::io::stderr().lock();
         if self.lines > 0 {
-            // Up to where the last drawing began, and clear from there on (ECMA-48: CPL, ED).
+            // To the start of the last drawing, then clear (ECMA-48: CPL, ED).
             let _ = write!(output, "\u{1b}[{}F\u{1b}[J", self.lines);
         }
         let _ = output.write_all(terminal_output(&text, true).as_bytes());
@@ -44,7 +44,7 @@ impl Screen {
     }
 }
 
-/// Refuses to go on without these capabilities, of which the missing ones are named; `what` needs them.
+/// Refuses to continue without these capabilities; names the missing ones and `what` needs them.
 pub fn require(capabilities: &[Capability], what: &str) -> Result<(), Failure> {
     let missing = Host::live().missing_capabilities(capabilities);
     let missing = missing.map_err(|error| Failure::with_causes(Exit::Failed, &error))?;
@@ -56,7 +56,7 @@ pub fn require(capabilities: &[Capability], what: &str) -> Result<(), Failure> {
     Err(Failure::new(Exit::Unable, message))
 }
 
-/// A guardian is this very binary, also when its file was replaced meanwhile.
+/// The guardian is this binary, even if its file was replaced.
 pub fn guardian() -> Option<Command> {
     use std::os::unix::process::CommandExt;
     let mut command = Command::new("/proc/self/exe");

@@ -1,13 +1,13 @@
-//! The `evenkeel` command: wires the rooms together and owns the exit codes.
+//! The `evenkeel` command: wires the crates together and owns the exit codes.
 //!
 //! | code | meaning |
 //! |---|---|
 //! | 0 | done |
-//! | 1 | ran, and a stated expectation did not hold |
+//! | 1 | ran, but a stated expectation did not hold |
 //! | 2 | bad usage or bad input file |
 //! | 3 | this machine cannot do it; the message names what is missing and what to do |
-//! | 4 | failed while running; everything is put back |
-//! | 130 | interrupted; everything is put back |
+//! | 4 | failed while running; everything is restored |
+//! | 130 | interrupted; everything is restored |
 //!
 //! Results go to standard output, progress and logs to standard error.
 
@@ -46,8 +46,7 @@ fn main() -> ExitCode {
     result.unwrap_or_else(|failure| failure.tell()).into()
 }
 
-/// Commands that hold nothing end at the first signal. The others install handlers of their own before they take
-/// anything.
+/// Commands that hold no resources end at the first signal. The others install handlers first.
 fn prepare(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Scenario(_)

@@ -1,4 +1,4 @@
-//! `evenkeel nic`: models of NICs, listed, drawn, and picked for a device.
+//! `evenkeel nic`: lists NIC models, draws them, and picks one for a device.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,6 @@ use crate::exit::{Exit, Failure, print, print_page};
 use crate::input;
 use crate::progress::page;
 
-/// Runs `evenkeel nic`.
 pub fn nic(command: &NicCommand) -> Result<Exit, Failure> {
     match command {
         NicCommand::List { source } => list(source),
@@ -26,8 +25,8 @@ pub fn nic(command: &NicCommand) -> Result<Exit, Failure> {
     }
 }
 
-/// The model of this name: in the directory of models if one is given, else one that comes with Evenkeel; or the
-/// model in the file at this path.
+/// The model of this name, from the directory of models if given, else from Evenkeel; or the model in the file
+/// at this path.
 pub fn load(name: &str, source: &NicSource) -> Result<NicModel, Failure> {
     let path = Path::new(name);
     if name == "-" || path.extension().is_some() || name.contains('/') {
@@ -50,11 +49,11 @@ fn parse_model(text: &Text) -> Result<NicModel, Failure> {
     NicModel::parse(&text.text, &text.origin).map_err(|error| Failure::new(Exit::Usage, error))
 }
 
-/// A model and what it is called on the command line.
+/// A model with its name on the command line.
 struct Known {
     name: String,
     model: NicModel,
-    /// Where it was read; none of those that come with Evenkeel.
+    /// Its file; none for one that comes with Evenkeel.
     path: Option<PathBuf>,
 }
 
@@ -94,9 +93,10 @@ fn list(source: &NicSource) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// What the kernel tells of an interface.
+/// The kernel's facts about an interface.
 fn facts(interface: &str) -> Result<DeviceFacts, Failure> {
-    // Without the privilege to mount one, the sysfs that is there is that of the namespace it was mounted in.
+    // Without the privilege to mount a sysfs, the existing one belongs to the namespace in which it was
+    // mounted.
     let sysfs = Sysfs::of_namespace().unwrap_or_else(|_| Sysfs::at("/sys"));
     let is_path = interface.contains('/') || interface.is_empty() || interface.starts_with('.');
     if is_path || !sysfs.path(&format!("class/net/{interface}/ifindex")).exists() {
@@ -121,7 +121,7 @@ fn facts(interface: &str) -> Result<DeviceFacts, Failure> {
 fn probe(interface: &str, source: &NicSource) -> Result<Exit, Failure> {
     let facts = facts(interface)?;
     let mut models = known(source)?;
-    // A model that somebody added goes before those that come with Evenkeel.
+    // The user's models come before those of Evenkeel.
     models.sort_by_key(|known| known.path.is_none());
     let models: Vec<NicModel> = models.into_iter().map(|known| known.model).collect();
     let probed = evenkeel_receive::probe(&facts, &models);
@@ -138,7 +138,6 @@ fn probe(interface: &str, source: &NicSource) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// The TOML files of a directory.
 fn model_files(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
     let unreadable = |error: std::io::Error| {
         Failure::new(Exit::Usage, format!("cannot read the directory {}: {error}", directory.display()))
@@ -179,7 +178,6 @@ fn configured(model: &NicModel, path: &Path) -> Result<ConfiguredNic, Failure> {
     model.configured(&text, &origin, model.queues()).map_err(|error| Failure::new(Exit::Usage, error))
 }
 
-/// Describes a model.
 fn described(page: &mut Page, model: &NicModel) {
     let tables = counted(model.tables().len(), "filter table");
     page.answer(&format!(
@@ -277,7 +275,7 @@ fn precedence(table: &FilterTable) -> String {
     }
 }
 
-/// Kinds of packets whose ways are told.
+/// Kinds of packets whose paths are described.
 fn kinds() -> Vec<(&'static str, Header)> {
     let flow = |transport, address: &str| {
         let address = address.parse().unwrap_or(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST));
@@ -302,7 +300,7 @@ fn kinds() -> Vec<(&'static str, Header)> {
     ]
 }
 
-/// What is configured, in words.
+/// The configuration in words.
 fn configuration(nic: &ConfiguredNic) -> String {
     let mut text = format!("configured: {}\n", counted(usize::from(nic.queues()), "queue"));
     let _ = match nic.indirection() {

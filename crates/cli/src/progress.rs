@@ -1,4 +1,4 @@
-//! What a person at the terminal sees while a run goes on, and how Ctrl-C reaches it.
+//! Progress at the terminal, and Ctrl-C.
 
 use std::collections::BTreeSet;
 use std::io::IsTerminal;
@@ -16,8 +16,8 @@ use crate::signals::Signals;
 
 const STEPS: u64 = 1000;
 
-/// Shows progress as a bar on a terminal; elsewhere as a line for each tenth of the work, and for each of the first
-/// activities.
+/// Shows progress as a bar on a terminal; elsewhere as a line per tenth of the work, and per activity at the
+/// beginning.
 pub struct Meter {
     shown: Shown,
 }
@@ -28,24 +28,24 @@ enum Shown {
     Lines(Mutex<Lines>),
 }
 
-/// Lines that a log has got.
+/// Lines in a log.
 #[derive(Default)]
 struct Lines {
-    /// Tenths that the next line needs at least.
+    /// The next line's tenth at least.
     next: u64,
-    /// Activities so far, the first ones only.
+    /// The first activities.
     activities: BTreeSet<String>,
 }
 
-/// A short run names what it does; one of hundreds of repeats does not fill the log.
+/// A short run names its activities; hundreds of repeats must not fill the log.
 const MOST_ACTIVITIES: usize = 12;
 
 impl Lines {
-    /// Whether this is worth a line.
+    /// Whether this deserves a line.
     fn take(&mut self, fraction: f64, activity: &str) -> bool {
         let tenths = (fraction.clamp(0.0, 1.0) * 10.0) as u64;
         let is_new = self.activities.len() < MOST_ACTIVITIES && self.activities.insert(activity.to_owned());
-        // Repeats that run at the same time report in any order: the largest counts.
+        // Concurrent repeats report in any order: use the maximum.
         let is_further = self.next <= tenths;
         self.next = self.next.max(tenths + 1);
         is_new || is_further
@@ -75,7 +75,7 @@ impl Meter {
         match &self.shown {
             Shown::Nothing => {}
             Shown::Bar(bar) => {
-                // Repeats that run at the same time report in any order: the largest counts.
+                // Concurrent repeats report in any order: use the maximum.
                 let position = (fraction.clamp(0.0, 1.0) * STEPS as f64) as u64;
                 bar.set_position(position.max(bar.position()));
                 bar.set_message(printable(activity));
@@ -89,7 +89,7 @@ impl Meter {
         }
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn finish(&self) {
         if let Shown::Bar(bar) = &self.shown {
             bar.finish_and_clear();
@@ -97,11 +97,11 @@ impl Meter {
     }
 }
 
-/// Waits, shows how much of the time is over, and returns early when a signal comes.
+/// Waits with a progress display; returns early on a signal.
 pub fn wait(time: Duration, activity: &str, signals: &Signals) {
-    /// Signals wake nobody up, so naps are short.
+    /// A signal does not interrupt the sleep, so sleep briefly.
     const NAP: Duration = Duration::from_millis(20);
-    /// A shorter wait gets no lines in a log.
+    /// A shorter wait writes no lines to a log.
     const WORTH_LINES: Duration = Duration::from_secs(10);
     let meter = Meter::new(time < WORTH_LINES && !std::io::stderr().is_terminal());
     let started = Instant::now();
@@ -112,19 +112,19 @@ pub fn wait(time: Duration, activity: &str, signals: &Signals) {
     meter.finish();
 }
 
-/// Progress of a run, and whether a signal interrupts it.
+/// Progress of a run, and its interruption by a signal.
 pub struct Progress {
     signals: Signals,
     meter: Meter,
 }
 
 impl Progress {
-    /// Takes over Ctrl-C and SIGTERM, and shows progress unless `quiet`.
+    /// Catches Ctrl-C and SIGTERM, and shows progress unless `quiet`.
     pub fn new(quiet: bool) -> Result<Self, Failure> {
         Ok(Self { signals: Signals::catch()?, meter: Meter::new(quiet) })
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn finish(&self) {
         self.meter.finish();
     }
@@ -148,9 +148,9 @@ impl Observer for Progress {
     }
 }
 
-/// Width of a table that goes to a file or a pipe, unless COLUMNS says otherwise.
+/// Width of a table in a file or pipe, unless COLUMNS is set.
 const FILE_WIDTH: usize = 120;
-/// A table is never laid out for fewer columns: it would break every word.
+/// A narrower table would break every word.
 const LEAST_WIDTH: usize = 40;
 
 /// Begins a page that fits standard output.
@@ -164,7 +164,7 @@ pub fn table_options() -> TableOptions {
     let is_terminal = std::io::stdout().is_terminal();
     let terminal = || Some(usize::from(terminal_size::terminal_size()?.0.0));
     let columns = || std::env::var("COLUMNS").ok()?.parse().ok();
-    // 0 is what a terminal without a size and some shells' COLUMNS say.
+    // A terminal without a size reports 0, and so does COLUMNS in some shells.
     let stated = if is_terminal { terminal().filter(|width| *width > 0).or_else(columns) } else { columns() };
     let width = stated.filter(|width| *width > 0).unwrap_or(FILE_WIDTH).max(LEAST_WIDTH);
     let plain = is_set("NO_COLOR").is_some() || is_set("TERM").is_none_or(|term| term == "dumb");

@@ -1,4 +1,4 @@
-//! `evenkeel revert`, and the guardian that does the same when its run dies.
+//! `evenkeel revert`, and the guardian, which does the same when its run dies.
 
 use std::path::Path;
 
@@ -18,8 +18,8 @@ fn failure(error: &ApplyError) -> Failure {
     Failure::with_causes(exit, error)
 }
 
-/// Removes files that `evenkeel tune --persist` has written in this network namespace, of one interface or of all; whether
-/// there were any.
+/// Removes the files of `evenkeel tune --persist` in this network namespace, for one interface or all; returns
+/// whether there were any.
 fn remove_files(interface: Option<&str>) -> Result<bool, Failure> {
     let failed = |error: PersistError| Failure::with_causes(Exit::Failed, &error);
     let (etc, namespace) = (Etc::from_environment(), Etc::namespace());
@@ -40,7 +40,6 @@ fn remove_files(interface: Option<&str>) -> Result<bool, Failure> {
     Ok(!chosen.is_empty())
 }
 
-/// Runs `evenkeel revert`.
 pub fn revert(options: &RevertOptions) -> Result<Exit, Failure> {
     let files = remove_files(options.interface.as_deref())?;
     let state = StateDirectory::from_environment();
@@ -60,7 +59,7 @@ pub fn revert(options: &RevertOptions) -> Result<Exit, Failure> {
             Some(name) => match is_about(&path, name) {
                 Ok(true) => chosen.push(path),
                 Ok(false) => {}
-                // It may be about anything: it is told, and does not keep the others from being put back.
+                // It may belong to any interface: report it, and continue with the others.
                 Err(error) => exit = error.tell(),
             },
         }
@@ -82,11 +81,11 @@ pub fn revert(options: &RevertOptions) -> Result<Exit, Failure> {
         return Ok(exit);
     }
     for path in chosen {
-        // One that fails does not keep the others from being put back.
+        // Continue with the others after a failure.
         match revert_journal(&path) {
             Ok(outcome) => match (tell(&outcome)?, &outcome) {
                 (Exit::Done, RevertOutcome::OtherNamespace { .. }) if options.interface.is_some() => {
-                    // What was asked for was not done. A failure before it counts for more.
+                    // The user's request was not done. An earlier failure takes precedence.
                     if exit == Exit::Done {
                         exit = Exit::Unable;
                     }
@@ -102,15 +101,14 @@ pub fn revert(options: &RevertOptions) -> Result<Exit, Failure> {
 
 fn exists(interface: &str) -> bool {
     let names = Sysfs::of_namespace().and_then(|sysfs| sysfs.list("class/net"));
-    // Whoever may not look cannot be told that it is not there.
+    // Without permission to read the directory, absence is unknown.
     names.is_ok_and(|names| names.iter().any(|name| name == interface))
 }
 
-/// Whether a journal is about an interface: by the name that it had when the run began, or by the one that it
-/// has now.
+/// Whether a journal belongs to an interface, by its name at the start of the run or its current name.
 fn is_about(path: &Path, name: &str) -> Result<bool, Failure> {
     let contents = StateDirectory::read(path).map_err(|error| failure(&error.into()))?;
-    // Without any, its run has ended, or a guardian has put back what it had changed.
+    // No journal: its run has ended, or a guardian has rolled it back.
     let Some(contents) = contents else { return Ok(false) };
     if contents.header.as_ref().is_some_and(|header| header.interface.name == name) {
         return Ok(true);
@@ -118,7 +116,7 @@ fn is_about(path: &Path, name: &str) -> Result<bool, Failure> {
     let index = Sysfs::of_namespace().and_then(|sysfs| sysfs.read(&format!("class/net/{name}/ifindex")));
     let Some(index) = index.ok().and_then(|index| index.parse().ok()) else { return Ok(false) };
     let state = StateDirectory::from_environment();
-    // By the name of the file, as not a line of it may be readable.
+    // By the file's name, because every line may be damaged.
     Ok(InterfaceIdentity::current(index, name).is_ok_and(|interface| {
         [state.journal_of(&interface), state.kept_journal_of(&interface)].iter().any(|own| own == path)
     }))
@@ -154,14 +152,14 @@ fn tell(outcome: &RevertOutcome) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Says what could not be read of a journal.
+/// Reports the damage of a journal.
 fn tell_damaged(damaged: &Damaged) -> Exit {
     let Damaged { path, damage } = damaged;
     let error = evenkeel_apply::JournalError::Damaged { path: path.clone(), damage: damage.clone() };
     Failure::with_causes(Exit::Failed, &error).tell()
 }
 
-/// Says what a person should know of it, and whether something is left to do.
+/// Reports remarks for the user; the exit code says whether something is left to do.
 fn tell_remarks(leftover: &Leftover) -> Exit {
     let then = &leftover.header.interface.name;
     match &leftover.name {
@@ -177,7 +175,7 @@ fn tell_remarks(leftover: &Leftover) -> Exit {
     damaged.unwrap_or(settled)
 }
 
-/// Says what a run that died had left behind, and what became of it.
+/// Reports a dead run's leftover and its roll-back.
 pub fn tell_leftover(leftover: &Leftover) {
     say_leftover(leftover);
 }
@@ -187,7 +185,7 @@ fn say_leftover(leftover: &Leftover) -> Exit {
     tell_remarks(leftover)
 }
 
-/// Says that a run that died has left something behind, which is still there.
+/// Reports a dead run's leftover that still exists.
 pub fn tell_unfinished(header: &Header) {
     say(&format!(
         "{} had died, and what it had changed is still there: `evenkeel revert {}` puts it back",

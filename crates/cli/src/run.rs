@@ -22,7 +22,6 @@ const RECORDS: &str = "evenkeel-records";
 /// Processors of a simulated test bed.
 const PROCESSORS: u32 = 2;
 
-/// Runs `evenkeel run`.
 pub fn run(options: &RunOptions) -> Result<Exit, Failure> {
     refuse_ignored(options)?;
     let own = options.qdiscs.as_deref().map(OwnSetups::read).transpose()?;
@@ -78,7 +77,7 @@ pub fn run(options: &RunOptions) -> Result<Exit, Failure> {
     let written = store::write_into(target, &outcome.record, &outcome.series);
     let (record, kept) = match &written {
         Ok(record) => (record, Some(directory.as_path())),
-        // The result is worth more than its record.
+        // Without a directory, still show the result.
         Err(_) => (&outcome.record, None),
     };
     match options.format {
@@ -132,7 +131,7 @@ fn refuse_ignored_by(scenario: &Scenario, options: &RunOptions) -> Result<(), Fa
     Err(Failure::new(Exit::Usage, message))
 }
 
-/// Estimates the memory of a large simulation, and refuses one that the machine cannot hold.
+/// Estimates the memory of a large simulation, and refuses one that exceeds the machine's.
 fn check_memory(request: &Request<'_>, progress: &Progress) -> Result<(), Failure> {
     const WORTH_SAYING: u64 = 256_000_000;
     let repeats = request.variants.len() * request.repeats as usize;
@@ -157,7 +156,7 @@ fn check_memory(request: &Request<'_>, progress: &Progress) -> Result<(), Failur
     }
 }
 
-/// The simulator as tenants run in it if nothing else is asked for: a kernel of today, on the machine of a test bed.
+/// The default simulator for tenants: a current kernel on the machine of a test bed.
 pub fn simulator_of_tenants() -> SimWorld {
     SimWorld::of_test_bed(Profile::Linux6_18, PROCESSORS)
 }
@@ -169,7 +168,7 @@ fn simulator(options: &RunOptions) -> SimWorld {
     });
     match options.nic.unwrap_or(NicChoice::Hardware) {
         NicChoice::Hardware => SimWorld::new(profile.unwrap_or(Profile::Linux4_4)),
-        // A test bed needs a kernel of today.
+        // A test bed needs a current kernel.
         NicChoice::Soft => SimWorld::of_test_bed(
             profile.unwrap_or(Profile::Linux6_18),
             options.processors.unwrap_or(PROCESSORS),
@@ -209,7 +208,7 @@ pub fn bed_failure(error: &TestbedError) -> Failure {
     Failure::new(exit, error)
 }
 
-/// A name that no other run takes: scenario, world, start, process.
+/// A unique name: scenario, world, start, process.
 fn default_directory(scenario: &str, place: Place) -> PathBuf {
     let world = match place {
         Place::Netns => "netns",
@@ -220,5 +219,5 @@ fn default_directory(scenario: &str, place: Place) -> PathBuf {
     Path::new(RECORDS).join(format!("{scenario}-{world}-{started}-{}", std::process::id()))
 }
 
-/// Repeats of a quick run, at most.
+/// Maximum of repeats in a quick run.
 const QUICK_REPEATS: u32 = 2;

@@ -1,4 +1,4 @@
-//! `evenkeel scenario`, and how a scenario is found by name or path.
+//! `evenkeel scenario`, and finding scenarios by name or path.
 
 use std::path::Path;
 
@@ -16,26 +16,25 @@ use crate::exit::{Exit, Failure, print, print_page};
 use crate::input;
 use crate::progress::page;
 
-/// A scenario and the text that it was read from.
+/// A scenario and its source text.
 pub struct Loaded {
     pub scenario: Scenario,
     pub text: String,
 }
 
-/// A file of qdisc setups that are somebody's own.
+/// A user's file of qdisc setups.
 pub struct OwnSetups {
     pub text: String,
     catalogue: Catalogue,
 }
 
 impl OwnSetups {
-    /// Reads a file of setups.
     pub fn read(path: &Path) -> Result<Self, Failure> {
         let Text { text, origin } = input::read(path, Kind::QdiscSetups)?;
         Self::parse(&text, &origin)
     }
 
-    /// Reads a text, which `origin` names in errors.
+    /// Parses a text; errors name it `origin`.
     pub fn parse(text: &str, origin: &str) -> Result<Self, Failure> {
         let catalogue = Catalogue::parse(text, origin).map_err(|error| Failure::new(Exit::Usage, error))?;
         Ok(Self { text: text.to_owned(), catalogue })
@@ -47,7 +46,7 @@ pub fn load(name: &str) -> Result<Loaded, Failure> {
     load_with(name, None)
 }
 
-/// As [`load`], with qdisc setups of one's own for a scenario of qdiscs.
+/// As [`load`], with the user's qdisc setups for a scenario of qdiscs.
 pub fn load_with(name: &str, own: Option<&OwnSetups>) -> Result<Loaded, Failure> {
     if let Some((_, text)) = bundled().iter().find(|(bundled, _)| *bundled == name) {
         return parse_loaded(text, name, Path::new(""), own);
@@ -64,7 +63,7 @@ fn load_file(path: &Path, own: Option<&OwnSetups>) -> Result<Loaded, Failure> {
     parse_loaded(&text, &origin, input::beside(path), own)
 }
 
-/// Reads a scenario and the files that it names, which lie `beside` it.
+/// Parses a scenario and reads the files that it names, from the directory `beside`.
 pub fn parse_loaded(
     text: &str,
     origin: &str,
@@ -109,7 +108,6 @@ pub fn parse_loaded(
     Ok(Loaded { scenario, text: text.to_owned() })
 }
 
-/// Runs `evenkeel scenario`.
 pub fn scenario(command: &ScenarioCommand) -> Result<Exit, Failure> {
     match command {
         ScenarioCommand::List => list(),
@@ -158,7 +156,7 @@ fn show(name: &str, toml: bool) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// The link, the traffic and the measurement, each in a line.
+/// The link, the traffic and the measurement, a line each.
 fn outline(scenario: &Scenario) -> Vec<(&'static str, String)> {
     let Scenario { link, workload, measure, .. } = scenario;
     let mut link_text =
@@ -195,14 +193,14 @@ fn outline(scenario: &Scenario) -> Vec<(&'static str, String)> {
     if let Some(paper) = &scenario.paper {
         lines.push(("paper", paper.source.clone()));
     }
-    // The groups of a sweep are its qdiscs, which are shown with their setups.
+    // A sweep's groups are its qdiscs, which are shown with their setups.
     for (name, members) in scenario.groups.iter().filter(|_| scenario.workload.tenants().is_none()) {
         lines.push(("group", format!("{name}: {}", members.join(", "))));
     }
     lines
 }
 
-/// The axes of a sweep, and what each of its qdiscs is.
+/// The axes of a sweep, and the definition of each qdisc.
 fn show_points(page: &mut Page, scenario: &Scenario, tenants: &Tenants) {
     page.heading(&format!("{}, the product of:", counted(scenario.variants.len(), "variant")));
     for axis in &tenants.axes {
@@ -222,7 +220,7 @@ fn show_points(page: &mut Page, scenario: &Scenario, tenants: &Tenants) {
     }
 }
 
-/// The settings that all variants share, and each variant with what it changes.
+/// The common settings of the variants, and the changes of each variant.
 fn show_variants(page: &mut Page, scenario: &Scenario) {
     let all: Vec<(&Variant, Vec<(&'static str, String)>)> =
         scenario.all_variants().map(|variant| (variant, variant.settings())).collect();

@@ -1,8 +1,8 @@
-//! The signals that end a command: installed here for all of them.
+//! The signals that end a command; installed here for all of them.
 //!
-//! The first signal asks a command to end in order. A second one ends it at once with code 130: the kernel detaches its
-//! programs with its descriptors, and its guardian puts its settings back. A signal that the command was started with
-//! as ignored (`nohup`, a shell's background jobs) stays ignored.
+//! The first signal asks a command to end in order. A second one ends it at once with code 130: the kernel
+//! detaches its programs with its descriptors, and its guardian restores its settings. A signal that was
+//! ignored at the start (`nohup`, a shell's background jobs) stays ignored.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,11 +12,11 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::exit::{Exit, Failure};
 
-/// A signal that comes so soon after the first one is the same request: `timeout` sends one to the process and one to
+/// A signal this soon after the first one is the same request: `timeout` sends one to the process and one to
 /// its group.
 const SAME_REQUEST: Duration = Duration::from_millis(500);
 
-/// What has come so far.
+/// The signals so far.
 #[derive(Clone, Default)]
 pub struct Signals {
     interrupted: Arc<AtomicBool>,
@@ -24,7 +24,7 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Catches them from now on.
+    /// Starts to catch signals.
     pub fn catch() -> Result<Self, Failure> {
         let signals = Self::default();
         let began = Instant::now();
@@ -38,7 +38,7 @@ impl Signals {
                 flag.store(true, Ordering::Relaxed);
                 let now = began.elapsed().as_millis() as u64 + 1;
                 let asked = first.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
-                // A terminal that goes away may send more than one SIGHUP, and nobody asks twice by it.
+                // A closing terminal may send several SIGHUPs; they are no second request.
                 let again = asked.is_err_and(|first| now - first > SAME_REQUEST.as_millis() as u64);
                 if again && signal != SIGHUP {
                     signal_hook::low_level::exit(Exit::Interrupted as i32);
@@ -48,28 +48,28 @@ impl Signals {
         Ok(signals)
     }
 
-    /// Whether one came that interrupts: Ctrl-C, or the terminal is gone.
+    /// Whether a signal interrupted the command: Ctrl-C, or a closed terminal.
     pub fn interrupted(&self) -> bool {
         self.interrupted.load(Ordering::Relaxed)
     }
 
-    /// Whether the run was asked to end, as a service is.
+    /// Whether SIGTERM asked the command to end, as a service manager does.
     pub fn terminated(&self) -> bool {
         self.terminated.load(Ordering::Relaxed)
     }
 
-    /// Whether any of them came.
+    /// Whether any signal came.
     pub fn came(&self) -> bool {
         self.interrupted() || self.terminated()
     }
 }
 
-/// For a command that changes nothing and holds nothing: the first signal ends it, with a message and the documented
-/// code.
+/// For a command that changes nothing and holds no resources: the first signal ends it with a message and the
+/// documented code.
 pub fn end_at_once() -> Result<(), Failure> {
     for signal in [SIGINT, SIGHUP, SIGTERM] {
         register(signal, || {
-            // One system call, on a descriptor without a buffer or a lock that could be held (signal-safety(7)).
+            // A single system call, without a buffer or lock (signal-safety(7)).
             let _ = nix::unistd::write(std::io::stderr(), b"evenkeel: interrupted\n");
             signal_hook::low_level::exit(Exit::Interrupted as i32);
         })?;
@@ -83,8 +83,8 @@ fn register(signal: i32, action: impl Fn() + Send + Sync + 'static) -> Result<()
     if is_ignored(&status, signal) {
         return Ok(());
     }
-    // SAFETY: the actions store to atomics, read the clock, write to a descriptor or end the process: all of it is
-    // allowed in a handler.
+    // SAFETY: the actions store to atomics, read the clock, write to a descriptor or end the process; all of it
+    // is async-signal-safe.
     unsafe { signal_hook::low_level::register(signal, action) }
         .map(drop)
         .map_err(|error| Failure::new(Exit::Failed, format!("cannot catch signals: {error}")))

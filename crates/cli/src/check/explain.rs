@@ -1,4 +1,4 @@
-//! Rules in words.
+//! Describes rules.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use evenkeel_report::page::Page;
 use super::show;
 use crate::exit::Failure;
 
-/// A rule by its name; of a mistyped one the nearest is named.
+/// Finds a rule by name; suggests the nearest one for a typo.
 pub fn rule(name: &str) -> Result<&'static Rule, Failure> {
     find_rule(name).ok_or_else(|| {
         Failure::unknown(
@@ -22,7 +22,7 @@ pub fn rule(name: &str) -> Result<&'static Rule, Failure> {
     })
 }
 
-/// A rule, and what it finds on a host.
+/// A rule, and its findings on a host.
 pub fn one(page: &mut Page, rule: &Rule, facts: &HostFacts, judgement: &Judgement) {
     let own: Vec<&Finding> = judgement.findings.iter().filter(|finding| finding.rule == rule.name).collect();
     let missed = judgement.not_judged.iter().find(|missed| missed.rule == rule.name);

@@ -15,7 +15,6 @@ use crate::live::say;
 use crate::progress::page;
 use crate::signals::Signals;
 
-/// Runs `evenkeel check`.
 pub fn check(options: &CheckOptions) -> Result<Exit, Failure> {
     if options.explain.as_deref() == Some("all") {
         if options.interface.is_some() || options.from.is_some() {
@@ -39,7 +38,7 @@ pub fn check(options: &CheckOptions) -> Result<Exit, Failure> {
         return Err(Failure::unknown("interface", name, known, ""));
     }
     let mut judgement = judge(&facts);
-    // That a minority of the rules finds nothing is no result.
+    // Without findings from a minority of the rules there is no result.
     if judgement.findings.is_empty() && judgement.judged < judgement.not_judged.len() {
         return Err(unjudged(options, &judgement));
     }
@@ -62,7 +61,7 @@ pub fn check(options: &CheckOptions) -> Result<Exit, Failure> {
     Ok(if serious { Exit::Unmet } else { Exit::Done })
 }
 
-/// Takes over the speeds that the user states.
+/// Applies the speeds that the user states.
 pub fn state_speeds(facts: &mut HostFacts, speeds: &[StatedSpeed]) -> Result<(), Failure> {
     for speed in speeds {
         if !facts.state_speed(&speed.interface, speed.bits_per_second) {
@@ -90,7 +89,7 @@ fn failure(error: &HostError) -> Failure {
 
 fn read(options: &CheckOptions) -> Result<HostFacts, Failure> {
     if let Some(directory) = &options.save {
-        // A recording that has begun ends, or is taken away; a second signal ends it at once.
+        // The first signal ends or removes a recording in order; a second one ends it at once.
         let signals = Signals::catch()?;
         let (facts, files) = save_facts(directory, options.anonymise).map_err(|error| match error {
             HostError::Output(error) => error.into(),
@@ -119,7 +118,7 @@ fn read(options: &CheckOptions) -> Result<HostFacts, Failure> {
     read_facts(&tree).map_err(|error| failure(&error))
 }
 
-/// Findings about an interface and about what is no interface.
+/// Findings about an interface and about the host.
 fn of_interface(facts: &HostFacts, findings: Vec<Finding>, name: Option<&str>) -> Vec<Finding> {
     let Some(name) = name else { return findings };
     let concerns = |finding: &Finding| match &finding.remedy.interface {

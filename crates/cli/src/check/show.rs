@@ -1,4 +1,4 @@
-//! What was found, for people and as JSON.
+//! Findings for people and as JSON.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -11,19 +11,19 @@ use evenkeel_placement::{Finding, Judgement, Severity};
 use evenkeel_report::page::{Page, Tone};
 use serde_json::{Value, json};
 
-/// How many of a finding's lines are shown.
+/// How many of a finding's lines to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lines {
-    /// The first, and how many more there are.
+    /// The first line, and the number of further ones.
     First,
-    /// Each, with its undo.
+    /// All lines, with their undo.
     All,
 }
 
-/// Room for the label of a line of a finding.
+/// Width of the label of a finding's line.
 const LABEL: usize = 10;
 
-/// One screen: the answer, the host, its interfaces, what was found.
+/// One screen: the answer, the host, its interfaces, the findings.
 pub fn screen(page: &mut Page, facts: &HostFacts, judgement: &Judgement, only: Option<&str>) {
     let findings = &judgement.findings;
     page.answer(&answer(judgement));
@@ -37,7 +37,7 @@ pub fn screen(page: &mut Page, facts: &HostFacts, judgement: &Judgement, only: O
         }
     };
     let interfaces: Vec<&Interface> = facts.interfaces.iter().filter(shown).collect();
-    // A host of many containers has many veth interfaces.
+    // A host with many containers has many veth interfaces.
     const MOST: usize = 12;
     let is_veth = |interface: &&&Interface| interface.kind == InterfaceKind::Veth;
     let veths = interfaces.iter().filter(is_veth).count();
@@ -62,7 +62,8 @@ pub fn screen(page: &mut Page, facts: &HostFacts, judgement: &Judgement, only: O
     }
 }
 
-/// What was found, in a sentence or two: how much, how serious, the first finding, and what could not be judged.
+/// The answer in one or two sentences: number and severity of the findings, the first one, and rules that could
+/// not judge.
 fn answer(judgement: &Judgement) -> String {
     let Judgement { findings, judged, not_judged } = judgement;
     let missed = match not_judged.len() {
@@ -120,7 +121,7 @@ fn header(facts: &HostFacts) -> String {
     parts.join(", ")
 }
 
-/// An interface in a line or two: what it is, its queues, what it carried and lost.
+/// An interface in a line or two: its type, queues, traffic and losses.
 fn line_of(interface: &Interface) -> String {
     let mut parts: Vec<String> = Vec::new();
     let kind = match interface.kind {
@@ -174,7 +175,7 @@ fn line_of(interface: &Interface) -> String {
     parts.join(", ")
 }
 
-/// Shows one finding. Its shell lines stand alone on their lines, to be copied.
+/// Shows a finding. Shell lines have their own lines, for copying.
 pub fn finding(page: &mut Page, facts: &HostFacts, finding: &Finding, lines: Lines) {
     let finding = &finding.printable();
     let severity = finding.severity.to_string().to_uppercase();
@@ -214,7 +215,7 @@ pub fn finding(page: &mut Page, facts: &HostFacts, finding: &Finding, lines: Lin
     }
 }
 
-/// The JSON of the contract.
+/// The documented JSON.
 pub fn json(facts: &HostFacts, judgement: &Judgement) -> Value {
     let list: Vec<Value> = judgement
         .findings
@@ -227,7 +228,7 @@ pub fn json(facts: &HostFacts, judgement: &Judgement) -> Value {
             } else {
                 lines.join("\n")
             };
-            // What is changed last is put back first.
+            // Undo the last change first.
             let undo: Vec<String> = finding
                 .remedy
                 .changes
@@ -253,7 +254,7 @@ pub fn json(facts: &HostFacts, judgement: &Judgement) -> Value {
     json!({ "host": host(facts), "rules": rules, "findings": list })
 }
 
-/// What a host is, in short.
+/// A host's description.
 pub fn host(facts: &HostFacts) -> Value {
     let interfaces: Vec<Value> = facts
         .interfaces

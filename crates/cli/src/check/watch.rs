@@ -1,4 +1,4 @@
-//! Where packets are lost while somebody watches.
+//! Shows where packets are lost during a watch.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ use crate::live::say;
 use crate::progress::{page, wait};
 use crate::signals::Signals;
 
-/// Reads the host, waits, reads it again, and says what was lost meanwhile.
+/// Reads the host, waits, reads it again, and reports the losses in between.
 pub fn watch(options: &CheckOptions, time: Duration) -> Result<Exit, Failure> {
     let signals = Signals::catch()?;
     let read = || read_facts(&Tree::live()).map_err(|error| failure(&error));
@@ -71,11 +71,11 @@ pub fn watch(options: &CheckOptions, time: Duration) -> Result<Exit, Failure> {
     Ok(if signals.interrupted() { Exit::Interrupted } else { Exit::Done })
 }
 
-/// The kernel's own reasons, where this kernel and this user may have them: else why not.
+/// The kernel's drop reasons, or why kernel or privileges do not allow them.
 fn open_reasons() -> Result<DropReasons, String> {
     let namespace = NamespaceIdentity::current().map_err(|error| error.to_string())?;
     let inode = u32::try_from(namespace.inode).unwrap_or(0);
-    // One line is enough: the verifier's words help nobody here.
+    // One line is enough: the verifier's log does not help here.
     let short = |error: evenkeel_datapath::DatapathError| {
         error.to_string().lines().next().unwrap_or_default().to_owned()
     };
@@ -109,7 +109,7 @@ fn reason_json(drop: &DropCount) -> serde_json::Value {
     })
 }
 
-/// Reasons with a place on the way, and the flows that they hit; others in one line.
+/// Reasons with a known place, and the flows that they affect; the others in one line.
 fn reasons_screen(page: &mut Page, drops: Result<&[DropCount], &String>) {
     const MOST_FLOWS: usize = 10;
     let drops = match drops {
@@ -226,7 +226,7 @@ mod tests {
     use super::*;
     use evenkeel_report::table::TableOptions;
 
-    /// Without its counters a host does not look as if nothing was lost.
+    /// A host with unreadable counters must not look free of losses.
     #[test]
     fn unreadable_counters_are_named() {
         let sound = HostFacts::default();

@@ -20,24 +20,23 @@ use crate::progress::page;
 use crate::revert::{tell_leftover, tell_unfinished};
 use crate::signals::Signals;
 
-/// How often the observer takes a sample.
+/// Interval of the observer's samples.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
-/// How often a session looks whether it still stands on what it stood on: it reads two files for each queue.
+/// Interval of a session's checks, which read two files per queue.
 const WATCH_INTERVAL: Duration = Duration::from_millis(500);
 /// Why a run ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The time that was asked for has passed.
+    /// The requested time has passed.
     Time,
-    /// Ctrl-C, or the terminal is gone.
+    /// Ctrl-C, or a closed terminal.
     Interrupted,
-    /// SIGTERM: asked to end, as a service is.
+    /// SIGTERM, as from a service manager.
     Terminated,
-    /// Somebody changed what it stood on.
+    /// Another program changed a setting that the session depends on.
     StoodBack(StandBack),
 }
 
-/// Runs `evenkeel fair`.
 pub fn fair(options: &FairOptions) -> Result<Exit, Failure> {
     let request = Request {
         observe: options.observe,
@@ -67,13 +66,13 @@ pub fn fair(options: &FairOptions) -> Result<Exit, Failure> {
             }
             (QueueWeightsChoice::Auto, None) => QueueWeights::Auto,
             (QueueWeightsChoice::NetShaper, None) => QueueWeights::NetShaper,
-            // The command line asks for a rate with `htb`.
+            // The command line requires a rate with `htb`.
             (QueueWeightsChoice::Off | QueueWeightsChoice::Htb, None) => QueueWeights::Off,
         },
         segments: match options.segments {
             Segments::Off => SegmentMode::Off,
             Segments::Auto => SegmentMode::Auto,
-            // No larger than 64 KiB, as the command line has seen to.
+            // At most 64 KiB, which the command line checks.
             Segments::Fixed(size) => SegmentMode::Fixed(u32::try_from(size.bytes()).unwrap_or(u32::MAX)),
         },
     };
@@ -82,10 +81,10 @@ pub fn fair(options: &FairOptions) -> Result<Exit, Failure> {
         WeightsError::Input(error) => error.into(),
         error => Failure::with_causes(Exit::Usage, &error),
     })?;
-    // Before anything is attached, so that no moment is left in which a signal would leave something behind.
+    // Before anything is attached, so that a signal never leaves something behind.
     let signals = Signals::catch()?;
     let state = StateDirectory::from_environment();
-    // First, so that a preflight finds the device as its administrator has it.
+    // First, so that the preflight sees the administrator's settings.
     settle_leftovers(options, &state).map_err(failure)?;
     let preflight = Preflight::of(&options.interface, request).map_err(failure)?;
     if options.plan {
@@ -104,7 +103,7 @@ pub fn fair(options: &FairOptions) -> Result<Exit, Failure> {
     }
 }
 
-/// Puts back what runs that died have left, or says that it is there, where nothing is to be changed.
+/// Rolls back dead runs, or only reports them if nothing is to be changed.
 fn settle_leftovers(options: &FairOptions, state: &StateDirectory) -> Result<(), FairError> {
     if !options.plan && !options.observe {
         put_back_leftovers(&options.interface, state)?.iter().for_each(tell_leftover);
@@ -120,7 +119,7 @@ fn failure(error: FairError) -> Failure {
     Failure::with_causes(error.cause().into(), &error)
 }
 
-/// Calls `tick` again and again until something ends the run, and draws meanwhile if anybody is looking.
+/// Calls `tick` until the run ends; draws meanwhile on a terminal.
 fn keep_going<T>(
     what: &mut T,
     interval: Duration,
@@ -144,11 +143,11 @@ fn keep_going<T>(
         }
         let left = next.saturating_duration_since(Instant::now());
         if !left.is_zero() {
-            // Signals wake nobody up, so naps are short.
+            // A signal does not interrupt the sleep, so sleep briefly.
             std::thread::sleep(left.min(Duration::from_millis(20)));
             continue;
         }
-        // What was missed is not made up for.
+        // Skip missed ticks.
         next = (next + interval).max(Instant::now());
         if let Some(reason) = tick(what)? {
             return Ok(End::StoodBack(reason));
@@ -206,7 +205,7 @@ fn manage(
         let status: Vec<Status> = session.status();
         show::status(&status)
     });
-    // Put back first, whatever has happened.
+    // Restore first, in any case.
     let ended = session.finish().map_err(failure)?;
     for device in &ended {
         for remark in device.report.remarks(&device.status.name) {
@@ -217,7 +216,7 @@ fn manage(
     let end = match (end, &unsettled) {
         (Ok(end), _) => end,
         (Err(error), None) => return Err(failure(error)),
-        // What is still to be done is told, too.
+        // Also report settings that are not restored.
         (Err(error), Some(unsettled)) => {
             unsettled.tell();
             return Err(failure(error));
@@ -235,7 +234,7 @@ fn manage(
     Ok(exit_of(&end, "what evenkeel had changed is put back, and what others have set is left"))
 }
 
-/// That settings could not be put back, if there are any.
+/// An error that lists the settings that could not be restored, if any.
 fn unsettled(ended: &[Ended]) -> Option<Failure> {
     let device = &ended.iter().find(|device| !device.report.is_settled())?.status.name;
     let text = format!(
@@ -245,7 +244,7 @@ fn unsettled(ended: &[Ended]) -> Option<Failure> {
     Some(Failure::new(Exit::Failed, text))
 }
 
-/// Follows the file of flow weights; while it is wrong, the weights before it stay.
+/// Follows the file of flow weights; while it is wrong, the previous weights stay.
 fn follow_weights(session: &Session, weights: &mut WeightsFile) -> Result<(), FairError> {
     match weights.refresh() {
         Ok(None) => {}

@@ -1,4 +1,4 @@
-//! What `evenkeel fair` prints.
+//! The output of `evenkeel fair`.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use super::End;
 use crate::progress::page;
 
-/// Flows that a table shows of each device; JSON has all.
+/// Flows per device in a table; JSON has all.
 const MOST_FLOWS: usize = 20;
 
-/// Bits a second, in decimal units with three digits.
+/// bit/s, in decimal units with three digits.
 fn rate(bytes: u64, seconds: f64) -> String {
     let mut value = if seconds > 0.0 { bytes as f64 * 8.0 / seconds } else { 0.0 };
     let mut unit = "";
@@ -28,7 +28,6 @@ fn rate(bytes: u64, seconds: f64) -> String {
     format!("{value:.decimals$} {unit}bit/s")
 }
 
-/// Shows an observation.
 pub fn observation(seen: &Observation) -> String {
     let mut page = page();
     for device in &seen.devices {
@@ -109,7 +108,7 @@ fn show_device(page: &mut Page, device: &DeviceView, seconds: f64) {
     }
 }
 
-/// The line that a device begins with.
+/// A device's first line.
 pub fn started(status: &Status) -> String {
     format!(
         "{}: driver {}, {} transmit queues; completion: {}; queue weights: {}{}{}",
@@ -123,7 +122,6 @@ pub fn started(status: &Status) -> String {
     )
 }
 
-/// Shows what devices under management are doing.
 pub fn status(devices: &[Status]) -> String {
     let mut page = page();
     show_status(&mut page, devices);
@@ -167,7 +165,6 @@ fn show_status(page: &mut Page, devices: &[Status]) {
     }
 }
 
-/// Shows how management ended.
 pub fn ended(devices: &[evenkeel_fair::Ended]) -> String {
     let mut page = page();
     for device in devices {
@@ -189,7 +186,7 @@ fn end_json(end: &End) -> Value {
     }
 }
 
-/// An observation for scripts.
+/// An observation, for scripts.
 pub fn observation_json(seen: &Observation, end: &End) -> Value {
     json!({
         "schema": 1,
@@ -201,7 +198,7 @@ pub fn observation_json(seen: &Observation, end: &End) -> Value {
     })
 }
 
-/// How management ended, for scripts.
+/// The result of a session, for scripts.
 pub fn ended_json(interface: &str, time: Duration, devices: &[evenkeel_fair::Ended], end: &End) -> Value {
     let devices: Vec<Value> = devices
         .iter()

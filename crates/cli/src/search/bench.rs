@@ -1,4 +1,4 @@
-//! `evenkeel search bench`: what the search costs, beside Table 1 of the Dragonet paper.
+//! `evenkeel search bench`: the search's time, next to Table 1 of the Dragonet paper.
 
 use std::time::{Duration, Instant};
 
@@ -21,12 +21,11 @@ use crate::progress::{Meter, page};
 /// A row of Dragonet's Table 1 (TRIOS 2015): Intel i82599, 10 queues, balance.
 struct PaperRow {
     flows: u32,
-    /// In the order of [`COLUMNS`], in their units.
+    /// In the order and units of [`COLUMNS`].
     figures: [f64; 6],
 }
 
-/// The columns, and the paper's heads for them. Incremental searches are in microseconds here, in milliseconds there
-/// where flows come.
+/// The columns, with the paper's headings. Incremental searches are in µs here; the paper has ms for new flows.
 const COLUMNS: [(&str, &str, &str); 6] = [
     ("basic_full_ms", "basic, full", "ms"),
     ("full_ms", "full", "ms"),
@@ -43,11 +42,11 @@ const TABLE_1: [PaperRow; 4] = [
     PaperRow { flows: 500, figures: [76_000.0, 17_000.0, 43_000.0, 484_000.0, 382.0, 548.0] },
 ];
 
-/// Flows beyond which the basic search is not measured: its time grows with their square.
+/// Flows above which the basic search is not measured: its time is quadratic.
 const MOST_BASIC_FLOWS: u32 = 2_000;
 /// After this time no further repeat of a figure begins.
 const LONGEST: Duration = Duration::from_secs(5);
-/// Repeats that there are at least, however long they take.
+/// Least repeats, however long they take.
 const LEAST_REPEATS: u32 = 3;
 
 /// Runs `evenkeel search bench`.
@@ -60,7 +59,7 @@ pub fn bench(options: &BenchOptions) -> Result<Exit, Failure> {
     let sizes = options.flows.map_or_else(|| TABLE_1.map(|row| row.flows).to_vec(), |flows| vec![flows]);
     let mut rows = Vec::with_capacity(sizes.len());
     let meter = Meter::new(sizes.len() == 1);
-    // The time grows about with the square of the flows.
+    // The time is about quadratic in the flows.
     let work = |flows: u32| f64::from(flows).powi(2);
     let all: f64 = sizes.iter().copied().map(work).sum();
     let mut done = 0.0;
@@ -90,17 +89,17 @@ struct Bench<'o> {
     model: NicModel,
 }
 
-/// What was measured with so many flows.
+/// Figures for a number of flows.
 struct Row {
     flows: u32,
-    /// In the order of [`COLUMNS`]; none where it was not measured.
+    /// In the order of [`COLUMNS`]; none if not measured.
     figures: [Option<Summary>; 6],
     cost: f64,
     accepted: bool,
     filters: usize,
-    /// Flows on the queues, the least and the most.
+    /// Minimum and maximum of flows per queue.
     spread: (usize, usize),
-    /// The table that was made larger so that each flow could have a filter, and its size.
+    /// The table that was enlarged so that each flow could have a filter, and its size.
     raised: Option<(String, usize)>,
 }
 
@@ -113,7 +112,7 @@ impl Bench<'_> {
             let policy = bind(&self.policy, self.options.queues)?;
             Search::new(nic.clone(), policy).map_err(fail)
         };
-        // The first one warms up, and is the one that the incremental searches go on from.
+        // The first one warms up, and is the start of the incremental searches.
         let mut solved = start()?;
         let indices = solved.solve(&flows).map_err(fail)?;
 
@@ -147,7 +146,7 @@ impl Bench<'_> {
         })
     }
 
-    /// The NIC; where not every flow could have a filter, with a table that is large enough.
+    /// The NIC; if not every flow could have a filter, with an enlarged table.
     fn nic(&self, flows: usize) -> Result<(ConfiguredNic, Option<(String, usize)>), Failure> {
         let tables = self.model.tables().iter().filter(|table| table.fields.take_flows());
         let largest = tables.clone().max_by_key(|table| table.capacity);
@@ -168,7 +167,7 @@ impl Bench<'_> {
         Ok((nic, raised))
     }
 
-    /// Times of `work`, seconds, without what comes before and after it.
+    /// Times of `work` in seconds, without its set-up and clean-up.
     fn repeat<T>(
         &self,
         mut prepare: impl FnMut() -> Result<T, Failure>,
@@ -219,7 +218,7 @@ impl Bench<'_> {
         object.into()
     }
 
-    /// The paper's row, where it has one for what was measured.
+    /// The paper's row for the same case, if any.
     fn paper(&self, row: &Row) -> Option<&'static PaperRow> {
         let same =
             self.model.name() == "i82599" && self.options.queues == 10 && self.policy.name == "balance";
@@ -277,7 +276,7 @@ impl Bench<'_> {
         page
     }
 
-    /// How fast the search is, against the paper's where it has the same case, in a sentence.
+    /// The search's speed in a sentence, compared with the paper's if it has the same case.
     fn answer(&self, rows: &[Row]) -> String {
         let Some(row) = rows.last() else { return String::new() };
         let flows = counted(row.flows as usize, "flow");
@@ -318,7 +317,7 @@ impl Bench<'_> {
     }
 }
 
-/// Tells when a figure has had its repeats.
+/// Decides when a figure has enough repeats.
 struct Clock {
     begin: Instant,
     begun: u32,
@@ -336,17 +335,17 @@ impl Clock {
     }
 }
 
-/// A search that goes on: flows come and go, and after each measurement it is as it was.
+/// A running search: flows come and go, and each measurement restores its state.
 struct Running<'f> {
     search: Search,
     flows: &'f [ObservedFlow],
-    /// Flows to come.
+    /// Flows to add.
     further: &'f [ObservedFlow],
     indices: Vec<FlowIndex>,
 }
 
 impl Running<'_> {
-    /// Times in which so many flows come, others each time.
+    /// Times of adding `size` flows, different ones each time.
     fn add(&mut self, size: usize, bench: &Bench<'_>) -> Result<Vec<f64>, Failure> {
         let (mut times, mut clock) = (Vec::new(), Clock::start());
         for repeat in 0..bench.options.repeat as usize {
@@ -363,7 +362,7 @@ impl Running<'_> {
         Ok(times)
     }
 
-    /// Times in which so many flows go, others each time, from all over.
+    /// Times of removing `size` flows, different ones each time, from everywhere.
     fn remove(&mut self, size: usize, bench: &Bench<'_>) -> Result<Vec<f64>, Failure> {
         let (mut times, mut clock) = (Vec::new(), Clock::start());
         let count = self.indices.len();
@@ -405,7 +404,7 @@ fn summary_json(summary: &Summary) -> Value {
     })
 }
 
-/// Three digits that mean something.
+/// Three significant digits.
 fn digits(value: f64) -> String {
     match value {
         value if value >= 100.0 => format!("{value:.0}"),

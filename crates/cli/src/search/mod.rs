@@ -1,4 +1,4 @@
-//! `evenkeel search`: filters for flows, as a policy wants them.
+//! `evenkeel search`: filters that place flows under a policy.
 
 mod bench;
 mod solve;
@@ -14,7 +14,6 @@ use crate::arguments::{SearchCommand, TableSize};
 use crate::exit::{Exit, Failure};
 use crate::input;
 
-/// Runs `evenkeel search`.
 pub fn search(command: &SearchCommand) -> Result<Exit, Failure> {
     match command {
         SearchCommand::Solve(options) => solve::solve(options),
@@ -37,14 +36,14 @@ pub fn load_policy(name: &str) -> Result<PolicyFile, Failure> {
     read_policy(Path::new(name), evenkeel_files::read)
 }
 
-/// Reads a policy's file again: a session that runs does not wait for pipes.
+/// Reads a policy's file again: a running session does not wait for pipes.
 pub fn reload_policy(path: &Path) -> Result<PolicyFile, Failure> {
     read_policy(path, evenkeel_files::read_regular)
 }
 
 fn read_policy(path: &Path, read: Reader) -> Result<PolicyFile, Failure> {
     let Text { text, origin } = read(path, Kind::Policy)?;
-    // What it names lies beside it.
+    // Files that it names are in its directory.
     let beside = input::beside(path);
     PolicyFile::parse_with_scripts(&text, &origin, &|script| {
         let Text { text, origin } =
@@ -54,12 +53,12 @@ fn read_policy(path: &Path, read: Reader) -> Result<PolicyFile, Failure> {
     .map_err(|error| Failure::new(Exit::Usage, error))
 }
 
-/// A policy for so many queues.
+/// A policy for a number of queues.
 fn bind(policy: &PolicyFile, queues: u16) -> Result<Policy, Failure> {
     policy.bind(&Arc::new(Queues::new(queues))).map_err(|error| Failure::new(Exit::Usage, error))
 }
 
-/// A NIC without filters, with tables of other sizes where that is asked for.
+/// A NIC without filters, with the requested table sizes.
 fn configure(model: NicModel, sizes: &[TableSize], queues: u16) -> Result<ConfiguredNic, Failure> {
     let usage = |error: &dyn std::fmt::Display| Failure::new(Exit::Usage, error);
     let mut model = model;

@@ -15,7 +15,7 @@ use crate::exit::{Exit, Failure, print, print_page};
 use crate::progress::page;
 use crate::{listed_flows, nic};
 
-/// Runs `evenkeel search solve`. That the policy is not met is part of the result and no error.
+/// Runs `evenkeel search solve`. An unmet policy is a result, not an error.
 pub fn solve(options: &SolveOptions) -> Result<Exit, Failure> {
     let file = load_policy(&options.policy)?;
     let mut nic = configure(nic::load(&options.nic, &options.source)?, &options.table_sizes, options.queues)?;
@@ -41,10 +41,10 @@ pub fn solve(options: &SolveOptions) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// What was found.
+/// Result of a search.
 struct Solved {
     search: Search,
-    /// The flows in the order of the list.
+    /// In the order of the list.
     indices: Vec<FlowIndex>,
     search_us: f64,
     best: Option<Optimum>,
@@ -115,14 +115,14 @@ impl Solved {
             "dst_port": port(matches.destination_port),
             "queue": if filter.spread { None } else { Some(filter.queue.0) },
         });
-        // Absent where there are none: who replays the filters of other runs need not know them.
+        // Absent if there are none: replaying other filters needs no contexts.
         if let (Some(context), Some(object)) = (filter.context, json.as_object_mut()) {
             object.insert("context".to_owned(), context.0.into());
         }
         json
     }
 
-    /// What decides on the flows that no filter does; null where filters decide on all, or the NIC has no RSS.
+    /// RSS decides for flows without a filter; null if filters decide all, or the NIC has no RSS.
     fn rss_json(&self) -> Value {
         let nic = self.search.nic();
         let decides = self.indices.iter().any(|index| self.search.map().deciding_filter(*index).is_none());

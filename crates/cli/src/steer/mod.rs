@@ -23,17 +23,17 @@ use crate::revert::tell_leftover;
 use crate::search::{load_policy, reload_policy};
 use crate::signals::Signals;
 
-/// How often a session looks whether it still stands on what it stood on.
+/// Interval of a session's checks.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
-/// Naps are short, because signals wake nobody up.
+/// A signal does not interrupt the sleep, so sleep briefly.
 const NAP: Duration = Duration::from_millis(20);
-/// Time between the two looks of a plan, from which rates come.
+/// Time between a plan's two observations, from which it computes rates.
 const PLAN_INTERVAL: Duration = Duration::from_millis(500);
-/// The model that XDP steering is.
+/// The model of XDP steering.
 const XDP_MODEL: &str = "xdp-cpumap";
 const XDP_HAS_A_MODEL: &str =
     "XDP steering is of the model xdp-cpumap; other models are for n-tuple rules and --plan";
-/// The model of NICs that only hash, as RPS does.
+/// The model of NICs that only hash, and of RPS.
 const RPS_MODEL: &str = "rss-only";
 /// The model of NICs with n-tuple rules.
 const NTUPLE_MODEL: &str = "ntuple";
@@ -41,25 +41,24 @@ const NTUPLE_MODEL: &str = "ntuple";
 /// Why a run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The time that was asked for has passed.
+    /// The requested time has passed.
     Time,
-    /// Ctrl-C, or the terminal is gone.
+    /// Ctrl-C, or a closed terminal.
     Interrupted,
-    /// SIGTERM: asked to end, as a service is.
+    /// SIGTERM, as from a service manager.
     Terminated,
-    /// Somebody changed what it stood on.
+    /// Another program changed a setting that the session depends on.
     StoodBack(String),
 }
 
-/// Runs `evenkeel steer`.
 pub fn steer(options: &SteerOptions) -> Result<Exit, Failure> {
     refuse_ignored(options)?;
     let policy = WatchedPolicy::load(&options.policy)?;
-    // Before anything is attached, so that no moment is left in which a signal would leave something behind.
+    // Before anything is attached, so that a signal never leaves something behind.
     let signals = Signals::catch()?;
     let is_listed = options.listed.flows.is_some() || options.listed.generate.is_some();
     if options.plan && options.model.is_some() && is_listed {
-        // Model and flows are all that it takes, so nothing of this host is asked.
+        // Model and flows suffice, so nothing of this host is read.
         return plan(options, &Interface::of_model(options.interface.as_deref()), &policy.file);
     }
     let Some(name) = &options.interface else {
@@ -115,11 +114,11 @@ fn scope(names: &[String]) -> Scope {
     }
 }
 
-/// The processors that are steered to by XDP or in a plan, one for each queue.
+/// The processors for XDP or a plan, one per queue.
 fn processors(options: &SteerOptions, interface: &Interface) -> Result<Vec<u32>, Failure> {
     let Some(queues) = options.queues.map(usize::from) else { return Ok(interface.processors.clone()) };
     if options.plan && options.model.is_some() {
-        // A NIC that need not be here: its queues are served by the processors in turn.
+        // Another host's NIC: its queues use the processors in turn.
         return Ok(interface.processors.iter().copied().cycle().take(queues).collect());
     }
     if queues > interface.processors.len() {
@@ -139,7 +138,7 @@ fn backend(
 ) -> Result<Box<dyn Backend>, Failure> {
     let takes_rules = || interface.takes_rules().map_err(failure);
     let choice = match options.backend {
-        // A baseline is the program's.
+        // A baseline needs the XDP program.
         BackendChoice::Auto if options.baseline.is_none() && takes_rules()? => BackendChoice::Ntuple,
         BackendChoice::Auto => BackendChoice::Xdp,
         choice => choice,
@@ -211,7 +210,7 @@ fn plan(options: &SteerOptions, interface: &Interface, policy: &PolicyFile) -> R
     };
     let model = nic::load(name, &options.source)?;
     let (processors, note) = match name {
-        // The queues of this NIC, and not of one that need not be here.
+        // The queues of this host's NIC.
         NTUPLE_MODEL if options.model.is_none() => {
             interface.queue_processors(options.queues).map_err(failure)?
         }
@@ -251,7 +250,7 @@ struct WatchedPolicy {
     file: PolicyFile,
 }
 
-/// The stamps of a policy's file and of those of its scripts; none while one of them is gone.
+/// The stamps of a policy's file and its scripts; none while one of them does not exist.
 fn stamps(path: &Path, scripts: &[String]) -> Option<Vec<Stamp>> {
     let scripts = scripts.iter().map(Path::new);
     [path].into_iter().chain(scripts).map(|path| Stamp::of(path).ok()).collect()
@@ -266,7 +265,8 @@ impl WatchedPolicy {
         Ok(Self { file, path, stamps })
     }
 
-    /// Whether there is another policy now. While its file is wrong or gone, the one before stays.
+    /// Reads a changed policy; returns whether it is new. While its file is wrong or missing, the old one
+    /// stays.
     fn refresh(&mut self) -> bool {
         let Some(path) = &self.path else { return false };
         let Some(now) = stamps(path, &self.file.script_files) else { return false };
@@ -277,7 +277,7 @@ impl WatchedPolicy {
         match reload_policy(path) {
             Ok(file) => {
                 self.file = file;
-                // Its scripts may be others.
+                // It may have other scripts.
                 self.stamps = stamps(path, &self.file.script_files).or(self.stamps.take());
                 true
             }
@@ -301,7 +301,7 @@ fn manage(
     let end = watch(&mut session, &mut policy, options, signals);
     session.settle();
     let status = session.status();
-    // Put back first, whatever has happened.
+    // Restore first, in any case.
     drop(session);
     let end = end.map_err(failure)?;
     match options.format {

@@ -1,4 +1,4 @@
-//! What `evenkeel steer` prints.
+//! The output of `evenkeel steer`.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use super::End;
 use crate::progress::page;
 
-/// Flows that a table shows; JSON has all.
+/// Flows in a table; JSON has all.
 const MOST_FLOWS: usize = 40;
 
-/// What a session begins with, as one line.
+/// A session's first line.
 pub fn started(status: &Status) -> String {
     let processors: Vec<String> = status.queues.iter().map(|queue| queue.processor.to_string()).collect();
     format!(
@@ -29,14 +29,14 @@ pub fn started(status: &Status) -> String {
     )
 }
 
-/// What one look at the flows led to, as one line.
+/// The result of an observation, as one line.
 pub fn step(step: &Step) -> String {
     let applied = &step.applied;
     let mut text = format!(
         "{} flows came, {} went, {} changed: {} filters in, {} changed, {} out",
         step.came, step.went, step.changed, applied.inserted, applied.replaced, applied.removed
     );
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     if applied.redirected > 0 {
         let _ = write!(text, ", {} entries of the indirection table", applied.redirected);
     }
@@ -45,7 +45,7 @@ pub fn step(step: &Step) -> String {
     text
 }
 
-/// Shows what is going on.
+/// Shows a session's status.
 pub fn status(status: &Status) -> String {
     let mut page = page();
     show_status(&mut page, status);
@@ -142,7 +142,7 @@ fn rate(bps: u64) -> String {
     }
 }
 
-/// The same for scripts.
+/// A session's status, for scripts.
 pub fn json(status: &Status, end: Option<&End>, elapsed: Duration) -> Value {
     let mut value = json!(status);
     if let (Some(object), Some(end)) = (value.as_object_mut(), end) {

@@ -24,7 +24,6 @@ const RECORDS: &str = "evenkeel-records";
 const RESULT_FILE: &str = "study-result.json";
 const PAGE_FILE: &str = "study.md";
 
-/// Runs `evenkeel study`.
 pub fn study(command: &StudyCommand) -> Result<Exit, Failure> {
     match command {
         StudyCommand::Tc(options) => tc(options),
@@ -48,7 +47,7 @@ fn tc(options: &TcOptions) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Runs what is left of the study, keeps its result and prints it.
+/// Runs the rest of the study, stores its result and prints it.
 fn run<W: World>(
     world: &mut W,
     wanted: &Wanted,
@@ -96,7 +95,7 @@ fn run<W: World>(
             Format::Table => print(&evenkeel_study::summary(&results, table_options()))?,
         }
     }
-    // The result is worth more than its files, which the same command makes again.
+    // The result is printed even if its files cannot be written; the same command makes them again.
     written.map_err(|error| journal_failure(&error).and("the result was printed, but not kept"))?;
     Ok(directory)
 }
@@ -125,7 +124,7 @@ impl Kept {
         Ok(Self { json, page, charts })
     }
 
-    /// Writes them beside the repeats.
+    /// Writes them next to the repeats.
     fn write(&self, journal: &Journal) -> Result<(), JournalError> {
         for (file, text) in &self.charts {
             journal.keep(file, text)?;
@@ -135,8 +134,8 @@ impl Kept {
     }
 }
 
-/// The study's directory: the one that was named, or the first below the records that has this study unfinished or is not
-/// there yet.
+/// The study's directory: the named one, or the first below the records that has this study unfinished or does
+/// not exist.
 fn open(settings: &Settings, options: &TcOptions) -> Result<Journal, Failure> {
     let failed = |error: JournalError| journal_failure(&error);
     if let Some(directory) = options.resume.as_ref().or(options.out.as_ref()) {
@@ -166,7 +165,7 @@ fn open(settings: &Settings, options: &TcOptions) -> Result<Journal, Failure> {
     }
 }
 
-/// Whether a study that another process has begun is not this one. Its settings come shortly after its lock.
+/// Whether another process has begun a different study. Its settings appear shortly after its lock.
 fn is_another_that_begins(directory: &Path, settings: &Settings) -> bool {
     const LOOKS: u32 = 20;
     const BETWEEN: Duration = Duration::from_millis(50);
@@ -195,12 +194,11 @@ fn journal_failure(error: &JournalError) -> Failure {
     Failure::new(exit, error)
 }
 
-/// Whether a directory is a study's.
+/// Whether a directory has a study.
 pub fn is_study(directory: &Path) -> bool {
     directory.is_dir() && journal::read_settings(directory).is_ok()
 }
 
-/// Compares two studies.
 pub fn compare(first: &Path, second: &Path, format: Format) -> Result<Exit, Failure> {
     let read = |directory: &Path| -> Result<Results, Failure> {
         let (settings, entries) = journal::read(directory).map_err(|error| journal_failure(&error))?;

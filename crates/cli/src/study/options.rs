@@ -10,10 +10,10 @@ use crate::examples;
 
 #[derive(Debug, Subcommand)]
 pub enum StudyCommand {
-    /// Measure how qdiscs behave, what they cost, and which to take for what: every tc-* scenario as one study
+    /// Measure how qdiscs behave, what they cost, and which suits which need: every tc-* scenario as one study
     ///
-    /// Every finished repeat is on the disk at once. A study that was interrupted or killed goes on when the same command
-    /// is started again. It ends with a page (study.md), JSON (study-result.json) and charts (SVG) in its directory.
+    /// Every finished repeat is stored at once. Start the same command again to resume an interrupted or killed
+    /// study. The result is a page (study.md), JSON (study-result.json) and charts (SVG) in its directory.
     #[command(after_help = examples::STUDY_TC)]
     Tc(TcOptions),
 }
@@ -26,7 +26,7 @@ pub struct TcOptions {
     /// Where to run [default: netns]
     #[arg(long = "on", value_enum)]
     pub place: Option<Place>,
-    /// Go on with the study in a directory, with its own settings
+    /// Resume the study in a directory, with its own settings
     #[arg(
         long,
         value_name = "DIR",
@@ -36,31 +36,32 @@ pub struct TcOptions {
     /// How to print the result
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
-    /// Directory for the study; one that it has begun there goes on [default: one below ./evenkeel-records]
+    /// Directory for the study; an unfinished one there is resumed [default: one below ./evenkeel-records]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Only this scenario, by its bundled name or by a path; may be given several times [default: every tc-* one]
+    /// Only this scenario, by its bundled name or by a path; may be given several times [default: every tc-*
+    /// one]
     #[arg(long = "scenario", value_name = "NAME")]
     pub scenarios: Vec<String>,
     /// Only this qdisc setup; may be given several times [default: all]
     #[arg(long = "qdisc", value_name = "NAME")]
     pub setups: Vec<String>,
-    /// A file with qdisc setups of one's own, which take part in every scenario (docs/qdisc-setups.md)
+    /// A file with your own qdisc setups, which take part in every scenario (docs/qdisc-setups.md)
     #[arg(long, value_name = "FILE")]
     pub qdiscs: Option<PathBuf>,
-    /// Repeats of every point [default: what the scenarios say]
+    /// Repeats of every point [default: the scenarios' numbers]
     #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1..=1000), allow_negative_numbers = true)]
     pub repeats: Option<u32>,
-    /// Rate of the line, where the scenario has one, such as 1gbit [default: what the world can carry]
+    /// Rate of the line, if the scenario has one, such as 1gbit [default: what the world can carry]
     #[arg(long, value_name = "RATE", value_parser = parse_line_rate)]
     pub rate: Option<BitRate>,
     /// Seed of the order of repeats, and of the simulator [default: 1]
     #[arg(long, value_name = "S", value_parser = whole_number::<u64>(0..=u64::MAX), allow_negative_numbers = true)]
     pub seed: Option<u64>,
-    /// Print a table of all qdisc setups with their most telling figures, in Markdown, and nothing else
+    /// Print only a Markdown table of all qdisc setups with their main figures
     #[arg(long, conflicts_with = "format")]
     pub qdisc_table: bool,
-    /// No progress and no remarks on standard error
+    /// Print no progress and no remarks on standard error
     #[arg(long)]
     pub quiet: bool,
 }

@@ -1,4 +1,4 @@
-//! What a study is about: from the command line, or from the directory of one that goes on.
+//! A study's settings, from the command line or from the directory of a resumed study.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::scenario::{Loaded, OwnSetups, load_with, parse_loaded};
 
 use super::options::TcOptions;
 
-/// What is to be studied.
+/// The requested study.
 pub struct Wanted {
     pub place: Place,
     pub scenarios: Vec<StudyScenario>,
@@ -27,11 +27,11 @@ pub struct Wanted {
 }
 
 const DEFAULT_SEED: u64 = 1;
-/// Scenarios of the study begin so.
+/// Prefix of the study's scenarios.
 const PREFIX: &str = "tc-";
 
 impl Wanted {
-    /// What the command line says, or the directory that it names.
+    /// From the command line, or from the directory that it names.
     pub fn of(options: &TcOptions) -> Result<Self, Failure> {
         match &options.resume {
             Some(directory) => Self::resumed(directory),
@@ -60,7 +60,7 @@ impl Wanted {
         )
     }
 
-    /// With the settings of a study that was begun.
+    /// With the settings of an unfinished study.
     fn resumed(directory: &Path) -> Result<Self, Failure> {
         let found = journal::read_settings(directory).map_err(|error| Failure::new(Exit::Usage, error))?;
         let place = match found.world.as_str() {
@@ -73,7 +73,7 @@ impl Wanted {
             .map(|text| OwnSetups::parse(text, "the study's setups"))
             .transpose()?;
         let mut scenarios = Vec::with_capacity(found.scenarios.len());
-        // In the order of the bundled ones, then one's own, as they were begun.
+        // In the original order: bundled setups, then the user's.
         let place_of =
             |name: &str| bundled().iter().position(|(known, _)| *known == name).unwrap_or(usize::MAX);
         let mut texts: Vec<(&String, &String)> = found.scenarios.iter().collect();
@@ -127,7 +127,7 @@ impl Wanted {
         Ok(Self { place, scenarios: timed(scenarios, &extent), extent, rate, seed, setups_text })
     }
 
-    /// What the directory keeps.
+    /// The settings that the directory stores.
     pub fn settings<W: World>(&self, world: &W) -> Settings {
         let scenarios = self.scenarios.iter();
         let scenarios: BTreeMap<String, String> =

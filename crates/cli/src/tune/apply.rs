@@ -15,7 +15,7 @@ use crate::progress::{page, wait};
 use crate::revert::tell_leftover;
 use crate::signals::Signals;
 
-/// How often it is looked again when the number of channels has changed: interrupts and queues come with them.
+/// Limit of rounds after a change of the number of channels, which changes interrupts and queues.
 const MOST_ROUNDS: usize = 3;
 
 /// A change that was made.
@@ -26,17 +26,17 @@ pub struct Done {
     pub to: Value,
 }
 
-/// What became of it all.
+/// Result of all changes.
 #[derive(Default)]
 pub struct Outcome {
     pub done: Vec<Done>,
-    /// Changes that the kernel or somebody else is against; each is as before.
+    /// Changes refused by the kernel, or prevented by another program; each setting is as before.
     pub refused: Vec<(&'static str, Change, String)>,
-    /// What a watch says; none: nobody watched.
+    /// Result of a watch; none: no watch.
     pub watched: Option<Watched>,
 }
 
-/// Applies what was planned.
+/// Applies a plan.
 pub fn apply(
     options: &TuneOptions,
     keep: &Keep,
@@ -104,7 +104,7 @@ pub fn apply(
     Ok(if worse || !outcome.refused.is_empty() { Exit::Unmet } else { Exit::Done })
 }
 
-/// Leaves interrupts alone that irqbalance would move again.
+/// Skips interrupts that irqbalance would move again.
 fn leave_to_balancer(prepared: &mut Prepared) {
     if prepared.stops_balancer().is_none() {
         return;
@@ -125,7 +125,7 @@ fn make(lasting: &mut Lasting, ready: &Ready, outcome: &mut Outcome) -> Result<(
         outcome.done.push(Done { rule: ready.rule, knob: knob.clone(), from, to });
     };
     match lasting.change(&ready.change) {
-        // Another change has brought it along.
+        // Another change included it.
         Ok(Made::AsBefore) => {}
         Ok(Made::Changed(from)) => done(from, to.clone()),
         Ok(Made::Rounded { from, to }) => done(from, to),
@@ -135,7 +135,7 @@ fn make(lasting: &mut Lasting, ready: &Ready, outcome: &mut Outcome) -> Result<(
     Ok(())
 }
 
-/// Takes back what was changed since this began; what was kept before stays.
+/// Undoes this command's changes; earlier kept changes stay.
 fn interrupted(mut lasting: Lasting, outcome: &Outcome) -> Result<Exit, Failure> {
     for done in outcome.done.iter().rev() {
         lasting
@@ -147,7 +147,7 @@ fn interrupted(mut lasting: Lasting, outcome: &Outcome) -> Result<Exit, Failure>
     Ok(Exit::Interrupted)
 }
 
-/// Counts for a while what is carried and lost; none if nobody wants to.
+/// Counts traffic and losses for a while; none if not requested.
 fn watch(options: &TuneOptions, signals: &Signals) -> Result<Option<Stretch>, Failure> {
     if options.no_watch {
         return Ok(None);
@@ -162,7 +162,7 @@ fn failure(error: &ApplyError) -> Failure {
     Failure::with_causes(Exit::Failed, error)
 }
 
-/// Nothing was changed: a run is at work, a directory or a privilege is missing.
+/// Nothing was changed: a run is active, or a directory or a privilege is missing.
 fn cannot_begin(error: &ApplyError) -> Failure {
     let exit = match error {
         ApplyError::Journal(JournalError::Damaged { .. } | JournalError::Unfinished { .. }) => Exit::Failed,

@@ -1,4 +1,4 @@
-//! Files that make settings again after a restart.
+//! Files that make settings again after a reboot.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ fn kinds(options: &TuneOptions) -> Vec<Kind> {
     options.persist.iter().map(kind).collect()
 }
 
-/// What each interrupt does, of those that are told apart by it.
+/// The action of each interrupt that has a distinct one.
 fn actions(facts: &HostFacts) -> BTreeMap<u32, String> {
     let mut count: BTreeMap<&str, usize> = BTreeMap::new();
     for interrupt in &facts.interrupts {
@@ -35,7 +35,7 @@ fn place(options: &TuneOptions) -> Place<'_> {
     Place { interface: &options.interface, namespace: Etc::namespace() }
 }
 
-/// The files that would be written for a plan.
+/// The files for a plan.
 pub fn planned(options: &TuneOptions, prepared: &Prepared) -> Result<Files, Failure> {
     let settings: Vec<(Knob, Value)> =
         prepared.ready.iter().map(|ready| (ready.change.knob.clone(), ready.change.to.clone())).collect();
@@ -46,7 +46,7 @@ pub fn planned(options: &TuneOptions, prepared: &Prepared) -> Result<Files, Fail
     Ok(persist::files(place(options), &settings, &kinds, &actions(&prepared.facts)))
 }
 
-/// Writes the files for everything that is kept, now and from before.
+/// Writes the files for all kept changes, old and new.
 pub fn write(options: &TuneOptions, facts: &HostFacts, lasting: &mut Lasting) -> Result<Files, Failure> {
     let kinds = kinds(options);
     if kinds.is_empty() {

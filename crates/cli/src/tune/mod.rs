@@ -1,4 +1,4 @@
-//! `evenkeel tune`: changes what `evenkeel check` found, and nothing else.
+//! `evenkeel tune`: makes the changes that `evenkeel check` proposes, and nothing else.
 
 mod apply;
 mod files;
@@ -21,19 +21,19 @@ use crate::exit::{Exit, Failure, print, print_page};
 use crate::progress::page;
 use crate::signals::Signals;
 
-/// Where settings to keep are listed, below `/etc`.
+/// File that lists settings to keep, below `/etc`.
 const KEEP: &str = "evenkeel/keep.toml";
 
-/// A change with what it changes.
+/// A change with its current value.
 #[derive(Clone, Debug)]
 pub struct Ready {
     pub rule: &'static str,
     pub change: Change,
-    /// What it is now; none where that cannot be known here.
+    /// None if it cannot be read.
     pub from: Option<Value>,
 }
 
-/// What is to be done.
+/// The prepared plan.
 pub struct Prepared {
     pub facts: HostFacts,
     pub plan: TuningPlan,
@@ -41,22 +41,21 @@ pub struct Prepared {
     pub ready: Vec<Ready>,
     /// Steps that cannot be made here, and why.
     pub unable: Vec<(&'static str, Change, String)>,
-    /// Whether some of these depend on whether packets are lost now.
+    /// Whether some steps depend on current losses.
     pub wants_a_look: bool,
 }
 
 impl Prepared {
-    /// The process of irqbalance, where it has to be stopped for what is to be done.
+    /// The process id of irqbalance, if it must be stopped for the plan.
     pub fn stops_balancer(&self) -> Option<u32> {
         let places = |ready: &Ready| matches!(ready.change.knob, Knob::InterruptAffinity(_));
         self.plan.stop_balancer.filter(|_| self.ready.iter().any(places))
     }
 }
 
-/// Runs `evenkeel tune`.
 pub fn tune(options: &TuneOptions) -> Result<Exit, Failure> {
     let keep = keep(options.keep.as_deref())?;
-    // Before anything is changed, so that a signal finds somebody who takes it back.
+    // Before any change, so that a signal is handled by an undo.
     let signals = Signals::catch()?;
     let only = options.apply.clone().unwrap_or_default();
     let prepared = prepare(options, &keep, &only, &BTreeSet::new())?;
@@ -75,7 +74,7 @@ pub fn tune(options: &TuneOptions) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Reads the host, checks it, and plans. `losing` has the rules that explain packets which are lost now.
+/// Reads the host, checks it, and plans. `losing`: rules that explain current losses.
 pub fn prepare(
     options: &TuneOptions,
     keep: &Keep,
@@ -105,7 +104,7 @@ pub fn prepare(
                 let from = current(&facts, Some(name), &step.change.knob);
                 Ready { rule: step.rule, change: step.change.clone(), from }
             };
-            // Values that a host has already are no change, however a file writes them.
+            // A value that the host has already is no change, in whatever form a file writes it.
             let differs = |ready: &Ready| {
                 let Ready { change, from, .. } = ready;
                 from.as_ref().is_none_or(|from| !change.knob.same(from, &change.to))
@@ -117,7 +116,7 @@ pub fn prepare(
     Ok(prepared)
 }
 
-/// Which of a plan's steps are to be made here and now.
+/// Selects the plan's steps to make now.
 fn sort_out(
     prepared: &mut Prepared,
     index: u32,
@@ -125,7 +124,7 @@ fn sort_out(
     losing: &BTreeSet<&'static str>,
 ) -> Result<(), Failure> {
     let mut kernel = look(index, interface)?;
-    // Without the right to read journals nothing is known of what was done before, as when nothing was.
+    // Without permission to read journals, assume that nothing was changed before.
     let kept = evenkeel_apply::kept(&StateDirectory::from_environment()).unwrap_or_default();
     for Step { rule, change } in &prepared.plan.steps {
         let from = match kernel.read(&change.knob) {
@@ -164,7 +163,7 @@ fn read(from: Option<&Path>) -> Result<HostFacts, Failure> {
     read_facts(&tree).map_err(failure)
 }
 
-/// The file that lists what is kept: one that is named has to be there.
+/// The keep list; a file named by the user must exist.
 fn keep(named: Option<&Path>) -> Result<Keep, Failure> {
     let path: PathBuf = named.map_or_else(|| Etc::from_environment().path(KEEP), Path::to_owned);
     let read = if named.is_some() { evenkeel_files::read } else { evenkeel_files::read_regular };
@@ -176,7 +175,7 @@ fn keep(named: Option<&Path>) -> Result<Keep, Failure> {
     Keep::parse(&text, &origin).map_err(|error| Failure::new(Exit::Usage, error))
 }
 
-/// To look only: whoever may not have a sysfs of the namespace looks at the one that is mounted.
+/// Read-only: without the privilege to mount the namespace's sysfs, use the mounted one.
 fn look(index: u32, name: &str) -> Result<LiveKernel, Failure> {
     let kernel =
         LiveKernel::open(index, name).or_else(|_| LiveKernel::with_sysfs(index, name, Sysfs::at("/sys")));

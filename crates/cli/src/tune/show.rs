@@ -1,4 +1,4 @@
-//! What `evenkeel tune` prints. Everything but shell lines is a comment, so that a plan can be handed to a shell.
+//! The output of `evenkeel tune`. Everything except shell lines is a comment, so that a shell can run a plan.
 
 use std::fmt::Write;
 
@@ -18,7 +18,7 @@ fn plural(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// Lines of a text as comments.
+/// Adds a text as comment lines.
 fn comment(text: &mut String, indent: &str, lines: &str) {
     for line in lines.lines() {
         let _ = writeln!(text, "{}", Line::comment(format_args!("{indent}{line}")));
@@ -32,7 +32,7 @@ fn undo(interface: &str, ready: &Ready) -> String {
     }
 }
 
-/// The plan as shell lines with their undo; its first line says what there is to do.
+/// The plan as shell lines with their undo; its first line is the summary.
 pub fn plan(interface: &str, prepared: &Prepared, files: &Files) -> String {
     let mut text = String::new();
     let mut shown: Vec<&str> = Vec::new();
@@ -63,7 +63,7 @@ pub fn plan(interface: &str, prepared: &Prepared, files: &Files) -> String {
         comment(&mut text, "undo: ", "systemctl start irqbalance");
         comment(&mut text, "", "after a restart: systemctl disable irqbalance");
     }
-    // In the order in which they are made; an item whose steps are apart is shown where its first one is.
+    // In execution order; an item with separate steps is shown at its first.
     for rule in &shown {
         if let Some(item) = prepared.plan.items.iter().find(|item| item.rule == *rule) {
             text.push('\n');
@@ -163,7 +163,7 @@ fn written(text: &mut String, files: &Files, words: &str) {
     }
 }
 
-/// The same for programs.
+/// The plan for scripts.
 pub fn plan_json(interface: &str, prepared: &Prepared) -> Json {
     let stop = prepared.stops_balancer().map(|process| {
         json!({ "process": process, "fix": "systemctl stop irqbalance", "undo": "systemctl start irqbalance" })
@@ -207,7 +207,7 @@ fn left_json(interface: &str, prepared: &Prepared) -> Vec<Json> {
         .collect()
 }
 
-/// What was done.
+/// The result of the changes.
 pub fn outcome(interface: &str, prepared: &Prepared, outcome: &Outcome, files: &Files) -> String {
     let mut text = String::new();
     if outcome.done.is_empty() {
@@ -284,7 +284,7 @@ fn watched_text(interface: &str, watched: &Watched) -> String {
     text
 }
 
-/// The same for programs.
+/// The result for scripts.
 pub fn outcome_json(interface: &str, prepared: &Prepared, outcome: &Outcome) -> Json {
     let done: Vec<Json> = outcome
         .done

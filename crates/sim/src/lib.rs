@@ -19,16 +19,14 @@
 
 #![warn(missing_docs)]
 
-pub mod account;
 mod arrivals;
+pub mod error;
 pub mod event;
-mod expectation;
-pub mod fetch;
+pub mod host;
 pub mod network;
 pub mod nic;
 pub mod observation;
 pub mod parameters;
-pub mod probe;
 pub mod processors;
 mod progress;
 pub mod qdisc;
@@ -36,11 +34,8 @@ pub mod random;
 pub mod receive;
 pub mod segment;
 pub mod settings;
-pub mod simulation;
 pub mod sink;
-pub mod soft_nic;
 pub mod tcp;
 pub mod tenants;
 pub mod time;
-mod transmit;
 pub mod world;

@@ -2,6 +2,12 @@
 
 use crate::time::{Span, Time};
 
+/// A flow's bytes and packets in one bin take so much memory.
+const BIN_BYTES: u64 = 16;
+/// Most that the bins of one repeat may take: repeats run several at a time, and all are kept until the
+/// record is written.
+const MOST_BINS_BYTES: u64 = 4_000_000_000;
+
 /// A flow's bins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bins {
@@ -170,8 +176,22 @@ impl Observation {
     }
 }
 
+/// An error if the bins of all flows would take more memory than is sensible.
+pub(crate) fn check_bins(flows: u32, bins: usize) -> Result<(), String> {
+    let bytes = u64::from(flows).saturating_mul(bins as u64).saturating_mul(BIN_BYTES);
+    if bytes > MOST_BINS_BYTES {
+        return Err(format!(
+            "{flows} flows in {bins} bins would take {} GB of memory for each repeat; measure fewer flows, or \
+             longer short windows, or less time",
+            bytes / 1_000_000_000
+        ));
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
@@ -181,9 +201,9 @@ mod tests {
         let each =
             |packet| if packet == 4 { (Time(111), 20) } else { (Time(98 + 4 * u64::from(packet)), 100) };
         observation.count(0, 5, 420, (Time(98), Time(111)), each);
-        let nobody_asks = |_| (Time::NEVER, 0);
-        observation.count(0, 2, 7, (Time(121), Time(123)), nobody_asks);
-        observation.count(0, 1, 50, (Time(500), Time(500)), nobody_asks);
+        let not_called = |_| (Time::NEVER, 0);
+        observation.count(0, 2, 7, (Time(121), Time(123)), not_called);
+        observation.count(0, 1, 50, (Time(500), Time(500)), not_called);
         assert_eq!(observation.packets, 8);
         let bins = &observation.flow(0);
         assert_eq!(
@@ -196,9 +216,9 @@ mod tests {
     #[test]
     fn late_packets_go_to_their_own_bin() {
         let mut observation = Observation::new(2, Time(100), 10, 3);
-        let nobody_asks = |_| (Time::NEVER, 0);
+        let not_called = |_| (Time::NEVER, 0);
         let mut count = |flow, bytes, first, last| {
-            observation.count(flow, 1, bytes, (Time(first), Time(last)), nobody_asks);
+            observation.count(flow, 1, bytes, (Time(first), Time(last)), not_called);
         };
         count(0, 1, 105, 105);
         count(0, 20, 125, 129);
@@ -213,5 +233,14 @@ mod tests {
         assert_eq!(observation.flow(0).bytes, [5, 0, 20]);
         assert_eq!(observation.flow(1).bytes, [2, 30, 15]);
         assert_eq!(observation.into_flows()[1].packets, [1, 1, 2]);
+    }
+
+    #[test]
+    fn bins_that_fill_the_memory_are_refused() {
+        // 1,000 flows in a second's bins of a millisecond: 16 MB.
+        assert_eq!(check_bins(1_000, 1_000), Ok(()));
+        assert_eq!(check_bins(250, 1_000_000), Ok(()));
+        let error = check_bins(100_000, 1_000_000).unwrap_err();
+        assert!(error.contains("100000 flows in 1000000 bins would take 1600 GB"), "{error}");
     }
 }

@@ -12,6 +12,19 @@ use crate::time::{MICROSECOND, NANOSECOND, Span};
 /// the first has its turn, so that they come from memory side by side. It changes no result.
 pub(crate) const MANY_FLOWS: usize = 1000;
 
+/// What an application keeps written ahead of the acknowledgements, bytes. Sourced: the default limit of
+/// `tcp_wmem`.
+pub(crate) const SEND_BUFFER_BYTES: u64 = 4 << 20;
+
+/// From a class to the peer's IP input: a softirq on the processor that receive packet steering names.
+/// Estimated: the usual order of an inter-processor interrupt with a softirq.
+const HAND_OVER: Span = 5 * MICROSECOND;
+/// From a packet's arrival until its program has read it and answered. Estimated: the usual order of a
+/// wake-up with two system calls.
+const APPLICATION_LATENCY: Span = 10 * MICROSECOND;
+/// A veth's receive interrupts are not moderated. This is the least that is simulated.
+const NO_MODERATION: Span = MICROSECOND;
+
 /// The numbers of the two hosts and of the line between them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameters {
@@ -103,6 +116,21 @@ impl Default for Parameters {
                 remote_completion: 1500 * NANOSECOND,
                 fair_queueing: 200 * NANOSECOND,
             },
+        }
+    }
+}
+
+impl Parameters {
+    /// The numbers of both ends of a test bed on a machine with so many processors.
+    #[must_use]
+    pub fn on_test_bed(self, processors: u32) -> Self {
+        Self {
+            // Receive packet steering over all of them.
+            receive_queues: processors.max(1),
+            line_latency: HAND_OVER,
+            sink_interrupt_interval: NO_MODERATION,
+            application_latency: APPLICATION_LATENCY,
+            ..self
         }
     }
 }

@@ -117,9 +117,10 @@ mod tests {
     use evenkeel_model::scenario::parse;
 
     use super::*;
+    use crate::error::SimulationError;
+    use crate::host::Simulation;
     use crate::parameters::Parameters;
     use crate::settings::Settings;
-    use crate::simulation::{Simulation, SimulationError};
     use crate::time::{MICROSECOND, MILLISECOND, SECOND};
 
     #[test]
@@ -146,10 +147,10 @@ mod tests {
         let mut patience = Patience::new(SECOND);
         let at = |seconds: u64| Time(seconds * SECOND);
         assert_eq!(patience.wait(), 1_240 * SECOND);
-        let nobody_asks = || u64::MAX;
-        assert!(!patience.has_run_out(at(1_239), nobody_asks));
+        let not_called = || u64::MAX;
+        assert!(!patience.has_run_out(at(1_239), not_called));
         assert!(!patience.has_run_out(at(1_240), || 1));
-        assert!(!patience.has_run_out(at(2_479), nobody_asks));
+        assert!(!patience.has_run_out(at(2_479), not_called));
         assert!(!patience.has_run_out(at(2_480), || 2));
         assert!(patience.has_run_out(at(3_720), || 2));
     }

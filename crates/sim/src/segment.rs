@@ -1,5 +1,7 @@
 //! What TCP hands to the device: a GSO segment, which the NIC cuts into packets.
 
+use crate::time::Time;
+
 /// Headers of a TCP packet with timestamps over IPv4 and Ethernet, bytes (`skb->len` counts them).
 pub const HEADER_BYTES: u32 = 14 + 20 + 32;
 /// What a packet takes on the wire besides `skb->len`, bytes: preamble and start 8, frame check 4, gap
@@ -7,6 +9,12 @@ pub const HEADER_BYTES: u32 = 14 + 20 + 32;
 pub const FRAMING_BYTES: u32 = 24;
 /// Smallest frame without its check, bytes: shorter ones are padded.
 pub const SMALLEST_FRAME_BYTES: u32 = 60;
+
+/// Memory that the kernel charges for a segment besides its payload, bytes: a head of 1 KiB, of which
+/// `skb_shared_info` takes 320, and 256 for `sk_buff` (`SKB_TRUESIZE`, x86-64).
+pub(crate) const SKB_OVERHEAD: u32 = 1280;
+/// The flow number of the latency probe's segments.
+pub const PROBE: u32 = u32::MAX;
 
 /// A GSO segment on its way through the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,6 +67,25 @@ impl Segment {
     pub const fn packet_payload(&self, index: u32) -> u32 {
         if index + 1 < self.packets() { self.mss } else { self.payload - index * self.mss }
     }
+}
+
+/// A packet of data on a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// When its last bit has left the previous station, or arrives at its destination.
+    pub at: Time,
+    /// First payload byte.
+    pub sequence: u64,
+    /// Flow: numbered within its host when it leaves that, and within the cluster later.
+    pub flow: u32,
+    /// TCP payload, bytes.
+    pub payload: u32,
+}
+
+/// Memory that the kernel charges to the socket for a segment with this payload, bytes (`skb->truesize`).
+#[must_use]
+pub const fn truesize(payload: u32) -> u32 {
+    payload + SKB_OVERHEAD
 }
 
 /// What a packet with this much payload takes on the wire, framing included, bytes.

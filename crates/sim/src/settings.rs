@@ -5,12 +5,45 @@ use evenkeel_model::soft_nic::{XPS_POOLS, place};
 use evenkeel_model::units::BitRate;
 use evenkeel_transmit::{Policy, Pool};
 
+use crate::error::SimulationError;
 use crate::parameters::Parameters;
-use crate::segment::HEADER_BYTES;
-use crate::simulation::SimulationError;
-use crate::soft_nic::NicModel;
+use crate::segment::{HEADER_BYTES, Segment};
 use crate::tcp::CongestionControl;
 use crate::time::{NANOSECOND, Span};
+
+/// The veth's one transmit queue, which has the soft NIC as its qdisc.
+pub(crate) const DEVICE_QUEUE: u32 = 0;
+/// The sender's NIC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NicModel {
+    /// A multiqueue NIC: rings, byte queue limits, a scheduler, interrupts.
+    #[default]
+    Hardware,
+    /// The test bed's soft NIC.
+    Soft {
+        /// Programs with bulk flows; the processors may be fewer.
+        sending_cores: u32,
+    },
+}
+
+impl NicModel {
+    /// Whether it is the soft one.
+    #[must_use]
+    #[inline]
+    pub const fn is_soft(self) -> bool {
+        matches!(self, Self::Soft { .. })
+    }
+
+    /// Whose qdisc takes a segment for this hardware queue, and the segment as it is marked for that.
+    #[inline]
+    pub(crate) fn qdisc_for(self, queue: u32, segment: Segment) -> (u32, Segment) {
+        match self {
+            Self::Hardware => (queue, segment),
+            // There are no bands: `skb->priority` names the class. At most 256 queues are simulated.
+            Self::Soft { .. } => (DEVICE_QUEUE, Segment { band: queue as u8, ..segment }),
+        }
+    }
+}
 
 /// What two hosts and the traffic between them are like.
 #[derive(Clone, Debug, PartialEq)]
@@ -110,6 +143,23 @@ impl Settings {
             probe_bytes: scenario.workload.latency.as_ref().map(|probe| bytes(probe.message)),
             nic: NicModel::Hardware,
             exact: false,
+        }
+    }
+
+    /// What the test bed makes of these settings, on a machine with so many processors.
+    #[must_use]
+    pub fn on_test_bed(self, processors: u32) -> Self {
+        Self {
+            nic: NicModel::Soft { sending_cores: self.processors },
+            processors: processors.max(1),
+            // Two pools, whatever the variant's size is.
+            xps_pool: self.xps_pool.filter(|_| self.queues >= XPS_POOLS).map(|_| self.queues / XPS_POOLS),
+            transmit_batching: false,
+            fair_queueing: false,
+            byte_queue_limit: ByteQueueLimit::Off,
+            interrupt_interval: 0,
+            interleaving: false,
+            ..self
         }
     }
 

@@ -10,42 +10,18 @@ use evenkeel_model::world::{
     Assessment, ConcurrentWorld, Job, Observer, RawFetch, RawFlow, RawRepeat, World,
 };
 
+pub use crate::error::SimError;
+use crate::host::Simulation;
+use crate::observation::check_bins;
 use crate::parameters::Parameters;
 use crate::settings::Settings;
-use crate::simulation::{Simulation, SimulationError};
 use crate::tcp::Profile;
 use crate::tenants;
 use crate::time::{MILLISECOND, NANOSECOND, SECOND, Time};
 
-/// Why a simulation has no result.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SimError {
-    /// The scenario is beyond what is simulated.
-    #[error("{0}")]
-    Unable(String),
-    /// It failed while it ran.
-    #[error("{variant}, seed {seed}: {source}")]
-    Failed {
-        /// Variant.
-        variant: String,
-        /// Seed of the repeat.
-        seed: u64,
-        /// What happened.
-        source: SimulationError,
-    },
-    /// The user wanted to stop.
-    #[error("interrupted; nothing was changed on this machine")]
-    Interrupted,
-}
-
 /// Flows start within this time, before the first has filled a queue: one that starts later takes the
 /// others' queueing for its own delay, and its segments stay small (the test bed starts them so, too).
 const STARTS_WITHIN: u64 = MILLISECOND / 50;
-/// A flow's bytes and packets in one bin take so much memory.
-const BIN_BYTES: u64 = 16;
-/// Most that the bins of one repeat may take: repeats run several at a time, and all are kept until the
-/// record is written.
-const MOST_BINS_BYTES: u64 = 4_000_000_000;
 /// Progress is told, and a wish to stop heard, this often.
 const STEPS: u64 = 100;
 
@@ -136,7 +112,7 @@ impl SimWorld {
         } else {
             (begin, (job.duration.as_u64() / job.bin.as_u64().max(1)) as usize)
         };
-        check_bins(settings.flows, bins)?;
+        check_bins(settings.flows, bins).map_err(SimError::Unable)?;
         let failed = |source| SimError::Failed { variant: job.variant.name.clone(), seed: job.seed, source };
         let mut simulation =
             Simulation::new(settings, parameters, job.seed, count_from, bin, bins).map_err(failed)?;
@@ -279,19 +255,6 @@ fn notes_of_test_bed(scenario: &Scenario, variant: &Variant) -> Result<Vec<Strin
     Ok(notes)
 }
 
-/// An error if the bins of all flows would take more memory than is sensible.
-pub(crate) fn check_bins(flows: u32, bins: usize) -> Result<(), SimError> {
-    let bytes = u64::from(flows).saturating_mul(bins as u64).saturating_mul(BIN_BYTES);
-    if bytes > MOST_BINS_BYTES {
-        return Err(SimError::Unable(format!(
-            "{flows} flows in {bins} bins would take {} GB of memory for each repeat; measure fewer flows, or \
-             longer short windows, or less time",
-            bytes / 1_000_000_000
-        )));
-    }
-    Ok(())
-}
-
 impl World for SimWorld {
     type Error = SimError;
 
@@ -375,20 +338,5 @@ impl ConcurrentWorld for SimWorld {
 
     fn repeat(&self, job: &Job<'_>, observer: &dyn Observer) -> Result<RawRepeat, SimError> {
         self.simulate(job, observer)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    #[test]
-    fn bins_that_fill_the_memory_are_refused() {
-        // 1,000 flows in a second's bins of a millisecond: 16 MB.
-        assert_eq!(check_bins(1_000, 1_000), Ok(()));
-        assert_eq!(check_bins(250, 1_000_000), Ok(()));
-        let error = check_bins(100_000, 1_000_000).unwrap_err().to_string();
-        assert!(error.contains("100000 flows in 1000000 bins would take 1600 GB"), "{error}");
     }
 }

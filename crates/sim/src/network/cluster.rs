@@ -10,14 +10,15 @@ use std::collections::VecDeque;
 
 use super::rate::Rate;
 use super::reception::{Reader, Reception};
-use super::{Hop, Packet, Switch, Topology, TopologyError};
+use super::{Hop, Switch, Topology};
+use crate::error::{SimulationError, TopologyError};
 use crate::event::Calendar;
+use crate::host::Simulation;
 use crate::parameters::Parameters;
 use crate::progress::Patience;
 use crate::random::{Component, Generator};
-use crate::segment::wire_bytes;
+use crate::segment::{Packet, wire_bytes};
 use crate::settings::Settings;
-use crate::simulation::{Simulation, SimulationError};
 use crate::time::{MICROSECOND, SECOND, Span, Time};
 
 /// Data that one host sends to another.

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use super::Packet;
 use crate::event::Calendar;
+use crate::segment::Packet;
 use crate::sink::{Reaction, Sink};
 use crate::tcp::{Ack, Receiver, ReceiverConfig};
 use crate::time::{Span, Time};

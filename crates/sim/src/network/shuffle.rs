@@ -8,10 +8,10 @@ use evenkeel_model::units::{ByteSize, Nanoseconds};
 use evenkeel_model::world::{Job, Observer, RawFlow, RawRepeat};
 
 use super::{Cluster, SwitchConfig, Topology, Transfer};
+use crate::error::SimError;
 use crate::parameters::Parameters;
 use crate::settings::Settings;
 use crate::time::{MILLISECOND, NANOSECOND, SECOND, Span, Time};
-use crate::world::SimError;
 
 /// Flows start within this time: the hosts' programs start at once, and each opens its connections
 /// one after the other.
@@ -64,7 +64,7 @@ fn all_to_all(hosts: u32, bytes: u64) -> Vec<Transfer> {
 fn outcome(cluster: &Cluster, hosts: u32) -> RawRepeat {
     let end = cluster.now();
     let snapshots: Vec<_> = cluster.hosts().iter().map(|host| host.snapshot()).collect();
-    let sum = |of: fn(&crate::simulation::Snapshot) -> u64| snapshots.iter().map(of).sum::<u64>();
+    let sum = |of: fn(&crate::host::Snapshot) -> u64| snapshots.iter().map(of).sum::<u64>();
     let first_start = (0..cluster.flows()).map(|flow| cluster.times(flow).0).min().unwrap_or(Time::ZERO);
     let flows: Vec<RawFlow> = (0..cluster.flows())
         .map(|flow| {

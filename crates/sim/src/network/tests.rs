@@ -7,10 +7,11 @@ use evenkeel_model::scenario::parse;
 use proptest::prelude::*;
 
 use super::*;
+use crate::error::{SimulationError, TopologyError};
+use crate::host::Simulation;
 use crate::parameters::Parameters;
 use crate::settings::Settings;
-use crate::simulation::{Simulation, SimulationError};
-use crate::time::{MICROSECOND, MILLISECOND, NANOSECOND, SECOND};
+use crate::time::{MICROSECOND, MILLISECOND, NANOSECOND, SECOND, Time};
 
 const RATE: u64 = 10_000_000_000;
 const LATENCY: u64 = MICROSECOND;

@@ -1,6 +1,7 @@
 //! Hosts, switches and links, and the paths through them.
 
 use super::switch::{Switch, SwitchConfig};
+use crate::error::TopologyError;
 use crate::time::Span;
 
 /// An end of a link.
@@ -35,41 +36,6 @@ pub struct Topology {
     pub switches: Vec<SwitchConfig>,
     /// The links. Several between the same two switches are used alike, each by a share of the flows.
     pub links: Vec<Link>,
-}
-
-/// Why a topology is no network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TopologyError {
-    /// A host has no link or several.
-    #[error("host {host} has {links} links; it must have one")]
-    HostLinks {
-        /// The host.
-        host: u32,
-        /// How many.
-        links: usize,
-    },
-    /// A link has an end that there is not.
-    #[error("link {link} ends at a host or switch that there is not, or at the switch that it comes from")]
-    LooseEnd {
-        /// Its number.
-        link: usize,
-    },
-    /// There is no path.
-    #[error("no path leads from host {from} to host {to}")]
-    Unreachable {
-        /// Source.
-        from: u32,
-        /// Destination.
-        to: u32,
-    },
-    /// A host sends to itself, or a host is meant that there is not.
-    #[error("there is no transfer from host {from} to host {to}")]
-    Transfer {
-        /// Source.
-        from: u32,
-        /// Destination.
-        to: u32,
-    },
 }
 
 /// A switch, and the port that a packet leaves it by.

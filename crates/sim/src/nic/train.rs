@@ -1,7 +1,8 @@
-//! What leaves the NIC, and who is told.
+//! What leaves the NIC: trains of packets, and the trait that receives them.
 
 use super::wire::Wire;
-use crate::{segment::Segment, time::Time};
+use crate::segment::{Packet, Segment};
+use crate::time::Time;
 
 /// Consecutive packets of one segment that have left the wire, with the exact time of each.
 ///
@@ -76,6 +77,19 @@ impl Train<'_> {
     #[inline]
     pub fn finishes(&self) -> bool {
         self.first + self.packets == self.segment.packets()
+    }
+
+    /// The packet `first + index`, as it leaves the NIC; `index` is less than `packets`.
+    #[must_use]
+    #[inline]
+    pub fn packet(&self, index: u32) -> Packet {
+        let packet = self.first + index;
+        Packet {
+            at: self.end_of(index),
+            sequence: self.segment.sequence + u64::from(packet * self.segment.mss),
+            flow: self.segment.flow,
+            payload: self.segment.packet_payload(packet),
+        }
     }
 
     fn position_of(&self, index: u32) -> u64 {

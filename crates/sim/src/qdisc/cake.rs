@@ -12,8 +12,7 @@
 use super::fq_codel::{FqCodel, FqCodelConfig};
 use super::queue::NONE;
 use super::{Dequeued, ETHERNET_FRAME_BYTES, KindError, require};
-use crate::segment::Segment;
-use crate::tcp::truesize;
+use crate::segment::{Segment, truesize};
 use crate::time::{MILLISECOND, Span, Time};
 
 /// Queues of a tin (`CAKE_QUEUES`), and of a set in which a flow looks for one (`CAKE_SET_WAYS`).

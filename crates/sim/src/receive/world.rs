@@ -7,8 +7,8 @@ use evenkeel_model::world::{Job, Observer, RawClient, RawClients, RawRepeat};
 
 use super::simulation::Setting;
 use super::{ClientSpec, ReceiveCosts, ReceiveSimulation};
+use crate::error::SimError;
 use crate::time::{NANOSECOND, Span, Time};
-use crate::world::SimError;
 
 /// Progress is told, and a wish to stop heard, this often.
 const STEPS: u64 = 100;

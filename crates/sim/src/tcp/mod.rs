@@ -61,7 +61,7 @@ mod sender;
 mod tests;
 
 pub use receiver::{Receiver, ReceiverConfig, Reply};
-pub use sender::{Blocked, Counters, Sender, SenderConfig, State, truesize};
+pub use sender::{Blocked, Counters, Sender, SenderConfig, State};
 
 use crate::time::{MILLISECOND, Span};
 

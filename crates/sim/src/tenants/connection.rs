@@ -1,8 +1,8 @@
 //! A TCP connection between two programs of the test bed: the send buffer with Nagle's algorithm and automatic
 //! corking, the congestion-controlled sender, and the receiver with what its program has not read yet.
 
-use crate::segment::Segment;
-use crate::tcp::{Blocked, Receiver, ReceiverConfig, Sender, SenderConfig, truesize};
+use crate::segment::{Segment, truesize};
+use crate::tcp::{Blocked, Receiver, ReceiverConfig, Sender, SenderConfig};
 use crate::time::Time;
 
 /// Largest send buffer, bytes (`tcp_wmem`).

@@ -32,12 +32,13 @@ use self::costs::Machine;
 use self::device::{Bins, Device};
 use self::simulation::Simulation;
 use self::traffic::{Tenants, flow_keys};
+use crate::error::SimError;
+use crate::observation::check_bins;
 use crate::qdisc::tree::{self, Disciplines};
 use crate::random::{Component, Generator};
 use crate::segment::HEADER_BYTES;
 use crate::tcp::{CongestionControl, Profile, SenderConfig};
 use crate::time::{MICROSECOND, NANOSECOND, SECOND, Span, Time};
-use crate::world::SimError;
 
 /// Processes start within this time.
 const STARTS_WITHIN: Span = 1000 * MICROSECOND;
@@ -104,7 +105,7 @@ pub(crate) fn run(
     let begin = Time(span(job.warmup));
     let end = begin + span(job.duration);
     let count = (job.duration.as_u64() / job.bin.as_u64().max(1)) as usize;
-    crate::world::check_bins(point.bulk_flows() + point.probe_count(), count)?;
+    check_bins(point.bulk_flows() + point.probe_count(), count).map_err(SimError::Unable)?;
     let bins = Bins { begin, length: span(job.bin).max(1), count };
     let config = sender_config(job, point, profile, disciplines.pacing);
     let rate = common.line.then(|| job.rate.bits_per_second());

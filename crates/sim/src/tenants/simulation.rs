@@ -19,11 +19,11 @@ use super::costs::Machine;
 use super::device::{Bins, Device, Offer};
 use super::machine::{Account, Done, Piece, Processors, Work};
 use super::traffic::{Program, Role, Tenants};
+use crate::error::SimulationError;
 use crate::event::{Calendar, Slot};
 use crate::progress::EventLimit;
 use crate::random::{Component, Generator};
 use crate::segment::Segment;
-use crate::simulation::SimulationError;
 use crate::tcp::{Ack, Blocked, Reply};
 use crate::time::{MICROSECOND, Span, Time};
 

@@ -1,9 +1,8 @@
 //! Every byte that TCP sends is somewhere, and a queue weighs what its flows do.
 
-use evenkeel_sim::account::Account;
+use evenkeel_sim::host::{Account, Simulation};
 use evenkeel_sim::parameters::Parameters;
 use evenkeel_sim::settings::Settings;
-use evenkeel_sim::simulation::Simulation;
 use evenkeel_sim::tcp::Profile;
 use evenkeel_sim::time::{MICROSECOND, MILLISECOND, SECOND, Time};
 use evenkeel_transmit::Policy;

@@ -1,6 +1,6 @@
 //! A seed names a run.
 
-use evenkeel_sim::account::Account;
+use evenkeel_sim::host::Account;
 use evenkeel_sim::settings::Settings;
 use evenkeel_sim::tcp::Profile;
 use evenkeel_sim::time::{MILLISECOND, Time};

@@ -1,8 +1,8 @@
 //! The closed form against one event per packet.
 
+use evenkeel_sim::host::Simulation;
 use evenkeel_sim::parameters::Parameters;
 use evenkeel_sim::settings::Settings;
-use evenkeel_sim::simulation::Simulation;
 use evenkeel_sim::tcp::Profile;
 use evenkeel_sim::time::{MICROSECOND, Time};
 use evenkeel_transmit::Policy;

@@ -2,10 +2,10 @@
 
 use evenkeel_model::scenario::ClientGroup;
 use evenkeel_model::units::ByteSize;
-use evenkeel_sim::fetch::Fetched;
+use evenkeel_sim::host::Fetched;
+use evenkeel_sim::host::Simulation;
 use evenkeel_sim::parameters::Parameters;
 use evenkeel_sim::settings::Settings;
-use evenkeel_sim::simulation::Simulation;
 use evenkeel_sim::tcp::Profile;
 use evenkeel_sim::time::{MICROSECOND, MILLISECOND, NANOSECOND, SECOND, Time};
 use evenkeel_transmit::Policy;

@@ -1,9 +1,10 @@
 //! Any valid scenario: it ends, without a panic, and every byte is accounted for.
 
 use evenkeel_model::scenario::Scenario;
+use evenkeel_sim::error::SimulationError;
+use evenkeel_sim::host::Simulation;
 use evenkeel_sim::parameters::Parameters;
 use evenkeel_sim::settings::Settings;
-use evenkeel_sim::simulation::{Simulation, SimulationError};
 use evenkeel_sim::time::{NANOSECOND, Time};
 use evenkeel_sim::world::SimError;
 use proptest::prelude::*;

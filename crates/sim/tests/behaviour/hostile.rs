@@ -1,8 +1,9 @@
 //! Settings that nobody would choose.
 
+use evenkeel_sim::error::SimulationError;
+use evenkeel_sim::host::Simulation;
 use evenkeel_sim::parameters::Parameters;
 use evenkeel_sim::settings::Settings;
-use evenkeel_sim::simulation::{Simulation, SimulationError};
 use evenkeel_sim::tcp::CongestionControl;
 use evenkeel_sim::time::{MICROSECOND, MILLISECOND, Time};
 use evenkeel_transmit::Policy;

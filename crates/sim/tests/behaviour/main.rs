@@ -9,6 +9,7 @@ mod fetch;
 mod fuzzed;
 mod golden;
 mod hostile;
+mod layers;
 mod priorities;
 mod random;
 mod settings;

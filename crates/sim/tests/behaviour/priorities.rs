@@ -2,9 +2,9 @@
 
 use evenkeel_model::scenario::ClientGroup;
 use evenkeel_model::units::ByteSize;
+use evenkeel_sim::host::Simulation;
 use evenkeel_sim::parameters::Parameters;
 use evenkeel_sim::settings::Settings;
-use evenkeel_sim::simulation::Simulation;
 use evenkeel_sim::time::{MICROSECOND, MILLISECOND, Time};
 use evenkeel_transmit::{Policy, Pool};
 use proptest::prelude::*;

@@ -2,10 +2,9 @@
 
 use evenkeel_model::scenario::ByteQueueLimit;
 use evenkeel_model::units::ByteSize;
+use evenkeel_sim::host::Simulation;
 use evenkeel_sim::parameters::Parameters;
-use evenkeel_sim::settings::Settings;
-use evenkeel_sim::simulation::Simulation;
-use evenkeel_sim::soft_nic::NicModel;
+use evenkeel_sim::settings::{NicModel, Settings};
 use evenkeel_sim::tcp::{CongestionControl, Profile};
 use evenkeel_sim::time::{MICROSECOND, MILLISECOND, Time};
 use evenkeel_transmit::Policy;

@@ -2,11 +2,10 @@
 
 use evenkeel_model::scenario::ByteQueueLimit;
 use evenkeel_model::units::ByteSize;
-use evenkeel_sim::account::Account;
+use evenkeel_sim::host::{Account, Simulation};
 use evenkeel_sim::parameters::Parameters;
 use evenkeel_sim::random::{Component, Generator};
 use evenkeel_sim::settings::Settings;
-use evenkeel_sim::simulation::Simulation;
 use evenkeel_sim::tcp::Profile;
 use evenkeel_sim::time::{MICROSECOND, MILLISECOND, SECOND, Time};
 use evenkeel_transmit::Policy;

@@ -8,12 +8,9 @@ use super::congestion::Window;
 use super::round_trip::RoundTrip;
 use super::scoreboard::{Scoreboard, SentOrder};
 use super::{Block, CongestionControl, Profile};
-use crate::segment::Segment;
+use crate::segment::{SKB_OVERHEAD, Segment, truesize};
 use crate::time::{MILLISECOND, SECOND, Span, Time};
 
-/// Memory that the kernel charges for a segment besides its payload, bytes: a head of 1 KiB, of which
-/// `skb_shared_info` takes 320, and 256 for `sk_buff` (`SKB_TRUESIZE`, x86-64).
-const SKB_OVERHEAD: u32 = 1280;
 /// Room for headers that the kernel keeps free in a segment, bytes (`MAX_TCP_HEADER + 1`, x86-64).
 const HEADER_RESERVE: u32 = 321;
 /// Least packets in a segment where there are enough to send (`tcp_min_tso_segs`).
@@ -124,12 +121,6 @@ enum Timer {
     Reorder,
     /// Try again what the qdisc refused when nothing else was under way.
     Retry,
-}
-
-/// Memory that the kernel charges to the socket for a segment with this payload, bytes (`skb->truesize`).
-#[must_use]
-pub const fn truesize(payload: u32) -> u32 {
-    payload + SKB_OVERHEAD
 }
 
 /// A flow's sending end.

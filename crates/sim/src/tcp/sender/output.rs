@@ -1,8 +1,8 @@
 //! Sending: how much, in how big segments, and when not (net/ipv4/tcp_output.c).
 
 use super::super::{JIFFY, Profile};
-use super::{Blocked, PACING_SHIFT, Sender, State, Timer, truesize};
-use crate::segment::Segment;
+use super::{Blocked, PACING_SHIFT, Sender, State, Timer};
+use crate::segment::{Segment, truesize};
 use crate::time::{MILLISECOND, SECOND, Time};
 
 /// Part of the window that is worth a segment, as a divisor (`tcp_tso_win_divisor`).

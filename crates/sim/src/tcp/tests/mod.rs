@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use proptest::prelude::*;
 
 use super::*;
-use crate::segment::{Segment, wire_bytes};
+use crate::segment::{Segment, truesize, wire_bytes};
 use crate::time::{MICROSECOND, SECOND, Time};
 
 const PROFILES: [Profile; 2] = [Profile::Linux4_4, Profile::Linux6_18];

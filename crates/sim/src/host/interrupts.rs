@@ -5,9 +5,9 @@
 //! interrupt's event comes, and it is planned again. A weight that changes may make it earlier: then it is
 //! planned again at once.
 
+use super::Simulation;
 use crate::nic::Nic;
-use crate::probe::PROBE;
-use crate::simulation::Simulation;
+use crate::segment::PROBE;
 use crate::time::Time;
 
 impl Simulation {

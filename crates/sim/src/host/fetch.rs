@@ -15,11 +15,11 @@
 
 use evenkeel_model::scenario::ClientGroup;
 
+use super::Simulation;
+use crate::parameters::SEND_BUFFER_BYTES;
 use crate::random::{Component, Generator};
-use crate::simulation::Simulation;
 use crate::tcp::Ack;
 use crate::time::{Span, Time};
-use crate::transmit::SEND_BUFFER_BYTES;
 
 /// A value that a client has fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,12 +4,9 @@ use evenkeel_transmit::{FlowWord, Pool};
 
 use crate::parameters::Parameters;
 use crate::random::{Component, Generator};
-use crate::segment::Segment;
+use crate::segment::{PROBE, Segment};
 use crate::settings::Settings;
 use crate::time::{MICROSECOND, Span, Time};
-
-/// The flow number of the probe's segments.
-pub const PROBE: u32 = u32::MAX;
 
 /// The probe's state.
 #[derive(Debug)]

@@ -14,19 +14,15 @@ use std::hint::black_box;
 
 use evenkeel_transmit::{Outcome, Pool};
 
+use super::{Simulation, soft_nic};
 use crate::nic::descriptors_of;
 use crate::parameters::{MANY_FLOWS, Parameters};
-use crate::probe::PROBE;
 use crate::qdisc::{Dequeued, Kind, SfqConfig};
-use crate::segment::Segment;
+use crate::segment::{HEADER_BYTES, PROBE, Segment};
 use crate::settings::Settings;
-use crate::simulation::Simulation;
 use crate::tcp::Blocked;
 use crate::time::{MICROSECOND, Span, Time};
 
-/// What an application keeps written ahead of the acknowledgements, bytes: the default limit of
-/// `tcp_wmem`.
-pub(crate) const SEND_BUFFER_BYTES: u64 = 4 << 20;
 /// The band of bulk traffic, where a qdisc has bands.
 const BULK_BAND: u8 = 1;
 /// A lost request is sent again after this time: the least that a retransmission waits.
@@ -44,9 +40,9 @@ const DEFAULT_QUEUE_LENGTH: u32 = 1000;
 /// The kind of qdisc in front of a queue.
 pub(crate) fn qdisc_of(settings: &Settings, parameters: &Parameters, queue: u32) -> Kind {
     if settings.nic.is_soft() {
-        crate::soft_nic::qdisc_of(settings, queue)
+        soft_nic::qdisc_of(settings, queue)
     } else if settings.fair_queueing {
-        let quantum = settings.mss + crate::segment::HEADER_BYTES;
+        let quantum = settings.mss + HEADER_BYTES;
         Kind::sfq_prio(
             SfqConfig { quantum, ..SfqConfig::with_depth(parameters.sfq_depth) },
             DEFAULT_QUEUE_LENGTH,

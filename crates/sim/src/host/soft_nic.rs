@@ -13,94 +13,13 @@
 //!
 //! Timers are exact here, and no other program takes the processors.
 
-use evenkeel_model::scenario::ByteQueueLimit;
-use evenkeel_model::soft_nic::{self, LEAF_LIMIT_PACKETS, XPS_POOLS};
+use evenkeel_model::soft_nic::{self, LEAF_LIMIT_PACKETS};
 use evenkeel_model::units::BitRate;
 
-use crate::parameters::Parameters;
-use crate::probe::PROBE;
+use super::Simulation;
 use crate::qdisc::{Classifier, Dequeued, HtbClass, HtbConfig, HtbContent, Kind};
-use crate::segment::Segment;
-use crate::settings::Settings;
-use crate::simulation::Simulation;
-use crate::time::{MICROSECOND, Span};
-
-/// The veth's one transmit queue, which has the soft NIC as its qdisc.
-const DEVICE_QUEUE: u32 = 0;
-/// From a class to the peer's IP input: a softirq on the processor that receive packet steering names.
-/// Estimated: the usual order of an inter-processor interrupt with a softirq.
-const HAND_OVER: Span = 5 * MICROSECOND;
-/// From a packet's arrival until its program has read it and answered. Estimated: the usual order of a
-/// wake-up with two system calls.
-const APPLICATION_LATENCY: Span = 10 * MICROSECOND;
-/// A veth's receive interrupts are not moderated. This is the least that is simulated.
-const NO_MODERATION: Span = MICROSECOND;
-
-/// The sender's NIC.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum NicModel {
-    /// A multiqueue NIC: rings, byte queue limits, a scheduler, interrupts.
-    #[default]
-    Hardware,
-    /// The test bed's soft NIC.
-    Soft {
-        /// Programs with bulk flows; the processors may be fewer.
-        sending_cores: u32,
-    },
-}
-
-impl NicModel {
-    /// Whether it is the soft one.
-    #[must_use]
-    #[inline]
-    pub const fn is_soft(self) -> bool {
-        matches!(self, Self::Soft { .. })
-    }
-
-    /// Whose qdisc takes a segment for this hardware queue, and the segment as it is marked for that.
-    #[inline]
-    pub(crate) fn qdisc_for(self, queue: u32, segment: Segment) -> (u32, Segment) {
-        match self {
-            Self::Hardware => (queue, segment),
-            // There are no bands: `skb->priority` names the class. At most 256 queues are simulated.
-            Self::Soft { .. } => (DEVICE_QUEUE, Segment { band: queue as u8, ..segment }),
-        }
-    }
-}
-
-impl Settings {
-    /// What the test bed makes of these settings, on a machine with so many processors.
-    #[must_use]
-    pub fn on_test_bed(self, processors: u32) -> Self {
-        Self {
-            nic: NicModel::Soft { sending_cores: self.processors },
-            processors: processors.max(1),
-            // Two pools, whatever the variant's size is.
-            xps_pool: self.xps_pool.filter(|_| self.queues >= XPS_POOLS).map(|_| self.queues / XPS_POOLS),
-            transmit_batching: false,
-            fair_queueing: false,
-            byte_queue_limit: ByteQueueLimit::Off,
-            interrupt_interval: 0,
-            interleaving: false,
-            ..self
-        }
-    }
-}
-
-impl Parameters {
-    /// The numbers of both ends of a test bed on a machine with so many processors.
-    #[must_use]
-    pub fn on_test_bed(self, processors: u32) -> Self {
-        Self {
-            // Receive packet steering over all of them.
-            receive_queues: processors.max(1),
-            line_latency: HAND_OVER,
-            sink_interrupt_interval: NO_MODERATION,
-            application_latency: APPLICATION_LATENCY,
-            ..self
-        }
-    }
-}
+use crate::segment::{HEADER_BYTES, PROBE, Segment};
+use crate::settings::{DEVICE_QUEUE, Settings};
 
 /// The qdisc of a transmit queue of the device: the soft NIC, or nothing where the veth has no queue.
 pub(crate) fn qdisc_of(settings: &Settings, queue: u32) -> Kind {
@@ -154,8 +73,7 @@ impl Simulation {
             }
         } else {
             let bytes = u64::from(segment.frame_bytes());
-            let each =
-                |packet| (now, u64::from(segment.packet_payload(packet) + crate::segment::HEADER_BYTES));
+            let each = |packet| (now, u64::from(segment.packet_payload(packet) + HEADER_BYTES));
             self.observation.count(segment.flow as usize, segment.packets(), bytes, (now, now), each);
             let payload = u64::from(segment.payload);
             self.sink.arrived(segment.flow, segment.sequence, payload, segment.packets(), now);
@@ -172,8 +90,11 @@ impl Simulation {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::parameters::Parameters;
     use crate::qdisc::Qdisc;
+    use crate::settings::NicModel;
     use crate::time::{SECOND, Time};
+    use evenkeel_model::scenario::ByteQueueLimit;
     use evenkeel_model::scenario::bundled::{bundled, variant_tables};
     use evenkeel_model::scenario::parse;
 
@@ -250,7 +171,7 @@ mod tests {
                 Dequeued::Empty => break,
             }
         }
-        // A class with tokens of its own asks nobody: each sends what its full bucket of 137,144 bytes
+        // A class with tokens of its own does not borrow: each sends what its full bucket of 137,144 bytes
         // begins, 3 frames of 68,130 bytes or 7 of 22,710. From then on they borrow from the line.
         assert_eq!(sent_at_begin, 3 + 7 + 3);
         let total: u64 = bytes.iter().sum();

@@ -1,12 +1,10 @@
 //! Where every byte of a flow is: nothing is lost on the way, and nothing made up.
 
+use super::Simulation;
 use crate::nic::{Departures, Train};
 use crate::observation::Observation;
-use crate::probe::PROBE;
 use crate::qdisc::Dequeued;
-use crate::segment::Segment;
-use crate::simulation::Simulation;
-use crate::tcp::truesize;
+use crate::segment::{PROBE, Segment, truesize};
 use crate::time::Time;
 
 /// The payload that a flow has sent, by where it is now, bytes. What is sent again counts again.

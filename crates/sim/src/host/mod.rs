@@ -7,95 +7,48 @@
 //! | interrupt of a vector | completes what the ring has sent, takes in acknowledgements, runs the TSQ tasklet, restarts the qdisc |
 //! | interrupt at the receiver | hands what has arrived to TCP, which answers |
 //! | timer of a flow | retransmission, pacing, the application's next write |
-//! | response | the server's program answers a client ([`crate::fetch`]) |
+//! | response | the server's program answers a client (`fetch.rs`) |
 //! | delayed acknowledgement | the receiver's timer of a flow |
 //! | watchdog of a qdisc | a shaper may send again |
 //! | weight of a queue | the NIC serves the queue with its new weight |
 //!
 //! There is no event for what leaves the NIC: that follows in closed form. When the interrupts that it
-//! causes are expected is in `expectation.rs`.
+//! causes are expected is in `interrupts.rs`.
+
+mod conservation;
+mod fetch;
+mod interrupts;
+mod probe;
+mod soft_nic;
+mod transmit;
 
 use std::collections::VecDeque;
 
+use evenkeel_model::scenario;
 use evenkeel_transmit::{FlowWord, MAX_QUEUES, Pool, QueueWeights};
 
+pub use self::conservation::Account;
+pub use self::fetch::Fetched;
+use self::fetch::Fetches;
+use self::probe::Probe;
 use crate::arrivals::Arrivals;
+use crate::error::SimulationError;
 use crate::event::{Calendar, Slot};
-use crate::fetch::Fetches;
-use evenkeel_model::scenario;
-
-use crate::network::Packet;
 use crate::nic::{
     ByteQueueLimit, Departures, DqlConfig, Finishes, MTU_QUANTUM_BYTES, Nic, NicConfig, RingSpace, Service,
     Train, least_descriptors,
 };
 use crate::observation::Observation;
-use crate::parameters::Parameters;
-use crate::probe::{PROBE, Probe};
+use crate::parameters::{Parameters, SEND_BUFFER_BYTES};
 use crate::processors::Processors;
 use crate::progress::EventLimit;
 use crate::qdisc::Qdisc;
 use crate::random::{Component, Generator};
-use crate::segment::{HEADER_BYTES, Segment};
+use crate::segment::{HEADER_BYTES, PROBE, Packet, Segment};
 use crate::settings::Settings;
 use crate::sink::{Reaction, Sink};
 use crate::tcp::{Ack, Profile, Receiver, ReceiverConfig, Sender, SenderConfig};
 use crate::time::{MICROSECOND, Span, Time};
-
-/// What goes wrong in a simulation.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SimulationError {
-    /// The settings do not fit.
-    #[error(transparent)]
-    Qdisc(#[from] crate::qdisc::KindError),
-    /// A number is beyond what is simulated.
-    #[error("{what} has to be {range}, not {value}")]
-    Range {
-        /// What number.
-        what: &'static str,
-        /// What it may be.
-        range: &'static str,
-        /// What it is.
-        value: u64,
-    },
-    /// The network is none.
-    #[error(transparent)]
-    Topology(#[from] crate::network::TopologyError),
-    /// Nothing is planned, and yet not everything is done.
-    #[error(
-        "the simulation came to a standstill at {at_us} µs: nothing is planned, and {unfinished} flows have data outstanding"
-    )]
-    Standstill {
-        /// When, µs.
-        at_us: u64,
-        /// Flows with something outstanding.
-        unfinished: usize,
-    },
-    /// Event follows event, and nothing is sent.
-    #[error(
-        "the simulation does not get on at {at_us} µs: {events} events without a packet that left; this is a \
-         mistake in the simulator, please report it with the scenario and the seed"
-    )]
-    Livelock {
-        /// When, µs.
-        at_us: u64,
-        /// Events without a packet.
-        events: u64,
-    },
-    /// Time goes on, and nothing new arrives.
-    #[error(
-        "the transfers do not get on: at {at_us} µs nothing new has arrived anywhere for {wait_s} s, and \
-         {unfinished} flows are incomplete"
-    )]
-    NoProgress {
-        /// When, µs.
-        at_us: u64,
-        /// For how long, s.
-        wait_s: u64,
-        /// Flows that are incomplete.
-        unfinished: usize,
-    },
-}
 
 /// A bulk flow's sending end.
 #[derive(Debug)]
@@ -241,7 +194,7 @@ impl Departures for Outlet<'_> {
         };
         self.observation.count(segment.flow as usize, train.packets, train.frame_bytes, ends, each);
         if let Some(outbox) = self.outbox.as_mut() {
-            outbox.extend((0..train.packets).map(|packet| Packet::of_train(train, packet)));
+            outbox.extend((0..train.packets).map(|index| train.packet(index)));
             return;
         }
         let begin = u64::from(train.first * segment.mss);
@@ -333,7 +286,7 @@ impl Simulation {
             .collect();
         let transmit_queues = (0..queues)
             .map(|queue| {
-                let kind = crate::transmit::qdisc_of(&settings, &parameters, queue);
+                let kind = transmit::qdisc_of(&settings, &parameters, queue);
                 Ok(TransmitQueue {
                     qdisc: Qdisc::new(&kind, qdisc_seeds.long_bits()).map_err(SimulationError::from)?,
                     limit: match settings.byte_queue_limit {
@@ -417,7 +370,7 @@ impl Simulation {
             let at = self.now + starts.below(within.max(1));
             self.plan_timer(flow, at);
             let flow = &mut self.flows[flow as usize];
-            flow.writing = flow.remaining.min(crate::transmit::SEND_BUFFER_BYTES);
+            flow.writing = flow.remaining.min(SEND_BUFFER_BYTES);
             flow.remaining -= flow.writing;
             flow.sender.set_buffer_full(flow.remaining > 0);
         }

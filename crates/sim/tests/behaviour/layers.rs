@@ -1,0 +1,98 @@
+//! The modules of the simulator form layers: an import points to a lower module only.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The top-level modules, from the lowest to the highest. Within a folder, files may use each other.
+const LAYERS: &[&str] = &[
+    "time",
+    "random",
+    "event",
+    "progress",
+    "segment",
+    "observation",
+    "tcp",
+    "qdisc",
+    "nic",
+    "processors",
+    "arrivals",
+    "error",
+    "parameters",
+    "settings",
+    "sink",
+    "host",
+    "network",
+    "tenants",
+    "receive",
+    "world",
+];
+
+/// The layers that a source of `module` uses above its own. What follows `#[cfg(test)]` may use any.
+fn upward(module: &str, source: &str) -> BTreeSet<String> {
+    let own = LAYERS.iter().position(|layer| *layer == module);
+    let code = source.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    let code: String = code.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+    code.split("crate::")
+        .skip(1)
+        .flat_map(|path| {
+            // `crate::{a::B, c::D}` names several modules.
+            let (group, end) = match path.strip_prefix('{') {
+                Some(group) => (group, group.find(';')),
+                None => (path, path.find(|letter: char| !letter.is_alphanumeric() && letter != '_')),
+            };
+            let names = group[..end.unwrap_or(group.len())].split(',');
+            names
+                .map(|name| name.split("::").next().unwrap_or_default().trim_matches([' ', '}']).to_owned())
+                .collect::<Vec<_>>()
+        })
+        .filter(|name| LAYERS.iter().position(|layer| layer == name) > own)
+        .collect()
+}
+
+/// The Rust sources below a directory, without those of tests.
+fn sources(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.file_stem().is_some_and(|stem| stem == "tests" || stem == "testing") {
+            continue;
+        }
+        if path.is_dir() {
+            found.extend(sources(&path));
+        } else {
+            found.push(path);
+        }
+    }
+    found
+}
+
+#[test]
+fn imports_point_to_lower_layers() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut modules = BTreeSet::new();
+    for path in sources(&root) {
+        let inside = path.strip_prefix(&root).unwrap();
+        let module = inside.iter().next().unwrap().to_str().unwrap().trim_end_matches(".rs").to_owned();
+        if module == "lib" {
+            continue;
+        }
+        let found = upward(&module, &fs::read_to_string(&path).unwrap());
+        assert!(found.is_empty(), "{} uses {found:?}, which are above it", inside.display());
+        modules.insert(module);
+    }
+    assert_eq!(modules, LAYERS.iter().map(|layer| (*layer).to_owned()).collect());
+}
+
+#[test]
+fn an_import_of_a_higher_layer_is_found() {
+    let found = |source: &str| upward("tcp", source).into_iter().collect::<Vec<_>>();
+    assert_eq!(found("use crate::time::Time;\nuse crate::segment::Segment;\n"), [""; 0]);
+    assert_eq!(found("use crate::host::Simulation;\n"), ["host"]);
+    assert_eq!(found("use crate::{segment::Segment, nic::Nic, world};\n"), ["nic", "world"]);
+    assert_eq!(found("fn f() -> crate::qdisc::Qdisc {}\n"), ["qdisc"]);
+    assert_eq!(
+        found("// crate::host\n\n#[cfg(test)]\nmod tests {\n    use crate::host::Simulation;\n}\n"),
+        [""; 0]
+    );
+}

@@ -20,6 +20,7 @@
 #![warn(missing_docs)]
 
 mod arrivals;
+pub mod costs;
 pub mod error;
 pub mod event;
 pub mod host;

@@ -5,8 +5,9 @@
 //! `docs/simulator.md` says by which rows. *Estimated* ones have neither: the usual order of such a
 //! thing. All are the same for every scenario, variant and row.
 
+use crate::costs::sender::Costs;
 use crate::tcp::Profile;
-use crate::time::{MICROSECOND, NANOSECOND, Span};
+use crate::time::{MICROSECOND, Span};
 
 /// So many flows do not fit into the nearer caches of a core: those that are next are all looked at once before
 /// the first has its turn, so that they come from memory side by side. It changes no result.
@@ -56,37 +57,8 @@ pub struct Parameters {
     /// From a packet's interrupt until its program has read it and answered. Calibrated: on the latency
     /// of three flows under DQA, where the probe has a queue for itself.
     pub application_latency: Span,
-    /// Time that work takes.
+    /// Processor time of work.
     pub costs: Costs,
-}
-
-/// Time on a processor. All estimated: the usual order on a Xeon of 2.8 GHz (Titan's
-/// E5-1410). They have not been fitted to anything, nor measured.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Costs {
-    /// An interrupt with its poll: entry, NAPI, exit.
-    pub interrupt: Span,
-    /// An acknowledgement up to TCP.
-    pub acknowledgement: Span,
-    /// A segment from TCP to the ring.
-    pub segment: Span,
-    /// A piece that a segment is cut into before the qdisc (DSOS).
-    pub piece: Span,
-    /// A segment's completion.
-    pub completion: Span,
-    /// Cutting a packet off a segment in software (no segmentation offload).
-    pub packet: Span,
-    /// A byte that the application writes: copy and its share of the system call.
-    pub byte: Span,
-    /// Looking at one queue's weight in a choice by weight.
-    pub queue_look: Span,
-    /// Writing a queue's weight to the NIC.
-    pub weight_write: Span,
-    /// More, for each segment, where another processor completes it than sent it: cold caches and
-    /// contended locks.
-    pub remote_completion: Span,
-    /// More, for each segment, when SFQ sorts it.
-    pub fair_queueing: Span,
 }
 
 impl Default for Parameters {
@@ -103,19 +75,7 @@ impl Default for Parameters {
             weight_latency: MICROSECOND,
             largest_queue_weight: 682,
             application_latency: 110 * MICROSECOND,
-            costs: Costs {
-                interrupt: 2 * MICROSECOND,
-                acknowledgement: 900 * NANOSECOND,
-                segment: 2500 * NANOSECOND,
-                piece: 1200 * NANOSECOND,
-                completion: 500 * NANOSECOND,
-                packet: 900 * NANOSECOND,
-                byte: NANOSECOND / 5,
-                queue_look: 15 * NANOSECOND,
-                weight_write: 400 * NANOSECOND,
-                remote_completion: 1500 * NANOSECOND,
-                fair_queueing: 200 * NANOSECOND,
-            },
+            costs: Costs::XEON_E5_1410,
         }
     }
 }

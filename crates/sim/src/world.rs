@@ -10,6 +10,7 @@ use evenkeel_model::world::{
     Assessment, ConcurrentWorld, Job, Observer, RawFetch, RawFlow, RawRepeat, World,
 };
 
+use crate::costs::processes::Machine;
 pub use crate::error::SimError;
 use crate::host::Simulation;
 use crate::observation::check_bins;
@@ -69,8 +70,8 @@ impl SimWorld {
     }
 
     /// The machine of tenants: the test bed's, of two processors unless something else was said.
-    fn machine(&self) -> tenants::costs::Machine {
-        self.test_bed.map_or_else(tenants::costs::Machine::default, tenants::costs::Machine::measured)
+    fn machine(&self) -> Machine {
+        Machine::epyc_vm(self.test_bed.unwrap_or(2))
     }
 
     fn settings(&self, scenario: &Scenario, variant: &Variant, rate: BitRate) -> Settings {

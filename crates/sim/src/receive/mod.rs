@@ -12,15 +12,14 @@
 //! it takes requests from the receive ring and responses from the application, in the order in which they came.
 //! An application thread on a core of its own answers the requests of one queue. Clients are threads that keep so
 //! many requests of each flow under way. All four are first come, first served, and all work takes the same time
-//! each time ([`ReceiveCosts`]): what varies is where flows lie, who shares a queue, and which requests are sets.
+//! each time ([`ReceiveCosts`](crate::costs::queue_pairs::ReceiveCosts)): what varies is where flows lie, who shares a queue, and which requests are sets.
 
-mod costs;
+mod messages;
 mod simulation;
 mod steering;
 #[cfg(test)]
 mod tests;
 mod world;
 
-pub use costs::ReceiveCosts;
 pub use simulation::{Account, ClientSpec, ReceiveSimulation, Setting};
 pub(crate) use world::{assess, run};

@@ -8,8 +8,9 @@ use evenkeel_model::scenario::{ReceiveKnobs, ServerKind};
 use evenkeel_model::units::BitRate;
 use hdrhistogram::Histogram;
 
-use super::costs::{ReceiveCosts, Transaction};
+use super::messages::Transaction;
 use super::steering::{Steering, tuple_of};
+use crate::costs::queue_pairs::ReceiveCosts;
 use crate::event::{Calendar, Slot};
 use crate::random::{Component, Generator};
 use crate::time::{MILLISECOND, NANOSECOND, SECOND, Span, Time};

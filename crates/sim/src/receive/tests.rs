@@ -5,9 +5,10 @@ use evenkeel_model::scenario::{ReceiveKnobs, ReceiveNic, ReceivePolicy, ServerKi
 use evenkeel_model::units::{BitRate, ByteSize, Nanoseconds};
 use proptest::prelude::*;
 
-use super::costs::Transaction;
+use super::messages::Transaction;
 use super::steering::{Steering, tuple_of};
 use super::*;
+use crate::costs::queue_pairs::ReceiveCosts;
 use crate::time::{MILLISECOND, NANOSECOND, SECOND, Span, Time};
 
 const RATE: BitRate = BitRate::from_bits_per_second(10_000_000_000);
@@ -56,7 +57,7 @@ fn simulation(
         groups,
         measured: BEGIN..END,
     };
-    ReceiveSimulation::new(&setting, clients, ReceiveCosts::default(), seed).unwrap()
+    ReceiveSimulation::new(&setting, clients, ReceiveCosts::DRAGONET, seed).unwrap()
 }
 
 /// Answered requests per second, and their mean time in nanoseconds, of the clients of a group.
@@ -112,7 +113,7 @@ fn close(found: f64, expected: f64, share: f64) {
 
 #[test]
 fn a_lone_request_takes_the_sum_of_all_costs() {
-    let costs = ReceiveCosts::default();
+    let costs = ReceiveCosts::DRAGONET;
     let (rate, took) = figures(&run_echo(1, vec![client(0, 1, 1)]), 0);
     let expected = unloaded(&costs);
     assert_eq!(took, (expected / NANOSECOND) as f64);
@@ -121,7 +122,7 @@ fn a_lone_request_takes_the_sum_of_all_costs() {
 
 #[test]
 fn a_client_cannot_do_more_than_its_thread() {
-    let costs = ReceiveCosts::default();
+    let costs = ReceiveCosts::DRAGONET;
     let (rate, took) = figures(&run_echo(1, vec![client(0, 1, 16)]), 0);
     // Its work is more than the server's: 16 requests are there at any time, and one is done at a time.
     let work = client_work(&costs, &echo());
@@ -131,7 +132,7 @@ fn a_client_cannot_do_more_than_its_thread() {
 
 #[test]
 fn a_queue_cannot_do_more_than_its_thread() {
-    let costs = ReceiveCosts::default();
+    let costs = ReceiveCosts::DRAGONET;
     let simulation = run_echo(1, (0..4).map(|_| client(0, 1, 16)).collect());
     let work = queue_work(&costs, &echo());
     let (rate, took) = figures(&simulation, 0);
@@ -170,7 +171,7 @@ fn queues_of_their_own_help_some_and_cost_the_others() {
     assert!(isolation[0].1 < 0.8 * balance[0].1);
     assert!(isolation[1].0 < 0.8 * balance[1].0);
     // All queues are busy in the balance, and in it nobody is ahead.
-    let work = memcached_queue_work(&ReceiveCosts::default());
+    let work = memcached_queue_work(&ReceiveCosts::DRAGONET);
     close(balance[0].0 + balance[1].0, 10.0 * SECOND as f64 / work, 0.02);
     close(balance[0].0 / 2.0, balance[1].0 / 18.0, 0.05);
 }
@@ -194,7 +195,7 @@ fn what_isolation_gains_follows_from_the_clients_own_work() {
             groups: 2,
             measured: BEGIN..END,
         };
-        let defaults = ReceiveCosts::default();
+        let defaults = ReceiveCosts::DRAGONET;
         let bytes = 1190 * defaults.byte;
         let costs = ReceiveCosts { client: work - bytes, ..defaults };
         let mut simulation = ReceiveSimulation::new(&setting, clients(), costs, 1).unwrap();
@@ -202,7 +203,7 @@ fn what_isolation_gains_follows_from_the_clients_own_work() {
         figures(&simulation, 0).0
     };
     // The table in docs/receive-simulation.md: balanced, the queues are the limit; isolated, the client is.
-    let balanced = 10.0 * SECOND as f64 / memcached_queue_work(&ReceiveCosts::default()) / 20.0;
+    let balanced = 10.0 * SECOND as f64 / memcached_queue_work(&ReceiveCosts::DRAGONET) / 20.0;
     for work in [12_000, 15_240, 20_000].map(|nanoseconds| nanoseconds * NANOSECOND) {
         let gain = SECOND as f64 / work as f64 / balanced;
         let found = rate_with(ReceivePolicy::Isolation, work) / rate_with(ReceivePolicy::Balance, work);
@@ -226,7 +227,7 @@ fn work_of_the_application_beside_the_narrowest_place_matters_little() {
             groups: 1,
             measured: BEGIN..END,
         };
-        let costs = ReceiveCosts { memcached, ..ReceiveCosts::default() };
+        let costs = ReceiveCosts { memcached, ..ReceiveCosts::DRAGONET };
         let mut simulation = ReceiveSimulation::new(&setting, clients(), costs, 1).unwrap();
         simulation.run(END).unwrap();
         figures(&simulation, 0).0
@@ -310,7 +311,7 @@ fn overflowing(timeout: Option<Span>) -> ReceiveSimulation {
         measured: BEGIN..END,
     };
     let clients = (0..4).map(|_| client(0, 1, 16)).collect();
-    let mut simulation = ReceiveSimulation::new(&setting, clients, ReceiveCosts::default(), 1).unwrap();
+    let mut simulation = ReceiveSimulation::new(&setting, clients, ReceiveCosts::DRAGONET, 1).unwrap();
     simulation.run(END).unwrap();
     simulation
 }
@@ -328,7 +329,7 @@ fn what_a_ring_cannot_hold_is_lost_and_given_up_after_the_time_for_that() {
     let account = retrying.account();
     assert!(account.lost > 200 && account.lost - account.given_up <= 64, "{account:?}");
     assert_eq!(account.sent, account.answered + account.under_way + account.lost);
-    let work = queue_work(&ReceiveCosts::default(), &echo());
+    let work = queue_work(&ReceiveCosts::DRAGONET, &echo());
     close(figures(&retrying, 0).0, SECOND as f64 / work as f64, 0.01);
     // A ring that holds them all loses none.
     assert_eq!(run_echo(1, (0..4).map(|_| client(0, 1, 16)).collect()).account().lost, 0);
@@ -336,7 +337,7 @@ fn what_a_ring_cannot_hold_is_lost_and_given_up_after_the_time_for_that() {
 
 #[test]
 fn who_works_is_busy() {
-    let costs = ReceiveCosts::default();
+    let costs = ReceiveCosts::DRAGONET;
     let simulation = run_echo(2, (0..8).map(|_| client(0, 1, 16)).collect());
     // Two queues that never rest, and for each an application that does.
     let work = queue_work(&costs, &echo());
@@ -356,7 +357,7 @@ fn smaller_messages_cost_what_their_bytes_save() {
         simulation.run(END).unwrap();
         figures(&simulation, 0).0
     };
-    let costs = ReceiveCosts::default();
+    let costs = ReceiveCosts::DRAGONET;
     let saved = 2 * 960 * costs.byte;
     let work = queue_work(&costs, &echo());
     close(rate_of(64) / rate_of(1024), work as f64 / (work - saved) as f64, 1e-3);
@@ -439,7 +440,7 @@ proptest! {
         // What was lost was made once, like everything else.
         let lost = simulation.account().lost;
         prop_assert!(lost == 0 || most_waiting > u64::from(ring));
-        let costs = ReceiveCosts::default();
+        let costs = ReceiveCosts::DRAGONET;
         for (spec, counts, ..) in simulation.clients() {
             let present = spec.until.min(END).since(spec.from.max(BEGIN));
             let work = if memcached { costs.client } else { client_work(&costs, &echo()) };

@@ -6,7 +6,8 @@ use evenkeel_model::units::Nanoseconds;
 use evenkeel_model::world::{Job, Observer, RawClient, RawClients, RawRepeat};
 
 use super::simulation::Setting;
-use super::{ClientSpec, ReceiveCosts, ReceiveSimulation};
+use super::{ClientSpec, ReceiveSimulation};
+use crate::costs::queue_pairs::ReceiveCosts;
 use crate::error::SimError;
 use crate::time::{NANOSECOND, Span, Time};
 
@@ -67,7 +68,7 @@ pub(crate) fn assess(scenario: &Scenario, variant: &Variant, requests: &Requests
     let clients = requests.clients_with(&variant.name).map(|group| group.count as usize).sum();
     check_seconds(clients, scenario.measure.duration())?;
     super::steering::Steering::new(knobs, scenario.link.queues)?;
-    Ok(format!("{knobs:?} {:?}", ReceiveCosts::default()))
+    Ok(format!("{knobs:?} {:?}", ReceiveCosts::DRAGONET))
 }
 
 /// Runs one repeat.
@@ -95,7 +96,7 @@ pub(crate) fn run(
     };
     let clients = clients_of(requests, &job.variant.name, begin);
     let mut simulation =
-        ReceiveSimulation::new(&setting, clients, ReceiveCosts::default(), job.seed).map_err(unable)?;
+        ReceiveSimulation::new(&setting, clients, ReceiveCosts::DRAGONET, job.seed).map_err(unable)?;
     simulation.run(begin).map_err(unable)?;
     let before: Vec<u64> = simulation.queues().map(|(_, bytes)| bytes).collect();
     for step in 1..=STEPS {

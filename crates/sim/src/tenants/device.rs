@@ -4,7 +4,7 @@ use evenkeel_model::qdisc::FilterRules;
 use evenkeel_model::units::Nanoseconds;
 use evenkeel_model::world::{RawLine, RawQdisc};
 
-use super::costs::QdiscCosts;
+use crate::costs::qdiscs::QdiscCosts;
 use crate::qdisc::tree::{Disciplines, TreeError};
 use crate::qdisc::{Dequeued, Qdisc};
 use crate::segment::Segment;

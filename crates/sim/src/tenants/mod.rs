@@ -7,11 +7,10 @@
 //! ```
 //!
 //! Both ends run on the same processors, as in the test bed's two namespaces: without a line they are what
-//! bounds the bandwidth. [`costs`] has what their work takes, measured and calibrated on that machine.
+//! bounds the bandwidth. [`crate::costs`] has the processor time of their work.
 //! `docs/simulator.md` says what is modelled and what is not.
 
 mod connection;
-pub mod costs;
 mod device;
 mod machine;
 mod simulation;
@@ -28,10 +27,10 @@ use evenkeel_model::world::{
     Assessment, Job, Observer, RawFlow, RawProcess, RawProcessor, RawRepeat, RawTenants,
 };
 
-use self::costs::Machine;
 use self::device::{Bins, Device};
 use self::simulation::Simulation;
 use self::traffic::{Tenants, flow_keys};
+use crate::costs::processes::Machine;
 use crate::error::SimError;
 use crate::observation::check_bins;
 use crate::qdisc::tree::{self, Disciplines};

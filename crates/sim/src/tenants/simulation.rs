@@ -15,10 +15,10 @@
 use evenkeel_model::scenario::OnOff;
 
 use super::connection::Connection;
-use super::costs::Machine;
 use super::device::{Bins, Device, Offer};
 use super::machine::{Account, Done, Piece, Processors, Work};
 use super::traffic::{Program, Role, Tenants};
+use crate::costs::processes::Machine;
 use crate::error::SimulationError;
 use crate::event::{Calendar, Slot};
 use crate::progress::EventLimit;

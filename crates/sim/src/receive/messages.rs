@@ -1,58 +1,10 @@
-//! What everything costs on the receive path: one set of figures for all scenarios and variants.
+//! Requests and responses: their payload, their time on the wire and the work on them.
 
 use evenkeel_model::scenario::ServerKind;
 use evenkeel_model::units::{BitRate, ByteSize};
 
-use crate::time::{MICROSECOND, NANOSECOND, SECOND, Span};
-
-/// Work, and time on the wire. `docs/receive-simulation.md` has the reasons at length.
-///
-/// Work on a message is a fixed part and one for its bytes. Where an experiment gives the sum of both, the fixed part is
-/// what is left of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReceiveCosts {
-    /// Work of the thread that serves a queue pair on a request, without its bytes: from the ring to the application.
-    ///
-    /// Half of a transaction's work on that thread. Dragonet (TRIOS 2015), section 4.2: the median of 20 echo
-    /// clients is 46.3 k transactions/s with two of them on each of 10 queues, so a queue serves 92.6 k/s, 10.8 µs each, with
-    /// 1024 B either way.
-    pub receive: Span,
-    /// Work of the same thread on the response: from the application to the ring. The other half.
-    pub transmit: Span,
-    /// Work of an echo server on a request. An assumption: a system call's worth, on a core that is never the
-    /// narrowest place.
-    pub echo: Span,
-    /// Work of memcached on a request. An assumption: parsing and one look-up, on a core that is never the narrowest
-    /// place.
-    pub memcached: Span,
-    /// Work of a client's thread on a transaction, without its bytes: it reads a response, and makes and sends the next
-    /// request.
-    ///
-    /// Calibrated: the largest throughput that the paper tells of any client is 65.6 k transactions/s (section 4.3), and
-    /// its latency says that the time is not spent in the server. This is 15.24 µs with values of 1024 B.
-    pub client: Span,
-    /// Work of any thread that handles a message, for each byte of its payload: one copy. The estimate of the transmit
-    /// side's simulation ([`crate::Parameters`]), 5 GB/s. Checksums cost nothing: both NICs compute them.
-    pub byte: Span,
-    /// From a NIC to the other host's NIC and into its memory, without the time on the wire: that of the transmit
-    /// side's simulation.
-    pub line_latency: Span,
-}
-
-impl Default for ReceiveCosts {
-    fn default() -> Self {
-        let byte = NANOSECOND / 5;
-        Self {
-            receive: 5_400 * NANOSECOND - ECHO * byte,
-            transmit: 5_400 * NANOSECOND - ECHO * byte,
-            echo: 500 * NANOSECOND,
-            memcached: 2 * MICROSECOND,
-            client: 15_240 * NANOSECOND - MEMCACHED_1024 * byte,
-            byte,
-            line_latency: 2 * MICROSECOND,
-        }
-    }
-}
+use crate::costs::queue_pairs::ReceiveCosts;
+use crate::time::{SECOND, Span};
 
 impl ReceiveCosts {
     /// Work of a queue pair's thread on a request.
@@ -79,11 +31,6 @@ impl ReceiveCosts {
         fixed + self.byte * (transaction.request.payload + transaction.response.payload)
     }
 }
-
-/// Payload of the echo whose throughput gives the work of a queue pair, bytes either way.
-const ECHO: u64 = 1024;
-/// Payload of a transaction of memcached with values of 1024 B and 10 % sets, both ways together, bytes: the mean.
-const MEMCACHED_1024: u64 = ((GET + VALUE + 1024) * 9 + (SET + 1024 + STORED)) / 10;
 
 /// Ethernet around an IP packet: header and checksum; the least frame; preamble and gap (IEEE 802.3).
 const FRAME_OVERHEAD: u64 = 18;
@@ -149,11 +96,13 @@ impl Transaction {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::costs::queue_pairs::MEMCACHED_1024;
+    use crate::time::NANOSECOND;
 
     #[test]
     fn the_costs_of_the_papers_messages_are_the_papers() {
         let rate = BitRate::from_bits_per_second(10_000_000_000);
-        let costs = ReceiveCosts::default();
+        let costs = ReceiveCosts::DRAGONET;
         let work = |bytes| {
             let echo = Transaction::of(ServerKind::Echo, ByteSize::from_bytes(bytes), rate);
             costs.receiving(&echo.request) + costs.transmitting(&echo.response)
@@ -174,8 +123,11 @@ mod tests {
         assert_eq!(tiny.request.wire, 84 * 800);
         let get = Transaction::of(ServerKind::Memcached, ByteSize::from_bytes(1024), rate);
         assert_eq!((get.request.payload, get.response.payload), (78, 1119));
-        assert_eq!(MEMCACHED_1024, 1190);
+        let asking = get.request.payload + get.response.payload;
         let set = Transaction::set(ByteSize::from_bytes(1024), rate);
         assert_eq!((set.request.payload, set.response.payload), (1113, 16));
+        // 10 % sets.
+        let setting = set.request.payload + set.response.payload;
+        assert_eq!((9 * asking + setting) / 10, MEMCACHED_1024);
     }
 }

@@ -12,6 +12,7 @@ use super::messages::Transaction;
 use super::steering::{Steering, tuple_of};
 use crate::costs::queue_pairs::ReceiveCosts;
 use crate::event::{Calendar, Slot};
+use crate::processors::Processors;
 use crate::random::{Component, Generator};
 use crate::time::{MILLISECOND, NANOSECOND, SECOND, Span, Time};
 
@@ -60,7 +61,6 @@ type Lost = Reverse<(Time, u32, u32)>;
 struct Client {
     spec: ClientSpec,
     flows: Range<u32>,
-    free: Time,
     /// Requests that it sends, at [`Request::ready`].
     sends: VecDeque<Request>,
     sent: u64,
@@ -86,7 +86,6 @@ struct QueuePair {
     received: VecDeque<Request>,
     responses: VecDeque<Request>,
     at_work: Option<Work>,
-    application_free: Time,
     bytes: u64,
     /// Requests for which the ring had no room.
     dropped: u64,
@@ -140,8 +139,10 @@ pub struct ReceiveSimulation {
     timeout: Option<Span>,
     lost: BinaryHeap<Lost>,
     given_up: u64,
-    /// Work of the queue pairs and the application in the measured time.
-    busy: Span,
+    /// A core for each client's thread.
+    client_cores: Processors,
+    /// A core for the thread of each queue pair, and then one for the application's thread behind each.
+    server_cores: Processors,
     ask: Transaction,
     set: Transaction,
     set_percent: u64,
@@ -209,7 +210,6 @@ impl ReceiveSimulation {
                 Client {
                     spec,
                     flows,
-                    free: Time::ZERO,
                     sends: VecDeque::new(),
                     sent: 0,
                     answered: 0,
@@ -239,7 +239,8 @@ impl ReceiveSimulation {
             timeout: setting.timeout,
             lost: BinaryHeap::new(),
             given_up: 0,
-            busy: 0,
+            client_cores: Processors::new(clients.len() as u32),
+            server_cores: Processors::new(2 * queues),
             ask: Transaction::of(server, knobs.message, rate),
             set: Transaction::set(knobs.message, rate),
             set_percent: u64::from(setting.set_percent),
@@ -262,8 +263,8 @@ impl ReceiveSimulation {
     /// Clients of one moment do not begin at once.
     fn draw_starts(&mut self, seed: u64) {
         let mut starts = Generator::new(seed, Component::Starts);
-        for client in &mut self.clients {
-            client.free = client.spec.from + starts.below(STARTS_WITHIN);
+        for (number, client) in (0..).zip(&self.clients) {
+            self.client_cores.application(number, client.spec.from + starts.below(STARTS_WITHIN), 0);
         }
     }
 
@@ -280,6 +281,19 @@ impl ReceiveSimulation {
     /// # Errors
     /// When the search for a configuration fails.
     pub fn run(&mut self, until: Time) -> Result<(), String> {
+        if self.now < self.begin && self.begin <= until {
+            self.handle_events(self.begin)?;
+            self.server_cores.begin_count(self.begin);
+        }
+        self.handle_events(until)?;
+        for queue in 0..self.queues.len() {
+            self.admit(queue);
+        }
+        Ok(())
+    }
+
+    /// Handles what is planned until `until`, which becomes the present.
+    fn handle_events(&mut self, until: Time) -> Result<(), String> {
         while let Some((now, slot)) = self.calendar.pop(until) {
             self.now = now;
             let slot = slot as usize;
@@ -297,9 +311,6 @@ impl ReceiveSimulation {
             }
         }
         self.now = self.now.max(until);
-        for queue in 0..self.queues.len() {
-            self.admit(queue);
-        }
         Ok(())
     }
 
@@ -331,19 +342,18 @@ impl ReceiveSimulation {
         flows.clone().for_each(|flow| self.steering.arrive(flow));
         for _ in 0..self.clients[number].spec.outstanding {
             for flow in flows.clone() {
-                let made = self.clients[number].free;
-                self.make(number, flow, made);
+                self.make(number, flow, self.now);
             }
         }
     }
 
-    /// A client makes a request from `made` on, and sends it when it is done with that.
-    fn make(&mut self, number: usize, flow: u32, made: Time) {
+    /// A client makes a request when its thread is free, not before `from`, and sends it then.
+    fn make(&mut self, number: usize, flow: u32, from: Time) {
         let is_set = self.set_percent > 0 && self.mix.below(100) < self.set_percent;
         let message = if is_set { self.set.request } else { self.ask.request };
+        let made = self.client_cores.application(number as u32, from, 0);
+        let ready = self.client_cores.application(number as u32, made, self.costs.handling(&message));
         let client = &mut self.clients[number];
-        let ready = made + self.costs.handling(&message);
-        client.free = ready;
         client.sent += 1;
         client.sends.push_back(Request { flow, client: number as u32, is_set, made, ready });
         if client.sends.len() == 1 {
@@ -385,8 +395,7 @@ impl ReceiveSimulation {
             self.given_up += 1;
             let number = client as usize;
             if self.now < self.clients[number].spec.until {
-                let made = self.clients[number].free.max(self.now);
-                self.make(number, flow, made);
+                self.make(number, flow, self.now);
             }
         }
     }
@@ -415,14 +424,6 @@ impl ReceiveSimulation {
         }
     }
 
-    /// Notes work from a time on, as far as it is in the measured time.
-    fn note_work(&mut self, from: Time, work: Span) {
-        let (from, until) = (from.max(self.begin), (from + work).min(self.end));
-        if from < until {
-            self.busy += until.since(from);
-        }
-    }
-
     /// The thread of a queue pair is done with what it was at, and takes what has waited longest.
     fn serve(&mut self, number: usize) {
         let now = self.now;
@@ -430,11 +431,9 @@ impl ReceiveSimulation {
         match self.queues[number].at_work.take() {
             Some(Work::Receive(request)) => {
                 let work = self.costs.answering(self.server, self.transaction(&request));
-                let queue = &mut self.queues[number];
-                let begin = queue.application_free.max(now);
-                queue.application_free = begin + work;
-                queue.responses.push_back(Request { ready: begin + work, ..request });
-                self.note_work(begin, work);
+                let core = (self.queues.len() + number) as u32;
+                let ready = self.server_cores.application(core, now, work);
+                self.queues[number].responses.push_back(Request { ready, ..request });
             }
             Some(Work::Transmit(request)) => self.respond(&request),
             None => {}
@@ -459,8 +458,8 @@ impl ReceiveSimulation {
             Some(Work::Transmit(request)) => self.costs.transmitting(&self.transaction(request).response),
             None => 0,
         };
-        self.note_work(now, cost);
-        self.calendar.plan(slot, now + cost);
+        let done = self.server_cores.application(number as u32, now, cost);
+        self.calendar.plan(slot, done);
     }
 
     /// A response goes onto the wire; the client reads it when its thread is free, and makes the next request.
@@ -471,9 +470,8 @@ impl ReceiveSimulation {
         let message = self.transaction(request).response;
         let arrived = self.egress.carry(self.now, message.wire, self.costs.line_latency);
         let number = request.client as usize;
+        let read = self.client_cores.application(request.client, arrived, self.costs.handling(&message));
         let client = &mut self.clients[number];
-        let read = client.free.max(arrived) + self.costs.handling(&message);
-        client.free = read;
         client.answered += 1;
         if read >= self.begin && read < self.end.min(client.spec.until) {
             let took = read.since(request.made) / NANOSECOND;
@@ -511,7 +509,7 @@ impl ReceiveSimulation {
     /// application, each on one of its own. A thread that waits counts as idle, also if it polls.
     #[must_use]
     pub fn busy_cores(&self) -> f64 {
-        self.busy as f64 / self.end.since(self.begin).max(1) as f64
+        self.server_cores.busy(self.end) as f64 / self.end.since(self.begin).max(1) as f64
     }
 
     /// For each queue its flows that are there, and the payload that it received.

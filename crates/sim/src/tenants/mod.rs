@@ -12,7 +12,6 @@
 
 mod connection;
 mod device;
-mod machine;
 mod simulation;
 #[cfg(test)]
 mod tests;

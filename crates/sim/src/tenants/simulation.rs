@@ -16,18 +16,18 @@ use evenkeel_model::scenario::OnOff;
 
 use super::connection::Connection;
 use super::device::{Bins, Device, Offer};
-use super::machine::{Account, Done, Piece, Processors, Work};
 use super::traffic::{Program, Role, Tenants};
 use crate::costs::processes::Machine;
 use crate::error::SimulationError;
 use crate::event::{Calendar, Slot};
+use crate::processors::process_scheduler::{Account, Done, Piece, ProcessScheduler, Times, Work};
 use crate::progress::EventLimit;
 use crate::random::{Component, Generator};
 use crate::segment::Segment;
 use crate::tcp::{Ack, Blocked, Reply};
 use crate::time::{MICROSECOND, Span, Time};
 
-/// What comes of work on a processor.
+/// The effect of work on a processor when it is done.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Then {
     /// Nothing more.
@@ -62,7 +62,7 @@ pub(super) struct Simulation {
     now: Time,
     calendar: Calendar,
     slots: Slots,
-    processors: Processors<Then>,
+    processors: ProcessScheduler<Then>,
     pub(super) programs: Vec<Program>,
     pub(super) connections: Vec<Connection>,
     /// Connections that go through the device; the others come back.
@@ -124,7 +124,7 @@ impl Simulation {
             ..Series::default()
         };
         let mut processors =
-            Processors::new(machine.processors, programs.len(), machine.slice, (bins.begin, end));
+            ProcessScheduler::new(machine.processors, programs.len(), machine.slice, (bins.begin, end));
         for (program, home) in
             (0..).zip(&programs).filter_map(|(number, program)| Some((number, program.home?)))
         {
@@ -232,7 +232,7 @@ impl Simulation {
                 Done::Work(_) => {}
             }
         }
-        // Whom it has sent to the queue may find another processor idle.
+        // A process that it has sent to the queue may find another processor idle.
         if let Some(idle) = self.processors.idle_while_waited() {
             let work = self.wake_up();
             self.processors.raise(self.now, idle, work, &mut self.calendar);
@@ -707,7 +707,7 @@ impl Simulation {
         self.send(processor, number, Account::Softirq);
     }
 
-    // ---- Who has something to send ----------------------------------------------------------------
+    // ---- Flows with something to send ----------------------------------------------------------------
 
     fn note_busy(&mut self, number: u32) {
         let (bins, now) = (self.bins, self.now);
@@ -740,7 +740,7 @@ impl Simulation {
     }
 
     /// Times of the processors.
-    pub(super) fn processor_times(&self) -> impl Iterator<Item = super::machine::Times> {
+    pub(super) fn processor_times(&self) -> impl Iterator<Item = Times> {
         self.processors.times()
     }
 

@@ -1,42 +1,41 @@
-//! The processors of a machine: work in soft interrupts first, processes in turn.
+//! Processes in turn on the processors of one machine, below work in soft interrupts.
 //!
-//! Processes that wait for a processor are in one queue by the time that they have had: an ideal balance. Who has
-//! had least runs next, and keeps its processor until it blocks or its slice is over (`kernel/sched/fair.c`). Whom
-//! a processor wakes up runs there, in place of the process that is at work, which goes on when the other blocks
-//! (`wake_affine` of a wake-up that says it is synchronous, as those of sockets do; the test bed's processes are
-//! seen to share a processor so); but only one at a time, and no longer than a slice if others wait. Work that
-//! comes up on a processor, such as a soft interrupt, delays the process there and runs in the order in which it
-//! came.
+//! Ready processes wait in one queue, ordered by the time that they have had: an ideal balance. The process with
+//! the least time runs next, and keeps its processor until it blocks or its slice is over (`kernel/sched/fair.c`).
+//! A process that a processor wakes runs there, in place of the running process, which resumes when the other
+//! blocks (`wake_affine` of a synchronous wake-up, as those of sockets are; the test bed's processes share a
+//! processor this way). Only one process at a time is displaced, and for a slice at most if others wait. Work that
+//! is raised on a processor, such as a soft interrupt, delays the process there and runs in order of arrival.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::event::{Calendar, Slot};
 use crate::time::{Span, Time};
 
-/// Whose time it is.
+/// What a span of processor time counts as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Account {
-    /// A soft interrupt's.
+pub(crate) enum Account {
+    /// A soft interrupt.
     Softirq,
-    /// The kernel's for the process that is on the processor.
+    /// The kernel, for the process that is on the processor.
     System,
-    /// Nobody's: the processor wakes up.
+    /// Not busy: the processor wakes up.
     Idle,
 }
 
 /// Something to do on a processor, and what comes of it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Work<T> {
-    pub(super) cost: Span,
-    pub(super) account: Account,
-    pub(super) then: T,
+pub(crate) struct Work<T> {
+    pub(crate) cost: Span,
+    pub(crate) account: Account,
+    pub(crate) then: T,
 }
 
 /// A piece of a process's work.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Piece {
-    pub(super) user: Span,
-    pub(super) system: Span,
+pub(crate) struct Piece {
+    pub(crate) user: Span,
+    pub(crate) system: Span,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -60,17 +59,17 @@ struct Processor<T> {
     /// A process that was woken here and is next, and one that it has displaced.
     woken: Option<u32>,
     displaced: Option<u32>,
-    /// When somebody came here from the queue.
+    /// When a process came here from the queue.
     slice_began: Time,
     times: Times,
 }
 
 /// Time of a processor in the measured time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Times {
-    pub(super) user: Span,
-    pub(super) system: Span,
-    pub(super) softirq: Span,
+pub(crate) struct Times {
+    pub(crate) user: Span,
+    pub(crate) system: Span,
+    pub(crate) softirq: Span,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,7 +100,7 @@ impl Process {
 
 /// What a processor has done.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Done<T> {
+pub(crate) enum Done<T> {
     /// A piece of work.
     Work(T),
     /// A piece of this process.
@@ -112,7 +111,7 @@ pub(super) enum Done<T> {
 
 /// Processors and processes.
 #[derive(Clone, Debug)]
-pub(super) struct Processors<T> {
+pub(crate) struct ProcessScheduler<T> {
     processors: Vec<Processor<T>>,
     processes: Vec<Process>,
     ready: BTreeSet<(Span, u32)>,
@@ -123,8 +122,8 @@ pub(super) struct Processors<T> {
     window: (Time, Time),
 }
 
-impl<T: Copy> Processors<T> {
-    pub(super) fn new(processors: u32, processes: usize, slice: Span, window: (Time, Time)) -> Self {
+impl<T: Copy> ProcessScheduler<T> {
+    pub(crate) fn new(processors: u32, processes: usize, slice: Span, window: (Time, Time)) -> Self {
         let processor = Processor {
             queue: VecDeque::new(),
             running: None,
@@ -149,22 +148,22 @@ impl<T: Copy> Processors<T> {
     }
 
     /// Lets a process run on one processor only.
-    pub(super) fn pin(&mut self, process: u32, number: Slot) {
+    pub(crate) fn pin(&mut self, process: u32, number: Slot) {
         self.processes[process as usize].home = Some(number);
     }
 
-    pub(super) fn times(&self) -> impl Iterator<Item = Times> {
+    pub(crate) fn times(&self) -> impl Iterator<Item = Times> {
         self.processors.iter().map(|processor| processor.times)
     }
 
     /// Time of a process in user space and in the kernel.
-    pub(super) fn times_of(&self, process: u32) -> (Span, Span) {
+    pub(crate) fn times_of(&self, process: u32) -> (Span, Span) {
         let process = &self.processes[process as usize];
         (process.user, process.system)
     }
 
     /// Work comes up on a processor.
-    pub(super) fn raise(&mut self, now: Time, number: Slot, work: Work<T>, calendar: &mut Calendar) {
+    pub(crate) fn raise(&mut self, now: Time, number: Slot, work: Work<T>, calendar: &mut Calendar) {
         let processor = &mut self.processors[number as usize];
         processor.queue.push_back(work);
         match processor.running {
@@ -188,9 +187,9 @@ impl<T: Copy> Processors<T> {
         }
     }
 
-    /// A process has something to do. It comes next on the processor that woke it, if there is one and nobody
-    /// else does; or else to the queue, where an idle processor takes it after `latency`, in which it wakes up.
-    pub(super) fn wake(
+    /// A process has something to do. It runs next on the processor that woke it, unless another process does;
+    /// otherwise it goes to the queue, where an idle processor takes it after `latency`, in which it wakes up.
+    pub(crate) fn wake(
         &mut self,
         now: Time,
         process: u32,
@@ -218,7 +217,7 @@ impl<T: Copy> Processors<T> {
         self.queue(now, process, Some(latency), calendar);
     }
 
-    /// A process waits for any processor; one that is idle comes for it.
+    /// A process waits for any processor; one that is idle takes it.
     fn queue(&mut self, now: Time, process: u32, latency: Option<Work<T>>, calendar: &mut Calendar) {
         let state = &mut self.processes[process as usize];
         state.state = State::Ready;
@@ -237,7 +236,7 @@ impl<T: Copy> Processors<T> {
     }
 
     /// What ran on a processor is done. What comes next is begun by [`Self::go_on`].
-    pub(super) fn finished(&mut self, now: Time, number: Slot) -> Option<Done<T>> {
+    pub(crate) fn finished(&mut self, now: Time, number: Slot) -> Option<Done<T>> {
         let processor = &mut self.processors[number as usize];
         match processor.running.take()? {
             Running::Work(work) => {
@@ -253,7 +252,7 @@ impl<T: Copy> Processors<T> {
 
     /// A processor goes on: with work, or with what is left of a piece. If a process is to say what it does
     /// next, it is answered: [`Self::run`] or [`Self::block`] follows.
-    pub(super) fn go_on(&mut self, now: Time, number: Slot, calendar: &mut Calendar) -> Option<Done<T>> {
+    pub(crate) fn go_on(&mut self, now: Time, number: Slot, calendar: &mut Calendar) -> Option<Done<T>> {
         let processor = &mut self.processors[number as usize];
         if processor.running.is_some() {
             return None;
@@ -269,7 +268,7 @@ impl<T: Copy> Processors<T> {
         let over = now.since(processor.slice_began) >= self.slice;
         let (process, woken, displaced) = (processor.process, processor.woken, processor.displaced);
         if over && (displaced.is_some() || woken.is_some() || self.next_ready(number).is_some()) {
-            // Everybody here goes to the queue, and the slice begins anew.
+            // All processes here go to the queue, and the slice begins anew.
             self.charge(now, number);
             let processor = &mut self.processors[number as usize];
             (processor.process, processor.woken, processor.displaced) = (None, None, None);
@@ -299,7 +298,7 @@ impl<T: Copy> Processors<T> {
         Some(self.switch(now, number, process))
     }
 
-    /// Who of those that wait and may run on a processor has had least.
+    /// The ready process that may run on a processor and has had the least time.
     fn next_ready(&self, number: Slot) -> Option<(Span, u32)> {
         let may_run = |entry: &&(Span, u32)| self.processes[entry.1 as usize].may_run_on(number as usize);
         self.ready.iter().find(may_run).copied()
@@ -314,7 +313,7 @@ impl<T: Copy> Processors<T> {
     }
 
     /// Whether a processor has nothing to do.
-    pub(super) fn is_idle(&self, number: Slot) -> bool {
+    pub(crate) fn is_idle(&self, number: Slot) -> bool {
         let processor = &self.processors[number as usize];
         processor.running.is_none()
             && processor.queue.is_empty()
@@ -324,12 +323,12 @@ impl<T: Copy> Processors<T> {
     }
 
     /// What waits on a processor and has not begun.
-    pub(super) fn waiting(&mut self, number: Slot) -> impl DoubleEndedIterator<Item = &mut Work<T>> {
+    pub(crate) fn waiting(&mut self, number: Slot) -> impl DoubleEndedIterator<Item = &mut Work<T>> {
         self.processors[number as usize].queue.iter_mut()
     }
 
     /// A processor that has nothing to do, where processes wait that may run there.
-    pub(super) fn idle_while_waited(&self) -> Option<Slot> {
+    pub(crate) fn idle_while_waited(&self) -> Option<Slot> {
         let is_idle = |processor: &Processor<T>| {
             processor.running.is_none() && processor.queue.is_empty() && processor.process.is_none()
         };
@@ -340,7 +339,7 @@ impl<T: Copy> Processors<T> {
     }
 
     /// The process on a processor does this next.
-    pub(super) fn run(&mut self, now: Time, number: Slot, piece: Piece, calendar: &mut Calendar) {
+    pub(crate) fn run(&mut self, now: Time, number: Slot, piece: Piece, calendar: &mut Calendar) {
         let processor = &mut self.processors[number as usize];
         processor.began = now;
         processor.ends = now + (piece.user + piece.system);
@@ -349,7 +348,7 @@ impl<T: Copy> Processors<T> {
     }
 
     /// The process on a processor waits for something.
-    pub(super) fn block(&mut self, now: Time, number: Slot) {
+    pub(crate) fn block(&mut self, now: Time, number: Slot) {
         self.charge(now, number);
         if let Some(process) = self.processors[number as usize].process.take() {
             self.processes[process as usize].state = State::Blocked;
@@ -424,7 +423,7 @@ mod tests {
 
     /// Processors whose processes do pieces of a millisecond for as long as they like.
     struct Host {
-        processors: Processors<()>,
+        processors: ProcessScheduler<()>,
         calendar: Calendar,
         /// Pieces that each process still does before it blocks.
         pieces: Vec<u64>,
@@ -435,7 +434,12 @@ mod tests {
     impl Host {
         fn new(processors: u32, pieces: &[u64]) -> Self {
             let mut host = Self {
-                processors: Processors::new(processors, pieces.len(), 4 * MILLISECOND, (Time::ZERO, END)),
+                processors: ProcessScheduler::new(
+                    processors,
+                    pieces.len(),
+                    4 * MILLISECOND,
+                    (Time::ZERO, END),
+                ),
                 calendar: Calendar::new(processors as usize, 0),
                 pieces: pieces.to_vec(),
                 done: Vec::new(),
@@ -474,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_take_turns_of_a_slice_and_all_time_is_somebodys() {
+    fn processes_run_for_a_slice_each_and_all_time_is_accounted() {
         let mut host = Host::new(2, &[u64::MAX; 3]);
         host.run(END);
         let total: u64 =
@@ -507,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_woken_by_a_processor_displaces_its_process_and_gives_it_back() {
+    fn a_woken_process_displaces_the_running_one_and_gives_the_processor_back() {
         let mut host = Host::new(1, &[3, 0]);
         host.run(Time(500 * MICROSECOND));
         host.pieces[1] = 1;
@@ -540,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_processor_takes_who_is_sent_to_the_queue() {
+    fn an_idle_processor_takes_a_process_from_the_queue() {
         let mut host = Host::new(2, &[20, 0]);
         host.run(Time(500 * MICROSECOND));
         host.pieces[1] = 20;

@@ -1,7 +1,12 @@
-//! The sender's processors: every piece of work takes time on one of them.
+//! The processors of a host: every piece of work takes time on one of them.
 //!
-//! Work in softirq context comes first and is what delays interrupts on a saturated processor; an
-//! application's work waits behind it, so that on a saturated processor its flows run out of data.
+//! [`Processors`] knows two contexts, and when work will be done is known when it is raised. Work in softirq
+//! context comes first and delays interrupts on a saturated processor; an application's work waits behind it, so
+//! that on a saturated processor its flows run out of data. A thread with a core of its own (a poll-mode thread, a
+//! client) is an application that meets no softirq. Where processes share processors by time slices, wake each
+//! other and block, [`process_scheduler`] has them.
+
+pub(crate) mod process_scheduler;
 
 use crate::time::{Span, Time};
 
@@ -15,7 +20,7 @@ struct Processor {
     busy: Span,
 }
 
-/// The processors of one host.
+/// Processors whose work is done in the order in which it is raised.
 #[derive(Clone, Debug)]
 pub struct Processors {
     all: Vec<Processor>,

@@ -21,6 +21,7 @@
 
 mod arrivals;
 pub mod costs;
+mod engine;
 pub mod error;
 pub mod event;
 pub mod host;

@@ -165,7 +165,7 @@ mod tests {
         let settings =
             Settings { rate: 1, ..Settings::new(&scenario, variant, scenario.link.rate, &parameters) };
         let mut simulation = Simulation::new(settings, parameters, 1, Time::ZERO, MILLISECOND, 1)?;
-        simulation.event_limit = limit;
+        simulation.engine.limit = limit;
         simulation.start(1, MICROSECOND);
         simulation.run(Time(10_000 * SECOND))
     }

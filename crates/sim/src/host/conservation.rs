@@ -72,7 +72,7 @@ impl Simulation {
         let mut accounts: Vec<Account> = (0..self.flows.len()).map(|flow| self.ends_of(flow)).collect();
         for queue in &self.queues {
             let mut qdisc = queue.qdisc.clone();
-            let mut now = self.now;
+            let mut now = self.engine.now;
             loop {
                 let segment = match qdisc.dequeue(now) {
                     Dequeued::Segment(segment) => segment,

@@ -15,7 +15,7 @@
 
 use evenkeel_model::scenario::ClientGroup;
 
-use super::Simulation;
+use super::{Event, Simulation};
 use crate::parameters::SEND_BUFFER_BYTES;
 use crate::random::{Component, Generator};
 use crate::tcp::Ack;
@@ -85,7 +85,7 @@ impl Simulation {
         let clients = fetches.connections.len() as u32;
         let mut starts = Generator::new(seed, Component::Starts);
         for client in 0..clients.min(self.flows.len() as u32) {
-            let sent = self.now + starts.below(within.max(1));
+            let sent = self.engine.now + starts.below(within.max(1));
             self.request(client, sent, Ack::default());
         }
     }
@@ -127,23 +127,24 @@ impl Simulation {
             if self.sink.peer(client).receiver.delivered() < connection.complete_at {
                 continue;
             }
-            let fetched = Fetched { client, bytes: connection.bytes, took: self.now.since(connection.sent) };
+            let fetched =
+                Fetched { client, bytes: connection.bytes, took: self.engine.now.since(connection.sent) };
             let timed = self.settings.clients[connection.group as usize].timed;
             if let Some(fetches) = self.fetches.as_mut().filter(|_| timed) {
                 fetches.fetched.push(fetched);
             }
             let ack = self.sink.acknowledge(client);
-            self.request(client, self.now, ack);
+            self.request(client, self.engine.now, ack);
         }
     }
 
     /// Takes in the requests that have arrived at a vector.
     pub(crate) fn take_requests(&mut self, vector: u32) {
         while let Some(&(_, client)) =
-            self.vectors[vector as usize].requests.front().filter(|request| request.0 <= self.now)
+            self.vectors[vector as usize].requests.front().filter(|request| request.0 <= self.engine.now)
         {
             self.vectors[vector as usize].requests.pop_front();
-            self.calendar.plan(self.slots.responses + client, self.now + self.parameters.application_latency);
+            self.engine.plan(Event::Response(client), self.engine.now + self.parameters.application_latency);
         }
     }
 
@@ -155,11 +156,11 @@ impl Simulation {
         let bytes = connection.bytes;
         if !connection.copying {
             // The copy begins when the processor is through with what came before.
-            let begin = self.processors.application(flow.processor, self.now, 0);
-            self.processors.application(flow.processor, self.now, bytes * self.parameters.costs.byte);
-            if begin > self.now {
+            let begin = self.processors.application(flow.processor, self.engine.now, 0);
+            self.processors.application(flow.processor, self.engine.now, bytes * self.parameters.costs.byte);
+            if begin > self.engine.now {
                 connection.copying = true;
-                self.calendar.plan(self.slots.responses + client, begin);
+                self.engine.plan(Event::Response(client), begin);
                 return;
             }
         }

@@ -5,7 +5,7 @@
 //! interrupt's event comes, and it is planned again. A weight that changes may make it earlier: then it is
 //! planned again at once.
 
-use super::Simulation;
+use super::{Event, Simulation};
 use crate::nic::Nic;
 use crate::segment::PROBE;
 use crate::time::Time;
@@ -15,7 +15,7 @@ impl Simulation {
     /// the sender's, and the receiver's.
     #[inline]
     pub(crate) fn expect_segment(&mut self, queue: u32, flow: u32) {
-        if self.calendar.planned(queue) == Time::NEVER {
+        if self.engine.planned(Event::Interrupt(queue)) == Time::NEVER {
             self.expect_completion(queue);
         }
         if self.outbox.is_none()
@@ -24,7 +24,7 @@ impl Simulation {
             self.sink.enters(receive_queue, queue);
             let nic = &self.nic;
             let at = || nic.first_packet_of_newest(queue);
-            self.sink.expects(receive_queue, &mut self.calendar, at);
+            self.sink.expects(receive_queue, &mut self.engine.calendar, at);
         }
     }
 
@@ -42,12 +42,12 @@ impl Simulation {
     fn plan_completion(&mut self, queue: u32, finish: impl FnOnce(&Nic) -> Time) {
         let allowed = self.interrupt_allowed(queue);
         // If that turns out to be too early, it is known better then.
-        let at = if allowed > self.now && self.nic.may_finish_by(queue, allowed) {
+        let at = if allowed > self.engine.now && self.nic.may_finish_by(queue, allowed) {
             allowed
         } else {
             finish(&self.nic).max(allowed)
         };
-        self.calendar.plan(queue, at);
+        self.engine.plan(Event::Interrupt(queue), at);
     }
 
     /// From when on a ring's next interrupt may come.
@@ -64,7 +64,7 @@ impl Simulation {
             |segment| self.receive_queue_of(segment.flow) == Some(receive_queue),
         );
         if at != Time::NEVER {
-            self.sink.expects(receive_queue, &mut self.calendar, || at);
+            self.sink.expects(receive_queue, &mut self.engine.calendar, || at);
         }
     }
 
@@ -86,7 +86,7 @@ impl Simulation {
         }
         let mut finishes = std::mem::take(&mut self.scratch_finishes);
         // What waits for its interval is no matter of weights.
-        let waits = |queue| self.calendar.planned(queue) <= self.interrupt_allowed(queue);
+        let waits = |queue| self.engine.planned(Event::Interrupt(queue)) <= self.interrupt_allowed(queue);
         let wanted = |queue| !waits(queue) && self.queues[queue as usize].sent.is_empty();
         if weight < before {
             self.nic.finishes(Some(queue), wanted, &mut finishes);
@@ -100,7 +100,7 @@ impl Simulation {
         self.scratch_finishes = finishes;
         if self.outbox.is_none() {
             for queue in 0..self.sink.queues() {
-                if self.sink.awaits(queue, &self.calendar) {
+                if self.sink.awaits(queue, &self.engine.calendar) {
                     self.expect_arrival(queue);
                 }
             }

@@ -1,4 +1,4 @@
-//! Two hosts and the line between them: the calendar's main loop, and who does what when.
+//! Two hosts and the line between them: their events, and the station that handles each.
 //!
 //! The sender's stations are in `transmit.rs`, the receiver is [`crate::sink`]. What happens:
 //!
@@ -32,8 +32,8 @@ pub use self::fetch::Fetched;
 use self::fetch::Fetches;
 use self::probe::Probe;
 use crate::arrivals::Arrivals;
+use crate::engine::{self, Engine, World, events};
 use crate::error::SimulationError;
-use crate::event::{Calendar, Slot};
 use crate::nic::{
     ByteQueueLimit, Departures, DqlConfig, Finishes, MTU_QUANTUM_BYTES, Nic, NicConfig, RingSpace, Service,
     Train, least_descriptors,
@@ -41,7 +41,6 @@ use crate::nic::{
 use crate::observation::Observation;
 use crate::parameters::{Parameters, SEND_BUFFER_BYTES};
 use crate::processors::Processors;
-use crate::progress::EventLimit;
 use crate::qdisc::Qdisc;
 use crate::random::{Component, Generator};
 use crate::segment::{HEADER_BYTES, PROBE, Packet, Segment};
@@ -107,30 +106,17 @@ pub(crate) struct Vector {
     pub(crate) requests: VecDeque<(Time, u32)>,
 }
 
-/// Where each kind of event stands in the calendar.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Slots {
-    pub(crate) sink: Slot,
-    pub(crate) watchdogs: Slot,
-    pub(crate) weights: Slot,
-    pub(crate) probe: Slot,
-    pub(crate) timers: Slot,
-    pub(crate) delayed: Slot,
-    pub(crate) responses: Slot,
-    pub(crate) end: Slot,
-}
-
-impl Slots {
-    fn new(queues: u32, receive_queues: u32, flows: u32, clients: u32) -> Self {
-        let sink = queues + receive_queues;
-        let watchdogs = sink + receive_queues;
-        let weights = watchdogs + queues;
-        let probe = weights + queues;
-        let timers = probe + 1;
-        let delayed = timers + flows;
-        let responses = delayed + flows;
-        let end = responses + clients;
-        Self { sink, watchdogs, weights, probe, timers, delayed, responses, end }
+events! {
+    /// What happens on two hosts; the module's table has the details.
+    enum Event in Slots {
+        Interrupt: interrupts,
+        ReceiverInterrupt: receiver_interrupts,
+        Watchdog: watchdogs,
+        WeightWrite: weight_writes,
+        Probe: probe,
+        FlowTimer: flow_timers,
+        DelayedAck: delayed_acks,
+        Response: responses,
     }
 }
 
@@ -138,9 +124,7 @@ impl Slots {
 pub struct Simulation {
     pub(crate) settings: Settings,
     pub(crate) parameters: Parameters,
-    pub(crate) now: Time,
-    pub(crate) calendar: Calendar,
-    pub(crate) slots: Slots,
+    pub(crate) engine: Engine<Event>,
     pub(crate) flows: Vec<Flow>,
     pub(crate) queues: Vec<TransmitQueue>,
     pub(crate) weights: QueueWeights,
@@ -167,7 +151,6 @@ pub struct Simulation {
     pub(crate) weight_writes: u64,
     /// In a network, where packets go instead of the sink.
     pub(crate) outbox: Option<Vec<Packet>>,
-    pub(crate) event_limit: EventLimit,
 }
 
 /// What the NIC tells: it goes to the receiver, to the completions, and to the bins.
@@ -238,7 +221,9 @@ impl Simulation {
         settings.check_groups()?;
         let queues = settings.queues;
         let clients = if settings.clients.is_empty() { 0 } else { settings.flows };
-        let slots = Slots::new(queues, parameters.receive_queues, settings.flows, clients);
+        let (receive_queues, flows) = (parameters.receive_queues, settings.flows);
+        let vectors = queues + receive_queues;
+        let slots = Slots::new([vectors, receive_queues, queues, queues, 1, flows, flows, clients]);
         let mut hashes = Generator::new(seed, Component::SocketHashes);
         let mut qdisc_seeds = Generator::new(seed, Component::QdiscHashes);
         let mut receive = Generator::new(seed, Component::ReceiveHashes);
@@ -316,12 +301,10 @@ impl Simulation {
         };
         let probe = settings.probe_bytes.map(|bytes| Probe::new(bytes, &settings, &parameters, seed));
         Ok(Self {
-            now: Time::ZERO,
-            calendar: Calendar::new(slots.watchdogs as usize, (slots.end - slots.watchdogs) as usize),
-            slots,
+            engine: Engine::new(slots, slots.watchdogs.begin),
             queues: transmit_queues,
             weights: QueueWeights::new(),
-            vectors: (0..queues + parameters.receive_queues).map(|_| Vector::default()).collect(),
+            vectors: (0..vectors).map(|_| Vector::default()).collect(),
             nic: Nic::new(NicConfig {
                 rate_bps: settings.rate,
                 queues,
@@ -329,8 +312,13 @@ impl Simulation {
                 service,
                 exact: settings.exact,
             }),
-            sink: Sink::new(peers, parameters.receive_queues, parameters.sink_interrupt_interval, slots.sink)
-                .of_rings(queues),
+            sink: Sink::new(
+                peers,
+                parameters.receive_queues,
+                parameters.sink_interrupt_interval,
+                slots.receiver_interrupts.begin,
+            )
+            .of_rings(queues),
             processors: Processors::new(settings.processors),
             observation: Observation::new(flows.len(), begin, bin, bins),
             probe,
@@ -343,7 +331,6 @@ impl Simulation {
             scratch_finishes: Finishes::default(),
             weight_writes: 0,
             outbox: None,
-            event_limit: EventLimit::new(slots.end as usize),
             flows,
             settings,
             parameters,
@@ -367,7 +354,7 @@ impl Simulation {
     pub(crate) fn start_flows(&mut self, seed: u64, within: Span) {
         let mut starts = Generator::new(seed, Component::Starts);
         for flow in 0..self.flows.len() as u32 {
-            let at = self.now + starts.below(within.max(1));
+            let at = self.engine.now + starts.below(within.max(1));
             self.plan_timer(flow, at);
             let flow = &mut self.flows[flow as usize];
             flow.writing = flow.remaining.min(SEND_BUFFER_BYTES);
@@ -379,7 +366,7 @@ impl Simulation {
     /// Lets the latency probe start.
     pub fn start_probe(&mut self) {
         if let Some(probe) = &self.probe {
-            self.calendar.plan(self.slots.probe, self.now + probe.first_wait());
+            self.engine.plan(Event::Probe(0), self.engine.now + probe.first_wait());
         }
     }
 
@@ -389,55 +376,32 @@ impl Simulation {
     /// When nothing is planned any more, and yet not everything is done; or when event follows event, and
     /// nothing is sent.
     pub fn run(&mut self, until: Time) -> Result<(), SimulationError> {
-        self.handle_events(until)?;
-        if self.calendar.next_time().is_none() {
+        engine::run(self, until)?;
+        if self.engine.calendar.next_time().is_none() {
             let unfinished = self.flows.iter().filter(|flow| flow.sender.unfinished() > 0).count();
             if unfinished > 0 {
-                return Err(SimulationError::Standstill { at_us: self.now.0 / MICROSECOND, unfinished });
+                return Err(SimulationError::Standstill {
+                    at_us: self.engine.now.0 / MICROSECOND,
+                    unfinished,
+                });
             }
         }
-        self.now = until;
+        self.engine.now = until;
         self.advance();
-        Ok(())
-    }
-
-    /// Handles what is planned until `until`.
-    fn handle_events(&mut self, until: Time) -> Result<(), SimulationError> {
-        while let Some((time, slot)) = self.calendar.pop(until) {
-            debug_assert!(time >= self.now, "time goes back from {:?} to {time:?} in slot {slot}", self.now);
-            self.now = time;
-            if self.event_limit.count() {
-                self.check_progress()?;
-            }
-            self.handle(slot);
-        }
-        Ok(())
-    }
-
-    /// An error if nothing has been sent since the last time.
-    #[cold]
-    fn check_progress(&mut self) -> Result<(), SimulationError> {
-        self.advance();
-        // The probe's packets are in the queues' bytes only.
-        let bytes: u64 = self.queues.iter().map(|queue| queue.bytes).sum();
-        if self.event_limit.is_stuck(bytes + self.observation.packets) {
-            let (at_us, events) = (self.now.0 / MICROSECOND, self.event_limit.events());
-            return Err(SimulationError::Livelock { at_us, events });
-        }
         Ok(())
     }
 
     /// Runs a host of a network until `until`, which becomes the present.
     pub(crate) fn run_host(&mut self, until: Time) -> Result<(), SimulationError> {
-        self.handle_events(until)?;
-        self.now = until;
+        engine::run(self, until)?;
+        self.engine.now = until;
         self.advance();
         Ok(())
     }
 
     /// When the host does something by itself again.
     pub(crate) fn next_activity(&mut self) -> Time {
-        self.calendar.next_time().unwrap_or(Time::NEVER).min(self.nic.next_departure())
+        self.engine.calendar.next_time().unwrap_or(Time::NEVER).min(self.nic.next_departure())
     }
 
     /// The NIC catches up with the present, and tells of everything that has left.
@@ -448,7 +412,7 @@ impl Simulation {
     /// The NIC catches up with the present, and tells which segments have left.
     #[inline]
     pub(crate) fn catch_up(&mut self) {
-        if !self.nic.skip_to(self.now) {
+        if !self.nic.skip_to(self.engine.now) {
             self.with_nic(|nic, now, outlet| nic.catch_up(now, outlet));
         }
     }
@@ -469,43 +433,18 @@ impl Simulation {
             probe: self.probe.as_mut(),
             outbox: self.outbox.as_mut(),
         };
-        work(&mut self.nic, self.now, &mut outlet);
-    }
-
-    fn handle(&mut self, slot: Slot) {
-        let slots = self.slots;
-        if slot < slots.sink {
-            self.interrupt(slot);
-        } else if slot < slots.watchdogs {
-            self.sink_interrupt(slot - slots.sink);
-        } else if slot < slots.weights {
-            self.catch_up();
-            self.run_qdisc(slot - slots.watchdogs);
-        } else if slot < slots.probe {
-            self.write_weight(slot - slots.weights);
-        } else if slot < slots.timers {
-            self.probe_event();
-        } else if slot < slots.delayed {
-            self.flow_timer(slot - slots.timers);
-        } else if slot >= slots.responses {
-            self.respond(slot - slots.responses);
-        } else {
-            let flow = slot - slots.delayed;
-            if let Some(ack) = self.sink.deadline(flow, self.now) {
-                self.acknowledge(flow, ack);
-            }
-        }
+        work(&mut self.nic, self.engine.now, &mut outlet);
     }
 
     fn sink_interrupt(&mut self, queue: u32) {
         self.catch_up();
         self.take_arrivals(queue);
-        let (flows, vectors, slots) = (&self.flows, &mut self.vectors, self.slots);
-        let arrival = self.now + 2 * self.parameters.line_latency;
+        let (flows, vectors) = (&self.flows, &mut self.vectors);
+        let arrival = self.engine.now + 2 * self.parameters.line_latency;
         let interval = self.settings.interrupt_interval;
         let mut interrupts = std::mem::take(&mut self.scratch_vectors);
         let mut deadlines = std::mem::take(&mut self.scratch_deadlines);
-        let has_arrived = self.sink.interrupt(queue, self.now, |flow, reaction| match reaction {
+        let has_arrived = self.sink.interrupt(queue, self.engine.now, |flow, reaction| match reaction {
             Reaction::Acknowledge(ack) => {
                 let vector = flows[flow as usize].vector;
                 vectors[vector as usize].acknowledgements.insert(arrival, flow, &ack);
@@ -515,10 +454,10 @@ impl Simulation {
         });
         for vector in interrupts.drain(..) {
             let last = self.vectors[vector as usize].last_interrupt;
-            self.calendar.plan_no_later(vector, arrival.max(last + interval));
+            self.engine.plan_no_later(Event::Interrupt(vector), arrival.max(last + interval));
         }
         for (flow, deadline) in deadlines.drain(..) {
-            self.calendar.plan(slots.delayed + flow, deadline);
+            self.engine.plan(Event::DelayedAck(flow), deadline);
         }
         self.scratch_vectors = interrupts;
         self.scratch_deadlines = deadlines;
@@ -527,7 +466,7 @@ impl Simulation {
         }
         if has_arrived {
             // Mostly more will have arrived when the next one may come; if nothing has, it is known then what is next.
-            self.sink.expects(queue, &mut self.calendar, || self.now);
+            self.sink.expects(queue, &mut self.engine.calendar, || self.engine.now);
         } else {
             self.expect_arrival(queue);
         }
@@ -537,12 +476,13 @@ impl Simulation {
             let answer = arrival + self.parameters.application_latency;
             let line = &mut self.vectors[probe.vector as usize];
             line.answers.push_back(answer);
-            self.calendar.plan_no_later(probe.vector, answer.max(line.last_interrupt + interval));
+            self.engine
+                .plan_no_later(Event::Interrupt(probe.vector), answer.max(line.last_interrupt + interval));
         }
     }
 
     fn acknowledge(&mut self, flow: u32, ack: Ack) {
-        self.acknowledge_at(flow, self.now + 2 * self.parameters.line_latency, ack);
+        self.acknowledge_at(flow, self.engine.now + 2 * self.parameters.line_latency, ack);
     }
 
     /// An acknowledgement will arrive at `arrival`.
@@ -550,8 +490,47 @@ impl Simulation {
         let vector = self.flows[flow as usize].vector;
         let line = &mut self.vectors[vector as usize];
         line.acknowledgements.insert(arrival, flow, &ack);
-        self.calendar
-            .plan_no_later(vector, arrival.max(line.last_interrupt + self.settings.interrupt_interval));
+        self.engine.plan_no_later(
+            Event::Interrupt(vector),
+            arrival.max(line.last_interrupt + self.settings.interrupt_interval),
+        );
+    }
+}
+
+impl World for Simulation {
+    type Event = Event;
+
+    #[inline]
+    fn engine(&mut self) -> &mut Engine<Event> {
+        &mut self.engine
+    }
+
+    #[inline]
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Interrupt(vector) => self.interrupt(vector),
+            Event::ReceiverInterrupt(queue) => self.sink_interrupt(queue),
+            Event::Watchdog(queue) => {
+                self.catch_up();
+                self.run_qdisc(queue);
+            }
+            Event::WeightWrite(queue) => self.write_weight(queue),
+            Event::Probe(_) => self.probe_event(),
+            Event::FlowTimer(flow) => self.flow_timer(flow),
+            Event::DelayedAck(flow) => {
+                if let Some(ack) = self.sink.deadline(flow, self.engine.now) {
+                    self.acknowledge(flow, ack);
+                }
+            }
+            Event::Response(client) => self.respond(client),
+        }
+    }
+
+    fn sent(&mut self) -> u64 {
+        self.advance();
+        // The probe's packets are in the queues' bytes only.
+        let bytes: u64 = self.queues.iter().map(|queue| queue.bytes).sum();
+        bytes + self.observation.packets
     }
 }
 
@@ -609,7 +588,7 @@ impl Simulation {
             })
             .collect();
         Snapshot {
-            busy: self.processors.busy(self.now),
+            busy: self.processors.busy(self.engine.now),
             retransmits: flows.iter().map(|flow| flow.1).sum(),
             drops: self.queues.iter().map(|queue| queue.drops).sum(),
             weight_writes: self.weight_writes,

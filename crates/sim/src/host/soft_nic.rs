@@ -16,7 +16,7 @@
 use evenkeel_model::soft_nic::{self, LEAF_LIMIT_PACKETS};
 use evenkeel_model::units::BitRate;
 
-use super::Simulation;
+use super::{Event, Simulation};
 use crate::qdisc::{Classifier, Dequeued, HtbClass, HtbConfig, HtbContent, Kind};
 use crate::segment::{HEADER_BYTES, PROBE, Segment};
 use crate::settings::{DEVICE_QUEUE, Settings};
@@ -49,10 +49,10 @@ impl Simulation {
     /// Lets the soft NIC send what its tokens allow.
     pub(crate) fn run_soft_nic(&mut self) {
         loop {
-            match self.queues[DEVICE_QUEUE as usize].qdisc.dequeue(self.now) {
+            match self.queues[DEVICE_QUEUE as usize].qdisc.dequeue(self.engine.now) {
                 Dequeued::Segment(segment) => self.hand_over(segment),
                 Dequeued::Wait(until) => {
-                    self.calendar.plan(self.slots.watchdogs + DEVICE_QUEUE, until);
+                    self.engine.plan(Event::Watchdog(DEVICE_QUEUE), until);
                     return;
                 }
                 Dequeued::Empty => return,
@@ -63,13 +63,13 @@ impl Simulation {
     /// A segment goes to the peer, all of it at once. The receiver's clock runs behind by the hand-over,
     /// so that the segment arrives there now; the sender's memory is free a hand-over later.
     fn hand_over(&mut self, segment: Segment) {
-        let now = self.now;
+        let now = self.engine.now;
         let queue = u32::from(segment.band);
         if segment.flow == PROBE {
             if let Some(probe) = &mut self.probe {
                 probe.at_sink = true;
                 self.sink.poke(probe.sink_queue);
-                self.sink.expects(probe.sink_queue, &mut self.calendar, || now);
+                self.sink.expects(probe.sink_queue, &mut self.engine.calendar, || now);
             }
         } else {
             let bytes = u64::from(segment.frame_bytes());
@@ -77,12 +77,12 @@ impl Simulation {
             self.observation.count(segment.flow as usize, segment.packets(), bytes, (now, now), each);
             let payload = u64::from(segment.payload);
             self.sink.arrived(segment.flow, segment.sequence, payload, segment.packets(), now);
-            self.sink.expects(self.sink.queue_of(segment.flow), &mut self.calendar, || now);
+            self.sink.expects(self.sink.queue_of(segment.flow), &mut self.engine.calendar, || now);
         }
         let class = &mut self.queues[queue as usize];
         class.bytes += u64::from(segment.frame_bytes());
         class.sent.push(segment);
-        self.calendar.plan_no_later(queue, now + self.parameters.line_latency);
+        self.engine.plan_no_later(Event::Interrupt(queue), now + self.parameters.line_latency);
     }
 }
 

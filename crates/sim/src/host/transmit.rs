@@ -14,7 +14,7 @@ use std::hint::black_box;
 
 use evenkeel_transmit::{Outcome, Pool};
 
-use super::{Simulation, soft_nic};
+use super::{Event, Simulation, soft_nic};
 use crate::nic::descriptors_of;
 use crate::parameters::{MANY_FLOWS, Parameters};
 use crate::qdisc::{Dequeued, Kind, SfqConfig};
@@ -62,7 +62,7 @@ enum Taken {
 impl Simulation {
     /// The interrupt of a vector.
     pub(crate) fn interrupt(&mut self, vector: u32) {
-        let now = self.now;
+        let now = self.engine.now;
         let transmits = (vector as usize) < self.queues.len();
         if transmits {
             self.catch_up();
@@ -76,7 +76,7 @@ impl Simulation {
         let begin = self.processors.softirq_begin(processor, now);
         if begin > now {
             // The processor is at something else; the interrupt waits.
-            self.calendar.plan(vector, begin);
+            self.engine.plan(Event::Interrupt(vector), begin);
             return;
         }
         self.vectors[vector as usize].last_interrupt = now;
@@ -85,7 +85,7 @@ impl Simulation {
             self.complete(vector, processor);
             self.run_tasklet(processor);
             self.run_qdisc(vector);
-            if self.calendar.planned(vector) == Time::NEVER {
+            if self.engine.planned(Event::Interrupt(vector)) == Time::NEVER {
                 self.expect_completion(vector);
             }
             return;
@@ -97,12 +97,13 @@ impl Simulation {
         let answer = line.answers.front().copied();
         let request = line.requests.front().map(|entry| entry.0);
         if let Some(next) = arrival.into_iter().chain(answer).chain(request).min() {
-            self.calendar.plan_no_later(vector, next.max(now + self.settings.interrupt_interval));
+            self.engine
+                .plan_no_later(Event::Interrupt(vector), next.max(now + self.settings.interrupt_interval));
         }
     }
 
     pub(crate) fn charge(&mut self, processor: u32, work: Span) {
-        self.processors.softirq(processor, self.now, work);
+        self.processors.softirq(processor, self.engine.now, work);
     }
 
     /// Completes what the ring has sent.
@@ -139,7 +140,7 @@ impl Simulation {
         self.scratch_segments = sent;
         if bytes > 0 && !self.settings.nic.is_soft() {
             let transmit = &mut self.queues[queue as usize];
-            transmit.limit.completed(bytes, self.now);
+            transmit.limit.completed(bytes, self.engine.now);
             transmit.ring.completed(descriptors);
         }
         self.charge(processor, work);
@@ -154,7 +155,7 @@ impl Simulation {
 
     /// Takes in the acknowledgements that have arrived; their flows may send at once.
     fn take_acknowledgements(&mut self, vector: u32, processor: u32) {
-        let now = self.now;
+        let now = self.engine.now;
         let are_many = self.flows.len() >= MANY_FLOWS;
         let mut count = 0;
         while let Some((flow, ack)) = self.vectors[vector as usize].acknowledgements.take(now) {
@@ -173,7 +174,7 @@ impl Simulation {
             self.vectors[vector as usize].answers.pop_front();
             if let Some(probe) = &mut self.probe {
                 let next = probe.answered(now);
-                self.calendar.plan(self.slots.probe, next);
+                self.engine.plan(Event::Probe(0), next);
             }
         }
         self.take_requests(vector);
@@ -191,8 +192,8 @@ impl Simulation {
         flow.remaining -= room;
         flow.sender.set_buffer_full(flow.remaining > 0);
         let work = room * self.parameters.costs.byte;
-        let done = self.processors.application(flow.processor, self.now, work);
-        if done.since(self.now) <= APPLICATION_SLACK && flow.writing == 0 {
+        let done = self.processors.application(flow.processor, self.engine.now, work);
+        if done.since(self.engine.now) <= APPLICATION_SLACK && flow.writing == 0 {
             flow.sender.write(room);
         } else {
             flow.writing += room;
@@ -225,14 +226,14 @@ impl Simulation {
             let sender = &mut self.flows[number as usize].sender;
             // What is on its way already holds the flow on its queue.
             let idle = sender.bytes_below() == 0;
-            match sender.next_segment(self.now) {
+            match sender.next_segment(self.engine.now) {
                 Ok(segment) => {
                     let segment = Segment { band: BULK_BAND, ..segment };
                     let queue = self.choose(number, idle, processor);
                     if !self.enqueue(queue, segment, processor) {
                         let flow = &mut self.flows[number as usize];
                         flow.dropped += u64::from(segment.payload);
-                        flow.sender.refused(self.now, &segment);
+                        flow.sender.refused(self.engine.now, &segment);
                         self.release_if_idle(number, processor);
                         self.plan_wait(number, Blocked::Window);
                         return;
@@ -269,7 +270,7 @@ impl Simulation {
         let flow = &mut self.flows[number as usize];
         if flow.timer > at {
             flow.timer = at;
-            self.calendar.plan(self.slots.timers + number, at);
+            self.engine.plan(Event::FlowTimer(number), at);
         }
     }
 
@@ -318,10 +319,10 @@ impl Simulation {
         if !self.settings.queue_weights {
             return;
         }
-        let slot = self.slots.weights + queue;
-        if self.calendar.planned(slot) == Time::NEVER {
+        let event = Event::WeightWrite(queue);
+        if self.engine.planned(event) == Time::NEVER {
             self.charge(processor, self.parameters.costs.weight_write);
-            self.calendar.plan(slot, self.now + self.parameters.weight_latency);
+            self.engine.plan(event, self.engine.now + self.parameters.weight_latency);
         }
     }
 
@@ -373,7 +374,7 @@ impl Simulation {
     fn enqueue_piece(&mut self, queue: u32, segment: Segment) -> Taken {
         let mut taken = Taken::Yes;
         let (place, segment) = self.settings.nic.qdisc_for(queue, segment);
-        let mut dropped = self.queues[place as usize].qdisc.enqueue(self.now, segment);
+        let mut dropped = self.queues[place as usize].qdisc.enqueue(self.engine.now, segment);
         while let Some(victim) = dropped {
             self.queues[queue as usize].drops += 1;
             if victim == segment {
@@ -419,7 +420,7 @@ impl Simulation {
             if !transmit.limit.may_enqueue() || !transmit.ring.may_enqueue() || transmit.qdisc.is_empty() {
                 return;
             }
-            let dequeued = transmit.qdisc.dequeue(self.now);
+            let dequeued = transmit.qdisc.dequeue(self.engine.now);
             while let Some(victim) = self.queues[queue as usize].qdisc.pop_dropped() {
                 self.queues[queue as usize].drops += 1;
                 self.lost(&victim);
@@ -433,7 +434,7 @@ impl Simulation {
                     self.expect_segment(queue, segment.flow);
                 }
                 Dequeued::Wait(until) => {
-                    self.calendar.plan(self.slots.watchdogs + queue, until);
+                    self.engine.plan(Event::Watchdog(queue), until);
                     return;
                 }
                 Dequeued::Empty => return,
@@ -450,8 +451,8 @@ impl Simulation {
             let bytes = std::mem::take(&mut flow.writing);
             flow.sender.write(bytes);
         }
-        if flow.sender.deadline() <= self.now {
-            flow.sender.on_deadline(self.now);
+        if flow.sender.deadline() <= self.engine.now {
+            flow.sender.on_deadline(self.engine.now);
         }
         self.catch_up();
         self.send(number, processor, false);
@@ -467,14 +468,14 @@ impl Simulation {
                 self.weight_changed(queue, processor);
             }
         }
-        self.calendar.plan(self.slots.probe, self.now + PROBE_PATIENCE);
+        self.engine.plan(Event::Probe(0), self.engine.now + PROBE_PATIENCE);
     }
 
     /// The probe's program sends a request.
     pub(crate) fn probe_event(&mut self) {
         self.catch_up();
         let Some(probe) = &mut self.probe else { return };
-        probe.sent = self.now;
+        probe.sent = self.engine.now;
         let segment = probe.request(self.settings.mss);
         let pool = probe.pool;
         let choice = self.weights.choose(

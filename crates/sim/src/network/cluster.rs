@@ -13,7 +13,7 @@ use super::reception::{Reader, Reception};
 use super::{Hop, Switch, Topology};
 use crate::error::{SimulationError, TopologyError};
 use crate::event::Calendar;
-use crate::host::Simulation;
+use crate::host::{Event, Simulation};
 use crate::parameters::Parameters;
 use crate::progress::Patience;
 use crate::random::{Component, Generator};
@@ -185,7 +185,7 @@ impl Cluster {
         }
         for route in &mut self.routes {
             let host = &self.hosts[route.host as usize];
-            route.start = host.calendar.planned(host.slots.timers + route.local);
+            route.start = host.engine.planned(Event::FlowTimer(route.local));
         }
     }
 

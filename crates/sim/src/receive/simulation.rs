@@ -11,7 +11,7 @@ use hdrhistogram::Histogram;
 use super::messages::Transaction;
 use super::steering::{Steering, tuple_of};
 use crate::costs::queue_pairs::ReceiveCosts;
-use crate::event::{Calendar, Slot};
+use crate::engine::{self, Engine, World, events};
 use crate::processors::Processors;
 use crate::random::{Component, Generator};
 use crate::time::{MILLISECOND, NANOSECOND, SECOND, Span, Time};
@@ -107,7 +107,7 @@ impl Wire {
 
 /// What happens to all clients that come or go at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Turn {
+enum Change {
     Leave(usize),
     Arrive(usize),
     Configure,
@@ -128,9 +128,23 @@ pub struct Account {
     pub given_up: u64,
 }
 
+events! {
+    /// What happens at a server and its clients.
+    enum Event in Slots {
+        /// A client sends the request that it has made.
+        Client: clients,
+        /// The thread of a queue pair is done, or finds something to do.
+        QueuePair: queue_pairs,
+        /// Clients come or go, or the NIC is configured.
+        Change: changes,
+        /// Clients give up requests that were lost.
+        Loss: losses,
+    }
+}
+
 /// A simulated server and its clients.
 pub struct ReceiveSimulation {
-    now: Time,
+    engine: Engine<Event>,
     begin: Time,
     end: Time,
     costs: ReceiveCosts,
@@ -152,8 +166,7 @@ pub struct ReceiveSimulation {
     ingress: Wire,
     egress: Wire,
     responses: Vec<Histogram<u64>>,
-    turns: VecDeque<(Time, Turn)>,
-    calendar: Calendar,
+    changes: VecDeque<(Time, Change)>,
     mix: Generator,
     failure: Option<String>,
 }
@@ -220,17 +233,18 @@ impl ReceiveSimulation {
             })
             .collect();
         let reaction = knobs.reaction.as_u64().saturating_mul(NANOSECOND);
-        let turns = turns_of(&clients, reaction);
-        let mut calendar = Calendar::new(clients.len() + queues as usize + 2, 0);
+        let changes = changes_of(&clients, reaction);
+        let slots = Slots::new([clients.len() as u32, queues, 1, 1]);
+        let mut engine = Engine::new(slots, slots.losses.end);
         let histogram = || {
             Histogram::new_with_bounds(1, LONGEST_NS, SIGNIFICANT_DIGITS).map_err(|error| error.to_string())
         };
         let responses = (0..setting.groups).map(|_| histogram()).collect::<Result<_, _>>()?;
-        if let Some((at, _)) = turns.front() {
-            calendar.plan((clients.len() + queues as usize) as Slot, *at);
+        if let Some((at, _)) = changes.front() {
+            engine.plan(Event::Change(0), *at);
         }
         let mut simulation = Self {
-            now: Time::ZERO,
+            engine,
             begin,
             end,
             server,
@@ -251,8 +265,7 @@ impl ReceiveSimulation {
             ingress: Wire::default(),
             egress: Wire::default(),
             responses,
-            turns,
-            calendar,
+            changes,
             mix: Generator::new(seed, Component::Requests),
             failure: None,
         };
@@ -268,20 +281,12 @@ impl ReceiveSimulation {
         }
     }
 
-    fn slot_of_queue(&self, queue: usize) -> Slot {
-        (self.clients.len() + queue) as Slot
-    }
-
-    fn slot_of_losses(&self) -> Slot {
-        (self.clients.len() + self.queues.len() + 1) as Slot
-    }
-
     /// Runs until `until`.
     ///
     /// # Errors
     /// When the search for a configuration fails.
     pub fn run(&mut self, until: Time) -> Result<(), String> {
-        if self.now < self.begin && self.begin <= until {
+        if self.engine.now < self.begin && self.begin <= until {
             self.handle_events(self.begin)?;
             self.server_cores.begin_count(self.begin);
         }
@@ -294,40 +299,27 @@ impl ReceiveSimulation {
 
     /// Handles what is planned until `until`, which becomes the present.
     fn handle_events(&mut self, until: Time) -> Result<(), String> {
-        while let Some((now, slot)) = self.calendar.pop(until) {
-            self.now = now;
-            let slot = slot as usize;
-            if slot < self.clients.len() {
-                self.send(slot);
-            } else if slot < self.clients.len() + self.queues.len() {
-                self.serve(slot - self.clients.len());
-            } else if slot == self.clients.len() + self.queues.len() {
-                self.turn();
-            } else {
-                self.give_up();
-            }
-            if let Some(failure) = self.failure.take() {
-                return Err(failure);
-            }
+        engine::run(self, until).map_err(|error| error.to_string())?;
+        if let Some(failure) = self.failure.take() {
+            return Err(failure);
         }
-        self.now = self.now.max(until);
+        self.engine.now = self.engine.now.max(until);
         Ok(())
     }
 
     // ---- Clients come and go -----------------------------------------------------------------------------
 
-    fn turn(&mut self) {
-        while let Some((at, turn)) = self.turns.front().copied() {
-            if at > self.now {
-                let slot = self.slot_of_queue(self.queues.len());
-                self.calendar.plan(slot, at);
+    fn change(&mut self) {
+        while let Some((at, change)) = self.changes.front().copied() {
+            if at > self.engine.now {
+                self.engine.plan(Event::Change(0), at);
                 break;
             }
-            self.turns.pop_front();
-            match turn {
-                Turn::Leave(client) => self.steering.leave(self.clients[client].flows.clone()),
-                Turn::Arrive(client) => self.arrive(client),
-                Turn::Configure => {
+            self.changes.pop_front();
+            match change {
+                Change::Leave(client) => self.steering.leave(self.clients[client].flows.clone()),
+                Change::Arrive(client) => self.arrive(client),
+                Change::Configure => {
                     if let Err(error) = self.steering.configure() {
                         self.failure = Some(error);
                     }
@@ -342,7 +334,7 @@ impl ReceiveSimulation {
         flows.clone().for_each(|flow| self.steering.arrive(flow));
         for _ in 0..self.clients[number].spec.outstanding {
             for flow in flows.clone() {
-                self.make(number, flow, self.now);
+                self.make(number, flow, self.engine.now);
             }
         }
     }
@@ -357,7 +349,7 @@ impl ReceiveSimulation {
         client.sent += 1;
         client.sends.push_back(Request { flow, client: number as u32, is_set, made, ready });
         if client.sends.len() == 1 {
-            self.calendar.plan(number as Slot, ready);
+            self.engine.plan(Event::Client(number as u32), ready);
         }
     }
 
@@ -370,32 +362,30 @@ impl ReceiveSimulation {
         let client = &mut self.clients[number];
         let Some(request) = client.sends.pop_front() else { return };
         if let Some(next) = client.sends.front() {
-            self.calendar.plan(number as Slot, next.ready);
+            self.engine.plan(Event::Client(number as u32), next.ready);
         }
         let message = self.transaction(&request).request;
-        let ready = self.ingress.carry(self.now, message.wire, self.costs.line_latency);
+        let ready = self.ingress.carry(self.engine.now, message.wire, self.costs.line_latency);
         let number = usize::from(self.steering.queue(request.flow));
-        let slot = self.slot_of_queue(number);
         let queue = &mut self.queues[number];
         queue.arriving.push_back(Request { ready, ..request });
         if queue.at_work.is_none() {
-            self.calendar.plan_no_later(slot, ready);
+            self.engine.plan_no_later(Event::QueuePair(number as u32), ready);
         }
     }
 
     /// Clients give requests up that were lost, and make others.
     fn give_up(&mut self) {
         while let Some(Reverse((at, flow, client))) = self.lost.peek().copied() {
-            if at > self.now {
-                let slot = self.slot_of_losses();
-                self.calendar.plan(slot, at);
+            if at > self.engine.now {
+                self.engine.plan(Event::Loss(0), at);
                 break;
             }
             self.lost.pop();
             self.given_up += 1;
             let number = client as usize;
-            if self.now < self.clients[number].spec.until {
-                self.make(number, flow, self.now);
+            if self.engine.now < self.clients[number].spec.until {
+                self.make(number, flow, self.engine.now);
             }
         }
     }
@@ -406,9 +396,10 @@ impl ReceiveSimulation {
     ///
     /// Nothing leaves the ring between two calls, so each finds it as full as it was when it arrived.
     fn admit(&mut self, number: usize) {
-        let slot = self.slot_of_losses();
         let queue = &mut self.queues[number];
-        while let Some(request) = queue.arriving.front().copied().filter(|first| first.ready <= self.now) {
+        while let Some(request) =
+            queue.arriving.front().copied().filter(|first| first.ready <= self.engine.now)
+        {
             queue.arriving.pop_front();
             if queue.received.len() < self.ring {
                 queue.bytes += if request.is_set { &self.set } else { &self.ask }.request.payload;
@@ -419,14 +410,14 @@ impl ReceiveSimulation {
             if let Some(timeout) = self.timeout {
                 let at = request.made + timeout;
                 self.lost.push(Reverse((at, request.flow, request.client)));
-                self.calendar.plan_no_later(slot, at.max(self.now));
+                self.engine.plan_no_later(Event::Loss(0), at.max(self.engine.now));
             }
         }
     }
 
     /// The thread of a queue pair is done with what it was at, and takes what has waited longest.
     fn serve(&mut self, number: usize) {
-        let now = self.now;
+        let now = self.engine.now;
         self.admit(number);
         match self.queues[number].at_work.take() {
             Some(Work::Receive(request)) => {
@@ -438,13 +429,13 @@ impl ReceiveSimulation {
             Some(Work::Transmit(request)) => self.respond(&request),
             None => {}
         }
-        let slot = self.slot_of_queue(number);
+        let event = Event::QueuePair(number as u32);
         let queue = &mut self.queues[number];
         let ready = |requests: &VecDeque<Request>| requests.front().map_or(Time::NEVER, |first| first.ready);
         let (received, responses) = (ready(&queue.received), ready(&queue.responses));
         let first = received.min(responses);
         if first > now {
-            self.calendar.plan(slot, first.min(ready(&queue.arriving)));
+            self.engine.plan(event, first.min(ready(&queue.arriving)));
             return;
         }
         let work = if received < responses {
@@ -459,7 +450,7 @@ impl ReceiveSimulation {
             None => 0,
         };
         let done = self.server_cores.application(number as u32, now, cost);
-        self.calendar.plan(slot, done);
+        self.engine.plan(event, done);
     }
 
     /// A response goes onto the wire; the client reads it when its thread is free, and makes the next request.
@@ -468,7 +459,7 @@ impl ReceiveSimulation {
     /// known ahead.
     fn respond(&mut self, request: &Request) {
         let message = self.transaction(request).response;
-        let arrived = self.egress.carry(self.now, message.wire, self.costs.line_latency);
+        let arrived = self.egress.carry(self.engine.now, message.wire, self.costs.line_latency);
         let number = request.client as usize;
         let read = self.client_cores.application(request.client, arrived, self.costs.handling(&message));
         let client = &mut self.clients[number];
@@ -515,7 +506,9 @@ impl ReceiveSimulation {
     /// For each queue its flows that are there, and the payload that it received.
     pub fn queues(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
         self.queues.iter().enumerate().map(|(number, queue)| {
-            let here = |client: &&Client| client.spec.from <= self.now && self.now <= client.spec.until;
+            let here = |client: &&Client| {
+                client.spec.from <= self.engine.now && self.engine.now <= client.spec.until
+            };
             let flows = self.clients.iter().filter(here).flat_map(|client| client.flows.clone());
             let flows = flows.filter(|flow| usize::from(self.steering.queue(*flow)) == number).count();
             (flows as u32, queue.bytes)
@@ -546,19 +539,44 @@ impl ReceiveSimulation {
     }
 }
 
-/// When clients come and go, and when the NIC is configured for those that came. Of one moment, who goes goes first;
-/// those that are there from the beginning find the NIC configured.
-fn turns_of(clients: &[Client], reaction: Span) -> VecDeque<(Time, Turn)> {
-    let mut turns = Vec::new();
-    for (number, client) in clients.iter().enumerate() {
-        let from = client.spec.from;
-        turns.push((from, Turn::Arrive(number)));
-        turns.push((if from == Time::ZERO { from } else { from + reaction }, Turn::Configure));
-        if client.spec.until != Time::NEVER {
-            turns.push((client.spec.until, Turn::Leave(number)));
+impl World for ReceiveSimulation {
+    type Event = Event;
+
+    fn engine(&mut self) -> &mut Engine<Event> {
+        &mut self.engine
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Client(client) => self.send(client as usize),
+            Event::QueuePair(queue) => self.serve(queue as usize),
+            Event::Change(_) => self.change(),
+            Event::Loss(_) => self.give_up(),
         }
     }
-    turns.sort_unstable();
-    turns.dedup();
-    turns.into()
+
+    fn sent(&mut self) -> u64 {
+        self.clients.iter().map(|client| client.sent).sum()
+    }
+
+    fn has_failed(&self) -> bool {
+        self.failure.is_some()
+    }
+}
+
+/// When clients come and go, and when the NIC is configured for those that came. Of one moment, who goes goes first;
+/// those that are there from the beginning find the NIC configured.
+fn changes_of(clients: &[Client], reaction: Span) -> VecDeque<(Time, Change)> {
+    let mut changes = Vec::new();
+    for (number, client) in clients.iter().enumerate() {
+        let from = client.spec.from;
+        changes.push((from, Change::Arrive(number)));
+        changes.push((if from == Time::ZERO { from } else { from + reaction }, Change::Configure));
+        if client.spec.until != Time::NEVER {
+            changes.push((client.spec.until, Change::Leave(number)));
+        }
+    }
+    changes.sort_unstable();
+    changes.dedup();
+    changes.into()
 }

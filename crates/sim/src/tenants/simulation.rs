@@ -1,4 +1,4 @@
-//! Tenants at work: processes that write and read, the way of their segments, and the processors' main loop.
+//! Tenants at work: processes that write and read, and the path of their segments.
 //!
 //! | event | what it does |
 //! |---|---|
@@ -18,10 +18,10 @@ use super::connection::Connection;
 use super::device::{Bins, Device, Offer};
 use super::traffic::{Program, Role, Tenants};
 use crate::costs::processes::Machine;
+use crate::engine::{self, Engine, World, events};
 use crate::error::SimulationError;
-use crate::event::{Calendar, Slot};
+use crate::event::Slot;
 use crate::processors::process_scheduler::{Account, Done, Piece, ProcessScheduler, Times, Work};
-use crate::progress::EventLimit;
 use crate::random::{Component, Generator};
 use crate::segment::Segment;
 use crate::tcp::{Ack, Blocked, Reply};
@@ -46,22 +46,22 @@ const PIECE_CALLS: u64 = 32;
 /// Largest segment that GRO makes (`GRO_LEGACY_MAX_SIZE`).
 const GRO_BYTES: u32 = 65_536;
 
-#[derive(Clone, Copy, Debug)]
-struct Slots {
-    watchdogs: Slot,
-    line: Slot,
-    timers: Slot,
-    delayed: Slot,
-    programs: Slot,
-    end: Slot,
+events! {
+    /// What happens among tenants; the module's table has the details. A processor has the slot of its number.
+    enum Event in Slots {
+        Processor: processors,
+        Watchdog: watchdogs,
+        Line: line,
+        SenderTimer: sender_timers,
+        DelayedAck: delayed_acks,
+        Program: programs,
+    }
 }
 
 /// One repeat of tenants.
 pub(super) struct Simulation {
     machine: Machine,
-    now: Time,
-    calendar: Calendar,
-    slots: Slots,
+    engine: Engine<Event>,
     processors: ProcessScheduler<Then>,
     pub(super) programs: Vec<Program>,
     pub(super) connections: Vec<Connection>,
@@ -76,7 +76,6 @@ pub(super) struct Simulation {
     pub(super) bins: Bins,
     pub(super) series: Vec<Series>,
     scratch: Vec<Segment>,
-    event_limit: EventLimit,
     /// Data packets that went over to the other end since the start.
     pub(super) delivered_packets: u64,
 }
@@ -102,19 +101,8 @@ impl Simulation {
     ) -> Self {
         let (programs, connections) = (tenants.programs, tenants.connections);
         let count = connections.len() as u32;
-        let watchdogs = machine.processors;
-        let line = watchdogs + device.queues() as u32;
-        let timers = line + 1;
-        let delayed = timers + count;
-        let first_program = delayed + count;
-        let slots = Slots {
-            watchdogs,
-            line,
-            timers,
-            delayed,
-            programs: first_program,
-            end: first_program + programs.len() as u32,
-        };
+        let slots =
+            Slots::new([machine.processors, device.queues() as u32, 1, count, count, programs.len() as u32]);
         let mut hashes = Generator::new(seed, Component::ReceiveHashes);
         let queues = device.queues() as u64;
         let series = Series {
@@ -131,16 +119,13 @@ impl Simulation {
             processors.pin(program, home);
         }
         Self {
-            now: Time::ZERO,
-            calendar: Calendar::new(timers as usize, (slots.end - timers) as usize),
-            slots,
+            engine: Engine::new(slots, slots.sender_timers.begin),
             processors,
             queues: (0..count).map(|_| hashes.below(queues) as u32).collect(),
             runner: vec![0; device.queues() + 1],
             series: vec![series; tenants.forward as usize],
             forward: tenants.forward,
             aggregation: tenants.aggregation,
-            event_limit: EventLimit::new(slots.end as usize),
             machine: machine.clone(),
             programs,
             connections,
@@ -155,57 +140,32 @@ impl Simulation {
     pub(super) fn start(&mut self, seed: u64, within: Span) {
         let mut starts = Generator::new(seed, Component::Starts);
         for number in 0..self.programs.len() {
-            let at = self.now + starts.below(within.max(1));
+            let at = self.engine.now + starts.below(within.max(1));
             if self.programs[number].starts() {
-                self.calendar.plan(self.slots.programs + number as Slot, at);
+                self.engine.plan(Event::Program(number as u32), at);
             }
         }
     }
 
     /// Runs until `until`, which becomes the present.
     pub(super) fn run(&mut self, until: Time) -> Result<(), SimulationError> {
-        while let Some((time, slot)) = self.calendar.pop(until) {
-            self.now = time;
-            if self.event_limit.count() && self.event_limit.is_stuck(self.delivered_packets) {
-                let (at_us, events) = (self.now.0 / MICROSECOND, self.event_limit.events());
-                return Err(SimulationError::Livelock { at_us, events });
-            }
-            self.handle(slot);
-        }
-        self.now = until;
+        engine::run(self, until)?;
+        self.engine.now = until;
         Ok(())
     }
 
-    fn handle(&mut self, slot: Slot) {
-        let slots = self.slots;
-        if slot < slots.watchdogs {
-            self.processor_done(slot);
-        } else if slot < slots.line {
-            let processor = self.runner[(slot - slots.watchdogs) as usize];
-            self.softirq(processor, self.machine.costs.timer, Then::Nothing);
-            self.run_device(processor);
-        } else if slot < slots.timers {
-            self.line_done();
-        } else if slot < slots.delayed {
-            self.sender_timer(slot - slots.timers);
-        } else if slot < slots.programs {
-            let number = slot - slots.delayed;
-            let receiver = &mut self.connections[number as usize].receiver;
-            if receiver.on_deadline(self.now) {
-                let ack = receiver.acknowledgement();
-                self.softirq(
-                    self.processor_of(number),
-                    self.machine.costs.acknowledgement,
-                    Then::Acknowledge(number, ack),
-                );
-            }
-        } else {
-            self.program_timer(slot - slots.programs);
+    /// A receiver's delayed acknowledgement is due.
+    fn acknowledge_late(&mut self, number: u32) {
+        let receiver = &mut self.connections[number as usize].receiver;
+        if receiver.on_deadline(self.engine.now) {
+            let ack = receiver.acknowledgement();
+            let then = Then::Acknowledge(number, ack);
+            self.softirq(self.processor_of(number), self.machine.costs.acknowledgement, then);
         }
     }
 
     fn processor_done(&mut self, processor: Slot) {
-        match self.processors.finished(self.now, processor) {
+        match self.processors.finished(self.engine.now, processor) {
             Some(Done::Work(then)) => self.work_done(processor, then),
             Some(Done::Piece(program)) => self.piece_done(processor, program),
             Some(Done::Switched) | None => {}
@@ -215,7 +175,7 @@ impl Simulation {
 
     /// A processor takes up what is next.
     fn go_on(&mut self, processor: Slot) {
-        while let Some(done) = self.processors.go_on(self.now, processor, &mut self.calendar) {
+        while let Some(done) = self.processors.go_on(self.engine.now, processor, &mut self.engine.calendar) {
             match done {
                 Done::Switched => {
                     let work = Work {
@@ -223,11 +183,13 @@ impl Simulation {
                         account: Account::System,
                         then: Then::Nothing,
                     };
-                    self.processors.raise(self.now, processor, work, &mut self.calendar);
+                    self.processors.raise(self.engine.now, processor, work, &mut self.engine.calendar);
                 }
                 Done::Piece(program) => match self.next_piece(program) {
-                    Some(piece) => self.processors.run(self.now, processor, piece, &mut self.calendar),
-                    None => self.processors.block(self.now, processor),
+                    Some(piece) => {
+                        self.processors.run(self.engine.now, processor, piece, &mut self.engine.calendar)
+                    }
+                    None => self.processors.block(self.engine.now, processor),
                 },
                 Done::Work(_) => {}
             }
@@ -235,7 +197,7 @@ impl Simulation {
         // A process that it has sent to the queue may find another processor idle.
         if let Some(idle) = self.processors.idle_while_waited() {
             let work = self.wake_up();
-            self.processors.raise(self.now, idle, work, &mut self.calendar);
+            self.processors.raise(self.engine.now, idle, work, &mut self.engine.calendar);
         }
     }
 
@@ -246,7 +208,7 @@ impl Simulation {
 
     fn softirq(&mut self, processor: Slot, cost: Span, then: Then) {
         let work = Work { cost, account: Account::Softirq, then };
-        self.processors.raise(self.now, processor, work, &mut self.calendar);
+        self.processors.raise(self.engine.now, processor, work, &mut self.engine.calendar);
     }
 
     /// Wakes a program, at the cost of a processor. Data wake their reader to run here; room in a buffer wakes
@@ -262,7 +224,7 @@ impl Simulation {
 
     fn wake_on(&mut self, processor: Option<Slot>, program: u32) {
         let latency = self.wake_up();
-        self.processors.wake(self.now, program, processor, latency, &mut self.calendar);
+        self.processors.wake(self.engine.now, program, processor, latency, &mut self.engine.calendar);
     }
 
     /// A processor for what has none of its own.
@@ -340,7 +302,7 @@ impl Simulation {
                         return None;
                     }
                     if first && program.left == message {
-                        program.asked = self.now;
+                        program.asked = self.engine.now;
                     }
                     let user = if program.left == message { costs.message_user } else { 0 };
                     program.left -= piece;
@@ -384,8 +346,10 @@ impl Simulation {
                 if program.left == 0 {
                     program.turn_to_write = true;
                     program.left = message;
-                    if first && self.bins.of(self.now).is_some() {
-                        program.samples.push(self.now.since(program.asked) as f64 / MICROSECOND as f64 / 2.0);
+                    if first && self.bins.of(self.engine.now).is_some() {
+                        program
+                            .samples
+                            .push(self.engine.now.since(program.asked) as f64 / MICROSECOND as f64 / 2.0);
                     }
                 }
                 self.read(processor, inward, piece);
@@ -414,7 +378,7 @@ impl Simulation {
 
     /// A program's own timer: it starts, or its time of sending begins or ends.
     fn program_timer(&mut self, number: u32) {
-        let slot = self.slots.programs + number;
+        let event = Event::Program(number);
         let begin = self.bins.begin;
         let program = &mut self.programs[number as usize];
         if !program.started {
@@ -423,17 +387,17 @@ impl Simulation {
             program.is_on = true;
             if let Role::Client { on_off: Some(_), .. } = program.role {
                 // The times alternate from the beginning of the measurement on.
-                self.calendar.plan(slot, begin.max(self.now + 1));
+                self.engine.plan(event, begin.max(self.engine.now + 1));
             }
             self.wake_on(None, number);
             return;
         }
         let Role::Client { on_off: Some(OnOff { on, off }), .. } = program.role else { return };
         let (on, off) = (on.as_u64().saturating_mul(1000).max(1), off.as_u64().saturating_mul(1000).max(1));
-        let phase = self.now.since(begin) % (on + off);
+        let phase = self.engine.now.since(begin) % (on + off);
         program.is_on = phase < on;
         let next = if program.is_on { on - phase } else { on + off - phase };
-        self.calendar.plan(slot, self.now + next);
+        self.engine.plan(event, self.engine.now + next);
         if program.is_on {
             program.waits = false;
             self.wake_on(None, number);
@@ -449,7 +413,7 @@ impl Simulation {
         let mut pacing = None;
         let mut sent = false;
         loop {
-            match self.connections[number as usize].next_segment(self.now) {
+            match self.connections[number as usize].next_segment(self.engine.now) {
                 Ok(segment) => {
                     sent = true;
                     if !self.enqueue(processor, number, segment, account) {
@@ -465,7 +429,7 @@ impl Simulation {
             }
         }
         let deadline = self.connections[number as usize].deadline(pacing);
-        self.calendar.plan(self.slots.timers + number, deadline);
+        self.engine.plan(Event::SenderTimer(number), deadline);
         if sent && number < self.forward {
             self.run_device(processor);
         }
@@ -484,7 +448,7 @@ impl Simulation {
         let queue = self.queues[number as usize];
         let segment = Segment { band: self.band(number), ..segment };
         let mut dropped = std::mem::take(&mut self.scratch);
-        let pieces = self.device.enqueue(self.now, queue, segment, &mut dropped);
+        let pieces = self.device.enqueue(self.engine.now, queue, segment, &mut dropped);
         cost += self.device.cost(queue, number).0 * u64::from(pieces.max(1));
         self.raise(processor, cost, account);
         if pieces > 1 {
@@ -494,7 +458,7 @@ impl Simulation {
         for victim in dropped.drain(..) {
             if victim == segment {
                 taken = false;
-                self.connections[number as usize].sender.refused(self.now, &segment);
+                self.connections[number as usize].sender.refused(self.engine.now, &segment);
             } else {
                 if victim.flow == segment.flow {
                     // The qdisc answers NET_XMIT_CN, which it does not where it drops another's.
@@ -509,7 +473,7 @@ impl Simulation {
 
     fn raise(&mut self, processor: Slot, cost: Span, account: Account) {
         let work = Work { cost, account, then: Then::Nothing };
-        self.processors.raise(self.now, processor, work, &mut self.calendar);
+        self.processors.raise(self.engine.now, processor, work, &mut self.engine.calendar);
     }
 
     /// What `skb->priority` makes of a connection: probes are interactive.
@@ -523,8 +487,8 @@ impl Simulation {
         let connection = &mut self.connections[segment.flow as usize];
         if connection.freed(segment) {
             // The tasklet of small queues runs soon.
-            let deadline = connection.deadline(Some(self.now));
-            self.calendar.plan_no_later(self.slots.timers + segment.flow, deadline);
+            let deadline = connection.deadline(Some(self.engine.now));
+            self.engine.plan_no_later(Event::SenderTimer(segment.flow), deadline);
         }
     }
 
@@ -532,7 +496,7 @@ impl Simulation {
     fn run_device(&mut self, processor: Slot) {
         let mut dropped = std::mem::take(&mut self.scratch);
         loop {
-            let offer = self.device.next(self.now, &mut dropped);
+            let offer = self.device.next(self.engine.now, &mut dropped);
             for victim in dropped.drain(..) {
                 self.lost(&victim);
             }
@@ -545,7 +509,7 @@ impl Simulation {
                         if let Some(last) = self.runner.last_mut() {
                             *last = processor;
                         }
-                        self.calendar.plan(self.slots.line, free_at);
+                        self.engine.plan(Event::Line(0), free_at);
                         break;
                     }
                     self.hand_over(segment);
@@ -553,7 +517,7 @@ impl Simulation {
                 Some(Offer::Wait(queue, until)) => {
                     self.runner[queue as usize] = processor;
                     let until = if until == Time::NEVER { until } else { until + self.machine.timer_latency };
-                    self.calendar.plan(self.slots.watchdogs + queue, until);
+                    self.engine.plan(Event::Watchdog(queue), until);
                     break;
                 }
                 None => break,
@@ -575,7 +539,7 @@ impl Simulation {
     /// A segment is at the other end of the line.
     fn hand_over(&mut self, segment: Segment) {
         self.delivered_packets += u64::from(segment.packets());
-        let (bins, now) = (self.bins, self.now);
+        let (bins, now) = (self.bins, self.engine.now);
         let series = &mut self.series[segment.flow as usize];
         let first = self.device.packet_left_at(&segment, 0, now);
         match (bins.of(first), bins.of(now)) {
@@ -606,7 +570,7 @@ impl Simulation {
         }
         if self.processors.is_idle(processor) {
             let work = self.wake_up();
-            self.processors.raise(self.now, processor, work, &mut self.calendar);
+            self.processors.raise(self.engine.now, processor, work, &mut self.engine.calendar);
         }
         let packets = if self.aggregation { 1 } else { u64::from(segment.packets()) };
         let cost = self.machine.costs.receive + packets * self.machine.costs.packet;
@@ -640,7 +604,7 @@ impl Simulation {
             Then::Nothing => {}
             Then::Receive(segment, merged) => self.received(processor, segment, merged),
             Then::Acknowledge(number, ack) => {
-                self.connections[number as usize].sender.on_ack(self.now, &ack);
+                self.connections[number as usize].sender.on_ack(self.engine.now, &ack);
                 self.acknowledged(processor, number);
             }
             Then::Window(number) => self.send(processor, number, Account::Softirq),
@@ -666,14 +630,18 @@ impl Simulation {
         for _ in 0..merged {
             more |= connection.freed(&Segment { payload: 0, ..segment });
         }
-        let reply =
-            connection.receiver.on_data(self.now, segment.sequence, segment.payload, segment.packets());
+        let reply = connection.receiver.on_data(
+            self.engine.now,
+            segment.sequence,
+            segment.payload,
+            segment.packets(),
+        );
         match reply {
             Reply::Now => {
                 let ack = connection.receiver.acknowledgement();
                 self.softirq(processor, self.machine.costs.acknowledgement, Then::Acknowledge(number, ack));
             }
-            Reply::Delayed(deadline) => self.calendar.plan(self.slots.delayed + number, deadline),
+            Reply::Delayed(deadline) => self.engine.plan(Event::DelayedAck(number), deadline),
             Reply::Unchanged => {}
         }
         if let Some(reverse) = self.connections[number as usize].reverse {
@@ -681,7 +649,7 @@ impl Simulation {
             let receiver = &mut self.connections[reverse as usize].receiver;
             if receiver.deadline() != Time::NEVER {
                 let ack = receiver.acknowledgement();
-                self.connections[reverse as usize].sender.on_ack(self.now, &ack);
+                self.connections[reverse as usize].sender.on_ack(self.engine.now, &ack);
                 self.acknowledged(processor, reverse);
             }
         }
@@ -699,8 +667,8 @@ impl Simulation {
 
     fn sender_timer(&mut self, number: u32) {
         let sender = &mut self.connections[number as usize].sender;
-        if sender.deadline() <= self.now {
-            sender.on_deadline(self.now);
+        if sender.deadline() <= self.engine.now {
+            sender.on_deadline(self.engine.now);
         }
         let processor = self.processor_of(number);
         self.softirq(processor, self.machine.costs.timer, Then::Nothing);
@@ -710,7 +678,7 @@ impl Simulation {
     // ---- Flows with something to send ----------------------------------------------------------------
 
     fn note_busy(&mut self, number: u32) {
-        let (bins, now) = (self.bins, self.now);
+        let (bins, now) = (self.bins, self.engine.now);
         if let Some(series) = self.series.get_mut(number as usize)
             && let Some(since) = series.idle_since.take()
         {
@@ -728,7 +696,7 @@ impl Simulation {
             && idle
             && series.idle_since.is_none()
         {
-            series.idle_since = Some(self.now);
+            series.idle_since = Some(self.engine.now);
         }
     }
 
@@ -754,6 +722,33 @@ impl Simulation {
         for number in 0..self.forward {
             self.note_busy(number);
         }
+    }
+}
+
+impl World for Simulation {
+    type Event = Event;
+
+    fn engine(&mut self) -> &mut Engine<Event> {
+        &mut self.engine
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Processor(processor) => self.processor_done(processor),
+            Event::Watchdog(queue) => {
+                let processor = self.runner[queue as usize];
+                self.softirq(processor, self.machine.costs.timer, Then::Nothing);
+                self.run_device(processor);
+            }
+            Event::Line(_) => self.line_done(),
+            Event::SenderTimer(connection) => self.sender_timer(connection),
+            Event::DelayedAck(connection) => self.acknowledge_late(connection),
+            Event::Program(program) => self.program_timer(program),
+        }
+    }
+
+    fn sent(&mut self) -> u64 {
+        self.delivered_packets
     }
 }
 

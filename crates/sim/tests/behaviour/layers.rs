@@ -18,6 +18,7 @@ const LAYERS: &[&str] = &[
     "processors",
     "arrivals",
     "error",
+    "engine",
     "costs",
     "parameters",
     "settings",

@@ -1,0 +1,174 @@
+//! The engine: one loop for every world, over its typed events.
+//!
+//! A world declares its events with [`events!`]: each kind has a block of slots in the calendar, one for each of
+//! its sources. Everything is generic, so that each world has the loop compiled for itself.
+
+use crate::error::SimulationError;
+use crate::event::{Calendar, Slot};
+use crate::progress::EventLimit;
+use crate::time::{MICROSECOND, Time};
+
+/// The slots of one kind of event.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Block {
+    pub(crate) begin: Slot,
+    pub(crate) end: Slot,
+}
+
+/// Something that happens in a world.
+pub(crate) trait Event: Copy {
+    /// Where each kind of event is in the calendar.
+    type Slots: Copy;
+
+    /// The slot of this event.
+    fn slot(self, slots: &Self::Slots) -> Slot;
+
+    /// The event of a slot.
+    fn of_slot(slots: &Self::Slots, slot: Slot) -> Option<Self>;
+
+    /// Number of slots.
+    fn count(slots: &Self::Slots) -> u32;
+}
+
+/// Declares an enum of events and the struct of their slots, from one list: the kind, and the field with its block.
+/// Each event carries the number of its source. The kinds are looked for in the order of the list.
+macro_rules! events {
+    ($(#[$meta:meta])* enum $event:ident in $slots:ident { $($(#[$about:meta])* $kind:ident: $field:ident,)* }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug)]
+        pub(crate) enum $event { $($(#[$about])* $kind(u32),)* }
+
+        /// The slots of the events.
+        #[derive(Clone, Copy, Debug)]
+        pub(crate) struct $slots { $(pub(crate) $field: crate::engine::Block,)* }
+
+        impl $slots {
+            /// So many slots of each kind, in the order of the list.
+            pub(crate) fn new([$($field),*]: [u32; [$(stringify!($kind)),*].len()]) -> Self {
+                let end = 0;
+                $(
+                    let $field = crate::engine::Block { begin: end, end: end + $field };
+                    let end = $field.end;
+                )*
+                let _ = end;
+                Self { $($field,)* }
+            }
+        }
+
+        impl crate::engine::Event for $event {
+            type Slots = $slots;
+
+            #[inline]
+            fn slot(self, slots: &$slots) -> crate::event::Slot {
+                match self { $(Self::$kind(number) => slots.$field.begin + number,)* }
+            }
+
+            #[inline]
+            fn of_slot(slots: &$slots, slot: crate::event::Slot) -> Option<Self> {
+                $(
+                    if slot < slots.$field.end {
+                        return Some(Self::$kind(slot - slots.$field.begin));
+                    }
+                )*
+                None
+            }
+
+            fn count(slots: &$slots) -> u32 {
+                [$(slots.$field.end),*].into_iter().max().unwrap_or(0)
+            }
+        }
+    };
+}
+pub(crate) use events;
+
+/// The present of a world, and its planned events.
+#[derive(Clone, Debug)]
+pub(crate) struct Engine<E: Event> {
+    pub(crate) now: Time,
+    pub(crate) calendar: Calendar,
+    pub(crate) limit: EventLimit,
+    slots: E::Slots,
+}
+
+impl<E: Event> Engine<E> {
+    /// Nothing is planned. The first `frequent` slots are planned all the time.
+    pub(crate) fn new(slots: E::Slots, frequent: u32) -> Self {
+        let count = E::count(&slots);
+        Self {
+            now: Time::ZERO,
+            calendar: Calendar::new(frequent as usize, (count - frequent) as usize),
+            limit: EventLimit::new(count as usize),
+            slots,
+        }
+    }
+
+    /// Plans an event, in place of the one that its source may have; [`Time::NEVER`] cancels it.
+    #[inline]
+    pub(crate) fn plan(&mut self, event: E, at: Time) {
+        self.calendar.plan(event.slot(&self.slots), at);
+    }
+
+    /// Plans an event unless an earlier one of its source is planned already.
+    #[inline]
+    pub(crate) fn plan_no_later(&mut self, event: E, at: Time) {
+        self.calendar.plan_no_later(event.slot(&self.slots), at);
+    }
+
+    /// When the source's event is planned; [`Time::NEVER`] if it has none.
+    #[inline]
+    pub(crate) fn planned(&self, event: E) -> Time {
+        self.calendar.planned(event.slot(&self.slots))
+    }
+}
+
+/// Something to simulate.
+pub(crate) trait World {
+    /// Its events.
+    type Event: Event;
+
+    /// Its engine.
+    fn engine(&mut self) -> &mut Engine<Self::Event>;
+
+    /// Handles an event at its time.
+    fn handle(&mut self, event: Self::Event);
+
+    /// A count that grows with everything that is sent.
+    fn sent(&mut self) -> u64;
+
+    /// Whether it cannot go on.
+    fn has_failed(&self) -> bool {
+        false
+    }
+}
+
+/// Handles the events until `until`. The present is the time of the last one then.
+pub(crate) fn run<W: World>(world: &mut W, until: Time) -> Result<(), SimulationError> {
+    while let Some((time, slot)) = world.engine().calendar.pop(until) {
+        let engine = world.engine();
+        debug_assert!(time >= engine.now, "time goes back from {:?} to {time:?} in slot {slot}", engine.now);
+        engine.now = time;
+        let event = W::Event::of_slot(&engine.slots, slot);
+        if engine.limit.count() {
+            check_progress(world)?;
+        }
+        if let Some(event) = event {
+            world.handle(event);
+        }
+        if world.has_failed() {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// An error if nothing has been sent since the last time.
+#[cold]
+fn check_progress<W: World>(world: &mut W) -> Result<(), SimulationError> {
+    let sent = world.sent();
+    let engine = world.engine();
+    if engine.limit.is_stuck(sent) {
+        let (at_us, events) = (engine.now.0 / MICROSECOND, engine.limit.events());
+        return Err(SimulationError::Livelock { at_us, events });
+    }
+    Ok(())
+}

@@ -3,7 +3,11 @@
 //! A world declares its events with [`events!`]: each kind has a block of slots in the calendar, one for each of
 //! its sources. Everything is generic, so that each world has the loop compiled for itself.
 
-use crate::error::SimulationError;
+use std::ops::Range;
+
+use evenkeel_model::world::Observer;
+
+use crate::error::{SimError, SimulationError};
 use crate::event::{Calendar, Slot};
 use crate::progress::EventLimit;
 use crate::time::{MICROSECOND, Time};
@@ -159,6 +163,26 @@ pub(crate) fn run<W: World>(world: &mut W, until: Time) -> Result<(), Simulation
         }
     }
     Ok(())
+}
+
+/// Steps of the measured time.
+const STEPS: u64 = 100;
+
+/// Runs the measured time in steps. After each, the observer is told of the progress and may interrupt.
+pub(crate) fn measure(
+    measured: Range<Time>,
+    observer: &dyn Observer,
+    mut run: impl FnMut(Time) -> Result<(), SimError>,
+) -> Result<(), SimError> {
+    let Range { start, end } = measured;
+    for step in 1..=STEPS {
+        run(start + end.since(start) / STEPS * step)?;
+        observer.progress(step as f64 / STEPS as f64, "simulating");
+        if observer.interrupted() {
+            return Err(SimError::Interrupted);
+        }
+    }
+    run(end)
 }
 
 /// An error if nothing has been sent since the last time.

@@ -36,7 +36,7 @@ impl Cell {
 ///
 /// Nearly everything belongs to the newest bin. What is in that of every flow lies together, and goes to the
 /// flow's other bins when a newer one begins: so counting touches little memory, however many bins there are.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Observation {
     begin: Time,
     bin: Span,

@@ -1,5 +1,7 @@
 //! What TCP hands to the device: a GSO segment, which the NIC cuts into packets.
 
+use evenkeel_model::units::ByteSize;
+
 use crate::time::Time;
 
 /// Headers of a TCP packet with timestamps over IPv4 and Ethernet, bytes (`skb->len` counts them).
@@ -86,6 +88,11 @@ pub struct Packet {
 #[must_use]
 pub const fn truesize(payload: u32) -> u32 {
     payload + SKB_OVERHEAD
+}
+
+/// Payload of a full packet of an MTU, which counts from the IP header on, bytes; 1 at least.
+pub(crate) fn mss_of(mtu: ByteSize) -> u32 {
+    u32::try_from(mtu.bytes()).unwrap_or(u32::MAX).saturating_sub(HEADER_BYTES - 14).max(1)
 }
 
 /// What a packet with this much payload takes on the wire, framing included, bytes.

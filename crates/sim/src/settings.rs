@@ -7,9 +7,9 @@ use evenkeel_transmit::{Policy, Pool};
 
 use crate::error::SimulationError;
 use crate::parameters::Parameters;
-use crate::segment::{HEADER_BYTES, Segment};
+use crate::segment::{Segment, mss_of};
 use crate::tcp::CongestionControl;
-use crate::time::{NANOSECOND, Span};
+use crate::time::{Span, span_of};
 
 /// The veth's one transmit queue, which has the soft NIC as its qdisc.
 pub(crate) const DEVICE_QUEUE: u32 = 0;
@@ -107,18 +107,13 @@ impl Settings {
     pub fn new(scenario: &Scenario, variant: &Variant, rate: BitRate, parameters: &Parameters) -> Self {
         let knobs = &variant.knobs;
         let bytes = |size: evenkeel_model::units::ByteSize| u32::try_from(size.bytes()).unwrap_or(u32::MAX);
-        // The MTU counts from the IP header on.
-        let mss = bytes(scenario.link.mtu).saturating_sub(HEADER_BYTES - 14).max(1);
         Self {
             rate: rate.bits_per_second(),
             queues: knobs.queues.unwrap_or(scenario.link.queues),
             processors: scenario.hosts.sending_cores,
             flows: scenario.workload.flows,
-            mss,
-            congestion: match scenario.workload.congestion_control.as_str() {
-                "reno" => CongestionControl::Reno,
-                _ => CongestionControl::Cubic,
-            },
+            mss: mss_of(scenario.link.mtu),
+            congestion: CongestionControl::named(&scenario.workload.congestion_control).unwrap_or_default(),
             policy: match knobs.queue_choice {
                 QueueChoice::Hash => Policy::Hash,
                 QueueChoice::Dqa => Policy::Dqa,
@@ -136,7 +131,7 @@ impl Settings {
             byte_queue_limit: knobs.byte_queue_limit,
             interrupt_interval: knobs
                 .interrupt_interval
-                .map_or(parameters.default_interrupt_interval, |interval| interval.as_u64() * NANOSECOND),
+                .map_or(parameters.default_interrupt_interval, span_of),
             gso_bytes: bytes(knobs.gso_size),
             offload: knobs.tso,
             interleaving: knobs.tso_interleaving,

@@ -1,6 +1,8 @@
 //! Simulated time: whole picoseconds, so that a byte's time on the wire is a whole number at every
 //! line rate in use (20 ps at 400 Gbit/s), and two runs never differ by rounding.
 
+use evenkeel_model::units::Nanoseconds;
+
 /// A moment, picoseconds since the start of the simulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub u64);
@@ -16,6 +18,12 @@ pub const MICROSECOND: Span = 1_000_000;
 pub const MILLISECOND: Span = 1_000_000_000;
 /// A second, in picoseconds.
 pub const SECOND: Span = 1_000_000_000_000;
+
+/// A length of time that a scenario states.
+#[must_use]
+pub fn span_of(time: Nanoseconds) -> Span {
+    time.as_u64().saturating_mul(NANOSECOND)
+}
 
 impl Time {
     /// The start of the simulation.

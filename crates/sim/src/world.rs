@@ -11,20 +11,19 @@ use evenkeel_model::world::{
 };
 
 use crate::costs::processes::Machine;
+use crate::engine;
 pub use crate::error::SimError;
 use crate::host::Simulation;
 use crate::observation::check_bins;
 use crate::parameters::Parameters;
 use crate::settings::Settings;
-use crate::tcp::Profile;
+use crate::tcp::{CongestionControl, Profile};
 use crate::tenants;
-use crate::time::{MILLISECOND, NANOSECOND, SECOND, Time};
+use crate::time::{MILLISECOND, SECOND, Time, span_of};
 
 /// Flows start within this time, before the first has filled a queue: one that starts later takes the
 /// others' queueing for its own delay, and its segments stay small (the test bed starts them so, too).
 const STARTS_WITHIN: u64 = MILLISECOND / 50;
-/// Progress is told, and a wish to stop heard, this often.
-const STEPS: u64 = 100;
 
 /// The simulator.
 #[derive(Clone, Debug, Default)]
@@ -103,9 +102,8 @@ impl SimWorld {
         if let Some(bytes) = job.scenario.workload.shuffled_bytes() {
             return crate::network::shuffle::run(job, bytes, &settings, &parameters, observer);
         }
-        let span = |time: evenkeel_model::units::Nanoseconds| time.as_u64().saturating_mul(NANOSECOND);
-        let (begin, bin) = (Time(span(job.warmup)), span(job.bin));
-        let end = begin + span(job.duration);
+        let (begin, bin) = (Time(span_of(job.warmup)), span_of(job.bin));
+        let end = begin + span_of(job.duration);
         // Where clients fetch, no flow is always backlogged, and there are no windows to count in.
         let fetching = !settings.clients.is_empty();
         let (count_from, bins) = if fetching {
@@ -127,21 +125,14 @@ impl SimWorld {
         let before = simulation.snapshot();
         // What was complete before does not count.
         drop(simulation.take_fetched());
-        for step in 1..=STEPS {
-            run(&mut simulation, begin + (end.since(begin) / STEPS) * step)?;
-            observer.progress(step as f64 / STEPS as f64, "simulating");
-            if observer.interrupted() {
-                return Err(SimError::Interrupted);
-            }
-        }
-        run(&mut simulation, end)?;
+        engine::measure(begin..end, observer, |until| run(&mut simulation, until))?;
         let after = simulation.snapshot();
         // The probe's own work and its place in a queue are not in the other figures (Titan, section 5:
         // latency is measured in separate experiments).
         let mut stop = end;
         if let Some(probe) = &job.scenario.workload.latency {
             simulation.start_probe();
-            stop += span(probe.duration);
+            stop += span_of(probe.duration);
             run(&mut simulation, stop)?;
         }
 
@@ -313,7 +304,7 @@ impl World for SimWorld {
         _observer: &dyn Observer,
     ) -> Result<BitRate, SimError> {
         let control = scenario.workload.congestion_control.as_str();
-        if !["cubic", "reno"].contains(&control) {
+        if CongestionControl::named(control).is_none() {
             return Err(SimError::Unable(format!(
                 "the congestion control {control} is not simulated; use cubic or reno"
             )));

@@ -122,12 +122,6 @@ impl Nic {
         self.active.is_empty()
     }
 
-    /// How many rings have something to send.
-    #[must_use]
-    pub fn active_queues(&self) -> usize {
-        self.active.len()
-    }
-
     /// Frames of `queue` that nobody has been told of, bytes, without framing on the wire. The packet on the
     /// wire counts in full.
     #[must_use]

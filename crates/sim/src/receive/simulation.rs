@@ -14,7 +14,7 @@ use crate::costs::queue_pairs::ReceiveCosts;
 use crate::engine::{self, Engine, World, events};
 use crate::processors::Processors;
 use crate::random::{Component, Generator};
-use crate::time::{MILLISECOND, NANOSECOND, SECOND, Span, Time};
+use crate::time::{MILLISECOND, NANOSECOND, SECOND, Span, Time, span_of};
 
 /// Clients start within this time of the moment at which they come.
 const STARTS_WITHIN: Span = MILLISECOND;
@@ -232,8 +232,7 @@ impl ReceiveSimulation {
                 }
             })
             .collect();
-        let reaction = knobs.reaction.as_u64().saturating_mul(NANOSECOND);
-        let changes = changes_of(&clients, reaction);
+        let changes = changes_of(&clients, span_of(knobs.reaction));
         let slots = Slots::new([clients.len() as u32, queues, 1, 1]);
         let mut engine = Engine::new(slots, slots.losses.end);
         let histogram = || {

@@ -8,11 +8,9 @@ use evenkeel_model::world::{Job, Observer, RawClient, RawClients, RawRepeat};
 use super::simulation::Setting;
 use super::{ClientSpec, ReceiveSimulation};
 use crate::costs::queue_pairs::ReceiveCosts;
+use crate::engine;
 use crate::error::SimError;
-use crate::time::{NANOSECOND, Span, Time};
-
-/// Progress is told, and a wish to stop heard, this often.
-const STEPS: u64 = 100;
+use crate::time::{NANOSECOND, Time, span_of};
 
 /// What a client observes in a second takes so much memory.
 const SECOND_BYTES: u64 = 24;
@@ -33,17 +31,14 @@ fn check_seconds(clients: usize, measured: Nanoseconds) -> Result<(), String> {
     Ok(())
 }
 
-fn span(time: Nanoseconds) -> Span {
-    time.as_u64().saturating_mul(NANOSECOND)
-}
-
 /// The clients of a variant, one by one, each group's spread over the hosts from where the last one's ended.
 fn clients_of(requests: &Requests, variant: &str, begin: Time) -> Vec<ClientSpec> {
     let mut clients = Vec::new();
     for (group, described) in requests.clients_with(variant).enumerate() {
         let from = described.from.as_u64();
-        let start = if from == 0 { Time::ZERO } else { begin + span(described.from) };
-        let until = described.stay.map_or(Time::NEVER, |stay| begin + span(described.from) + span(stay));
+        let start = if from == 0 { Time::ZERO } else { begin + span_of(described.from) };
+        let until =
+            described.stay.map_or(Time::NEVER, |stay| begin + span_of(described.from) + span_of(stay));
         for _ in 0..described.count {
             clients.push(ClientSpec {
                 group,
@@ -81,8 +76,8 @@ pub(crate) fn run(
     let knobs = job.variant.receive.as_ref();
     let knobs =
         knobs.ok_or_else(|| unable("it does not say how flows get their receive queues".to_owned()))?;
-    let begin = Time(span(job.warmup));
-    let end = begin + span(job.duration);
+    let begin = Time(span_of(job.warmup));
+    let end = begin + span_of(job.duration);
     let groups: Vec<_> = requests.clients_with(&job.variant.name).collect();
     let setting = Setting {
         knobs,
@@ -90,7 +85,7 @@ pub(crate) fn run(
         rate: job.rate,
         server: requests.server,
         set_percent: requests.set_percent,
-        timeout: requests.timeout.map(span),
+        timeout: requests.timeout.map(span_of),
         groups: groups.len(),
         measured: begin..end,
     };
@@ -99,14 +94,7 @@ pub(crate) fn run(
         ReceiveSimulation::new(&setting, clients, ReceiveCosts::DRAGONET, job.seed).map_err(unable)?;
     simulation.run(begin).map_err(unable)?;
     let before: Vec<u64> = simulation.queues().map(|(_, bytes)| bytes).collect();
-    for step in 1..=STEPS {
-        simulation.run(begin + end.since(begin) / STEPS * step).map_err(unable)?;
-        observer.progress(step as f64 / STEPS as f64, "simulating");
-        if observer.interrupted() {
-            return Err(SimError::Interrupted);
-        }
-    }
-    simulation.run(end).map_err(unable)?;
+    engine::measure(begin..end, observer, |until| simulation.run(until).map_err(unable))?;
 
     let mut raw = RawRepeat {
         queues: simulation

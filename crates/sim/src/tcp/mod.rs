@@ -89,6 +89,18 @@ pub enum CongestionControl {
     Reno,
 }
 
+impl CongestionControl {
+    /// The one of this name in `tcp_congestion_control`, if it is simulated.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "cubic" => Some(Self::Cubic),
+            "reno" => Some(Self::Reno),
+            _ => None,
+        }
+    }
+}
+
 /// A range of the stream, bytes: `start` is in it, `end` is not. Empty by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Block {

@@ -30,13 +30,14 @@ use self::device::{Bins, Device};
 use self::simulation::Simulation;
 use self::traffic::{Tenants, flow_keys};
 use crate::costs::processes::Machine;
+use crate::engine;
 use crate::error::SimError;
-use crate::observation::check_bins;
+use crate::observation::{self, check_bins};
 use crate::qdisc::tree::{self, Disciplines};
 use crate::random::{Component, Generator};
-use crate::segment::HEADER_BYTES;
+use crate::segment::{HEADER_BYTES, mss_of};
 use crate::tcp::{CongestionControl, Profile, SenderConfig};
-use crate::time::{MICROSECOND, NANOSECOND, SECOND, Span, Time};
+use crate::time::{MICROSECOND, SECOND, Span, Time, span_of};
 
 /// Processes start within this time.
 const STARTS_WITHIN: Span = 1000 * MICROSECOND;
@@ -44,8 +45,6 @@ const STARTS_WITHIN: Span = 1000 * MICROSECOND;
 const HANDSHAKE_RTT: Span = 50 * MICROSECOND;
 /// Largest segment, bytes: the test bed's, where no qdisc counts one as more than `qfq` takes.
 const LARGEST_SEGMENT: u32 = 61_440;
-/// Progress is told, and a wish to stop heard, this often.
-const STEPS: u64 = 50;
 
 /// The disciplines of a point at a rate; the reason where the simulator lacks something.
 fn disciplines(scenario: &Scenario, point: &TenantPoint, rate: BitRate) -> Result<Disciplines, String> {
@@ -99,12 +98,11 @@ pub(crate) fn run(
         return Err(SimError::Unable("the scenario's workload is not tenants".to_owned()));
     };
     let disciplines = disciplines(job.scenario, point, job.rate).map_err(SimError::Unable)?;
-    let span = |time: evenkeel_model::units::Nanoseconds| time.as_u64().saturating_mul(NANOSECOND);
-    let begin = Time(span(job.warmup));
-    let end = begin + span(job.duration);
+    let begin = Time(span_of(job.warmup));
+    let end = begin + span_of(job.duration);
     let count = (job.duration.as_u64() / job.bin.as_u64().max(1)) as usize;
     check_bins(point.bulk_flows() + point.probe_count(), count).map_err(SimError::Unable)?;
-    let bins = Bins { begin, length: span(job.bin).max(1), count };
+    let bins = Bins { begin, length: span_of(job.bin).max(1), count };
     let config = sender_config(job, point, profile, disciplines.pacing);
     let rate = common.line.then(|| job.rate.bits_per_second());
     let mut seeds = Generator::new(job.seed, Component::QdiscHashes);
@@ -118,26 +116,15 @@ pub(crate) fn run(
     simulation.run(begin).map_err(failed)?;
     simulation.begin_count();
     let before = flow_counts(&simulation);
-    for step in 1..=STEPS {
-        simulation.run(begin + end.since(begin) / STEPS * step).map_err(failed)?;
-        observer.progress(step as f64 / STEPS as f64, "simulating");
-        if observer.interrupted() {
-            return Err(SimError::Interrupted);
-        }
-    }
-    simulation.run(end).map_err(failed)?;
+    engine::measure(begin..end, observer, |until| simulation.run(until).map_err(failed))?;
     simulation.end();
     Ok(observations(job, point, simulation, &before, end))
 }
 
 fn sender_config(job: &Job<'_>, point: &TenantPoint, profile: Profile, pacing: bool) -> SenderConfig {
-    let mtu = u32::try_from(job.scenario.link.mtu.bytes()).unwrap_or(u32::MAX);
-    let mss = mtu.saturating_sub(HEADER_BYTES - 14).max(1);
+    let mss = mss_of(job.scenario.link.mtu);
     SenderConfig {
-        congestion: match job.scenario.workload.congestion_control.as_str() {
-            "reno" => CongestionControl::Reno,
-            _ => CongestionControl::Cubic,
-        },
+        congestion: CongestionControl::named(&job.scenario.workload.congestion_control).unwrap_or_default(),
         mss,
         gso_max_bytes: LARGEST_SEGMENT.max(mss + HEADER_BYTES),
         tso: point.offloads.segmentation,
@@ -188,12 +175,14 @@ fn observations(
     });
     let processes = processes.collect();
     let line = simulation.device.trace(end);
-    let queue_bytes = queue_bytes(&simulation);
-    let flows = simulation.series.drain(..).take(bulk).enumerate().map(|(number, series)| RawFlow {
+    let packets = simulation.observation.packets;
+    let series = std::mem::take(&mut simulation.observation).into_flows();
+    let queue_bytes = queue_bytes(&simulation, &series);
+    let flows = series.into_iter().take(bulk).enumerate().map(|(number, series)| RawFlow {
         name: format!("flow-{number}"),
         weight: 1.0,
         queue: Some(simulation.queues[number]),
-        backlogged: busy_ranges(&series.idle),
+        backlogged: busy_ranges(&simulation.idleness[number].bins),
         bytes: series.bytes,
         packets: series.packets,
         payload_bytes: counts[number].0,
@@ -210,11 +199,7 @@ fn observations(
             .flat_map(|program| std::mem::take(&mut program.samples))
             .collect(),
         retransmits: Some(counts[..bulk].iter().map(|count| count.1).sum()),
-        sim: Some(SimCost {
-            packets: simulation.delivered_packets,
-            simulated_s: end.seconds(),
-            cpu_seconds: 0.0,
-        }),
+        sim: Some(SimCost { packets, simulated_s: end.seconds(), cpu_seconds: 0.0 }),
         queues: queue_bytes,
         counters: BTreeMap::from([("queue_drops".to_owned(), simulation.device.drops() as f64)]),
         tenants: Some(RawTenants {
@@ -230,10 +215,10 @@ fn observations(
 }
 
 /// Flows and bytes of each transmit queue.
-fn queue_bytes(simulation: &Simulation) -> Vec<QueueRecord> {
+fn queue_bytes(simulation: &Simulation, series: &[observation::Bins]) -> Vec<QueueRecord> {
     let count = simulation.device.queues();
     let mut queues = vec![QueueRecord { flows: 0, bytes: 0 }; count];
-    for (series, queue) in simulation.series.iter().zip(&simulation.queues) {
+    for (series, queue) in series.iter().zip(&simulation.queues) {
         let queue = &mut queues[*queue as usize];
         queue.flows += 1;
         queue.bytes += series.bytes.iter().sum::<u64>();

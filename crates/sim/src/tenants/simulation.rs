@@ -21,6 +21,7 @@ use crate::costs::processes::Machine;
 use crate::engine::{self, Engine, World, events};
 use crate::error::SimulationError;
 use crate::event::Slot;
+use crate::observation::Observation;
 use crate::processors::process_scheduler::{Account, Done, Piece, ProcessScheduler, Times, Work};
 use crate::random::{Component, Generator};
 use crate::segment::Segment;
@@ -74,20 +75,16 @@ pub(super) struct Simulation {
     runner: Vec<Slot>,
     aggregation: bool,
     pub(super) bins: Bins,
-    pub(super) series: Vec<Series>,
+    pub(super) observation: Observation,
+    pub(super) idleness: Vec<Idleness>,
     scratch: Vec<Segment>,
-    /// Data packets that went over to the other end since the start.
-    pub(super) delivered_packets: u64,
 }
 
-/// What is counted of a connection in the measured time.
+/// The bins in which a connection had nothing to send for a while.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Series {
-    pub(super) bytes: Vec<u64>,
-    pub(super) packets: Vec<u64>,
-    /// Bins in which it had nothing to send for a while.
-    pub(super) idle: Vec<bool>,
-    idle_since: Option<Time>,
+pub(super) struct Idleness {
+    pub(super) bins: Vec<bool>,
+    since: Option<Time>,
 }
 
 impl Simulation {
@@ -105,12 +102,6 @@ impl Simulation {
             Slots::new([machine.processors, device.queues() as u32, 1, count, count, programs.len() as u32]);
         let mut hashes = Generator::new(seed, Component::ReceiveHashes);
         let queues = device.queues() as u64;
-        let series = Series {
-            bytes: vec![0; bins.count],
-            packets: vec![0; bins.count],
-            idle: vec![false; bins.count],
-            ..Series::default()
-        };
         let mut processors =
             ProcessScheduler::new(machine.processors, programs.len(), machine.slice, (bins.begin, end));
         for (program, home) in
@@ -123,7 +114,8 @@ impl Simulation {
             processors,
             queues: (0..count).map(|_| hashes.below(queues) as u32).collect(),
             runner: vec![0; device.queues() + 1],
-            series: vec![series; tenants.forward as usize],
+            observation: Observation::new(tenants.forward as usize, bins.begin, bins.length, bins.count),
+            idleness: vec![Idleness { bins: vec![false; bins.count], since: None }; tenants.forward as usize],
             forward: tenants.forward,
             aggregation: tenants.aggregation,
             machine: machine.clone(),
@@ -132,7 +124,6 @@ impl Simulation {
             device,
             bins,
             scratch: Vec::new(),
-            delivered_packets: 0,
         }
     }
 
@@ -538,26 +529,11 @@ impl Simulation {
 
     /// A segment is at the other end of the line.
     fn hand_over(&mut self, segment: Segment) {
-        self.delivered_packets += u64::from(segment.packets());
-        let (bins, now) = (self.bins, self.engine.now);
-        let series = &mut self.series[segment.flow as usize];
-        let first = self.device.packet_left_at(&segment, 0, now);
-        match (bins.of(first), bins.of(now)) {
-            (Some(one), Some(other)) if one == other => {
-                series.bytes[one] += u64::from(segment.frame_bytes());
-                series.packets[one] += u64::from(segment.packets());
-            }
-            (None, None) => {}
-            _ => {
-                for index in 0..segment.packets() {
-                    let at = self.device.packet_left_at(&segment, index, now);
-                    if let Some(bin) = bins.of(at) {
-                        series.bytes[bin] += u64::from(segment.packet(index).frame_bytes());
-                        series.packets[bin] += 1;
-                    }
-                }
-            }
-        }
+        let (device, now) = (&self.device, self.engine.now);
+        let left_at = |index| device.packet_left_at(&segment, index, now);
+        let each = |index| (left_at(index), u64::from(segment.packet(index).frame_bytes()));
+        let (packets, bytes) = (segment.packets(), u64::from(segment.frame_bytes()));
+        self.observation.count(segment.flow as usize, packets, bytes, (left_at(0), now), each);
         self.arrive(segment);
     }
 
@@ -679,10 +655,10 @@ impl Simulation {
 
     fn note_busy(&mut self, number: u32) {
         let (bins, now) = (self.bins, self.engine.now);
-        if let Some(series) = self.series.get_mut(number as usize)
-            && let Some(since) = series.idle_since.take()
+        if let Some(idleness) = self.idleness.get_mut(number as usize)
+            && let Some(since) = idleness.since.take()
         {
-            series.mark_idle(bins, since, now);
+            idleness.mark(bins, since, now);
         }
     }
 
@@ -692,11 +668,10 @@ impl Simulation {
         let writer = &self.programs[connection.writer as usize];
         let writes = matches!(writer.role, Role::Client { .. }) && (writer.is_on || writer.left > 0);
         let idle = connection.unsent() == 0 && !writes;
-        if let Some(series) = self.series.get_mut(number as usize)
+        if let Some(idleness) = self.idleness.get_mut(number as usize)
             && idle
-            && series.idle_since.is_none()
         {
-            series.idle_since = Some(self.engine.now);
+            idleness.since.get_or_insert(self.engine.now);
         }
     }
 
@@ -748,7 +723,7 @@ impl World for Simulation {
     }
 
     fn sent(&mut self) -> u64 {
-        self.delivered_packets
+        self.observation.packets
     }
 }
 
@@ -764,14 +739,14 @@ fn program_connection(program: &Program) -> u32 {
     }
 }
 
-impl Series {
-    fn mark_idle(&mut self, bins: Bins, since: Time, until: Time) {
+impl Idleness {
+    fn mark(&mut self, bins: Bins, since: Time, until: Time) {
         if until <= bins.begin || bins.length == 0 {
             return;
         }
         let first = (since.since(bins.begin) / bins.length) as usize;
         let last = (until.since(bins.begin) / bins.length) as usize;
-        for idle in self.idle.iter_mut().take(last + 1).skip(first) {
+        for idle in self.bins.iter_mut().take(last + 1).skip(first) {
             *idle = true;
         }
     }

@@ -393,12 +393,6 @@ impl Sender {
         self.round_trip.smoothed()
     }
 
-    /// Smallest round-trip time; `Span::MAX` before the first sample.
-    #[must_use]
-    pub fn minimum_rtt(&self) -> Span {
-        self.round_trip.minimum()
-    }
-
     /// Retransmission timeout, backoff included.
     #[must_use]
     pub fn retransmission_timeout(&self) -> Span {

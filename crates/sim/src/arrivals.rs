@@ -1,4 +1,4 @@
-//! Acknowledgements on their way back to the sender's NIC.
+//! Acknowledgements in flight to the sender's NIC.
 
 use std::collections::VecDeque;
 
@@ -16,7 +16,7 @@ struct Arrival {
 }
 
 /// Acknowledgements in the order in which they arrive. Nearly all say no more than how much has been
-/// received in order, so the ranges that others tell have a queue of their own, and an entry is small.
+/// received in order, so SACK ranges have a separate queue, and an entry is small.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Arrivals {
     arrivals: VecDeque<Arrival>,

@@ -68,7 +68,7 @@ pub enum SimulationError {
     },
     /// Event follows event, and nothing is sent.
     #[error(
-        "the simulation does not get on at {at_us} µs: {events} events without a packet that left; this is a \
+        "the simulation makes no progress at {at_us} µs: {events} events without a packet that left; this is a \
          mistake in the simulator, please report it with the scenario and the seed"
     )]
     Livelock {
@@ -79,7 +79,7 @@ pub enum SimulationError {
     },
     /// Time goes on, and nothing new arrives.
     #[error(
-        "the transfers do not get on: at {at_us} µs nothing new has arrived anywhere for {wait_s} s, and \
+        "the transfers make no progress: at {at_us} µs nothing new has arrived anywhere for {wait_s} s, and \
          {unfinished} flows are incomplete"
     )]
     NoProgress {

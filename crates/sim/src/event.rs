@@ -12,7 +12,7 @@ use crate::time::Time;
 /// With more frequent slots than this, most of them lose their first match, and it pays to look at that.
 const FEW_SLOTS: usize = 64;
 
-/// A source of events; slots are numbered by whoever builds the calendar.
+/// A source of events; the owner of the calendar numbers the slots.
 pub type Slot = u32;
 
 /// Bits of an entry that hold its slot.
@@ -56,7 +56,7 @@ const PLAYERS: usize = 4;
 struct Match([Entry; PLAYERS]);
 
 impl Match {
-    /// Who goes on: two pairs side by side, then the final.
+    /// The winner: two pairs side by side, then the final.
     #[inline]
     fn winner(&self) -> Entry {
         let [a, b, c, d] = self.0;

@@ -212,7 +212,7 @@ mod tests {
         );
     }
 
-    /// What leaves several rings in turns is not told in order of time.
+    /// Trains of several rings are not reported in order of time.
     #[test]
     fn late_packets_go_to_their_own_bin() {
         let mut observation = Observation::new(2, Time(100), 10, 3);

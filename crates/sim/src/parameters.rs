@@ -9,8 +9,8 @@ use crate::costs::sender::Costs;
 use crate::tcp::Profile;
 use crate::time::{MICROSECOND, Span};
 
-/// So many flows do not fit into the nearer caches of a core: those that are next are all looked at once before
-/// the first has its turn, so that they come from memory side by side. It changes no result.
+/// So many flows do not fit into the nearer caches of a core: from here on, the next flows are prefetched, so that
+/// they come from memory side by side. It changes no result.
 pub(crate) const MANY_FLOWS: usize = 1000;
 
 /// What an application keeps written ahead of the acknowledgements, bytes. Sourced: the default limit of

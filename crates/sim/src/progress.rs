@@ -1,4 +1,4 @@
-//! Whether a simulation gets on: what ends one that would go on for ever.
+//! Progress of a simulation: limits that end one that would run for ever.
 //!
 //! Three things can keep a run from its end, and each ends with an error of its own:
 //!
@@ -8,8 +8,8 @@
 //! | event follows event, and time stands still or creeps | [`EventLimit`]: too many events between two packets |
 //! | time goes on, and nothing new arrives where transfers are to complete | [`Patience`]: too long without a new byte |
 //!
-//! Each bound is far beyond what timers do in a run that will go on: a retransmission timer doubles up to
-//! two minutes. A run that does get on costs one decrement for each event, and a comparison for each
+//! Each bound is far beyond what timers do in a run that makes progress: a retransmission timer doubles up to
+//! two minutes. A run with progress costs one decrement for each event, and a comparison for each
 //! slice of a cluster's time.
 
 use crate::time::{Span, Time};

@@ -27,7 +27,7 @@ struct Run {
 
 /// A flow's receiving end.
 #[derive(Clone, Debug)]
-// In this order: what arrives in order touches the first line of the cache alone.
+// In this order: data in sequence touch the first cache line alone.
 #[repr(C, align(64))]
 pub struct Peer {
     /// The latest run, to which most of what arrives belongs; without packets if there is none.
@@ -197,7 +197,7 @@ impl Sink {
         queue.poked = false;
         queue.last_interrupt = now;
         std::mem::swap(&mut queue.flows, &mut self.taken);
-        // What leaves several rings in turns is not told in order of time.
+        // Trains of several rings are not reported in order of time.
         self.taken.sort_unstable();
         if self.peers.len() >= MANY_FLOWS {
             // As they come from memory side by side, not one after the other.

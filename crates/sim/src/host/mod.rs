@@ -51,8 +51,7 @@ use crate::time::{MICROSECOND, Span, Time};
 
 /// A bulk flow's sending end.
 #[derive(Debug)]
-// In this order, and in lines of the cache of its own: what every acknowledgement needs lies before what the
-// sender needs for it.
+// Its own cache lines, in this order: fields that every acknowledgement needs come first.
 #[repr(C, align(64))]
 pub(crate) struct Flow {
     /// Acknowledged so far, for what the application may write.
@@ -98,7 +97,7 @@ pub(crate) struct TransmitQueue {
 #[derive(Debug, Default)]
 pub(crate) struct Vector {
     pub(crate) last_interrupt: Time,
-    /// Acknowledgements on their way.
+    /// Acknowledgements in flight.
     pub(crate) acknowledgements: Arrivals,
     /// Answers to the probe: when they arrive.
     pub(crate) answers: VecDeque<Time>,

@@ -6,7 +6,7 @@
 //! | | here |
 //! |---|---|
 //! | what a hardware queue is | an HTB class that the queue choice names in `skb->priority`, a FIFO in it |
-//! | who is next | deficit round robin by whole GSO segments: never a packet of another queue in between |
+//! | next class | deficit round robin by whole GSO segments: never a packet of another queue in between |
 //! | what paces | the tokens of the line's class and a timer: a veth has no wire, no ring and no byte queue limit |
 //! | arrival | the segment as a whole, a moment after its class has let it go, without interrupt moderation |
 //! | completion | there, at the peer's IP input, which lets go of the sender's memory (`skb_orphan` in `ip_rcv_core`) |

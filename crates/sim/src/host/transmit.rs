@@ -31,7 +31,7 @@ const PROBE_PATIENCE: u64 = 200_000 * MICROSECOND;
 /// covers it.
 const APPLICATION_SLACK: u64 = 200 * MICROSECOND;
 
-/// So many flows at a time are looked at beforehand, where there are many.
+/// So many flows at a time are prefetched, where there are many.
 const LOOK_AHEAD: usize = 8;
 
 /// Segments that a device's FIFO holds by default (`tx_queue_len`).
@@ -146,7 +146,7 @@ impl Simulation {
         self.charge(processor, work);
     }
 
-    /// Looks at the flows whose acknowledgements are next.
+    /// Prefetches the flows whose acknowledgements are next.
     fn look_at_next(&self, vector: u32) {
         let flows = self.vectors[vector as usize].acknowledgements.flows(LOOK_AHEAD);
         let flows = flows.map(|flow| &self.flows[flow as usize]);
@@ -224,7 +224,7 @@ impl Simulation {
     pub(crate) fn send(&mut self, number: u32, processor: u32, batch: bool) {
         loop {
             let sender = &mut self.flows[number as usize].sender;
-            // What is on its way already holds the flow on its queue.
+            // Segments in flight hold the flow on its queue.
             let idle = sender.bytes_below() == 0;
             match sender.next_segment(self.engine.now) {
                 Ok(segment) => {

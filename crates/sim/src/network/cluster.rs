@@ -60,7 +60,7 @@ pub struct Cluster {
     hops: Vec<Hop>,
     switches: Vec<Switch>,
     reception: Reception,
-    /// Packets on their way to a first switch.
+    /// Packets in flight to a first switch.
     entering: Vec<Packet>,
     /// When each of them arrives there, its flow, and its index: in the order of arrival. Where two arrive at
     /// once, their flows decide, for the index follows from how long the slices are.

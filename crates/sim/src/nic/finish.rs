@@ -68,7 +68,7 @@ impl Nic {
             if first.is_none_or(|(least, _)| turns < least) {
                 first = Some((turns, place));
             }
-            // Nobody has less than one turn.
+            // No ring needs less than one turn.
             if turns <= 1 {
                 break;
             }
@@ -79,9 +79,9 @@ impl Nic {
         }
     }
 
-    /// Foretells [`Nic::next_finish`] of all queues for which `wanted` holds, and puts it into `finishes` in
-    /// place of what that held. With a `reduced` queue, whose weight has become smaller, it leaves out whose
-    /// finish that does not bring forward: that queue itself, and who is through before its turn.
+    /// Computes [`Nic::next_finish`] of all queues for which `wanted` holds, and replaces the content of
+    /// `finishes` with it. With a `reduced` queue, whose weight has become smaller, it leaves out the queues
+    /// that do not finish earlier for that: the reduced one, and those that finish before its turn.
     ///
     /// Rings that need as many turns share one pass over all rings: up to each of them the sum of what
     /// the rings before it send grows, and that of the rings behind it shrinks. So it takes as many passes
@@ -111,7 +111,7 @@ impl Nic {
     /// The same for the rings that need so many turns.
     fn finishes_in(&self, turns: u64, asked: &[(u64, usize)], found: &mut Vec<(u32, Time)>) {
         let rings = || self.active.iter().map(|&queue| (queue, &self.rings[queue as usize])).enumerate();
-        // One turn is what most need; then nobody sends anything in the turns before it.
+        // Most need one turn; then no ring sends anything in the turns before it.
         let earlier = |place, ring| if turns == 1 { 0 } else { self.bytes_in(place, ring, turns - 1) };
         let mut behind: u64 =
             if turns == 1 { 0 } else { rings().map(|(place, (_, ring))| earlier(place, ring)).sum() };
@@ -240,7 +240,7 @@ impl Nic {
         // What depends on the NIC is decided once for all rings.
         let others = match (self.config().service, self.config().interleave) {
             (Service::RoundRobin, true) => self.bytes_of_others(place, turns, bytes_in_rounds),
-            // Nobody needs more than one turn to finish a head.
+            // No ring needs more than one turn to finish a head.
             (Service::RoundRobin, false) => self.bytes_of_others(place, turns, |ring, _| ring.left_bytes()),
             (Service::Deficit { .. }, true) => self.bytes_of_others(place, turns, bytes_of_fitting_packets),
             (Service::Deficit { .. }, false) => self.bytes_of_others(place, turns, bytes_of_fitting_segments),
@@ -260,7 +260,7 @@ impl Nic {
                 first + self.active.range(1..place).map(|queue| of(queue, turns)).sum::<u64>()
             }
         };
-        // In one turn, who is behind sends nothing.
+        // In one turn, the rings behind send nothing.
         if turns <= 1 {
             return before;
         }

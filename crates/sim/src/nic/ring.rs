@@ -72,7 +72,7 @@ struct Queued {
 
 /// A FIFO of segments. The first of them is the head; `sent` of its packets have left.
 #[derive(Clone, Debug)]
-// In this order: what foretelling asks of every ring comes first, so that it takes one line of the cache.
+// Fields read by the finish prediction come first: one cache line per ring.
 #[repr(C, align(64))]
 pub(super) struct Ring {
     /// Wire bytes that the ring may still send (deficit round robin).

@@ -122,20 +122,20 @@ impl Nic {
         self.active.is_empty()
     }
 
-    /// Frames of `queue` that nobody has been told of, bytes, without framing on the wire. The packet on the
+    /// Frames of `queue` that have not been reported, bytes, without framing on the wire. The packet on the
     /// wire counts in full.
     #[must_use]
     pub fn backlog_bytes(&self, queue: u32) -> u64 {
         self.rings[queue as usize].backlog_bytes()
     }
 
-    /// Packets of `queue` that nobody has been told of; the one on the wire counts.
+    /// Packets of `queue` that have not been reported; the one on the wire counts.
     #[must_use]
     pub fn backlog_packets(&self, queue: u32) -> u64 {
         self.rings[queue as usize].backlog_packets
     }
 
-    /// Packets of all rings that nobody has been told of; the one on the wire counts.
+    /// Packets of all rings that have not been reported; the one on the wire counts.
     #[must_use]
     pub fn total_backlog_packets(&self) -> u64 {
         self.active.iter().map(|&queue| self.rings[queue as usize].backlog_packets).sum()
@@ -210,9 +210,9 @@ impl Nic {
         nothing_left
     }
 
-    /// Computes everything that leaves up to and including `now`, and tells which segments have left. Of
-    /// packets whose segment has not left as a whole it may tell later: when it has left, or when somebody
-    /// asks ([`Nic::tell`]). So there are few trains, of all packets that nobody had to know of one by one.
+    /// Computes everything that leaves up to and including `now`, and reports the segments that have left.
+    /// Packets whose segment has not left as a whole may be reported later: when it has left, or when
+    /// [`Nic::tell`] asks. So there are few trains, of all packets that are not needed one by one.
     #[inline]
     pub fn catch_up<S: Departures>(&mut self, now: Time, sink: &mut S) {
         self.caught_up = now;
@@ -304,7 +304,7 @@ impl Nic {
         }
         let Some(&front) = self.active.front() else { return false };
         let room = limit - self.position;
-        // Mostly the wire does not get round: who sends then are the first in line.
+        // Mostly the wire does not complete a round: then only the first rings in line send.
         let (mut rounds, mut extra, mut bytes) = (0, 0, 0);
         for &queue in &self.active {
             let ring = &self.rings[queue as usize];

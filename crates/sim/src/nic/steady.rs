@@ -4,7 +4,7 @@
 //! Let ring i send packets of `b_i` bytes. A round takes R, the sum of all `b_i`, and the n-th turn of ring i
 //! begins at `n R + b_0 + .. + b_(i-1)`: closed form, for all the segments whose packets are of one size. So
 //! while rounds are steady, a ring is brought up to the present only where its head has left, or where
-//! somebody asks. They end when a ring may run empty or come to a packet of another size, and when another
+//! its state is read. They end when a ring may run empty or come to a packet of another size, and when another
 //! ring gets something to send.
 //!
 //! Round robin with interleaving has them. In deficit round robin turns hold several packets, so that rings run

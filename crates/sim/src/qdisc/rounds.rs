@@ -1,8 +1,8 @@
 //! Rounds of deficit round robin, with whole rounds skipped.
 //!
 //! A GSO segment costs its flow many quanta, so most visits of a round only add a quantum and go on:
-//! 45 per segment of 64 KiB at a quantum of one Ethernet frame. When a whole round served nobody, the
-//! number of further rounds that cannot serve anybody follows from the debts, and they are added in one
+//! 45 per segment of 64 KiB at a quantum of one Ethernet frame. When a whole round served no flow, the
+//! number of further rounds that cannot serve any follows from the debts, and they are added in one
 //! step. The order of service is the same as with the visits made one by one.
 
 use super::queue::NONE;
@@ -129,7 +129,7 @@ impl Ring {
             }
             let turn = member.turn_mut();
             let quantum = turn.quantum().max(1);
-            // Only who needs fewer rounds than all before divides.
+            // Divides only for a flow that needs fewer rounds than all before.
             if missing - 1 < fewest * quantum {
                 fewest = if missing <= quantum { 0 } else { (missing - 1) / quantum };
             }
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn skips_to_whoever_pays_off_first() {
+    fn skips_to_the_first_flow_out_of_debt() {
         let mut members: Vec<Member> = (0..3).map(|_| Member { turn: Turn::new(100), need: 1 }).collect();
         let mut ring = Ring::EMPTY;
         for (index, credit) in [(0, -4450), (1, -1200), (2, -1299)] {

@@ -42,7 +42,7 @@ pub struct ClientSpec {
     pub until: Time,
 }
 
-/// A request on its way.
+/// A request in flight.
 #[derive(Clone, Copy, Debug)]
 struct Request {
     flow: u32,
@@ -80,7 +80,7 @@ enum Work {
 /// A queue pair: the thread that serves it, and the application's thread behind it.
 #[derive(Default)]
 struct QueuePair {
-    /// On their way to the ring, in the order in which they arrive.
+    /// In flight to the ring, in the order in which they arrive.
     arriving: VecDeque<Request>,
     /// The receive ring.
     received: VecDeque<Request>,
@@ -563,7 +563,7 @@ impl World for ReceiveSimulation {
     }
 }
 
-/// When clients come and go, and when the NIC is configured for those that came. Of one moment, who goes goes first;
+/// When clients come and go, and when the NIC is configured for those that came. At one moment, leaving comes first;
 /// those that are there from the beginning find the NIC configured.
 fn changes_of(clients: &[Client], reaction: Span) -> VecDeque<(Time, Change)> {
     let mut changes = Vec::new();

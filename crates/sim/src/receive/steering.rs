@@ -52,7 +52,7 @@ enum Configured {
     Searched(Box<Search>),
 }
 
-/// The NIC, and who steers it.
+/// The NIC, alone or steered by a search.
 pub(super) struct Steering {
     nic: Configured,
     flows: Vec<Flow>,

@@ -346,7 +346,7 @@ impl Schedule {
         self.move_groups(below, INELIGIBLE_BLOCKED, INELIGIBLE_READY);
     }
 
-    /// Moves the virtual time on if nobody is eligible, and makes groups eligible by it
+    /// Moves the virtual time on if no group is eligible, and makes groups eligible by it
     /// (`qfq_update_eligible`, `qfq_make_eligible`).
     fn update_eligible(&mut self) {
         let ineligible = self.states[INELIGIBLE_READY] | self.states[INELIGIBLE_BLOCKED];

@@ -1,166 +1,132 @@
 //! Intel: e1000e, igb, igc, ixgbe, i40e, iavf, ice, idpf.
 
-use super::Driver;
 use super::Meaning::{
-    Driver as InDriver, Event, Nic, Part, PauseReceived, PauseSent, PriorityPauseReceived, PriorityPauseSent,
+    Driver as InDriver, Nic, Part, PauseReceived, PauseSent, PriorityPauseReceived, PriorityPauseSent,
     Received, Ring, Sent, Stop, Transmit, Wire,
 };
+use super::{Counters, Driver};
 
-pub(super) const DRIVERS: &[Driver] = &[
-    Driver {
-        names: &["e1000e"],
-        source: "drivers/net/ethernet/intel/e1000e/ethtool.c",
-        kernel: &[],
-        counters: &[
-            // MPC: the packet buffer was full.
-            ("rx_missed_errors", Nic),
-            // RNBC: no descriptor was free when a packet came; it may still find one.
-            ("rx_no_buffer_count", Event),
-            ("alloc_rx_buff_failed", Event),
-            ("rx_crc_errors", Wire),
-            ("rx_length_errors", Wire),
-            ("rx_long_length_errors", Part("rx_length_errors")),
-            ("rx_short_length_errors", Part("rx_length_errors")),
-            ("rx_align_errors", Wire),
-            ("tx_dropped", Transmit),
-            ("tx_restart_queue", Stop),
-            ("tx_flow_control_xoff", PauseSent),
-            ("rx_flow_control_xoff", PauseReceived),
-        ],
-    },
-    Driver {
-        names: &["igb"],
-        source: "drivers/net/ethernet/intel/igb/igb_ethtool.c",
-        kernel: &[],
-        counters: &[
-            ("rx_missed_errors", Nic),
-            ("rx_no_buffer_count", Event),
-            ("rx_queue_#_drops", Ring),
-            ("rx_fifo_errors", Part("rx_queue_#_drops")),
-            ("rx_queue_#_alloc_failed", Event),
-            ("rx_crc_errors", Wire),
-            ("rx_length_errors", Wire),
-            ("rx_long_length_errors", Part("rx_length_errors")),
-            ("rx_short_length_errors", Part("rx_length_errors")),
-            ("rx_align_errors", Wire),
-            ("tx_dropped", Transmit),
-            ("tx_queue_#_restart", Stop),
-            ("tx_flow_control_xoff", PauseSent),
-            ("rx_flow_control_xoff", PauseReceived),
-        ],
-    },
-    Driver {
-        names: &["igc"],
-        source: "drivers/net/ethernet/intel/igc/igc_ethtool.c",
-        kernel: &[],
-        counters: &[
-            ("rx_missed_errors", Nic),
-            ("rx_no_buffer_count", Event),
-            ("rx_queue_#_drops", Ring),
-            ("rx_fifo_errors", Part("rx_queue_#_drops")),
-            ("rx_queue_#_alloc_failed", Event),
-            ("rx_crc_errors", Wire),
-            ("rx_length_errors", Wire),
-            ("rx_long_length_errors", Part("rx_length_errors")),
-            ("rx_short_length_errors", Part("rx_length_errors")),
-            ("rx_align_errors", Wire),
-            ("tx_dropped", Transmit),
-            ("tx_queue_#_restart", Stop),
-            ("tx_flow_control_xoff", PauseSent),
-            ("rx_flow_control_xoff", PauseReceived),
-        ],
-    },
-    Driver {
-        names: &["ixgbe", "ixgbevf"],
-        source: "drivers/net/ethernet/intel/ixgbe/ixgbe_ethtool.c",
-        kernel: &[],
-        counters: &[
+pub(super) const DRIVERS: &[Driver] = &[E1000E, IGB, IGC, IXGBE, I40E, IAVF, ICE, IDPF];
+
+/// Names that e1000e, igb, igc and ixgbe share.
+const PORT: Counters = &[
+    // MPC: the packet buffer was full.
+    ("rx_missed_errors", Nic),
+    ("rx_errors", Wire),
+    ("rx_crc_errors", Part("rx_errors")),
+    ("rx_length_errors", Part("rx_errors")),
+    ("tx_dropped", Transmit),
+    ("tx_flow_control_xoff", PauseSent),
+    ("rx_flow_control_xoff", PauseReceived),
+];
+
+/// Names that e1000e, igb and igc share.
+const GIGABIT: Counters = &[
+    ("rx_long_length_errors", Part("rx_errors")),
+    ("rx_short_length_errors", Part("rx_errors")),
+    ("rx_align_errors", Part("rx_errors")),
+    ("rx_frame_errors", Part("rx_errors")),
+];
+
+/// Counters of the queues of igb and igc: RQDPC, drops for want of a descriptor.
+const QUEUES: Counters = &[("rx_queue_#_drops", Ring), ("tx_queue_#_restart", Stop)];
+
+/// `drivers/net/ethernet/intel/e1000e/ethtool.c`; `e1000e_get_stats64` of `netdev.c`.
+const E1000E: Driver =
+    Driver { names: &["e1000e"], kernel: &[], counters: &[PORT, GIGABIT, &[("tx_restart_queue", Stop)]] };
+
+/// `drivers/net/ethernet/intel/igb/igb_ethtool.c`; `igb_update_stats` of `igb_main.c`.
+const IGB: Driver = Driver { names: &["igb"], kernel: &[], counters: &[PORT, GIGABIT, QUEUES] };
+
+/// `drivers/net/ethernet/intel/igc/igc_ethtool.c`; `igc_update_stats` of `igc_main.c`.
+const IGC: Driver = Driver { names: &["igc"], kernel: &[], counters: &[PORT, GIGABIT, QUEUES] };
+
+/// `drivers/net/ethernet/intel/ixgbe/ixgbe_ethtool.c` and `ixgbevf/ethtool.c`; `ixgbe_update_stats` of `ixgbe_main.c`.
+const IXGBE: Driver = Driver {
+    names: &["ixgbe", "ixgbevf"],
+    kernel: &[],
+    counters: &[
+        PORT,
+        &[
             // QPRDC, summed over the queues.
             ("rx_no_dma_resources", Ring),
-            ("rx_missed_errors", Nic),
-            ("rx_no_buffer_count", Event),
-            ("alloc_rx_page_failed", Event),
-            ("alloc_rx_buff_failed", Event),
-            ("rx_crc_errors", Wire),
-            ("rx_length_errors", Wire),
-            ("rx_long_length_errors", Part("rx_length_errors")),
-            ("rx_short_length_errors", Part("rx_length_errors")),
-            ("tx_dropped", Transmit),
             ("tx_restart_queue", Stop),
-            ("tx_flow_control_xoff", PauseSent),
-            ("rx_flow_control_xoff", PauseReceived),
             ("tx_pb_#_pxoff", PriorityPauseSent),
             ("rx_pb_#_pxoff", PriorityPauseReceived),
         ],
-    },
-    Driver {
-        names: &["i40e"],
-        source: "drivers/net/ethernet/intel/i40e/i40e_ethtool.c",
-        kernel: &[],
-        counters: &[
-            // GLV_RDPC: discards of the function, without a descriptor.
-            ("rx_dropped", Ring),
-            // GLPRT_RDPC: discards of the port, without room in its FIFO.
-            ("port.rx_dropped", Nic),
-            ("rx_missed_errors", Part("port.rx_dropped")),
-            ("rx_alloc_fail", Event),
-            ("rx_pg_alloc_fail", Event),
-            ("rx_unknown_protocol", Event),
-            ("port.rx_crc_errors", Wire),
-            ("rx_crc_errors", Part("port.rx_crc_errors")),
-            ("port.illegal_bytes", Wire),
-            ("port.rx_length_errors", Wire),
-            ("rx_length_errors", Part("port.rx_length_errors")),
-            ("tx_dropped", Transmit),
-            ("port.tx_dropped_link_down", Event),
-            ("tx_restart", Stop),
-            ("tx_stopped", Part("tx_restart")),
-            ("port.link_xoff_tx", PauseSent),
-            ("port.link_xoff_rx", PauseReceived),
-            ("port.tx_priority_#_xoff", PriorityPauseSent),
-            ("port.rx_priority_#_xoff", PriorityPauseReceived),
-        ],
-    },
-    Driver {
-        names: &["iavf", "i40evf"],
-        source: "drivers/net/ethernet/intel/iavf/iavf_ethtool.c",
-        kernel: &[],
-        counters: &[("rx_discards", Ring), ("rx_unknown_protocol", Event), ("tx_discards", Transmit)],
-    },
-    Driver {
-        names: &["ice"],
-        source: "drivers/net/ethernet/intel/ice/ice_ethtool.c",
-        kernel: &[],
-        counters: &[
-            ("rx_dropped", Ring),
-            ("rx_dropped.nic", Nic),
-            ("rx_alloc_fail", Event),
-            ("rx_pg_alloc_fail", Event),
-            ("rx_unknown_protocol", Event),
-            ("rx_crc_errors.nic", Wire),
-            ("illegal_bytes.nic", Wire),
-            ("rx_length_errors.nic", Wire),
-            ("tx_errors", Transmit),
-            ("tx_restart", Stop),
-            ("link_xoff_tx.nic", PauseSent),
-            ("link_xoff_rx.nic", PauseReceived),
-            ("tx_priority_#_xoff.nic", PriorityPauseSent),
-            ("rx_priority_#_xoff.nic", PriorityPauseReceived),
-        ],
-    },
-    Driver {
-        names: &["idpf"],
-        source: "drivers/net/ethernet/intel/idpf/idpf_ethtool.c",
-        // rx_discards of the vport is in no counter of ethtool -S.
-        kernel: &[("rx_dropped", Ring)],
-        counters: &[
-            ("rx-bad_descs", InDriver),
-            ("rx-csum_errors", Event),
-            ("rx-unknown_protocol", Event),
-            ("tx-skb_drops", Transmit),
-            ("tx-busy_events", Stop),
-            ("rx_q-#_pkts", Received),
-            ("tx_q-#_pkts", Sent),
-        ],
-    },
-];
+    ],
+};
+
+/// `drivers/net/ethernet/intel/i40e/i40e_ethtool.c`; `i40e_update_vsi_stats` and `i40e_update_pf_stats` of `i40e_main.c`.
+const I40E: Driver = Driver {
+    names: &["i40e"],
+    kernel: &[],
+    counters: &[&[
+        // GLV_RDPC: discards of the function for want of a descriptor.
+        ("rx_missed_errors", Ring),
+        // GL_RXERR1. Before commit 5337d2949733 it held GLV_RDPC, and there was no rx_missed_errors.
+        ("rx_dropped", Part("rx_missed_errors")),
+        // GLPRT_RDPC: discards of the port for want of room in its FIFO, port.rx_dropped before the same commit.
+        ("port.rx_discards", Nic),
+        ("port.rx_dropped", Nic),
+        ("port.rx_crc_errors", Wire),
+        ("rx_crc_errors", Part("port.rx_crc_errors")),
+        ("port.illegal_bytes", Wire),
+        ("port.rx_length_errors", Wire),
+        ("rx_length_errors", Part("port.rx_length_errors")),
+        ("rx_errors", Part("port.rx_crc_errors")),
+        ("tx_dropped", Transmit),
+        ("tx_errors", Transmit),
+        ("tx_restart", Stop),
+        ("tx_stopped", Part("tx_restart")),
+        ("port.link_xoff_tx", PauseSent),
+        ("port.link_xoff_rx", PauseReceived),
+        ("port.tx_priority_#_xoff_tx", PriorityPauseSent),
+        ("port.rx_priority_#_xoff_rx", PriorityPauseReceived),
+    ]],
+};
+
+/// `drivers/net/ethernet/intel/iavf/iavf_ethtool.c`; `iavf_virtchnl_completion` of `iavf_virtchnl.c`.
+const IAVF: Driver = Driver {
+    names: &["iavf", "i40evf"],
+    kernel: &[],
+    counters: &[&[("rx_discards", Ring), ("tx_discards", Transmit), ("tx_errors", Transmit)]],
+};
+
+/// `drivers/net/ethernet/intel/ice/ice_ethtool.c`; `ice_update_vsi_stats` and `ice_update_pf_stats` of `ice_main.c`.
+const ICE: Driver = Driver {
+    names: &["ice"],
+    kernel: &[],
+    counters: &[&[
+        // GLV_RDPC, of the function; PRTRPB_RDPC, of the port.
+        ("rx_dropped", Ring),
+        ("rx_dropped.nic", Nic),
+        ("rx_crc_errors.nic", Wire),
+        ("illegal_bytes.nic", Wire),
+        ("rx_undersize.nic", Wire),
+        ("rx_fragments.nic", Wire),
+        ("rx_oversize.nic", Wire),
+        ("rx_jabber.nic", Wire),
+        ("tx_errors", Transmit),
+        ("tx_restart", Stop),
+        ("link_xoff_tx.nic", PauseSent),
+        ("link_xoff_rx.nic", PauseReceived),
+        ("tx_priority_#_xoff.nic", PriorityPauseSent),
+        ("rx_priority_#_xoff.nic", PriorityPauseReceived),
+    ]],
+};
+
+/// `drivers/net/ethernet/intel/idpf/idpf_ethtool.c`; `idpf_send_get_stats_msg` of `idpf_virtchnl.c`.
+const IDPF: Driver = Driver {
+    names: &["idpf"],
+    // rx_discards of the vport is in no counter of ethtool -S.
+    kernel: &[("rx_dropped", Ring)],
+    counters: &[&[
+        ("rx-bad_descs", InDriver),
+        ("tx-skb_drops", Transmit),
+        ("tx-dma_map_errs", Transmit),
+        ("tx-busy_events", Stop),
+        ("rx_q-#_pkts", Received),
+        ("tx_q-#_pkts", Sent),
+    ]],
+};

@@ -1,12 +1,13 @@
 //! The dictionary of drivers' counters (`ethtool -S`): what each counts, so that a lost packet counts once.
 //!
-//! One file for each family of drivers, one [`Driver`] for each driver, with its source in the kernel tree. A counter that is
-//! not listed says nothing about losses. `tests/counters` lists names of each driver with their meanings.
+//! One file for each family of drivers, one [`Driver`] for each driver, read from the files of Linux 6.18.35 that its comment
+//! names. A counter that is not listed says nothing about losses: an event, a retry, a frame that was not for this host.
+//! `tests/counters` has all names of each driver, and says of each loss, error and pause that is not listed why not.
 //!
-//! Three sources show the same losses. `ethtool -S` wins where the driver's row lists a loss: it tells the ring from the NIC's
+//! Two sources show the same losses. `ethtool -S` wins where the driver's row lists a loss: it tells the ring from the NIC's
 //! memory. `struct rtnl_link_stats64` (`/sys/class/net/IF/statistics`, `ip -s link`) counts only the fields that the row lists,
 //! as drivers sum their own counters into it, and the network core adds frames of unknown protocols to `rx_dropped`. Netlink's
-//! `qstats` repeat counters of the rings and are not read.
+//! `qstats` are not read: but for virtio_net they repeat these counters.
 
 mod broadcom;
 mod cloud;
@@ -52,21 +53,22 @@ pub enum Meaning {
     Sent,
     /// Counted in another counter, too, or in several: their pattern.
     Part(&'static str),
-    /// An event, not a packet: a ring that ran empty, an allocation that is tried again, frames nobody asked for.
-    Event,
+    /// Packets that an XDP program dropped, and that the driver adds to a field of `struct rtnl_link_stats64`.
+    Xdp(&'static str),
 }
+
+/// Meanings by name; `#` stands for the number of a queue, a priority or a buffer.
+type Counters = &'static [(&'static str, Meaning)];
 
 /// The counters of a driver.
 #[derive(Debug)]
 pub struct Driver {
     /// Names that `ethtool -i` shows.
     pub names: &'static [&'static str],
-    /// The file in the kernel tree.
-    pub source: &'static str,
     /// Fields of `struct rtnl_link_stats64` with losses that `ethtool -S` does not show.
-    pub kernel: &'static [(&'static str, Meaning)],
-    /// Counters by name; `#` stands for the number of a queue, a priority or a buffer.
-    pub counters: &'static [(&'static str, Meaning)],
+    pub kernel: Counters,
+    /// Counters of `ethtool -S`, in tables of which drivers share some.
+    pub counters: &'static [Counters],
 }
 
 impl Driver {
@@ -89,37 +91,51 @@ impl Driver {
         .flatten()
     }
 
-    /// The meaning of a counter, and the first number in its name.
-    pub fn meaning(&self, name: &str) -> Option<(Meaning, Option<usize>)> {
+    /// Its counters and their meanings.
+    fn counters(&self) -> impl Iterator<Item = (&'static str, Meaning)> {
+        self.counters.iter().copied().flatten().copied()
+    }
+
+    /// The pattern and the meaning of a counter, and the first number in its name.
+    fn entry(&self, name: &str) -> Option<(&'static str, Meaning, Option<usize>)> {
         // A name that a driver repeats for each queue has the number of the repetition behind it.
         let (plain, repetition) = repetition(name);
-        self.counters.iter().find_map(|(pattern, meaning)| {
+        self.counters().find_map(|(pattern, meaning)| {
             let number = matches(pattern, plain)?;
-            Some((*meaning, number.or(repetition)))
+            Some((pattern, meaning, number.or(repetition)))
         })
+    }
+
+    /// The meaning of a counter, and the first number in its name.
+    pub fn meaning(&self, name: &str) -> Option<(Meaning, Option<usize>)> {
+        self.entry(name).map(|(_, meaning, number)| (meaning, number))
     }
 
     /// What was lost at an interface by the counters of its driver, and by the kernel's where the row says so.
     pub fn losses(&self, statistics: &BTreeMap<String, u64>, kernel: &BTreeMap<String, u64>) -> LossCounters {
         let mut sums = Sums::default();
+        let mut wholes: BTreeMap<&str, BTreeMap<&str, u64>> = BTreeMap::new();
         for (name, value) in statistics {
-            match self.meaning(name) {
-                // A part counts only where the driver does not have the whole.
-                Some((Meaning::Part(whole), _)) => {
-                    let has_whole =
-                        statistics.keys().any(|other| matches(whole, repetition(other).0).is_some());
-                    let meaning = self.counters.iter().find(|(pattern, _)| *pattern == whole);
-                    if let (false, Some((_, meaning))) = (has_whole, meaning) {
-                        sums.add(*meaning, *value);
-                    }
+            match self.entry(name) {
+                Some((pattern, Meaning::Part(whole), _)) => {
+                    let sum = wholes.entry(whole).or_default().entry(pattern).or_insert(0);
+                    *sum = sum.saturating_add(*value);
                 }
-                Some((meaning, _)) => sums.add(meaning, *value),
+                Some((_, meaning, _)) => sums.add(meaning, *value),
                 None => {}
+            }
+        }
+        // A part counts only where the driver does not have the whole; of several, which may repeat each other, the largest.
+        for (whole, parts) in wholes {
+            let is_shown = statistics.keys().any(|name| matches(whole, repetition(name).0).is_some());
+            let meaning = self.counters().find(|(pattern, _)| *pattern == whole);
+            if let (false, Some((_, meaning)), Some(largest)) = (is_shown, meaning, parts.values().max()) {
+                sums.add(meaning, *largest);
             }
         }
         for (field, meaning) in self.kernel {
             if let Some(value) = kernel.get(*field) {
-                sums.add(*meaning, *value);
+                sums.add(*meaning, value.saturating_sub(sums.of(Meaning::Xdp(field)).unwrap_or(0)));
             }
         }
         sums.losses()

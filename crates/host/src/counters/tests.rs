@@ -1,146 +1,163 @@
-//! Holds the dictionary against lists of names and meanings: `tests/counters/DRIVER.txt`, a name on a line, with two spaces and
-//! its meaning behind those that count losses or pauses.
+//! Holds the dictionary against the names in the drivers' sources, `tests/counters/DRIVER.txt`. Its lines are:
+//!
+//! - `= FILE, VERSION`: the file of the kernel that has the names below;
+//! - a name as `ethtool -S` shows it without leading blanks, `#` for the number of a queue, a priority or a buffer;
+//! - `~ FIELD = NAME + NAME`: what the driver's `ndo_get_stats64` sums up in a field of `struct rtnl_link_stats64`;
+//! - `! REASON | NAME, NAME`: losses, errors and pauses by their names that do not count, and why.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use super::*;
-use std::path::{Path, PathBuf};
+use std::collections::BTreeSet;
+use std::path::Path;
 
-/// A line of a fixture.
-struct Line {
-    /// Whether the kernel has it in `struct rtnl_link_stats64`.
-    kernel: bool,
-    pattern: String,
-    meaning: String,
+/// Words in names of counters of losses, errors and pauses.
+const WORDS: [&str; 12] = [
+    "drop", "discard", "miss", "no_buf", "nobuf", "err", "fail", "overrun", "overflow", "pause", "xoff",
+    "timeout",
+];
+
+#[derive(Default)]
+struct Fixture {
+    sources: Vec<String>,
+    names: BTreeSet<String>,
+    kernel: Vec<(String, Vec<String>)>,
+    uncounted: BTreeSet<String>,
 }
 
-fn fixtures() -> Vec<(String, Vec<Line>)> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/counters");
-    let mut files: Vec<PathBuf> =
-        std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
-    files.sort();
-    let line = |line: &str| {
-        let (name, meaning) = line.split_once("  ").unwrap_or((line, ""));
-        let kernel = name.strip_prefix("kernel ");
-        Line {
-            kernel: kernel.is_some(),
-            pattern: kernel.unwrap_or(name).to_owned(),
-            meaning: meaning.to_owned(),
+fn fixture(driver: &Driver) -> Fixture {
+    let name = driver.names[0];
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/counters").join(format!("{name}.txt"));
+    let mut fixture = Fixture::default();
+    let split = |list: &str, separator: &str| list.split(separator).map(str::to_owned).collect::<Vec<_>>();
+    for line in std::fs::read_to_string(file).expect(name).lines() {
+        if let Some(source) = line.strip_prefix("= ") {
+            fixture.sources.push(source.to_owned());
+        } else if let Some(sum) = line.strip_prefix("~ ") {
+            let (field, names) = sum.split_once(" = ").expect(line);
+            fixture.kernel.push((field.to_owned(), split(names, " + ")));
+        } else if let Some(reason) = line.strip_prefix("! ") {
+            let (reason, names) = reason.split_once(" | ").expect(line);
+            assert!(!reason.is_empty(), "{name}: {line}");
+            for uncounted in split(names, ", ") {
+                assert!(fixture.uncounted.insert(uncounted), "{name}: {line}");
+            }
+        } else {
+            assert!(fixture.names.insert(line.to_owned()), "{name}: {line} twice");
         }
-    };
-    let fixture = |file: &PathBuf| {
-        let text = std::fs::read_to_string(file).unwrap();
-        let lines = text.lines().filter(|text| !text.starts_with("# ")).map(line).collect();
-        (file.file_stem().unwrap().to_str().unwrap().to_owned(), lines)
-    };
-    files.iter().map(fixture).collect()
+    }
+    fixture
 }
 
 /// Names of a pattern on an interface of two queues.
-fn names(driver: &str, pattern: &str) -> Vec<String> {
-    if driver == "vmxnet3" && pattern != "tx timeout count" {
-        return (0..2).map(|queue| format!("{pattern} [{queue}]")).collect();
-    }
-    if pattern.contains('#') {
-        return (0..2).map(|number| pattern.replace('#', &number.to_string())).collect();
-    }
-    vec![pattern.to_owned()]
+fn names(pattern: &str) -> Vec<String> {
+    let queues = if pattern.contains('#') { 2 } else { 1 };
+    (0..queues).map(|number: u32| pattern.replace('#', &number.to_string())).collect()
+}
+
+fn counters(list: &[(&str, u64)]) -> BTreeMap<String, u64> {
+    list.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect()
 }
 
 #[test]
-fn every_driver_has_a_fixture_and_a_source() {
-    let fixtures = fixtures();
+fn every_row_has_the_names_of_its_source() {
     for driver in Driver::all() {
-        let name = driver.names[0];
-        let (_, lines) = fixtures.iter().find(|(other, _)| other == name).expect(name);
-        assert!(driver.source.starts_with("drivers/net/"), "{name}");
-        for (pattern, _) in driver.counters {
-            assert!(lines.iter().any(|line| !line.kernel && line.pattern == *pattern), "{name}: {pattern}");
+        let (name, fixture) = (driver.names[0], fixture(driver));
+        assert!(!fixture.sources.is_empty(), "{name}");
+        for source in &fixture.sources {
+            assert!(source.starts_with("drivers/net/") && source.contains(".c, "), "{name}: {source}");
         }
-        for (field, _) in driver.kernel {
-            assert!(lines.iter().any(|line| line.kernel && line.pattern == *field), "{name}: {field}");
+        let patterns: Vec<(&str, Meaning)> = driver.counters().collect();
+        for (pattern, meaning) in &patterns {
+            assert!(fixture.names.contains(*pattern), "{name} has no counter {pattern}");
+            assert_eq!(patterns.iter().filter(|(other, _)| other == pattern).count(), 1, "{name}: {pattern}");
+            if let Meaning::Part(whole) = meaning {
+                let whole = patterns.iter().find(|(pattern, _)| pattern == whole);
+                let is_whole =
+                    whole.is_some_and(|(_, meaning)| !matches!(meaning, Meaning::Part(_) | Meaning::Xdp(_)));
+                assert!(is_whole, "{name}: {pattern} is part of nothing");
+            }
         }
     }
-    assert!(fixtures.len() >= 27 && fixtures.len() == Driver::all().count(), "{}", fixtures.len());
+    let files = std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/counters")).unwrap();
+    assert_eq!((Driver::all().count(), files.count()), (29, 29));
 }
 
-/// Each loss has a value of its own, sums have the sum, and all other counters a value that shows wherever it is added.
 #[test]
-fn each_loss_counts_once() {
-    const LOUD: u64 = 1 << 50;
-    for (driver, lines) in fixtures() {
-        let row = Driver::of(&driver).unwrap();
-        let mut values: BTreeMap<(bool, String), u64> = BTreeMap::new();
-        let mut expected: BTreeMap<&str, u64> = BTreeMap::new();
-        let mut next = 1_000;
-        for line in lines.iter().filter(|line| !line.meaning.is_empty() && !line.meaning.starts_with("= ")) {
-            for name in names(&driver, &line.pattern) {
-                next += 7;
-                values.insert((line.kernel, name), next);
-                *expected.entry(line.meaning.as_str()).or_insert(0) += next;
-            }
+fn every_loss_of_a_source_counts_or_says_why_not() {
+    for driver in Driver::all() {
+        let (name, fixture) = (driver.names[0], fixture(driver));
+        let is_counted = |pattern: &str| driver.meaning(&names(pattern)[0]).is_some();
+        for counter in fixture.names.iter().filter(|name| WORDS.iter().any(|word| name.contains(word))) {
+            assert_ne!(is_counted(counter), fixture.uncounted.contains(counter), "{name}: {counter}");
         }
-        // A port's total holds its rings' losses beside its own.
-        let ring = expected.get("ring").copied().unwrap_or(0);
-        if let Some(in_front) = expected.remove("nic and ring") {
-            *expected.entry("nic").or_insert(0) += in_front;
-            let total = lines.iter().find(|line| line.meaning == "nic and ring").unwrap();
-            *values.get_mut(&(total.kernel, total.pattern.clone())).unwrap() += ring;
+        for counter in &fixture.uncounted {
+            assert!(fixture.names.contains(counter) && !is_counted(counter), "{name}: {counter}");
         }
-        for line in &lines {
-            let sum = line.meaning.strip_prefix("= ").map(|whole| {
-                let of_whole =
-                    |(key, _): &(&(bool, String), &u64)| matches(whole, repetition(&key.1).0).is_some();
-                values.iter().filter(of_whole).map(|(_, value)| *value).sum::<u64>()
-            });
-            let loud = line.meaning.is_empty().then_some(LOUD);
-            let Some(value) = sum.or(loud) else { continue };
-            for name in names(&driver, &line.pattern) {
-                values.insert((line.kernel, name), value);
-            }
-        }
-        // The kernel's fields repeat what the driver counts.
-        for field in ["rx_dropped", "rx_missed_errors", "rx_fifo_errors", "rx_over_errors", "rx_errors"] {
-            values.entry((true, field.to_owned())).or_insert(LOUD);
-        }
-        let of = |kernel: bool| -> BTreeMap<String, u64> {
-            let own = values.iter().filter(|((of_kernel, _), _)| *of_kernel == kernel);
-            own.map(|((_, name), value)| (name.clone(), *value)).collect()
-        };
-        let losses = row.losses(&of(false), &of(true));
-        for (meaning, found) in [
-            ("wire", losses.wire),
-            ("nic", losses.card),
-            ("ring", losses.ring),
-            ("driver", losses.driver),
-            ("transmit", losses.transmit),
-            ("stop", losses.transmit_stops),
-            ("pause sent", losses.pause_sent),
-            ("pause received", losses.pause_received),
-            ("priority pause sent", losses.priority_pause_sent),
-            ("priority pause received", losses.priority_pause_received),
-            ("allowance", losses.allowance),
-        ] {
-            assert_eq!(found, expected.get(meaning).copied(), "{driver}: {meaning}");
+        for counter in fixture.kernel.iter().flat_map(|(_, summed)| summed) {
+            assert!(fixture.names.contains(counter) && is_counted(counter), "{name}: {counter}");
         }
     }
+}
+
+/// Each counter has a value of its own, a whole that of its parts beside, and the kernel's fields what the driver sums up in them.
+#[test]
+fn what_the_kernel_repeats_counts_once() {
+    let mut fields = 0;
+    for driver in Driver::all() {
+        let (name, fixture) = (driver.names[0], fixture(driver));
+        let mut values: BTreeMap<String, u64> =
+            fixture.names.iter().flat_map(|pattern| names(pattern)).zip((1_000..).step_by(7)).collect();
+        let wholes: Vec<(String, u64)> = values
+            .iter()
+            .filter_map(|(part, value)| match driver.meaning(part)?.0 {
+                Meaning::Part(whole) => Some((names(whole).swap_remove(0), *value)),
+                _ => None,
+            })
+            .collect();
+        for (whole, value) in wholes {
+            *values.get_mut(&whole).unwrap() += value;
+        }
+        let sum = |summed: &Vec<String>| {
+            summed.iter().flat_map(|pattern| names(pattern)).map(|name| values[&name]).sum::<u64>()
+        };
+        let kernel: BTreeMap<String, u64> =
+            fixture.kernel.iter().map(|(field, summed)| (field.clone(), sum(summed))).collect();
+        fields += kernel.len();
+        let alone = crate::facts::losses(Some(name), &values, &BTreeMap::new());
+        let repeated = crate::facts::losses(Some(name), &values, &kernel);
+        assert_eq!(LossCounters { other: None, ..repeated }, alone, "{name}");
+    }
+    assert!(fields > 70, "{fields}");
 }
 
 #[test]
 fn a_part_counts_where_the_whole_is_missing() {
-    let losses = |driver: &str, counters: &[(&str, u64)]| {
-        let counters = counters.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-        Driver::of(driver).unwrap().losses(&counters, &BTreeMap::new())
-    };
+    let losses = |driver: &str, list| Driver::of(driver).unwrap().losses(&counters(list), &BTreeMap::new());
     // A list of counters that leaves out the rings.
     let bnxt = losses("bnxt_en", &[("rx_total_discard_pkts", 9), ("rx_stat_discard", 12)]);
     assert_eq!((bnxt.ring, bnxt.card), (Some(9), Some(3)));
     let bnxt =
         losses("bnxt_en", &[("[0]: rx_discards", 9), ("rx_total_ring_discards", 9), ("rx_stat_discard", 9)]);
     assert_eq!((bnxt.ring, bnxt.card), (Some(9), Some(0)));
+    let bnxt = losses("bnxt_en", &[("tx_total_ring_discards", 9), ("tx_stat_discard", 9)]);
+    assert_eq!(bnxt.transmit, Some(9));
     let igb = losses("igb", &[("rx_no_buffer_count", 70_000), ("rx_missed_errors", 3)]);
     assert_eq!((igb.ring, igb.card), (None, Some(3)));
-    let i40e = losses("i40e", &[("rx_dropped", 0), ("port.rx_dropped", 5), ("rx_missed_errors", 5)]);
-    assert_eq!((i40e.ring, i40e.card), (Some(0), Some(5)));
+    // Before and after commit 5337d2949733.
+    let i40e = losses("i40e", &[("rx_dropped", 2), ("port.rx_dropped", 5)]);
+    assert_eq!((i40e.ring, i40e.card), (Some(2), Some(5)));
+    let i40e = losses("i40e", &[("rx_dropped", 7), ("rx_missed_errors", 2), ("port.rx_discards", 5)]);
+    assert_eq!((i40e.ring, i40e.card), (Some(2), Some(5)));
+    let queues = losses("virtio_net", &[("rx0_drops", 3), ("rx1_drops", 4), ("rx_drops", 7)]);
+    assert_eq!(queues.driver, Some(7));
+}
+
+/// `ena_get_stats64` adds what an XDP program dropped to the drops of the device.
+#[test]
+fn what_a_program_drops_is_no_loss() {
+    let counted = counters(&[("queue_0_rx_xdp_drop", 900), ("queue_1_rx_xdp_drop", 90)]);
+    let losses = Driver::of("ena").unwrap().losses(&counted, &counters(&[("rx_dropped", 995)]));
+    assert_eq!((losses.ring, losses.driver), (Some(5), None));
 }
 
 #[test]

@@ -27,6 +27,7 @@ pub use device::{
     COMMANDS as ETHTOOL_COMMANDS, DeviceAnswers, FeatureText, RssAnswers, ask_device, feature_name,
 };
 pub use interrupts::queue_of_action;
+pub(crate) use statistics::losses;
 pub use tree::{ANSWERS, Tree};
 
 use crate::HostError;
@@ -159,11 +160,8 @@ fn about_recording(facts: &HostFacts, anonymised: bool) -> save::About {
 /// Fills in what is computed from a driver's counters, of facts that were made and not read.
 pub fn complete(facts: &mut HostFacts) {
     for interface in &mut facts.interfaces {
-        interface.losses = statistics::losses(
-            interface.driver.as_deref(),
-            &interface.driver_statistics,
-            &interface.statistics,
-        );
+        interface.losses =
+            losses(interface.driver.as_deref(), &interface.driver_statistics, &interface.statistics);
         interface.queue_counters =
             statistics::queues(interface.driver.as_deref(), &interface.driver_statistics);
     }

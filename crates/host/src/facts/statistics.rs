@@ -17,7 +17,7 @@ const PAUSE_RECEIVED: &[&str] = &["rx_pause", "rx_pause_frames", "rx_flow_contro
 const QUEUE_DROPS: &[&str] = &["drops", "no_buffer", "nobuf"];
 
 /// What was lost at an interface.
-pub(super) fn losses(
+pub(crate) fn losses(
     driver: Option<&str>,
     driver_statistics: &BTreeMap<String, u64>,
     kernel: &BTreeMap<String, u64>,

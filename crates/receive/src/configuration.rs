@@ -2,17 +2,17 @@
 //!
 //! ```toml
 //! queues = 4
-//! indirection = "off"     # or the queue of each entry; all queues in turn if left out
+//! indirection = "off"     # or the queue of each entry; default: all queues in turn
 //!
-//! rss-key = "6d:5a:..."   # as `ethtool -x` prints it; the key of the specification if left out
-//! hashed-ports = ["tcp-ipv4"]  # flows of which RSS hashes the ports too; the model's if left out
+//! rss-key = "6d:5a:..."   # as `ethtool -x` prints it; default: the key of the specification
+//! hashed-ports = ["tcp-ipv4"]  # flows whose ports RSS hashes, too; default: the model's
 //!
 //! [[filter]]
 //! table = "five-tuple"
-//! priority = 1            # the table's first if left out
+//! priority = 1            # default: the table's first
 //! protocol = "udp"
 //! dst = "10.0.0.1"        # or "10.0.0.0/8"; src likewise
-//! dst-port = 53           # or "0x35/0xff", a port and the bits of it that count; src-port likewise
+//! dst-port = 53           # or "0x35/0xff", a port and its mask; src-port likewise
 //! queue = 3
 //! ```
 
@@ -30,11 +30,11 @@ use crate::nic::{
 const TRANSPORTS: [Spelling<Transport>; 2] = [("tcp", Transport::Tcp), ("udp", Transport::Udp)];
 
 impl NicModel {
-    /// Reads a configuration of this NIC. `origin` names the text in errors; `queues` is how many queues there are
-    /// if the file does not say.
+    /// Reads a configuration of this NIC. `origin` names the text in errors; `queues` is the default number of
+    /// queues.
     ///
     /// # Errors
-    /// The first mistake in the text, or the first filter that the NIC cannot take, with line and column.
+    /// The first error in the text, or the first filter that the NIC refuses, with line and column.
     pub fn configured(&self, text: &str, origin: &str, queues: u16) -> Result<ConfiguredNic, ModelError> {
         let tree = document(text, origin)?;
         let complaints = Complaints::new(text, origin);
@@ -106,9 +106,9 @@ fn queue_id(number: u32) -> Option<QueueId> {
     u16::try_from(number).ok().map(QueueId)
 }
 
-/// Reads what a filter, or a class of flows, matches.
+/// Reads the match of a filter or a class of flows.
 fn read_match(table: &mut Table<'_>) -> Option<FilterMatch> {
-    // Each is read before any is given up, so that the first mistake is the one that is told.
+    // Read all before returning, so that the first error is reported.
     let transport = table.take("protocol").map(|field| field.one_of(&TRANSPORTS));
     let source = table.take("src").map(|field| address(&field));
     let source_port = table.take("src-port").map(|field| port(&field));
@@ -129,7 +129,7 @@ fn read_match(table: &mut Table<'_>) -> Option<FilterMatch> {
     })
 }
 
-/// None if it was wrong; some none if it was left out.
+/// None if invalid; some none if absent.
 fn optional<T>(field: Option<Option<T>>) -> Option<Option<T>> {
     match field {
         Some(None) => None,

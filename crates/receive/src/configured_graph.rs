@@ -1,10 +1,10 @@
-//! The graph of a NIC that is configured: what the configuration nodes become (Dragonet, Figure 1a).
+//! The graph of a configured NIC: the configuration nodes filled in (Dragonet, Figure 1a).
 //!
-//! A filter table becomes a chain of nodes, one for each filter from the one that decides first; RSS becomes a node
-//! with a way out for each queue that its table names. In front of each queue stands an OR of all that leads to it.
+//! A filter table becomes a chain of nodes, one per filter, by precedence. RSS becomes a node with a port per
+//! queue of its table. Each queue has an OR of all ports that lead to it.
 //!
-//! [`ConfiguredGraph::queue_of`] follows one packet through the graph, node by node, and compares fields one by one.
-//! It is slow and plain on purpose: the fast way, [`ConfiguredNic::queue_of`], is tested against it.
+//! [`ConfiguredGraph::queue_of`] follows one packet through the graph and compares fields one by one. It is
+//! deliberately slow and simple: the fast [`ConfiguredNic::queue_of`] is tested against it.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,14 +14,14 @@ use crate::key::{ETHER_TYPE_IPV4, ETHER_TYPE_IPV6};
 use crate::nic::{ConfiguredNic, FilterId, Graph, NodeKind, Precedence, Predicate};
 use crate::packet::Packet;
 
-/// What a node of a configured graph does.
+/// Kind of a node in a configured graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConfiguredKind {
-    /// Packets come in here.
+    /// The source of packets.
     Source,
-    /// Enables the port whose predicate holds; none takes what the others leave.
+    /// Enables the port whose predicate holds; a port without predicate takes the rest.
     Function(Vec<Option<Predicate>>),
-    /// True (port 0) if all operands are; each a node and the port that makes it true.
+    /// True (port 0) if all operands are; each is a node and the port that makes it true.
     And(Vec<(usize, usize)>),
     /// True (port 0) if one operand is.
     Or(Vec<(usize, usize)>),
@@ -29,18 +29,18 @@ pub enum ConfiguredKind {
     Filter(FilterId, Filter),
     /// A filter table without filters: false (port 1) for every packet.
     EmptyTable,
-    /// Enables the port of the queue that the hash leads to.
+    /// Enables the port of the hash's queue.
     Hash {
-        /// How far the queues of the indirection table are moved up.
+        /// Added to the queues of the indirection table.
         up: QueueId,
-        /// The context whose table it is; none: the NIC's own.
+        /// The context of the table; none: the NIC's own.
         context: Option<ContextId>,
         /// The queue of each port.
         queues: Vec<QueueId>,
     },
     /// RSS that is off: false (port 1) for every packet.
     HashOff,
-    /// The end.
+    /// A queue.
     Queue(QueueId),
 }
 
@@ -49,30 +49,30 @@ pub enum ConfiguredKind {
 pub struct ConfiguredNode {
     /// Name; not unique.
     pub name: String,
-    /// What it does.
+    /// Kind.
     pub kind: ConfiguredKind,
-    /// Its ways out, each with a name and the nodes that it enables, operators apart.
+    /// Ports, each with its name and the nodes that it enables, without operators.
     pub ports: Vec<(String, Vec<usize>)>,
 }
 
-/// The graph of a NIC that is configured.
+/// The graph of a configured NIC.
 #[derive(Clone, Debug)]
 pub struct ConfiguredGraph<'n> {
     nic: &'n ConfiguredNic,
     nodes: Vec<ConfiguredNode>,
 }
 
-/// Where a node of the model went.
+/// The nodes of a model's node.
 #[derive(Clone, Debug, Default)]
 struct Placed {
-    /// The node at which packets come in.
+    /// The node that packets enter.
     entry: usize,
-    /// For each port of the model, the node and port that it became.
+    /// The node and port of each of the model's ports.
     ports: Vec<(usize, usize)>,
 }
 
 impl<'n> ConfiguredGraph<'n> {
-    /// Fills the configuration nodes of a model.
+    /// Fills in the configuration nodes of a model.
     #[must_use]
     pub fn of(nic: &'n ConfiguredNic) -> Self {
         Builder { nic, nodes: Vec::new(), to_queues: Vec::new() }.build()
@@ -84,13 +84,13 @@ impl<'n> ConfiguredGraph<'n> {
         self.nic
     }
 
-    /// The nodes; each stands behind those that lead to it.
+    /// In topological order.
     #[must_use]
     pub fn nodes(&self) -> &[ConfiguredNode] {
         &self.nodes
     }
 
-    /// Follows a packet: the queues that it ends in. One, unless the graph were wrong.
+    /// Follows a packet to its queues; exactly one in a correct graph.
     #[must_use]
     pub fn queues_of(&self, packet: &Packet) -> Vec<QueueId> {
         let mut queues = Vec::new();
@@ -145,7 +145,7 @@ impl<'n> ConfiguredGraph<'n> {
         queues
     }
 
-    /// The queue of an indirection table, moved up.
+    /// The queue in an indirection table, plus `up`.
     fn hashed(&self, packet: &Packet, up: QueueId, context: Option<ContextId>) -> QueueId {
         let address = |address: IpAddr| match address {
             IpAddr::V4(address) => address.octets().to_vec(),
@@ -175,7 +175,7 @@ fn table_of(nic: &ConfiguredNic, context: Option<ContextId>) -> &[QueueId] {
     context.and_then(|context| nic.contexts().get(context.index())).map_or(nic.indirection(), Vec::as_slice)
 }
 
-/// Whether a packet has what a filter asks for, field by field.
+/// Whether a packet matches a filter, field by field.
 fn fields_match(wanted: &FilterMatch, packet: &Packet) -> bool {
     let header = &packet.header;
     let address = |wanted: Option<AddressMatch>, found: IpAddr| {
@@ -202,7 +202,7 @@ fn fields_match(wanted: &FilterMatch, packet: &Packet) -> bool {
         && wanted.connection_request.is_none_or(|request| request == header.connection_request)
 }
 
-/// Whether a packet's flow has the signature of a filter's.
+/// Whether a packet's flow has the signature of a filter's flow.
 fn same_signature(wanted: &FilterMatch, packet: &Packet) -> bool {
     let (Some(wanted), Some(found)) = (wanted.as_flow(), packet.flow()) else { return false };
     let kind = |flow: &crate::FlowTuple| (flow.transport, flow.destination.is_ipv6());
@@ -238,7 +238,7 @@ impl<'n> Builder<'n> {
                 }
                 NodeKind::Table(table) => self.table(&node.name, *table),
                 NodeKind::Rss => self.hash(&node.name, QueueId(0), None),
-                // Their edges are gathered and joined at the end.
+                // Edges are collected and joined at the end.
                 NodeKind::Queue(_) => Placed::default(),
             };
             placed.push(place);
@@ -256,7 +256,7 @@ impl<'n> Builder<'n> {
         Placed { entry, ports: places }
     }
 
-    /// A chain of filters, each of which is asked if the one before it does not match.
+    /// A chain of filters; each is tried if the previous one does not match.
     fn table(&mut self, name: &str, table: crate::TableId) -> Placed {
         let mut filters: Vec<(FilterId, Filter)> = self
             .nic
@@ -295,7 +295,7 @@ impl<'n> Builder<'n> {
         Placed { entry: entry.unwrap_or_default(), ports: vec![(last, 0), (last, 1)] }
     }
 
-    /// RSS over a table, with the queues moved up.
+    /// RSS over a table, with `up` added to the queues.
     fn hash(&mut self, name: &str, up: QueueId, context: Option<ContextId>) -> Placed {
         let queues: std::collections::BTreeSet<QueueId> = table_of(self.nic, context)
             .iter()
@@ -311,12 +311,12 @@ impl<'n> Builder<'n> {
         for (port, queue) in queues.into_iter().enumerate() {
             self.to_queues.push((queue, (placed.entry, port)));
         }
-        // Nothing passes it: the last port is never enabled.
+        // The last port is never enabled.
         let miss = (placed.entry, self.nodes[placed.entry].ports.len() - 1);
         Placed { entry: placed.entry, ports: vec![miss, miss] }
     }
 
-    /// Draws the edges of the model between what its nodes have become.
+    /// Connects the nodes by the model's edges.
     fn connect(&mut self, graph: &Graph, placed: &[Placed]) {
         for (node, place) in graph.nodes().iter().zip(placed) {
             for (port, (from, from_port)) in node.ports.iter().zip(&place.ports) {
@@ -352,7 +352,7 @@ fn graph_ports(node: &crate::Node) -> Vec<String> {
     node.ports.iter().map(|port| port.name.clone()).collect()
 }
 
-/// Operands among the nodes that are placed: an operator stands behind its operands.
+/// Operands among the placed nodes; operators follow their operands.
 fn resolved(operands: &[crate::Operand], placed: &[Placed]) -> Vec<(usize, usize)> {
     let place = |operand: &crate::Operand| placed[operand.node.index()].ports.get(operand.port).copied();
     operands.iter().filter_map(place).collect()

@@ -1,4 +1,4 @@
-//! Filters: a part of a packet's headers, and the queue that packets with it go to.
+//! Filters: a match of a packet's headers, and the queue of matching packets.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -36,8 +36,8 @@ impl TableId {
     }
 }
 
-/// An RSS context: an indirection table besides the NIC's own, for the filters that name it (`ethtool -X IFACE context
-/// new`). The index into [`crate::ConfiguredNic::contexts`].
+/// An RSS context: a further indirection table, for the filters that refer to it (`ethtool -X IFACE context
+/// new`). An index into [`crate::ConfiguredNic::contexts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ContextId(pub u16);
 
@@ -49,7 +49,7 @@ impl ContextId {
     }
 }
 
-/// An address of which only the bits in the mask count.
+/// An address with a mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AddressMatch {
     address: IpAddr,
@@ -63,7 +63,7 @@ impl AddressMatch {
         Self { address, mask: Self::full(address) }
     }
 
-    /// The addresses that begin with the first `length` bits of `address`; all of its version for 0.
+    /// Addresses with the first `length` bits of `address`; 0: all of its version.
     #[must_use]
     pub const fn prefix(address: IpAddr, length: u8) -> Self {
         let bits: u8 = if address.is_ipv4() { 32 } else { 128 };
@@ -72,7 +72,7 @@ impl AddressMatch {
         Self::masked(address, Self::full(address) & !low)
     }
 
-    /// The addresses that agree with `address` in the bits of `mask`; of IPv4 its low 32 bits.
+    /// Addresses that equal `address` in the bits of `mask`; for IPv4 its low 32 bits.
     #[must_use]
     pub const fn masked(address: IpAddr, mask: u128) -> Self {
         let mask = mask & Self::full(address);
@@ -87,25 +87,25 @@ impl AddressMatch {
         if address.is_ipv4() { u32::MAX as u128 } else { u128::MAX }
     }
 
-    /// The address; bits that do not count are 0.
+    /// The address; masked bits are 0.
     #[must_use]
     pub const fn address(self) -> IpAddr {
         self.address
     }
 
-    /// The bits that count; of IPv4 in the low 32.
+    /// The mask; for IPv4 in the low 32 bits.
     #[must_use]
     pub const fn mask(self) -> u128 {
         self.mask
     }
 
-    /// Whether every bit counts.
+    /// Whether the mask is complete.
     #[must_use]
     pub const fn is_exact(self) -> bool {
         self.mask == Self::full(self.address)
     }
 
-    /// Length of the prefix, when the mask is one.
+    /// Length of the prefix, if the mask is one.
     #[must_use]
     pub const fn prefix_length(self) -> Option<u8> {
         let bits: u32 = if self.address.is_ipv4() { 32 } else { 128 };
@@ -126,7 +126,7 @@ impl fmt::Display for AddressMatch {
     }
 }
 
-/// A port of which only the bits in the mask count.
+/// A port with a mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PortMatch {
     port: u16,
@@ -140,25 +140,25 @@ impl PortMatch {
         Self { port, mask: u16::MAX }
     }
 
-    /// The ports that agree with `port` in the bits of `mask`.
+    /// Ports that equal `port` in the bits of `mask`.
     #[must_use]
     pub const fn masked(port: u16, mask: u16) -> Self {
         Self { port: port & mask, mask }
     }
 
-    /// The port; bits that do not count are 0.
+    /// The port; masked bits are 0.
     #[must_use]
     pub const fn port(self) -> u16 {
         self.port
     }
 
-    /// The bits that count.
+    /// The mask.
     #[must_use]
     pub const fn mask(self) -> u16 {
         self.mask
     }
 
-    /// Whether every bit counts.
+    /// Whether the mask is complete.
     #[must_use]
     pub const fn is_exact(self) -> bool {
         self.mask == u16::MAX
@@ -175,11 +175,11 @@ impl fmt::Display for PortMatch {
     }
 }
 
-/// What a packet must have to match: a part of its headers. `None` is anything.
+/// A match of a packet's headers. `None` matches anything.
 ///
-/// A flow, a class of flows (a listening socket, a client's network) and the left side of a filter are all
-/// such a part: a *predicate* in Dragonet's terms, restricted to a conjunction of masked fields, which is
-/// what filters of NICs can say.
+/// A flow, a class of flows (a listening socket, a client's network) and the match of a filter are all of this
+/// form: a *predicate* in Dragonet's terms, restricted to a conjunction of masked fields, as in the filters of
+/// NICs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FilterMatch {
     /// Transport protocol.
@@ -192,7 +192,7 @@ pub struct FilterMatch {
     pub destination: Option<AddressMatch>,
     /// This host's port.
     pub destination_port: Option<PortMatch>,
-    /// The type in the Ethernet header (IANA, IEEE 802 Numbers).
+    /// The Ethernet type (IANA, IEEE 802 Numbers).
     pub ether_type: Option<u16>,
     /// The destination's hardware address.
     pub mac_destination: Option<[u8; 6]>,
@@ -213,7 +213,7 @@ impl FilterMatch {
         connection_request: None,
     };
 
-    /// The packets with this five-tuple.
+    /// Packets with this five-tuple.
     #[must_use]
     pub const fn exact(flow: &FlowTuple) -> Self {
         Self {
@@ -226,7 +226,7 @@ impl FilterMatch {
         }
     }
 
-    /// The packets to one address and port of this host: those of a listening socket.
+    /// Packets to an address and port of this host, as of a listening socket.
     #[must_use]
     pub const fn to(transport: Transport, destination: IpAddr, port: u16) -> Self {
         Self {
@@ -237,7 +237,7 @@ impl FilterMatch {
         }
     }
 
-    /// The flow, when exactly one flow's packets match.
+    /// The flow, if exactly one flow matches.
     #[must_use]
     pub fn as_flow(&self) -> Option<FlowTuple> {
         let (source, destination) = (self.source?, self.destination?);
@@ -277,7 +277,7 @@ impl FilterMatch {
 }
 
 impl fmt::Display for FilterMatch {
-    /// As the fields of a filter are named in `search solve`; `any` when nothing is asked for.
+    /// With the field names of `search solve`; `any` without fields.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut separator = "";
         let mut field = |name: &str, value: Option<&dyn fmt::Display>| {
@@ -304,30 +304,30 @@ impl fmt::Display for FilterMatch {
 /// An entry of a filter table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Filter {
-    /// The table that it stands in.
+    /// Its table.
     pub table: TableId,
-    /// Its rank among the filters of its table that match the same packet, as the table's
-    /// [`crate::Precedence`] has it. 0 in tables without priorities.
+    /// Its rank among matching filters of its table, by the table's [`crate::Precedence`]. 0 in tables without
+    /// priorities.
     pub priority: u32,
-    /// What a packet must have.
+    /// The match.
     pub matches: FilterMatch,
-    /// The queue that such a packet goes to.
+    /// The queue of matching packets.
     pub queue: QueueId,
-    /// Whether RSS spreads such packets instead, in tables that offer this: over the queues of the
-    /// indirection table, each moved up by `queue`.
+    /// Whether RSS spreads matching packets, if the table supports this: over the queues of the indirection
+    /// table, plus `queue`.
     pub spread: bool,
-    /// The context whose indirection table that is; none: the NIC's own.
+    /// The context with that indirection table; none: the NIC's own.
     pub context: Option<ContextId>,
 }
 
 impl Filter {
-    /// A filter that sends what matches to one queue.
+    /// A filter that sends matching packets to one queue.
     #[must_use]
     pub const fn new(table: TableId, priority: u32, matches: FilterMatch, queue: QueueId) -> Self {
         Self { table, priority, matches, queue, spread: false, context: None }
     }
 
-    /// The same filter with what matches spread over the queues of a context.
+    /// The same filter, spreading over the queues of a context.
     #[must_use]
     pub const fn over(self, context: ContextId) -> Self {
         Self { queue: QueueId(0), spread: true, context: Some(context), ..self }

@@ -1,4 +1,4 @@
-//! Flows, as a NIC sees them: by the headers of the packets that it receives.
+//! Flows, identified by the headers of received packets.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -22,7 +22,7 @@ impl Transport {
         }
     }
 
-    /// Name as in policy files and in `search solve`.
+    /// Name in policy files and in `search solve`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -38,13 +38,13 @@ impl fmt::Display for Transport {
     }
 }
 
-/// A whole five-tuple, as it stands in the packets that are received: the source is the peer.
+/// A five-tuple of received packets: the source is the peer.
 ///
-/// The flow's packets are those that carry data: IP packets without VLAN tag that are no fragments, no
-/// connection requests (SYN), and addressed to the interface's own hardware address. What else a NIC may
-/// look at (see [`crate::FilterMatch`]) is as such packets have it.
+/// A flow's packets carry data: IP packets without VLAN tag, to the interface's own hardware address, and
+/// neither fragments nor connection requests (SYN). Other fields of [`crate::FilterMatch`] have the values of
+/// such packets.
 ///
-/// Both addresses are of one IP version. Where they are not, no filter with a whole five-tuple matches.
+/// Both addresses have one IP version. Otherwise no filter with a five-tuple matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowTuple {
     /// Transport protocol.
@@ -60,7 +60,7 @@ pub struct FlowTuple {
 }
 
 impl FlowTuple {
-    /// UDP over IPv4, the addresses as numbers.
+    /// UDP over IPv4, with addresses as numbers.
     #[must_use]
     pub const fn udp4(source: u32, source_port: u16, destination: u32, destination_port: u16) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! Which flow is on which queue, kept while flows come and go and the configuration changes.
+//! The queue of each flow, kept up to date while flows and configuration change.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -7,7 +7,7 @@ use crate::flow::FlowTuple;
 use crate::key::Key;
 use crate::nic::{ConfigureError, ConfiguredNic, FilterId, InsertError, Prepared};
 
-/// A flow in a [`FlowMap`]. That of a flow that was removed is given to another.
+/// A flow in a [`FlowMap`]. The index of a removed flow is reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowIndex(pub u32);
 
@@ -24,9 +24,9 @@ impl FlowIndex {
 pub struct Move {
     /// The flow.
     pub flow: FlowIndex,
-    /// Where it was.
+    /// Its old queue.
     pub from: QueueId,
-    /// Where it is.
+    /// Its new queue.
     pub to: QueueId,
 }
 
@@ -35,9 +35,9 @@ pub struct Move {
 pub enum Change {
     /// Install a filter.
     Insert(Filter),
-    /// Take a filter out.
+    /// Remove a filter.
     Remove(FilterId),
-    /// Put a filter in the place of another. Only another queue is the cheapest change there is.
+    /// Replace a filter. Changing only the queue is the cheapest change.
     Replace(FilterId, Filter),
 }
 
@@ -46,16 +46,16 @@ struct Entry {
     flow: FlowTuple,
     prepared: Prepared,
     queue: QueueId,
-    /// Place in the list of its queue.
+    /// Position in the list of its queue.
     position: u32,
-    /// Place in the list of its entry of the indirection table.
+    /// Position in the list of its entry of the indirection table.
     rss_position: u32,
 }
 
-/// The flows by what filters of one mask compare.
+/// Flows indexed by the fields of one mask.
 #[derive(Clone, Debug)]
 struct Group {
-    /// Whether signatures are compared.
+    /// Whether it compares signatures.
     of_signatures: bool,
     mask: Key,
     flows: FxHashMap<Key, FxHashSet<FlowIndex>>,
@@ -81,13 +81,13 @@ impl Group {
     }
 }
 
-/// Masks for which flows are kept together at most; filters with yet another mask look at all flows.
+/// Limit of indexed masks; filters with further masks search all flows.
 const MOST_GROUPS: usize = 16;
 
-/// A configured NIC, the flows that it receives, and the queue of each.
+/// A configured NIC, its flows, and the queue of each.
 ///
-/// A change costs what it moves: a filter with a whole five-tuple one look-up, one with a mask those of the flows that
-/// it matches, and an entry of the indirection table those of the flows whose hash leads there.
+/// The cost of a change follows the moved flows: a filter with a five-tuple costs one look-up, one with a mask
+/// those of the matching flows, an entry of the indirection table those of its flows.
 #[derive(Clone, Debug)]
 pub struct FlowMap {
     nic: ConfiguredNic,
@@ -101,7 +101,7 @@ pub struct FlowMap {
 }
 
 impl FlowMap {
-    /// No flow, on this NIC.
+    /// An empty map for this NIC.
     #[must_use]
     pub fn new(nic: ConfiguredNic) -> Self {
         Self {
@@ -136,7 +136,7 @@ impl FlowMap {
         self.by_flow.is_empty()
     }
 
-    /// Adds a flow; one that is there already keeps its index.
+    /// Adds a flow; an existing one keeps its index.
     pub fn add_flow(&mut self, flow: FlowTuple) -> FlowIndex {
         if let Some(index) = self.by_flow.get(&flow) {
             return *index;
@@ -160,7 +160,7 @@ impl FlowMap {
         index
     }
 
-    /// Takes a flow out; none if there is no such flow.
+    /// Removes a flow; none if it does not exist.
     pub fn remove_flow(&mut self, flow: FlowIndex) -> Option<FlowTuple> {
         let entry = self.entries.get_mut(flow.index())?.take()?;
         self.leave_queue(entry.queue, entry.position);
@@ -199,13 +199,13 @@ impl FlowMap {
         self.entry(flow).map(|entry| entry.queue)
     }
 
-    /// The filter that decides where a flow goes; none if no filter does, or there is no such flow.
+    /// The filter that decides a flow's queue; none if no filter does, or the flow does not exist.
     #[must_use]
     pub fn deciding_filter(&self, flow: FlowIndex) -> Option<FilterId> {
         self.entry(flow).and_then(|entry| self.nic.decide(&entry.prepared).0)
     }
 
-    /// The entry of the indirection table that a flow's hash leads to; none while RSS is off.
+    /// The entry of the indirection table for a flow's hash; none while RSS is off.
     #[must_use]
     pub fn rss_entry(&self, flow: FlowIndex) -> Option<usize> {
         self.entry(flow).and_then(|entry| self.nic.prepared_entry(&entry.prepared))
@@ -238,12 +238,12 @@ impl FlowMap {
 
     // ---- Configuration ---------------------------------------------------------------------------------
 
-    /// Changes the filters, and moves the flows that this moves: [`FlowMap::moves`] tells which.
+    /// Changes the filters and moves the affected flows; see [`FlowMap::moves`].
     ///
-    /// The filter's identity is that of the filter which was installed or taken out.
+    /// Returns the installed or removed filter.
     ///
     /// # Errors
-    /// When the NIC does not take the change: nothing has changed then.
+    /// When the NIC refuses the change; nothing has changed then.
     pub fn apply(&mut self, change: Change) -> Result<FilterId, InsertError> {
         self.moves.clear();
         let (id, before, after) = match change {
@@ -260,10 +260,10 @@ impl FlowMap {
         Ok(id)
     }
 
-    /// Sets one entry of the indirection table, and moves the flows that this moves. Returns the queue it named.
+    /// Sets one entry of the indirection table and moves the affected flows. Returns the old queue.
     ///
     /// # Errors
-    /// When the NIC does not take it: nothing has changed then.
+    /// When the NIC refuses it; nothing has changed then.
     pub fn redirect(&mut self, entry: usize, queue: QueueId) -> Result<QueueId, InsertError> {
         let before = self.nic.redirect(entry, queue)?;
         self.moves.clear();
@@ -275,10 +275,10 @@ impl FlowMap {
         Ok(before)
     }
 
-    /// Sets the indirection table, or turns RSS off with an empty one, and moves the flows that this moves.
+    /// Sets the indirection table, or turns RSS off with an empty one, and moves the affected flows.
     ///
     /// # Errors
-    /// When the NIC does not take it: nothing has changed then.
+    /// When the NIC refuses it; nothing has changed then.
     pub fn set_indirection(&mut self, indirection: Vec<QueueId>) -> Result<(), ConfigureError> {
         self.nic.set_indirection(indirection)?;
         self.moves.clear();
@@ -296,10 +296,11 @@ impl FlowMap {
         Ok(())
     }
 
-    /// A context over these queues: see [`ConfiguredNic::add_context`]. It moves no flow until a filter names it.
+    /// A context over these queues; see [`ConfiguredNic::add_context`]. It moves no flow until a filter uses
+    /// it.
     ///
     /// # Errors
-    /// When the NIC has no more.
+    /// When the NIC has no further context.
     pub fn add_context(&mut self, queues: &[QueueId]) -> Result<ContextId, ConfigureError> {
         self.nic.add_context(queues)
     }
@@ -310,7 +311,7 @@ impl FlowMap {
         &self.moves
     }
 
-    /// Decides anew on the flows that a filter matches.
+    /// Decides again on the flows that a filter matches.
     fn settle(&mut self, filter: &Filter) {
         let of_signatures = self.nic.is_signature(filter.table);
         if !of_signatures && let Some(flow) = filter.matches.as_flow() {
@@ -330,7 +331,7 @@ impl FlowMap {
         }
     }
 
-    /// The flows by what filters of a mask compare; none if there are too many masks.
+    /// Flows indexed by a mask; none if there are too many masks.
     fn group(&mut self, of_signatures: bool, mask: &Key) -> Option<&Group> {
         let known = |group: &Group| group.of_signatures == of_signatures && group.mask == *mask;
         if let Some(position) = self.groups.iter().position(known) {
@@ -362,7 +363,7 @@ impl FlowMap {
         self.moves.push(Move { flow, from, to });
     }
 
-    /// Takes what stands at a place of a queue's list out of it; the last one takes its place.
+    /// Removes a position from a queue's list; the last flow takes the position.
     fn leave_queue(&mut self, queue: QueueId, position: u32) {
         let list = &mut self.by_queue[queue.index()];
         list.swap_remove(position as usize);
@@ -374,7 +375,7 @@ impl FlowMap {
     }
 }
 
-/// Appends a flow, and returns its place.
+/// Appends a flow; returns its position.
 fn push(list: &mut Vec<FlowIndex>, flow: FlowIndex) -> u32 {
     list.push(flow);
     // There are fewer flows than a u32 counts.

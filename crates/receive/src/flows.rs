@@ -1,6 +1,6 @@
-//! Flows as they are observed: what is known of each besides its addresses and ports. Read from a list, or made up.
+//! Observed flows: addresses, ports and further facts. Read from a list, or generated.
 //!
-//! The list is CSV (RFC 4180) with one flow a line, and `#` before remarks:
+//! The list is CSV (RFC 4180) with a flow per line; `#` starts a remark:
 //!
 //! ```text
 //! protocol,src,src_port,dst,dst_port,class,rate_bps,reader,process,cgroup,queue
@@ -8,9 +8,9 @@
 //! tcp,10.0.0.2,41000,10.0.0.100,443,,,3,nginx,/system.slice/nginx.service,0
 //! ```
 //!
-//! The first five columns are needed; the others may be empty or left out. A first line with names may put the columns in
-//! any order; without it they have this one. The source is the peer, as in the packets that are received. `reader` is the
-//! processor of the thread that reads the flow, `queue` where the flow lies now.
+//! The first five columns are required; others may be empty or missing. A first line with names may reorder the columns. The
+//! source is the peer, as in received packets. `reader` is the processor of the thread that reads the flow, `queue` the flow's
+//! current queue.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
@@ -20,37 +20,37 @@ use evenkeel_model::text::{excerpt, suggestion};
 
 use crate::{FlowTuple, QueueId, Transport};
 
-/// Flows that a list may have.
+/// Maximum of flows in a list.
 pub const MOST_FLOWS: usize = 1_000_000;
 
-/// A flow and what is known of it.
+/// A flow with its known facts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObservedFlow {
     /// Addresses and ports.
     pub tuple: FlowTuple,
-    /// Name of its class, when whoever observed it knows.
+    /// Name of its class, if the observer knows it.
     pub class: Option<String>,
-    /// What it receives, bit/s; 0 if unknown.
+    /// Receive rate, bit/s; 0 if unknown.
     pub rate_bps: u64,
     /// Processor of the thread that reads it.
     pub reader: Option<u32>,
     /// Name of the process that owns its socket (`/proc/PID/comm`).
     pub process: Option<String>,
-    /// Version-2 cgroup of its socket, from the root on.
+    /// Its socket's version-2 cgroup, from the root.
     pub cgroup: Option<String>,
-    /// The queue on which it lies now.
+    /// Its current queue.
     pub queue: Option<QueueId>,
 }
 
 impl ObservedFlow {
-    /// A flow of which nothing else is known.
+    /// A flow without further facts.
     #[must_use]
     pub const fn new(tuple: FlowTuple) -> Self {
         Self { tuple, class: None, rate_bps: 0, reader: None, process: None, cgroup: None, queue: None }
     }
 }
 
-/// Why a text is no list of flows.
+/// Why a list of flows is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{origin}:{line}: {problem}")]
 pub struct FlowListError {
@@ -62,18 +62,18 @@ pub struct FlowListError {
     pub problem: String,
 }
 
-/// The columns, in the order that they have without a line of names.
+/// The columns, in their default order.
 const COLUMNS: [&str; 11] = [
     "protocol", "src", "src_port", "dst", "dst_port", "class", "rate_bps", "reader", "process", "cgroup",
     "queue",
 ];
-/// Columns that must be there.
+/// Number of required columns.
 const NEEDED: usize = 5;
 
-/// Reads a list of flows.
+/// Parses a list of flows.
 ///
 /// # Errors
-/// The first mistake, with its line; a list without flows is one.
+/// The first error with its line; an empty list is an error.
 pub fn parse(text: &str, origin: &str) -> Result<Vec<ObservedFlow>, FlowListError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut reader = ReaderBuilder::new()
@@ -123,7 +123,7 @@ pub fn parse(text: &str, origin: &str) -> Result<Vec<ObservedFlow>, FlowListErro
     Ok(flows)
 }
 
-/// Counts lines up to a record: the reader's own positions do not know of lines that it passes over.
+/// Counts lines up to a record: the CSV reader does not count lines that it skips.
 struct Place<'t> {
     text: &'t str,
     at: usize,
@@ -131,7 +131,7 @@ struct Place<'t> {
 }
 
 impl Place<'_> {
-    /// The line of the record that follows this byte, which only grows from call to call.
+    /// The line of the record after this byte, which must not decrease between calls.
     fn of_record(&mut self, byte: usize) -> usize {
         let lines = |text: &str| text.bytes().filter(|byte| *byte == b'\n').count();
         let byte = byte.clamp(self.at, self.text.len());
@@ -240,17 +240,17 @@ impl Columns {
 }
 
 fn value<T: FromStr>(column: usize, field: &str, what: &str) -> Result<T, String> {
-    // A sign is no part of any of these, though Rust reads one.
+    // Rust parses a sign, but these numbers have none.
     let plain = !field.starts_with('+');
     let value = field.parse().ok().filter(|_| plain);
     value.ok_or_else(|| format!("{} '{}' is {what}", COLUMNS[column], excerpt(field)))
 }
 
-/// Writes a list of flows, as [`parse`] reads it.
+/// Writes a list of flows in the format of [`parse`].
 #[must_use]
 pub fn to_csv(flows: &[ObservedFlow]) -> String {
     let mut writer = csv::Writer::from_writer(Vec::new());
-    // Writing to memory does not fail, and every line has all columns.
+    // Writing to memory cannot fail, and every line has all columns.
     let _ = writer.write_record(COLUMNS);
     for flow in flows {
         let number = |number: Option<u64>| number.map_or_else(String::new, |number| number.to_string());
@@ -273,16 +273,17 @@ pub fn to_csv(flows: &[ObservedFlow]) -> String {
     String::from_utf8(text).unwrap_or_default()
 }
 
-/// Made-up flows: UDP to one address and port, as in Dragonet's experiments (section 4.3), from clients with 16 flows
-/// each, at 1 to 512 Mbit/s. The same flows for the same arguments, all different; `first` numbers the first one.
+/// Generated flows: UDP to one address and port, as in Dragonet's experiments (section 4.3), from clients with
+/// 16 flows each, at 1 to 512 Mbit/s. Deterministic, without duplicates; `first` is the number of the first
+/// one.
 pub fn generate(first: u32, count: u32) -> impl Iterator<Item = ObservedFlow> {
     const FLOWS_OF_A_CLIENT: u32 = 16;
     const SERVER: Ipv4Addr = Ipv4Addr::new(10, 200, 0, 1);
     const MEMCACHED: u16 = 11211;
     (first..first.saturating_add(count)).map(|number| {
         let client = number / FLOWS_OF_A_CLIENT;
-        // Ports as a client's kernel hands them out: scattered over the range of ephemeral ones, and different for
-        // the flows of a client, since the step and the range have no common divisor.
+        // Ports as a client's kernel assigns them: spread over the ephemeral range, and different for a
+        // client's flows, because step and range are coprime.
         let step = (u64::from(number) * 7919 + u64::from(client) * 104_729) % 28_231;
         let source = Ipv4Addr::from_bits(Ipv4Addr::new(10, 0, 0, 1).to_bits() + client % (1 << 23));
         let tuple = FlowTuple {
@@ -312,7 +313,7 @@ mod tests {
         let flows = parse(text, "f.csv").unwrap();
         assert_eq!((flows.len(), flows[0].class.as_deref(), flows[0].rate_bps), (1, None, 0));
         assert_eq!(flows[0].tuple.to_string(), "tcp 10.0.0.1:1 > 10.0.0.2:2");
-        // An IPv4 address in IPv6 notation is what the NIC sees: IPv4.
+        // The NIC sees an IPv4-mapped address as IPv4.
         let mapped = parse("udp,::ffff:10.0.0.1,1,10.0.0.2,2", "f.csv").unwrap();
         assert!(mapped[0].tuple.source.is_ipv4());
     }
@@ -335,7 +336,7 @@ mod tests {
         assert!(fails(&format!("{flow},,,,,,65536")).starts_with("f.csv:1: queue '65536' is no"));
         assert!(fails("udp,10.0.0.1\x1b[2J,1,10.0.0.2,2").contains("\\u001b"));
         assert_eq!(fails("udp,10.0.0.1,1,10.0.0.2"), "f.csv:1: dst_port is missing");
-        // Remarks, empty lines and another line's quotes do not count for a line.
+        // Remarks, empty lines and quotes of another line do not count as lines.
         let before = format!("\n# a\n\nprotocol,src,src_port,dst,dst_port,class\r\n\r\n{flow},\"x\"\n#\n");
         assert_eq!(fails(&format!("{before}{flow}")), "f.csv:8: the flow of line 6 once more");
         assert!(

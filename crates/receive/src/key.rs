@@ -18,8 +18,8 @@ pub(crate) const fn is_ip(ether_type: u16) -> bool {
 
 /// The headers of a packet, or a mask over them.
 ///
-/// IPv4 addresses take the low 32 bits. `link` is the destination's hardware address above the Ethernet type,
-/// `transport` the source port, the destination port, the IP protocol and the connection request's bit.
+/// IPv4 addresses use the low 32 bits. `link` has the destination's hardware address above the Ethernet type;
+/// `transport` has source port, destination port, IP protocol and the connection request's bit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     pub(crate) source: u128,
@@ -105,7 +105,7 @@ pub(crate) struct Pattern {
 }
 
 impl Pattern {
-    /// The pattern of a match; none if the match contradicts itself, as addresses of two IP versions do.
+    /// The pattern of a match; none if it contradicts itself, for example with addresses of two IP versions.
     pub(crate) fn of(matches: &FilterMatch) -> Option<Self> {
         let (mut value, mut mask) = (Key::default(), Key::default());
         let mut ether_type = matches.ether_type;
@@ -124,7 +124,7 @@ impl Pattern {
             mask.link |= u64::from(u16::MAX);
         }
         if let Some(mac) = matches.mac_destination {
-            // 0 stands for the interface's own address here, and no packet goes to the address 0.
+            // 0 is the interface's own address here, and no packet has the address 0.
             if mac == [0; 6] {
                 return None;
             }
@@ -155,7 +155,7 @@ impl Pattern {
         key.and(&self.mask) == self.value
     }
 
-    /// The packets that match both; none if there are none.
+    /// Packets that match both; none if there are none.
     pub(crate) fn and(&self, other: &Self) -> Option<Self> {
         let both = |one: &Key, other: &Key| Key {
             source: one.source | other.source,
@@ -167,7 +167,7 @@ impl Pattern {
             .then(|| Self { value: both(&self.value, &other.value), mask: both(&self.mask, &other.mask) })
     }
 
-    /// Whether some packet matches both: no bit that both fix differs.
+    /// Whether a packet can match both: no bit that both fix differs.
     pub(crate) fn overlaps(&self, other: &Self) -> bool {
         let both = self.mask.and(&other.mask);
         self.value.and(&both) == other.value.and(&both)

@@ -1,11 +1,11 @@
-//! The receive path: what a NIC can do with a packet that arrives, and which queue a flow reaches.
+//! The receive path: the queue that a NIC chooses for a received packet or a flow.
 //!
-//! A [`NicModel`] is a *physical resource graph* (Dragonet, TRIOS 2015, section 3.1), read from a data
-//! file. A [`ConfiguredNic`] is a model with its filters, RSS key and indirection table filled in; it says
-//! which queue a flow reaches, exactly for a whole five-tuple and soundly for a part of one. A [`FlowMap`]
-//! keeps the queue of every flow while the configuration changes, and moves only what a change touches.
+//! A [`NicModel`] is a *physical resource graph* (Dragonet, TRIOS 2015, section 3.1), read from a data file. A
+//! [`ConfiguredNic`] is a model with filters, RSS key and indirection table. It returns the queue of a flow,
+//! exactly for a five-tuple, and as a superset for a class. A [`FlowMap`] has the queue of every flow, and
+//! moves only the flows that a change affects.
 //!
-//! Everything here is a pure function of its input: no file is read, and no kernel is asked.
+//! Everything here is a pure function: it reads no file and no kernel state.
 
 #![warn(missing_docs)]
 

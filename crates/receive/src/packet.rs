@@ -1,4 +1,4 @@
-//! One received packet, as far as NICs look at it.
+//! One received packet, with the fields that NICs use.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -7,12 +7,12 @@ use crate::key::{bits, is_ip};
 
 /// The headers of a received packet.
 ///
-/// What a packet does not have is 0: a protocol outside of IP, ports in a fragment.
+/// A missing field is 0: a protocol outside of IP, ports in a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Packet {
-    /// The destination's hardware address, where it is not the interface's own.
+    /// The destination's hardware address, unless it is the interface's own.
     pub mac_destination: Option<[u8; 6]>,
-    /// What the function nodes of a graph look at.
+    /// The fields for the function nodes of a graph.
     pub header: Header,
     /// The sender's address.
     pub source: IpAddr,
@@ -38,7 +38,7 @@ impl Packet {
         }
     }
 
-    /// The flow that it would belong to; none of fragments and of what is neither TCP nor UDP.
+    /// Its flow; none for fragments, and for protocols other than TCP and UDP.
     #[must_use]
     pub fn flow(&self) -> Option<FlowTuple> {
         let transports = [Transport::Tcp, Transport::Udp];
@@ -69,17 +69,17 @@ impl Packet {
     }
 }
 
-/// What kind of packet it is: the fields that the function nodes of a graph look at. Only configuration, that is
-/// filter tables and the RSS hash, looks at addresses and ports.
+/// The kind of a packet: the fields for the function nodes of a graph. Only filter tables and the RSS hash use
+/// addresses and ports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Header {
-    /// The type in the Ethernet header, behind a VLAN tag if there is one.
+    /// The Ethernet type, after a VLAN tag if there is one.
     pub ether_type: u16,
     /// The protocol in the IP header; 0 outside of IP.
     pub protocol: u8,
-    /// Whether it is a fragment of an IP packet: the NIC knows no ports then.
+    /// Whether it is an IP fragment: the NIC then knows no ports.
     pub fragment: bool,
-    /// Whether it goes to a group of hosts: the group bit of the destination's hardware address.
+    /// Whether its destination is a group of hosts: the group bit of the hardware address.
     pub multicast: bool,
     /// Whether it opens a connection: SYN without ACK (RFC 9293, section 3.1).
     pub connection_request: bool,

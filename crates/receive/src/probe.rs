@@ -1,17 +1,17 @@
-//! Which model a device is, by what the kernel tells of it.
+//! Picks the model of a device from the kernel's facts.
 
 use crate::nic::NicModel;
 
-/// What the kernel tells of a device.
+/// The kernel's facts about a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceFacts {
-    /// The driver's name; none of a device without one.
+    /// None for a device without a driver.
     pub driver: Option<String>,
     /// Receive queues in use.
     pub queues: u32,
-    /// Whether it takes n-tuple rules at all.
+    /// Whether it takes n-tuple rules.
     pub takes_rules: bool,
-    /// Places for rules, where the driver tells.
+    /// Number of rule locations, if the driver reports it.
     pub rule_places: Option<u32>,
     /// Whether its n-tuple filters are switched on.
     pub rules_are_on: bool,
@@ -19,25 +19,25 @@ pub struct DeviceFacts {
     pub rss_entries: Option<u32>,
 }
 
-/// The model of a device, and how that is known.
+/// The model of a device, and the reasons.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probed {
     /// Name of the model.
     pub model: String,
-    /// Whether the model names the driver; otherwise it is one that fits what the device can do.
+    /// Whether the model names the driver; otherwise it fits the device's features.
     pub is_named: bool,
-    /// What speaks for it, one sentence each.
+    /// Reasons for it, one sentence each.
     pub reasons: Vec<String>,
-    /// What is not as the model has it, or must be done first.
+    /// Differences from the model, and necessary preparations.
     pub remarks: Vec<String>,
 }
 
-/// Models for devices that no model names.
+/// Generic models.
 const RULES: &str = "ntuple";
 const HASH: &str = "rss-only";
 const SOFTWARE: &str = "xdp-cpumap";
 
-/// Picks the model of a device among these.
+/// Picks the model of a device.
 #[must_use]
 pub fn probe(facts: &DeviceFacts, models: &[NicModel]) -> Probed {
     let driver = facts.driver.as_deref();
@@ -65,7 +65,7 @@ pub fn probe(facts: &DeviceFacts, models: &[NicModel]) -> Probed {
         SOFTWARE
     };
     let (name, is_named) = match named {
-        // A model with filters is of no use where the driver takes none.
+        // Without rules in the driver, a model with filters does not fit.
         Some(model) if facts.takes_rules || model.tables().is_empty() && facts.rss_entries.is_some() => {
             reasons.push(format!("{} is the model for this driver", model.name()));
             (model.name(), true)

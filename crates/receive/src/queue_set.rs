@@ -5,7 +5,7 @@ use crate::filter::QueueId;
 /// A set of queues, as one bit each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueSet {
-    /// 64 queues a word; the last word is not 0.
+    /// 64 queues per word; the last word is not 0.
     words: Vec<u64>,
 }
 

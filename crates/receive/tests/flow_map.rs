@@ -1,4 +1,4 @@
-//! The flow map against recomputation from nothing, after any sequence of changes.
+//! Compares the flow map with a recomputation after any sequence of changes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -9,7 +9,7 @@ use common::Draw;
 use evenkeel_receive::{Change, ConfiguredNic, Filter, FlowIndex, FlowMap, QueueId};
 use proptest::prelude::*;
 
-/// All that a map says agrees with the NIC, asked about every flow anew.
+/// The map agrees with the NIC for every flow.
 fn assert_true(map: &FlowMap) {
     let mut queues: BTreeMap<QueueId, Vec<FlowIndex>> = BTreeMap::new();
     let mut count = 0;
@@ -48,7 +48,7 @@ fn assert_within_tables(nic: &ConfiguredNic) {
     }
 }
 
-/// What changed places is what the last change says it moved.
+/// Moved flows are exactly those that the last change reports.
 fn assert_moved(before: &BTreeMap<FlowIndex, QueueId>, map: &FlowMap) {
     let mut told = before.clone();
     for step in map.moves() {

@@ -1,4 +1,4 @@
-//! The compiled ways against a plain interpreter of the configured graph, and classes against their flows.
+//! Compares the compiled paths with an interpreter of the configured graph, and classes with their flows.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -56,7 +56,7 @@ proptest! {
         let model = models.iter().find(|model| model.name() == name).unwrap();
         let mut nic = common::configured(&mut draw, model, filters);
         nic.set_indirection(Vec::new()).unwrap();
-        // Few enough bits are free to try all values: two of an address, two of a port.
+        // Few enough free bits to try all values: two of an address, two of a port.
         let flow = common::flow(&mut draw);
         let free = |address: std::net::IpAddr| {
             let low = u128::MAX << 2;

@@ -1,4 +1,4 @@
-//! Model files: a NIC of one's own is a data file, and each mistake in one has its place.
+//! Model files: a user's NIC is a data file, and each error has its position.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use evenkeel_receive::{
@@ -6,7 +6,7 @@ use evenkeel_receive::{
 };
 use proptest::prelude::*;
 
-/// A NIC that nobody makes: rules by destination port in front of exact ones, and a queue of its own for ARP.
+/// A fictitious NIC: rules by destination port before exact ones, and a queue for ARP.
 const OWN: &str = r#"schema = 1
 name = "own"
 title = "A NIC of one's own"
@@ -88,7 +88,7 @@ fn a_model_is_added_by_a_file_alone() {
     assert_eq!(nic.insert(Filter::new(exact, 0, to_80, QueueId(1))), Err(InsertError::Unsupported));
 }
 
-/// With `from` replaced by `to`, the model is refused: at the place where `at` stands then, with this message.
+/// With `from` replaced by `to`, the model is refused at the position of `at`, with this message.
 fn assert_refused(from: &str, to: &str, at: &str, wanted: &str) {
     assert_eq!(OWN.matches(from).count(), 1, "{from}");
     let text = OWN.replace(from, to);
@@ -232,7 +232,7 @@ fn tables_are_such_as_can_be() {
 }
 
 proptest! {
-    /// Whatever a few characters less or more make of a model, it is read or refused, and what is read works.
+    /// With a few characters more or less a model is read or refused, and a model that is read works.
     #[test]
     fn damage_is_refused_or_harmless(cut in 0_usize..1200, length in 0_usize..30, text in "[a-z\"\\[\\]{}=., \n]{0,6}") {
         let (start, end) = (cut.min(OWN.len()), (cut + length).min(OWN.len()));

@@ -1,8 +1,9 @@
-//! Classes of flows against an SMT solver: which queues a class can reach, asked of Z3 over the configured graph.
+//! Compares classes of flows with an SMT solver: Z3 computes the queues that a class can reach in the
+//! configured graph.
 //!
-//! Each case is a NIC, its filters and a class. The graph is written down in SMT-LIB 2.6, node by node, over the bits of
-//! one packet; for each queue the solver says whether a packet of the class reaches it. Z3 runs as a program of its own
-//! (Debian's package `z3`) and reads all cases from a pipe.
+//! Each case is a NIC, its filters and a class. The graph is written in SMT-LIB 2.6, node by node, over the
+//! bits of one packet. For each queue the solver decides whether a packet of the class reaches it. Z3 runs as a
+//! separate program (Debian's package `z3`) and reads all cases from a pipe.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -19,7 +20,7 @@ use evenkeel_receive::{
     Predicate, QueueId, Transport,
 };
 
-/// What the solver decides about: one packet.
+/// The solver's variable: one packet.
 const PACKET: &str = "
 (declare-const ether-type (_ BitVec 16))
 (declare-const protocol (_ BitVec 8))
@@ -33,7 +34,7 @@ const PACKET: &str = "
 (declare-const dst-port (_ BitVec 16))
 ";
 
-/// A data packet of a flow, as `FlowTuple` has it; the hardware address 0 stands for the interface's own.
+/// A data packet of a flow, as in `FlowTuple`; the hardware address 0 is the interface's own.
 const OF_A_FLOW: &str = "
 (assert (or (= ether-type #x0800) (= ether-type #x86dd)))
 (assert (or (= protocol #x06) (= protocol #x11)))
@@ -87,7 +88,7 @@ fn matches(wanted: &FilterMatch) -> String {
     format!("(and {})", terms.join(" "))
 }
 
-/// The entry of the indirection table, as a bit vector: each bit of the hash is the parity of some bits of the packet.
+/// The entry of the indirection table as a bit vector: each hash bit is the parity of some packet bits.
 fn hash(nic: &ConfiguredNic) -> String {
     let bits = nic.indirection().len().ilog2();
     let entry = |is_ipv6: bool, ports: bool| {
@@ -133,7 +134,7 @@ fn hash(nic: &ConfiguredNic) -> String {
     text
 }
 
-/// The graph: of each node's port, whether the packet enables it. Returns the name of each queue's condition.
+/// The graph: for each node's port, whether the packet enables it. Returns the name of each queue's condition.
 fn graph(nic: &ConfiguredNic, script: &mut String) -> Vec<(QueueId, String)> {
     let graph = ConfiguredGraph::of(nic);
     let mut queues = Vec::new();
@@ -175,7 +176,7 @@ fn graph(nic: &ConfiguredNic, script: &mut String) -> Vec<(QueueId, String)> {
             ConfiguredKind::Filter(id, filter) => {
                 let signature = nic.model().tables()[id.table.index()].signature;
                 let holds = if signature {
-                    // Which flows share a signature is not asked here: any of the same protocol may.
+                    // Signature collisions are not tested here: any flow of the same protocol may match.
                     let _ = writeln!(script, "(declare-const same{index} Bool)");
                     let transport = filter.matches.transport.map_or(0, Transport::number);
                     format!("(and same{index} (= protocol #x{transport:02x}))")
@@ -211,11 +212,11 @@ fn graph(nic: &ConfiguredNic, script: &mut String) -> Vec<(QueueId, String)> {
     queues
 }
 
-/// One question to the solver, and what is known about the answer.
+/// A question for the solver, and the expected answer.
 struct Question {
     queue: QueueId,
     claimed: bool,
-    /// Whether a claim must be right as well as a denial.
+    /// Whether a positive answer must be correct, too.
     exact: bool,
     about: String,
 }
@@ -241,7 +242,7 @@ fn ask(nic: &ConfiguredNic, class: &FilterMatch, exact: bool, script: &mut Strin
     questions
 }
 
-/// The solver's answers, one line each; none if it is not installed.
+/// The solver's answers, one per line; none if it is not installed.
 fn solve(script: String) -> Option<Vec<String>> {
     let started =
         Command::new("z3").args(["-in", "-smt2"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
@@ -295,7 +296,7 @@ fn the_solver_agrees_about_filters() {
         let mut nic = common::configured(&mut draw, model, filters);
         nic.set_indirection(Vec::new()).unwrap();
         let class = match draw.below(4) {
-            // A flow that a signature could stand for is decided by the signature itself, elsewhere.
+            // Flows that a signature may represent are tested elsewhere.
             0 if model.name() != "i82599" => whole(common::flow(&mut draw)),
             _ => common::class(&mut draw),
         };

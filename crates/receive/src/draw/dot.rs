@@ -6,7 +6,7 @@ use super::{Drawing, Shape};
 
 pub(super) fn render(drawing: &Drawing) -> String {
     let mut dot = String::new();
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     let _ = writeln!(dot, "digraph nic {{");
     let _ = writeln!(dot, "  label={};", quoted(&drawing.title));
     let _ = writeln!(dot, "  node [shape=box, style=filled, fillcolor=white, fontname=monospace];");

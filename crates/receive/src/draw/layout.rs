@@ -1,24 +1,24 @@
-//! Places for the boxes of a drawing, in layers from top to bottom (Sugiyama, Tagawa, Toda, IEEE SMC 1981).
+//! Places the boxes of a drawing in layers from top to bottom (Sugiyama, Tagawa, Toda, IEEE SMC 1981).
 //!
-//! A box stands one layer below the lowest that leads to it. An arrow over several layers goes through an empty place
-//! in each of those between, so that it does not cross boxes. Within a layer, boxes are ordered by the mean place of
-//! what they are joined to, which removes most crossings.
+//! A box is one layer below the lowest box that leads to it. An arrow over several layers passes an empty place
+//! in each layer, so that it crosses no box. Within a layer, boxes are ordered by the mean position of their
+//! neighbours, which removes most crossings.
 
 use super::Drawing;
 
-/// Width of a character and height of a line of the font, pixels.
+/// Width of a character and height of a line, pixels.
 pub(super) const CHARACTER: usize = 7;
 pub(super) const LINE: usize = 16;
-/// Room around text, between boxes, and between layers, pixels.
+/// Space around text, between boxes, and between layers, pixels.
 const PADDING: usize = 8;
 const GAP: usize = 24;
 const LAYER_GAP: usize = 56;
-/// Width of the empty place of an arrow, pixels.
+/// Width of an arrow's empty place, pixels.
 const PASSAGE: usize = 16;
-/// Times that the order within layers is improved.
+/// Passes that improve the order within layers.
 const SWEEPS: usize = 8;
 
-/// A box or the empty place of an arrow; the middle of it.
+/// Centre of a box, or of an arrow's empty place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) x: usize,
@@ -28,12 +28,12 @@ pub(super) struct Place {
     layer: usize,
 }
 
-/// Where everything stands.
+/// All positions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Layout {
     /// Of each box.
     pub(super) boxes: Vec<Place>,
-    /// Of each arrow, the empty places that it goes through.
+    /// The empty places of each arrow.
     pub(super) passages: Vec<Vec<Place>>,
     pub(super) width: usize,
     pub(super) height: usize,
@@ -41,7 +41,7 @@ pub(super) struct Layout {
 
 pub(super) fn layout(drawing: &Drawing) -> Layout {
     let mut places: Vec<Place> = drawing.vertices.iter().map(size).collect();
-    // Vertices stand behind those that lead to them, so one pass finds the layers.
+    // Vertices are in topological order, so one pass finds the layers.
     for (index, layer) in layers(drawing).into_iter().enumerate() {
         places[index].layer = layer;
     }
@@ -80,7 +80,7 @@ fn size(vertex: &super::Vertex) -> Place {
     }
 }
 
-/// The longest way to each vertex. Arrows point to later vertices only.
+/// The longest path to each vertex. Arrows lead only to later vertices.
 fn layers(drawing: &Drawing) -> Vec<usize> {
     let mut arrows: Vec<(usize, usize)> = drawing.arrows.iter().map(|arrow| (arrow.from, arrow.to)).collect();
     arrows.sort_unstable();
@@ -91,7 +91,7 @@ fn layers(drawing: &Drawing) -> Vec<usize> {
     layers
 }
 
-/// What stands in each layer.
+/// The places in each layer.
 fn rows(places: &[Place]) -> Vec<Vec<usize>> {
     let mut rows = vec![Vec::new(); places.iter().map(|place| place.layer + 1).max().unwrap_or(0)];
     for (index, place) in places.iter().enumerate() {
@@ -100,7 +100,7 @@ fn rows(places: &[Place]) -> Vec<Vec<usize>> {
     rows
 }
 
-/// Orders each layer by the mean place of what it is joined to above (or below).
+/// Orders each layer by the mean position of its neighbours above (or below).
 fn order(rows: &mut [Vec<usize>], joined: &[(usize, usize)], count: usize, downwards: bool) {
     let mut neighbours: Vec<Vec<usize>> = vec![Vec::new(); count];
     for (from, to) in joined {
@@ -135,7 +135,7 @@ fn order(rows: &mut [Vec<usize>], joined: &[(usize, usize)], count: usize, downw
     }
 }
 
-/// Coordinates: layers below each other, each in the middle. Returns width and height of the whole.
+/// Assigns coordinates: layers below each other, each centred. Returns the total width and height.
 fn settle(places: &mut [Place], rows: &[Vec<usize>]) -> (usize, usize) {
     let row_width = |places: &[Place], row: &[usize]| -> usize {
         row.iter().map(|index| places[*index].width + GAP).sum::<usize>() + GAP

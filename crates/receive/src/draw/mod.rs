@@ -12,15 +12,15 @@ use crate::configured_graph::{ConfiguredGraph, ConfiguredKind};
 use crate::filter::{QueueId, TableId};
 use crate::nic::{FilterTable, NicModel, NodeKind, Operand, Port, Precedence};
 
-/// What a node is drawn as.
+/// Shape of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
     Source,
-    /// Function nodes, and the filters that come of configuration: white, as in the paper's Figure 1.
+    /// Function nodes, and configured filters: white, as in the paper's Figure 1.
     Function,
     /// Grey.
     Operator,
-    /// What is to be configured: dashed.
+    /// Configuration nodes: dashed.
     Configuration,
     Queue,
 }
@@ -38,7 +38,7 @@ struct Arrow {
     label: String,
 }
 
-/// A graph as it is drawn: boxes with text, and arrows between them.
+/// A drawing of a graph: boxes with text, and arrows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Drawing {
     title: String,
@@ -151,7 +151,7 @@ impl Drawing {
                 }
             }
         }
-        // What is drawn as one leads to itself, and in the same way elsewhere many times.
+        // Merged nodes lead to themselves, and to other nodes many times.
         let mut known = BTreeSet::new();
         drawing.arrows.retain(|arrow| {
             arrow.from != arrow.to && known.insert((arrow.from, arrow.to, arrow.label.clone()))
@@ -163,7 +163,7 @@ impl Drawing {
         self.arrows.push(Arrow { from, to, label: label.to_owned() });
     }
 
-    /// Vertices without arrows are not drawn.
+    /// Omits vertices without arrows.
     fn without_lone_vertices(mut self) -> Self {
         let mut kept = vec![false; self.vertices.len()];
         for arrow in &self.arrows {
@@ -197,11 +197,11 @@ impl Drawing {
     }
 }
 
-/// Filters of a table that are drawn one by one; more are drawn as one box.
+/// Tables with more filters are drawn as one box.
 const MOST_FILTERS: usize = 32;
 
-/// For each node, the one that is drawn for it: the first filter of a table that has very many for the others, and
-/// for the hashes behind them.
+/// The node that is drawn for each node: a very large table, and its hashes, are represented by their first
+/// filter.
 fn collapsed(graph: &ConfiguredGraph<'_>) -> Vec<usize> {
     let mut drawn_as: Vec<usize> = (0..graph.nodes().len()).collect();
     let mut firsts: BTreeMap<TableId, usize> = BTreeMap::new();
@@ -212,7 +212,7 @@ fn collapsed(graph: &ConfiguredGraph<'_>) -> Vec<usize> {
         }
         let first = *firsts.entry(id.table).or_insert(index);
         drawn_as[index] = first;
-        // What matches goes to a queue, or to a hash of its own.
+        // A match leads to a queue or to its own hash.
         for to in node.ports.first().into_iter().flat_map(|(_, to)| to) {
             if matches!(graph.nodes()[*to].kind, ConfiguredKind::Hash { .. }) {
                 drawn_as[*to] = first;
@@ -241,7 +241,7 @@ fn precedence(precedence: Precedence) -> String {
     }
 }
 
-/// A text on lines of a length that fits a box.
+/// Wraps a text to the width of a box.
 fn wrapped(text: &str) -> Vec<String> {
     const WIDTH: usize = 32;
     let mut lines: Vec<String> = Vec::new();

@@ -9,7 +9,7 @@ pub(super) fn render(drawing: &Drawing) -> String {
     let Layout { boxes, passages, width, height } = layout(drawing);
     let mut svg = String::new();
     let width = width.max((drawing.title.chars().count() + 4) * CHARACTER);
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     let _ = writeln!(
         svg,
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} \
@@ -46,7 +46,7 @@ fn draw_arrow(svg: &mut String, arrow: &Arrow, from: &Place, passage: &[Place], 
     let _ = writeln!(svg, "<path d=\"{path}\" fill=\"none\" stroke=\"black\" marker-end=\"url(#tip)\"/>");
     if !arrow.label.is_empty() {
         let next = passage.first().map_or(end, |place| (place.x, place.y));
-        // In the middle, where arrows from one box have parted.
+        // In the middle, where arrows of one box have separated.
         let x = usize::midpoint(start.0, next.0);
         let y = usize::midpoint(start.1, next.1) + LINE / 4;
         let _ = writeln!(

@@ -57,7 +57,7 @@ fn every_box_and_arrow_is_in_both_renderings() {
         assert_eq!(dot.matches(" -> ").count(), drawing.arrows.len());
         assert_eq!(svg.matches("marker-end").count(), drawing.arrows.len());
         assert_eq!(dot.matches(" [label=\"").count() - labels(&drawing), drawing.vertices.len());
-        // The background is one as well.
+        // The background is a rectangle, too.
         assert_eq!(svg.matches("<rect").count(), drawing.vertices.len() + 1);
         for tag in ["svg", "text", "title"] {
             assert_eq!(svg.matches(&format!("<{tag}")).count(), svg.matches(&format!("</{tag}>")).count());
@@ -85,7 +85,7 @@ fn very_many_filters_are_one_box() {
     assert!(drawing.vertices.len() < 24, "{}", drawing.vertices.len());
     let svg = drawing.to_svg();
     assert!(svg.contains(">8000 filters<") && svg.len() < 20_000, "{}", svg.len());
-    // To each queue, and to those who come next.
+    // Arrows to each queue and to the next nodes.
     let of_table = |vertex: &Vertex| vertex.lines.iter().any(|line| line == "8000 filters");
     let place = drawing.vertices.iter().position(of_table).unwrap();
     let targets: BTreeSet<usize> =

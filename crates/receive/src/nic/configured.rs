@@ -1,4 +1,4 @@
-//! A NIC whose tables are filled.
+//! A NIC with filled tables.
 
 use std::sync::Arc;
 
@@ -13,17 +13,16 @@ use crate::flow::FlowTuple;
 use crate::key::{Key, Pattern, bits};
 use crate::packet::Packet;
 
-/// An installed filter: its table and its place there. The place of a filter that was removed is given to
-/// another.
+/// An installed filter: table and location. The location of a removed filter is reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FilterId {
     /// The table.
     pub table: TableId,
-    /// The place in the table, from 0: where precedence is by location, this is the location.
+    /// Location in the table, from 0; it may determine the precedence.
     pub location: u32,
 }
 
-/// Why a NIC cannot be configured so.
+/// Why a configuration is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigureError {
     /// More queues than the NIC has, or fewer than its graph names.
@@ -31,12 +30,12 @@ pub enum ConfigureError {
     Queues {
         /// Queues asked for.
         wanted: u16,
-        /// The least that make sense.
+        /// The minimum.
         least: u16,
-        /// Queues of the model.
+        /// The model's queues.
         most: u16,
     },
-    /// An indirection table of another length.
+    /// An indirection table of the wrong length.
     #[error("{found} entries for the indirection table, which has {wanted}")]
     Entries {
         /// Entries given.
@@ -44,10 +43,10 @@ pub enum ConfigureError {
         /// Entries of the NIC's table; 0 if it has none.
         wanted: usize,
     },
-    /// More contexts than the NIC has, or is to have.
+    /// More contexts than the NIC has or allows.
     #[error("{most} RSS contexts are all that there are")]
     Contexts {
-        /// Contexts that there can be.
+        /// The limit.
         most: u16,
     },
     /// An entry of the indirection table cannot name this queue.
@@ -66,46 +65,46 @@ pub enum InsertError {
     /// The model has no such table.
     #[error("there is no such filter table")]
     NoTable,
-    /// All rows are taken.
+    /// The table is full.
     #[error("the filter table is full")]
     Full,
-    /// The table's filters cannot match so, or cannot leave the queue to RSS.
+    /// The table's filters cannot have this match, or cannot use RSS.
     #[error("filters of this table cannot do so")]
     Unsupported,
-    /// The table's filters share one mask, and others have another.
+    /// The table's filters share one mask, and existing filters have another.
     #[error("the filters of this table share one mask, and others have another")]
     OtherMask,
-    /// A table that this one excludes has filters.
+    /// A table that excludes this one has filters.
     #[error("this table works only while another one is empty, and it is not")]
     OtherMode,
-    /// A priority or location that the table does not have.
+    /// The table does not have this priority or location.
     #[error("the table has no such priority or location")]
     Priority,
-    /// Another filter stands there already: with the same key, or at the same location.
+    /// A filter with the same key or location exists.
     #[error("another filter of the table has this key or location")]
     Taken,
-    /// The queue is not in use, or no filter of the table can name it.
+    /// The queue is not in use, or the table's filters cannot name it.
     #[error("filters of this table cannot name this queue")]
     NoQueue,
-    /// No filter stands there.
+    /// There is no filter at this location.
     #[error("no filter stands there")]
     NoFilter,
-    /// The indirection table has no such entry, or cannot name the queue.
+    /// The indirection table lacks this entry, or cannot name the queue.
     #[error("the indirection table has no such entry, or cannot name the queue")]
     Indirection,
 }
 
-/// What is looked up of a flow, computed once.
+/// Look-up keys of a flow, computed once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Prepared {
     pub(crate) key: Key,
-    /// The signature, on a NIC that has them.
+    /// The signature, if the NIC has signatures.
     pub(crate) signature: Key,
     kind: u8,
     hash: u32,
 }
 
-/// The queue that an indirection table has for a hash; none of an empty one.
+/// The queue in an indirection table for a hash; none if it is empty.
 fn entry_of(table: &[QueueId], hash: u32) -> Option<QueueId> {
     table.get(hash as usize & table.len().wrapping_sub(1)).copied()
 }
@@ -117,7 +116,7 @@ pub struct ConfiguredNic {
     queues: u16,
     toeplitz: Arc<Toeplitz>,
     hashed_ports: HashedPorts,
-    /// A power of two long; empty without RSS, or while it is off.
+    /// The length is a power of two; empty without RSS, or while it is off.
     pub(super) indirection: Vec<QueueId>,
     /// As long as the NIC's own table.
     contexts: Vec<Vec<QueueId>>,
@@ -127,10 +126,10 @@ pub struct ConfiguredNic {
 }
 
 impl ConfiguredNic {
-    /// The model with its defaults: no filter, and RSS over all `queues` in turn.
+    /// The model with its defaults: no filters, and RSS over all `queues` in turn.
     ///
     /// # Errors
-    /// When the model does not have so many queues.
+    /// When the model has fewer queues.
     pub fn new(model: &NicModel, queues: u16) -> Result<Self, ConfigureError> {
         let (least, most) = (model.queues_least(), model.queues());
         if !(least..=most).contains(&queues) {
@@ -165,24 +164,24 @@ impl ConfiguredNic {
 
     // ---- RSS -----------------------------------------------------------------------------------------
 
-    /// Secret of the hash.
+    /// Key of the hash.
     #[must_use]
     pub fn rss_key(&self) -> &RssKey {
         self.toeplitz.key()
     }
 
-    /// Sets the secret of the hash.
+    /// Sets the key of the hash.
     pub fn set_rss_key(&mut self, key: RssKey) {
         self.toeplitz = Arc::new(Toeplitz::new(key));
     }
 
-    /// Of which flows the ports are hashed.
+    /// Flows whose ports are hashed.
     #[must_use]
     pub fn hashed_ports(&self) -> HashedPorts {
         self.hashed_ports
     }
 
-    /// Sets of which flows the ports are hashed.
+    /// Sets the flows whose ports are hashed.
     pub fn set_hashed_ports(&mut self, ports: HashedPorts) {
         self.hashed_ports = ports;
     }
@@ -199,7 +198,7 @@ impl ConfiguredNic {
         self.model.rss().map_or(0, |rss| rss.queues.min(self.queues))
     }
 
-    /// All queues that the table can name, in turn: what drivers set (`ethtool_rxfh_indir_default`,
+    /// All queues that the table can name, in turn, as drivers set it (`ethtool_rxfh_indir_default`,
     /// include/linux/ethtool.h).
     #[must_use]
     pub fn default_indirection(&self) -> Vec<QueueId> {
@@ -207,11 +206,11 @@ impl ConfiguredNic {
         turn.take(self.model.rss().map_or(0, |rss| rss.entries)).collect()
     }
 
-    /// Sets the indirection table; an empty one turns RSS off, so that what no filter steers goes to the default
-    /// queue.
+    /// Sets the indirection table; an empty one turns RSS off, so that packets without a filter go to the
+    /// default queue.
     ///
     /// # Errors
-    /// When the NIC's table is of another length, or cannot name one of the queues.
+    /// When the length is wrong, or an entry cannot name one of the queues.
     pub fn set_indirection(&mut self, indirection: Vec<QueueId>) -> Result<(), ConfigureError> {
         let (found, wanted) = (indirection.len(), self.model.rss().map_or(0, |rss| rss.entries));
         if found != wanted && found != 0 {
@@ -225,10 +224,10 @@ impl ConfiguredNic {
         Ok(())
     }
 
-    /// Sets one entry of the indirection table, and returns what it was.
+    /// Sets one entry of the indirection table; returns its old queue.
     ///
     /// # Errors
-    /// When there is no such entry, or it cannot name the queue.
+    /// When the entry does not exist or cannot name the queue.
     pub fn redirect(&mut self, entry: usize, queue: QueueId) -> Result<QueueId, InsertError> {
         if queue.0 >= self.rss_queues() {
             return Err(InsertError::Indirection);
@@ -239,23 +238,23 @@ impl ConfiguredNic {
 
     // ---- Contexts ------------------------------------------------------------------------------------
 
-    /// Lets there be so many contexts, as far as the model has them. At first there can be none: a driver that cannot
-    /// do them is more common than one that can, and whoever reads filters has to know them.
+    /// Allows this many contexts, up to the model's number. The default is none: few drivers support them, and
+    /// readers of filters must know them.
     pub fn allow_contexts(&mut self, most: u16) {
         self.most_contexts = most.min(self.model.rss().map_or(0, |rss| rss.contexts));
     }
 
-    /// The contexts: the indirection table of each.
+    /// The indirection table of each context.
     #[must_use]
     pub fn contexts(&self) -> &[Vec<QueueId>] {
         &self.contexts
     }
 
-    /// A context whose table names these queues in turn; one that is there already if there is such a one. It changes
-    /// nothing until a filter names it.
+    /// A context whose table has these queues in turn; an existing one if possible. It has no effect until a
+    /// filter uses it.
     ///
     /// # Errors
-    /// When there are as many as there can be, or its entries cannot name one of the queues.
+    /// When the limit is reached, or an entry cannot name one of the queues.
     pub fn add_context(&mut self, queues: &[QueueId]) -> Result<ContextId, ConfigureError> {
         let limit = self.rss_queues();
         if let Some(queue) = queues.iter().find(|queue| queue.0 >= limit) {
@@ -278,7 +277,7 @@ impl ConfiguredNic {
         Ok(ContextId(index as u16))
     }
 
-    /// The indirection table over which a filter spreads; none of one that does not, or while RSS is off.
+    /// The indirection table of a spreading filter; none for another filter, or while RSS is off.
     #[must_use]
     pub fn spread_table(&self, filter: &Filter) -> Option<&[QueueId]> {
         let table = match filter.context {
@@ -296,7 +295,7 @@ impl ConfiguredNic {
         self.tables.get(table.index()).map_or(0, Filled::used)
     }
 
-    /// Filters that a table still has room for; what stands in tables that share its rows takes room as well.
+    /// Free rows of a table; tables that share its rows count, too.
     #[must_use]
     pub fn free(&self, table: TableId) -> usize {
         let Some(wanted) = self.model.tables().get(table.index()) else { return 0 };
@@ -306,13 +305,13 @@ impl ConfiguredNic {
         wanted.capacity.saturating_sub(used)
     }
 
-    /// Whether a filter of this table can match so: see [`NicModel::supports`].
+    /// Whether a filter of this table can have this match; see [`NicModel::supports`].
     #[must_use]
     pub fn supports(&self, table: TableId, matches: &FilterMatch) -> bool {
         self.model.supports(table, matches)
     }
 
-    /// The lowest location at which no filter stands; none in a full table.
+    /// The lowest free location; none in a full table.
     #[must_use]
     pub fn free_location(&self, table: TableId) -> Option<u32> {
         (self.free(table) > 0).then(|| self.tables.get(table.index()).map(Filled::free_location)).flatten()
@@ -331,7 +330,7 @@ impl ConfiguredNic {
         })
     }
 
-    /// The filters of a table, from the one that decides first.
+    /// The filters of a table, by precedence.
     pub fn filters_by_rank(&self, table: TableId) -> impl Iterator<Item = (FilterId, &Filter)> {
         self.tables.get(table.index()).into_iter().flat_map(move |filled| {
             let filter = move |location| Some((FilterId { table, location }, &filled.slot(location)?.filter));
@@ -339,10 +338,10 @@ impl ConfiguredNic {
         })
     }
 
-    /// Installs a filter: at its location where that decides, else at the lowest free one.
+    /// Installs a filter at its location if precedence is by location, else at the lowest free one.
     ///
     /// # Errors
-    /// When the NIC cannot take it: nothing has changed then.
+    /// When the NIC refuses it; nothing has changed then.
     pub fn insert(&mut self, filter: Filter) -> Result<FilterId, InsertError> {
         let pattern = self.check(&filter, None)?;
         let table = filter.table;
@@ -357,15 +356,15 @@ impl ConfiguredNic {
         Ok(FilterId { table, location })
     }
 
-    /// Takes a filter out; none if none stands there.
+    /// Removes a filter; none if it does not exist.
     pub fn remove(&mut self, id: FilterId) -> Option<Filter> {
         self.tables.get_mut(id.table.index())?.take(id.location).map(|slot| slot.filter)
     }
 
-    /// Puts a filter in the place of another, in one step, and returns the other.
+    /// Replaces a filter in one step; returns the old one.
     ///
     /// # Errors
-    /// When there is no filter to replace, or the NIC cannot take the new one there: nothing has changed then.
+    /// When there is no filter to replace, or the NIC refuses the new one; nothing has changed then.
     pub fn replace(&mut self, id: FilterId, filter: Filter) -> Result<Filter, InsertError> {
         let before = *self.filter(id).filter(|_| filter.table == id.table).ok_or(InsertError::NoFilter)?;
         let pattern = self.check(&filter, Some(id.location))?;
@@ -383,7 +382,7 @@ impl ConfiguredNic {
         Ok(before)
     }
 
-    /// Whether the NIC takes a filter, in place of the one at `replaced` if that is given; and what it compares then.
+    /// Checks whether the NIC takes a filter, in place of the one at `replaced` if given; returns its pattern.
     fn check(&self, filter: &Filter, replaced: Option<u32>) -> Result<Pattern, InsertError> {
         let table = self.model.tables().get(filter.table.index()).ok_or(InsertError::NoTable)?;
         let filled = &self.tables[filter.table.index()];
@@ -417,7 +416,7 @@ impl ConfiguredNic {
         Ok(pattern)
     }
 
-    /// Where a filter sends what it matches, in words.
+    /// A filter's target, in words.
     #[must_use]
     pub fn target_of(&self, filter: &Filter) -> String {
         let up = |queue: QueueId| match queue {
@@ -433,7 +432,7 @@ impl ConfiguredNic {
 
     // ---- Which queue -----------------------------------------------------------------------------------
 
-    /// What is looked up of a flow.
+    /// Look-up keys of a flow.
     pub(crate) fn prepare(&self, flow: &FlowTuple) -> Prepared {
         let (_, ether_type) = bits(flow.destination);
         let with_hash = self.model.rss().is_some();
@@ -450,7 +449,7 @@ impl ConfiguredNic {
         self.model.tables().get(table.index()).is_some_and(|table| table.signature)
     }
 
-    /// What a filter compares; none if no packet can match.
+    /// The pattern of a filter; none if no packet can match.
     pub(crate) fn compared(&self, filter: &Filter) -> Option<Pattern> {
         if self.is_signature(filter.table) {
             signature::stored(&filter.matches)
@@ -459,7 +458,7 @@ impl ConfiguredNic {
         }
     }
 
-    /// The filter that decides, and the queue.
+    /// The deciding filter, and the queue.
     #[inline]
     pub(crate) fn decide(&self, flow: &Prepared) -> (Option<FilterId>, QueueId) {
         let chain = self.model.program().flow(usize::from(flow.kind));
@@ -485,7 +484,7 @@ impl ConfiguredNic {
         (None, chain.default)
     }
 
-    /// Where a filter sends what it matches.
+    /// A filter's queue.
     fn target(&self, filter: &Filter, hash: u32) -> QueueId {
         if !filter.spread {
             return filter.queue;
@@ -494,7 +493,7 @@ impl ConfiguredNic {
         spread.map_or(filter.queue, |spread| self.moved_up(spread, filter.queue))
     }
 
-    /// The queue of a filter that spreads: the indirection table's, moved up by the filter's.
+    /// The queue of a spreading filter: the indirection table's plus the filter's.
     pub(super) fn moved_up(&self, spread: QueueId, by: QueueId) -> QueueId {
         let queue = (u32::from(spread.0) + u32::from(by.0)) % u32::from(self.queues);
         // Below the number of queues.
@@ -513,19 +512,19 @@ impl ConfiguredNic {
         (!self.indirection.is_empty()).then(|| self.entry(flow.hash))
     }
 
-    /// The filter that decides where a flow's packets go; none if no filter does.
+    /// The filter that decides a flow's queue; none if no filter does.
     #[must_use]
     pub fn deciding_filter(&self, flow: &FlowTuple) -> Option<FilterId> {
         self.decide(&self.prepare(flow)).0
     }
 
-    /// The queue that a flow's packets reach.
+    /// The queue of a flow.
     #[must_use]
     pub fn queue_of(&self, flow: &FlowTuple) -> QueueId {
         self.decide(&self.prepare(flow)).1
     }
 
-    /// The queue that a flow's packets would reach if there were no filter.
+    /// The queue of a flow without filters.
     #[must_use]
     pub fn unfiltered_queue_of(&self, flow: &FlowTuple) -> QueueId {
         let prepared = self.prepare(flow);
@@ -534,14 +533,14 @@ impl ConfiguredNic {
         hashed.flatten().unwrap_or(chain.default)
     }
 
-    /// The entry of the indirection table that a flow's hash leads to; none while RSS is off. It decides only if no
-    /// filter does.
+    /// The entry of the indirection table for a flow's hash; none while RSS is off. It decides only without a
+    /// filter.
     #[must_use]
     pub fn rss_entry(&self, flow: &FlowTuple) -> Option<usize> {
         self.prepared_entry(&self.prepare(flow))
     }
 
-    /// The queue that a packet reaches.
+    /// The queue of a packet.
     #[must_use]
     pub fn queue_of_packet(&self, packet: &Packet) -> QueueId {
         let chain = self.model.program().chain(&packet.header);

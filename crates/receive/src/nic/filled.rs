@@ -1,8 +1,8 @@
-//! A filter table with its filters, built for finding the one that decides.
+//! A filter table with its filters, indexed to find the deciding one.
 //!
-//! Filters with the same mask are one *shape*: a hash map from masked bits to the first such filter, which leads to
-//! the next by the table's precedence. Looking a packet up takes one probe for each shape, however many filters
-//! there are (tuple space search: Srinivasan, Suri, Varghese, SIGCOMM 1999).
+//! Filters with the same mask are one *shape*: a hash map from masked bits to the first such filter, which
+//! links to the next by precedence. A look-up takes one probe per shape, for any number of filters (tuple space
+//! search: Srinivasan, Suri, Varghese, SIGCOMM 1999).
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -17,9 +17,9 @@ use crate::key::{Key, Pattern};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slot {
     pub(super) filter: Filter,
-    /// What is compared.
+    /// The compared bits.
     pub(super) pattern: Pattern,
-    /// Location of the filter that decides among those of the same pattern if this one does not.
+    /// Location of the next filter with the same pattern.
     next: Option<u32>,
 }
 
@@ -34,13 +34,13 @@ struct Shape {
 pub(super) struct Filled {
     precedence: Precedence,
     slots: Vec<Option<Slot>>,
-    /// Free locations below the last that is taken.
+    /// Free locations below the last used one.
     holes: BTreeSet<u32>,
     used: usize,
     shapes: Vec<Shape>,
 }
 
-/// By which the least decides.
+/// The smallest rank decides.
 type Rank = (Reverse<u32>, u32);
 
 impl Filled {
@@ -61,13 +61,13 @@ impl Filled {
         (0..).zip(&self.slots).filter_map(|(location, slot)| Some((location, slot.as_ref()?)))
     }
 
-    /// The lowest location at which no filter stands.
+    /// The lowest free location.
     pub(super) fn free_location(&self) -> u32 {
-        // There are no more filters than a model has rows.
+        // There are at most as many filters as a model has rows.
         self.holes.first().copied().unwrap_or(self.slots.len() as u32)
     }
 
-    /// The only mask in use; none if there are several or none.
+    /// The only mask in use, if there is exactly one.
     pub(super) fn only_mask(&self) -> Option<&Key> {
         match self.shapes.as_slice() {
             [only] => Some(&only.mask),
@@ -75,13 +75,13 @@ impl Filled {
         }
     }
 
-    /// Location of the first filter with just this pattern.
+    /// Location of the first filter with exactly this pattern.
     pub(super) fn first(&self, pattern: &Pattern) -> Option<u32> {
         let shape = self.shapes.iter().find(|shape| shape.mask == pattern.mask)?;
         shape.first.get(&pattern.value).copied()
     }
 
-    /// Location of the filter that decides on a packet.
+    /// Location of the deciding filter for a packet.
     #[inline]
     pub(super) fn find(&self, key: &Key) -> Option<u32> {
         let first = |shape: &Shape| shape.first.get(&key.and(&shape.mask)).copied();
@@ -92,7 +92,7 @@ impl Filled {
         }
     }
 
-    /// Locations in the order in which filters decide.
+    /// Locations by precedence.
     pub(super) fn by_rank(&self) -> Vec<u32> {
         let mut order: Vec<u32> = self.slots().map(|(location, _)| location).collect();
         order.sort_by_key(|location| self.rank(*location));
@@ -107,7 +107,7 @@ impl Filled {
         (Reverse(priority), location)
     }
 
-    /// Puts a filter at a location that is free.
+    /// Inserts a filter at a free location.
     pub(super) fn put(&mut self, location: u32, filter: Filter, pattern: Pattern) {
         let at = location as usize;
         if at < self.slots.len() {
@@ -152,7 +152,7 @@ impl Filled {
         }
     }
 
-    /// Takes the filter at a location out.
+    /// Removes the filter at a location.
     pub(super) fn take(&mut self, location: u32) -> Option<Slot> {
         let removed = self.slots.get_mut(location as usize)?.take()?;
         self.used -= 1;
@@ -187,7 +187,7 @@ impl Filled {
         Some(removed)
     }
 
-    /// Gives the filter at a location another queue, and leaves what it matches as it is.
+    /// Changes only the queue of the filter at a location.
     pub(super) fn redirect(&mut self, location: u32, filter: Filter) {
         if let Some(Some(slot)) = self.slots.get_mut(location as usize) {
             slot.filter = filter;
@@ -211,7 +211,7 @@ mod tests {
     }
 
     proptest! {
-        /// Filters of few values and masks, put in and taken out, so that many have the same pattern.
+        /// Inserts and removes filters with few values and masks, so that many have the same pattern.
         #[test]
         fn the_filter_that_decides_is_the_one_that_a_search_finds(
             by_priority: bool,

@@ -1,9 +1,9 @@
-//! Physical resource graphs: what a NIC does with a packet, step by step (Dragonet, section 3.1).
+//! Physical resource graphs: a NIC's processing of a packet, step by step (Dragonet, section 3.1).
 //!
-//! A *function node* enables one of its ports, by a predicate on the packet. An *operator node* is the AND or
-//! the OR of ports of other nodes: a port that is enabled is true, one that is not while its node has enabled
-//! another is false. A *configuration node*, a filter table or RSS, stands for what will be configured there: it
-//! either steers a packet to a queue, or passes it on through its port `miss`. A *queue node* ends the way.
+//! A *function node* enables one of its ports by a predicate on the packet. An *operator node* is the AND or OR
+//! of ports of other nodes: an enabled port is true, and false if its node has enabled another one. A
+//! *configuration node*, a filter table or RSS, either steers a packet to a queue, or passes it on through its
+//! port `miss`. A *queue node* is the end.
 
 use crate::filter::{QueueId, TableId};
 use crate::packet::Header;
@@ -22,36 +22,36 @@ impl NodeId {
     }
 }
 
-/// A way out of a node.
+/// A port of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
     /// Name, unique in its node.
     pub name: String,
-    /// What a packet must be, at a function node; none takes what the other ports leave.
+    /// Predicate of a function node's port; none takes the rest.
     pub when: Option<Predicate>,
-    /// The nodes that it enables. Operators that it is an operand of are not among them.
+    /// The nodes that it enables, without operators that have it as operand.
     pub to: Vec<NodeId>,
 }
 
 /// An operand of an operator node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operand {
-    /// The node that it comes from.
+    /// Its node.
     pub node: NodeId,
-    /// The port of the node that makes it true.
+    /// The port that makes it true.
     pub port: usize,
 }
 
-/// Port of operators at which the result is true, of sources the only one, of configuration nodes the one
-/// through which a packet goes to the queue that is configured.
+/// The port of operators for a true result, the only port of sources, and the port of configuration nodes for
+/// steered packets.
 pub const TRUE: usize = 0;
-/// Port of operators at which the result is false, of configuration nodes the one of packets that they do not steer.
+/// The port of operators for a false result, and of configuration nodes for packets that they do not steer.
 pub const FALSE: usize = 1;
 
-/// What a node does.
+/// Kind of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NodeKind {
-    /// Packets come in here.
+    /// The source of packets.
     Source,
     /// Enables the port whose predicate holds.
     Function,
@@ -72,39 +72,39 @@ pub enum NodeKind {
 pub struct Node {
     /// Name, unique in the graph.
     pub name: String,
-    /// What it does.
+    /// Kind.
     pub kind: NodeKind,
-    /// Its ways out.
+    /// Ports.
     pub ports: Vec<Port>,
 }
 
-/// The graph of a NIC that is not configured. It has no cycle: a node stands behind those that lead to it.
+/// The graph of an unconfigured NIC. It has no cycle: nodes are in topological order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Graph {
     pub(super) nodes: Vec<Node>,
 }
 
-/// The way of a packet through a graph.
+/// A packet's path through a graph.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Walk {
-    /// Configuration nodes that the packet meets, in order.
+    /// Configuration nodes on the path, in order.
     pub(super) met: Vec<NodeId>,
-    /// The last node that it comes to.
+    /// The last node on the path.
     pub(super) last: Option<NodeId>,
-    /// Queue nodes that it reaches.
+    /// Queue nodes on the path.
     pub(super) queues: Vec<NodeId>,
-    /// The function node none of whose ports holds for the packet, or more than one.
+    /// A function node with no port, or several ports, for the packet.
     pub(super) undecided: Option<NodeId>,
 }
 
 impl Graph {
-    /// The nodes; each stands behind those that lead to it.
+    /// In topological order.
     #[must_use]
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// Follows a packet of this kind, with `hit` as the configuration node that steers it, if one does.
+    /// Follows a packet of this kind; the configuration node `hit`, if any, steers it.
     pub(super) fn walk(&self, header: &Header, hit: Option<NodeId>) -> Walk {
         let mut walk = Walk::default();
         let mut reached = vec![false; self.nodes.len()];
@@ -144,8 +144,7 @@ impl Graph {
     }
 }
 
-/// The port of an operator: `early` if one operand is of that value, else `late` if all are of the other, else
-/// none.
+/// The port of an operator: `early` if one operand has that value, `late` if all have the other, else none.
 fn evaluate(operands: &[Operand], enabled: &[Option<usize>], early: usize, late: usize) -> Option<usize> {
     let value = |operand: &Operand| {
         enabled[operand.node.index()].map(|port| if port == operand.port { TRUE } else { FALSE })

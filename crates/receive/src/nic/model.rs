@@ -12,7 +12,7 @@ use crate::flow::Transport;
 use crate::key::Pattern;
 use crate::packet::Header;
 
-/// Why a text is no model of a NIC: the file, the line, the column, the key, and what to do.
+/// An error in a NIC model: file, line, column, key, and remedy.
 pub type ModelError = ScenarioError;
 
 /// The models that come with Evenkeel, by name.
@@ -24,7 +24,7 @@ const BUILT_IN: [(&str, &str); 5] = [
     ("xdp-cpumap", include_str!("../../models/xdp-cpumap.toml")),
 ];
 
-/// What a file says of a NIC.
+/// A parsed model file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Parts {
     pub(super) name: String,
@@ -38,17 +38,17 @@ pub(super) struct Parts {
     pub(super) program: Program,
 }
 
-/// A NIC: which tables, which hash, which queues it has, and in which order a packet meets them.
+/// A NIC: its tables, hash and queues, and the order in which a packet passes them.
 ///
-/// Reading a model has proved that every packet ends in exactly one queue, whatever is configured.
+/// Parsing has proved that every packet ends in exactly one queue under any configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NicModel(Parts);
 
 impl NicModel {
-    /// Reads a model. `origin` names the text in errors.
+    /// Parses a model. `origin` names the text in errors.
     ///
     /// # Errors
-    /// The first mistake in the text, with line and column.
+    /// The first error in the text, with line and column.
     pub fn parse(text: &str, origin: &str) -> Result<Self, ModelError> {
         read(text, origin).map(Self)
     }
@@ -67,7 +67,7 @@ impl NicModel {
     /// A model that comes with Evenkeel.
     #[must_use]
     pub fn built_in(name: &str) -> Option<Self> {
-        // That each of them can be read is tested.
+        // Tests check that each of them can be parsed.
         Self::parse(Self::built_in_text(name)?, name).ok()
     }
 
@@ -77,25 +77,25 @@ impl NicModel {
         &self.0.name
     }
 
-    /// What it is a model of, on one line.
+    /// One-line description.
     #[must_use]
     pub fn title(&self) -> &str {
         &self.0.title
     }
 
-    /// Where the facts are from.
+    /// Sources of the facts.
     #[must_use]
     pub fn source(&self) -> &str {
         &self.0.source
     }
 
-    /// Linux drivers whose devices it is a model of.
+    /// Linux drivers of its devices.
     #[must_use]
     pub fn drivers(&self) -> &[String] {
         &self.0.drivers
     }
 
-    /// The graph, not configured.
+    /// The unconfigured graph.
     #[must_use]
     pub fn graph(&self) -> &Graph {
         &self.0.graph
@@ -107,7 +107,7 @@ impl NicModel {
         &self.0.tables
     }
 
-    /// The tables with their identities.
+    /// The tables with their ids.
     pub fn table_ids(&self) -> impl Iterator<Item = (TableId, &FilterTable)> + Clone {
         (0..).map(TableId).zip(&self.0.tables)
     }
@@ -118,8 +118,8 @@ impl NicModel {
         self.table_ids().find(|(_, table)| table.name == name).map(|(id, _)| id)
     }
 
-    /// The same NIC with room for `capacity` filters in a table, and in those that share its rows; none if it
-    /// has no such table.
+    /// The same NIC with `capacity` rows for a table and those that share its rows; none if the table does not
+    /// exist.
     #[must_use]
     pub fn with_table_size(mut self, table: &str, capacity: usize) -> Option<Self> {
         let rows = self.0.tables[self.table(table)?.index()].rows;
@@ -129,7 +129,8 @@ impl NicModel {
         Some(self)
     }
 
-    /// The same NIC with an indirection table of another length; none if it has no RSS, or that is no power of two.
+    /// The same NIC with an indirection table of another length; none without RSS, or if the length is no power
+    /// of two.
     #[must_use]
     pub fn with_rss_entries(mut self, entries: usize) -> Option<Self> {
         let rss = self.0.rss.as_mut()?;
@@ -143,29 +144,29 @@ impl NicModel {
         self.0.rss
     }
 
-    /// Receive queues at most.
+    /// Maximum of receive queues.
     #[must_use]
     pub fn queues(&self) -> u16 {
         self.0.queues
     }
 
-    /// The queue of TCP packets over IPv4 that nothing steers, with RSS off.
+    /// The queue of TCP packets over IPv4 without filters and RSS.
     #[must_use]
     pub fn default_queue(&self) -> QueueId {
         let kind = super::program::flow_kind(crate::key::ETHER_TYPE_IPV4, Transport::Tcp);
         self.0.program.flow(kind).default
     }
 
-    /// The least number of queues with which each queue of the graph is there.
+    /// The least number of queues that includes all queues of the graph.
     #[must_use]
     pub fn queues_least(&self) -> u16 {
         let number = |kind: &NodeKind| if let NodeKind::Queue(queue) = kind { queue.0 + 1 } else { 1 };
         self.0.graph.nodes().iter().map(|node| number(&node.kind)).max().unwrap_or(1)
     }
 
-    /// Whether a filter of this table can match so, and such packets come to the table at all: where the graph brings
-    /// only IPv4 to a table, it holds no filters for IPv6. What its other filters and its size permit is another
-    /// question.
+    /// Whether a filter of this table can have this match, and such packets reach the table: if the graph sends
+    /// only IPv4 to a table, it takes no filters for IPv6. Other filters and the capacity are checked
+    /// elsewhere.
     #[must_use]
     pub fn supports(&self, table: TableId, matches: &FilterMatch) -> bool {
         self.takes(table, matches) && Pattern::of(matches).is_some()
@@ -177,8 +178,7 @@ impl NicModel {
         self.0.tables.get(table.index()).is_some_and(takes) && self.0.program.brings(matches, table)
     }
 
-    /// What may steer a kind of packet, from the configuration node that has the say first, and the queue where it goes
-    /// if nothing does.
+    /// The configuration nodes that may steer a kind of packet, by precedence, and the queue if none does.
     #[must_use]
     pub fn way(&self, header: &Header) -> (Vec<&str>, QueueId) {
         let chain = self.0.program.chain(header);

@@ -1,4 +1,4 @@
-//! Predicates on packets: what the ports of function nodes ask for.
+//! Predicates on packets, for the ports of function nodes.
 //!
 //! ```text
 //! predicate = conjunction { "or" conjunction }
@@ -24,23 +24,23 @@ const ETHER_TYPES: [(&str, u16); 6] = [
 /// Names of IP protocols (include/uapi/linux/in.h).
 const PROTOCOLS: [(&str, u8); 5] = [("icmp", 1), ("tcp", 6), ("udp", 17), ("icmpv6", 58), ("sctp", 132)];
 
-/// Parentheses and `not` within each other at most: the limit bounds the depth of recursion.
+/// Maximum nesting of parentheses and `not`, which bounds recursion.
 const DEEPEST: usize = 32;
 
 /// A predicate on the kind of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Predicate {
-    /// The type in the Ethernet header.
+    /// The Ethernet type.
     EtherType(u16),
     /// The protocol in the IP header.
     Protocol(u8),
     /// A fragment of an IP packet.
     Fragment,
-    /// To a group of hosts.
+    /// The destination is a group of hosts.
     Multicast,
     /// Opens a connection.
     ConnectionRequest,
-    /// Not so.
+    /// Negation.
     Not(Box<Self>),
     /// All of them.
     And(Vec<Self>),
@@ -48,7 +48,7 @@ pub enum Predicate {
     Or(Vec<Self>),
 }
 
-/// Where a text stops being a predicate, and why.
+/// Position and reason of a syntax error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PredicateError {
     /// Byte offset in the text.
@@ -57,7 +57,7 @@ pub(super) struct PredicateError {
 }
 
 impl Predicate {
-    /// Whether a packet of this kind fulfils it.
+    /// Whether it holds for this kind of packet.
     #[must_use]
     pub fn holds(&self, header: &Header) -> bool {
         match self {
@@ -72,7 +72,7 @@ impl Predicate {
         }
     }
 
-    /// Calls back for every atom in it.
+    /// Calls back for every atom.
     pub(super) fn atoms(&self, found: &mut impl FnMut(&Self)) {
         match self {
             Self::Not(inner) => inner.atoms(found),
@@ -92,7 +92,7 @@ impl Predicate {
 }
 
 impl fmt::Display for Predicate {
-    /// As it is written in a model.
+    /// In a model's syntax.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let joined = |formatter: &mut fmt::Formatter<'_>, terms: &[Self], word: &str| {
             terms.iter().enumerate().try_for_each(|(index, term)| {
@@ -132,7 +132,7 @@ struct Parser<'t> {
 }
 
 impl<'t> Parser<'t> {
-    /// The token that stands next; empty at the end.
+    /// The next token; empty at the end.
     fn token(&mut self) -> &'t str {
         let rest = &self.text[self.at..];
         let trimmed = rest.trim_start();
@@ -146,7 +146,7 @@ impl<'t> Parser<'t> {
         &trimmed[..length]
     }
 
-    /// Goes past the next token if it is this one.
+    /// Skips the next token if it is this one.
     fn skip(&mut self, token: &str) -> bool {
         let found = self.token() == token;
         if found {
@@ -231,7 +231,7 @@ impl<'t> Parser<'t> {
     }
 }
 
-/// A name's number, or the number itself, in decimal or behind `0x`.
+/// The number of a name, or a number in decimal or hexadecimal (`0x`).
 fn number<T: Copy + TryFrom<u32>>(text: &str, names: &[(&str, T)]) -> Option<T> {
     if let Some((_, number)) = names.iter().find(|(name, _)| *name == text) {
         return Some(*number);
@@ -243,7 +243,7 @@ fn number<T: Copy + TryFrom<u32>>(text: &str, names: &[(&str, T)]) -> Option<T> 
     number.ok().and_then(|number| T::try_from(number).ok())
 }
 
-/// The beginning of a foreign text, fit for a terminal.
+/// The beginning of an untrusted text, safe for a terminal.
 fn shown(text: &str) -> String {
     text.chars().take(32).flat_map(char::escape_default).collect()
 }

@@ -1,9 +1,8 @@
-//! What a graph comes to: for each kind of packet, the configuration nodes that it meets, and the queue at the end.
+//! Compiles a graph: for each kind of packet, its configuration nodes and its final queue.
 //!
-//! Function nodes look at few fields, and these take few values that matter. So every kind of packet can be followed
-//! through the graph when a model is loaded, once as if no configuration node steered it, and once for each of those
-//! it meets as if that one did. This proves that every packet ends in one queue, whatever will be configured, and
-//! leaves a list of steps for the time when speed counts.
+//! Function nodes use few fields with few relevant values. So parsing can follow every kind of packet through
+//! the graph: once without a configuration node steering it, and once for each one on its path. This proves
+//! that every packet ends in one queue under any configuration, and yields a list of steps for fast look-ups.
 
 use rustc_hash::FxHashMap;
 
@@ -14,39 +13,39 @@ use crate::flow::Transport;
 use crate::key::{ETHER_TYPE_IPV4, ETHER_TYPE_IPV6, bits, is_ip};
 use crate::packet::Header;
 
-/// Values that a graph may name of one field: bounds the kinds of packets.
+/// Limit of the values of one field, which bounds the kinds of packets.
 const MOST_VALUES: usize = 32;
 
-/// A configuration node on the way of a packet.
+/// A configuration node on a packet's path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Table(TableId),
     Rss,
 }
 
-/// The way of one kind of packet.
+/// The path of one kind of packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Chain {
-    /// What may steer it, from the first that has the say.
+    /// Nodes that may steer it, by precedence.
     pub(crate) steps: Vec<Step>,
-    /// Where it goes if nothing does.
+    /// Its queue if none does.
     pub(crate) default: QueueId,
 }
 
-/// The ways of all kinds of packets.
+/// The paths of all kinds of packets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Program {
     ether_types: Values<u16>,
     protocols: Values<u8>,
     chains: Vec<Chain>,
     by_header: FxHashMap<Header, u16>,
-    /// Of the data packets of flows: see [`flow_kind`].
+    /// For data packets of flows; see [`flow_kind`].
     flows: [u16; 4],
-    /// Kinds of flows whose data packets come to each table, one bit each.
+    /// Kinds of flows that reach each table, one bit each.
     flows_at: Vec<u8>,
 }
 
-/// The values of a field that a graph tells apart, and one that stands for all others.
+/// The values of a field that a graph distinguishes, and one that stands for all others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Values<T> {
     named: Vec<T>,
@@ -61,7 +60,7 @@ impl<T: Copy + Ord + From<u8> + std::ops::Add<Output = T>> Values<T> {
         if named.len() > MOST_VALUES {
             return None;
         }
-        // The least above 0 (which is "none") that has no name; it is below the number of named values + 2.
+        // The smallest unnamed value above 0 ("none"); below the number of named values + 2.
         let mut other = T::from(1);
         while named.contains(&other) {
             other = other + T::from(1);
@@ -78,10 +77,10 @@ impl<T: Copy + Ord + From<u8> + std::ops::Add<Output = T>> Values<T> {
     }
 }
 
-/// Why a graph does not bring every packet to a queue.
+/// Why a graph does not lead every packet to a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
-    /// The node at which it shows; none for the graph as a whole.
+    /// The faulty node; none for the whole graph.
     pub(super) node: Option<NodeId>,
     pub(super) problem: String,
 }
@@ -92,7 +91,7 @@ pub(crate) fn flow_kind(ether_type: u16, transport: Transport) -> usize {
 }
 
 impl Program {
-    /// Follows every kind of packet through a graph with so many tables.
+    /// Follows every kind of packet through a graph with this many tables.
     pub(super) fn of(graph: &Graph, tables: usize) -> Result<Self, Fault> {
         let mut ether_types = vec![ETHER_TYPE_IPV4, ETHER_TYPE_IPV6];
         let mut protocols = vec![Transport::Tcp.number(), Transport::Udp.number()];
@@ -142,7 +141,7 @@ impl Program {
         Ok(program)
     }
 
-    /// One packet of every kind that the graph could tell apart.
+    /// One packet of every kind that the graph may distinguish.
     fn headers(&self) -> Vec<Header> {
         let mut headers = Vec::new();
         for ether_type in self.ether_types.all() {
@@ -164,12 +163,12 @@ impl Program {
         headers
     }
 
-    /// The way of the data packets of a kind of flow.
+    /// The path of a kind of flow.
     pub(crate) fn flow(&self, kind: usize) -> &Chain {
         &self.chains[usize::from(self.flows[kind])]
     }
 
-    /// Whether packets that match come to a table at all.
+    /// Whether matching packets reach a table.
     pub(crate) fn brings(&self, matches: &FilterMatch, table: TableId) -> bool {
         let address = matches.destination.or(matches.source);
         let version = address.map(|address| bits(address.address()).1);
@@ -188,7 +187,7 @@ impl Program {
         })
     }
 
-    /// The way of a kind of packet.
+    /// The path of a kind of packet.
     pub(crate) fn chain(&self, header: &Header) -> &Chain {
         let ether_type = self.ether_types.normal(header.ether_type);
         let normal = if is_ip(ether_type) {
@@ -202,12 +201,12 @@ impl Program {
         } else {
             Header { ether_type, multicast: header.multicast, ..Header::default() }
         };
-        // Every normal kind has a way: `headers` made it.
+        // Every normal kind has a path, from `headers`.
         &self.chains[usize::from(self.by_header.get(&normal).copied().unwrap_or_default())]
     }
 }
 
-/// The way of one kind of packet, which must end in one queue whichever configuration node steers it.
+/// The path of one kind of packet, which must end in one queue whichever configuration node steers it.
 fn chain(graph: &Graph, header: &Header) -> Result<Chain, Fault> {
     let fault = |node: Option<NodeId>, problem: &str| {
         let problem = format!("{problem}: {}", described(header));
@@ -245,7 +244,7 @@ fn chain(graph: &Graph, header: &Header) -> Result<Chain, Fault> {
     Ok(Chain { steps: walk.met.iter().filter_map(step).collect(), default })
 }
 
-/// The predicate that only this kind of packet fulfils.
+/// The predicate for exactly this kind of packet.
 fn described(header: &Header) -> Predicate {
     let plain = |holds: bool, atom: Predicate| if holds { atom } else { Predicate::Not(Box::new(atom)) };
     let mut terms = vec![Predicate::EtherType(header.ether_type)];

@@ -1,11 +1,10 @@
-//! Which queues a class of flows can reach: satisfiability over masks.
+//! The queues that a class of flows can reach: satisfiability over masks.
 //!
-//! A class and the left side of a filter are conjunctions of masked fields. Whether a packet can fulfil two of them
-//! is seen at a glance: no bit that both fix may differ. A filter is reached by what it shares with the class unless
-//! filters that have the say before it take all of that, and this is the question whether some conjunctions cover
-//! another one. It is answered exactly by splitting the covered one bit by bit, within a budget of steps; beyond it
-//! the answer is "perhaps", which counts as reached. RSS is linear, so the entries that a class reaches are an affine
-//! space over its free bits.
+//! A class and a filter's match are conjunctions of masked fields. Two are compatible if no bit that both fix
+//! differs. A filter is reached by its intersection with the class, unless filters of higher precedence cover
+//! all of it. This cover question is answered exactly by splitting the covered conjunction bit by bit, within a
+//! budget; beyond it the answer is "perhaps", which counts as reached. RSS is linear, so the entries that a
+//! class reaches are an affine space over its free bits.
 
 use super::configured::ConfiguredNic;
 use super::program::Step;
@@ -18,19 +17,19 @@ use crate::key::{
 use crate::packet::Header;
 use crate::queue_set::QueueSet;
 
-/// Splits at most for one question.
+/// Limit of splits per question.
 const BUDGET: usize = 4096;
 
 impl ConfiguredNic {
-    /// Queues that flows of a class can reach: every queue that some flow of it reaches, and perhaps more. Exactly
-    /// one for a whole five-tuple.
+    /// The queues that flows of a class can reach: all reached ones, and perhaps more. Exactly one for a
+    /// five-tuple.
     ///
-    /// More than is reached comes out only where filters with different masks together take all that another one
-    /// would match and telling so takes too long, where signatures stand for flows, and where filters take from a
-    /// class just what the hash would spread to a queue.
+    /// Extra queues appear in three cases: filters with different masks together cover another filter and the
+    /// budget is exceeded; signatures stand for flows; filters take exactly the part of a class that the hash
+    /// would send to a queue.
     ///
-    /// What the class leaves open is as [`crate::FlowTuple`] says of a flow's packets; a class that asks for
-    /// connection requests, another hardware address or another Ethernet type is one of such packets.
+    /// Fields that the class leaves open have the values of [`crate::FlowTuple`]'s packets. A class with
+    /// connection requests, another hardware address or Ethernet type consists of such packets.
     #[must_use]
     pub fn queues_of(&self, class: &FilterMatch) -> QueueSet {
         if let Some(flow) = class.as_flow() {
@@ -49,7 +48,7 @@ impl ConfiguredNic {
     /// Adds the queues that packets of one kind reach.
     fn add_queues_of_kind(&self, header: &Header, part: &Pattern, queues: &mut QueueSet) {
         let chain = self.model().program().chain(header);
-        // What the filters passed so far take from this part.
+        // The part that the filters so far take.
         let mut taken: Vec<Pattern> = Vec::new();
         for step in &chain.steps {
             match step {
@@ -69,7 +68,7 @@ impl ConfiguredNic {
                         let Some(slot) = filled.slot(location) else { continue };
                         let filter = &slot.filter;
                         if is_signature {
-                            // Any flow may have the signature: no other is ruled out, and nothing is taken for sure.
+                            // Any flow may have the signature, so no flow is excluded or certain.
                             let kind = filter.matches.transport.map(Transport::number);
                             if kind == Some(header.protocol) && !covered(part, &taken) {
                                 queues.insert(filter.queue);
@@ -97,7 +96,7 @@ impl ConfiguredNic {
         }
     }
 
-    /// Adds the queues of an indirection table that RSS spreads packets of one kind over.
+    /// Adds the queues of an indirection table for packets of one kind.
     fn add_rss_queues(
         &self,
         header: &Header,
@@ -116,7 +115,7 @@ impl ConfiguredNic {
         let transport =
             if header.protocol == Transport::Udp.number() { Transport::Udp } else { Transport::Tcp };
         let ports = self.hashed_ports().of(transport, is_ipv6);
-        // The input's bits from the first: value, and whether it is fixed.
+        // The input's bits in order: value, and whether fixed.
         let address = |value: u128, mask: u128| {
             (0..address_bits).rev().map(move |bit| (value >> bit & 1 == 1, mask >> bit & 1 == 1))
         };
@@ -155,7 +154,7 @@ impl ConfiguredNic {
     }
 }
 
-/// The kinds of packets that a class can consist of, and what each fixes.
+/// The kinds of packets of a class, and the bits that each fixes.
 fn kinds(class: &FilterMatch) -> Vec<(Header, Pattern)> {
     let request = class.connection_request.unwrap_or(false);
     let own_address = if class.mac_destination.is_none() { !u64::from(u16::MAX) } else { 0 };
@@ -190,10 +189,10 @@ fn kinds(class: &FilterMatch) -> Vec<(Header, Pattern)> {
     kinds
 }
 
-/// Whether every packet of `part` matches one of `cover`. Also false when it takes too long to tell.
+/// Whether every packet of `part` matches one of `cover`; false if the budget is exceeded.
 fn covered(part: &Pattern, cover: &[Pattern]) -> bool {
     let relevant: Vec<Pattern> = cover.iter().filter_map(|pattern| pattern.and(part)).collect();
-    // The share of the part that each of them takes is a power of two: together they must take all of it.
+    // The share of the part that each takes is a power of two; together they must take all of it.
     let fixed = part.mask.bit_count();
     let shares: f64 =
         relevant.iter().map(|pattern| (-f64::from(pattern.mask.bit_count() - fixed)).exp2()).sum();
@@ -201,7 +200,7 @@ fn covered(part: &Pattern, cover: &[Pattern]) -> bool {
     shares >= 1.0 && split(part, &relevant, &mut budget)
 }
 
-/// As [`covered`], for patterns that all lie within `part`.
+/// As [`covered`], for patterns within `part`.
 fn split(part: &Pattern, cover: &[Pattern], budget: &mut usize) -> bool {
     if cover.iter().any(|pattern| pattern.mask == part.mask) {
         return true;
@@ -221,7 +220,7 @@ fn split(part: &Pattern, cover: &[Pattern], budget: &mut usize) -> bool {
     })
 }
 
-/// One bit that is set in `mask` and not in `other`.
+/// A bit that is set in `mask` but not in `other`.
 fn highest_other(mask: &Key, other: &Key) -> Option<Key> {
     let wide = |mask: u128, other: u128| (mask & !other).checked_ilog2().map(|bit| 1_u128 << bit);
     let narrow = |mask: u64, other: u64| (mask & !other).checked_ilog2().map(|bit| 1_u64 << bit);

@@ -1,4 +1,4 @@
-//! From the text of a model to its graph and tables.
+//! Converts the text of a model to its graph and tables.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -17,7 +17,7 @@ use crate::filter::{QueueId, TableId};
 
 /// Version of the format that this code reads.
 const SCHEMA: u32 = 1;
-/// Nodes at most: bounds the work that a hostile file can cause.
+/// Limit of nodes, which bounds the work for a hostile file.
 const MOST_NODES: usize = 256;
 /// Longest title and source.
 const LONGEST_TITLE: usize = 100;
@@ -26,7 +26,7 @@ const LONGEST_SOURCE: usize = 1000;
 /// A node whose edges are still names.
 struct Draft<'t> {
     name: String,
-    /// Where the node's own table begins.
+    /// Start of the node's own table.
     span: Range<usize>,
     path: String,
     kind: DraftKind<'t>,
@@ -45,13 +45,13 @@ struct DraftPort<'t> {
     to: Vec<Name<'t>>,
 }
 
-/// The name of a node, or of a node and its port, and where it stands.
+/// The name of a node, or of a node and its port, and its position.
 struct Name<'t> {
     text: &'t str,
     field: Field<'t>,
 }
 
-/// Reads a model. `origin` names the text in errors.
+/// Parses a model. `origin` names the text in errors.
 pub(super) fn read(text: &str, origin: &str) -> Result<Parts, ScenarioError> {
     let tree = document(text, origin)?;
     let complaints = Complaints::new(text, origin);
@@ -98,7 +98,7 @@ pub(super) fn read(text: &str, origin: &str) -> Result<Parts, ScenarioError> {
     match (complaints.into_error(), parts) {
         (None, Some(parts)) => Ok(parts),
         (Some(error), _) => Err(error),
-        // Nothing is left out without a complaint.
+        // Every omission has been reported.
         (None, None) => Err(ScenarioError {
             kind: ScenarioErrorKind::Syntax,
             origin: origin.to_owned(),
@@ -260,7 +260,7 @@ fn port<'t>(name: &str, field: &Field<'t>) -> Option<DraftPort<'t>> {
     let when = table.take("when").map(|field| predicate(&field));
     let to = table.take("to").and_then(|field| names(&field)).unwrap_or_default();
     table.finish();
-    // A predicate that is wrong has been complained about, and makes no port without one.
+    // An invalid predicate has been reported; it must not become a port without one.
     let when = when.map(|when| when.unwrap_or(Predicate::Or(Vec::new())));
     Some(DraftPort { name: name.to_owned(), when, to })
 }
@@ -276,7 +276,7 @@ fn predicate(field: &Field<'_>) -> Option<Predicate> {
     }
 }
 
-/// Edges in place of names, and an order in which each node stands behind those that lead to it.
+/// Replaces names by edges, in topological order.
 fn resolve(drafts: &[Draft<'_>], complaints: &Complaints<'_>) -> Option<Graph> {
     let by_name: BTreeMap<&str, usize> =
         drafts.iter().enumerate().map(|(index, draft)| (draft.name.as_str(), index)).collect();
@@ -366,7 +366,7 @@ fn operand(
     Some(Operand { node: NodeId(node as u16), port: found })
 }
 
-/// Nodes in topological order; none, and a complaint, if there is a cycle.
+/// Nodes in topological order; none, and an error, if there is a cycle.
 fn sorted(drafts: &[Draft<'_>], edges: &[(usize, usize)], complaints: &Complaints<'_>) -> Option<Vec<usize>> {
     let mut waiting = vec![0_usize; drafts.len()];
     for (_, to) in edges {
@@ -382,7 +382,7 @@ fn sorted(drafts: &[Draft<'_>], edges: &[(usize, usize)], complaints: &Complaint
     if order.len() == drafts.len() {
         return Some(order);
     }
-    // Of the nodes that are left, each has one before it that is left: going back ends in the cycle.
+    // Each remaining node has a remaining predecessor: going back ends in the cycle.
     let left = |node: &usize| !order.contains(node);
     let before =
         |node: usize| edges.iter().find(|(from, to)| *to == node && left(from)).map(|(from, _)| *from);

@@ -1,4 +1,4 @@
-//! Reading what a model says of its filter tables and of RSS.
+//! Reads the filter tables and RSS of a model.
 
 use evenkeel_model::scenario::ScenarioErrorKind::{BadValue, MissingKey};
 use evenkeel_model::scenario::document::{Field, Spelling, Table};
@@ -7,12 +7,12 @@ use super::rss::{HashedPorts, Rss};
 use super::table::{FieldMatch, FilterFields, FilterTable, Precedence};
 use crate::filter::TableId;
 
-/// Filters in a table at most: far beyond any hardware.
+/// Limit of filters in a table, far beyond any hardware.
 const MOST_FILTERS: u32 = 1 << 20;
-/// Entries of an indirection table at most (`struct ethtool_rxfh`, and what drivers have).
+/// Limit of indirection table entries (`struct ethtool_rxfh`, and drivers).
 const MOST_ENTRIES: u32 = 1 << 16;
 
-/// How much of a field the filters of a table take; names as in [`FieldMatch`].
+/// How a table's filters match a field; names as in [`FieldMatch`].
 const BITS: [Spelling<FieldMatch>; 5] = [
     ("exact", FieldMatch::Exact),
     ("optional", FieldMatch::Optional),
@@ -20,7 +20,7 @@ const BITS: [Spelling<FieldMatch>; 5] = [
     ("masked", FieldMatch::Masked),
     ("global-mask", FieldMatch::GlobalMask),
 ];
-/// The same for fields that are no numbers with leading bits.
+/// The same for fields without leading bits.
 const WHOLE: [Spelling<FieldMatch>; 2] = [("exact", FieldMatch::Exact), ("optional", FieldMatch::Optional)];
 
 /// A table and the earlier one that it refers to.
@@ -115,7 +115,7 @@ fn read_fields(mut table: Table<'_>) -> FilterFields {
     fields
 }
 
-/// By which rule a precedence is named.
+/// Name of a precedence.
 #[derive(Clone, Copy)]
 enum Rule {
     Unique,
@@ -168,7 +168,7 @@ pub(super) fn resolve(drafts: &[TableDraft]) -> Vec<FilterTable> {
     tables
 }
 
-/// What of a flow RSS hashes the ports of.
+/// Kinds of flows for port hashing.
 const FLOW_KINDS: [Spelling<usize>; 4] = [("tcp-ipv4", 0), ("udp-ipv4", 1), ("tcp-ipv6", 2), ("udp-ipv6", 3)];
 
 pub(super) fn read_rss(mut table: Table<'_>, queues: u32) -> Option<Rss> {
@@ -195,10 +195,10 @@ pub(super) fn read_rss(mut table: Table<'_>, queues: u32) -> Option<Rss> {
     })
 }
 
-/// RSS contexts that a model may have: more than any NIC.
+/// Limit of RSS contexts; more than any NIC has.
 const MOST_CONTEXTS: u32 = 1024;
 
-/// Reads of which flows RSS hashes the ports.
+/// Reads the flows whose ports RSS hashes.
 pub(crate) fn read_hashed_ports(field: &Field<'_>) -> Option<HashedPorts> {
     let mut ports = HashedPorts::default();
     for element in field.list("kinds of flows, such as \"tcp-ipv4\"")? {

@@ -1,5 +1,5 @@
-//! Receive side scaling: a hash over addresses and ports, and a table of queues that it indexes
-//! (Microsoft, "RSS hashing types"; Linux, Documentation/networking/scaling.rst).
+//! Receive side scaling: a hash over addresses and ports, and a table of queues that it indexes (Microsoft,
+//! "RSS hashing types"; Linux, Documentation/networking/scaling.rst).
 
 use std::net::IpAddr;
 
@@ -7,29 +7,28 @@ use crate::flow::{FlowTuple, Transport};
 use crate::key::is_ip;
 use crate::packet::Packet;
 
-/// Secret of the Toeplitz hash, bytes.
+/// Key of the Toeplitz hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RssKey(pub [u8; 40]);
 
 impl RssKey {
-    /// The key of the test vectors in Microsoft's "Verifying the RSS hash calculation". Some drivers set it by default
-    /// (DPDK's for the Intel 82599); those of Linux draw one at random when the system starts
-    /// (`netdev_rss_key_fill`).
+    /// The key of the test vectors in Microsoft's "Verifying the RSS hash calculation". Some drivers use it by
+    /// default (DPDK's for the Intel 82599); Linux drivers use a random one per boot (`netdev_rss_key_fill`).
     pub const MICROSOFT: Self = Self([
         0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0, 0xd0,
         0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30, 0xf2, 0x0c, 0x6a, 0x42,
         0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa,
     ]);
 
-    /// Reads a key as `ethtool --show-rxfh-indir` prints it: bytes in hexadecimal, separated by colons. Only the first 40
-    /// are ever used; none if there are fewer.
+    /// Parses a key as printed by `ethtool --show-rxfh-indir`: hexadecimal bytes separated by colons. Only the
+    /// first 40 are used; none if there are fewer.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         hexadecimal_bytes(text.trim())?.first_chunk().copied().map(Self)
     }
 
-    /// The Toeplitz hash of these bytes: of every bit that is set, the 32 bits of the key that begin at its
-    /// place.
+    /// The Toeplitz hash of these bytes: the XOR, over the set bits, of the 32 key bits from the bit's position
+    /// on.
     #[must_use]
     pub fn hash(&self, input: impl IntoIterator<Item = u8>) -> u32 {
         input.into_iter().enumerate().fold(0, |hash, (at, byte)| {
@@ -38,23 +37,23 @@ impl RssKey {
         })
     }
 
-    /// The 32 bits that begin at a bit, counted from the first; behind the last they are 0.
+    /// The 32 bits from a bit on; bits after the last are 0.
     pub(crate) fn window(&self, bit: usize) -> u32 {
         let byte = |offset: usize| u64::from(self.0.get(bit / 8 + offset).copied().unwrap_or(0));
         let five = byte(0) << 32 | byte(1) << 24 | byte(2) << 16 | byte(3) << 8 | byte(4);
-        // The low 32 bits are what is wanted.
+        // Keep the low 32 bits.
         (five >> (8 - bit % 8)) as u32
     }
 }
 
-/// Bytes in hexadecimal, two digits each, separated by colons.
+/// Parses hexadecimal bytes of two digits, separated by colons.
 pub(crate) fn hexadecimal_bytes(text: &str) -> Option<Vec<u8>> {
     let is_byte = |text: &str| text.len() == 2 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
     let byte = |text: &str| is_byte(text).then(|| u8::from_str_radix(text, 16).ok()).flatten();
     text.split(':').map(byte).collect()
 }
 
-/// What each value of each byte of the input adds to the hash: the hash is linear in its input.
+/// Contribution of each value of each input byte: the hash is linear.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Toeplitz {
     key: RssKey,
@@ -69,7 +68,7 @@ impl Toeplitz {
         let table = |at: usize| {
             let mut table = [0; 256];
             for value in 1..256_usize {
-                // A byte without its lowest bit that is set, and that bit, which is so far from the first.
+                // Remove the lowest set bit; its position is counted from the highest.
                 let bit = 7 - value.trailing_zeros() as usize;
                 table[value] = table[value & (value - 1)] ^ key.window(at * 8 + bit);
             }
@@ -106,7 +105,7 @@ impl Toeplitz {
     }
 }
 
-/// The bytes that RSS hashes of a flow: addresses, and with `ports` the ports, in network order.
+/// The hashed bytes of a flow: addresses, and with `ports` the ports, in network order.
 pub(crate) fn hash_input(flow: &FlowTuple, ports: bool) -> impl Iterator<Item = u8> {
     let ports = ports.then_some([flow.source_port, flow.destination_port]);
     addresses_and_ports(flow.source, flow.destination, ports)
@@ -128,7 +127,7 @@ fn addresses_and_ports(
     address(source).chain(address(destination)).chain(ports)
 }
 
-/// Of which kinds of flows the ports are hashed too, not only the addresses: see [`HashedPorts::of`].
+/// Kinds of flows whose ports are hashed, too; see [`HashedPorts::of`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct HashedPorts(pub(crate) [bool; 4]);
 
@@ -136,8 +135,8 @@ impl HashedPorts {
     /// Of all TCP and UDP flows.
     pub const ALL: Self = Self([true; 4]);
 
-    /// Whether the ports are hashed of flows of this transport protocol and IP version
-    /// (`ethtool --config-nfc DEVICE rx-flow-hash`).
+    /// Whether ports are hashed for this transport protocol and IP version (`ethtool --config-nfc DEVICE
+    /// rx-flow-hash`).
     #[must_use]
     pub const fn of(self, transport: Transport, is_ipv6: bool) -> bool {
         self.0[Self::index(transport, is_ipv6)]
@@ -155,16 +154,16 @@ impl HashedPorts {
     }
 }
 
-/// What a model says of RSS.
+/// A model's RSS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rss {
     /// Entries of the indirection table; a power of two.
     pub entries: usize,
     /// Queues that an entry can name, from 0: 16 for entries of 4 bits.
     pub queues: u16,
-    /// Of which flows the ports are hashed, by default.
+    /// Flows whose ports are hashed by default.
     pub ports: HashedPorts,
-    /// Indirection tables that there can be besides the NIC's own (RSS contexts).
+    /// Number of RSS contexts, besides the NIC's own table.
     pub contexts: u16,
 }
 

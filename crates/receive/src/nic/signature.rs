@@ -1,4 +1,4 @@
-//! The hash by which the Intel 82599 remembers a flow in the signature mode of its flow director
+//! The hash with which the Intel 82599's flow director stores a flow in signature mode
 //! (`ixgbe_atr_compute_sig_hash_82599`, drivers/net/ethernet/intel/ixgbe/ixgbe_82599.c).
 
 use crate::filter::FilterMatch;
@@ -20,27 +20,27 @@ const IPV6: u32 = 4;
 pub(crate) fn signature(flow: &FlowTuple) -> u32 {
     let (source, ether_type) = bits(flow.source);
     let (destination, _) = bits(flow.destination);
-    // Addresses are folded to 32 bits by XOR, as `ixgbe_atr` does with IPv6.
+    // Addresses are folded to 32 bits by XOR, as `ixgbe_atr` does for IPv6.
     let fold = |bits: u128| (bits >> 96) as u32 ^ (bits >> 64) as u32 ^ (bits >> 32) as u32 ^ bits as u32;
     let protocol = match flow.transport {
         Transport::Tcp => TCP,
         Transport::Udp => UDP,
     };
     let version = if ether_type == crate::key::ETHER_TYPE_IPV6 { IPV6 } else { 0 };
-    // The type stands in the second byte of the dword, behind the pool; there is no VLAN.
+    // The type is in the second byte of the dword, after the pool; there is no VLAN.
     let flow_type = (protocol | version) << 16;
-    // The flexible bytes, which are the Ethernet type, are folded into the source port.
+    // The flexible bytes, the Ethernet type, are folded into the source port.
     let source_port = u32::from(flow.source_port ^ ether_type);
     let common = fold(source) ^ fold(destination) ^ (source_port << 16 | u32::from(flow.destination_port));
     let hashed = |key| hash(key, flow_type, common) & MASK;
     hashed(SIGNATURE_KEY) << 16 | hashed(BUCKET_KEY)
 }
 
-/// The hash with one key, of the flow type and of all else folded together: of each bit of the key that is set, the
-/// stream from that bit on. Its low half goes with the low half of the key.
+/// The hash with one key of the flow type and the folded rest: the XOR, over the set key bits, of the stream
+/// from that bit on. Its low half belongs to the low half of the key.
 fn hash(key: u32, flow_type: u32, common: u32) -> u32 {
     let high = common ^ flow_type ^ flow_type >> 16;
-    // The flow type is no part of the stream that begins at bit 0.
+    // The stream that begins at bit 0 does not include the flow type.
     let first = common.rotate_left(16);
     let low = first ^ flow_type ^ flow_type << 16;
     (0..16).fold(0, |hash, bit| {
@@ -50,16 +50,16 @@ fn hash(key: u32, flow_type: u32, common: u32) -> u32 {
     })
 }
 
-/// What a table of signatures stores of a filter; none unless the filter holds a whole five-tuple.
+/// The stored pattern of a filter in a signature table; none unless the filter has a five-tuple.
 pub(crate) fn stored(matches: &FilterMatch) -> Option<Pattern> {
     let flow = matches.as_flow()?;
     Some(Pattern { value: reduced(&flow), mask: WHOLE })
 }
 
-/// All that is compared: the signature and what the flow director tells apart beside it.
+/// All compared bits: the signature, and the kinds that the flow director distinguishes.
 pub(crate) const WHOLE: Key = Key { source: 0, destination: 0, link: u16::MAX as u64, transport: u64::MAX };
 
-/// A flow's signature, as what is compared.
+/// A flow's signature as a key.
 pub(crate) fn reduced(flow: &FlowTuple) -> Key {
     let key = Key::of(flow);
     Key {

@@ -1,28 +1,28 @@
-//! Filter tables, as a model describes them.
+//! Filter tables of a model.
 
 use std::ops::RangeInclusive;
 
 use crate::filter::{AddressMatch, FilterMatch, PortMatch, TableId};
 
-/// How the filters of a table match a field.
+/// How a table's filters match a field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FieldMatch {
     /// Not at all: a filter must leave it open.
     #[default]
     Ignored,
-    /// Whole: a filter must give it.
+    /// Completely: a filter must set it.
     Exact,
-    /// Whole, or masked altogether.
+    /// Completely or not at all.
     Optional,
-    /// The first bits, or masked altogether.
+    /// A prefix, or not at all.
     Prefix,
-    /// Any bits.
+    /// With any mask.
     Masked,
-    /// Any bits, but the same ones in all filters of the table.
+    /// With any mask that is the same in all filters of the table.
     GlobalMask,
 }
 
-/// How much of a field a filter gives.
+/// How much of a field a filter sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Given {
     Nothing,
@@ -42,7 +42,7 @@ impl FieldMatch {
         }
     }
 
-    /// Whether a filter may give the whole field.
+    /// Whether a filter may set the whole field.
     #[must_use]
     pub fn takes_whole(self) -> bool {
         self.takes(Given::Whole)
@@ -101,7 +101,7 @@ pub struct FilterFields {
 }
 
 impl FilterFields {
-    /// Each field with the name that files and commands give it.
+    /// Each field with its name in files and commands.
     #[must_use]
     pub fn named(&self) -> [(&'static str, FieldMatch); 8] {
         [
@@ -116,7 +116,7 @@ impl FilterFields {
         ]
     }
 
-    /// Whether filters can match so.
+    /// Whether filters can have this match.
     #[must_use]
     pub fn support(&self, matches: &FilterMatch) -> bool {
         self.transport.takes(whole(matches.transport))
@@ -129,7 +129,7 @@ impl FilterFields {
             && self.connection_request.takes(whole(matches.connection_request))
     }
 
-    /// Whether a filter can hold one whole five-tuple.
+    /// Whether a filter can hold a five-tuple.
     #[must_use]
     pub fn take_flows(&self) -> bool {
         let five = [self.transport, self.source, self.source_port, self.destination, self.destination_port];
@@ -143,7 +143,7 @@ impl FilterFields {
         self.named().iter().any(|(_, field)| *field == FieldMatch::GlobalMask)
     }
 
-    /// Whether no two filters of the table can match the same packet unless they are the same.
+    /// Whether two different filters of the table never match the same packet.
     pub(super) fn never_overlap(&self) -> bool {
         let one_mask = |field: FieldMatch| {
             matches!(field, FieldMatch::Ignored | FieldMatch::Exact | FieldMatch::GlobalMask)
@@ -152,20 +152,18 @@ impl FilterFields {
     }
 }
 
-/// Which of a table's filters decides when several match a packet.
+/// Which of several matching filters decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Precedence {
-    /// None needs to: all filters have the same mask, and no two the same value. [`crate::Filter::priority`]
-    /// is 0.
+    /// No rule is needed: all filters have one mask and different values. [`crate::Filter::priority`] is 0.
     Unique,
-    /// The one of the highest priority, from 1 to `levels`; of equal ones the one at the lowest location.
+    /// The highest priority, from 1 to `levels`; among equal ones the lowest location.
     Priority {
-        /// How many there are.
+        /// Number of priorities.
         levels: u32,
     },
-    /// The one at the lowest location, which is what [`crate::Filter::priority`] holds: from 0, below the
-    /// capacity, and no two at the same (`struct ethtool_rx_flow_spec`, `location`,
-    /// include/uapi/linux/ethtool.h).
+    /// The lowest location, which is [`crate::Filter::priority`]: from 0, below the capacity, unique (`struct
+    /// ethtool_rx_flow_spec`, `location`, include/uapi/linux/ethtool.h).
     Location,
 }
 
@@ -174,34 +172,33 @@ pub enum Precedence {
 pub struct FilterTable {
     /// Name, unique in the model.
     pub name: String,
-    /// Filters that fit.
+    /// Maximum of filters.
     pub capacity: usize,
-    /// What its filters can match.
+    /// Matches of its filters.
     pub fields: FilterFields,
     /// Which filter decides.
     pub precedence: Precedence,
-    /// Whether a filter can leave the choice of the queue to RSS ([`crate::Filter::spread`]).
+    /// Whether RSS can choose the queue of a filter ([`crate::Filter::spread`]).
     pub spread: bool,
-    /// A filter's queue must be a multiple of this: pools have so many queues, and a filter names the first.
+    /// A filter's queue must be a multiple of this: a filter names the first queue of a pool of this size.
     pub queue_multiple: u16,
-    /// The table in whose rows the filters of this one stand: another one, or itself. The capacity is for all
-    /// filters of these tables together.
+    /// The table whose rows this one uses: another one, or itself. They share the capacity.
     pub rows: TableId,
-    /// A table that must be empty while this one is not, and the other way round.
+    /// A table that must be empty while this one is not, and vice versa.
     pub excludes: Option<TableId>,
-    /// Whether the hardware keeps a hash of the five-tuple in place of it: a packet of another flow with the
-    /// same hash matches as well (Intel 82599 datasheet, section 7.1.2.7).
+    /// Whether the hardware stores a hash of the five-tuple instead of it: a packet of another flow with the
+    /// same hash also matches (Intel 82599 datasheet, section 7.1.2.7).
     pub signature: bool,
 }
 
 impl FilterTable {
-    /// Whether a filter can hold one whole five-tuple.
+    /// Whether a filter can hold a five-tuple.
     #[must_use]
     pub fn takes_flows(&self) -> bool {
         self.fields.take_flows()
     }
 
-    /// Values of [`crate::Filter::priority`] that its filters may have.
+    /// Allowed values of [`crate::Filter::priority`].
     #[must_use]
     pub fn priorities(&self) -> RangeInclusive<u32> {
         match self.precedence {

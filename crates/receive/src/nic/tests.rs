@@ -47,7 +47,7 @@ fn the_higher_priority_decides_and_of_equal_ones_the_first() {
     nic.remove(first);
     nic.remove(third);
     assert_eq!(nic.queue_of(&flow), QueueId(2));
-    // The lowest free location is taken first.
+    // The lowest free location is used first.
     let again = nic.insert(Filter::new(table, 2, FilterMatch::exact(&flow), QueueId(4))).unwrap();
     assert_eq!((again.location, nic.queue_of(&flow)), (0, QueueId(4)));
     for priority in [0, 8] {
@@ -131,7 +131,7 @@ fn the_flow_director_has_one_mode_at_a_time_and_signatures_collide() {
         nic.insert(Filter::new(perfect, 0, FilterMatch::exact(&flow), QueueId(1))),
         Err(InsertError::OtherMode)
     );
-    // Addresses are hashed by their sum: the way back between the same ports has the same signature.
+    // The hash adds the addresses: the reverse direction with the same ports has the same signature.
     let back = FlowTuple { source: flow.destination, destination: flow.source, ..flow };
     assert_eq!((nic.queue_of(&flow), nic.queue_of(&back)), (QueueId(5), QueueId(5)));
     let other = FlowTuple { source_port: 1001, ..flow };

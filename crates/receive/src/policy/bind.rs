@@ -1,4 +1,4 @@
-//! From a policy file to a policy: its classes get queues, and its terms become cost functions over them.
+//! Binds a policy file: its classes get queues, and its terms become cost functions over them.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::QueueId;
 
-/// Why a policy cannot be bound to so many queues.
+/// Why a policy cannot be bound to these queues.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BindError {
     /// The classes leave no queue.
@@ -32,7 +32,7 @@ pub enum BindError {
         /// The last one.
         last: u16,
     },
-    /// A queue that is a class's own and in another class's list.
+    /// A class's own queue is in another class's list.
     #[error("queue {queue} is the own one of a class, and class {class} names it as well")]
     Twice {
         /// Name of the second class.
@@ -43,13 +43,13 @@ pub enum BindError {
 }
 
 impl PolicyFile {
-    /// The policy for these queues, without a flow.
+    /// The policy for these queues, without flows.
     ///
-    /// Queues of classes are taken from the highest down: RSS and the default of most NICs reach the low ones only,
-    /// and those stay with the flows of no class.
+    /// Classes get the highest queues: RSS and the default of most NICs reach only the low ones, which are for
+    /// flows without a class.
     ///
     /// # Errors
-    /// When the classes ask for queues that there are not.
+    /// When the classes need more queues than exist.
     pub fn bind(&self, queues: &Arc<Queues>) -> Result<Policy, BindError> {
         let count = queues.count();
         let shares = self.shares(count)?;
@@ -78,7 +78,8 @@ impl PolicyFile {
         Ok(Policy { name: self.name.clone(), classes, pools, queues: count })
     }
 
-    /// For each class whether it has queues of its own, and those that it names: none for those of the rest.
+    /// For each class whether it has its own queues, and those that it names; none if it shares those of the
+    /// rest.
     fn shares(&self, count: u16) -> Result<Vec<(bool, Vec<QueueId>)>, BindError> {
         let mut own = vec![false; usize::from(count)];
         for spec in &self.classes {
@@ -94,7 +95,7 @@ impl PolicyFile {
                 *taken = matches!(spec.queues, QueueShare::Own(_));
             }
         }
-        // A pinned list before the own one of the same queue.
+        // Check a pinned list before an own one with the same queue.
         for spec in &self.classes {
             let QueueShare::Pinned(list) = &spec.queues else { continue };
             if let Some(queue) = list.iter().find(|queue| own[queue.index()]) {
@@ -111,7 +112,7 @@ impl PolicyFile {
             .collect();
         let wanted = |spec: &ClassSpec| match &spec.queues {
             QueueShare::Count(wanted) => usize::from(*wanted),
-            // At most the queues that there are.
+            // At most the existing queues.
             QueueShare::Percent(share) => ((f64::from(count) * share / 100.0) as usize).max(1),
             QueueShare::Own(list) => list.len(),
             QueueShare::Shared | QueueShare::Pinned(_) => 0,
@@ -139,7 +140,7 @@ impl PolicyFile {
     }
 }
 
-/// Name of the class of the flows that no class selects.
+/// Class name of flows without a class.
 pub(super) const REST: &str = "rest";
 
 fn class(name: String, selector: Selector, allowed: Vec<QueueId>, pool: usize, count: u16) -> Class {

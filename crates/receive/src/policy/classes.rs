@@ -1,4 +1,4 @@
-//! Which flows a class has.
+//! Selects the flows of a class.
 
 use std::ops::RangeInclusive;
 
@@ -6,10 +6,10 @@ use crate::filter::{AddressMatch, FilterMatch, PortMatch};
 use crate::flows::ObservedFlow;
 use crate::{FlowTuple, Transport};
 
-/// What a flow must have to be of a class: all that is given. A flow that names the class itself needs nothing else.
+/// Conditions for a class: all that are given. A flow that names the class needs no other condition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selector {
-    /// Names by which a flow says that it is of the class, whatever their case.
+    /// Names by which a flow declares its class, case-insensitive.
     pub labels: Vec<String>,
     /// Transport protocol.
     pub transport: Option<Transport>,
@@ -23,19 +23,19 @@ pub struct Selector {
     pub destination_port: Option<RangeInclusive<u16>>,
     /// Name of the process that owns the socket.
     pub process: Option<String>,
-    /// Path of a version-2 cgroup, which holds those below it as well.
+    /// Path of a version-2 cgroup, including its descendants.
     pub cgroup: Option<String>,
 }
 
 impl Selector {
-    /// Whether it asks for nothing but a name.
+    /// Whether it has no condition but a name.
     #[must_use]
     pub fn is_by_name_only(&self) -> bool {
         let nothing = Self { labels: self.labels.clone(), ..Self::default() };
         *self == nothing
     }
 
-    /// Whether a flow is of the class.
+    /// Whether a flow belongs to the class.
     #[must_use]
     pub fn selects(&self, flow: &ObservedFlow) -> bool {
         if let Some(class) = &flow.class {
@@ -65,7 +65,7 @@ impl Selector {
             && holds(&self.destination_port, tuple.destination_port)
     }
 
-    /// The class as what one filter matches; none when it takes more than a filter to tell its flows.
+    /// The class as the match of one filter; none if one filter cannot express it.
     #[must_use]
     pub fn as_match(&self) -> Option<FilterMatch> {
         if self.is_by_name_only() || self.process.is_some() || self.cgroup.is_some() {
@@ -86,7 +86,7 @@ impl Selector {
     }
 }
 
-/// A range of ports that share their first bits, and are all that do.
+/// A range of ports that is exactly one prefix.
 fn port_match(range: &RangeInclusive<u16>) -> Option<PortMatch> {
     let (first, last) = (*range.start(), *range.end());
     let free = first ^ last;
@@ -120,7 +120,7 @@ mod tests {
         };
         assert!(selector.selects(&flow("10.1.2.3", 80)));
         assert!(!selector.selects(&flow("10.2.2.3", 80)) && !selector.selects(&flow("10.1.2.3", 82)));
-        // What the flow itself says counts for more.
+        // The flow's own declaration takes precedence.
         let named = |name: &str| ObservedFlow { class: Some(name.to_owned()), ..flow("10.2.2.3", 1) };
         assert!(selector.selects(&named("WEB")) && !selector.selects(&named("other")));
     }

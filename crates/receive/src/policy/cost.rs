@@ -1,4 +1,4 @@
-//! What a policy makes of a placement of flows, as an exact number.
+//! The cost of a placement of flows, as an exact number.
 
 use std::fmt;
 use std::iter::Sum;
@@ -7,31 +7,31 @@ use std::ops::{Add, AddAssign, Mul, Neg, Sub};
 use crate::QueueId;
 use crate::policy::Flow;
 
-/// How bad a placement is, or by how much a change makes it worse.
+/// The cost of a placement, or the increase by a change.
 ///
-/// A placement with violations is *rejected*: it is worse than any without (Dragonet, section 3.2.3: an acceptable
-/// solution always has a lower cost than an unacceptable one). Counting the violations lets a search work its way
-/// out of them.
+/// A placement with violations is *rejected*: it is worse than any without (Dragonet, section 3.2.3: an
+/// acceptable solution always has a lower cost than an unacceptable one). The number of violations leads a
+/// search out of them.
 ///
-/// The amount is a fixed-point number in steps of 1/[`Cost::UNIT`]: sums and differences are exact, so that a cost
-/// kept up over millions of changes is the one that is computed from nothing.
+/// The amount is a fixed-point number in steps of 1/[`Cost::UNIT`]. Sums and differences are exact, so a cost
+/// that is updated over millions of changes equals a fresh computation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cost {
-    /// Flows that lie where the policy forbids it.
+    /// Flows on forbidden queues.
     pub violations: i64,
-    /// The cost as the policy states it, times [`Cost::UNIT`].
+    /// The policy's cost, times [`Cost::UNIT`].
     pub amount: i128,
 }
 
 impl Cost {
-    /// Nothing to complain of.
+    /// No cost.
     pub const ZERO: Self = Self { violations: 0, amount: 0 };
 
-    /// Steps in one. The square of 5040 divides it, so that a variance over up to ten queues is exact; a thousandth
-    /// of it is a step of a weight.
+    /// Steps in one. The square of 5040 divides it, so that a variance over up to ten queues is exact; a
+    /// thousandth of it is a step of a weight.
     pub const UNIT: i128 = TERM_UNIT * WEIGHT_UNIT as i128;
 
-    /// Violations, and nothing else.
+    /// Only violations.
     #[must_use]
     pub const fn violations(violations: i64) -> Self {
         Self { violations, amount: 0 }
@@ -43,14 +43,14 @@ impl Cost {
         self.violations <= 0
     }
 
-    /// The amount as the policy states it.
+    /// The policy's cost as a number.
     #[must_use]
     pub fn value(self) -> f64 {
         self.amount as f64 / Self::UNIT as f64
     }
 }
 
-/// Steps in the cost of a term before its weight.
+/// Steps in the cost of a term, without its weight.
 pub(super) const TERM_UNIT: i128 = 5040 * 5040;
 /// Steps in a weight.
 pub(super) const WEIGHT_UNIT: u32 = 1000;
@@ -100,20 +100,20 @@ impl Sum for Cost {
     }
 }
 
-/// How much a term counts, in thousandths.
+/// Weight of a term, in thousandths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Weight(u32);
 
 impl Weight {
-    /// As it is.
+    /// Weight 1.
     pub const ONE: Self = Self(WEIGHT_UNIT);
 
-    /// A weight from 0.001 to 1000, to three places; none beyond.
+    /// A weight from 0.001 to 1000, with three decimals; none outside.
     #[must_use]
     pub fn new(weight: f64) -> Option<Self> {
         const MOST: f64 = 1000.0;
         let steps = (weight * f64::from(WEIGHT_UNIT)).round();
-        // In range, so that nothing is cut off.
+        // In range, so nothing is truncated.
         (weight <= MOST && steps >= 1.0).then_some(Self(steps as u32))
     }
 }
@@ -121,69 +121,69 @@ impl Weight {
 impl Mul<Weight> for Cost {
     type Output = Self;
 
-    /// The cost of a term, which is in steps of a term, in steps of a cost. Violations do not count for more.
+    /// Multiplies a term's cost by its weight, giving steps of a cost. Violations have no weight.
     fn mul(self, weight: Weight) -> Self {
         Self { violations: self.violations, amount: self.amount * i128::from(weight.0) }
     }
 }
 
-/// One term of a policy: what it costs that flows lie on queues. It knows nothing of NICs.
+/// A term of a policy: the cost of flows on queues. It knows nothing of NICs.
 ///
-/// A function keeps what it needs to know of the placement, and is told of every change. What it returns depends on
-/// the flows and their queues only, never on the order in which they came.
+/// A function keeps its own view of the placement, and is told of every change. Its result depends only on the
+/// flows and their queues, never on the order of their arrival.
 pub trait CostFunction: fmt::Debug + Send {
-    /// A flow came, on this queue.
+    /// A flow was added to this queue.
     fn place(&mut self, flow: &Flow, queue: QueueId);
 
-    /// A flow is gone from this queue.
+    /// A flow was removed from this queue.
     fn remove(&mut self, flow: &Flow, queue: QueueId);
 
-    /// The cost of the present placement. The amount is in steps of a term.
+    /// The cost of the placement, in steps of a term.
     fn cost(&self) -> Cost;
 
-    /// By how much the cost would differ if a flow moved from one queue to another.
+    /// The difference in cost if a flow moved between two queues.
     fn change(&self, flow: &Flow, from: QueueId, to: QueueId) -> Cost;
 
-    /// The queue to which a flow goes at the least cost, when the queues differ by nothing but what lies on them:
-    /// then one look at them does for all. Of equals the first. None: each has to be tried.
+    /// The queue with the least cost for a flow, if queues differ only by their load: then one search serves
+    /// all. Among equals the first. None: each queue must be tried.
     fn least(&self, flow: &Flow, among: &[QueueId]) -> Option<QueueId> {
         let _ = (flow, among);
         None
     }
 
-    /// Whether it is known without a look at the queues that none is better for a flow than the one on which it lies.
+    /// Whether it is known, without a search, that no queue is better for a flow than its own.
     fn is_content(&self, flow: &Flow, queue: QueueId) -> bool {
         let _ = (flow, queue);
         false
     }
 
-    /// Whether a queue has more on it than it should have in the end: flows of such queues move first, so that those
-    /// of others need not move at all.
+    /// Whether a queue has more load than its final share: flows of such queues move first, so that others need
+    /// not move.
     fn is_overloaded(&self, queue: QueueId) -> bool {
         let _ = queue;
         true
     }
 
-    /// Whether the function sees nothing of a queue but what lies on it: empty ones are alike then.
+    /// Whether the function depends only on a queue's load: empty queues are then equivalent.
     fn knows_load_only(&self) -> bool {
         false
     }
 
-    /// What no placement of the present flows can be better than, if that is known without trying them all.
+    /// A lower bound for any placement of the flows, if known without trying all.
     fn bound(&self) -> Option<Cost> {
         None
     }
 
-    /// How much of a burden a flow is: heavier ones are placed first. The unit is the function's own.
+    /// A flow's load: heavier ones are placed first. The unit is the function's own.
     fn burden(&self, flow: &Flow) -> u64 {
         let _ = flow;
         0
     }
 
-    /// A search begins: what has a time limit begins to count.
+    /// A search begins; resets time limits.
     fn begin(&mut self) {}
 
-    /// Why the costs since the last call cannot be relied upon, if they cannot.
+    /// Why the costs since the last call are unreliable, if so.
     fn fault(&mut self) -> Option<super::ScriptError> {
         None
     }

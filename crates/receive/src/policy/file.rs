@@ -1,4 +1,4 @@
-//! Policy files: TOML, read strictly, every mistake with its line and column.
+//! Policy files: TOML, read strictly, every error with its line and column.
 //!
 //! The smallest is one line:
 //!
@@ -20,16 +20,16 @@ use super::{Selector, Weight};
 use crate::filter::AddressMatch;
 use crate::{QueueId, Transport};
 
-/// Classes of a file at most, beside the rest.
+/// Limit of classes in a file, besides the rest.
 const MOST_CLASSES: usize = 64;
-/// Terms of a pool at most.
+/// Limit of terms of a pool.
 const MOST_TERMS: usize = 16;
-/// Share of the queues that high-priority flows get by default: 4 of 10, as in Dragonet's experiments (section 4.3).
+/// Default share of the queues for high-priority flows: 4 of 10, as in Dragonet's experiments (section 4.3).
 const ISOLATED_SHARE: f64 = 40.0;
-/// Names by which flows are known to have high priority when the file has no class.
+/// Labels of high-priority flows if the file has no class.
 const HIGH_PRIORITY: [&str; 4] = ["high", "hp", "high-priority", "high_priority"];
 
-/// What a term weighs.
+/// Kind of a term.
 #[derive(Clone, Debug)]
 pub enum TermKind {
     /// Equally many flows on the queues.
@@ -38,7 +38,7 @@ pub enum TermKind {
     BalanceRate,
     /// Flows near their readers.
     Locality,
-    /// Flows where they were.
+    /// Flows on their previous queues.
     FewestChanges,
     /// A script.
     Script(Arc<Script>),
@@ -49,26 +49,26 @@ pub enum TermKind {
 pub struct TermSpec {
     /// What it weighs.
     pub kind: TermKind,
-    /// How much it counts.
+    /// Its factor.
     pub weight: Weight,
 }
 
-/// Which queues a class gets.
+/// The queues of a class.
 #[derive(Clone, Debug, PartialEq)]
 pub enum QueueShare {
     /// Those of the rest.
     Shared,
-    /// So many, which no other flow may use.
+    /// This many, exclusively.
     Count(u16),
-    /// Such a share of all, per cent, which no other flow may use; one at least.
+    /// This share of all, per cent, exclusively; at least one.
     Percent(f64),
-    /// These, which no other flow may use.
+    /// These, exclusively.
     Own(Vec<QueueId>),
-    /// These, which other flows may use as well.
+    /// These, shared with other flows.
     Pinned(Vec<QueueId>),
 }
 
-/// A class as the file has it.
+/// A class in the file.
 #[derive(Clone, Debug)]
 pub struct ClassSpec {
     /// Its name.
@@ -77,7 +77,7 @@ pub struct ClassSpec {
     pub selector: Selector,
     /// Its queues.
     pub queues: QueueShare,
-    /// How its flows lie on queues of its own; as the file has it for all if empty.
+    /// Terms for its own queues; if empty, those of the file.
     pub terms: Vec<TermSpec>,
 }
 
@@ -86,32 +86,32 @@ pub struct ClassSpec {
 pub struct PolicyFile {
     /// Name of the policy: that of its terms.
     pub name: String,
-    /// How the flows of each pool lie.
+    /// Terms of each pool.
     pub terms: Vec<TermSpec>,
-    /// Classes, the first that selects a flow is its class.
+    /// Classes; the first one that selects a flow is its class.
     pub classes: Vec<ClassSpec>,
-    /// Names of the files of its scripts, as the caller gave them ([`ScriptSource::origin`]).
+    /// Names of its script files, as the caller gave them ([`ScriptSource::origin`]).
     pub script_files: Vec<String>,
 }
 
-/// Gives the script at a path, as a policy names it (`script-file`), or says why there is none.
+/// Returns the script at a path of a policy (`script-file`), or why there is none.
 pub type ReadScript<'r> = &'r dyn Fn(&str) -> Result<ScriptSource, String>;
 
 const POLICIES: [&str; 6] = ["balance", "balance-rate", "isolation", "locality", "fewest-changes", "script"];
 
 impl PolicyFile {
-    /// Reads the text of a file, which has to have its scripts in it. `origin` names it in errors.
+    /// Parses a file whose scripts are in its text. `origin` names it in errors.
     ///
     /// # Errors
-    /// The first mistake in the text, with line and column.
+    /// The first error in the text, with line and column.
     pub fn parse(text: &str, origin: &str) -> Result<Self, ScenarioError> {
         Self::parse_with_scripts(text, origin, &|_| Err("files cannot be named here".to_owned()))
     }
 
-    /// Reads the text of a file, and the scripts in files that it names with `scripts`.
+    /// Parses a file, and reads its script files with `scripts`.
     ///
     /// # Errors
-    /// The first mistake in the text or a script, with line and column.
+    /// The first error in the text or a script, with line and column.
     pub fn parse_with_scripts(
         text: &str,
         origin: &str,
@@ -126,7 +126,7 @@ impl PolicyFile {
         complaints.into_error().map_or(Ok(file), Err)
     }
 
-    /// A policy that comes with Evenkeel, by its name; none if there is no such one, or if it needs a file.
+    /// A policy of Evenkeel by its name; none if it does not exist, or needs a file.
     #[must_use]
     pub fn built_in(name: &str) -> Option<Self> {
         if name == "script" || !POLICIES.contains(&name) {
@@ -135,14 +135,14 @@ impl PolicyFile {
         Self::parse(&format!("policy = \"{name}\""), name).ok()
     }
 
-    /// Names of the policies that a file can ask for.
+    /// Names of policies that a file can use.
     #[must_use]
     pub fn names() -> &'static [&'static str] {
         &POLICIES
     }
 }
 
-/// A term of the file before its script is looked for.
+/// A term of the file before its script is found.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     Balance,
@@ -317,7 +317,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Compiles a script in a file of its own, whose mistakes are told at their place in it.
+    /// Compiles a script file; errors have their position in it.
     fn compile_file(&self, script: &ScriptField<'_>) -> Option<Arc<Script>> {
         let path = script.field.string("the path of a script")?;
         let source = (self.scripts)(path);
@@ -339,7 +339,7 @@ impl Reader<'_> {
         self.complaints.push(kind, &(place..place), path, problem, "");
     }
 
-    /// Compiles a script; its mistakes are reported at their place in the file.
+    /// Compiles a script; errors have their position in the policy file.
     fn compile(&self, script: &ScriptField<'_>) -> Option<Arc<Script>> {
         if script.is_file {
             return self.compile_file(script);
@@ -349,7 +349,7 @@ impl Reader<'_> {
         let raw = self.text.get(span.clone()).unwrap_or_default();
         let quotes = if raw.starts_with("'''") || raw.starts_with("\"\"\"") { 3 } else { 1 };
         let after = raw.get(quotes..).unwrap_or_default();
-        // A line break right behind the quotes is not part of the string.
+        // A line break right after the quotes is not part of the string.
         let skipped = match after {
             _ if quotes == 1 => 0,
             _ if after.starts_with("\r\n") => 2,
@@ -441,7 +441,7 @@ impl Reader<'_> {
     }
 }
 
-/// A script's key and its time.
+/// A script's key and its time limit.
 struct ScriptField<'t> {
     field: Field<'t>,
     /// Whether it is the path of the script.
@@ -489,7 +489,7 @@ fn network(field: &Field<'_>) -> Option<AddressMatch> {
             let digits = !length.is_empty() && length.bytes().all(|byte| byte.is_ascii_digit());
             let length = length.parse::<u8>().ok().filter(|length| digits && *length <= bits)?;
             let network = AddressMatch::prefix(address, length);
-            // Bits behind the prefix are a mistake in the one or the other.
+            // Bits after the prefix are an error.
             (network.address() == address).then_some(network)
         }),
     };
@@ -501,7 +501,7 @@ fn network(field: &Field<'_>) -> Option<AddressMatch> {
     parsed
 }
 
-/// A number of queues, a share of them, or a list.
+/// A number of queues, a share, or a list.
 fn own_queues(field: &Field<'_>) -> Option<QueueShare> {
     const MOST: u32 = 65_535;
     if field.is_list() {
@@ -524,7 +524,7 @@ fn own_queues(field: &Field<'_>) -> Option<QueueShare> {
     share.map(QueueShare::Percent)
 }
 
-/// Numbers of queues, at least one and none twice; a number stands for a list of it.
+/// Distinct queue numbers, at least one; a single number is a list.
 fn queue_list(field: &Field<'_>) -> Option<Vec<QueueId>> {
     let queue = |field: &Field<'_>| {
         field.integer(0..=65_534).and_then(|queue| u16::try_from(queue).ok()).map(QueueId)

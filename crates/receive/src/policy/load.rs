@@ -1,4 +1,4 @@
-//! Balance: queues with equally much on them, by flows or by rate.
+//! Balance: equal load on the queues, by flows or by rate.
 
 use std::cell::Cell;
 
@@ -6,38 +6,38 @@ use crate::QueueId;
 use crate::policy::Flow;
 use crate::policy::cost::{Cost, CostFunction, TERM_UNIT};
 
-/// What is to be equal on the queues.
+/// The balanced quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
-    /// How many flows there are (Dragonet, section 3.4).
+    /// Number of flows (Dragonet, section 3.4).
     Flows,
-    /// What they receive together, Mbit/s.
+    /// Sum of their rates, Mbit/s.
     Rate,
 }
 
-/// Bits of a rate's fraction: rates are counted in 1/1024 Mbit/s.
+/// Fraction bits of a rate: rates are in 1/1024 Mbit/s.
 const RATE_FRACTION: u32 = 10;
 
-/// The variance of the loads of k queues, by rate in (Mbit/s)²: `Σ (load - mean)² / k`, where the mean is that of all
-/// flows over the k queues. What lies on other queues, where it must not, is as far from what should lie there: nothing.
+/// The variance of the loads of k queues, by rate in (Mbit/s)²: `Σ (load - mean)² / k`, where the mean is that
+/// of all flows over the k queues. Load on other, forbidden queues counts as load missing here.
 #[derive(Clone, Debug)]
 pub struct Balance {
     measure: Measure,
     /// Load by queue of the NIC.
     loads: Vec<u64>,
-    /// Which queues are to be balanced, and how many they are.
+    /// The balanced queues, and their number.
     is_own: Vec<bool>,
     among: i128,
-    /// Load of all flows, and of those on the queues that are to be balanced.
+    /// Load of all flows, and of those on the balanced queues.
     total: i128,
     on_own: i128,
     squares: i128,
-    /// No queue that is to be balanced has less on it: what the last look at all of them found, or less.
+    /// Lower bound of a balanced queue's load, from the last search of all.
     floor: Cell<u64>,
 }
 
 impl Balance {
-    /// No flow yet, on a NIC of `queues` queues of which `among` are to be balanced.
+    /// No flows yet, on a NIC of `queues` queues of which `among` are balanced.
     #[must_use]
     pub fn new(measure: Measure, queues: u16, among: &[QueueId]) -> Self {
         let mut is_own = vec![false; usize::from(queues)];
@@ -54,7 +54,7 @@ impl Balance {
         }
     }
 
-    /// A load, if it lies on a queue that is to be balanced.
+    /// A load if its queue is balanced, else 0.
     fn own(&self, load: i128, queue: QueueId) -> i128 {
         if self.is_own[queue.index()] { load } else { 0 }
     }
@@ -66,15 +66,15 @@ impl Balance {
         }
     }
 
-    /// The cost when `k · Σ (load - mean)²` is this.
+    /// The cost for this value of `k · Σ (load - mean)²`.
     fn variance(&self, spread: i128) -> Cost {
-        // In two steps: the product would pass the range for a million flows at a terabit each.
+        // In two steps: the product would overflow with a million flows at a terabit each.
         let whole = spread / self.among * TERM_UNIT / self.among;
         let part = spread % self.among * TERM_UNIT / (self.among * self.among);
         Cost { violations: 0, amount: (whole + part) >> self.fraction() }
     }
 
-    /// A load's square has twice as long a fraction.
+    /// A load's square has twice the fraction bits.
     const fn fraction(&self) -> u32 {
         match self.measure {
             Measure::Flows => 0,
@@ -83,7 +83,7 @@ impl Balance {
     }
 }
 
-/// A rate in 1/1024 Mbit/s, rounded; a flow with any rate has some load. Beyond 1 Tbit/s flows count as that.
+/// A rate in 1/1024 Mbit/s, rounded; a flow with any rate has some load. Rates are capped at 1 Tbit/s.
 fn rate_load(rate_bps: u64) -> u64 {
     const MOST_BPS: u64 = 1_000_000_000_000;
     const MBIT: u64 = 1_000_000;
@@ -122,7 +122,7 @@ impl CostFunction for Balance {
         let load = self.load(flow);
         let (there, here) = (i128::from(self.loads[to.index()]), i128::from(self.loads[from.index()]));
         let squares = 2 * load * (there - here + load);
-        // The total stays, and with it the mean.
+        // Total and mean stay.
         let owned = 2 * self.total * (self.own(load, to) - self.own(load, from));
         let amount = match owned {
             0 => squares * TERM_UNIT / self.among,
@@ -140,13 +140,13 @@ impl CostFunction for Balance {
     }
 
     fn is_content(&self, flow: &Flow, queue: QueueId) -> bool {
-        // A queue is better when it has less on it with the flow than this one has.
+        // A queue is better if its load with the flow is less than this one's.
         self.floor.get() + self.load(flow) as u64 >= self.loads[queue.index()]
     }
 
     fn is_overloaded(&self, queue: QueueId) -> bool {
         let load = i128::from(self.loads[queue.index()]);
-        // Above the mean, or above it rounded up: flows are whole.
+        // Above the mean, rounded up for flows, which are whole.
         (load - i128::from(self.measure == Measure::Flows)) * self.among >= self.total
             && load * self.among > self.total
     }
@@ -156,7 +156,7 @@ impl CostFunction for Balance {
     }
 
     fn bound(&self) -> Option<Cost> {
-        // Flows are whole: some queues have one more than the others.
+        // Flows are whole: some queues have one more than others.
         let more = self.total % self.among;
         (self.measure == Measure::Flows).then(|| self.variance(more * (self.among - more)))
     }

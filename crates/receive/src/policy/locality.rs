@@ -1,4 +1,4 @@
-//! Locality: a flow's queue is served by the processor that reads the flow, or by one near it.
+//! Locality: the processor that reads a flow, or one near it, serves the flow's queue.
 
 use std::sync::Arc;
 
@@ -6,31 +6,31 @@ use crate::QueueId;
 use crate::policy::Flow;
 use crate::policy::cost::{Cost, CostFunction, TERM_UNIT};
 
-/// The receive queues in use, and the processors that serve them.
+/// The receive queues in use, and their processors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Queues {
     count: u16,
-    /// Processor that serves each queue.
+    /// Processor of each queue.
     processors: Vec<u32>,
     /// NUMA node of each processor.
     nodes: Vec<u32>,
 }
 
 impl Queues {
-    /// Queues served by the processor of the same number each, all on one NUMA node.
+    /// Queues served by the processors of the same numbers, all on one NUMA node.
     #[must_use]
     pub fn new(count: u16) -> Self {
         Self { count, processors: (0..u32::from(count)).collect(), nodes: Vec::new() }
     }
 
-    /// The same queues, served by these processors, one for each queue. What is missing stays.
+    /// The same queues with these processors, one per queue; missing ones keep theirs.
     #[must_use]
     pub fn served_by(mut self, processors: &[u32]) -> Self {
         self.processors.iter_mut().zip(processors).for_each(|(old, new)| *old = *new);
         self
     }
 
-    /// The same queues on a machine whose processors are on these NUMA nodes; those that are not named are on node 0.
+    /// The same queues with these NUMA nodes of the processors; unnamed processors are on node 0.
     #[must_use]
     pub fn with_nodes(mut self, node_of_processor: Vec<u32>) -> Self {
         self.nodes = node_of_processor;
@@ -54,8 +54,8 @@ impl Queues {
     }
 }
 
-/// How far flows lie from their readers: for each flow 0 on the reader's own processor, 1 on another one of its NUMA
-/// node, 2 elsewhere. Flows of which no reader is known cost nothing.
+/// Distance of flows from their readers: per flow 0 on the reader's processor, 1 on another one of its NUMA
+/// node, 2 elsewhere. Flows without a known reader cost nothing.
 #[derive(Clone, Debug)]
 pub struct Locality {
     queues: Arc<Queues>,
@@ -102,9 +102,9 @@ impl CostFunction for Locality {
     }
 }
 
-/// How many flows lie elsewhere than they did before: each such flow costs 1. Moving a flow can reorder its packets.
+/// Number of flows that are not on their previous queue; each costs 1. Moving a flow can reorder its packets.
 ///
-/// A flow of which it is not known where it lay costs nothing.
+/// A flow without a known previous queue costs nothing.
 #[derive(Clone, Debug, Default)]
 pub struct FewestChanges {
     moved: i64,

@@ -1,17 +1,16 @@
-//! Policies: what makes one placement of flows on queues better than another, whatever the NIC.
+//! Policies: the cost of a placement of flows on queues, independent of the NIC.
 //!
 //! A policy is a cost function over *flows on queues* (Dragonet, TRIOS 2015, section 3.4). It is read from a file
-//! ([`PolicyFile`]), bound to the queues of a host ([`PolicyFile::bind`]), and then told where flows lie and move
-//! ([`Policy`]); at any time it has the cost of the placement, and by how much a move would change it. It never sees a
-//! filter or a table, so the same file serves every NIC.
+//! ([`PolicyFile`]) and bound to a host's queues ([`PolicyFile::bind`]). A [`Policy`] is told of every placement and move, and
+//! has the cost, and the change by a move, at any time. It never sees a filter or a table, so the same file serves every NIC.
 //!
 //! ```text
 //! file ─ parse ─> terms and classes ─ bind to queues ─> pools of queues, each with its terms ─ place, remove ─> cost
 //! ```
 //!
-//! A *class* is a set of flows with queues of its own (performance isolation, Algorithm 2 of the paper), or pinned to
-//! queues. Flows of no class are the *rest*. The queues that the flows of some classes share are a *pool*; the cost is
-//! the weighted sum of the terms of each pool, and a flow outside of its class's queues is a violation.
+//! A *class* is a set of flows with its own queues (performance isolation, Algorithm 2 of the paper), or pinned to queues. Flows
+//! without a class are the *rest*. Queues that several classes share are a *pool*. The cost is the weighted sum of the terms of
+//! each pool; a flow outside its class's queues is a violation.
 
 mod bind;
 mod classes;
@@ -55,35 +54,35 @@ pub struct Flow {
     pub tuple: FlowTuple,
     /// Its class.
     pub class: ClassId,
-    /// What it receives, bit/s; 0 if unknown.
+    /// Receive rate, bit/s; 0 if unknown.
     pub rate_bps: u64,
     /// Processor of the thread that reads it.
     pub reader: Option<u32>,
-    /// The queue on which it lay before.
+    /// Its previous queue.
     pub before: Option<QueueId>,
 }
 
-/// A class, bound to queues.
+/// A class bound to queues.
 #[derive(Clone, Debug)]
 struct Class {
     name: String,
     selector: Selector,
-    /// Queues on which its flows may lie, from the lowest.
+    /// Allowed queues, ascending.
     allowed: Vec<QueueId>,
     is_allowed: Vec<bool>,
     pool: usize,
-    /// Flows of it, and those of them elsewhere.
+    /// Its flows, and those outside its queues.
     flows: u64,
     misplaced: u64,
 }
 
-/// Queues whose flows are weighed against each other.
+/// Queues whose loads are compared.
 #[derive(Clone, Debug)]
 struct Pool {
     terms: Vec<(Weight, Box<dyn CostFunction>)>,
 }
 
-/// A policy with the placement that it judges.
+/// A policy with its placement.
 #[derive(Clone, Debug)]
 pub struct Policy {
     name: String,
@@ -92,16 +91,16 @@ pub struct Policy {
     queues: u16,
 }
 
-/// How the flows of a class lie.
+/// Placement of a class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassState {
-    /// Name of the class; `rest` for flows of none.
+    /// Name of the class; `rest` for flows without one.
     pub name: String,
-    /// Queues on which its flows may lie.
+    /// Allowed queues.
     pub queues: Vec<QueueId>,
     /// Its flows.
     pub flows: u64,
-    /// Those of them that lie elsewhere.
+    /// Flows outside its queues.
     pub misplaced: u64,
 }
 
@@ -118,14 +117,14 @@ impl Policy {
         self.queues
     }
 
-    /// What the policy needs to know of a flow that was observed: the first class that selects it is its class.
+    /// Converts an observed flow; the first class that selects it is its class.
     #[must_use]
     pub fn classify(&self, observed: &ObservedFlow) -> Flow {
         let rest = self.classes.len() - 1;
         let class = self.classes[..rest].iter().position(|class| class.selector.selects(observed));
         Flow {
             tuple: observed.tuple,
-            // There are at most 255: the file has a limit.
+            // At most 255, by the file's limit.
             class: ClassId(class.unwrap_or(rest) as u8),
             rate_bps: observed.rate_bps,
             reader: observed.reader,
@@ -137,25 +136,25 @@ impl Policy {
         &self.pools[self.classes[flow.class.index()].pool]
     }
 
-    /// Whether a flow may lie on a queue.
+    /// Whether a flow may use a queue.
     #[must_use]
     pub fn allows(&self, flow: &Flow, queue: QueueId) -> bool {
         self.classes[flow.class.index()].is_allowed[queue.index()]
     }
 
-    /// Queues on which a flow may lie, from the lowest.
+    /// The allowed queues of a flow, ascending.
     #[must_use]
     pub fn allowed(&self, flow: &Flow) -> &[QueueId] {
         &self.classes[flow.class.index()].allowed
     }
 
-    /// The queues of the flows that no class has: where the NIC should put what it knows nothing of.
+    /// The queues of flows without a class, the targets of the NIC's default.
     #[must_use]
     pub fn default_queues(&self) -> &[QueueId] {
         self.classes.last().map_or(&[], |rest| rest.allowed.as_slice())
     }
 
-    /// A flow came, on this queue.
+    /// A flow was added to this queue.
     pub fn place(&mut self, flow: &Flow, queue: QueueId) {
         let class = &mut self.classes[flow.class.index()];
         class.flows += 1;
@@ -163,7 +162,7 @@ impl Policy {
         self.pools[class.pool].terms.iter_mut().for_each(|(_, term)| term.place(flow, queue));
     }
 
-    /// A flow is gone from this queue.
+    /// A flow was removed from this queue.
     pub fn remove(&mut self, flow: &Flow, queue: QueueId) {
         let class = &mut self.classes[flow.class.index()];
         class.flows -= 1;
@@ -186,7 +185,7 @@ impl Policy {
         terms.sum::<Cost>() + Cost::violations(misplaced.cast_signed())
     }
 
-    /// By how much the cost would differ if a flow moved.
+    /// The difference in cost if a flow moved.
     #[must_use]
     pub fn change(&self, flow: &Flow, from: QueueId, to: QueueId) -> Cost {
         let misplaced = |queue| i64::from(!self.allows(flow, queue));
@@ -195,13 +194,12 @@ impl Policy {
         terms.sum::<Cost>() + Cost::violations(misplaced(to) - misplaced(from))
     }
 
-    /// The queue to which a flow should go from the one on which it lies, and what that changes; none if it should
-    /// stay. Of equally good queues the first.
+    /// A better queue for a flow, and the change in cost; none if there is none. Among equals the first.
     #[must_use]
     pub fn better_queue(&self, flow: &Flow, from: QueueId) -> Option<(QueueId, Cost)> {
         let allowed = self.allowed(flow);
         let gain = |to: QueueId| (to, self.change(flow, from, to));
-        // The queues differ by their load only: one look does for all.
+        // The queues differ only by load: one search suffices.
         let least = match self.pool_of(flow).terms.as_slice() {
             [(_, term)] if self.allows(flow, from) && term.is_content(flow, from) => return None,
             [(_, term)] => term.least(flow, allowed),
@@ -214,29 +212,29 @@ impl Policy {
         best.filter(|(_, cost)| *cost < Cost::ZERO)
     }
 
-    /// Whether the queue of a flow has more on it than it should have in the end, as far as some term knows.
+    /// Whether a term knows that the flow's queue has more than its final share.
     #[must_use]
     pub fn is_overloaded(&self, flow: &Flow, queue: QueueId) -> bool {
         self.pool_of(flow).terms.iter().any(|(_, term)| term.is_overloaded(queue))
     }
 
-    /// What no placement can be better than, as far as that is known without trying them all: the flows of each class
-    /// on its queues, as even as they can be.
+    /// A lower bound for any placement, as far as known: the flows of each class on its queues, as even as
+    /// possible.
     #[must_use]
     pub fn bound(&self) -> Option<Cost> {
         let terms = self.pools.iter().flat_map(|pool| &pool.terms);
         terms.map(|(weight, term)| Some(term.bound()? * *weight)).sum()
     }
 
-    /// Whether queues are alike to the policy while nothing lies on them.
+    /// Whether empty queues are equivalent to the policy.
     #[must_use]
     pub fn knows_load_only(&self) -> bool {
         let terms = self.pools.iter().flat_map(|pool| &pool.terms);
         terms.map(|(_, term)| term).all(|term| term.knows_load_only())
     }
 
-    /// Rank of a flow in the order in which flows are placed: the heaviest of each class first, class after class as
-    /// the file has them, the rest last.
+    /// Rank in the order of placement: by class in the file's order, the rest last; within a class the heaviest
+    /// first.
     #[must_use]
     pub fn rank(&self, flow: &Flow) -> (ClassId, std::cmp::Reverse<u64>) {
         let burden = self.pool_of(flow).terms.iter().map(|(_, term)| term.burden(flow)).max();
@@ -248,7 +246,7 @@ impl Policy {
         self.terms().for_each(|term| term.begin());
     }
 
-    /// Why the costs cannot be relied upon, if they cannot: a script failed. The placement is of no use then.
+    /// Why the costs are unreliable, if a script failed. The placement is then useless.
     pub fn fault(&mut self) -> Option<ScriptError> {
         self.terms().find_map(|term| term.fault())
     }
@@ -257,7 +255,7 @@ impl Policy {
         self.pools.iter_mut().flat_map(|pool| &mut pool.terms).map(|(_, term)| term)
     }
 
-    /// How the flows of each class lie.
+    /// Placement of each class.
     pub fn class_states(&self) -> impl Iterator<Item = ClassState> + '_ {
         self.classes.iter().map(|class| ClassState {
             name: class.name.clone(),
@@ -273,7 +271,7 @@ impl Policy {
         self.classes.get(class.index()).map_or("", |class| &class.name)
     }
 
-    /// The classes that one filter can tell, each with what it matches and the queues of its flows.
+    /// The classes that one filter can express, with its match and the queues.
     pub fn classes_as_matches(&self) -> impl Iterator<Item = (ClassId, FilterMatch, &[QueueId])> {
         (0..).zip(&self.classes).filter_map(|(index, class)| {
             Some((ClassId(index), class.selector.as_match()?, class.allowed.as_slice()))
@@ -287,7 +285,7 @@ pub fn queue_ranges(queues: &[QueueId]) -> String {
     let mut text = String::new();
     for chunk in queues.chunk_by(|one, next| next.0 == one.0 + 1) {
         let separator = if text.is_empty() { "" } else { ", " };
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = match chunk {
             [first, .., last] => write!(text, "{separator}{first}-{last}"),
             [only] => write!(text, "{separator}{only}"),

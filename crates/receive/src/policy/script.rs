@@ -1,21 +1,20 @@
-//! Cost functions that people write: scripts in Rhai, in a sandbox.
+//! Cost functions of users: scripts in Rhai, in a sandbox.
 //!
 //! A script defines one or more of
 //!
 //! ```text
-//! fn queue_cost(queue) { … }          // summed over the queues; the one to prefer: only two queues change at a time
+//! fn queue_cost(queue) { … }          // summed over the queues; preferred: only two queues change at a time
 //! fn flow_cost(flow, queue) { … }     // summed over the flows
 //! fn cost(queues) { … }               // of all queues at once
 //! ```
 //!
-//! each of which returns a number, or `reject(n)` for n flows where they must not be, or `reject(n, cost)`. A queue has
-//! `index`, `flows`, `rate` (bit/s) and `count("class")`, and is only its number in `flow_cost`; a flow has `class`, `rate`, `protocol`, `source`,
+//! Each returns a number, or `reject(n)` for n flows on forbidden queues, or `reject(n, cost)`. A queue has `index`, `flows`,
+//! `rate` (bit/s) and `count("class")`; in `flow_cost` it is only its number. A flow has `class`, `rate`, `protocol`, `source`,
 //! `source_port`, `destination`, `destination_port` and `reader` (`()` if unknown).
 //!
-//! A script can do nothing but compute: no files, no clock, no output, no other modules, no sleep. A call may take
-//! [`MOST_OPERATIONS`] operations, hold strings, lists and maps of a bounded size, and call itself to a bounded depth;
-//! all calls of a search together may take the time that the policy gives them. A script that passes a bound, or that
-//! returns something else, ends the search with one error that names the line.
+//! A script can only compute: it has no files, clock, output, modules or sleep. A call is limited to [`MOST_OPERATIONS`]
+//! operations, bounded strings, lists and maps, and bounded recursion. All calls of a search together have the policy's time
+//! limit. A script that exceeds a limit or returns an invalid value ends the search with one error that names the line.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -33,14 +32,14 @@ use crate::QueueId;
 use crate::policy::Flow;
 use crate::policy::cost::{Cost, CostFunction, TERM_UNIT};
 
-/// Operations that one call may take.
+/// Operations per call.
 ///
-/// With the bounds of single values, this bounds what a call can hold: a script that fills a map with copies of the
-/// largest list gets to some 200 MB before it ends.
+/// With the limits of single values, this bounds a call's memory: a script that fills a map with copies of the
+/// largest list reaches about 200 MB.
 pub const MOST_OPERATIONS: u64 = 50_000;
 /// Longest string, bytes.
 const LONGEST_STRING: usize = 1024;
-/// Longest list and largest map, with all that they hold: as many as NICs have queues.
+/// Longest list and largest map, with their elements: as many as NICs have queues.
 const MOST_ELEMENTS: usize = 1024;
 const MOST_VARIABLES: usize = 256;
 const MOST_FUNCTIONS: usize = 64;
@@ -48,21 +47,21 @@ const DEEPEST_CALL: usize = 32;
 const DEEPEST_EXPRESSION: usize = 64;
 /// Longest script, bytes.
 pub const LONGEST_SCRIPT: usize = 64 * 1024;
-/// Operations between two looks at the clock.
+/// Operations between two checks of the time.
 const CLOCK_STRIDE: u64 = 1024;
 /// Largest cost that a function may return: sums over a million flows stay exact.
 const LARGEST: f64 = 1e9;
-/// The functions that make up a cost, and how many parameters each has.
+/// The functions of a cost, and their numbers of parameters.
 const HOOKS: [(&str, usize); 3] = [("queue_cost", 1), ("flow_cost", 2), ("cost", 1)];
 
-/// A script, and where it stands.
+/// A script and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScriptSource {
     /// The text.
     pub text: String,
     /// Name of the file that it stands in.
     pub origin: String,
-    /// Lines of the file above its first one.
+    /// Lines of the file before its first one.
     pub lines_above: usize,
     /// Columns of the file before its first line.
     pub columns_before: usize,
@@ -89,7 +88,7 @@ impl ScriptSource {
         Self { text, origin, lines_above: 0, columns_before: 0 }
     }
 
-    /// Where a function begins: for mistakes of which the engine does not know the place.
+    /// Start of a function, for errors without a position.
     fn function(&self, name: &str) -> Position {
         let places = self.text.lines().zip(1_u16..).filter_map(|(line, number)| {
             let at = line.find(&format!("fn {name}"))?;
@@ -107,11 +106,11 @@ impl ScriptSource {
     }
 }
 
-/// What a script returned.
+/// Result of a script.
 #[derive(Clone, Copy, Debug)]
 struct Verdict(Cost);
 
-/// What a script sees of a queue.
+/// A script's view of a queue.
 #[derive(Clone, Debug)]
 struct QueueView {
     index: u16,
@@ -121,14 +120,14 @@ struct QueueView {
     classes: Arc<[String]>,
 }
 
-/// What a script sees of a flow.
+/// A script's view of a flow.
 #[derive(Clone, Debug)]
 struct FlowView {
     flow: Flow,
     class: String,
 }
 
-/// A script that is ready to run.
+/// A compiled script.
 pub struct Script {
     engine: Engine,
     ast: AST,
@@ -143,7 +142,7 @@ impl fmt::Debug for Script {
     }
 }
 
-/// When the calls of a search have to be done.
+/// Deadline of the calls of a search.
 #[derive(Debug)]
 struct Watch {
     start: Instant,
@@ -168,7 +167,7 @@ impl Watch {
 }
 
 impl Script {
-    /// Compiles a script whose calls may take `limit` in each search.
+    /// Compiles a script whose calls may take `limit` per search.
     ///
     /// # Errors
     /// When it does not compile, or has none of the functions.
@@ -250,7 +249,7 @@ impl Script {
             EvalAltResult::ErrorStackOverflow(_) => {
                 format!("functions call each other more than {DEEPEST_CALL} levels deep")
             }
-            // Without the place, which stands in front.
+            // Without the position, which comes first.
             other => {
                 let text = other.to_string();
                 text.rfind(" (line ").map_or(text.clone(), |at| text[..at].to_owned())
@@ -260,14 +259,14 @@ impl Script {
     }
 }
 
-/// A cost in steps of a term; none if it is negative, not finite or very large.
+/// A cost in steps of a term; none if negative, not finite or too large.
 fn fixed(number: f64) -> Option<i128> {
     (0.0..=LARGEST).contains(&number).then(|| (number * TERM_UNIT as f64).round() as i128)
 }
 
-/// What `reject(flows, cost)` returns to a script.
+/// Result of `reject(flows, cost)`.
 fn verdict(flows: i64, cost: f64) -> Result<Verdict, Box<EvalAltResult>> {
-    // More flows than an index of flows can name.
+    // More flows than an index can name.
     const MOST_FLOWS: i64 = 1 << 32;
     if !(0..=MOST_FLOWS).contains(&flows) {
         return Err(format!("reject({flows}): the number of flows lies between 0 and {MOST_FLOWS}").into());
@@ -277,7 +276,7 @@ fn verdict(flows: i64, cost: f64) -> Result<Verdict, Box<EvalAltResult>> {
     Ok(Verdict(Cost { violations: flows, amount }))
 }
 
-/// An engine that computes and does nothing else.
+/// An engine that can only compute.
 fn sandbox(watch: &Arc<Watch>) -> Engine {
     let mut engine = Engine::new_raw();
     // Not the core package: it can sleep.
@@ -344,11 +343,11 @@ pub struct Scripted {
     classes: Arc<[String]>,
     among: Vec<QueueId>,
     queues: Vec<QueueView>,
-    /// What `queue_cost` says of each queue.
+    /// `queue_cost` of each queue.
     queue_costs: Vec<Cost>,
-    /// What `flow_cost` says of all flows.
+    /// Sum of `flow_cost`.
     flow_costs: Cost,
-    /// What `cost` says; none if it has to be asked again.
+    /// Result of `cost`; none if outdated.
     whole: RefCell<Option<Cost>>,
     fault: RefCell<Option<ScriptError>>,
 }
@@ -369,7 +368,7 @@ impl Clone for Scripted {
 }
 
 impl Scripted {
-    /// No flow yet, on the queues `among`; `classes` are the names of the flows' classes.
+    /// No flows yet, on the queues `among`; `classes` are the names of the flows' classes.
     #[must_use]
     pub fn new(script: Arc<Script>, among: &[QueueId], classes: Arc<[String]>) -> Self {
         let count = among.iter().map(|queue| queue.index() + 1).max().unwrap_or(0);
@@ -418,7 +417,7 @@ impl Scripted {
             return Cost::ZERO;
         }
         let class = self.classes.get(flow.class.index()).cloned().unwrap_or_default();
-        // The number alone: what else lies there depends on the order in which flows come.
+        // Only the number: a queue's other flows depend on the order of arrival.
         self.call(1, (FlowView { flow: *flow, class }, i64::from(queue.0)))
     }
 
@@ -440,7 +439,7 @@ impl Scripted {
         })
     }
 
-    /// A queue with a flow more, or one less.
+    /// A queue with one flow more or less.
     fn changed(&self, flow: &Flow, queue: QueueId, sign: i64) -> Option<QueueView> {
         let mut view = self.queues.get(queue.index())?.clone();
         view.flows += sign;

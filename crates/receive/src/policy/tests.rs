@@ -1,4 +1,4 @@
-//! Tests of policies: files and their mistakes, costs, and scripts that mean no good.
+//! Tests of policies: files and their errors, costs, and hostile scripts.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::sync::Arc;
@@ -47,7 +47,7 @@ fn isolation_gives_the_last_queues_to_flows_of_high_priority() {
         |class: &str| policy.classify(&ObservedFlow { class: Some(class.to_owned()), ..observed.clone() });
     assert_eq!((of("HP").class, of("high").class, of("be").class), (ClassId(0), ClassId(0), ClassId(1)));
     assert_eq!(policy.classify(&observed).class, ClassId(1));
-    // Of two queues one is left for the others.
+    // One of two queues is left for the others.
     assert_eq!(bound("policy = \"isolation\"", 2).default_queues(), [QueueId(0)]);
 }
 
@@ -242,7 +242,7 @@ fn placement() -> impl Strategy<Value = (Flow, u16)> {
 }
 
 proptest! {
-    /// What a function says of a move is what its cost shows after it, and the order of arrival leaves no trace.
+    /// A predicted change equals the difference in cost, for any order of arrival.
     #[test]
     fn changes_are_differences_of_costs(
         text in prop::sample::select(POLICIES.to_vec()),
@@ -267,7 +267,7 @@ proptest! {
         let difference = policy.cost() - before;
         prop_assert!(before.amount >= 0 && policy.cost().amount >= 0);
         prop_assert_eq!(told.violations, difference.violations);
-        // A step for each term and each rounding; 1000 are in a weight of one.
+        // A step for each term and each rounding; a weight of one has 1000.
         prop_assert!((told.amount - difference.amount).abs() <= 16 * 1000, "{} {}", told, difference);
 
         let mut reversed = bound(text, 6);
@@ -279,7 +279,7 @@ proptest! {
         prop_assert_eq!(policy.fault(), None);
     }
 
-    /// The queue that is offered is better, and no allowed one is better still.
+    /// The offered queue is better, and no allowed one is better still.
     #[test]
     fn the_better_queue_is_the_best_one(
         text in prop::sample::select(POLICIES.to_vec()),
@@ -301,7 +301,7 @@ proptest! {
 
 // ---- Scripts -------------------------------------------------------------------------------------------
 
-/// What a script makes of a flow on queue 0 of two.
+/// A script's cost of a flow on queue 0 of two.
 fn run(script: &str) -> Result<Cost, String> {
     let text = format!("policy = \"script\"\nscript-time = \"5s\"\nscript = '''\n{script}\n'''\n");
     let mut policy = bound(&text, 2);

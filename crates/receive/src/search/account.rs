@@ -1,4 +1,4 @@
-//! What the policy asks for and the NIC does not give.
+//! Requirements of the policy that the NIC does not meet.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,16 +6,16 @@ use std::fmt;
 use super::Search;
 use crate::{FilterMatch, QueueId, TableId};
 
-/// Flows of a class that do not lie as the policy wants them, and why.
+/// Flows of a class that are not placed as the policy requires, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unmet {
     /// Name of the class.
     pub class: String,
-    /// How many of its flows.
+    /// Number of these flows.
     pub flows: usize,
-    /// Whether they lie where the policy forbids it; else only worse than they could.
+    /// Whether their queue is forbidden; else the placement is only worse than possible.
     pub is_violation: bool,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
@@ -28,7 +28,7 @@ impl fmt::Display for Unmet {
 }
 
 impl Search {
-    /// What is not met, class by class, and why; empty if everything is.
+    /// Unmet requirements by class, with reasons; empty if all are met.
     #[must_use]
     pub fn unmet(&self) -> Vec<Unmet> {
         let mut groups: BTreeMap<(u8, bool, String), usize> = BTreeMap::new();
@@ -54,7 +54,7 @@ impl Search {
         unmet.collect()
     }
 
-    /// Why no filter of the NIC brings such a flow to a queue.
+    /// Why no filter of the NIC can send such a flow to a queue.
     fn obstacle(&self, matches: &FilterMatch, to: QueueId) -> String {
         let nic = self.map.nic();
         let tables = || (0..).map(TableId).zip(nic.model().tables());

@@ -6,13 +6,13 @@ use crate::{
     Change, ContextId, Filter, FilterId, FilterMatch, FlowIndex, Precedence, QueueId, TableId, Transport,
 };
 
-/// Rounds over the indirection table at most.
+/// Limit of passes over the indirection table.
 const MOST_ROUNDS: usize = 8;
 
 impl Search {
-    /// The first search: with filters for the classes that have queues of their own and can be told by one filter, so
-    /// that their new flows never lie with the others; without them where they stand in the way of single flows'.
-    /// Whether a filter was missing.
+    /// The first search: with filters for the classes that have their own queues and that one filter can
+    /// express, so that new flows never mix; without these filters if they obstruct those of single flows.
+    /// Returns whether a filter was missing.
     pub(super) fn settle_classes(&mut self, order: &[FlowIndex]) -> bool {
         let all = self.policy.default_queues().to_vec();
         let classes: Vec<(ClassId, FilterMatch, Vec<QueueId>)> = self
@@ -34,7 +34,7 @@ impl Search {
             return false;
         }
         let starved = self.greedy(order);
-        // Of equal ones that with the classes: it serves flows to come as well.
+        // Among equals prefer the one with classes: it also serves new flows.
         if with_classes.cost() <= self.cost() {
             *self = with_classes;
             return starved_with;
@@ -46,8 +46,8 @@ impl Search {
         self.owners.iter().flatten().any(|owner| *owner == Owner::Class)
     }
 
-    /// Installs a filter for all flows of a class; one for each protocol where filters have to name one. Of a class
-    /// with several queues it spreads them over a context, where the NIC has one for it.
+    /// Installs a filter for all flows of a class; one per protocol if filters must name one. With several
+    /// queues it spreads over a context, if the NIC has one.
     fn cover(&mut self, matches: &FilterMatch, queues: &[QueueId]) {
         let queue = queues.iter().copied().min_by_key(|queue| self.map.flows_on(*queue).len());
         let Some(queue) = queue else { return };
@@ -63,8 +63,8 @@ impl Search {
         }
     }
 
-    /// Installs a filter at the end of the first table that takes it, if the placement is no worse then: one that sends
-    /// to a queue, or spreads over a context. Whether it is there.
+    /// Installs a filter with the lowest precedence in the first table that takes it, if the placement does not
+    /// get worse. It sends to a queue, or spreads over a context. Returns whether it is installed.
     fn cover_with(&mut self, matches: &FilterMatch, queue: QueueId, context: Option<ContextId>) -> bool {
         for table in 0..self.owners.len() {
             let id = TableId(table as u16);
@@ -85,7 +85,7 @@ impl Search {
         false
     }
 
-    /// The priority behind those of filters for single flows.
+    /// The priority below those of filters for single flows.
     fn last_priority(&self, id: TableId) -> Option<u32> {
         let table = &self.map.nic().model().tables()[id.index()];
         if table.precedence != Precedence::Location {
@@ -96,8 +96,8 @@ impl Search {
         table.priorities().rev().find(free)
     }
 
-    /// Searches again from other places, and keeps the best: with tables that work only in place of others, and with
-    /// the indirection table fitted to the flows.
+    /// Searches again from other starts, and keeps the best: with mutually exclusive tables, and with the
+    /// indirection table fitted to the flows.
     pub(super) fn jump(&mut self, order: &[FlowIndex]) {
         let capacity = |search: &Self, table: &TableId| search.nic().model().tables()[table.index()].capacity;
         let excludes = |search: &Self, table: &TableId| search.nic().model().tables()[table.index()].excludes;
@@ -122,7 +122,7 @@ impl Search {
                 *self = fitted;
             }
         }
-        // Flows that lie where they must not come first: they take the filters that others can do without.
+        // Flows on forbidden queues come first: they take filters that others do not need.
         for index in order {
             if self.policy.cost().is_accepted() {
                 break;
@@ -131,14 +131,14 @@ impl Search {
         }
     }
 
-    /// Whether a flow should lie elsewhere.
+    /// Whether a flow should be on another queue.
     fn is_wanting(&self) -> bool {
         self.map.flows().any(|(index, _, queue)| {
             self.flow(index).is_some_and(|flow| self.policy.better_queue(flow, queue).is_some())
         })
     }
 
-    /// Takes out the filters of single flows.
+    /// Removes the filters of single flows.
     fn clear_flows(&mut self) {
         for index in self.indices() {
             let filter = self.placed.get_mut(index.index()).and_then(Option::as_mut);
@@ -148,7 +148,8 @@ impl Search {
         }
     }
 
-    /// Points the entries of the indirection table to the queues that cost least, those with most flows first.
+    /// Points the entries of the indirection table to the queues of least cost, the entries with most flows
+    /// first.
     fn fit_indirection(&mut self) {
         let mut entries: Vec<usize> = (0..self.map.nic().indirection().len()).collect();
         entries.retain(|entry| !self.map.flows_of_entry(*entry).is_empty());
@@ -164,7 +165,7 @@ impl Search {
         }
     }
 
-    /// Points an entry to the queue that costs least; whether that is another one.
+    /// Points an entry to the queue of least cost; returns whether it changed.
     fn fit_entry(&mut self, entry: usize) -> bool {
         let mut best = (self.policy.cost(), self.map.nic().indirection()[entry]);
         let before = best.1;
@@ -177,9 +178,9 @@ impl Search {
         best.1 != before
     }
 
-    /// Queues worth pointing an entry to: of each class among its flows, the ones with least on them.
+    /// Candidate queues for an entry: for each class among its flows, the least loaded ones.
     fn sensible_queues(&self, entry: usize) -> Vec<QueueId> {
-        /// Queues tried of each class: the load of a queue is not all that counts.
+        /// Queues tried per class: load is not the only cost.
         const TRIED: usize = 4;
         let limit = self.map.nic().rss_queues();
         let present = self.map.nic().indirection()[entry];
@@ -195,7 +196,7 @@ impl Search {
             let mut reach: Vec<QueueId> =
                 reach.filter(|queue| queue.0 < limit && *queue != present).collect();
             if self.policy.knows_load_only() {
-                // The lightest by the policy's own measure, of which one flow's view does.
+                // The lightest by the policy's measure, from one flow's view.
                 reach.sort_by_key(|queue| (self.policy.change(flow, present, *queue), *queue));
                 reach.truncate(TRIED);
             }

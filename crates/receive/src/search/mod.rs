@@ -1,23 +1,23 @@
-//! The search for a configuration of the NIC that a policy likes.
+//! The search for a configuration of the NIC with a low policy cost.
 //!
 //! Dragonet's greedy search (TRIOS 2015, section 3.2), with these differences:
-//! - It begins with all flows where the NIC puts them by itself, not with none: a flow that lies well takes no filter.
-//! - The *oracle*, which knows what a NIC can do for a flow, is derived from the model's tables: it works for every
-//!   model, and offers only the first table with room whose filter would decide (`oracle.rs`).
-//! - The policy names the queue to try: queues that differ by their load only are never tried one by one.
-//! - Cost and flow map follow each change by what it moves.
+//! - It begins with all flows where the NIC puts them by itself, not with none: a well-placed flow needs no filter.
+//! - The *oracle*, which knows the NIC's possibilities for a flow, is derived from the model's tables. It works for every model,
+//!   and offers only the first table with room whose filter would decide (`oracle.rs`).
+//! - The policy names the queue to try: queues that differ only by load are never tried one by one.
+//! - Cost and flow map are updated incrementally.
 //!
 //! ```text
-//! flows ─ classify ─> where the NIC puts them ─ those that lie wrong, then all, by rank ─> better queue? ─ filter ─┐
-//!   ▲                                                                                                              │
-//!   └── flow map moves what the filter touches, the policy's cost follows ◀────────────────────────────────────────┘
+//! flows ─ classify ─> where the NIC puts them ─ misplaced ones, then all, by rank ─> better queue? ─ filter ─┐
+//!   ▲                                                                                                        │
+//!   └── flow map moves the affected flows, the policy's cost follows ◀───────────────────────────────────────┘
 //! ```
 //!
-//! When filters run out, the search jumps: it starts again with a filter for each class that one can tell, then with
-//! the indirection table of RSS fitted to the flows, and keeps the best (`coarse.rs`). A flow that lies where the policy
-//! forbids it takes the filter of one that would not. What is still not met is accounted for ([`Search::unmet`]).
+//! When filters run out, the search jumps: it starts again with a filter for each class that one can express, then with the
+//! indirection table of RSS fitted to the flows, and keeps the best (`coarse.rs`). A flow on a forbidden queue takes the filter
+//! of one that would not be on a forbidden queue without it. Unmet requirements are reported ([`Search::unmet`]).
 //!
-//! Removal is lazy: the filter stays, and the next flow that needs one takes it over. [`Search::compact`] tidies up.
+//! Removal is lazy: a filter stays, and the next flow that needs one reuses it. [`Search::compact`] removes unused filters.
 
 mod account;
 mod coarse;
@@ -33,16 +33,16 @@ use crate::flows::ObservedFlow;
 use crate::policy::{Cost, Flow, Policy, ScriptError};
 use crate::{Change, ConfiguredNic, FilterId, FlowIndex, FlowMap, FlowTuple, InsertError, QueueId, TableId};
 
-/// Rounds over all flows at most, after which a placement is taken as it is.
+/// Limit of passes over all flows.
 const MOST_ROUNDS: usize = 8;
 
-/// Why a search ended without a result.
+/// Why a search has no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SearchError {
-    /// The policy's script failed. The search is of no use any more.
+    /// The policy's script failed; the search is then useless.
     #[error(transparent)]
     Script(#[from] ScriptError),
-    /// The policy is for another number of queues than the NIC has.
+    /// Policy and NIC have different numbers of queues.
     #[error("the policy is bound to {policy} queues, and the NIC has {nic}")]
     Queues {
         /// Of the policy.
@@ -52,15 +52,15 @@ pub enum SearchError {
     },
 }
 
-/// Whom a filter serves.
+/// Owner of a filter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Owner {
-    /// Nobody of this search: the filter is left alone, and takes room.
+    /// Another program: the filter stays and occupies its row.
     #[default]
     Foreign,
     /// A flow.
     Flow(FlowIndex),
-    /// A flow that is gone: whoever needs a filter may have it.
+    /// A removed flow: the filter can be reused.
     Stale,
     /// A class.
     Class,
@@ -73,14 +73,14 @@ struct Placed {
     filter: Option<FilterId>,
 }
 
-/// What came of the attempt to move a flow.
+/// Result of an attempt to move a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attempt {
-    /// It lies well.
+    /// Well placed.
     Content,
     /// It was moved.
     Moved,
-    /// It should be moved, and no filter does it.
+    /// Should be moved, but no filter can.
     Starved,
 }
 
@@ -90,36 +90,37 @@ pub struct Search {
     map: FlowMap,
     policy: Policy,
     placed: Vec<Option<Placed>>,
-    /// Whom each filter serves, by table and location.
+    /// Owner of each filter, by table and location.
     owners: Vec<Vec<Owner>>,
-    /// Filters that may be stale, by table: they are, unless they found a new owner.
+    /// Filters that are stale, unless they found a new owner since, by table.
     stale: Vec<Vec<FilterId>>,
     stale_count: usize,
-    /// Tables that take filters for single flows, in the order in which they are tried.
+    /// Tables that take filters for single flows, in the order of trial.
     flow_tables: Vec<TableId>,
-    /// Whether the map is recomputed from nothing at each step: to know what that costs.
+    /// Recompute the map at each step, to measure its cost.
     is_basic: bool,
 }
 
 impl Search {
-    /// A NIC without flows. Filters that it has are left alone.
+    /// A NIC without flows. Its existing filters stay.
     ///
-    /// What no filter steers goes to the queues of the policy's rest, if the NIC's indirection table can do that.
+    /// Packets without a filter go to the queues of the policy's rest, if the NIC's indirection table allows
+    /// it.
     ///
     /// # Errors
-    /// When the policy is for another number of queues.
+    /// When policy and NIC have different numbers of queues.
     pub fn new(nic: ConfiguredNic, policy: Policy) -> Result<Self, SearchError> {
         if policy.queues() != nic.queues() {
             return Err(SearchError::Queues { policy: policy.queues(), nic: nic.queues() });
         }
         let tables = nic.model().tables().len();
-        // In the order in which a packet meets them: what comes first decides, and the small tables come first.
+        // In the order in which a packet meets them: earlier tables decide, and small tables come first.
         let flow_tables = (0..).map(TableId).zip(nic.model().tables());
         let flow_tables =
             flow_tables.filter(|(_, table)| table.fields.take_flows()).map(|(id, _)| id).collect();
         let mut nic = nic;
         if let Some(base) = base_indirection(&nic, &policy) {
-            // It has the right length and its queues are in reach: it was made for this NIC.
+            // Cannot fail: it was made for this NIC.
             let _ = nic.set_indirection(base);
         }
         Ok(Self {
@@ -134,8 +135,8 @@ impl Search {
         })
     }
 
-    /// The same search with the flow map recomputed from nothing for each flow that is looked at, as Dragonet's basic search does
-    /// it (Table 1). The result is the same.
+    /// The same search, but it recomputes the flow map for each examined flow, as Dragonet's basic search
+    /// (Table 1). The result is the same.
     #[must_use]
     pub fn basic(mut self) -> Self {
         self.is_basic = true;
@@ -144,13 +145,13 @@ impl Search {
 
     // ---- What there is -----------------------------------------------------------------------------------
 
-    /// The NIC as it should be configured.
+    /// The wanted configuration of the NIC.
     #[must_use]
     pub fn nic(&self) -> &ConfiguredNic {
         self.map.nic()
     }
 
-    /// Where the flows lie.
+    /// The placement of the flows.
     #[must_use]
     pub fn map(&self) -> &FlowMap {
         &self.map
@@ -174,13 +175,13 @@ impl Search {
         self.placed.get(index.index())?.as_ref().map(|placed| &placed.flow)
     }
 
-    /// Filters of flows that are gone.
+    /// Filters of removed flows.
     #[must_use]
     pub fn stale(&self) -> usize {
         self.stale_count
     }
 
-    /// Whether a filter is this search's: foreign ones were there before.
+    /// Whether this search installed a filter.
     #[must_use]
     pub fn owns(&self, filter: FilterId) -> bool {
         self.owner(filter) != Owner::Foreign
@@ -200,7 +201,7 @@ impl Search {
 
     // ---- Flows come and go ---------------------------------------------------------------------------------
 
-    /// Flows come, all at once: the whole search. A flow that is there already is taken as it is observed now.
+    /// Adds flows with a complete search. Existing flows are updated.
     ///
     /// # Errors
     /// When the policy's script fails.
@@ -211,9 +212,9 @@ impl Search {
         Ok(indices)
     }
 
-    /// Flows come: each is put where it costs least, and the others stay where they are.
+    /// Adds flows: each gets the queue of least cost, and the others stay.
     ///
-    /// When that ends with a flow where the policy forbids it, all flows are arranged anew.
+    /// If a flow ends on a forbidden queue, all flows are arranged again.
     ///
     /// # Errors
     /// When the policy's script fails.
@@ -233,8 +234,7 @@ impl Search {
         Ok(indices)
     }
 
-    /// Flows go. Their filters stay until they are needed, and no other flow moves. Flows that are not there are
-    /// passed over.
+    /// Removes flows. Their filters stay until needed, and no other flow moves. Unknown flows are ignored.
     pub fn remove(&mut self, flows: &[FlowIndex]) {
         for index in flows {
             let Some(placed) = self.placed.get_mut(index.index()).and_then(Option::take) else { continue };
@@ -250,8 +250,7 @@ impl Search {
         }
     }
 
-    /// Takes out the filters that serve nobody or change nothing, and arranges the flows anew where that makes the
-    /// placement better.
+    /// Removes filters without an owner or effect, and arranges the flows again if this improves the placement.
     ///
     /// # Errors
     /// When the policy's script fails.
@@ -270,13 +269,13 @@ impl Search {
         self.check()
     }
 
-    /// The place of a flow that is there, by its five-tuple.
+    /// The index of an existing flow, by its five-tuple.
     #[must_use]
     pub fn find(&self, tuple: &FlowTuple) -> Option<FlowIndex> {
         self.map.find(tuple)
     }
 
-    /// A flow appears, where the NIC puts it.
+    /// Adds a flow where the NIC puts it.
     fn enter(&mut self, observed: &ObservedFlow) -> FlowIndex {
         let flow = self.policy.classify(observed);
         let known = self.map.find(&observed.tuple);
@@ -293,7 +292,7 @@ impl Search {
             && let Some(id) = self.map.deciding_filter(index)
             && self.owner(id) == Owner::Stale
         {
-            // The flow was here before, and its filter still is.
+            // The flow was known before, and its filter still exists.
             self.stale_count -= 1;
             self.set_owner(id, Owner::Flow(index));
             filter = Some(id);
@@ -307,7 +306,7 @@ impl Search {
         self.map.flows().map(|(index, _, _)| index).collect()
     }
 
-    /// Flows in the order in which they are placed.
+    /// Flows in the order of placement.
     fn ranked(&self, mut order: Vec<FlowIndex>) -> Vec<FlowIndex> {
         order.sort_by_cached_key(|index| self.flow(*index).map(|flow| self.policy.rank(flow)));
         order
@@ -325,8 +324,8 @@ impl Search {
         self.check()
     }
 
-    /// Filters for flows, as far as they go: first for those that lie where they must not, then for those on queues
-    /// that are too full, then for all. Whether one was missing.
+    /// Filters for flows, while available: first for those on forbidden queues, then for those on overloaded
+    /// queues, then for all. Returns whether one was missing.
     fn greedy(&mut self, order: &[FlowIndex]) -> bool {
         let mut starved = false;
         for index in order {
@@ -349,7 +348,7 @@ impl Search {
             .is_some_and(|(flow, queue)| holds(&self.policy, flow, queue))
     }
 
-    /// Rounds over the flows, until none moves. Whether a filter was missing in the last one.
+    /// Passes over the flows until none moves. Returns whether a filter was missing in the last one.
     fn rounds(&mut self, order: &[FlowIndex]) -> bool {
         let mut starved = false;
         for _ in 0..MOST_ROUNDS {
@@ -383,14 +382,14 @@ impl Search {
         }
     }
 
-    /// Changes the NIC, and has the policy follow.
+    /// Changes the NIC, and updates the policy.
     fn apply(&mut self, change: Change) -> Result<FilterId, InsertError> {
         let id = self.map.apply(change)?;
         self.follow();
         Ok(id)
     }
 
-    /// The policy follows what the last change has moved.
+    /// Updates the policy with the moves of the last change.
     fn follow(&mut self) {
         for moved in self.map.moves() {
             if let Some(Some(placed)) = self.placed.get(moved.flow.index()) {
@@ -399,7 +398,7 @@ impl Search {
         }
     }
 
-    /// Recomputes the flow map from nothing; whether it is the one that was kept up.
+    /// Recomputes the flow map; returns whether it equals the incremental one.
     #[must_use]
     pub fn is_consistent(&self) -> bool {
         let mut fresh = FlowMap::new(self.map.nic().clone());
@@ -416,7 +415,7 @@ impl Search {
     }
 }
 
-/// The indirection table with the queues of the rest in turn, unless it is the one that the NIC has.
+/// The indirection table with the queues of the rest in turn, unless the NIC has it already.
 fn base_indirection(nic: &ConfiguredNic, policy: &Policy) -> Option<Vec<QueueId>> {
     if policy.default_queues().len() == usize::from(nic.queues()) {
         return None;

@@ -1,24 +1,24 @@
-//! How far a placement is from the best one that any NIC could have.
+//! Distance of a placement from the optimum of any NIC.
 
 use crate::QueueId;
 use crate::policy::{Cost, Flow, Policy};
 
-/// The best cost that a placement of some flows can have.
+/// The lowest cost of a placement of some flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Optimum {
     /// The cost.
     pub cost: Cost,
-    /// Whether a placement has it: all were tried. Else it is what none can be better than.
+    /// Whether it was reached by trying all placements; else it is a lower bound.
     pub is_exact: bool,
 }
 
-/// Placements that are tried at most.
+/// Limit of placements to try.
 const MOST_PLACEMENTS: usize = 200_000;
 
-/// The best placement of flows, of all that there are: with a filter for each flow. None where there are too many to
-/// try, and no bound is known. `policy` has no flows yet.
+/// The best placement of flows, with a filter for each flow. None if there are too many to try, and no bound is
+/// known. `policy` has no flows yet.
 ///
-/// Of empty queues that are alike only one is tried.
+/// Of equivalent empty queues only one is tried.
 #[must_use]
 pub fn optimum(policy: &Policy, flows: &[Flow]) -> Option<Optimum> {
     let mut policy = policy.clone();
@@ -27,7 +27,7 @@ pub fn optimum(policy: &Policy, flows: &[Flow]) -> Option<Optimum> {
         let occupied = &mut vec![0; usize::from(policy.queues())];
         let mut tried = Tried { alike: policy.knows_load_only(), policy, best: None };
         tried.place(flows, occupied);
-        // A script that ran out of time has told nothing.
+        // A script that exceeded its time has no valid result.
         let is_sound = tried.policy.fault().is_none();
         return tried.best.filter(|_| is_sound).map(|cost| Optimum { cost, is_exact: true });
     }
@@ -37,7 +37,7 @@ pub fn optimum(policy: &Policy, flows: &[Flow]) -> Option<Optimum> {
     policy.bound().map(|cost| Optimum { cost, is_exact: false })
 }
 
-/// How many placements there are at most; with queues that are alike fewer are tried.
+/// Upper bound of the placements; with equivalent queues fewer are tried.
 fn placements(policy: &Policy, flows: &[Flow]) -> Option<usize> {
     let alike = policy.knows_load_only();
     let mut before = 0_usize;

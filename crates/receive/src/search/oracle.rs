@@ -1,10 +1,10 @@
-//! What the NIC can do for one flow: the filters that would bring it to a queue, the most sensible first.
+//! The filters that would send a flow to a queue, best first.
 
 use super::{Owner, Search};
 use crate::{Change, Filter, FilterId, FilterMatch, FlowIndex, Precedence, QueueId, TableId};
 
 impl Search {
-    /// Brings a flow to a queue: by the filter that it has, by one that is stale, or by a new one. Whether it is there.
+    /// Moves a flow to a queue: by its filter, a stale one, or a new one. Returns whether it is there.
     pub(super) fn steer(&mut self, index: FlowIndex, to: QueueId) -> bool {
         let Some(Some(placed)) = self.placed.get(index.index()) else { return false };
         let (tuple, own) = (placed.flow.tuple, placed.filter);
@@ -22,7 +22,7 @@ impl Search {
         })
     }
 
-    /// Installs a filter for a flow in a table; whether it brings the flow to the queue.
+    /// Installs a filter for a flow in a table; returns whether the flow is on the queue.
     fn install(&mut self, index: FlowIndex, table: TableId, matches: FilterMatch, to: QueueId) -> bool {
         let installed = match self.pop_stale(table.index()) {
             Some(stale) => {
@@ -41,7 +41,7 @@ impl Search {
         };
         let Ok(id) = installed else { return false };
         if self.map.queue(index) != Some(to) {
-            // Another filter comes before it.
+            // Another filter takes precedence.
             self.take_out(id);
             return false;
         }
@@ -52,7 +52,7 @@ impl Search {
         true
     }
 
-    /// Priority of filters for single flows, which come before those for classes.
+    /// Priority of filters for single flows, above those for classes.
     fn priority(&self, table: TableId, location: u32) -> u32 {
         let table = &self.map.nic().model().tables()[table.index()];
         match table.precedence {
@@ -61,7 +61,7 @@ impl Search {
         }
     }
 
-    /// A filter that serves nobody any more.
+    /// A filter without an owner.
     pub(super) fn pop_stale(&mut self, table: usize) -> Option<FilterId> {
         while let Some(id) = self.stale[table].pop() {
             if self.owner(id) == Owner::Stale {
@@ -79,14 +79,14 @@ impl Search {
         self.stale_count += 1;
     }
 
-    /// Takes a filter out of the NIC.
+    /// Removes a filter from the NIC.
     pub(super) fn take_out(&mut self, id: FilterId) {
         self.set_owner(id, Owner::Foreign);
-        // It is there: it was installed by this search.
+        // Cannot fail: this search installed it.
         let _ = self.apply(Change::Remove(id));
     }
 
-    /// Takes a flow's filter out if the flow is at `to` then; else it stays, and so does the flow.
+    /// Removes a flow's filter if the flow is then at `to`; otherwise both stay.
     fn release(&mut self, index: FlowIndex, to: QueueId) -> bool {
         let Some(Some(placed)) = self.placed.get_mut(index.index()) else { return false };
         let Some(id) = placed.filter.take() else { return false };
@@ -104,7 +104,7 @@ impl Search {
         false
     }
 
-    /// Takes a flow's filter out if it changes nothing.
+    /// Removes a flow's filter if it has no effect.
     pub(super) fn drop_needless(&mut self, index: FlowIndex) {
         let Some(tuple) = self.flow(index).map(|flow| flow.tuple) else { return };
         let Some(queue) = self.map.queue(index) else { return };
@@ -113,7 +113,8 @@ impl Search {
         }
     }
 
-    /// Gives a flow that lies where it must not the filter of one that would not without it. Whether the flow moved.
+    /// Gives a flow on a forbidden queue the filter of one that does not need it to be on an allowed queue.
+    /// Returns whether the flow moved.
     pub(super) fn rob(&mut self, index: FlowIndex) -> bool {
         let Some((flow, from)) = self.flow(index).copied().zip(self.map.queue(index)) else { return false };
         if self.policy.allows(&flow, from) {

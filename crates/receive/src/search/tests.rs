@@ -1,4 +1,4 @@
-//! Tests of the search: what it promises, on every model, whatever comes and goes.
+//! Tests of the search: its guarantees, on every model, for any sequence of flows.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ fn search(model: &str, text: &str, queues: u16) -> Search {
     Search::new(nic(model, queues), policy(text, queues)).unwrap()
 }
 
-/// Flows of which each tenth is of the class `high`.
+/// Flows; every tenth is in the class `high`.
 fn flows(count: u32) -> Vec<ObservedFlow> {
     let class = |number: u32| number.is_multiple_of(10).then(|| "high".to_owned());
     generate(0, count).zip(0..).map(|(flow, number)| ObservedFlow { class: class(number), ..flow }).collect()
@@ -42,7 +42,7 @@ fn loads(search: &Search) -> Vec<usize> {
     (0..search.nic().queues()).map(|queue| search.map().flows_on(QueueId(queue)).len()).collect()
 }
 
-/// Everything that must hold at any time.
+/// Invariants.
 fn check(search: &Search) {
     assert!(search.is_consistent(), "the flow map is the one computed from nothing");
     let mut fresh = search.policy().clone();
@@ -102,7 +102,7 @@ fn a_flow_that_lies_well_takes_no_filter() {
 #[test]
 fn five_tuple_filters_come_before_flow_director() {
     let mut search = search("i82599", "policy = \"balance\"", 10);
-    // The ports of UDP are not hashed: flows of one client all lie on one queue.
+    // UDP ports are not hashed: all flows of a client are on one queue.
     let mut flows = flows(400);
     (0..).zip(&mut flows).for_each(|(port, flow)| {
         (flow.tuple.source, flow.tuple.source_port) = (Ipv4Addr::new(10, 0, 0, 1).into(), 1000 + port);
@@ -181,7 +181,7 @@ fn few_filters_go_to_the_flows_that_need_them_most() {
     let mut search = Search::new(nic, policy("policy = \"isolation\"", 10)).unwrap();
     search.solve(&flows(500)).unwrap();
     check(&search);
-    // The entry that the last one hashes to holds other flows as well.
+    // The entry of the last one has other flows, too.
     assert!(search.cost().violations <= 1, "{}", search.cost());
 }
 
@@ -217,9 +217,9 @@ fn one_filter_does_for_a_class_with_one_queue() {
         check(&search);
         assert!(search.cost().is_accepted(), "{model}: {}", search.cost());
         assert_eq!(loads(&search), [0, 0, 0, 200], "{model}");
-        // One with all fields but the port masked; rules of ethtool have to name the protocol.
+        // One with all fields but the port masked; ethtool's rules must name the protocol.
         assert_eq!(search.nic().filters().count(), if model == "i82599" { 1 } else { 2 }, "{model}");
-        // A flow that comes is there before any search.
+        // A new flow is placed before any search.
         let mut late = web[0].tuple;
         late.source_port = 1;
         assert_eq!(search.nic().queue_of(&late), QueueId(3));
@@ -253,7 +253,7 @@ fn removed_flows_leave_stale_filters_that_others_take_over() {
     check(&search);
     assert_eq!((search.stale(), search.nic().filters().count()), (filters, filters), "removal is lazy");
     assert!(search.map().is_empty());
-    // Flows that come back find their filters, and others take over what is left.
+    // Returning flows find their filters, and others reuse the rest.
     let again = search.solve(&flows(100)).unwrap();
     check(&search);
     assert_eq!(again.len(), 100);
@@ -308,10 +308,10 @@ fn the_bound_is_what_the_best_placement_has() {
 
 #[test]
 fn the_map_is_the_one_computed_from_nothing_at_each_step() {
-    // The basic search asserts it before each flow that it looks at.
+    // The basic search asserts it before each flow.
     let mut search = search("i82599", "policy = \"balance\"", 10).basic();
     let indices = search.solve(&flows(120)).unwrap();
-    // What balance means, and the queues that the NIC itself gives.
+    // The meaning of balance, and the NIC's default queues.
     assert_eq!(loads(&search), [12; 10]);
     let gone: Vec<_> = indices.into_iter().step_by(3).collect();
     search.remove(&gone);
@@ -331,7 +331,7 @@ fn locality_brings_flows_to_their_readers() {
     let own: Vec<ObservedFlow> = generate(0, 20).map(read_by(4)).collect();
     let indices = search.solve(&own).unwrap();
     assert!(indices.iter().all(|index| search.map().queue(*index) == Some(QueueId(2))));
-    // No queue is served by processor 7: any of its node is as good, and there they stay.
+    // No queue has processor 7: any queue of its node is equally good, and they stay there.
     let near: Vec<ObservedFlow> = generate(100, 20).map(read_by(7)).collect();
     let indices = search.add(&near).unwrap();
     assert!(indices.iter().all(|index| search.map().queue(*index).unwrap().0 >= 2));
@@ -393,7 +393,7 @@ fn the_policy_and_the_nic_have_the_same_queues() {
 }
 
 fn observed() -> impl Strategy<Value = ObservedFlow> {
-    // From few addresses and ports, so that flows come again and share entries of the indirection table.
+    // From few addresses and ports, so that flows return and share entries of the indirection table.
     (0_u8..6, 0_u16..40, any::<bool>(), prop::bool::weighted(0.15), 0_u64..5, prop::bool::weighted(0.3))
         .prop_map(|(host, port, is_tcp, is_v6, rate, is_high)| {
             let (source, destination): (IpAddr, IpAddr) = if is_v6 {
@@ -416,7 +416,7 @@ fn observed() -> impl Strategy<Value = ObservedFlow> {
 #[derive(Clone, Debug)]
 enum Event {
     Add(Vec<ObservedFlow>),
-    /// By their places among those that are there.
+    /// By their positions among the existing ones.
     Remove(Vec<prop::sample::Index>),
     Compact,
 }
@@ -484,7 +484,7 @@ proptest! {
                 }
             }
             check(&search);
-            // Removed flows do not come back, and those that were not removed are there.
+            // Removed flows are gone, and the others exist.
             let there: Vec<FlowTuple> = search.map().flows().map(|(_, tuple, _)| *tuple).collect();
             prop_assert_eq!(there.len(), present.len());
             prop_assert!(there.iter().all(|tuple| present.contains_key(tuple)));
@@ -528,7 +528,7 @@ fn a_class_with_several_queues_shares_one_rule_through_a_context() {
     assert!(without.nic().contexts().is_empty() && filters(&without) > 150, "{}", filters(&without));
     assert_eq!(with.nic().contexts().len(), 1);
     assert!(filters(&with) * 2 < filters(&without), "{} of {}", filters(&with), filters(&without));
-    // New flows of the class are spread over all of its queues until they are known, and over no others.
+    // New flows of the class use all of its queues, and no others, until they are known.
     let class = FilterMatch {
         transport: Some(Transport::Udp),
         source: Some(crate::AddressMatch::prefix(Ipv4Addr::new(10, 0, 0, 0).into(), 28)),
@@ -536,7 +536,7 @@ fn a_class_with_several_queues_shares_one_rule_through_a_context() {
     };
     let reached: Vec<QueueId> = with.nic().queues_of(&class).iter().collect();
     assert_eq!(reached, [6, 7, 8, 9].map(QueueId));
-    // A NIC that has fewer than there are classes does with a queue for the others.
+    // A NIC with fewer queues than classes uses one queue for the others.
     let mut nic = nic("ntuple", 10);
     nic.allow_contexts(1);
     nic.add_context(&[QueueId(0), QueueId(1)]).unwrap();

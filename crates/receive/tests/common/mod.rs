@@ -1,4 +1,4 @@
-//! Random NICs, filters, flows and packets, from small pools of values so that they meet each other.
+//! Random NICs, filters, flows and packets from few values, so that they interact.
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -33,7 +33,7 @@ impl Draw {
     }
 }
 
-/// The models that come with Evenkeel, with tables so small that they fill up.
+/// The models of Evenkeel, with small tables that fill up.
 pub fn models() -> &'static [NicModel] {
     static MODELS: OnceLock<Vec<NicModel>> = OnceLock::new();
     MODELS.get_or_init(read_models)
@@ -77,7 +77,7 @@ pub fn flow(draw: &mut Draw) -> FlowTuple {
     }
 }
 
-/// A packet that is consistent: no protocol outside of IP, no ports in a fragment or without a transport.
+/// A consistent packet: no protocol outside of IP, no ports in a fragment or without a transport.
 pub fn packet(draw: &mut Draw) -> Packet {
     let mut packet = Packet::of(&flow(draw));
     packet.header.multicast = draw.chance(4);
@@ -138,7 +138,7 @@ fn given<T>(draw: &mut Draw, field: FieldMatch, value: T) -> Option<T> {
     }
 }
 
-/// What a filter of this table could match.
+/// A possible match for this table.
 pub fn matches_of(draw: &mut Draw, table: &FilterTable) -> FilterMatch {
     let fields = &table.fields;
     let is_ipv6 = draw.chance(4);
@@ -157,7 +157,7 @@ pub fn matches_of(draw: &mut Draw, table: &FilterTable) -> FilterMatch {
     }
 }
 
-/// A filter that the NIC may take, or refuse for want of room or because of others.
+/// A filter that the NIC may take or refuse.
 pub fn filter(draw: &mut Draw, nic: &ConfiguredNic) -> Option<Filter> {
     let tables: Vec<TableId> = nic.model().table_ids().map(|(id, _)| id).collect();
     if tables.is_empty() {
@@ -185,7 +185,7 @@ pub fn installed(draw: &mut Draw, nic: &ConfiguredNic) -> Option<FilterId> {
     (!ids.is_empty()).then(|| draw.one(&ids))
 }
 
-/// An indirection table that the NIC takes; sometimes none, which turns RSS off.
+/// A valid indirection table; sometimes none, which turns RSS off.
 pub fn indirection(draw: &mut Draw, nic: &ConfiguredNic) -> Vec<QueueId> {
     let entries = if draw.chance(3) { 0 } else { nic.model().rss().map_or(0, |rss| rss.entries) };
     (0..entries).map(|_| QueueId(draw.below(usize::from(nic.rss_queues())) as u16)).collect()
@@ -215,12 +215,12 @@ pub fn configured(draw: &mut Draw, model: &NicModel, filters: usize) -> Configur
         let queues: Vec<QueueId> = (0..=draw.below(3))
             .map(|_| QueueId(draw.below(usize::from(nic.rss_queues().max(1))) as u16))
             .collect();
-        // Of a NIC without them it is refused.
+        // A NIC without contexts refuses it.
         let _ = nic.add_context(&queues);
     }
     for _ in 0..filters {
         if let Some(filter) = filter(draw, &nic) {
-            // A refusal is as good as an installed filter here.
+            // A refusal is fine here.
             let _ = nic.insert(filter);
         }
     }

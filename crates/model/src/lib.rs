@@ -1,9 +1,8 @@
-//! The words every other room uses: units, scenarios, records, and changes to a host.
+//! Shared data types: units, scenarios, records, and changes to a host.
 //!
-//! A *scenario* says what to run (link, hosts, workload, variants, the paper's figures); a *record*
-//! says what came out. Both are plain data: this room reads no file, opens no socket and knows no
-//! kernel. Rates are bits per second, sizes are bytes, times are nanoseconds; each is a type of its
-//! own, so that none can be taken for another.
+//! A *scenario* defines a run (link, hosts, workload, variants, the paper's figures); a *record* has its
+//! results. Both are plain data: this crate reads no file, opens no socket and knows no kernel. Rates are bits
+//! per second, sizes are bytes, times are nanoseconds. Each has its own type, so that they cannot be confused.
 
 #![warn(missing_docs)]
 

@@ -1,24 +1,24 @@
-//! Records: what came out of a run, with everything needed to read it later.
+//! Records: the results of a run, with everything needed to interpret them later.
 //!
-//! A record holds raw values per repeat; summaries, tables and comparisons are functions of it.
+//! A record has raw values per repeat; summaries, tables and comparisons are functions of it.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Version of the record format that this code writes.
+/// Version of the record format.
 pub const SCHEMA: u32 = 1;
 
 /// A whole run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// [`SCHEMA`] of the code that wrote it.
+    /// [`SCHEMA`] of the writer.
     pub schema: u32,
     /// Version of Evenkeel that wrote it.
     pub evenkeel: String,
     /// Scenario's name.
     pub scenario: String,
-    /// Scenario's TOML text, as it was run.
+    /// The scenario's TOML text.
     pub scenario_text: String,
     /// `sim` or `netns`.
     pub world: String,
@@ -30,22 +30,22 @@ pub struct Record {
     pub host: BTreeMap<String, String>,
     /// Line rate of this run, bit/s.
     pub rate_bps: u64,
-    /// Line rate at which the scenario states its windows, bit/s.
+    /// Nominal line rate of the scenario's windows, bit/s.
     pub nominal_rate_bps: u64,
     /// Seed.
     pub seed: u64,
-    /// Whether it was a quick run: too short for what the scenario expects.
+    /// Whether it was a quick run, too short for the scenario's expectations.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub quick: bool,
     /// Length of one repeat without its warm-up, seconds.
     pub duration_s: f64,
     /// Warm-up of one repeat, seconds.
     pub warmup_s: f64,
-    /// Window name at the nominal rate to its length in this run, seconds.
+    /// Length of each window in this run, seconds, by its name at the nominal rate.
     pub windows: BTreeMap<String, f64>,
-    /// What was compared, in order.
+    /// The compared variants, in order.
     pub variants: Vec<VariantRecord>,
-    /// What could not be run here.
+    /// Variants that could not run here.
     pub refused: Vec<Refusal>,
     /// The paper's figures.
     pub paper: Option<PaperRecord>,
@@ -58,9 +58,9 @@ pub struct Record {
 pub struct VariantRecord {
     /// Variant's name.
     pub name: String,
-    /// Every setting of the variant, and what this world made of it.
+    /// Every setting of the variant, with this world's value.
     pub settings: BTreeMap<String, String>,
-    /// What a reader of the figures must know.
+    /// Remarks for readers of the figures.
     pub notes: Vec<String>,
     /// The repeats, in the order they ran.
     pub repeats: Vec<RepeatRecord>,
@@ -69,16 +69,16 @@ pub struct VariantRecord {
 /// One repeat of one variant.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RepeatRecord {
-    /// Metric key to value; a metric that could not be measured is absent. See [`metric`].
+    /// Values by metric key; a metric that was not measured is absent. See [`metric`].
     pub metrics: BTreeMap<String, f64>,
-    /// What each transmit queue carried.
+    /// Counters of each transmit queue.
     pub queues: Vec<QueueRecord>,
     /// Each bulk flow.
     pub flows: Vec<FlowRecord>,
     /// Each group of clients that send requests.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub clients: Vec<ClientsRecord>,
-    /// What tenants and their qdisc took.
+    /// Processes, processors and qdiscs, with tenants.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub tenants: Option<TenantsRecord>,
     /// Simulator's own cost.
@@ -95,7 +95,7 @@ pub struct RepeatRecord {
     pub series: Option<String>,
 }
 
-/// What a transmit queue carried during the measurement.
+/// Counters of a transmit queue during the measurement.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct QueueRecord {
     /// Bulk flows on it at the end.
@@ -135,26 +135,26 @@ pub struct ClientsRecord {
     pub clients: u32,
     /// Requests that were answered.
     pub requests: u64,
-    /// Second by second from the beginning of the measurement (Dragonet, Figure 4).
+    /// Each second from the beginning of the measurement (Dragonet, Figure 4).
     pub seconds: Vec<SecondRecord>,
 }
 
-/// One second of a group of clients; no more than the part of it that was measured.
+/// One second of a group of clients, or its measured part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SecondRecord {
     /// Requests answered, all clients together.
     pub requests: u64,
     /// Median over the clients of requests answered.
     pub client_median_requests: f64,
-    /// Median over the clients of the mean time to a response, µs; absent where none came.
+    /// Median over the clients of the mean time to a response, µs; absent without a response.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub client_median_response_us: Option<f64>,
 }
 
-/// What stood in front of the line and behind the flows, where tenants share it.
+/// Processes, processors and qdiscs, with tenants on a link.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TenantsRecord {
-    /// Each process that made traffic.
+    /// Each process of the traffic.
     pub processes: Vec<ProcessRecord>,
     /// Each processor.
     pub processors: Vec<ProcessorRecord>,
@@ -165,7 +165,7 @@ pub struct TenantsRecord {
 /// Processor time of a process in the measured time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProcessRecord {
-    /// What it did: `bulk 3 client`, `probe 0 server`.
+    /// Its task: `bulk 3 client`, `probe 0 server`.
     pub name: String,
     /// In user space, seconds.
     pub user_s: f64,
@@ -173,7 +173,7 @@ pub struct ProcessRecord {
     pub system_s: f64,
 }
 
-/// Shares of the measured time that a processor spent in each way.
+/// Shares of the measured time that a processor spent in each mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProcessorRecord {
     /// In user space.
@@ -186,10 +186,10 @@ pub struct ProcessorRecord {
     pub wait: f64,
 }
 
-/// What a qdisc did in the measured time.
+/// Counters of a qdisc in the measured time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct QdiscRecord {
-    /// Its handle, as `tc` writes it.
+    /// In the notation of `tc`.
     pub handle: String,
     /// Its kind.
     pub kind: String,
@@ -199,32 +199,31 @@ pub struct QdiscRecord {
     pub packets: u64,
     /// Packets dropped.
     pub drops: u64,
-    /// Times that it had packets and was not allowed to send.
+    /// How often it had packets but was not allowed to send.
     pub overlimits: u64,
-    /// Packets that came back from the device.
+    /// Packets that the device returned.
     pub requeues: u64,
-    /// Bytes that waited at the end.
+    /// Bytes queued at the end.
     pub backlog_bytes: u64,
 }
 
-/// What the simulation itself cost.
+/// Cost of the simulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SimCost {
     /// Delivered data packets.
     pub packets: u64,
-    /// Simulated time in which they were, seconds: the warm-up, the duration and the latency probe's.
+    /// Simulated time, seconds: the warm-up, the duration and the latency probe's.
     pub simulated_s: f64,
     /// CPU time, seconds.
     pub cpu_seconds: f64,
 }
 
-/// What the BPF programs cost, by the kernel's run-time statistics.
+/// Cost of the BPF programs, from the kernel's run-time statistics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DatapathCost {
     /// Time in the queue choice, nanoseconds.
     pub run_time_ns: u64,
-    /// Time in finding out that segments have left, nanoseconds. In a test bed the receiver's device
-    /// does this for the sender.
+    /// Time in completion, nanoseconds. In a test bed the receiver's device does this for the sender.
     #[serde(default)]
     pub completion_ns: u64,
     /// Segments that passed the queue choice.
@@ -236,32 +235,32 @@ pub struct DatapathCost {
 pub struct Refusal {
     /// Variant's name.
     pub name: String,
-    /// Why, and what would help.
+    /// The reason, and a remedy.
     pub why: String,
 }
 
 /// The paper's figures, as in [`crate::scenario::Paper`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PaperRecord {
-    /// Where the figures stand.
+    /// Source of the figures.
     pub source: String,
-    /// Variant name to metric key to figure.
+    /// Figures by variant and metric key.
     pub variants: BTreeMap<String, BTreeMap<String, f64>>,
 }
 
-/// An expectation and whether it held.
+/// An expectation with its verdict.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ExpectationRecord {
-    /// Variant it speaks of.
+    /// The variant.
     pub variant: String,
     /// Metric key.
     pub metric: String,
-    /// `mean`, or `share`: of the repeats that lie within the bounds.
+    /// `mean`, or `share`: the share of repeats within the bounds.
     pub statistic: String,
-    /// With `share`: the least share of the repeats that must lie within the bounds.
+    /// With `share`: the required share of repeats within the bounds.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub share: Option<f64>,
-    /// The variant whose value the first one's was divided by: then bounds and value are ratios.
+    /// The variant whose value is the divisor: bounds and value are then ratios.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub relative_to: Option<String>,
     /// Smallest value allowed.
@@ -275,13 +274,13 @@ pub struct ExpectationRecord {
     /// Ends of its 95 % confidence interval; absent with too few repeats.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub interval: Option<(f64, f64)>,
-    /// Repeats that it takes to judge.
+    /// Repeats required for a verdict.
     #[serde(default = "one_repeat")]
     pub repeats: u32,
-    /// Whether it held: the whole interval lies within the bounds, or the whole of it outside. An unmeasured metric has
-    /// not held. None: it was not judged, or the interval holds a bound.
+    /// True if the whole interval lies within the bounds, false if it lies outside or the metric was not
+    /// measured. None: not judged, or the interval includes a bound.
     pub met: Option<bool>,
-    /// Why it is neither met nor missed.
+    /// Why there is no verdict.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub open: Option<String>,
 }
@@ -290,7 +289,7 @@ fn one_repeat() -> u32 {
     1
 }
 
-/// Metric keys: the names under which values are recorded, summarised, expected and compared.
+/// Metric keys: the names of values in records, summaries, expectations and comparisons.
 ///
 /// A key is a path into the JSON of `run`: `throughput_bps`, `latency_us.p99`, `nfm.1s`.
 pub mod metric {
@@ -314,40 +313,39 @@ pub mod metric {
     pub const RETRANSMITS: &str = "retransmits";
     /// Data packets that arrived after a later one.
     pub const OUT_OF_ORDER: &str = "out_of_order";
-    /// Prefix of the completion times of flows, or of fetches (`mean`, `p50`, `p80`, `p99`, `spread`),
-    /// seconds; also of those of one size (see [`completion_of`]).
+    /// Prefix of the completion times of flows or fetches (`mean`, `p50`, `p80`, `p99`, `spread`), seconds;
+    /// also for one size (see [`completion_of`]).
     pub const COMPLETION: &str = "fct_s";
 
-    /// Prefix of the times from request to response of clients in a closed loop, µs; behind it the group of clients
-    /// ([`of_clients`]).
+    /// Prefix of the times from request to response of clients in a closed loop, µs; followed by the group of
+    /// clients ([`of_clients`]).
     pub const RESPONSE: &str = "response_us";
-    /// Prefix of answered requests per second; behind it the group of clients ([`of_clients`]).
+    /// Prefix of answered requests per second; followed by the group of clients ([`of_clients`]).
     pub const REQUESTS: &str = "requests_per_s";
-    /// Prefix of what processors did in the measured time, where tenants share a link: processors that were busy, of the
-    /// whole machine ([`CORES_PARTS`]).
+    /// Prefix of the machine's busy processors in the measured time, with tenants ([`CORES_PARTS`]).
     pub const CORES: &str = "cores";
-    /// Prefix of processor time for each GB (10⁹ bytes) of payload that was delivered, seconds ([`CORES_PARTS`]).
+    /// Prefix of processor time per GB (10⁹ bytes) of delivered payload, seconds ([`CORES_PARTS`]).
     pub const CPU_PER_GB: &str = "cpu_s_per_gb";
-    /// Parts of [`CORES`] and [`CPU_PER_GB`]: all, user space, kernel for processes, interrupts, and waiting, which is
-    /// no part of all.
+    /// Parts of [`CORES`] and [`CPU_PER_GB`]: all, user space, kernel for processes, interrupts, and waiting,
+    /// which `busy` excludes.
     pub const CORES_PARTS: [&str; 5] = ["busy", "user", "system", "softirq", "wait"];
     /// Answered requests of all probes per second.
     pub const TRANSACTIONS: &str = "transactions_per_s";
-    /// Share of half round trips that took longer than the service level objective allows.
+    /// Share of half round trips beyond the service level objective.
     pub const SLO_VIOLATIONS: &str = "slo_violation_share";
-    /// Prefix of the counters of the qdisc, its children included ([`QDISC_PARTS`]).
+    /// Prefix of the counters of the qdisc with its children ([`QDISC_PARTS`]).
     pub const QDISC: &str = "qdisc";
-    /// Parts of [`QDISC`]: packets dropped; times that it had packets and was not allowed to send; packets that came
-    /// back from the device; bytes that waited at the end.
+    /// Parts of [`QDISC`]: dropped packets; how often it had packets but was not allowed to send; packets that
+    /// the device returned; bytes queued at the end.
     pub const QDISC_PARTS: [&str; 4] = ["drops", "overlimits", "requeues", "backlog_bytes"];
-    /// Of the time in which packets waited for the line, the share in which less than half of what it can carry left.
+    /// Share of the time with waiting packets in which less than half of the line's capacity was sent.
     pub const IDLE_WHILE_BACKLOGGED: &str = "idle_while_backlogged";
-    /// Of what the line could have carried while packets waited, the share that it did not.
+    /// Unused share of the line's capacity while packets waited.
     pub const LOST_CAPACITY: &str = "lost_capacity";
-    /// Processor time of processes that are none of the run's: 1.0 is one processor.
+    /// Processor time of foreign processes: 1.0 is one processor.
     pub const DISTURBANCE: &str = "disturbance";
 
-    /// Every key that tenants have beside those of all workloads.
+    /// Every key of tenants in addition to those of all workloads.
     #[must_use]
     pub fn of_tenants() -> Vec<String> {
         let parts = [(CORES, &CORES_PARTS[..]), (CPU_PER_GB, &CORES_PARTS[..]), (QDISC, &QDISC_PARTS[..])];
@@ -356,21 +354,21 @@ pub mod metric {
         plain.into_iter().map(str::to_owned).chain(parts).collect()
     }
 
-    /// What all groups of clients together are called.
+    /// Name of all groups of clients together.
     pub const ALL_CLIENTS: &str = "all";
 
-    /// Parts of [`RESPONSE`]: mean over the requests, median over the clients of each one's mean, percentiles of the
+    /// Parts of [`RESPONSE`]: mean over the requests, median over the clients' means, percentiles of the
     /// requests.
     pub const RESPONSE_PARTS: [&str; 6] = ["mean", "client_median", "p50", "p90", "p99", "p999"];
     /// Parts of [`REQUESTS`]: all clients together, median over the clients.
     pub const REQUESTS_PARTS: [&str; 2] = ["total", "client_median"];
-    /// Keys without a part of their own.
+    /// Keys without parts.
     pub const PLAIN: [&str; 6] = [THROUGHPUT, CPU, JAIN_BYTES, JAIN_PACKETS, RETRANSMITS, OUT_OF_ORDER];
     /// Parts of [`LATENCY`].
     pub const LATENCY_PARTS: [&str; 5] = ["mean", "p50", "p90", "p99", "p999"];
     /// Parts of [`COMPLETION`].
     pub const COMPLETION_PARTS: [&str; 5] = ["mean", "p50", "p80", "p99", "spread"];
-    /// Parts of [`COMPLETION`] that the fetches of one size have.
+    /// Parts of [`COMPLETION`] for the fetches of one size.
     pub const SIZE_PARTS: [&str; 3] = ["mean", "p50", "p99"];
 
     /// Key of a part: `part(NFM, "1s")` is `nfm.1s`.

@@ -1,8 +1,8 @@
 //! Shell lines made of quoted words.
 //!
-//! Interface names, qdisc kinds and settings' values come from hosts that somebody else has named. A [`Line`] is made of a
-//! template, which is part of the program, and of words, which it quotes: no other way leads into a line that is printed
-//! for people to paste. POSIX sh is what the lines are written for (XCU 2.2, Quoting).
+//! Interface names, qdisc kinds and values come from the host and are not trusted. A [`Line`] is built only
+//! from a template, which is part of the program, and from words, which it quotes. Lines are written for POSIX
+//! sh (XCU 2.2, Quoting).
 
 use std::fmt::{self, Display, Write};
 
@@ -15,22 +15,22 @@ use crate::text::{is_invisible, printable};
 pub struct Line {
     text: String,
     is_command: bool,
-    /// What the command leaves out.
+    /// What the command omits.
     remark: Option<String>,
 }
 
-/// Where a template takes a word.
+/// Placeholder of a word in a template.
 const PLACE: &str = "{}";
 
 impl Line {
-    /// A command: each `{}` of the template becomes the next word, quoted. A word that no line can hold (with a NUL, or with a
-    /// line feed at its end) makes the line a comment that says so.
+    /// A command: each `{}` of the template becomes the next word, quoted. A word that no line can hold (with a
+    /// NUL, or with a final line feed) makes the line a comment that says so.
     #[must_use]
     pub fn new(template: &'static str, words: &[&dyn Display]) -> Self {
         Self { text: String::new(), is_command: true, remark: None }.with(template, words)
     }
 
-    /// The command with more behind it, by a template as in [`Line::new`].
+    /// Appends to the command, by a template as in [`Line::new`].
     #[must_use]
     pub fn with(mut self, template: &'static str, words: &[&dyn Display]) -> Self {
         debug_assert_eq!(template.matches(PLACE).count(), words.len(), "{template}");
@@ -50,33 +50,33 @@ impl Line {
         self
     }
 
-    /// A comment of one line, whatever the text holds.
+    /// A comment of one line, for any text.
     #[must_use]
     pub fn comment(text: impl Display) -> Self {
         let text = format!("# {}", printable(&text.to_string()));
         Self { text: text.trim_end().to_owned(), is_command: false, remark: None }
     }
 
-    /// A line with nothing on it.
+    /// An empty line.
     #[must_use]
     pub fn empty() -> Self {
         Self { text: String::new(), is_command: false, remark: None }
     }
 
-    /// The line that writes a text to a file, as an administrator does it in sysfs.
+    /// The line that writes a text to a file in sysfs.
     #[must_use]
     pub fn write(text: &str, path: &str) -> Self {
-        // A path leads out of its directory by `..`.
+        // `..` would leave the directory.
         if path.split('/').any(|part| part == "..") {
             return Self::comment(format_args!("{path}: '{text}'"));
         }
-        // `echo` takes options, and expands backslashes in some shells.
+        // `echo` takes options, and in some shells expands backslashes.
         let is_plain = !text.starts_with('-') && !text.contains('\\');
         let template = if is_plain { "echo {} > {}" } else { r"printf '%s\n' {} > {}" };
         Self::new(template, &[&text, &path])
     }
 
-    /// This command, and then another one if it succeeds.
+    /// This command, then another one if it succeeds.
     #[must_use]
     pub fn and(mut self, next: Self) -> Self {
         if !self.is_command || !next.is_command {
@@ -87,14 +87,14 @@ impl Line {
         self
     }
 
-    /// The command with a remark about what it leaves out.
+    /// The command with a remark about an omission.
     #[must_use]
     pub fn remark(mut self, remark: impl Display) -> Self {
         self.remark = Some(printable(&remark.to_string()));
         self
     }
 
-    /// The command, if the line is one that leaves nothing out.
+    /// The command, if the line omits nothing.
     #[must_use]
     pub fn command(&self) -> Option<&str> {
         (self.is_command && self.remark.is_none()).then_some(self.text.as_str())
@@ -127,7 +127,7 @@ impl PartialEq<&str> for Line {
     }
 }
 
-/// Lines in a row.
+/// A sequence of lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Script(Vec<Line>);
 
@@ -137,7 +137,7 @@ impl Script {
         self.0.push(line);
     }
 
-    /// Adds a comment, of several lines if the text has line feeds: those of a name have to be escaped before.
+    /// Adds a comment, of several lines if the text has line feeds; names must be escaped before.
     pub fn comment(&mut self, text: &str) {
         self.0.extend(text.lines().map(Line::comment));
     }
@@ -163,8 +163,7 @@ impl Display for Script {
     }
 }
 
-/// A word as a shell takes it literally; none if there is no way to write it. Characters that a terminal acts on are written
-/// as octal numbers.
+/// A word as a literal for a shell; none if impossible. Terminal control characters become octal escapes.
 fn quote(word: &str) -> Option<String> {
     let is_plain = |character: char| character.is_ascii_alphanumeric() || "._-@/=:,+".contains(character);
     if !word.is_empty() && word.chars().all(is_plain) {
@@ -173,7 +172,7 @@ fn quote(word: &str) -> Option<String> {
     if !word.contains(is_invisible) {
         return Some(format!("'{}'", word.replace('\'', r"'\''")));
     }
-    // A substitution loses line feeds at its end, and no argument holds a NUL.
+    // A substitution drops final line feeds, and no argument can hold a NUL.
     if word.contains('\0') || word.ends_with('\n') {
         return None;
     }
@@ -183,7 +182,7 @@ fn quote(word: &str) -> Option<String> {
         match character {
             '%' => format.push_str("%%"),
             '\\' => format.push_str(r"\\"),
-            // A format that begins with `-` is taken for an option.
+            // A format that begins with `-` would be an option.
             '-' if at > 0 => format.push('-'),
             '\'' | '-' => push_octal(&mut format, character.encode_utf8(&mut bytes)),
             _ if is_invisible(character) => push_octal(&mut format, character.encode_utf8(&mut bytes)),
@@ -195,7 +194,7 @@ fn quote(word: &str) -> Option<String> {
 
 fn push_octal(text: &mut String, bytes: &str) {
     for byte in bytes.bytes() {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = write!(text, r"\{byte:03o}");
     }
 }

@@ -1,29 +1,28 @@
-//! The soft NIC: a multiqueue NIC made of queueing disciplines, as numbers.
+//! The soft NIC: parameters of a multiqueue NIC made of qdiscs.
 //!
-//! The test bed builds it in the kernel, the simulator simulates the same one, and what both must agree
-//! on is here: its classes, what a variant asks for that it lacks, and where the traffic's programs run.
+//! The test bed builds it in the kernel, and the simulator simulates it. Both use the parameters here: its
+//! classes, missing features of a variant, and the placement of the traffic's programs.
 //!
-//! One HTB class is the line. Below it each hardware queue is a class with next to no rate of its own, so
-//! that all of them borrow from the line and are served in deficit round robin by their quantum, as a NIC
-//! with credits per queue serves its queues (`net/sched/sch_htb.c`).
+//! One HTB class is the line. Below it each hardware queue is a class with a tiny rate of its own. So all
+//! borrow from the line and are served in deficit round robin by their quantum, like the queues of a NIC with
+//! credits (`net/sched/sch_htb.c`).
 
 use crate::scenario::{ByteQueueLimit, Knobs, Qdisc};
 use crate::units::BitRate;
 
 /// Largest GSO packet as qdiscs count it at an MTU of 1500, bytes: 64 KiB, and the headers of 46 packets.
 pub const LARGEST_GSO_PACKET_BYTES: u32 = 65_536 + 46 * 66;
-/// GSO packets that the FIFO in front of each queue holds: the usual `txqueuelen` of a device. TCP small
-/// queues keep far fewer there.
+/// GSO packets in the FIFO of each queue: a device's usual `txqueuelen`. TCP small queues keep far fewer there.
 pub const LEAF_LIMIT_PACKETS: u32 = 1000;
-/// XPS pools of an `xps:` variant: two, since the machines that run a test bed may have two processors.
+/// XPS pools of an `xps:` variant: two, because a test bed may have only two processors.
 pub const XPS_POOLS: u32 = 2;
 
-/// What the line may send at once after its timer was late, ns: the larger of this and two packets.
+/// Burst of the line after a late timer, ns; at least two packets.
 const BURST_TIME_NS: u64 = 250_000;
-/// A queue's DRR credit, bytes. A quantum below the largest packet has no effect in HTB: its deficit would
-/// never skip a turn.
+/// A queue's DRR credit, bytes. HTB ignores a quantum below the largest packet: its deficit would never skip a
+/// turn.
 const BASE_QUANTUM_BYTES: u32 = LARGEST_GSO_PACKET_BYTES;
-/// The line's rate over what all queues own together: they live on borrowing.
+/// The line's rate divided by the own rate of all queues together: they borrow the rest.
 const OWNED_SHARE: u64 = 1000;
 /// Least rate of a class, bit/s: HTB counts whole bytes per second, and this is a thousand.
 const LEAST_RATE_BPS: u64 = 8_000;
@@ -31,38 +30,38 @@ const LEAST_RATE_BPS: u64 = 8_000;
 /// An HTB class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Class {
-    /// Rate that it has for itself.
+    /// Its own rate.
     pub rate: BitRate,
-    /// Rate up to which it borrows.
+    /// Its rate with borrowing.
     pub ceiling: BitRate,
     /// Depth of both of its buckets, bytes.
     pub burst_bytes: u32,
-    /// What it sends before the next class's turn, bytes.
+    /// Bytes that it sends before the next class's turn.
     pub quantum_bytes: u32,
 }
 
-/// The class that is the line, at this rate.
+/// The line's class at this rate.
 #[must_use]
 pub fn line(rate: BitRate) -> Class {
     Class { rate, ceiling: rate, burst_bytes: burst_bytes(rate), quantum_bytes: BASE_QUANTUM_BYTES }
 }
 
-/// The class of each of so many hardware queues on a line of this rate.
+/// The class of each of `queues` hardware queues on a line of this rate.
 #[must_use]
 pub fn queue(rate: BitRate, queues: u32) -> Class {
     let own = rate.bits_per_second() / OWNED_SHARE / u64::from(queues.max(1));
     Class { rate: BitRate::from_bits_per_second(own.max(LEAST_RATE_BPS)), ..line(rate) }
 }
 
-/// Depth of a bucket that is filled at this rate, bytes.
+/// Depth of a bucket with this rate, bytes.
 #[must_use]
 pub fn burst_bytes(rate: BitRate) -> u32 {
     let bytes = u128::from(rate.bits_per_second()) * u128::from(BURST_TIME_NS) / 8_000_000_000;
     u32::try_from(bytes).unwrap_or(u32::MAX).max(2 * LARGEST_GSO_PACKET_BYTES)
 }
 
-/// What a variant asks for and the soft NIC lacks, as a remark for the reader of its figures. `sfq`: its
-/// queues have SFQ in front of them where the variant wants it.
+/// A remark about features of a variant that the soft NIC lacks. `sfq`: its queues have SFQ if the variant
+/// requires it.
 #[must_use]
 pub fn lacking(knobs: &Knobs, sfq: bool) -> Option<String> {
     let fair = knobs.qdisc == Qdisc::SfqPrio;
@@ -101,10 +100,10 @@ pub struct SendingCore {
 
 /// Spreads `flows` over at most `cores` sending cores, and those over `processors`.
 ///
-/// Titan's two-server experiments distribute flows "such that half of the cores have twice as many active
-/// flows as the other half" (section 5), because unfairness arises from asymmetry. The largest even number
-/// of cores on which that comes out exactly is used, as 6 flows on 4 cores (2, 2, 1, 1); if there is none,
-/// all cores carry what is nearest to it.
+/// Titan's two-server experiments distribute flows "such that half of the cores have twice as many active flows
+/// as the other half" (section 5), because unfairness arises from asymmetry. Uses the largest even number of
+/// cores with an exact division, such as 6 flows on 4 cores (2, 2, 1, 1); if there is none, all cores with the
+/// nearest division.
 #[must_use]
 pub fn place(flows: u32, cores: u32, processors: u32) -> Vec<SendingCore> {
     let exact = (1..=cores / 2).rev().map(|half| half * 2).find(|count| flows.is_multiple_of(count / 2 * 3));

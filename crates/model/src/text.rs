@@ -1,11 +1,11 @@
-//! Text from files, hosts and devices, made fit for a message: on one line, without control characters.
+//! Makes text from files, hosts and devices safe for a message: on one line, without control characters.
 
 use std::borrow::Cow;
 
-/// Characters of a foreign text that a message shows.
+/// Length of an excerpt in a message.
 const EXCERPT: usize = 48;
 
-/// The beginning of `text`, with everything escaped that could steer a terminal.
+/// The beginning of `text`, with terminal controls escaped.
 #[must_use]
 pub fn excerpt(text: &str) -> String {
     let mut characters = text.chars();
@@ -16,15 +16,14 @@ pub fn excerpt(text: &str) -> String {
     excerpt
 }
 
-/// All of `text` on one line, with everything escaped that could steer a terminal: for names and values that others have
-/// chosen.
+/// All of `text` on one line, with terminal controls escaped: for names and values from outside.
 #[must_use]
 pub fn printable(text: &str) -> String {
     text.chars().flat_map(escape).collect()
 }
 
-/// A whole output, with everything escaped that could steer a terminal but line feeds, tabs and, where `styles` are used,
-/// colours (ECMA-48: SGR). Escapes are those of JSON, so a document stays the same one.
+/// A complete output, with all terminal controls escaped except line feeds, tabs and, with `styles`, colours
+/// (ECMA-48: SGR). The escapes are JSON's, so a JSON document keeps its meaning.
 #[must_use]
 pub fn terminal_output(text: &str, styles: bool) -> Cow<'_, str> {
     let stays = |character: char| matches!(character, '\n' | '\t') || !is_invisible(character);
@@ -50,7 +49,7 @@ pub fn terminal_output(text: &str, styles: bool) -> Cow<'_, str> {
     Cow::Owned(output)
 }
 
-/// Length of the style that a text begins with; 0 if it begins with none.
+/// Length of the style at the beginning of a text; 0: none.
 fn style_length(text: &str) -> usize {
     let Some(parameters) = text.strip_prefix("\u{1b}[") else { return 0 };
     let digits = parameters.bytes().take_while(|byte| byte.is_ascii_digit() || *byte == b';').count();
@@ -82,8 +81,8 @@ pub fn is_invisible(character: char) -> bool {
         || matches!(character, '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Returns the known name that `name` is most likely a misspelling of: at most one edit in three letters, and two
-/// names of one or two letters are never near.
+/// Returns the known name that `name` most likely misspells: at most one edit per three letters; names of one
+/// or two letters are never near.
 pub fn nearest<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     /// Longer names are no misspellings, and the distance takes quadratic time.
     const LONGEST: usize = 64;
@@ -108,7 +107,7 @@ pub fn suggestion<'k>(name: &str, known: impl Iterator<Item = &'k str> + Clone) 
     }
 }
 
-/// `a, b, c`, cut when there are very many.
+/// `a, b, c`, truncated if there are very many.
 pub fn list<'k>(names: impl IntoIterator<Item = &'k str>) -> String {
     const SHOWN: usize = 30;
     let names: Vec<String> = names.into_iter().map(excerpt).collect();
@@ -119,8 +118,8 @@ pub fn list<'k>(names: impl IntoIterator<Item = &'k str>) -> String {
     }
 }
 
-/// Returns a number with its noun, which gets a plural ending unless the number is 1: `1 queue`, `2 queues`,
-/// `1,500 entries`.
+/// Returns a number with its noun, in the plural unless the number is 1: `1 queue`, `2 queues`, `1,500
+/// entries`.
 #[must_use]
 pub fn counted(number: usize, noun: &str) -> String {
     let digits = thousands(number);
@@ -134,7 +133,7 @@ pub fn counted(number: usize, noun: &str) -> String {
     }
 }
 
-/// A number with a mark between thousands.
+/// A number with thousands separators.
 fn thousands(number: usize) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -147,8 +146,8 @@ fn thousands(number: usize) -> String {
     text
 }
 
-/// Turns the message of a reader of JSON, TOML or CSV into words without the names of Rust's types: `expected u32`
-/// becomes a whole number, `expected struct Ring` an object. A message without such words stays as it is.
+/// Replaces Rust's type names in a message of a JSON, TOML or CSV reader: `expected u32` becomes a whole
+/// number, `expected struct Ring` an object. Other messages are unchanged.
 #[must_use]
 pub fn plain_words(message: &str) -> String {
     for mark in ["invalid type: ", "invalid value: "] {
@@ -201,7 +200,7 @@ pub fn plain_words(message: &str) -> String {
     message.to_owned()
 }
 
-/// Splits the place off the end of a message.
+/// Splits the position off the end of a message.
 fn split_place(text: &str) -> (&str, &str) {
     text.rfind(" at line ").map_or((text, ""), |at| text.split_at(at))
 }

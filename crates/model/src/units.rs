@@ -40,15 +40,15 @@ impl BitRate {
         self.0
     }
 
-    /// Whole bytes that pass in `time`, rounded down; `u64::MAX` bytes if there are more.
+    /// Whole bytes that pass in `time`, rounded down; at most `u64::MAX`.
     #[must_use]
     pub const fn bytes_in(self, time: Nanoseconds) -> ByteSize {
         let bit_nanoseconds = self.0 as u128 * time.0 as u128;
         ByteSize(saturate(bit_nanoseconds / (BITS_PER_BYTE * NANOSECONDS_PER_SECOND as u128)))
     }
 
-    /// Time that `size` takes on the wire, rounded up, so that a sender that waits for it never
-    /// exceeds the rate. A rate of zero, or a time beyond the type, gives [`Nanoseconds::MAX`].
+    /// Time that `size` takes on the wire, rounded up, so that a sender that waits for it never exceeds the
+    /// rate. A rate of zero, or an overflow, gives [`Nanoseconds::MAX`].
     #[must_use]
     pub const fn time_to_send(self, size: ByteSize) -> Nanoseconds {
         if self.0 == 0 {
@@ -89,7 +89,7 @@ impl ByteSize {
 pub struct Nanoseconds(u64);
 
 impl Nanoseconds {
-    /// The longest time the type can hold.
+    /// The maximum.
     pub const MAX: Self = Self(u64::MAX);
 
     /// This many nanoseconds.
@@ -134,7 +134,7 @@ impl Nanoseconds {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// The time this many times over, at most [`Self::MAX`].
+    /// The product, at most [`Self::MAX`].
     #[must_use]
     pub const fn saturating_mul(self, factor: u64) -> Self {
         Self(self.0.saturating_mul(factor))
@@ -161,7 +161,7 @@ const fn saturate(value: u128) -> u64 {
 /// Why a text is not a rate, a size or a time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {
-    /// Nothing was written.
+    /// The text is empty.
     #[error("empty; write a {quantity} with its unit, for example {example}")]
     Empty {
         /// What was wanted: `rate`, `size` or `time`.
@@ -184,9 +184,9 @@ pub enum UnitError {
         quantity: &'static str,
         /// What was written.
         unit: String,
-        /// What the writer may have meant, or nothing.
+        /// The likely intention, or empty.
         hint: &'static str,
-        /// The units there are.
+        /// The known units.
         units: &'static str,
         /// A correct text.
         example: &'static str,
@@ -197,7 +197,7 @@ pub enum UnitError {
         /// What was wanted.
         quantity: &'static str,
     },
-    /// Something that does not begin with a plain decimal number.
+    /// The text does not begin with a plain decimal number.
     #[error("'{}' is not a {quantity}; write a number with its unit, for example {example}", excerpt(.text))]
     NotANumber {
         /// What was wanted.
@@ -210,10 +210,10 @@ pub enum UnitError {
     /// A fraction of the base unit.
     #[error("not a whole number of {base_unit}")]
     NotWhole {
-        /// The smallest unit there is of the quantity.
+        /// The smallest unit of the quantity.
         base_unit: &'static str,
     },
-    /// More than 64 bits hold.
+    /// The number needs more than 64 bits.
     #[error("too large for a {quantity}")]
     TooLarge {
         /// What was wanted.
@@ -221,7 +221,7 @@ pub enum UnitError {
     },
 }
 
-/// One kind of quantity: how it is spelled.
+/// The spelling of one kind of quantity.
 struct Quantity {
     name: &'static str,
     base_unit: &'static str,
@@ -286,7 +286,7 @@ const TIME: Quantity = Quantity {
 };
 
 impl Quantity {
-    /// Reads `number unit`: digits, optionally a point and digits, optionally spaces, the unit.
+    /// Parses `number unit`: digits, optionally a point and digits, optionally spaces, the unit.
     fn parse(&self, text: &str) -> Result<u64, UnitError> {
         let (quantity, example) = (self.name, self.example);
         if text.is_empty() {
@@ -325,7 +325,7 @@ impl Quantity {
     fn scale(&self, whole: &str, fraction: &str, factor: u64) -> Result<u64, UnitError> {
         let too_large = || UnitError::TooLarge { quantity: self.name };
         let factor = u128::from(factor);
-        // The only way that digits fail to parse is that there are too many of them.
+        // Digits can only fail to parse if there are too many.
         let whole =
             whole.parse::<u128>().ok().and_then(|whole| whole.checked_mul(factor)).ok_or_else(too_large)?;
         let fraction = fraction.trim_end_matches('0');
@@ -384,10 +384,10 @@ impl FromStr for Nanoseconds {
     }
 }
 
-/// Writes `value` in the largest of `units` in which it needs at most three decimals.
+/// Writes `value` in the largest of `units` that needs at most three decimals.
 fn write_decimal(formatter: &mut fmt::Formatter<'_>, value: u64, units: &[(u64, &str)]) -> fmt::Result {
     for &(factor, unit) in units {
-        // A factor is 1 or a multiple of 1000, and then a thousandth of it is whole.
+        // A factor is 1 or a multiple of 1000, whose thousandth is whole.
         let thousandth = (factor / 1000).max(1);
         if value >= factor && value.is_multiple_of(thousandth) {
             let thousandths = value % factor / thousandth;
@@ -415,7 +415,7 @@ impl fmt::Display for BitRate {
     }
 }
 
-/// Whole numbers only: sizes are powers of two as often as of ten, and `1.464KiB` helps nobody.
+/// Whole numbers only: sizes are often powers of two, and `1.464KiB` is hard to read.
 impl fmt::Display for ByteSize {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNITS: [(u64, &str); 6] = [

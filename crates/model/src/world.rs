@@ -1,8 +1,7 @@
-//! Worlds: where a scenario can run, and what each owes.
+//! Worlds: where scenarios run.
 //!
-//! A world is the simulator, or this machine's kernel in network namespaces. It turns a variant
-//! and a repeat into raw observations; everything after that (metrics, records, reports) is the
-//! same for all of them.
+//! A world is the simulator, or this machine's kernel in network namespaces. It turns a variant and a repeat
+//! into raw observations. Everything after that (metrics, records, reports) is the same for all worlds.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,16 +13,16 @@ pub use crate::record::{
 use crate::scenario::{Scenario, Variant};
 use crate::units::{BitRate, ByteSize, Nanoseconds};
 
-/// What a world makes of a variant.
+/// A world's settings for a variant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Assessment {
-    /// Every setting, and what this world makes of it.
+    /// Every setting, with this world's value.
     pub settings: BTreeMap<String, String>,
-    /// What a reader of the figures must know, such as a knob that this world lacks.
+    /// Remarks for readers of the figures, such as a knob that this world lacks.
     pub notes: Vec<String>,
 }
 
-/// One repeat of one variant, to be run.
+/// One repeat of one variant.
 #[derive(Clone, Debug)]
 pub struct Job<'a> {
     /// The scenario.
@@ -40,24 +39,24 @@ pub struct Job<'a> {
     pub warmup: Nanoseconds,
     /// Measured time.
     pub duration: Nanoseconds,
-    /// Grain of the per-flow series; divides every window and the duration.
+    /// Bin of the per-flow series; divides every window and the duration.
     pub bin: Nanoseconds,
 }
 
-/// What was observed in one repeat.
+/// Observations of one repeat.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RawRepeat {
     /// The bulk flows.
     pub flows: Vec<RawFlow>,
     /// The transmit queues.
     pub queues: Vec<QueueRecord>,
-    /// Sum over cores of the share of time that each was busy: 1.0 is one core.
+    /// Sum over cores of their busy shares: 1.0 is one core.
     pub busy_cores: Option<f64>,
-    /// Time that was measured, where the workload decides it and not the job.
+    /// Measured time, if the workload decides it and not the job.
     pub elapsed: Option<Nanoseconds>,
     /// Half of each round trip of the latency probe, µs.
     pub latency_us: Vec<f64>,
-    /// What the timed clients of a fetch workload have fetched in the measured time.
+    /// Fetches of the timed clients in the measured time.
     pub fetches: Vec<RawFetch>,
     /// Clients that send requests.
     pub clients: Vec<RawClients>,
@@ -67,40 +66,39 @@ pub struct RawRepeat {
     pub sim: Option<SimCost>,
     /// The BPF programs' cost.
     pub datapath: Option<DatapathCost>,
-    /// What stood in front of the line and behind the flows, where the workload is tenants.
+    /// Processes, processors and qdiscs, with tenants.
     pub tenants: Option<RawTenants>,
     /// Further counters of the world, by name.
     pub counters: BTreeMap<String, f64>,
-    /// What a reader must know of this repeat.
+    /// Remarks on this repeat.
     pub notes: Vec<String>,
 }
 
-/// What was observed beside the flows where tenants share a line.
+/// Observations besides the flows, with tenants on a line.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RawTenants {
-    /// Processor time of each process that made traffic.
+    /// Processor time of each process of the traffic.
     pub processes: Vec<RawProcess>,
     /// How each processor spent the measured time.
     pub processors: Vec<RawProcessor>,
-    /// Every qdisc, classes left out, at the end of the measurement; counts are of the measured time.
+    /// Every qdisc at the end of the measurement, without classes; counters are of the measured time.
     pub qdiscs: Vec<RawQdisc>,
-    /// The line and what waited for it, bin by bin.
+    /// The line and its backlog, bin by bin.
     pub line: Option<RawLine>,
-    /// Processor time in the measured time of processes that are none of the run's, stolen time included: 1.0 is one
-    /// processor.
+    /// Processor time of foreign processes in the measured time, with stolen time: 1.0 is one processor.
     pub disturbance: Option<f64>,
 }
 
-/// The line and what waited for it, bin by bin.
+/// The line and its backlog, bin by bin.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RawLine {
     /// Length of a bin.
     pub bin: Nanoseconds,
-    /// What the line can carry in a bin, bytes.
+    /// Capacity of the line in a bin, bytes.
     pub capacity_bytes: f64,
-    /// Bytes that left in each bin.
+    /// Bytes sent in each bin.
     pub bytes: Vec<u64>,
-    /// Least number of bytes that were seen waiting in each bin; where a world samples, what it saw.
+    /// Minimum backlog seen in each bin; sampled in some worlds.
     pub backlog_bytes: Vec<u64>,
 }
 
@@ -123,7 +121,7 @@ pub struct RawFlow {
     pub retransmits: Option<u64>,
     /// Data packets that arrived after a later one.
     pub out_of_order: Option<u64>,
-    /// Bins throughout which the flow had something to send.
+    /// Bins throughout which the flow was backlogged.
     pub backlogged: Vec<Range<usize>>,
     /// Time from start to completion, seconds, of a flow of fixed size.
     pub completion_s: Option<f64>,
@@ -136,46 +134,45 @@ pub struct RawClients {
     pub name: String,
     /// Each client.
     pub clients: Vec<RawClient>,
-    /// Times from request to response of all of them: length and how often, the shortest first. Lengths are true to
-    /// 0.1 %.
+    /// Times from request to response of all clients: length and frequency, ascending. Exact to 0.1 %.
     pub responses: Vec<(Nanoseconds, u64)>,
 }
 
 /// A client that sends requests.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RawClient {
-    /// Measured time that it was there.
+    /// Its presence within the measured time.
     pub present: Nanoseconds,
     /// Answered requests in each second from the beginning of the measurement.
     pub requests: Vec<u64>,
-    /// Sum of their times from request to response in each second, ns.
+    /// Sum of its times from request to response in each second, ns.
     pub response_ns: Vec<u128>,
-    /// Payload that it received, bytes.
+    /// Received payload, bytes.
     pub payload_bytes: u64,
 }
 
-/// A value that a client has fetched.
+/// A value fetched by a client.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RawFetch {
     /// Its size.
     pub size: ByteSize,
-    /// From the request until the whole response was there for the client, seconds.
+    /// From the request until the client has the whole response, seconds.
     pub completion_s: f64,
 }
 
-/// Watches a run: told of its progress, and asked whether it should go on.
+/// Watches a run: gets its progress, and may interrupt it.
 pub trait Observer: Sync {
-    /// A repeat is `fraction` (0 to 1) done, and doing `activity`.
+    /// `fraction` (0 to 1) of a repeat is done; `activity` is the current step.
     fn progress(&self, fraction: f64, activity: &str);
-    /// A remark for the person at the terminal.
+    /// A remark for the user.
     fn remark(&self, text: &str);
-    /// The user wants to stop: put everything back and return.
+    /// Whether the user interrupts: restore everything and return.
     fn interrupted(&self) -> bool;
 }
 
 /// Where scenarios run.
 pub trait World {
-    /// What can go wrong in it.
+    /// Errors of this world.
     type Error: std::error::Error + Send;
 
     /// Name on the command line and in records: `sim` or `netns`.
@@ -184,15 +181,15 @@ pub trait World {
     fn kernel(&self) -> String;
     /// Facts for the record: hardware, versions, settings.
     fn facts(&self) -> BTreeMap<String, String>;
-    /// What this world makes of a variant; the reason when it cannot run it at all.
+    /// This world's settings for a variant.
     ///
     /// # Errors
-    /// The reason, for the record's list of refusals.
+    /// Why it cannot run, for the record's list of refusals.
     fn assess(&self, scenario: &Scenario, variant: &Variant) -> Result<Assessment, String>;
-    /// The rate at which the scenario will run. `wanted` is what the user asked for, if anything.
+    /// The rate of the scenario's run. `wanted` is the user's, if any.
     ///
     /// # Errors
-    /// When this world cannot run the scenario, or not at the wanted rate.
+    /// When this world cannot run the scenario, or not at this rate.
     fn settle_rate(
         &mut self,
         scenario: &Scenario,
@@ -202,17 +199,17 @@ pub trait World {
     /// Runs one repeat and leaves nothing behind.
     ///
     /// # Errors
-    /// When it could not be run to its end, or was interrupted.
+    /// When it could not finish, or was interrupted.
     fn repeat(&mut self, job: &Job<'_>, observer: &dyn Observer) -> Result<RawRepeat, Self::Error>;
-    /// This world, if it can run several repeats at the same time without one changing another.
+    /// This world, if it can run repeats concurrently without mutual influence.
     fn concurrent(&self) -> Option<&dyn ConcurrentWorld<Error = Self::Error>> {
         None
     }
 }
 
-/// A world that can run several repeats at the same time.
+/// A world that can run repeats concurrently.
 pub trait ConcurrentWorld: Sync {
-    /// What can go wrong in it.
+    /// Errors of this world.
     type Error: std::error::Error + Send;
 
     /// Runs one repeat; see [`World::repeat`].

@@ -1,7 +1,7 @@
-//! Changes to a host as data: which [`Knob`], to which [`Value`], and the line that an administrator would type.
+//! Changes to a host as data: a [`Knob`], its new [`Value`], and the equivalent shell line.
 //!
-//! What is *found* wrong names changes, what *applies* them reads each knob first, and what *explains* them writes
-//! [`shell`] lines; all three speak of the same data. Nothing here touches a kernel.
+//! `check` proposes changes, `apply` makes them, and [`shell`] explains them, all with the same data. Nothing
+//! here touches a kernel.
 
 mod permitted;
 mod qdisc;
@@ -19,14 +19,14 @@ pub use qdisc::{ClassHandle, Handle, QdiscSnapshot, root_qdisc};
 pub use rule::{RULE_LENGTH, Rule, RuleBytes, RuleMatch};
 pub use shell::{shell, shell_lines, sysctl_name};
 
-/// A setting of the host. Those of an interface mean the interface that is spoken of.
+/// A setting of the host, or of an interface that the context defines.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Knob {
     /// A sysctl, by its path below `/proc/sys`, such as `net/ipv4/tcp_rmem` ([`Value::Text`], figures separated by
     /// blanks).
     Sysctl(String),
-    /// `gso_max_size` and `gso_ipv4_max_size`, which the first drags along ([`Value::Sizes`]).
+    /// `gso_max_size` and `gso_ipv4_max_size`, which the first one may change, too ([`Value::Sizes`]).
     GsoSizes,
     /// `gro_max_size` and `gro_ipv4_max_size` ([`Value::Sizes`]).
     GroSizes,
@@ -38,17 +38,17 @@ pub enum Knob {
     /// The weight of a transmit queue, by its number, in the kernel's net-shaper interface
     /// (`Documentation/netlink/specs/net_shaper.yaml`; [`Value::Weight`]).
     QueueWeight(u32),
-    /// The root qdisc with what hangs below it ([`Value::Qdiscs`], made with [`root_qdisc`]).
+    /// The root qdisc with its descendants ([`Value::Qdiscs`], made with [`root_qdisc`]).
     RootQdisc,
     /// The n-tuple rule at a location (`ethtool -n`; [`Value::Rule`]).
     NtupleRule(u32),
     /// The indirection table of receive-side scaling (`ethtool -x`; [`Value::Table`]).
     RssTable,
-    /// A further indirection table, for the rules that name it by this number (an RSS context, `ethtool -x IFACE context
-    /// N`; [`Value::Context`]).
+    /// A further indirection table, for the rules that use this number (an RSS context, `ethtool -x IFACE
+    /// context N`; [`Value::Context`]).
     RssContext(u32),
-    /// Which processors an interrupt may fire on, by its number: `/proc/irq/N/smp_affinity_list` ([`Value::Text`], a
-    /// list such as `0-3,8`).
+    /// Processors for an interrupt, by its number: `/proc/irq/N/smp_affinity_list` ([`Value::Text`], a list
+    /// such as `0-3,8`).
     InterruptAffinity(u32),
     /// Descriptors of a kind of ring (`ethtool -g`; [`Value::Number`]).
     Ring(Ring),
@@ -57,15 +57,15 @@ pub enum Knob {
     /// A parameter of interrupt coalescing (`ethtool -c`; [`Value::Number`] of microseconds or packets,
     /// [`Value::Switch`] of the adaptive ones).
     Coalescing(Coalescing),
-    /// An offload feature by the kernel's name for it, such as `rx-gro` or `tx-tcp-segmentation`
+    /// An offload feature by the kernel's name, such as `rx-gro` or `tx-tcp-segmentation`
     /// (`net/ethtool/common.c`; [`Value::Switch`]).
     Feature(String),
-    /// The header fields that RSS hashes of a kind of flow, such as `udp4`, in ethtool's letters, such as `sdfn`
+    /// The header fields that RSS hashes for a flow type such as `udp4`, in ethtool's letters, such as `sdfn`
     /// (`ethtool -n IFACE rx-flow-hash`; [`Value::Text`]).
     FlowHash(String),
     /// The largest packet without its link-layer header ([`Value::Bytes`]).
     Mtu,
-    /// Packets that a FIFO qdisc of the interface holds by default, `txqueuelen` ([`Value::Number`]).
+    /// Default length of a FIFO qdisc on the interface, `txqueuelen` ([`Value::Number`]).
     TransmitQueueLength,
     /// A file of the processors by its path below `/sys/devices/system/cpu`, such as
     /// `cpufreq/policy0/scaling_governor` or `cpu0/cpuidle/state3/disable` ([`Value::Text`]).
@@ -76,13 +76,13 @@ pub enum Knob {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ring {
-    /// For packets that arrive.
+    /// For received packets.
     Rx,
-    /// For small packets that arrive, where a device keeps them apart.
+    /// For small received packets, if a device separates them.
     RxMini,
-    /// For jumbo frames that arrive.
+    /// For received jumbo frames.
     RxJumbo,
-    /// For packets to send.
+    /// For transmitted packets.
     Tx,
 }
 
@@ -103,11 +103,11 @@ impl Ring {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Channels {
-    /// With a receive queue alone.
+    /// With receive queues only.
     Rx,
-    /// With a transmit queue alone.
+    /// With transmit queues only.
     Tx,
-    /// For what is neither, such as changes of the link.
+    /// For other events, such as link changes.
     Other,
     /// With both.
     Combined,
@@ -132,24 +132,24 @@ impl Channels {
 pub enum Coalescing {
     /// How long a receive interrupt waits for more packets, microseconds.
     RxUsecs,
-    /// For how many packets it waits.
+    /// Packets that end this wait.
     RxFrames,
     /// How long a transmit interrupt waits, microseconds.
     TxUsecs,
-    /// For how many packets it waits.
+    /// Packets that end this wait.
     TxFrames,
     /// Whether the driver adapts the receive interrupts to the traffic.
     AdaptiveRx,
-    /// Whether it adapts the transmit interrupts.
+    /// Whether the driver adapts the transmit interrupts.
     AdaptiveTx,
 }
 
 impl Coalescing {
-    /// Every one.
+    /// All parameters.
     pub const ALL: [Self; 6] =
         [Self::RxUsecs, Self::RxFrames, Self::TxUsecs, Self::TxFrames, Self::AdaptiveRx, Self::AdaptiveTx];
 
-    /// Whether it is on or off, and no number.
+    /// Whether it is a switch and not a number.
     #[must_use]
     pub fn is_switch(self) -> bool {
         matches!(self, Self::AdaptiveRx | Self::AdaptiveTx)
@@ -173,15 +173,15 @@ impl Coalescing {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Value {
-    /// What a file holds, without white space around it.
+    /// Contents of a file, without surrounding white space.
     Text(String),
     /// Bytes.
     Bytes(u32),
-    /// A number of whatever the knob counts.
+    /// A number in the knob's unit.
     Number(u32),
     /// On or off.
     Switch(bool),
-    /// The weight in a queue's shaper, 0 where that has none; none at all: the queue has no shaper.
+    /// The weight in a queue's shaper, 0 if unset; none: the queue has no shaper.
     Weight(Option<u32>),
     /// A pair of sizes, bytes; on kernels before 6.3 both are the same.
     Sizes {
@@ -190,23 +190,23 @@ pub enum Value {
         /// `gso_ipv4_max_size` or `gro_ipv4_max_size`.
         ipv4: u32,
     },
-    /// The root qdisc first, then those below it.
+    /// The root qdisc first, then its descendants.
     Qdiscs(Vec<QdiscSnapshot>),
-    /// The rule at a location; none: there is none.
+    /// The rule at a location, if any.
     Rule(Option<RuleBytes>),
     /// The queue of each entry of an indirection table.
     Table(Vec<u32>),
-    /// The same of an RSS context; none: there is no context of this number.
+    /// The same for an RSS context; none: the context does not exist.
     Context(Option<Vec<u32>>),
 }
 
-/// A change that is wanted.
+/// A wanted change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Change {
     /// What to change.
     pub knob: Knob,
-    /// The value that it is to have.
+    /// The new value.
     pub to: Value,
 }
 
@@ -217,7 +217,7 @@ impl Change {
         Self { knob, to }
     }
 
-    /// The shell line that makes it.
+    /// The equivalent shell line.
     #[must_use]
     pub fn shell(&self, interface: &str) -> Line {
         shell(interface, &self.knob, &self.to)
@@ -225,21 +225,21 @@ impl Change {
 }
 
 impl Knob {
-    /// Whether it is a setting of an interface, and not of the whole host.
+    /// Whether it is a setting of an interface, not of the whole host.
     #[must_use]
     pub fn is_of_interface(&self) -> bool {
         !matches!(self, Self::Sysctl(_) | Self::InterruptAffinity(_) | Self::ProcessorFile(_))
     }
 
-    /// Whether two values are the same setting, however the kernel writes it.
+    /// Whether two values are equal, in whatever form the kernel writes them.
     #[must_use]
     pub fn same(&self, one: &Value, other: &Value) -> bool {
         match (one, other) {
             (Value::Text(one), Value::Text(other)) => self.normal_form(one) == self.normal_form(other),
-            // Without a weight in its shaper a queue is served as without a shaper.
+            // A shaper without a weight is equivalent to no shaper.
             (Value::Weight(one), Value::Weight(other)) => one.unwrap_or(0) == other.unwrap_or(0),
-            // What the kernel puts there by itself is nobody's setting: its kind and leaves follow the number of
-            // queues and `net.core.default_qdisc`, its options the MTU.
+            // The kernel's default is nobody's setting: its kind and leaves follow the number of queues and
+            // `net.core.default_qdisc`, its options the MTU.
             (Value::Qdiscs(one), Value::Qdiscs(other)) => match (one.first(), other.first()) {
                 (Some(one), Some(other)) if one.is_default() && other.is_default() => true,
                 _ => one == other,
@@ -248,8 +248,8 @@ impl Knob {
         }
     }
 
-    /// Masks are written with as many words as the machine has processors, lists of processors with or without
-    /// ranges; sysctls of several figures are separated by tabs; the order of the fields of a hash means nothing.
+    /// The kernel writes masks with as many words as the machine needs, lists with or without ranges, and
+    /// sysctls of several figures with tabs; the order of a hash's fields is irrelevant.
     fn normal_form(&self, text: &str) -> String {
         if self.is_mask() {
             let digits: String = text.trim().chars().filter(|digit| *digit != ',').collect();
@@ -267,7 +267,7 @@ impl Knob {
         text.split_ascii_whitespace().collect::<Vec<_>>().join(" ")
     }
 
-    /// By how much a value differs from another one, of a knob that has figures.
+    /// Difference of two values of a numeric knob.
     #[must_use]
     pub fn difference(&self, value: &Value, other: &Value) -> Option<i64> {
         let figure = |value: &Value| match value {
@@ -287,7 +287,7 @@ impl Knob {
         matches!(self, Self::InterfaceFile(file) if MASKS.iter().any(|name| file.ends_with(name)))
     }
 
-    /// Its name as files that list settings have it, such as `ring rx` or `sysctl net.ipv4.tcp_rmem`, without the
+    /// Its name in files that list settings, such as `ring rx` or `sysctl net.ipv4.tcp_rmem`, without the
     /// interface.
     #[must_use]
     pub fn name(&self) -> String {
@@ -314,17 +314,17 @@ impl Knob {
         }
     }
 
-    /// Its name, with the interface that it belongs to.
+    /// Its name with its interface.
     #[must_use]
     pub fn on<'a>(&'a self, interface: &'a str) -> impl fmt::Display + 'a {
         NamedKnob { knob: self, interface }
     }
 }
 
-/// Processors of a list such as `0-3,8`, as cpuset(7) writes it; none if it is none.
+/// Parses a processor list such as `0-3,8` (cpuset(7)); none if invalid.
 #[must_use]
 pub fn processor_list(text: &str) -> Option<BTreeSet<u32>> {
-    /// More processors than any kernel is built for: a list is not trusted with memory.
+    /// More processors than any kernel supports: bounds the memory for a list.
     const MOST: u32 = 1 << 16;
     let mut found = BTreeSet::new();
     for part in text.trim().split(',').filter(|part| !part.is_empty()) {
@@ -338,7 +338,7 @@ pub fn processor_list(text: &str) -> Option<BTreeSet<u32>> {
     Some(found)
 }
 
-/// A list of processors as [`processor_list`] reads it.
+/// Writes a processor list as [`processor_list`] reads it.
 #[must_use]
 pub fn processor_list_text(processors: &BTreeSet<u32>) -> String {
     let mut ranges: Vec<(u32, u32)> = Vec::new();

@@ -1,40 +1,40 @@
-//! Which files a change may name.
+//! The files that a change may name.
 //!
-//! A change is data, and a journal on disk is where it may come from. A path in it is joined to `/proc/sys` or `/sys`, so a
-//! crafted one could reach any file of the host, or a sysctl that starts programs (`kernel/core_pattern`). Only these
-//! shapes pass.
+//! A change can come from a journal on disk. Its path is joined to `/proc/sys` or `/sys`, so a crafted one
+//! could reach any file of the host, or a sysctl that starts programs (`kernel/core_pattern`). Only these forms
+//! are allowed.
 
 use super::Knob;
 
-/// Sysctls outside of `net/` that may be changed.
+/// Allowed sysctls outside `net/`.
 const SYSCTLS: [&str; 4] =
     ["vm/zone_reclaim_mode", "kernel/numa_balancing", "kernel/nmi_watchdog", "kernel/timer_migration"];
 
-/// Files of a receive or transmit queue's directory end with one of these.
+/// Allowed files of a receive or transmit queue.
 const QUEUE_FILES: [&str; 5] = ["xps_cpus", "xps_rxqs", "rps_cpus", "rps_flow_cnt", "tx_maxrate"];
 
-/// Files of the interface's own directory.
+/// Allowed files of the interface's directory.
 const INTERFACE_FILES: [&str; 5] =
     ["mtu", "tx_queue_len", "threaded", "gro_flush_timeout", "napi_defer_hard_irqs"];
 
-/// Files of a processor's or a policy's `cpufreq` directory.
+/// Allowed files of a processor's or a policy's `cpufreq` directory.
 const FREQUENCY_FILES: [&str; 4] =
     ["scaling_governor", "scaling_min_freq", "scaling_max_freq", "energy_performance_preference"];
 
-/// A name of one file: no separator, no dot in front, nothing that a terminal or a shell would act on.
+/// A file name without separator, leading dot, or characters with a meaning for a terminal or a shell.
 fn is_plain(name: &str) -> bool {
     !name.is_empty()
         && !name.starts_with('.')
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte))
 }
 
-/// `prefix` with a number behind it, such as `tx-12`.
+/// `prefix` followed by a number, such as `tx-12`.
 fn is_numbered(name: &str, prefix: &str) -> bool {
     name.strip_prefix(prefix)
         .is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// The names of interfaces are part of some sysctls (`net/ipv4/conf/eth0/rp_filter`), and may have any character but a
+/// Some sysctls contain interface names (`net/ipv4/conf/eth0/rp_filter`), which may have any character but a
 /// slash and white space (`dev_valid_name`, net/core/dev.c).
 fn is_sysctl(path: &str) -> bool {
     let mut names = path.split('/');
@@ -70,8 +70,7 @@ fn is_processor_file(path: &str) -> bool {
 }
 
 impl Knob {
-    /// Whether a change of it may be made, or put back from a journal: its path names a setting that Evenkeel changes and
-    /// no other file.
+    /// Whether a change may be made or rolled back: its path is a setting that Evenkeel changes.
     #[must_use]
     pub fn is_permitted(&self) -> bool {
         match self {

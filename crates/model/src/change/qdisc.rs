@@ -1,10 +1,10 @@
-//! Qdiscs as data: where they stand, of which kind, with which options.
+//! Qdiscs as data: place, kind, options.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A handle as `tc` writes it, `major:minor`.
+/// A handle in the notation of `tc`, `major:minor`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle {
     /// The qdisc's number.
@@ -23,7 +23,7 @@ impl Handle {
         Self { major, minor }
     }
 
-    /// The number that `skb->priority` carries to name a class.
+    /// The class id in `skb->priority`.
     #[must_use]
     pub const fn class_id(self) -> u32 {
         (self.major as u32) << 16 | self.minor as u32
@@ -40,7 +40,7 @@ impl fmt::Display for Handle {
     }
 }
 
-/// A handle as a journal has it, `major:minor` in hexadecimal.
+/// A handle in a journal, `major:minor` in hexadecimal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ClassHandle(pub Handle);
@@ -71,13 +71,13 @@ impl TryFrom<String> for ClassHandle {
     }
 }
 
-/// A qdisc as it stood, with its options as the kernel's bytes.
+/// A qdisc's state, with its options as the kernel's bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QdiscSnapshot {
     /// Its kind, such as `fq`.
     pub kind: String,
-    /// Its handle; 0:0 is one that the kernel put there by itself.
+    /// Its handle; 0:0 for a qdisc that the kernel installed by default.
     pub handle: ClassHandle,
     /// Its place.
     pub parent: ClassHandle,
@@ -85,8 +85,7 @@ pub struct QdiscSnapshot {
     pub options: String,
 }
 
-/// Kinds whose options, as a dump shows them, make the same qdisc again, and that have no classes of
-/// their own.
+/// Classless kinds whose options in a dump recreate the same qdisc.
 const RESTORABLE: &[&str] = &[
     "noqueue",
     "pfifo",
@@ -104,7 +103,7 @@ const RESTORABLE: &[&str] = &[
 ];
 
 impl QdiscSnapshot {
-    /// A qdisc with the kernel's defaults, in a place.
+    /// A qdisc with the kernel's defaults at a place.
     #[must_use]
     pub fn with_defaults(kind: &str, parent: Handle, handle: Handle) -> Self {
         Self {
@@ -115,7 +114,7 @@ impl QdiscSnapshot {
         }
     }
 
-    /// Whether the kernel put it there by itself.
+    /// Whether the kernel installed it by default.
     #[must_use]
     pub fn is_default(&self) -> bool {
         self.handle.0 == Handle::new(0, 0)
@@ -127,19 +126,19 @@ impl QdiscSnapshot {
         self.parent.0 == Handle::ROOT
     }
 
-    /// Whether it can be made again from what is kept of it.
+    /// Whether its snapshot suffices to recreate it.
     #[must_use]
     pub fn is_restorable(&self) -> bool {
         self.is_default() || RESTORABLE.contains(&self.kind.as_str())
     }
 }
 
-/// Number of the qdiscs that [`root_qdisc`] makes: below 0x8000, from where on the kernel numbers those that it makes
-/// without being told a number (`qdisc_alloc_handle`), and away from what people choose by hand.
+/// Major number of [`root_qdisc`]: below 0x8000, where the kernel's own numbers begin (`qdisc_alloc_handle`),
+/// and away from common manual ones.
 const ROOT_MAJOR: u16 = 0x4e00;
 
-/// A root qdisc of a kind with the kernel's defaults: alone on a device of one transmit queue, one for each queue below
-/// `mq` on one of several.
+/// A root qdisc of a kind with the kernel's defaults: a single one on a device with one transmit queue, else
+/// one per queue below `mq`.
 #[must_use]
 pub fn root_qdisc(kind: &str, queues: u16) -> Vec<QdiscSnapshot> {
     let root = Handle::new(ROOT_MAJOR, 0);
@@ -155,7 +154,7 @@ pub fn root_qdisc(kind: &str, queues: u16) -> Vec<QdiscSnapshot> {
     tree
 }
 
-/// Leaves that have numbers below 0x8000.
+/// Leaves with numbers below 0x8000.
 const MOST_LEAVES: u16 = 0x7fff - ROOT_MAJOR;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! N-tuple rules as the kernel keeps them (`struct ethtool_rx_flow_spec`, `include/uapi/linux/ethtool.h`), at the
-//! offsets that the header has on all 64-bit architectures.
+//! N-tuple rules in the kernel's format (`struct ethtool_rx_flow_spec`, `include/uapi/linux/ethtool.h`), at the
+//! header's offsets, which are the same on all 64-bit architectures.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -8,52 +8,52 @@ use serde::{Deserialize, Serialize};
 
 /// Length of a rule, bytes.
 pub const RULE_LENGTH: usize = 168;
-/// Where the headers that are compared begin, behind the type of flow.
+/// Offset of the compared headers, after the flow type.
 const HEADER: usize = 4;
-/// Where their masks begin.
+/// Offset of their masks.
 const MASK: usize = 76;
-/// Where the mask of the extension begins.
+/// Offset of the extension's mask.
 const MASK_EXTENSION: usize = 128;
 const COOKIE: usize = 152;
 const LOCATION: usize = 160;
 
-/// `TCP_V4_FLOW` and its like.
+/// `TCP_V4_FLOW` etc.
 const FLOW_TCP4: u32 = 1;
 const FLOW_UDP4: u32 = 2;
 const FLOW_TCP6: u32 = 5;
 const FLOW_UDP6: u32 = 6;
-/// `FLOW_RSS`, a bit of the type of flow: the rule spreads over an RSS context.
+/// `FLOW_RSS`, a bit of the flow type: the rule spreads over an RSS context.
 const FLOW_RSS: u32 = 0x2000_0000;
 /// `RX_CLS_FLOW_DISC`: drop.
 const DISCARD: u64 = u64::MAX;
 /// Protocol numbers of IP.
 const TCP: u8 = 6;
 
-/// A part of the headers of TCP or UDP packets over one IP version. A mask of 0 leaves a field open.
+/// A match of TCP or UDP headers over one IP version. A mask of 0 leaves a field open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuleMatch {
     /// IP protocol number: 6 TCP, 17 UDP.
     pub protocol: u8,
     /// The sender's address.
     pub source: IpAddr,
-    /// Bits of it that count; of IPv4 the low 32.
+    /// Its mask; for IPv4 the low 32 bits.
     pub source_mask: u128,
     /// This host's address, of the same IP version.
     pub destination: IpAddr,
-    /// Bits of it that count.
+    /// Its mask.
     pub destination_mask: u128,
     /// The sender's port.
     pub source_port: u16,
-    /// Bits of it that count.
+    /// Its mask.
     pub source_port_mask: u16,
     /// This host's port.
     pub destination_port: u16,
-    /// Bits of it that count.
+    /// Its mask.
     pub destination_port_mask: u16,
 }
 
-/// An n-tuple rule (`struct ethtool_rx_flow_spec`), byte for byte: rules of others are put back as they were. Behind it
-/// the RSS context over which it spreads, which the kernel keeps apart (`rss_context` of `struct ethtool_rxnfc`).
+/// An n-tuple rule (`struct ethtool_rx_flow_spec`), byte for byte, so that other programs' rules can be
+/// restored. Then its RSS context, which the kernel keeps separately (`rss_context` of `struct ethtool_rxnfc`).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Rule([u8; RULE_LENGTH], u32);
 
@@ -76,7 +76,7 @@ fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
 }
 
 impl Rule {
-    /// A rule that sends what matches to a queue. Both addresses are of one IP version.
+    /// A rule that sends matching packets to a queue. Both addresses have one IP version.
     #[must_use]
     pub fn steer(location: u32, matches: &RuleMatch, queue: u32) -> Self {
         let mut bytes = [0; RULE_LENGTH];
@@ -114,7 +114,7 @@ impl Rule {
         Self(bytes, 0)
     }
 
-    /// The same rule with what matches spread over the queues of an RSS context, each moved up by the rule's queue.
+    /// The same rule, spreading over the queues of an RSS context, plus the rule's queue.
     #[must_use]
     pub fn over(self, context: u32) -> Self {
         let mut bytes = self.0;
@@ -122,14 +122,14 @@ impl Rule {
         Self(bytes, context)
     }
 
-    /// The rule of these bytes, and of the context that the kernel has beside them.
+    /// A rule from its bytes and its context.
     #[must_use]
     pub fn from_bytes(bytes: [u8; RULE_LENGTH], context: u32) -> Self {
         let spreads = word(&bytes, 0) & FLOW_RSS != 0;
         Self(bytes, if spreads { context } else { 0 })
     }
 
-    /// The RSS context over whose queues it spreads; none if it sends to one queue.
+    /// Its RSS context; none if it sends to one queue.
     #[must_use]
     pub fn context(&self) -> Option<u32> {
         (word(&self.0, 0) & FLOW_RSS != 0).then_some(self.1)
@@ -145,13 +145,13 @@ impl Rule {
         &self.0
     }
 
-    /// Its location: of rules that match the same packet, the one at the lowest decides.
+    /// Among matching rules, the one at the lowest location decides.
     #[must_use]
     pub fn location(&self) -> u32 {
         word(&self.0, LOCATION)
     }
 
-    /// The queue that it sends to; none if it drops packets, or sends them to a virtual function.
+    /// Its queue; none if it drops packets, or sends them to a virtual function.
     #[must_use]
     pub fn queue(&self) -> Option<u32> {
         // The upper half names a virtual function (ethtool_get_flow_spec_ring_vf).
@@ -159,7 +159,8 @@ impl Rule {
         u32::try_from(cookie).ok().filter(|_| cookie != DISCARD)
     }
 
-    /// What it matches; none of what this crate does not read: other kinds of flows, type of service, extensions.
+    /// Its match; none if it uses fields that this crate does not parse: other flow types, type of service,
+    /// extensions.
     #[must_use]
     pub fn matches(&self) -> Option<RuleMatch> {
         let (protocol, is_ipv4) = match self.flow_type() {
@@ -198,14 +199,14 @@ impl Rule {
         })
     }
 
-    /// Its bytes in hexadecimal, for a journal; those of its context behind them, if it has one.
+    /// Its bytes in hexadecimal for a journal, followed by those of its context, if any.
     #[must_use]
     pub fn to_hex(&self) -> String {
         let context = self.context().map(u32::to_ne_bytes);
         self.0.iter().chain(context.iter().flatten()).map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// The rule of such a text; none if it is none.
+    /// Parses [`Self::to_hex`]; none if invalid.
     #[must_use]
     pub fn from_hex(text: &str) -> Option<Self> {
         const WITH_CONTEXT: usize = RULE_LENGTH + 4;
@@ -266,13 +267,13 @@ impl fmt::Display for Rule {
     }
 }
 
-/// An n-tuple rule, byte for byte as the kernel has it, in hexadecimal.
+/// An n-tuple rule, byte for byte, in hexadecimal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct RuleBytes(String);
 
 impl RuleBytes {
-    /// The rule; none if a journal was damaged.
+    /// The rule; none if the journal was damaged.
     #[must_use]
     pub fn rule(&self) -> Option<Rule> {
         Rule::from_hex(&self.0)

@@ -1,17 +1,18 @@
-//! The lines that an administrator would type.
+//! Equivalent shell lines of changes.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::{Knob, QdiscSnapshot, RuleBytes, Value};
 use crate::shell::Line;
 
-/// A sysctl's name as sysctl(8) has it; with slashes where a part has a point in it.
+/// A sysctl's name in sysctl(8)'s notation; with slashes if a part has a dot.
 #[must_use]
 pub fn sysctl_name(path: &str) -> String {
     if path.contains('.') { path.to_owned() } else { path.replace('/', ".") }
 }
 
-/// The line that gives a knob a value; of the value from before it is the undo. What no line can say is a comment.
+/// The line that sets a knob; with the previous value it is the undo. A change that no line can express is a
+/// comment.
 #[must_use]
 pub fn shell(interface: &str, knob: &Knob, value: &Value) -> Line {
     match (knob, value) {
@@ -68,11 +69,11 @@ pub fn shell(interface: &str, knob: &Knob, value: &Value) -> Line {
     }
 }
 
-/// The lines that give several knobs their values, in order. Files of many processors, queues or interrupts that get the same
-/// value are written in one loop. Each line comes with the settings that it makes, by their place in the list.
+/// The lines that set several knobs, in order. Files of several processors, queues or interrupts with the same
+/// value share a loop. Each line has the indices of its settings in the list.
 #[must_use]
 pub fn shell_lines(interface: &str, settings: &[(&Knob, &Value)]) -> Vec<(Line, Vec<usize>)> {
-    /// From so many on a loop is shorter.
+    /// From this number on a loop is shorter.
     const MANY: usize = 3;
     let mut lines: Vec<(Line, Vec<usize>)> = Vec::new();
     let mut done = vec![false; settings.len()];
@@ -107,7 +108,7 @@ pub fn shell_lines(interface: &str, settings: &[(&Knob, &Value)]) -> Vec<(Line, 
     lines
 }
 
-/// Files that differ in a number alone.
+/// Files that differ only in a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Series {
     Processor,
@@ -116,7 +117,7 @@ enum Series {
     Interrupt,
 }
 
-/// Of which series a knob is, its number there, and the rest of its path.
+/// A knob's series, its number, and the rest of its path.
 fn series(knob: &Knob) -> Option<(Series, u32, &str)> {
     let (kind, text) = match knob {
         Knob::ProcessorFile(file) => (Series::Processor, file.strip_prefix("cpu")?),
@@ -159,12 +160,12 @@ fn series_line(interface: &str, kind: Series, numbers: &[u32], rest: &str, value
     })
 }
 
-/// A kernel writes several figures with tabs between them.
+/// The kernel separates several figures by tabs.
 fn one_line(text: &str) -> String {
     text.split_ascii_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// sysctl(8) takes a name with `*`, `?` or `[` for a pattern, and one that begins with `-` for an option.
+/// sysctl(8) treats a name with `*`, `?` or `[` as a pattern, and one with a leading `-` as an option.
 fn sysctl_line(path: &str, value: &str) -> Line {
     if path.starts_with('-') || path.contains(['*', '?', '[', '=']) {
         return Line::write(value, &format!("/proc/sys/{path}"));
@@ -172,14 +173,14 @@ fn sysctl_line(path: &str, value: &str) -> Line {
     Line::new("sysctl -w {}", &[&format_args!("{}={value}", sysctl_name(path))])
 }
 
-/// Over how many queues a table goes in turn; none if it does something else.
+/// The number of queues of a table in turn; none for another table.
 fn equal_spread(queues: &[u32]) -> Option<u32> {
     let count = queues.iter().max()?.checked_add(1)?;
     let in_turn = (0..count).cycle().take(queues.len()).eq(queues.iter().copied());
     in_turn.then_some(count)
 }
 
-/// A tree without options is made qdisc by qdisc; of one with options there is only what the kernel shows.
+/// A tree without options becomes one line per qdisc; options are only known in the dump's form.
 fn qdisc_line(interface: &str, qdiscs: &[QdiscSnapshot]) -> Line {
     let Some((root, below)) = qdiscs.split_first().filter(|(root, _)| !root.is_default()) else {
         return Line::new("tc qdisc del dev {} root", &[&interface]);
@@ -198,8 +199,8 @@ fn qdisc_line(interface: &str, qdiscs: &[QdiscSnapshot]) -> Line {
     })
 }
 
-/// What a shell line for a root qdisc leaves out: its options, of which there is only what the kernel shows, and then
-/// the qdiscs below it.
+/// The remark on a root qdisc's line: it omits the options, which are only known in the dump's form, and then
+/// the qdiscs below.
 fn undo_remark(qdiscs: &[QdiscSnapshot]) -> Option<String> {
     let mut made = qdiscs.iter().filter(|qdisc| !qdisc.is_default());
     if !made.any(|qdisc| !qdisc.options.is_empty()) {
@@ -219,7 +220,7 @@ fn undo_remark(qdiscs: &[QdiscSnapshot]) -> Option<String> {
     })
 }
 
-/// As ethtool(8) takes it; its masks name the bits that are left open.
+/// In ethtool(8)'s syntax, whose masks mark the ignored bits.
 fn rule_line(interface: &str, location: u32, rule: Option<&RuleBytes>) -> Line {
     let Some(rule) = rule.and_then(RuleBytes::rule) else {
         return Line::new("ethtool -N {} delete {}", &[&interface, &location]);
@@ -263,7 +264,7 @@ fn rule_line(interface: &str, location: u32, rule: Option<&RuleBytes>) -> Line {
     line.with(" loc {}", &[&location])
 }
 
-/// As ethtool(8) makes a context; one that it cannot make in a line is a comment.
+/// In ethtool(8)'s syntax; a comment if no line can express it.
 fn context_line(interface: &str, context: u32, table: Option<&Vec<u32>>) -> Line {
     let Some(table) = table else {
         return Line::new("ethtool -X {} context {} delete", &[&interface, &context]);
@@ -271,7 +272,7 @@ fn context_line(interface: &str, context: u32, table: Option<&Vec<u32>>) -> Line
     let first = table.iter().min().copied().unwrap_or(0);
     let moved: Vec<u32> = table.iter().map(|queue| queue - first).collect();
     match equal_spread(&moved) {
-        // The kernel gives the lowest number that is free.
+        // The kernel allocates the lowest free number.
         Some(count) => {
             Line::new("ethtool -X {} context new start {} equal {}", &[&interface, &first, &count])
         }
@@ -279,7 +280,7 @@ fn context_line(interface: &str, context: u32, table: Option<&Vec<u32>>) -> Line
     }
 }
 
-/// The kernel's own tool for netlink interfaces (`tools/net/ynl`) takes the interface by its number.
+/// The kernel's netlink tool (`tools/net/ynl`) identifies the interface by its index.
 fn weight_line(interface: &str, queue: u32, weight: Option<u32>) -> Line {
     let (operation, weight) = match weight {
         Some(weight) => ("set", format!(r#", "weight": {weight}"#)),

@@ -1,4 +1,4 @@
-//! Interfaces: the card, its link, its queues, what feeds them, and what it counts.
+//! Interfaces: the NIC, its link, queues, qdiscs and counters.
 
 use std::collections::BTreeMap;
 
@@ -21,17 +21,17 @@ pub struct Interface {
     pub up: bool,
     /// Version of its firmware.
     pub firmware: Option<String>,
-    /// The memory node that its card is attached to.
+    /// The NIC's memory node.
     pub node: Option<u32>,
-    /// PCI Express link of its card.
+    /// The NIC's PCI Express link.
     pub pcie: Option<PcieLink>,
-    /// Largest read that the card may request over PCI Express, bytes (MaxReadReq).
+    /// The NIC's largest read request over PCI Express, bytes (MaxReadReq).
     pub max_read_request: Option<u32>,
-    /// How its IOMMU group translates addresses: `DMA` (strict), `DMA-FQ` (lazy), `identity`.
+    /// Address translation of its IOMMU group: `DMA` (strict), `DMA-FQ` (lazy), `identity`.
     pub iommu: Option<String>,
     /// Speed of its link, bit/s.
     pub speed_bps: Option<u64>,
-    /// The fastest that the card and its driver support, bit/s.
+    /// The highest speed of NIC and driver, bit/s.
     pub supported_bps: Option<u64>,
     /// `full` or `half`.
     pub duplex: Option<String>,
@@ -39,15 +39,15 @@ pub struct Interface {
     pub mtu: u32,
     /// Length of the transmit queue, packets (`txqueuelen`).
     pub tx_queue_len: Option<u32>,
-    /// How often the carrier came or went.
+    /// How often the carrier changed.
     pub carrier_changes: Option<u64>,
     /// Whether its packets are processed in kernel threads (`threaded`).
     pub threaded_napi: bool,
-    /// How many empty polls keep interrupts off (`napi_defer_hard_irqs`).
+    /// Empty polls during which interrupts stay off (`napi_defer_hard_irqs`).
     pub napi_defer_hard_irqs: Option<u64>,
     /// How long interrupts stay off, and how long GRO may hold packets, ns (`gro_flush_timeout`).
     pub gro_flush_timeout_ns: Option<u64>,
-    /// Largest packets between stack and driver; none where the kernel does not tell.
+    /// Largest packets between stack and driver; none if the kernel does not report them.
     pub packet_sizes: Option<PacketSizes>,
     /// Channels (`ethtool -l`).
     pub channels: Option<Channels>,
@@ -55,9 +55,9 @@ pub struct Interface {
     pub rings: Option<Rings>,
     /// Interrupt coalescing (`ethtool -c`).
     pub coalescing: Option<Coalescing>,
-    /// Offload features by the kernel's names (`ethtool -k` has other names for groups of them).
+    /// Offload features by the kernel's names (`ethtool -k` uses other names for groups).
     pub features: BTreeMap<String, Feature>,
-    /// Switches of the driver's own (`ethtool --show-priv-flags`).
+    /// The driver's private flags (`ethtool --show-priv-flags`).
     pub private_flags: BTreeMap<String, bool>,
     /// Flow control (`ethtool -a`).
     pub pause: Option<Pause>,
@@ -73,21 +73,21 @@ pub struct Interface {
     pub statistics: BTreeMap<String, u64>,
     /// The driver's counters (`ethtool -S`).
     pub driver_statistics: BTreeMap<String, u64>,
-    /// What was lost at the card, whatever its driver calls it.
+    /// Losses at the NIC, under common names.
     pub losses: LossCounters,
-    /// Packets of each queue, of a driver that counts them.
+    /// Packets per queue, if the driver counts them.
     pub queue_counters: QueueCounters,
     /// Interfaces directly below it.
     pub lower: Vec<String>,
-    /// What a bond is set to.
+    /// A bond's settings.
     pub bond: Option<BondFacts>,
 }
 
-/// What an interface is.
+/// Kind of an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum InterfaceKind {
-    /// It has a device: a network card, or a virtual machine's.
+    /// A physical or emulated device.
     Device,
     /// The loopback.
     Loopback,
@@ -95,25 +95,25 @@ pub enum InterfaceKind {
     Bond,
     /// A bridge.
     Bridge,
-    /// One end of a virtual cable.
+    /// One end of a veth pair.
     Veth,
-    /// Any other without a device: a VLAN, a tunnel.
+    /// Another virtual interface: a VLAN, a tunnel.
     #[default]
     Virtual,
 }
 
-/// Largest packets between stack and driver, bytes (`ip -d link`). Above 65,536 they are BIG TCP.
+/// Largest packets between stack and driver, bytes (`ip -d link`). Sizes above 65,536 are BIG TCP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PacketSizes {
-    /// `gso_max_size`: what the stack builds for IPv6.
+    /// `gso_max_size`, for IPv6.
     pub gso: u32,
-    /// `gso_ipv4_max_size`: the same for IPv4; on kernels before 6.3 as `gso`.
+    /// `gso_ipv4_max_size`; before Linux 6.3 equal to `gso`.
     pub gso_ipv4: u32,
-    /// `gro_max_size`: what GRO merges of IPv6.
+    /// `gro_max_size`, for IPv6.
     pub gro: u32,
-    /// `gro_ipv4_max_size`: the same of IPv4; on kernels before 6.3 as `gro`.
+    /// `gro_ipv4_max_size`; before Linux 6.3 equal to `gro`.
     pub gro_ipv4: u32,
-    /// `tso_max_size`: what the driver can send; none on kernels before 5.19.
+    /// `tso_max_size`, the driver's limit; none before Linux 5.19.
     pub tso: Option<u32>,
 }
 
@@ -124,15 +124,15 @@ pub struct PcieLink {
     pub speed_gts: f64,
     /// Lanes.
     pub width: u32,
-    /// The fastest that the card has, GT/s.
+    /// The NIC's maximum, GT/s.
     pub max_speed_gts: Option<f64>,
-    /// The most lanes that the card has.
+    /// The NIC's maximum number of lanes.
     pub max_width: Option<u32>,
 }
 
 impl PcieLink {
-    /// What a link of this speed and width carries, bit/s: lanes times speed times encoding, less 1 Gbit/s for the
-    /// protocol (the paper's section III-A).
+    /// Capacity of a link, bit/s: lanes times speed times encoding, minus 1 Gbit/s for the protocol (the
+    /// paper's section III-A).
     #[must_use]
     pub fn capacity_bps(speed_gts: f64, width: u32) -> f64 {
         // 2.5 and 5 GT/s are encoded 8b/10b, 8 GT/s and above 128b/130b; from 64 GT/s on FLITs cost 14 of 256 bytes.
@@ -144,13 +144,13 @@ impl PcieLink {
         (f64::from(width) * speed_gts * encoding - 1.0).max(0.0) * 1e9
     }
 
-    /// What the link carries now, bit/s.
+    /// Current capacity, bit/s.
     #[must_use]
     pub fn current_bps(&self) -> f64 {
         Self::capacity_bps(self.speed_gts, self.width)
     }
 
-    /// What the card could carry in a better slot, bit/s.
+    /// Capacity in the best slot, bit/s.
     #[must_use]
     pub fn best_bps(&self) -> f64 {
         Self::capacity_bps(
@@ -160,7 +160,7 @@ impl PcieLink {
     }
 }
 
-/// Queues in use and at most (`struct ethtool_channels`).
+/// Queues in use, and their maxima (`struct ethtool_channels`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Channels {
@@ -210,21 +210,21 @@ pub struct Rings {
     pub tx_max: u32,
 }
 
-/// When the card interrupts (`struct ethtool_coalesce`).
+/// Interrupt moderation (`struct ethtool_coalesce`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Coalescing {
     /// Delay after a received packet, µs.
     pub rx_usecs: u32,
-    /// Received packets that end the delay; 0: none do.
+    /// Received packets that end the delay; 0: no limit.
     pub rx_frames: u32,
     /// Delay after a sent packet, µs.
     pub tx_usecs: u32,
     /// Sent packets that end the delay.
     pub tx_frames: u32,
-    /// Whether the driver adapts the delay to what is received.
+    /// Whether the driver adapts the receive delay to the traffic.
     pub adaptive_rx: bool,
-    /// The same for what is sent.
+    /// Whether the driver adapts the transmit delay.
     pub adaptive_tx: bool,
 }
 
@@ -241,7 +241,7 @@ pub struct Feature {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Pause {
-    /// Whether it heeds pause frames.
+    /// Whether it obeys pause frames.
     pub rx: bool,
     /// Whether it sends them.
     pub tx: bool,
@@ -254,9 +254,9 @@ pub struct Pause {
 pub struct Rss {
     /// The queue of each entry of the indirection table.
     pub indirection: Vec<u32>,
-    /// Key of the hash; empty where it is not known.
+    /// Key of the hash; empty if unknown.
     pub key: Vec<u8>,
-    /// The hash function: `toeplitz`, `xor`, `crc32`; empty where it is not known.
+    /// Hash function: `toeplitz`, `xor`, `crc32`; empty if unknown.
     pub function: String,
     /// Fields that are hashed, by kind of flow (`tcp4`, `udp4`, ...), in ethtool's letters: `s`, `d` addresses, `f`, `n`
     /// ports, `m` destination MAC, `v` VLAN, `t` protocol.
@@ -266,28 +266,28 @@ pub struct Rss {
 /// A receive queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ReceiveQueue {
-    /// Processors that its packets are steered to in software (RPS); empty: off.
+    /// Processors for software steering (RPS); empty: off.
     pub rps: Vec<u32>,
-    /// Flows that it remembers (RFS).
+    /// Size of its RFS table.
     pub rps_flow_count: u32,
 }
 
 /// A transmit queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TransmitQueue {
-    /// Whether the kernel shows its map: a card of one queue has none.
+    /// Whether the kernel shows its map: a NIC with one queue has none.
     pub has_xps: bool,
-    /// Processors that use it (XPS by processor); empty: it is in no map.
+    /// Processors that use it (XPS by processor); empty: none.
     pub xps_processors: Vec<u32>,
     /// Receive queues whose sockets use it (XPS by receive queue).
     pub xps_receive_queues: Vec<u32>,
-    /// Byte queue limit's own ceiling, bytes.
+    /// The configured maximum of byte queue limits, bytes.
     pub bql_limit_max: Option<u64>,
-    /// Byte queue limit now, bytes.
+    /// Current byte queue limit, bytes.
     pub bql_limit: Option<u64>,
     /// How often it timed out.
     pub timeouts: u64,
-    /// Rate that it is capped at, Mbit/s; 0: none.
+    /// Maximum rate, Mbit/s; 0: none.
     pub max_rate_mbps: u64,
 }
 
@@ -296,7 +296,7 @@ pub struct TransmitQueue {
 pub struct QdiscFacts {
     /// Its kind.
     pub kind: String,
-    /// Its handle, such as `8001:`; `0:` if the kernel put it there by itself.
+    /// Its handle, such as `8001:`; `0:` for a qdisc that the kernel installed by default.
     pub handle: String,
     /// Its place: `root`, or its parent.
     pub parent: String,
@@ -306,13 +306,13 @@ pub struct QdiscFacts {
     pub packets: u64,
     /// Packets dropped.
     pub drops: u64,
-    /// How often the device could not take a packet.
+    /// How often the device refused a packet.
     pub requeues: u64,
-    /// Bytes that wait.
+    /// Queued bytes.
     pub backlog_bytes: u64,
-    /// Rate that it shapes to, bit/s.
+    /// Shaping rate, bit/s.
     pub rate_bps: Option<u64>,
-    /// Packets that may wait, where it has such a limit.
+    /// Limit in packets, if it has one.
     pub limit_packets: Option<u64>,
 }
 
@@ -324,24 +324,25 @@ impl QdiscFacts {
     }
 }
 
-/// What was lost at a card, by common names. None: the driver does not count it.
+/// Losses at a NIC, under common names. None: the driver does not count it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LossCounters {
     /// Packets lost because no receive descriptor was free: the receive ring overflowed.
     pub ring: Option<u64>,
-    /// Packets lost in the card's own memory, before the ring: the bus or the card could not keep up.
+    /// Packets lost in the NIC's memory, before the ring: bus or NIC were too slow.
     pub card: Option<u64>,
     /// Damaged packets: checksum, length, symbol errors of the wire.
     pub wire: Option<u64>,
-    /// Packets that the driver dropped: no memory, malformed.
+    /// Packets dropped by the driver: no memory, malformed.
     pub driver: Option<u64>,
-    /// The kernel's `rx_dropped`: what drivers count above, and frames that nobody wanted, such as those of unknown protocols.
+    /// The kernel's `rx_dropped`: the drivers' counts above, and frames without a receiver, such as unknown
+    /// protocols.
     pub other: Option<u64>,
-    /// Packets dropped on the way out.
+    /// Packets dropped on transmit.
     pub transmit: Option<u64>,
     /// How often a transmit queue was full and stopped.
     pub transmit_stops: Option<u64>,
-    /// Pause frames sent: this host asked the other side to wait.
+    /// Pause frames sent: this host asked the peer to wait.
     pub pause_sent: Option<u64>,
     /// Pause frames received.
     pub pause_received: Option<u64>,
@@ -349,7 +350,7 @@ pub struct LossCounters {
     pub priority_pause_sent: Option<u64>,
     /// Pause frames of priorities received.
     pub priority_pause_received: Option<u64>,
-    /// Packets held back or lost at the cloud's allowance for this machine.
+    /// Packets delayed or lost at the cloud's allowance for this machine.
     pub allowance: Option<u64>,
 }
 
@@ -362,17 +363,17 @@ pub struct QueueCounters {
     pub transmit: Vec<u64>,
 }
 
-/// What a bond is set to.
+/// A bond's settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct BondFacts {
     /// Its mode, such as `802.3ad`.
     pub mode: String,
-    /// What it hashes to choose a port, such as `layer2`.
+    /// Fields of its hash for choosing a port, such as `layer2`.
     pub hash_policy: String,
 }
 
 impl Interface {
-    /// Whether a feature is on; none if the driver does not have it.
+    /// State of a feature; none if the driver does not have it.
     #[must_use]
     pub fn feature(&self, name: &str) -> Option<Feature> {
         self.features.get(name).copied()
@@ -390,13 +391,13 @@ impl Interface {
         self.statistics.get("tx_packets").copied().unwrap_or(0)
     }
 
-    /// Speed of its link, Gbit/s, 0 where it is not known.
+    /// Speed of its link, Gbit/s; 0 if unknown.
     #[must_use]
     pub fn speed_gbps(&self) -> f64 {
         self.speed_bps.unwrap_or(0) as f64 / 1e9
     }
 
-    /// Receive queues in use: what the driver says, else what the kernel shows.
+    /// Receive queues in use, from the driver, else from the kernel.
     #[must_use]
     pub fn receive_queue_count(&self) -> u32 {
         match &self.channels {

@@ -1,8 +1,8 @@
-//! Facts about a host: what stands behind the queues of its network cards, as plain data.
+//! Facts about a host and its NICs, as plain data.
 //!
-//! Nothing here is read or judged: the room `host` reads these facts from a running machine or from a recorded tree,
-//! and the room `placement` judges them. A fact that a machine does not have is absent, never 0; one that could not be read is
-//! listed in [`HostFacts::unknown`] as well.
+//! Nothing is read or judged here: the crate `host` reads these facts from a running machine or a recorded
+//! tree, and the crate `placement` judges them. A fact that a machine does not have is absent, never 0; one
+//! that could not be read is also listed in [`HostFacts::unknown`].
 //!
 //! Units: rates in bit/s, sizes in bytes, times in µs, processors by their kernel numbers, counters since boot.
 
@@ -30,17 +30,17 @@ pub struct HostFacts {
     pub distribution: Option<String>,
     /// Model name of the processors.
     pub processor_model: Option<String>,
-    /// Whether the machine is a virtual one (the processor's flag `hypervisor`).
+    /// Whether it is a virtual machine (the processor's flag `hypervisor`).
     pub virtual_machine: bool,
-    /// Time since boot, s: the time that counters took.
+    /// Time since boot, s, in which the counters accumulated.
     pub uptime_s: Option<u64>,
     /// Memory, bytes.
     pub memory_bytes: Option<u64>,
     /// Transparent huge pages: `always`, `madvise`, `never`.
     pub huge_pages: Option<String>,
-    /// When an allocation of a huge page waits for memory to be compacted: `always`, `defer`, `madvise`, `never`.
+    /// When the allocation of a huge page waits for compaction: `always`, `defer`, `madvise`, `never`.
     pub huge_page_defrag: Option<String>,
-    /// Size of a page, bytes: the unit of `tcp_mem`.
+    /// Size of a page, bytes; the unit of `tcp_mem`.
     pub page_bytes: u64,
     /// Words of the kernel's command line that concern processors, interrupts and the IOMMU.
     pub command_line: Vec<String>,
@@ -50,21 +50,21 @@ pub struct HostFacts {
     pub nodes: Vec<Node>,
     /// Interfaces, by name.
     pub interfaces: Vec<Interface>,
-    /// Interrupts that belong to an interface, and where they were served.
+    /// Interrupts of interfaces, and the processors that served them.
     pub interrupts: Vec<Interrupt>,
     /// Sysctls, by their path below `/proc/sys`, such as `net/ipv4/tcp_rmem`.
     pub sysctls: BTreeMap<String, String>,
     /// Counters of the protocols, by group and name, such as `TcpExt.TCPBacklogDrop` (`/proc/net/netstat`, `snmp`).
     pub counters: BTreeMap<String, u64>,
-    /// Work of the receive softirq, of each processor.
+    /// Work of each processor's receive softirq.
     pub softnet: Vec<Softnet>,
     /// Sockets.
     pub sockets: Vec<SocketFacts>,
     /// The destination with the most outgoing connections; none without any.
     pub port_use: Option<PortUse>,
-    /// Processes that own sockets or that matter to interrupts (`irqbalance`).
+    /// Processes that own sockets, and `irqbalance`.
     pub processes: Vec<ProcessFacts>,
-    /// Sources that could not be read: rules that need them report that they could not judge.
+    /// Unreadable sources: rules that need them cannot judge.
     pub unknown: Vec<Unknown>,
 }
 
@@ -79,32 +79,32 @@ pub struct Processor {
     pub package: u32,
     /// Its core, unique within the package.
     pub core: u32,
-    /// Processors of the same core, itself included (simultaneous multithreading).
+    /// Processors of the same core, including itself (simultaneous multithreading).
     pub siblings: Vec<u32>,
-    /// Frequency governor, of a machine that has one.
+    /// Frequency governor, if the machine has one.
     pub governor: Option<String>,
     /// Frequency driver.
     pub frequency_driver: Option<String>,
-    /// What the hardware is told to prefer where it chooses the frequency by itself (`energy_performance_preference`).
+    /// Preference of hardware-controlled frequencies (`energy_performance_preference`).
     pub energy_preference: Option<String>,
-    /// States of idleness that it may enter.
+    /// Its idle states.
     pub idle_states: Vec<IdleState>,
-    /// Whether the scheduler keeps away from it (`isolcpus=`, `nohz_full=`).
+    /// Whether the scheduler avoids it (`isolcpus=`, `nohz_full=`).
     pub isolated: bool,
     /// Time since boot, in ticks of 10 ms.
     pub time: Option<ProcessorTime>,
 }
 
-/// A state of idleness (`/sys/devices/system/cpu/cpuN/cpuidle`).
+/// An idle state (`/sys/devices/system/cpu/cpuN/cpuidle`).
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct IdleState {
     /// Its number.
     pub number: u32,
     /// Its name.
     pub name: String,
-    /// Time to wake up from it, µs.
+    /// Wake-up latency, µs.
     pub latency_us: u64,
-    /// Whether it is switched off.
+    /// Whether it is disabled.
     pub disabled: bool,
     /// How often it was entered.
     pub usage: u64,
@@ -119,7 +119,7 @@ pub struct ProcessorTime {
     pub idle: u64,
     /// In softirqs, such as that which receives packets.
     pub softirq: u64,
-    /// Taken by the hypervisor for others.
+    /// Taken by the hypervisor.
     pub steal: u64,
 }
 
@@ -130,7 +130,7 @@ pub struct Node {
     pub number: u32,
     /// Its processors.
     pub processors: Vec<u32>,
-    /// Where its pages were allocated, since boot.
+    /// Origin of page allocations since boot.
     pub allocations: Option<NodeAllocations>,
 }
 
@@ -154,19 +154,19 @@ pub struct NodeAllocations {
 pub struct Interrupt {
     /// Its number.
     pub number: u32,
-    /// What it does, as its driver names it.
+    /// Its action, as named by the driver.
     pub action: String,
-    /// The interface that it belongs to.
+    /// Its interface.
     pub interface: String,
-    /// The queue that it serves; none of one that serves no queue (link state, mailbox).
+    /// Its queue; none for link state or mailbox.
     pub queue: Option<u32>,
-    /// Whether it announces received packets; those that only complete transmission do not.
+    /// Whether it announces received packets, and not only transmit completions.
     pub receives: bool,
-    /// Processors that it may be served by.
+    /// Allowed processors.
     pub affinity: Vec<u32>,
-    /// Processors that it really goes to now; empty where the kernel does not tell.
+    /// Actual processors; empty if the kernel does not report them.
     pub effective: Vec<u32>,
-    /// How often each processor served it; those that never did are left out.
+    /// How often each processor served it, without zeros.
     pub served: Vec<(u32, u64)>,
 }
 
@@ -177,7 +177,7 @@ impl Interrupt {
         self.served.iter().map(|(_, count)| count).sum()
     }
 
-    /// Where it goes now: what the kernel says, else what it is allowed.
+    /// Its actual processors if known, else the allowed ones.
     #[must_use]
     pub fn target(&self) -> &[u32] {
         if self.effective.is_empty() { &self.affinity } else { &self.effective }
@@ -195,7 +195,7 @@ pub struct Softnet {
     pub dropped: u64,
     /// How often it ended a round with work left (`netdev_budget`, `netdev_budget_usecs`).
     pub squeezed: u64,
-    /// How often others woke it for steered packets (RPS).
+    /// How often another processor woke it for steered packets (RPS).
     pub steered: u64,
     /// Packets dropped by the flow limit.
     pub flow_limited: u64,
@@ -214,13 +214,13 @@ impl HostFacts {
         self.sysctl(path)?.trim().parse().ok()
     }
 
-    /// A number of a sysctl that has several, counted from 0.
+    /// One number of a sysctl with several, by index from 0.
     #[must_use]
     pub fn sysctl_field(&self, path: &str, at: usize) -> Option<u64> {
         self.sysctl(path)?.split_ascii_whitespace().nth(at)?.parse().ok()
     }
 
-    /// A counter, 0 if the kernel has none of this name.
+    /// A counter; 0 if the kernel does not have it.
     #[must_use]
     pub fn counter(&self, name: &str) -> u64 {
         self.counters.get(name).copied().unwrap_or(0)
@@ -239,7 +239,7 @@ impl HostFacts {
         self.processor(processor).map(|processor| processor.node)
     }
 
-    /// Processors of a memory node that are online.
+    /// Online processors of a memory node.
     #[must_use]
     pub fn processors_of(&self, node: u32) -> Vec<u32> {
         self.processors
@@ -264,7 +264,7 @@ impl HostFacts {
         self.interfaces.iter().find(|interface| interface.name == name)
     }
 
-    /// States the speed of an interface whose driver reports none, bit/s. Returns whether there is such an interface.
+    /// Sets the speed of an interface whose driver reports none, bit/s. Returns whether the interface exists.
     pub fn state_speed(&mut self, name: &str, speed_bps: u64) -> bool {
         let Some(interface) = self.interfaces.iter_mut().find(|interface| interface.name == name) else {
             return false;
@@ -287,13 +287,13 @@ impl HostFacts {
     }
 }
 
-/// Processors as the kernel lists them, such as `0-3,8`.
+/// A processor list in the kernel's notation, such as `0-3,8`.
 #[must_use]
 pub fn processor_list(numbers: &[u32]) -> String {
     crate::change::processor_list_text(&numbers.iter().copied().collect())
 }
 
-/// Numbers of a list such as `0-3,8` (`Documentation/admin-guide/cputopology.rst`), ascending; none if it is damaged.
+/// Parses a list such as `0-3,8` (`Documentation/admin-guide/cputopology.rst`), ascending; none if invalid.
 #[must_use]
 pub fn parse_processor_list(list: &str) -> Option<Vec<u32>> {
     Some(crate::change::processor_list(list)?.into_iter().collect())

@@ -6,60 +6,60 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SocketFacts {
-    /// What it is.
+    /// Its kind.
     pub kind: SocketKind,
-    /// Its own end, address and port.
+    /// Local address and port.
     pub local: String,
-    /// The other end; empty if it is not connected.
+    /// Remote address and port; empty if not connected.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub remote: String,
-    /// The interface that has its address, where that is known.
+    /// The interface with its address, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
-    /// The process that has it open, where that is known.
+    /// The process that has it open, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub process: Option<u32>,
-    /// Bytes that wait to be read; of a listener, connections that wait to be accepted.
+    /// Unread bytes; of a listener, connections waiting for accept(2).
     pub receive_queue: u64,
-    /// Bytes that wait to be sent or acknowledged; of a listener, connections that may wait.
+    /// Unsent and unacknowledged bytes; of a listener, the backlog limit.
     pub send_queue: u64,
-    /// Largest receive buffer now, bytes (`sk_rcvbuf`).
+    /// Current receive buffer, bytes (`sk_rcvbuf`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub receive_buffer: Option<u64>,
-    /// Largest send buffer now, bytes (`sk_sndbuf`).
+    /// Current send buffer, bytes (`sk_sndbuf`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub send_buffer: Option<u64>,
     /// Packets dropped at the socket (`sk_drops`).
     pub drops: u64,
-    /// What TCP tells of a connection.
+    /// TCP's state of a connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tcp: Option<TcpFacts>,
 }
 
-/// What a socket is.
+/// Kind of a socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SocketKind {
     /// A TCP connection.
     #[default]
     Tcp,
-    /// A TCP socket that accepts connections.
+    /// A TCP listener.
     TcpListen,
     /// A UDP socket.
     Udp,
 }
 
-/// What TCP tells of a connection (`struct tcp_info`).
+/// TCP's state of a connection (`struct tcp_info`).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TcpFacts {
     /// Smoothed round-trip time, µs.
     pub rtt_us: u64,
-    /// Smallest round-trip time seen, µs; 0: none yet.
+    /// Minimum round-trip time, µs; 0: none yet.
     pub min_rtt_us: u64,
     /// Congestion window, segments.
     pub cwnd: u64,
-    /// Largest segment it sends, bytes.
+    /// Maximum segment size, bytes.
     pub mss: u64,
     /// Path MTU, bytes.
     pub pmtu: u64,
@@ -71,28 +71,28 @@ pub struct TcpFacts {
     pub segments_out: u64,
     /// Segments received.
     pub segments_in: u64,
-    /// Segments sent again.
+    /// Retransmitted segments.
     pub retransmitted: u64,
-    /// Congestion control; empty where it is not known.
+    /// Congestion control; empty if unknown.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub congestion: String,
-    /// Whether it had to wait for the receiver's window, µs of its life (`tcpi_rwnd_limited`).
+    /// Time limited by the receiver's window, µs (`tcpi_rwnd_limited`).
     pub receiver_limited_us: u64,
-    /// Whether it had to wait for its own send buffer, µs of its life (`tcpi_sndbuf_limited`).
+    /// Time limited by its own send buffer, µs (`tcpi_sndbuf_limited`).
     pub sender_limited_us: u64,
-    /// Time during which it had data to send, µs (`tcpi_busy_time`).
+    /// Time with data to send, µs (`tcpi_busy_time`).
     pub busy_us: u64,
 }
 
 impl SocketFacts {
-    /// Payload carried, both directions, bytes.
+    /// Payload of both directions, bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.tcp.as_ref().map_or(0, |tcp| tcp.bytes_acked.saturating_add(tcp.bytes_received))
     }
 }
 
-/// The destination that takes the most local ports of outgoing connections.
+/// The destination with the most local ports of outgoing connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PortUse {
@@ -100,7 +100,7 @@ pub struct PortUse {
     pub local: String,
     /// Address and port of the destination.
     pub remote: String,
-    /// Connections to it that are established.
+    /// Established connections to it.
     pub connections: u64,
 }
 
@@ -111,12 +111,12 @@ pub struct ProcessFacts {
     pub number: u32,
     /// Its name, at most 15 bytes.
     pub name: String,
-    /// Words of its command line behind its name.
+    /// Arguments of its command line.
     pub arguments: Vec<String>,
-    /// The processor that it ran on last.
+    /// Its last processor.
     pub processor: Option<u32>,
-    /// Processors that it may run on (`Cpus_allowed_list`); empty where that is not known.
+    /// Allowed processors (`Cpus_allowed_list`); empty if unknown.
     pub allowed: Vec<u32>,
-    /// Memory nodes that it may allocate from (`Mems_allowed_list`); empty where that is not known.
+    /// Allowed memory nodes (`Mems_allowed_list`); empty if unknown.
     pub memory_nodes: Vec<u32>,
 }

@@ -2,11 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A source of facts that could not be read: rules that need it cannot judge.
+/// An unreadable source of facts: rules that need it cannot judge.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Unknown {
-    /// The source as a path of the host: `/proc/net/softnet_stat`, `/sys/class/net/eth0/speed`. Answers of the kernel over
-    /// ioctl and netlink have paths too: `/sys/class/net/eth0/ethtool/rings`, `netlink/qdiscs`.
+    /// The source as a path of the host: `/proc/net/softnet_stat`, `/sys/class/net/eth0/speed`. Answers over
+    /// ioctl and netlink have paths, too: `/sys/class/net/eth0/ethtool/rings`, `netlink/qdiscs`.
     pub source: String,
     /// The file with its line, the kernel's error, or the missing privilege.
     pub why: String,
@@ -19,14 +19,14 @@ impl Unknown {
         Self { source: source.into(), why: why.into() }
     }
 
-    /// Whether this gap touches what a rule needs. A `*` in the need stands for one part of a path; a need covers all
-    /// below it, and so does an unknown directory.
+    /// Whether this gap affects a rule's need. A `*` in the need matches one part of a path; a need covers
+    /// everything below it, and so does an unknown directory.
     #[must_use]
     pub fn concerns(&self, need: &str) -> bool {
         self.source.split('/').zip(need.split('/')).all(|(part, needed)| part == needed || needed == "*")
     }
 
-    /// The interface whose facts are unknown; none of what the whole host shares.
+    /// The interface whose facts are unknown; none for facts of the whole host.
     #[must_use]
     pub fn interface(&self) -> Option<&str> {
         self.source.strip_prefix("/sys/class/net/")?.split('/').next()
@@ -45,7 +45,7 @@ mod tests {
         assert!(speed.concerns("/sys/class/net/*/speed"));
         assert!(!speed.concerns("/sys/class/net/*/statistics"));
         assert_eq!(speed.interface(), Some("eth0"));
-        // The whole interface is unknown, or one of many files below what is needed.
+        // The whole interface is unknown, or one file below the needed directory.
         assert!(gap("/sys/class/net/eth0").concerns("/sys/class/net/*/speed"));
         assert!(gap("/sys/class/net/eth0/queues/rx-3/rps_cpus").concerns("/sys/class/net/*/queues"));
         assert!(!gap("/proc/stat").concerns("/proc/PID/stat"));

@@ -11,7 +11,7 @@ use super::step;
 use super::template::StepTemplate;
 use super::{Claim, QdiscSetup, Surroundings};
 
-/// The file that is compiled into the program.
+/// The bundled file.
 const BUNDLED: &str = include_str!("../../../../qdiscs/setups.toml");
 /// Its name in errors.
 const BUNDLED_ORIGIN: &str = "qdiscs/setups.toml";
@@ -29,10 +29,10 @@ pub struct Catalogue {
 }
 
 impl Catalogue {
-    /// The setups that the program brings.
+    /// The bundled setups.
     #[must_use]
     pub fn bundled() -> Self {
-        // A test holds that the file is right: nothing is lost here.
+        // A test checks that the file is valid.
         static PARSED: LazyLock<Catalogue> =
             LazyLock::new(|| Catalogue::parse(BUNDLED, BUNDLED_ORIGIN).unwrap_or_default());
         PARSED.clone()
@@ -44,10 +44,10 @@ impl Catalogue {
         BUNDLED
     }
 
-    /// Reads a file of setups, which `origin` names in errors.
+    /// Parses a file of setups; errors name it `origin`.
     ///
     /// # Errors
-    /// The first mistake in the text.
+    /// The first error in the text.
     pub fn parse(text: &str, origin: &str) -> Result<Self, ScenarioError> {
         let document = document(text, origin)?;
         let complaints = Complaints::new(text, origin);
@@ -55,7 +55,7 @@ impl Catalogue {
         complaints.into_error().map_or(Ok(Self { setups }), Err)
     }
 
-    /// These setups and others; of two with the same name, the other.
+    /// These setups and others, which take precedence.
     #[must_use]
     pub fn extended(mut self, other: Self) -> Self {
         for setup in other.setups {
@@ -91,7 +91,7 @@ fn read(mut root: Table<'_>) -> Option<Vec<Arc<QdiscSetup>>> {
     let setups = root.require("setup", "describe at least one, for example [setup.mine]");
     root.finish();
     let table = setups?;
-    // The document's own order is that of the names.
+    // In the order of the document.
     let mut entries: Vec<(&str, Field<'_>)> = table.table()?.entries().collect();
     entries.sort_by_key(|(_, field)| field.at_key().span().start);
     if entries.len() > MOST_SETUPS {
@@ -149,7 +149,7 @@ fn read_steps(field: &Field<'_>) -> Option<Vec<StepTemplate>> {
     Some(steps)
 }
 
-/// What every setup has to fit.
+/// Every setup must fit these.
 const EXAMPLE: Surroundings = Surroundings {
     rate: BitRate::from_bits_per_second(1_000_000_000),
     bulk_flows: 2,

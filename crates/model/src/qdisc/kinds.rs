@@ -1,16 +1,16 @@
-//! Kinds of qdiscs and their options: what they are called, what they mean, and where the kernel takes them.
+//! Kinds of qdiscs and their options: name, type, and place in the kernel's format.
 //!
-//! Numbers of attributes are those of `include/uapi/linux/pkt_sched.h`, names are those of `tc`. A kind that is not here
-//! can be used all the same: without options, or with attributes by their number.
+//! Attribute numbers are those of `include/uapi/linux/pkt_sched.h`, names are those of `tc`. Other kinds can be
+//! used without options, or with numbered attributes.
 
-/// What an option means, and so how it is written.
+/// Type of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OptionType {
     /// A whole number from the first to the second.
     Count(u64, u64),
-    /// A rate, also as a share of the line.
+    /// A rate, or a share of the line.
     Rate,
-    /// A size, also in segments or MTUs.
+    /// A size, or a multiple of segments or MTUs.
     Size,
     /// A time.
     Time,
@@ -24,11 +24,11 @@ pub enum OptionType {
     Sizes,
     /// A service curve.
     Curve,
-    /// The word alone.
+    /// A word without a value.
     Flag,
 }
 
-/// How many bits of an attribute.
+/// Width of an attribute, in bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Width {
     /// 8.
@@ -39,7 +39,7 @@ pub enum Width {
     Long,
 }
 
-/// Where the kernel takes an option, inside of `TCA_OPTIONS`.
+/// Place of an option inside `TCA_OPTIONS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// In an attribute: a number as it is, a size in bytes, a rate in bytes per second, a time in microseconds.
@@ -50,7 +50,7 @@ pub enum Place {
     Logarithm(u16),
     /// The word stands for this value of an attribute.
     Value(u16, Width, u32),
-    /// In a structure of the kind's own, with others.
+    /// In the kind's structure, with others.
     Structure,
 }
 
@@ -59,26 +59,26 @@ pub enum Place {
 pub struct KnownOption {
     /// Its name.
     pub name: &'static str,
-    /// Other names that `tc` takes for it.
+    /// `tc`'s other names for it.
     pub aliases: &'static [&'static str],
-    /// What it means.
+    /// Its type.
     pub of: OptionType,
-    /// Where it goes.
+    /// Its place.
     pub place: Place,
 }
 
-/// Which classes a qdisc has.
+/// Classes of a qdisc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Classes {
     /// None.
     None,
-    /// Those that are made.
+    /// Explicitly created ones.
     Made,
-    /// As many as it has bands, from 1 on.
+    /// As many as bands, from 1.
     Bands,
-    /// One for each transmit queue of the device, from 1 on.
+    /// One per transmit queue of the device, from 1.
     Queues,
-    /// One, whatever its number.
+    /// One, with any number.
     One,
 }
 
@@ -89,13 +89,13 @@ pub struct Kind {
     pub name: &'static str,
     /// Options of the qdisc.
     pub options: &'static [KnownOption],
-    /// Which classes it has.
+    /// Its classes.
     pub classes: Classes,
     /// Options of a class.
     pub class_options: &'static [KnownOption],
-    /// Options of the qdisc of which one has to be given, group by group.
+    /// Options of which one per group is required.
     pub required: &'static [&'static [&'static str]],
-    /// The same of a class.
+    /// The same for a class.
     pub class_required: &'static [&'static [&'static str]],
 }
 
@@ -291,7 +291,7 @@ const ETS: &[KnownOption] = &[
 
 const RATE: &[&[&str]] = &[&["rate"]];
 
-/// Every kind that is known by name.
+/// Every named kind.
 pub const KINDS: &[Kind] = &[
     plain("pfifo", PFIFO),
     plain("bfifo", BFIFO),
@@ -321,13 +321,13 @@ pub const KINDS: &[Kind] = &[
     Kind { classes: Queues, ..plain("mq", &[]) },
 ];
 
-/// The kind of this name, if it is known.
+/// The kind of this name, if known.
 #[must_use]
 pub fn kind(name: &str) -> Option<&'static Kind> {
     KINDS.iter().find(|kind| kind.name == name)
 }
 
-/// The option of this name, or of which this is another name.
+/// The option of this name or alias.
 #[must_use]
 pub fn option_named(options: &'static [KnownOption], name: &str) -> Option<&'static KnownOption> {
     options.iter().find(|option| option.name == name || option.aliases.contains(&name))

@@ -1,4 +1,4 @@
-//! The line below which a studied tree stands, so that it has a backlog.
+//! The line above a studied tree, which gives it a backlog.
 
 use crate::change::Handle;
 use crate::soft_nic;
@@ -8,24 +8,24 @@ use super::{Node, QdiscTree, Setting, SettingValue, Step};
 
 /// The line's qdisc.
 const LINE: Handle = Handle::new(0xfff0, 0);
-/// Where there is one below each queue of `mq`: that of queue *q* (from 1) is this and *q*.
+/// Below `mq` each queue has a line: this plus *q*, from 1.
 const QUEUE_LINES: u16 = 0xfe00;
 /// The class of a TBF.
 const CLASS: u16 = 1;
 
-/// Whether a handle is one of the line's, and not of what is studied.
+/// Whether a handle belongs to the line, and not to the studied tree.
 #[must_use]
 pub fn is_line(handle: Handle) -> bool {
     handle.major == LINE.major || (QUEUE_LINES..0xff00).contains(&handle.major)
 }
 
-/// Depth of the bucket of a line of this rate.
+/// Bucket depth of a line with this rate.
 #[must_use]
 pub fn line_burst(rate: BitRate) -> ByteSize {
     ByteSize::from_bytes(u64::from(soft_nic::burst_bytes(rate)))
 }
 
-/// A shaper that never drops: what hangs below it has limits of its own.
+/// A shaper that never drops: its children have their own limits.
 fn line(parent: Handle, handle: Handle, rate: BitRate) -> Step {
     let setting = |name: &str, value| Setting { name: name.to_owned(), value };
     Step::Qdisc(Node {
@@ -43,8 +43,8 @@ fn line(parent: Handle, handle: Handle, rate: BitRate) -> Step {
 impl QdiscTree {
     /// The same tree with a line of this rate above it, so that the studied qdisc has a backlog.
     ///
-    /// The line is a TBF at the root. Below `mq`, which cannot be anywhere else than at the root, each queue has a line of
-    /// its own with an equal share of the rate. Lines are the test bed's ([`is_line`]).
+    /// The line is a TBF at the root. Below `mq`, which must be the root, each queue has a line with an equal
+    /// share of the rate. Lines belong to the test bed ([`is_line`]).
     #[must_use]
     pub fn on_line(&self, rate: BitRate) -> Self {
         let Some(root) = self.root() else { return self.clone() };

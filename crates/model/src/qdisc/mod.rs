@@ -1,19 +1,18 @@
-//! Configurations of queueing disciplines, as data.
+//! Configurations of qdiscs, as data.
 //!
-//! A [`QdiscSetup`] is what somebody has written down: qdiscs, classes and filters with names, rates as shares of the
-//! line, and steps that are made once for each flow. [`QdiscSetup::resolve`] makes of it, for one line and its flows, a
-//! [`QdiscTree`]: steps in the order in which they are made, with nothing left to decide. The kernel gets the tree over
-//! netlink; the simulator builds the same one of its own disciplines.
+//! A [`QdiscSetup`] is a written configuration: qdiscs, classes and filters with names, rates as shares of the
+//! line, and steps per flow. [`QdiscSetup::resolve`] turns it into a [`QdiscTree`] for a line and its flows:
+//! concrete steps in order. The kernel gets the tree over netlink; the simulator builds it from its own qdiscs.
 //!
-//! Flows are told apart by their destination port: bulk flow *i* goes to [`BULK_PORT`] + *i*, probe *j* to
-//! [`PROBE_PORT`] + *j*, and so filters can find them in any world.
+//! The destination port identifies flows: bulk flow *i* uses [`BULK_PORT`] + *i*, probe *j* [`PROBE_PORT`] +
+//! *j*. So filters can find them in any world.
 
 use crate::change::Handle;
 use crate::units::{BitRate, ByteSize, Nanoseconds};
 
-/// Destination port of the first bulk flow; that of the next is one higher.
+/// Destination port of the first bulk flow; each further one adds 1.
 pub const BULK_PORT: u16 = 5201;
-/// Destination port of the first latency probe; that of the next is one higher.
+/// Destination port of the first latency probe; each further one adds 1.
 pub const PROBE_PORT: u16 = 11_111;
 
 mod catalogue;
@@ -31,10 +30,10 @@ pub use catalogue::Catalogue;
 pub use line::{is_line, line_burst};
 pub use setup::{Claim, QdiscSetup, ResolveError};
 
-/// What a tree is made for.
+/// The environment of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Surroundings {
-    /// Rate of the line: what shares are shares of.
+    /// Rate of the line, the base of shares.
     pub rate: BitRate,
     /// Bulk flows.
     pub bulk_flows: u32,
@@ -42,13 +41,13 @@ pub struct Surroundings {
     pub probes: u32,
     /// Transmit queues of the device.
     pub queues: u32,
-    /// Largest segment that TCP hands down, headers included.
+    /// Largest segment of TCP, with headers.
     pub largest_segment: ByteSize,
     /// Layer-3 MTU.
     pub mtu: ByteSize,
 }
 
-/// Qdiscs, classes and filters of one device, in the order in which they are made.
+/// Qdiscs, classes and filters of one device, in the order of creation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QdiscTree {
     /// The steps.
@@ -56,19 +55,19 @@ pub struct QdiscTree {
 }
 
 impl QdiscTree {
-    /// The root; below a line, the line.
+    /// The root; with a line, the line.
     #[must_use]
     pub fn root(&self) -> Option<&Node> {
         self.qdiscs().find(|node| node.parent == Handle::ROOT)
     }
 
-    /// The root of what is studied: that of the setup, even where the tree stands below a line.
+    /// The root of the studied tree, even below a line.
     #[must_use]
     pub fn studied_root(&self) -> Option<&Node> {
         self.qdiscs().find(|node| !is_line(node.handle))
     }
 
-    /// The qdiscs, in the order in which they are made.
+    /// The qdiscs, in the order of creation.
     pub fn qdiscs(&self) -> impl Iterator<Item = &Node> {
         self.steps.iter().filter_map(|step| match step {
             Step::Qdisc(node) => Some(node),
@@ -77,16 +76,16 @@ impl QdiscTree {
     }
 }
 
-/// One thing to make.
+/// A step of creation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// A queueing discipline.
     Qdisc(Node),
-    /// A class of one.
+    /// A class of a qdisc.
     Class(Node),
-    /// What sends flows to classes.
+    /// Assigns flows to classes.
     Filter {
-        /// The qdisc that asks it.
+        /// Its qdisc.
         parent: Handle,
         /// The rule.
         filter: Filter,
@@ -96,13 +95,13 @@ pub enum Step {
 /// A qdisc or a class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Where it hangs; [`Handle::ROOT`] is the device.
+    /// Its parent; [`Handle::ROOT`] is the device.
     pub parent: Handle,
     /// Its own handle.
     pub handle: Handle,
     /// Its kind, as the kernel calls it: `htb`.
     pub kind: String,
-    /// What is set; everything else has the kernel's default.
+    /// Explicit settings; everything else has the kernel's default.
     pub settings: Vec<Setting>,
 }
 
@@ -114,7 +113,7 @@ impl Node {
     }
 }
 
-/// An option of a qdisc or class, by the name that `tc` gives it.
+/// An option of a qdisc or class, by `tc`'s name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
     /// Its name: `quantum`.
@@ -140,7 +139,7 @@ pub enum SettingValue {
     List(Vec<u64>),
     /// A service curve.
     Curve(Curve),
-    /// The option is there.
+    /// A flag that is set.
     Flag,
     /// An attribute by its number; the name of such a setting is `attribute`.
     Attribute(Attribute),
@@ -149,7 +148,7 @@ pub enum SettingValue {
 /// A service curve of two pieces (`struct tc_service_curve`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Curve {
-    /// Slope of the first piece; nothing where [`Self::first`] is 0.
+    /// Slope of the first piece; unused if [`Self::first`] is 0.
     pub m1: BitRate,
     /// Length of the first piece.
     pub first: Nanoseconds,
@@ -157,7 +156,7 @@ pub struct Curve {
     pub m2: BitRate,
 }
 
-/// A netlink attribute inside of `TCA_OPTIONS`.
+/// A netlink attribute inside `TCA_OPTIONS`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attribute {
     /// Its type.
@@ -169,7 +168,7 @@ pub struct Attribute {
 /// Payload of an attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AttributeValue {
-    /// Nothing: it is there.
+    /// No payload.
     Flag,
     /// 8 bits.
     U8(u8),
@@ -181,15 +180,15 @@ pub enum AttributeValue {
     U64(u64),
     /// Text that ends with a zero byte.
     Text(String),
-    /// These bytes.
+    /// Raw bytes.
     Bytes(Vec<u8>),
 }
 
-/// What sends flows to classes.
+/// Assigns flows to classes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Filter {
-    /// A class for each flow: flow *i* goes to `first` + *i* modulo `classes`. Bulk flows come first: probe *j* is flow
-    /// bulk flows + *j*.
+    /// A class per flow: flow *i* goes to `first` + *i* modulo `classes`. Bulk flows come first: probe *j* is
+    /// flow bulk flows + *j*.
     PerFlow {
         /// Class of bulk flow 0.
         first: Handle,
@@ -197,9 +196,9 @@ pub enum Filter {
         bulk_flows: u32,
         /// Probes.
         probes: u32,
-        /// Classes that flows go to in turn; at least as many as flows where each has its own.
+        /// Number of classes; at least the number of flows if each has its own.
         classes: u32,
-        /// Where everything else goes, such as ARP; none: where the qdisc sends what no filter knows.
+        /// Class of everything else, such as ARP; none: the qdisc's default.
         rest: Option<Handle>,
     },
     /// Probes to one class and everything else to another.
@@ -211,7 +210,7 @@ pub enum Filter {
     },
     /// Flows to one destination port.
     Port {
-        /// What compares.
+        /// The classifier.
         classifier: Classifier,
         /// The port.
         port: u16,
@@ -231,10 +230,10 @@ pub enum Classifier {
     Bpf,
 }
 
-/// Rules in front of a qdisc's own filters, none of which matches anything: what it costs to ask them.
+/// Rules before a qdisc's own filters that match nothing: they measure the cost of filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FilterRules {
-    /// What compares.
+    /// The classifier.
     pub classifier: Classifier,
     /// How many rules.
     pub rules: u32,

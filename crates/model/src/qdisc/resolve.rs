@@ -1,7 +1,7 @@
-//! From steps as they are written to the steps of one device.
+//! Converts written steps to those of one device.
 //!
-//! What `tc` fills in by itself, because the kernel has no default for it, is filled in here, so that both worlds have
-//! the same: the bursts and the ceiling of an HTB class, a limit for a latency of TBF, bands and map of `prio`.
+//! Defaults of `tc` that the kernel lacks are filled in here, so that both worlds use the same: bursts and
+//! ceiling of an HTB class, the limit for a latency of TBF, bands and map of `prio`.
 
 use std::collections::BTreeSet;
 
@@ -19,28 +19,29 @@ use super::{
     structure,
 };
 
-/// Most steps of a tree.
+/// Limit of steps in a tree.
 const MOST_STEPS: usize = 20_000;
-/// Handles that nobody has written are taken from here on: away from those that people choose.
+/// First automatic handle, away from common manual ones.
 const FREE_MAJOR: u16 = 0x7000;
-/// What `tc` takes for the largest packet where no burst is given, bytes (`tc/q_htb.c`).
+/// `tc`'s assumption for the largest packet without a given burst, bytes (`tc/q_htb.c`).
 const TC_MTU: u64 = 1600;
-/// The highest rate in 32 bits of bytes per second. Shares of a faster line are this where the kernel keeps no more.
+/// The highest rate in 32 bits of bytes per second, used for shares of a faster line if the kernel keeps only
+/// 32 bits.
 const MOST_32_BITS: BitRate = BitRate::from_bits_per_second(u32::MAX as u64 * 8);
 /// `tc`'s map of `prio` (`tc/q_prio.c`, `prio2band` of `net/sched/sch_generic.c`).
 const PRIOMAP: [u64; 16] = [1, 2, 2, 2, 1, 2, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1];
 
-/// A step that does not fit, by its number.
+/// An invalid step, by its number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Misfit {
     pub(super) step: usize,
     pub(super) wrong: Wrong,
 }
 
-/// The tree for a device, whose handles and classes fit together.
+/// The tree for a device, with consistent handles and classes.
 pub(super) fn resolve(templates: &[StepTemplate], on: &Surroundings) -> Result<QdiscTree, Misfit> {
     let mut steps: Vec<Step> = Vec::new();
-    // The step that each was written as.
+    // The written step of each.
     let mut origins: Vec<usize> = Vec::new();
     let mut free = free_majors(templates, on);
     for (at, template) in templates.iter().enumerate() {
@@ -68,7 +69,7 @@ pub(super) fn resolve(templates: &[StepTemplate], on: &Surroundings) -> Result<Q
     Ok(QdiscTree { steps })
 }
 
-/// Major numbers that no step has.
+/// Unused major numbers.
 fn free_majors(templates: &[StepTemplate], on: &Surroundings) -> impl Iterator<Item = u16> + use<> {
     let mut taken = BTreeSet::new();
     for template in templates {
@@ -85,11 +86,11 @@ fn free_majors(templates: &[StepTemplate], on: &Surroundings) -> impl Iterator<I
             );
         }
     }
-    // Above, the kernel itself takes numbers (`qdisc_alloc_handle`).
+    // The kernel allocates the numbers above (`qdisc_alloc_handle`).
     (FREE_MAJOR..0x8000).filter(move |major| !taken.contains(major))
 }
 
-/// Queues of an `mq` root that no step has put anything on get what the kernel has by itself.
+/// Queues of an `mq` root without a step get the kernel's default.
 fn implied_leaves(steps: &[Step], on: &Surroundings, free: &mut impl Iterator<Item = u16>) -> Vec<Step> {
     let nodes = || {
         steps.iter().filter_map(|step| match step {
@@ -157,7 +158,7 @@ fn resolve_filter(filter: FilterTemplate, nth: u32, on: &Surroundings) -> Result
         FilterTemplate::PerFlow { class, modulo, rest } => {
             let flows = on.flows().max(1);
             let classes = modulo.unwrap_or(flows).min(flows);
-            // The last has a number, too.
+            // The last one must have a valid number, too.
             at(class, classes)?;
             Filter::PerFlow {
                 first: at(class, 1)?,
@@ -246,7 +247,7 @@ fn keeps_32_bits(of: &str, name: &str) -> bool {
     option.is_some_and(|option| matches!(option.place, Place::Attribute(_, Width::Word)))
 }
 
-/// As `tc` has it (`hfsc_get_sc2`, `tc/q_hfsc.c`).
+/// As `tc` does (`hfsc_get_sc2`, `tc/q_hfsc.c`).
 fn resolve_curve(curve: CurveTerm, on: &Surroundings) -> Curve {
     const BITS: u128 = 8;
     const SECOND: u128 = 1_000_000_000;
@@ -263,7 +264,7 @@ fn resolve_curve(curve: CurveTerm, on: &Surroundings) -> Curve {
             }
             let passed = (bits * SECOND).div_ceil(u128::from(rate.bits_per_second()).max(1));
             let silent = u128::from(dmax.as_u64()).saturating_sub(passed);
-            // The kernel keeps microseconds.
+            // The kernel's unit is microseconds.
             let microseconds = u64::try_from(silent / 1000).unwrap_or(u64::MAX);
             Curve { m1: BitRate::default(), first: Nanoseconds::from_micros(microseconds), m2: rate }
         }
@@ -283,7 +284,7 @@ enum Defaults {
     OfClass,
 }
 
-/// Adds what `tc` adds, in its order.
+/// Adds `tc`'s defaults, in its order.
 fn with_defaults(kind: &str, mut settings: Vec<Setting>, of: Defaults) -> Vec<Setting> {
     let value = |settings: &[Setting], name: &str| {
         settings.iter().find(|setting| setting.name == name).map(|setting| setting.value.clone())
@@ -344,7 +345,7 @@ fn with_defaults(kind: &str, mut settings: Vec<Setting>, of: Defaults) -> Vec<Se
     settings
 }
 
-/// `tc`'s burst: what passes in a tick of a nanosecond, and a packet.
+/// `tc`'s burst: the bytes of a tick of a nanosecond, plus a packet.
 fn default_burst(rate: BitRate) -> ByteSize {
     ByteSize::from_bytes(rate.bits_per_second() / 8 / 1_000_000_000 + TC_MTU)
 }

@@ -1,4 +1,4 @@
-//! What somebody has written down: names, shares of the line, steps for each flow.
+//! Written setups: names, shares of the line, steps per flow.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,27 +12,27 @@ use super::{QdiscTree, Surroundings};
 pub struct QdiscSetup {
     /// What it is called.
     pub name: String,
-    /// What it is, in a sentence.
+    /// Description in a sentence.
     pub summary: String,
-    /// What it promises.
+    /// Its claims.
     pub claims: BTreeSet<Claim>,
-    /// The steps, as they were written.
+    /// The written steps.
     pub(super) steps: Vec<StepTemplate>,
 }
 
-/// What a setup promises, for measurements to confirm or not.
+/// A claim of a setup, to be checked by measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Claim {
-    /// Flows that have something to send get equal shares in bytes.
+    /// Backlogged flows get equal shares in bytes.
     Fairness,
     /// Probes do not wait behind bulk flows.
     Priority,
-    /// The line is never idle while something waits.
+    /// The line is never idle while packets wait.
     WorkConservation,
 }
 
 impl Claim {
-    /// Every claim and how it is spelled.
+    /// Every claim with its spelling.
     pub const SPELLINGS: [(&'static str, Self); 3] = [
         ("fairness", Self::Fairness),
         ("priority", Self::Priority),
@@ -53,9 +53,9 @@ impl fmt::Display for Claim {
 pub struct ResolveError {
     /// Its name.
     pub setup: String,
-    /// What does not fit.
+    /// The problem.
     pub problem: String,
-    /// What to do.
+    /// The remedy.
     pub advice: String,
 }
 
@@ -63,7 +63,7 @@ impl QdiscSetup {
     /// The tree for a line and its flows.
     ///
     /// # Errors
-    /// When it does not fit, as when there are more flows than the setup has numbers for.
+    /// When it does not fit, for example with more flows than numbers.
     pub fn resolve(&self, on: &Surroundings) -> Result<QdiscTree, ResolveError> {
         resolve(&self.steps, on).map_err(|misfit| ResolveError {
             setup: self.name.clone(),
@@ -75,7 +75,7 @@ impl QdiscSetup {
         })
     }
 
-    /// The kinds of qdiscs that it needs, as the kernel calls them.
+    /// The required qdisc kinds, by the kernel's names.
     #[must_use]
     pub fn kinds(&self) -> BTreeSet<&str> {
         self.steps
@@ -87,13 +87,13 @@ impl QdiscSetup {
             .collect()
     }
 
-    /// Whether it sends flows to classes.
+    /// Whether it assigns flows to classes.
     #[must_use]
     pub fn is_classful(&self) -> bool {
         self.steps.iter().any(|step| matches!(step, StepTemplate::Filter { .. }))
     }
 
-    /// Its steps, as a file has them.
+    /// Its steps as lines of a file.
     pub fn lines(&self) -> impl Iterator<Item = String> {
         self.steps.iter().map(ToString::to_string)
     }

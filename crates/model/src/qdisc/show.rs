@@ -1,4 +1,4 @@
-//! Steps as lines, which read back as the same steps.
+//! Steps as lines, which parse to the same steps.
 
 use std::fmt;
 
@@ -108,14 +108,14 @@ impl fmt::Display for FilterTemplate {
     }
 }
 
-/// As a command of `tc` without `tc` and the device, but for filters that `tc` has no words for.
+/// A `tc` command without `tc` and the device, except for filters that `tc` cannot express.
 impl fmt::Display for Step {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         StepTemplate::from(self).fmt(formatter)
     }
 }
 
-/// A step on each line.
+/// One step per line.
 impl fmt::Display for QdiscTree {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.steps.iter().try_for_each(|step| writeln!(formatter, "{step}"))

@@ -1,4 +1,4 @@
-//! A step from its line: a command of `tc`, without `tc` and the device.
+//! Parses a step: a `tc` command without `tc` and the device.
 
 use crate::text::{excerpt, is_invisible, suggestion};
 use crate::units::{BitRate, Nanoseconds};
@@ -18,10 +18,10 @@ const MOST_ENTRIES: usize = 16;
 /// Longest name of a kind (`IFNAMSIZ`, which `struct Qdisc_ops` uses).
 const LONGEST_KIND: usize = 15;
 
-/// What is wrong with a line, and where in it.
+/// An error in a line, with its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mistake {
-    /// Bytes from its beginning.
+    /// Bytes from the line's beginning.
     pub(super) offset: usize,
     pub(super) problem: String,
     pub(super) advice: String,
@@ -78,7 +78,7 @@ impl<'t> Words<'t> {
         self.peek().filter(|word| word.text == text).inspect(|_| self.next += 1)
     }
 
-    /// The next word, which must be there.
+    /// The next word, which is required.
     fn need(&mut self, what: &str, advice: &str) -> Result<Word<'t>, Mistake> {
         self.next().ok_or_else(|| self.missing(what, advice))
     }
@@ -166,7 +166,7 @@ pub(super) fn parse(line: &str) -> Result<StepTemplate, Mistake> {
     Ok(step)
 }
 
-/// A device that was pasted along: the device is whatever the tree is made on.
+/// Skips a pasted device: the tree's device is used.
 fn skip_device(words: &mut Words<'_>) -> Result<(), Mistake> {
     if words.take("dev").is_some() {
         words.need("the device's name", "leave dev out: a setup is for any device")?;
@@ -253,7 +253,7 @@ fn read_kind<'t>(words: &mut Words<'t>) -> Result<Word<'t>, Mistake> {
     ))
 }
 
-/// Complains if nothing of a group of options was given.
+/// Reports a group of options without any.
 fn require(
     words: &Words<'_>,
     kind: Word<'_>,
@@ -268,7 +268,7 @@ fn require(
     })
 }
 
-/// Every option up to the end. `known` is none where the kind is not known.
+/// All options up to the end. `known` is none for an unknown kind.
 fn settings(
     words: &mut Words<'_>,
     of: &str,
@@ -301,7 +301,7 @@ fn settings(
     Ok(settings)
 }
 
-/// Whether two options say the same thing in different words, so that only one of them can be meant.
+/// Whether two options contradict each other because they set the same thing.
 fn excludes(known: &'static [KnownOption], one: &str, other: &str) -> bool {
     const EXCLUSIVE: [(&str, &str); 3] = [("sc", "rt"), ("sc", "ls"), ("limit", "latency")];
     let pair = |(first, second): &(&str, &str)| {
@@ -333,7 +333,7 @@ fn unknown_option(word: Word<'_>, of: &str, known: Option<&'static [KnownOption]
 
 fn attribute(words: &mut Words<'_>) -> Result<Attribute, Mistake> {
     const EXAMPLE: &str = "write for example attribute 3 u32 5";
-    /// Above are flags (`NLA_TYPE_MASK`).
+    /// Higher bits are flags (`NLA_TYPE_MASK`).
     const MOST: u64 = 0x3fff;
     let number = words.value("the attribute's number", EXAMPLE, |text| values::count(text, 1, MOST))?;
     let of = words.need("the attribute's type", EXAMPLE)?;
@@ -377,7 +377,7 @@ fn term(words: &mut Words<'_>, option: &KnownOption) -> Result<Term, Mistake> {
     })
 }
 
-/// A rate that its place has room for.
+/// A rate that fits its place.
 fn fitting_rate(rate: RateTerm, place: Place) -> Result<RateTerm, Wrong> {
     const MOST: u64 = u32::MAX as u64 * 8;
     match rate {
@@ -396,7 +396,7 @@ fn fitting_rate(rate: RateTerm, place: Place) -> Result<RateTerm, Wrong> {
     }
 }
 
-/// A time that its place keeps as it is.
+/// A time that its place keeps exactly.
 fn fitting_time(time: Nanoseconds, place: Place) -> Result<Nanoseconds, Wrong> {
     let (unit, called) = if matches!(place, Place::Nanoseconds(_)) { (1, "ns") } else { (1000, "us") };
     let most = Nanoseconds::new(u64::from(u32::MAX) * unit);
@@ -415,7 +415,7 @@ fn fitting_time(time: Nanoseconds, place: Place) -> Result<Nanoseconds, Wrong> {
     Ok(time)
 }
 
-/// Numbers up to the first word that cannot be one.
+/// Numbers up to the first word that is none.
 fn entries<T>(
     words: &mut Words<'_>,
     what: &str,

@@ -1,5 +1,5 @@
-//! Whether the steps of a tree fit together: everything hangs at what was made before it, and filters name classes that
-//! are there. The kernel would find out, too, but says less about where.
+//! Checks a tree's steps: every parent exists, and filters name existing classes. The kernel would detect
+//! errors, too, but without their position.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,9 +13,9 @@ use super::{Filter, Node, SettingValue, Step, Surroundings};
 #[derive(Clone, Copy)]
 struct Qdisc<'t> {
     kind: &'t str,
-    /// Classes that it has by itself.
+    /// Its built-in classes.
     own: Own,
-    /// The class that it sends what no filter knows to, and the step that says so.
+    /// The class for unclassified packets, and the step that sets it.
     default: Option<(Handle, usize)>,
 }
 
@@ -24,7 +24,7 @@ enum Own {
     None,
     /// Minor numbers from 1 to this.
     UpTo(u16),
-    /// Whatever the kernel says.
+    /// Unknown; the kernel decides.
     Any,
 }
 
@@ -35,7 +35,7 @@ struct Tree<'t> {
     places: BTreeSet<Handle>,
 }
 
-/// Checks steps, and says which of them does not fit.
+/// Checks steps; returns the invalid one.
 pub(super) fn check(steps: &[Step], on: &Surroundings) -> Result<(), (usize, Wrong)> {
     let mut tree = Tree::default();
     for (at, step) in steps.iter().enumerate() {
@@ -53,7 +53,7 @@ pub(super) fn check(steps: &[Step], on: &Surroundings) -> Result<(), (usize, Wro
         ));
     }
     for (class, at) in tree.qdiscs.values().filter_map(|qdisc| qdisc.default) {
-        // By 0, HTB means none, and every class has another number.
+        // In HTB 0 means none, and no class has that number.
         if class.minor != 0 && !tree.has_class(class) {
             let advice = "add a step that makes it, or name another";
             return Err((at, wrong(format!("there is no class {class} to be the default"), advice)));
@@ -206,7 +206,7 @@ impl<'t> Tree<'t> {
     }
 }
 
-/// Bands that exceed what there is.
+/// Bands that do not exist.
 fn check_bands(node: &Node) -> Result<(), Wrong> {
     let Some(SettingValue::Count(bands)) = node.setting("bands") else { return Ok(()) };
     if *bands == 0 || *bands > super::kinds::MOST_BANDS {

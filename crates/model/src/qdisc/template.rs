@@ -1,11 +1,11 @@
-//! Steps as they are written: handles that count flows or queues, rates as shares, sizes in segments.
+//! Written steps: handles that count flows or queues, rates as shares, sizes in segments.
 
 use crate::change::Handle;
 use crate::units::{BitRate, ByteSize, Nanoseconds};
 
 use super::{Attribute, Classifier, Surroundings};
 
-/// What a step is made once for each of.
+/// What a step is repeated for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Counter {
     /// Flows, bulk flows first.
@@ -14,7 +14,7 @@ pub(super) enum Counter {
     Queue,
 }
 
-/// Half of a handle: a number, or a number and what is counted, from 1 on.
+/// Half of a handle: a number, or a number plus a counter from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Number {
     pub(super) base: u16,
@@ -28,7 +28,7 @@ pub(super) struct HandleTemplate {
     pub(super) minor: Number,
 }
 
-/// A part of what.
+/// Divisor of a share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Divisor {
     One,
@@ -45,7 +45,7 @@ pub(super) enum RateTerm {
     Share(u32, Divisor),
 }
 
-/// What a size counts.
+/// Unit of a size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Measure {
     /// The largest segment as qdiscs count it.
@@ -68,7 +68,7 @@ pub(super) enum CurveTerm {
     Straight(RateTerm),
     /// A slope for a while, and then another.
     Bent { m1: RateTerm, first: Nanoseconds, m2: RateTerm },
-    /// So many bytes in so much time, and then a rate.
+    /// This many bytes in this time, then a rate.
     Delay { umax: SizeTerm, dmax: Nanoseconds, rate: RateTerm },
 }
 
@@ -100,7 +100,7 @@ pub(super) struct SettingTemplate {
 pub(super) struct NodeTemplate {
     /// None is the device.
     pub(super) parent: Option<HandleTemplate>,
-    /// None: a free one is taken.
+    /// None: a free one.
     pub(super) handle: Option<HandleTemplate>,
     pub(super) kind: String,
     pub(super) settings: Vec<SettingTemplate>,
@@ -110,7 +110,7 @@ pub(super) struct NodeTemplate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PortTerm {
     Fixed(u16),
-    /// That of the flow.
+    /// The flow's port.
     OfFlow,
 }
 
@@ -135,7 +135,7 @@ impl Number {
         Self { base, counter: None }
     }
 
-    /// The number for the `nth` of what is counted, from 1; none beyond 16 bits.
+    /// The number for the `nth` repetition, from 1; none beyond 16 bits.
     fn at(self, nth: u32) -> Option<u16> {
         match self.counter {
             None => Some(self.base),
@@ -149,7 +149,7 @@ impl HandleTemplate {
         Self { major: Number::fixed(handle.major), minor: Number::fixed(handle.minor) }
     }
 
-    /// The handle for the `nth` of what is counted, from 1; none beyond 16 bits.
+    /// The handle for the `nth` repetition, from 1; none beyond 16 bits.
     pub(super) fn at(self, nth: u32) -> Option<Handle> {
         Some(Handle::new(self.major.at(nth)?, self.minor.at(nth)?))
     }
@@ -160,17 +160,17 @@ impl HandleTemplate {
 }
 
 impl StepTemplate {
-    /// What it is made once for each of.
+    /// What the step is repeated for.
     pub(super) fn counter(&self) -> Option<Counter> {
         self.counters().next()
     }
 
-    /// Everything that it counts.
+    /// All counters in it.
     pub(super) fn counters(&self) -> impl Iterator<Item = Counter> + use<> {
         let handles: [Option<HandleTemplate>; 3] = match self {
             Self::Qdisc(node) | Self::Class(node) => [node.parent, node.handle, None],
             Self::Filter { parent, filter } => match filter {
-                // One filter does it for all flows.
+                // One filter serves all flows.
                 FilterTemplate::PerFlow { rest, .. } => [Some(*parent), *rest, None],
                 FilterTemplate::ByRole { probes, bulk } => [Some(*parent), Some(*probes), Some(*bulk)],
                 FilterTemplate::Port { class, .. } => [Some(*parent), Some(*class), None],
@@ -186,7 +186,7 @@ impl StepTemplate {
     }
 }
 
-/// Parts that a share is counted in.
+/// Unit of a share.
 pub(super) const WHOLE: u32 = 1_000_000;
 
 impl RateTerm {
@@ -231,8 +231,8 @@ impl Surroundings {
         self.bulk_flows.saturating_add(self.probes)
     }
 
-    /// The largest segment as qdiscs count it: a segment that is cut into packets later counts with the headers of all
-    /// of them (`qdisc_pkt_len_init`, `net/core/dev.c`).
+    /// The largest segment as qdiscs count it: with the headers of all its packets (`qdisc_pkt_len_init`,
+    /// `net/core/dev.c`).
     #[must_use]
     pub fn counted_segment(&self) -> ByteSize {
         /// Ethernet, IPv4, and TCP with time stamps.

@@ -23,7 +23,7 @@ fn resolved(steps: &[&str], on: &Surroundings) -> String {
     setup(steps).resolve(on).unwrap().to_string()
 }
 
-/// The message of a file with one setup of these steps.
+/// The error of a file with one setup of these steps.
 fn refusal(steps: &str) -> String {
     let text = format!("schema = 1\n[setup.mine]\nsummary = \"mine\"\nsteps = [\n{steps}\n]\n");
     Catalogue::parse(&text, "mine.toml").unwrap_err().to_string()
@@ -263,7 +263,7 @@ qdisc parent fe02:1 handle 102: fq_codel
     let below = tree.on_line(rate);
     assert_eq!(below.to_string(), expected);
     assert!(below.qdiscs().filter(|node| node.kind == "tbf").all(|node| is_line(node.handle)));
-    // Queues that no step has put anything on have the kernel's own.
+    // Queues without a step have the kernel's default.
     let plain = resolved(&["qdisc root handle 1: mq", "qdisc parent 1:2 handle 2: fq"], &on);
     assert!(plain.ends_with("qdisc parent 1:1 handle 7000: pfifo_fast\n"), "{plain}");
 }
@@ -417,7 +417,7 @@ fn the_documentation_is_right() {
     let example = text.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
     let catalogue = Catalogue::parse(example, "mine.toml").unwrap();
     assert_eq!(catalogue.names().collect::<Vec<_>>(), ["two-tenants"]);
-    // Its mistakes are those of this file.
+    // Its errors are those of this file.
     let refusal = |from: &str, to: &str| {
         let broken = example.replace(from, to);
         assert_ne!(broken, example);
@@ -426,7 +426,7 @@ fn the_documentation_is_right() {
     let shown = |message: &str| assert!(text.contains(&format!("\n{message}\n")), "{message}");
     shown(&refusal("default", "defualt"));
     shown(&refusal("1:10 htb", "1:11 htb"));
-    // Every option of every kind stands in its row.
+    // Every option of every kind is in its row.
     for kind in kinds::KINDS {
         let name = format!("`{}`", kind.name);
         let row = text
@@ -477,7 +477,7 @@ mod properties {
             OptionType::Size => size().boxed(),
             OptionType::Time => time().boxed(),
             OptionType::Seconds => (0_u32..100).prop_map(|seconds| seconds.to_string()).boxed(),
-            // The class 1:1 is there in every tree that is made here.
+            // Every tree here has the class 1:1.
             OptionType::Minor => Just("1".to_owned()).boxed(),
             OptionType::Bands => vec(0_u8..1, 1..=16)
                 .prop_map(|bands| bands.iter().map(u8::to_string).collect::<Vec<_>>().join(" "))
@@ -510,7 +510,7 @@ mod properties {
         each.prop_map(|each| each.concat()).boxed()
     }
 
-    /// A root of some kind, and classes where those are made.
+    /// A root of some kind, with classes if they are explicit.
     fn steps() -> impl Strategy<Value = Vec<String>> {
         proptest::sample::select(KINDS).prop_flat_map(|kind| {
             let name = kind.name;
@@ -563,7 +563,7 @@ mod properties {
         #[test]
         fn steps_and_trees_read_back_as_they_are(steps in steps(), bulk in 0_u32..5, probes in 0_u32..3, queues in 1_u32..5) {
             let parsed: Result<Vec<_>, _> = steps.iter().map(|line| step::parse(line)).collect();
-            // Where something is left out that has to be there.
+            // Required options may be missing.
             prop_assume!(parsed.is_ok());
             let parsed = parsed.unwrap();
             for template in &parsed {

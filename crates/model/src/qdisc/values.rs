@@ -8,7 +8,7 @@ use crate::units::{BitRate, ByteSize, Nanoseconds};
 use super::template::{Counter, Divisor, HandleTemplate, Measure, Number, RateTerm, SizeTerm, WHOLE};
 use super::{Attribute, AttributeValue};
 
-/// What is wrong, and what to do.
+/// A problem and its remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Wrong {
     pub(super) problem: String,
@@ -19,9 +19,9 @@ pub(super) fn wrong(problem: impl Into<String>, advice: impl Into<String>) -> Wr
     Wrong { problem: problem.into(), advice: advice.into() }
 }
 
-/// Digits, in decimal or behind `0x` in hexadecimal, as `tc` reads them.
+/// Digits, in decimal or hexadecimal (`0x`), as in `tc`.
 pub(super) fn count(text: &str, least: u64, most: u64) -> Result<u64, Wrong> {
-    // As `tc qdisc show` writes a limit in packets.
+    // `tc qdisc show` writes a limit in packets like this.
     let digits = text.strip_suffix('p').unwrap_or(text);
     let number = match digits.strip_prefix("0x") {
         Some(digits) if only(digits, |c| c.is_ascii_hexdigit()) => u64::from_str_radix(digits, 16).ok(),
@@ -42,7 +42,7 @@ fn only(text: &str, allowed: impl Fn(char) -> bool) -> bool {
     !text.is_empty() && text.chars().all(allowed)
 }
 
-/// Number and unit of a text.
+/// Splits a text into number and unit.
 fn split_unit(text: &str) -> (&str, &str) {
     text.split_at(text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len()))
 }
@@ -51,7 +51,7 @@ fn unit_error(error: &crate::units::UnitError) -> Wrong {
     wrong(error.to_string(), "")
 }
 
-/// `1gbit`, `50%`, `100%/flows`; a bare number is bit/s, as to `tc`.
+/// `1gbit`, `50%`, `100%/flows`; a bare number is bit/s, as in `tc`.
 pub(super) fn rate(text: &str) -> Result<RateTerm, Wrong> {
     if let Some((percent, rest)) = text.split_once('%') {
         let millionths = percent_to_millionths(percent).ok_or_else(|| {
@@ -158,7 +158,7 @@ pub(super) fn size(text: &str) -> Result<SizeTerm, Wrong> {
     Ok(SizeTerm::Fixed(size))
 }
 
-/// In bytes, with the letter that `tc` wants.
+/// In bytes, with `tc`'s letter.
 pub(super) fn show_size(size: SizeTerm) -> String {
     match size {
         SizeTerm::Fixed(size) => format!("{}b", size.bytes()),
@@ -172,7 +172,7 @@ pub(super) fn show_size(size: SizeTerm) -> String {
     }
 }
 
-/// `5ms`; a bare number is microseconds, as to `tc`.
+/// `5ms`; a bare number is microseconds, as in `tc`.
 pub(super) fn time(text: &str) -> Result<Nanoseconds, Wrong> {
     let (number, unit) = split_unit(text);
     let spelled = match unit {
@@ -184,7 +184,7 @@ pub(super) fn time(text: &str) -> Result<Nanoseconds, Wrong> {
     Nanoseconds::from_str(&spelled).map_err(|error| unit_error(&error))
 }
 
-/// Hexadecimal digits of half a handle, or what is counted: `10`, `{flow}`, `{queue+100}`.
+/// Hexadecimal digits of half a handle, or a counter: `10`, `{flow}`, `{queue+100}`.
 fn number(text: &str) -> Option<Number> {
     let hexadecimal = |digits: &str| {
         only(digits, |c| c.is_ascii_hexdigit()).then(|| u16::from_str_radix(digits, 16).ok()).flatten()

@@ -9,9 +9,8 @@ macro_rules! scenario_files {
     };
 }
 
-/// Names and texts of the bundled scenarios: those with bulk flows between two hosts, then those of a
-/// cluster, each with the fewest flows first; then clients that fetch values, those that send requests; and
-/// tenants with one qdisc after the other.
+/// Names and texts of the bundled scenarios: bulk flows between two hosts, then clusters, each with the fewest
+/// flows first; then fetching clients, requesting clients, and tenants.
 #[must_use]
 pub fn bundled() -> &'static [(&'static str, &'static str)] {
     const SCENARIOS: [(&str, &str); 20] = scenario_files![
@@ -39,7 +38,7 @@ pub fn bundled() -> &'static [(&'static str, &'static str)] {
     &SCENARIOS
 }
 
-/// Names and texts of the tables of variants that a scenario can inherit from.
+/// Names and texts of the variant tables.
 #[must_use]
 pub fn variant_tables() -> &'static [(&'static str, &'static str)] {
     const TABLES: [(&str, &str); 1] = [("titan", include_str!("../../../../scenarios/variants/titan.toml"))];

@@ -8,7 +8,7 @@ use super::sections::{FLOWS, read_priority};
 use super::{ClientGroup, Link};
 use crate::units::ByteSize;
 
-/// Sizes of values: from a byte to far beyond what a cache holds under one key.
+/// Sizes of values: up to far more than a cache holds under one key.
 const SIZES: RangeInclusive<ByteSize> = ByteSize::from_bytes(1)..=ByteSize::from_kib(1 << 20);
 /// Sizes that a client fetches in turn: each has figures of its own.
 const MOST_SIZES: usize = 32;

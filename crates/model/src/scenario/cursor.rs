@@ -1,8 +1,8 @@
-//! Walks a TOML document key by key, and keeps the first complaint in file order.
+//! Walks a TOML document key by key, and keeps the first error in file order.
 //!
-//! A [`Table`] remembers which keys were asked for: whatever is left over at the end is unknown, and
-//! what was asked for is the list of known keys. Readers go on after a complaint, so that the error
-//! that is reported is the first one in the file and not the first one in the code.
+//! A [`Table`] records the requested keys: the remaining ones are unknown, and the requested ones are the known
+//! keys. Reading continues after an error, so that the reported error is the first one in the file, not in the
+//! code.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use toml::de::{DeTable, DeValue};
 use super::error::{ScenarioError, ScenarioErrorKind, key_segment, line_and_column};
 use crate::text::{list, nearest};
 
-/// A value and where it stands.
+/// A value with its position.
 #[derive(Clone, Debug)]
 pub struct Located<T> {
     pub(super) value: T,
@@ -20,7 +20,7 @@ pub struct Located<T> {
     pub(super) path: String,
 }
 
-/// Collects complaints about one text and keeps the earliest.
+/// Collects errors in one text and keeps the earliest.
 pub struct Complaints<'a> {
     text: &'a str,
     origin: &'a str,
@@ -28,9 +28,9 @@ pub struct Complaints<'a> {
 }
 
 struct Complaint {
-    /// Offset by which complaints are ordered.
+    /// Offset for ordering.
     order: usize,
-    /// Offset that is reported.
+    /// Reported offset.
     offset: usize,
     kind: ScenarioErrorKind,
     path: String,
@@ -39,12 +39,12 @@ struct Complaint {
 }
 
 impl<'a> Complaints<'a> {
-    /// No complaint yet about `text`, which `origin` names in errors.
+    /// No errors yet in `text`, which errors name `origin`.
     pub fn new(text: &'a str, origin: &'a str) -> Self {
         Self { text, origin, first: RefCell::new(None) }
     }
 
-    /// Notes a complaint about the text at `span`.
+    /// Records an error at `span`.
     pub fn push(
         &self,
         kind: ScenarioErrorKind,
@@ -71,18 +71,17 @@ impl<'a> Complaints<'a> {
         }
     }
 
-    /// Whether a complaint about the text at `span` would be the first: only then is it worth
-    /// the time to look for good advice.
+    /// Whether an error at `span` would be the first one, so that computing its advice is worthwhile.
     pub fn would_be_first(&self, span: &Range<usize>) -> bool {
         self.first.borrow().as_ref().is_none_or(|first| span.start < first.order)
     }
 
-    /// Whether nothing was wrong so far.
+    /// Whether there is no error yet.
     pub fn is_empty(&self) -> bool {
         self.first.borrow().is_none()
     }
 
-    /// The earliest complaint, with its line and column.
+    /// The earliest error, with its line and column.
     pub fn into_error(self) -> Option<ScenarioError> {
         let Complaint { offset, kind, path, problem, advice, .. } = self.first.into_inner()?;
         let (line, column) = line_and_column(self.text, offset);
@@ -93,7 +92,7 @@ impl<'a> Complaints<'a> {
 /// A table whose keys are taken one by one.
 pub struct Table<'t> {
     entries: &'t DeTable<'t>,
-    /// Where the table begins: its header or its brace.
+    /// Start of the table: its header or brace.
     span: Range<usize>,
     path: String,
     known: Vec<&'static str>,
@@ -116,7 +115,7 @@ impl<'t> Table<'t> {
         join(&self.path, key)
     }
 
-    /// The value of `key`, if it is there.
+    /// The value of an optional key.
     pub fn take(&mut self, key: &'static str) -> Option<Field<'t>> {
         self.known.push(key);
         let (key, value) = self.entries.get_key_value(key)?;
@@ -129,7 +128,7 @@ impl<'t> Table<'t> {
         })
     }
 
-    /// The value of `key`, which must be there.
+    /// The value of a required key.
     pub fn require(&mut self, key: &'static str, advice: &str) -> Option<Field<'t>> {
         let field = self.take(key);
         if field.is_none() {
@@ -138,10 +137,10 @@ impl<'t> Table<'t> {
         field
     }
 
-    /// Complains that `key` is not there.
+    /// Reports a missing key.
     ///
-    /// The place is the table's header, but it comes after everything that stands in the table: a
-    /// misspelt key is reported as such, not as a missing one.
+    /// The position is the table's header, but the error sorts after all others in the table: a misspelt key is
+    /// reported as such, not as a missing one.
     pub fn missing(&self, key: &str, advice: &str) {
         let order = if self.path.is_empty() {
             usize::MAX
@@ -162,7 +161,7 @@ impl<'t> Table<'t> {
         );
     }
 
-    /// All keys, for a table whose keys the file's author chooses.
+    /// All keys, for a table with free names.
     pub fn entries(&self) -> impl Iterator<Item = (&'t str, Field<'t>)> + use<'t> {
         let (path, complaints) = (self.path.clone(), self.complaints);
         self.entries.iter().map(move |(key, value)| {
@@ -177,7 +176,7 @@ impl<'t> Table<'t> {
         })
     }
 
-    /// Complains about the first key that nobody asked for.
+    /// Reports the first unknown key.
     pub fn finish(self) {
         let unknown = self.entries.keys().filter(|key| !self.known.contains(&key.get_ref().as_ref()));
         let Some(key) = unknown.min_by_key(|key| key.span().start) else { return };
@@ -196,7 +195,7 @@ fn join(path: &str, key: &str) -> String {
     if path.is_empty() { key_segment(key) } else { format!("{path}.{}", key_segment(key)) }
 }
 
-/// A value and the key it belongs to; its readers give the value, or note why it cannot be one.
+/// A value with its key; its readers return the value, or record an error.
 #[derive(Clone)]
 pub struct Field<'t> {
     pub(super) path: String,
@@ -207,12 +206,12 @@ pub struct Field<'t> {
 }
 
 impl<'t> Field<'t> {
-    /// Notes a complaint about the value.
+    /// Records an error in the value.
     pub fn complain(&self, kind: ScenarioErrorKind, problem: impl Into<String>, advice: impl Into<String>) {
         self.complaints.push(kind, &self.span, &self.path, problem, advice);
     }
 
-    /// Notes a complaint about what stands `offset` bytes behind the beginning of a string's text.
+    /// Records an error `offset` bytes after the start of a string's text.
     pub fn complain_within(
         &self,
         kind: ScenarioErrorKind,
@@ -221,7 +220,7 @@ impl<'t> Field<'t> {
         advice: impl Into<String>,
     ) {
         let mut span = self.span.clone();
-        // With escapes, or in a string of several lines, the text does not stand in the file byte by byte.
+        // With escapes, or in a multi-line string, offsets in the text and the file differ.
         if let DeValue::String(text) = self.value
             && self.complaints.text.get(span.start + 1..span.end.saturating_sub(1)) == Some(text)
         {
@@ -230,7 +229,7 @@ impl<'t> Field<'t> {
         self.complaints.push(kind, &span, &self.path, problem, advice);
     }
 
-    /// The same field, with complaints about its key instead of its value.
+    /// The same field, with errors at its key instead of its value.
     pub fn at_key(&self) -> Self {
         Self {
             path: self.path.clone(),
@@ -241,7 +240,7 @@ impl<'t> Field<'t> {
         }
     }
 
-    /// Notes that the value is of the wrong type.
+    /// Records that the value has the wrong type.
     pub fn wrong_type(&self, wanted: &str) {
         let found = match self.value {
             DeValue::String(_) => "a string",
@@ -255,7 +254,7 @@ impl<'t> Field<'t> {
         self.complain(ScenarioErrorKind::WrongType, format!("expected {wanted}, found {found}"), "");
     }
 
-    /// The value with its place.
+    /// The value with its position.
     pub fn located<T>(&self, value: T) -> Located<T> {
         Located { value, span: self.span.clone(), path: self.path.clone() }
     }

@@ -34,7 +34,7 @@ impl Field<'_> {
         flow_weights::ports(self)
     }
 
-    /// Path of a version-2 cgroup below the root of the hierarchy, as `/proc/PID/cgroup` shows it behind `0::`.
+    /// Path of a version-2 cgroup below the root, as in `/proc/PID/cgroup` after `0::`.
     #[must_use]
     pub fn cgroup(&self) -> Option<String> {
         flow_weights::cgroup(self)
@@ -52,7 +52,7 @@ impl Field<'_> {
         &self.path
     }
 
-    /// Where the value stands: byte offsets in the text.
+    /// Position of the value: byte offsets in the text.
     #[must_use]
     pub fn span(&self) -> Range<usize> {
         self.span.clone()

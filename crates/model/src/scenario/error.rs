@@ -1,16 +1,15 @@
-//! The one error that reading a scenario can give: where, what, and what to do.
+//! The error of reading a scenario: position, problem, remedy.
 
 use crate::text::{excerpt, printable};
 
 /// Why a text is not a scenario.
 ///
-/// Displays as one line: `scenarios/x.toml:12:7: link.queuess: unknown key; did you mean
-/// 'queues'? known keys: rate, mtu, queues, topology, priorities`. Whatever comes from the file is shortened and
-/// stripped of control characters.
+/// Displays as one line: `scenarios/x.toml:12:7: link.queuess: unknown key; did you mean 'queues'? known keys:
+/// rate, mtu, queues, topology, priorities`. Text from the file is shortened, without control characters.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}:{line}:{column}: {}{problem}{}", printable(.origin), prefix(.key), suffix(.advice))]
 pub struct ScenarioError {
-    /// What went wrong, for callers that branch on it.
+    /// Class of the error, for callers.
     pub kind: ScenarioErrorKind,
     /// Name of the file, as the caller gave it.
     pub origin: String,
@@ -18,11 +17,11 @@ pub struct ScenarioError {
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,
-    /// Path of the key, such as `link.queues`; empty when the error concerns no single key.
+    /// Path of the key, such as `link.queues`; empty if the error concerns no single key.
     pub key: String,
     /// What is wrong.
     pub problem: String,
-    /// What to do about it; may be empty.
+    /// The remedy; may be empty.
     pub advice: String,
 }
 
@@ -40,25 +39,25 @@ fn suffix(advice: &str) -> String {
 pub enum ScenarioErrorKind {
     /// Not TOML, not UTF-8, or too large to be a scenario.
     Syntax,
-    /// Written for another version of the format.
+    /// Another version of the format.
     Schema,
     /// A key that does not exist.
     UnknownKey,
-    /// A key that must be there is not.
+    /// A required key is missing.
     MissingKey,
-    /// A value of another type than the key takes, such as a number without a unit.
+    /// A value of the wrong type, such as a number without a unit.
     WrongType,
-    /// A value that cannot be, or that contradicts another.
+    /// An impossible value, or one that contradicts another.
     BadValue,
-    /// A name that refers to nothing: of a variant, a variant table or a metric.
+    /// An unknown name of a variant, a variant table or a metric.
     UnknownName,
-    /// A name that stands twice.
+    /// A duplicate name.
     Duplicate,
-    /// Variants that are each other's base.
+    /// Variants whose bases form a cycle.
     Cycle,
 }
 
-/// One key of a path as it would be written in the file, shortened.
+/// One key of a path in the file's notation, shortened.
 pub(super) fn key_segment(key: &str) -> String {
     let bare = !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
     if bare { excerpt(key) } else { format!("\"{}\"", excerpt(key)) }
@@ -66,15 +65,14 @@ pub(super) fn key_segment(key: &str) -> String {
 
 /// Line and column, both from 1, of a byte offset.
 ///
-/// Columns count characters. A byte order mark at the start of the text takes no column: editors
-/// do not show it.
+/// Columns count characters. A byte order mark at the start takes no column, because editors hide it.
 pub(super) fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
     let before = &text.as_bytes()[..offset.min(text.len())];
     let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
     let start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1);
     let in_line = &before[start..];
     let in_line = in_line.strip_prefix("\u{feff}".as_bytes()).filter(|_| start == 0).unwrap_or(in_line);
-    // Characters are counted by their first bytes: an offset need not be on a boundary.
+    // Count characters by their first bytes: an offset need not be on a boundary.
     let column = in_line.iter().filter(|byte| **byte & 0b1100_0000 != 0b1000_0000).count() + 1;
     (line, column)
 }

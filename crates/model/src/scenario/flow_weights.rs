@@ -23,7 +23,7 @@ use super::value::Spelling;
 use super::{MAX_FLOW_WEIGHT, ScenarioError};
 use crate::text::excerpt;
 
-/// Rules at most: what the queue choice goes through for a new flow, and the default after them.
+/// Limit of rules: the queue choice tries each for a new flow, then the default.
 pub const MOST_RULES: usize = 63;
 /// Longest path of a cgroup, bytes (`PATH_MAX`).
 const LONGEST_PATH: usize = 4096;
@@ -33,13 +33,13 @@ pub(super) const PROTOCOLS: [Spelling<u8>; 2] = [("tcp", 6), ("udp", 17)];
 /// Weights of flows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowWeights {
-    /// In the order of the file: the first that matches decides.
+    /// In the order of the file: the first match decides.
     pub rules: Vec<FlowRule>,
-    /// Weight of the flows that no rule matches.
+    /// Weight of flows without a matching rule.
     pub default: u32,
 }
 
-/// Gives a weight to the flows that match all that it names.
+/// A weight for the flows that match every given field.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FlowRule {
     /// Weight, 1 to [`MAX_FLOW_WEIGHT`].
@@ -50,7 +50,7 @@ pub struct FlowRule {
     pub source_port: Option<RangeInclusive<u16>>,
     /// Receiver's port.
     pub destination_port: Option<RangeInclusive<u16>>,
-    /// `skb->mark`, and the bits of it that count.
+    /// `skb->mark`, and its mask.
     pub mark: Option<(u32, u32)>,
     /// `skb->priority`, as `SO_PRIORITY` sets it.
     pub priority: Option<u32>,
@@ -59,10 +59,10 @@ pub struct FlowRule {
 }
 
 impl FlowWeights {
-    /// Reads the text of a file. `origin` names it in errors.
+    /// Parses a file. `origin` names the text in errors.
     ///
     /// # Errors
-    /// The first mistake in the text, with line and column.
+    /// The first error in the text, with line and column.
     pub fn parse(text: &str, origin: &str) -> Result<Self, ScenarioError> {
         let document = document(text, origin)?;
         let complaints = Complaints::new(text, origin);
@@ -144,7 +144,7 @@ fn port(text: &str) -> Option<u16> {
     text.parse().ok().filter(|port| digits && *port > 0)
 }
 
-/// A mark, or a mark and the bits of it that count as `mark/mask`, in decimal or hexadecimal.
+/// A mark, or `mark/mask`, in decimal or hexadecimal.
 fn mark(field: &Field<'_>) -> Option<(u32, u32)> {
     use toml::de::DeValue;
 

@@ -1,4 +1,4 @@
-//! The knobs of a variant: how the file spells them, how they inherit, and which cannot go together.
+//! The knobs of a variant: spelling, inheritance and conflicts.
 
 use std::fmt;
 use std::ops::{Range, RangeInclusive};
@@ -16,12 +16,12 @@ const OFF: &str = "off";
 const DYNAMIC: &str = "dynamic";
 const DEFAULT: &str = "default";
 
-/// The smallest segment is an IPv4 host's least MTU (RFC 791); the largest is the kernel's
-/// `GSO_MAX_SIZE` (include/linux/netdevice.h), rounded up.
+/// From an IPv4 host's least MTU (RFC 791) to the kernel's `GSO_MAX_SIZE` (include/linux/netdevice.h), rounded
+/// up.
 const SEGMENT_SIZES: RangeInclusive<ByteSize> = ByteSize::from_bytes(576)..=ByteSize::from_kib(512);
-/// Limits on queued bytes: from one byte to 1 GiB, far beyond what any NIC queues.
+/// Limits of queued bytes: up to far more than any NIC queues.
 const QUEUE_LIMITS: RangeInclusive<ByteSize> = ByteSize::from_bytes(1)..=ByteSize::from_kib(1 << 20);
-/// Drivers take whole microseconds, and none waits longer than a fraction of a second.
+/// Drivers take whole microseconds, up to a fraction of a second.
 const INTERRUPT_INTERVALS: RangeInclusive<Nanoseconds> =
     Nanoseconds::from_micros(1)..=Nanoseconds::from_secs(1);
 
@@ -47,12 +47,12 @@ impl fmt::Display for ByteQueueLimit {
     }
 }
 
-/// The file's word for a value of an enumeration.
+/// The file's spelling of an enumeration's value.
 pub(super) fn spelled<T: PartialEq>(value: T, spellings: &[Spelling<T>]) -> &'static str {
     spellings.iter().find(|(_, spelt)| *spelt == value).map_or("", |(word, _)| word)
 }
 
-/// Reads one knob of a variant, which must be there if `complete`.
+/// Reads one knob of a variant, which is required if `complete`.
 pub(super) fn knob<'t, T>(
     table: &mut Table<'t>,
     complete: bool,
@@ -65,7 +65,7 @@ pub(super) fn knob<'t, T>(
 }
 
 impl Knobs {
-    /// Every knob with its value, both as a scenario file spells them, in the order of the reference.
+    /// Every knob with its value, in the file's spelling and the reference's order.
     #[must_use]
     pub fn settings(&self) -> [(&'static str, String); 14] {
         fn or<T: fmt::Display>(value: Option<T>, word: &str) -> String {
@@ -90,7 +90,7 @@ impl Knobs {
     }
 }
 
-/// What one variant says about the knobs; what it leaves unsaid comes from its base.
+/// A variant's own knobs; the others come from its base.
 #[derive(Clone, Debug, Default)]
 pub(super) struct KnobSettings {
     queue_choice: Option<Located<QueueChoice>>,
@@ -110,7 +110,7 @@ pub(super) struct KnobSettings {
 }
 
 impl KnobSettings {
-    /// Reads the knobs of `table`, all of which must be there if `complete`.
+    /// Reads the knobs of `table`, all of which are required if `complete`.
     pub(super) fn read(table: &mut Table<'_>, complete: bool) -> Self {
         let queue_counts = 1..=MAX_QUEUES;
         Self {
@@ -122,7 +122,7 @@ impl KnobSettings {
                 field.word_or_integer(OFF, queue_counts.clone())
             }),
             queue_weights: knob(table, complete, "queue-weights", Field::boolean),
-            // Younger than the schema: files that do not know it mean that it is off.
+            // Newer than the schema: off in files without it.
             service_balancing: knob(table, false, "service-balancing", Field::boolean),
             segment_size: knob(table, complete, "segment-size", |field| {
                 field.word_or_quantity(&[(OFF, None)], SEGMENT_SIZES, "16KiB", Some)
@@ -142,7 +142,7 @@ impl KnobSettings {
         }
     }
 
-    /// These settings, and `base`'s where they are silent.
+    /// These settings, completed by `base`'s.
     pub(super) fn over(&self, base: Self) -> Self {
         let own = self.clone();
         Self {
@@ -163,7 +163,7 @@ impl KnobSettings {
         }
     }
 
-    /// The knobs, if every one is set.
+    /// The knobs, if all are set.
     pub(super) fn knobs(&self) -> Option<Knobs> {
         Some(Knobs {
             queue_choice: self.queue_choice.as_ref()?.value,
@@ -183,7 +183,7 @@ impl KnobSettings {
         })
     }
 
-    /// Span and path of the place where this variant itself sets one of the knobs that can clash.
+    /// Span and path of the variant's own setting of a conflicting knob.
     pub(super) fn place_of(&self, knob: ClashingKnob) -> Option<(Range<usize>, String)> {
         fn place<T>(setting: &Option<Located<T>>) -> Option<(Range<usize>, String)> {
             setting.as_ref().map(|setting| (setting.span.clone(), setting.path.clone()))
@@ -203,7 +203,7 @@ fn byte_queue_limit(field: &Field<'_>) -> Option<ByteQueueLimit> {
     field.word_or_quantity(&WORDS, QUEUE_LIMITS, "256KiB", ByteQueueLimit::Fixed)
 }
 
-/// Knobs whose values can contradict the link or one another.
+/// Knobs that can conflict with the link or each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClashingKnob {
     Queues,
@@ -212,14 +212,14 @@ pub(super) enum ClashingKnob {
     GsoSize,
 }
 
-/// A contradiction: the knobs it lies in, the likeliest culprit first, and what it is.
+/// A conflict: its knobs, the likeliest culprit first, and the problem.
 pub(super) struct Clash {
     pub(super) knobs: Vec<ClashingKnob>,
     pub(super) problem: String,
     pub(super) advice: String,
 }
 
-/// The first contradiction within `knobs`, or between them and `link`.
+/// The first conflict within `knobs`, or with `link`.
 pub(super) fn clash(knobs: &Knobs, link: &Link) -> Option<Clash> {
     let queues = knobs.queues.unwrap_or(link.queues);
     if queues > link.queues {

@@ -46,61 +46,60 @@ pub use select::UnknownVariant;
 pub use sweep::{Setups, qdisc_files};
 pub use tenants::{Axis, BulkTenants, Effort, Offloads, OnOff, Plot, Probes, TenantPoint, Tenants};
 
-/// Largest weight of a flow: what the queue choice's word has room for.
+/// Largest weight of a flow, limited by the flow's word.
 pub const MAX_FLOW_WEIGHT: u32 = 65_535;
 
 /// A scenario with all of its variants resolved.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
-    /// Name by which the scenario is called on the command line.
+    /// Name on the command line.
     pub name: String,
     /// One line for lists.
     pub title: String,
-    /// Some sentences: what the scenario shows. May be empty.
+    /// The scenario's purpose, in some sentences; may be empty.
     pub description: String,
     /// The sender's link.
     pub link: Link,
     /// The hosts.
     pub hosts: Hosts,
-    /// The switch between the hosts, where the workload needs one.
+    /// The switch between the hosts, if the workload needs one.
     pub switch: Option<Switch>,
     /// The traffic.
     pub workload: Workload,
-    /// How long and over which windows it is measured.
+    /// Length and windows of the measurement.
     pub measure: Measure,
-    /// What is compared when nothing else is asked for, in the order of the file's `variants`.
+    /// The variants of a run by default, in the order of the file's `variants`.
     pub variants: Vec<Variant>,
-    /// The other variants of the file and of its variant table; they run when asked for by name.
-    /// Variants of the table that do not fit the scenario's link are left out.
+    /// The other variants of the file and its variant table, which run by name. Variants of the table that do
+    /// not fit the link are omitted.
     pub further_variants: Vec<Variant>,
     /// Named groups of variants, such as `main`.
     pub groups: BTreeMap<String, Vec<String>>,
-    /// The figures of the paper that the scenario comes from.
+    /// Figures of the scenario's paper.
     pub paper: Option<Paper>,
-    /// What the results must satisfy; a run that misses one exits with 1.
+    /// Expectations; a run that misses one exits with 1.
     pub expectations: Vec<Expectation>,
 }
 
 /// The sender's link and its NIC.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Link {
-    /// Nominal line rate: windows are stated at this rate.
+    /// Nominal line rate, to which windows refer.
     pub rate: BitRate,
     /// Layer-3 MTU.
     pub mtu: ByteSize,
     /// Transmit queues of the NIC, 1 to [`MAX_QUEUES`].
     pub queues: u32,
-    /// Queues of each priority of data-centre bridging (a traffic class, IEEE 802.1Q), which follow one
-    /// another: a pool of its own for each (Titan, section 1). None where all flows share all queues.
+    /// Queues of each priority of data-centre bridging (a traffic class, IEEE 802.1Q), consecutively: each has
+    /// its own pool (Titan, section 1). None if all flows share all queues.
     pub priorities: Vec<u32>,
-    /// Receive queues over which each simulated host spreads what it receives, 1 to [`MAX_QUEUES`]; none: as many
-    /// as the simulator's own hosts have.
+    /// Receive queues of each simulated host, 1 to [`MAX_QUEUES`]; none: the simulator's default.
     pub receive_queues: Option<u32>,
     /// How the test bed on a real kernel builds the NIC.
     pub topology: Topology,
 }
 
-/// The largest number of transmit queues a scenario may ask for.
+/// Maximum of transmit queues in a scenario.
 pub const MAX_QUEUES: u32 = 256;
 
 /// How the test bed on a real kernel builds the NIC.
@@ -115,13 +114,13 @@ pub enum Topology {
 /// The hosts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hosts {
-    /// How many: a sender and a receiver, or those of a shuffle, which are all both.
+    /// Number of hosts: a sender and a receiver, or the hosts of a shuffle.
     pub count: u32,
     /// Cores of each sender; half of them carry twice as many flows as the others.
     pub sending_cores: u32,
 }
 
-/// The switch between several hosts, each with a link as the scenario's.
+/// The switch of several hosts, each with a link like the scenario's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Switch {
     /// Packet buffer that its ports share.
@@ -131,19 +130,19 @@ pub struct Switch {
 /// The traffic.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
-    /// What the flows do.
+    /// The kind of traffic.
     pub kind: WorkloadKind,
-    /// TCP flows that each sending host has.
+    /// TCP flows of each sending host.
     pub flows: u32,
     /// TCP congestion control of the flows.
     pub congestion_control: String,
-    /// Priority of the flows, an index into [`Link::priorities`]; that of clients is their own.
+    /// Priority of the flows, an index into [`Link::priorities`]; clients have their own.
     pub priority: u32,
     /// The request-response latency probe, if one runs.
     pub latency: Option<LatencyProbe>,
 }
 
-/// What the flows of a workload do.
+/// The kind of traffic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WorkloadKind {
     /// One host sends to another, and all flows are always backlogged.
@@ -153,44 +152,44 @@ pub enum WorkloadKind {
         /// Payload of each flow.
         bytes_per_flow: ByteSize,
     },
-    /// Clients on one host fetch values from a server on the other, each over a connection that stays
-    /// open: a small request, and the value as its response. The next request follows at once.
+    /// Clients on one host fetch values from a server on the other, each over a permanent connection: a small
+    /// request, with the value as its response. The next request follows at once.
     Fetch {
         /// The clients, with as many flows in all as the workload has.
         clients: Vec<ClientGroup>,
     },
-    /// Clients ask a server over UDP, and send the next request when a response is there: what is told is how
-    /// its receive queues serve them. Variants are [`ReceiveKnobs`].
+    /// Clients send requests to a server over UDP, the next one after each response; the server's receive
+    /// queues are studied. Variants are [`ReceiveKnobs`].
     Requests(Requests),
-    /// Clients share the link, with one qdisc in front of it at a time. Variants are [`TenantPoint`]s.
+    /// Clients share the link behind one qdisc at a time. Variants are [`TenantPoint`]s.
     Tenants(Tenants),
 }
 
 /// The requests of a closed loop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requests {
-    /// What answers.
+    /// The kind of server.
     pub server: ServerKind,
-    /// Hosts over which the clients are spread, each with one address.
+    /// Number of the clients' hosts, each with one address.
     pub client_hosts: u32,
-    /// Requests that set a value, per cent; the others get one. 0 of an echo server.
+    /// Requests that set a value, per cent; the others get one. 0 for an echo server.
     pub set_percent: u32,
-    /// After this time a client gives a request up that was lost, and makes another; none: never.
+    /// After this time a client replaces a lost request; none: never.
     pub timeout: Option<Nanoseconds>,
     /// The clients.
     pub clients: Vec<RequestClients>,
 }
 
-/// What answers requests.
+/// Kinds of servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerKind {
-    /// It sends each message back.
+    /// Returns each message.
     Echo,
-    /// It gets and sets values.
+    /// Gets and sets values.
     Memcached,
 }
 
-/// Clients that send requests and are alike.
+/// A group of equal clients that send requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestClients {
     /// Name in results.
@@ -199,42 +198,41 @@ pub struct RequestClients {
     pub count: u32,
     /// UDP flows of each.
     pub flows: u32,
-    /// Requests of each flow that are under way at a time.
+    /// Outstanding requests per flow.
     pub outstanding: u32,
-    /// Whether policies treat their flows as of high priority.
+    /// Whether their flows have high priority in policies.
     pub high_priority: bool,
-    /// When they come, from the beginning of the measurement; those that come then are there from the beginning of
-    /// the warm-up.
+    /// Their start after the beginning of the measurement; with 0 they start with the warm-up.
     pub from: Nanoseconds,
-    /// How long they stay; to the end if none.
+    /// How long they stay; none: to the end.
     pub stay: Option<Nanoseconds>,
-    /// The variants with which they are there; all if none.
+    /// The variants that have them; none: all.
     pub variants: Option<Vec<String>>,
 }
 
 impl RequestClients {
-    /// Requests of all of them that are under way at a time.
+    /// Outstanding requests of all of them.
     #[must_use]
     pub fn outstanding_in_all(&self) -> u64 {
         u64::from(self.count) * u64::from(self.flows) * u64::from(self.outstanding)
     }
 }
 
-/// Clients of a fetch workload that are alike.
+/// A group of equal clients of a fetch workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientGroup {
     /// How many.
     pub count: u32,
-    /// Sizes of the values that each of them fetches, in turn.
+    /// Sizes of the values that each fetches in turn.
     pub sizes: Vec<ByteSize>,
-    /// Whether the completion times of their fetches are among the results.
+    /// Whether results include the completion times of their fetches.
     pub timed: bool,
     /// Priority of their responses, an index into [`Link::priorities`].
     pub priority: u32,
 }
 
 impl Workload {
-    /// What each flow transfers in a shuffle.
+    /// Bytes of each flow in a shuffle.
     #[must_use]
     pub fn shuffled_bytes(&self) -> Option<ByteSize> {
         match self.kind {
@@ -283,7 +281,7 @@ impl Workload {
     }
 }
 
-/// A request-response probe that runs while the bulk flows do.
+/// A request-response probe during the bulk flows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LatencyProbe {
     /// Payload of a request and of its answer.
@@ -294,19 +292,19 @@ pub struct LatencyProbe {
     pub priority: u32,
 }
 
-/// How long and over which windows a run is measured.
+/// Length and windows of a measurement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measure {
     /// Time before the measurement, excluded from every figure.
     pub warmup: Nanoseconds,
-    /// Windows of the fairness metric, as stated at the nominal rate, shortest first. None in a
-    /// shuffle, which lasts as long as its flows, and where clients fetch: no flow is always backlogged.
+    /// Windows of the fairness metric at the nominal rate, shortest first. None in a shuffle, which lasts as
+    /// long as its flows, and with fetching clients: no flow is always backlogged.
     pub windows: Vec<Window>,
-    /// Length of the measurement at the nominal rate, where it is not made of windows.
+    /// Length of the measurement at the nominal rate, unless it consists of windows.
     pub length: Option<Nanoseconds>,
     /// A repeat lasts this many of the longest window.
     pub long_windows: u32,
-    /// Repeats when the command line says nothing.
+    /// Default number of repeats.
     pub repeats: u32,
 }
 
@@ -326,19 +324,19 @@ pub struct Variant {
     pub name: String,
     /// The variant it was derived from.
     pub base: Option<String>,
-    /// What differs, in a sentence.
+    /// The difference, in a sentence.
     pub summary: String,
-    /// Its settings, resolved. Those of the kernel ([`Knobs::default`]) where the workload is requests: the
-    /// transmit side has no part in it.
+    /// Its resolved settings. With requests the kernel's defaults ([`Knobs::default`]), because the transmit
+    /// side is not used.
     pub knobs: Knobs,
-    /// How flows get their receive queues, where the workload is requests.
+    /// The receive side, with requests.
     pub receive: Option<ReceiveKnobs>,
-    /// The point of the sweep, where the workload is tenants.
+    /// The point of the sweep, with tenants.
     pub tenants: Option<TenantPoint>,
 }
 
 impl Variant {
-    /// Every knob with its value, both as a scenario file spells them, in the order of the reference.
+    /// Every knob with its value, in the file's spelling and the reference's order.
     #[must_use]
     pub fn settings(&self) -> Vec<(&'static str, String)> {
         match &self.receive {
@@ -348,60 +346,60 @@ impl Variant {
     }
 }
 
-/// What a variant can change where clients send requests.
+/// Knobs of a variant with requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceiveKnobs {
     /// The NIC.
     pub nic: ReceiveNic,
-    /// What steers flows to queues.
+    /// The policy for flows on queues.
     pub policy: ReceivePolicy,
-    /// Queues for flows of high priority alone, with [`ReceivePolicy::Isolation`].
+    /// Exclusive queues for flows of high priority, with [`ReceivePolicy::Isolation`].
     pub isolated_queues: u32,
-    /// Payload of a message of an echo server; of memcached, a value.
+    /// Payload of an echo message, or a value of memcached.
     pub message: ByteSize,
-    /// Packets that the ring of a receive queue holds.
+    /// Capacity of a receive ring in packets.
     pub ring: u32,
-    /// From the first packet of new flows until the NIC is configured for them; until then they lie where it puts
-    /// them by itself.
+    /// From the first packet of new flows until the NIC is configured for them; until then it places them by
+    /// itself.
     pub reaction: Nanoseconds,
 }
 
-/// A NIC whose receive side is modelled.
+/// A NIC with a modelled receive side.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReceiveNic {
     /// Intel 82599.
     I82599,
     /// Solarflare SFC9020.
     Sfc9020,
-    /// One with n-tuple filters as ethtool has them.
+    /// A NIC with ethtool's n-tuple filters.
     Ntuple,
-    /// One without filters.
+    /// A NIC without filters.
     RssOnly,
-    /// Any one with XDP: software.
+    /// Any NIC with XDP: software steering.
     XdpCpumap,
-    /// That of a model of one's own.
+    /// A NIC of the user's model.
     Own(Supplied),
 }
 
-/// What steers flows to receive queues.
+/// The policy for flows on receive queues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReceivePolicy {
-    /// Nothing: the NIC's own hash.
+    /// Only the NIC's hash.
     None,
     /// Equally many flows on every queue.
     Balance,
-    /// Queues of their own for flows of high priority; equally many flows on the queues of either class.
+    /// Exclusive queues for flows of high priority; equally many flows on the queues of either class.
     Isolation,
-    /// A policy of one's own, whose classes know flows of high priority by the label `high`.
+    /// The user's policy, whose classes select flows of high priority by the label `high`.
     Own(Supplied),
 }
 
-/// A file that a scenario brings along: as a part of its own text, or by its path.
+/// A file of a scenario: in its text, or by its path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Supplied {
-    /// What it is called in errors; its path, if it has one.
+    /// Its name in errors; its path, if any.
     pub origin: String,
-    /// Its text; none of a path that nobody has read yet ([`Scenario::supplied`]).
+    /// Its text; none for a path that was not read yet ([`Scenario::supplied`]).
     pub text: Option<String>,
 }
 
@@ -410,27 +408,27 @@ pub struct Supplied {
 pub struct Knobs {
     /// How a flow gets its transmit queue.
     pub queue_choice: QueueChoice,
-    /// Number of queues in use, when not all of the link's.
+    /// Number of queues in use; none: all of the link's.
     pub queues: Option<u32>,
     /// Queues per XPS pool; none when every core may use every queue.
     pub xps_pool: Option<u32>,
     /// Dynamic queue weights (DQWA).
     pub queue_weights: bool,
-    /// Service balancing: flows take turns on queues that they would have to share.
+    /// Service balancing: flows take turns on shared queues.
     pub service_balancing: bool,
     /// Dynamic segment sizing (DSOS): the size used on shared queues.
     pub segment_size: Option<ByteSize>,
-    /// TCP transmit batching. In the simulator, with it come the small queues of Titan's kernel.
+    /// TCP transmit batching. The simulator then also uses the small queues of Titan's kernel.
     pub transmit_batching: bool,
-    /// The qdisc in front of each queue.
+    /// The qdisc of each queue.
     pub qdisc: Qdisc,
     /// TCP small queues limit per socket; none is off.
     pub tcp_small_queues: Option<ByteSize>,
     /// Byte queue limits of each hardware queue.
     pub byte_queue_limit: ByteQueueLimit,
-    /// Shortest time between two interrupts; none leaves the driver's default.
+    /// Shortest time between two interrupts; none: the driver's default.
     pub interrupt_interval: Option<Nanoseconds>,
-    /// Largest segment handed to the device.
+    /// Largest segment of the device.
     pub gso_size: ByteSize,
     /// Segmentation offload (TSO and GSO).
     pub tso: bool,
@@ -465,11 +463,11 @@ impl Default for Knobs {
 pub enum QueueChoice {
     /// The kernel's: a hash per socket.
     Hash,
-    /// Dynamic queue assignment: the queue of least weight, when nothing is outstanding.
+    /// Dynamic queue assignment: the queue of least weight, if nothing is outstanding.
     Dqa,
 }
 
-/// The qdisc in front of each queue.
+/// The qdisc of each queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Qdisc {
     /// The kernel's default.
@@ -489,44 +487,44 @@ pub enum ByteQueueLimit {
     Off,
 }
 
-/// Figures that a paper states for the scenario.
+/// A paper's figures for the scenario.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Paper {
-    /// Where the figures stand.
+    /// Source of the figures.
     pub source: String,
-    /// Variant name to metric key (see [`crate::record::metric`]) to figure.
+    /// Figures by variant and metric key (see [`crate::record::metric`]).
     pub variants: BTreeMap<String, BTreeMap<String, f64>>,
 }
 
-/// Fewer repeats have no confidence interval, so that nothing can be judged by them.
+/// With fewer repeats there is no confidence interval, and so no verdict.
 pub const LEAST_REPEATS: u32 = 5;
 
 /// A statement about the results.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expectation {
-    /// Variant it speaks of.
+    /// The variant.
     pub variant: String,
     /// Metric key, such as `nfm.1s`.
     pub metric: String,
-    /// Which value of the repeats is held against the bounds.
+    /// The value that is compared with the bounds.
     pub statistic: Statistic,
-    /// With [`Statistic::Share`]: the least share of the repeats that must lie within the bounds.
+    /// With [`Statistic::Share`]: the required share of repeats within the bounds.
     pub share: Option<f64>,
-    /// The variant whose value the first one's is divided by before it is held against the bounds.
+    /// The variant whose value is the divisor.
     pub relative_to: Option<String>,
     /// Smallest value allowed.
     pub at_least: Option<f64>,
     /// Largest value allowed.
     pub at_most: Option<f64>,
-    /// Repeats that it takes to judge; at least [`LEAST_REPEATS`].
+    /// Repeats required for a verdict; at least [`LEAST_REPEATS`].
     pub repeats: u32,
 }
 
-/// Which value of the repeats an expectation speaks of.
+/// The value of an expectation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Statistic {
     /// Mean over the repeats; of a ratio the geometric mean.
     Mean,
-    /// Share of the repeats that lie within the bounds.
+    /// Share of the repeats within the bounds.
     Share,
 }

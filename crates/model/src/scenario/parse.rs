@@ -1,4 +1,4 @@
-//! From text to [`Scenario`]: TOML with positions, the top level of the file, and its version.
+//! Parses a [`Scenario`]: TOML with positions, the top level of the file, and its version.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ pub const SCHEMA: u32 = 1;
 pub(super) const LONGEST_DESCRIPTION: usize = 4000;
 /// Longest title: one line of a terminal.
 pub(super) const LONGEST_TITLE: usize = 100;
-/// A file beyond this is no scenario; the limit also bounds the work that a hostile file can cause.
+/// Limit of a file's size, which also bounds the work for a hostile file.
 const LARGEST_FILE: usize = 1 << 20;
 
 fn too_large(origin: &str) -> ScenarioError {
@@ -45,7 +45,7 @@ fn syntax_error(origin: &str, (line, column): (usize, usize), problem: &str, adv
     }
 }
 
-/// The TOML document, with the place of every key and value.
+/// The TOML document, with the position of every key and value.
 pub fn document<'t>(text: &'t str, origin: &str) -> Result<Spanned<DeTable<'t>>, ScenarioError> {
     if text.len() > LARGEST_FILE {
         return Err(too_large(origin));
@@ -57,10 +57,10 @@ pub fn document<'t>(text: &'t str, origin: &str) -> Result<Spanned<DeTable<'t>>,
     })
 }
 
-/// Offset of the line at which the parser gives up without saying where.
+/// Offset of the line where the parser fails without a position.
 ///
-/// It does so for one thing, keys of very many parts (`a.b.c...`), and goes on doing so however
-/// much text follows: the line is found by bisection.
+/// This happens only for keys with very many parts (`a.b.c...`), whatever text follows, so bisection finds the
+/// line.
 fn line_with_spanless_error(text: &str) -> usize {
     let ends: Vec<usize> = text
         .split_inclusive('\n')
@@ -75,8 +75,7 @@ fn line_with_spanless_error(text: &str) -> usize {
     line.checked_sub(1).and_then(|previous| ends.get(previous)).copied().unwrap_or(0)
 }
 
-/// Reads `schema`. False if the file was written for another version: nothing else in it can be
-/// judged then.
+/// Reads `schema`. False for another version: the rest cannot be checked then.
 pub(crate) fn read_schema(table: &mut Table<'_>) -> bool {
     let Some(field) = table.require("schema", &format!("write schema = {SCHEMA} first")) else { return true };
     match field.integer(0..=u32::MAX) {
@@ -94,18 +93,18 @@ pub(crate) fn read_schema(table: &mut Table<'_>) -> bool {
     }
 }
 
-/// Reads a scenario.
+/// Parses a scenario.
 ///
-/// `origin` names the text in errors. `tables` are the tables of variants, as name and text, from
-/// which the scenario may inherit: usually [`super::bundled::variant_tables`].
+/// `origin` names the text in errors. `tables` are the names and texts of variant tables that it may inherit
+/// from, usually [`super::bundled::variant_tables`].
 ///
 /// # Errors
-/// The first mistake in the text; or in the variant table, if the scenario names one that is wrong.
+/// The first error in the text, or in the variant table that it names.
 pub fn parse(text: &str, origin: &str, tables: &[(&str, &str)]) -> Result<Scenario, ScenarioError> {
     parse_with(text, origin, tables, Setups::default())
 }
 
-/// As [`parse`], with further setups of qdiscs than the bundled ones for scenarios of tenants.
+/// As [`parse`], with further qdisc setups for scenarios of tenants.
 ///
 /// # Errors
 /// As [`parse`].
@@ -125,12 +124,12 @@ pub fn parse_with(
     match (complaints.into_error(), scenario) {
         (None, Some(scenario)) => Ok(scenario),
         (Some(error), _) => Err(error),
-        // Every reader that gives nothing complains; this is the net below them.
+        // A fallback: every reader that returns nothing reports an error.
         (None, None) => Err(syntax_error(origin, (1, 1), "not a complete scenario", "")),
     }
 }
 
-/// None if there were complaints; an error if the variant table is wrong.
+/// None if there were errors; an error if the variant table is wrong.
 fn read_scenario(
     mut root: Table<'_>,
     tables: &[(&str, &str)],

@@ -1,4 +1,4 @@
-//! The knobs of a variant in a scenario of requests: how flows get their receive queues.
+//! The knobs of a variant with requests: how flows get their receive queues.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -21,21 +21,21 @@ const POLICIES: [Spelling<ReceivePolicy>; 3] = [
     ("balance", ReceivePolicy::Balance),
     ("isolation", ReceivePolicy::Isolation),
 ];
-/// Payloads of messages: each is one packet, so the MTU is the limit that counts.
+/// Payloads of messages: each is one packet, so the MTU is the real limit.
 const MESSAGES: RangeInclusive<ByteSize> = ByteSize::from_bytes(1)..=ByteSize::from_kib(64);
-/// Times from new flows to a new configuration.
+/// Delays from new flows to a new configuration.
 const REACTIONS: RangeInclusive<Nanoseconds> = Nanoseconds::new(0)..=Nanoseconds::from_secs(3600);
 /// Headers of IPv4 and UDP (RFC 791, RFC 768), and of memcached's request and response around a value: the frame of
 /// UDP, the command, a key of 64 bytes (memaslap's default), flags and lengths, rounded up.
 const HEADERS: u64 = 200;
 
-/// Packets that a receive ring can hold: from one to what the largest ones hold (`rx_max_pending` of mlx5 is 8192).
+/// Capacity of a receive ring: up to more than the largest ones (`rx_max_pending` of mlx5 is 8192).
 const RINGS: RangeInclusive<u32> = 1..=65_536;
-/// Descriptors of a receive ring unless a variant says otherwise: the default of ixgbe (`IXGBE_DEFAULT_RXD`,
+/// Default descriptors of a receive ring, as in ixgbe (`IXGBE_DEFAULT_RXD`,
 /// drivers/net/ethernet/intel/ixgbe/ixgbe.h).
 const RING: u32 = 512;
 
-/// The file's word for a value of an enumeration; the name of one's own.
+/// The file's spelling of an enumeration's value; the name of the user's own.
 fn word<'w, T: PartialEq>(value: &T, words: &'w [Spelling<T>], own: Option<&'w Supplied>) -> &'w str {
     let known = words.iter().find(|(_, spelt)| spelt == value).map(|(word, _)| *word);
     known.or_else(|| own.map(|own| own.origin.as_str())).unwrap_or_default()
@@ -54,14 +54,14 @@ impl fmt::Display for ReceivePolicy {
 }
 
 impl ReceivePolicy {
-    /// The policy of one's own, if it is one.
+    /// The user's policy, if it is one.
     #[must_use]
     pub fn own(&self) -> Option<&Supplied> {
         if let Self::Own(own) = self { Some(own) } else { None }
     }
 }
 
-/// One of some words; else a path to a file, or, over several lines, the text of one.
+/// One of some words; else a path to a file, or a multi-line text.
 fn word_or_own<T: Clone>(field: &Field<'_>, words: &[Spelling<T>], own: fn(Supplied) -> T) -> Option<T> {
     let is_own = |text: &&str| text.contains(['/', '\n']) || text.ends_with(".toml");
     let Some(text) = field.text().filter(is_own) else { return field.one_of(words) };
@@ -73,8 +73,7 @@ fn word_or_own<T: Clone>(field: &Field<'_>, words: &[Spelling<T>], own: fn(Suppl
 }
 
 impl Scenario {
-    /// The files that its variants bring along, each after the variant's name: whoever has read the scenario reads
-    /// those that have a path only.
+    /// The files of its variants, each with the variant's name. The caller reads those that have only a path.
     pub fn supplied(&mut self) -> impl Iterator<Item = (&str, &mut Supplied)> {
         self.variants.iter_mut().chain(&mut self.further_variants).flat_map(|variant| {
             let (name, knobs) = (variant.name.as_str(), variant.receive.as_mut());
@@ -84,7 +83,7 @@ impl Scenario {
 }
 
 impl ReceiveNic {
-    /// The model of one's own, if it is one.
+    /// The user's model, if it is one.
     #[must_use]
     pub fn own(&self) -> Option<&Supplied> {
         if let Self::Own(own) = self { Some(own) } else { None }
@@ -103,10 +102,10 @@ impl ReceiveKnobs {
         nic.into_iter().chain(policy)
     }
 
-    /// Every knob with its value, both as a scenario file spells them, in the order of the reference.
+    /// Every knob with its value, in the file's spelling and the reference's order.
     #[must_use]
     pub fn settings(&self) -> [(&'static str, String); 6] {
-        // Records have what was run, wherever it was read.
+        // Records have the complete text.
         let with_text = |word: &dyn fmt::Display, own: Option<&Supplied>| {
             let text = own.and_then(|own| own.text.as_ref()).map(|text| format!(" = {text:?}"));
             format!("{word}{}", text.unwrap_or_default())
@@ -122,7 +121,7 @@ impl ReceiveKnobs {
     }
 }
 
-/// What one variant says about the knobs; what it leaves unsaid comes from its base.
+/// A variant's own knobs; the others come from its base.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReceiveSettings {
     nic: Option<Located<ReceiveNic>>,
@@ -134,7 +133,7 @@ pub(super) struct ReceiveSettings {
 }
 
 impl ReceiveSettings {
-    /// Reads the knobs of `table`, all of which must be there if `complete`.
+    /// Reads the knobs of `table`, all of which are required if `complete`.
     pub(super) fn read(table: &mut Table<'_>, complete: bool) -> Self {
         Self {
             nic: knob(table, complete, "nic", |field| word_or_own(field, &NICS, ReceiveNic::Own)),
@@ -143,13 +142,13 @@ impl ReceiveSettings {
             }),
             isolated_queues: knob(table, complete, "isolated-queues", |field| field.integer(1..=MAX_QUEUES)),
             message: knob(table, complete, "message", |field| field.quantity(MESSAGES, "1024B")),
-            // It has come later than the others, so it need not be said.
+            // Newer than the others, so it is optional.
             ring: knob(table, false, "ring", |field| field.integer(RINGS)),
             reaction: knob(table, complete, "reaction", |field| field.quantity(REACTIONS, "430ms")),
         }
     }
 
-    /// These settings, and `base`'s where they are silent.
+    /// These settings, completed by `base`'s.
     pub(super) fn over(&self, base: Self) -> Self {
         let own = self.clone();
         Self {
@@ -162,7 +161,7 @@ impl ReceiveSettings {
         }
     }
 
-    /// The knobs; none if one is missing, which has been complained about.
+    /// The knobs; none if one is missing, which has been reported.
     pub(super) fn knobs(&self) -> Option<ReceiveKnobs> {
         Some(ReceiveKnobs {
             nic: self.nic.as_ref()?.value.clone(),
@@ -174,7 +173,7 @@ impl ReceiveSettings {
         })
     }
 
-    /// The setting that contradicts the link, if one does: where it stands, the problem and the advice.
+    /// A setting that conflicts with the link, if any: position, problem and advice.
     pub(super) fn clash(&self, link: &Link) -> Option<(std::ops::Range<usize>, String, String, String)> {
         if let (Some(policy), Some(queues)) = (&self.policy, &self.isolated_queues)
             && policy.value == ReceivePolicy::Isolation

@@ -1,4 +1,4 @@
-//! The workload of clients whose requests a server answers: a closed loop over UDP.
+//! The workload of clients with a server: a closed loop over UDP.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -19,16 +19,16 @@ const SERVERS: [Spelling<ServerKind>; 2] = [("echo", ServerKind::Echo), ("memcac
 const MOST_GROUPS: usize = 16;
 /// Flows of a client: its UDP ports.
 const CLIENT_FLOWS: RangeInclusive<u32> = 1..=1024;
-/// Requests of a flow that wait for their response.
+/// Outstanding requests of a flow.
 const OUTSTANDING: RangeInclusive<u32> = 1..=1024;
-/// Requests that may wait for their response in all: no ring of a NIC would hold more.
+/// Limit of outstanding requests in all: more than any NIC's ring holds.
 const MOST_OUTSTANDING: u64 = 1_000_000;
 /// Hosts of the clients: each has an address of its own in one network.
 const CLIENT_HOSTS: RangeInclusive<u32> = 1..=250;
-/// Times at which clients come, and for which they stay.
+/// Times of the clients' start, and of their stay.
 const TIMES: RangeInclusive<Nanoseconds> = Nanoseconds::new(0)..=Nanoseconds::from_secs(24 * 3600);
 const STAYS: RangeInclusive<Nanoseconds> = Nanoseconds::from_millis(1)..=Nanoseconds::from_secs(24 * 3600);
-/// Times after which clients give up a request that was lost, and the word for clients that never do.
+/// Times after which clients replace a lost request, and the word for never.
 const TIMEOUTS: RangeInclusive<Nanoseconds> = Nanoseconds::from_micros(1)..=Nanoseconds::from_secs(24 * 3600);
 const NEVER: &str = "never";
 /// memaslap's (`SOCK_WAIT_TIMEOUT`, libmemcached, clients/ms_conn.h). netperf's UDP_RR has none.
@@ -41,7 +41,7 @@ impl fmt::Display for ServerKind {
 }
 
 impl Requests {
-    /// The clients that are there with a variant, in the order of the file.
+    /// The clients of a variant, in the order of the file.
     pub fn clients_with<'r>(&'r self, variant: &'r str) -> impl Iterator<Item = &'r RequestClients> + Clone {
         self.clients.iter().filter(move |group| {
             group.variants.as_ref().is_none_or(|variants| variants.iter().any(|name| name == variant))
@@ -49,8 +49,8 @@ impl Requests {
     }
 }
 
-/// Reads the keys of `[workload]` that speak of requests; `measure` is what clients have to fit into, and
-/// `variants` are the known names, where they can be told.
+/// Reads the keys of `[workload]` with requests; `measure` limits the clients' times, and `variants` are the
+/// known names, if known.
 pub(super) fn read_requests(
     table: &mut Table<'_>,
     measure: Option<&Measure>,

@@ -1,4 +1,4 @@
-//! The tables of a scenario that speak of results: the paper's figures and the expectations.
+//! The result tables of a scenario: the paper's figures and the expectations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -24,7 +24,7 @@ impl fmt::Display for Statistic {
     }
 }
 
-/// The keys of all metrics that a scenario with these windows, and these sizes of values, can speak of.
+/// The keys of all metrics that a scenario with these windows and sizes can use.
 pub(super) fn metric_keys(measure: &Measure, workload: &Workload) -> BTreeSet<String> {
     let windows = || measure.windows.iter().map(|window| window.name.as_str());
     let parts = [
@@ -52,7 +52,7 @@ pub(super) fn metric_keys(measure: &Measure, workload: &Workload) -> BTreeSet<St
     plain.chain(with_parts).chain(by_size).chain(by_group).chain(of_tenants).collect()
 }
 
-/// Reads `[paper]`. `variants` and `metrics` are the known names, where they can be told.
+/// Reads `[paper]`. `variants` and `metrics` are the known names, if known.
 pub(super) fn read_paper(
     mut table: Table<'_>,
     variants: Option<&BTreeSet<&str>>,
@@ -76,8 +76,8 @@ pub(super) fn read_paper(
     Some(Paper { source: source?, variants: figures? })
 }
 
-/// Reads figures into `figures`: `nfm.1s = 0.78`, `"nfm.1s" = 0.78` and `nfm = { 1s = 0.78 }` say the
-/// same. The depth is bounded by that of the TOML parser.
+/// Reads figures into `figures`: `nfm.1s = 0.78`, `"nfm.1s" = 0.78` and `nfm = { 1s = 0.78 }` are equivalent.
+/// The TOML parser limits the depth.
 fn read_figures(
     table: &Table<'_>,
     prefix: &str,
@@ -209,7 +209,7 @@ fn read_expectation(
     })
 }
 
-/// The least share of the repeats that must lie within the bounds.
+/// The required share of repeats within the bounds.
 fn read_share(table: &mut Table<'_>) -> Option<f64> {
     let field = table
         .require("share", "the share of the repeats that must lie within the bounds, for example 0.8")?;

@@ -1,4 +1,4 @@
-//! The tables of a scenario that say what runs: link, hosts, workload, measurement, groups.
+//! The run tables of a scenario: link, hosts, workload, measurement, groups.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -22,7 +22,7 @@ use crate::units::{BitRate, ByteSize, Nanoseconds};
 /// Line rates, in scenarios and on the command line: from 1 Mbit/s to 1.6 Tbit/s (IEEE P802.3dj).
 pub const LINE_RATES: RangeInclusive<BitRate> =
     BitRate::from_bits_per_second(1_000_000)..=BitRate::from_bits_per_second(1_600_000_000_000);
-/// From what every IPv4 host must take (RFC 791) to the longest IPv4 packet.
+/// From the size that every IPv4 host must accept (RFC 791) to the longest IPv4 packet.
 const MTUS: RangeInclusive<ByteSize> = ByteSize::from_bytes(576)..=ByteSize::from_bytes(65_535);
 const DEFAULT_MTU: ByteSize = ByteSize::from_bytes(1500);
 const SENDING_CORES: RangeInclusive<u32> = 1..=1024;
@@ -35,7 +35,7 @@ const TWO_HOSTS: u32 = 2;
 const SHUFFLE_HOSTS: RangeInclusive<u32> = 2..=512;
 const SHUFFLE_BYTES: RangeInclusive<ByteSize> = ByteSize::from_bytes(1)..=ByteSize::from_kib(1 << 30);
 const SWITCH_BUFFERS: RangeInclusive<ByteSize> = ByteSize::from_kib(1)..=ByteSize::from_kib(16 << 20);
-/// Longest name of a congestion control: `TCP_CA_NAME_MAX` less the final zero (include/net/tcp.h).
+/// Longest name of a congestion control: `TCP_CA_NAME_MAX` minus the final zero (include/net/tcp.h).
 const LONGEST_CONGESTION_CONTROL: usize = 15;
 const DEFAULT_CONGESTION_CONTROL: &str = "cubic";
 const MESSAGES: RangeInclusive<ByteSize> = ByteSize::from_bytes(1)..=ByteSize::from_kib(64);
@@ -50,16 +50,16 @@ const LONG_WINDOWS: RangeInclusive<u32> = 1..=1000;
 const DEFAULT_LONG_WINDOWS: u32 = 4;
 pub(super) const REPEATS: RangeInclusive<u32> = 1..=1000;
 const DEFAULT_REPEATS: u32 = 5;
-/// Shortest and longest measurement where it is not made of windows.
+/// Lengths of a measurement without windows.
 const DURATIONS: RangeInclusive<Nanoseconds> = Nanoseconds::from_millis(1)..=LONGEST_REPEAT;
 /// Longest measurement of one repeat.
 const LONGEST_REPEAT: Nanoseconds = Nanoseconds::from_secs(24 * 3600);
-/// Most windows of the shortest kind in a repeat: the meter keeps a bin per flow for each of them.
+/// Limit of the shortest windows in a repeat: the meter has a bin per flow for each.
 const MOST_SHORT_WINDOWS: u64 = 1_000_000;
 
 const TOPOLOGIES: [Spelling<Topology>; 2] = [("soft-nic", Topology::SoftNic), ("mq", Topology::Mq)];
 
-/// What the key `kind` of a workload says, before its other keys are read.
+/// The kind of a workload, before its other keys are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Bulk,
@@ -77,7 +77,7 @@ const KINDS: [Spelling<Kind>; 5] = [
     ("tenants", Kind::Tenants),
 ];
 
-/// The kind of a workload: other tables depend on it. Complains about nothing; [`read_workload`] does.
+/// The kind of a workload, on which other tables depend. [`read_workload`] reports its errors.
 pub(super) fn kind_of(workload: Option<&Field<'_>>) -> Kind {
     match workload.map(|field| field.value) {
         Some(DeValue::Table(entries)) => match entries.get("kind").map(|kind| kind.get_ref()) {
@@ -97,7 +97,7 @@ impl fmt::Display for Topology {
     }
 }
 
-/// The value of an optional key: none if it is there but wrong.
+/// The value of an optional key; none if it is wrong.
 pub(super) fn or_default<'t, T>(
     field: Option<Field<'t>>,
     default: T,
@@ -119,7 +119,7 @@ pub(super) fn read_link(mut table: Table<'_>, kind: Kind) -> Option<Link> {
         Kind::Bulk | Kind::Shuffle | Kind::Fetch => {
             or_default(table.take("receive-queues"), None, |field| field.integer(1..=MAX_QUEUES).map(Some))
         }
-        // What serves requests are the link's queues; tenants send through one.
+        // The link's queues serve requests; tenants use one.
         Kind::Requests | Kind::Tenants => Some(None),
     };
     table.finish();
@@ -158,7 +158,7 @@ fn read_priorities(field: &Field<'_>, queues: Option<u32>) -> Option<Vec<u32>> {
     Some(priorities)
 }
 
-/// Reads the `priority` of flows: a place in `link.priorities`. `link` is none if it is wrong.
+/// Reads the `priority` of flows: an index into `link.priorities`. `link` is none if it is wrong.
 pub(super) fn read_priority(field: Option<Field<'_>>, link: Option<&Link>) -> Option<u32> {
     or_default(field, 0, |field| {
         let Some(link) = link else { return field.integer(0..=MAX_QUEUES) };
@@ -188,7 +188,7 @@ pub(super) fn read_hosts(mut table: Table<'_>, kind: Kind) -> Option<Hosts> {
     Some(Hosts { count: count?, sending_cores: sending_cores? })
 }
 
-/// The hosts of a scenario that does not speak of them: a core for every queue.
+/// Default hosts: a core per queue.
 pub(super) fn default_hosts(link: &Link) -> Hosts {
     Hosts { count: TWO_HOSTS, sending_cores: link.queues }
 }
@@ -201,8 +201,8 @@ pub(super) fn read_switch(mut table: Table<'_>) -> Option<Switch> {
     Some(Switch { buffer: buffer? })
 }
 
-/// Reads `[workload]`; `link` has the priorities, `measure`, if known, is what the latency probe has to fit
-/// into, `hosts` are those of a shuffle, and `variants` are the known names, where they can be told.
+/// Reads `[workload]`. `link` has the priorities, `measure` (if known) limits the latency probe, `hosts` are
+/// those of a shuffle, and `variants` are the known names, if known.
 pub(super) fn read_workload(
     mut table: Table<'_>,
     link: Option<&Link>,
@@ -230,7 +230,7 @@ pub(super) fn read_workload(
             return requests.map(|requests| Workload {
                 flows: requests.clients.iter().map(|group| group.count * group.flows).sum(),
                 kind: WorkloadKind::Requests(requests),
-                // Requests go over UDP.
+                // Requests use UDP.
                 congestion_control: DEFAULT_CONGESTION_CONTROL.to_owned(),
                 priority: 0,
                 latency: None,
@@ -308,7 +308,7 @@ impl Measure {
     }
 }
 
-/// Reads `[measure]` of a shuffle, which is measured from its first flow's start to its last one's end.
+/// Reads `[measure]` of a shuffle, which lasts from its first flow's start to its last one's end.
 pub(super) fn read_shuffle_measure(table: Option<Table<'_>>) -> Option<Measure> {
     let mut repeats = Some(DEFAULT_REPEATS);
     if let Some(mut table) = table {
@@ -324,7 +324,7 @@ pub(super) fn read_shuffle_measure(table: Option<Table<'_>>) -> Option<Measure> 
     })
 }
 
-/// Reads `[measure]` where clients fetch or ask, which has no windows: none of the flows is always backlogged.
+/// Reads `[measure]` with fetches or requests; there are no windows, because no flow is always backlogged.
 pub(super) fn read_fetch_measure(mut table: Table<'_>) -> Option<Measure> {
     let warmup = or_default(table.take("warmup"), DEFAULT_WARMUP, |field| field.quantity(WARMUPS, "1s"));
     let length = table.require("duration", "for example duration = \"4s\"");
@@ -340,7 +340,7 @@ pub(super) fn read_fetch_measure(mut table: Table<'_>) -> Option<Measure> {
     })
 }
 
-/// Reads `[measure]` of tenants, and what it says of quick runs; windows of fairness are optional.
+/// Reads `[measure]` of tenants with its values for quick runs; windows are optional.
 pub(super) fn read_tenants_measure(mut table: Table<'_>) -> Option<(Measure, Effort)> {
     let full = read_effort(&mut table, None);
     let quick = match table.take("quick") {
@@ -370,7 +370,7 @@ pub(super) fn read_tenants_measure(mut table: Table<'_>) -> Option<(Measure, Eff
     Some((measure, quick))
 }
 
-/// Reads the times and repeats of `[measure]`; what is not said is `otherwise`'s.
+/// Reads the times and repeats of `[measure]`, with the defaults in `otherwise`.
 fn read_effort(table: &mut Table<'_>, otherwise: Option<Effort>) -> Option<Effort> {
     let warmup = otherwise.map_or(DEFAULT_WARMUP, |effort| effort.warmup);
     let warmup = or_default(table.take("warmup"), warmup, |field| field.quantity(WARMUPS, "1s"));
@@ -407,7 +407,7 @@ pub(super) fn read_measure(mut table: Table<'_>) -> Option<Measure> {
     Some(measure)
 }
 
-/// Complains if a repeat would last too long or need too many bins.
+/// Reports a repeat that would last too long or need too many bins.
 fn check_extent(measure: &Measure, windows: &Field<'_>) {
     let duration = measure.duration();
     let shortest = measure.windows.first().map_or(1, |window| window.length.as_u64().max(1));
@@ -421,7 +421,7 @@ fn check_extent(measure: &Measure, windows: &Field<'_>) {
     }
 }
 
-/// None if a window is wrong: what depends on the windows cannot be judged then.
+/// None if a window is wrong: dependent values cannot be checked then.
 fn read_windows(field: &Field<'_>) -> Option<Vec<Window>> {
     let table = field.table()?;
     if table.is_empty() {
@@ -440,7 +440,7 @@ fn read_windows(field: &Field<'_>) -> Option<Vec<Window>> {
             complete = false;
             continue;
         };
-        // A name that is a time would otherwise lie in every table of results.
+        // Otherwise the name would be misleading in every table of results.
         if name.parse::<Nanoseconds>().is_ok_and(|named| named != length) {
             let problem = format!("the window '{}' is {length} long", excerpt(name));
             field.complain(BadValue, problem, "let the name say its length, or make it a word");
@@ -471,7 +471,7 @@ pub(super) fn read_groups(
 ) -> BTreeMap<String, Vec<Located<String>>> {
     let read_one = |(name, field): (&str, Field<'_>)| {
         let key = field.at_key();
-        // The command line takes the names of groups where it takes those of variants.
+        // The command line accepts groups and variants in the same place.
         if key.check_name(name, NAME_MARKS) && variants.is_some_and(|variants| variants.contains(name)) {
             let problem = format!("'{}' is a variant already", excerpt(name));
             key.complain(Duplicate, problem, "give the group another name");

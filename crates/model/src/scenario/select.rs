@@ -1,4 +1,4 @@
-//! Choosing variants by name or by group.
+//! Selects variants by name or group.
 
 use super::{Scenario, Variant};
 use crate::text::{excerpt, suggestion};
@@ -9,14 +9,14 @@ use crate::text::{excerpt, suggestion};
 pub struct UnknownVariant {
     /// Name of the scenario.
     pub scenario: String,
-    /// What was asked for.
+    /// The requested name.
     pub name: String,
-    /// The nearest name, and those there are.
+    /// The nearest name, and the known ones.
     pub advice: String,
 }
 
 impl Scenario {
-    /// Every variant: those that run when nothing is asked for, then the others.
+    /// All variants: the default ones first.
     pub fn all_variants(&self) -> impl Iterator<Item = &Variant> + Clone {
         self.variants.iter().chain(&self.further_variants)
     }
@@ -27,8 +27,8 @@ impl Scenario {
         self.all_variants().find(|variant| variant.name == name)
     }
 
-    /// The variants asked for, each a variant's or a group's name, in the order asked and each once;
-    /// [`Scenario::variants`] if nothing is asked for.
+    /// The requested variants by names of variants or groups, in order without duplicates;
+    /// [`Scenario::variants`] if none are requested.
     ///
     /// # Errors
     /// The first name that is neither a variant nor a group.

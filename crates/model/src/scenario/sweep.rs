@@ -1,5 +1,5 @@
-//! Reading the workload of tenants, and its sweeps: every combination of a qdisc setup and of a value on each axis
-//! is a point, and a variant of its own.
+//! Reads the workload of tenants and its sweeps: every combination of a qdisc setup and of a value on each axis
+//! is a point, and a variant.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -21,9 +21,9 @@ use crate::qdisc::{Catalogue, Classifier, FilterRules, QdiscSetup};
 use crate::text::{excerpt, suggestion};
 use crate::units::ByteSize;
 
-/// Filter rules: more than a host's tables have.
+/// Filter rules: up to more than a real host has.
 const RULES: RangeInclusive<u32> = 0..=10_000;
-/// Sweeps of a scenario, values on an axis, points in all, plots: bounds of the work that a file can cause.
+/// Limits of sweeps, values per axis, points and plots, which bound the work for a file.
 const MOST_SWEEPS: usize = 16;
 const MOST_VALUES: usize = 128;
 const MOST_POINTS: usize = 10_000;
@@ -45,17 +45,17 @@ impl fmt::Display for Classifier {
     }
 }
 
-/// The setups of qdiscs that a scenario can name, and those that take part in it without being named.
+/// The qdisc setups that a scenario can name, and those that it has in addition.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Setups<'a> {
-    /// What names stand for; the bundled setups if none.
+    /// The named setups; none: the bundled ones.
     pub catalogue: Option<&'a Catalogue>,
-    /// Names of setups that every sweep has beside its own: a user's.
+    /// Names of setups that every sweep has in addition: the user's.
     pub further: &'a [String],
 }
 
-/// The files of setups that a scenario names in `qdisc-files`, as it writes them. None of a text that is no scenario;
-/// [`super::parse_with`] says why.
+/// The files of setups in a scenario's `qdisc-files`. Empty for an invalid text; [`super::parse_with`] reports
+/// why.
 #[must_use]
 pub fn qdisc_files(text: &str) -> Vec<String> {
     let Ok(document) = document(text, "") else { return Vec::new() };
@@ -75,7 +75,7 @@ fn read_files(field: &Field<'_>) -> Option<Vec<String>> {
     elements.iter().map(|element| element.prose(LONGEST_PATH, false)).collect()
 }
 
-/// Reads a scenario of tenants. None if there were complaints.
+/// Reads a scenario of tenants. None if there were errors.
 pub(super) fn read_scenario(
     mut root: Table<'_>,
     setups: Setups<'_>,
@@ -164,7 +164,7 @@ pub(super) fn read_scenario(
     build()
 }
 
-/// The group of all points, and one for each setup.
+/// The group of all points, and one per setup.
 fn groups(points: &[(Variant, bool)]) -> BTreeMap<String, Vec<String>> {
     let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut add = |group: &str, variant: &Variant| {
@@ -182,7 +182,7 @@ fn groups(points: &[(Variant, bool)]) -> BTreeMap<String, Vec<String>> {
 }
 
 impl Traffic {
-    /// Whether a sweep has to say what the axis says; none of an axis that no traffic depends on.
+    /// Whether a sweep must define the axis; none for an axis that does not affect traffic.
     fn needs(&self, axis: AxisKind) -> bool {
         match axis {
             AxisKind::Clients => self.bulk.iter().any(|group| matches!(group.count, GroupCount::Share(_))),
@@ -194,7 +194,7 @@ impl Traffic {
     }
 }
 
-/// What a sweep can vary beside the qdisc, in the order in which names of points say it.
+/// Axes besides the qdisc, in the order of the points' names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum AxisKind {
     Clients,
@@ -248,10 +248,10 @@ enum AxisValue {
     Classifier(Classifier),
 }
 
-/// One axis of one sweep: each value, how the file spells it, and whether a quick run has it.
+/// An axis of a sweep: each value, its spelling, and whether a quick run has it.
 type Values = Vec<(AxisValue, String, bool)>;
 
-/// One sweep: its setups, and its values on every axis. Whether a quick run has them stands beside.
+/// A sweep: its setups and its values on every axis, each with whether a quick run has it.
 #[derive(Clone, Debug)]
 struct Sweep {
     setups: Vec<(Arc<QdiscSetup>, bool)>,
@@ -385,7 +385,7 @@ fn read_sweep(
     Some(Sweep { setups, axes: axes.into_iter().collect::<Option<_>>()? })
 }
 
-/// Reads one axis of a sweep; `chosen` are the values of a quick run, if they are not all.
+/// Reads one axis of a sweep; `chosen` are the values of a quick run, if not all.
 fn read_axis(
     kind: AxisKind,
     field: &Field<'_>,
@@ -487,7 +487,7 @@ fn axes(sweeps: &[Sweep]) -> Vec<Axis> {
 /// A value on each axis of a sweep, with its spelling.
 type Combination<'s> = Vec<(AxisKind, AxisValue, &'s str)>;
 
-/// Every point, each once, with whether a quick run has it; those of one setup follow one another.
+/// Every point without duplicates, with whether a quick run has it; those of a setup are consecutive.
 fn points(sweeps: &[Sweep], traffic: &Traffic) -> Vec<(Variant, bool)> {
     let mut points: Vec<(Variant, bool)> = Vec::new();
     let mut places: BTreeMap<String, usize> = BTreeMap::new();
@@ -536,7 +536,7 @@ fn point(setup: &Arc<QdiscSetup>, combination: &[(AxisKind, AxisValue, &str)], t
     let bulk = traffic.bulk.iter().map(|group| BulkTenants {
         count: match group.count {
             GroupCount::Fixed(count) => count,
-            // Rounded at the ends of shares, so that all together are as many as there are.
+            // Round at the ends of shares, so that the sum is exact.
             GroupCount::Share(share) => {
                 let begin = rounded_share(clients, shared);
                 shared += share;

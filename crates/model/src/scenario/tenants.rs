@@ -1,6 +1,6 @@
-//! The workload of tenants: clients that share a sender's link, with one qdisc in front of it at a time.
+//! The workload of tenants: clients that share a sender's link behind one qdisc at a time.
 //!
-//! Every combination of a qdisc and of a value on each axis of the sweep is a *point*, and a variant of its own.
+//! Every combination of a qdisc and of a value on each axis is a *point*, and a variant.
 
 use std::sync::Arc;
 
@@ -9,32 +9,32 @@ use crate::units::{BitRate, ByteSize, Nanoseconds};
 
 use super::{Link, Scenario};
 
-/// What the points of a scenario have in common.
+/// The common part of a scenario's points.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tenants {
-    /// The link is the bottleneck: the qdisc stands in front of a line of the link's rate. Otherwise there is nothing
-    /// behind it but the processors, as where a NIC is faster than they are.
+    /// The link is the bottleneck: the qdisc feeds a line of the link's rate. Otherwise only the processors
+    /// limit, as with a NIC that is faster than they are.
     pub line: bool,
     /// The axes, in the order of the file.
     pub axes: Vec<Axis>,
-    /// Measured time and repeats of a quick run; those of [`super::Measure`] are a full one's.
+    /// Measured time and repeats of a quick run; [`super::Measure`] has those of a full one.
     pub quick: Effort,
-    /// What is drawn.
+    /// The charts.
     pub plots: Vec<Plot>,
 }
 
-/// An axis of a sweep: what varies, and over which values.
+/// An axis of a sweep with its values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Axis {
     /// Its name: `qdisc`, `clients`, `length`, `message`, `rules`, `classifier`.
     pub name: String,
-    /// Its values as the file spells them, in order.
+    /// Its values in the file's spelling, in order.
     pub values: Vec<String>,
     /// Those of a quick run.
     pub quick: Vec<String>,
 }
 
-/// How much is measured.
+/// Extent of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effort {
     /// Time before the measurement.
@@ -48,51 +48,51 @@ pub struct Effort {
 /// A chart: a metric against an axis, one line for each qdisc.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plot {
-    /// Name of the file, without its ending.
+    /// File name without extension.
     pub name: String,
-    /// Title above it.
+    /// Title above the chart.
     pub title: String,
     /// Metric key.
     pub metric: String,
-    /// Axis from left to right.
+    /// The horizontal axis.
     pub across: String,
-    /// Axis with a chart of its own for each value, if any.
+    /// Axis with a chart per value, if any.
     pub panels: Option<String>,
-    /// The metric's axis is logarithmic.
+    /// Whether the metric's axis is logarithmic.
     pub logarithmic: bool,
 }
 
 /// One combination of a qdisc and a value on each axis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TenantPoint {
-    /// What stands in front of the line.
+    /// The qdisc setup.
     pub qdisc: Arc<QdiscSetup>,
-    /// Each axis with its value, as the file spells it; the first is the qdisc.
+    /// Each axis with its value in the file's spelling; the first is the qdisc.
     pub coordinates: Vec<(String, String)>,
-    /// The senders of bulk data; bulk flows are numbered through all of them, in this order.
+    /// The bulk senders; bulk flows are numbered through all of them, in this order.
     pub bulk: Vec<BulkTenants>,
     /// The request-response probes, if any.
     pub probes: Option<Probes>,
-    /// Rules in front of the qdisc's own filters.
+    /// Rules before the qdisc's own filters.
     pub filter_rules: Option<FilterRules>,
     /// The device's offloads.
     pub offloads: Offloads,
-    /// Each end of a flow stays on a processor of its own: [`TenantPoint::processors_of`].
+    /// Each end of a flow is pinned: [`TenantPoint::processors_of`].
     pub pinned: bool,
 }
 
-/// Senders of bulk data that are alike; each is a process with one flow.
+/// A group of equal bulk senders; each is a process with one flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BulkTenants {
     /// How many.
     pub count: u32,
-    /// What each write of the application hands to the socket.
+    /// Bytes of each write to the socket.
     pub length: ByteSize,
-    /// They send for a while and are silent for a while; none: always.
+    /// Alternating times of sending and of silence; none: always sending.
     pub on_off: Option<OnOff>,
 }
 
-/// Times of sending and of silence that alternate, beginning with the measurement.
+/// Alternating times of sending and of silence, from the start of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OnOff {
     /// Time of sending.
@@ -101,14 +101,14 @@ pub struct OnOff {
     pub off: Nanoseconds,
 }
 
-/// Request-response probes that are alike, each a process with one flow (TCP, one request at a time).
+/// A group of equal request-response probes, each a process with one flow (TCP, one request at a time).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probes {
     /// How many.
     pub count: u32,
     /// Payload of a request and of its answer.
     pub message: ByteSize,
-    /// What half a round trip may take by the service level objective, if one is stated.
+    /// Limit of half a round trip in the service level objective, if stated.
     pub slo: Option<Nanoseconds>,
 }
 
@@ -122,8 +122,7 @@ pub struct Offloads {
 }
 
 impl Scenario {
-    /// The scenario as a quick run of it has it: its measure is that of [`Tenants::quick`]. The same if the workload is
-    /// another.
+    /// The scenario for a quick run: its measure is [`Tenants::quick`]. Unchanged for another workload.
     #[must_use]
     pub fn quickened(mut self) -> Self {
         if let Some(quick) = self.workload.tenants().map(|tenants| tenants.quick) {
@@ -148,9 +147,9 @@ impl TenantPoint {
         self.probes.map_or(0, |probes| probes.count)
     }
 
-    /// The processors, of so many, on which the client and the server of a flow stay; bulk flows come first, then probes.
-    /// None if they run where the scheduler likes. Clients take processors in turn, and a server is half of them away from
-    /// its client, so that each has as many of either.
+    /// The processors, of `processors`, of a flow's client and server; bulk flows come first, then probes. None
+    /// if not pinned. Clients use processors in turn, and a server is half of the processors away from its
+    /// client, so that each processor has as many of either.
     #[must_use]
     pub fn processors_of(&self, flow: u32, processors: u32) -> Option<(u32, u32)> {
         let processors = processors.max(1);
@@ -158,7 +157,7 @@ impl TenantPoint {
         self.pinned.then_some((client, (client + processors / 2) % processors))
     }
 
-    /// What the qdisc is resolved for.
+    /// The environment of the qdisc.
     #[must_use]
     pub fn surroundings(&self, link: &Link, rate: BitRate) -> Surroundings {
         /// `GSO_LEGACY_MAX_SIZE` and an Ethernet header.
@@ -178,7 +177,7 @@ impl TenantPoint {
         }
     }
 
-    /// The value on an axis, as the file spells it.
+    /// The value on an axis, in the file's spelling.
     #[must_use]
     pub fn coordinate(&self, axis: &str) -> Option<&str> {
         self.coordinates.iter().find(|(name, _)| name == axis).map(|(_, value)| value.as_str())

@@ -1,5 +1,5 @@
-//! The bundled scenarios against the documented table of variants, broken texts against the place
-//! and words of the complaint, and arbitrary text against panics.
+//! Checks the bundled scenarios against the documented variant table, broken texts against the position and
+//! text of the error, and arbitrary text against panics.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -11,7 +11,7 @@ mod tenants;
 use super::bundled::{bundled, variant_tables};
 use super::*;
 
-/// A small scenario with variants of its own; the broken texts are changes to it.
+/// A small scenario with its own variants; broken texts modify it.
 const VALID: &str = include_str!("tests/valid.toml");
 
 fn parse_bundled(name: &str) -> Scenario {
@@ -132,7 +132,7 @@ fn priorities_divide_the_queues() {
     let scenario = parse_text(&text).unwrap();
     assert_eq!(scenario.link.priorities, [1, 3]);
     assert_eq!((scenario.workload.priority, scenario.workload.latency.as_ref().unwrap().priority), (1, 0));
-    // One queue is not what the priorities have.
+    // One queue does not match the priorities.
     assert!(scenario.variant("single-queue").is_none());
     assert!(scenario.variant("xps:dqa").is_some());
 }
@@ -183,7 +183,7 @@ fn expectations_of_the_bundled_scenarios() {
     assert_eq!(expectations("titan-192-flows"), []);
 }
 
-/// The kernel's defaults, from which everything in the table descends.
+/// The kernel's defaults, the base of the whole table.
 fn cvanilla() -> Knobs {
     Knobs {
         queue_choice: QueueChoice::Hash,

@@ -1,4 +1,4 @@
-//! The traffic of tenants, as `[workload]` has it: what a sweep varies is left open.
+//! The traffic of tenants from `[workload]`, without the values that a sweep varies.
 
 use std::ops::RangeInclusive;
 
@@ -11,15 +11,15 @@ use crate::units::{ByteSize, Nanoseconds};
 
 /// Clients or probes of a point: each is a process.
 pub(super) const PROCESSES: RangeInclusive<u32> = 0..=1000;
-/// What a write of an application hands to its socket.
+/// Bytes of a write to a socket.
 pub(super) const LENGTHS: RangeInclusive<ByteSize> = ByteSize::from_bytes(1)..=ByteSize::from_kib(1 << 20);
-/// Payload of a request: sockperf takes no less than its header of 14 B.
+/// Payload of a request; sockperf's minimum is its header of 14 B.
 pub(super) const MESSAGES: RangeInclusive<ByteSize> = ByteSize::from_bytes(14)..=ByteSize::from_kib(1 << 10);
 const TIMES: RangeInclusive<Nanoseconds> = Nanoseconds::from_micros(1)..=Nanoseconds::from_secs(60);
 /// Groups of bulk senders.
 const MOST_GROUPS: usize = 16;
 
-/// What `[workload]` says: the traffic, where what a sweep varies is left open.
+/// The traffic from `[workload]`, without the values that a sweep varies.
 #[derive(Clone, Debug)]
 pub(super) struct Traffic {
     pub(super) line: bool,
@@ -30,11 +30,11 @@ pub(super) struct Traffic {
     pub(super) probes: Option<ProbeGroup>,
 }
 
-/// Senders of bulk data that are alike.
+/// A group of equal bulk senders.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Group {
     pub(super) count: GroupCount,
-    /// None: the axis `length` says it.
+    /// None: from the axis `length`.
     pub(super) length: Option<ByteSize>,
     pub(super) on_off: Option<OnOff>,
 }
@@ -42,11 +42,11 @@ pub(super) struct Group {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum GroupCount {
     Fixed(u32),
-    /// Per cent of what the axis `clients` says.
+    /// Per cent of the axis `clients`.
     Share(u32),
 }
 
-/// Probes; none: an axis says it.
+/// Probes; none: from an axis.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ProbeGroup {
     pub(super) count: Option<u32>,
@@ -56,7 +56,7 @@ pub(super) struct ProbeGroup {
 
 impl Traffic {
     pub(super) fn read(mut table: Table<'_>) -> Option<Self> {
-        // It is known, or nobody would be here.
+        // The caller has read it.
         table.take("kind");
         let line = table.require("line", "line = true if the link is the bottleneck, else line = false");
         let line = line.and_then(|field| field.boolean());

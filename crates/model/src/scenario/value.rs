@@ -1,4 +1,4 @@
-//! Readers of single values: each gives the value, or notes why it cannot be one.
+//! Readers of single values: each returns the value, or records an error.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -15,7 +15,7 @@ use crate::units::UnitError;
 /// Longest name of a scenario, a variant or a group.
 const LONGEST_NAME: usize = 64;
 
-/// A value of an enumeration and how the file spells it.
+/// A value of an enumeration with its spelling.
 pub type Spelling<T> = (&'static str, T);
 
 impl<'t> Field<'t> {
@@ -49,8 +49,8 @@ impl<'t> Field<'t> {
         None
     }
 
-    /// Whether `name` may name a scenario, a variant or a group: it ends up in file names, on command
-    /// lines and in tables.
+    /// Whether `name` may name a scenario, a variant or a group, for use in file names, on command lines and in
+    /// tables.
     pub fn check_name(&self, name: &str, punctuation: &str) -> bool {
         let good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || punctuation.contains(c);
         let fits = name.len() <= LONGEST_NAME
@@ -67,9 +67,9 @@ impl<'t> Field<'t> {
         fits
     }
 
-    /// Some names without repetition: at least one, each of them known.
+    /// At least one known name, without duplicates.
     ///
-    /// `known` is none when the names cannot be told because of another mistake.
+    /// `known` is none if another error hides the names.
     pub fn names(&self, what: &str, known: Option<&BTreeSet<&str>>) -> Option<Vec<Located<String>>> {
         let elements = self.list(&format!("{what} names"))?;
         if elements.is_empty() {
@@ -78,7 +78,7 @@ impl<'t> Field<'t> {
         }
         let mut names = Vec::with_capacity(elements.len());
         let mut seen = BTreeSet::new();
-        // Elements come in file order, so the first complaint is the one that counts.
+        // Elements come in file order, so the first error counts.
         for element in elements {
             let name = element.string(&format!("the name of a {what}"))?;
             if let Some(known) = known.filter(|known| !known.contains(name)) {
@@ -94,7 +94,7 @@ impl<'t> Field<'t> {
         Some(names)
     }
 
-    /// A name of the file's author; `punctuation` is what may stand in it besides letters and digits.
+    /// A free name; `punctuation` lists its allowed characters besides letters and digits.
     pub fn name(&self, wanted: &str, punctuation: &str) -> Option<String> {
         let name = self.string(wanted)?;
         self.check_name(name, punctuation).then(|| name.to_owned())
@@ -118,7 +118,7 @@ impl<'t> Field<'t> {
         }
     }
 
-    /// As [`Self::quantity`], where the text has been looked at already.
+    /// As [`Self::quantity`], for a text that was examined already.
     fn quantity_text<T>(&self, text: &str, range: RangeInclusive<T>) -> Option<T>
     where
         T: FromStr<Err = UnitError> + Display + PartialOrd,
@@ -141,7 +141,7 @@ impl<'t> Field<'t> {
         self.complain(BadValue, format!("{value} is out of range"), advice);
     }
 
-    /// One of some words, or a quantity of which `value` makes the same type.
+    /// One of some words, or a quantity that `value` converts.
     pub fn word_or_quantity<T, U: Copy>(
         &self,
         words: &[Spelling<U>],
@@ -189,7 +189,7 @@ impl<'t> Field<'t> {
         }
     }
 
-    /// A whole number, or the word that stands for having none.
+    /// A whole number, or the word for none.
     pub fn word_or_integer(&self, word: &str, range: RangeInclusive<u32>) -> Option<Option<u32>> {
         match self.value {
             DeValue::String(text) if text == word => Some(None),
@@ -202,7 +202,7 @@ impl<'t> Field<'t> {
         }
     }
 
-    /// A finite number that is not negative.
+    /// A finite, non-negative number.
     pub fn figure(&self) -> Option<f64> {
         let figure = match self.value {
             DeValue::Integer(integer) => {
@@ -247,7 +247,7 @@ impl<'t> Field<'t> {
         found
     }
 
-    /// Complains that `name` is none of `known`.
+    /// Reports that `name` is none of `known`.
     pub fn unknown_name<'k>(&self, what: &str, name: &str, known: impl Iterator<Item = &'k str> + Clone) {
         if self.complaints.would_be_first(&self.span) {
             let advice = suggestion(name, known);

@@ -1,7 +1,7 @@
-//! Variants: reading them, and resolving what each inherits.
+//! Variants: reading them, and resolving their inheritance.
 //!
-//! A variant names a *base* and the knobs in which it differs. Bases are looked up in the same file
-//! and in the table of variants that the file inherits from; a table stands on its own.
+//! A variant names a *base* and the knobs that differ. Bases are in the same file or its variant table; a
+//! table's bases are its own variants.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,20 +18,20 @@ use crate::text::{excerpt, list, suggestion};
 /// Longest summary: one line of a wide terminal.
 const LONGEST_SUMMARY: usize = 200;
 
-/// What may stand in the name of a variant besides letters and digits.
+/// Characters of a variant's name besides letters and digits.
 pub(super) const NAME_MARKS: &str = "-_+:.";
 
-/// What a variant says about its knobs.
+/// A variant's own knobs.
 #[derive(Clone, Debug)]
 enum Settings {
     /// Of the transmit side.
     Transmit(Box<KnobSettings>),
-    /// Of the receive side, where the workload is requests.
+    /// Of the receive side, with requests.
     Receive(Box<ReceiveSettings>),
 }
 
 impl Settings {
-    /// None at all.
+    /// No knobs.
     fn none(kind: Kind) -> Self {
         match kind {
             Kind::Requests => Self::Receive(Box::default()),
@@ -46,7 +46,7 @@ impl Settings {
         }
     }
 
-    /// These settings, and `base`'s where they are silent. All variants of a scenario are of one side.
+    /// These settings, completed by `base`'s. All variants of a scenario are of one side.
     fn over(&self, base: Self) -> Self {
         match (self, base) {
             (Self::Transmit(own), Self::Transmit(base)) => Self::Transmit(Box::new(own.over(*base))),
@@ -56,10 +56,10 @@ impl Settings {
     }
 }
 
-/// A variant as one file states it.
+/// A variant as written in one file.
 #[derive(Clone, Debug)]
 struct Draft {
-    /// Name, with the place of its key.
+    /// Name, with the position of its key.
     name: Located<String>,
     base: Option<Located<String>>,
     summary: String,
@@ -88,11 +88,11 @@ fn read_drafts(variants: &Table<'_>, kind: Kind) -> Vec<Draft> {
     variants.entries().filter_map(read_one).collect()
 }
 
-/// A variant with what it inherits.
+/// A variant with its inherited knobs.
 #[derive(Clone, Debug)]
 struct Resolved {
     draft: Draft,
-    /// Own settings over those of the bases; none if the bases could not be resolved.
+    /// Own settings over those of the bases; none if a base could not be resolved.
     settings: Option<Settings>,
 }
 
@@ -102,7 +102,7 @@ impl Resolved {
         &self.draft.name.value
     }
 
-    /// The finished variant, if nothing was wrong with it.
+    /// The finished variant, if it is valid.
     fn variant(&self) -> Option<Variant> {
         let (knobs, receive) = match self.settings.as_ref()? {
             Settings::Transmit(settings) => (settings.knobs()?, None),
@@ -118,11 +118,11 @@ impl Resolved {
         })
     }
 
-    /// Complains if a variant of the scenario's own file cannot run on `link`: at the knob that it
-    /// sets, or at its base if all that clashes is inherited.
+    /// Reports a variant of the scenario's file that cannot run on `link`: at the knob that it sets, or at its
+    /// base if the conflict is inherited.
     fn check_own(&self, link: &Link, complaints: &Complaints<'_>) {
         if let Some(Settings::Receive(settings)) = &self.settings {
-            // The place is that of the setting, which may be a base's: it is complained about once.
+            // The position is that of the setting, which may be a base's: report it once.
             if let Some((span, path, problem, advice)) = settings.clash(link) {
                 complaints.push(BadValue, &span, &path, problem, advice);
             }
@@ -137,8 +137,7 @@ impl Resolved {
         complaints.push(BadValue, &span, &path, found.problem, found.advice);
     }
 
-    /// Complains, at the place where the scenario asks for it, if a variant of the table cannot run
-    /// on `link`.
+    /// Reports a variant of the table that cannot run on `link`, at its use in the scenario.
     fn check_used(&self, link: &Link, used: &Located<String>, complaints: &Complaints<'_>) {
         let Some(found) = self.variant().and_then(|variant| clash(&variant.knobs, link)) else { return };
         let problem = format!("variant '{}' does not fit the link: {}", excerpt(self.name()), found.problem);
@@ -158,7 +157,7 @@ impl Resolved {
 pub(super) struct VariantSet {
     inherited: Vec<Resolved>,
     own: Vec<Resolved>,
-    /// Whether both could be read. Otherwise no name can be called unknown.
+    /// Whether both could be read. Otherwise no name is certainly unknown.
     complete: bool,
 }
 
@@ -166,7 +165,7 @@ impl VariantSet {
     /// Reads `variant-table` and the `[variant.NAME]` tables.
     ///
     /// # Errors
-    /// The first mistake in the text of the variant table; mistakes of the scenario are complaints.
+    /// The first error in the variant table's text; errors of the scenario are recorded.
     pub(super) fn read(
         root: &mut Table<'_>,
         tables: &[(&str, &str)],
@@ -212,13 +211,12 @@ impl VariantSet {
         Ok(Self { inherited, own, complete: true })
     }
 
-    /// All names, if they can be told.
+    /// All names, if known.
     pub(super) fn names(&self) -> Option<BTreeSet<&str>> {
         self.complete.then(|| self.inherited.iter().chain(&self.own).map(Resolved::name).collect())
     }
 
-    /// Complains about variants that cannot run on `link`: all of the file's own, and those of the
-    /// table that the scenario has a use for.
+    /// Reports variants that cannot run on `link`: all of the file's, and the used ones of the table.
     pub(super) fn check<'u>(
         &self,
         link: &Link,
@@ -235,7 +233,7 @@ impl VariantSet {
         }
     }
 
-    /// The variants that are listed, in the order of the list, and the others that fit the link.
+    /// The listed variants in the order of the list, and the others that fit the link.
     pub(super) fn finish(&self, link: &Link, listed: &[Located<String>]) -> (Vec<Variant>, Vec<Variant>) {
         let position: BTreeMap<&str, usize> =
             listed.iter().enumerate().map(|(position, name)| (name.value.as_str(), position)).collect();
@@ -248,7 +246,7 @@ impl VariantSet {
     }
 }
 
-/// Where the search for a variant's settings stands.
+/// State of the search for a variant's settings.
 #[derive(Clone, Copy)]
 enum State {
     NotVisited,
@@ -258,7 +256,7 @@ enum State {
 
 /// Resolves the bases of `drafts` among themselves and in `inherited`.
 ///
-/// The chains are followed with a loop, not by recursion: a file may make them as long as it likes.
+/// Follows the chains with a loop, not by recursion: a file may make them arbitrarily long.
 fn resolve(
     drafts: Vec<Draft>,
     inherited: &[Resolved],
@@ -309,7 +307,7 @@ fn resolve(
     drafts.into_iter().zip(resolved).map(|(draft, settings)| Resolved { draft, settings }).collect()
 }
 
-/// Complains at the earliest `base` of the circle.
+/// Reports a cycle at its earliest `base`.
 fn complain_of_cycle(drafts: &[Draft], members: &[usize], complaints: &Complaints<'_>) {
     let base_of = |member: &usize| drafts[*member].base.as_ref();
     let Some(first) = members.iter().filter_map(base_of).min_by_key(|base| base.span.start) else { return };
@@ -321,7 +319,7 @@ fn complain_of_cycle(drafts: &[Draft], members: &[usize], complaints: &Complaint
 /// Reads a table of variants: `schema`, `name`, `description` and the variants.
 ///
 /// # Errors
-/// The first mistake in the text.
+/// The first error in the text.
 fn read_table(text: &str, origin: &str) -> Result<Vec<Resolved>, ScenarioError> {
     let document = document(text, origin)?;
     let complaints = Complaints::new(text, origin);

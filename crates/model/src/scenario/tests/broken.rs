@@ -1,8 +1,8 @@
-//! Broken texts: one change each to a valid scenario, the place that must be named, and the words.
+//! Broken texts: one change each to a valid scenario, with the error's position and text.
 
 use super::*;
 
-/// What is replaced in the valid text, by what, line and column of the complaint, and its words.
+/// The replaced text, its replacement, line and column of the error, and its text.
 pub(super) type Case = (&'static str, &'static str, (usize, usize), &'static str);
 
 #[rustfmt::skip]
@@ -313,7 +313,7 @@ fn every_broken_text_is_refused_at_its_place() {
     assert_refused(VALID, cases.into_iter().flatten());
 }
 
-/// Every change to `valid` is refused at its place and with its words.
+/// Every change to `valid` is refused with its position and text.
 pub(super) fn assert_refused<'c>(valid: &str, cases: impl Iterator<Item = &'c Case>) {
     let mut wrong = Vec::new();
     for (from, to, (line, column), words) in cases {
@@ -336,10 +336,10 @@ pub(super) fn assert_refused<'c>(valid: &str, cases: impl Iterator<Item = &'c Ca
 fn the_first_mistake_in_the_file_is_the_one_that_is_reported() {
     let text = VALID.replace("queues = 4", "queues = 0").replace("flows = 12", "flows = 0");
     assert_eq!(parse_text(&text).unwrap_err().line, 9);
-    // A misspelt key comes before the key that is missing because of it, and before later mistakes.
+    // A misspelt key comes before the key that is missing because of it, and before later errors.
     let text = VALID.replace("rate =", "rat =").replace("queues = 4", "queues = 0");
     assert_eq!(parse_text(&text).unwrap_err().key, "link.rat");
-    // What is wrong with the variants is read late, and still comes first.
+    // Errors in variants are found late, but still come first.
     let text = VALID.replace("\"dqa\", ", "\"dpa\", ").replace("10gbit", "10");
     assert_eq!(parse_text(&text).unwrap_err().key, "variants[1]");
 }

@@ -1,5 +1,4 @@
-//! Nothing that a file contains makes the parser panic, overflow the stack, or run for long; and
-//! whatever it says about the file is safe to print.
+//! No file makes the parser panic, overflow the stack, or run for long, and its errors are safe to print.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Parses what may be anything, and checks what holds for every complaint.
+/// Parses any text, and checks the properties of every error.
 fn must_not_panic(text: &str) {
     if let Err(error) = parse_text(text) {
         let message = error.to_string();
@@ -69,7 +68,7 @@ fn hostile_files_are_refused_quickly() {
     for text in texts {
         let start = Instant::now();
         must_not_panic(&text);
-        // Generous, for a debug build on a busy machine; anything quadratic takes minutes.
+        // Generous, for a debug build on a busy machine; quadratic time would be minutes.
         let took = start.elapsed();
         assert!(took < Duration::from_secs(20), "{took:?}: {}", &text[..text.len().min(2000)]);
     }
@@ -99,7 +98,7 @@ fn complaints_are_safe_to_print() {
     assert!(parse_text(&text).unwrap_err().to_string().len() < 200);
 }
 
-/// A valid file and a few of its characters replaced, removed, doubled or moved.
+/// A valid file with a few characters replaced, removed, doubled or moved.
 fn mutated() -> impl Strategy<Value = String> {
     let texts: Vec<String> =
         std::iter::once(VALID).chain(bundled().iter().map(|(_, text)| *text)).map(str::to_owned).collect();

@@ -1,4 +1,4 @@
-//! Scenarios of clients that send requests: the bundled ones, and broken texts at their places.
+//! Scenarios with requests: the bundled ones, and broken texts with their positions.
 
 use super::broken::{Case, assert_refused};
 use super::*;
@@ -139,7 +139,7 @@ fn a_variant_may_have_a_nic_and_a_policy_of_its_own() {
             pair("isolation", "variant.isolation.policy"),
         ]
     );
-    // What is recorded is all of it.
+    // Records have the complete text.
     let settings = scenario.variant("isolation").unwrap().settings();
     assert_eq!(settings[0], ("nic", "models/own.toml = \"schema = 1\\n\"".to_owned()));
     assert!(settings[1].1.ends_with("= \"policy = \\\"locality\\\"\\n\""), "{settings:?}");

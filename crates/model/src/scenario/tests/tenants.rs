@@ -1,4 +1,4 @@
-//! Scenarios of tenants: the points of their sweeps, and broken texts at their places.
+//! Scenarios of tenants: the points of their sweeps, and broken texts with their positions.
 
 use super::broken::{Case, assert_refused};
 use super::*;
@@ -144,7 +144,7 @@ fn points_are_every_combination_of_every_sweep() {
     let point = scenario.variant("htb clients=5 probes=2 length=4KiB").unwrap().tenants.as_ref().unwrap();
     let kib = ByteSize::from_kib;
     let on_off = OnOff { on: Nanoseconds::from_millis(50), off: Nanoseconds::from_millis(20) };
-    // Half of five is rounded once: nobody is lost and nobody doubled.
+    // Half of five is rounded once: the sum is exact.
     assert_eq!(
         point.bulk,
         [
@@ -172,7 +172,7 @@ fn setups_of_a_users_take_part_in_every_sweep() {
     let setups = Setups { catalogue: Some(&catalogue), further: &["tbf".to_owned(), "htb".to_owned()] };
     let scenario = parse_with(VALID, "x.toml", variant_tables(), setups).unwrap();
     assert!(names(&scenario.variants).contains(&"tbf clients=5 probes=1 length=4KiB"));
-    // Those of the scenario stay what they are.
+    // The scenario's groups stay.
     assert_eq!((scenario.groups["tbf"].len(), scenario.groups["htb"].len()), (5, 5));
     let files = qdisc_files(&VALID.replace("[link]", "qdisc-files = [\"mine.toml\"]\n[link]"));
     assert_eq!(files, ["mine.toml"]);

@@ -81,6 +81,36 @@ fn findings_stand_by_severity_with_evidence_and_the_line_that_mends_them() {
 }
 
 #[test]
+fn the_header_counts_each_loss_once_and_no_frame_of_an_unknown_protocol() {
+    let mut facts = hosts::HOSTS[0].1();
+    let card = card_mut(&mut facts).unwrap();
+    for (name, packets) in [
+        ("rx_out_of_buffer", 9_000),
+        ("rx_discards_phy", 4_000),
+        ("rx_prio0_discards", 4_000),
+        ("rx_crc_errors_phy", 70),
+        ("tx_queue_dropped", 5),
+        ("tx0_dropped", 5),
+        // The NIC's filters refused them.
+        ("rx_steer_missed_packets", 600_000),
+    ] {
+        card.driver_statistics.insert(name.to_owned(), packets);
+    }
+    // mlx5e_get_stats repeats them; rx_dropped has 800,000 frames of unknown protocols besides.
+    for (name, packets) in [
+        ("rx_missed_errors", 9_000),
+        ("rx_dropped", 804_000),
+        ("rx_crc_errors", 70),
+        ("rx_errors", 70),
+        ("tx_dropped", 5),
+    ] {
+        card.statistics.insert(name.to_owned(), packets);
+    }
+    let ended = run(&["check", "--from", text(tree(&facts).path())]);
+    assert!(ended.stdout.contains(" out, 13,075 lost\n"), "{}", ended.stdout);
+}
+
+#[test]
 fn an_interface_can_be_asked_for_alone() {
     let mut facts = hosts::HOSTS[7].1();
     for card in facts.interfaces.iter_mut() {

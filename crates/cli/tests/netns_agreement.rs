@@ -27,7 +27,7 @@ flows = 12
 [measure]
 warmup = "2s"
 long-windows = 1
-repeats = 5
+repeats = 10
 
 [measure.windows]
 10ms = "10ms"

@@ -457,6 +457,22 @@ fn pools_keep_flows_to_the_queues_that_the_maps_had() {
     load.finish();
 }
 
+/// The maps use two of the four queues: hashing would keep the flow on them in one of two rounds.
+#[test]
+fn a_flow_alone_on_its_queue_stays_there_when_a_session_starts() {
+    for _ in 0..4 {
+        let managed = Managed::with_maps();
+        let load = managed.load(1, "30M", 3);
+        let running = managed.session(&["--xps", "off", "--for", "1s"]);
+        let before = sent_by_queue(&managed);
+        assert_eq!(running.end().code, 0);
+        let sent: Vec<u64> =
+            sent_by_queue(&managed).iter().zip(&before).map(|(now, before)| now - before).collect();
+        assert!(sent[0] + sent[1] > 1_000_000 && sent[2] + sent[3] < 100_000, "{sent:?}");
+        load.finish();
+    }
+}
+
 #[test]
 fn what_is_missing_is_named_before_anything_is_changed() {
     let managed = Managed::with_maps();

@@ -9,14 +9,14 @@
  *   start_timers      starts the timers of looking and of ageing
  *   hold_back         in service.h, tcx ingress of the managed device: brings a flow to where it may move
  *   read_service      in service.h: what each charged flow has been served
+ *   count_busy        in service.h: the weights of flows with data outstanding
  *
  * A flow is known by its socket's cookie, and lives in a slot of a table (see datapath.h). "Nothing
  * outstanding" is read from the socket itself (sk_wmem_alloc, what the kernel's own ooo_okay rests on), never
  * counted: a segment dropped in a qdisc corrects the figure by being freed, and nothing can leak.
  *
- * Because the socket knows, no program has to run when a segment leaves: a weight has to be true only
- * when somebody decides by it. So charged flows are on a list, and whoever is about to pick a queue
- * looks at them first (see "Looking" below).
+ * So no program has to run when a segment leaves: weights have to be right only at a pick. Charged flows are
+ * on a list, and before each pick the program scans the sockets of charged flows (see "Looking" below).
  */
 #include "kernel.h"
 #include "packet.h"
@@ -130,9 +130,9 @@ static __always_inline __u32 weight_of(struct __sk_buff *ctx, struct ek_flow *fl
 
 /* Looking: releases the charged flows whose sockets have nothing outstanding.
  *
- * One walker at a time (`look_lock`), whoever it is: a pick, the timer, or user space. A flow is on the
- * list exactly while its detail says `listed`. The walker takes a flow off, and puts it back at the end
- * while it stays charged. What is charged meanwhile is listed by whoever charged it. */
+ * One walker at a time holds `look_lock`: a pick, the timer or user space. A flow is on the list exactly
+ * while its detail says `listed`. The walker takes a flow off the list and puts it back while it stays
+ * charged. */
 
 static __always_inline void list_charged(__u32 slot)
 {
@@ -230,12 +230,22 @@ static __always_inline int make_room(void)
 	return eviction.done;
 }
 
-/* Takes a free slot for a flow, or that of a short one if all of its probes are taken; none if there is no
- * such flow. A table with as many flows as are wanted loses a short one first.
+/* A new flow's word. A socket that already uses a queue prefers it to other queues of the same weight: each
+ * flow that changes queue when a session starts may overtake itself. */
+static __always_inline __u64 first_word(const struct sock *sk)
+{
+	__u32 queue = sk ? sk->__sk_common.skc_tx_queue_mapping : NO_QUEUE_MAPPING;
+
+	if (config.steering != EK_STEER_QUEUE || queue >= config.queue_count)
+		return 0;
+	return ek_word(0, queue, 0, EK_WORD_ASSIGNED);
+}
+
+/* Takes a free slot for a flow, or evicts a short flow if all its probes are taken; 0 if there is none.
+ * A full table evicts first.
  *
- * Two cores may send for one socket at the same time (what waited for ARP goes out on the core that
- * got the answer). So a free slot's word says that it is forgotten, from the beginning on: a core that
- * finds the slot before it is ready leaves the word alone. */
+ * Two cores may send for one socket at once (the core that receives an ARP reply sends what waited for it).
+ * So a free slot's word is EK_WORD_FORGOTTEN: a core that finds the slot too early leaves the word alone. */
 static __always_inline struct ek_flow *create_flow(__u64 cookie, const struct sock *sk,
 						   const struct ek_tuple *tuple, __u32 *slot)
 {
@@ -270,8 +280,8 @@ static __always_inline struct ek_flow *create_flow(__u64 cookie, const struct so
 		detail->walked_word = 0;
 		detail->quiet_since_ns = bpf_ktime_get_ns();
 		__sync_fetch_and_add(&device.occupied[(*slot / EK_SLOTS_PER_BLOCK) & (EK_MAX_BLOCKS - 1)], 1);
-		/* Last: until now the slot's word said that it was forgotten. */
-		*(volatile __u64 *)&flow->word = 0;
+		/* Last: until now the word was EK_WORD_FORGOTTEN. */
+		*(volatile __u64 *)&flow->word = first_word(sk);
 		return flow;
 	}
 full:
@@ -478,11 +488,10 @@ static __always_inline int choose(struct __sk_buff *ctx, enum ek_steering steeri
 	return NEXT_PROGRAM;
 }
 
-/* The common case: a segment with data, of a flow in its first slot, that stays on its queue. Caches
- * are cold whenever it comes, so what counts is the number of cache lines: the flow's slot, this code,
- * and what TCP has just touched. Not even the settings are read, and nothing but the packet is written:
- * whoever sees that a flow has nothing outstanding, and releases it, races only with the first segment
- * after that, which picks. 1 if this was it. */
+/* The common case: a data segment of a flow in its first slot that stays on its queue; 1 if it was. Caches
+ * are cold, so the number of cache lines counts: the flow's slot, this code, and what TCP has just touched.
+ * It reads no settings and writes only the packet: a release races only with the next segment, which picks.
+ */
 static __always_inline int follow(struct __sk_buff *ctx, enum ek_steering steering)
 {
 	struct sk_buff *skb = bpf_cast_to_kern_ctx(ctx);
@@ -709,7 +718,7 @@ static int walk_flows(void *map, int *key, struct bpf_timer *timer)
 	return 0;
 }
 
-/* How long a weight may stay that nobody decided by, and how many flows one tick looks at. */
+/* How long a weight may stay out of date without a pick, and how many flows one tick looks at. */
 #define LOOK_TIMER_NS (250 * 1000 * 1000ULL)
 #define LOOK_AT_TICK 4096
 
@@ -746,49 +755,6 @@ int start_timers(void *ctx)
 	if (!error && config.read_sockets)
 		error = start_timer(LOOK_TIMER, LOOK_TIMER_NS, look_at_tick);
 	return error;
-}
-
-static long clear_busy(__u32 queue, void *context)
-{
-	device.busy[queue & (EK_MAX_QUEUES - 1)] = 0;
-	return 0;
-}
-
-static long count_if_busy(__u32 index, void *context)
-{
-	__u32 position = (device.charged_tail + index) & (EK_SLOTS - 1), slot, *entry;
-	struct ek_flow_detail *detail;
-	struct ek_flow *flow;
-	__u64 seen;
-
-	entry = bpf_map_lookup_elem(&charged, &position);
-	if (!entry || !*(volatile __u32 *)entry)
-		return 0;
-	slot = *entry - 1;
-	flow = bpf_map_lookup_elem(&flows, &slot);
-	detail = bpf_map_lookup_elem(&details, &slot);
-	if (!flow || !detail)
-		return 0;
-	seen = *(volatile __u64 *)&flow->word;
-	if (seen & EK_WORD_CHARGED && !(flow->socket ? socket_is_idle(flow) : is_silent(detail)))
-		device.busy[EK_WORD_QUEUE(seen) & (EK_MAX_QUEUES - 1)] += EK_WORD_WEIGHT(seen);
-	return 0;
-}
-
-/* Adds up the weights of the flows that have something outstanding now, and releases none: whoever only wants
- * to know must not make flows pick anew. 1 if somebody is looking at this moment. */
-SEC("syscall")
-int count_busy(void *ctx)
-{
-	__u32 count;
-
-	if (__sync_val_compare_and_swap(&device.look_lock, 0, 1))
-		return 1;
-	bpf_loop(EK_MAX_QUEUES, clear_busy, 0, 0);
-	count = *(volatile __u32 *)&device.charged_head - device.charged_tail;
-	bpf_loop(count < EK_SLOTS ? count : EK_SLOTS, count_if_busy, 0, 0);
-	__sync_val_compare_and_swap(&device.look_lock, 1, 0);
-	return 0;
 }
 
 SEC("syscall")

@@ -199,4 +199,47 @@ int read_service(void *ctx)
 	return 0;
 }
 
+static long clear_busy(__u32 queue, void *context)
+{
+	device.busy[queue & (EK_MAX_QUEUES - 1)] = 0;
+	return 0;
+}
+
+static long count_if_busy(__u32 index, void *context)
+{
+	__u32 position = (device.charged_tail + index) & (EK_SLOTS - 1), slot, *entry;
+	struct ek_flow_detail *detail;
+	struct ek_flow *flow;
+	__u64 seen;
+
+	entry = bpf_map_lookup_elem(&charged, &position);
+	if (!entry || !*(volatile __u32 *)entry)
+		return 0;
+	slot = *entry - 1;
+	flow = bpf_map_lookup_elem(&flows, &slot);
+	detail = bpf_map_lookup_elem(&details, &slot);
+	if (!flow || !detail)
+		return 0;
+	seen = *(volatile __u64 *)&flow->word;
+	if (seen & EK_WORD_CHARGED && !(flow->socket ? socket_is_idle(flow) : is_silent(detail)))
+		device.busy[EK_WORD_QUEUE(seen) & (EK_MAX_QUEUES - 1)] += EK_WORD_WEIGHT(seen);
+	return 0;
+}
+
+/* Adds up the weights of the flows with data outstanding. It releases none: an observer must not make flows
+ * pick again. 1 if another look is under way. */
+SEC("syscall")
+int count_busy(void *ctx)
+{
+	__u32 count;
+
+	if (__sync_val_compare_and_swap(&device.look_lock, 0, 1))
+		return 1;
+	bpf_loop(EK_MAX_QUEUES, clear_busy, 0, 0);
+	count = *(volatile __u32 *)&device.charged_head - device.charged_tail;
+	bpf_loop(count < EK_SLOTS ? count : EK_SLOTS, count_if_busy, 0, 0);
+	__sync_val_compare_and_swap(&device.look_lock, 1, 0);
+	return 0;
+}
+
 #endif /* EVENKEEL_SERVICE_H */

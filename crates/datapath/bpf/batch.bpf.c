@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Transmit batching (Titan, section 4.4) as a qdisc: all sockets that send at the same moment enqueue before
+ * Transmit batching (Titan, section 4.4) as a qdisc: all sockets that send at the same time enqueue before
  * the first segment leaves.
  *
  * Linux dequeues as soon as one flow has enqueued. When acknowledgements of several flows arrive in one
  * interrupt, the first flow fills the device's queue up to its byte limit, and the others find it full. Titan
- * changes TCP's tasklet so that it dequeues once, at its end. A qdisc cannot know that end. So a segment that
- * comes into an empty queue is held for a short time, or until so many segments are there; then the queue is
- * a FIFO until it is empty again. While a backlog lasts nothing is held: whoever sends finds a place in it.
+ * changes TCP's tasklet so that it dequeues once, at its end. A qdisc cannot know that end. So a segment in
+ * an empty queue is held for a short time, or until the queue has a number of segments; then the queue is a
+ * FIFO until it is empty again. With a backlog nothing is held: every sender finds room in it.
  *
  * Needs Linux 6.16 (struct_ops for Qdisc_ops); only as root qdisc, or below mq.
  */
-/* The headers of the machine that compiles may be older than these structures, or have them: here they are
- * as Linux 6.6 and later have them. */
+/* The build machine's headers may lack these structures: they are defined here as in Linux 6.6 and later. */
 #define bpf_list_head machine_bpf_list_head
 #define bpf_list_node machine_bpf_list_node
 #define bpf_iter_num machine_bpf_iter_num
@@ -78,7 +77,7 @@ struct bpf_sk_buff_ptr {
 	struct sk_buff *skb;
 };
 
-/* What libbpf fills in of the kernel's structure, by the names of the members. */
+/* The members of the kernel's structure that libbpf fills in, by name. */
 struct Qdisc_ops {
 	char id[16];
 	int (*enqueue)(struct sk_buff *skb, struct Qdisc *sch, struct bpf_sk_buff_ptr *to_free);
@@ -110,8 +109,7 @@ struct waiting {
 	struct bpf_list_node node;
 };
 
-/* The queue of each qdisc that is an instance of this one: the device's transmit queues, below mq, and the
- * root. */
+/* The queue of each instance of this qdisc: the device's transmit queues, below mq, and the root. */
 struct queue {
 	struct bpf_spin_lock lock;
 	struct bpf_list_head segments __contains(waiting, node);
@@ -127,8 +125,8 @@ struct {
 
 #define COUNT(field) __sync_fetch_and_add(&counters.field, 1)
 
-/* Below mq the minor number of the place is that of the device's queue, from 1 on; the root's has all bits
- * set, and is the last. */
+/* Below mq the parent's minor number is the device's queue, from 1; the root's has all bits set, and is the
+ * last. */
 static __always_inline struct queue *queue_of(const struct Qdisc *sch)
 {
 	__u32 place = sch->parent & (EK_BATCH_QUEUES - 1);
@@ -262,6 +260,6 @@ struct Qdisc_ops batch = {
 	.init = (void *)batch_init,
 	.reset = (void *)batch_reset,
 	.destroy = (void *)batch_destroy,
-	/* User space writes its own over it. */
+	/* User space overwrites it. */
 	.id = "evenkeel",
 };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Counts packets that the kernel frees because it drops them, by its reason and by flow: the tracepoint
- * skb:kfree_skb, which has a reason from Linux 5.17 on. A tracepoint program may miss events under load,
- * so counters of the kernel stay the truth; this says why and whose.
+ * Counts dropped packets by the kernel's reason and by flow: the tracepoint skb:kfree_skb, which has a
+ * reason since Linux 5.17. A tracepoint program may miss events under load, so the kernel's counters are
+ * authoritative; this adds reasons and flows.
  */
 #include "kernel.h"
 #include "evenkeel/datapath.h"
@@ -56,7 +56,7 @@ struct {
 	__type(value, __u64);
 } drops SEC(".maps");
 
-/* Drops that found no place. */
+/* Drops without a free entry. */
 __u64 overflow = 0;
 
 static __always_inline __u32 namespace_of(const struct sk_buff___dropped *skb)
@@ -66,8 +66,8 @@ static __always_inline __u32 namespace_of(const struct sk_buff___dropped *skb)
 
 	if (socket)
 		return BPF_CORE_READ(socket, __sk_common.skc_net.net, ns.inum);
-	/* While a packet waits out of order `dev` shares its place with other fields: what is read then is
-	 * no device, and reading it fails with 0. */
+	/* In TCP's out-of-order queue other fields overlay `dev`: the pointer is then invalid, and reading
+	 * through it yields 0. */
 	if (device)
 		return BPF_CORE_READ(device, nd_net.net, ns.inum);
 	return 0;

@@ -2,7 +2,7 @@
 /* The weight of a flow by the rules of its device: the first one that matches its segment. Part of
  * queue_select.bpf.c. */
 
-/* A segment that asks for its flow's weight. */
+/* A segment whose flow needs its weight. */
 struct query {
 	struct __sk_buff *ctx;
 	const struct ek_tuple *tuple;
@@ -31,7 +31,7 @@ static long try_rule(__u32 index, struct query *query)
 	return 1;
 }
 
-/* The weight that the rules give a segment's flow. */
+/* The weight of a segment's flow by the rules. */
 static __always_inline __u32 weight_by_rules(struct __sk_buff *ctx, const struct ek_tuple *tuple)
 {
 	struct query query = {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
  *
- * The few kernel fields that the programs read. CO-RE relocates every access to where the running
- * kernel keeps the field, so no full vmlinux.h is needed and one object serves all kernels. */
+ * The kernel fields that the programs read. CO-RE relocates every access to the running kernel's
+ * layout, so no full vmlinux.h is needed and one object serves all kernels. */
 #ifndef EVENKEEL_KERNEL_H
 #define EVENKEEL_KERNEL_H
 
@@ -29,7 +29,7 @@
  * not name it. */
 #define NEXT_PROGRAM (-1)
 
-/* A socket that no queue is recorded for (include/net/sock.h). */
+/* The socket has no recorded queue (include/net/sock.h). */
 #define NO_QUEUE_MAPPING 0xffff
 
 /* include/linux/if_vlan.h */
@@ -75,8 +75,8 @@ struct tcp_sock {
 	__u32 write_seq;
 	__u64 bytes_acked;
 	struct tcp_options_received rx_opt;
-	void *md5sig_info; /* where the kernel has CONFIG_TCP_MD5SIG */
-	void *ao_info;     /* where it has CONFIG_TCP_AO */
+	void *md5sig_info; /* with CONFIG_TCP_MD5SIG */
+	void *ao_info;     /* with CONFIG_TCP_AO */
 };
 
 struct sk_buff {
@@ -96,7 +96,7 @@ extern void *bpf_cast_to_kern_ctx(void *ctx) __ksym;
  * kernel's own test for "nothing outstanding" is sk_wmem_alloc_get(sk) < SKB_TRUESIZE(1). */
 #define WMEM_IDLE 512
 
-/* Bytes that the socket has below it, without this segment. */
+/* Bytes below the socket, without this segment. */
 static __always_inline int outstanding_besides(const struct sk_buff *skb, const struct sock *sk)
 {
 	return sk->sk_wmem_alloc.refs.counter - WMEM_BIAS - (int)skb->truesize;

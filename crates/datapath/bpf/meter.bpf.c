@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
  * Counts every flow's bytes and packets on the wire in fine bins, at the receiver. It runs in the
- * packet's own path (tcx ingress), so no packet passes uncounted, as happens to tracepoints.
+ * packet's own path (tcx ingress), so it misses no packet, unlike a tracepoint program.
  */
 #include "kernel.h"
 #include "packet.h"
@@ -37,12 +37,12 @@ static __always_inline struct ek_metered_flow *row_of(const struct ek_tuple *tup
 		return 0;
 	created.first_ns = now;
 	created.index = __sync_fetch_and_add(&meter.next_index, 1);
-	/* Two cores at once: the second row stays empty, and both count in the first. */
+	/* Two cores at once: the second row stays empty; both count in the first. */
 	bpf_map_update_elem(&metered, tuple, &created, BPF_NOEXIST);
 	return bpf_map_lookup_elem(&metered, tuple);
 }
 
-/* `queue` is the transmit queue that the packet is known to take. */
+/* `queue` is the packet's known transmit queue. */
 static __always_inline int count_packet(struct __sk_buff *ctx, __u32 queue)
 {
 	__u64 now = bpf_ktime_get_ns(), bin;
@@ -92,13 +92,13 @@ static __always_inline int count_packet(struct __sk_buff *ctx, __u32 queue)
 SEC("tcx/ingress")
 int count(struct __sk_buff *ctx)
 {
-	/* A veth leaves the sender's transmit queue as it is; it records no receive queue, which would
+	/* A veth keeps the sender's transmit queue; it records no receive queue, which would
 	 * be offset by one (drivers/net/veth.c since Linux 5.17). */
 	return count_packet(ctx, ctx->queue_mapping);
 }
 
-/* On the way out the queue is picked after this program. The socket knows the one that its last packet
- * took, and the kernel keeps to it unless the socket has nothing outstanding (sk_tx_queue_get). */
+/* On egress the queue is picked after this program. The socket knows its last packet's queue, and the
+ * kernel keeps it unless the socket has nothing outstanding (sk_tx_queue_get). */
 SEC("tcx/egress")
 int count_sent(struct __sk_buff *ctx)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
  *
- * What a segment says of itself: addresses, ports, header length, payload. */
+ * Parses a segment: addresses, ports, header length, payload. */
 #ifndef EVENKEEL_PACKET_H
 #define EVENKEEL_PACKET_H
 
@@ -11,11 +11,11 @@ struct packet {
 	struct ek_tuple tuple;
 	__u32 header_length; /* all headers, 0 if they could not be read */
 	__u32 sequence;      /* TCP */
-	__u32 transport;     /* where the TCP header begins */
+	__u32 transport;     /* offset of the TCP header */
 };
 
 /* Reads the headers; returns 0 for anything that is not TCP or UDP over IP. IPv6 extension headers
- * and fragments other than the first are left alone: they have no ports to read. */
+ * and later fragments are not parsed: they have no readable ports. */
 static __always_inline int parse_packet(struct __sk_buff *ctx, struct packet *packet)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Receive steering in software: which CPU takes a packet through the network stack.
+ * Receive steering in software: chooses the CPU that processes a packet.
  *
- * A packet's target is, in this order: its flow's own, in a slot; that of the first class that it
- * matches; that of the indirection table at its Toeplitz hash, as RSS has it. It is sent to the target's
- * ring (a CPU map), from which a thread on that CPU takes it.
+ * A packet's target is, in this order: its flow's own, in a slot; that of the first matching class;
+ * that of the indirection table at its Toeplitz hash, as with RSS. It is sent to the target's ring (a CPU
+ * map), which a thread on that CPU reads.
  *
- * A flow that is to move keeps its CPU until nothing of it is in the old ring, so that its packets
- * stay in order; after `hold_ns` it moves all the same, which is counted. What went into a ring and what
- * came out is counted by sequence numbers, so nothing is done per flow when a packet leaves.
+ * A moving flow keeps its CPU until the old ring has none of its packets, so that they stay in order;
+ * after `hold_ns` it moves anyway, which is counted. Sequence numbers count packets into and out of a ring,
+ * so a leaving packet needs no work per flow.
  */
 #include "kernel.h"
 #include "evenkeel/steer.h"
@@ -19,7 +19,7 @@ const volatile struct ek_steer_config config = {};
 
 struct ek_steer steer SEC(".data.steer");
 
-/* Of each byte of the input, by its place and value: Toeplitz is linear over exclusive or. */
+/* Contribution of each input byte, by position and value: Toeplitz is linear over XOR. */
 __u32 toeplitz[EK_STEER_HASH_INPUT][256] SEC(".data.toeplitz");
 
 struct {
@@ -61,7 +61,7 @@ struct {
 
 #define CHUNK 256
 
-/* Where a chunk of a packet is summed up; a sum is of whole words. */
+/* Buffer for a chunk of a packet; sums are over whole words. */
 struct chunk {
 	__u8 bytes[CHUNK + 4];
 };
@@ -79,8 +79,8 @@ struct frame {
 	__u32 input_length;
 	__u32 partial;   /* the checksum is the pseudo header's alone */
 	__u32 transport; /* where its header begins */
-	__u32 end;       /* of what the checksum is over */
-	__u32 check;     /* where the checksum stands */
+	__u32 end;       /* of the checksummed bytes */
+	__u32 check;     /* offset of the checksum */
 };
 
 static __always_inline __u32 fold(__u64 sum)
@@ -92,8 +92,8 @@ static __always_inline __u32 fold(__u64 sum)
 	return (__u32)sum;
 }
 
-/* Reads the headers; returns 0 for anything that is not TCP or UDP over IP, and for fragments, of
- * which only the first has ports. */
+/* Reads the headers; returns 0 for anything but TCP or UDP over IP, and for fragments, of which only
+ * the first has ports. */
 static __always_inline int parse_frame(struct xdp_md *ctx, struct frame *frame)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
@@ -155,7 +155,7 @@ static __always_inline int parse_frame(struct xdp_md *ctx, struct frame *frame)
 		return 0;
 	}
 
-	/* Ports stand first in both headers. */
+	/* Both headers begin with the ports. */
 	if (protocol == IPPROTO_TCP) {
 		struct tcphdr *tcp = transport;
 
@@ -186,10 +186,10 @@ static __always_inline int parse_frame(struct xdp_md *ctx, struct frame *frame)
 	return 1;
 }
 
-/* Finishes the checksum of a packet whose sender, on this host, left it to the device. The packet's
- * buffer knows that it is to be trusted, and a frame does not: behind a ring the packet would be found
- * wrong. The field holds the sum of the pseudo header, so it is one's complement of the sum of all that
- * is missing. Of a packet whose checksum is whole and has that value by chance, the same comes out. */
+/* Completes the checksum of a packet whose sender, on this host, left it to the device. Its buffer is
+ * marked as valid, but a frame is not: after a ring the packet would fail the check. The field has the
+ * sum of the pseudo header; the checksum is the one's complement of the sum with the rest. A complete
+ * checksum that equals that value by chance does not change. */
 static __always_inline int finish_checksum(struct xdp_md *ctx, const struct frame *frame)
 {
 	__u32 key = 0, offset = frame->transport, end = frame->end, i, length;
@@ -225,7 +225,7 @@ static __always_inline int finish_checksum(struct xdp_md *ctx, const struct fram
 	field = data + frame->check;
 	if ((void *)(field + 1) > data_end)
 		return 0;
-	/* In UDP 0 means that there is none (RFC 768). */
+	/* In UDP 0 means no checksum (RFC 768). */
 	sum = (__u16)~fold(sum);
 	*field = sum ? (__be16)sum : (__be16)0xffff;
 	return 1;
@@ -262,7 +262,7 @@ static __always_inline int matches(const struct ek_steer_class *rule, const stru
 	return !differs;
 }
 
-/* Where flows without a target of their own go. */
+/* The target of flows without their own. */
 static __always_inline __u32 by_rules(const struct ek_tuple *tuple, __u32 hash)
 {
 	struct ek_steer_rules *rules = &steer.rules[steer.active & 1];
@@ -287,7 +287,7 @@ static __always_inline struct ek_steer_cpu *cpu_of(__u32 number)
 	return bpf_map_lookup_elem(&cpus, &number);
 }
 
-/* Whether nothing of the flow is under way to its CPU any more. */
+/* Whether the flow has no packet in transit to its CPU. */
 static __always_inline int has_drained(const struct ek_steer_slot *slot, __u64 now)
 {
 	struct ek_steer_cpu *cpu;
@@ -299,15 +299,15 @@ static __always_inline int has_drained(const struct ek_steer_slot *slot, __u64 n
 	if (!cpu)
 		return 1;
 	ahead = (__s64)(cpu->dequeued + cpu->lost - slot->sequence);
-	/* A batch that was taken from the ring may still be on its way through the stack; it has gone
-	 * when the next one comes out. */
+	/* A batch that was taken from the ring may still be in the stack; it is done when the next one is
+	 * taken. */
 	if (ahead >= EK_STEER_BATCH)
 		return 1;
-	/* Two CPUs that receive the flow may have looked at the clock in either order. */
+	/* Two CPUs that receive the flow may have read the clock in either order. */
 	return ahead >= 0 && (__s64)(now - slot->last_ns) >= (__s64)config.settle_ns;
 }
 
-/* Where this packet of a flow goes that is to go to `wanted`. */
+/* The target of this packet, of a flow whose target should be `wanted`. */
 static __always_inline __u32 move(struct ek_steer_slot *slot, __u32 wanted, __u64 now,
 				  struct ek_steer_cpu *here)
 {
@@ -370,7 +370,7 @@ int steer_packet(struct xdp_md *ctx)
 	if (index)
 		slot = bpf_map_lookup_elem(&slots, index);
 	if (slot) {
-		/* Until now its packets went by the rules. */
+		/* Until now its packets followed the rules. */
 		if (slot->current == EK_STEER_NEW) {
 			there = cpu_of(target);
 			slot->sequence = there ? there->enqueued : 0;
@@ -409,7 +409,7 @@ int steer_packet(struct xdp_md *ctx)
 		here->refused += 1;
 		return XDP_PASS;
 	}
-	/* Counted before it is sent: no move sees a ring without it. */
+	/* Count before sending, so that a move never misses it. */
 	sequence = __sync_fetch_and_add(&there->enqueued, 1) + 1;
 	if (slot)
 		slot->sequence = sequence;
@@ -421,7 +421,7 @@ int take_packet(struct xdp_md *ctx)
 {
 	struct ek_steer_cpu *here = cpu_of(bpf_get_smp_processor_id());
 
-	/* The ring's thread alone writes it. */
+	/* Only the ring's thread writes it. */
 	if (here)
 		here->dequeued += 1;
 	return XDP_PASS;

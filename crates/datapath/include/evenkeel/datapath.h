@@ -1,30 +1,30 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) OR Apache-2.0 OR MIT
  *
- * What BPF programs and user space share: read by both, so it cannot drift. */
+ * Shared by BPF programs and user space. */
 #ifndef EVENKEEL_DATAPATH_H
 #define EVENKEEL_DATAPATH_H
 
 #include "evenkeel/queue_choice.h"
 
-/* CPUs whose XPS pool can be told apart; higher ones use the last entry. A power of two. */
+/* CPUs with an XPS pool of their own; higher ones use the last entry. A power of two. */
 #define EK_MAX_CPUS 1024
 
-/* Flows live in a table of slots of their own: at a few thousand segments a second every segment
- * finds cold caches, and a hash map's look-up misses in four or five lines where this misses in one.
- * A flow is in one of EK_PROBES slots from where its socket's cookie hashes to. */
+/* Flows are in a table of slots: at a few thousand segments a second the caches are cold, and a hash
+ * map's look-up misses in four or five lines, this one in one. A flow is in one of EK_PROBES slots,
+ * starting at the hash of its socket's cookie. */
 #define EK_PROBES 8
-/* A flow of no more picks than this gives its slot to a new one when the table is full. */
+/* In a full table a new flow replaces one with at most this many picks. */
 #define EK_SHORT_FLOW 4
 /* A constant, so that no setting is read to find a slot. */
 #define EK_SLOT_BITS 18
 #define EK_SLOTS (1 << EK_SLOT_BITS)
-/* Flows at most: at half full, few of them find all their probes taken. */
+/* Limit of flows: in a half full table, few of them find all their probes taken. */
 #define EK_MAX_FLOWS (EK_SLOTS / 2)
-/* Slots that the ageing walk passes over at once when none is in use. */
+/* Slots that the ageing walk skips together if none is in use. */
 #define EK_SLOTS_PER_BLOCK 64
 #define EK_MAX_BLOCKS (EK_SLOTS / EK_SLOTS_PER_BLOCK)
 
-/* Both ends of a flow. An IPv4 address stands in the first word, the others are 0. */
+/* Both ends of a flow. An IPv4 address is in the first word, the others are 0. */
 struct ek_tuple {
 	ek_u32 source[4];      /* network byte order */
 	ek_u32 destination[4]; /* network byte order */
@@ -34,7 +34,7 @@ struct ek_tuple {
 	ek_u16 family;   /* AF_INET or AF_INET6 */
 };
 
-/* A packet that the kernel dropped: why, and whose it was; all zero: it was of no IP flow. */
+/* Reason and flow of a dropped packet; a zero flow: no IP flow. */
 struct ek_drop {
 	struct ek_tuple tuple;
 	ek_u32 reason; /* enum skb_drop_reason */
@@ -55,9 +55,9 @@ struct ek_config {
 	ek_u32 queue_count;
 	ek_u32 use_pools;       /* `pool` below is in force; else every CPU may use every queue */
 	ek_u32 max_flows;       /* more are hashed and counted */
-	ek_u32 read_sockets;    /* completion is seen by looking at the flows' sockets */
+	ek_u32 read_sockets;    /* completion is read from the flows' sockets */
 	ek_u32 balance;         /* flows may be asked to move: see struct ek_move */
-	ek_u32 gap_us;          /* a flow without a socket may change queue after so much silence */
+	ek_u32 gap_us;          /* silence after which a flow without a socket may change queue */
 	ek_u64 rate_bps;        /* line rate, for the ageing limit */
 	ek_u64 ageing_floor_ns; /* smallest ageing limit */
 	ek_u64 forget_after_ns; /* an uncharged flow that is silent this long is forgotten */
@@ -65,25 +65,25 @@ struct ek_config {
 
 /* Counted by the programs. */
 struct ek_counters {
-	ek_u64 picks;          /* a flow with nothing outstanding was given a queue */
-	ek_u64 moves;          /* of these, another queue than before */
+	ek_u64 picks;          /* picks of a queue for a flow with nothing outstanding */
+	ek_u64 moves;          /* picks of another queue than before */
 	ek_u64 recharged;      /* released before, but the kernel held the flow on its queue */
 	ek_u64 completed;      /* released because the last segment had left */
 	ek_u64 aged;           /* released by age */
 	ek_u64 false_releases; /* released by age while still queued, as the next segment showed */
-	ek_u64 no_socket;      /* segments without a socket: forwarded, or of a connection that is gone */
+	ek_u64 no_socket;      /* segments without a socket: forwarded, or of a closed connection */
 	ek_u64 untracked;      /* the flow table was full: hashed */
-	ek_u64 evicted;        /* short flows that gave their slot to a new one, because the table was full */
+	ek_u64 evicted;        /* short flows that a new one replaced in the full table */
 	ek_u64 contended;      /* lost every race for the flow's word: sent uncharged */
 };
 
-/* What one core writes and all cores read has cache lines of its own. */
+/* Data that one core writes and all cores read gets its own cache lines. */
 #define EK_OWN_CACHE_LINE __attribute__((aligned(64)))
 
 /* Rules that give flows their weight: the first one that matches. */
 #define EK_MAX_RULES 64
 
-/* What a rule looks at; it matches when all of these do. */
+/* Fields of a rule; all must match. */
 enum ek_match {
 	EK_MATCH_PROTOCOL = 1,
 	EK_MATCH_SOURCE_PORT = 2,
@@ -116,39 +116,39 @@ enum ek_move_state {
 	EK_MOVE_DONE = 2,   /* a segment took the wanted queue */
 };
 
-/* A flow that is asked to change its queue. It is held back by making the windows smaller that its peer
- * advertises, until nothing of it waits below its socket: then the kernel lets it move. Nothing has to be
- * put back: the next acknowledgement that passes untouched opens the window again. */
+/* A flow that should change its queue. It is held back by reducing the windows that its peer advertises,
+ * until nothing is queued below its socket: then the kernel lets it move. Nothing needs restoring: the
+ * next unchanged acknowledgement opens the window again. */
 struct ek_move {
 	ek_u64 cookie;
 	ek_u64 socket;         /* its address */
-	ek_u64 deadline_ns;    /* CLOCK_MONOTONIC; it is not held back any longer than this */
-	ek_u64 first_ns;       /* when its first window was made smaller; 0: not yet */
+	ek_u64 deadline_ns;    /* CLOCK_MONOTONIC; end of the hold */
+	ek_u64 first_ns;       /* when its first window was reduced; 0: not yet */
 	ek_u64 done_ns;        /* when it moved */
-	struct ek_tuple reply; /* its addresses and ports as they stand in what it receives */
-	ek_u32 queue;          /* that it shall take */
+	struct ek_tuple reply; /* its addresses and ports in received packets */
+	ek_u32 queue;          /* the wanted one */
 	ek_u32 state;          /* enum ek_move_state; written last by user space */
-	ek_u32 windows;        /* that were made smaller */
+	ek_u32 windows;        /* reduced ones */
 	ek_u32 unused;
 };
 
-/* Flows whose service is read at once, at most. */
+/* Limit of flows in one reading of the service. */
 #define EK_MAX_SERVICES 4096
 
-/* What a flow has been served. */
+/* Service of a flow. */
 struct ek_service {
 	ek_u64 cookie;
 	ek_u64 socket; /* its address; 0: it has none in this network namespace */
 	ek_u64 acknowledged_bytes;
 	ek_u32 slot;
-	ek_u32 queue; /* that the kernel has on record, or that the flow is charged to */
+	ek_u32 queue; /* recorded by the kernel, or charged */
 	ek_u32 weight;
 	ek_u32 flags; /* enum ek_service_flag */
 };
 
 enum ek_service_flag {
 	EK_SERVICE_KNOWN = 1,      /* TCP: acknowledged_bytes is valid */
-	EK_SERVICE_BACKLOGGED = 2, /* its socket holds data that has not been sent */
+	EK_SERVICE_BACKLOGGED = 2, /* its socket holds unsent data */
 	EK_SERVICE_MOVABLE = 4,    /* its windows may be changed: nothing signs them */
 };
 
@@ -157,13 +157,13 @@ struct ek_device {
 	struct ek_counters counters EK_OWN_CACHE_LINE;
 	ek_u64 ageing_limit_ns EK_OWN_CACHE_LINE; /* as the last walk computed it */
 	ek_u64 walks;                             /* of both timers */
-	ek_u64 walk_ns;                           /* spent in both timers, which no program's run time has */
-	ek_u32 charged_head EK_OWN_CACHE_LINE;    /* entries ever put on the list of charged flows */
-	ek_u32 charged_tail;                      /* entries ever taken off it */
-	ek_u32 look_lock;                         /* somebody is looking */
-	ek_u32 looked_us;                         /* when a pick looked last */
-	ek_u32 flow_count;                        /* slots in use */
-	ek_u32 evict_hand;                        /* blocks in which a full table looked for a short flow */
+	ek_u64 walk_ns;                        /* time in both timers, which no program's run time includes */
+	ek_u32 charged_head EK_OWN_CACHE_LINE; /* entries ever put on the list of charged flows */
+	ek_u32 charged_tail;                   /* entries ever taken off it */
+	ek_u32 look_lock;                      /* a walk over the sockets is running */
+	ek_u32 looked_us;                      /* when a pick last walked */
+	ek_u32 flow_count;                     /* slots in use */
+	ek_u32 evict_hand;                     /* blocks in which a full table looked for a short flow */
 	ek_u32 rule_count EK_OWN_CACHE_LINE;
 	ek_u32 rule_generation; /* changes with the rules, and every flow's weight is looked up anew */
 	ek_u32 weight[EK_MAX_QUEUES] EK_OWN_CACHE_LINE; /* flow weights charged to each queue */
@@ -177,24 +177,24 @@ struct ek_device {
 	ek_u32 services; /* entries that the last reading has filled */
 };
 
-/* One flow's slot: what every segment touches, half a cache line. */
+/* One flow's slot: the fields that every segment uses, half a cache line. */
 struct ek_flow {
-	ek_u64 cookie;     /* of its socket, or made from its addresses if it has none; 0: the slot is free */
+	ek_u64 cookie;     /* of its socket, or derived from its addresses if it has none; 0: free */
 	ek_u64 word;       /* see queue_choice.h */
-	ek_u32 may_follow; /* TCP, and its weight is not to be looked up anew: the common case */
+	ek_u32 may_follow; /* TCP, and its weight is current: the common case */
 	ek_u32 class_base; /* as in the settings */
 	ek_u64 socket;     /* its address; 0: it has none in this network namespace */
 };
 
-/* The rest of the slot: what the ageing walk and user space need. */
+/* The rest of the slot: fields of the ageing walk and user space. */
 struct ek_flow_detail {
 	struct ek_tuple tuple;
 	ek_u32 weight;
-	ek_u32 rule_generation; /* of the rules by which it has its weight */
+	ek_u32 rule_generation; /* of the rules behind its weight */
 	ek_u32 last_us;         /* when a flow without a socket sent last, modulo 2^32 */
 	ek_u32 outstanding;     /* bytes below the socket when the last segment was sent, for ageing */
-	ek_u64 walked_word;     /* as the walk saw it last */
-	ek_u64 quiet_since_ns;  /* when the walk first saw it so */
+	ek_u64 walked_word;     /* from the last walk */
+	ek_u64 quiet_since_ns;  /* when a walk first saw that word */
 	ek_u64 listed;          /* it is on the list of charged flows */
 };
 
@@ -208,7 +208,7 @@ struct ek_metered_flow {
 	ek_u64 out_of_order;  /* data packets that arrived after a later one */
 	ek_u32 index;         /* row in the bins */
 	ek_u32 next_sequence; /* highest TCP sequence number seen, plus 1 */
-	ek_u32 queue_mapping; /* transmit queue of the last packet that it is known of; 0xffff: none */
+	ek_u32 queue_mapping; /* last known transmit queue; 0xffff: none */
 	ek_u32 unused;
 };
 
@@ -226,10 +226,10 @@ struct ek_meter {
 	ek_u32 flows; /* rows */
 	ek_u32 next_index;
 	ek_u32 unused;
-	ek_u64 overflow; /* packets of flows that found no row */
+	ek_u64 overflow; /* packets of flows without a row */
 };
 
-/* Transmit queues that batching tells apart, the root qdisc among them. A power of two. */
+/* Transmit queues of batching, including the root qdisc. A power of two. */
 #define EK_BATCH_QUEUES 1024
 /* Segments that one of its queues can hold. */
 #define EK_BATCH_MAX_PACKETS 65536
@@ -237,14 +237,14 @@ struct ek_meter {
 /* Settings of transmit batching, before its programs are loaded. */
 struct ek_batch_config {
 	ek_u64 hold_ns;       /* a segment in an empty queue waits this long for others; 0: not at all */
-	ek_u32 batch_packets; /* so many are not held any longer */
+	ek_u32 batch_packets; /* with this many a queue is not held */
 	ek_u32 limit_packets; /* of each queue */
 };
 
 /* Counted by transmit batching. */
 struct ek_batch_counters {
-	ek_u64 held;    /* segments that came into an empty queue */
-	ek_u64 batches; /* of these, how many had company when they left */
+	ek_u64 held;    /* segments held in an empty queue */
+	ek_u64 batches; /* held segments that left with others */
 	ek_u64 dropped; /* the queue was full, or there was no memory */
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) OR Apache-2.0 OR MIT
  *
- * The transmit queue choice, written once: the BPF program includes this header, and so does
- * everything that runs in user space, so that what is simulated is what runs in the kernel.
+ * The transmit queue choice, written once: the BPF program and user space include this header, so the
+ * simulator runs the kernel's code.
  *
  * A flow's whole state is one 64-bit word (queue, weight, flags, sequence) that changes by
  * compare-and-swap only. A queue's state is the sum of the weights of the flows that have
@@ -36,14 +36,14 @@ typedef uint16_t ek_u16;
 
 #define EK_INLINE static inline __attribute__((always_inline, unused))
 
-/* Transmit queues at most. A power of two: a mask is a bound that the verifier understands. */
+/* Limit of transmit queues. A power of two: the verifier understands a mask as a bound. */
 #define EK_MAX_QUEUES 256
 /* "No queue", where a queue number is expected. */
 #define EK_NO_QUEUE 0xffffffffu
 /* Tries to win a compare-and-swap before giving up on exactness for one segment. */
 #define EK_TRIES 4
 
-/* How a queue is picked once a flow may change it. */
+/* How a queue is picked for a flow that may change it. */
 enum ek_policy {
 	EK_POLICY_HASH = 0, /* the kernel's: a hash per socket (skb_tx_hash) */
 	EK_POLICY_DQA = 1,  /* dynamic queue assignment: the least weight */
@@ -55,7 +55,7 @@ enum ek_policy {
 #define EK_WORD_ASSIGNED (1ULL << 32)  /* the queue field is valid */
 #define EK_WORD_CHARGED (1ULL << 33)   /* the weight is part of the queue's sum */
 #define EK_WORD_AGED (1ULL << 34)      /* the last release was by age, not by completion */
-#define EK_WORD_FORGOTTEN (1ULL << 35) /* the word is no flow's any more */
+#define EK_WORD_FORGOTTEN (1ULL << 35) /* the word belongs to no flow any more */
 #define EK_WORD_SEQUENCE (1ULL << 36)  /* one more segment; wraps harmlessly */
 #define EK_WORD_SEQUENCE_SHIFT 36
 #define EK_WORD_SEQUENCE_MASK (~0ULL << 36)
@@ -66,7 +66,7 @@ struct ek_pool {
 	ek_u32 count;
 };
 
-/* One segment that asks for a queue. */
+/* A segment that needs a queue. */
 struct ek_segment {
 	struct ek_pool pool;
 	enum ek_policy policy;
@@ -74,16 +74,16 @@ struct ek_segment {
 	ek_u32 weight; /* the flow's weight, 1 to 65535 */
 	/* The flow had nothing outstanding before this segment: it may change queue. */
 	ek_u32 idle;
-	/* Queue on which the kernel holds the flow unless `idle`, or EK_NO_QUEUE where this
-	 * code alone decides (then the flow stays where it was). */
+	/* Queue on which the kernel holds the flow unless `idle`, or EK_NO_QUEUE if only this
+	 * code decides (then the flow keeps its queue). */
 	ek_u32 held_on;
-	/* Queue to take if the flow may move, whatever the policy says, or EK_NO_QUEUE. */
+	/* Queue to take if the flow may move, for any policy, or EK_NO_QUEUE. */
 	ek_u32 wanted;
 	/* Carries payload. A pure ACK follows its flow and is never charged. */
 	ek_u32 data;
 };
 
-/* What the choice did, for statistics. */
+/* Result of the choice, for statistics. */
 enum ek_outcome {
 	EK_KEPT = 0,      /* stayed, already charged */
 	EK_PICKED = 1,    /* picked a queue and was charged */
@@ -118,12 +118,12 @@ EK_INLINE int ek_in_pool(ek_u32 queue, struct ek_pool pool)
 struct ek_scan {
 	const ek_u32 *weight;
 	struct ek_pool pool;
-	ek_u32 offset; /* of the queue looked at last */
+	ek_u32 offset; /* of the last queue */
 	ek_u32 best;
 	ek_u32 best_weight;
 };
 
-/* Looks at the next queue of the pool; 1 ends the walk. */
+/* Examines the next queue of the pool; 1 ends the walk. */
 static __attribute__((unused)) long ek_scan_step(ek_u32 index, void *context)
 {
 	struct ek_scan *scan = context;
@@ -174,10 +174,9 @@ EK_INLINE ek_u32 ek_least_by_steps(const ek_u32 *weight, struct ek_pool pool, ek
 	return scan.best & (EK_MAX_QUEUES - 1);
 }
 
-/* The same where nothing verifies loops, written so that a compiler makes vector instructions of it:
- * first the least weight, then the first queue that has it. Weights that others change in between cost
- * a try, as they do anywhere between a look and the compare-and-swap: what is answered is then a queue
- * that no longer has the weight `least`. */
+/* The same without a verifier, written for vector instructions: first the least weight, then the first
+ * queue with it. If another core changes a weight in between, the queue may no longer have the weight
+ * `least`; the compare-and-swap then fails and costs a try. */
 #ifndef __bpf__
 EK_INLINE ek_u32 ek_least_weight(const ek_u32 *weight, ek_u32 first, ek_u32 end)
 {
@@ -188,8 +187,7 @@ EK_INLINE ek_u32 ek_least_weight(const ek_u32 *weight, ek_u32 first, ek_u32 end)
 	return least;
 }
 
-/* The first queue of this weight before `end`, or `end`: queues are compared by the block, so that
- * vector instructions do it. */
+/* The first queue of this weight before `end`, or `end`; compares blocks, for vector instructions. */
 #define EK_BLOCK 16
 EK_INLINE ek_u32 ek_first_of_weight(const ek_u32 *weight, ek_u32 first, ek_u32 end, ek_u32 wanted)
 {
@@ -229,8 +227,8 @@ EK_INLINE ek_u32 ek_least_at_once(const ek_u32 *weight, struct ek_pool pool, ek_
 }
 #endif
 
-/* The queue of least weight in the pool. Of equals, the first at or after `preferred` (which must be
- * in the pool) wins, going round: ties spread as the preferences do. */
+/* The queue of least weight in the pool. Among equals the first at or after `preferred` (which must be
+ * in the pool) wins, in circular order: ties spread like the preferences. */
 EK_INLINE ek_u32 ek_least_queue(const ek_u32 *weight, struct ek_pool pool, ek_u32 preferred, ek_u32 *least)
 {
 #ifdef __bpf__
@@ -271,7 +269,7 @@ EK_INLINE ek_u32 ek_claim(ek_u32 *weight, const struct ek_segment *segment, ek_u
 							least + segment->weight) == least)
 				return queue;
 		}
-		/* Others keep changing this queue: it was the lightest a moment ago. */
+		/* Other cores keep changing this queue, which was the lightest just now. */
 	} else {
 		queue = ek_hash_queue(segment->hash, segment->pool) & (EK_MAX_QUEUES - 1);
 	}
@@ -279,11 +277,11 @@ EK_INLINE ek_u32 ek_claim(ek_u32 *weight, const struct ek_segment *segment, ek_u
 	return queue;
 }
 
-/* Takes the charge off a flow's queue if the word is still `seen`; 1 if it did.
+/* Removes the charge from a flow's queue if the word is still `seen`; returns 1 if it did.
  *
- * Whoever finds that a flow has nothing outstanding reads the word BEFORE it looks, and passes
- * what it read: a segment sent in between has changed the sequence, and the release fails as it
- * should. `aged` is EK_WORD_AGED for a release by age, else 0. */
+ * The caller reads the word BEFORE it checks that the flow has nothing outstanding, and passes the
+ * word: a segment sent in between changes the sequence, and the release fails as it should. `aged` is
+ * EK_WORD_AGED for a release by age, else 0. */
 EK_INLINE int ek_release(ek_u64 *flow, ek_u32 *weight, ek_u64 seen, ek_u64 aged)
 {
 	if (!(seen & EK_WORD_CHARGED))
@@ -294,7 +292,7 @@ EK_INLINE int ek_release(ek_u64 *flow, ek_u32 *weight, ek_u64 seen, ek_u64 aged)
 	return 1;
 }
 
-/* Gives a charged flow another weight, and its queue's sum with it. The sum is never below what is
+/* Changes a charged flow's weight and its queue's sum. The sum is never below what is
  * charged, so a release in between cannot take it below zero. */
 EK_INLINE void ek_reweigh(ek_u64 *flow, ek_u32 *weight, ek_u32 new_weight)
 {
@@ -318,8 +316,8 @@ EK_INLINE void ek_reweigh(ek_u64 *flow, ek_u32 *weight, ek_u32 new_weight)
 	}
 }
 
-/* Makes the word nobody's, if it is still `seen` and uncharged; 1 if it did. Whoever holds a pointer
- * to it then finds that out by the word itself. */
+/* Marks the word as forgotten if it is still `seen` and uncharged; returns 1 if it did. A program that
+ * still holds a pointer to it sees the mark. */
 EK_INLINE int ek_forget(ek_u64 *flow, ek_u64 seen)
 {
 	return !(seen & EK_WORD_CHARGED) &&
@@ -363,7 +361,7 @@ EK_INLINE struct ek_choice ek_choose(ek_u64 *flow, ek_u32 *weight, const struct 
 			}
 			continue;
 		}
-		/* An old charge goes first, so that the flow does not see its own weight. */
+		/* Release an old charge first, so that the flow does not see its own weight. */
 		if (seen & EK_WORD_CHARGED) {
 			if (!ek_release(flow, weight, seen, 0))
 				continue;

@@ -62,7 +62,6 @@ pub enum PersistError {
     Foreign { path: PathBuf },
 }
 
-/// Errors of the journal.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
     #[error("cannot {action} {path}: {source}", path = .path.display())]

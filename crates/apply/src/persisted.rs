@@ -26,7 +26,6 @@ pub struct Etc(PathBuf);
 /// Result of a removal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Removal {
-    /// Removed.
     Removed(PathBuf),
     /// Edited since, so kept.
     Edited(PathBuf),

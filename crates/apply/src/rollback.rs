@@ -24,7 +24,6 @@ pub struct LeftAlone {
 
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Restored, with the value.
     pub restored: Vec<(Knob, Value)>,
     /// Already had the previous value.
     pub unchanged: Vec<Knob>,

@@ -12,7 +12,6 @@ use evenkeel_report::page::Page;
 /// How the command ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// Done.
     Done = 0,
     /// Ran, but a stated expectation did not hold.
     Unmet = 1,

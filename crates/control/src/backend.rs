@@ -66,7 +66,6 @@ pub trait BacklogBackend: Send {
     fn limit(&mut self, bytes: Option<u64>) -> Result<(), ControlError>;
 }
 
-/// Progress of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MoveProgress {
     Waiting,

@@ -589,7 +589,6 @@ fn validate(options: &SelectOptions) -> Result<(), DatapathError> {
     Ok(())
 }
 
-/// The program for a steering and a completion.
 fn select_program(steering: Steering, completion: Completion) -> &'static str {
     match (steering, completion) {
         (Steering::Class(_), Completion::Sockets) => "select_class",

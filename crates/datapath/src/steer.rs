@@ -99,7 +99,6 @@ const BATCHES: u64 = 1024;
 /// After this silence, no packet of a flow is in the batch that a ring's thread processes.
 const SETTLE: Duration = Duration::from_micros(100);
 
-/// An address with a mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaskedAddress {
     /// Masked bits are 0.
@@ -108,7 +107,6 @@ pub struct MaskedAddress {
     pub mask: u128,
 }
 
-/// A port with a mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaskedPort {
     /// Masked bits are 0.

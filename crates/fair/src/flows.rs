@@ -118,7 +118,6 @@ pub(crate) enum QueueCounters {
     None,
     /// The children of the mq root with this major number.
     Mq(u16),
-    /// The classes of the soft NIC.
     Classes(SoftNic),
 }
 

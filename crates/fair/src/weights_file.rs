@@ -18,11 +18,7 @@ pub enum WeightsError {
     Wrong(#[from] ScenarioError),
     /// It has rules by cgroup, but cgroup v2 is not mounted.
     #[error("{}: {reason}", .path.display())]
-    Cgroup {
-        path: PathBuf,
-        /// The reason.
-        reason: String,
-    },
+    Cgroup { path: PathBuf, reason: String },
 }
 
 /// A file of flow weights, and its rules.

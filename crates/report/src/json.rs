@@ -181,7 +181,6 @@ fn ratio_json(ratio: &MeanInterval) -> Value {
     object.into()
 }
 
-/// Windows by length.
 fn by_length(windows: &BTreeMap<String, f64>) -> Map<String, Value> {
     let mut windows: Vec<(&String, &f64)> = windows.iter().collect();
     windows.sort_by(|first, second| first.1.total_cmp(second.1));
@@ -221,7 +220,6 @@ fn nested(mut figures: BTreeMap<String, Value>, record: &Record) -> Value {
     root.into()
 }
 
-/// The map of a value that is an object.
 fn object(value: Value) -> Map<String, Value> {
     match value {
         Value::Object(object) => object,

@@ -13,7 +13,6 @@ use crate::backend::Traffic;
 use crate::error::SteerError;
 use crate::interface::Interface;
 
-/// Source of the flows.
 pub enum FlowSource {
     /// The interface's flows.
     Observed(Box<Observer>),

@@ -53,7 +53,6 @@ fn read_policy(path: &Path, read: Reader) -> Result<PolicyFile, Failure> {
     .map_err(|error| Failure::new(Exit::Usage, error))
 }
 
-/// A policy for a number of queues.
 fn bind(policy: &PolicyFile, queues: u16) -> Result<Policy, Failure> {
     policy.bind(&Arc::new(Queues::new(queues))).map_err(|error| Failure::new(Exit::Usage, error))
 }

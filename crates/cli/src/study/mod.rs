@@ -194,7 +194,6 @@ fn journal_failure(error: &JournalError) -> Failure {
     Failure::new(exit, error)
 }
 
-/// Whether a directory has a study.
 pub fn is_study(directory: &Path) -> bool {
     directory.is_dir() && journal::read_settings(directory).is_ok()
 }

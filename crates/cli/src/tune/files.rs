@@ -35,7 +35,6 @@ fn place(options: &TuneOptions) -> Place<'_> {
     Place { interface: &options.interface, namespace: Etc::namespace() }
 }
 
-/// The files for a plan.
 pub fn planned(options: &TuneOptions, prepared: &Prepared) -> Result<Files, Failure> {
     let settings: Vec<(Knob, Value)> =
         prepared.ready.iter().map(|ready| (ready.change.knob.clone(), ready.change.to.clone())).collect();

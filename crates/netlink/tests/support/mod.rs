@@ -267,7 +267,6 @@ fn output(program: &str, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Ports of bulk flows and probes.
 pub fn ports(bulk_flows: u16, probes: u16) -> Vec<u16> {
     (0..bulk_flows).map(|flow| BULK_PORT + flow).chain((0..probes).map(|probe| PROBE_PORT + probe)).collect()
 }

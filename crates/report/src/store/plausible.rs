@@ -17,7 +17,6 @@ pub struct Implausible {
     /// The figure's name.
     pub field: String,
     pub value: f64,
-    /// The reason.
     pub reason: &'static str,
 }
 

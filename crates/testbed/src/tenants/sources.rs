@@ -49,7 +49,6 @@ pub(super) struct Sources {
     released: Arc<AtomicBool>,
 }
 
-/// Bulk tenants one by one.
 pub(super) fn each_bulk(point: &TenantPoint) -> impl Iterator<Item = &BulkTenants> {
     point.bulk.iter().flat_map(|tenants| std::iter::repeat_n(tenants, tenants.count as usize))
 }

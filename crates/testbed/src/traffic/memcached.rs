@@ -21,7 +21,6 @@ use crate::namespace::Namespace;
 /// Options of a load.
 #[derive(Clone, Debug)]
 pub struct LoadOptions {
-    /// The server.
     pub server: SocketAddr,
     /// Each connection is a flow.
     pub connections: usize,
@@ -41,7 +40,6 @@ pub struct LoadOptions {
     pub cpu: Option<usize>,
 }
 
-/// Result of a load.
 #[derive(Clone, Debug, Default)]
 pub struct LoadResult {
     /// From due to answered, of each answered request.

@@ -293,8 +293,8 @@ impl Managed {
             movable: planned.balance,
             ..SelectOptions::default()
         })?;
-        // Attach before any queue is freed: flows that the kernel hashes meanwhile would stay on their queue. A
-        // missing class means the default class.
+        // Before the changes below (XPS maps, root qdisc): flows that the kernel hashes meanwhile would stay on
+        // their queue. Until the HTB classes exist, packets use the default class.
         select.attach(device.index.cast_signed())?;
         // Before any change, because this may be refused.
         let balance = preflight.request.balance.start(planned.balance, &device, &select)?;

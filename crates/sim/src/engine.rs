@@ -125,8 +125,8 @@ impl<E: Event> Engine<E> {
     }
 }
 
-/// Something to simulate.
-pub(crate) trait World {
+/// A world as the engine sees it: what handles its events.
+pub(crate) trait Handler {
     /// Its events.
     type Event: Event;
 
@@ -146,19 +146,19 @@ pub(crate) trait World {
 }
 
 /// Handles the events until `until`. The present is the time of the last one then.
-pub(crate) fn run<W: World>(world: &mut W, until: Time) -> Result<(), SimulationError> {
-    while let Some((time, slot)) = world.engine().calendar.pop(until) {
-        let engine = world.engine();
+pub(crate) fn run<H: Handler>(handler: &mut H, until: Time) -> Result<(), SimulationError> {
+    while let Some((time, slot)) = handler.engine().calendar.pop(until) {
+        let engine = handler.engine();
         debug_assert!(time >= engine.now, "time goes back from {:?} to {time:?} in slot {slot}", engine.now);
         engine.now = time;
-        let event = W::Event::of_slot(&engine.slots, slot);
+        let event = H::Event::of_slot(&engine.slots, slot);
         if engine.limit.count() {
-            check_progress(world)?;
+            check_progress(handler)?;
         }
         if let Some(event) = event {
-            world.handle(event);
+            handler.handle(event);
         }
-        if world.has_failed() {
+        if handler.has_failed() {
             return Ok(());
         }
     }
@@ -187,9 +187,9 @@ pub(crate) fn measure(
 
 /// An error if nothing has been sent since the last time.
 #[cold]
-fn check_progress<W: World>(world: &mut W) -> Result<(), SimulationError> {
-    let sent = world.sent();
-    let engine = world.engine();
+fn check_progress<H: Handler>(handler: &mut H) -> Result<(), SimulationError> {
+    let sent = handler.sent();
+    let engine = handler.engine();
     if engine.limit.is_stuck(sent) {
         let (at_us, events) = (engine.now.0 / MICROSECOND, engine.limit.events());
         return Err(SimulationError::Livelock { at_us, events });

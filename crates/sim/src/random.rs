@@ -16,8 +16,6 @@ pub enum Component {
     ReceiveHashes = 4,
     /// The latency probe.
     Probe = 5,
-    /// Work of the processors that has no model of its own.
-    Processors = 6,
     /// Paths through a network of switches.
     Paths = 7,
     /// Seeds of the hosts of a network.

@@ -176,7 +176,7 @@ impl SimWorld {
             ]
             .map(|(name, value)| (name.to_owned(), value as f64)),
         );
-        let facts: Vec<(u32, u64, u64, u64)> = (0..simulation.flow_count())
+        let facts: Vec<(u32, u64, u64, u64)> = (0..after.flows.len())
             .map(|flow| {
                 let then = before.flows[flow];
                 let now = after.flows[flow];

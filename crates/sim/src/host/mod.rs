@@ -32,7 +32,7 @@ pub use self::fetch::Fetched;
 use self::fetch::Fetches;
 use self::probe::Probe;
 use crate::arrivals::Arrivals;
-use crate::engine::{self, Engine, World, events};
+use crate::engine::{self, Engine, Handler, events};
 use crate::error::SimulationError;
 use crate::nic::{
     ByteQueueLimit, Departures, DqlConfig, Finishes, MTU_QUANTUM_BYTES, Nic, NicConfig, RingSpace, Service,
@@ -496,7 +496,7 @@ impl Simulation {
     }
 }
 
-impl World for Simulation {
+impl Handler for Simulation {
     type Event = Event;
 
     #[inline]
@@ -599,10 +599,6 @@ impl Simulation {
     /// Takes out the latencies that the probe has measured: half round trips, µs.
     pub fn take_latencies(&mut self) -> Vec<f64> {
         self.probe.as_mut().map(|probe| std::mem::take(&mut probe.samples)).unwrap_or_default()
-    }
-
-    pub(crate) fn flow_count(&self) -> usize {
-        self.flows.len()
     }
 
     pub(crate) fn queue_of(&self, flow: usize) -> u32 {

@@ -11,24 +11,11 @@ use crate::time::{MILLISECOND, SECOND, Span, Time};
 pub enum ByteQueueLimit {
     /// No limit: the driver does not support it, as veth's.
     Off,
-    /// Always the same limit: `limit_min` equals `limit_max` in sysfs.
-    Fixed {
-        /// Bytes.
-        limit: u64,
-        /// Bytes that are queued and not completed.
-        in_flight: u64,
-    },
     /// Dynamic queue limits.
     Dynamic(Dql),
 }
 
 impl ByteQueueLimit {
-    /// An empty queue with a limit that stays, bytes.
-    #[must_use]
-    pub const fn fixed(limit: u64) -> Self {
-        Self::Fixed { limit, in_flight: 0 }
-    }
-
     /// An empty queue with a limit that adapts.
     #[must_use]
     pub const fn dynamic(config: DqlConfig) -> Self {
@@ -41,7 +28,6 @@ impl ByteQueueLimit {
     pub const fn may_enqueue(&self) -> bool {
         match self {
             Self::Off => true,
-            Self::Fixed { limit, in_flight } => *in_flight <= *limit,
             Self::Dynamic(dql) => dql.may_enqueue(),
         }
     }
@@ -51,7 +37,6 @@ impl ByteQueueLimit {
     pub const fn queued(&mut self, bytes: u64) {
         match self {
             Self::Off => {}
-            Self::Fixed { in_flight, .. } => *in_flight += bytes,
             Self::Dynamic(dql) => dql.queued(bytes),
         }
     }
@@ -61,18 +46,7 @@ impl ByteQueueLimit {
     pub fn completed(&mut self, bytes: u64, now: Time) {
         match self {
             Self::Off => {}
-            Self::Fixed { in_flight, .. } => *in_flight = in_flight.saturating_sub(bytes),
             Self::Dynamic(dql) => dql.completed(bytes, now),
-        }
-    }
-
-    /// The present limit, bytes; `None` without one.
-    #[must_use]
-    pub const fn limit(&self) -> Option<u64> {
-        match self {
-            Self::Off => None,
-            Self::Fixed { limit, .. } => Some(*limit),
-            Self::Dynamic(dql) => Some(dql.limit),
         }
     }
 }
@@ -259,20 +233,6 @@ mod tests {
         let mut queue = ByteQueueLimit::Off;
         queue.queued(1 << 40);
         assert!(queue.may_enqueue());
-        assert_eq!(queue.limit(), None);
-    }
-
-    #[test]
-    fn a_fixed_limit_stops_the_queue_once_exceeded() {
-        let mut queue = ByteQueueLimit::fixed(3_000);
-        queue.queued(1_500);
-        queue.queued(1_500);
-        assert!(queue.may_enqueue());
-        queue.queued(1);
-        assert!(!queue.may_enqueue());
-        queue.completed(1, START);
-        assert!(queue.may_enqueue());
-        assert_eq!(queue.limit(), Some(3_000));
     }
 
     #[test]
@@ -408,14 +368,14 @@ mod tests {
     #[test]
     fn limits_are_kept_within_their_bounds() {
         let bounds = DqlConfig { smallest_limit: 3_000, largest_limit: 5_000, ..DqlConfig::default() };
-        let mut queue = ByteQueueLimit::dynamic(bounds);
+        let mut queue = Dql::new(bounds);
         queue.queued(100);
         queue.completed(0, START);
-        assert_eq!(queue.limit(), Some(0));
+        assert_eq!(queue.limit(), 0);
         queue.completed(100, START);
-        assert_eq!(queue.limit(), Some(3_000));
+        assert_eq!(queue.limit(), 3_000);
         queue.queued(20_000);
         queue.completed(20_000, START);
-        assert_eq!(queue.limit(), Some(5_000));
+        assert_eq!(queue.limit(), 5_000);
     }
 }

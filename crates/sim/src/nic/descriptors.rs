@@ -2,10 +2,6 @@
 
 use crate::segment::Segment;
 
-/// Descriptors of a ring unless configured (`IXGBE_DEFAULT_TXD`,
-/// drivers/net/ethernet/intel/ixgbe/ixgbe.h).
-pub const DEFAULT_RING_DESCRIPTORS: u32 = 512;
-
 /// Most data that one descriptor describes, bytes (`IXGBE_MAX_DATA_PER_TXD`, ixgbe.h).
 const DATA_PER_DESCRIPTOR_BYTES: u32 = 1 << 14;
 /// What the worst segment needs (`DESC_NEEDED`, ixgbe.h): `MAX_SKB_FRAGS`, which is 17 by default, and 4.
@@ -99,7 +95,7 @@ mod tests {
 
     #[test]
     fn stops_below_the_worst_case_and_wakes_at_twice_that() {
-        let mut space = RingSpace::new(DEFAULT_RING_DESCRIPTORS, 65_536);
+        let mut space = RingSpace::new(512, 65_536);
         assert_eq!(space.free(), 511);
         // 81 segments of 6 descriptors leave 25; with the next 19 are left, less than 21.
         for _ in 0..81 {
@@ -120,7 +116,7 @@ mod tests {
     /// Segments of 512 KiB take 34 descriptors each.
     #[test]
     fn segments_beyond_64_kib_always_fit_while_it_is_not_stopped() {
-        let mut space = RingSpace::new(DEFAULT_RING_DESCRIPTORS, 1 << 19);
+        let mut space = RingSpace::new(512, 1 << 19);
         let taken = (0..).take_while(|_| {
             let takes = space.may_enqueue();
             if takes {

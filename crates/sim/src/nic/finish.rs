@@ -42,43 +42,6 @@ impl Nic {
         }
     }
 
-    /// When the next packet of `queue` will have left, under the same conditions; [`Time::NEVER`] if
-    /// there is none.
-    #[must_use]
-    pub fn next_packet(&self, queue: u32) -> Time {
-        match self.active.iter().position(|&active| active == queue) {
-            Some(place) => {
-                let (turns, bytes) = self.reach(place, 0);
-                self.end_in(place, turns, bytes)
-            }
-            None => Time::NEVER,
-        }
-    }
-
-    /// The earliest [`Nic::next_finish`] of all queues for which `wanted` holds; [`Time::NEVER`] if
-    /// none of them has a segment.
-    #[must_use]
-    pub fn earliest_finish(&self, mut wanted: impl FnMut(u32) -> bool) -> Time {
-        let mut first: Option<(u64, usize)> = None;
-        for (place, &queue) in self.active.iter().enumerate() {
-            if !wanted(queue) {
-                continue;
-            }
-            let turns = self.turns_to_finish(place);
-            if first.is_none_or(|(least, _)| turns < least) {
-                first = Some((turns, place));
-            }
-            // No ring needs less than one turn.
-            if turns <= 1 {
-                break;
-            }
-        }
-        match first {
-            Some((turns, place)) => self.finish_in(place, turns),
-            None => Time::NEVER,
-        }
-    }
-
     /// Computes [`Nic::next_finish`] of all queues for which `wanted` holds, and replaces the content of
     /// `finishes` with it. With a `reduced` queue, whose weight has become smaller, it leaves out the queues
     /// that do not finish earlier for that: the reduced one, and those that finish before its turn.

@@ -18,7 +18,7 @@ mod wire;
 
 pub use bql::{ByteQueueLimit, Dql, DqlConfig};
 pub(crate) use descriptors::least_descriptors;
-pub use descriptors::{DEFAULT_RING_DESCRIPTORS, RingSpace, descriptors_of};
+pub use descriptors::{RingSpace, descriptors_of};
 pub use finish::Finishes;
 pub use scheduler::{Nic, NicConfig, Service};
 pub use train::{Departures, Train};
@@ -26,11 +26,3 @@ pub use train::{Departures, Train};
 /// Wire bytes of a full-sized packet at an MTU of 1500 bytes, framing included: with it as the quantum
 /// of deficit round robin, a weight is a number of packets per turn.
 pub const MTU_QUANTUM_BYTES: u32 = 1538;
-
-/// Credits per unit of weight that Titan's ixgbe driver programs for an MTU of 1500 bytes, bytes: half
-/// an MTU, in units of 64 bytes (Stephens et al., "Titan", USENIX ATC 2018, section 3.2, and its sources).
-pub const TITAN_QUANTUM_BYTES: u32 = 768;
-
-/// Largest weight that the Intel 82599 can hold with [`TITAN_QUANTUM_BYTES`]: its credit registers have
-/// 14 bits and count 64 bytes.
-pub const LARGEST_WEIGHT_82599: u32 = ((1 << 14) - 1) / (TITAN_QUANTUM_BYTES / 64);

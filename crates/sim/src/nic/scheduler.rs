@@ -135,12 +135,6 @@ impl Nic {
         self.rings[queue as usize].backlog_packets
     }
 
-    /// Packets of all rings that have not been reported; the one on the wire counts.
-    #[must_use]
-    pub fn total_backlog_packets(&self) -> u64 {
-        self.active.iter().map(|&queue| self.rings[queue as usize].backlog_packets).sum()
-    }
-
     /// The segment at the head of `queue`, whose packets leave next.
     #[must_use]
     pub fn head(&self, queue: u32) -> Option<&Segment> {

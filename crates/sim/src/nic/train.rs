@@ -42,13 +42,6 @@ pub(super) struct Pace {
 }
 
 impl Train<'_> {
-    /// When the first bit of the packet `first + index` was on the wire; `index` is less than `packets`.
-    #[must_use]
-    #[inline]
-    pub fn begin_of(&self, index: u32) -> Time {
-        self.pace.wire.time_of(self.position_of(index))
-    }
-
     /// When the last bit of the packet `first + index` (framing included) was on the wire; `index` is
     /// less than `packets`.
     #[must_use]
@@ -58,25 +51,11 @@ impl Train<'_> {
         self.pace.wire.time_of(self.position_of(index) + u64::from(bytes))
     }
 
-    /// When the first packet began.
-    #[must_use]
-    #[inline]
-    pub fn begin(&self) -> Time {
-        self.begin_of(0)
-    }
-
     /// When the last packet had left.
     #[must_use]
     #[inline]
     pub fn end(&self) -> Time {
         self.end_of(self.packets - 1)
-    }
-
-    /// The segment's last packet is among them.
-    #[must_use]
-    #[inline]
-    pub fn finishes(&self) -> bool {
-        self.first + self.packets == self.segment.packets()
     }
 
     /// The packet `first + index`, as it leaves the NIC; `index` is less than `packets`.

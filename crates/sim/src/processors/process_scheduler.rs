@@ -64,6 +64,13 @@ struct Processor<T> {
     times: Times,
 }
 
+impl<T> Processor<T> {
+    /// Whether no work and no process is on it.
+    fn rests(&self) -> bool {
+        self.running.is_none() && self.queue.is_empty() && self.process.is_none()
+    }
+}
+
 /// Time of a processor in the measured time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Times {
@@ -223,13 +230,10 @@ impl<T: Copy> ProcessScheduler<T> {
         state.state = State::Ready;
         self.ready.insert((state.had, process));
         let state = *state;
-        let idle = self.processors.iter().enumerate().position(|(number, processor)| {
-            state.may_run_on(number)
-                && processor.running.is_none()
-                && processor.queue.is_empty()
-                && processor.process.is_none()
-                && processor.woken.is_none()
-        });
+        let is_idle = |(number, processor): (usize, &Processor<T>)| {
+            state.may_run_on(number) && processor.rests() && processor.woken.is_none()
+        };
+        let idle = self.processors.iter().enumerate().position(is_idle);
         if let (Some(number), Some(latency)) = (idle, latency) {
             self.raise(now, number as Slot, latency, calendar);
         }
@@ -315,11 +319,7 @@ impl<T: Copy> ProcessScheduler<T> {
     /// Whether a processor has nothing to do.
     pub(crate) fn is_idle(&self, number: Slot) -> bool {
         let processor = &self.processors[number as usize];
-        processor.running.is_none()
-            && processor.queue.is_empty()
-            && processor.process.is_none()
-            && processor.woken.is_none()
-            && processor.displaced.is_none()
+        processor.rests() && processor.woken.is_none() && processor.displaced.is_none()
     }
 
     /// What waits on a processor and has not begun.
@@ -329,11 +329,8 @@ impl<T: Copy> ProcessScheduler<T> {
 
     /// A processor that has nothing to do, where processes wait that may run there.
     pub(crate) fn idle_while_waited(&self) -> Option<Slot> {
-        let is_idle = |processor: &Processor<T>| {
-            processor.running.is_none() && processor.queue.is_empty() && processor.process.is_none()
-        };
         let takes = |(number, processor): (usize, &Processor<T>)| {
-            (is_idle(processor) && self.next_ready(number as Slot).is_some()).then_some(number as Slot)
+            (processor.rests() && self.next_ready(number as Slot).is_some()).then_some(number as Slot)
         };
         self.processors.iter().enumerate().find_map(takes)
     }

@@ -11,7 +11,7 @@ use hdrhistogram::Histogram;
 use super::messages::Transaction;
 use super::steering::{Steering, tuple_of};
 use crate::costs::queue_pairs::ReceiveCosts;
-use crate::engine::{self, Engine, World, events};
+use crate::engine::{self, Engine, Handler, events};
 use crate::processors::Processors;
 use crate::random::{Component, Generator};
 use crate::time::{MILLISECOND, NANOSECOND, SECOND, Span, Time, span_of};
@@ -538,7 +538,7 @@ impl ReceiveSimulation {
     }
 }
 
-impl World for ReceiveSimulation {
+impl Handler for ReceiveSimulation {
     type Event = Event;
 
     fn engine(&mut self) -> &mut Engine<Event> {

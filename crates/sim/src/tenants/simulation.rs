@@ -18,7 +18,7 @@ use super::connection::Connection;
 use super::device::{Bins, Device, Offer};
 use super::traffic::{Program, Role, Tenants};
 use crate::costs::processes::Machine;
-use crate::engine::{self, Engine, World, events};
+use crate::engine::{self, Engine, Handler, events};
 use crate::error::SimulationError;
 use crate::event::Slot;
 use crate::observation::Observation;
@@ -700,7 +700,7 @@ impl Simulation {
     }
 }
 
-impl World for Simulation {
+impl Handler for Simulation {
     type Event = Event;
 
     fn engine(&mut self) -> &mut Engine<Event> {

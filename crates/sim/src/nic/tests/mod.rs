@@ -46,16 +46,15 @@ impl Departures for Log {
             .map(|index| u64::from(segment.packet_payload(index) + crate::segment::HEADER_BYTES))
             .sum();
         assert_eq!(frame_bytes, expected);
-        assert_eq!(train.finishes(), first + packets == segment.packets());
         self.frame_bytes += frame_bytes;
         self.packets.extend((0..packets).map(|index| Packet {
             end: train.end_of(index),
-            begin: train.begin_of(index),
+            begin: train.pace.wire.time_of(train.pace.position_of(index, train.packet_bytes)),
             queue,
             flow: segment.flow,
             index: first + index,
         }));
-        assert_eq!((train.begin(), train.end()), (train.begin_of(0), train.end_of(packets - 1)));
+        assert_eq!(train.end(), train.end_of(packets - 1));
     }
 
     fn finished(&mut self, queue: u32, segment: &Segment, at: Time) {

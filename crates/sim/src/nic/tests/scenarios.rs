@@ -237,7 +237,7 @@ proptest! {
     }
 
     #[test]
-    fn finishes_are_foretold((config, script) in scenario(), wanted in any::<u64>()) {
+    fn finishes_are_predicted((config, script) in scenario(), wanted in any::<u64>()) {
         let wanted = |queue: u32| wanted >> (queue % 64) & 1 == 1;
         play(config, &script, |nic, _| {
             let finishes = first_finishes(nic);
@@ -245,12 +245,12 @@ proptest! {
             for queue in 0..config.queues {
                 let (finish, packet) = finishes[queue as usize];
                 assert_eq!(nic.next_finish(queue), finish, "queue {queue}");
-                assert_eq!(nic.next_packet(queue), packet, "queue {queue}");
+                assert_eq!(nic.earliest_packet(|ring| ring == queue, |_| true), packet, "queue {queue}");
                 if wanted(queue) {
-                    earliest = earliest.min(finish);
+                    earliest = earliest.min(packet);
                 }
             }
-            assert_eq!(nic.earliest_finish(wanted), earliest);
+            assert_eq!(nic.earliest_packet(wanted, |_| true), earliest);
             let mut together = Finishes::default();
             nic.finishes(None, wanted, &mut together);
             let expected: Vec<(u32, Time)> = (0..config.queues)
@@ -264,7 +264,7 @@ proptest! {
     }
 
     /// More weight brings nothing forward but what its own queue sends; less brings forward only what is
-    /// foretold then.
+    /// predicted then.
     #[test]
     fn a_weight_that_changes_brings_forward_what_it_may(
         (config, script) in scenario(),
@@ -276,12 +276,12 @@ proptest! {
             let mut changed = nic.clone();
             changed.set_weight(now, queue, weight, &mut Log::default());
             let reduced = (changed.weight(queue) < nic.weight(queue)).then_some(queue);
-            let mut foretold = Finishes::default();
+            let mut predicted = Finishes::default();
             if reduced.is_some() {
-                changed.finishes(reduced, |_| true, &mut foretold);
+                changed.finishes(reduced, |_| true, &mut predicted);
             }
             for other in (0..config.queues).filter(|&other| reduced.is_some() || other != queue) {
-                match foretold.iter().find(|&(found, _)| found == other) {
+                match predicted.iter().find(|&(found, _)| found == other) {
                     Some((_, at)) => assert_eq!(at, changed.next_finish(other), "queue {other}"),
                     None => assert!(changed.next_finish(other) >= nic.next_finish(other), "queue {other}"),
                 }

@@ -196,3 +196,80 @@ fn check_progress<H: Handler>(handler: &mut H) -> Result<(), SimulationError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    events! {
+        enum Tick in Ticks {
+            Fast: fast,
+            Slow: slow,
+        }
+    }
+
+    /// Two sources that tick every `fast` and one that ticks every `slow` picoseconds.
+    struct Clock {
+        engine: Engine<Tick>,
+        fast: u64,
+        slow: u64,
+        ticks: Vec<(u64, bool, u32)>,
+    }
+
+    impl Clock {
+        fn new(fast: u64, slow: u64) -> Self {
+            let mut engine = Engine::new(Ticks::new([2, 1]), 2);
+            engine.plan(Tick::Fast(0), Time(1));
+            engine.plan(Tick::Slow(0), Time(2));
+            engine.plan(Tick::Fast(1), Time(2));
+            Self { engine, fast, slow, ticks: Vec::new() }
+        }
+    }
+
+    impl Handler for Clock {
+        type Event = Tick;
+
+        fn engine(&mut self) -> &mut Engine<Tick> {
+            &mut self.engine
+        }
+
+        fn handle(&mut self, event: Tick) {
+            let (is_fast, number, period) = match event {
+                Tick::Fast(number) => (true, number, self.fast),
+                Tick::Slow(number) => (false, number, self.slow),
+            };
+            self.ticks.push((self.engine.now.0, is_fast, number));
+            self.engine.plan(event, self.engine.now + period);
+        }
+
+        fn sent(&mut self) -> u64 {
+            0
+        }
+
+        fn has_failed(&self) -> bool {
+            self.ticks.len() == 6
+        }
+    }
+
+    #[test]
+    fn each_event_comes_to_its_source_at_its_time() {
+        let mut clock = Clock::new(3, 4);
+        assert_eq!(run(&mut clock, Time(5)), Ok(()));
+        let expected = [(1, true, 0), (2, false, 0), (2, true, 1), (4, true, 0), (5, true, 1)];
+        assert_eq!(clock.ticks, expected);
+        assert_eq!(clock.engine.planned(Tick::Slow(0)), Time(6));
+        assert_eq!(run(&mut clock, Time(5)), Ok(()));
+        assert_eq!(clock.ticks.len(), 5);
+        // It fails at the sixth, and handles no more.
+        assert_eq!(run(&mut clock, Time(50)), Ok(()));
+        assert_eq!((clock.ticks.len(), clock.engine.now), (6, Time(6)));
+    }
+
+    #[test]
+    fn events_that_send_nothing_are_a_livelock() {
+        let mut clock = Clock::new(0, 4);
+        clock.engine.limit = EventLimit::of_events(2);
+        assert_eq!(run(&mut clock, Time(50)), Err(SimulationError::Livelock { at_us: 0, events: 2 }));
+        assert_eq!(clock.ticks.len(), 3);
+    }
+}

@@ -2,6 +2,8 @@
 //!
 //! Only what is set changes. Counters stay: they tell of the past.
 
+use std::collections::BTreeSet;
+
 use evenkeel_model::change::{Channels, Coalescing, Handle, Knob, QdiscSnapshot, Ring, Value};
 use evenkeel_model::host::{
     HostFacts, Interface, Interrupt, QdiscFacts, ReceiveQueue, TransmitQueue, parse_processor_list,
@@ -59,10 +61,12 @@ fn set_processor_file(facts: &mut HostFacts, file: &str, text: &str) -> Option<(
     Some(())
 }
 
+/// `DQL_MAX_LIMIT`, include/linux/dynamic_queue_limits.h: the ceiling of a new queue's byte limit, which is none.
+const NO_LIMIT: u64 = 1_879_048_192;
+
 /// A driver makes its queues, its interrupts and an even table anew.
 fn set_channels(facts: &mut HostFacts, name: &str, kind: Channels, number: u32) -> Option<()> {
-    let open = facts.processors.iter().filter(|processor| !processor.isolated);
-    let everywhere: Vec<u32> = open.map(|processor| processor.number).collect();
+    let home = facts.interface(name)?.node;
     let card = facts.interfaces.iter_mut().find(|card| card.name == name)?;
     let channels = card.channels.as_mut()?;
     let field = match kind {
@@ -74,31 +78,71 @@ fn set_channels(facts: &mut HostFacts, name: &str, kind: Channels, number: u32) 
     if *field == number {
         return Some(());
     }
+    let had = *field;
     *field = number;
     let (receive, transmit) = (channels.receive(), channels.tx + channels.combined);
-    if card.receive_queues.len() != receive as usize {
+    // Facts may show fewer queues than there are channels: those that are not shown do not go.
+    let is_new = |shown: usize, now: u32| {
+        let before = if number > had { now - (number - had) } else { now + (had - number) };
+        shown > now as usize || shown == before as usize
+    };
+    if kind != Channels::Tx && is_new(card.receive_queues.len(), receive) {
         card.receive_queues.resize(receive as usize, ReceiveQueue::default());
     }
-    if card.transmit_queues.len() != transmit as usize {
+    if kind != Channels::Rx && is_new(card.transmit_queues.len(), transmit) {
         let fresh = TransmitQueue {
             has_xps: transmit > 1,
-            bql_limit_max: card.transmit_queues.first().and_then(|queue| queue.bql_limit_max),
+            bql_limit_max: card
+                .transmit_queues
+                .first()
+                .and_then(|queue| queue.bql_limit_max.and(Some(NO_LIMIT))),
             ..TransmitQueue::default()
         };
         card.transmit_queues.resize(transmit as usize, fresh);
-        if card.root_qdisc().is_some_and(|root| root.kind == "mq" && root.handle == "0:") {
-            let leaf = card.qdiscs.iter().find(|qdisc| !qdisc.is_root()).cloned().unwrap_or_default();
-            card.qdiscs.truncate(1);
-            card.qdiscs.extend(
-                (1..=transmit).map(|queue| QdiscFacts { parent: format!(":{queue:x}"), ..leaf.clone() }),
-            );
-        }
+        set_leaves(card, transmit);
     }
     if let Some(rss) = &mut card.rss {
         let length = u32::try_from(rss.indirection.len()).unwrap_or(u32::MAX);
         rss.indirection = (0..length).map(|entry| entry % receive.max(1)).collect();
     }
-    let queues = receive.max(transmit);
+    set_interrupts(facts, name, receive.max(transmit), home);
+    Some(())
+}
+
+/// `mq` has a leaf for each queue, whoever put it there (`mq_change_real_num_tx`, net/sched/sch_mq.c).
+fn set_leaves(card: &mut Interface, queues: u32) {
+    let Some(root) = card.root_qdisc().filter(|root| root.kind == "mq") else { return };
+    let major = root.handle.trim_end_matches(':').trim_start_matches('0').to_owned();
+    let place = |queue: u32| format!("{major}:{queue:x}");
+    let is_gone = |qdisc: &QdiscFacts| {
+        let queue = qdisc.parent.rsplit(':').next().and_then(|minor| u32::from_str_radix(minor, 16).ok());
+        !qdisc.is_root() && queue.is_some_and(|queue| queue > queues)
+    };
+    let leaf = card.qdiscs.iter().find(|qdisc| !qdisc.is_root()).cloned();
+    card.qdiscs.retain(|qdisc| !is_gone(qdisc));
+    let Some(leaf) = leaf else { return };
+    for queue in 1..=queues {
+        if !card.qdiscs.iter().any(|qdisc| qdisc.parent == place(queue)) {
+            let handle = "0:".to_owned();
+            card.qdiscs.push(QdiscFacts { parent: place(queue), handle, ..leaf.clone() });
+        }
+    }
+}
+
+/// A NIC has interrupts for so many queues: the others go, those that come get the lowest numbers that are free.
+fn set_interrupts(facts: &mut HostFacts, name: &str, queues: u32, home: Option<u32>) {
+    let open = || facts.processors.iter().filter(|processor| !processor.isolated);
+    let everywhere: Vec<u32> = open().map(|processor| processor.number).collect();
+    let local = open().filter(|processor| Some(processor.node) == home).map(|processor| processor.number);
+    // `assign_irq_vector_any_locked`, arch/x86/kernel/apic/vector.c: the device's node first.
+    let first: Vec<u32> = Some(local.collect())
+        .filter(|local: &Vec<u32>| !local.is_empty())
+        .unwrap_or_else(|| everywhere.clone());
+    let model: Vec<Interrupt> = {
+        let of_queues = || facts.interrupts_of(name).filter(|interrupt| interrupt.queue.is_some());
+        let first = of_queues().filter_map(|interrupt| interrupt.queue).min();
+        of_queues().filter(|interrupt| interrupt.queue == first).cloned().collect()
+    };
     let is_gone = |interrupt: &Interrupt| {
         interrupt.interface == name && interrupt.queue.is_some_and(|queue| queue >= queues)
     };
@@ -107,26 +151,33 @@ fn set_channels(facts: &mut HostFacts, name: &str, kind: Channels, number: u32) 
     for interrupt in facts.interrupts.iter_mut().filter(|interrupt| interrupt.interface == name) {
         interrupt.served.clear();
     }
-    let model = facts.interrupts.iter().find(|interrupt| interrupt.interface == name).cloned();
-    let mut next = facts.interrupts.iter().map(|interrupt| interrupt.number).max().unwrap_or(0) + 1;
-    if let Some(model) = model {
-        for queue in 0..queues {
-            if !facts.interrupts_of(name).any(|interrupt| interrupt.queue == Some(queue)) {
-                // The kernel's default is every processor that is not isolated, and it spreads them.
-                let at = everywhere.get(queue as usize % everywhere.len().max(1)).copied();
-                facts.interrupts.push(Interrupt {
-                    number: next,
-                    queue: Some(queue),
-                    affinity: everywhere.clone(),
-                    effective: at.into_iter().collect(),
-                    served: Vec::new(),
-                    ..model.clone()
-                });
-                next += 1;
-            }
+    let Some(lowest) = model.iter().map(|interrupt| interrupt.number).min() else { return };
+    let taken: BTreeSet<u32> = facts.interrupts.iter().map(|interrupt| interrupt.number).collect();
+    let mut free = (lowest..).filter(|number| !taken.contains(number));
+    for queue in 0..queues {
+        if facts.interrupts_of(name).any(|interrupt| interrupt.queue == Some(queue)) {
+            continue;
+        }
+        // The kernel's default is every processor that is not isolated, and it spreads them.
+        let at = first.get(queue as usize % first.len().max(1)).copied();
+        for like in &model {
+            let Some(number) = free.next() else { return };
+            let of = like.queue.unwrap_or(0).to_string();
+            facts.interrupts.push(Interrupt {
+                number,
+                action: like
+                    .action
+                    .strip_suffix(&of)
+                    .map_or_else(|| like.action.clone(), |stem| format!("{stem}{queue}")),
+                queue: Some(queue),
+                affinity: everywhere.clone(),
+                effective: at.into_iter().collect(),
+                served: Vec::new(),
+                ..like.clone()
+            });
         }
     }
-    Some(())
+    facts.interrupts.sort_by_key(|interrupt| interrupt.number);
 }
 
 fn set_of_interface(card: &mut Interface, knob: &Knob, value: &Value) -> Option<()> {

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use evenkeel_model::host::{HostFacts, Interface, InterfaceKind, Interrupt, SocketFacts, SocketKind};
 
 use crate::plan::interrupt_processors;
+use crate::rules::running_balancer;
 use crate::{Basis, Severity};
 
 /// Round trip that is assumed where no socket with enough traffic shows one, µs: two hosts of a site, with queues between
@@ -168,6 +169,18 @@ impl<'a> View<'a> {
                 .map(|(processor, _)| processor)
                 .collect();
         }
+        if self.is_balanced(card) { BTreeSet::new() } else { self.interrupt_targets(card) }
+    }
+
+    /// Whether a card's interrupts are left to irqbalance, which moves them every ten seconds: AWS advises that for ena.
+    #[must_use]
+    pub fn is_balanced(&self, card: &Interface) -> bool {
+        card.driver.as_deref() == Some("ena") && running_balancer(self.facts).is_some()
+    }
+
+    /// Processors that a card's receive interrupts go to now, of those that go to one.
+    #[must_use]
+    pub fn interrupt_targets(&self, card: &Interface) -> BTreeSet<u32> {
         let targets = self.receive_interrupts(card).into_iter().map(Interrupt::target);
         targets.filter(|target| target.len() == 1).flatten().copied().collect()
     }

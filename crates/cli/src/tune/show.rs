@@ -3,12 +3,12 @@
 use std::fmt::Write;
 
 use evenkeel_apply::Etc;
-use evenkeel_model::change::{Knob, Value, shell, shell_lines};
+use evenkeel_model::change::{Change, Knob, Value, shell, shell_lines};
 use evenkeel_model::shell::Line;
 use evenkeel_model::text::printable;
-use evenkeel_placement::tune::Item;
 use evenkeel_placement::tune::persist::Files;
 use evenkeel_placement::tune::verify::{Verdict, Watched};
+use evenkeel_placement::tune::{Item, of_queues};
 use serde_json::{Value as Json, json};
 
 use super::apply::Outcome;
@@ -71,6 +71,7 @@ pub fn plan(interface: &str, prepared: &Prepared, files: &Files) -> String {
         }
         let members: Vec<&Ready> = prepared.ready.iter().filter(|ready| ready.rule == *rule).collect();
         changes(&mut text, interface, &members);
+        undo_of_queues(&mut text, interface, prepared, &members);
     }
     by_hand(&mut text, prepared);
     left(&mut text, interface, prepared);
@@ -109,6 +110,18 @@ fn changes(text: &mut String, interface: &str, members: &[&Ready]) {
         if before.len() < made.len() {
             comment(text, "", "the value before is not recorded");
         }
+    }
+}
+
+/// Channels take the settings of their queues along: what gives them back once the channels are undone.
+fn undo_of_queues(text: &mut String, interface: &str, prepared: &Prepared, members: &[&Ready]) {
+    let is_channels = |ready: &&&Ready| matches!(ready.change.knob, Knob::Channels(_));
+    let channels: Vec<Change> =
+        members.iter().filter(is_channels).map(|ready| ready.change.clone()).collect();
+    let lost = of_queues(&prepared.facts, interface, &channels);
+    let settings: Vec<(&Knob, &Value)> = lost.iter().map(|change| (&change.knob, &change.to)).collect();
+    for (line, _) in shell_lines(interface, &settings) {
+        comment(text, "undo, after the channels: ", &line.to_string());
     }
 }
 

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_model::change::{Change, Channels as Kind, Knob, Value};
-use evenkeel_model::host::{Channels, Interface, Interrupt};
+use evenkeel_model::host::{Channels, Interface, Interrupt, ReceiveQueue};
 
 use crate::View;
 
@@ -45,12 +45,48 @@ pub fn distance(view: &View<'_>, card: &Interface, processor: u32) -> Distance {
     }
 }
 
-/// Cores near a NIC, the best first: not isolated, without those that applications with connections through the NIC are kept
-/// to, as far as others are left. Beside them how many cores are near, with those of applications.
-fn places(view: &View<'_>, card: &Interface) -> (Vec<Place>, u32) {
+/// Where a NIC's interrupts may go.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Places {
+    /// Processors of each core that may take some, the best core first.
+    pub cores: Vec<Vec<u32>>,
+    /// How many of these are on the NIC's own node.
+    pub own: usize,
+    /// Whether they are in its package: those of a package whose processors are all isolated have to go further.
+    pub near: bool,
+    /// Whether none of them is a core to which an application with connections through the NIC is kept.
+    pub clear: bool,
+    /// Queues that each have a core of their own, with those of applications: more share them. In a virtual machine
+    /// processors count.
+    pub queues: u32,
+}
+
+/// The cores that may take a NIC's interrupts: near ones that are not isolated, without those that applications with
+/// connections through the NIC are kept to, as far as others are left.
+#[must_use]
+pub fn interrupt_places(view: &View<'_>, card: &Interface) -> Places {
+    let (places, queues) = places(view, card);
+    let pinned = pinned(view, card);
+    let is_own = |place: &&Place| place.rank.0 == Distance::OwnNode;
+    Places {
+        own: places.iter().filter(is_own).count(),
+        near: places.iter().any(|place| place.rank.0 < Distance::Far),
+        clear: !places.iter().flat_map(|place| &place.processors).any(|number| pinned.contains(number)),
+        queues,
+        cores: places.into_iter().map(|place| place.processors).collect(),
+    }
+}
+
+/// Processors of the cores to which applications with connections through a NIC are kept.
+fn pinned(view: &View<'_>, card: &Interface) -> BTreeSet<u32> {
     let pinned: Vec<u32> =
         view.connections(card).iter().filter_map(|socket| view.pinned(socket.process?)).flatten().collect();
-    let pinned = view.with_siblings(&pinned);
+    view.with_siblings(&pinned)
+}
+
+/// [`Places`] with their ranks, and how many queues have a core of their own.
+fn places(view: &View<'_>, card: &Interface) -> (Vec<Place>, u32) {
+    let pinned = pinned(view, card);
     let others: BTreeSet<u32> = view
         .facts
         .interrupts
@@ -77,7 +113,7 @@ fn places(view: &View<'_>, card: &Interface) -> (Vec<Place>, u32) {
         }
     };
     keep_if_any(&mut places, &|place| place.rank.0 < Distance::Far);
-    let cores = places.len();
+    let queues = places.len().max(view.queue_places(card).len());
     keep_if_any(&mut places, &|place| !place.processors.iter().any(|number| pinned.contains(number)));
     // The NIC's own node, where it has a core for each queue.
     let own = places.iter().filter(|place| place.rank.0 == Distance::OwnNode).count();
@@ -85,13 +121,28 @@ fn places(view: &View<'_>, card: &Interface) -> (Vec<Place>, u32) {
         keep_if_any(&mut places, &|place| place.rank.0 == Distance::OwnNode);
     }
     places.sort_by_key(|place| place.rank);
-    (places, u32::try_from(cores).unwrap_or(u32::MAX))
+    (places, u32::try_from(queues).unwrap_or(u32::MAX))
 }
 
 /// The changes that give a NIC so many receive queues; none where its driver has no such setting. Drivers without combined
 /// channels (gve) take receive and transmit channels apart.
 #[must_use]
-pub fn channel_changes(channels: Channels, number: u32) -> Vec<Change> {
+pub fn channel_changes(card: &Interface, number: u32) -> Vec<Change> {
+    let Some(channels) = card.channels else { return Vec::new() };
+    let mut changes = numbers(channels, number);
+    // Flow steering goes on when the queues that had it go.
+    let (stay, go) = card.receive_queues.split_at((number as usize).min(card.receive_queues.len()));
+    let flows = |queues: &[ReceiveQueue]| queues.iter().map(|queue| queue.rps_flow_count).max().unwrap_or(0);
+    if !changes.is_empty() && flows(stay) == 0 && flows(go) > 0 {
+        changes.extend((0..stay.len()).map(|at| {
+            let knob = Knob::InterfaceFile(format!("queues/rx-{at}/rps_flow_cnt"));
+            Change::new(knob, Value::Text(flows(go).to_string()))
+        }));
+    }
+    changes
+}
+
+fn numbers(channels: Channels, number: u32) -> Vec<Change> {
     let change = |kind, number| Change::new(Knob::Channels(kind), Value::Number(number));
     if channels.combined_max > 0 {
         return vec![change(Kind::Combined, number.min(channels.combined_max))];
@@ -113,7 +164,7 @@ pub fn interrupt_changes(view: &View<'_>, card: &Interface) -> Vec<Change> {
     let mut changes = Vec::new();
     let mut kept = u32::MAX;
     if whole > 0 && card.receive_queue_count() > whole {
-        changes = card.channels.map(|channels| channel_changes(channels, whole)).unwrap_or_default();
+        changes = channel_changes(card, whole);
         if !changes.is_empty() {
             kept = whole;
         }

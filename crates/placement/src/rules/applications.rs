@@ -1,11 +1,12 @@
 //! Where applications run.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use evenkeel_model::host::{Interface, processor_list};
 
 use super::{FAST, Found, Rule, needs};
 use crate::Severity::{High, Low, Medium};
+use crate::plan::interrupt_places;
 use crate::view::gigabits;
 use crate::{Basis, View};
 
@@ -143,6 +144,7 @@ fn on_interrupts(view: &View<'_>) -> Vec<Found> {
         if busy.is_empty() {
             continue;
         }
+        let places = interrupt_places(view, card);
         for (number, bytes) in busy_processes(view, card) {
             let (Some(process), Some(allowed)) = (view.facts.process(number), view.pinned(number)) else {
                 continue;
@@ -150,11 +152,11 @@ fn on_interrupts(view: &View<'_>) -> Vec<Found> {
             let (same, twins): (Vec<u32>, Vec<u32>) =
                 allowed.iter().filter(|core| busy_cores.contains(core)).partition(|core| busy.contains(core));
             let shared = same.len() + twins.len();
-            let others: BTreeSet<u32> =
-                view.local_cores(card).into_iter().filter(|core| !allowed.contains(core)).collect();
+            // Cores that no application is kept to.
+            let is_free = places.clear && places.near;
             // Interrupts on all cores of the node: they have to be fewer first.
-            let crowded = others.is_empty() && same.len() >= CROWDED && same.len() * 2 >= allowed.len();
-            if shared * 2 < allowed.len() || shared == 0 || others.is_empty() && !crowded {
+            let crowded = !is_free && same.len() >= CROWDED && same.len() * 2 >= allowed.len();
+            if shared * 2 < allowed.len() || shared == 0 || !is_free && !crowded {
                 continue;
             }
             let place = match (same.is_empty(), twins.is_empty()) {

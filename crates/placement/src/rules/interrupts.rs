@@ -8,7 +8,7 @@ use evenkeel_model::host::{HostFacts, Interface, Interrupt, ProcessFacts, proces
 use super::{FAST, Found, Rule, by_speed, needs};
 use crate::Basis;
 use crate::Severity::{High, Low, Medium};
-use crate::plan::interrupt_changes;
+use crate::plan::{interrupt_changes, interrupt_places};
 use crate::view::{ENOUGH_INTERRUPTS, View, count, per_cent};
 
 pub(super) const RULES: &[Rule] = &[
@@ -94,6 +94,10 @@ pub(super) const RULES: &[Rule] = &[
 
 /// The changes that put a card's interrupts on cores near it.
 pub(super) fn with_placement(view: &View<'_>, card: &Interface, found: Found) -> Found {
+    if !interrupt_places(view, card).near {
+        let advice = "all processors of its package are isolated: leave some of them to interrupts";
+        return found.on(&card.name).advice(advice);
+    }
     let changes = interrupt_changes(view, card);
     let channels = changes.iter().find(|change| matches!(change.knob, Knob::Channels(_)));
     let advice = channels.map(|change| {
@@ -131,7 +135,8 @@ fn other_package(view: &View<'_>, card: &Interface) -> Option<Found> {
     // Where they go now; a mask over both packages decides nothing.
     let goes_away =
         |interrupt: &&&Interrupt| !interrupt.target().is_empty() && interrupt.target().iter().all(is_remote);
-    let away = interrupts.iter().filter(goes_away).count();
+    // What irqbalance moves is elsewhere in ten seconds.
+    let away = if view.is_balanced(card) { 0 } else { interrupts.iter().filter(goes_away).count() };
     let away_share = away as f64 / interrupts.len().max(1) as f64;
     let goes_home =
         |interrupt: &&Interrupt| !interrupt.target().is_empty() && !interrupt.target().iter().any(is_remote);
@@ -182,7 +187,7 @@ fn other_node(view: &View<'_>, card: &Interface) -> Option<Found> {
     const SHARE: f64 = 0.5;
     let node = card.node.filter(|node| !view.facts.processors_of(*node).is_empty())?;
     let fast = card.speed_bps.is_some_and(|speed| speed >= FAST);
-    let fits = card.receive_queue_count() as usize <= view.local_cores(card).len();
+    let fits = card.receive_queue_count() as usize <= interrupt_places(view, card).own;
     let served = view.served_by(card);
     let total: u64 = served.values().sum();
     let is_elsewhere = |processor: &u32| view.facts.node_of(*processor).is_some_and(|of| of != node);
@@ -233,11 +238,13 @@ fn one_processor(view: &View<'_>) -> Vec<Found> {
         for (processor, count) in &served {
             *whole.entry(*processor).or_insert(0) += count;
         }
-        if interrupts.len() < 2 || view.local_cores(card).len() < 2 {
+        if interrupts.len() < 2 || interrupt_places(view, card).cores.len() < 2 {
             continue;
         }
         let targets: BTreeSet<&[u32]> = interrupts.iter().map(|interrupt| interrupt.target()).collect();
-        let kept_to_one = targets.len() == 1 && targets.first().is_some_and(|target| target.len() == 1);
+        let kept_to_one = !view.is_balanced(card)
+            && targets.len() == 1
+            && targets.first().is_some_and(|target| target.len() == 1);
         let Some((processor, most)) = served.iter().max_by_key(|(_, count)| **count) else {
             if kept_to_one && interrupts.len() >= MANY {
                 let text =
@@ -324,20 +331,29 @@ fn all_cards_on_one(view: &View<'_>, served: &BTreeMap<u32, u64>, lines: usize) 
         text,
         "one processor receives for all cards: it is the limit while others idle",
     );
-    let processors = view
-        .facts
-        .processors
-        .iter()
-        .filter(|processor| !processor.isolated)
-        .map(|processor| processor.number);
-    let processors: Vec<u32> = processors.collect();
-    for (at, card) in cards.iter().enumerate() {
-        let Some(core) = processors.get(at % processors.len().max(1)) else { continue };
-        for interrupt in
-            view.receive_interrupts(card).iter().filter(|interrupt| interrupt.affinity != [*core])
+    // One that has a core of its own stays there.
+    let mut taken: BTreeSet<u32> = BTreeSet::new();
+    let mut shared = Vec::new();
+    for card in &cards {
+        let places = interrupt_places(view, card);
+        let now = view.interrupt_targets(card);
+        match now.first().filter(|now| places.cores.iter().any(|core| core.contains(now))) {
+            Some(now) if taken.insert(*now) => {}
+            _ => shared.push((card, places)),
+        }
+    }
+    for (card, places) in shared {
+        let free = places.cores.iter().flatten().find(|number| !taken.contains(number)).copied();
+        let Some(core) = free.or_else(|| places.cores.iter().flatten().next().copied()) else { continue };
+        taken.insert(core);
+        for interrupt in view.receive_interrupts(card).iter().filter(|interrupt| interrupt.target() != [core])
         {
             found = found.change(Knob::InterruptAffinity(interrupt.number), Value::Text(core.to_string()));
         }
+    }
+    // Where they all end on one again nothing is gained.
+    if taken.len() < 2 {
+        found.remedy.changes.clear();
     }
     Some(found)
 }
@@ -350,8 +366,10 @@ fn twins(view: &View<'_>) -> Vec<Found> {
         let core_of =
             |number: &u32| view.facts.processor(*number).map(|processor| (processor.package, processor.core));
         let used: BTreeSet<(u32, u32)> = busy.iter().filter_map(core_of).collect();
-        let free =
-            view.local_cores(card).iter().filter_map(core_of).filter(|core| !used.contains(core)).count();
+        // Cores that applications are kept to take none.
+        let places = interrupt_places(view, card);
+        let cores = places.cores.iter().take(places.own).filter_map(|processors| processors.first());
+        let free = cores.filter_map(core_of).filter(|core| !used.contains(core)).count();
         let shared = busy.len().saturating_sub(used.len());
         if shared == 0 || free < shared {
             continue;
@@ -402,7 +420,7 @@ fn balancer(view: &View<'_>) -> Vec<Found> {
     let fast: Vec<&Interface> = view
         .cards()
         .filter(|card| {
-            card.speed_bps.is_some_and(|speed| speed >= FAST) && view.receive_interrupts(card).len() > 1
+            card.speed_bps.is_some_and(|speed| speed >= FAST) && !view.receive_interrupts(card).is_empty()
         })
         .collect();
     if fast.is_empty() {

@@ -224,15 +224,29 @@ fn squeezed(view: &View<'_>) -> Vec<Found> {
     let effect = "packets wait in the ring meanwhile, and are lost when it is full";
     let entry = Found::measured(Medium, "host", text, effect);
     let number = |path: &str, default: i64| view.facts.sysctl_number(path).unwrap_or(default);
+    // Not beyond what budget-large finds too much.
+    let larger = |path: &'static str, least: i64, default: i64, most: i64| {
+        let now = number(path, default);
+        let wanted = now.saturating_mul(2).clamp(least, most);
+        (wanted > now).then_some((path, wanted))
+    };
+    let larger: Vec<(&str, i64)> = [
+        larger("net/core/netdev_budget", 600, 300, 1000),
+        larger("net/core/netdev_budget_usecs", 4000, 2000, 10_000),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
     vec![match one {
         Some(line) => entry.advice(format!(
             "CPU {} has {} of all these rounds: a larger budget only lets it hold up everything else; spread interrupts and queues first",
             line.processor,
             per_cent(line.squeezed as f64 / all.max(1) as f64)
         )),
-        None => entry
-            .sysctl("net/core/netdev_budget", (number("net/core/netdev_budget", 300) * 2).clamp(600, 2400))
-            .sysctl("net/core/netdev_budget_usecs", (number("net/core/netdev_budget_usecs", 2000) * 2).clamp(4000, 16_000)),
+        None if larger.is_empty() => {
+            entry.advice("the budget is large already: more processors and queues, or fewer packets (GRO, jumbo frames)")
+        }
+        None => larger.into_iter().fold(entry, |entry, (path, wanted)| entry.sysctl(path, wanted)),
     }]
 }
 
@@ -362,15 +376,15 @@ fn udp(view: &View<'_>) -> Vec<Found> {
     let most = facts.sysctl_number("net/core/rmem_max").unwrap_or(212_992);
     // Time for which the smallest buffer lasts is what has to be bridged; four times as much is a first step.
     let wanted = (default.max(212_992) * 4).min(67_108_864);
-    // A larger rmem_max changes nothing for a socket that does not ask for it: new sockets have rmem_default.
-    let entry = entry.sysctl("net/core/rmem_default", wanted);
-    let entry = if most < wanted { entry.sysctl("net/core/rmem_max", wanted) } else { entry };
+    // A larger rmem_max changes nothing for a socket that does not ask for it: new sockets have rmem_default, which
+    // rmem_max does not limit (`sock_init_data_uid`, net/core/sock.c).
+    let entry = if default < wanted { entry.sysctl("net/core/rmem_default", wanted) } else { entry };
     let memory = facts.counter("Udp.MemErrors");
     let advice = format!(
         "the buffer is that socket's: start the application again once net.core.rmem_default is higher than {}, or let it ask for more \
          (SO_RCVBUF, up to {}); if it reads too slowly, no buffer lasts{}",
         bytes(u64::try_from(default).unwrap_or(0)),
-        bytes(u64::try_from(most.max(wanted)).unwrap_or(0)),
+        bytes(u64::try_from(most).unwrap_or(0)),
         if memory > 0 { "; net.ipv4.udp_mem was reached as well" } else { "" }
     );
     vec![entry.advice(advice)]

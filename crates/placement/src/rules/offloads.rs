@@ -328,7 +328,13 @@ fn merged_and_forwarded(view: &View<'_>) -> Vec<Found> {
         };
         let effect = "forwarded packets are damaged, dropped or sent too large";
         let entry = Found::setting(Medium, &card.name, text, effect).on(&card.name);
-        found.push(entry.change(Knob::Feature("rx-lro".to_owned()), Value::Switch(false)));
+        found.push(if card.feature("rx-lro").is_some_and(|feature| feature.fixed) {
+            entry.advice(
+                "its driver does not let it be switched off: another driver, or forward over another card",
+            )
+        } else {
+            entry.change(Knob::Feature("rx-lro".to_owned()), Value::Switch(false))
+        });
     }
     found
 }

@@ -188,10 +188,13 @@ fn one_lock(view: &View<'_>) -> Vec<Found> {
     const FOR_EACH: [&str; 6] = ["mq", "mqprio", "taprio", "multiq", "noqueue", "dualpi2"];
     let mut found = Vec::new();
     for card in view.cards().filter(|card| card.speed_bps.is_some_and(|speed| speed >= FAST)) {
-        let Some(root) = card.root_qdisc().filter(|_| card.transmit_queues.len() >= QUEUES) else { continue };
+        let Some(root) = card.root_qdisc() else { continue };
         let shapes = root.rate_bps.is_some()
             || matches!(root.kind.as_str(), "htb" | "hfsc" | "tbf" | "cake" | "netem");
-        if FOR_EACH.contains(&root.kind.as_str()) {
+        // A shaper stays the one for all when there are more queues.
+        let most = card.channels.map_or(0, |channels| channels.receive_max() as usize);
+        let queues = if shapes { card.transmit_queues.len().max(most) } else { card.transmit_queues.len() };
+        if FOR_EACH.contains(&root.kind.as_str()) || queues < QUEUES {
             continue;
         }
         let text = format!(

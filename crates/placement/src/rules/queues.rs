@@ -9,7 +9,7 @@ use super::{FAST, Found, Rule, needs};
 use crate::Basis;
 use crate::Severity::{High, Low, Medium};
 use crate::View;
-use crate::plan::channel_changes;
+use crate::plan::{channel_changes, interrupt_places};
 use crate::view::{count, gigabits, per_cent};
 
 pub(super) const RULES: &[Rule] = &[
@@ -110,7 +110,7 @@ pub(super) const RULES: &[Rule] = &[
 
 /// The changes that give a card so many receive queues.
 fn with_channels(card: &Interface, found: Found, number: u32) -> Found {
-    let changes = card.channels.map(|channels| channel_changes(channels, number)).unwrap_or_default();
+    let changes = channel_changes(card, number);
     changes.into_iter().fold(found.on(&card.name), |found, change| found.change(change.knob, change.to))
 }
 
@@ -198,8 +198,8 @@ fn many(view: &View<'_>) -> Vec<Found> {
         };
         let text = format!("{now} receive queues, {processors} processors");
         let effect = "several queues share a processor: more interrupts and smaller batches";
-        let cores = u32::try_from(view.local_cores(card).len()).unwrap_or(1).max(1);
-        found.push(with_channels(card, Found::setting(Low, &card.name, text, effect), cores));
+        let queues = interrupt_places(view, card).queues.max(1);
+        found.push(with_channels(card, Found::setting(Low, &card.name, text, effect), queues));
     }
     found
 }
@@ -246,10 +246,16 @@ fn rps_missing(view: &View<'_>) -> Vec<Found> {
                 && line.squeezed.saturating_mul(10_000) >= line.processed
         });
         // Twins of the processors that are busy are the second choice (amzn-drivers, ENA Linux best practices).
-        let twins = view.with_siblings(&servers.iter().copied().collect::<Vec<_>>());
+        let now = view.interrupt_targets(card);
+        let twins = view.with_siblings(&servers.union(&now).copied().collect::<Vec<_>>());
         let mut targets: Vec<u32> = cores.iter().copied().filter(|core| !twins.contains(core)).collect();
         if targets.is_empty() {
-            targets = view.local_processors(card).into_iter().filter(|number| !serves(*number)).collect();
+            let is_free = |number: &u32| {
+                !serves(*number)
+                    && !now.contains(number)
+                    && view.facts.processor(*number).is_some_and(|processor| !processor.isolated)
+            };
+            targets = view.local_processors(card).into_iter().filter(is_free).collect();
         }
         if others * 2.0 > share || share < SHARE && !squeezed || targets.is_empty() {
             continue;
@@ -338,10 +344,11 @@ fn rps_one_of(view: &View<'_>, card: &Interface) -> Option<Found> {
         let effect = "each packet is queued a second time on the same processor, and nothing is spread";
         Found::setting(Low, &card.name, text, effect)
     };
-    let servers = view.interrupt_processors(card);
+    let servers = view.interrupt_targets(card);
     let others: Vec<u32> = places.iter().copied().filter(|place| !servers.contains(place)).collect();
-    // Where queues are few the mask was meant to spread; where each core has one it is not needed.
-    let wanted = if queues * 2 <= places.len() { mask(&others) } else { "0".to_owned() };
+    // Where queues are few the mask was meant to spread; where each core has one, or no two are left, it is not needed.
+    let is_few = queues * 2 <= places.len() && others.len() > 1;
+    let wanted = if is_few { mask(&others) } else { "0".to_owned() };
     let changed = single.iter().filter(|queue| busy || is_own(queue));
     Some(changed.fold(entry.on(&card.name), |entry, (queue, _)| {
         let file = format!("queues/rx-{queue}/rps_cpus");
@@ -361,7 +368,7 @@ fn rps_redundant(view: &View<'_>) -> Vec<Found> {
             .filter(|(at, queue)| !queue.rps.is_empty() && Some(*at) != skewed)
             .map(|(at, _)| at)
             .collect();
-        let cores = view.local_cores(card).len();
+        let cores = view.queue_places(card).len();
         // Flow steering is another matter: it follows the application.
         let flows = card.receive_queues.iter().any(|queue| queue.rps_flow_count > 0);
         if steered.is_empty() || flows || card.receive_queues.len() < cores.max(2) {
@@ -399,7 +406,7 @@ fn rps_remote(view: &View<'_>) -> Vec<Found> {
             let local = if local.is_empty() { view.local_cores(card) } else { local };
             // Where the card's own queues reach every core no steering is wanted at all (rps-redundant).
             let flows = card.receive_queues.iter().any(|queue| queue.rps_flow_count > 0);
-            let enough = card.receive_queues.len() >= view.local_cores(card).len().max(2);
+            let enough = card.receive_queues.len() >= view.queue_places(card).len().max(2);
             let local = if enough && !flows { Vec::new() } else { local };
             let first = || {
                 let remote: Vec<u32> =

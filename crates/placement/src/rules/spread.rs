@@ -46,7 +46,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "rss-skew",
         looks_at: "packets of each receive queue, or where the driver does not count them, interrupts of each",
-        speaks: "when one queue of two has 90 % of at least a million packets, of more queues 60 %, and more than one flow is the reason",
+        speaks: "when one queue of two has 90 % of at least a million packets, of more queues 60 %, more than one flow is the reason, and \
+                 packet steering does not spread that queue",
         why: "One queue's processor does most of the work and is the limit.",
         mends: "hash fields and table; where the card cannot hash what comes (PPPoE, tunnels), packet steering in software",
         source: "the paper, section III-B; Documentation/networking/scaling.rst",
@@ -284,7 +285,8 @@ fn skew(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
     for card in view.cards() {
         let Some((queue, share, total, what)) = busiest(view, card) else { continue };
-        if dominant(&view.connections(card)).is_some() {
+        let is_steered = card.receive_queues.get(queue).is_some_and(|queue| queue.rps.len() > 1);
+        if is_steered || dominant(&view.connections(card)).is_some() {
             continue;
         }
         let text = format!(
@@ -299,13 +301,12 @@ fn skew(view: &View<'_>) -> Vec<Found> {
                 flow.starts_with("tcp") && !"sdfn".chars().all(|letter| fields.contains(letter))
             })
         });
-        let steered = card.receive_queues.iter().any(|queue| !queue.rps.is_empty());
+        let targets = view.local_cores(card);
         let mut entry =
             Found::measured(by_speed(card, Medium, Low).max(Medium), &card.name, text, effect).on(&card.name);
         if poor_hash {
             entry = entry.advice("its hash leaves fields out: see rss-hash-fields");
-        } else if !steered {
-            let targets = view.local_cores(card);
+        } else if targets.len() > 1 {
             let file = format!("queues/rx-{queue}/rps_cpus");
             entry = entry
                 .change(Knob::InterfaceFile(file), Value::Text(super::queues::mask(&targets)))

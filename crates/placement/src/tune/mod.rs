@@ -7,20 +7,22 @@
 
 mod keep;
 pub mod persist;
+mod settle;
+mod undo;
 pub mod verify;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use evenkeel_model::change::{Change, Knob};
 use evenkeel_model::host::HostFacts;
 use serde::Serialize;
 
-use crate::applied::set;
-use crate::current::current;
+use crate::View;
 use crate::finding::{Finding, Severity};
-use crate::rules::{check, running_balancer};
+use crate::rules::running_balancer;
 
 pub use keep::{Keep, KeepError, Reason};
+pub use undo::{of_queues, undo};
 
 /// What is to be done about one rule's findings.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,81 +126,6 @@ impl TuningPlan {
         Ok(plan)
     }
 
-    /// The plan for an interface, carried on until nothing is left to change: a change of one rule makes others speak, as
-    /// interrupts that move leave the maps of their queues behind. Each round is checked in a model of the host.
-    ///
-    /// # Errors
-    /// When one of `only` was not found.
-    pub fn settle(
-        facts: &HostFacts,
-        interface: &str,
-        keep: &Keep,
-        only: &[String],
-    ) -> Result<Self, UnknownItem> {
-        /// More were never needed.
-        const ROUNDS: usize = 6;
-        /// A knob that rules disagree about is left as the last of them wants it.
-        const TIMES: u32 = 3;
-        let mut plan = Self::new(facts, &check(facts), interface, keep, only)?;
-        let mut after = facts.clone();
-        let mut fresh = plan.steps.clone();
-        let mut times: BTreeMap<Knob, u32> = BTreeMap::new();
-        for _ in 0..ROUNDS {
-            for step in &fresh {
-                set(&mut after, Some(interface), &step.change.knob, &step.change.to);
-                *times.entry(step.change.knob.clone()).or_insert(0) += 1;
-            }
-            let next = Self::new(&after, &check(&after), interface, keep, &[])?;
-            let is_wanted = |step: &Step| {
-                let (rule, knob) = (step.rule, &step.change.knob);
-                let set_before = times.get(knob).copied().unwrap_or(0);
-                let is_new = current(&after, Some(interface), knob)
-                    .is_none_or(|now| !knob.same(&now, &step.change.to));
-                // Queues and interrupts that come with new channels are not there yet.
-                let is_there = current(facts, Some(interface), knob).is_some() || !is_of_queue(knob);
-                let asked_for = only.is_empty() || only.iter().any(|item| item == rule);
-                let grows_again = set_before > 0 && GROWING.contains(&rule);
-                is_new && is_there && asked_for && !grows_again && set_before < TIMES
-            };
-            fresh = next.steps.iter().filter(|step| is_wanted(step)).cloned().collect();
-            if fresh.is_empty() {
-                break;
-            }
-            plan.carry_on(next.items, &fresh);
-        }
-        plan.leave_what_goes(facts, &after, interface);
-        plan.steps.sort_by_key(|step| stage(&step.change.knob));
-        Ok(plan)
-    }
-
-    /// Adds the steps of a later round.
-    fn carry_on(&mut self, items: Vec<Item>, steps: &[Step]) {
-        for step in steps {
-            self.steps.retain(|before| before.change.knob != step.change.knob);
-            self.left.retain(|left| left.change.knob != step.change.knob);
-            self.steps.push(step.clone());
-        }
-        let known: BTreeSet<&str> = self.items.iter().map(|item| item.rule).collect();
-        let is_new =
-            |item: &Item| !known.contains(item.rule) && steps.iter().any(|step| step.rule == item.rule);
-        let mut further: Vec<Item> = items.into_iter().filter(is_new).collect();
-        for item in &mut further {
-            for evidence in &mut item.evidence {
-                evidence.push_str(", once the other changes are made");
-            }
-        }
-        self.items.extend(further);
-    }
-
-    /// Drops steps for queues and interrupts that go with their channels, and those that change nothing in the end.
-    fn leave_what_goes(&mut self, facts: &HostFacts, after: &HostFacts, interface: &str) {
-        self.steps.retain(|Step { change: Change { knob, to }, .. }| {
-            let now = current(facts, Some(interface), knob);
-            let stays = !is_of_queue(knob) || current(after, Some(interface), knob).is_some();
-            stays && now.is_none_or(|now| !knob.same(&now, to))
-        });
-    }
-
     fn add(&mut self, finding: &Finding) {
         let at = self.items.iter().position(|item| item.rule == finding.rule).unwrap_or_else(|| {
             self.items.push(Item {
@@ -239,8 +166,8 @@ impl TuningPlan {
         let Some(process) = running_balancer(facts).filter(|_| self.steps.iter().any(is_placement)) else {
             return;
         };
-        let is_ena = facts.interface(interface).is_some_and(|card| card.driver.as_deref() == Some("ena"));
-        let why = if is_ena {
+        let is_balanced = facts.interface(interface).is_some_and(|card| View::new(facts).is_balanced(card));
+        let why = if is_balanced {
             "irqbalance runs, and AWS advises to leave the interrupts of ena to it; the paper and ESnet stop it on \
              transfer hosts: stop it to have this change"
                 .to_owned()
@@ -329,10 +256,15 @@ fn is_of_queue(knob: &Knob) -> bool {
     }
 }
 
+/// The last [`stage`].
+const LAST_STAGE: u8 = 11;
+
 /// When a knob is set: what makes others come and go first, what depends on others last.
 fn stage(knob: &Knob) -> u8 {
     match knob {
         Knob::Channels(_) => 0,
+        // Queues that stay take over the flows of those that go.
+        Knob::InterfaceFile(file) if file.ends_with("/rps_flow_cnt") => 0,
         Knob::Ring(_) => 1,
         Knob::Mtu => 2,
         Knob::Feature(_) => 3,
@@ -345,12 +277,13 @@ fn stage(knob: &Knob) -> u8 {
             }
         }
         Knob::RssTable | Knob::RssContext(_) | Knob::FlowHash(_) | Knob::NtupleRule(_) => 6,
+        Knob::InterruptAffinity(_) => 7,
+        // Maps follow the interrupts of their queues.
         Knob::InterfaceFile(_)
         | Knob::GsoSizes
         | Knob::GroSizes
         | Knob::QueueWeight(_)
-        | Knob::TransmitQueueLength => 7,
-        Knob::InterruptAffinity(_) => 8,
+        | Knob::TransmitQueueLength => 8,
         Knob::RootQdisc | Knob::HtbQuantum(_) => 9,
         Knob::ProcessorFile(_) => 10,
         Knob::Sysctl(_) => 11,

@@ -1,8 +1,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 use super::*;
+use crate::applied::set;
+use crate::current::current;
 use crate::finding::{Basis, Remedy};
 use evenkeel_model::change::{Channels, Ring, Value};
-use evenkeel_model::host::Interface;
+use evenkeel_model::host::{
+    Channels as Counts, Feature, Interface, InterfaceKind, Interrupt, Processor, ReceiveQueue, Rss,
+    TransmitQueue,
+};
 
 fn finding(rule: &'static str, severity: Severity, interface: Option<&str>, changes: Vec<Change>) -> Finding {
     Finding {
@@ -116,4 +121,99 @@ fn what_was_raised_is_raised_again_only_while_packets_are_lost() {
         "computed from what is, not from counters"
     );
     assert!(settled("receive-window", "eth1", "eth0", &none).unwrap().contains("evenkeel tune eth1"));
+}
+
+/// A card of four queues, each with its processor.
+fn card_of_four() -> HostFacts {
+    let queue =
+        |number| TransmitQueue { has_xps: true, xps_processors: vec![number], ..TransmitQueue::default() };
+    let interrupt = |number: u32| Interrupt {
+        number: 40 + number,
+        action: format!("eth0-{number}"),
+        interface: "eth0".to_owned(),
+        queue: Some(number),
+        receives: true,
+        affinity: vec![number],
+        ..Interrupt::default()
+    };
+    let card = Interface {
+        name: "eth0".to_owned(),
+        kind: InterfaceKind::Device,
+        up: true,
+        channels: Some(Counts { combined: 4, combined_max: 8, ..Counts::default() }),
+        rss: Some(Rss { indirection: vec![3, 2, 1, 0], ..Rss::default() }),
+        receive_queues: vec![ReceiveQueue { rps: vec![1, 2], rps_flow_count: 0 }; 4],
+        transmit_queues: (0..4).map(queue).collect(),
+        ..Interface::default()
+    };
+    let processor = |number| Processor { number, core: number, ..Processor::default() };
+    HostFacts {
+        processors: (0..4).map(processor).collect(),
+        interfaces: vec![card],
+        interrupts: (0..4).map(interrupt).collect(),
+        ..HostFacts::default()
+    }
+}
+
+#[test]
+fn undo_gives_queues_back_that_went_with_their_channels() {
+    let before = card_of_four();
+    let made = [
+        Change::new(Knob::Channels(Channels::Combined), Value::Number(2)),
+        Change::new(Knob::InterruptAffinity(41), Value::Text("3".to_owned())),
+    ];
+    let mut after = before.clone();
+    for Change { knob, to } in &made {
+        assert!(set(&mut after, Some("eth0"), knob, to));
+    }
+    let back = undo(&before, &after, "eth0", &made);
+    assert_eq!(back[0], Change::new(Knob::Channels(Channels::Combined), Value::Number(4)));
+    let mut now = after;
+    for Change { knob, to } in &back {
+        assert!(set(&mut now, Some("eth0"), knob, to), "{knob:?}");
+    }
+    now.interrupts.iter_mut().for_each(|interrupt| interrupt.effective.clear());
+    assert_eq!(now, before);
+    let lost = of_queues(&before, "eth0", &made[..1]);
+    assert!(lost.iter().any(|change| change.knob == Knob::InterruptAffinity(43)), "{lost:?}");
+    assert!(!lost.iter().any(|change| change.knob == Knob::InterruptAffinity(41)), "{lost:?}");
+}
+
+#[test]
+fn a_change_without_a_way_back_is_left_and_said() {
+    let mut facts = card_of_four();
+    facts.counters.insert("TcpExt.IPReversePathFilter".to_owned(), 1_000_000);
+    facts.sysctls.insert("net/ipv4/conf/all/rp_filter".to_owned(), "1".to_owned());
+    let knob = Knob::Sysctl("net/ipv4/conf/eth0/rp_filter".to_owned());
+    let plan = TuningPlan::settle(&facts, "eth0", &Keep::default(), &[]).unwrap();
+    assert!(!plan.steps.iter().any(|step| step.change.knob == knob), "{plan:?}");
+    let left = plan.left.iter().find(|left| left.change.knob == knob).unwrap();
+    assert!(left.why.contains("no way back"), "{left:?}");
+    facts.sysctls.insert("net/ipv4/conf/eth0/rp_filter".to_owned(), "0".to_owned());
+    let plan = TuningPlan::settle(&facts, "eth0", &Keep::default(), &[]).unwrap();
+    assert!(plan.steps.iter().any(|step| step.change.knob == knob), "{plan:?}");
+}
+
+/// Interrupts move before the maps of their queues, and channels before both.
+#[test]
+fn what_others_depend_on_comes_first() {
+    let file = Knob::InterfaceFile("queues/tx-0/xps_cpus".to_owned());
+    let order = [
+        Knob::Channels(Channels::Rx),
+        Knob::Ring(Ring::Rx),
+        Knob::RssTable,
+        Knob::InterruptAffinity(1),
+        file,
+        Knob::RootQdisc,
+        Knob::Sysctl("x".to_owned()),
+    ];
+    assert!(order.map(|knob| stage(&knob)).is_sorted());
+    assert!(stage(&Knob::Sysctl("x".to_owned())) <= LAST_STAGE);
+    let mut facts = card_of_four();
+    facts.interfaces[0].features.insert("rx-gro".to_owned(), Feature { on: false, fixed: false });
+    let plan = TuningPlan::settle(&facts, "eth0", &Keep::default(), &[]).unwrap();
+    assert!(plan.steps.iter().map(|step| stage(&step.change.knob)).is_sorted());
+    let knob = Knob::Feature("rx-gro".to_owned());
+    assert_eq!(current(&facts, Some("eth0"), &knob), Some(Value::Switch(false)));
+    assert!(plan.steps.iter().any(|step| step.change.knob == knob), "{plan:?}");
 }

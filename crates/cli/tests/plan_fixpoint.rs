@@ -1,7 +1,7 @@
 //! A plan of `evenkeel tune` is a fixpoint: applied to the facts of a host, it leaves nothing to change, what it claimed to
 //! mend is mended, nothing is worse, and its undo restores the facts.
 //!
-//! `EVENKEEL_RANDOM_HOSTS` is how many random hosts are tried (300).
+//! `EVENKEEL_RANDOM_HOSTS` is how many random hosts are tried (600), `EVENKEEL_RANDOM_SEED` chooses others (0).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 // Several test binaries share this file, and each uses a part of it.
@@ -25,8 +25,8 @@ use evenkeel_model::change::{Change, Knob, Value};
 use evenkeel_model::host::{HostFacts, InterfaceKind};
 use evenkeel_placement::applied::set;
 use evenkeel_placement::current::current;
-use evenkeel_placement::tune::{Keep, Step, TuningPlan, settled};
-use evenkeel_placement::{Finding, Severity, check};
+use evenkeel_placement::tune::{Keep, Step, TuningPlan, settled, undo};
+use evenkeel_placement::{Finding, Judgement, Severity, check, judge as judgement_of};
 use faults::FAULTS;
 
 /// What was set, as a journal has it: for which interface, and the value.
@@ -86,13 +86,21 @@ fn as_if_new(facts: &HostFacts) -> HostFacts {
     facts
 }
 
-/// Facts without what no setting decides: where the kernel sends an interrupt of a wide mask, counters of qdiscs.
+/// Facts without what no setting decides: names, where the kernel sends an interrupt of a wide mask, and
+/// counters.
 fn settings_of(facts: &HostFacts) -> HostFacts {
     let mut facts = facts.clone();
-    facts.interrupts.iter_mut().for_each(|interrupt| interrupt.effective.clear());
-    for qdisc in facts.interfaces.iter_mut().flat_map(|card| &mut card.qdiscs) {
-        (qdisc.bytes, qdisc.packets, qdisc.drops, qdisc.requeues, qdisc.backlog_bytes) = (0, 0, 0, 0, 0);
-        (qdisc.rate_bps, qdisc.limit_packets) = (None, None);
+    for interrupt in &mut facts.interrupts {
+        interrupt.action.clear();
+        interrupt.effective.clear();
+        interrupt.served.clear();
+    }
+    for card in &mut facts.interfaces {
+        for qdisc in &mut card.qdiscs {
+            (qdisc.bytes, qdisc.packets, qdisc.drops, qdisc.requeues, qdisc.backlog_bytes) = (0, 0, 0, 0, 0);
+            (qdisc.rate_bps, qdisc.limit_packets) = (None, None);
+        }
+        card.transmit_queues.iter_mut().for_each(|queue| (queue.bql_limit, queue.timeouts) = (None, 0));
     }
     facts
 }
@@ -106,16 +114,24 @@ fn subjects(findings: &[Finding]) -> BTreeMap<(&str, &str), Severity> {
     found
 }
 
-/// Applies the plan for an interface as `tune --apply` does. Returns the changes with the value before each.
-fn apply(facts: &mut HostFacts, name: &str, journal: &mut Journal) -> Result<Vec<(Change, Value)>, String> {
+/// Makes the steps for an interface as `tune --apply` does. Returns the changes.
+fn apply(
+    facts: &mut HostFacts,
+    name: &str,
+    journal: &mut Journal,
+    mut steps: Vec<Step>,
+) -> Result<Vec<Change>, String> {
     const ROUNDS: usize = 3;
     let mut made = Vec::new();
-    for _ in 0..ROUNDS {
-        let (_, steps) = ready(facts, name, journal);
+    for round in 0..ROUNDS {
+        if round > 0 {
+            (_, steps) = ready(facts, name, journal);
+        }
         let mut again = false;
-        for Step { rule, change } in steps {
-            let before = current(facts, Some(name), &change.knob)
-                .ok_or_else(|| format!("{rule}: no undo of {}", change.knob.on(name)))?;
+        for Step { rule, change } in std::mem::take(&mut steps) {
+            if current(facts, Some(name), &change.knob).is_none() {
+                return Err(format!("{rule}: no undo of {}", change.knob.on(name)));
+            }
             if !set(facts, Some(name), &change.knob, &change.to) {
                 return Err(format!("{rule}: the host has no {}", change.knob.on(name)));
             }
@@ -125,7 +141,7 @@ fn apply(facts: &mut HostFacts, name: &str, journal: &mut Journal) -> Result<Vec
             }
             again |= matches!(change.knob, Knob::Channels(_));
             journal.0.insert(change.knob.clone(), (name.to_owned(), change.to.clone()));
-            made.push((change, before));
+            made.push(change);
         }
         if !again {
             break;
@@ -135,29 +151,35 @@ fn apply(facts: &mut HostFacts, name: &str, journal: &mut Journal) -> Result<Vec
     Ok(made)
 }
 
-fn assert_undone(
-    before: &HostFacts,
-    after: &HostFacts,
-    name: &str,
-    made: &[(Change, Value)],
-) -> Result<(), String> {
-    // Queues and interrupts that come back are new ones.
-    if made.iter().any(|(change, _)| matches!(change.knob, Knob::Channels(_))) {
-        return Ok(());
-    }
+fn assert_undone(before: &HostFacts, after: &HostFacts, name: &str, made: &[Change]) -> Result<(), String> {
     let mut facts = after.clone();
-    for (change, value) in made.iter().rev() {
-        set(&mut facts, Some(name), &change.knob, value);
+    for Change { knob, to } in undo(before, after, name, made) {
+        if !set(&mut facts, Some(name), &knob, &to) {
+            return Err(format!("undo: the host has no {}", knob.on(name)));
+        }
     }
+    // Some drivers have fewer interrupts than queues, by a limit that the facts do not show.
+    facts.interrupts.retain(|interrupt| before.interrupts.iter().any(|was| was.number == interrupt.number));
     let (now, was) = (settings_of(&facts), settings_of(before));
     if now.sysctls != was.sysctls {
         return Err(format!("undo leaves sysctls: {:?}", now.sysctls));
+    }
+    if now.interrupts != was.interrupts {
+        return Err(format!("undo leaves {:?}\n instead of {:?}", now.interrupts, was.interrupts));
     }
     if now != was {
         let card = |facts: &HostFacts| facts.interface(name).cloned();
         return Err(format!("undo leaves {:?}\n instead of {:?}", card(&now), card(&was)));
     }
     Ok(())
+}
+
+/// Whether a rule could judge a subject. Flows that are hashed without their addresses are on queues that nothing tells.
+fn could_judge(before: &Judgement, facts: &HostFacts, rule: &str, subject: &str) -> bool {
+    let hashes = |fields: &String| fields.contains('s') && fields.contains('d');
+    let rss = facts.interface(subject).and_then(|card| card.rss.as_ref());
+    let queues_are_known = rss.is_some_and(|rss| rss.hash_fields.get("tcp4").is_none_or(hashes));
+    before.not_judged.iter().all(|gap| gap.rule != rule) && (rule != "flows-collide" || queues_are_known)
 }
 
 fn judge(original: &HostFacts) -> Result<(), String> {
@@ -168,9 +190,10 @@ fn judge(original: &HostFacts) -> Result<(), String> {
         facts.interfaces.iter().filter(|card| is_card(card.kind)).map(|card| card.name.clone()).collect();
     for name in &names {
         let before = facts.clone();
-        let findings = check(&before);
+        let judgement = judgement_of(&before);
+        let findings = &judgement.findings;
         let (plan, steps) = ready(&before, name, &journal);
-        let made = apply(&mut facts, name, &mut journal)?;
+        let made = apply(&mut facts, name, &mut journal, steps.clone())?;
         let is_made = |change: &Change| {
             steps.iter().any(|step| {
                 step.change.knob == change.knob && step.change.knob.same(&step.change.to, &change.to)
@@ -187,13 +210,13 @@ fn judge(original: &HostFacts) -> Result<(), String> {
             .collect();
         let (_, again) = ready(&facts, name, &journal);
         if !again.is_empty() {
-            return Err(format!("{name}: a second run would change {again:?}"));
+            return Err(format!("{name}: a second run would change {again:?}; left: {:?}", plan.left));
         }
-        let (now, was) = (check(&facts), subjects(&findings));
+        let (now, was) = (check(&facts), subjects(findings));
         for (found, severity) in subjects(&now) {
-            // A larger value may be worth a remark of its own (budget-large beside softnet-squeezed).
-            let is_remark = severity == Severity::Low;
-            if !is_remark && was.get(&found).is_none_or(|before| *before < severity) {
+            if could_judge(&judgement, &before, found.0, found.1)
+                && was.get(&found).is_none_or(|before| *before < severity)
+            {
                 return Err(format!(
                     "{name}: {found:?} is {severity}, before {:?}\n{steps:?}",
                     was.get(&found)
@@ -231,17 +254,13 @@ fn plans_for_planted_faults_are_fixpoints() {
     assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n\n"));
 }
 
-/// Recorded hosts whose plans are no fixpoints: a sysctl that was not recorded, and a limit that is advice once it is set.
-const OPEN: &[&str] = &["router-conntrack-full", "syslog-tuned-in-vain"];
-
 #[test]
 fn plans_for_recorded_hosts_are_fixpoints() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hosts");
     let mut failures = Vec::new();
     for entry in std::fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
-        let is_open = OPEN.iter().any(|name| path.file_stem().is_some_and(|stem| stem == *name));
-        if path.extension().is_none_or(|extension| extension != "host") || is_open {
+        if path.extension().is_none_or(|extension| extension != "host") {
             continue;
         }
         let tree = tempfile::tempdir().unwrap();
@@ -254,22 +273,22 @@ fn plans_for_recorded_hosts_are_fixpoints() {
 
 #[test]
 fn plans_for_random_hosts_are_fixpoints() {
-    const HOSTS: u64 = 300;
-    /// One in so many may fail: rules that disagree about a host that nobody would build (channels of a few cores).
-    const ONE_IN: usize = 20;
-    let hosts =
-        std::env::var("EVENKEEL_RANDOM_HOSTS").ok().and_then(|text| text.parse().ok()).unwrap_or(HOSTS);
-    let mut failures = Vec::new();
-    for number in 0..hosts {
-        let facts = random_hosts::host(number);
-        failures.extend(judge(&facts).err().map(|why| format!("host {number}: {why}")));
-    }
+    const HOSTS: u64 = 600;
+    let number_in = |name| std::env::var(name).ok().and_then(|text: String| text.parse().ok());
+    let hosts: u64 = number_in("EVENKEEL_RANDOM_HOSTS").unwrap_or(HOSTS);
+    let seed: u64 = number_in("EVENKEEL_RANDOM_SEED").unwrap_or(0);
+    let judged = move |number: u64| {
+        let why = judge(&random_hosts::host(seed, number)).err()?;
+        Some(format!("host {number} of seed {seed}: {why}"))
+    };
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    let of_worker = |worker: usize| (worker as u64..hosts).step_by(workers).filter_map(judged).collect();
+    let failures: Vec<String> = std::thread::scope(|scope| {
+        let started: Vec<_> =
+            (0..workers).map(|worker| scope.spawn(move || -> Vec<String> { of_worker(worker) })).collect();
+        started.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
+    });
     let shown: Vec<&str> = failures.iter().take(12).map(|text| text.get(..2500).unwrap_or(text)).collect();
     println!("{} of {hosts} failed", failures.len());
-    assert!(
-        failures.len() * ONE_IN <= hosts as usize,
-        "{} of {hosts} failed:\n{}",
-        failures.len(),
-        shown.join("\n\n")
-    );
+    assert!(failures.is_empty(), "{} of {hosts} failed:\n{}", failures.len(), shown.join("\n\n"));
 }

@@ -2,7 +2,10 @@
 
 use evenkeel_host::facts::complete;
 use evenkeel_host::synthetic::{CardOptions, HostBuilder, qdisc};
-use evenkeel_model::host::{Channels, Feature, HostFacts, ProcessFacts};
+use evenkeel_model::host::{
+    BondFacts, Channels, Feature, HostFacts, Interface, InterfaceKind, Node, ProcessFacts, SocketFacts,
+    SocketKind,
+};
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256StarStar;
 
@@ -25,9 +28,9 @@ impl Chance {
     }
 }
 
-/// The host of a number.
-pub fn host(number: u64) -> HostFacts {
-    let mut chance = Chance(Xoshiro256StarStar::seed_from_u64(number));
+/// The host of a number, of those of a seed.
+pub fn host(seed: u64, number: u64) -> HostFacts {
+    let mut chance = Chance(Xoshiro256StarStar::seed_from_u64(seed << 32 ^ number));
     let (nodes, threads) = (chance.of(&[1, 1, 2, 2, 4, 8]), chance.of(&[1, 2]));
     let cores = 1 + chance.below(16);
     let mut builder = HostBuilder::new(nodes, cores, threads);
@@ -35,6 +38,10 @@ pub fn host(number: u64) -> HostFacts {
         let driver = chance.of(&["intel_pstate", "acpi-cpufreq"]);
         builder = builder.power(driver, chance.of(&["performance", "powersave", "schedutil"]));
     }
+    if chance.once_in(5) {
+        builder = builder.virtual_machine();
+    }
+    let one_node = chance.once_in(3).then(|| chance.below(nodes));
     for card in 0..1 + chance.below(3) as usize {
         let most = chance.of(&[2, 8, 64]);
         let queues = 1 + chance.below(most);
@@ -42,7 +49,7 @@ pub fn host(number: u64) -> HostFacts {
             name: ["eth0", "eth1", "eth2"][card],
             driver: chance.of(&["mlx5_core", "ice", "ixgbe", "ena", "gve", "virtio_net", "r8169"]),
             bus: ["0000:01:00.0", "0000:41:00.0", "0000:81:00.0"][card],
-            node: (!chance.once_in(4)).then(|| chance.below(nodes)),
+            node: (!chance.once_in(4)).then(|| one_node.unwrap_or_else(|| chance.below(nodes))),
             speed_mbps: chance.of(&[None, Some(1000), Some(10_000), Some(25_000), Some(100_000)]),
             queues: (queues, queues.max(chance.of(&[1, 16, 64]))),
             mtu: chance.of(&[1500, 9000]),
@@ -67,9 +74,28 @@ fn disturb(facts: &mut HostFacts, nodes: u32, chance: &mut Chance) {
     if facts.processors.iter().all(|processor| processor.isolated) {
         facts.processors[0].isolated = false;
     }
+    if chance.once_in(4) {
+        take_offline(facts, chance);
+    }
+    if chance.once_in(8) {
+        let node = chance.below(nodes);
+        let first = facts.processors[0].number;
+        let of_node = facts.processors.iter_mut().filter(|processor| processor.node == node);
+        of_node.for_each(|processor| processor.isolated = processor.number != first);
+    }
+    if chance.once_in(12) {
+        // Memory alone, and a card beside it.
+        facts.nodes.push(Node { number: nodes, ..Node::default() });
+        let card = facts.interfaces.iter_mut().find(|card| card.driver.is_some());
+        card.expect("a host has a card").node = Some(nodes);
+    }
     let numbers: Vec<u32> = facts.processors.iter().map(|processor| processor.number).collect();
     interrupts(facts, &numbers, chance);
     cards(facts, &numbers, chance);
+    if chance.once_in(8) {
+        bond(facts, chance);
+    }
+    servers(facts, &numbers, chance);
     for (path, values) in SYSCTLS {
         if chance.once_in(4) {
             facts.sysctls.insert((*path).to_owned(), chance.of(values).to_owned());
@@ -106,6 +132,71 @@ fn disturb(facts: &mut HostFacts, nodes: u32, chance: &mut Chance) {
     }
 }
 
+/// Some processors are switched off: their interrupts have moved to others.
+fn take_offline(facts: &mut HostFacts, chance: &mut Chance) {
+    let one_in = chance.of(&[2, 4, 16]);
+    let stays = |processor: u32, chance: &mut Chance| processor == 0 || !chance.once_in(one_in);
+    facts.processors.retain(|processor| stays(processor.number, chance));
+    let online: Vec<u32> = facts.processors.iter().map(|processor| processor.number).collect();
+    let is_online = |number: &u32| online.contains(number);
+    for processor in &mut facts.processors {
+        processor.siblings.retain(is_online);
+        processor.isolated &= processor.number != 0;
+    }
+    facts.softnet.retain(|line| is_online(&line.processor));
+    facts.nodes.iter_mut().for_each(|node| node.processors.retain(is_online));
+    for interrupt in &mut facts.interrupts {
+        let total = interrupt.total();
+        let to = interrupt.affinity.first().copied().filter(is_online).unwrap_or_else(|| chance.of(&online));
+        (interrupt.affinity, interrupt.effective, interrupt.served) = (vec![to], vec![to], vec![(to, total)]);
+    }
+}
+
+/// A bond over all cards.
+fn bond(facts: &mut HostFacts, chance: &mut Chance) {
+    let cards = facts.interfaces.iter().filter(|card| card.driver.is_some());
+    let lower: Vec<String> = cards.map(|card| card.name.clone()).collect();
+    facts.interfaces.push(Interface {
+        name: "bond0".to_owned(),
+        index: Some(99),
+        kind: InterfaceKind::Bond,
+        driver: Some("bonding".to_owned()),
+        up: true,
+        mtu: chance.of(&[1500, 9000]),
+        lower,
+        bond: Some(BondFacts {
+            mode: chance.of(&["802.3ad", "balance-xor", "active-backup"]).to_owned(),
+            hash_policy: chance.of(&["layer2", "layer3+4"]).to_owned(),
+        }),
+        ..Interface::default()
+    });
+}
+
+/// Programs that wait for requests, or whose sockets overflow.
+fn servers(facts: &mut HostFacts, numbers: &[u32], chance: &mut Chance) {
+    if chance.once_in(6) {
+        process(facts, 3000, chance.of(&["redis-server", "nginx"]), &[chance.of(numbers)]);
+        facts.sockets.push(SocketFacts {
+            kind: SocketKind::TcpListen,
+            local: "0.0.0.0:6379".to_owned(),
+            process: Some(3000),
+            receive_queue: u64::from(chance.below(200)),
+            send_queue: chance.of(&[128, 4096]),
+            ..SocketFacts::default()
+        });
+    }
+    if chance.once_in(10) {
+        process(facts, 3100, "syslog-ng", numbers);
+        facts.sockets.push(SocketFacts {
+            kind: SocketKind::Udp,
+            local: "0.0.0.0:514".to_owned(),
+            process: Some(3100),
+            drops: u64::from(chance.below(20_000_000)),
+            ..SocketFacts::default()
+        });
+    }
+}
+
 fn interrupts(facts: &mut HostFacts, numbers: &[u32], chance: &mut Chance) {
     let names: Vec<String> = facts.interfaces.iter().map(|card| card.name.clone()).collect();
     for name in names {
@@ -128,6 +219,10 @@ fn interrupts(facts: &mut HostFacts, numbers: &[u32], chance: &mut Chance) {
 fn cards(facts: &mut HostFacts, numbers: &[u32], chance: &mut Chance) {
     let is_small = facts.processors.len() < 3;
     for card in facts.interfaces.iter_mut().filter(|card| card.driver.is_some()) {
+        if card.bond.is_some() {
+            continue;
+        }
+        card.up = !chance.once_in(30);
         if card.driver.as_deref() == Some("gve") {
             let now = card.channels.unwrap_or_default();
             card.channels = Some(Channels {
@@ -147,6 +242,9 @@ fn cards(facts: &mut HostFacts, numbers: &[u32], chance: &mut Chance) {
                 2 => queue.xps_processors.clear(),
                 _ => queue.xps_processors = vec![chance.of(numbers)],
             }
+            if how == 1 && chance.once_in(8) {
+                queue.xps_receive_queues = vec![0];
+            }
             if chance.once_in(40) {
                 queue.max_rate_mbps = 10;
             }
@@ -156,8 +254,19 @@ fn cards(facts: &mut HostFacts, numbers: &[u32], chance: &mut Chance) {
         }
         if chance.once_in(6) {
             for queue in &mut card.receive_queues {
-                queue.rps = vec![chance.of(numbers)];
+                queue.rps = (0..1 + chance.below(3)).map(|_| chance.of(numbers)).collect();
+                queue.rps.sort_unstable();
+                queue.rps.dedup();
+                queue.rps_flow_count = chance.of(&[0, 0, 4096]);
             }
+        }
+        if chance.once_in(6) {
+            card.tx_queue_len = Some(chance.of(&[10, 1000]));
+            card.gro_flush_timeout_ns = Some(chance.of(&[0, 20_000, 200_000]));
+            card.napi_defer_hard_irqs = Some(chance.of(&[0, 2]));
+        }
+        if let Some(sizes) = card.packet_sizes.as_mut().filter(|_| chance.once_in(6)) {
+            (sizes.gso, sizes.gso_ipv4, sizes.gro, sizes.gro_ipv4) = (65_536, 65_536, 65_536, 65_536);
         }
         for (name, feature) in &mut card.features {
             *feature = Feature { on: !chance.once_in(8) ^ (name == "rx-lro"), fixed: chance.once_in(10) };
@@ -212,6 +321,15 @@ const SYSCTLS: &[(&str, &[&str])] = &[
     ("net/ipv4/tcp_mtu_probing", &["0"]),
     ("net/ipv4/tcp_congestion_control", &["reno", "bbr"]),
     ("net/ipv4/tcp_no_metrics_save", &["0"]),
+    ("net/ipv4/ip_forward", &["1"]),
+    ("net/core/netdev_budget_usecs", &["1000", "20000"]),
+    ("net/core/busy_poll", &["50", "2000"]),
+    ("net/core/busy_read", &["0", "2000"]),
+    ("net/core/flow_limit_cpu_bitmap", &["0", "ff"]),
+    ("net/netfilter/nf_conntrack_max", &["4096"]),
+    ("net/netfilter/nf_conntrack_count", &["4000", "10"]),
+    ("kernel/nmi_watchdog", &["1"]),
+    ("kernel/numa_balancing", &["1"]),
     ("vm/zone_reclaim_mode", &["1"]),
 ];
 
@@ -224,4 +342,9 @@ const COUNTERS: &[&str] = &[
     "Udp.RcvbufErrors",
     "Tcp.RetransSegs",
     "Neighbours.table_fulls",
+    "Conntrack.drop",
+    "TcpExt.IPReversePathFilter",
+    "TcpExt.TCPTimeWaitOverflow",
+    "TcpExt.TCPReqQFullDrop",
+    "Ip.ReasmFails",
 ];

@@ -69,8 +69,9 @@ fn counters<'de, D: serde::Deserializer<'de>>(from: D) -> Result<BTreeMap<String
 
         fn visit_map<M: serde::de::MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
             let mut found = Vec::new();
-            while let Some(counter) = map.next_entry()? {
-                found.push(counter);
+            // Drivers indent names (vmxnet3), as `ethtool -S` shows them.
+            while let Some((name, value)) = map.next_entry::<String, u64>()? {
+                found.push((name.trim().to_owned(), value));
             }
             Ok(crate::counters::distinct(found))
         }

@@ -50,7 +50,7 @@ pub(super) fn interfaces(
     mut qdiscs: BTreeMap<String, Vec<QdiscFacts>>,
 ) -> Result<(Vec<Interface>, Vec<Owner>), HostError> {
     let socket = if tree.is_live() { EthtoolSocket::open().ok() } else { None };
-    let (mut interfaces, mut owners) = (Vec::new(), Vec::new());
+    let (mut interfaces, mut owners, mut masters) = (Vec::<Interface>::new(), Vec::new(), Vec::new());
     for (index, name) in names {
         let recorded = format!("ethtool/{name}.json");
         let is_recorded = tree.is_live() || tree.exists(&format!("{}/{recorded}", tree::ANSWERS));
@@ -88,8 +88,17 @@ pub(super) fn interfaces(
                 tree.note(&statistics, format!("{statistics} holds no counters"));
             }
         }
+        if let Some(master) = tree.link(&format!("{}/master", reader.directory)) {
+            masters.push((master, name.clone()));
+        }
         interfaces.push(interface);
         owners.push(owner);
+    }
+    for (master, port) in masters {
+        let upper = interfaces.iter_mut().find(|interface| interface.name == master);
+        if let Some(upper) = upper.filter(|upper| !upper.lower.contains(&port)) {
+            upper.lower.push(port);
+        }
     }
     interfaces.sort_by(|one, other| one.name.cmp(&other.name));
     Ok((interfaces, owners))

@@ -8,7 +8,15 @@ use evenkeel_model::host::{LossCounters, QueueCounters};
 use crate::counters::{Driver, Meaning};
 
 /// Names of drivers without a row; the first that a driver has counts, as several often show the same packets.
-const RING: &[&str] = &["rx_no_dma_resources", "rx_out_of_buffer", "rx_discards", "rx_no_bufs", "rx_nobuf"];
+const RING: &[&str] = &[
+    "rx_no_dma_resources",
+    "rx_out_of_buffer",
+    "rx_discards",
+    "rx_no_bufs",
+    "rx_nobuf",
+    // dpaa2 (drivers/net/ethernet/freescale/dpaa2/dpaa2-ethtool.c).
+    "[hw] rx nobuffer discards",
+];
 const CARD: &[&str] = &["rx_missed_errors", "rx_fifo_errors", "rx_missed", "rx_overrun", "rx_fifo_overrun"];
 const STOPS: &[&str] = &["tx_queue_stopped", "tx_restart_queue", "tx_queue_stop", "queue_stopped"];
 const PAUSE_SENT: &[&str] = &["tx_pause", "tx_pause_frames", "tx_flow_control_xoff"];
@@ -35,6 +43,10 @@ pub(crate) fn losses(
         // Older versions of a driver show none of its counters.
         if found.ring.or(found.card).is_none() {
             found.card = missed(&kernel_sum);
+        }
+        // Some versions show what their rings lost as missed, too.
+        if found.card == found.ring {
+            found.card = found.card.map(|_| 0);
         }
         found.transmit_stops = found.transmit_stops.or_else(|| queue_stops(driver_statistics));
         // Drivers sum both up in the kernel's fields, with what other layers lost.

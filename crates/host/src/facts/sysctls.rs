@@ -8,6 +8,7 @@ use super::tree::{Tree, unreadable};
 const SYSCTLS: &[&str] = &[
     "kernel/numa_balancing",
     "kernel/nmi_watchdog",
+    "net/bridge/bridge-nf-call-iptables",
     "net/core/busy_poll",
     "net/core/busy_read",
     "net/core/default_qdisc",
@@ -72,6 +73,7 @@ const LISTS: &[&str] = &["net/core/flow_limit_cpu_bitmap", "net/ipv4/ip_local_re
 const OPTIONAL: &[&str] = &[
     "kernel/nmi_watchdog",
     "kernel/numa_balancing",
+    "net/bridge/",
     "net/core/busy_",
     "net/core/flow_limit_cpu_bitmap",
     "net/ipv4/conf/",

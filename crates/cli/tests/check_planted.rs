@@ -104,6 +104,10 @@ const SAME_FIGURE: &[(&str, &str)] = &[
     ("retransmissions", "metrics-saved"),
     ("qdisc-no-pacing", "bbr-without-fq"),
     ("congestion-control", "bbr-without-fq"),
+    // Beside an application that waits for answers, an interrupt for each packet is wanted.
+    ("coalescing-off", "idle-latency"),
+    ("coalescing-off", "interrupts-late"),
+    ("coalescing-off", "huge-pages"),
 ];
 
 #[test]

@@ -1,9 +1,9 @@
 //! How busy a host is: what counters since boot say of its load, and which of its applications wait for answers.
 
-use evenkeel_model::host::{Interface, ProcessorTime, SocketFacts, SocketKind};
+use evenkeel_model::host::{Interface, ProcessFacts, ProcessorTime, SocketFacts, SocketKind};
 
 use crate::Basis;
-use crate::view::{View, milliseconds};
+use crate::view::{View, is_loopback, milliseconds};
 
 /// What a NIC carried on average since boot.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -19,8 +19,10 @@ pub struct Load {
 pub struct LatencyBound {
     /// Words for evidence.
     pub words: String,
-    /// Shortest round trip of its connections, µs, where they show that they exchange requests and answers.
+    /// Shortest round trip of its connections within the site, µs; none where it has none.
     pub rtt_us: Option<u64>,
+    /// Whether processors are isolated for it: the host was set up for latency.
+    pub isolated: bool,
 }
 
 /// Servers that answer small requests from memory: their documentation asks for low latency.
@@ -170,6 +172,10 @@ impl<'a> View<'a> {
     /// An application that waits for each answer: by its connections, else by its name.
     #[must_use]
     pub fn latency_bound(&self) -> Option<LatencyBound> {
+        let isolated =
+            |number: &u32| self.facts.processor(*number).is_some_and(|processor| processor.isolated);
+        let is_isolated =
+            |process: &ProcessFacts| !process.allowed.is_empty() && process.allowed.iter().all(isolated);
         let chats: Vec<&SocketFacts> =
             self.facts.sockets.iter().filter(|socket| exchanges_requests(socket)).collect();
         let rtt = |socket: &&SocketFacts| socket.tcp.as_ref().map(|tcp| tcp.min_rtt_us);
@@ -182,24 +188,30 @@ impl<'a> View<'a> {
                 of.map(|process| format!(" of {}", process.name)).unwrap_or_default(),
                 milliseconds(rtt_us.unwrap_or(0))
             );
-            return Some(LatencyBound { words, rtt_us });
+            return Some(LatencyBound { words, rtt_us, isolated: of.is_some_and(is_isolated) });
         }
-        let owns_sockets =
-            |number: u32| self.facts.sockets.iter().any(|socket| socket.process == Some(number));
-        let servers = self.facts.processes.iter().filter(|process| owns_sockets(process.number));
-        let words = servers.filter_map(|process| {
+        let sockets_of =
+            |number: u32| self.facts.sockets.iter().filter(move |socket| socket.process == Some(number));
+        let servers =
+            self.facts.processes.iter().filter(|process| sockets_of(process.number).next().is_some());
+        let found = servers.filter_map(|process| {
             let name = format!("{} (process {})", process.name, process.number);
-            let isolated =
-                |number: &u32| self.facts.processor(*number).is_some_and(|processor| processor.isolated);
-            if LATENCY_SERVERS.contains(&process.name.as_str()) {
-                Some(format!("{name} answers requests here"))
-            } else if !process.allowed.is_empty() && process.allowed.iter().all(isolated) {
-                Some(format!("{name} runs on isolated processors"))
+            let isolated = is_isolated(process);
+            let words = if LATENCY_SERVERS.contains(&process.name.as_str()) {
+                format!("{name} answers requests here")
+            } else if isolated {
+                format!("{name} runs on isolated processors")
             } else {
-                None
-            }
+                return None;
+            };
+            let rtt_us = sockets_of(process.number).filter_map(rtt_within_site).min();
+            let words = match rtt_us {
+                Some(us) => format!("{words}, its fastest peer in {}", milliseconds(us)),
+                None => words,
+            };
+            Some(LatencyBound { words, rtt_us, isolated })
         });
-        Some(LatencyBound { words: words.min()?, rtt_us: None })
+        found.min_by(|one, other| one.words.cmp(&other.words))
     }
 }
 
@@ -207,17 +219,38 @@ fn softirq_share(time: &ProcessorTime) -> f64 {
     time.softirq as f64 / time.total as f64
 }
 
+/// The smallest round trip of a connection between machines of one site, µs.
+fn rtt_within_site(socket: &SocketFacts) -> Option<u64> {
+    const RTT_US: u64 = 1000;
+    let tcp =
+        socket.tcp.as_ref().filter(|_| socket.kind == SocketKind::Tcp && !is_loopback(&socket.local))?;
+    (1..=RTT_US).contains(&tcp.min_rtt_us).then_some(tcp.min_rtt_us)
+}
+
 /// Whether a connection carries small requests and answers between machines of one site.
 fn exchanges_requests(socket: &SocketFacts) -> bool {
     const SEGMENTS: u64 = 100_000;
+    const FEW_SEGMENTS: u64 = 10_000;
     const SEGMENT_BYTES: u64 = 1000;
-    const RTT_US: u64 = 1000;
+    /// With less payload in a segment on average most of them acknowledge, and request nothing.
+    const LEAST_BYTES: u64 = 50;
+    /// Answers of a few packets: longer ones are limited by the rate, not by the wait.
+    const ANSWER: u64 = 16;
     let Some(tcp) = socket.tcp.as_ref().filter(|_| socket.kind == SocketKind::Tcp) else { return false };
     let is_small =
         |bytes: u64, segments: u64| segments >= SEGMENTS && bytes <= segments.saturating_mul(SEGMENT_BYTES);
     let carries = tcp.bytes_acked > 0 && tcp.bytes_received > 0;
-    carries
-        && is_small(tcp.bytes_acked, tcp.segments_out)
-        && is_small(tcp.bytes_received, tcp.segments_in)
-        && (1..=RTT_US).contains(&tcp.min_rtt_us)
+    let both_small =
+        is_small(tcp.bytes_acked, tcp.segments_out) && is_small(tcp.bytes_received, tcp.segments_in);
+    // Requests, each in a packet of its own, and answers of a few packets.
+    let requests = |(bytes, segments): (u64, u64), answers: u64| {
+        let per_segment = bytes / segments.max(1);
+        segments >= FEW_SEGMENTS
+            && (LEAST_BYTES..=SEGMENT_BYTES).contains(&per_segment)
+            && answers <= bytes.saturating_mul(ANSWER)
+    };
+    let sent = (tcp.bytes_acked, tcp.segments_out);
+    let received = (tcp.bytes_received, tcp.segments_in);
+    let asks = if sent.0 < received.0 { requests(sent, received.0) } else { requests(received, sent.0) };
+    carries && (both_small || asks) && rtt_within_site(socket).is_some()
 }

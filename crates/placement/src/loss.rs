@@ -182,7 +182,6 @@ pub fn losses(before: &HostFacts, after: &HostFacts) -> Vec<Loss> {
 /// Counters of the whole host, the place that they count, and the rule that explains it.
 const HOST_COUNTERS: &[(Place, &str, &str)] = &[
     (Place::Network, "Conntrack.drop", "conntrack-full"),
-    (Place::Network, "Conntrack.early_drop", "conntrack-full"),
     (Place::Network, "Neighbours.table_fulls", "neighbours-full"),
     (Place::AcceptQueue, "TcpExt.ListenDrops", "listen-overflow"),
     (Place::TcpBacklog, "TcpExt.TCPBacklogDrop", "tcp-backlog-drops"),

@@ -214,6 +214,14 @@ impl<'a> View<'a> {
         found
     }
 
+    /// A connection's smallest round trip, µs, which queues do not inflate.
+    #[must_use]
+    pub fn round_trip_of(socket: &SocketFacts) -> Option<u64> {
+        let tcp = socket.tcp.as_ref()?;
+        let us = if tcp.min_rtt_us > 0 { tcp.min_rtt_us } else { tcp.rtt_us };
+        (us > 0).then_some(us)
+    }
+
     /// The longest round trip of a connection through a card that has carried much.
     #[must_use]
     pub fn round_trip(&self, card: &Interface) -> RoundTrip {
@@ -251,12 +259,22 @@ impl<'a> View<'a> {
     /// avoidance algorithm" (1997), for the round trip and segment size of a card.
     #[must_use]
     pub fn rate_at_loss(&self, card: &Interface, ratio: f64) -> f64 {
+        Self::flow_rate_at_loss(card, ratio, self.round_trip(card).us)
+    }
+
+    fn flow_rate_at_loss(card: &Interface, ratio: f64, us: u64) -> f64 {
         let segment = f64::from(card.mtu.saturating_sub(52)) * 8.0;
-        segment / (self.round_trip(card).us as f64 / 1e6) * 1.22 / ratio.max(1e-12).sqrt()
+        segment / (us as f64 / 1e6) * 1.22 / ratio.max(1e-12).sqrt()
+    }
+
+    /// What the connections through a card that carried much can have together at a loss ratio, bit/s; 0 without any.
+    fn rate_of_all_at_loss(&self, card: &Interface, ratio: f64) -> f64 {
+        let busy = self.connections(card).into_iter().filter(|socket| socket.bytes() >= BULK_BYTES);
+        busy.filter_map(Self::round_trip_of).map(|us| Self::flow_rate_at_loss(card, ratio, us)).sum()
     }
 
     /// The severity of so many lost packets of a card, and their cost: none if they are too few. High from one in ten thousand
-    /// on, or where a connection whose round trip is known cannot reach half of the link at this loss.
+    /// on, or where the connections whose round trips are known cannot reach half of the link together at this loss.
     #[must_use]
     pub fn judge_loss(&self, card: &Interface, lost: u64, of: u64) -> Option<(Severity, String)> {
         const FEWEST: u64 = 100;
@@ -277,7 +295,7 @@ impl<'a> View<'a> {
         let speed = card.speed_bps.map(|speed| speed as f64);
         let severity = match speed {
             _ if ratio >= GRAVE_RATIO => Severity::High,
-            Some(speed) if known && rate < speed / 2.0 => Severity::High,
+            Some(speed) if known && self.rate_of_all_at_loss(card, ratio) < speed / 2.0 => Severity::High,
             Some(speed) if rate >= speed => Severity::Low,
             _ => Severity::Medium,
         };
@@ -313,15 +331,13 @@ impl<'a> View<'a> {
 /// taken, as queues make no window necessary.
 fn longest_round_trip<'s>(connections: impl Iterator<Item = &'s SocketFacts>) -> RoundTrip {
     let times = connections.filter_map(|socket| {
-        let tcp = socket.tcp.as_ref()?;
-        let us = if tcp.min_rtt_us > 0 { tcp.min_rtt_us } else { tcp.rtt_us };
-        (us > 0).then(|| RoundTrip { us, peer: Some(socket.remote.clone()) })
+        Some(RoundTrip { us: View::round_trip_of(socket)?, peer: Some(socket.remote.clone()) })
     });
     times.max_by_key(|time| time.us).unwrap_or(RoundTrip { us: ASSUMED_RTT_US, peer: None })
 }
 
 /// Whether a socket's end stays on the host.
-fn is_loopback(end: &str) -> bool {
+pub(crate) fn is_loopback(end: &str) -> bool {
     end.starts_with("127.") || end.starts_with("[::1]")
 }
 

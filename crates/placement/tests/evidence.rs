@@ -89,6 +89,66 @@ fn windows_that_held_up_a_connection_are_high() {
 }
 
 #[test]
+fn windows_of_connections_that_fill_the_link_together_are_no_alarm() {
+    // 3.1 MB in 30 ms are 0.84 Gbit/s for each.
+    let receivers = |number| {
+        let mut receiver = connection(2_000_000_000, 4_000);
+        receiver.receive_buffer = Some(6_291_456);
+        found(&host(10, vec![receiver; number]), "receive-window").unwrap()
+    };
+    let judged = |number| (receivers(number).severity, receivers(number).basis);
+    assert_eq!(judged(4), (Severity::High, Basis::Measured));
+    assert_eq!(judged(8), (Severity::Medium, Basis::Measured));
+    assert_eq!(judged(12), (Severity::Low, Basis::Setting));
+    let evidence = receivers(12).evidence;
+    assert!(evidence.contains("and 12 of them fill the link together"), "{evidence}");
+}
+
+#[test]
+fn a_loss_that_all_connections_together_survive_is_not_high() {
+    // One in 200,000: 0.21 Gbit/s for a flow of 30 ms.
+    let lost = |flows| {
+        let mut facts = host(10, vec![connection(2_000_000_000, 4_000); flows]);
+        facts.interfaces[0].losses = LossCounters { ring: Some(25_000), ..LossCounters::default() };
+        found(&facts, "rx-ring-drops").unwrap().severity
+    };
+    assert_eq!((lost(1), lost(100)), (Severity::High, Severity::Medium));
+}
+
+#[test]
+fn retransmissions_of_a_host_that_loses_packets_name_them() {
+    let mut facts = host(10, vec![]);
+    for (name, value) in [("Tcp.OutSegs", 1_000_000_000), ("Tcp.RetransSegs", 2_000_000)] {
+        facts.counters.insert(name.to_owned(), value);
+    }
+    assert!(found(&facts, "retransmissions").is_none(), "two in a thousand, lost elsewhere");
+    facts.softnet = vec![Softnet { processor: 1, dropped: 4_000_000, ..Softnet::default() }];
+    let again = found(&facts, "retransmissions").unwrap();
+    assert_eq!(again.severity, Severity::Low);
+    assert!(
+        again.evidence.contains("this host lost 4,000,000 packets at full backlogs"),
+        "{}",
+        again.evidence
+    );
+}
+
+#[test]
+fn datagrams_are_judged_by_their_share_and_by_their_rate() {
+    let dropped = |dropped, uptime_s| {
+        let mut facts = host(10, vec![]);
+        facts.uptime_s = Some(uptime_s);
+        for (name, value) in [("Udp.InDatagrams", 10_000_000_000), ("Udp.RcvbufErrors", dropped)] {
+            facts.counters.insert(name.to_owned(), value);
+        }
+        found(&facts, "udp-receive-buffer").map(|finding| finding.severity)
+    };
+    assert_eq!(dropped(50, 1_000_000), None);
+    assert_eq!(dropped(1_204, 1_000_000), Some(Severity::Low));
+    assert_eq!(dropped(50_000, 100_000), Some(Severity::Medium), "half a datagram per second");
+    assert_eq!(dropped(20_000_000, 1_000_000), Some(Severity::High));
+}
+
+#[test]
 fn an_assumed_round_trip_is_low_and_named() {
     let receive = found(&host(100, vec![]), "receive-window").unwrap();
     assert_eq!((receive.severity, receive.basis), (Severity::Low, Basis::Assumed));
@@ -154,6 +214,7 @@ fn a_storm_of_priority_pauses_is_high() {
     };
     assert!(paused(500).is_none());
     assert_eq!(paused(400_000).unwrap().severity, Severity::Low);
+    assert_eq!(paused(100_000_000).unwrap().severity, Severity::Medium);
     let storm = paused(812_004_331).unwrap();
     assert_eq!(storm.severity, Severity::High);
     assert!(storm.evidence.contains("812,004,331 pause frames of priorities"), "{}", storm.evidence);

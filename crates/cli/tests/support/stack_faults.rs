@@ -2,7 +2,8 @@
 
 use evenkeel_host::synthetic::{CardOptions, HostBuilder};
 use evenkeel_model::host::{
-    HostFacts, Interface, InterfaceKind, NodeAllocations, PacketSizes, PortUse, SocketFacts, TcpFacts,
+    BondFacts, HostFacts, Interface, InterfaceKind, NodeAllocations, PacketSizes, PortUse, SocketFacts,
+    TcpFacts,
 };
 
 use crate::faults::{Fault, card, count, fault, feature, set};
@@ -43,6 +44,20 @@ fn answers_requests(facts: &mut HostFacts, name: &str) {
             ..TcpFacts::default()
         }),
         ..SocketFacts::default()
+    });
+}
+
+/// A bond over the router's two ports.
+fn bond(facts: &mut HostFacts, mode: &str) {
+    facts.interfaces.push(Interface {
+        name: "bond0".to_owned(),
+        index: Some(80),
+        kind: InterfaceKind::Bond,
+        up: true,
+        mtu: 1500,
+        lower: vec!["lan1".to_owned(), "wan".to_owned()],
+        bond: Some(BondFacts { mode: mode.to_owned(), hash_policy: "layer3+4".to_owned() }),
+        ..Interface::default()
     });
 }
 
@@ -352,4 +367,45 @@ pub const FAULTS: &[Fault] = &[
             set(facts, "kernel/nmi_watchdog", "1");
         },
     ),
+    fault("no memory for receive buffers", hosts::all, "rx-buffers-missing", &[], |facts| {
+        card(facts).driver_statistics.insert("rx_alloc_fail".to_owned(), 900_000);
+        set(facts, "vm/min_free_kbytes", "8192");
+    }),
+    fault(
+        "a bond without one of its ports",
+        || vec![hosts::HOSTS[7]],
+        "bond-ports",
+        &[],
+        |facts| {
+            bond(facts, "802.3ad");
+            facts.interfaces.iter_mut().find(|port| port.name == "wan").unwrap().up = false;
+        },
+    ),
+    fault(
+        "a bond that takes turns",
+        || vec![hosts::HOSTS[7]],
+        "bond-round-robin",
+        &[],
+        |facts| {
+            bond(facts, "balance-rr");
+            count(facts, "TcpExt.TCPOFOQueue", 900_000_000);
+        },
+    ),
+    fault("a tunnel without its offload", hosts::all, "tunnel-offload-off", &[], |facts| {
+        feature(facts, "tx-udp_tnl-segmentation", false);
+        facts.interfaces.push(Interface {
+            name: "vxlan100".to_owned(),
+            index: Some(90),
+            kind: InterfaceKind::Virtual,
+            up: true,
+            mtu: 1450,
+            ..Interface::default()
+        });
+    }),
+    fault("segments with a wrong checksum", hosts::all, "checksum-errors", &[], |facts| {
+        count(facts, "Tcp.InCsumErrors", 900_000);
+    }),
+    fault("datagrams beyond the send buffer", hosts::all, "udp-send-buffer", &[], |facts| {
+        count(facts, "Udp.SndbufErrors", 900_000);
+    }),
 ];

@@ -14,8 +14,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "app-remote-node",
         looks_at: "processors that processes with connections are kept to, or ran on last, and the node of the card that carries these",
-        speaks: "when such a process is in another package, from 10 Gbit/s on; high where the card is faster than the interconnect of \
-                 the paper's hosts (68 Gbit/s) and the process is pinned there",
+        speaks: "when such a process is in another package, from 10 Gbit/s on; high where the card has load and is faster than the \
+                 interconnect of the paper's hosts (68 Gbit/s), and the process is pinned there",
         why: "Payload crosses the interconnect on its way to the application. TCP's flow control slows the sender down to what it \
               carries: few losses, less throughput (the paper's case 3).",
         mends: "the application on the card's node (taskset, numactl, CPUAffinity= of its unit)",
@@ -35,7 +35,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "irq-on-application",
         looks_at: "whether processes that are kept to some processors are kept to those that serve the card's interrupts, or to their twins",
-        speaks: "when at least half of a process's cores serve interrupts; from 10 Gbit/s on, high from 40 where the node has other cores",
+        speaks: "when at least half of a process's cores serve interrupts; from 10 Gbit/s on; low where these are not \
+                 busy with it (30 % in softirqs) and nothing is lost, else medium, high from 40 Gbit/s on where the node has other cores",
         why: "Interrupts win over applications: the reader is held up, the receive window closes, and packets are lost in the ring. \
               Apart, the paper's three flows reached 100 Gbit/s in all runs; together they did not.",
         mends: "interrupts and applications on different cores of the same node",
@@ -51,6 +52,8 @@ pub(super) const RULES: &[Rule] = &[
             needs::SOCKET_OWNERS,
             needs::PROCESSES,
             needs::PROCESS_STATUS,
+            needs::TIMES,
+            needs::STATISTICS,
         ],
         check: on_interrupts,
     },
@@ -70,9 +73,11 @@ fn busy_processes(view: &View<'_>, card: &Interface) -> BTreeMap<u32, u64> {
 /// From here on a process's traffic says something about its place, bytes.
 const MUCH: u64 = 100_000_000;
 
-/// What a finding about a process rests on: its traffic, where there is enough.
-const fn load_of(bytes: u64) -> Basis {
-    if bytes >= MUCH { Basis::Measured } else { Basis::Setting }
+/// What a finding about a process rests on: its traffic, where there is enough, or the load of its card.
+fn load_of(view: &View<'_>, card: &Interface, bytes: u64) -> Basis {
+    const BYTES_PER_SECOND: f64 = 1e6;
+    let busy = view.per_second(bytes).is_none_or(|rate| rate >= BYTES_PER_SECOND) || view.is_loaded(card);
+    if bytes >= MUCH && busy { Basis::Measured } else { Basis::Setting }
 }
 
 fn remote_node(view: &View<'_>) -> Vec<Found> {
@@ -114,7 +119,7 @@ fn remote_node(view: &View<'_>) -> Vec<Found> {
                  at its start, or CPUAffinity= and NUMAPolicy= in its unit"
             );
             found.push(
-                Found::on_basis(load_of(bytes), severity, &process.name, text, effect)
+                Found::on_basis(load_of(view, card, bytes), severity, &process.name, text, effect)
                     .on(&card.name)
                     .advice(advice),
             );
@@ -181,8 +186,13 @@ fn on_interrupts(view: &View<'_>) -> Vec<Found> {
                 processor_list(&allowed)
             );
             let effect = "interrupts hold up the application that reads, and packets are lost below TCP";
-            let severity = if speed >= GRAVE_BPS && !crowded { High } else { Medium };
-            let entry = Found::on_basis(load_of(bytes), severity, &process.name, text, effect);
+            let severity = match (view.is_busy(card), speed >= GRAVE_BPS && !crowded) {
+                (true, true) => High,
+                (true, false) => Medium,
+                // A worker beside its own queue is a common placement; it costs where the processor has no time left.
+                (false, _) => Low,
+            };
+            let entry = Found::on_basis(load_of(view, card, bytes), severity, &process.name, text, effect);
             if crowded {
                 let half = same.len() / 2;
                 let free: Vec<u32> = same.iter().copied().skip(half).collect();

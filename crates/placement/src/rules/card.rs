@@ -41,7 +41,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "rx-ring-drops",
         looks_at: "packets that found no receive descriptor, or were lost in the card in front of the ring (driver statistics by common names)",
-        speaks: "from 100 packets and one in a million on; high where TCP would get less than half of the line rate at this loss",
+        speaks: "from 100 packets and one in a million on; high from one in ten thousand on, or where busy connections would get less than half of \
+                 the line rate together at this loss",
         why: "The receive ring is below TCP's flow control, which cannot keep it from overflowing. A larger ring bridges longer pauses \
               of the processor that empties it; the paper saw fewer losses with the largest.",
         mends: "the largest ring that this card has; where it has that already, what keeps the processor from emptying it",
@@ -179,7 +180,7 @@ fn pcie_shared(view: &View<'_>) -> Vec<Found> {
 }
 
 /// Packets lost between the wire and the stack: in front of the ring, at the ring, in the driver. Each counts once.
-fn ring_losses(losses: &LossCounters) -> u64 {
+pub(super) fn ring_losses(losses: &LossCounters) -> u64 {
     [losses.ring, losses.card, losses.driver].into_iter().flatten().fold(0, u64::saturating_add)
 }
 
@@ -218,12 +219,21 @@ fn ring_drops(view: &View<'_>) -> Vec<Found> {
         } else {
             entry = Found::measured(severity, &card.name, text, effect);
             let squeezed: u64 = view.facts.softnet.iter().map(|processor| processor.squeezed).sum();
-            entry = entry.advice(if squeezed > 1000 {
-                "the ring is as large as it gets: the processors do not empty it in time (softirq squeezes show it); see the findings about \
-                 interrupts, queues and softnet"
+            let ring = if card.rings.is_some() {
+                "the ring is as large as it gets"
             } else {
-                "the ring is as large as it gets: spread the packets over more queues and cores, and look at idle states, the bus and \
-                 interrupt coalescing"
+                "the driver shows no ring"
+            };
+            entry = entry.advice(if squeezed > 1000 {
+                format!(
+                    "{ring}: the processors do not empty it in time (softirq squeezes show it); see the findings about interrupts, queues, hash \
+                     fields and softnet"
+                )
+            } else {
+                format!(
+                    "{ring}: spread the packets over more queues and cores (interrupts, hash fields), and look at idle states, the bus and \
+                     interrupt coalescing"
+                )
             });
         }
         found.push(entry);

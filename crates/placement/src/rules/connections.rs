@@ -1,6 +1,6 @@
 //! What limits how many connections are opened and closed.
 
-use evenkeel_model::host::PortUse;
+use evenkeel_model::host::{InterfaceKind, PortUse};
 
 use super::{Found, Rule, needs};
 use crate::Severity::{High, Low, Medium};
@@ -16,8 +16,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "syn-queue-full",
         looks_at: "connection requests that found the SYN queue full (TcpExt.TCPReqQFullDrop, TCPReqQFullDoCookies)",
-        speaks: "from 100 on; medium when requests were dropped or cookies answered a hundredth of the connections, high when a hundredth was \
-                 dropped",
+        speaks: "from 100 on; medium when one request in 10,000 connections was dropped or cookies answered a hundredth of them, high when a \
+                 hundredth was dropped",
         why: "A dropped SYN costs its client a second and more. A SYN cookie keeps the connection, without the options that a cookie has no \
               room for. The queue of a listener has as many places as its accept queue; without cookies tcp_max_syn_backlog counts, too.",
         mends: "a longer backlog of the application with net.core.somaxconn, and tcp_max_syn_backlog; SYN cookies on",
@@ -28,12 +28,12 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "time-wait-overflow",
         looks_at: "connections that ended without TIME_WAIT as there were too many (TcpExt.TCPTimeWaitOverflow), and tcp_max_tw_buckets",
-        speaks: "medium from 100 on; low when 90 % of the limit are in use",
+        speaks: "low from 100 on or when 90 % of the limit are in use, medium from one in 10,000 connections on",
         why: "TIME_WAIT keeps late segments of a connection out of the next one on the same ports. Where the table is full a connection ends \
               without it: the last acknowledgement may be lost, and the other side hangs or resets.",
         mends: "a larger tcp_max_tw_buckets: an entry takes some 250 bytes",
         source: "Documentation/networking/ip-sysctl.rst (tcp_max_tw_buckets); RFC 9293, section 3.6.1; tcp_time_wait, net/ipv4/tcp_minisocks.c",
-        needs: &[needs::NETSTAT, needs::SOCKSTAT, MAX_TW_BUCKETS],
+        needs: &[needs::NETSTAT, needs::SNMP, needs::SOCKSTAT, MAX_TW_BUCKETS],
         check: time_wait,
     },
     Rule {
@@ -41,7 +41,7 @@ pub(super) const RULES: &[Rule] = &[
         looks_at: "ports of outgoing connections (ip_local_port_range) against the connections to the busiest destination, and sockets in \
                    TIME_WAIT",
         speaks: "when these take 80 % of the ports, at least half of them connections; high from 95 % on where attempts to connect failed; low \
-                 when sockets in TIME_WAIT alone could take 80 %",
+                 when sockets in TIME_WAIT alone, or the connections opened in 60 s on average, could take 80 %",
         why: "Each connection from one address to one destination takes a port of its own, for a minute after its end as well. When none is \
               left connect() fails with EADDRNOTAVAIL, and before that each search for one takes long.",
         mends: "a wider range, tcp_tw_reuse, connections that are kept; more addresses",
@@ -60,13 +60,69 @@ pub(super) const RULES: &[Rule] = &[
         needs: &["/proc/net/stat/nf_conntrack", needs::SNMP],
         check: races,
     },
+    Rule {
+        name: "bridge-netfilter",
+        looks_at: "net.bridge.bridge-nf-call-iptables on hosts whose bridge has a NIC as a port, and the connection tracking table",
+        speaks: "low when it is 1, medium when the table is 80 % full or refused connections as well",
+        why: "Each frame that the bridge passes for a guest goes through this host's iptables and connection tracking, which know nothing of it: \
+              processor time, and guests lose connections when the host's table is full. Docker loads br_netfilter; Kubernetes needs it, but \
+              for bridges of pods, which have no NIC.",
+        mends: "0, or br_netfilter unloaded, where no container network needs it",
+        source: "Documentation/networking/ip-sysctl.rst (/proc/sys/net/bridge/*); libvirt wiki, Net.bridge.bridge-nf-call and sysctl.conf",
+        needs: &["/proc/net/stat/nf_conntrack", "/proc/sys/net/bridge/bridge-nf-call-iptables"],
+        check: bridge_netfilter,
+    },
 ];
+
+fn bridge_netfilter(view: &View<'_>) -> Vec<Found> {
+    const SYSCTL: &str = "net/bridge/bridge-nf-call-iptables";
+    const FULL: f64 = 0.8;
+    if view.facts.sysctl_number(SYSCTL) != Some(1) {
+        return Vec::new();
+    }
+    let is_uplink = |name: &String| {
+        let port = view.facts.interface(name);
+        port.is_some_and(|port| matches!(port.kind, InterfaceKind::Device | InterfaceKind::Bond))
+    };
+    let bridges =
+        view.facts.interfaces.iter().filter(|bridge| bridge.kind == InterfaceKind::Bridge && bridge.up);
+    let Some((bridge, uplink)) = bridges
+        .into_iter()
+        .find_map(|bridge| Some((bridge, bridge.lower.iter().find(|name| is_uplink(name))?)))
+    else {
+        return Vec::new();
+    };
+    let number =
+        |path| view.facts.sysctl_number(path).and_then(|value| u64::try_from(value).ok()).unwrap_or(0);
+    let (entries, most) =
+        (number("net/netfilter/nf_conntrack_count"), number("net/netfilter/nf_conntrack_max"));
+    let refused = view.facts.counter("Conntrack.drop");
+    let full = most > 0 && entries as f64 >= FULL * most as f64;
+    let text = format!(
+        "net.bridge.bridge-nf-call-iptables is 1, and frames between {uplink} and the guests of {} go through iptables and connection \
+         tracking; its table holds {} of {} entries and refused {}",
+        bridge.name,
+        count(entries),
+        count(most),
+        count(refused)
+    );
+    let effect = "guests lose connections when the host's table is full, and each frame costs processor time";
+    let entry = if full || refused >= FEWEST {
+        Found::measured(Medium, "host", text, effect)
+    } else {
+        Found::setting(Low, "host", text, effect)
+    };
+    vec![entry.sysctl(SYSCTL, 0).advice(
+        "the same for bridge-nf-call-ip6tables and bridge-nf-call-arptables; leave it where a container network of this host needs it",
+    )]
+}
 
 /// From here on events are worth a line.
 const FEWEST: u64 = 100;
 
 fn syn_queue(view: &View<'_>) -> Vec<Found> {
     const ONE_IN: u64 = 100;
+    const DROPPED_ONE_IN: u64 = 10_000;
     let counter = |name: &str| view.facts.counter(name);
     let (dropped, cookies) = (counter("TcpExt.TCPReqQFullDrop"), counter("TcpExt.TCPReqQFullDoCookies"));
     if dropped.max(cookies) < FEWEST {
@@ -74,7 +130,8 @@ fn syn_queue(view: &View<'_>) -> Vec<Found> {
     }
     let opened = counter("Tcp.PassiveOpens");
     let is_much = |requests: u64| requests >= FEWEST && requests.saturating_mul(ONE_IN) >= opened;
-    let severity = match (is_much(dropped), dropped >= FEWEST || is_much(cookies)) {
+    let is_felt = dropped >= FEWEST && dropped.saturating_mul(DROPPED_ONE_IN) >= opened;
+    let severity = match (is_much(dropped), is_felt || is_much(cookies)) {
         (true, _) => High,
         (_, true) => Medium,
         _ => Low,
@@ -127,7 +184,10 @@ fn time_wait(view: &View<'_>) -> Vec<Found> {
         count(waiting),
         count(most)
     );
-    let severity = if overflows >= FEWEST { Medium } else { Low };
+    let connections =
+        view.facts.counter("Tcp.PassiveOpens").saturating_add(view.facts.counter("Tcp.ActiveOpens"));
+    let is_much = overflows >= FEWEST && overflows.saturating_mul(10_000) >= connections;
+    let severity = if is_much { Medium } else { Low };
     /// The kernel's default on a host with some GB of memory (`tcp_init`, net/ipv4/tcp.c).
     const DEFAULT: u64 = 262_144;
     let wanted = waiting.saturating_mul(2).next_power_of_two().max(DEFAULT);
@@ -154,6 +214,13 @@ fn ports(view: &View<'_>) -> Vec<Found> {
     let share = |sockets: u64| sockets as f64 / ports as f64;
     // Sockets in TIME_WAIT name no destination: with a busiest one they are taken for its own.
     let busiest = view.facts.port_use.as_ref().filter(|busiest| share(busiest.connections) >= SHARE / 2.0);
+    // TCP_TIMEWAIT_LEN, include/net/tcp.h.
+    const TIME_WAIT_S: f64 = 60.0;
+    let opened = view.facts.counter("Tcp.ActiveOpens");
+    let rate = view.per_second(opened).unwrap_or(0.0);
+    let lasting = (rate * TIME_WAIT_S) as u64;
+    // 2, the default, is for the loopback alone.
+    let reuses = view.facts.sysctl_number("net/ipv4/tcp_tw_reuse");
     let taken = |busiest: &PortUse| busiest.connections.saturating_add(waiting);
     let failed = view.facts.counter("Tcp.AttemptFails");
     let entry = if let Some(busiest) = busiest.filter(|busiest| share(taken(busiest)) >= SHARE) {
@@ -188,6 +255,18 @@ fn ports(view: &View<'_>) -> Vec<Found> {
             text,
             "if most go to one destination, further connections there fail (EADDRNOTAVAIL)",
         )
+    } else if share(lasting) >= SHARE && reuses != Some(1) {
+        let text = format!(
+            "{rate:.0} connections per second are opened ({} since boot), each of which takes a port for 60 s after its end; there are {} \
+             ports ({first} to {last}); whether they go to one destination is not known",
+            count(opened),
+            count(ports)
+        );
+        Found::assumed(
+            "host",
+            text,
+            "if most go to one destination, further connections there fail (EADDRNOTAVAIL)",
+        )
     } else {
         return Vec::new();
     };
@@ -196,8 +275,6 @@ fn ports(view: &View<'_>) -> Vec<Found> {
         let wanted = format!("{} {}", first.min(WANTED.0), last.max(WANTED.1));
         entry = entry.sysctl("net/ipv4/ip_local_port_range", wanted);
     }
-    // 2, the default, is for the loopback alone.
-    let reuses = view.facts.sysctl_number("net/ipv4/tcp_tw_reuse");
     if waiting >= FEWEST && reuses.is_some_and(|mode| mode != 1) {
         entry = entry.sysctl("net/ipv4/tcp_tw_reuse", 1);
     }

@@ -36,7 +36,7 @@ pub(super) const RULES: &[Rule] = &[
         name: "irq-one-processor",
         looks_at: "how the receive interrupts of several queues are spread over processors, by the counts of /proc/interrupts",
         speaks: "when one processor served at least 80 % of them although the queues share the packets, or all are kept to one; high from \
-                 10 Gbit/s on, with load; low when the NIC is idle",
+                 10 Gbit/s on where that processor is busy with it (30 % in softirqs) or packets are lost; low when the NIC is idle",
         why: "One processor receives everything while others idle: it is the limit, and its backlog and ring overflow first.",
         mends: "one core for each queue's interrupt",
         source: "the paper, section II; Documentation/networking/scaling.rst",
@@ -47,6 +47,7 @@ pub(super) const RULES: &[Rule] = &[
             needs::NODES,
             needs::TOPOLOGY,
             needs::STATISTICS,
+            needs::TIMES,
         ],
         check: one_processor,
     },
@@ -146,9 +147,10 @@ fn other_package(view: &View<'_>, card: &Interface) -> Option<Found> {
     }
     let places: Vec<u32> = served.keys().copied().filter(is_remote).collect();
     let counted = format!(
-        "{} of {} receive interrupts were served by processors of another package ({}), and the card is on node {node}",
+        "{} of {} receive interrupts ({}) were served by processors of another package ({}), and the card is on node {node}",
         count(remote),
         count(total),
+        per_cent(share),
         processor_list(&places)
     );
     let effect = "packets cross the interconnect before TCP sees them, and are dropped when it or the far processor is busy";
@@ -284,7 +286,7 @@ fn one_processor(view: &View<'_>) -> Vec<Found> {
         );
         let severity = if by_count { by_speed(card, High, Medium) } else { Medium };
         let text = text + &load_words(view, card);
-        let entry = Found::on_basis(view.load_basis(card), severity, &card.name, text, effect);
+        let entry = Found::on_basis(view.cost_basis(card), severity, &card.name, text, effect);
         found.push(with_placement(view, card, entry));
     }
     if found.is_empty() {

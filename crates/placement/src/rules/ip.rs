@@ -28,7 +28,40 @@ pub(super) const RULES: &[Rule] = &[
         needs: &[needs::NETSTAT, needs::SNMP, "/proc/sys/net/ipv4/conf/all/rp_filter"],
         check: reverse_path,
     },
+    Rule {
+        name: "checksum-errors",
+        looks_at: "segments and datagrams whose own checksum was wrong (Tcp.InCsumErrors, Udp.InCsumErrors), against the packets received",
+        speaks: "low from 100 on, medium from one in a million on",
+        why: "Their frames were sound on the wire: something damaged them between two links, or in this host. TCP sends again, and one in 65,536 \
+              of such errors is not noticed at all.",
+        mends: "what damages them: memory of a switch or NIC, an offload of the sender or of this card",
+        source: "Stone and Partridge, When the CRC and TCP Checksum Disagree (SIGCOMM 2000); Documentation/networking/snmp_counter.rst",
+        needs: &[needs::SNMP],
+        check: checksums,
+    },
 ];
+
+fn checksums(view: &View<'_>) -> Vec<Found> {
+    const ONE_IN: u64 = 1_000_000;
+    let counter = |name: &str| view.facts.counter(name);
+    let (tcp, udp) = (counter("Tcp.InCsumErrors"), counter("Udp.InCsumErrors"));
+    let (damaged, received) = (tcp.saturating_add(udp), counter("Ip.InReceives"));
+    if damaged < FEWEST {
+        return Vec::new();
+    }
+    let text = format!(
+        "{} TCP segments and {} UDP datagrams of {} packets had a wrong checksum of their own",
+        count(tcp),
+        count(udp),
+        count(received)
+    );
+    let is_much = damaged.saturating_mul(ONE_IN) >= received;
+    let effect = "they are dropped, and TCP sends them again";
+    vec![Found::measured(if is_much { Medium } else { Low }, "host", text, effect).advice(
+        "`tcpdump -vv` shows whose packets they are: one peer's point to its offload or path, everybody's to this card (`ethtool -K DEV rx off` \
+         for a test) or to the switch in front of it",
+    )]
+}
 
 const FEWEST: u64 = 100;
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::needs::SPEED;
 use super::{Found, Rule, rules};
-use crate::{Finding, View};
+use crate::{Basis, Finding, Severity, View};
 
 /// The outcome of all rules on a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub fn judge_with<'r>(facts: &HostFacts, rules: impl IntoIterator<Item = &'r Rul
             facts.unknown.iter().filter(|gap| rule.needs.iter().any(|need| gap.concerns(need))).collect();
         let (found, gaps) =
             if gaps.is_empty() { ((rule.check)(&whole), gaps) } else { found_beside(rule, facts, gaps) };
-        judgement.findings.extend(found.into_iter().map(|found| finding(rule, found)));
+        judgement.findings.extend(found.into_iter().map(|found| finding(rule, found.on_load(&whole))));
         if gaps.is_empty() {
             judgement.judged += 1;
         } else {
@@ -91,6 +91,15 @@ fn found_beside<'f>(
 }
 
 impl Found {
+    /// A setting of a NIC that has next to nothing to do costs nothing yet.
+    fn on_load(mut self, view: &View<'_>) -> Self {
+        let idle = view.cards().any(|card| card.name == self.subject && view.is_idle(card));
+        if self.basis == Basis::Setting && idle {
+            self.severity = Severity::Low;
+        }
+        self
+    }
+
     /// The interfaces that a finding is about.
     fn concerns(&self) -> impl Iterator<Item = &str> {
         self.subject.split(", ").chain(self.remedy.interface.as_deref())
@@ -119,7 +128,6 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use crate::rules::needs;
-    use crate::{Basis, Severity};
     use evenkeel_model::host::{Interface, InterfaceKind};
 
     const RULE: Rule = Rule {

@@ -4,8 +4,8 @@ use evenkeel_model::host::{Interface, InterfaceKind};
 
 use super::{Found, Rule, needs};
 use crate::Severity::{High, Low, Medium};
-use crate::View;
 use crate::view::{count, gigabits, per_cent};
+use crate::{Severity, View};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -21,17 +21,17 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "link-slow",
         looks_at: "the link's speed against the fastest that the card supports",
-        speaks: "when it is a tenth or less",
+        speaks: "when it is a tenth or less; low on an idle NIC",
         why: "A damaged cable, a wrong transceiver or a slow port on the other side: everything else can be tuned in vain.",
         mends: "cable, transceiver, the other side's port",
         source: "ethtool(8), supported link modes",
-        needs: &[needs::SPEED, needs::LINK_MODES],
+        needs: &[needs::SPEED, needs::LINK_MODES, needs::STATISTICS],
         check: slow,
     },
     Rule {
         name: "link-flaps",
         looks_at: "how often the carrier came or went",
-        speaks: "from 20 changes on",
+        speaks: "low from 20 changes on, medium from 100 and four a day on",
         why: "Each time routes, neighbours and connections start anew.",
         mends: "cable, transceiver, the other side's port",
         source: "Documentation/ABI/testing/sysfs-class-net (carrier_changes)",
@@ -51,18 +51,20 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "pause-sent",
         looks_at: "pause frames that this card sent, of the link and of priorities (priority flow control)",
-        speaks: "from 1,000 and one in 100,000 received packets on; high from one in ten on: a storm",
+        speaks: "from 1,000 and one in 100,000 received packets on; high from one in ten on, or when the card itself saw a storm \
+                 (tx_pause_storm_warning_events of mlx5)",
         why: "The card's buffer was full and it stopped the switch, which holds up other hosts as well: the same cause as drops in the \
               ring, shown elsewhere.",
         mends: "what keeps the ring from being emptied: its size, interrupts, queues",
-        source: "IEEE 802.3, annex 31B; the paper, section IV",
+        source: "IEEE 802.3, annex 31B; the paper, section IV; \
+                 Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst",
         needs: &[needs::STATISTICS, needs::DRIVER_STATISTICS],
         check: pause_sent,
     },
     Rule {
         name: "pause-received",
         looks_at: "pause frames that the other side sent, of the link and of priorities (priority flow control)",
-        speaks: "from 1,000 and one in 100,000 sent packets on; high from one in ten on: a storm",
+        speaks: "from 1,000 and one in 100,000 sent packets on; medium from one in a hundred on, high from one in ten on: a storm",
         why: "The switch or the peer stopped this host: its queues wait for somebody else's receiver.",
         mends: "the switch's or the peer's end; no setting of this host",
         source: "IEEE 802.3, annex 31B",
@@ -82,12 +84,13 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "mtu-mismatch",
-        looks_at: "the MTU of bonds, bridges and VLANs against that of the interfaces below, and of a bridge's ports against each other",
+        looks_at: "the MTU of bonds, bridges and VLANs against that of the interfaces below, and of a bridge's ports against each other, with the \
+                   packets that the smaller ones dropped",
         speaks: "when a packet that fits above does not fit below",
         why: "Large packets vanish or are fragmented while small ones pass: connections that hang as soon as they carry data.",
         mends: "the same MTU from top to bottom",
-        source: "RFC 4821, section 1; Documentation/networking/bridge.rst",
-        needs: &[needs::MTU],
+        source: "RFC 4821, section 1; Documentation/networking/bridge.rst; __is_skb_forwardable, include/linux/netdevice.h",
+        needs: &[needs::MTU, needs::STATISTICS],
         check: mtu_mismatch,
     },
 ];
@@ -95,10 +98,12 @@ pub(super) const RULES: &[Rule] = &[
 fn half_duplex(view: &View<'_>) -> Vec<Found> {
     let half = view.cards().filter(|card| card.duplex.as_deref() == Some("half"));
     half.map(|card| {
+        let collisions = card.statistics.get("collisions").copied().filter(|collisions| *collisions > 0);
+        let collisions = collisions.map(|collisions| format!("; {} collisions", count(collisions)));
         Found::limit(
             High,
             &card.name,
-            "the link is in half duplex",
+            format!("the link is in half duplex{}", collisions.unwrap_or_default()),
             "collisions and waiting: a fraction of the rate",
         )
         .advice("let both ends negotiate, or fix both to the same mode")
@@ -117,8 +122,9 @@ fn slow(view: &View<'_>) -> Vec<Found> {
                 gigabits(supported as f64)
             );
             let effect = format!("at most {} of the card's rate", per_cent(speed as f64 / supported as f64));
+            let severity = if view.is_idle(card) { Low } else { Medium };
             found.push(
-                Found::limit(Medium, &card.name, text, effect)
+                Found::limit(severity, &card.name, text, effect)
                     .advice("look at cable, transceiver and the other side's port"),
             );
         }
@@ -129,10 +135,12 @@ fn slow(view: &View<'_>) -> Vec<Found> {
 fn flaps(view: &View<'_>) -> Vec<Found> {
     const MANY: u64 = 20;
     const VERY_MANY: u64 = 100;
+    const A_DAY: f64 = 4.0;
     let mut found = Vec::new();
     for card in view.cards() {
         if let Some(changes) = card.carrier_changes.filter(|changes| *changes >= MANY) {
-            let severity = if changes >= VERY_MANY { Medium } else { Low };
+            let a_day = view.per_second(changes).map_or(f64::MAX, |rate| rate * 86_400.0);
+            let severity = if changes >= VERY_MANY && a_day >= A_DAY { Medium } else { Low };
             let text =
                 format!("the carrier came or went {} times since the interface was made", count(changes));
             found.push(
@@ -170,9 +178,11 @@ fn wire_errors(view: &View<'_>) -> Vec<Found> {
     found
 }
 
-/// Pause frames of the link and of its priorities, where they are many, and whether they are a storm: one for ten packets.
-fn many_pauses(link: Option<u64>, priorities: Option<u64>, packets: u64) -> Option<(String, bool)> {
-    const ONE_IN: u64 = 10;
+/// Pause frames of the link and of its priorities, where they are many, and how grave that is: high is a storm of one for ten
+/// packets. A frame stops its side for up to 65,535 times 512 bits (annex 31B).
+fn many_pauses(link: Option<u64>, priorities: Option<u64>, packets: u64) -> Option<(String, Severity)> {
+    // mlx5 counts frames of priorities among those of the link, too.
+    let link = link.filter(|frames| Some(*frames) != priorities);
     let all = link.unwrap_or(0).saturating_add(priorities.unwrap_or(0));
     if all < 1000 || all.saturating_mul(100_000) < packets {
         return None;
@@ -182,20 +192,35 @@ fn many_pauses(link: Option<u64>, priorities: Option<u64>, packets: u64) -> Opti
     };
     let kinds = [of(link, "pause frames"), of(priorities, "pause frames of priorities")];
     let words: Vec<String> = kinds.into_iter().flatten().collect();
-    Some((words.join(" and "), all.saturating_mul(ONE_IN) >= packets))
+    let one_in = |limit: u64| all.saturating_mul(limit) >= packets;
+    let severity = match (one_in(10), one_in(100)) {
+        (true, _) => High,
+        (_, true) => Medium,
+        _ => Low,
+    };
+    Some((words.join(" and "), severity))
 }
 
 fn pause_sent(view: &View<'_>) -> Vec<Found> {
+    /// The card paused its side for a long time (mlx5, counters.rst).
+    const STORMS: &str = "tx_pause_storm_warning_events";
     let mut found = Vec::new();
     for card in view.cards() {
         let packets = card.received_packets();
         let losses = &card.losses;
-        if let Some((frames, storm)) = many_pauses(losses.pause_sent, losses.priority_pause_sent, packets) {
-            let text = format!("it sent {frames} while it received {} packets", count(packets));
+        if let Some((frames, severity)) = many_pauses(losses.pause_sent, losses.priority_pause_sent, packets)
+        {
+            let mut text = format!("it sent {frames} while it received {} packets", count(packets));
             let effect = "its buffer was full: the switch waits, and other hosts with it";
-            let severity = if storm { High } else { Medium };
+            let stalls = card.driver_statistics.get(STORMS).copied().unwrap_or(0);
+            let severity = if stalls > 0 { High } else { severity.max(Medium) };
+            if stalls > 0 {
+                text +=
+                    &format!("; {} times for so long that the card saw a storm ({STORMS})", count(stalls));
+            }
             found.push(Found::measured(severity, &card.name, text, effect).advice(
-                "see the findings about its ring, interrupts and queues: the card is emptied too slowly",
+                "see the findings about its slot, ring, interrupts and queues: the card is emptied too slowly; until that is mended no pause \
+                 on a shared fabric, or a watchdog of the switch",
             ));
         }
     }
@@ -207,12 +232,11 @@ fn pause_received(view: &View<'_>) -> Vec<Found> {
     for card in view.cards() {
         let packets = card.sent_packets();
         let losses = &card.losses;
-        if let Some((frames, storm)) =
+        if let Some((frames, severity)) =
             many_pauses(losses.pause_received, losses.priority_pause_received, packets)
         {
             let text = format!("it received {frames} while it sent {} packets", count(packets));
             let effect = "the other side stops this host";
-            let severity = if storm { High } else { Low };
             found.push(
                 Found::measured(severity, &card.name, text, effect).advice(
                     "find the port of the switch that sends them, and the receiver behind it that cannot keep up; a watchdog of \
@@ -249,6 +273,14 @@ fn standard_mtu(view: &View<'_>) -> Vec<Found> {
     found
 }
 
+/// An interface's MTU, and what it dropped on the way out: among that is what was too large for it.
+fn mtu_words(interface: &Interface) -> String {
+    const FEWEST: u64 = 100;
+    let dropped = interface.losses.transmit.filter(|dropped| *dropped >= FEWEST);
+    let dropped = dropped.map(|dropped| format!(" and dropped {} packets on sending", count(dropped)));
+    format!("{} has {}{}", interface.name, interface.mtu, dropped.unwrap_or_default())
+}
+
 fn mtu_mismatch(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
     let is_layer = |interface: &&Interface| {
@@ -260,20 +292,20 @@ fn mtu_mismatch(view: &View<'_>) -> Vec<Found> {
         let too_small: Vec<String> = lower
             .iter()
             .filter(|below| below.up && below.mtu < upper.mtu)
-            .map(|below| format!("{} has {}", below.name, below.mtu))
+            .map(|below| mtu_words(below))
             .collect();
-        let smallest = lower.iter().map(|below| below.mtu).min().unwrap_or(upper.mtu);
-        let ports_differ = upper.kind == InterfaceKind::Bridge
-            && lower.iter().any(|below| below.up && below.mtu != smallest);
-        if too_small.is_empty() && !ports_differ {
-            continue;
-        }
-        let text = if too_small.is_empty() {
-            let ports: Vec<String> =
-                lower.iter().map(|below| format!("{} has {}", below.name, below.mtu)).collect();
-            format!("its ports differ in MTU: {}", ports.join(", "))
-        } else {
+        let largest = lower.iter().filter(|below| below.up).map(|below| below.mtu).max().unwrap_or(upper.mtu);
+        let small_ports: Vec<String> = lower
+            .iter()
+            .filter(|below| upper.kind == InterfaceKind::Bridge && below.up && below.mtu < largest)
+            .map(|below| mtu_words(below))
+            .collect();
+        let text = if !too_small.is_empty() {
             format!("its MTU is {}, and {} below it", upper.mtu, too_small.join(", "))
+        } else if !small_ports.is_empty() {
+            format!("its ports differ in MTU: {}, others have {largest}", small_ports.join(", "))
+        } else {
+            continue;
         };
         let effect = "large packets are lost or fragmented where small ones pass";
         found.push(Found::setting(Medium, &upper.name, text, effect).advice("give all of them the same MTU"));

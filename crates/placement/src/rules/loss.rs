@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use evenkeel_model::host::{Interface, SocketFacts, SocketKind, Softnet};
 
+use super::card::ring_losses;
 use super::{Found, Rule, needs};
 use crate::Severity::{High, Low, Medium};
 use crate::view::{Direction, View, bytes, count, gigabits, per_cent};
@@ -23,13 +24,13 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "softnet-squeezed",
         looks_at: "how often a processor ended a round of receiving with work left (third column of /proc/net/softnet_stat)",
-        speaks: "from 1,000 times and once in 10,000 packets of a processor on; its count of packets has 32 bits, so that of the interfaces is \
-                 taken where that is larger",
+        speaks: "from 1,000 times and once in 10,000 packets of a processor on, low where packets were neither lost nor that processor busy \
+                 (30 % in softirqs); its count of packets has 32 bits, so that of the interfaces is taken where that is larger",
         why: "A round takes 300 packets or 2 ms (netdev_budget, netdev_budget_usecs); then others run, and the ring fills. On one processor \
               alone it is a matter of placement, not of the budget.",
         mends: "more processors where one is squeezed, a larger budget where all are",
         source: "Documentation/admin-guide/sysctl/net.rst (netdev_budget); coreos/bugs issue 2135",
-        needs: &[needs::SOFTNET],
+        needs: &[needs::SOFTNET, needs::STATISTICS, needs::DRIVER_STATISTICS, needs::TIMES],
         check: squeezed,
     },
     Rule {
@@ -60,8 +61,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "tcp-receive-pruned",
         looks_at: "how often TCP had to prune or collapse a receive queue, and what it dropped there (PruneCalled, RcvPruned, OfoPruned, TCPRcvQDrop)",
-        speaks: "from 100 times and one in a million segments on; medium where packets were dropped. Prunes are events, and one may be counted \
-                 in several of them; TCPRcvQDrop, TCPOFODrop and TCPZeroWindowDrop count packets",
+        speaks: "from 100 times and one in a million segments on; medium where so many packets were dropped. Prunes are events, and one may be \
+                 counted in several of them; TCPRcvQDrop, TCPOFODrop and TCPZeroWindowDrop count packets",
         why: "The window was announced for payload, and the packets took more memory: many small ones, or memory pressure.",
         mends: "larger receive buffers; a reader that keeps up",
         source: "the paper, section IV (receive buffer); Documentation/networking/snmp_counter.rst",
@@ -70,29 +71,41 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "udp-receive-buffer",
-        looks_at: "datagrams dropped at full receive buffers (Udp.RcvbufErrors), and the sockets that dropped them (/proc/net/udp)",
-        speaks: "from 100 and one in 100,000 on; high from one in a thousand on",
-        why: "The application reads too slowly or its buffer is too small for a burst. Nothing below the socket can mend it: not the ring, not \
-              the backlog, not any sysctl of TCP.",
+        looks_at: "datagrams dropped at full receive buffers (Udp.RcvbufErrors) or for want of memory of UDP (Udp.MemErrors, udp_mem), and the \
+                   sockets that dropped them (/proc/net/udp)",
+        speaks: "low from 100 on, medium from one in 100,000 or one per 10 s since boot on, high from one in a thousand on",
+        why: "No datagram is sent again: each is lost for good. The application reads too slowly or its buffer is too small for a burst. Nothing \
+              below the socket can mend it: not the ring, not the backlog, not any sysctl of TCP.",
         mends: "a larger buffer for that socket (rmem_default for sockets that ask for none), and a reader that keeps up",
         source: "udp(7); Documentation/admin-guide/sysctl/net.rst (rmem_default, rmem_max); netdata/netdata issue 4086",
         needs: &[needs::SNMP, needs::SNMP6, needs::UDP, needs::UDP6],
         check: udp,
     },
     Rule {
+        name: "udp-send-buffer",
+        looks_at: "datagrams that could not be sent as the send buffer or the queue below was full (Udp.SndbufErrors)",
+        speaks: "low from 100 on, medium from one in 10,000 sent on",
+        why: "send() fails with ENOBUFS or EAGAIN, or the datagram is dropped at the qdisc: applications seldom send it again.",
+        mends: "a larger send buffer (wmem_default for sockets that ask for none), a longer queue, or a sender that paces",
+        source: "udp(7); send(2), ENOBUFS; udp_sendmsg, net/ipv4/udp.c; Documentation/admin-guide/sysctl/net.rst (wmem_default)",
+        needs: &[needs::SNMP, needs::SNMP6],
+        check: udp_send,
+    },
+    Rule {
         name: "listen-overflow",
         looks_at: "connections refused at full accept queues (TcpExt.ListenOverflows), and listeners that are nearly full",
-        speaks: "from 100 on, or when a listener's queue is full now",
+        speaks: "low from 100 on, medium from one in 10,000 accepted connections on or when a listener's queue is full now",
         why: "The application accepts too slowly, or its queue is too short for a burst; clients wait a second and more for their next attempt.",
         mends: "net.core.somaxconn where it is what limits the listener, and the application's own backlog",
         source: "listen(2); Documentation/networking/ip-sysctl.rst (somaxconn)",
-        needs: &[needs::NETSTAT, needs::SOCKETS],
+        needs: &[needs::NETSTAT, needs::SNMP, needs::SOCKETS],
         check: listen,
     },
     Rule {
         name: "retransmissions",
-        looks_at: "segments that TCP sent again against all that it sent",
-        speaks: "from one in a hundred on, of at least 100,000; high from one in twenty on",
+        looks_at: "segments that TCP sent again against all that it sent, and the packets that this host lost itself",
+        speaks: "from one in a hundred on, of at least 100,000; high from one in twenty on; low from one in a thousand on where this host lost \
+                 packets itself",
         why: "Lost somewhere between this host's TCP and the receiver's. When no counter of this host shows a loss it was the network or the \
               other end.",
         mends: "what the other findings name; else the path: `evenkeel check --watch 10s` on both hosts",
@@ -103,12 +116,13 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "conntrack-full",
         looks_at: "the connection tracking table against its maximum, and what it dropped",
-        speaks: "from 80 % on; high from 95 % or when packets were dropped",
+        speaks: "from 80 % on, or from 100 refused or evicted connections on; high from 95 % on, or when one in a million packets was refused",
         why: "New connections are dropped without a trace in any interface's counters.",
         mends: "a larger table, or no tracking for what needs none",
         source: "Documentation/networking/nf_conntrack-sysctl.rst",
         needs: &[
             "/proc/net/stat/nf_conntrack",
+            needs::SNMP,
             "/proc/sys/net/netfilter/nf_conntrack_count",
             "/proc/sys/net/netfilter/nf_conntrack_max",
         ],
@@ -117,7 +131,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "neighbours-full",
         looks_at: "how often the neighbour table was full",
-        speaks: "from the first time on",
+        speaks: "low from the first time on, medium from 100 on",
         why: "Packets to new neighbours are dropped until old entries go.",
         mends: "a larger table",
         source: "arp(7), gc_thresh3; Documentation/networking/ip-sysctl.rst",
@@ -126,9 +140,11 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
+/// From here on losses are worth a line.
+const FEWEST: u64 = 100;
+
 /// Severity of so many of a whole: none where they are too few.
 fn share(lost: u64, of: u64, one_in: u64, grave_one_in: u64) -> Option<crate::Severity> {
-    const FEWEST: u64 = 100;
     if lost < FEWEST || lost.saturating_mul(one_in) < of {
         return None;
     }
@@ -222,7 +238,14 @@ fn squeezed(view: &View<'_>) -> Vec<Found> {
     let most = lines.iter().max_by_key(|line| line.squeezed);
     let one = most.filter(|line| view.facts.processors.len() > 1 && is_one(line));
     let effect = "packets wait in the ring meanwhile, and are lost when it is full";
-    let entry = Found::measured(Medium, "host", text, effect);
+    // Under load rounds end early by design; it costs where the ring overflows meanwhile, or no time is left.
+    let loses = !own_losses(view).is_empty();
+    let busy = lines
+        .iter()
+        .filter(is_squeezed)
+        .any(|line| view.softirq_share(line.processor).is_none_or(|share| share >= 0.3));
+    let severity = if loses || busy { Medium } else { Low };
+    let entry = Found::measured(severity, "host", text, effect);
     let number = |path: &str, default: i64| view.facts.sysctl_number(path).unwrap_or(default);
     // Not beyond what budget-large finds too much.
     let larger = |path: &'static str, least: i64, default: i64, most: i64| {
@@ -322,7 +345,7 @@ fn pruned(view: &View<'_>) -> Vec<Found> {
         count(dropped),
         count(segments)
     );
-    let severity = if dropped >= 100 { Medium } else { Low };
+    let severity = if share(dropped, segments, 1_000_000, 10_000).is_some() { Medium } else { Low };
     let entry = Found::measured(
         severity,
         "host",
@@ -340,10 +363,15 @@ fn udp(view: &View<'_>) -> Vec<Found> {
     let sockets: Vec<&SocketFacts> =
         facts.sockets.iter().filter(|socket| socket.kind == SocketKind::Udp && socket.drops > 0).collect();
     let at_sockets: u64 = sockets.iter().map(|socket| socket.drops).sum();
-    let dropped =
-        (facts.counter("Udp.RcvbufErrors") + facts.counter("Snmp6.Udp6RcvbufErrors")).max(at_sockets);
+    let memory = facts.counter("Udp.MemErrors") + facts.counter("Snmp6.Udp6MemErrors");
+    let full = facts.counter("Udp.RcvbufErrors") + facts.counter("Snmp6.Udp6RcvbufErrors");
+    let dropped = full.saturating_add(memory).max(at_sockets);
     let datagrams = facts.counter("Udp.InDatagrams") + facts.counter("Snmp6.Udp6InDatagrams");
-    let Some(severity) = share(dropped, datagrams, 100_000, 1000) else { return Vec::new() };
+    if dropped < FEWEST {
+        return Vec::new();
+    }
+    let goes_on = view.per_second(dropped).is_some_and(|rate| rate >= 0.1);
+    let severity = share(dropped, datagrams, 100_000, 1000).unwrap_or(if goes_on { Medium } else { Low });
     let name = |socket: &&SocketFacts| {
         let process = socket.process.and_then(|number| facts.process(number));
         let process = process
@@ -362,6 +390,9 @@ fn udp(view: &View<'_>) -> Vec<Found> {
     if !names.is_empty() {
         text += &format!(" ({})", names.join("; "));
     }
+    if memory > 0 {
+        text += &format!("; {} of them as all UDP sockets together reached net.ipv4.udp_mem", count(memory));
+    }
     let subject = largest
         .first()
         .and_then(|socket| facts.process(socket.process?))
@@ -379,19 +410,49 @@ fn udp(view: &View<'_>) -> Vec<Found> {
     // A larger rmem_max changes nothing for a socket that does not ask for it: new sockets have rmem_default, which
     // rmem_max does not limit (`sock_init_data_uid`, net/core/sock.c).
     let entry = if default < wanted { entry.sysctl("net/core/rmem_default", wanted) } else { entry };
-    let memory = facts.counter("Udp.MemErrors");
+    // The kernel's own limit is an eighth of the memory and half as much again (udp_init, net/ipv4/udp.c).
+    let pages = facts.memory_bytes.unwrap_or(0) / facts.page_bytes.max(1) / 16 * 3;
+    let limit = facts.sysctl_field("net/ipv4/udp_mem", 2);
+    let entry = if memory > 0 && limit.is_some_and(|limit| limit < pages) {
+        entry.sysctl("net/ipv4/udp_mem", format!("{} {} {pages}", pages / 2, pages / 3 * 2))
+    } else {
+        entry
+    };
     let advice = format!(
         "the buffer is that socket's: start the application again once net.core.rmem_default is higher than {}, or let it ask for more \
-         (SO_RCVBUF, up to {}); if it reads too slowly, no buffer lasts{}",
+         (SO_RCVBUF, up to {}); if it reads too slowly, no buffer lasts",
         bytes(u64::try_from(default).unwrap_or(0)),
-        bytes(u64::try_from(most).unwrap_or(0)),
-        if memory > 0 { "; net.ipv4.udp_mem was reached as well" } else { "" }
+        bytes(u64::try_from(most).unwrap_or(0))
     );
     vec![entry.advice(advice)]
 }
 
+fn udp_send(view: &View<'_>) -> Vec<Found> {
+    const WANTED: i64 = 1_048_576;
+    let facts = view.facts;
+    let failed = facts.counter("Udp.SndbufErrors") + facts.counter("Snmp6.Udp6SndbufErrors");
+    let sent = facts.counter("Udp.OutDatagrams") + facts.counter("Snmp6.Udp6OutDatagrams");
+    if failed < FEWEST {
+        return Vec::new();
+    }
+    let severity = if failed.saturating_mul(10_000) >= sent { Medium } else { Low };
+    let text = format!(
+        "{} datagrams met a full send buffer or queue, while {} were sent",
+        count(failed),
+        count(sent)
+    );
+    let mut entry = Found::measured(severity, "host", text, "datagrams are lost before they leave the host");
+    for path in ["net/core/wmem_default", "net/core/wmem_max"] {
+        if facts.sysctl_number(path).is_some_and(|now| now < WANTED) {
+            entry = entry.sysctl(path, WANTED);
+        }
+    }
+    vec![entry.advice(
+        "start the application again, or let it ask for a larger buffer (SO_SNDBUF); where qdisc-drops speaks, pace (fq, SO_MAX_PACING_RATE)",
+    )]
+}
+
 fn listen(view: &View<'_>) -> Vec<Found> {
-    const FEWEST: u64 = 100;
     let facts = view.facts;
     let overflows = facts.counter("TcpExt.ListenOverflows");
     let listeners: Vec<&SocketFacts> =
@@ -415,7 +476,9 @@ fn listen(view: &View<'_>) -> Vec<Found> {
     if !full.is_empty() {
         text += &format!("; full now: {}", full.iter().take(3).map(name).collect::<Vec<_>>().join(", "));
     }
-    let entry = Found::measured(Medium, "host", text, "clients wait a second or more, and try again");
+    let is_much = overflows.saturating_mul(10_000) >= facts.counter("Tcp.PassiveOpens");
+    let severity = if is_much || !full.is_empty() { Medium } else { Low };
+    let entry = Found::measured(severity, "host", text, "clients wait a second or more, and try again");
     let entry = if limited > 0 || limit < 1024 {
         entry.sysctl("net/core/somaxconn", (limit * 4).clamp(4096, 65_535))
     } else {
@@ -428,7 +491,9 @@ fn retransmissions(view: &View<'_>) -> Vec<Found> {
     const ENOUGH: u64 = 100_000;
     let facts = view.facts;
     let (sent, again) = (facts.counter("Tcp.OutSegs"), facts.counter("Tcp.RetransSegs"));
-    if sent < ENOUGH || again.saturating_mul(100) < sent {
+    let own = own_losses(view);
+    let one_in = |limit: u64| again.saturating_mul(limit) >= sent;
+    if sent < ENOUGH || !one_in(1000) || !one_in(100) && own.is_empty() {
         return Vec::new();
     }
     let ratio = again as f64 / sent as f64;
@@ -437,6 +502,9 @@ fn retransmissions(view: &View<'_>) -> Vec<Found> {
     let timeouts = facts.counter("TcpExt.TCPTimeouts");
     if timeouts > 0 {
         text += &format!(", {} after a timeout", count(timeouts));
+    }
+    if !own.is_empty() {
+        text += &format!("; this host lost {} itself", own.join(", "));
     }
     let effect = view.cards().max_by_key(|card| card.speed_bps).map_or_else(
         || "lost segments make TCP send less".to_owned(),
@@ -447,11 +515,36 @@ fn retransmissions(view: &View<'_>) -> Vec<Found> {
             )
         },
     );
-    let severity = if again.saturating_mul(20) >= sent { High } else { Medium };
-    vec![Found::measured(severity, "host", text, effect).advice(
-        "look at the losses that other findings name; if this host has none they are on the way or at the other end: run \
-         `evenkeel check --watch 10s` on both hosts",
-    )]
+    let severity = match (one_in(20), one_in(100)) {
+        (true, _) => High,
+        (_, true) => Medium,
+        _ => Low,
+    };
+    let advice = if own.is_empty() {
+        "no counter of this host shows a loss: it is on the way or at the other end. Run `evenkeel check --watch 10s` on both hosts"
+    } else {
+        "see the findings about these losses first; what remains is lost on the way or at the other end"
+    };
+    vec![Found::measured(severity, "host", text, effect).advice(advice)]
+}
+
+/// Packets that this host lost between the wire and TCP, each place with its name.
+fn own_losses(view: &View<'_>) -> Vec<String> {
+    let mut places = Vec::new();
+    for card in view.cards() {
+        let losses = &card.losses;
+        let at = |name: &str| format!("{name} {}", card.name);
+        places.extend([
+            (ring_losses(losses), at("received at")),
+            (losses.transmit.unwrap_or(0), at("to be sent at")),
+            (losses.allowance.unwrap_or(0), at("above the cloud's allowances of")),
+        ]);
+    }
+    places.push((view.facts.softnet.iter().map(|line| line.dropped).sum(), "at full backlogs".to_owned()));
+    let is_much = |(packets, place): (u64, String)| {
+        (packets >= FEWEST).then(|| format!("{} packets {}", count(packets), place))
+    };
+    places.into_iter().filter_map(is_much).collect()
 }
 
 fn conntrack(view: &View<'_>) -> Vec<Found> {
@@ -465,7 +558,7 @@ fn conntrack(view: &View<'_>) -> Vec<Found> {
     let (refused, evicted) = (facts.counter("Conntrack.drop"), facts.counter("Conntrack.early_drop"));
     let dropped = refused.saturating_add(evicted);
     let share = entries as f64 / most.max(1) as f64;
-    if share < 0.8 && dropped < 100 {
+    if share < 0.8 && dropped < FEWEST {
         return Vec::new();
     }
     let text = format!(
@@ -476,7 +569,9 @@ fn conntrack(view: &View<'_>) -> Vec<Found> {
         count(refused),
         count(evicted)
     );
-    let severity = if share >= 0.95 || dropped >= 100 { High } else { Medium };
+    let received = facts.counter("Ip.InReceives");
+    let grave = refused >= FEWEST && refused.saturating_mul(1_000_000) >= received;
+    let severity = if share >= 0.95 || grave { High } else { Medium };
     vec![
         Found::measured(severity, "host", text, "new connections are dropped")
             .sysctl("net/netfilter/nf_conntrack_max", most.saturating_mul(2)),
@@ -490,8 +585,9 @@ fn neighbours(view: &View<'_>) -> Vec<Found> {
     }
     let most = view.facts.sysctl_number("net/ipv4/neigh/default/gc_thresh3").unwrap_or(1024);
     let text = format!("the neighbour table was full {} times (gc_thresh3 {most})", count(full));
+    let severity = if full >= FEWEST { Medium } else { Low };
     vec![
-        Found::measured(Medium, "host", text, "packets to new neighbours are dropped")
+        Found::measured(severity, "host", text, "packets to new neighbours are dropped")
             .sysctl("net/ipv4/neigh/default/gc_thresh3", most * 4),
     ]
 }

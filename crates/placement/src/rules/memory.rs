@@ -10,6 +10,7 @@ use crate::view::{count, per_cent};
 /// `/sys/devices/system/node/nodeN/numastat`: below what [`needs::NODES`] names.
 const VMSTAT: &str = "/proc/vmstat";
 const NUMA_BALANCING: &str = "/proc/sys/kernel/numa_balancing";
+const MIN_FREE: &str = "/proc/sys/vm/min_free_kbytes";
 const HUGE_PAGES: &str = "/sys/kernel/mm/transparent_hugepage";
 
 pub(super) const RULES: &[Rule] = &[
@@ -70,7 +71,66 @@ pub(super) const RULES: &[Rule] = &[
         needs: &[needs::NODES, "/proc/sys/vm/zone_reclaim_mode"],
         check: zone_reclaim,
     },
+    Rule {
+        name: "rx-buffers-missing",
+        looks_at: "how often a driver found no memory for a receive buffer (its counters of failed allocations), and vm.min_free_kbytes",
+        speaks: "low from 100 times on, medium from one in a million received packets on",
+        why: "A driver fills its ring in the softirq, where the kernel may not wait for memory: it has what vm.min_free_kbytes keeps free. With \
+              a burst beyond that the ring runs empty, and packets are lost though it is large.",
+        mends: "more memory kept free",
+        source: "Documentation/admin-guide/sysctl/vm.rst (min_free_kbytes); GFP_ATOMIC, Documentation/core-api/memory-allocation.rst",
+        needs: &[needs::DRIVER_STATISTICS, needs::STATISTICS, needs::MEMORY, MIN_FREE],
+        check: buffers_missing,
+    },
 ];
+
+/// How often a driver found no memory for a receive buffer. Drivers show one counter, or one for each queue, or both.
+fn failed_allocations(card: &Interface) -> u64 {
+    let (mut whole, mut of_queues) = (0_u64, 0_u64);
+    for (name, value) in &card.driver_statistics {
+        let name = name.to_ascii_lowercase();
+        let fails = name.contains("alloc") && (name.contains("fail") || name.contains("err"))
+            || matches!(name.as_str(), "rx_no_memory" | "refill_error");
+        if !fails || name.contains("tx") {
+            continue;
+        }
+        let sum = if name.bytes().any(|byte| byte.is_ascii_digit()) { &mut of_queues } else { &mut whole };
+        *sum = sum.saturating_add(*value);
+    }
+    whole.max(of_queues)
+}
+
+fn buffers_missing(view: &View<'_>) -> Vec<Found> {
+    const FEWEST: u64 = 100;
+    const ONE_IN: u64 = 1_000_000;
+    /// Of the memory, within what the buffers of a few large rings need.
+    const PART: u64 = 100;
+    const LEAST_KB: u64 = 65_536;
+    const MOST_KB: u64 = 2_097_152;
+    let mut found = Vec::new();
+    for card in view.cards() {
+        let failed = failed_allocations(card);
+        if failed < FEWEST {
+            continue;
+        }
+        let kept = view.facts.sysctl_number("vm/min_free_kbytes").and_then(|kept| u64::try_from(kept).ok());
+        let text = format!(
+            "the driver found no memory for a receive buffer {} times, while {} packets came{}",
+            count(failed),
+            count(card.received_packets()),
+            kept.map(|kept| format!("; vm.min_free_kbytes is {kept}")).unwrap_or_default()
+        );
+        let is_much = failed.saturating_mul(ONE_IN) >= card.received_packets();
+        let effect = "the ring runs empty, and packets are lost though it is large";
+        let entry = Found::measured(if is_much { Medium } else { Low }, &card.name, text, effect);
+        let wanted = (view.facts.memory_bytes.unwrap_or(0) / 1024 / PART).clamp(LEAST_KB, MOST_KB);
+        found.push(match kept.filter(|kept| *kept < wanted) {
+            Some(_) => entry.sysctl("vm/min_free_kbytes", wanted),
+            None => entry.advice("much is kept free already: smaller rings or an MTU that needs one page for a packet, and more memory"),
+        });
+    }
+    found
+}
 
 /// Shares of a node's pages that lie where they should not, of those that were wanted there and of those that lie there.
 fn remote_shares(pages: &NodeAllocations) -> (f64, f64) {

@@ -5,6 +5,7 @@
 //! could not be read is listed as not judged: no finding is not the same as no fault.
 
 mod applications;
+mod bond;
 mod card;
 mod cloud;
 mod connections;
@@ -165,6 +166,7 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> {
         transmit::RULES,
         offloads::RULES,
         qdisc::RULES,
+        bond::RULES,
         loss::RULES,
         ip::RULES,
         connections::RULES,

@@ -47,7 +47,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "interrupts-late",
         looks_at: "how long a card waits before it interrupts, beside an application that waits for answers",
-        speaks: "from 20 µs on without adaption; medium when that is a tenth of the shortest round trip of its connections, or from 50 µs on",
+        speaks: "from 20 µs on without adaption; medium when that is a quarter of the shortest round trip of its connections, or from 50 µs on",
         why: "Each packet waits that long before the stack sees it: for a request and its answer twice.",
         mends: "rx-usecs 0, or a few µs where the load needs batches",
         source: "ethtool(8), -C; NVIDIA and Intel low-latency tuning guides (interrupt moderation)",
@@ -180,7 +180,7 @@ fn large_budget(view: &View<'_>) -> Vec<Found> {
 fn late_interrupts(view: &View<'_>) -> Vec<Found> {
     const LONG_US: u64 = 20;
     const VERY_LONG_US: u64 = 50;
-    const PART_OF_ROUND_TRIP: u64 = 10;
+    const PART_OF_ROUND_TRIP: u64 = 4;
     let Some(application) = view.latency_bound() else { return Vec::new() };
     let mut found = Vec::new();
     for card in view.cards().filter(|card| !view.is_idle(card)) {

@@ -157,7 +157,75 @@ pub(super) const RULES: &[Rule] = &[
         needs: &[needs::FEATURES, "/proc/sys/net/ipv4/ip_forward"],
         check: merged_and_forwarded,
     },
+    Rule {
+        name: "tunnel-offload-off",
+        looks_at: "tx-udp_tnl-segmentation of each card on a host with tunnels in UDP (vxlan, geneve, flannel, cilium_vxlan)",
+        speaks: "when it is off and can be switched on: medium from 10 Gbit/s on, low on slower cards and idle ones",
+        why: "The card could cut segments within a tunnel; without it the processor cuts each packet of pods and guests.",
+        mends: "switch it on",
+        source: "Documentation/networking/segmentation-offloads.rst (UDP tunnels); NETIF_F_GSO_UDP_TUNNEL, include/linux/netdev_features.h",
+        needs: &[needs::FEATURES],
+        check: tunnel_offload,
+    },
+    Rule {
+        name: "vlan-offload-off",
+        looks_at: "rx-vlan-hw-parse and tx-vlan-hw-insert of each card that carries VLANs: one below a VLAN interface or in a bridge",
+        speaks: "low when one is off and can be switched on, medium from 10 Gbit/s on with load",
+        why: "The processor takes the tag out of each packet and puts it in again; many drivers then neither segment nor merge tagged packets.",
+        mends: "switch them on",
+        source: "ethtool(8), -K rxvlan, txvlan; NETIF_F_HW_VLAN_CTAG_RX, include/linux/netdev_features.h",
+        needs: &[needs::FEATURES, needs::STATISTICS],
+        check: vlan_offload,
+    },
 ];
+
+fn vlan_offload(view: &View<'_>) -> Vec<Found> {
+    const NAMES: [&str; 2] = ["rx-vlan-hw-parse", "tx-vlan-hw-insert"];
+    let is_vlan = |upper: &Interface, card: &Interface| {
+        upper.kind == InterfaceKind::Virtual && upper.lower.contains(&card.name)
+    };
+    let carries = |card: &Interface| {
+        bridge_above(view, &card.name).is_some()
+            || view.facts.interfaces.iter().any(|upper| is_vlan(upper, card))
+    };
+    let mut found = Vec::new();
+    for card in view.cards() {
+        let is_off = |name: &&str| card.feature(name).is_some_and(|feature| !feature.on && !feature.fixed);
+        let off: Vec<&str> = NAMES.into_iter().filter(is_off).collect();
+        if off.is_empty() || !carries(card) {
+            continue;
+        }
+        let severity = if view.is_loaded(card) { by_speed(card, Medium, Low) } else { Low };
+        let text = format!("{} {} off", off.join(" and "), if off.len() == 1 { "is" } else { "are" });
+        let effect = "the processor handles the tag of each packet that the card could";
+        let entry = Found::setting(severity, &card.name, text, effect).on(&card.name);
+        found
+            .push(off.into_iter().fold(entry, |entry, name| {
+                entry.change(Knob::Feature(name.to_owned()), Value::Switch(true))
+            }));
+    }
+    found
+}
+
+fn tunnel_offload(view: &View<'_>) -> Vec<Found> {
+    const TUNNELS: [&str; 5] = ["vxlan", "flannel.", "genev", "cilium_vxlan", "cilium_geneve"];
+    const NAME: &str = "tx-udp_tnl-segmentation";
+    let is_tunnel = |interface: &&Interface| {
+        let is_named = TUNNELS.iter().any(|start| interface.name.starts_with(start));
+        interface.up && interface.kind == InterfaceKind::Virtual && is_named
+    };
+    let Some(tunnel) = view.facts.interfaces.iter().find(is_tunnel) else { return Vec::new() };
+    let is_off = |card: &&Interface| card.feature(NAME).is_some_and(|feature| !feature.on && !feature.fixed);
+    let found = view.cards().filter(is_off).map(|card| {
+        let text = format!("{NAME} is off, and packets of {} leave in UDP", tunnel.name);
+        let effect = "the processor segments within the tunnel what the card could";
+        let severity = by_speed(card, Medium, Low);
+        Found::on_basis(view.cost_basis(card), severity, &card.name, text, effect)
+            .on(&card.name)
+            .change(Knob::Feature(NAME.to_owned()), Value::Switch(true))
+    });
+    found.collect()
+}
 
 use crate::Severity;
 

@@ -59,7 +59,8 @@ pub(super) const RULES: &[Rule] = &[
         name: "idle-latency",
         looks_at: "the states of idleness that processors of the card's node use, beside an application that waits for answers",
         speaks: "when a state takes 50 µs and more to wake up from and a tenth of all pauses go there; medium when that is a quarter of the \
-                 shortest round trip of its connections",
+                 shortest round trip of its connections, high when it is longer than that round trip, half of all pauses go there, and \
+                 processors are isolated for the application",
         why: "Each request that comes after a pause waits until its processor is awake. At round trips of a network within a site that is \
               a large part of the answer's time.",
         mends: "without these states on processors that serve the network and the application",
@@ -139,32 +140,44 @@ fn governor(view: &View<'_>) -> Vec<Found> {
 fn idle_latency(view: &View<'_>) -> Vec<Found> {
     const LONG_US: u64 = 50;
     const PAUSES: f64 = 0.1;
+    const MOST_PAUSES: f64 = 0.5;
     const PART_OF_ROUND_TRIP: u64 = 4;
     let Some(application) = view.latency_bound() else { return Vec::new() };
     let local: BTreeSet<u32> = view.cards().flat_map(|card| view.local_processors(card)).collect();
-    let is_long = |processor: &Processor, state: &IdleState| {
+    let share = |processor: &Processor, state: &IdleState| {
         let pauses: u64 = processor.idle_states.iter().map(|state| state.usage).sum();
-        !state.disabled && state.latency_us >= LONG_US && state.usage as f64 >= PAUSES * pauses.max(1) as f64
+        state.usage as f64 / pauses.max(1) as f64
+    };
+    let is_long = |processor: &Processor, state: &IdleState| {
+        !state.disabled && state.latency_us >= LONG_US && share(processor, state) >= PAUSES
     };
     let processors = || view.facts.processors.iter().filter(|processor| local.contains(&processor.number));
-    let used = processors()
-        .flat_map(|processor| processor.idle_states.iter().filter(move |state| is_long(processor, state)));
-    let Some(deepest) = used.max_by_key(|state| state.latency_us) else { return Vec::new() };
+    let used: Vec<(&IdleState, f64)> = processors()
+        .flat_map(|processor| processor.idle_states.iter().map(move |state| (processor, state)))
+        .filter(|(processor, state)| is_long(processor, state))
+        .map(|(processor, state)| (state, share(processor, state)))
+        .collect();
+    let Some((deepest, _)) = used.iter().max_by_key(|(state, _)| state.latency_us) else { return Vec::new() };
+    let most_pauses = used.iter().map(|(_, share)| *share).fold(0.0, f64::max);
     let slow: Vec<&Processor> = processors()
         .filter(|processor| processor.idle_states.iter().any(|state| is_long(processor, state)))
         .collect();
     let numbers: Vec<u32> = slow.iter().map(|processor| processor.number).collect();
     let text = format!(
-        "{}; processors {} use state {}, from which they wake in {} µs",
+        "{}; processors {} use state {}, from which they wake in {} µs, for up to {} of their pauses",
         application.words,
         processor_list(&numbers),
         deepest.name,
-        deepest.latency_us
+        deepest.latency_us,
+        per_cent(most_pauses)
     );
     let effect = format!("a request after a pause waits up to {} µs for its processor", deepest.latency_us);
     let shows = application.rtt_us.is_some_and(|rtt| deepest.latency_us * PART_OF_ROUND_TRIP >= rtt);
+    // On other hosts the states save power on purpose, and most requests find their processor awake.
+    let is_longer = application.rtt_us.is_some_and(|rtt| deepest.latency_us >= rtt);
+    let is_grave = application.isolated && is_longer && most_pauses >= MOST_PAUSES;
     let mut entry = if shows {
-        Found::measured(Medium, "host", text, effect)
+        Found::measured(if is_grave { High } else { Medium }, "host", text, effect)
     } else {
         Found::setting(Low, "host", text, effect)
     };

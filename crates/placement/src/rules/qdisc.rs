@@ -62,7 +62,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "qdisc-drops",
         looks_at: "packets that qdiscs dropped",
-        speaks: "from 100 and one in ten thousand on; high from one in a hundred on; low of shapers",
+        speaks: "low from 100 and one in 100,000 on, medium from one in 10,000, high from one in a hundred on; low of shapers",
         why: "Lost before they left the host. A shaper drops on purpose; fq_codel at a full queue; pfifo_fast when txqueuelen is reached.",
         mends: "fq, which TCP does not overrun, or a longer queue",
         source: "the paper, section IV, figure 12; tc(8)",
@@ -78,16 +78,6 @@ pub(super) const RULES: &[Rule] = &[
         source: "DEFAULT_TX_QUEUE_LEN, include/linux/netdevice.h; tc-pfifo_fast(8)",
         needs: &[needs::SPEED, needs::QDISCS, needs::TX_QUEUE_LENGTH],
         check: short_queue,
-    },
-    Rule {
-        name: "bond-hash",
-        looks_at: "what a bond over several ports hashes",
-        speaks: "when it hashes MAC addresses only; medium when one port sent 90 % of all packets",
-        why: "Everything towards the same router has the same MAC address: one port carries it all.",
-        mends: "layer3+4",
-        source: "Documentation/networking/bonding.rst (xmit_hash_policy)",
-        needs: &[needs::BONDING, needs::STATISTICS],
-        check: bond_hash,
     },
 ];
 
@@ -197,11 +187,16 @@ fn one_lock(view: &View<'_>) -> Vec<Found> {
         if FOR_EACH.contains(&root.kind.as_str()) || queues < QUEUES {
             continue;
         }
-        let text = format!(
+        let mut text = format!(
             "the root qdisc is {}, one for all {} transmit queues",
             root.kind,
             card.transmit_queues.len()
         );
+        for (packets, what) in [(root.drops, "dropped"), (root.requeues, "put back")] {
+            if packets >= 1000 {
+                text += &format!("; it {what} {} packets", count(packets));
+            }
+        }
         let severity = if shapes { Low } else { Medium };
         let entry = Found::setting(severity, &card.name, text, "all processors that send take one lock");
         found.push(if shapes {
@@ -250,7 +245,8 @@ fn left_over(view: &View<'_>) -> Vec<Found> {
 
 fn drops(view: &View<'_>) -> Vec<Found> {
     const FEWEST: u64 = 100;
-    const ONE_IN: u64 = 10_000;
+    const ONE_IN: u64 = 100_000;
+    const MANY_ONE_IN: u64 = 10_000;
     const GRAVE_ONE_IN: u64 = 100;
     let mut found = Vec::new();
     for interface in
@@ -277,7 +273,8 @@ fn drops(view: &View<'_>) -> Vec<Found> {
             // Shapers drop what is over their rate: that is what they are for.
             "cake" | "htb" | "tbf" | "hfsc" => Low,
             _ if one_in(GRAVE_ONE_IN) && interface.kind == InterfaceKind::Device => High,
-            _ => Medium,
+            _ if one_in(MANY_ONE_IN) => Medium,
+            _ => Low,
         };
         let entry =
             Found::measured(severity, &interface.name, text, "packets are lost before they leave the host")
@@ -313,43 +310,6 @@ fn short_queue(view: &View<'_>) -> Vec<Found> {
         )
         .on(&card.name);
         found.push(entry.change(Knob::TransmitQueueLength, Value::Number(LEAST)));
-    }
-    found
-}
-
-fn bond_hash(view: &View<'_>) -> Vec<Found> {
-    const SHARE: f64 = 0.9;
-    const ENOUGH: u64 = 1_000_000;
-    let mut found = Vec::new();
-    for bond in &view.facts.interfaces {
-        let Some(settings) = &bond.bond else { continue };
-        let spreads = matches!(settings.mode.as_str(), "802.3ad" | "balance-xor");
-        if !spreads || settings.hash_policy != "layer2" || bond.lower.len() < 2 {
-            continue;
-        }
-        let sent: Vec<(&str, u64)> = bond
-            .lower
-            .iter()
-            .filter_map(|name| Some((name.as_str(), view.facts.interface(name)?.sent_packets())))
-            .collect();
-        let total: u64 = sent.iter().map(|(_, packets)| packets).sum();
-        let most = sent.iter().max_by_key(|(_, packets)| *packets);
-        let lopsided = most.filter(|(_, packets)| total >= ENOUGH && *packets as f64 >= SHARE * total as f64);
-        let mut text = format!("mode {}, and it hashes MAC addresses only (layer2)", settings.mode);
-        if let Some((name, packets)) = lopsided {
-            text += &format!(
-                "; {name} sent {} of {} packets",
-                per_cent(*packets as f64 / total as f64),
-                count(total)
-            );
-        }
-        let severity = if lopsided.is_some() { Medium } else { Low };
-        let entry = Found::setting(severity, &bond.name, text, "all routed traffic goes through one port")
-            .on(&bond.name);
-        found.push(entry.change(
-            Knob::InterfaceFile("bonding/xmit_hash_policy".to_owned()),
-            Value::Text("layer3+4".to_owned()),
-        ));
     }
     found
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use evenkeel_model::change::{Knob, Value};
+use evenkeel_model::change::{Channels, Knob, Value};
 use evenkeel_model::host::{Interface, processor_list};
 
 use super::{FAST, Found, Rule, needs};
@@ -16,8 +16,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "queues-few",
         looks_at: "receive queues in use against what the card has, the cores of its node, and its speed",
-        speaks: "from 10 Gbit/s on when there are fewer than one for each 25 Gbit/s, and fewer than 4; on slower cards when there is a \
-                 single one; on all when their processors spend a quarter of their time in softirqs and the others less than half of that, \
+        speaks: "from 10 Gbit/s on when there are fewer than one for each 25 Gbit/s, and fewer than 4; of NICs without a speed fewer than 4, on slower cards \
+                 when there is a single one; on all when their processors spend a quarter of their time in softirqs and the others less than half of that, \
                  or rings overflow, with queues for half of the cores or fewer",
         why: "One processor empties one queue: the paper's received 25 Gbit/s in packets of 1,500 bytes, and far less in small ones.",
         mends: "more channels, up to the cores of the node",
@@ -34,6 +34,34 @@ pub(super) const RULES: &[Rule] = &[
         source: "Documentation/networking/scaling.rst (Suggested configuration)",
         needs: &[needs::CHANNELS, needs::TOPOLOGY],
         check: many,
+    },
+    Rule {
+        name: "queues-share-interrupts",
+        looks_at: "the interrupts of each card's receive queues against the queues in use",
+        speaks: "when there are two queues and more for each interrupt: medium with load, else low",
+        why: "Queues on one interrupt are polled by one processor: they spread nothing. Drivers get fewer interrupts than they ask for where \
+              virtual functions or a limit of the platform took them.",
+        mends: "as many channels as interrupts, or fewer virtual functions",
+        source: "Documentation/PCI/msi-howto.rst (pci_alloc_irq_vectors); Documentation/networking/scaling.rst (RSS IRQ Configuration)",
+        needs: &[needs::CHANNELS, needs::INTERRUPTS, needs::STATISTICS],
+        check: share_interrupts,
+    },
+    Rule {
+        name: "tx-queues-few",
+        looks_at: "transmit channels of drivers that have them apart from receive channels, and how often queues stopped",
+        speaks: "when at most half of what card and cores allow are in use, and queues stopped 10,000 times and once in 10,000 packets",
+        why: "Processors share queues, locks and rings when they send: a queue that is full stops all of them.",
+        mends: "a transmit channel for each core",
+        source: "ethtool(8), -L; Documentation/networking/scaling.rst (XPS)",
+        needs: &[
+            needs::CHANNELS,
+            needs::NODE,
+            needs::NODES,
+            needs::TOPOLOGY,
+            needs::STATISTICS,
+            needs::DRIVER_STATISTICS,
+        ],
+        check: transmit_few,
     },
     Rule {
         name: "rps-missing",
@@ -156,6 +184,8 @@ fn few(view: &View<'_>) -> Vec<Found> {
             Some(speed) => {
                 u32::try_from(speed.div_ceil(PER_QUEUE_BPS).max(LEAST)).unwrap_or(u32::MAX).min(possible)
             }
+            // Clouds and hypervisors tell no speed; their NICs are fast where they have many queues.
+            None if card.speed_bps.is_none() => u32::try_from(LEAST).unwrap_or(4).min(possible),
             None => 2.min(possible),
         };
         let overload = overload(view, card).filter(|_| now.saturating_mul(2) <= possible);
@@ -177,8 +207,9 @@ fn few(view: &View<'_>) -> Vec<Found> {
         let severity = match (fast, now, card.speed_bps) {
             _ if now >= needed => Medium,
             (Some(_), 1, _) => High,
-            (Some(_), ..) | (None, _, None) => Medium,
-            (None, _, Some(_)) => Low,
+            (Some(_), ..) => Medium,
+            (None, _, None) if view.is_loaded(card) => Medium,
+            (None, ..) => Low,
         };
         let effect = format!(
             "{now} of {cores} cores receive; one took 25 Gbit/s in the paper, in packets of 1,500 bytes"
@@ -200,6 +231,55 @@ fn many(view: &View<'_>) -> Vec<Found> {
         let effect = "several queues share a processor: more interrupts and smaller batches";
         let queues = interrupt_places(view, card).queues.max(1);
         found.push(with_channels(card, Found::setting(Low, &card.name, text, effect), queues));
+    }
+    found
+}
+
+fn share_interrupts(view: &View<'_>) -> Vec<Found> {
+    const MOST_LINES_PART: usize = 2;
+    let mut found = Vec::new();
+    for card in view.cards() {
+        let queues = card.receive_queue_count();
+        let lines = view.receive_interrupts(card).len();
+        if lines == 0 || lines * MOST_LINES_PART > queues as usize {
+            continue;
+        }
+        let text = format!("{queues} receive queues have {lines} interrupts");
+        let effect = "queues that share an interrupt are served one after the other by the same processor";
+        let severity = if view.is_loaded(card) { Medium } else { Low };
+        let wanted = u32::try_from(lines).unwrap_or(1);
+        found.push(with_channels(card, Found::setting(severity, &card.name, text, effect), wanted).advice(
+            "or more interrupts: virtual functions take those of the card (sriov_numvfs), as may a limit of the platform",
+        ));
+    }
+    found
+}
+
+fn transmit_few(view: &View<'_>) -> Vec<Found> {
+    const FEWEST: u64 = 10_000;
+    const ONE_IN: u64 = 10_000;
+    let mut found = Vec::new();
+    for card in view.cards() {
+        let Some(channels) = card.channels else { continue };
+        let cores = u32::try_from(view.queue_places(card).len()).unwrap_or(u32::MAX);
+        let (now, possible) = (channels.tx + channels.combined, channels.tx_max.min(cores));
+        let stops = card.losses.transmit_stops.unwrap_or(0);
+        let shows = stops >= FEWEST && stops.saturating_mul(ONE_IN) >= card.sent_packets();
+        if channels.combined > 0 || now == 0 || now * 2 > possible || !shows {
+            continue;
+        }
+        let text = format!(
+            "{now} of {} transmit queues, {cores} cores on its node; queues stopped {} times in {} packets",
+            channels.tx_max,
+            count(stops),
+            count(card.sent_packets())
+        );
+        let effect = "processors that send share few queues and their locks, and wait while these are full";
+        found.push(
+            Found::measured(Medium, &card.name, text, effect)
+                .on(&card.name)
+                .change(Knob::Channels(Channels::Tx), Value::Number(possible)),
+        );
     }
     found
 }

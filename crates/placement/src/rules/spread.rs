@@ -35,12 +35,13 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "rss-hash-fields",
         looks_at: "header fields that the card hashes, for TCP over IPv4 and IPv6, and for UDP where it is a fifth of the packets and more",
-        speaks: "when addresses are left out (high: all routed traffic has the same MAC addresses) or ports are (medium)",
+        speaks: "when addresses are left out (high: all routed traffic has the same MAC addresses) or ports are (medium; low where no queue got \
+                 twice its share)",
         why: "Without addresses everything between two machines is one flow to the card, as on a router between two networks. Without ports \
               all connections between two hosts are.",
         mends: "addresses and ports in the hash",
         source: "ethtool(8), -N rx-flow-hash; Documentation/networking/scaling.rst (RSS Configuration)",
-        needs: &[needs::RSS, needs::CHANNELS, needs::SNMP],
+        needs: &[needs::RSS, needs::CHANNELS, needs::SNMP, needs::STATISTICS, needs::DRIVER_STATISTICS],
         check: hash_fields,
     },
     Rule {
@@ -183,9 +184,15 @@ fn hash_fields(view: &View<'_>) -> Vec<Found> {
                 (_, true) => format!("{}, no ports", field_words(fields)),
                 (_, false) => format!("only {}", field_words(fields)),
             };
-            let mut text = format!("of {} packets it hashes {what}", flows.join(", "));
+            let mut text = format!(
+                "of {} packets it hashes {what}; it received {} packets",
+                flows.join(", "),
+                count(card.received_packets())
+            );
             let (severity, effect) = if has("sd") {
-                (Medium, "all connections between two hosts land on one queue")
+                // Many clients are spread by their addresses alone.
+                let severity = if is_even(&card.queue_counters.receive) { Low } else { Medium };
+                (severity, "all connections between two hosts land on one queue")
             } else {
                 let severity = by_speed(card, High, Medium).max(if udp_alone { Low } else { Medium });
                 (severity, "all traffic between two machines, routed traffic included, lands on one queue")
@@ -210,6 +217,13 @@ fn hash_fields(view: &View<'_>) -> Vec<Found> {
         }
     }
     found
+}
+
+/// Whether queues are counted, and none got twice its share.
+fn is_even(counts: &[u64]) -> bool {
+    let total: u64 = counts.iter().sum();
+    let most = counts.iter().max().copied().unwrap_or(0);
+    total > 0 && most.saturating_mul(counts.len() as u64) < total.saturating_mul(2)
 }
 
 /// The processor that spends the most time in softirqs, where that is much.

@@ -11,10 +11,12 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "receive-window",
         looks_at: "the last figure of tcp_rmem against bandwidth times delay of the fastest link and the longest round trip of a busy connection",
-        speaks: "when half of it (the rest is for overhead) is less than that product: medium, and high below half of it, where a connection that \
-                 received 10 MB and more filled its buffer; else low, with an assumed round trip of 1 ms where none received so much",
-        why: "A window smaller than what is under way stops the sender each round trip. The paper sets 2 GB for every host; that much helps nobody \
-              at 10 Gbit/s and 0.1 ms, and lets queues grow where it is not needed: what is needed is computed here.",
+        speaks: "when half of it (the rest is for overhead) is less than that product: medium where a connection that received 10 MB and more has \
+                 grown its buffer to the limit and all of these together cannot fill the link, high where they cannot fill half of it; else low, \
+                 with an assumed round trip of 1 ms where none received so much",
+        why: "A window smaller than what is under way stops the sender each round trip. Connections that share the link need a share of it each. \
+              The paper sets 2 GB for every host; that much helps nobody at 10 Gbit/s and 0.1 ms, and lets queues grow where it is not needed: \
+              what is needed is computed here.",
         mends: "twice the product, as a power of two",
         source: "the paper, section III-C and Table I (net.ipv4.tcp_rmem); RFC 7323, section 1; Documentation/networking/ip-sysctl.rst",
         needs: &[
@@ -29,7 +31,7 @@ pub(super) const RULES: &[Rule] = &[
         name: "send-window",
         looks_at: "the last figure of tcp_wmem against bandwidth times delay",
         speaks: "as receive-window does, where connections that sent 10 MB and more waited a tenth of their time for the send buffer \
-                 (sndbuf_limited of tcp_info)",
+                 (sndbuf_limited of tcp_info): at least medium",
         why: "What is sent and not acknowledged has to stay in the send buffer.",
         mends: "twice the product, as a power of two",
         source: "the paper, section III-C and Table I (net.ipv4.tcp_wmem); Documentation/networking/ip-sysctl.rst",
@@ -49,7 +51,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "tcp-memory",
         looks_at: "memory that TCP uses against tcp_mem, how often it was under pressure, and what the links need",
-        speaks: "high when it is in pressure now, medium when it was, low when the limit is less than one product of bandwidth and delay",
+        speaks: "high when it is in pressure now, medium when it was ten times and more, low when it was at all or the limit is less than one \
+                 product of bandwidth and delay",
         why: "Under pressure every window shrinks, whatever its own limit.",
         mends: "a larger tcp_mem, within a quarter of the memory",
         source: "the paper, Table I (net.ipv4.tcp_mem); Documentation/networking/ip-sysctl.rst",
@@ -200,6 +203,13 @@ fn is_held_up(view: &View<'_>, card: &Interface, direction: Direction, most: u64
     })
 }
 
+/// What the connections that carried much can have together, each with such a window and its own round trip, bit/s.
+fn rate_of_windows(view: &View<'_>, card: &Interface, direction: Direction, window: u64) -> f64 {
+    let connections = view.bulk(card, direction);
+    let times = connections.iter().filter_map(|socket| View::round_trip_of(socket));
+    times.map(|us| window as f64 * 8e6 / us as f64).sum()
+}
+
 fn window(view: &View<'_>, path: &str, direction: Direction) -> Vec<Found> {
     let Some((card, product, time)) = view.largest_product(direction) else { return Vec::new() };
     let field = |at| view.facts.sysctl_field(path, at);
@@ -213,17 +223,26 @@ fn window(view: &View<'_>, path: &str, direction: Direction) -> Vec<Found> {
         return Vec::new();
     }
     let speed = card.speed_bps.unwrap_or(0) as f64;
-    let held_up = is_held_up(view, card, direction, most);
+    let together = rate_of_windows(view, card, direction, window);
+    // A receiver does not see its sender wait: a buffer at its limit holds up no link that its connections fill together.
+    let held_up =
+        is_held_up(view, card, direction, most) && (direction == Direction::Send || together < speed);
     let basis = time.basis(if held_up { Basis::Measured } else { Basis::Setting });
     let severity = match basis {
-        Basis::Measured if window < product / 2 => High,
+        Basis::Measured if together < speed / 2.0 => High,
         Basis::Measured => Medium,
         _ => Low,
     };
     let limited = match (held_up, time.peer.is_some()) {
-        (true, _) => "; a connection was held up by it",
-        (false, true) => "; no connection was held up by it yet",
-        (false, false) => "",
+        (true, _) => "; a connection was held up by it".to_owned(),
+        (false, true) if together >= speed => {
+            format!(
+                "; no connection was held up by it yet, and {} of them fill the link together",
+                view.bulk(card, direction).len()
+            )
+        }
+        (false, true) => "; no connection was held up by it yet".to_owned(),
+        (false, false) => String::new(),
     };
     let text = format!(
         "{} needs {} ({} × {}), and {} = {} allows a {what} window of {}{limited}",
@@ -311,7 +330,7 @@ fn memory(view: &View<'_>) -> Vec<Found> {
         )
     } else if times > 0 {
         (
-            Medium,
+            if times >= 10 { Medium } else { Low },
             format!(
                 "TCP was under memory pressure {} times (tcp_mem {low} {pressure} {high} pages)",
                 count(times)
@@ -354,9 +373,14 @@ fn memory(view: &View<'_>) -> Vec<Found> {
     }]
 }
 
-/// Whether a window is certainly smaller than what a busy connection needs.
+/// Whether busy connections with such a window certainly cannot fill their link, even together.
 fn is_too_small(view: &View<'_>, window: u64) -> bool {
-    either_product(view).is_some_and(|(_, product, time)| time.peer.is_some() && window < product)
+    [Direction::Receive, Direction::Send].into_iter().any(|direction| {
+        view.largest_product(direction).is_some_and(|(card, _, time)| {
+            let speed = card.speed_bps.unwrap_or(0) as f64;
+            time.peer.is_some() && rate_of_windows(view, card, direction, window) < speed
+        })
+    })
 }
 
 fn must_be_on(view: &View<'_>, path: &str, severity: Severity, effect: &str) -> Vec<Found> {

@@ -47,7 +47,8 @@ pub(super) const RULES: &[Rule] = &[
         name: "tx-ring-short",
         looks_at: "the transmit ring against its maximum, in time at line rate, and how often qdiscs put packets back (requeues)",
         speaks: "from 10 Gbit/s on when it is below its maximum and 256 entries, or below 512 and holds less than 50 µs of full-sized packets; \
-                 medium when a thousandth of the packets was put back, or queues stopped 10,000 times with fewer than 1,024 entries",
+                 medium when a thousandth of the packets was put back, or queues stopped 10,000 times and once in a million packets with fewer \
+                 than 1,024 entries",
         why: "Completions come with an interrupt or a poll, tens of microseconds apart. A ring that is shorter than that runs dry or stops \
               its queue. Byte queue limits keep a longer ring from adding delay.",
         mends: "1,024 entries, or the most that the card has",
@@ -214,7 +215,8 @@ fn ring_short(view: &View<'_>) -> Vec<Found> {
         let Some(packet) = View::packet_time_us(card) else { continue };
         let time = f64::from(rings.tx) * packet;
         let stops = card.losses.transmit_stops.unwrap_or(0);
-        let stopped = stops >= STOPS && rings.tx < ENOUGH;
+        let stopped =
+            stops >= STOPS && stops.saturating_mul(1_000_000) >= card.sent_packets() && rings.tx < ENOUGH;
         if rings.tx >= FEW && (rings.tx >= ENTRIES || time >= TIME_US) && !stopped {
             continue;
         }

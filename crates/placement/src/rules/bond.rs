@@ -1,0 +1,159 @@
+//! Bonds: several ports as one interface.
+
+use evenkeel_model::change::{Knob, Value};
+use evenkeel_model::host::{BondFacts, Interface};
+
+use super::{Found, Rule, needs};
+use crate::Severity::{Low, Medium};
+use crate::View;
+use crate::view::{count, gigabits, per_cent};
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        name: "bond-hash",
+        looks_at: "what a bond over several ports hashes",
+        speaks: "when it hashes MAC addresses only; medium when one port sent 90 % of all packets",
+        why: "Everything towards the same router has the same MAC address: one port carries it all.",
+        mends: "layer3+4",
+        source: "Documentation/networking/bonding.rst (xmit_hash_policy)",
+        needs: &[needs::BONDING, needs::STATISTICS],
+        check: bond_hash,
+    },
+    Rule {
+        name: "bond-ports",
+        looks_at: "whether each port of a bond is up, and the speed of the ports of bonds that spread",
+        speaks: "when a port is down while another is up, or ports that are up differ in speed in modes 802.3ad and balance-xor",
+        why: "Without the port the bond has less bandwidth or no reserve. With 802.3ad only ports of one speed belong to the active aggregator; \
+              the others carry nothing.",
+        mends: "the port's cable, transceiver and switch port; ports of one speed",
+        source: "Documentation/networking/bonding.rst (mode 802.3ad); IEEE 802.1AX, clause 6.3",
+        needs: &[needs::BONDING, needs::SPEED],
+        check: ports,
+    },
+    Rule {
+        name: "bond-round-robin",
+        looks_at: "bonds of mode balance-rr, and segments that came out of order (TCPOFOQueue, TCPSACKReorder, TCPTSReorder)",
+        speaks: "low with two ports up and more, medium where one in a hundred segments came or was acknowledged out of order",
+        why: "Packets of one flow take turns on the ports and overtake each other: TCP takes that for loss, sends again and slows down.",
+        mends: "802.3ad or balance-xor with layer3+4",
+        source: "Documentation/networking/bonding.rst (mode balance-rr; section 12, MT Bonding Mode Selection)",
+        needs: &[needs::BONDING, needs::NETSTAT, needs::SNMP],
+        check: round_robin,
+    },
+];
+
+/// Bonds with their settings and the ports below them.
+fn bonds<'a>(view: &View<'a>) -> impl Iterator<Item = (&'a Interface, &'a BondFacts, Vec<&'a Interface>)> {
+    let facts = view.facts;
+    facts.interfaces.iter().filter_map(|bond| {
+        let ports = bond.lower.iter().filter_map(|name| facts.interface(name)).collect();
+        Some((bond, bond.bond.as_ref()?, ports))
+    })
+}
+
+fn ports(view: &View<'_>) -> Vec<Found> {
+    let mut found = Vec::new();
+    for (bond, settings, ports) in bonds(view) {
+        let (up, down): (Vec<&Interface>, Vec<&Interface>) = ports.into_iter().partition(|port| port.up);
+        let names: Vec<&str> = down.iter().map(|port| port.name.as_str()).collect();
+        if !names.is_empty() && !up.is_empty() {
+            let text = format!(
+                "{} of its {} ports {} down: {}",
+                down.len(),
+                up.len() + down.len(),
+                if down.len() == 1 { "is" } else { "are" },
+                names.join(", ")
+            );
+            found.push(
+                Found::limit(Medium, &bond.name, text, "less bandwidth, and no reserve if another port fails")
+                    .advice("look at cable, transceiver and the other side's port; `ip link set PORT up` if somebody has set it down"),
+            );
+        }
+        let mut speeds: Vec<u64> = up.iter().filter_map(|port| port.speed_bps).collect();
+        speeds.sort_unstable();
+        speeds.dedup();
+        if speeds.len() > 1 && matches!(settings.mode.as_str(), "802.3ad" | "balance-xor") {
+            let words: Vec<String> = up
+                .iter()
+                .map(|port| format!("{} has {}", port.name, gigabits(port.speed_bps.unwrap_or(0) as f64)))
+                .collect();
+            let text = format!("mode {}, and its ports differ in speed: {}", settings.mode, words.join(", "));
+            let effect = "ports of another speed carry nothing, or the slowest is the limit of its flows";
+            found.push(
+                Found::limit(Medium, &bond.name, text, effect)
+                    .advice("ports of one speed; look at the cable and transceiver of the slower one"),
+            );
+        }
+    }
+    found
+}
+
+fn round_robin(view: &View<'_>) -> Vec<Found> {
+    const FEWEST: u64 = 1000;
+    const ONE_IN: u64 = 100;
+    let counter = |name: &str| view.facts.counter(name);
+    let received = counter("TcpExt.TCPOFOQueue");
+    let sent = counter("TcpExt.TCPSACKReorder").saturating_add(counter("TcpExt.TCPTSReorder"));
+    let is_much = |events: u64, of: u64| events >= FEWEST && events.saturating_mul(ONE_IN) >= of;
+    let shows = is_much(received, counter("Tcp.InSegs")) || is_much(sent, counter("Tcp.OutSegs"));
+    let mut found = Vec::new();
+    for (bond, _, ports) in bonds(view).filter(|(_, settings, _)| settings.mode == "balance-rr") {
+        let up = ports.iter().filter(|port| port.up).count();
+        if up < 2 {
+            continue;
+        }
+        let text = format!(
+            "mode balance-rr over {up} ports; {} of {} received segments came out of order, and reordering of sent ones was seen {} times",
+            count(received),
+            count(counter("Tcp.InSegs")),
+            count(sent)
+        );
+        let effect = "TCP takes packets that overtake each other for losses";
+        let entry = if shows {
+            Found::measured(Medium, &bond.name, text, effect)
+        } else {
+            Found::setting(Low, &bond.name, text, effect)
+        };
+        found.push(entry.advice(
+            "a mode that keeps a flow on one port: 802.3ad with a switch that has it, else balance-xor, both with xmit_hash_policy layer3+4",
+        ));
+    }
+    found
+}
+
+fn bond_hash(view: &View<'_>) -> Vec<Found> {
+    const SHARE: f64 = 0.9;
+    const ENOUGH: u64 = 1_000_000;
+    let mut found = Vec::new();
+    for bond in &view.facts.interfaces {
+        let Some(settings) = &bond.bond else { continue };
+        let spreads = matches!(settings.mode.as_str(), "802.3ad" | "balance-xor");
+        if !spreads || settings.hash_policy != "layer2" || bond.lower.len() < 2 {
+            continue;
+        }
+        let sent: Vec<(&str, u64)> = bond
+            .lower
+            .iter()
+            .filter_map(|name| Some((name.as_str(), view.facts.interface(name)?.sent_packets())))
+            .collect();
+        let total: u64 = sent.iter().map(|(_, packets)| packets).sum();
+        let most = sent.iter().max_by_key(|(_, packets)| *packets);
+        let lopsided = most.filter(|(_, packets)| total >= ENOUGH && *packets as f64 >= SHARE * total as f64);
+        let mut text = format!("mode {}, and it hashes MAC addresses only (layer2)", settings.mode);
+        if let Some((name, packets)) = lopsided {
+            text += &format!(
+                "; {name} sent {} of {} packets",
+                per_cent(*packets as f64 / total as f64),
+                count(total)
+            );
+        }
+        let severity = if lopsided.is_some() { Medium } else { Low };
+        let entry = Found::setting(severity, &bond.name, text, "all routed traffic goes through one port")
+            .on(&bond.name);
+        found.push(entry.change(
+            Knob::InterfaceFile("bonding/xmit_hash_policy".to_owned()),
+            Value::Text("layer3+4".to_owned()),
+        ));
+    }
+    found
+}

@@ -142,12 +142,13 @@ enum Disturbance {
     Rename,
     RenameKillBoth,
     Move,
+    MoveAndBack,
     KillBothMove,
     KillBothReuseIndex,
     RemoveStateDirectory,
 }
 
-const DISTURBANCES: [Disturbance; 11] = [
+const DISTURBANCES: [Disturbance; 12] = [
     Disturbance::KillWorker,
     Disturbance::KillBoth,
     Disturbance::KillGuardian,
@@ -156,6 +157,7 @@ const DISTURBANCES: [Disturbance; 11] = [
     Disturbance::Rename,
     Disturbance::RenameKillBoth,
     Disturbance::Move,
+    Disturbance::MoveAndBack,
     Disturbance::KillBothMove,
     Disturbance::KillBothReuseIndex,
     Disturbance::RemoveStateDirectory,
@@ -174,8 +176,9 @@ struct Bed {
     netlink: Netlink,
     directory: tempfile::TempDir,
     index: u32,
-    /// Where it is, and what it is called.
+    /// Whether it is in the other namespace now, and whether it has left this one.
     moved: bool,
+    left: bool,
     name: &'static str,
 }
 
@@ -192,7 +195,8 @@ impl Bed {
         here.set_sysctl(SACK, "0")?;
         let netlink = here.netlink()?;
         let (binary, directory) = (binary.to_owned(), tempfile::tempdir()?);
-        let mut bed = Self { binary, here, there, netlink, directory, index: 0, moved: false, name: NAME };
+        let mut bed =
+            Self { binary, here, there, netlink, directory, index: 0, moved: false, left: false, name: NAME };
         bed.make_interface()?;
         Ok(bed)
     }
@@ -210,7 +214,8 @@ impl Bed {
             mtu: 1500,
         };
         self.netlink.add_veth(&pair)?;
-        (self.index, self.name, self.moved) = (self.netlink.link_index(NAME)?, NAME, false);
+        (self.index, self.name) = (self.netlink.link_index(NAME)?, NAME);
+        (self.moved, self.left) = (false, false);
         let mut far = self.there.netlink()?;
         let peer = far.link_index(PEER)?;
         far.set_up(peer)?;
@@ -249,7 +254,7 @@ impl Bed {
         let link = netlink.link_named(self.name)?.ok_or("the interface is gone")?;
         let receive: Vec<String> =
             (0..QUEUES).map(|queue| format!("class/net/{}/queues/rx-{queue}/rps_cpus", self.name)).collect();
-        let root = match self.moved {
+        let root = match self.left {
             true => None,
             false => netlink.qdiscs(link.index)?.first().map(|root| root.handle),
         };
@@ -321,7 +326,7 @@ impl Bed {
         self.guardians().into_iter().for_each(|guardian| send(guardian, Signal::SIGKILL));
     }
 
-    /// Starts a command, disturbs it, and looks what is left.
+    /// Starts a command, disturbs it, and compares the settings with those before.
     fn disturb(
         &mut self,
         round: u32,
@@ -350,12 +355,13 @@ impl Bed {
         counts.0 += 1;
         counts.1 += u32::from(changed);
 
-        let other = self.carry_out(disturbance, child)?;
+        let pause = Duration::from_millis(below(random, 300) as u64);
+        let other = self.carry_out(disturbance, pause, child)?;
         let first = fs::read_to_string(&said)?;
         let ended = self.revert()?;
         let mut wrong = Vec::new();
         let now = if other { None } else { Some(self.seen()?) };
-        let before = Seen { root: if self.moved { None } else { before.root }, ..before };
+        let before = Seen { root: if self.left { None } else { before.root }, ..before };
         match &now {
             Some(now) if *now != before => wrong.push(format!("left: {now:?}\n  was: {before:?}")),
             None if self.maps(OTHER)? != OTHER_MAPS => wrong.push("another interface was changed".to_owned()),
@@ -375,14 +381,14 @@ impl Bed {
                 ended.said
             ));
         }
-        if other || self.moved || self.name != NAME || !wrong.is_empty() {
+        if other || self.left || self.name != NAME || !wrong.is_empty() {
             self.begin_anew(other)?;
         }
         Ok(())
     }
 
     /// Whether another interface has the number now.
-    fn carry_out(&mut self, disturbance: Disturbance, child: Child) -> Fallible<bool> {
+    fn carry_out(&mut self, disturbance: Disturbance, pause: Duration, child: Child) -> Fallible<bool> {
         let worker = child.id();
         let kill_both = |bed: &Self, child: Child| -> Fallible<()> {
             // So that no new guardian comes while the old one goes.
@@ -427,6 +433,15 @@ impl Bed {
             Disturbance::Move => {
                 self.move_interface()?;
                 // Its session stands back by itself; what is no session may have ended.
+                std::thread::sleep(Duration::from_millis(300));
+                send(worker, Signal::SIGTERM);
+                wait(child)?;
+            }
+            Disturbance::MoveAndBack => {
+                self.move_interface()?;
+                // The session looks at its interface several times a second: it may come back at any of its steps.
+                std::thread::sleep(pause);
+                self.move_back()?;
                 std::thread::sleep(Duration::from_millis(300));
                 send(worker, Signal::SIGTERM);
                 wait(child)?;
@@ -481,7 +496,15 @@ impl Bed {
 
     fn move_interface(&mut self) -> Fallible<()> {
         self.netlink.move_link(self.index, self.there.as_fd())?;
-        self.moved = true;
+        (self.moved, self.left) = (true, true);
+        Ok(())
+    }
+
+    fn move_back(&mut self) -> Fallible<()> {
+        let mut there = self.there.netlink()?;
+        let index = there.link_index(self.name)?;
+        there.move_link(index, self.here.as_fd())?;
+        self.moved = false;
         Ok(())
     }
 
@@ -508,7 +531,7 @@ impl Bed {
             }
             std::thread::sleep(POLL);
         }
-        self.carry_out(Disturbance::KillBoth, child)?;
+        self.carry_out(Disturbance::KillBoth, Duration::ZERO, child)?;
         let [name] = <[String; 1]>::try_from(self.files()).map_err(|files| format!("{files:?}"))?;
         let bytes = fs::read(self.state().join(&name))?;
         let sysctls = self.sysctls()?;

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use evenkeel_host::{NetworkNamespace, Sysfs};
 use evenkeel_model::change::{Knob, QdiscSnapshot, RuleBytes, Value};
@@ -15,6 +16,7 @@ use evenkeel_netlink::{Departure, DepartureWatch, GsoSizes, Link, Netlink, Netli
 use crate::error::KnobError;
 use crate::identity::{InterfaceIdentity, device_inode};
 use crate::namespace::{Whereabouts, find_device};
+use crate::qdisc::for_queues_of;
 
 /// The source and target of knob values: the running kernel, or a model of it in a test.
 pub trait Kernel {
@@ -181,6 +183,39 @@ impl LiveKernel {
         }
     }
 
+    /// Repeats an attempt that failed because the interface moved meanwhile: a knob is gone only if the interface
+    /// stayed in its place.
+    fn following<T>(
+        &mut self,
+        knob: &Knob,
+        mut attempt: impl FnMut(&mut Self) -> Result<T, KnobError>,
+    ) -> Result<T, KnobError> {
+        const TRIES: u32 = 40;
+        const CERTAIN: u32 = 3;
+        const PAUSE: Duration = Duration::from_millis(10);
+        let mut stayed = 0;
+        for _ in 1..TRIES {
+            match attempt(self) {
+                Err(KnobError::Gone { .. })
+                    if self.follows && self.device.is_some() && knob.is_of_interface() => {}
+                result => return result,
+            }
+            let link = self.netlink.link(self.index)?;
+            if link.is_some_and(|link| device_inode(&self.sysfs, &link.name) == self.device) {
+                stayed += 1;
+            } else if !matches!(self.whereabouts, Some(Found::Nowhere)) {
+                (stayed, self.whereabouts) = (0, None);
+            } else {
+                break;
+            }
+            if stayed == CERTAIN {
+                break;
+            }
+            std::thread::sleep(PAUSE);
+        }
+        attempt(self)
+    }
+
     /// Opens something in the interface's namespace.
     fn there<T: Send>(&self, open: impl FnOnce() -> Result<T, KnobError> + Send) -> Result<T, KnobError> {
         match &self.whereabouts {
@@ -260,14 +295,20 @@ impl LiveKernel {
                 reason: format!("{} has the handle that {} is to have", standing.kind, root.kind),
             });
         }
-        for qdisc in wanted.iter().filter(|qdisc| !qdisc.is_default()) {
-            let state = QdiscState::of_snapshot(qdisc).ok_or_else(|| KnobError::WrongKind {
-                knob: Knob::RootQdisc.on(&self.name).to_string(),
-                value: format!("'{}'", qdisc.options),
-            })?;
-            self.netlink.put_qdisc(self.index, &state)?;
+        self.put_qdisc(root)?;
+        let now = self.qdiscs()?;
+        for qdisc in for_queues_of(&now, wanted).iter().skip(1).filter(|qdisc| !qdisc.is_default()) {
+            self.put_qdisc(qdisc)?;
         }
         Ok(())
+    }
+
+    fn put_qdisc(&mut self, qdisc: &QdiscSnapshot) -> Result<(), KnobError> {
+        let state = QdiscState::of_snapshot(qdisc).ok_or_else(|| KnobError::WrongKind {
+            knob: Knob::RootQdisc.on(&self.name).to_string(),
+            value: format!("'{}'", qdisc.options),
+        })?;
+        Ok(self.netlink.put_qdisc(self.index, &state)?)
     }
 
     fn shapers(&mut self) -> Result<&mut Shapers, KnobError> {
@@ -396,6 +437,8 @@ fn gone(what: impl std::fmt::Display) -> KnobError {
 fn file_error(action: String, path: &str, source: io::Error) -> KnobError {
     match source.kind() {
         io::ErrorKind::NotFound => gone(path),
+        // The interface left while its file was open (kernfs_fop_write_iter).
+        _ if source.raw_os_error() == Some(libc::ENODEV) => gone(path),
         _ => KnobError::File { action, source },
     }
 }
@@ -444,9 +487,8 @@ fn sizes(found: GsoSizes) -> Value {
     Value::Sizes { all: found.all, ipv4: found.ipv4 }
 }
 
-impl Kernel for LiveKernel {
-    fn read(&mut self, knob: &Knob) -> Result<Value, KnobError> {
-        self.check(knob)?;
+impl LiveKernel {
+    fn read_once(&mut self, knob: &Knob) -> Result<Value, KnobError> {
         match knob {
             Knob::Sysctl(name) => {
                 let path = format!("/proc/sys/{name}");
@@ -502,8 +544,7 @@ impl Kernel for LiveKernel {
         }
     }
 
-    fn write(&mut self, knob: &Knob, value: &Value) -> Result<(), KnobError> {
-        self.check(knob)?;
+    fn write_once(&mut self, knob: &Knob, value: &Value) -> Result<(), KnobError> {
         match (knob, value) {
             (Knob::Sysctl(name), Value::Text(text)) => {
                 let path = format!("/proc/sys/{name}");
@@ -587,6 +628,18 @@ impl Kernel for LiveKernel {
             _ => Err(self.wrong_kind(knob, value)),
         }
     }
+}
+
+impl Kernel for LiveKernel {
+    fn read(&mut self, knob: &Knob) -> Result<Value, KnobError> {
+        self.check(knob)?;
+        self.following(knob, |kernel| kernel.read_once(knob))
+    }
+
+    fn write(&mut self, knob: &Knob, value: &Value) -> Result<(), KnobError> {
+        self.check(knob)?;
+        self.following(knob, |kernel| kernel.write_once(knob, value))
+    }
 
     /// Running flows adopt the device's segment size at their next route lookup (`sk_setup_caps`,
     /// net/core/sock.c). A route flush forces it for the whole namespace. If the flush fails, the flows adopt
@@ -606,7 +659,7 @@ impl Kernel for LiveKernel {
 
     fn moved_to(&self) -> Option<String> {
         match &self.whereabouts {
-            Some(Found::In(namespace)) => {
+            Some(Found::In(namespace)) if !self.is_home(namespace) => {
                 Some(format!("the network namespace net:[{}] as {}", namespace.inode, self.name))
             }
             _ => None,
@@ -622,6 +675,12 @@ impl Kernel for LiveKernel {
 }
 
 impl LiveKernel {
+    /// Whether a namespace is the one in which this was opened.
+    fn is_home(&self, namespace: &NetworkNamespace) -> bool {
+        let own = NetworkNamespace::own().ok();
+        !self.namespace_is_gone && own.is_some_and(|own| own.inode == namespace.inode)
+    }
+
     pub fn current_name(&mut self) -> Result<Option<String>, KnobError> {
         match self.link() {
             Ok(link) => Ok(Some(link.name)),

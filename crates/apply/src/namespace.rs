@@ -158,8 +158,9 @@ pub(crate) fn find_device(device: u64, left_own: bool) -> Whereabouts {
     const PAUSE: Duration = Duration::from_millis(50);
     let mut found = look_for_device(device, left_own);
     for _ in 1..TRIES {
-        // A namespace created or removed during the listing is known to others, but not listed.
-        if !matches!(found, Whereabouts::Unknown(_)) {
+        // A namespace created or removed during the listing is known to others, but not listed. An interface that
+        // moves during the search may be in no namespace when its turn comes.
+        if matches!(found, Whereabouts::Moved { .. }) {
             break;
         }
         std::thread::sleep(PAUSE);

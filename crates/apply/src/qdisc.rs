@@ -15,6 +15,29 @@ pub(crate) fn is_part_of(found: &[QdiscSnapshot], from: &[QdiscSnapshot]) -> boo
     }
 }
 
+/// The parts of an `mq` tree that an interface can have now. `ethtool -L` removes the leaves of the queues that it
+/// takes away (`mq_change_real_num_tx`, net/sched/sch_mq.c), and they cannot be created again without the queue.
+#[must_use]
+pub(crate) fn for_queues_of(found: &[QdiscSnapshot], from: &[QdiscSnapshot]) -> Vec<QdiscSnapshot> {
+    let root = from.first().filter(|root| root.kind == "mq" && found.first() == Some(root));
+    let Some(root) = root else { return from.to_vec() };
+    let leaves = found.iter().filter(|qdisc| qdisc.parent.0.major == root.handle.0.major);
+    let queues = leaves.map(|leaf| leaf.parent.0.minor).max().unwrap_or(0);
+    let mut removed: Vec<u16> = Vec::new();
+    let mut kept = Vec::new();
+    for qdisc in from {
+        let parent = qdisc.parent.0;
+        let of_root = parent.major == root.handle.0.major && parent.minor > queues;
+        if of_root || removed.contains(&parent.major) {
+            // Parents come before their children. A default leaf has no handle, and no children.
+            removed.extend(Some(qdisc.handle.0.major).filter(|major| *major != 0));
+        } else {
+            kept.push(qdisc.clone());
+        }
+    }
+    kept
+}
+
 /// Whether a qdisc is the one that a run created: same kind and handle, and for HTB the same settings. Options
 /// of other kinds are not compared, because a dump can differ from the parameters (`direct_pkts` of HTB is a
 /// counter).
@@ -29,7 +52,27 @@ pub(crate) fn is_made_as(found: &QdiscSnapshot, own: &QdiscSnapshot) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
-    use evenkeel_model::change::Handle;
+    use evenkeel_model::change::{ClassHandle, Handle};
+
+    #[test]
+    fn leaves_of_removed_queues_are_not_expected() {
+        let qdisc = |kind: &str, major, parent| QdiscSnapshot {
+            kind: kind.to_owned(),
+            handle: ClassHandle(Handle::new(major, 0)),
+            parent: ClassHandle(parent),
+            options: String::new(),
+        };
+        let mq = |minors: &[u16]| -> Vec<QdiscSnapshot> {
+            let leaves = minors.iter().map(|minor| qdisc("tbf", 10 + minor, Handle::new(7, *minor)));
+            let below = minors.iter().map(|minor| qdisc("fq", 20 + minor, Handle::new(10 + minor, 1)));
+            [qdisc("mq", 7, Handle::ROOT)].into_iter().chain(leaves).chain(below).collect()
+        };
+        assert_eq!(for_queues_of(&mq(&[1, 2]), &mq(&[1, 2, 3, 4])), mq(&[1, 2]));
+        assert_eq!(for_queues_of(&mq(&[1, 2, 3, 4]), &mq(&[1, 2, 3, 4])), mq(&[1, 2, 3, 4]));
+        // A leaf that is missing between others, and another root, are differences.
+        assert_eq!(for_queues_of(&mq(&[1, 3]), &mq(&[1, 2, 3])), mq(&[1, 2, 3]));
+        assert_eq!(for_queues_of(&[qdisc("htb", 7, Handle::ROOT)], &mq(&[1, 2])), mq(&[1, 2]));
+    }
 
     #[test]
     fn another_htb_under_the_same_handle_is_not_ours() {

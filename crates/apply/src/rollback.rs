@@ -8,7 +8,7 @@ use crate::error::KnobError;
 use crate::journal::Entry;
 use crate::kernel::Kernel;
 use crate::ours::Ours;
-use crate::qdisc::is_part_of;
+use crate::qdisc::{for_queues_of, is_part_of};
 
 /// A knob that another program changed since.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,9 +147,20 @@ fn is_put_back_in_part(found: &Value, from: &Value) -> bool {
     }
 }
 
+/// Whether a knob has its previous value, as far as the interface still has queues for it.
+fn is_restored(knob: &Knob, found: &Value, from: &Value) -> bool {
+    match (found, from) {
+        (Value::Qdiscs(found), Value::Qdiscs(from)) => {
+            let possible = Value::Qdiscs(for_queues_of(found, from));
+            knob.same(&Value::Qdiscs(found.clone()), &possible)
+        }
+        _ => knob.same(found, from),
+    }
+}
+
 fn restore(kernel: &mut dyn Kernel, entry: &Entry) -> Result<Outcome, KnobError> {
     let found = kernel.read(&entry.knob)?;
-    if entry.knob.same(&found, &entry.from) {
+    if is_restored(&entry.knob, &found, &entry.from) {
         return Ok(Outcome::Unchanged);
     }
     if entry.theirs || (!entry.is_ours(&found) && !is_put_back_in_part(&found, &entry.from)) {
@@ -157,7 +168,7 @@ fn restore(kernel: &mut dyn Kernel, entry: &Entry) -> Result<Outcome, KnobError>
     }
     kernel.write(&entry.knob, &entry.from)?;
     let found = kernel.read(&entry.knob)?;
-    if entry.knob.same(&found, &entry.from) {
+    if is_restored(&entry.knob, &found, &entry.from) {
         kernel.after_restoring(&entry.knob);
         return Ok(Outcome::Restored);
     }

@@ -365,9 +365,16 @@ fn more_queues_are_advised_where_flows_share_them() {
 #[test]
 fn another_number_of_queues_ends_it() {
     let managed = Managed::new();
-    let running = managed.session(&[]);
+    // mq comes back in place of the soft NIC, with leaves for the queues that are left.
+    let running = managed.session(&["--queue-weights", "htb", "--rate", "200mbit"]);
     set_transmit_channels(&managed, 2);
     assert_stood_back(running, &["from 4 to 2", "ethtool -L"]);
+    let now = managed.shell(&["tc", "qdisc", "show", "dev", NAME]);
+    assert!(now.contains("qdisc mq 7: root") && now.lines().count() == 3, "{now}");
+    assert_eq!(managed.journals(), Vec::<String>::new());
+    let running = managed.session(&[]);
+    set_transmit_channels(&managed, 4);
+    assert_stood_back(running, &["from 2 to 4", "ethtool -L"]);
     // With one queue there is nothing to choose, and more can be had.
     set_transmit_channels(&managed, 1);
     let refused = end_of(&managed, &["fair", NAME, "--for", "1s"]);

@@ -97,6 +97,21 @@ fn a_script_of_its_own_is_read_again_when_it_changes() {
 }
 
 #[test]
+fn a_policy_that_fails_in_its_first_search_or_is_removed_is_not_followed() {
+    let managed = Managed::new();
+    let file = policy(&managed, "policy = \"balance\"\n");
+    let load = managed.load(2, "5M", 6);
+    let mut running = managed.steering(&["--policy", file.to_str().unwrap()]);
+    policy(&managed, "policy = \"script\"\nscript = \"fn queue_cost(queue) { loop {} }\"\n");
+    running.wait_for_activity("the policy before stays in force");
+    std::fs::remove_file(&file).unwrap();
+    running.wait_for_activity("was removed; the policy before stays in force");
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.end().code, 0);
+    load.finish();
+}
+
+#[test]
 fn a_kill_leaves_no_trace_and_no_connection_breaks() {
     let managed = Managed::new();
     let before = managed.seen();

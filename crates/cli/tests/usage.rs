@@ -31,6 +31,7 @@ fn bad_usage_exits_with_2_and_says_why() {
         (&["study", "tc", "--on", "mars"], "possible values: netns, sim"),
         (&["report"], "unrecognized subcommand 'report'"),
         (&["check", "--watch", "10"], "--watch"),
+        (&["check", "nosuch0", "--watch", "1s"], "nosuch0"),
         (&["check", "--watch", "1s", "--from", "."], "cannot be used with"),
         (&["check", "--anonymise"], "--save"),
         (&["run"], "<SCENARIO>"),

@@ -31,12 +31,7 @@ pub fn check(options: &CheckOptions) -> Result<Exit, Failure> {
     }
     let mut facts = read(options)?;
     state_speeds(&mut facts, &options.speeds)?;
-    if let Some(name) = &options.interface
-        && facts.interface(name).is_none()
-    {
-        let known: Vec<&str> = facts.interfaces.iter().map(|interface| interface.name.as_str()).collect();
-        return Err(Failure::unknown("interface", name, known, ""));
-    }
+    require_interface(&facts, options.interface.as_deref())?;
     let mut judgement = judge(&facts);
     // Without findings from a minority of the rules there is no result.
     if judgement.findings.is_empty() && judgement.judged < judgement.not_judged.len() {
@@ -59,6 +54,13 @@ pub fn check(options: &CheckOptions) -> Result<Exit, Failure> {
     }
     let serious = judgement.findings.iter().any(|finding| finding.severity == Severity::High);
     Ok(if serious { Exit::Unmet } else { Exit::Done })
+}
+
+/// Refuses the name of an interface that the host does not have.
+fn require_interface(facts: &HostFacts, name: Option<&str>) -> Result<(), Failure> {
+    let Some(name) = name.filter(|name| facts.interface(name).is_none()) else { return Ok(()) };
+    let known: Vec<&str> = facts.interfaces.iter().map(|interface| interface.name.as_str()).collect();
+    Err(Failure::unknown("interface", name, known, ""))
 }
 
 /// Applies the speeds that the user states.

@@ -26,6 +26,7 @@ pub fn watch(options: &CheckOptions, time: Duration) -> Result<Exit, Failure> {
     let read = || read_facts(&Tree::live()).map_err(|error| failure(&error));
     let reasons = open_reasons();
     let before = read()?;
+    super::require_interface(&before, options.interface.as_deref())?;
     if options.format == Format::Table {
         say(&format!("watching for {}", humantime::format_duration(time)));
     }
@@ -47,7 +48,7 @@ pub fn watch(options: &CheckOptions, time: Duration) -> Result<Exit, Failure> {
     match options.format {
         Format::Table => {
             let mut page = page();
-            screen(&mut page, &before, &after, &found, &unread, elapsed);
+            screen(&mut page, &before, &after, &found, &unread, elapsed, options.interface.as_deref());
             reasons_screen(&mut page, reasons.as_ref().map(Vec::as_slice));
             if !found.is_empty() {
                 page.gap();
@@ -165,6 +166,7 @@ fn screen(
     losses: &[Loss],
     unread: &BTreeSet<&Unknown>,
     elapsed: Duration,
+    only: Option<&str>,
 ) {
     let seconds = elapsed.as_secs_f64();
     let lost: u64 = losses.iter().map(|loss| loss.packets).sum();
@@ -179,7 +181,9 @@ fn screen(
         ),
     });
     let gained = |after: u64, before: u64| after.saturating_sub(before);
-    for interface in &after.interfaces {
+    for interface in
+        after.interfaces.iter().filter(|interface| only.is_none_or(|name| interface.name == name))
+    {
         let earlier = before.interface(&interface.name);
         let received =
             gained(interface.received_packets(), earlier.map_or(0, |earlier| earlier.received_packets()));

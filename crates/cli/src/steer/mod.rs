@@ -242,6 +242,8 @@ fn plan(options: &SteerOptions, interface: &Interface, policy: &PolicyFile) -> R
     Ok(Exit::Done)
 }
 
+const STAYS: &str = "the policy before stays in force";
+
 /// A policy that is read again when its file changes.
 struct WatchedPolicy {
     /// None if it is built in, or came through a pipe.
@@ -265,26 +267,31 @@ impl WatchedPolicy {
         Ok(Self { file, path, stamps })
     }
 
-    /// Reads a changed policy; returns whether it is new. While its file is wrong or missing, the old one
+    /// Reads a changed policy; returns the one that it replaces. While its file is wrong or missing, the old one
     /// stays.
-    fn refresh(&mut self) -> bool {
-        let Some(path) = &self.path else { return false };
-        let Some(now) = stamps(path, &self.file.script_files) else { return false };
+    fn refresh(&mut self) -> Option<PolicyFile> {
+        let path = self.path.as_ref()?;
+        let Some(now) = stamps(path, &self.file.script_files) else {
+            if self.stamps.take().is_some() {
+                say(&format!("{} was removed; {STAYS}", path.display()));
+            }
+            return None;
+        };
         if Some(&now) == self.stamps.as_ref() {
-            return false;
+            return None;
         }
         self.stamps = Some(now);
         match reload_policy(path) {
             Ok(file) => {
-                self.file = file;
+                let before = std::mem::replace(&mut self.file, file);
                 // It may have other scripts.
                 self.stamps = stamps(path, &self.file.script_files).or(self.stamps.take());
-                true
+                Some(before)
             }
             Err(error) => {
                 error.tell();
-                say("the policy before stays in force");
-                false
+                say(STAYS);
+                None
             }
         }
     }
@@ -328,6 +335,8 @@ fn watch(
     let mut checked = began;
     let mut screen = Screen::new();
     let mut told = false;
+    // The policy to return to if the first search with a new one fails.
+    let mut before: Option<PolicyFile> = None;
     loop {
         if signals.interrupted() {
             return Ok(End::Interrupted);
@@ -343,15 +352,33 @@ fn watch(
             if let Some(reason) = session.check()? {
                 return Ok(End::StoodBack(reason));
             }
-            if policy.refresh() {
+            if let Some(old) = policy.refresh() {
                 match session.set_policy(&policy.file) {
-                    Ok(()) => say("the policy was read again, as its file has changed"),
-                    Err(error) => say(&format!("{error}; the policy before stays in force")),
+                    Ok(()) => {
+                        say("the policy was read again, as its file has changed");
+                        before.get_or_insert(old);
+                    }
+                    Err(error) => {
+                        say(&format!("{error}; {STAYS}"));
+                        policy.file = old;
+                    }
                 }
             }
         }
-        if let Some(step) = session.tick()? {
-            say(&show::step(&step));
+        match session.tick() {
+            Ok(None) => {}
+            Ok(Some(step)) => {
+                say(&show::step(&step));
+                before = None;
+            }
+            // Only a search shows that a script never ends, or fails for a flow.
+            Err(error @ SteerError::Search(_)) => {
+                let Some(old) = before.take() else { return Err(error) };
+                say(&format!("{error}; {STAYS}"));
+                session.set_policy(&old)?;
+                policy.file = old;
+            }
+            Err(error) => return Err(error),
         }
         if !told {
             say("steered now; Ctrl-C or SIGTERM puts everything back");

@@ -65,6 +65,22 @@ fn every_reader_takes_standard_input() {
 }
 
 #[test]
+fn a_closed_standard_input_is_told() {
+    for arguments in [
+        &["run", "-", "--on", "sim"][..],
+        &["scenario", "check", "-"],
+        &["compare", "-", "-"],
+        &["search", "solve", "--nic", "i82599", "--queues", "4", "--policy", "balance", "--flows", "-"],
+    ] {
+        let mut command = Command::new("sh");
+        command.args(["-c", "exec \"$@\" <&-", "sh", env!("CARGO_BIN_EXE_evenkeel")]).args(arguments);
+        let ended = end(command);
+        let told = ended.stderr.contains("cannot read standard input: it is closed");
+        assert!(ended.code == 2 && told, "{arguments:?}: {ended:?}");
+    }
+}
+
+#[test]
 fn process_substitution_is_a_file_like_others() {
     let place = TempDir::new().unwrap();
     let path = file(place.path(), "s.toml", SCENARIO);

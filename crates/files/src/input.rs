@@ -8,10 +8,11 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use evenkeel_model::text::printable;
+use evenkeel_model::text::path_text;
 
 use crate::Kind;
 use crate::end_signals::{EndSignals, Wake};
+use crate::standard::was_closed;
 
 #[derive(Debug, thiserror::Error)]
 #[error("{}", .fault.described(.origin))]
@@ -35,6 +36,18 @@ pub enum Fault {
         /// In characters, from 1.
         column: usize,
     },
+    /// A NUL byte: no file of text has one.
+    Nul {
+        /// From 1.
+        line: usize,
+        /// In characters, from 1.
+        column: usize,
+    },
+    Empty,
+    /// Standard input was closed when the process began.
+    Closed,
+    /// The path is relative to a directory that no longer exists.
+    NoCurrentDirectory,
     /// Standard input was named twice.
     ReadBefore,
     /// A signal ended the wait for a pipe.
@@ -47,6 +60,12 @@ impl Fault {
             Self::NotUtf8 { line, column } => {
                 return format!("{origin}:{line}:{column}: not UTF-8; save the file as UTF-8");
             }
+            Self::Nul { line, column } => {
+                return format!("{origin}:{line}:{column}: a NUL byte; a text file has none");
+            }
+            Self::Empty => return format!("{origin} is empty"),
+            Self::Closed => "it is closed".into(),
+            Self::NoCurrentDirectory => "the current directory was deleted; change to another one".into(),
             Self::Interrupted => return format!("interrupted while waiting for {origin}"),
             Self::System(error) => error.to_string().into(),
             Self::NotAFile(what) => {
@@ -68,7 +87,7 @@ impl Fault {
 impl InputError {
     #[must_use]
     pub fn system(path: &Path, error: io::Error) -> Self {
-        Self { origin: shown(path), fault: Fault::System(error) }
+        Self { origin: shown(path), fault: of_path(path, error) }
     }
 
     #[must_use]
@@ -95,7 +114,7 @@ pub fn shown(path: &Path) -> String {
     if is_standard_input(path) {
         return "standard input".to_owned();
     }
-    printable(&path.display().to_string())
+    path_text(path)
 }
 
 /// Reads a text from a regular file, a pipe, or standard input for `-`. Waits for a pipe's writer until SIGINT,
@@ -107,7 +126,7 @@ pub fn shown(path: &Path) -> String {
 pub fn read(path: &Path, kind: Kind) -> Result<Text, InputError> {
     let mut bytes = Vec::new();
     open(path, kind)?.read_to_end(&mut bytes).map_err(|error| failed(path, error))?;
-    decoded(bytes, path)
+    decoded(bytes, path, kind)
 }
 
 /// Opens a file for reading by lines, under the rules of [`read`]. Its errors are those of [`io::Read`], with
@@ -118,6 +137,9 @@ pub fn read(path: &Path, kind: Kind) -> Result<Text, InputError> {
 pub fn open(path: &Path, kind: Kind) -> Result<Input, InputError> {
     let fails = |fault| InputError { origin: shown(path), fault };
     let (file, blocks) = if is_standard_input(path) {
+        if was_closed(&io::stdin()) {
+            return Err(fails(Fault::Closed));
+        }
         static IS_READ: AtomicBool = AtomicBool::new(false);
         let descriptor =
             io::stdin().as_fd().try_clone_to_owned().map_err(|error| fails(Fault::System(error)))?;
@@ -148,7 +170,7 @@ pub fn open(path: &Path, kind: Kind) -> Result<Input, InputError> {
 pub fn read_regular(path: &Path, kind: Kind) -> Result<Text, InputError> {
     let mut bytes = Vec::new();
     open_regular(path, kind)?.read_to_end(&mut bytes).map_err(|error| failed(path, error))?;
-    decoded(bytes, path)
+    decoded(bytes, path, kind)
 }
 
 /// Opens a regular file for reading by lines, under the rules of [`read_regular`].
@@ -174,13 +196,19 @@ pub(crate) fn is_standard_input(path: &Path) -> bool {
 /// Opens a file without waiting for a pipe's writer; returns whether it is a pipe.
 fn open_named(path: &Path, kind: Kind) -> Result<(File, bool), Fault> {
     // Check before opening: opening a device may have an effect (rewind a tape, start a watchdog).
-    check(&fs::metadata(path).map_err(Fault::System)?, kind)?;
+    check(&fs::metadata(path).map_err(|error| of_path(path, error))?, kind)?;
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(Fault::System)?;
     // Another file may have replaced it since the check.
     let metadata = file.metadata().map_err(Fault::System)?;
     check(&metadata, kind)?;
     Ok((file, metadata.file_type().is_fifo()))
+}
+
+/// Why a path cannot be opened.
+fn of_path(path: &Path, error: io::Error) -> Fault {
+    let is_gone = error.kind() == io::ErrorKind::NotFound && path.is_relative();
+    if is_gone && std::env::current_dir().is_err() { Fault::NoCurrentDirectory } else { Fault::System(error) }
 }
 
 /// Accepts pipes, /dev/null and regular files that are not too large.
@@ -260,20 +288,38 @@ fn failed(path: &Path, error: io::Error) -> InputError {
     InputError { origin: shown(path), fault }
 }
 
-fn decoded(bytes: Vec<u8>, path: &Path) -> Result<Text, InputError> {
-    let origin = shown(path);
-    match String::from_utf8(bytes) {
-        Ok(text) => Ok(Text { text, origin }),
+/// The text without a byte order mark, which editors on Windows write.
+fn decoded(bytes: Vec<u8>, path: &Path, kind: Kind) -> Result<Text, InputError> {
+    let fails = |fault| Err(InputError { origin: shown(path), fault });
+    let mut text = match String::from_utf8(bytes) {
+        Ok(text) => text,
         Err(error) => {
-            let valid = error.utf8_error().valid_up_to();
-            let before = &error.as_bytes()[..valid];
-            let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
-            let start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-            // UTF-8 continuation bytes (10xxxxxx) begin no character.
-            let column = before[start..].iter().filter(|byte| **byte & 0xc0 != 0x80).count() + 1;
-            Err(InputError { origin, fault: Fault::NotUtf8 { line, column } })
+            let (line, column) = place_after(&error.as_bytes()[..error.utf8_error().valid_up_to()]);
+            return fails(Fault::NotUtf8 { line, column });
         }
+    };
+    if let Some(at) = text.find('\0') {
+        let (line, column) = place_after(&text.as_bytes()[..at]);
+        return fails(Fault::Nul { line, column });
     }
+    if text.starts_with(BYTE_ORDER_MARK) {
+        text.drain(..BYTE_ORDER_MARK.len_utf8());
+    }
+    if text.is_empty() && !kind.may_be_empty() {
+        return fails(Fault::Empty);
+    }
+    Ok(Text { text, origin: shown(path) })
+}
+
+const BYTE_ORDER_MARK: char = '\u{feff}';
+
+/// Line and column, in characters, of the character after this text; from 1.
+fn place_after(before: &[u8]) -> (usize, usize) {
+    let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+    let start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    // UTF-8 continuation bytes (10xxxxxx) begin no character.
+    let column = before[start..].iter().filter(|byte| **byte & 0xc0 != 0x80).count() + 1;
+    (line, column)
 }
 
 #[cfg(test)]
@@ -329,7 +375,7 @@ mod tests {
                 // The reader may refuse the rest.
                 drop(pipe.write_all(&vec![b'x'; length]));
             });
-            let read = read(&path, Kind::Scenario).map(|text| text.text.len());
+            let read = read(&path, Kind::Policy).map(|text| text.text.len());
             writer.join().unwrap();
             assert_eq!(read.ok(), fits.then_some(length));
         }
@@ -342,14 +388,35 @@ mod tests {
         let path = place.path().join("x.toml");
         fs::write(&path, b"a = 1\n\xc3\xa4 = \"\xff\"").unwrap();
         assert!(fault(&path).ends_with("x.toml:2:6: not UTF-8; save the file as UTF-8"));
+        fs::write(&path, b"a = 1\n\xc3\xa4 = \"\0\"").unwrap();
+        assert!(fault(&path).ends_with("x.toml:2:6: a NUL byte; a text file has none"));
+    }
+
+    #[test]
+    fn an_empty_file_is_called_empty_and_a_byte_order_mark_is_no_text() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("a\nb");
+        for content in ["", "\u{feff}"] {
+            fs::write(&path, content).unwrap();
+            for kind in [Kind::Scenario, Kind::QdiscSetups, Kind::NicModel, Kind::Record, Kind::StudySettings]
+            {
+                let error = read(&path, kind).unwrap_err().to_string();
+                assert!(error.ends_with("a\\nb is empty"), "{error}");
+            }
+            assert_eq!(read(&path, Kind::KeepList).unwrap().text, "");
+        }
+        fs::write(&path, "\u{feff}{}\u{feff}").unwrap();
+        assert_eq!(read(&path, Kind::Record).unwrap().text, "{}\u{feff}");
     }
 
     proptest! {
         #[test]
         fn no_bytes_make_the_reader_panic(bytes: Vec<u8>) {
-            match decoded(bytes.clone(), Path::new("x")) {
-                Ok(text) => prop_assert_eq!(text.text.as_bytes(), bytes),
-                Err(error) => prop_assert!(str::from_utf8(&bytes).is_err(), "{error}"),
+            match decoded(bytes.clone(), Path::new("x"), Kind::Weights) {
+                Ok(text) => prop_assert!(bytes.ends_with(text.text.as_bytes())),
+                Err(error) => {
+                    prop_assert!(str::from_utf8(&bytes).map_or(true, |text| text.contains('\0')), "{error}");
+                }
             }
         }
     }

@@ -41,6 +41,14 @@ impl Kind {
         }
     }
 
+    /// Whether an empty file means anything.
+    pub(crate) const fn may_be_empty(self) -> bool {
+        !matches!(
+            self,
+            Self::Scenario | Self::QdiscSetups | Self::NicModel | Self::Record | Self::StudySettings
+        )
+    }
+
     /// The limit in messages: `1 MiB`.
     pub(crate) fn limit(self) -> String {
         format!("{} MiB", self.most() >> 20)

@@ -11,10 +11,12 @@ mod end_signals;
 mod input;
 mod kind;
 mod output;
+mod standard;
 mod watched;
 
 pub use directory::{ClaimedDirectory, OutputDirectory};
 pub use input::{Fault, Input, InputError, Text, open, open_regular, read, read_regular, shown};
 pub use kind::Kind;
 pub use output::{OutputError, remove_abandoned, replace};
+pub use standard::was_closed;
 pub use watched::{Stamp, Watched};

@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use evenkeel_model::text::path_text;
 use nix::fcntl::{Flock, FlockArg};
 
 /// Prefix of unfinished files and directories. The dot hides them from listings by suffix.
@@ -16,19 +17,19 @@ const ABANDONED: Duration = Duration::from_secs(60);
 #[derive(Debug, thiserror::Error)]
 pub enum OutputError {
     /// The directory is not empty.
-    #[error("{} is not an empty directory; name a new one", .path.display())]
+    #[error("{} is not an empty directory; name a new one", path_text(.path))]
     Occupied { path: PathBuf },
-    #[error("{} is not a directory; name a new one", .path.display())]
+    #[error("{} is not a directory; name a new one", path_text(.path))]
     NotADirectory { path: PathBuf },
-    #[error("{} is a symbolic link to {}, which does not exist; remove the link or name another directory", .path.display(), .to.display())]
+    #[error("{} is a symbolic link to {}, which does not exist; remove the link or name another directory", path_text(.path), path_text(.to))]
     DanglingLink { path: PathBuf, to: PathBuf },
     /// Another process writes to the directory.
-    #[error("another process is writing to {}; name another directory or wait for it", .path.display())]
+    #[error("another process is writing to {}; name another directory or wait for it", path_text(.path))]
     Busy { path: PathBuf },
     /// The path is relative to a directory that no longer exists.
-    #[error("cannot make {}: the current directory was deleted; change to another one", .path.display())]
+    #[error("cannot make {}: the current directory was deleted; change to another one", path_text(.path))]
     NoCurrentDirectory { path: PathBuf },
-    #[error("cannot {action} {}: {source}", .path.display())]
+    #[error("cannot {action} {}: {source}", path_text(.path))]
     System { action: &'static str, path: PathBuf, source: io::Error },
 }
 
@@ -38,13 +39,13 @@ impl OutputError {
         move |source| Self::System { action, path, source }
     }
 
-    /// Whether another path would help; not for a full or broken disk.
+    /// Whether another path would help; not for a full or broken disk, or a limit of the file size (`ulimit -f`).
     #[must_use]
     pub fn is_usage(&self) -> bool {
-        use io::ErrorKind::{QuotaExceeded, StorageFull};
+        use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
         match self {
             Self::System { source, .. } => {
-                !matches!(source.kind(), StorageFull | QuotaExceeded)
+                !matches!(source.kind(), StorageFull | QuotaExceeded | FileTooLarge)
                     && source.raw_os_error() != Some(libc::EIO)
             }
             _ => true,

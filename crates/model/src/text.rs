@@ -1,6 +1,7 @@
 //! Makes text from files, hosts and devices safe for a message: on one line, without control characters.
 
 use std::borrow::Cow;
+use std::path::Path;
 
 /// Length of an excerpt in a message.
 const EXCERPT: usize = 48;
@@ -20,6 +21,12 @@ pub fn excerpt(text: &str) -> String {
 #[must_use]
 pub fn printable(text: &str) -> String {
     text.chars().flat_map(escape).collect()
+}
+
+/// A path on one line, with terminal controls escaped.
+#[must_use]
+pub fn path_text(path: &Path) -> String {
+    printable(&path.display().to_string())
 }
 
 /// A complete output, with all terminal controls escaped except line feeds, tabs and, with `styles`, colours
@@ -184,6 +191,7 @@ pub fn plain_words(message: &str) -> String {
         return format!("{before}the field '{}' {then}{rest}", excerpt(name));
     }
     for (theirs, ours) in [
+        ("EOF while parsing a value at line 1 column 0", "it is empty"),
         ("EOF while parsing a value", "it ends where a value is needed,"),
         ("EOF while parsing a string", "it ends within a text,"),
         ("EOF while parsing a list", "it ends within a list,"),
@@ -191,7 +199,14 @@ pub fn plain_words(message: &str) -> String {
         ("expected value at line", "no JSON at line"),
         ("expected ident at line", "no JSON at line"),
         ("trailing characters at line", "more text behind the end at line"),
+        (
+            "control character (\\u0000-\\u001F) found while parsing a string",
+            "a control character within a text",
+        ),
+        // JSON, and two readers of TOML.
         ("recursion limit exceeded", "it is nested too deeply"),
+        ("cannot recurse further; max recursion depth met", "it is nested too deeply"),
+        ("recursion limit", "it is nested too deeply"),
     ] {
         if message.contains(theirs) {
             return message.replace(theirs, ours);
@@ -335,6 +350,21 @@ mod tests {
                 "it has none of the forms that are known here",
             ),
             ("expected value at line 1 column 1", "no JSON at line 1 column 1"),
+            ("EOF while parsing a value at line 1 column 0", "it is empty"),
+            (
+                "EOF while parsing a value at line 2 column 0",
+                "it ends where a value is needed, at line 2 column 0",
+            ),
+            (
+                "control character (\\u0000-\\u001F) found while parsing a string at line 5 column 9",
+                "a control character within a text at line 5 column 9",
+            ),
+            ("recursion limit exceeded at line 1 column 128", "it is nested too deeply at line 1 column 128"),
+            (
+                "m.toml:2:1: cannot recurse further; max recursion depth met",
+                "m.toml:2:1: it is nested too deeply",
+            ),
+            ("m.toml:1:1: recursion limit", "m.toml:1:1: it is nested too deeply"),
             ("no interface eth9", "no interface eth9"),
         ] {
             assert_eq!(plain_words(theirs), ours);

@@ -150,11 +150,13 @@ fn a_record_cut_short_anywhere_is_told() {
     let path = directory.join("record.json");
     let whole = fs::read(&path).unwrap();
     // It is complete even without its final newline.
-    for length in (0..whole.len() - 1).step_by(23) {
+    for length in (1..whole.len() - 1).step_by(23) {
         fs::write(&path, &whole[..length]).unwrap();
         let error = store::read(&directory).unwrap_err();
         assert!(matches!(error, StoreError::Truncated { .. }), "{length}: {error:?}");
     }
+    fs::write(&path, "").unwrap();
+    assert!(store::read(&directory).unwrap_err().to_string().ends_with("record.json is empty"));
 }
 
 #[test]
@@ -268,7 +270,7 @@ proptest! {
 
     #[test]
     fn any_names_and_figures_survive(
-        names in prop::collection::btree_set(".{0,12}", 1..4),
+        names in prop::collection::btree_set(".{1,12}", 1..4),
         metric in ".{0,8}",
         value in prop_oneof![-1e15..1e15_f64, prop::num::f64::SUBNORMAL | prop::num::f64::ZERO],
         bins in prop::collection::vec((any::<u64>(), any::<u64>()), 0..8),
@@ -330,6 +332,10 @@ fn figures_that_cannot_have_been_measured_are_refused() {
         ("\"duration_s\": 20.0", "\"duration_s\": -1.0", "duration_s", "negative"),
         ("\"rate_bps\": 2000000000", "\"rate_bps\": 18000000000000000000", "the line rate", "too large"),
         ("\"1s\": 5.0", "\"1s\": -5.0", "the window 1s", "negative"),
+        ("\"1s\": 5.0", "\"1s\": 0.0", "the window 1s", "zero"),
+        ("\"rate_bps\": 2000000000", "\"rate_bps\": 0", "the line rate", "zero"),
+        ("\"duration_s\": 20.0", "\"duration_s\": 1e308", "duration_s is 1e308,", "too large"),
+        ("\"name\": \"dqa\"", "\"name\": \"\"", "a variant has no name", ""),
     ];
     for (from, to, field, reason) in cases {
         assert!(text.contains(from), "{from}");
@@ -339,6 +345,12 @@ fn figures_that_cannot_have_been_measured_are_refused() {
             assert!(error.contains(words), "{to}: {words:?} in {error}");
         }
     }
+    let mut twice: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let first = twice["variants"][0].clone();
+    twice["variants"].as_array_mut().unwrap().push(first);
+    fs::write(&path, twice.to_string()).unwrap();
+    let error = store::read(&directory).unwrap_err().to_string();
+    assert!(error.contains("two variants have the name"), "{error}");
     // A number above the maximum, and invalid JSON numbers.
     for to in ["1e999", "NaN", "null", "\"12\""] {
         fs::write(&path, text.replacen("1880000000.0", to, 1)).unwrap();

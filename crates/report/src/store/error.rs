@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use evenkeel_files::{InputError, OutputError};
+use evenkeel_model::text::path_text;
 
 use super::plausible::Implausible;
 
@@ -11,25 +12,31 @@ use super::plausible::Implausible;
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The system refused.
-    #[error("cannot {action} {}", path.display())]
+    #[error("cannot {action} {}", path_text(path))]
     Io { action: &'static str, path: PathBuf, source: io::Error },
     #[error(transparent)]
     Input(#[from] InputError),
     #[error(transparent)]
     Output(#[from] OutputError),
-    #[error("{} does not exist", path.display())]
+    #[error("{} does not exist", path_text(path))]
     Missing { path: PathBuf },
     /// The record is truncated.
-    #[error("{} is cut short: it ends in the middle of the record", path.display())]
+    #[error("{} is cut short: it ends in the middle of the record", path_text(path))]
     Truncated { path: PathBuf },
+    /// Another kind of file, such as a series.
+    #[error(
+        "{} is not a record: it is not text; name the record's directory or its record.json",
+        path_text(path)
+    )]
+    NotText { path: PathBuf },
     /// Not a record; the source names line, column and field.
-    #[error("{} is not a record", path.display())]
+    #[error("{} is not a record", path_text(path))]
     Malformed { path: PathBuf, source: serde_json::Error },
     /// The record's schema is unknown.
-    #[error("{} has schema {found}, this evenkeel reads schema {supported}", path.display())]
+    #[error("{} has schema {found}, this evenkeel reads schema {supported}", path_text(path))]
     Schema { path: PathBuf, found: u32, supported: u32 },
     /// The record has an impossible figure.
-    #[error("{} is not a record of a run: {source}", path.display())]
+    #[error("{} is not a record of a run: {source}", path_text(path))]
     Implausible { path: PathBuf, source: Implausible },
     /// A figure is not finite, so JSON cannot hold it.
     #[error("{field} is {value}; only finite numbers can be recorded")]
@@ -38,13 +45,13 @@ pub enum StoreError {
     #[error("the record has no repeat {repeat} of variant {variant:?}")]
     NoSuchRepeat { variant: String, repeat: usize },
     /// The record names a file outside its directory.
-    #[error("the record in {} names {file:?}, which is not a file within it", directory.display())]
+    #[error("the record in {} names {file:?}, which is not a file within it", path_text(directory))]
     OutsideRecord { directory: PathBuf, file: String },
     /// A series' file cannot be decompressed.
-    #[error("{} is damaged", path.display())]
+    #[error("{} is damaged", path_text(path))]
     DamagedSeries { path: PathBuf, source: io::Error },
     /// A decompressed file is no series.
-    #[error("{}, line {line} (unpacked): {reason}", path.display())]
+    #[error("{}, line {line} (unpacked): {reason}", path_text(path))]
     MalformedSeries { path: PathBuf, line: usize, reason: String },
     /// The series to be written is invalid.
     #[error("series of {variant}, repeat {repeat}: {reason}")]

@@ -16,7 +16,7 @@ mod series;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use evenkeel_files::{Kind, OutputDirectory};
+use evenkeel_files::{Fault, Kind, OutputDirectory};
 use evenkeel_model::record::{Record, SCHEMA, VariantRecord};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -81,12 +81,14 @@ pub fn write_into(
 /// If it does not exist, is truncated or invalid, was written by a newer Evenkeel, or has an impossible figure.
 pub fn read(path: &Path) -> Result<Record, StoreError> {
     let path = if path.is_dir() { path.join(RECORD_FILE) } else { path.to_owned() };
-    let text = evenkeel_files::read(&path, Kind::Record).map_err(|error| {
-        if error.is_missing() { StoreError::Missing { path: path.clone() } } else { error.into() }
+    let text = evenkeel_files::read(&path, Kind::Record).map_err(|error| match error.fault {
+        _ if error.is_missing() => StoreError::Missing { path: path.clone() },
+        Fault::NotUtf8 { .. } | Fault::Nul { .. } => StoreError::NotText { path: path.clone() },
+        _ => error.into(),
     })?;
     let text = text.text.as_bytes();
     let damaged = |source: serde_json::Error| {
-        if source.is_eof() || ends_within_number(text) {
+        if source.is_eof() || (source.is_syntax() && ends_within_number(text)) {
             StoreError::Truncated { path: path.clone() }
         } else {
             StoreError::Malformed { path: path.clone(), source }

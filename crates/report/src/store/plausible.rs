@@ -3,46 +3,70 @@
 //! A record may come from another host, and all later code divides, squares and compares its figures. An
 //! impossible figure is refused with its name, so later code needs no checks.
 
-use evenkeel_model::record::{Record, RepeatRecord, metric};
+use std::collections::BTreeSet;
+
+use evenkeel_model::record::{Record, RepeatRecord, VariantRecord, metric};
 
 /// Larger than any possible figure in any unit: 10¹⁵ bit/s, 10¹⁵ packets, 30 million years in µs.
 const MOST: f64 = 1e15;
 /// Tolerance for a share above 1, due to rounding.
 const ROUNDING: f64 = 1e-6;
 
-/// An impossible figure.
+/// Why a record cannot be of a run.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error("{field} is {value}, which cannot have been measured: {reason}")]
-pub struct Implausible {
-    /// The figure's name.
-    pub field: String,
-    pub value: f64,
-    pub reason: &'static str,
+pub enum Implausible {
+    #[error("{field} is {}, which cannot have been measured: {reason}", figure(*.value))]
+    Figure {
+        /// The figure's name.
+        field: String,
+        value: f64,
+        reason: &'static str,
+    },
+    #[error("a variant has no name")]
+    NoName,
+    #[error("two variants have the name {name}")]
+    NameTwice { name: String },
+}
+
+impl Implausible {
+    /// The same figure with its variant or the like.
+    fn within(self, place: impl FnOnce(String) -> String) -> Self {
+        match self {
+            Self::Figure { field, value, reason } => Self::Figure { field: place(field), value, reason },
+            other => other,
+        }
+    }
+}
+
+/// A number in at most 25 characters: `1e308`.
+fn figure(value: f64) -> String {
+    if value.abs() > MOST { format!("{value:e}") } else { value.to_string() }
 }
 
 pub(super) fn check(record: &Record) -> Result<(), Implausible> {
+    check_names(record)?;
     let positive = [("duration_s", record.duration_s), ("warmup_s", record.warmup_s)];
     for (field, value) in positive {
         check_one(value, 0.0, MOST, || field.to_owned())?;
     }
     for (name, length) in &record.windows {
-        check_one(*length, 0.0, MOST, || format!("the window {name}"))?;
+        check_above_zero(*length, || format!("the window {name}"))?;
     }
-    for rate in [record.rate_bps, record.nominal_rate_bps] {
-        check_one(rate as f64, 0.0, MOST, || "the line rate".to_owned())?;
+    let rates = [("the line rate", record.rate_bps), ("the nominal line rate", record.nominal_rate_bps)];
+    for (field, rate) in rates {
+        check_above_zero(rate as f64, || field.to_owned())?;
     }
     for variant in &record.variants {
         for (number, repeat) in variant.repeats.iter().enumerate() {
-            check_repeat(repeat).map_err(|wrong| Implausible {
-                field: format!("{} of {}, repeat {number},", wrong.field, variant.name),
-                ..wrong
+            check_repeat(repeat).map_err(|wrong| {
+                wrong.within(|field| format!("{field} of {}, repeat {number},", variant.name))
             })?;
         }
     }
     for (variant, figures) in record.paper.iter().flat_map(|paper| &paper.variants) {
         for (key, value) in figures {
             check_metric(key, *value)
-                .map_err(|wrong| Implausible { field: format!("the paper's {key} of {variant}"), ..wrong })?;
+                .map_err(|wrong| wrong.within(|_| format!("the paper's {key} of {variant}")))?;
         }
     }
     for expectation in &record.expectations {
@@ -51,6 +75,20 @@ pub(super) fn check(record: &Record) -> Result<(), Implausible> {
             check_one(value, -MOST, MOST, || {
                 format!("expected {} of {}", expectation.metric, expectation.variant)
             })?;
+        }
+    }
+    Ok(())
+}
+
+/// Two variants of one name would be compared as one.
+fn check_names(record: &Record) -> Result<(), Implausible> {
+    let mut names = BTreeSet::new();
+    for VariantRecord { name, .. } in &record.variants {
+        if name.is_empty() {
+            return Err(Implausible::NoName);
+        }
+        if !names.insert(name) {
+            return Err(Implausible::NameTwice { name: name.clone() });
         }
     }
     Ok(())
@@ -107,6 +145,13 @@ fn check_metric(key: &str, value: f64) -> Result<(), Implausible> {
     check_one(value, least, most, || key.to_owned())
 }
 
+fn check_above_zero(value: f64, field: impl Fn() -> String) -> Result<(), Implausible> {
+    if value == 0.0 {
+        return Err(Implausible::Figure { field: field(), value, reason: "it is zero" });
+    }
+    check_one(value, 0.0, MOST, field)
+}
+
 fn check_one(value: f64, least: f64, most: f64, field: impl Fn() -> String) -> Result<(), Implausible> {
     let reason = if !value.is_finite() {
         "it is not a finite number"
@@ -119,5 +164,5 @@ fn check_one(value: f64, least: f64, most: f64, field: impl Fn() -> String) -> R
     } else {
         return Ok(());
     };
-    Err(Implausible { field: field(), value, reason })
+    Err(Implausible::Figure { field: field(), value, reason })
 }

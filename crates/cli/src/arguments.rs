@@ -76,7 +76,7 @@ pub struct RunOptions {
     #[arg(long = "variant", value_name = "NAME")]
     pub variants: Vec<String>,
     /// Line rate, such as 2gbit; `auto` takes the highest that leaves the NIC the bottleneck
-    #[arg(long, value_name = "RATE|auto", default_value = "auto", value_parser = parse_rate)]
+    #[arg(long, value_name = "RATE|auto", default_value = "auto", value_parser = parse_rate, allow_hyphen_values = true)]
     pub rate: Rate,
     /// Repeats of each variant [default: the scenario's]
     #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1..=1000), allow_negative_numbers = true)]
@@ -373,7 +373,7 @@ pub struct SolveOptions {
     #[arg(long, value_name = "FILE")]
     pub policy: String,
     /// Size of a filter table of the NIC, such as full=131072; may be given several times
-    #[arg(long = "table-size", value_name = "TABLE=N", value_parser = parse_table_size)]
+    #[arg(long = "table-size", value_name = "TABLE=N", value_parser = parse_table_size, allow_hyphen_values = true)]
     pub table_sizes: Vec<TableSize>,
     /// Let one filter spread a class over its queues by an RSS context, if the model has contexts
     #[arg(long)]
@@ -434,7 +434,7 @@ pub struct CheckOptions {
     /// Only this interface, and the whole host [default: every interface]
     pub interface: Option<String>,
     /// Count losses for this time, such as 10s, and show where they occur
-    #[arg(long, value_name = "TIME", value_parser = parse_time, conflicts_with_all = ["save", "from", "explain"])]
+    #[arg(long, value_name = "TIME", value_parser = parse_time, allow_hyphen_values = true, conflicts_with_all = ["save", "from", "explain"])]
     pub watch: Option<Duration>,
     /// Record this host as a tree of files in a new or empty directory
     #[arg(long, value_name = "DIR", conflicts_with_all = ["from", "explain"])]
@@ -449,7 +449,7 @@ pub struct CheckOptions {
     #[arg(long, value_name = "RULE", conflicts_with = "format")]
     pub explain: Option<String>,
     /// State the speed of a link whose driver reports none, as in clouds: IFACE=25gbit
-    #[arg(long = "speed", value_name = "IFACE=RATE", value_parser = parse_speed)]
+    #[arg(long = "speed", value_name = "IFACE=RATE", value_parser = parse_speed, allow_hyphen_values = true)]
     pub speeds: Vec<StatedSpeed>,
     /// How to print the result
     #[arg(long, value_enum, default_value_t = Format::Table)]
@@ -474,7 +474,7 @@ pub struct TuneOptions {
     #[arg(long, value_name = "KIND", value_enum, value_delimiter = ',')]
     pub persist: Vec<PersistChoice>,
     /// How long to count losses before and after the changes
-    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = parse_time, requires = "apply")]
+    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = parse_time, allow_hyphen_values = true, requires = "apply")]
     pub watch: Duration,
     /// Do not count losses
     #[arg(long, requires = "apply", conflicts_with = "watch")]
@@ -483,7 +483,7 @@ pub struct TuneOptions {
     #[arg(long, value_name = "DIR", conflicts_with = "apply")]
     pub from: Option<PathBuf>,
     /// State the speed of a link whose driver reports none, as in clouds: IFACE=25gbit
-    #[arg(long = "speed", value_name = "IFACE=RATE", value_parser = parse_speed)]
+    #[arg(long = "speed", value_name = "IFACE=RATE", value_parser = parse_speed, allow_hyphen_values = true)]
     pub speeds: Vec<StatedSpeed>,
     /// How to print the result
     #[arg(long, value_enum, default_value_t = Format::Table)]
@@ -512,7 +512,7 @@ pub struct CompareOptions {
     pub metrics: Vec<String>,
     /// Judge whether the two are equal within this share: the whole 95 % confidence interval of each change
     /// must lie within it; exit code 1 unless all do
-    #[arg(long, value_name = "N%", value_parser = parse_share)]
+    #[arg(long, value_name = "N%", value_parser = parse_share, allow_hyphen_values = true)]
     pub within: Option<f64>,
     /// Show every figure, not only those that differ
     #[arg(long)]
@@ -543,7 +543,7 @@ pub struct FairOptions {
     pub queue_weights: QueueWeightsChoice,
     /// Rate of the soft NIC of `--queue-weights htb`, such as 900mbit: a little below the line's capacity; or
     /// the line rate that `max-rate` divides [default for max-rate: the device's speed]
-    #[arg(long, value_name = "RATE", value_parser = parse_line_rate, required_if_eq("queue_weights", "htb"))]
+    #[arg(long, value_name = "RATE", value_parser = parse_line_rate, allow_hyphen_values = true, required_if_eq("queue_weights", "htb"))]
     pub rate: Option<BitRate>,
     /// Service balancing: flows take turns on shared queues if nothing serves the queues by weight
     #[arg(long, value_enum, default_value_t = BalanceChoice::Off)]
@@ -554,10 +554,10 @@ pub struct FairOptions {
     pub batching: BatchingChoice,
     /// Size of segments while flows share queues, such as 16KiB; smaller is fairer over short times and costs
     /// processor time
-    #[arg(long, value_name = "off|auto|SIZE", default_value = "off", value_parser = parse_segments)]
+    #[arg(long, value_name = "off|auto|SIZE", default_value = "off", value_parser = parse_segments, allow_hyphen_values = true)]
     pub segments: Segments,
     /// End after this time, such as 10s [default: when interrupted]
-    #[arg(long = "for", value_name = "TIME", value_parser = parse_time)]
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_time, allow_hyphen_values = true)]
     pub time: Option<Duration>,
     /// How to print the result
     #[arg(long, value_enum, default_value_t = Format::Table)]
@@ -622,13 +622,13 @@ pub struct SteerOptions {
     #[arg(long, value_enum, value_name = "hash|pass", conflicts_with = "plan")]
     pub baseline: Option<BaselineChoice>,
     /// Least time between two searches
-    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_time)]
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_time, allow_hyphen_values = true)]
     pub interval: Duration,
     /// A flow that receives nothing for this long loses its filter
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_time, conflicts_with = "listed")]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_time, allow_hyphen_values = true, conflicts_with = "listed")]
     pub idle: Duration,
     /// End after this time, such as 10s [default: when interrupted]
-    #[arg(long = "for", value_name = "TIME", value_parser = parse_time)]
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_time, allow_hyphen_values = true)]
     pub time: Option<Duration>,
     /// How to print the result
     #[arg(long, value_enum, default_value_t = Format::Table)]

@@ -2,10 +2,10 @@
 
 use std::error::Error;
 use std::fmt::Display;
-use std::io::{IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
 
 use evenkeel_apply::Cause;
-use evenkeel_files::{InputError, OutputError};
+use evenkeel_files::{InputError, OutputError, was_closed};
 use evenkeel_model::text::{excerpt, plain_words, suggestion, terminal_output};
 use evenkeel_report::page::Page;
 
@@ -114,22 +114,28 @@ impl From<OutputError> for Failure {
 /// Writes a line to standard error; ignores errors, because the reader may have gone. Names from outside cannot
 /// control the terminal.
 pub fn say(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{}", terminal_output(line, false));
+    let _ = writeln!(io::stderr(), "{}", terminal_output(line, false));
 }
 
 pub fn print_page(page: Page) -> Result<(), Failure> {
     print(&page.finish())
 }
 
-/// Writes a result to standard output; only styles may control the terminal. A reader that has gone (`| head`)
-/// is no error.
+/// Writes a result to standard output; only styles may control the terminal.
 pub fn print(text: &str) -> Result<(), Failure> {
-    let mut output = std::io::stdout().lock();
+    let mut output = io::stdout().lock();
     let text = terminal_output(text, output.is_terminal());
-    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Failure::new(Exit::Failed, format!("cannot write the result to standard output: {error}")))
-        }
+    written(output.write_all(text.as_bytes()).and_then(|()| output.flush()))
+}
+
+/// The outcome of a write to standard output. A reader that has gone (`| head`) is no error.
+pub fn written(result: io::Result<()>) -> Result<(), Failure> {
+    let failed = |why: &dyn Display| {
+        Err(Failure::new(Exit::Failed, format!("cannot write the result to standard output: {why}")))
+    };
+    match result {
+        _ if was_closed(&io::stdout()) => failed(&"it is closed"),
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => failed(&error),
         _ => Ok(()),
     }
 }

@@ -32,6 +32,7 @@ mod steer;
 mod study;
 mod tune;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -40,10 +41,20 @@ use crate::arguments::{Arguments, Command};
 use crate::exit::{Exit, Failure};
 
 fn main() -> ExitCode {
-    // A usage error exits with 2, help and version with 0.
-    let arguments = Arguments::try_parse().unwrap_or_else(|error| arguments::plain(error).exit());
-    let result = prepare(&arguments.command).and_then(|()| run_command(arguments.command));
+    let result = signals::survive_file_size_limit().and_then(|()| match Arguments::try_parse() {
+        Ok(arguments) => prepare(&arguments.command).and_then(|()| run_command(arguments.command)),
+        Err(error) => explain(&arguments::plain(error)),
+    });
     result.unwrap_or_else(|failure| failure.tell()).into()
+}
+
+/// Prints help or version, which are results. A usage error ends the process with 2.
+fn explain(error: &clap::Error) -> Result<Exit, Failure> {
+    if error.use_stderr() {
+        error.exit();
+    }
+    exit::written(error.print().and_then(|()| std::io::stdout().flush()))?;
+    Ok(Exit::Done)
 }
 
 /// Commands that hold no resources end at the first signal. The others install handlers first.

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use evenkeel_experiment::{ConductError, Outcome, Request, conduct};
 use evenkeel_files::OutputDirectory;
 use evenkeel_model::scenario::{Scenario, Topology};
+use evenkeel_model::text::path_text;
 use evenkeel_model::world::{Observer, World};
 use evenkeel_report::{json, store, table};
 use evenkeel_sim::tcp::Profile;
@@ -80,14 +81,22 @@ pub fn run(options: &RunOptions) -> Result<Exit, Failure> {
         // Without a directory, still show the result.
         Err(_) => (&outcome.record, None),
     };
-    match options.format {
-        Format::Table => print(&table::render(record, table_options()))?,
-        Format::Json => print(&format!("{:#}\n", json::run(record, kept)))?,
+    let printed = match options.format {
+        Format::Table => print(&table::render(record, table_options())),
+        Format::Json => print(&format!("{:#}\n", json::run(record, kept))),
+    };
+    let place = path_text(&directory);
+    match (&written, printed) {
+        (Ok(_), printed) => printed.map_err(|failure| failure.and(&format!("the record is in {place}")))?,
+        (Err(error), printed) => {
+            let failure = Failure::with_causes(Exit::Failed, error);
+            return Err(match printed {
+                Ok(()) => failure.and("the result was printed, but not recorded"),
+                Err(unprinted) => failure.and(unprinted.message()),
+            });
+        }
     }
-    if let Err(error) = &written {
-        return Err(Failure::with_causes(Exit::Failed, error).and("the result was printed, but not recorded"));
-    }
-    progress.remark(&format!("record: {}", directory.display()));
+    progress.remark(&format!("record: {place}"));
     let met = record.expectations.iter().all(|expectation| expectation.met != Some(false));
     Ok(if met { Exit::Done } else { Exit::Unmet })
 }

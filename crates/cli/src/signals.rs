@@ -77,6 +77,12 @@ pub fn end_at_once() -> Result<(), Failure> {
     Ok(())
 }
 
+/// Makes a write beyond the limit of the file size (`ulimit -f`) fail with EFBIG, as on a full disk, instead of killing the
+/// process. A handler and not `SIG_IGN`, which child processes would inherit.
+pub fn survive_file_size_limit() -> Result<(), Failure> {
+    register(libc::SIGXFSZ, || {})
+}
+
 /// Installs a handler, unless the signal is ignored.
 fn register(signal: i32, action: impl Fn() + Send + Sync + 'static) -> Result<(), Failure> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -99,12 +99,67 @@ fn a_directory_without_the_right_to_write_is_refused_before_the_run() {
 fn a_deleted_current_directory_is_told() {
     let place = TempDir::new().unwrap();
     let script = "mkdir gone && cd gone && rmdir ../gone && exec \"$@\"";
-    for out in [&[][..], &["--out", "new"]] {
+    let run = [&["run", "titan-3-flows"], QUICK].concat();
+    for arguments in [
+        &run[..],
+        &[&run[..], &["--out", "new"]].concat(),
+        &["compare", "one", "other"],
+        &["scenario", "check", "x.toml"],
+        &["check", "--save", "host"],
+        &["study", "tc", "--resume", "study"],
+    ] {
         let mut command = Command::new("sh");
-        command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_evenkeel"), "run", "titan-3-flows"]);
-        command.args(QUICK).args(out).current_dir(place.path());
+        command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_evenkeel")]).args(arguments);
+        command.current_dir(place.path());
         assert_refused(&end(command), 2, "the current directory was deleted");
     }
+}
+
+/// A command from this directory whose files may have so many blocks of 512 bytes.
+fn limited(from: &Path, blocks: u32, arguments: &[&str]) -> Ended {
+    let script = format!("ulimit -f {blocks}; exec \"$@\"");
+    let mut command = Command::new("sh");
+    command.args(["-c", &script, "sh", env!("CARGO_BIN_EXE_evenkeel")]).args(arguments);
+    command.current_dir(from).stdin(Stdio::null());
+    end(command)
+}
+
+#[test]
+fn a_limit_of_the_file_size_is_told_like_a_full_disk() {
+    let place = TempDir::new().unwrap();
+    let run = [&["run", "titan-12-flows"], QUICK, &["--out", "one"]].concat();
+    let study = [STUDY, &["--qdisc", "pfifo", "--repeats", "1", "--out", "two"]].concat();
+    for arguments in [&run[..], &study, &["check", "--save", "host"]] {
+        let ended = limited(place.path(), 1, arguments);
+        assert!(ended.code == 4 && ended.stderr.contains("File too large"), "{arguments:?}: {ended:?}");
+    }
+    // Room for the trial, and not for the record.
+    let ended = limited(place.path(), 10, &run);
+    assert!(ended.code == 4 && ended.stdout.contains("cmax"), "{ended:?}");
+    assert!(ended.stderr.contains("File too large") && ended.stderr.contains("not recorded"), "{ended:?}");
+    assert_eq!(names(place.path()), Vec::<String>::new());
+}
+
+#[test]
+fn a_result_that_cannot_be_printed_is_kept_and_its_place_is_told() {
+    let place = TempDir::new().unwrap();
+    let study = [STUDY, &["--qdisc", "pfifo", "--repeats", "1", "--quiet", "--out", "a\nstudy"]].concat();
+    let run = [&["run", "titan-3-flows"], QUICK, &["--quiet", "--out", "a\nrecord"]].concat();
+    for (arguments, told, kept) in [
+        (run, "; the record is in a\\nrecord\n", "a\nrecord/record.json"),
+        (study, "; the study is in ", "a\nstudy/study-result.json"),
+    ] {
+        let mut command = evenkeel(&arguments);
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        command.current_dir(place.path()).stdout(full).stderr(Stdio::piped());
+        let ended = ended(command.spawn().unwrap().wait_with_output().unwrap());
+        assert!(ended.code == 4 && ended.stderr.contains(told), "{ended:?}");
+        assert_eq!(ended.stderr.lines().count(), 1, "a path is on one line: {ended:?}");
+        assert!(place.path().join(kept).exists(), "{kept}");
+    }
+    let mut save = evenkeel(&["check", "--save", "a\nhost"]);
+    save.current_dir(place.path());
+    assert!(end(save).stderr.contains(" files in a\\nhost; "));
 }
 
 #[test]

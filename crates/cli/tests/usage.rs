@@ -32,6 +32,13 @@ fn bad_usage_exits_with_2_and_says_why() {
         (&["report"], "unrecognized subcommand 'report'"),
         (&["check", "--watch", "10"], "--watch"),
         (&["check", "nosuch0", "--watch", "1s"], "nosuch0"),
+        (&["check", "--watch", "-1s"], "invalid value '-1s' for '--watch <TIME>'"),
+        (&["check", "--speed", "-1"], "invalid value '-1' for '--speed <IFACE=RATE>'"),
+        (&["compare", "a", "b", "--within", "-5%"], "invalid value '-5%' for '--within <N%>'"),
+        (&["fair", "eth0", "--for", "-1s"], "invalid value '-1s' for '--for <TIME>'"),
+        (&["steer", "eth0", "--interval", "-1s"], "invalid value '-1s' for '--interval <TIME>'"),
+        (&["study", "tc", "--rate", "-1gbit"], "invalid value '-1gbit' for '--rate <RATE>'"),
+        (&["tune", "--watch", "-1s"], "invalid value '-1s' for '--watch <TIME>'"),
         (&["check", "--watch", "1s", "--from", "."], "cannot be used with"),
         (&["check", "--anonymise"], "--save"),
         (&["run"], "<SCENARIO>"),
@@ -194,12 +201,27 @@ fn an_error_without_anybody_to_tell_keeps_its_exit_code() {
 }
 
 #[test]
-fn a_full_disk_is_an_error() {
-    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
-    let output = evenkeel(&["scenario", "list"]).stdout(full).stderr(Stdio::piped()).output().unwrap();
-    let ended = ended(output);
-    assert_eq!(ended.code, 4, "{ended:?}");
-    assert!(ended.stderr.contains("No space left"), "{ended:?}");
+fn a_result_that_cannot_be_written_is_an_error() {
+    for arguments in [
+        &["scenario", "list"][..],
+        &["--help"],
+        &["--version"],
+        &["run", "--help"],
+        &["check"],
+        &["check", "--format", "json"],
+        &["nic", "show", "i82599", "--dot"],
+    ] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = evenkeel(arguments).stdout(full).stderr(Stdio::piped()).output().unwrap();
+        let full = ended(output);
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", "exec \"$@\" >&-", "sh", env!("CARGO_BIN_EXE_evenkeel")]).args(arguments);
+        let closed = end(command);
+        for (ended, why) in [(full, "No space left on device"), (closed, "it is closed")] {
+            let words = format!("cannot write the result to standard output: {why}");
+            assert!(ended.code == 4 && ended.stderr.contains(&words), "{arguments:?}: {ended:?}");
+        }
+    }
 }
 
 #[test]

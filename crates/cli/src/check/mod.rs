@@ -7,6 +7,7 @@ mod watch;
 use evenkeel_host::HostError;
 use evenkeel_host::facts::{Tree, read_facts, save_facts};
 use evenkeel_model::host::HostFacts;
+use evenkeel_model::text::path_text;
 use evenkeel_placement::{Finding, Judgement, Severity, judge};
 
 use crate::arguments::{CheckOptions, Format, StatedSpeed};
@@ -102,7 +103,7 @@ fn read(options: &CheckOptions) -> Result<HostFacts, Failure> {
         } else {
             "it holds addresses and names of processes: --anonymise replaces them"
         };
-        say(&format!("{files} files in {}; {privacy}", directory.display()));
+        say(&format!("{files} files in {}; {privacy}", path_text(directory)));
         if signals.came() {
             return Err(Failure::new(Exit::Interrupted, "interrupted; the recording is whole"));
         }

@@ -53,7 +53,7 @@ pub struct TcOptions {
     #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1..=1000), allow_negative_numbers = true)]
     pub repeats: Option<u32>,
     /// Rate of the line, if the scenario has one, such as 1gbit [default: what the world can carry]
-    #[arg(long, value_name = "RATE", value_parser = parse_line_rate)]
+    #[arg(long, value_name = "RATE", value_parser = parse_line_rate, allow_hyphen_values = true)]
     pub rate: Option<BitRate>,
     /// Seed of the order of repeats, and of the simulator [default: 1]
     #[arg(long, value_name = "S", value_parser = whole_number::<u64>(0..=u64::MAX), allow_negative_numbers = true)]

@@ -1,13 +1,30 @@
+use std::path::Path;
+
+use evenkeel_files::shown;
 use evenkeel_report::compare::{self as comparison, Question};
 use evenkeel_report::store::{self, StoreError};
+use evenkeel_study::journal;
 
 use crate::arguments::{CompareOptions, Format};
 use crate::exit::{Exit, Failure, print};
 use crate::progress::table_options;
-use crate::study::{self, is_study};
+use crate::study;
 
 pub fn compare(options: &CompareOptions) -> Result<Exit, Failure> {
-    if is_study(&options.first) && is_study(&options.second) {
+    let (first, second) = (Subject::of(&options.first), Subject::of(&options.second));
+    let is_study = |subject| matches!(subject, Subject::Study | Subject::FileOfStudy);
+    if is_study(first) != is_study(second) || first == Subject::FileOfStudy || second == Subject::FileOfStudy
+    {
+        let text = format!(
+            "{} {}, and {} {}; name two records, or the directories of two studies",
+            shown(&options.first),
+            first.words(),
+            shown(&options.second),
+            second.words()
+        );
+        return Err(Failure::new(Exit::Usage, text));
+    }
+    if first == Subject::Study {
         if options.within.is_some() || !options.metrics.is_empty() {
             let text = "--within and --metric are for records, not for studies";
             return Err(Failure::new(Exit::Usage, text));
@@ -26,11 +43,52 @@ pub fn compare(options: &CompareOptions) -> Result<Exit, Failure> {
         comparison::compare(&first, &second, &question).map_err(|error| Failure::new(Exit::Usage, error))?;
     match options.format {
         Format::Table => {
-            let names = [&options.first, &options.second].map(|path| path.to_string_lossy());
-            let names = [names[0].as_ref(), names[1].as_ref()];
+            let names = [&options.first, &options.second].map(|path| shown(path));
+            let names = [names[0].as_str(), names[1].as_str()];
             print(&comparison::render(&compared, names, options.all, table_options()))?;
         }
         Format::Json => print(&format!("{:#}\n", comparison::json(&compared)))?,
     }
     Ok(if compared.agrees() { Exit::Done } else { Exit::Unmet })
+}
+
+/// What a path is, by its name and by what lies there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Subject {
+    Study,
+    /// A file in a study's directory.
+    FileOfStudy,
+    Record,
+    /// Another file: a record by any name, or none.
+    File,
+    Neither,
+    Missing,
+}
+
+impl Subject {
+    fn of(path: &Path) -> Self {
+        if journal::has_study(path) {
+            return Self::Study;
+        }
+        if path.is_dir() {
+            return if path.join(store::RECORD_FILE).exists() { Self::Record } else { Self::Neither };
+        }
+        match path.exists() || path == Path::new("-") {
+            true if journal::is_of_study(path) => Self::FileOfStudy,
+            true if path.ends_with(store::RECORD_FILE) => Self::Record,
+            true => Self::File,
+            false => Self::Missing,
+        }
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Self::Study => "is a study",
+            Self::FileOfStudy => "is a file of a study",
+            Self::Record => "is a record",
+            Self::File => "is a file",
+            Self::Neither => "is neither a study nor a record",
+            Self::Missing => "does not exist",
+        }
+    }
 }

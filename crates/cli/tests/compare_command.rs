@@ -91,17 +91,34 @@ fn what_is_no_record_exits_with_2() {
     let good = record(directory.path(), "good", &[0.1, 0.2]);
     let text = std::fs::read_to_string(good.join("record.json")).unwrap();
     let cases: Vec<(&str, Vec<u8>, &str)> = vec![
-        ("empty", Vec::new(), "cut short"),
+        ("empty", Vec::new(), "empty.json is empty"),
         ("half", text.as_bytes()[..text.len() / 2].to_vec(), "cut short"),
         ("object", b"{}".to_vec(), "the field 'schema' is missing"),
         ("list", b"[1, 2]".to_vec(), "not a record"),
         ("html", b"<html></html>".to_vec(), "line 1 column 1"),
-        ("binary", vec![0xff, 0, 0xfe], "not UTF-8"),
+        ("binary", vec![0xff, 0, 0xfe], "is not text; name the record's directory"),
         ("future", text.replacen("\"schema\": 1", "\"schema\": 99", 1).into_bytes(), "schema 99"),
         ("type", text.replacen("\"seed\": 1", "\"seed\": \"one\"", 1).into_bytes(), "a whole number"),
         ("field", text.replacen("\"kernel\"", "\"kernal\"", 1).into_bytes(), "the field 'kernel' is missing"),
         ("negative", text.replacen("\"seed\": 1", "\"seed\": -1", 1).into_bytes(), "not a record"),
-        ("deep", "[".repeat(200_000).into_bytes(), "record"),
+        ("deep", "[".repeat(200_000).into_bytes(), "a list in place of"),
+        ("nul", text.replacen("uplink", "up\0link", 1).into_bytes(), "is not text"),
+        (
+            "control",
+            text.replacen("uplink", "up\u{1}link", 1).into_bytes(),
+            "a control character within a text",
+        ),
+        ("nameless", text.replacen("\"dqa\"", "\"\"", 1).into_bytes(), "a variant has no name"),
+        (
+            "rateless",
+            text.replacen("\"rate_bps\": 2", "\"rate_bps\": 0, \"x\": 2", 1).into_bytes(),
+            "the line rate is 0",
+        ),
+        (
+            "huge",
+            text.replacen("\"duration_s\": 20.0", "\"duration_s\": 1e308", 1).into_bytes(),
+            "duration_s is 1e308,",
+        ),
     ];
     for (name, content, words) in cases {
         let path = support::file(directory.path(), &format!("{name}.json"), content);
@@ -112,6 +129,16 @@ fn what_is_no_record_exits_with_2() {
             assert!(ended.stderr.contains(&format!("{name}.json")), "{name}: {ended:?}");
         }
     }
+}
+
+#[test]
+fn a_byte_order_mark_is_no_part_of_a_record() {
+    let directory = tempfile::tempdir().unwrap();
+    let good = record(directory.path(), "good", &[0.1, 0.2]);
+    let text = std::fs::read_to_string(good.join("record.json")).unwrap();
+    let marked = support::file(directory.path(), "marked.json", format!("\u{feff}{text}"));
+    let ended = compare(&good, &marked, &[]);
+    assert_eq!((ended.code, ended.stderr.as_str()), (0, ""), "{ended:?}");
 }
 
 #[test]
@@ -155,6 +182,8 @@ fn agreement_is_judged_by_a_tolerance() {
     let metrics = object["variants"][0]["metrics"].as_object().unwrap();
     assert_eq!((metrics.len(), &metrics["nfm.1s"]["within"]), (1, &false.into()));
 
+    let nameless = compare(&real, &near, &["--metric", ""]);
+    assert!(nameless.code == 2 && nameless.stderr.contains("the metric ''"), "{nameless:?}");
     let unknown = compare(&real, &near, &["--metric", "nfm.2s"]);
     assert_eq!((unknown.code, unknown.stdout.as_str()), (2, ""), "{unknown:?}");
     assert!(unknown.stderr.contains("nfm.2s") && unknown.stderr.contains("throughput_bps"), "{unknown:?}");

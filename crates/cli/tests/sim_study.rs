@@ -218,6 +218,109 @@ fn two_studies_with_different_seeds_agree() {
     assert!(text(&refused.stderr).contains("nothing to compare"));
 }
 
+/// Copies the study `whole` with another text in one of its files; None removes the file.
+fn damaged(files: &Files, name: &str, file: &str, change: impl Fn(&str) -> Option<String>) {
+    let directory = files.path(name);
+    fs::create_dir(&directory).unwrap();
+    for part in ["study.json", "repeats.jsonl"] {
+        let text = fs::read_to_string(files.path("whole").join(part)).unwrap();
+        let text = if part == file { change(&text) } else { Some(text) };
+        text.into_iter().for_each(|text| fs::write(directory.join(part), text).unwrap());
+    }
+}
+
+/// Without the first line of a repeat.
+fn without_a_repeat(text: &str) -> Option<String> {
+    let at = text.find("{\"what\":\"repeat\"")?;
+    let end = at + text[at..].find('\n')? + 1;
+    Some(format!("{}{}", &text[..at], &text[end..]))
+}
+
+#[test]
+fn a_damaged_study_is_named() {
+    let files = Files::new();
+    let setups = ["--qdisc", "pfifo", "--qdisc", "tbf", "--repeats", "5", "--out", "whole"];
+    assert!(files.command(&SHORT).args(setups).output().unwrap().status.success());
+    let replaced = |from: &'static str, to: &'static str| {
+        move |text: &str| {
+            assert!(text.contains(from), "{from}");
+            Some(text.replacen(from, to, 1))
+        }
+    };
+    let (settings, log) = ("study.json", "repeats.jsonl");
+    damaged(&files, "gap", log, without_a_repeat);
+    damaged(&files, "cut", log, |text| Some(text[..text.len() - 30].to_owned()));
+    damaged(&files, "empty", log, |_| Some(String::new()));
+    damaged(&files, "missing", log, |_| None);
+    damaged(&files, "point", log, replaced("\"point\":\"pfifo", "\"point\":\"nosuch"));
+    damaged(&files, "number", log, replaced("\"repeat\":0", "\"repeat\":99"));
+    damaged(&files, "negative", log, replaced("\"repeat\":0", "\"repeat\":-1"));
+    damaged(&files, "huge", log, replaced("\"throughput_bps\":", "\"throughput_bps\":1e308,\"x\":"));
+    damaged(&files, "broken", log, |text| Some(format!("<{text}")));
+    damaged(&files, "future", settings, replaced("\"schema\": 1", "\"schema\": 9"));
+    damaged(&files, "moon", settings, replaced("\"world\": \"sim\"", "\"world\": \"moon\""));
+    damaged(&files, "kernel", settings, replaced("\"kernel\": \"", "\"kernel\": \"x"));
+    damaged(&files, "nothing", settings, |_| Some(String::new()));
+    damaged(&files, "bare", settings, |_| None);
+
+    let compare = |second: &str, more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
+        command.args(["compare", "whole", second]).args(more).env("COLUMNS", "60");
+        command.current_dir(files.directory.path()).output().unwrap()
+    };
+    let whole = text(&compare("whole", &[]).stdout);
+    assert!(whole.lines().all(|line| line.chars().count() <= 60), "{whole}");
+    for (second, words) in [
+        ("gap", &["gap: repeats are missing: tc-work-conservation", "(4 of 5)", "not compared"][..]),
+        ("cut", &["cut: line ", "is cut short and not read", "cut: it is not finished"]),
+        ("point", &["only in the second: tc-work-conservation nosuch"]),
+    ] {
+        let warnings = json(&compare(second, &["--format", "json"]))["warnings"].to_string();
+        let table = text(&compare(second, &[]).stdout).split_whitespace().collect::<Vec<_>>().join(" ");
+        for word in words {
+            assert!(warnings.contains(word) && table.contains(word), "{second}: {word}: {warnings}\n{table}");
+        }
+    }
+    let refused = |output: &Output, words: &str| {
+        let message = text(&output.stderr);
+        assert!(output.status.code() == Some(2) && message.contains(words), "{words}: {message}");
+        assert!(output.stdout.is_empty() && !message.contains("u32"), "{message}");
+    };
+    for (second, words) in [
+        ("empty", "empty: repeats.jsonl is empty"),
+        ("missing", "missing: repeats.jsonl is missing"),
+        ("future", "study.json has schema 9, this evenkeel reads schema 1"),
+        ("nothing", "study.json is empty"),
+        ("bare", "bare is no study: it has no study.json"),
+        ("negative", ": -1 in place of a whole number from 0 to 4294967295;"),
+        ("huge", " is 1e308, which cannot have been measured"),
+        ("broken", "repeats.jsonl:1:1: no JSON;"),
+        ("short.toml", "whole is a study, and short.toml is a file; name two records, or the directories"),
+        ("whole/study-result.json", "whole/study-result.json is a file of a study; name two"),
+        ("nowhere", "nowhere does not exist"),
+    ] {
+        refused(&compare(second, &[]), words);
+    }
+    for (directory, words) in [
+        ("point", ": the study has no point 'nosuch"),
+        ("number", ": the study has no repeat 99 of tc-work-conservation "),
+        ("negative", ": -1 in place of a whole number from 0 to 4294967295;"),
+        ("future", "study.json has schema 9"),
+        ("moon", "no world 'moon'"),
+        ("kernel", "cannot resume kernel here: its kernel is x"),
+        ("nothing", "study.json is empty"),
+    ] {
+        refused(&files.run(&["--resume", directory]), words);
+    }
+    let before = repeats(&files.path("whole"));
+    assert_eq!(repeats(&files.path("gap")), before - 1);
+    let resumed = files.run(&["--resume", "gap"]);
+    let said = text(&resumed.stderr);
+    assert!(resumed.status.success() && said.contains("lacks 1 repeat: running again"), "{said}");
+    assert_eq!(repeats(&files.path("gap")), before);
+    assert!(!text(&compare("gap", &[]).stdout).contains("missing"));
+}
+
 #[test]
 fn what_cannot_be_is_refused_with_what_to_do() {
     let files = Files::new();
@@ -246,7 +349,7 @@ fn what_cannot_be_is_refused_with_what_to_do() {
     refused(
         &with(&["--out", "done", "--repeats", "2", "--qdisc", "pfifo"]),
         2,
-        &["another study", "number of repeats"],
+        &["another study", "its number of repeats is 1, and here it is 2"],
     );
     // It has settings of its own.
     let settings: [&[&str]; 5] =

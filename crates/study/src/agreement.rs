@@ -1,7 +1,10 @@
 //! Compares two studies point by point, beyond the spread of their repeats.
 
-use evenkeel_metrics::{Change, Confidence, changes};
+use std::collections::BTreeMap;
 
+use evenkeel_metrics::{Change, Confidence, LEAST_REPEATS, changes};
+
+use crate::journal::points_list;
 use crate::results::{Point, Results};
 
 /// The compared metrics; the others follow from them or count rare events.
@@ -83,7 +86,36 @@ pub fn agreement(first: &Results, second: &Results) -> Agreement {
         })
         .collect();
     agreement.only_in_one = measured(first) + measured(second) - 2 * both;
+    agreement.warnings.extend(left_out(first, second));
     agreement
+}
+
+/// Names the points that one study lacks, and those with too few repeats in one of them.
+fn left_out(first: &Results, second: &Results) -> Vec<String> {
+    let repeats = |results: &Results| -> BTreeMap<String, usize> {
+        let named = |point: &Point| (format!("{} {}", point.scenario, point.name), point.repeats.len());
+        results.points.iter().map(named).filter(|(_, repeats)| *repeats > 0).collect()
+    };
+    let (first, second) = (repeats(first), repeats(second));
+    let mut found = Vec::new();
+    let mut say = |what: &str, names: Vec<String>| {
+        if !names.is_empty() {
+            found.push(format!("{what}: {}", points_list(&names)));
+        }
+    };
+    let only = |one: &BTreeMap<String, usize>, other: &BTreeMap<String, usize>| {
+        one.keys().filter(|name| !other.contains_key(*name)).cloned().collect()
+    };
+    say("only in the first", only(&first, &second));
+    say("only in the second", only(&second, &first));
+    let few = |(name, repeats): (&String, &usize)| {
+        let other = second.get(name)?;
+        let is_few = *repeats.min(other) < LEAST_REPEATS;
+        is_few.then(|| format!("{name} ({repeats} and {other} repeats)"))
+    };
+    let why = format!("not compared, because fewer than {LEAST_REPEATS} repeats have no interval");
+    say(&why, first.iter().filter_map(few).collect());
+    found
 }
 
 fn differences(first: &Results, second: &Results) -> Vec<String> {

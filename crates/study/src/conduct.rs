@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use evenkeel_experiment::{Timing, in_parallel, summarise};
 use evenkeel_model::scenario::{BulkTenants, Scenario};
+use evenkeel_model::text::counted;
 use evenkeel_model::units::BitRate;
 use evenkeel_model::world::{Job, Observer, RawLine, RawRepeat, World};
 
@@ -64,10 +65,18 @@ pub fn conduct<W: World>(
     journal: &mut Journal,
     observer: &dyn Observer,
 ) -> Result<(), StudyError<W::Error>> {
-    if journal.is_finished() {
-        return Ok(());
-    }
     let all = points(request.scenarios, request.extent);
+    let planned: BTreeMap<(&str, &str), u32> =
+        all.iter().map(|planned| (planned.names(request.scenarios), planned.repeats)).collect();
+    journal.check(&planned)?;
+    if journal.is_finished() {
+        let missing = missing(journal, &planned);
+        if missing == 0 {
+            return Ok(());
+        }
+        let repeats = counted(missing, "repeat");
+        observer.remark(&format!("the finished study lacks {repeats}: running again"));
+    }
     let points = assess(world, request, &all, journal)?;
     let rates = settle(world, request, &points, journal, observer)?;
     let study = Study { request, rates: &rates, points: &points };
@@ -91,6 +100,25 @@ pub fn conduct<W: World>(
     let ended = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     journal.append(Entry::End { ended, took_s: state.took.as_secs_f64() })?;
     Ok(())
+}
+
+/// Number of planned repeats that the journal does not have, without those of points that the world refused.
+fn missing(journal: &Journal, planned: &BTreeMap<(&str, &str), u32>) -> usize {
+    let entries = || journal.entries().iter();
+    let refused: BTreeSet<(&str, &str)> = entries()
+        .filter_map(|entry| match entry {
+            Entry::Refused { scenario, point, .. } => Some((scenario.as_str(), point.as_str())),
+            _ => None,
+        })
+        .collect();
+    let there: BTreeSet<(&str, &str, u32)> = entries().filter_map(Entry::repeat).collect();
+    let all: usize = planned
+        .iter()
+        .filter(|(point, _)| !refused.contains(*point))
+        .map(|(_, repeats)| *repeats as usize)
+        .sum();
+    let there = there.iter().filter(|(scenario, point, _)| !refused.contains(&(*scenario, *point)));
+    all.saturating_sub(there.count())
 }
 
 /// The points that the world can run; the journal gets the reasons for the others, and notes.
@@ -220,10 +248,7 @@ impl State {
         let numbers: BTreeMap<(&str, &str), usize> = points
             .iter()
             .enumerate()
-            .map(|(number, planned)| {
-                let scenario = request.scenarios[planned.scenario].scenario.name.as_str();
-                ((scenario, planned.variant.name.as_str()), number)
-            })
+            .map(|(number, planned)| (planned.names(request.scenarios), number))
             .collect();
         for entry in journal.entries() {
             let (scenario, point, repeat, good, took_s) = match entry {

@@ -11,7 +11,7 @@
 //! A line is written and synced before the next repeat begins. A kill can damage only the last line: it is cut off, and its
 //! repeat runs again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -19,6 +19,8 @@ use std::path::{Path, PathBuf};
 
 use evenkeel_files::{ClaimedDirectory, InputError, Kind, OutputError, open_regular, read_regular, replace};
 use evenkeel_model::record::RepeatRecord;
+use evenkeel_model::text::{excerpt, path_text, plain_words, printable};
+use evenkeel_model::units::BitRate;
 use evenkeel_report::store::check_repeat;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
@@ -67,60 +69,41 @@ impl Settings {
     /// The first difference that makes this another study; none if there is none.
     #[must_use]
     pub fn difference(&self, found: &Self) -> Option<String> {
-        let differs = |what: &str, found: &dyn std::fmt::Debug, own: &dyn std::fmt::Debug| {
-            Some(format!("its {what} is {found:?}, and this run's {own:?}"))
+        let effort = |settings: &Self| if settings.quick { "quick" } else { "full" }.to_owned();
+        let rate = |settings: &Self| {
+            let stated = settings.rate_bps.map(|rate| BitRate::from_bits_per_second(rate).to_string());
+            stated.unwrap_or_else(|| "what the world can carry".to_owned())
         };
-        if self.schema != found.schema {
-            return differs("format", &found.schema, &self.schema);
-        }
-        if self.evenkeel != found.evenkeel {
-            return differs("version of evenkeel", &found.evenkeel, &self.evenkeel);
-        }
-        if self.world != found.world {
-            return differs("world", &found.world, &self.world);
-        }
-        if self.kernel != found.kernel {
-            return differs("kernel", &found.kernel, &self.kernel);
-        }
-        let effort = |quick| if quick { "quick" } else { "full" };
-        if self.quick != found.quick {
-            return differs("effort", &effort(found.quick), &effort(self.quick));
-        }
-        if self.seed != found.seed {
-            return differs("seed", &found.seed, &self.seed);
-        }
-        if self.rate_bps != found.rate_bps {
-            return differs("rate", &found.rate_bps, &self.rate_bps);
-        }
-        if self.repeats != found.repeats {
-            return differs("number of repeats", &found.repeats, &self.repeats);
-        }
-        if self.setups != found.setups {
-            return differs("list of setups", &found.setups, &self.setups);
+        let repeats = |settings: &Self| {
+            settings.repeats.map_or_else(|| "what the scenarios say".to_owned(), |count| count.to_string())
+        };
+        let all_or = |names: &[String]| if names.is_empty() { "all".to_owned() } else { names.join(", ") };
+        let setups = |settings: &Self| all_or(&settings.setups);
+        let scenarios = |settings: &Self| all_or(&settings.scenarios.keys().cloned().collect::<Vec<_>>());
+        let mut shown: Vec<(&str, String, String)> = vec![
+            ("version of evenkeel", found.evenkeel.clone(), self.evenkeel.clone()),
+            ("world", found.world.clone(), self.world.clone()),
+            ("kernel", found.kernel.clone(), self.kernel.clone()),
+            ("effort", effort(found), effort(self)),
+            ("seed", found.seed.to_string(), self.seed.to_string()),
+            ("rate", rate(found), rate(self)),
+            ("number of repeats", repeats(found), repeats(self)),
+            ("list of setups", setups(found), setups(self)),
+            ("list of scenarios", scenarios(found), scenarios(self)),
+        ];
+        let fact = |settings: &Self, fact: &str| {
+            settings.host.get(fact).cloned().unwrap_or_else(|| "unknown".to_owned())
+        };
+        let facts: BTreeSet<&String> = self.host.keys().chain(found.host.keys()).collect();
+        shown.extend(facts.into_iter().map(|name| (name.as_str(), fact(found, name), fact(self, name))));
+        if let Some((name, there, here)) = shown.into_iter().find(|(_, there, here)| there != here) {
+            return Some(format!("its {name} is {there}, and here it is {here}"));
         }
         if self.setups_text != found.setups_text {
             return Some("its file of setups has another text".to_owned());
         }
-        let names = |settings: &Self| settings.scenarios.keys().cloned().collect::<Vec<_>>();
-        if names(self) != names(found) {
-            return differs("list of scenarios", &names(found), &names(self));
-        }
         let changed = self.scenarios.iter().find(|(name, text)| found.scenarios.get(*name) != Some(text));
-        if let Some((name, _)) = changed {
-            return Some(format!("its scenario {name} has another text"));
-        }
-        let fact = self
-            .host
-            .keys()
-            .chain(found.host.keys())
-            .find(|fact| self.host.get(*fact) != found.host.get(*fact));
-        fact.map(|fact| {
-            format!(
-                "its machine differs: {fact} is {:?}, and here {:?}",
-                found.host.get(fact),
-                self.host.get(fact)
-            )
-        })
+        changed.map(|(name, _)| format!("its scenario {name} has another text"))
     }
 }
 
@@ -156,6 +139,17 @@ pub enum Entry {
     },
 }
 
+impl Entry {
+    /// Scenario, point and number of the repeat that this is about.
+    pub(crate) fn repeat(&self) -> Option<(&str, &str, u32)> {
+        match self {
+            Self::Repeat(done) => Some((&done.scenario, &done.point, done.repeat)),
+            Self::Failed { scenario, point, repeat, .. } => Some((scenario, point, *repeat)),
+            _ => None,
+        }
+    }
+}
+
 /// A finished repeat.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Repeated {
@@ -177,7 +171,7 @@ pub struct Repeated {
 /// Errors of a study's directory.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    #[error("cannot {action} {}: {source}", .path.display())]
+    #[error("cannot {action} {}: {source}", path_text(.path))]
     Io {
         action: &'static str,
         path: PathBuf,
@@ -190,27 +184,48 @@ pub enum JournalError {
     #[error(transparent)]
     Output(OutputError),
     /// The directory has no study.
-    #[error("{} is no study: it has no {SETTINGS_FILE}", .0.display())]
+    #[error("{} is no study: it has no {SETTINGS_FILE}", path_text(.0))]
     Missing(PathBuf),
     /// The directory has other files.
-    #[error("{} is not empty and no study; name a new directory", .0.display())]
+    #[error("{} is not empty and no study; name a new directory", path_text(.0))]
     Occupied(PathBuf),
     /// Another process uses the directory.
-    #[error("another process is running the study in {}", .0.display())]
+    #[error("another process is running the study in {}", path_text(.0))]
     Busy(PathBuf),
     /// A line before the last cannot be parsed.
-    #[error("{}:{line}: {source}; the file was changed, so start anew in another directory", .path.display())]
+    #[error("{}:{line}{}; the file was changed, so start anew in another directory", path_text(.path), place_and_words(.source))]
     Damaged {
         path: PathBuf,
         /// From 1.
         line: usize,
         source: serde_json::Error,
     },
-    #[error("{}: {source}; it is no study's, or one of another version of evenkeel", .path.display())]
+    /// A line is of no planned repeat.
+    #[error(
+        "{}:{line}: the study has no {what}; remove the line, and what is missing is measured again",
+        path_text(.path)
+    )]
+    Unplanned {
+        path: PathBuf,
+        /// From 1.
+        line: usize,
+        what: String,
+    },
+    #[error("{}: {}; it is no study's, or one of another version of evenkeel", path_text(.path), plain_words(&.source.to_string()))]
     Settings { path: PathBuf, source: serde_json::Error },
+    #[error("{} has schema {found}, this evenkeel reads schema {SCHEMA}", path_text(.path))]
+    Schema { path: PathBuf, found: u32 },
     /// It holds another study.
-    #[error("{} holds another study: {why}; name another directory", .path.display())]
+    #[error("{} holds another study: {why}; name another directory", path_text(.path))]
     Other { path: PathBuf, why: String },
+}
+
+/// `:COLUMN: WORDS` of a parser's error about a single line; the column only if it is known.
+fn place_and_words(error: &serde_json::Error) -> String {
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    let words = plain_words(&error.to_string()).replace(&place, "");
+    let words = words.trim_end_matches(',');
+    if error.column() > 0 { format!(":{}: {words}", error.column()) } else { format!(": {words}") }
 }
 
 impl From<OutputError> for JournalError {
@@ -329,6 +344,24 @@ impl Journal {
         is_finished(&self.entries)
     }
 
+    /// Checks that each repeat is of a planned point, by scenario and name, and within its number of repeats.
+    ///
+    /// # Errors
+    /// Names the first line with another one.
+    pub(crate) fn check(&self, planned: &BTreeMap<(&str, &str), u32>) -> Result<(), JournalError> {
+        for (index, entry) in self.entries.iter().enumerate() {
+            let Some((scenario, point, repeat)) = entry.repeat() else { continue };
+            let what = match planned.get(&(scenario, point)) {
+                None => format!("point '{}' of {}", excerpt(point), excerpt(scenario)),
+                Some(repeats) if repeat >= *repeats => format!("repeat {repeat} of {scenario} {point}"),
+                Some(_) => continue,
+            };
+            let path = self.directory.join(REPEATS_FILE);
+            return Err(JournalError::Unplanned { path, line: index + 1, what });
+        }
+        Ok(())
+    }
+
     /// Writes and syncs a line.
     ///
     /// # Errors
@@ -385,7 +418,88 @@ pub fn read_settings(directory: &Path) -> Result<Settings, JournalError> {
     let text = read_regular(&path, Kind::StudySettings).map_err(|error| {
         if error.is_missing() { JournalError::Missing(directory.to_owned()) } else { error.into() }
     })?;
-    serde_json::from_str(&text.text).map_err(|source| JournalError::Settings { path, source })
+    let damaged = |source| JournalError::Settings { path: path.clone(), source };
+    // The schema first: another version's fields would look like damage.
+    let Version { schema } = serde_json::from_str(&text.text).map_err(damaged)?;
+    if schema != SCHEMA {
+        return Err(JournalError::Schema { path, found: schema });
+    }
+    serde_json::from_str(&text.text).map_err(damaged)
+}
+
+/// The part of the settings that has their version.
+#[derive(Deserialize)]
+struct Version {
+    schema: u32,
+}
+
+/// Whether a directory has a study, if only a part of one.
+#[must_use]
+pub fn has_study(directory: &Path) -> bool {
+    [SETTINGS_FILE, REPEATS_FILE].iter().any(|file| directory.join(file).exists())
+}
+
+/// Whether a file is one of a study's.
+#[must_use]
+pub fn is_of_study(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    name.is_some_and(|name| [SETTINGS_FILE, REPEATS_FILE].contains(&name))
+        || path.ends_with("study-result.json")
+}
+
+/// A study's settings, its events, and what it lacks.
+///
+/// # Errors
+/// When there is none, or it is damaged before the last line.
+pub fn read_with_gaps(directory: &Path) -> Result<(Settings, Vec<Entry>, Vec<String>), JournalError> {
+    let settings = read_settings(directory)?;
+    let path = directory.join(REPEATS_FILE);
+    let (entries, good) = read_entries(&path)?;
+    let mut gaps = gaps(&entries);
+    match fs::metadata(&path) {
+        Err(_) => gaps = vec![format!("{REPEATS_FILE} is missing")],
+        Ok(metadata) if metadata.len() == 0 => gaps = vec![format!("{REPEATS_FILE} is empty")],
+        Ok(metadata) if metadata.len() > good => {
+            gaps.insert(0, format!("line {} of {REPEATS_FILE} is cut short and not read", entries.len() + 1));
+        }
+        Ok(_) => {}
+    }
+    Ok((settings, entries, gaps))
+}
+
+/// What a study lacks, as far as its events show: all points of a scenario have equally many repeats.
+fn gaps(entries: &[Entry]) -> Vec<String> {
+    let mut repeats: BTreeMap<&str, BTreeMap<&str, BTreeSet<u32>>> = BTreeMap::new();
+    for entry in entries {
+        if let Some((scenario, point, repeat)) = entry.repeat() {
+            repeats.entry(scenario).or_default().entry(point).or_default().insert(repeat);
+        }
+    }
+    if !is_finished(entries) {
+        return vec!["it is not finished".to_owned()];
+    }
+    let mut missing = Vec::new();
+    for (scenario, points) in &repeats {
+        let count = points.values().flatten().max().map_or(0, |last| last.saturating_add(1));
+        for (point, there) in points {
+            let there = there.len();
+            if there < count as usize {
+                missing.push(format!("{scenario} {point} ({there} of {count})"));
+            }
+        }
+    }
+    if missing.is_empty() {
+        return Vec::new();
+    }
+    vec![format!("repeats are missing: {}", points_list(&missing))]
+}
+
+/// The first names of points, whole, and how many more there are.
+pub(crate) fn points_list(names: &[String]) -> String {
+    const SHOWN: usize = 10;
+    let shown = names.iter().take(SHOWN).map(|name| printable(name)).collect::<Vec<_>>().join(", ");
+    let more = names.len().saturating_sub(SHOWN);
+    if more == 0 { shown } else { format!("{shown} and {more} more") }
 }
 
 /// Reads a study without running it: its settings and events.

@@ -60,7 +60,13 @@ pub fn points<'s>(scenarios: &'s [StudyScenario], extent: &Extent) -> Vec<Planne
         .collect()
 }
 
-impl Planned<'_> {
+impl<'s> Planned<'s> {
+    /// Scenario and point.
+    #[must_use]
+    pub fn names(&self, scenarios: &'s [StudyScenario]) -> (&'s str, &'s str) {
+        (&scenarios[self.scenario].scenario.name, &self.variant.name)
+    }
+
     /// Points of a cell differ only by their setup.
     fn is_of_cell_of(&self, other: &Self) -> bool {
         let axes = |planned: &Self| planned.point.coordinates.get(1..).map(<[_]>::to_vec);

@@ -6,6 +6,7 @@ mod settings;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use evenkeel_model::text::path_text;
 use evenkeel_model::world::{Observer, World};
 use evenkeel_report::chart;
 use evenkeel_study::journal::{self, Journal, JournalError, Settings};
@@ -43,7 +44,7 @@ fn tc(options: &TcOptions) -> Result<Exit, Failure> {
             run(&mut world, &wanted, options, &progress, simulation_failure)
         }
     }?;
-    progress.remark(&format!("study: {}", directory.display()));
+    progress.remark(&format!("study: {}", path_text(&directory)));
     Ok(Exit::Done)
 }
 
@@ -70,13 +71,14 @@ fn run<W: World>(
     let done = conduct(world, &request, &mut journal, progress);
     progress.finish();
     done.map_err(|error| {
-        let go_on = format!("go on with: evenkeel study tc --resume {}", directory.display());
+        let go_on = format!("go on with: evenkeel study tc --resume {}", path_text(&directory));
         match error {
             StudyError::World(error) => failure(&error),
             StudyError::Failing(ref inner) => {
                 let exit = failure(inner);
                 Failure::new(exit.exit(), &error).and(&go_on)
             }
+            StudyError::Journal(error @ JournalError::Unplanned { .. }) => journal_failure(&error),
             StudyError::Journal(error) => journal_failure(&error).and(&go_on),
             StudyError::NothingToRun { .. } => Failure::new(Exit::Unable, &error),
             StudyError::Interrupted => {
@@ -87,17 +89,20 @@ fn run<W: World>(
     let results = Results::of(journal.settings(), journal.entries(), &request);
     let kept = Kept::of(&results)?;
     let written = kept.write(&journal);
-    if options.qdisc_table {
-        print(&evenkeel_study::qdisc_table(&results))?;
-    } else {
-        match options.format {
-            Format::Json => print(&kept.json)?,
-            Format::Table => print(&evenkeel_study::summary(&results, table_options()))?,
-        }
-    }
+    let printed = match options.format {
+        _ if options.qdisc_table => print(&evenkeel_study::qdisc_table(&results)),
+        Format::Json => print(&kept.json),
+        Format::Table => print(&evenkeel_study::summary(&results, table_options())),
+    };
     // The result is printed even if its files cannot be written; the same command makes them again.
-    written.map_err(|error| journal_failure(&error).and("the result was printed, but not kept"))?;
-    Ok(directory)
+    match (written, printed) {
+        (Ok(()), printed) => {
+            printed.map_err(|failure| failure.and(&format!("the study is in {}", path_text(&directory))))?;
+            Ok(directory)
+        }
+        (Err(error), Ok(())) => Err(journal_failure(&error).and("the result was printed, but not kept")),
+        (Err(error), Err(unprinted)) => Err(journal_failure(&error).and(unprinted.message())),
+    }
 }
 
 /// The files of a result.
@@ -139,7 +144,14 @@ impl Kept {
 fn open(settings: &Settings, options: &TcOptions) -> Result<Journal, Failure> {
     let failed = |error: JournalError| journal_failure(&error);
     if let Some(directory) = options.resume.as_ref().or(options.out.as_ref()) {
-        return Journal::open(directory, settings).map_err(failed);
+        return Journal::open(directory, settings).map_err(|error| match error {
+            JournalError::Other { path, why } if options.resume.is_some() => {
+                let path = path_text(&path);
+                let text = format!("cannot resume {path} here: {why}; start a new study with --out DIR");
+                Failure::new(Exit::Usage, text)
+            }
+            error => failed(error),
+        });
     }
     let effort = if settings.quick { "quick" } else { "full" };
     let mut number = 1_u32;
@@ -188,33 +200,39 @@ fn journal_failure(error: &JournalError) -> Failure {
         | JournalError::Missing(_)
         | JournalError::Occupied(_)
         | JournalError::Damaged { .. }
+        | JournalError::Unplanned { .. }
         | JournalError::Settings { .. }
+        | JournalError::Schema { .. }
         | JournalError::Other { .. } => Exit::Usage,
     };
     Failure::new(exit, error)
 }
 
-pub fn is_study(directory: &Path) -> bool {
-    directory.is_dir() && journal::read_settings(directory).is_ok()
-}
-
 pub fn compare(first: &Path, second: &Path, format: Format) -> Result<Exit, Failure> {
-    let read = |directory: &Path| -> Result<Results, Failure> {
-        let (settings, entries) = journal::read(directory).map_err(|error| journal_failure(&error))?;
+    let mut gaps = Vec::new();
+    let mut read = |directory: &Path| -> Result<Results, Failure> {
+        let (settings, entries, missing) =
+            journal::read_with_gaps(directory).map_err(|error| journal_failure(&error))?;
+        gaps.extend(missing.iter().map(|missing| format!("{}: {missing}", path_text(directory))));
         Ok(Results::bare(&settings, &entries))
     };
-    let agreement = evenkeel_study::agreement(&read(first)?, &read(second)?);
+    let mut agreement = evenkeel_study::agreement(&read(first)?, &read(second)?);
     if agreement.counts().1 == 0 {
-        let message = if agreement.compared.is_empty() {
+        let why = if agreement.compared.is_empty() {
             "nothing to compare: the studies have no point in common"
         } else {
             "nothing to compare: no point has 5 repeats in both studies, and fewer have no interval"
         };
-        return Err(Failure::new(Exit::Usage, message));
+        let failure = Failure::new(Exit::Usage, why);
+        return Err(if gaps.is_empty() { failure } else { failure.and(&gaps.join("; ")) });
     }
-    let (first, second) = (first.to_string_lossy(), second.to_string_lossy());
+    agreement.warnings.splice(0..0, gaps);
+    let names = [first, second].map(path_text);
     match format {
-        Format::Table => print(&evenkeel_study::agreement_table(&agreement, &first, &second))?,
+        Format::Table => {
+            let names = [names[0].as_str(), names[1].as_str()];
+            print(&evenkeel_study::agreement_table(&agreement, names, table_options()))?;
+        }
         Format::Json => print(&format!("{:#}\n", evenkeel_study::agreement_json(&agreement)))?,
     }
     Ok(Exit::Done)

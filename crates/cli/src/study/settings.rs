@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use evenkeel_model::scenario::bundled::bundled;
+use evenkeel_model::text::path_text;
 use evenkeel_model::units::BitRate;
 use evenkeel_model::world::World;
 use evenkeel_study::journal::{self, SCHEMA, Settings};
@@ -14,6 +15,7 @@ use crate::arguments::Place;
 use crate::exit::{Exit, Failure};
 use crate::scenario::{Loaded, OwnSetups, load_with, parse_loaded};
 
+use super::journal_failure;
 use super::options::TcOptions;
 
 /// The requested study.
@@ -62,10 +64,19 @@ impl Wanted {
 
     /// With the settings of an unfinished study.
     fn resumed(directory: &Path) -> Result<Self, Failure> {
-        let found = journal::read_settings(directory).map_err(|error| Failure::new(Exit::Usage, error))?;
+        let found = journal::read_settings(directory).map_err(|error| journal_failure(&error))?;
         let place = match found.world.as_str() {
             "sim" => Place::Sim,
-            _ => Place::Netns,
+            "netns" => Place::Netns,
+            other => {
+                let place = path_text(directory);
+                return Err(Failure::unknown(
+                    "world",
+                    other,
+                    ["netns", "sim"],
+                    &format!("see {place}/study.json"),
+                ));
+            }
         };
         let own = found
             .setups_text

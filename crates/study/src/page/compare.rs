@@ -1,7 +1,7 @@
 //! A comparison of two studies, as text and JSON.
 
-use std::fmt::Write;
-
+use evenkeel_report::page::Page;
+use evenkeel_report::table::TableOptions;
 use evenkeel_report::{change_text, describe};
 use serde_json::{Value, json};
 
@@ -39,28 +39,31 @@ pub fn agreement_json(agreement: &Agreement) -> Value {
 
 /// Number of differing figures, differences of the set-up, and each differing figure.
 #[must_use]
-pub fn agreement_table(agreement: &Agreement, first: &str, second: &str) -> String {
-    let mut text = String::new();
+pub fn agreement_table(agreement: &Agreement, names: [&str; 2], options: TableOptions) -> String {
+    let mut page = Page::new(options);
     let (agree, all) = agreement.counts();
     let differing = all - agree;
-    // Writing to a string cannot fail.
-    let _ = match differing {
-        0 => writeln!(text, "No difference shown: {all} figures."),
-        1 => writeln!(text, "1 of {all} figures differs."),
-        _ => writeln!(text, "{differing} of {all} figures differ."),
-    };
-    let _ = writeln!(text, "first: {first}\nsecond: {second}");
+    page.line(&match differing {
+        0 => format!("No difference shown: {all} figures."),
+        1 => format!("1 of {all} figures differs."),
+        _ => format!("{differing} of {all} figures differ."),
+    });
+    page.labelled("first: ", names[0]);
+    page.labelled("second: ", names[1]);
     for warning in &agreement.warnings {
-        let _ = writeln!(text, "{warning}");
+        page.line(warning);
     }
     if agreement.only_in_one > 0 {
         let points = if agreement.only_in_one == 1 { "point is" } else { "points are" };
-        let _ = writeln!(text, "{} {points} only in one of them.", agreement.only_in_one);
+        page.line(&format!("{} {points} only in one of them.", agreement.only_in_one));
     }
     for compared in agreement.compared.iter().filter(|compared| compared.agrees == Some(false)) {
         let description = describe(compared.metric);
-        let _ = writeln!(text, "  {}: {}", compared.point, change_text(&description, &compared.change));
+        page.labelled("  ", &format!("{}: {}", compared.point, change_text(&description, &compared.change)));
     }
-    text.push_str("All intervals hold together with 98 % confidence: two runs of the same thing show a difference in at most 5 of 100 comparisons.\n");
-    text
+    page.line(
+        "All intervals hold together with 98 % confidence: two runs of the same thing show a difference in at most 5 of 100 \
+         comparisons.",
+    );
+    page.finish()
 }

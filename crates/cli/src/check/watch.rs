@@ -238,7 +238,7 @@ mod tests {
         let damaged = HostFacts { unknown: vec![gap], ..HostFacts::default() };
         let screen = |before: &HostFacts, after: &HostFacts| {
             let mut page = Page::new(TableOptions::default());
-            screen(&mut page, before, after, &[], &unread(before, after), Duration::from_secs(3));
+            screen(&mut page, before, after, &[], &unread(before, after), Duration::from_secs(3), None);
             page.finish()
         };
         assert_eq!(screen(&sound, &sound), "No packets lost in 3.0 s.\n");

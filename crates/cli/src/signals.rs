@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use nix::libc::SIGXFSZ;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::exit::{Exit, Failure};
@@ -80,7 +81,7 @@ pub fn end_at_once() -> Result<(), Failure> {
 /// Makes a write beyond the limit of the file size (`ulimit -f`) fail with EFBIG, as on a full disk, instead of killing the
 /// process. A handler and not `SIG_IGN`, which child processes would inherit.
 pub fn survive_file_size_limit() -> Result<(), Failure> {
-    register(libc::SIGXFSZ, || {})
+    register(SIGXFSZ, || {})
 }
 
 /// Installs a handler, unless the signal is ignored.

@@ -102,24 +102,17 @@ impl StateDirectory {
         }
     }
 
-    /// Opens the directory, accessible only to its owner; creates it if `create`. None if it does not exist.
+    /// Opens the directory; creates it if `create`, accessible only to its owner. The mode of an existing one is
+    /// never changed. None if it does not exist.
     pub(crate) fn open(&self, create: bool) -> Result<Option<Directory>, JournalError> {
         let path = &self.0;
-        let failed = |source| JournalError::Directory { path: path.clone(), source };
+        let failed = |source| self.unusable(source);
         if create {
-            let made = match path.parent() {
-                Some(parent) => DirBuilder::new().recursive(true).mode(0o755).create(parent),
-                None => Ok(()),
-            };
-            match made.and_then(|()| DirBuilder::new().mode(0o700).create(path)) {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
-                _ => {}
-            }
+            make_private(path).map_err(failed)?;
         }
-        let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
-        let file = match std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path) {
+        let file = match open_directory(path) {
             Ok(file) => file,
-            Err(error) if is_absent(&error) && !path.is_symlink() => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !path.is_symlink() => return Ok(None),
             Err(_) if path.is_symlink() => {
                 return Err(self.unsafe_because("it is a symbolic link".to_owned()));
             }
@@ -131,7 +124,7 @@ impl StateDirectory {
 
     /// Refuses a directory that another user can write to or replace: root would then obey that user's files.
     fn check(&self, file: &File) -> Result<(), JournalError> {
-        let failed = |source| JournalError::Directory { path: self.0.clone(), source };
+        let failed = |source| self.unusable(source);
         let own = geteuid().as_raw();
         let metadata = file.metadata().map_err(failed)?;
         if metadata.uid() != own && metadata.uid() != 0 {
@@ -139,8 +132,16 @@ impl StateDirectory {
                 self.unsafe_because(format!("it belongs to the user with the number {}", metadata.uid()))
             );
         }
-        if metadata.mode() & 0o077 != 0 && metadata.uid() == own {
-            fchmod(file, Mode::from_bits_truncate(0o700)).map_err(|error| failed(error.into()))?;
+        let mode = metadata.mode() & 0o7777;
+        // A session drops the capability that overrides permissions.
+        if mode & 0o700 != 0o700 {
+            return Err(self.unsafe_because(format!("its owner may not write to it (mode {mode:o})")));
+        }
+        if mode & 0o022 != 0 {
+            return Err(self.unsafe_because(format!(
+                "others may write to it (mode {mode:o}; chmod 700, or name another directory with \
+                 EVENKEEL_STATE_DIR)"
+            )));
         }
         let real = self.0.canonicalize().map_err(failed)?;
         for parent in self.0.ancestors().chain(real.ancestors()).skip(1) {
@@ -163,13 +164,24 @@ impl StateDirectory {
         Ok(())
     }
 
+    fn unusable(&self, source: io::Error) -> JournalError {
+        JournalError::Directory { path: self.0.clone(), source }
+    }
+
+    /// An error before the first change: the directory takes no journal, for example because the disk is full.
+    fn takes_none(&self, error: JournalError) -> JournalError {
+        match error {
+            JournalError::File { source, .. } => self.unusable(source),
+            error => error,
+        }
+    }
+
     fn unsafe_because(&self, reason: String) -> JournalError {
         JournalError::Unsafe { path: self.0.clone(), reason }
     }
 
     fn made(&self) -> Result<Arc<Directory>, JournalError> {
-        let gone =
-            || JournalError::Directory { path: self.0.clone(), source: io::ErrorKind::NotFound.into() };
+        let gone = || self.unusable(io::ErrorKind::NotFound.into());
         let directory = self.open(true)?.ok_or_else(gone)?;
         directory.remove_drafts()?;
         Ok(Arc::new(directory))
@@ -206,11 +218,15 @@ impl StateDirectory {
             if let Some(mut held) = Held::take(&directory, name)? {
                 return match look(&mut held)? {
                     Look::GoOn(found) => Ok((held, Some(found))),
-                    Look::BeginAnew(found, entries) => Ok((held.replace(header, &entries)?, Some(found))),
+                    Look::BeginAnew(found, entries) => {
+                        let held = held.replace(header, &entries).map_err(|error| self.takes_none(error))?;
+                        Ok((held, Some(found)))
+                    }
                 };
             }
             // Another process may create it first.
-            if let Some(held) = Held::create(&directory, name, header)? {
+            let created = Held::create(&directory, name, header).map_err(|error| self.takes_none(error))?;
+            if let Some(held) = created {
                 return Ok((held, None));
             }
         }
@@ -243,8 +259,23 @@ pub(crate) fn working_journal_of(kept: &str) -> Option<String> {
     Some(format!("{stem}.{EXTENSION}"))
 }
 
-pub(crate) fn is_absent(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+fn open_directory(path: &Path) -> io::Result<File> {
+    let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
+    std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path)
+}
+
+/// Creates a directory that is accessible only to its owner, and its missing parents, whatever the umask.
+fn make_private(path: &Path) -> io::Result<()> {
+    let missing: Vec<&Path> = path.ancestors().take_while(|place| !place.exists()).collect();
+    for place in missing.into_iter().rev() {
+        let mode = if place == path { 0o700 } else { 0o755 };
+        match DirBuilder::new().mode(mode).create(place) {
+            Ok(()) => fchmod(open_directory(place)?, Mode::from_bits_truncate(mode))?,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// The open directory: the descriptor stays valid if the path is replaced or removed. Each name opened in it is
@@ -341,7 +372,11 @@ impl Directory {
         let file = self.open_file(&draft, flags)?.ok_or_else(missing)?;
         let file = Flock::lock(file, FlockArg::LockExclusiveNonblock)
             .map_err(|(_, error)| self.failed("lock", &draft)(error.into()))?;
-        let written = file.write_all_at(bytes, 0).and_then(|()| file.sync_all());
+        // Whatever the umask: a guardian without the capability that overrides permissions opens it again.
+        let written = fchmod(&*file, Mode::from_bits_truncate(0o600))
+            .map_err(io::Error::from)
+            .and_then(|()| file.write_all_at(bytes, 0))
+            .and_then(|()| file.sync_all());
         if let Err(source) = written {
             let _ = self.unlink(&draft);
             return Err(self.failed("write", name)(source));
@@ -368,6 +403,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
+    use crate::error::Cause;
     use crate::held::{Standing, Watched};
     use crate::journal::Storage;
     use crate::ours::Ours;
@@ -454,12 +490,29 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let open = directory.path().join("open");
         std::fs::create_dir(&open).unwrap();
-        std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o777)).unwrap();
+        let set_mode = |mode| {
+            std::fs::set_permissions(&open, std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        set_mode(0o777);
         let refused = |path: &Path| take(&StateDirectory::at(path), 7).unwrap_err().to_string();
         assert!(refused(&open.join("state")).contains("everybody may write to"));
-        // The directory is made private.
-        take(&StateDirectory::at(&open), 7).unwrap();
-        assert_eq!(mode(&open), 0o700);
+        for wrong in [0o1777, 0o770, 0o720, 0o500, 0o000] {
+            set_mode(wrong);
+            // Without CAP_DAC_OVERRIDE, a directory without permissions cannot even be opened.
+            let words = if wrong & 0o700 == 0o700 { "others may write" } else { "" };
+            let error = refused(&open);
+            assert!(
+                error.contains(words) && error.contains(&open.display().to_string()),
+                "{wrong:o}: {error}"
+            );
+            assert!(StateDirectory::at(&open).journals().is_err(), "{wrong:o}");
+            assert_eq!(mode(&open), wrong, "it is not changed");
+        }
+        for right in [0o755, 0o700] {
+            set_mode(right);
+            take(&StateDirectory::at(&open), 7).unwrap();
+            assert_eq!(mode(&open), right);
+        }
         let link = directory.path().join("link");
         std::os::unix::fs::symlink(&open, &link).unwrap();
         assert!(refused(&link).contains("symbolic link"));
@@ -467,6 +520,21 @@ mod tests {
             std::os::unix::fs::chown(&open, Some(65534), None).unwrap();
             assert!(refused(&open).contains("belongs to the user with the number 65534"));
             assert!(refused(&open.join("below")).contains("belongs to the user"));
+        }
+    }
+
+    #[test]
+    fn a_file_is_no_directory_for_writers_and_readers_alike() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("file");
+        std::fs::write(&file, "x").unwrap();
+        for path in [file.clone(), file.join("below")] {
+            let state = StateDirectory::at(&path);
+            let errors = [take(&state, 7).unwrap_err(), state.journals().unwrap_err().into()];
+            for error in errors {
+                assert_eq!(error.cause(), Cause::Unable, "{error}");
+                assert!(error.to_string().contains("Not a directory"), "{error}");
+            }
         }
     }
 

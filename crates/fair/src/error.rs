@@ -3,13 +3,13 @@
 use evenkeel_apply::{ApplyError, Cause};
 use evenkeel_control::ControlError;
 use evenkeel_datapath::DatapathError;
-use evenkeel_host::HostError;
+use evenkeel_host::{HostError, there_is};
 use evenkeel_netlink::NetlinkError;
 
 /// An interface could not be observed or managed.
 #[derive(Debug, thiserror::Error)]
 pub enum FairError {
-    #[error("there is no interface '{name}' here; there are: {}", .others.join(", "))]
+    #[error("there is no interface '{name}' here; {}", there_is(.others))]
     NoInterface { name: String, others: Vec<String> },
     /// A requirement is missing, or a setting prevents it.
     #[error("{what}; {remedy}")]

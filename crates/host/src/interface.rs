@@ -161,6 +161,15 @@ impl Sysfs {
     }
 }
 
+/// Lists the interfaces of a namespace besides `lo`, for a message.
+#[must_use]
+pub fn there_is(others: &[String]) -> String {
+    match others {
+        [] => "there is only lo".to_owned(),
+        others => format!("there are: {}", others.join(", ")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

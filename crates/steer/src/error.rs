@@ -2,7 +2,7 @@
 
 use evenkeel_apply::{ApplyError, Cause};
 use evenkeel_datapath::DatapathError;
-use evenkeel_host::HostError;
+use evenkeel_host::{HostError, there_is};
 use evenkeel_netlink::NetlinkError;
 use evenkeel_receive::ConfigureError;
 use evenkeel_receive::policy::BindError;
@@ -11,7 +11,7 @@ use evenkeel_receive::search::SearchError;
 /// An interface could not be steered.
 #[derive(Debug, thiserror::Error)]
 pub enum SteerError {
-    #[error("there is no interface '{name}' here; there are: {}", .others.join(", "))]
+    #[error("there is no interface '{name}' here; {}", there_is(.others))]
     NoInterface { name: String, others: Vec<String> },
     /// The request is inconsistent.
     #[error("{0}")]

@@ -14,7 +14,7 @@ use nix::fcntl::{Flock, FlockArg, OFlag, openat, renameat};
 use nix::sys::stat::Mode;
 
 use crate::error::JournalError;
-use crate::journal::{Entry, Header, Storage};
+use crate::journal::{Entry, Header, Process, Storage};
 use crate::journal_lines::{Contents, JournalWriter};
 use crate::state::{DAMAGED, Directory, EXTENSION, StateDirectory, is_kept, working_journal_of};
 
@@ -28,7 +28,7 @@ pub(crate) enum Standing {
     Named,
     /// Another program removed the file or its directory.
     Removed,
-    /// Another file has the name now.
+    /// Another file, directory or link has the name now.
     Replaced,
 }
 
@@ -172,7 +172,13 @@ impl Held {
         }
     }
 
-    fn standing(&self) -> Result<Standing, JournalError> {
+    /// The process whose journal has this name now, if it is a journal.
+    pub(crate) fn named_process(&self) -> Option<Process> {
+        let mut file = self.directory.open_file(&self.name, OFlag::O_RDONLY).ok()??;
+        Some(self.directory.read(&mut file, &self.name).ok()?.header?.process)
+    }
+
+    pub(crate) fn standing(&self) -> Result<Standing, JournalError> {
         let own = self.file.metadata().map_err(self.directory.failed("look at", &self.name))?;
         Ok(match self.directory.stands(&self.name) {
             None => Standing::Removed,
@@ -231,6 +237,9 @@ impl Held {
 
     /// Renames the journal, so that it is kept but not read again.
     pub(crate) fn set_aside(&self) -> Result<PathBuf, JournalError> {
+        if self.standing()? != Standing::Named {
+            return Ok(self.path());
+        }
         for number in 1..1000 {
             let suffix = if number == 1 { String::new() } else { format!(".{number}") };
             let aside = format!("{}{suffix}{DAMAGED}", self.name);
@@ -302,6 +311,10 @@ impl Storage for Held {
     fn remove(mut self) -> Result<(), JournalError> {
         // Without the mark, a guardian would compare every knob again.
         let _ = self.shut();
+        // The name may belong to another program's file now.
+        if self.standing()? == Standing::Replaced {
+            return Ok(());
+        }
         self.directory.unlink(&self.name).map_err(self.directory.failed("remove", &self.name))
     }
 }

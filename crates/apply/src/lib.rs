@@ -58,7 +58,7 @@ pub use lasting::{Lasting, Made, kept};
 pub use namespace::NamespaceHandle;
 pub use ours::Ours;
 pub use persisted::{Etc, Removal};
-pub use revert::{Damaged, Leftover, RevertOutcome, leftover, revert};
+pub use revert::{Damaged, Leftover, RevertOutcome, leftover, put_back, revert};
 pub use rollback::{LeftAlone, Report, roll_back};
 pub use run::{Disturbance, Run};
 pub use state::StateDirectory;

@@ -22,6 +22,8 @@ pub struct Leftover {
     pub report: Report,
     /// The part of its journal that could not be read.
     pub damaged: Option<Damaged>,
+    /// The journal's name, if another program's file, directory or link stands there: it stays.
+    pub supplanted: Option<PathBuf>,
 }
 
 /// A journal that could not be read completely.
@@ -54,6 +56,8 @@ pub enum RevertOutcome {
         path: Option<PathBuf>,
         /// The journal; it stays.
         journal: PathBuf,
+        /// The run is alive.
+        alive: bool,
     },
     /// No line can be read; the journal is kept.
     Unreadable(Damaged),
@@ -67,12 +71,15 @@ pub enum RevertOutcome {
 /// [`JournalError::Busy`] while the run is alive; when the journal or the kernel's settings cannot be read.
 pub fn revert(journal: &Path) -> Result<RevertOutcome, ApplyError> {
     let name = journal.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let Some(contents) = StateDirectory::read(journal)? else { return Ok(RevertOutcome::Nothing) };
+    // Before the journal is locked: a live run in another namespace holds it.
+    if !contents.shut
+        && let Some(outcome) = elsewhere(&contents, journal)?
+    {
+        return Ok(outcome);
+    }
     if !is_kept(&name) {
         return revert_held(journal);
-    }
-    let Some(contents) = StateDirectory::read(journal)? else { return Ok(RevertOutcome::Nothing) };
-    if let Some(outcome) = elsewhere(&contents, journal)? {
-        return Ok(outcome);
     }
     // Exclude a live run: at its end it would restore the values that it found. Roll back a dead run first: its
     // changes were made on top of the kept ones.
@@ -84,6 +91,23 @@ pub fn revert(journal: &Path) -> Result<RevertOutcome, ApplyError> {
     let outcome = revert_held(journal);
     lock.remove()?;
     outcome
+}
+
+/// Rolls back a dead run's leftover in a journal, before a new run on its interface looks.
+///
+/// # Errors
+/// As [`revert`], and when a part of the journal cannot be read: its settings may still be in force, and the new
+/// run would treat them as the administrator's.
+pub fn put_back(journal: &Path) -> Result<Option<Leftover>, ApplyError> {
+    let mut leftover = match revert(journal)? {
+        RevertOutcome::Unreadable(damaged) => return Err(JournalError::from(damaged).into()),
+        RevertOutcome::RolledBack(leftover) => *leftover,
+        _ => return Ok(None),
+    };
+    match leftover.damaged.take() {
+        Some(damaged) => Err(JournalError::from(damaged).into()),
+        None => Ok(Some(leftover)),
+    }
 }
 
 /// The dead run whose leftover is still in a journal; none if there is no such run, or it is alive or of an
@@ -115,7 +139,9 @@ pub(crate) fn revert_watched(
     let contents = held.read()?;
     let is_of_process = contents.header.as_ref().is_none_or(|header| header.process == process);
     // Another run has rolled this one back and replaced the journal.
-    if standing == Standing::Replaced || !is_of_process {
+    let is_replaced = standing == Standing::Replaced;
+    let is_succeeded = is_replaced && held.named_process().is_some_and(|named| named != process);
+    if is_succeeded || !is_of_process {
         return Ok(RevertOutcome::Nothing);
     }
     if contents.shut {
@@ -125,7 +151,12 @@ pub(crate) fn revert_watched(
         }
         return Ok(RevertOutcome::Nothing);
     }
-    finish(held, contents, Some(kernel))
+    let path = held.path();
+    let mut outcome = finish(held, contents, Some(kernel))?;
+    if let RevertOutcome::RolledBack(leftover) = &mut outcome {
+        leftover.supplanted = is_replaced.then_some(path);
+    }
+    Ok(outcome)
 }
 
 fn revert_held(journal: &Path) -> Result<RevertOutcome, ApplyError> {
@@ -154,8 +185,8 @@ fn elsewhere(contents: &Contents, journal: &Path) -> Result<Option<RevertOutcome
         Life::Alive(path) => path,
         Life::Unknown => None,
     };
-    let (header, journal) = (header.clone(), journal.to_owned());
-    Ok(Some(RevertOutcome::OtherNamespace { header, path, journal }))
+    let (alive, header, journal) = (is_alive(header), header.clone(), journal.to_owned());
+    Ok(Some(RevertOutcome::OtherNamespace { header, path, journal, alive }))
 }
 
 /// Restores the settings of a journal that belong to this boot and namespace; returns whether the journal is
@@ -194,17 +225,19 @@ fn settle(
     let name = kernel.current_name()?;
     if !report.is_settled() {
         let damaged = (!damage.is_empty()).then(|| Damaged { path: held.path(), damage });
-        return Ok((RevertOutcome::RolledBack(Box::new(Leftover { header, name, report, damaged })), false));
+        let leftover = Leftover { header, name, report, damaged, supplanted: None };
+        return Ok((RevertOutcome::RolledBack(Box::new(leftover)), false));
     }
     if damage.is_empty() {
         if namespace_is_gone && report.restored.is_empty() {
             return Ok((RevertOutcome::Void(header), true));
         }
-        let leftover = Leftover { header, name, report, damaged: None };
+        let leftover = Leftover { header, name, report, damaged: None, supplanted: None };
         return Ok((RevertOutcome::RolledBack(Box::new(leftover)), true));
     }
     let damaged = Some(damaged(damage)?);
-    Ok((RevertOutcome::RolledBack(Box::new(Leftover { header, name, report, damaged })), false))
+    let leftover = Leftover { header, name, report, damaged, supplanted: None };
+    Ok((RevertOutcome::RolledBack(Box::new(leftover)), false))
 }
 
 /// Whether [`crate::Lasting`] held the journal only as a lock: its changes are in the kept journal.

@@ -39,7 +39,9 @@ impl fmt::Display for Disturbance {
         match &self.expected {
             Some(expected) => {
                 let difference = self.knob.difference(found, expected);
-                let by = difference.map(|bytes| format!(", {bytes:+}")).unwrap_or_default();
+                // Values with several figures may differ in another one only.
+                let difference = difference.filter(|by| *by != 0);
+                let by = difference.map(|by| format!(", {by:+}")).unwrap_or_default();
                 write!(formatter, " (evenkeel had set {expected}{by})")
             }
             None => Ok(()),

@@ -1,6 +1,6 @@
 //! `evenkeel revert`, and the guardian, which does the same when its run dies.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use evenkeel_apply::guardian::{Post, Watch, guard as watch};
 use evenkeel_apply::{
@@ -41,7 +41,30 @@ fn remove_files(interface: Option<&str>) -> Result<bool, Failure> {
 }
 
 pub fn revert(options: &RevertOptions) -> Result<Exit, Failure> {
-    let files = remove_files(options.interface.as_deref())?;
+    // A failure of one does not exclude the other.
+    let settings = revert_settings(options.interface.as_deref()).map_err(|error| error.tell());
+    let files = remove_files(options.interface.as_deref()).map_err(|error| error.tell());
+    let (exit, any) = match (settings, files) {
+        (Err(exit), _) => return Ok(exit),
+        (Ok((Exit::Done, _)), Err(exit)) => return Ok(exit),
+        (Ok((exit, any)), files) => (exit, any || files.unwrap_or(true)),
+    };
+    if any || exit != Exit::Done {
+        return Ok(exit);
+    }
+    if let Some(name) = &options.interface
+        && !exists(name)
+    {
+        let message = format!("there is neither an interface nor a journal of '{name}'");
+        return Err(Failure::new(Exit::Usage, message));
+    }
+    print("nothing to put back\n")?;
+    Ok(Exit::Done)
+}
+
+/// Restores the settings of all journals, or of an interface and the devices below it that `evenkeel fair` manages;
+/// returns whether there were any journals.
+fn revert_settings(interface: Option<&str>) -> Result<(Exit, bool), Failure> {
     let state = StateDirectory::from_environment();
     let journals = state.remove_drafts().and_then(|()| state.journals());
     let journals = journals.map_err(|error| failure(&error.into()))?;
@@ -51,42 +74,30 @@ pub fn revert(options: &RevertOptions) -> Result<Exit, Failure> {
             path.display()
         ));
     }
+    let below = interface.map(|name| journals_below(name, &state)).unwrap_or_default();
     let mut chosen = Vec::new();
     let mut exit = Exit::Done;
     for path in journals {
-        match &options.interface {
+        match interface {
             None => chosen.push(path),
             Some(name) => match is_about(&path, name) {
                 Ok(true) => chosen.push(path),
+                Ok(false) if below.contains(&path) => chosen.push(path),
                 Ok(false) => {}
                 // It may belong to any interface: report it, and continue with the others.
                 Err(error) => exit = error.tell(),
             },
         }
     }
-    if chosen.is_empty() {
-        if let Some(name) = &options.interface
-            && exit == Exit::Done
-            && !files
-            && !exists(name)
-        {
-            return Err(Failure::new(
-                Exit::Usage,
-                format!("there is neither an interface nor a journal of '{name}'"),
-            ));
-        }
-        if exit == Exit::Done && !files {
-            print("nothing to put back\n")?;
-        }
-        return Ok(exit);
-    }
+    let any = !chosen.is_empty();
     for path in chosen {
         // Continue with the others after a failure.
         match revert_journal(&path) {
             Ok(outcome) => match (tell(&outcome)?, &outcome) {
-                (Exit::Done, RevertOutcome::OtherNamespace { .. }) if options.interface.is_some() => {
-                    // The user's request was not done. An earlier failure takes precedence.
-                    if exit == Exit::Done {
+                (Exit::Done, RevertOutcome::OtherNamespace { .. }) => {
+                    // The user's request was not done, unless the name is also one of this namespace. An earlier
+                    // failure takes precedence.
+                    if exit == Exit::Done && interface.is_some_and(|name| !exists(name)) {
                         exit = Exit::Unable;
                     }
                 }
@@ -96,7 +107,19 @@ pub fn revert(options: &RevertOptions) -> Result<Exit, Failure> {
             Err(error) => exit = failure(&error).tell(),
         }
     }
-    Ok(exit)
+    Ok((exit, any))
+}
+
+/// The journals of runs on the devices below an interface, such as the ports of a bridge.
+fn journals_below(interface: &str, state: &StateDirectory) -> Vec<PathBuf> {
+    // An interface that is gone has no devices below.
+    let devices = evenkeel_fair::managed_devices(interface).unwrap_or_default();
+    let journal = |name: &String| {
+        let sysfs = Sysfs::of_namespace().ok()?;
+        let index = sysfs.read(&format!("class/net/{name}/ifindex")).ok()?.parse().ok()?;
+        Some(state.journal_of(&InterfaceIdentity::current(index, name).ok()?))
+    };
+    devices.iter().filter_map(journal).collect()
 }
 
 fn exists(interface: &str) -> bool {
@@ -135,7 +158,12 @@ fn tell(outcome: &RevertOutcome) -> Result<Exit, Failure> {
         RevertOutcome::Void(header) => {
             print(&format!("{}: its settings went with its boot or its network namespace\n", whose(header)))?;
         }
-        RevertOutcome::OtherNamespace { header, path, journal } => say(&format!(
+        RevertOutcome::OtherNamespace { header, alive: true, .. } => say(&format!(
+            "{} runs in another network namespace (net:[{}]) and is left alone",
+            whose(header),
+            header.interface.namespace
+        )),
+        RevertOutcome::OtherNamespace { header, path, journal, .. } => say(&format!(
             "{} ran in another network namespace (net:[{}]) and is left alone: run `evenkeel revert` there{}, or remove {} \
              if that namespace is gone",
             whose(header),
@@ -169,6 +197,14 @@ fn tell_remarks(leftover: &Leftover) -> Exit {
     }
     for remark in leftover.report.remarks(leftover.name.as_deref().unwrap_or(then)) {
         say(&remark);
+    }
+    if let Some(path) = &leftover.supplanted {
+        let what = match std::fs::symlink_metadata(path).map(|metadata| metadata.file_type()) {
+            Ok(kind) if kind.is_symlink() => "a symbolic link",
+            Ok(kind) if kind.is_dir() => "a directory",
+            _ => "another file",
+        };
+        say(&format!("{what} stands where the journal was: look at {} and remove it", path.display()));
     }
     let damaged = leftover.damaged.as_ref().map(tell_damaged);
     let settled = if leftover.report.is_settled() { Exit::Done } else { Exit::Failed };

@@ -5,14 +5,21 @@
 
 use std::path::PathBuf;
 
-use evenkeel_apply::{
-    ApplyError, Header, InterfaceIdentity, JournalError, KnobError, Leftover, RevertOutcome, StateDirectory,
-};
+use evenkeel_apply::{ApplyError, Header, InterfaceIdentity, KnobError, Leftover, StateDirectory};
 use evenkeel_host::Sysfs;
 use evenkeel_netlink::Netlink;
 
 use crate::error::FairError;
 use crate::preflight::{check_machine, devices_of};
+
+/// The devices below an interface that a session on it manages.
+///
+/// # Errors
+/// When the interface does not exist, or the kernel refuses.
+pub fn managed_devices(interface: &str) -> Result<Vec<String>, FairError> {
+    let (_, real) = devices_of(interface, &mut Netlink::open()?, &Sysfs::of_namespace()?)?;
+    Ok(real.into_iter().map(|link| link.name).collect())
+}
 
 fn journals(interface: &str, state: &StateDirectory) -> Result<Vec<PathBuf>, FairError> {
     check_machine(&evenkeel_host::Host::live())?;
@@ -33,19 +40,7 @@ fn journals(interface: &str, state: &StateDirectory) -> Result<Vec<PathBuf>, Fai
 pub fn put_back_leftovers(interface: &str, state: &StateDirectory) -> Result<Vec<Leftover>, FairError> {
     let mut found = Vec::new();
     for journal in journals(interface, state)? {
-        let damaged = match evenkeel_apply::revert(&journal)? {
-            RevertOutcome::Unreadable(damaged) => Some(damaged),
-            RevertOutcome::RolledBack(mut leftover) => {
-                let damaged = leftover.damaged.take();
-                found.push(*leftover);
-                damaged
-            }
-            _ => None,
-        };
-        // Unreadable settings may still be in force; the run would treat them as the administrator's.
-        if let Some(damaged) = damaged {
-            return Err(ApplyError::from(JournalError::from(damaged)).into());
-        }
+        found.extend(evenkeel_apply::put_back(&journal)?);
     }
     Ok(found)
 }

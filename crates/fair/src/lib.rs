@@ -37,7 +37,7 @@ pub use batching::BatchingMode;
 pub use device::Device;
 pub use error::FairError;
 pub use flows::{DeviceView, FlowView, QueueView};
-pub use leftovers::{leftovers, put_back_leftovers};
+pub use leftovers::{leftovers, managed_devices, put_back_leftovers};
 pub use observe::{Observation, Observer};
 pub use preflight::{Planned, Preflight, Request};
 pub use proof::Verdict;

@@ -1,0 +1,235 @@
+//! Where journals lie, and what `evenkeel revert` finds: another namespace, a bridge, a directory that cannot be used.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use support::leftovers::children;
+use support::managed::{DRIVERS_MAPS, Managed, NAME, assert_same, is_empty, kill_process, wait_for};
+use support::running::Running;
+use support::{Ended, end};
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Kills a run and its guardian so that neither does anything more.
+fn kill_both(mut running: Running) {
+    let guardian = children(running.id())[0].id;
+    running.signal(Signal::SIGSTOP);
+    kill_process(guardian);
+    running.kill();
+}
+
+fn mode(path: &Path) -> u32 {
+    std::fs::metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+/// A command of the host with another state directory.
+fn with_state(managed: &Managed, state: &Path, arguments: &[&str]) -> Ended {
+    let mut command = managed.command(arguments);
+    command.env("EVENKEEL_STATE_DIR", state);
+    end(command)
+}
+
+const FAIR: [&str; 6] = ["fair", NAME, "--xps", "off", "--for", "300ms"];
+const TUNE: [&str; 4] = ["tune", NAME, "--apply", "--no-watch"];
+
+#[test]
+fn a_state_directory_that_is_not_private_is_refused_and_not_changed() {
+    let managed = Managed::with_maps();
+    managed.host.set_sysctl("net/ipv4/tcp_sack", "0").unwrap();
+    let before = managed.seen();
+    let directory = managed.state.path().join("state");
+    std::fs::create_dir(&directory).unwrap();
+    for wrong in [0o1777, 0o770, 0o500, 0o000] {
+        std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(wrong)).unwrap();
+        for arguments in [&FAIR[..], &TUNE] {
+            let ended = with_state(&managed, &directory, arguments);
+            assert!(ended.code == 3 && ended.stderr.contains("is not safe to use"), "{wrong:o}: {ended:?}");
+        }
+        for arguments in [
+            &["fair", NAME, "--xps", "off", "--plan"][..],
+            &["fair", NAME, "--observe", "--for", "100ms"],
+            &["tune", NAME],
+            &["revert"],
+        ] {
+            let ended = with_state(&managed, &directory, arguments);
+            assert!([0, 3].contains(&ended.code), "{wrong:o} {arguments:?}: {ended:?}");
+        }
+        assert_eq!(mode(&directory), wrong);
+        assert_same(&managed.seen(), &before, "refused");
+    }
+    // What changes nothing creates nothing.
+    let new = managed.state.path().join("new");
+    for arguments in [&["fair", NAME, "--xps", "off", "--plan"][..], &["tune", NAME], &["revert"]] {
+        assert_eq!(with_state(&managed, &new, arguments).code, 0);
+        assert!(!new.exists(), "{arguments:?}");
+    }
+    // A file has the same answer everywhere.
+    let file = managed.state.path().join("file");
+    std::fs::write(&file, "x").unwrap();
+    for arguments in [&FAIR[..], &TUNE, &["revert"], &["fair", NAME, "--xps", "off", "--plan"]] {
+        for state in [&file, Path::new("/proc/sys")] {
+            let ended = with_state(&managed, state, arguments);
+            assert_eq!(ended.code, 3, "{arguments:?} {}: {ended:?}", state.display());
+        }
+    }
+    // The umask has no say.
+    let mut command = Command::new("sh");
+    command.args(["-c", "umask 777; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_evenkeel")]).args(FAIR);
+    command.env("EVENKEEL_STATE_DIR", new.join("below")).stdin(Stdio::null());
+    let output = managed.enter(command).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!((mode(&new), mode(&new.join("below"))), (0o755, 0o700));
+    assert!(is_empty(&new.join("below")));
+    assert_same(&managed.seen(), &before, "afterwards");
+}
+
+#[test]
+fn a_live_session_in_another_namespace_is_named_and_left_alone() {
+    let (there, here) = (Managed::with_maps(), Managed::with_maps());
+    let mut running = there.session(&["--xps", "off"]);
+    for arguments in [&["revert"][..], &["revert", NAME]] {
+        let ended = with_state(&here, there.state.path(), arguments);
+        assert_eq!(ended.code, 0, "{arguments:?}: {ended:?}");
+        assert!(ended.stderr.contains("runs in another network namespace"), "{ended:?}");
+        assert!(!ended.stderr.contains("kill"), "{ended:?}");
+    }
+    assert_eq!(there.maps(), ["0"; 4]);
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.end().code, 0);
+}
+
+#[test]
+fn the_devices_below_a_bridge_are_reverted_by_its_name() {
+    let managed = Managed::with_maps();
+    managed.shell(&["ip", "link", "add", "evkbr", "type", "bridge"]);
+    managed.shell(&["ip", "link", "set", NAME, "master", "evkbr"]);
+    managed.shell(&["ip", "link", "set", "evkbr", "up"]);
+    let mut running = Running::start(managed.command(&["fair", "evkbr", "--xps", "off"]));
+    running.wait_for_activity("managed now");
+    kill_both(running);
+    assert_eq!(managed.maps(), ["0"; 4]);
+    let ended = end(managed.command(&["revert", "evkbr"]));
+    assert!(ended.code == 0 && ended.stdout.contains("settings put back"), "{ended:?}");
+    assert_eq!(managed.maps(), DRIVERS_MAPS);
+}
+
+#[test]
+fn a_guardian_restores_from_its_open_journal_whatever_stands_at_its_name() {
+    for what in ["another file", "a directory", "a symbolic link"] {
+        let managed = Managed::with_maps();
+        let mut running = managed.session(&["--xps", "off"]);
+        let journal = managed.state.path().join(&managed.journals()[0]);
+        let copy = managed.state.path().join("copy");
+        std::fs::copy(&journal, &copy).unwrap();
+        std::fs::remove_file(&journal).unwrap();
+        match what {
+            "another file" => std::fs::write(&journal, "x").unwrap(),
+            "a directory" => std::fs::create_dir(&journal).unwrap(),
+            _ => std::os::unix::fs::symlink(&copy, &journal).unwrap(),
+        }
+        running.signal(Signal::SIGKILL);
+        managed.wait_for_maps(&DRIVERS_MAPS, LIMIT);
+        let words = format!("{what} stands where the journal was");
+        wait_for(&words, LIMIT, || running.said().contains(&words));
+        running.kill();
+        assert!(std::fs::symlink_metadata(&journal).is_ok(), "{what} stays");
+    }
+}
+
+#[test]
+fn settings_go_back_although_the_directory_of_files_cannot_be_listed() {
+    let managed = Managed::new();
+    managed.host.set_sysctl("net/ipv4/tcp_sack", "0").unwrap();
+    let before = managed.seen();
+    let etc = tempfile::tempdir().unwrap();
+    std::fs::write(etc.path().join("sysctl.d"), "").unwrap();
+    let run = |arguments: &[&str]| {
+        let mut command = managed.command(arguments);
+        command.env("EVENKEEL_ETC_DIR", etc.path());
+        end(command)
+    };
+    // It fails late, after its changes, and says which of them stay.
+    let applied = run(&[&TUNE[..], &["--persist", "sysctl"]].concat());
+    assert_eq!(applied.code, 4, "{applied:?}");
+    let words = ["changed and stay", "net.ipv4.tcp_sack", "`evenkeel revert evk0`"];
+    assert!(words.iter().all(|words| applied.stderr.contains(words)), "{applied:?}");
+    let reverted = run(&["revert"]);
+    assert!(reverted.code == 4 && reverted.stderr.contains("sysctl.d"), "{reverted:?}");
+    assert!(reverted.stdout.contains("put back"), "{reverted:?}");
+    assert_same(&managed.seen(), &before, "reverted");
+
+    let mut command = managed.command(&TUNE);
+    command.stdout(std::fs::File::create("/dev/full").unwrap());
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(4) && said.contains("`evenkeel revert evk0`"), "{said}");
+    assert_eq!(run(&["revert", NAME]).code, 4, "the directory still cannot be listed");
+    assert_same(&managed.seen(), &before, "reverted again");
+}
+
+#[test]
+fn steering_by_xdp_puts_back_what_a_dead_session_left() {
+    let managed = Managed::with_maps();
+    kill_both(managed.session(&["--xps", "off"]));
+    let ended = end(managed.command(&["steer", NAME, "--policy", "balance", "--for", "300ms"]));
+    assert!(ended.code == 0 && ended.stderr.contains("had died"), "{ended:?}");
+    assert_eq!(managed.maps(), DRIVERS_MAPS);
+    assert!(managed.journals().is_empty());
+    // A live one is none of its business.
+    let running = managed.session(&["--xps", "off"]);
+    let ended = end(managed.command(&["steer", NAME, "--policy", "balance", "--for", "300ms"]));
+    assert!(ended.code == 0 && !ended.stderr.contains("had died"), "{ended:?}");
+    drop(running);
+}
+
+#[test]
+fn steering_ends_when_its_interface_is_renamed() {
+    for backend in ["rps", "xdp"] {
+        let managed = Managed::new();
+        let before = managed.seen();
+        let running = managed.steering(&["--policy", "balance", "--backend", backend]);
+        managed.shell(&["ip", "link", "set", NAME, "name", "evkother"]);
+        let ended = running.end();
+        assert!(ended.code == 4 && ended.stderr.contains("was renamed to evkother"), "{backend}: {ended:?}");
+        managed.shell(&["ip", "link", "set", "evkother", "name", NAME]);
+        assert_same(&managed.seen(), &before, backend);
+    }
+}
+
+#[test]
+fn what_cannot_be_done_or_has_no_effect_is_said_in_words() {
+    let managed = Managed::new();
+    managed.shell(&["ip", "link", "add", "evkbr", "type", "bridge"]);
+    managed.shell(&["ip", "link", "set", "evkbr", "up"]);
+    managed.shell(&["ip", "link", "set", "lo", "up"]);
+    for name in ["evkbr", "lo"] {
+        let ended = end(managed.command(&["steer", name, "--policy", "balance", "--for", "100ms"]));
+        assert_eq!(ended.code, 3, "{ended:?}");
+        assert!(ended.stderr.contains(&format!("{name} has no XDP in its driver")), "{ended:?}");
+        let ended = end(managed.command(&["nic", "probe", name]));
+        assert!(ended.code == 0 && !ended.stdout.contains("xdp-cpumap"), "{ended:?}");
+    }
+    assert!(end(managed.command(&["nic", "probe", NAME])).stdout.contains("xdp-cpumap"));
+    let steer = ["steer", NAME, "--policy", "balance", "--for", "100ms"];
+    for (arguments, words) in [(["--nic-dir", "/nosuch"], "--nic-dir"), (["--netns", ""], "--netns")] {
+        let ended = end(managed.command(&[&steer[..], &arguments].concat()));
+        assert!(ended.code == 2 && ended.stderr.contains(words), "{ended:?}");
+    }
+    // A setting of the machine is none of this namespace.
+    let tuned = end(managed.command(&["tune", NAME]));
+    assert!(tuned.code == 0 && !tuned.stdout.contains("is gone"), "{tuned:?}");
+    let plan = end(managed.command(&["fair", NAME, "--segments", "16KiB", "--plan"]));
+    let words = ["undo: sysctl -w net.ipv4.tcp_limit_output_bytes=", "undo: ip link set dev evk0 gso_"];
+    assert!(plan.code == 0 && words.iter().all(|words| plan.stdout.contains(words)), "{plan:?}");
+    managed.shell(&["ip", "link", "del", NAME]);
+    managed.shell(&["ip", "link", "del", "evkbr"]);
+    let ended = end(managed.command(&["fair", "nosuch"]));
+    assert!(ended.code == 2 && ended.stderr.contains("there is only lo"), "{ended:?}");
+}

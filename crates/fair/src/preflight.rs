@@ -14,7 +14,7 @@ use crate::device::Device;
 use crate::error::FairError;
 use crate::own_root::OwnRoot;
 use crate::queue_weights::{Backend, QueueWeights};
-use crate::segments::{BACKLOG_PLAN, SegmentMode};
+use crate::segments::{SegmentMode, backlog_plan};
 use crate::soft_nic::SoftNic;
 use crate::xps::{self, XpsMode, XpsState};
 
@@ -137,11 +137,11 @@ impl Preflight {
                 script.extend(batching.plan(name, current(device, &Knob::RootQdisc)?));
             }
             script.extend(backend.plan(device)?);
-            script.extend(self.request.segments.plan(name));
+            script.extend(self.request.segments.plan(device)?);
             // As in `segments::start`.
             let weighted = *backend != Backend::None;
             if self.devices.len() == 1 && (weighted || self.request.segments != SegmentMode::Off) {
-                script.comment(BACKLOG_PLAN);
+                script.extend(backlog_plan(device)?);
             }
             let untouched = changes.is_empty() && batching.is_none() && *backend == Backend::None;
             if untouched && self.request.segments == SegmentMode::Off {
@@ -167,7 +167,7 @@ impl Preflight {
 }
 
 /// A setting's current value.
-fn current(device: &Device, knob: &Knob) -> Result<Value, FairError> {
+pub(crate) fn current(device: &Device, knob: &Knob) -> Result<Value, FairError> {
     use evenkeel_apply::{ApplyError, Kernel, LiveKernel};
     let read = LiveKernel::open(device.index, &device.name).and_then(|mut kernel| kernel.read(knob));
     Ok(read.map_err(ApplyError::from)?)

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use evenkeel_apply::{Knob, Ours, Run};
+use evenkeel_apply::{Change, Knob, Ours, Run};
 use evenkeel_control::{
     BacklogBackend, BacklogControl, BalanceControl, ControlError, ControlOptions, DeviceSegments,
     OutputLimit, RouteRefresh, SegmentBackend, SegmentControl, WeightControl, sizes_of,
@@ -19,6 +19,7 @@ use evenkeel_transmit::segments::{SIZES, SegmentGoal, SegmentOptions};
 use crate::device::Device;
 use crate::error::FairError;
 use crate::gate::{JournalGate, OUTPUT_LIMIT, sizes};
+use crate::preflight::current;
 
 /// Segment sizes while queues are shared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,11 +80,10 @@ impl SegmentMode {
     }
 
     /// Possible changes, as comments and shell lines.
-    #[must_use]
-    pub fn plan(self, interface: &str) -> Script {
-        let mut script = Script::default();
+    pub(crate) fn plan(self, device: &Device) -> Result<Script, FairError> {
+        let (mut script, interface) = (Script::default(), &device.name);
         let sizes = match self {
-            Self::Off => return script,
+            Self::Off => return Ok(script),
             Self::Auto => {
                 let sizes: Vec<_> = SIZES.iter().rev().map(u32::to_string).collect();
                 format!("one of {} bytes", sizes.join(", "))
@@ -94,15 +94,24 @@ impl SegmentMode {
             "while flows share queues: gso_max_size and gso_ipv4_max_size of {interface} are {sizes},"
         )));
         script.comment("  and the route cache is flushed once for each change, so that running flows follow");
-        let show = Line::new("ip -d link show {}", &[&interface]);
-        script.push(Line::comment(format_args!("  undo: what `{show}` shows now")));
-        script
+        script.push(undo(device, Knob::GsoSizes)?);
+        Ok(script)
     }
 }
 
 /// Possible changes of [`limit_backlog`], as comments.
-pub(crate) const BACKLOG_PLAN: &str = "while flows share queues: tcp_limit_output_bytes is lower\n  \
-    undo: what `sysctl net.ipv4.tcp_limit_output_bytes` shows now";
+pub(crate) fn backlog_plan(device: &Device) -> Result<Script, FairError> {
+    let mut script = Script::default();
+    script.comment("while flows share queues: tcp_limit_output_bytes is lower");
+    script.push(undo(device, Knob::Sysctl(OUTPUT_LIMIT.to_owned()))?);
+    Ok(script)
+}
+
+/// The shell line that sets a knob to its current value, as a comment.
+fn undo(device: &Device, knob: Knob) -> Result<Line, FairError> {
+    let undo = Change::new(knob.clone(), current(device, &knob)?);
+    Ok(Line::comment(format_args!("  undo: {}", undo.shell(&device.name))))
+}
 
 /// The controller's task.
 pub(crate) struct Wanted {

@@ -312,6 +312,11 @@ pub struct NicSource {
 }
 
 impl NicSource {
+    /// Whether the command line names a directory.
+    pub fn is_given(&self) -> bool {
+        self.nic_dir.is_some()
+    }
+
     /// Returns the directory. An empty variable counts as unset, as for `PATH`.
     pub fn directory(&self) -> Option<PathBuf> {
         let variable = || std::env::var_os("EVENKEEL_NIC_DIR").filter(|value| !value.is_empty());
@@ -615,7 +620,12 @@ pub struct SteerOptions {
     pub queues: Option<u16>,
     /// Also read the sockets of another network namespace: a name, a process or a path; `all` for every one;
     /// may be given several times
-    #[arg(long = "netns", value_name = "NAME", conflicts_with = "listed")]
+    #[arg(
+        long = "netns",
+        value_name = "NAME",
+        conflicts_with = "listed",
+        value_parser = clap::builder::NonEmptyStringValueParser::new()
+    )]
     pub namespaces: Vec<String>,
     /// A baseline: the same program without the policy, which hashes over all queues, or decides and redirects
     /// nothing

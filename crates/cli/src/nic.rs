@@ -115,6 +115,7 @@ fn facts(interface: &str) -> Result<DeviceFacts, Failure> {
         rule_places: rules.and_then(|rules| rules.places),
         rules_are_on: ethtool.ntuple_is_on(interface),
         rss_entries: ethtool.indirection_entries(interface),
+        lacks_xdp: evenkeel_steer::lacks_xdp(interface),
     })
 }
 

@@ -20,6 +20,7 @@ pub mod ethtool;
 pub mod generic;
 mod link;
 mod namespace_ids;
+mod netdev;
 pub mod qdisc_tree;
 pub mod settings;
 pub mod shaper;
@@ -33,4 +34,5 @@ pub mod tx_maxrate;
 
 pub use departure::{Departure, DepartureWatch};
 pub use link::{GsoSizes, Link, VethOptions};
+pub use netdev::redirects_by_xdp;
 pub use transport::{Netlink, NetlinkError};

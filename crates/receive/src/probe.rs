@@ -17,6 +17,8 @@ pub struct DeviceFacts {
     pub rules_are_on: bool,
     /// Entries of its RSS indirection table.
     pub rss_entries: Option<u32>,
+    /// Whether the kernel reports that its driver cannot redirect packets by XDP.
+    pub lacks_xdp: bool,
 }
 
 /// The model of a device, and the reasons.
@@ -60,6 +62,9 @@ pub fn probe(facts: &DeviceFacts, models: &[NicModel]) -> Probed {
     let fitting = if facts.takes_rules {
         RULES
     } else if facts.rss_entries.is_some() && facts.queues > 1 {
+        HASH
+    } else if facts.lacks_xdp {
+        reasons.push("its driver has no XDP: only RPS can steer (--backend rps)".to_owned());
         HASH
     } else {
         SOFTWARE
@@ -119,6 +124,7 @@ mod tests {
             rule_places: rules,
             rules_are_on: true,
             rss_entries: entries,
+            lacks_xdp: false,
         }
     }
 
@@ -148,6 +154,9 @@ mod tests {
         assert_eq!(hash.remarks, ["the model's RSS table has 128 entries, this one 512"]);
         assert_eq!(probed(DeviceFacts { queues: 1, ..facts("new", None, Some(128)) }).model, "xdp-cpumap");
         assert_eq!(probed(DeviceFacts::default()).model, "xdp-cpumap");
+        let bridge = probed(DeviceFacts { lacks_xdp: true, ..facts("bridge", None, None) });
+        assert_eq!(bridge.model, "rss-only");
+        assert!(bridge.reasons.iter().any(|reason| reason.contains("no XDP")), "{bridge:?}");
     }
 
     #[test]

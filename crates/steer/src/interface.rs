@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use evenkeel_apply::{ApplyError, KnobError, Line};
+use evenkeel_apply::{ApplyError, InterfaceIdentity, KnobError, Leftover, Line, StateDirectory};
 use evenkeel_host::{Ethtool, Host, NamespaceIdentity, QueueInterrupt, Sysfs};
-use evenkeel_netlink::Netlink;
 use evenkeel_netlink::ethtool::{EthtoolSocket, ReceiveRules};
+use evenkeel_netlink::{Link, Netlink};
 use evenkeel_receive::policy::queue_ranges;
 use evenkeel_receive::{NicModel, QueueId};
 
@@ -131,6 +131,32 @@ impl Interface {
         Ok(ReceiveRules::new(socket, &self.name))
     }
 
+    /// Rolls back a dead run that left settings on the interface; leaves a live one alone.
+    ///
+    /// # Errors
+    /// When its journal cannot be read.
+    pub fn put_back_leftover(&self, state: &StateDirectory) -> Result<Option<Leftover>, SteerError> {
+        let identity = InterfaceIdentity::current(self.index, &self.name)
+            .map_err(KnobError::from)
+            .map_err(ApplyError::from)?;
+        let journal = state.journal_of(&identity);
+        match evenkeel_apply::leftover(&journal)? {
+            Some(_) => Ok(evenkeel_apply::put_back(&journal)?),
+            None => Ok(None),
+        }
+    }
+
+    /// The reason to exit if the interface was deleted, moved or renamed.
+    pub(crate) fn difference(&self, link: Option<&Link>) -> Option<String> {
+        match link {
+            None => Some("the interface left this network namespace (deleted or moved)".to_owned()),
+            Some(link) if link.name != self.name => {
+                Some(format!("the interface was renamed to {}", link.name))
+            }
+            Some(_) => None,
+        }
+    }
+
     #[must_use]
     pub fn driver_name(&self) -> &str {
         self.driver.as_deref().unwrap_or("unknown")
@@ -149,11 +175,27 @@ impl Interface {
                 "run it as root: it loads BPF programs",
             ));
         }
-        if self.name == "lo" {
-            return Err(SteerError::unable("lo has no XDP in its driver", "name another interface"));
+        let redirects = evenkeel_netlink::redirects_by_xdp(self.index)?;
+        if self.name == "lo" || redirects == Some(false) {
+            let remedy = if self.name == "lo" {
+                "name another interface"
+            } else {
+                "name the interface below it, or use --backend rps"
+            };
+            return Err(SteerError::unable(
+                format!("{} has no XDP in its driver ({})", self.name, self.driver_name()),
+                remedy,
+            ));
         }
         Ok(())
     }
+}
+
+/// Whether the kernel reports that an interface's driver cannot redirect packets by XDP.
+#[must_use]
+pub fn lacks_xdp(interface: &str) -> bool {
+    let index = Netlink::open().and_then(|mut netlink| netlink.link_index(interface));
+    index.and_then(evenkeel_netlink::redirects_by_xdp).is_ok_and(|redirects| redirects == Some(false))
 }
 
 /// Whether the driver's model has no flow filters.

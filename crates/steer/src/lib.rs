@@ -23,7 +23,7 @@ mod xdp;
 
 pub use backend::{Applied, Backend, Placement, QueueCount, Traffic};
 pub use error::SteerError;
-pub use interface::Interface;
+pub use interface::{Interface, lacks_xdp};
 pub use ntuple::{NtupleBackend, live_ntuple};
 pub use observe::{FlowSource, ObserveOptions, Observer};
 pub use planned::Planned;

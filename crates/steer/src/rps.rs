@@ -10,6 +10,7 @@ use std::process::Command;
 
 use evenkeel_apply::{Change, Kernel, Knob, Leftover, Run, StateDirectory, Storage, Value};
 use evenkeel_host::Sysfs;
+use evenkeel_netlink::Netlink;
 use evenkeel_receive::{ConfiguredNic, FlowTuple, NicModel};
 
 use crate::backend::{Applied, Backend, Placement, QueueCount, Traffic};
@@ -25,6 +26,8 @@ const SOCKET_FLOWS_FILE: &str = "net/core/rps_sock_flow_entries";
 /// Steers by RPS, and by RFS if the policy follows readers.
 pub struct RpsBackend<K: Kernel, S: Storage> {
     run: Run<K, S>,
+    /// None for a modelled kernel.
+    interface: Option<Interface>,
     model: NicModel,
     processors: Vec<u32>,
     receive_queues: u32,
@@ -53,7 +56,9 @@ pub fn live_rps(
         ));
     }
     let (run, leftover) = Run::begin(state, interface.index, &interface.name, "steer", guardian)?;
-    Ok((Box::new(RpsBackend::new(run, processors, queues, follows_readers)?), leftover))
+    let mut backend = RpsBackend::new(run, processors, queues, follows_readers)?;
+    backend.interface = Some(interface.clone());
+    Ok((Box::new(backend), leftover))
 }
 
 impl<K: Kernel, S: Storage> RpsBackend<K, S> {
@@ -75,7 +80,8 @@ impl<K: Kernel, S: Storage> RpsBackend<K, S> {
              given one of its own"
                 .to_owned(),
         ];
-        Ok(Self { run, model, processors, receive_queues, follows_readers, mask: None, remarks })
+        let (interface, mask) = (None, None);
+        Ok(Self { run, interface, model, processors, receive_queues, follows_readers, mask, remarks })
     }
 
     fn set(&mut self, knob: Knob, text: String) -> Result<(), SteerError> {
@@ -153,6 +159,12 @@ impl<K: Kernel, S: Storage> Backend for RpsBackend<K, S> {
     }
 
     fn check(&mut self) -> Result<Option<String>, SteerError> {
+        if let Some(interface) = &self.interface {
+            let link = Netlink::open()?.link(interface.index)?;
+            if let Some(difference) = interface.difference(link.as_ref()) {
+                return Ok(Some(difference));
+            }
+        }
         Ok(self.run.disturbances()?.first().map(ToString::to_string))
     }
 

@@ -243,9 +243,11 @@ impl Backend for XdpBackend {
 
     fn check(&mut self) -> Result<Option<String>, SteerError> {
         self.steering.settle_losses();
-        let Some(link) = Netlink::open()?.link(self.interface.index)? else {
-            return Ok(Some("the interface left this network namespace (deleted or moved)".to_owned()));
-        };
+        let link = Netlink::open()?.link(self.interface.index)?;
+        if let Some(difference) = self.interface.difference(link.as_ref()) {
+            return Ok(Some(difference));
+        }
+        let Some(link) = link else { return Ok(None) };
         if !link.up {
             return Ok(Some("the interface was set down".to_owned()));
         }

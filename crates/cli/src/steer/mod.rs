@@ -143,6 +143,12 @@ fn backend(
         BackendChoice::Auto => BackendChoice::Xdp,
         choice => choice,
     };
+    if choice != BackendChoice::Ntuple && options.source.is_given() {
+        return Err(Failure::new(
+            Exit::Usage,
+            "--nic-dir has an effect only with --plan or --backend ntuple",
+        ));
+    }
     if choice == BackendChoice::Ntuple {
         return ntuple(options, interface);
     }
@@ -158,6 +164,9 @@ fn backend(
         Some(BaselineChoice::Pass) => XdpMode::Pass,
     };
     let processors = processors(options, interface)?;
+    // XDP changes no setting, but a dead run's settings would distort the result.
+    let leftover = interface.put_back_leftover(&StateDirectory::from_environment()).map_err(failure)?;
+    leftover.iter().for_each(tell_leftover);
     Ok(Box::new(XdpBackend::attach(interface, &processors, mode).map_err(failure)?))
 }
 

@@ -1,9 +1,10 @@
 //! `evenkeel tune --apply`.
 
-use evenkeel_apply::{ApplyError, JournalError, KnobError, Lasting, Made, StateDirectory};
+use evenkeel_apply::{ApplyError, JournalError, KnobError, Lasting, Line, Made, StateDirectory};
 use evenkeel_host::Capability;
 use evenkeel_model::change::{Change, Knob, Value};
 use evenkeel_model::host::HostFacts;
+use evenkeel_model::text::counted;
 use evenkeel_placement::tune::Keep;
 use evenkeel_placement::tune::verify::{Stretch, Watched, compare};
 
@@ -54,18 +55,50 @@ pub fn apply(
         if prepared.wants_a_look { prepare(options, keep, &asked_for, &losing)? } else { prepared };
     leave_to_balancer(&mut prepared);
     let state = StateDirectory::from_environment();
-    let (mut lasting, leftover) =
+    let (lasting, leftover) =
         Lasting::begin(&state, index, &options.interface, "tune").map_err(|error| cannot_begin(&error))?;
     leftover.iter().for_each(tell_leftover);
 
     let mut outcome = Outcome::default();
+    let made = make_all(options, keep, prepared, signals, lasting, before, &mut outcome);
+    made.map_err(|error| staying(error, &options.interface, &outcome))
+}
+
+/// Adds to an error the changes that stay in spite of it.
+fn staying(error: Failure, interface: &str, outcome: &Outcome) -> Failure {
+    if outcome.done.is_empty() {
+        return error;
+    }
+    let names: Vec<String> = outcome.done.iter().map(|done| done.knob.on(interface).to_string()).collect();
+    let revert = Line::new("evenkeel revert {}", &[&interface]);
+    let message = format!(
+        "{}; {} changed and stay ({}): `{revert}` puts them back",
+        error.message(),
+        counted(names.len(), "setting"),
+        names.join(", ")
+    );
+    Failure::new(Exit::Failed, message)
+}
+
+/// Makes the changes, writes the files, and reports.
+fn make_all(
+    options: &TuneOptions,
+    keep: &Keep,
+    mut prepared: Prepared,
+    signals: &Signals,
+    mut lasting: Lasting,
+    before: Option<Stretch>,
+    outcome: &mut Outcome,
+) -> Result<Exit, Failure> {
+    let asked_for = options.apply.clone().unwrap_or_default();
+    let losing = before.as_ref().map(|before| before.rules.clone()).unwrap_or_default();
     for round in 1.. {
         let channels = outcome.done.len();
         for ready in &prepared.ready {
             if signals.came() {
-                return interrupted(lasting, &outcome);
+                return interrupted(lasting, outcome);
             }
-            make(&mut lasting, ready, &mut outcome)?;
+            make(&mut lasting, ready, outcome)?;
         }
         let changed = outcome.done[channels..].iter().any(|done| matches!(done.knob, Knob::Channels(_)));
         if !changed || round >= MOST_ROUNDS {
@@ -93,11 +126,11 @@ pub fn apply(
     match options.format {
         Format::Table => {
             let mut page = page();
-            page.lines(&show::outcome(&options.interface, &prepared, &outcome, &files));
+            page.lines(&show::outcome(&options.interface, &prepared, outcome, &files));
             print_page(page)?;
         }
         Format::Json => {
-            print(&format!("{:#}\n", show::outcome_json(&options.interface, &prepared, &outcome)))?
+            print(&format!("{:#}\n", show::outcome_json(&options.interface, &prepared, outcome)))?
         }
     }
     let worse = outcome.watched.as_ref().is_some_and(Watched::is_worse);
@@ -136,11 +169,12 @@ fn make(lasting: &mut Lasting, ready: &Ready, outcome: &mut Outcome) -> Result<(
 }
 
 /// Undoes this command's changes; earlier kept changes stay.
-fn interrupted(mut lasting: Lasting, outcome: &Outcome) -> Result<Exit, Failure> {
-    for done in outcome.done.iter().rev() {
+fn interrupted(mut lasting: Lasting, outcome: &mut Outcome) -> Result<Exit, Failure> {
+    while let Some(done) = outcome.done.last() {
         lasting
             .change(&Change::new(done.knob.clone(), done.from.clone()))
             .map_err(|error| failure(&error))?;
+        outcome.done.pop();
     }
     lasting.keep().map_err(|error| failure(&error))?;
     say("interrupted: everything is as before");

@@ -7,7 +7,7 @@ mod show;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use evenkeel_apply::{Etc, Kernel, LiveKernel, StateDirectory};
+use evenkeel_apply::{Etc, Kernel, KnobError, LiveKernel, StateDirectory};
 use evenkeel_files::{Kind, Text};
 use evenkeel_host::facts::{Tree, read_facts};
 use evenkeel_host::{HostError, Sysfs};
@@ -129,6 +129,12 @@ fn sort_out(
     for Step { rule, change } in &prepared.plan.steps {
         let from = match kernel.read(&change.knob) {
             Ok(from) => from,
+            // A setting of the machine, which only the initial network namespace has.
+            Err(KnobError::Gone { .. })
+                if matches!(change.knob, Knob::Sysctl(_)) && Etc::namespace().is_some() =>
+            {
+                continue;
+            }
             Err(error) => {
                 prepared.unable.push((rule, change.clone(), error.to_string()));
                 continue;

@@ -152,7 +152,7 @@ impl Found {
 }
 
 /// The rules of all topics, in the order of the documentation.
-pub fn rules() -> impl Iterator<Item = &'static Rule> {
+pub fn rules() -> impl Iterator<Item = &'static Rule> + Clone {
     [
         interrupts::RULES,
         applications::RULES,

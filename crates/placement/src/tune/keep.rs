@@ -14,7 +14,10 @@ use std::fmt;
 use std::ops::Range;
 
 use evenkeel_model::change::Knob;
+use evenkeel_model::text::suggestion;
 use serde::Deserialize;
+
+use crate::rules::rules;
 
 /// What is kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -92,12 +95,23 @@ impl Keep {
             interfaces: document.interface,
         };
         let all = std::iter::once(&keep.everywhere).chain(keep.interfaces.values());
-        if let Some(entry) = all.flat_map(|kept| &kept.keep).find(|entry| !names_a_kind(entry)) {
+        if let Some(entry) = all.clone().flat_map(|kept| &kept.keep).find(|entry| !names_a_kind(entry)) {
             let at = text.find(entry.as_str()).map(|start| start..start);
             return Err(KeepError {
                 file: file.to_owned(),
                 line: line_of(at),
                 reason: format!("'{entry}' names no kind of setting: there is {}", KINDS.join(", ")),
+            });
+        }
+        let is_known = |name: &String| rules().any(|rule| rule.name == name);
+        if let Some(name) = all.flat_map(|kept| &kept.rules).find(|name| !is_known(name)) {
+            let hint = suggestion(name, rules().map(|rule| rule.name));
+            // In quotes: a name may be a part of another one.
+            let at = text.find(&format!("\"{name}\"")).or_else(|| text.find(name.as_str()));
+            return Err(KeepError {
+                file: file.to_owned(),
+                line: line_of(at.map(|start| start..start)),
+                reason: format!("there is no rule '{name}'; {hint}"),
             });
         }
         Ok(keep)
@@ -184,7 +198,7 @@ mod tests {
     #[test]
     fn what_is_kept_is_found_by_name_and_pattern() {
         let keep = Keep::parse(
-            "keep = [\"sysctl net.core.*\", \"mtu\"]\nrules = [\"no-fq\"]\n[interface.eth0]\nkeep = [\"ring rx\"]\n",
+            "keep = [\"sysctl net.core.*\", \"mtu\"]\nrules = [\"sack-off\"]\n[interface.eth0]\nkeep = [\"ring rx\"]\n",
             "keep.toml",
         )
         .unwrap();
@@ -194,7 +208,7 @@ mod tests {
         let sysctl = |path: &str| Knob::Sysctl(path.to_owned());
         assert_eq!(kept("eth1", "x", &sysctl("net/core/rmem_max")).unwrap(), "'sysctl net.core.*'");
         assert_eq!(kept("eth1", "x", &sysctl("net/ipv4/tcp_rmem")), None);
-        assert_eq!(kept("eth1", "no-fq", &sysctl("net/ipv4/tcp_rmem")).unwrap(), "what no-fq finds");
+        assert_eq!(kept("eth1", "sack-off", &sysctl("net/ipv4/tcp_rmem")).unwrap(), "what sack-off finds");
         assert_eq!(kept("eth0", "x", &Knob::Ring(Ring::Rx)).unwrap(), "'ring rx'");
         assert_eq!(kept("eth1", "x", &Knob::Ring(Ring::Rx)), None);
         assert_eq!(kept("eth0", "x", &Knob::Ring(Ring::Tx)), None);
@@ -208,6 +222,8 @@ mod tests {
             ("keep = 5\n", "f:1: 5 in place of a list"),
             ("\nkeep = [\"rings rx\"]\n", "f:2: 'rings rx' names no kind of setting"),
             ("keep = [", "f:1: "),
+            ("keep = []\nrules = [\"sack-off\", \"sack-of\"]\n", "f:2: there is no rule 'sack-of'"),
+            ("[interface.eth0]\n\nrules = [\"no-such\"]\n", "f:3: there is no rule 'no-such'"),
         ] {
             let error = Keep::parse(text, "f").unwrap_err().to_string();
             assert!(error.starts_with(words), "{text}: {error}");

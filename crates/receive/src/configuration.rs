@@ -21,10 +21,11 @@ use std::net::IpAddr;
 use evenkeel_model::scenario::ScenarioErrorKind::{BadValue, UnknownName};
 use evenkeel_model::scenario::document::{Complaints, Field, Spelling, Table, document};
 
-use crate::filter::{AddressMatch, Filter, FilterMatch, PortMatch, QueueId};
+use crate::filter::{AddressMatch, Filter, FilterMatch, PortMatch, QueueId, TableId};
 use crate::flow::Transport;
 use crate::nic::{
-    ConfiguredNic, ModelError, NicModel, Precedence, RssKey, hexadecimal_bytes, read_hashed_ports,
+    ConfiguredNic, InsertError, ModelError, NicModel, Precedence, RssKey, hexadecimal_bytes,
+    read_hashed_ports,
 };
 
 const TRANSPORTS: [Spelling<Transport>; 2] = [("tcp", Transport::Tcp), ("udp", Transport::Udp)];
@@ -62,13 +63,20 @@ impl NicModel {
         for field in
             root.take("filter").and_then(|field| field.list("tables, each [[filter]]")).into_iter().flatten()
         {
-            let Some(filter) = field.table().and_then(|table| read_filter(table, &nic)) else { continue };
-            if let Err(error) = nic.insert(filter) {
-                field.complain(
+            let read = field.table().and_then(|table| read_filter(table, &nic));
+            let Some((filter, queue)) = read else { continue };
+            match nic.insert(filter) {
+                Ok(_) => {}
+                Err(InsertError::NoQueue) => queue.complain(
+                    BadValue,
+                    format!("filters of this table cannot name queue {}", filter.queue),
+                    queues_of(&nic, filter.table),
+                ),
+                Err(error) => field.complain(
                     BadValue,
                     format!("{} does not take this filter", self.name()),
                     error.to_string(),
-                );
+                ),
             }
         }
         root.finish();
@@ -88,6 +96,16 @@ fn unplaced(origin: &str, problem: &str) -> ModelError {
     }
 }
 
+/// The queues that filters of a table can name.
+fn queues_of(nic: &ConfiguredNic, table: TableId) -> String {
+    let multiple = nic.model().tables()[table.index()].queue_multiple;
+    let last = (nic.queues() - 1) / multiple * multiple;
+    match multiple {
+        1 => format!("write a queue from 0 to {last}"),
+        _ => format!("write a multiple of {multiple} from 0 to {last}"),
+    }
+}
+
 fn read_indirection(field: &Field<'_>, nic: &mut ConfiguredNic) {
     let indirection = if field.is_string() {
         field.one_of(&[("off", ())]).map(|()| Vec::new())
@@ -95,7 +113,9 @@ fn read_indirection(field: &Field<'_>, nic: &mut ConfiguredNic) {
         let queue = |field: Field<'_>| field.integer(0..=u32::from(u16::MAX)).and_then(queue_id);
         field.list("queues").and_then(|list| list.into_iter().map(queue).collect())
     };
-    if let Some(indirection) = indirection
+    if field.is_list() && indirection.as_ref().is_some_and(Vec::is_empty) {
+        field.complain(BadValue, "an indirection table without entries", "write \"off\" to turn RSS off");
+    } else if let Some(indirection) = indirection
         && let Err(error) = nic.set_indirection(indirection)
     {
         field.complain(BadValue, error.to_string(), "");
@@ -138,7 +158,8 @@ fn optional<T>(field: Option<Option<T>>) -> Option<Option<T>> {
     }
 }
 
-fn read_filter(mut table: Table<'_>, nic: &ConfiguredNic) -> Option<Filter> {
+/// Reads a filter; returns it with the field of its queue.
+fn read_filter<'t>(mut table: Table<'t>, nic: &ConfiguredNic) -> Option<(Filter, Field<'t>)> {
     let model = nic.model();
     let name = table.require("table", "name the filter table");
     let id = name.and_then(|field| {
@@ -156,9 +177,8 @@ fn read_filter(mut table: Table<'_>, nic: &ConfiguredNic) -> Option<Filter> {
     });
     let priority = table.take("priority").map(|field| field.integer(0..=u32::MAX));
     let matches = read_match(&mut table);
-    let queue = table
-        .require("queue", "for example queue = 3")
-        .and_then(|field| field.integer(0..=u32::from(u16::MAX)));
+    let queue = table.require("queue", "for example queue = 3");
+    let number = queue.as_ref().and_then(|field| field.integer(0..=u32::from(u16::MAX)));
     let spread = table.take("spread").map(|field| field.boolean());
     table.finish();
     let id = id?;
@@ -167,14 +187,15 @@ fn read_filter(mut table: Table<'_>, nic: &ConfiguredNic) -> Option<Filter> {
         Precedence::Location => nic.free_location(id).unwrap_or(0),
         _ => *description.priorities().start(),
     };
-    Some(Filter {
+    let filter = Filter {
         table: id,
         priority: optional(priority)?.unwrap_or(first),
         matches: matches?,
-        queue: queue_id(queue?)?,
+        queue: queue_id(number?)?,
         spread: optional(spread)?.unwrap_or(false),
         context: None,
-    })
+    };
+    Some((filter, queue?))
 }
 
 /// An address, or a network as `address/length`.
@@ -302,7 +323,15 @@ mod tests {
             ),
             (
                 "[[filter]]\ntable = 'five-tuple'\nqueue = 9",
+                "x.toml:3:9: filter[0].queue: filters of this table cannot name queue 9; write a queue from 0 to 3",
+            ),
+            (
+                "[[filter]]\ntable = 'five-tuple'\nether-type = 2048\nqueue = 3",
                 "x.toml:1:1: filter[0]: i82599 does not take this filter",
+            ),
+            (
+                "indirection = []",
+                "x.toml:1:15: indirection: an indirection table without entries; write \"off\" to turn RSS off",
             ),
             (
                 "[[filter]]\ntable = 'syn'\ndst = '10.0.0.0/33'\nqueue = 0",

@@ -53,14 +53,15 @@ impl ContextId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AddressMatch {
     address: IpAddr,
-    mask: u128,
+    /// Big-endian bytes: a `u128` would align every filter to 16 bytes.
+    mask: [u8; 16],
 }
 
 impl AddressMatch {
     /// This address and no other.
     #[must_use]
     pub const fn exact(address: IpAddr) -> Self {
-        Self { address, mask: Self::full(address) }
+        Self { address, mask: Self::full(address).to_be_bytes() }
     }
 
     /// Addresses with the first `length` bits of `address`; 0: all of its version.
@@ -80,7 +81,7 @@ impl AddressMatch {
             IpAddr::V4(address) => IpAddr::V4(std::net::Ipv4Addr::from_bits(address.to_bits() & mask as u32)),
             IpAddr::V6(address) => IpAddr::V6(std::net::Ipv6Addr::from_bits(address.to_bits() & mask)),
         };
-        Self { address, mask }
+        Self { address, mask: mask.to_be_bytes() }
     }
 
     const fn full(address: IpAddr) -> u128 {
@@ -96,21 +97,21 @@ impl AddressMatch {
     /// The mask; for IPv4 in the low 32 bits.
     #[must_use]
     pub const fn mask(self) -> u128 {
-        self.mask
+        u128::from_be_bytes(self.mask)
     }
 
     /// Whether the mask is complete.
     #[must_use]
     pub const fn is_exact(self) -> bool {
-        self.mask == Self::full(self.address)
+        self.mask() == Self::full(self.address)
     }
 
     /// Length of the prefix, if the mask is one.
     #[must_use]
     pub const fn prefix_length(self) -> Option<u8> {
         let bits: u32 = if self.address.is_ipv4() { 32 } else { 128 };
-        let ones = self.mask.count_ones();
-        let is_prefix = ones + self.mask.trailing_zeros() == bits || ones == 0;
+        let ones = self.mask().count_ones();
+        let is_prefix = ones + self.mask().trailing_zeros() == bits || ones == 0;
         // At most 128.
         if is_prefix { Some(ones as u8) } else { None }
     }
@@ -121,7 +122,7 @@ impl fmt::Display for AddressMatch {
         match self.prefix_length() {
             _ if self.is_exact() => self.address.fmt(formatter),
             Some(length) => write!(formatter, "{}/{length}", self.address),
-            None => write!(formatter, "{}&{:#x}", self.address, self.mask),
+            None => write!(formatter, "{}&{:#x}", self.address, self.mask()),
         }
     }
 }

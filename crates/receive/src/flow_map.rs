@@ -1,11 +1,14 @@
 //! The queue of each flow, kept up to date while flows and configuration change.
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use std::hash::BuildHasher;
 
-use crate::filter::{ContextId, Filter, QueueId};
+use hashbrown::HashTable;
+use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
+
+use crate::filter::{ContextId, Filter, QueueId, TableId};
 use crate::flow::FlowTuple;
 use crate::key::Key;
-use crate::nic::{ConfigureError, ConfiguredNic, FilterId, InsertError, Prepared};
+use crate::nic::{ConfigureError, ConfiguredNic, FilterId, InsertError};
 
 /// A flow in a [`FlowMap`]. The index of a removed flow is reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,7 +47,8 @@ pub enum Change {
 #[derive(Clone, Debug)]
 struct Entry {
     flow: FlowTuple,
-    prepared: Prepared,
+    /// RSS hash; the other look-up keys are cheap to compute.
+    hash: u32,
     queue: QueueId,
     /// Position in the list of its queue.
     position: u32,
@@ -55,6 +59,8 @@ struct Entry {
 /// Flows indexed by the fields of one mask.
 #[derive(Clone, Debug)]
 struct Group {
+    /// A table whose filters have the mask.
+    table: TableId,
     /// Whether it compares signatures.
     of_signatures: bool,
     mask: Key,
@@ -62,16 +68,16 @@ struct Group {
 }
 
 impl Group {
-    fn key(&self, flow: &Prepared) -> Key {
-        if self.of_signatures { flow.signature.and(&self.mask) } else { flow.key.and(&self.mask) }
+    fn key(&self, flow: &FlowTuple, nic: &ConfiguredNic) -> Key {
+        nic.key(self.table, flow).and(&self.mask)
     }
 
-    fn add(&mut self, index: FlowIndex, flow: &Prepared) {
-        self.flows.entry(self.key(flow)).or_default().insert(index);
+    fn add(&mut self, index: FlowIndex, flow: &FlowTuple, nic: &ConfiguredNic) {
+        self.flows.entry(self.key(flow, nic)).or_default().insert(index);
     }
 
-    fn remove(&mut self, index: FlowIndex, flow: &Prepared) {
-        let key = self.key(flow);
+    fn remove(&mut self, index: FlowIndex, flow: &FlowTuple, nic: &ConfiguredNic) {
+        let key = self.key(flow, nic);
         if let Some(flows) = self.flows.get_mut(&key) {
             flows.remove(&index);
             if flows.is_empty() {
@@ -93,7 +99,7 @@ pub struct FlowMap {
     nic: ConfiguredNic,
     entries: Vec<Option<Entry>>,
     free: Vec<FlowIndex>,
-    by_flow: FxHashMap<FlowTuple, FlowIndex>,
+    by_flow: HashTable<FlowIndex>,
     by_queue: Vec<Vec<FlowIndex>>,
     by_rss_entry: Vec<Vec<FlowIndex>>,
     groups: Vec<Group>,
@@ -107,7 +113,7 @@ impl FlowMap {
         Self {
             entries: Vec::new(),
             free: Vec::new(),
-            by_flow: FxHashMap::default(),
+            by_flow: HashTable::new(),
             by_queue: vec![Vec::new(); usize::from(nic.queues())],
             by_rss_entry: vec![Vec::new(); nic.indirection().len()],
             groups: Vec::new(),
@@ -138,33 +144,39 @@ impl FlowMap {
 
     /// Adds a flow; an existing one keeps its index.
     pub fn add_flow(&mut self, flow: FlowTuple) -> FlowIndex {
-        if let Some(index) = self.by_flow.get(&flow) {
-            return *index;
+        if let Some(index) = self.find(&flow) {
+            return index;
         }
         let index = self.free.pop().unwrap_or_else(|| {
             self.entries.push(None);
             FlowIndex((self.entries.len() - 1) as u32)
         });
-        let prepared = self.nic.prepare(&flow);
-        let (_, queue) = self.nic.decide(&prepared);
+        let hash = self.nic.hash(&flow);
+        let (_, queue) = self.nic.decide(&flow, hash);
         let position = push(&mut self.by_queue[queue.index()], index);
-        let rss_position = match self.nic.prepared_entry(&prepared) {
+        let rss_position = match self.nic.entry_of_hash(hash) {
             Some(entry) => push(&mut self.by_rss_entry[entry], index),
             None => 0,
         };
         for group in &mut self.groups {
-            group.add(index, &prepared);
+            group.add(index, &flow, &self.nic);
         }
-        self.entries[index.index()] = Some(Entry { flow, prepared, queue, position, rss_position });
-        self.by_flow.insert(flow, index);
+        self.entries[index.index()] = Some(Entry { flow, hash, queue, position, rss_position });
+        let entries = &self.entries;
+        let hash_of =
+            |index: &FlowIndex| entries[index.index()].as_ref().map_or(0, |entry| place(&entry.flow));
+        self.by_flow.insert_unique(place(&flow), index, hash_of);
         index
     }
 
     /// Removes a flow; none if it does not exist.
     pub fn remove_flow(&mut self, flow: FlowIndex) -> Option<FlowTuple> {
         let entry = self.entries.get_mut(flow.index())?.take()?;
+        if let Ok(found) = self.by_flow.find_entry(place(&entry.flow), |index| *index == flow) {
+            found.remove();
+        }
         self.leave_queue(entry.queue, entry.position);
-        if let Some(rss_entry) = self.nic.prepared_entry(&entry.prepared) {
+        if let Some(rss_entry) = self.nic.entry_of_hash(entry.hash) {
             let list = &mut self.by_rss_entry[rss_entry];
             list.swap_remove(entry.rss_position as usize);
             if let Some(moved) = list.get(entry.rss_position as usize)
@@ -174,9 +186,8 @@ impl FlowMap {
             }
         }
         for group in &mut self.groups {
-            group.remove(flow, &entry.prepared);
+            group.remove(flow, &entry.flow, &self.nic);
         }
-        self.by_flow.remove(&entry.flow);
         self.free.push(flow);
         Some(entry.flow)
     }
@@ -184,7 +195,8 @@ impl FlowMap {
     /// The index of a flow.
     #[must_use]
     pub fn find(&self, flow: &FlowTuple) -> Option<FlowIndex> {
-        self.by_flow.get(flow).copied()
+        let is_it = |index: &FlowIndex| self.flow(*index) == Some(flow);
+        self.by_flow.find(place(flow), is_it).copied()
     }
 
     /// A flow's five-tuple.
@@ -202,13 +214,13 @@ impl FlowMap {
     /// The filter that decides a flow's queue; none if no filter does, or the flow does not exist.
     #[must_use]
     pub fn deciding_filter(&self, flow: FlowIndex) -> Option<FilterId> {
-        self.entry(flow).and_then(|entry| self.nic.decide(&entry.prepared).0)
+        self.entry(flow).and_then(|entry| self.nic.decide(&entry.flow, entry.hash).0)
     }
 
     /// The entry of the indirection table for a flow's hash; none while RSS is off.
     #[must_use]
     pub fn rss_entry(&self, flow: FlowIndex) -> Option<usize> {
-        self.entry(flow).and_then(|entry| self.nic.prepared_entry(&entry.prepared))
+        self.entry(flow).and_then(|entry| self.nic.entry_of_hash(entry.hash))
     }
 
     /// The flows on a queue, in no particular order.
@@ -285,7 +297,7 @@ impl FlowMap {
         self.by_rss_entry = vec![Vec::new(); self.nic.indirection().len()];
         for (index, entry) in (0..).map(FlowIndex).zip(&mut self.entries) {
             if let Some(entry) = entry
-                && let Some(rss_entry) = self.nic.prepared_entry(&entry.prepared)
+                && let Some(rss_entry) = self.nic.entry_of_hash(entry.hash)
             {
                 entry.rss_position = push(&mut self.by_rss_entry[rss_entry], index);
             }
@@ -322,7 +334,7 @@ impl FlowMap {
         }
         // No packet matches a contradiction.
         let Some(pattern) = self.nic.compared(filter) else { return };
-        let matching: Vec<FlowIndex> = match self.group(of_signatures, &pattern.mask) {
+        let matching: Vec<FlowIndex> = match self.group(filter.table, &pattern.mask) {
             Some(group) => group.flows.get(&pattern.value).into_iter().flatten().copied().collect(),
             None => (0..self.entries.len()).map(|index| FlowIndex(index as u32)).collect(),
         };
@@ -332,7 +344,8 @@ impl FlowMap {
     }
 
     /// Flows indexed by a mask; none if there are too many masks.
-    fn group(&mut self, of_signatures: bool, mask: &Key) -> Option<&Group> {
+    fn group(&mut self, table: TableId, mask: &Key) -> Option<&Group> {
+        let of_signatures = self.nic.is_signature(table);
         let known = |group: &Group| group.of_signatures == of_signatures && group.mask == *mask;
         if let Some(position) = self.groups.iter().position(known) {
             return self.groups.get(position);
@@ -340,10 +353,10 @@ impl FlowMap {
         if self.groups.len() >= MOST_GROUPS {
             return None;
         }
-        let mut group = Group { of_signatures, mask: *mask, flows: FxHashMap::default() };
+        let mut group = Group { table, of_signatures, mask: *mask, flows: FxHashMap::default() };
         for (index, entry) in (0..).map(FlowIndex).zip(&self.entries) {
             if let Some(entry) = entry {
-                group.add(index, &entry.prepared);
+                group.add(index, &entry.flow, &self.nic);
             }
         }
         self.groups.push(group);
@@ -352,7 +365,7 @@ impl FlowMap {
 
     fn settle_flow(&mut self, flow: FlowIndex) {
         let Some(Some(entry)) = self.entries.get_mut(flow.index()) else { return };
-        let (_, to) = self.nic.decide(&entry.prepared);
+        let (_, to) = self.nic.decide(&entry.flow, entry.hash);
         let (from, position) = (entry.queue, entry.position);
         if to == from {
             return;
@@ -375,9 +388,26 @@ impl FlowMap {
     }
 }
 
+/// Hash of a flow in the index by five-tuple.
+fn place(flow: &FlowTuple) -> u64 {
+    FxBuildHasher.hash_one(flow)
+}
+
 /// Appends a flow; returns its position.
 fn push(list: &mut Vec<FlowIndex>, flow: FlowIndex) -> u32 {
     list.push(flow);
     // There are fewer flows than a u32 counts.
     (list.len() - 1) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// There may be [`crate::flows::MOST_FLOWS`] of them: `search::memory` counts on it.
+    #[test]
+    fn flows_and_filters_are_small() {
+        assert!(size_of::<Option<Entry>>() <= 56, "{}", size_of::<Option<Entry>>());
+        assert!(size_of::<Filter>() <= 116, "{}", size_of::<Filter>());
+    }
 }

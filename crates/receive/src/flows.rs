@@ -12,6 +12,7 @@
 //! source is the peer, as in received packets. `reader` is the processor of the thread that reads the flow, `queue` the flow's
 //! current queue.
 
+use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
 
@@ -20,8 +21,8 @@ use evenkeel_model::text::{excerpt, suggestion};
 
 use crate::{FlowTuple, QueueId, Transport};
 
-/// Maximum of flows in a list.
-pub const MOST_FLOWS: usize = 1_000_000;
+/// Maximum of flows in a list: a search for them takes at most 500 MB.
+pub const MOST_FLOWS: usize = 900_000;
 
 /// A flow with its known facts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,7 +82,8 @@ pub fn parse(text: &str, origin: &str) -> Result<Vec<ObservedFlow>, FlowListErro
         .flexible(true)
         .comment(Some(b'#'))
         .trim(Trim::All)
-        .from_reader(text.as_bytes());
+        // A comment at the end: within a quote that is not closed it is a line break.
+        .from_reader(text.as_bytes().chain(b"\n#".as_slice()));
     let mut columns = Columns::in_order();
     let mut place = Place { text, at: 0, line: 1 };
     let mut flows = Vec::new();
@@ -342,9 +344,10 @@ mod tests {
         assert!(
             fails(&format!("{before}sctp,10.0.0.1,1,10.0.0.2,2")).starts_with("f.csv:8: protocol 'sctp'")
         );
-        assert!(
-            fails(&format!("{flow},\"a\nudp,10.0.0.3,1,10.0.0.2,2\n")).starts_with("f.csv:1: a field has a")
-        );
+        for unclosed in ["\"a\nudp,10.0.0.3,1,10.0.0.2,2\n", "\"a,5\n", "\"a,5", "\"a", "\"", "a,1,1,\"p\n"] {
+            let message = fails(&format!("{flow},{unclosed}"));
+            assert!(message.starts_with("f.csv:1: a field has a line break"), "{unclosed:?}: {message}");
+        }
     }
 
     #[test]

@@ -24,7 +24,7 @@ use std::ops::{Range, RangeInclusive};
 pub use super::cursor::{Complaints, Field, Located, Table};
 use super::flow_weights::{self, PROTOCOLS};
 pub use super::parse::document;
-pub(crate) use super::parse::read_schema;
+pub use super::parse::read_schema;
 pub use super::value::Spelling;
 
 impl Field<'_> {

@@ -76,7 +76,7 @@ fn line_with_spanless_error(text: &str) -> usize {
 }
 
 /// Reads `schema`. False for another version: the rest cannot be checked then.
-pub(crate) fn read_schema(table: &mut Table<'_>) -> bool {
+pub fn read_schema(table: &mut Table<'_>) -> bool {
     let Some(field) = table.require("schema", &format!("write schema = {SCHEMA} first")) else { return true };
     match field.integer(0..=u32::MAX) {
         Some(schema) if schema != SCHEMA => {

@@ -217,7 +217,7 @@ impl<'t> Field<'t> {
         match figure {
             Some(figure) if !figure.is_finite() => self.complain(BadValue, "not a finite number", ""),
             Some(figure) if figure < 0.0 => {
-                self.complain(BadValue, "negative, and no metric can be", "");
+                self.complain(BadValue, "a negative number", "");
             }
             // Adding zero turns -0.0 into 0.0.
             Some(figure) => return Some(figure + 0.0),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::filled::Filled;
 use super::model::NicModel;
-use super::program::{Step, flow_kind};
+use super::program::{Chain, Step, flow_kind};
 use super::rss::{HashedPorts, RssKey, Toeplitz};
 use super::signature;
 use super::table::Precedence;
@@ -94,16 +94,6 @@ pub enum InsertError {
     Indirection,
 }
 
-/// Look-up keys of a flow, computed once.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Prepared {
-    pub(crate) key: Key,
-    /// The signature, if the NIC has signatures.
-    pub(crate) signature: Key,
-    kind: u8,
-    hash: u32,
-}
-
 /// The queue in an indirection table for a hash; none if it is empty.
 fn entry_of(table: &[QueueId], hash: u32) -> Option<QueueId> {
     table.get(hash as usize & table.len().wrapping_sub(1)).copied()
@@ -121,7 +111,6 @@ pub struct ConfiguredNic {
     /// As long as the NIC's own table.
     contexts: Vec<Vec<QueueId>>,
     most_contexts: u16,
-    has_signatures: bool,
     pub(super) tables: Vec<Filled>,
 }
 
@@ -142,7 +131,6 @@ impl ConfiguredNic {
             indirection: Vec::new(),
             contexts: Vec::new(),
             most_contexts: 0,
-            has_signatures: model.tables().iter().any(|table| table.signature),
             tables: model.tables().iter().map(|table| Filled::new(table.precedence)).collect(),
             model: Arc::new(model.clone()),
         };
@@ -358,7 +346,8 @@ impl ConfiguredNic {
 
     /// Removes a filter; none if it does not exist.
     pub fn remove(&mut self, id: FilterId) -> Option<Filter> {
-        self.tables.get_mut(id.table.index())?.take(id.location).map(|slot| slot.filter)
+        let pattern = self.compared(self.filter(id)?)?;
+        self.tables.get_mut(id.table.index())?.take(id.location, &pattern).map(|slot| slot.filter)
     }
 
     /// Replaces a filter in one step; returns the old one.
@@ -372,12 +361,14 @@ impl ConfiguredNic {
         if by_location && filter.priority != id.location {
             return Err(InsertError::Priority);
         }
+        let known = self.compared(&before);
         let filled = &mut self.tables[id.table.index()];
-        if before.matches == filter.matches && before.priority == filter.priority {
-            filled.redirect(id.location, filter);
-        } else {
-            filled.take(id.location);
-            filled.put(id.location, filter, pattern);
+        match known {
+            Some(known) if before.matches != filter.matches || before.priority != filter.priority => {
+                filled.take(id.location, &known);
+                filled.put(id.location, filter, pattern);
+            }
+            _ => filled.redirect(id.location, filter),
         }
         Ok(before)
     }
@@ -432,16 +423,19 @@ impl ConfiguredNic {
 
     // ---- Which queue -----------------------------------------------------------------------------------
 
-    /// Look-up keys of a flow.
-    pub(crate) fn prepare(&self, flow: &FlowTuple) -> Prepared {
+    /// RSS hash of a flow; 0 without RSS.
+    pub(crate) fn hash(&self, flow: &FlowTuple) -> u32 {
+        if self.model.rss().is_some() { self.toeplitz.of(flow, self.hashed_ports) } else { 0 }
+    }
+
+    /// The bits of a flow that a table compares.
+    pub(crate) fn key(&self, table: TableId, flow: &FlowTuple) -> Key {
+        if self.is_signature(table) { signature::reduced(flow) } else { Key::of(flow) }
+    }
+
+    fn chain(&self, flow: &FlowTuple) -> &Chain {
         let (_, ether_type) = bits(flow.destination);
-        let with_hash = self.model.rss().is_some();
-        Prepared {
-            key: Key::of(flow),
-            signature: if self.has_signatures { signature::reduced(flow) } else { Key::default() },
-            kind: flow_kind(ether_type, flow.transport) as u8,
-            hash: if with_hash { self.toeplitz.of(flow, self.hashed_ports) } else { 0 },
-        }
+        self.model.program().flow(flow_kind(ether_type, flow.transport))
     }
 
     /// Whether a table compares signatures.
@@ -458,13 +452,13 @@ impl ConfiguredNic {
         }
     }
 
-    /// The deciding filter, and the queue.
+    /// The deciding filter, and the queue, of a flow with this hash.
     #[inline]
-    pub(crate) fn decide(&self, flow: &Prepared) -> (Option<FilterId>, QueueId) {
-        let chain = self.model.program().flow(usize::from(flow.kind));
+    pub(crate) fn decide(&self, flow: &FlowTuple, hash: u32) -> (Option<FilterId>, QueueId) {
+        let chain = self.chain(flow);
         for step in &chain.steps {
             let Step::Table(table) = *step else {
-                match self.entry_queue(flow.hash) {
+                match self.entry_queue(hash) {
                     Some(queue) => return (None, queue),
                     None => continue,
                 }
@@ -473,11 +467,10 @@ impl ConfiguredNic {
             if filled.used() == 0 {
                 continue;
             }
-            let key = if self.is_signature(table) { &flow.signature } else { &flow.key };
-            if let Some(location) = filled.find(key)
+            if let Some(location) = filled.find(&self.key(table, flow))
                 && let Some(slot) = filled.slot(location)
             {
-                let queue = self.target(&slot.filter, flow.hash);
+                let queue = self.target(&slot.filter, hash);
                 return (Some(FilterId { table, location }), queue);
             }
         }
@@ -508,28 +501,28 @@ impl ConfiguredNic {
         hash as usize & self.indirection.len().wrapping_sub(1)
     }
 
-    pub(crate) fn prepared_entry(&self, flow: &Prepared) -> Option<usize> {
-        (!self.indirection.is_empty()).then(|| self.entry(flow.hash))
+    /// The entry of the indirection table that a hash leads to; none while RSS is off.
+    pub(crate) fn entry_of_hash(&self, hash: u32) -> Option<usize> {
+        (!self.indirection.is_empty()).then(|| self.entry(hash))
     }
 
     /// The filter that decides a flow's queue; none if no filter does.
     #[must_use]
     pub fn deciding_filter(&self, flow: &FlowTuple) -> Option<FilterId> {
-        self.decide(&self.prepare(flow)).0
+        self.decide(flow, self.hash(flow)).0
     }
 
     /// The queue of a flow.
     #[must_use]
     pub fn queue_of(&self, flow: &FlowTuple) -> QueueId {
-        self.decide(&self.prepare(flow)).1
+        self.decide(flow, self.hash(flow)).1
     }
 
     /// The queue of a flow without filters.
     #[must_use]
     pub fn unfiltered_queue_of(&self, flow: &FlowTuple) -> QueueId {
-        let prepared = self.prepare(flow);
-        let chain = self.model.program().flow(usize::from(prepared.kind));
-        let hashed = chain.steps.contains(&Step::Rss).then(|| self.entry_queue(prepared.hash));
+        let chain = self.chain(flow);
+        let hashed = chain.steps.contains(&Step::Rss).then(|| self.entry_queue(self.hash(flow)));
         hashed.flatten().unwrap_or(chain.default)
     }
 
@@ -537,7 +530,7 @@ impl ConfiguredNic {
     /// filter.
     #[must_use]
     pub fn rss_entry(&self, flow: &FlowTuple) -> Option<usize> {
-        self.prepared_entry(&self.prepare(flow))
+        self.entry_of_hash(self.hash(flow))
     }
 
     /// The queue of a packet.

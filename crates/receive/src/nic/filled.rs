@@ -17,8 +17,6 @@ use crate::key::{Key, Pattern};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slot {
     pub(super) filter: Filter,
-    /// The compared bits.
-    pub(super) pattern: Pattern,
     /// Location of the next filter with the same pattern.
     next: Option<u32>,
 }
@@ -116,7 +114,7 @@ impl Filled {
             self.holes.extend(self.slots.len() as u32..location);
             self.slots.resize(at + 1, None);
         }
-        self.slots[at] = Some(Slot { filter, pattern, next: None });
+        self.slots[at] = Some(Slot { filter, next: None });
         self.used += 1;
         let shape = match self.shapes.iter().position(|shape| shape.mask == pattern.mask) {
             Some(shape) => shape,
@@ -152,8 +150,8 @@ impl Filled {
         }
     }
 
-    /// Removes the filter at a location.
-    pub(super) fn take(&mut self, location: u32) -> Option<Slot> {
+    /// Removes the filter at a location, which has this pattern.
+    pub(super) fn take(&mut self, location: u32, pattern: &Pattern) -> Option<Slot> {
         let removed = self.slots.get_mut(location as usize)?.take()?;
         self.used -= 1;
         if location as usize + 1 == self.slots.len() {
@@ -165,8 +163,8 @@ impl Filled {
         } else {
             self.holes.insert(location);
         }
-        let position = self.shapes.iter().position(|shape| shape.mask == removed.pattern.mask)?;
-        let first = self.shapes[position].first.get(&removed.pattern.value).copied()?;
+        let position = self.shapes.iter().position(|shape| shape.mask == pattern.mask)?;
+        let first = self.shapes[position].first.get(&pattern.value).copied()?;
         if first != location {
             let mut before = first;
             while let Some(next) = self.slot(before).and_then(|slot| slot.next) {
@@ -177,9 +175,9 @@ impl Filled {
                 before = next;
             }
         } else if let Some(next) = removed.next {
-            self.shapes[position].first.insert(removed.pattern.value, next);
+            self.shapes[position].first.insert(pattern.value, next);
         } else {
-            self.shapes[position].first.remove(&removed.pattern.value);
+            self.shapes[position].first.remove(&pattern.value);
             if self.shapes[position].first.is_empty() {
                 self.shapes.swap_remove(position);
             }
@@ -222,11 +220,11 @@ mod tests {
             let mut filled = Filled::new(precedence);
             let mut plain: BTreeMap<u32, Filter> = BTreeMap::new();
             for (location, priority, port, mask) in steps {
-                if plain.remove(&location).is_some() {
-                    prop_assert!(filled.take(location).is_some());
+                let filter = filter(priority, port, [0, 2, 3][mask]);
+                if let Some(before) = plain.remove(&location) {
+                    prop_assert!(filled.take(location, &Pattern::of(&before.matches).unwrap()).is_some());
                 } else {
-                    prop_assert!(filled.take(location).is_none());
-                    let filter = filter(priority, port, [0, 2, 3][mask]);
+                    prop_assert!(filled.take(location, &Pattern::of(&filter.matches).unwrap()).is_none());
                     filled.put(location, filter, Pattern::of(&filter.matches).unwrap());
                     plain.insert(location, filter);
                 }

@@ -13,7 +13,6 @@ mod rss;
 mod signature;
 mod table;
 
-pub(crate) use configured::Prepared;
 pub use configured::{ConfigureError, ConfiguredNic, FilterId, InsertError};
 pub use graph::{Graph, Node, NodeId, NodeKind, Operand, Port};
 pub use model::{ModelError, NicModel};

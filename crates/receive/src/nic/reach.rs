@@ -75,7 +75,9 @@ impl ConfiguredNic {
                             }
                             continue;
                         }
-                        let Some(shared) = slot.pattern.and(part) else { continue };
+                        let Some(shared) = self.compared(filter).and_then(|pattern| pattern.and(part)) else {
+                            continue;
+                        };
                         let earlier = if disjoint { &taken[..before] } else { &taken[..] };
                         let known = !filter.spread && queues.contains(filter.queue);
                         if !known && !covered(&shared, earlier) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use evenkeel_model::scenario::ScenarioErrorKind::{BadValue, Cycle, Duplicate, MissingKey, UnknownName};
-use evenkeel_model::scenario::document::{Complaints, Field, Table, document};
+use evenkeel_model::scenario::document::{Complaints, Field, Table, document, read_schema};
 use evenkeel_model::scenario::{ScenarioError, ScenarioErrorKind};
 
 use super::graph::{Graph, Node, NodeId, NodeKind, Operand, Port, TRUE};
@@ -15,8 +15,6 @@ use super::read_table::{self, TableDraft};
 use super::rss::Rss;
 use crate::filter::{QueueId, TableId};
 
-/// Version of the format that this code reads.
-const SCHEMA: u32 = 1;
 /// Limit of nodes, which bounds the work for a hostile file.
 const MOST_NODES: usize = 256;
 /// Longest title and source.
@@ -56,8 +54,7 @@ pub(super) fn read(text: &str, origin: &str) -> Result<Parts, ScenarioError> {
     let tree = document(text, origin)?;
     let complaints = Complaints::new(text, origin);
     let mut root = Table::root(tree.get_ref(), &complaints);
-    let schema = root.require("schema", &format!("write schema = {SCHEMA} first"));
-    let _ = schema.and_then(|field| field.integer(SCHEMA..=SCHEMA));
+    read_schema(&mut root);
     let name =
         root.require("name", "for example name = \"i82599\"").and_then(|field| field.name("a name", "-"));
     let title = root.require("title", "for example title = \"Intel 82599\"");

@@ -175,6 +175,7 @@ impl Reader<'_> {
     fn file(&self, root: &mut Table<'_>) -> PolicyFile {
         let policy = root.take("policy");
         let list = root.take("term");
+        let class_list = root.take("class");
         let script = self.script(root);
         let mut isolates = false;
         let (name, terms) = match (&policy, &list) {
@@ -195,13 +196,16 @@ impl Reader<'_> {
                 self.terms(list)
             }
             (None, None) => {
+                if script.is_none() && class_list.is_none() {
+                    root.missing("policy", "for example policy = \"balance\"");
+                }
                 self.refuse_script(script, "write policy = \"script\" above it");
                 let balance = TermSpec { kind: TermKind::Balance, weight: Weight::ONE };
                 ("balance".to_owned(), vec![balance])
             }
         };
         let mut classes = Vec::new();
-        if let Some(list) = root.take("class") {
+        if let Some(list) = class_list {
             let elements = list.list("tables, each [[class]]").unwrap_or_default();
             if elements.len() > MOST_CLASSES {
                 let advice = format!("at most {MOST_CLASSES}");

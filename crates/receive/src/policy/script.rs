@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use evenkeel_model::text::counted;
 use rhai::packages::{
     ArithmeticPackage, BasicArrayPackage, BasicIteratorPackage, BasicMapPackage, BasicMathPackage,
     BasicStringPackage, LogicPackage, MoreStringPackage, Package,
@@ -186,8 +187,10 @@ impl Script {
         });
         for (name, parameters) in HOOKS {
             let other = ast.iter_functions().find(|function| function.name == name);
-            if other.is_some_and(|function| function.params.len() != parameters) {
-                return Err(source.error(Position::NONE, format!("{name} takes {parameters} parameters")));
+            let Some(found) = other.map(|function| function.params.len()) else { continue };
+            if found != parameters {
+                let problem = format!("{name} takes {}, not {found}", counted(parameters, "parameter"));
+                return Err(source.error(Position::NONE, problem));
             }
         }
         if has == [false; HOOKS.len()] {

@@ -101,6 +101,15 @@ pub struct Search {
     is_basic: bool,
 }
 
+/// Estimates the memory of a search, bytes: its flows with the list of them, and filters for single flows. Measured
+/// with 300,000 and 900,000 flows, on x86_64.
+#[must_use]
+pub fn memory(flows: usize, filters: usize) -> u64 {
+    const FLOW: u64 = 460;
+    const FILTER: u64 = 220;
+    FLOW * flows as u64 + FILTER * filters as u64
+}
+
 impl Search {
     /// A NIC without flows. Its existing filters stay.
     ///

@@ -388,7 +388,7 @@ fn a_script_that_loops_ends_the_search_with_one_error() {
 
 #[test]
 fn the_policy_and_the_nic_have_the_same_queues() {
-    let error = Search::new(nic("i82599", 4), policy("", 5)).unwrap_err();
+    let error = Search::new(nic("i82599", 4), policy("policy = \"balance\"", 5)).unwrap_err();
     assert_eq!(error, SearchError::Queues { policy: 5, nic: 4 });
 }
 

@@ -162,7 +162,7 @@ const GROUPS_PAPER_AND_EXPECTATIONS: &[Case] = &[
     ("cpu_pct = 66", "cpu_pct = nan", (43, 11), ": paper.variants.dqa.cpu_pct: not a finite number"),
     ("cpu_pct = 66", "cpu_pct = -inf", (43, 11), ": paper.variants.dqa.cpu_pct: not a finite number"),
     ("cpu_pct = 66", "cpu_pct = 1e999", (43, 11), ": paper.variants.dqa.cpu_pct: not a finite number"),
-    ("cpu_pct = 66", "cpu_pct = -66", (43, 11), ": paper.variants.dqa.cpu_pct: negative, and no metric can be"),
+    ("cpu_pct = 66", "cpu_pct = -66", (43, 11), ": paper.variants.dqa.cpu_pct: a negative number"),
     ("cpu_pct = 66", "cpu_pct = \"66\"", (43, 11), ": paper.variants.dqa.cpu_pct: expected a number, found a string"),
     ("cpu_pct = 66", "\"nfm.short\" = 1", (43, 1), ": paper.variants.dqa.\"nfm.short\": stands twice"),
     ("variant = \"dqa\"", "variant = \"dqaa\"", (46, 11), ": expect[0].variant: unknown variant 'dqaa'; did you mean 'dqa'?"),

@@ -21,6 +21,7 @@ mod generate;
 mod input;
 mod listed_flows;
 mod live;
+mod memory;
 mod nic;
 mod progress;
 mod revert;

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use evenkeel_experiment::{ConductError, Outcome, Request, conduct};
+use evenkeel_experiment::{ConductError, Outcome, Request, Timing, conduct};
 use evenkeel_files::OutputDirectory;
 use evenkeel_model::scenario::{Scenario, Topology};
-use evenkeel_model::text::path_text;
+use evenkeel_model::text::{counted, path_text};
 use evenkeel_model::world::{Observer, World};
 use evenkeel_report::{json, store, table};
 use evenkeel_sim::tcp::Profile;
@@ -15,6 +15,7 @@ use evenkeel_testbed::{Failure as BedFailure, NetnsWorld, TestbedError};
 
 use crate::arguments::{Format, NicChoice, Place, ProfileChoice, Rate, RunOptions, TopologyChoice};
 use crate::exit::{Exit, Failure, print};
+use crate::memory;
 use crate::progress::{Progress, table_options};
 use crate::scenario::{Loaded, OwnSetups, load_with};
 
@@ -143,26 +144,32 @@ fn refuse_ignored_by(scenario: &Scenario, options: &RunOptions) -> Result<(), Fa
 /// Estimates the memory of a large simulation, and refuses one that exceeds the machine's.
 fn check_memory(request: &Request<'_>, progress: &Progress) -> Result<(), Failure> {
     const WORTH_SAYING: u64 = 256_000_000;
+    let scenario = request.scenario;
     let repeats = request.variants.len() * request.repeats as usize;
     let at_a_time = std::thread::available_parallelism().map_or(1, usize::from).min(repeats);
-    let needed = evenkeel_sim::world::memory(request.scenario).bytes().saturating_mul(at_a_time as u64);
+    let long_windows = request.long_windows.unwrap_or(scenario.measure.long_windows);
+    let timing = Timing::new(scenario, request.rate.unwrap_or(scenario.link.rate), long_windows);
+    let bins = timing.duration.as_u64() / timing.bin.as_u64().max(1);
+    let (mut running, mut kept) = (0, 0_u64);
+    for variant in &request.variants {
+        let memory = evenkeel_sim::world::memory(scenario, variant, bins);
+        running = memory.running.bytes().max(running);
+        kept = kept.saturating_add(memory.kept.bytes().saturating_mul(u64::from(request.repeats)));
+    }
+    let needed = running.saturating_mul(at_a_time as u64).saturating_add(kept);
     if needed < WORTH_SAYING {
         return Ok(());
     }
-    let gigabytes = |bytes: u64| format!("{:.1} GB", bytes as f64 / 1e9);
-    progress
-        .remark(&format!("{at_a_time} repeats at a time take up to about {} of memory", gigabytes(needed)));
-    match evenkeel_host::Host::live().available_memory() {
-        Some(available) if available < needed => {
-            let message = format!(
-                "this run needs up to about {} of memory, and {} are available; simulate fewer flows or hosts",
-                gigabytes(needed),
-                gigabytes(available)
-            );
-            Err(Failure::new(Exit::Unable, message))
-        }
-        _ => Ok(()),
-    }
+    progress.remark(&format!(
+        "{}, {at_a_time} at a time, need up to about {} of memory",
+        counted(repeats, "repeat"),
+        memory::size(needed)
+    ));
+    memory::require(
+        needed,
+        "this run",
+        "simulate fewer flows or hosts, or run fewer repeats or variants at once",
+    )
 }
 
 /// The default simulator for tenants: a current kernel on the machine of a test bed.

@@ -76,3 +76,29 @@ fn commands_that_hold_nothing_end_with_the_documented_code() {
         assert_eq!(child.wait().unwrap().code(), Some(130), "{signal}");
     }
 }
+
+/// Flows by the hundred thousand: what is done before the measured time takes long, too.
+#[test]
+fn a_signal_ends_a_large_simulation_before_it_is_under_way() {
+    let place = tempfile::tempdir().unwrap();
+    let bundled = evenkeel_model::scenario::bundled::bundled();
+    let text = |name: &str| bundled.iter().find(|(known, _)| *known == name).unwrap().1;
+    for (name, from, to) in
+        [("shuffle-6", "count = 6", "count = 255"), ("titan-3-flows", "flows = 3", "flows = 100000")]
+    {
+        let scenario = support::file(place.path(), &format!("{name}.toml"), text(name).replace(from, to));
+        let mut command = evenkeel(&["run", scenario.to_str().unwrap(), "--on", "sim", "--quick"]);
+        command.args(["--repeat", "1", "--variant", "dqa"]).current_dir(place.path());
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        wait_for_handler(&mut child, Signal::SIGINT);
+        std::thread::sleep(Duration::from_secs(2));
+        send(&child, Signal::SIGINT);
+        let sent = Instant::now();
+        let ended = child.wait_with_output().unwrap();
+        let stderr = String::from_utf8(ended.stderr).unwrap();
+        assert_eq!(ended.status.code(), Some(130), "{name}: {stderr}");
+        assert!(stderr.contains("setting up"), "{name}: {stderr}");
+        // On an idle machine a second; others may use this one.
+        assert!(sent.elapsed() < Duration::from_secs(15), "{name}: {:?}", sent.elapsed());
+    }
+}

@@ -165,24 +165,63 @@ pub(crate) fn run<H: Handler>(handler: &mut H, until: Time) -> Result<(), Simula
     Ok(())
 }
 
-/// Steps of the measured time.
+/// Steps of a part of a repeat.
 const STEPS: u64 = 100;
 
-/// Runs the measured time in steps. After each, the observer is told of the progress and may interrupt.
-pub(crate) fn measure(
-    measured: Range<Time>,
+/// A part of a repeat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    WarmUp,
+    Measurement,
+    /// The latency probe, after the measurement.
+    Probe,
+}
+
+impl Part {
+    fn activity(self) -> &'static str {
+        match self {
+            Self::WarmUp => "warming up",
+            Self::Measurement => "simulating",
+            Self::Probe => "measuring latency",
+        }
+    }
+
+    /// How much of the repeat is done when so much of this part is.
+    fn progress(self, done: f64) -> f64 {
+        match self {
+            Self::WarmUp => 0.0,
+            Self::Measurement => done,
+            Self::Probe => 1.0,
+        }
+    }
+}
+
+/// Runs a part of a repeat in steps. Before each, the observer is told of the progress and may interrupt.
+pub(crate) fn run_part(
+    part: Part,
+    time: Range<Time>,
     observer: &dyn Observer,
     mut run: impl FnMut(Time) -> Result<(), SimError>,
 ) -> Result<(), SimError> {
-    let Range { start, end } = measured;
+    let Range { start, end } = time;
     for step in 1..=STEPS {
+        observer.progress(part.progress((step - 1) as f64 / STEPS as f64), part.activity());
+        stop_if_interrupted(observer)?;
         run(start + end.since(start) / STEPS * step)?;
-        observer.progress(step as f64 / STEPS as f64, "simulating");
-        if observer.interrupted() {
-            return Err(SimError::Interrupted);
-        }
     }
+    observer.progress(part.progress(1.0), part.activity());
+    stop_if_interrupted(observer)?;
     run(end)
+}
+
+/// Tells the observer of a step before the simulation, which may take seconds with many flows, and may interrupt.
+pub(crate) fn set_up(observer: &dyn Observer) -> Result<(), SimError> {
+    observer.progress(0.0, "setting up");
+    stop_if_interrupted(observer)
+}
+
+fn stop_if_interrupted(observer: &dyn Observer) -> Result<(), SimError> {
+    if observer.interrupted() { Err(SimError::Interrupted) } else { Ok(()) }
 }
 
 /// An error if nothing has been sent since the last time.
@@ -199,6 +238,10 @@ fn check_progress<H: Handler>(handler: &mut H) -> Result<(), SimulationError> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::cell::Cell;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
 
     events! {
@@ -271,5 +314,43 @@ mod tests {
         clock.engine.limit = EventLimit::of_events(2);
         assert_eq!(run(&mut clock, Time(50)), Err(SimulationError::Livelock { at_us: 0, events: 2 }));
         assert_eq!(clock.ticks.len(), 3);
+    }
+
+    /// Interrupts after so many questions.
+    struct Impatient(AtomicUsize);
+
+    impl Observer for Impatient {
+        fn progress(&self, _fraction: f64, _activity: &str) {}
+        fn remark(&self, _text: &str) {}
+        fn interrupted(&self) -> bool {
+            self.0.fetch_sub(1, Ordering::Relaxed) == 0
+        }
+    }
+
+    #[test]
+    fn every_step_of_every_part_can_be_interrupted() {
+        for part in [Part::WarmUp, Part::Measurement, Part::Probe] {
+            for questions in [0, 1, 99, 100] {
+                let steps = Cell::new(0);
+                let run = |_| {
+                    steps.set(steps.get() + 1);
+                    Ok(())
+                };
+                let ended = run_part(part, Time(0)..Time(1000), &Impatient(questions.into()), run);
+                assert_eq!((ended, steps.get()), (Err(SimError::Interrupted), questions), "{part:?}");
+            }
+        }
+        assert_eq!(set_up(&Impatient(0.into())), Err(SimError::Interrupted));
+    }
+
+    #[test]
+    fn a_part_runs_to_its_end() {
+        let reached = Cell::new(Time::ZERO);
+        let run = |until| {
+            assert!(until >= reached.replace(until));
+            Ok(())
+        };
+        run_part(Part::WarmUp, Time(7)..Time(1234), &Impatient(1000.into()), run).unwrap();
+        assert_eq!(reached.get(), Time(1234));
     }
 }

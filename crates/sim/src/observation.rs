@@ -3,7 +3,7 @@
 use crate::time::{Span, Time};
 
 /// A flow's bytes and packets in one bin take so much memory.
-const BIN_BYTES: u64 = 16;
+pub(crate) const BIN_BYTES: u64 = 16;
 /// Most that the bins of one repeat may take: repeats run several at a time, and all are kept until the
 /// record is written.
 const MOST_BINS_BYTES: u64 = 4_000_000_000;
@@ -15,6 +15,24 @@ pub struct Bins {
     pub bytes: Vec<u64>,
     /// Packets.
     pub packets: Vec<u64>,
+}
+
+impl Bins {
+    fn of(bins: usize) -> Self {
+        Self { bytes: vec![0; bins], packets: vec![0; bins] }
+    }
+
+    /// Adds to a bin of so many, of which the first use makes room.
+    fn add(&mut self, number: usize, bins: usize, cell: Cell) {
+        if number >= bins || cell.packets == 0 {
+            return;
+        }
+        if self.bytes.is_empty() {
+            *self = Self::of(bins);
+        }
+        self.bytes[number] += cell.bytes;
+        self.packets[number] += cell.packets;
+    }
 }
 
 /// One bin of one flow.
@@ -40,7 +58,10 @@ impl Cell {
 pub struct Observation {
     begin: Time,
     bin: Span,
-    flows: Vec<Vec<Cell>>,
+    /// Number of bins.
+    bins: usize,
+    /// The bins of each flow; none before its first packet has gone to one.
+    flows: Vec<Bins>,
     /// The newest bin of each flow.
     newest: Vec<Cell>,
     /// Its number, its begin and its end.
@@ -57,7 +78,8 @@ impl Observation {
         Self {
             begin,
             bin,
-            flows: vec![vec![Cell::default(); bins]; flows],
+            bins,
+            flows: vec![Bins::default(); flows],
             newest: vec![Cell::default(); flows],
             present: (0, begin, begin + bin),
             packets: 0,
@@ -96,13 +118,13 @@ impl Observation {
         each: impl Fn(u32) -> (Time, u64),
     ) {
         if first >= self.begin && self.number_of(first) == self.number_of(last) {
-            self.cell(flow, first).add(bytes, packets);
+            self.add(flow, first, Cell { bytes, packets: packets.into() });
             return;
         }
         for packet in 0..packets {
             let (at, bytes) = each(packet);
             if at >= self.begin {
-                self.cell(flow, at).add(bytes, 1);
+                self.add(flow, at, Cell { bytes, packets: 1 });
             }
         }
     }
@@ -112,18 +134,18 @@ impl Observation {
         at.since(self.begin) / self.bin
     }
 
-    /// A flow's bin of a time, not before the first bin.
-    fn cell(&mut self, flow: usize, at: Time) -> &mut Cell {
+    /// Adds to a flow's bin of a time, not before the first bin. What lies behind the last bin goes to none.
+    fn add(&mut self, flow: usize, at: Time, cell: Cell) {
         if at >= self.present.2 {
             self.turn_to(at);
         }
         let number = self.number_of(at) as usize;
-        let bins = &mut self.flows[flow];
-        // What lies behind the last bin never goes to one.
-        if number == self.present.0 || number >= bins.len() {
-            &mut self.newest[flow]
+        if number == self.present.0 {
+            let newest = &mut self.newest[flow];
+            newest.bytes += cell.bytes;
+            newest.packets += cell.packets;
         } else {
-            &mut bins[number]
+            self.flows[flow].add(number, self.bins, cell);
         }
     }
 
@@ -131,48 +153,31 @@ impl Observation {
     fn turn_to(&mut self, at: Time) {
         let number = self.present.0;
         for (bins, newest) in self.flows.iter_mut().zip(&mut self.newest) {
-            let Cell { bytes, packets } = std::mem::take(newest);
-            if let Some(cell) = bins.get_mut(number) {
-                // Late packets of it come by themselves.
-                cell.bytes += bytes;
-                cell.packets += packets;
-            }
+            // Late packets of it come by themselves.
+            bins.add(number, self.bins, std::mem::take(newest));
         }
         let number = self.number_of(at);
         let begin = self.begin + number * self.bin;
         self.present = (number as usize, begin, begin + self.bin);
     }
 
-    /// What has been counted of a flow in a bin of this number, where it is `cell` without the newest.
-    fn counted(&self, flow: usize, number: usize, cell: Cell) -> Cell {
-        let newest = if number == self.present.0 { self.newest[flow] } else { Cell::default() };
-        Cell { bytes: cell.bytes + newest.bytes, packets: cell.packets + newest.packets }
+    /// The bins of a flow, of which these are without the newest.
+    fn whole(&self, flow: usize, mut bins: Bins) -> Bins {
+        bins.add(self.present.0, self.bins, self.newest[flow]);
+        if bins.bytes.is_empty() { Bins::of(self.bins) } else { bins }
     }
 
     /// The bins of a flow.
     #[must_use]
     pub fn flow(&self, flow: usize) -> Bins {
-        let cells = || {
-            let numbered = self.flows[flow].iter().enumerate();
-            numbered.map(|(number, &cell)| self.counted(flow, number, cell))
-        };
-        Bins {
-            bytes: cells().map(|cell| cell.bytes).collect(),
-            packets: cells().map(|cell| cell.packets).collect(),
-        }
+        self.whole(flow, self.flows[flow].clone())
     }
 
     /// The bins of all flows.
     #[must_use]
     pub fn into_flows(mut self) -> Vec<Bins> {
-        (0..self.flows.len())
-            .map(|flow| {
-                let bins = self.flow(flow);
-                // There may be many: no two copies of all.
-                self.flows[flow] = Vec::new();
-                bins
-            })
-            .collect()
+        let flows = std::mem::take(&mut self.flows);
+        flows.into_iter().enumerate().map(|(flow, bins)| self.whole(flow, bins)).collect()
     }
 }
 
@@ -205,7 +210,7 @@ mod tests {
         observation.count(0, 2, 7, (Time(121), Time(123)), not_called);
         observation.count(0, 1, 50, (Time(500), Time(500)), not_called);
         assert_eq!(observation.packets, 8);
-        let bins = &observation.flow(0);
+        let bins = &observation.into_flows()[0];
         assert_eq!(
             (bins.bytes.as_slice(), bins.packets.as_slice()),
             ([200, 120, 7].as_slice(), [2, 2, 2].as_slice())
@@ -230,9 +235,10 @@ mod tests {
         count(1, 50, 150, 150);
         count(1, 60, 131, 132);
         count(1, 8, 128, 128);
-        assert_eq!(observation.flow(0).bytes, [5, 0, 20]);
-        assert_eq!(observation.flow(1).bytes, [2, 30, 15]);
-        assert_eq!(observation.into_flows()[1].packets, [1, 1, 2]);
+        let flows = observation.into_flows();
+        assert_eq!(flows[0].bytes, [5, 0, 20]);
+        assert_eq!(flows[1].bytes, [2, 30, 15]);
+        assert_eq!(flows[1].packets, [1, 1, 2]);
     }
 
     #[test]

@@ -11,10 +11,10 @@ use evenkeel_model::world::{
 };
 
 use crate::costs::processes::Machine;
-use crate::engine;
+use crate::engine::{self, Part};
 pub use crate::error::SimError;
 use crate::host::Simulation;
-use crate::observation::check_bins;
+use crate::observation::{BIN_BYTES, check_bins};
 use crate::parameters::Parameters;
 use crate::settings::Settings;
 use crate::tcp::{CongestionControl, Profile};
@@ -34,17 +34,33 @@ pub struct SimWorld {
     exact: bool,
 }
 
-/// Memory that simulating a scenario's flows takes for each repeat at a time. A shuffle of 64 to 512 hosts took 6 to
-/// 12 kB a flow, and 100,000 flows between two hosts 3 kB each, on x86_64.
+/// Memory that a repeat takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// While it runs.
+    pub running: ByteSize,
+    /// Until the record is written: the bins of its flows.
+    pub kept: ByteSize,
+}
+
+/// Estimates the memory of a repeat with so many bins. On x86_64 a shuffle of 64 to 512 hosts took 6 to 12 kB a flow,
+/// and 100,000 flows between two hosts 3 kB each.
 #[must_use]
-pub fn memory(scenario: &Scenario) -> ByteSize {
-    const BYTES_PER_FLOW: u64 = 12_000;
+pub fn memory(scenario: &Scenario, variant: &Variant, bins: u64) -> Memory {
+    const SHUFFLED_FLOW: u64 = 12_000;
+    const FLOW: u64 = 3_000;
+    let workload = &scenario.workload;
     let hosts = u64::from(scenario.hosts.count);
-    let flows = match scenario.workload.shuffled_bytes() {
-        Some(_) => hosts * (hosts - 1),
-        None => u64::from(scenario.workload.flows),
+    let (flows, bytes, bins) = match &variant.tenants {
+        Some(point) => (u64::from(point.bulk_flows() + point.probe_count()), FLOW, bins),
+        None if workload.shuffled_bytes().is_some() => (hosts * (hosts - 1), SHUFFLED_FLOW, 0),
+        None if !workload.clients().is_empty() => (u64::from(workload.flows), FLOW, 0),
+        None => (u64::from(workload.flows), FLOW, bins),
     };
-    ByteSize::from_bytes(flows.saturating_mul(BYTES_PER_FLOW))
+    Memory {
+        running: ByteSize::from_bytes(flows.saturating_mul(bytes)),
+        kept: ByteSize::from_bytes(flows.saturating_mul(bins).saturating_mul(BIN_BYTES)),
+    }
 }
 
 impl SimWorld {
@@ -112,6 +128,7 @@ impl SimWorld {
             (begin, (job.duration.as_u64() / job.bin.as_u64().max(1)) as usize)
         };
         check_bins(settings.flows, bins).map_err(SimError::Unable)?;
+        engine::set_up(observer)?;
         let failed = |source| SimError::Failed { variant: job.variant.name.clone(), seed: job.seed, source };
         let mut simulation =
             Simulation::new(settings, parameters, job.seed, count_from, bin, bins).map_err(failed)?;
@@ -121,11 +138,12 @@ impl SimWorld {
             simulation.start(job.seed, STARTS_WITHIN);
         }
         let run = |simulation: &mut Simulation, until: Time| simulation.run(until).map_err(failed);
-        run(&mut simulation, begin)?;
+        let warm_up = Time::ZERO..begin;
+        engine::run_part(Part::WarmUp, warm_up, observer, |until| run(&mut simulation, until))?;
         let before = simulation.snapshot();
         // What was complete before does not count.
         drop(simulation.take_fetched());
-        engine::measure(begin..end, observer, |until| run(&mut simulation, until))?;
+        engine::run_part(Part::Measurement, begin..end, observer, |until| run(&mut simulation, until))?;
         let after = simulation.snapshot();
         // The probe's own work and its place in a queue are not in the other figures (Titan, section 5:
         // latency is measured in separate experiments).
@@ -133,7 +151,7 @@ impl SimWorld {
         if let Some(probe) = &job.scenario.workload.latency {
             simulation.start_probe();
             stop += span_of(probe.duration);
-            run(&mut simulation, stop)?;
+            engine::run_part(Part::Probe, end..stop, observer, |until| run(&mut simulation, until))?;
         }
 
         let mut raw = RawRepeat {

@@ -8,6 +8,7 @@ use evenkeel_model::units::{ByteSize, Nanoseconds};
 use evenkeel_model::world::{Job, Observer, RawFlow, RawRepeat};
 
 use super::{Cluster, SwitchConfig, Topology, Transfer};
+use crate::engine;
 use crate::error::SimError;
 use crate::parameters::Parameters;
 use crate::settings::Settings;
@@ -16,8 +17,8 @@ use crate::time::{MILLISECOND, NANOSECOND, SECOND, Span, Time};
 /// Flows start within this time: the hosts' programs start at once, and each opens its connections
 /// one after the other.
 const STARTS_WITHIN: Span = MILLISECOND;
-/// Progress is told, and a wish to stop heard, this often.
-const STEP: Span = 20 * MILLISECOND;
+/// Progress is told, and a wish to stop heard, this often with one host; more hosts do as much in less time.
+const STEP: Span = 120 * MILLISECOND;
 /// Alpha of the switch's dynamic thresholds is 1. The switch's own setting is not published.
 const ALPHA_EXPONENT: i8 = 0;
 
@@ -38,12 +39,14 @@ pub(crate) fn run(
     };
     // Half of the line's latency on either side of the switch, which takes in a whole packet besides.
     let topology = Topology::star(hosts, switch, settings.rate, parameters.line_latency / 2);
+    engine::set_up(observer)?;
     let mut cluster =
         Cluster::new(&topology, settings, parameters, &all_to_all(hosts, bytes_per_flow.bytes()), job.seed)
             .map_err(failed)?;
     cluster.start(job.seed, STARTS_WITHIN);
     let total = bytes_per_flow.bytes() as f64 * f64::from(cluster.flows());
-    while !cluster.run(cluster.now() + STEP).map_err(failed)? {
+    let step = STEP / u64::from(hosts.max(1));
+    while !cluster.run(cluster.now() + step).map_err(failed)? {
         observer.progress((cluster.payload() as f64 / total).min(1.0), "simulating");
         if observer.interrupted() {
             return Err(SimError::Interrupted);

@@ -69,6 +69,8 @@ pub(super) struct Routes<'a> {
     topology: &'a Topology,
     /// Link of each host.
     access: Vec<usize>,
+    /// Port of its switch behind which each host is.
+    host_ports: Vec<usize>,
     /// Output ports of each switch: the link, and the node behind it.
     ports: Vec<Vec<(u32, Node)>>,
     /// Links from switch to switch (row, column); `u32::MAX` is no way.
@@ -87,12 +89,16 @@ impl Topology {
     pub(super) fn routes(&self) -> Result<Routes<'_>, TopologyError> {
         let mut access = vec![Vec::new(); self.hosts as usize];
         let mut ports = vec![Vec::new(); self.switches.len()];
+        let mut host_ports = vec![0; self.hosts as usize];
         for (number, link) in self.links.iter().enumerate() {
             let loose = TopologyError::LooseEnd { link: number };
             let to = ports.get_mut(link.to as usize).ok_or(loose)?;
             to.push((number as u32, link.from));
             match link.from {
-                Node::Host(host) => access.get_mut(host as usize).ok_or(loose)?.push(number),
+                Node::Host(host) => {
+                    access.get_mut(host as usize).ok_or(loose)?.push(number);
+                    host_ports[host as usize] = to.len() - 1;
+                }
                 Node::Switch(switch) if switch == link.to => return Err(loose),
                 Node::Switch(switch) => {
                     ports.get_mut(switch as usize).ok_or(loose)?.push((number as u32, Node::Switch(link.to)));
@@ -108,7 +114,7 @@ impl Topology {
             })
             .collect::<Result<_, _>>()?;
         let distances = (0..ports.len()).map(|to| distances(&ports, to)).collect();
-        Ok(Routes { topology: self, access, ports, distances })
+        Ok(Routes { topology: self, access, host_ports, ports, distances })
     }
 }
 
@@ -179,18 +185,18 @@ impl Routes<'_> {
             if here == u32::MAX {
                 return Err(unreachable);
             }
-            let leads_on = |node: Node| match node {
-                Node::Host(host) => here == 0 && host == to,
-                Node::Switch(next) => here > 0 && self.distances[end][next as usize] == here - 1,
+            let port = if here == 0 {
+                self.host_ports[to as usize]
+            } else {
+                let leads_on = |port: &usize| match self.ports[switch][*port].1 {
+                    Node::Host(_) => false,
+                    Node::Switch(next) => self.distances[end][next as usize] == here - 1,
+                };
+                let ports = || (0..self.ports[switch].len()).filter(leads_on);
+                let chosen = mixed(hash, switch as u32) % (ports().count().max(1) as u64);
+                ports().nth(chosen as usize).ok_or(unreachable)?
             };
-            let choices = self.ports[switch].iter().filter(|(_, node)| leads_on(*node)).count();
-            let chosen = mixed(hash, switch as u32) % (choices.max(1) as u64);
-            let (port, &(link, node)) = self.ports[switch]
-                .iter()
-                .enumerate()
-                .filter(|(_, (_, node))| leads_on(*node))
-                .nth(chosen as usize)
-                .ok_or(unreachable)?;
+            let (link, node) = self.ports[switch][port];
             let line = 2 * link + u32::from(links[link as usize].to == switch as u32);
             path.hops.push(Hop { switch: switch as u32, port: port as u32, line });
             path.latency += links[link as usize].latency;

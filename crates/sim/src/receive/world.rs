@@ -8,7 +8,7 @@ use evenkeel_model::world::{Job, Observer, RawClient, RawClients, RawRepeat};
 use super::simulation::Setting;
 use super::{ClientSpec, ReceiveSimulation};
 use crate::costs::queue_pairs::ReceiveCosts;
-use crate::engine;
+use crate::engine::{self, Part};
 use crate::error::SimError;
 use crate::time::{NANOSECOND, Time, span_of};
 
@@ -92,9 +92,11 @@ pub(crate) fn run(
     let clients = clients_of(requests, &job.variant.name, begin);
     let mut simulation =
         ReceiveSimulation::new(&setting, clients, ReceiveCosts::DRAGONET, job.seed).map_err(unable)?;
-    simulation.run(begin).map_err(unable)?;
+    engine::run_part(Part::WarmUp, Time::ZERO..begin, observer, |until| {
+        simulation.run(until).map_err(unable)
+    })?;
     let before: Vec<u64> = simulation.queues().map(|(_, bytes)| bytes).collect();
-    engine::measure(begin..end, observer, |until| simulation.run(until).map_err(unable))?;
+    engine::run_part(Part::Measurement, begin..end, observer, |until| simulation.run(until).map_err(unable))?;
 
     let mut raw = RawRepeat {
         queues: simulation

@@ -30,7 +30,7 @@ use self::device::{Bins, Device};
 use self::simulation::Simulation;
 use self::traffic::{Tenants, flow_keys};
 use crate::costs::processes::Machine;
-use crate::engine;
+use crate::engine::{self, Part};
 use crate::error::SimError;
 use crate::observation::{self, check_bins};
 use crate::qdisc::tree::{self, Disciplines};
@@ -113,10 +113,12 @@ pub(crate) fn run(
     let mut simulation = Simulation::new(machine, tenants, device, bins, end, job.seed);
     simulation.start(job.seed, STARTS_WITHIN);
     let failed = |source| SimError::Failed { variant: job.variant.name.clone(), seed: job.seed, source };
-    simulation.run(begin).map_err(failed)?;
+    engine::run_part(Part::WarmUp, Time::ZERO..begin, observer, |until| {
+        simulation.run(until).map_err(failed)
+    })?;
     simulation.begin_count();
     let before = flow_counts(&simulation);
-    engine::measure(begin..end, observer, |until| simulation.run(until).map_err(failed))?;
+    engine::run_part(Part::Measurement, begin..end, observer, |until| simulation.run(until).map_err(failed))?;
     simulation.end();
     Ok(observations(job, point, simulation, &before, end))
 }

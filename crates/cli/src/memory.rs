@@ -1,0 +1,58 @@
+//! Refuses work that needs more memory than this process can have: a failed allocation would abort it.
+
+use evenkeel_host::Host;
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
+
+use crate::exit::{Exit, Failure};
+
+/// Returns an error if `work` needs more memory than there is.
+pub fn require(needed: u64, work: &str, advice: &str) -> Result<(), Failure> {
+    match available() {
+        Some(available) if available < needed => {
+            let (needed, available) = (size(needed), size(available));
+            let message = format!(
+                "{work} needs up to about {needed} of memory, and {available} are available; {advice}"
+            );
+            Err(Failure::new(Exit::Unable, message))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Memory that this process can have in addition: what the machine has, and the limit of its address space
+/// (`ulimit -v`).
+fn available() -> Option<u64> {
+    let host = Host::live();
+    let limit =
+        getrlimit(Resource::RLIMIT_AS).ok().map(|(soft, _)| soft).filter(|soft| *soft != RLIM_INFINITY);
+    let status = host.read("/proc/self/status").unwrap_or_default();
+    let left = limit.map(|limit| limit.saturating_sub(address_space(&status).unwrap_or(0)));
+    host.available_memory().into_iter().chain(left).min()
+}
+
+/// The address space in use (`VmSize` of proc(5)), bytes.
+fn address_space(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmSize:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// An amount of memory in words.
+pub fn size(bytes: u64) -> String {
+    match bytes {
+        0..1_000_000_000 => format!("{} MB", bytes / 1_000_000),
+        _ => format!("{:.1} GB", bytes as f64 / 1e9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_space_is_that_of_the_status() {
+        let status = "Name:\tevenkeel\nVmPeak:\t    2000 kB\nVmSize:\t    1000 kB\n";
+        assert_eq!(address_space(status), Some(1_024_000));
+        assert_eq!(address_space("Name:\tevenkeel\n"), None);
+        assert_eq!((size(12_345_678), size(3_140_000_000)), ("12 MB".to_owned(), "3.1 GB".to_owned()));
+    }
+}

@@ -10,6 +10,7 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use evenkeel_model::scenario::LINE_RATES;
 use evenkeel_model::units::{BitRate, ByteSize, Nanoseconds};
+use evenkeel_receive::flows::MOST_FLOWS;
 
 use crate::examples;
 use crate::study::StudyCommand;
@@ -318,10 +319,18 @@ impl NicSource {
     }
 
     /// Returns the directory. An empty variable counts as unset, as for `PATH`.
-    pub fn directory(&self) -> Option<PathBuf> {
-        let variable = || std::env::var_os("EVENKEEL_NIC_DIR").filter(|value| !value.is_empty());
-        self.nic_dir.clone().or_else(|| variable().map(PathBuf::from))
+    pub fn directory(&self) -> Option<ModelDirectory> {
+        const VARIABLE: &str = "EVENKEEL_NIC_DIR";
+        let variable = || std::env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let given = self.nic_dir.clone().map(|path| ModelDirectory { path, named_by: "--nic-dir" });
+        given.or_else(|| Some(ModelDirectory { path: variable()?, named_by: VARIABLE }))
     }
+}
+
+/// A directory of NIC models, and the option or variable that names it.
+pub struct ModelDirectory {
+    pub path: PathBuf,
+    pub named_by: &'static str,
 }
 
 #[derive(Debug, Args)]
@@ -359,7 +368,7 @@ pub struct ListedFlows {
     pub flows: Option<PathBuf>,
     /// Generate this many flows instead: UDP to one port, 16 per client; every tenth client is in the policy's
     /// first class
-    #[arg(long, value_name = "N", group = "listed", value_parser = whole_number::<u32>(1..=1_000_000), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", group = "listed", value_parser = whole_number::<u32>(1..=MOST_FLOWS as u32), allow_negative_numbers = true)]
     pub generate: Option<u32>,
 }
 
@@ -396,7 +405,7 @@ pub struct BenchOptions {
     #[arg(long, value_name = "NIC", default_value = "i82599")]
     pub nic: String,
     /// Flows [default: each size of Dragonet's Table 1]
-    #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1..=1_000_000), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1..=MOST_FLOWS as u32), allow_negative_numbers = true)]
     pub flows: Option<u32>,
     /// Receive queues in use
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = whole_number::<u16>(1..=u16::MAX), allow_negative_numbers = true)]

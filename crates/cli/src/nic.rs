@@ -12,7 +12,7 @@ use evenkeel_receive::{
 };
 use evenkeel_report::page::Page;
 
-use crate::arguments::{NicCommand, NicShowOptions, NicSource};
+use crate::arguments::{ModelDirectory, NicCommand, NicShowOptions, NicSource};
 use crate::exit::{Exit, Failure, print, print_page};
 use crate::input;
 use crate::progress::page;
@@ -32,11 +32,12 @@ pub fn load(name: &str, source: &NicSource) -> Result<NicModel, Failure> {
     if name == "-" || path.extension().is_some() || name.contains('/') {
         return parse_model(&input::read(path, Kind::NicModel)?);
     }
-    if let Some(directory) = source.directory() {
-        let path = directory.join(name).with_extension("toml");
-        if path.exists() {
-            return parse_model(&input::read(&path, Kind::NicModel)?);
-        }
+    // Read the directory even if it lacks the model: a misspelt directory must not select the bundled model.
+    if let Some(directory) = source.directory()
+        && let file = format!("{name}.toml")
+        && let Some(path) = model_files(&directory)?.into_iter().find(|path| path.ends_with(&file))
+    {
+        return parse_model(&evenkeel_files::read_regular(&path, Kind::NicModel)?);
     }
     if let Some(text) = NicModel::built_in_text(name) {
         return NicModel::parse(text, name).map_err(|error| Failure::new(Exit::Usage, error));
@@ -139,12 +140,14 @@ fn probe(interface: &str, source: &NicSource) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-fn model_files(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
+fn model_files(directory: &ModelDirectory) -> Result<Vec<PathBuf>, Failure> {
+    let ModelDirectory { path, named_by } = directory;
     let unreadable = |error: std::io::Error| {
-        Failure::new(Exit::Usage, format!("cannot read the directory {}: {error}", directory.display()))
+        let message = format!("{named_by}: cannot read the directory {}: {error}", path.display());
+        Failure::new(Exit::Usage, message)
     };
     let mut paths = Vec::new();
-    for entry in std::fs::read_dir(directory).map_err(unreadable)? {
+    for entry in std::fs::read_dir(path).map_err(unreadable)? {
         let path = entry.map_err(unreadable)?.path();
         if path.extension().is_some_and(|extension| extension == "toml") {
             paths.push(path);

@@ -204,6 +204,19 @@ fn what_is_no_file_and_what_is_too_large_is_refused_at_once() {
     let models = place.path().join("models");
     std::fs::create_dir(&models).unwrap();
     mkfifo(&models.join("own.toml"), Mode::S_IRWXU).unwrap();
-    let ended = run(&["nic", "list", "--nic-dir", models.to_str().unwrap()]);
-    assert!(ended.code == 2 && ended.stderr.contains("it is a pipe"), "{ended:?}");
+    let list = ["nic", "list", "--nic-dir", models.to_str().unwrap()];
+    let ended = run(&list);
+    assert!(ended.code == 2 && ended.stderr.contains("it is a pipe; only a regular file"), "{ended:?}");
+    // Nor does advice for the command line help where the command line does not name the file.
+    std::fs::remove_file(models.join("own.toml")).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", models.join("own.toml")).unwrap();
+    let script = file(place.path(), "p.toml", "policy = \"script\"\nscript-file = \"/dev/zero\"\n");
+    let bench = ["search", "bench", "--flows", "1", "--repeat", "1", "--policy", script.to_str().unwrap()];
+    std::os::unix::fs::symlink("/dev/zero", study.join("record.json")).unwrap();
+    let compare = ["compare", study.to_str().unwrap(), study.to_str().unwrap()];
+    for arguments in [&list[..], &bench, &compare] {
+        let ended = run(arguments);
+        let why = "it is a device; only a regular file is read here";
+        assert!(ended.code == 2 && ended.stderr.contains(why), "{arguments:?}: {ended:?}");
+    }
 }

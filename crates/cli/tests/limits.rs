@@ -84,7 +84,10 @@ fn an_empty_directory_of_models_counts_as_unset() {
     command.env("EVENKEEL_NIC_DIR", "/nonexistent/models");
     let ended = end(command);
     assert_eq!(ended.code, 2, "{ended:?}");
-    assert!(ended.stderr.contains("/nonexistent/models"), "{ended:?}");
+    assert!(
+        ended.stderr.contains("EVENKEEL_NIC_DIR: cannot read the directory /nonexistent/models"),
+        "{ended:?}"
+    );
 }
 
 #[test]
@@ -143,4 +146,39 @@ fn a_simulation_of_gigabytes_is_announced() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(first.contains("about 3.1 GB of memory"), "{first}");
+}
+
+/// Runs the binary with an address space of so many MB.
+fn run_within(megabytes: u64, arguments: &[&str], directory: &Path) -> Ended {
+    use nix::sys::resource::{Resource, setrlimit};
+    let mut command = evenkeel(arguments);
+    command.current_dir(directory);
+    let bytes = megabytes * 1_000_000;
+    // SAFETY: the closure makes one system call.
+    unsafe {
+        command.pre_exec(move || setrlimit(Resource::RLIMIT_AS, bytes, bytes).map_err(Into::into));
+    }
+    end(command)
+}
+
+#[test]
+fn work_that_does_not_fit_into_the_memory_is_refused_before_it_begins() {
+    let directory = tempfile::tempdir().unwrap();
+    let many = SCENARIO.replace("flows = 2", "flows = 100000");
+    let scenario = file(directory.path(), "many.toml", many);
+    let solve = ["search", "solve", "--nic", "i82599", "--queues", "4", "--policy", "balance", "--generate"];
+    let quiet = ["run", scenario.to_str().unwrap(), "--on", "sim", "--quiet"];
+    for (arguments, work) in [
+        (&[&solve[..], &["900000"]].concat()[..], "a search for 900,000 flows"),
+        (&["search", "bench", "--flows", "900000"], "a search for 900,000 flows"),
+        (&quiet, "this run"),
+    ] {
+        let ended = run_within(300, arguments, directory.path());
+        assert_eq!(ended.code, 3, "{ended:?}");
+        assert!(ended.stderr.contains(&format!("{work} needs up to about ")), "{ended:?}");
+    }
+    let ended = run_within(300, &[&solve[..], &["9000"]].concat(), directory.path());
+    assert_eq!(ended.code, 0, "{ended:?}");
+    let ended = run(&[&solve[..], &["900001"]].concat());
+    assert!(ended.code == 2 && ended.stderr.contains("from 1 to 900000"), "{ended:?}");
 }

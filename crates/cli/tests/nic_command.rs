@@ -125,7 +125,7 @@ fn mistakes_are_told_with_their_place_and_exit_code_2() {
     let ended = run(&["nic", "show", "i82599", "--config", config.to_str().unwrap()]);
     assert_eq!(ended.code, 2);
     assert!(
-        ended.stderr.contains("wrong.toml:5:1: filter[0]: i82599 does not take this filter"),
+        ended.stderr.contains("wrong.toml:9:9: filter[0].queue: filters of this table cannot name queue 4"),
         "{ended:?}"
     );
 
@@ -134,6 +134,8 @@ fn mistakes_are_told_with_their_place_and_exit_code_2() {
         &["nic", "show", "/nowhere/x.toml"],
         &["nic", "show", "i82599", "--dot", "--svg"],
         &["nic", "list", "--nic-dir", "/nowhere"],
+        &["nic", "show", "i82599", "--nic-dir", "/nowhere"],
+        &["search", "bench", "--flows", "10", "--repeat", "1", "--nic-dir", "/nowhere"],
         &["nic", "show", "i82599", "--config", "/nowhere"],
         &["nic"],
     ] {

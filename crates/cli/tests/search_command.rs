@@ -9,6 +9,8 @@ use std::path::Path;
 use serde_json::Value;
 use support::{Ended, file, run};
 
+const BALANCE: &str = "policy = \"balance\"";
+
 const MODELS: [&str; 5] = ["i82599", "sfc9020", "ntuple", "rss-only", "xdp-cpumap"];
 
 /// The list of CONTRACT's fields: flows of clients with ten flows each, the first client of the class `high`.
@@ -162,7 +164,7 @@ fn the_answer_is_the_same_each_time() {
 #[test]
 fn a_table_for_people() {
     let directory = tempfile::tempdir().unwrap();
-    let ended = solve(directory.path(), "i82599", "4", &flows(40), "", &["--format", "table"]);
+    let ended = solve(directory.path(), "i82599", "4", &flows(40), BALANCE, &["--format", "table"]);
     assert_eq!(ended.code, 0);
     assert!(
         ended.stdout.starts_with("40 flows on 4 queues of i82599: policy balance met, cost 0.000"),
@@ -205,6 +207,8 @@ fn flows_can_be_made_up_and_are_those_of_the_benchmark() {
     assert_eq!(solve(&[]).code, 2);
     assert_eq!(solve(&["--generate", "60", "--flows", "flows.csv"]).code, 2);
     assert_eq!(solve(&["--generate", "0"]).code, 2);
+    let twice = solve(&["--generate", "6", "--table-size", "five-tuple=4", "--table-size", "five-tuple=8"]);
+    assert!(twice.code == 2 && twice.stderr.contains("two sizes of five-tuple"), "{twice:?}");
 }
 
 #[test]
@@ -278,20 +282,21 @@ fn bad_input_is_told_with_its_place() {
         assert_eq!(ended.stderr.lines().count(), 1, "{ended:?}");
     };
     let flow = "udp,10.0.0.1,1,10.0.0.2,2\n";
+    fails(flow, "# only a comment", "4", &[], "policy.toml:1:1: policy: missing");
     fails(flow, "policy = \"ballance\"", "4", &[], "policy.toml:1:10: policy: 'ballance' is not a value");
-    fails("icmp,10.0.0.1,1,10.0.0.2,2", "", "4", &[], "flows.csv:1: protocol 'icmp'");
-    fails("udp,10.0.0.1,1,10.0.0.2\n", "", "4", &[], "flows.csv:1: dst_port is missing");
-    fails("# x\nudp, 10.0.0,1,10.0.0.2,2", "", "4", &[], "flows.csv:2: src '10.0.0' is no IP address");
-    fails("udp,10.0.0.1,70000,10.0.0.2,2", "", "4", &[], "flows.csv:1: src_port '70000'");
-    fails("udp,10.0.0.1,1,::1,2", "", "4", &[], "flows.csv:1: dst is of another IP version");
-    fails("udp,10.0.0.1,1,10.0.0.2,2,,fast", "", "4", &[], "flows.csv:1: rate_bps 'fast'");
-    fails("", "", "4", &[], "flows.csv:1: no flows");
+    fails("icmp,10.0.0.1,1,10.0.0.2,2", BALANCE, "4", &[], "flows.csv:1: protocol 'icmp'");
+    fails("udp,10.0.0.1,1,10.0.0.2\n", BALANCE, "4", &[], "flows.csv:1: dst_port is missing");
+    fails("# x\nudp, 10.0.0,1,10.0.0.2,2", BALANCE, "4", &[], "flows.csv:2: src '10.0.0' is no IP address");
+    fails("udp,10.0.0.1,70000,10.0.0.2,2", BALANCE, "4", &[], "flows.csv:1: src_port '70000'");
+    fails("udp,10.0.0.1,1,::1,2", BALANCE, "4", &[], "flows.csv:1: dst is of another IP version");
+    fails("udp,10.0.0.1,1,10.0.0.2,2,,fast", BALANCE, "4", &[], "flows.csv:1: rate_bps 'fast'");
+    fails("", BALANCE, "4", &[], "flows.csv:1: no flows");
     let renamed = "protocol,src,src_port,dst,dst_port,klass\n";
-    fails(&format!("{renamed}{flow}"), "", "4", &[], "unknown column 'klass'; did you mean 'class'?");
-    fails(&format!("{flow}{flow}"), "", "4", &[], "flows.csv:2: the flow of line 1 once more");
-    fails(flow, "", "129", &[], "i82599: 129 queues");
+    fails(&format!("{renamed}{flow}"), BALANCE, "4", &[], "unknown column 'klass'; did you mean 'class'?");
+    fails(&format!("{flow}{flow}"), BALANCE, "4", &[], "flows.csv:2: the flow of line 1 once more");
+    fails(flow, BALANCE, "129", &[], "i82599: 129 queues");
     fails(flow, "[[class]]\nname = \"a\"\nqueues = 4", "4", &[], "the classes ask for 4 of 4 queues");
-    fails(flow, "", "4", &["--table-size", "full=9"], "no filter table of i82599 'full'; known: ");
+    fails(flow, BALANCE, "4", &["--table-size", "full=9"], "no filter table of i82599 'full'; known: ");
     let script = "policy = \"script\"\nscript = '''\nfn queue_cost(queue) {\n  loop {}\n}\n'''";
     fails(flow, script, "4", &[], "policy.toml:3:1: script: a call took more than");
     let missing = run(&[

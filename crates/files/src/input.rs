@@ -26,8 +26,8 @@ pub enum Fault {
     System(io::Error),
     /// A directory, device or socket.
     NotAFile(&'static str),
-    /// A pipe, where only a regular file is allowed.
-    Pipe,
+    /// Something else where only a regular file is allowed.
+    NotRegular(&'static str),
     TooLarge(Kind),
     /// Not UTF-8 from here on.
     NotUtf8 {
@@ -72,9 +72,7 @@ impl Fault {
                 format!("it is {what}, not a file; name a regular file, a pipe, or - for standard input")
                     .into()
             }
-            Self::Pipe => {
-                "it is a pipe, for whose writer nothing waits here; put a regular file there".into()
-            }
+            Self::NotRegular(what) => format!("it is {what}; only a regular file is read here").into(),
             Self::TooLarge(kind) => {
                 format!("it is larger than {}, the most that is read of {kind}", kind.limit()).into()
             }
@@ -180,11 +178,14 @@ pub fn read_regular(path: &Path, kind: Kind) -> Result<Text, InputError> {
 pub fn open_regular(path: &Path, kind: Kind) -> Result<Input, InputError> {
     let fails = |fault| InputError { origin: shown(path), fault };
     if is_standard_input(path) {
-        return Err(fails(Fault::Pipe));
+        return Err(fails(Fault::NotRegular("standard input")));
     }
-    let (file, is_pipe) = open_named(path, kind).map_err(fails)?;
+    let (file, is_pipe) = open_named(path, kind).map_err(|fault| match fault {
+        Fault::NotAFile(what) => fails(Fault::NotRegular(what)),
+        other => fails(other),
+    })?;
     if is_pipe {
-        return Err(fails(Fault::Pipe));
+        return Err(fails(Fault::NotRegular("a pipe")));
     }
     Ok(Input { file, blocks: false, signals: None, left: kind.most(), kind, origin: shown(path) })
 }
@@ -341,7 +342,8 @@ mod tests {
         assert!(fault(place.path()).contains("a directory, not a file"));
         for device in ["/dev/zero", "/dev/full", "/dev/urandom"] {
             assert!(fault(Path::new(device)).contains("a device, not a file"), "{device}");
-            assert!(read_regular(Path::new(device), Kind::Weights).is_err());
+            let error = read_regular(Path::new(device), Kind::Weights).unwrap_err().to_string();
+            assert!(error.ends_with("it is a device; only a regular file is read here"), "{error}");
         }
         let socket = place.path().join("socket");
         let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
@@ -379,7 +381,8 @@ mod tests {
             writer.join().unwrap();
             assert_eq!(read.ok(), fits.then_some(length));
         }
-        assert!(matches!(read_regular(&path, Kind::Weights).unwrap_err().fault, Fault::Pipe));
+        let error = read_regular(&path, Kind::Weights).unwrap_err().to_string();
+        assert!(error.ends_with("it is a pipe; only a regular file is read here"), "{error}");
     }
 
     #[test]

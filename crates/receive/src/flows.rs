@@ -82,8 +82,8 @@ pub fn parse(text: &str, origin: &str) -> Result<Vec<ObservedFlow>, FlowListErro
         .flexible(true)
         .comment(Some(b'#'))
         .trim(Trim::All)
-        // A comment at the end: within a quote that is not closed it is a line break.
-        .from_reader(text.as_bytes().chain(b"\n#".as_slice()));
+        // Comments at the end: within a quote that is not closed there is a line break between them.
+        .from_reader(text.as_bytes().chain(b"\n#\n#".as_slice()));
     let mut columns = Columns::in_order();
     let mut place = Place { text, at: 0, line: 1 };
     let mut flows = Vec::new();

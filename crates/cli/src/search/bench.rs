@@ -1,5 +1,6 @@
 //! `evenkeel search bench`: the search's time, next to Table 1 of the Dragonet paper.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use evenkeel_metrics::Summary;
@@ -11,7 +12,7 @@ use evenkeel_receive::{ConfiguredNic, FlowIndex, NicModel, QueueId};
 use evenkeel_report::page::{Heading, Page};
 use serde_json::{Map, Value, json};
 
-use super::{bind, configure, load_policy};
+use super::{bind, configure, load_policy, require_memory, room};
 use crate::arguments::{BenchOptions, Format};
 use crate::exit::{Exit, Failure, print, print_page};
 use crate::listed_flows::generate;
@@ -64,6 +65,8 @@ pub fn bench(options: &BenchOptions) -> Result<Exit, Failure> {
     let all: f64 = sizes.iter().copied().map(work).sum();
     let mut done = 0.0;
     for flows in sizes {
+        // Each flow may have a filter.
+        require_memory(flows as usize, flows as usize, 0)?;
         meter.show(done / all, &format!("search for {}", counted(flows as usize, "flow")));
         rows.push(bench.row(flows)?);
         done += work(flows);
@@ -112,16 +115,29 @@ impl Bench<'_> {
             let policy = bind(&self.policy, self.options.queues)?;
             Search::new(nic.clone(), policy).map_err(fail)
         };
-        // The first one warms up, and is the start of the incremental searches.
-        let mut solved = start()?;
-        let indices = solved.solve(&flows).map_err(fail)?;
-
         let solve = |search: &mut Search| search.solve(&flows).map(drop).map_err(fail);
-        let full = self.repeat(start, solve, |_| Ok(()))?;
+        // The first one warms up; the last one is the start of the incremental searches. Keep one at a time: with many
+        // flows each takes hundreds of megabytes.
+        let mut first = start()?;
+        solve(&mut first)?;
+        let last = Cell::new(Some(first));
+        let prepare = || {
+            last.set(None);
+            start()
+        };
+        let keep = |search| {
+            last.set(Some(search));
+            Ok(())
+        };
+        let full = self.repeat(prepare, solve, keep)?;
         let basic = match count {
             0..=MOST_BASIC_FLOWS => Some(self.repeat(|| Ok(start()?.basic()), solve, |_| Ok(()))?),
             _ => None,
         };
+        let Some(solved) = last.take() else {
+            return Err(Failure::new(Exit::Failed, "the search was not measured"));
+        };
+        let indices = flows.iter().filter_map(|flow| solved.find(&flow.tuple)).collect();
         let filters = solved.nic().filters().count();
         let mut running = Running { search: solved, flows: &flows, further: &further, indices };
         let incremental = [
@@ -149,9 +165,8 @@ impl Bench<'_> {
     /// The NIC; if not every flow could have a filter, with an enlarged table.
     fn nic(&self, flows: usize) -> Result<(ConfiguredNic, Option<(String, usize)>), Failure> {
         let tables = self.model.tables().iter().filter(|table| table.fields.take_flows());
-        let largest = tables.clone().max_by_key(|table| table.capacity);
-        let room: usize = tables.map(|table| table.capacity).sum();
-        let raised = largest.filter(|_| room < flows).map(|table| (table.name.clone(), flows));
+        let largest = tables.max_by_key(|table| table.capacity);
+        let raised = largest.filter(|_| room(&self.model) < flows).map(|table| (table.name.clone(), flows));
         let sizes: Vec<_> = raised
             .iter()
             .map(|(table, capacity)| crate::arguments::TableSize {

@@ -7,12 +7,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use evenkeel_files::{InputError, Kind, Text};
+use evenkeel_model::text::{counted, excerpt};
 use evenkeel_receive::policy::{Policy, PolicyFile, Queues, ScriptSource};
-use evenkeel_receive::{ConfiguredNic, NicModel};
+use evenkeel_receive::{ConfiguredNic, NicModel, search};
 
 use crate::arguments::{SearchCommand, TableSize};
 use crate::exit::{Exit, Failure};
-use crate::input;
+use crate::{input, memory};
 
 pub fn search(command: &SearchCommand) -> Result<Exit, Failure> {
     match command {
@@ -46,11 +47,22 @@ fn read_policy(path: &Path, read: Reader) -> Result<PolicyFile, Failure> {
     // Files that it names are in its directory.
     let beside = input::beside(path);
     PolicyFile::parse_with_scripts(&text, &origin, &|script| {
-        let Text { text, origin } =
-            read(&beside.join(script), Kind::Script).map_err(|error| error.to_string())?;
+        let Text { text, origin } = evenkeel_files::read_regular(&beside.join(script), Kind::Script)
+            .map_err(|error| error.to_string())?;
         Ok(ScriptSource::file(text, origin))
     })
     .map_err(|error| Failure::new(Exit::Usage, error))
+}
+
+/// Filters for single flows that a NIC has room for.
+fn room(model: &NicModel) -> usize {
+    model.tables().iter().filter(|table| table.fields.take_flows()).map(|table| table.capacity).sum()
+}
+
+/// Refuses a search that needs more memory than there is.
+fn require_memory(flows: usize, filters: usize, more: usize) -> Result<(), Failure> {
+    let work = format!("a search for {}", counted(flows, "flow"));
+    memory::require(search::memory(flows, filters) + more as u64, &work, "give fewer flows")
 }
 
 fn bind(policy: &PolicyFile, queues: u16) -> Result<Policy, Failure> {
@@ -61,7 +73,10 @@ fn bind(policy: &PolicyFile, queues: u16) -> Result<Policy, Failure> {
 fn configure(model: NicModel, sizes: &[TableSize], queues: u16) -> Result<ConfiguredNic, Failure> {
     let usage = |error: &dyn std::fmt::Display| Failure::new(Exit::Usage, error);
     let mut model = model;
-    for TableSize { table, capacity } in sizes {
+    for (number, TableSize { table, capacity }) in sizes.iter().enumerate() {
+        if sizes[..number].iter().any(|other| other.table == *table) {
+            return Err(usage(&format!("--table-size gives two sizes of {}", excerpt(table))));
+        }
         let names: Vec<String> = model.tables().iter().map(|table| table.name.clone()).collect();
         let name = model.name().to_owned();
         model = model.with_table_size(table, *capacity).ok_or_else(|| {

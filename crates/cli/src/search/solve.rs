@@ -9,11 +9,14 @@ use evenkeel_receive::{AddressMatch, Filter, FlowIndex, PortMatch, QueueId, Tabl
 use evenkeel_report::page::{Heading, Page};
 use serde_json::{Value, json};
 
-use super::{bind, configure, load_policy};
+use super::{bind, configure, load_policy, require_memory, room};
 use crate::arguments::{Format, SolveOptions};
 use crate::exit::{Exit, Failure, print, print_page};
 use crate::progress::page;
 use crate::{listed_flows, nic};
+
+/// Memory of a filter in JSON, before it is text and as text.
+const JSON_FILTER_BYTES: usize = 2_000;
 
 /// Runs `evenkeel search solve`. An unmet policy is a result, not an error.
 pub fn solve(options: &SolveOptions) -> Result<Exit, Failure> {
@@ -22,10 +25,22 @@ pub fn solve(options: &SolveOptions) -> Result<Exit, Failure> {
     if options.contexts {
         nic.allow_contexts(u16::MAX);
     }
+    let check = |flows: usize| {
+        let filters = room(nic.model()).min(flows);
+        require_memory(
+            flows,
+            filters,
+            if options.format == Format::Json { filters * JSON_FILTER_BYTES } else { 0 },
+        )
+    };
+    check(options.listed.generate.unwrap_or(0) as usize)?;
     let flows = listed_flows::read(&options.listed, &file)?.unwrap_or_default();
+    check(flows.len())?;
     let policy = bind(&file, options.queues)?;
-    let seen: Vec<Flow> = flows.iter().map(|flow| policy.classify(flow)).collect();
-    let best = optimum(&policy, &seen);
+    let best = {
+        let seen: Vec<Flow> = flows.iter().map(|flow| policy.classify(flow)).collect();
+        optimum(&policy, &seen)
+    };
 
     let begin = Instant::now();
     let fail = |error: evenkeel_receive::search::SearchError| Failure::new(Exit::Usage, error);
@@ -151,14 +166,14 @@ impl Solved {
         let mut page = page();
         let (nic, cost) = (self.search.nic(), self.search.cost());
         page.answer(&format!(
-            "{} on {} of {}: policy {} {}, cost {:.3}, found in {:.0} µs.",
+            "{} on {} of {}: policy {} {}, cost {:.3}, found in {}.",
             counted(self.indices.len(), "flow"),
             counted(usize::from(nic.queues()), "queue"),
             nic.model().name(),
             self.search.policy().name(),
             if cost.is_accepted() { "met" } else { "not met" },
             cost.value(),
-            self.search_us
+            duration(self.search_us)
         ));
         if let Some(best) = self.best {
             let what = if best.is_exact {
@@ -215,6 +230,15 @@ impl Solved {
         }
         page.line("--format json prints the filters.");
         page
+    }
+}
+
+/// A time with the unit that fits it.
+fn duration(us: f64) -> String {
+    match us {
+        us if us < 1e3 => format!("{us:.0} µs"),
+        us if us < 1e6 => format!("{:.1} ms", us / 1e3),
+        us => format!("{:.2} s", us / 1e6),
     }
 }
 

@@ -26,7 +26,7 @@ fn flow(class: u8, rate_bps: u64) -> Flow {
 
 #[test]
 fn everything_has_a_default() {
-    for text in ["", "policy = \"balance\"", "policy = \"balance\"\n"] {
+    for text in ["policy = \"balance\"", "policy = \"balance\"\n"] {
         let file = PolicyFile::parse(text, "p.toml").unwrap();
         assert_eq!(file.name, "balance");
         assert_eq!(bound(text, 7).default_queues().len(), 7);

@@ -80,8 +80,13 @@ pub fn write_into(
 /// # Errors
 /// If it does not exist, is truncated or invalid, was written by a newer Evenkeel, or has an impossible figure.
 pub fn read(path: &Path) -> Result<Record, StoreError> {
-    let path = if path.is_dir() { path.join(RECORD_FILE) } else { path.to_owned() };
-    let text = evenkeel_files::read(&path, Kind::Record).map_err(|error| match error.fault {
+    // The user named the directory, not the file in it.
+    let (path, read): (_, fn(&_, _) -> _) = if path.is_dir() {
+        (path.join(RECORD_FILE), evenkeel_files::read_regular)
+    } else {
+        (path.to_owned(), evenkeel_files::read)
+    };
+    let text = read(&path, Kind::Record).map_err(|error| match error.fault {
         _ if error.is_missing() => StoreError::Missing { path: path.clone() },
         Fault::NotUtf8 { .. } | Fault::Nul { .. } => StoreError::NotText { path: path.clone() },
         _ => error.into(),

@@ -69,7 +69,7 @@ fn file_host() -> HostFacts {
     facts.processors.iter_mut().for_each(|processor| processor.governor = Some("ondemand".to_owned()));
     serve(&mut facts, "ens2f0", |at| at as u32);
     let card = card_mut(&mut facts).unwrap();
-    card.mtu = 1500;
+    card.mtu = Some(1500);
     card.iommu = Some("DMA".to_owned());
     card.rings.as_mut().unwrap().rx = 1024;
     card.driver_statistics.insert("rx_out_of_buffer".to_owned(), 41_000_000);

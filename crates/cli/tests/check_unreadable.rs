@@ -204,3 +204,72 @@ fn rules_that_need_a_speed_say_so() {
         "{ended:?}"
     );
 }
+
+/// A figure whose file is missing or cannot be is unknown: no default takes its place.
+#[test]
+fn missing_figures_are_unknown() {
+    let mut facts = hosts::HOSTS[0].1();
+    facts.softnet[0].dropped = facts.softnet[0].processed;
+    let directory = tempfile::tempdir().unwrap();
+    write_tree(&facts, directory.path()).unwrap();
+    let from = directory.path().to_str().unwrap();
+    let rule = "backlog-drops";
+    let sound = judged(directory.path()).unwrap();
+    assert!(sound.findings.iter().any(|finding| finding.rule == rule), "{:?}", sound.findings);
+    let damage = |file: &Path, text: Option<&str>| match text {
+        Some(text) => std::fs::write(file, text).unwrap(),
+        None => std::fs::remove_file(file).unwrap(),
+    };
+    let backlog = directory.path().join("proc/sys/net/core/netdev_max_backlog");
+    let whole = std::fs::read(&backlog).unwrap();
+    for text in [None, Some("1e308\n"), Some("-5\n")] {
+        damage(&backlog, text);
+        let judgement = judged(directory.path()).unwrap();
+        assert!(judgement.findings.iter().all(|finding| finding.rule != rule), "{text:?}");
+        let missed = judgement.not_judged.iter().find(|missed| missed.rule == rule).unwrap();
+        assert!(missed.why.contains("netdev_max_backlog"), "{text:?}: {}", missed.why);
+        std::fs::write(&backlog, &whole).unwrap();
+    }
+    for (file, field, words) in [
+        ("mtu", "mtu", "MTU unknown"),
+        ("statistics/rx_packets", "rx_packets", " ? packets in"),
+        ("statistics/tx_packets", "tx_packets", " packets in, ? out"),
+    ] {
+        let file = directory.path().join("sys/class/net/ens2f0").join(file);
+        let whole = std::fs::read(&file).unwrap();
+        for text in [None, Some("-99\n"), Some("99999999999999999999999\n")] {
+            damage(&file, text);
+            let ended = run(&["check", "--from", from]);
+            assert!(ended.stdout.replace("\n             ", " ").contains(words), "{text:?}: {ended:?}");
+            let json = run(&["check", "--from", from, "--format", "json"]);
+            let json: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+            let interfaces = json["host"]["interfaces"].as_array().unwrap();
+            let found = interfaces.iter().find(|found| found["name"] == "ens2f0").unwrap();
+            assert_eq!(found[field], serde_json::Value::Null, "{text:?}: {found}");
+            let unknown = json["host"]["unknown"].to_string();
+            assert!(unknown.contains(file.file_name().unwrap().to_str().unwrap()), "{text:?}: {unknown}");
+            std::fs::write(&file, &whole).unwrap();
+        }
+    }
+}
+
+/// An answer that is no file: its path appears once, with the next step.
+#[test]
+fn an_answer_that_cannot_be_read_is_named_once() {
+    let directory = tempfile::tempdir().unwrap();
+    write_tree(&hosts::HOSTS[0].1(), directory.path()).unwrap();
+    for name in ["links.json", "sockets.json"] {
+        let file = directory.path().join("evenkeel").join(name);
+        let whole = std::fs::read(&file).ok();
+        let _ = std::fs::remove_file(&file);
+        std::os::unix::fs::symlink("/dev/zero", &file).unwrap();
+        let ended = run(&["check", "--from", directory.path().to_str().unwrap()]);
+        assert_eq!(ended.code, 2, "{ended:?}");
+        assert_eq!(ended.stderr.matches(name).count(), 1, "{ended:?}");
+        assert!(ended.stderr.contains("not a regular file; put a readable file in its place"), "{ended:?}");
+        std::fs::remove_file(&file).unwrap();
+        if let Some(whole) = whole {
+            std::fs::write(&file, whole).unwrap();
+        }
+    }
+}

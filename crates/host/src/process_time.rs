@@ -6,6 +6,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use evenkeel_model::host::SaturatingSum;
+
 use crate::{Host, HostError};
 
 /// `USER_HZ`: the tick of `/proc/stat` on every architecture that Linux has today.
@@ -95,7 +97,7 @@ pub fn others_ticks(processes: &[ProcessTime], own: u32) -> u64 {
         }
     }
     let others = processes.iter().filter(|process| !process.is_kernel_thread && !ours.contains(&process.id));
-    others.map(ProcessTime::all_ticks).sum()
+    others.map(ProcessTime::all_ticks).saturating_sum()
 }
 
 #[cfg(test)]

@@ -80,10 +80,11 @@ fn set_channels(facts: &mut HostFacts, name: &str, kind: Channels, number: u32) 
     }
     let had = *field;
     *field = number;
-    let (receive, transmit) = (channels.receive(), channels.tx + channels.combined);
+    let (receive, transmit) = (channels.receive(), channels.transmit());
     // Facts may show fewer queues than there are channels: those that are not shown do not go.
     let is_new = |shown: usize, now: u32| {
-        let before = if number > had { now - (number - had) } else { now + (had - number) };
+        let before =
+            if number > had { now.saturating_sub(number - had) } else { now.saturating_add(had - number) };
         shown > now as usize || shown == before as usize
     };
     if kind != Channels::Tx && is_new(card.receive_queues.len(), receive) {
@@ -183,7 +184,7 @@ fn set_interrupts(facts: &mut HostFacts, name: &str, queues: u32, home: Option<u
 fn set_of_interface(card: &mut Interface, knob: &Knob, value: &Value) -> Option<()> {
     match (knob, value) {
         (Knob::InterfaceFile(file), Value::Text(text)) => return set_interface_file(card, file, text),
-        (Knob::Mtu, Value::Bytes(bytes)) => card.mtu = *bytes,
+        (Knob::Mtu, Value::Bytes(bytes)) => card.mtu = Some(*bytes),
         (Knob::TransmitQueueLength, Value::Number(packets)) => card.tx_queue_len = Some(*packets),
         (Knob::GsoSizes, Value::Sizes { all, ipv4 }) => {
             let sizes = card.packet_sizes.as_mut()?;
@@ -307,7 +308,7 @@ mod tests {
             transmit_queues: vec![TransmitQueue { bql_limit_max: Some(1), ..TransmitQueue::default() }; 4],
             bond: Some(BondFacts::default()),
             tx_queue_len: Some(1000),
-            mtu: 1500,
+            mtu: Some(1500),
             ..Interface::default()
         };
         let interrupt = |number| Interrupt {

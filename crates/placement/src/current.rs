@@ -23,7 +23,7 @@ pub fn current(facts: &HostFacts, interface: Option<&str>, knob: &Knob) -> Optio
     let card = facts.interface(interface?)?;
     match knob {
         Knob::InterfaceFile(file) => interface_file(card, file),
-        Knob::Mtu => Some(Value::Bytes(card.mtu)),
+        Knob::Mtu => card.mtu.map(Value::Bytes),
         Knob::TransmitQueueLength => card.tx_queue_len.map(Value::Number),
         Knob::Ring(Ring::Rx) => card.rings.map(|rings| Value::Number(rings.rx)),
         Knob::Ring(Ring::Tx) => card.rings.map(|rings| Value::Number(rings.tx)),

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_model::host::{HostFacts, Interface, InterfaceKind, SocketFacts, SocketKind};
+use evenkeel_model::host::{HostFacts, Interface, InterfaceKind, SaturatingSum, SocketFacts, SocketKind};
 use serde::Serialize;
 
 use crate::rules::{needs, receive_queue_drops};
@@ -123,7 +123,7 @@ fn gained_of_32_bits(before: Option<u64>, after: u64) -> u64 {
     match before {
         // Near its end before and near its start now.
         Some(before) if (RANGE / 4 * 3..RANGE).contains(&before) && after < RANGE / 4 => {
-            after + RANGE - before
+            (after + RANGE).saturating_sub(before)
         }
         _ => gained(before, Some(after)),
     }
@@ -173,7 +173,7 @@ pub fn losses(before: &HostFacts, after: &HostFacts) -> Vec<Loss> {
     }
     // sk_drops of a socket counts both kinds.
     let datagrams = ["Udp.RcvbufErrors", "Snmp6.Udp6RcvbufErrors", "Udp.MemErrors", "Snmp6.Udp6MemErrors"];
-    udp(&mut found, before, after, datagrams.into_iter().map(counter).sum());
+    udp(&mut found, before, after, datagrams.into_iter().map(counter).saturating_sum());
     found.add(Place::Path, "host", counter("Tcp.RetransSegs"), "Tcp.RetransSegs", "retransmissions");
     found.0.sort_by_key(|loss| (loss.place, std::cmp::Reverse(loss.packets)));
     found.0
@@ -251,17 +251,18 @@ fn udp(found: &mut Losses, before: &HostFacts, after: &HostFacts, counted: u64) 
     let key = |socket: &SocketFacts| (socket.local.clone(), socket.remote.clone());
     let mut earlier: BTreeMap<(String, String), u64> = BTreeMap::new();
     for socket in before.sockets.iter().filter(|socket| socket.kind == SocketKind::Udp) {
-        *earlier.entry(key(socket)).or_insert(0) += socket.drops;
+        let sum = earlier.entry(key(socket)).or_insert(0);
+        *sum = sum.saturating_add(socket.drops);
     }
     let mut later: BTreeMap<(String, String), (u64, Option<u32>)> = BTreeMap::new();
     for socket in after.sockets.iter().filter(|socket| socket.kind == SocketKind::Udp) {
         let entry = later.entry(key(socket)).or_insert((0, socket.process));
-        entry.0 += socket.drops;
+        entry.0 = entry.0.saturating_add(socket.drops);
     }
-    let mut named = 0;
+    let mut named = 0_u64;
     for (key, (drops, process)) in later {
         let dropped = gained(earlier.get(&key).copied(), Some(drops));
-        named += dropped;
+        named = named.saturating_add(dropped);
         let process = process.and_then(|number| after.process(number));
         let process = process
             .map(|process| format!(" of {} (process {})", process.name, process.number))

@@ -3,7 +3,9 @@
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_model::host::{HostFacts, Interface, InterfaceKind, Interrupt, SocketFacts, SocketKind};
+use evenkeel_model::host::{
+    HostFacts, Interface, InterfaceKind, Interrupt, SaturatingSum, SocketFacts, SocketKind,
+};
 
 use crate::plan::interrupt_processors;
 use crate::rules::running_balancer;
@@ -150,7 +152,8 @@ impl<'a> View<'a> {
         let mut found = BTreeMap::new();
         for interrupt in self.receive_interrupts(card) {
             for (processor, count) in &interrupt.served {
-                *found.entry(*processor).or_insert(0_u64) += count;
+                let sum = found.entry(*processor).or_insert(0_u64);
+                *sum = sum.saturating_add(*count);
             }
         }
         found
@@ -161,11 +164,11 @@ impl<'a> View<'a> {
     #[must_use]
     pub fn interrupt_processors(&self, card: &Interface) -> BTreeSet<u32> {
         let served = self.served_by(card);
-        let total: u64 = served.values().sum();
+        let total = served.values().saturating_sum();
         if total >= ENOUGH_INTERRUPTS {
             return served
                 .into_iter()
-                .filter(|(_, count)| count * 100 >= total)
+                .filter(|(_, count)| count.saturating_mul(100) >= total)
                 .map(|(processor, _)| processor)
                 .collect();
         }
@@ -252,25 +255,32 @@ impl<'a> View<'a> {
     #[must_use]
     pub fn packet_time_us(card: &Interface) -> Option<f64> {
         let speed = card.speed_bps.filter(|speed| *speed > 0)?;
-        Some((f64::from(card.mtu) + FRAME_OVERHEAD) * 8.0 * 1e6 / speed as f64)
+        Some((f64::from(card.mtu?) + FRAME_OVERHEAD) * 8.0 * 1e6 / speed as f64)
     }
 
     /// What a TCP flow can have at a loss ratio, bit/s: M. Mathis et al., "The macroscopic behavior of the TCP congestion
-    /// avoidance algorithm" (1997), for the round trip and segment size of a card.
+    /// avoidance algorithm" (1997), for the round trip and segment size of a card. None without an MTU.
     #[must_use]
-    pub fn rate_at_loss(&self, card: &Interface, ratio: f64) -> f64 {
+    pub fn rate_at_loss(&self, card: &Interface, ratio: f64) -> Option<f64> {
         Self::flow_rate_at_loss(card, ratio, self.round_trip(card).us)
     }
 
-    fn flow_rate_at_loss(card: &Interface, ratio: f64, us: u64) -> f64 {
-        let segment = f64::from(card.mtu.saturating_sub(52)) * 8.0;
-        segment / (us as f64 / 1e6) * 1.22 / ratio.max(1e-12).sqrt()
+    fn flow_rate_at_loss(card: &Interface, ratio: f64, us: u64) -> Option<f64> {
+        let segment = f64::from(card.mtu?.saturating_sub(52)) * 8.0;
+        Some(segment / (us as f64 / 1e6) * 1.22 / ratio.max(1e-12).sqrt())
+    }
+
+    /// The cost of a loss ratio in words.
+    #[must_use]
+    pub fn cost_of_loss(&self, card: &Interface, ratio: f64) -> Option<String> {
+        let rate = self.rate_at_loss(card, ratio)?.min(card.speed_bps.unwrap_or(u64::MAX) as f64);
+        Some(format!("a Reno-like flow reaches about {}", gigabits(rate)))
     }
 
     /// What the connections through a card that carried much can have together at a loss ratio, bit/s; 0 without any.
     fn rate_of_all_at_loss(&self, card: &Interface, ratio: f64) -> f64 {
         let busy = self.connections(card).into_iter().filter(|socket| socket.bytes() >= BULK_BYTES);
-        busy.filter_map(Self::round_trip_of).map(|us| Self::flow_rate_at_loss(card, ratio, us)).sum()
+        busy.filter_map(Self::round_trip_of).filter_map(|us| Self::flow_rate_at_loss(card, ratio, us)).sum()
     }
 
     /// The severity of so many lost packets of a card, and their cost: none if they are too few. High from one in ten thousand
@@ -290,7 +300,11 @@ impl<'a> View<'a> {
         if ratio < RATIO {
             return None;
         }
-        let (rate, time) = (self.rate_at_loss(card, ratio), self.round_trip(card));
+        let Some(rate) = self.rate_at_loss(card, ratio) else {
+            let severity = if ratio >= GRAVE_RATIO { Severity::High } else { Severity::Medium };
+            return Some((severity, "lost packets make TCP send less".to_owned()));
+        };
+        let time = self.round_trip(card);
         let known = time.peer.is_some();
         let speed = card.speed_bps.map(|speed| speed as f64);
         let severity = match speed {
@@ -325,6 +339,12 @@ impl<'a> View<'a> {
         };
         processors.iter().flat_map(siblings).collect()
     }
+}
+
+/// The next power of two, or the largest number.
+#[must_use]
+pub fn power_of_two(number: u64) -> u64 {
+    number.checked_next_power_of_two().unwrap_or(u64::MAX)
 }
 
 /// The longest round trip of connections: windows have to hold what is in flight for that long. Smallest values seen are

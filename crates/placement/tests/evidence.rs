@@ -13,7 +13,7 @@ fn host(speed_gbit: u64, connections: Vec<SocketFacts>) -> HostFacts {
         kind: InterfaceKind::Device,
         up: true,
         speed_bps: Some(speed_gbit * 1_000_000_000),
-        mtu: 1500,
+        mtu: Some(1500),
         statistics: [("rx_packets", 5_000_000_000), ("tx_packets", 5_000_000_000)]
             .map(|(name, value)| (name.to_owned(), value))
             .into(),

@@ -138,7 +138,7 @@ fn line_of(interface: &Interface) -> String {
     }
     parts.extend(interface.speed_bps.map(|speed| gigabits(speed as f64)));
     parts.extend(interface.node.map(|node| format!("node {node}")));
-    parts.push(format!("MTU {}", interface.mtu));
+    parts.push(interface.mtu.map_or("MTU unknown".to_owned(), |mtu| format!("MTU {mtu}")));
     if interface.kind == InterfaceKind::Device {
         parts.push(match &interface.channels {
             Some(channels) if channels.receive_max() > 0 => {
@@ -162,12 +162,9 @@ fn line_of(interface: &Interface) -> String {
     // rx_dropped repeats these, and adds frames of unknown protocols.
     let lost = [losses.ring, losses.card, losses.driver, losses.wire, losses.transmit];
     let lost = lost.into_iter().flatten().fold(0, u64::saturating_add);
-    let dropped: u64 = interface.qdiscs.iter().map(|qdisc| qdisc.drops).max().unwrap_or(0);
-    let mut traffic = format!(
-        "{} packets in, {} out",
-        count(interface.received_packets()),
-        count(interface.sent_packets())
-    );
+    let dropped = interface.qdiscs.iter().map(|qdisc| qdisc.drops).max().unwrap_or(0);
+    let packets = |name: &str| interface.statistics.get(name).map_or("?".to_owned(), |seen| count(*seen));
+    let mut traffic = format!("{} packets in, {} out", packets("rx_packets"), packets("tx_packets"));
     if lost > 0 || dropped > 0 {
         let _ = write!(traffic, ", {} lost", count(lost.saturating_add(dropped)));
     }
@@ -271,8 +268,8 @@ pub fn host(facts: &HostFacts) -> Value {
                 "channels": interface.channels,
                 "rings": interface.rings,
                 "qdisc": interface.root_qdisc().map(|qdisc| qdisc.kind.clone()),
-                "rx_packets": interface.received_packets(),
-                "tx_packets": interface.sent_packets(),
+                "rx_packets": interface.statistics.get("rx_packets"),
+                "tx_packets": interface.statistics.get("tx_packets"),
                 "losses": interface.losses,
             })
         })

@@ -247,7 +247,7 @@ pub const FAULTS: &[Fault] = &[
         &["mtu-standard"],
         |facts| {
             let card = card(facts);
-            card.mtu = 1500;
+            card.mtu = Some(1500);
             card.rings.as_mut().unwrap().rx = 1024;
         },
     ),
@@ -313,7 +313,9 @@ pub const FAULTS: &[Fault] = &[
             card(facts).driver_statistics.insert("tx_pause_ctrl_phy".to_owned(), 900_000);
         },
     ),
-    fault("1,500 bytes at 100 Gbit/s", hosts::very_fast, "mtu-standard", &[], |facts| card(facts).mtu = 1500),
+    fault("1,500 bytes at 100 Gbit/s", hosts::very_fast, "mtu-standard", &[], |facts| {
+        card(facts).mtu = Some(1500)
+    }),
     fault(
         "a VLAN with a larger MTU than its card",
         hosts::all,
@@ -326,7 +328,7 @@ pub const FAULTS: &[Fault] = &[
                 name: "vlan7".to_owned(),
                 index: Some(70),
                 up: true,
-                mtu: mtu + 4000,
+                mtu: mtu.map(|mtu| mtu + 4000),
                 lower: vec![below],
                 ..Interface::default()
             });
@@ -484,7 +486,7 @@ pub const FAULTS: &[Fault] = &[
                 index: Some(80),
                 kind: evenkeel_model::host::InterfaceKind::Bond,
                 up: true,
-                mtu: 1500,
+                mtu: Some(1500),
                 lower,
                 bond: Some(evenkeel_model::host::BondFacts {
                     mode: "802.3ad".to_owned(),
@@ -617,7 +619,7 @@ pub const FAULTS: &[Fault] = &[
     fault("a deep state of idleness", hosts::fast, "idle-deep", &["mtu-standard"], |facts| {
         card(facts).rings.as_mut().unwrap().rx = 256;
         card(facts).rings.as_mut().unwrap().rx_max = 256;
-        card(facts).mtu = 1500;
+        card(facts).mtu = Some(1500);
         let speed = card(facts).speed_bps.unwrap();
         for processor in &mut facts.processors {
             let state = &mut processor.idle_states[2];

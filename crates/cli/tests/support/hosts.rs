@@ -274,7 +274,7 @@ pub fn veth(name: &str) -> Interface {
         kind: InterfaceKind::Veth,
         driver: Some("veth".to_owned()),
         up: true,
-        mtu: 1500,
+        mtu: Some(1500),
         receive_queues: vec![evenkeel_model::host::ReceiveQueue::default()],
         transmit_queues: vec![TransmitQueue::default()],
         qdiscs: vec![evenkeel_host::synthetic::qdisc("noqueue", "0:", "root", 0)],

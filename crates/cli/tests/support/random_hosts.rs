@@ -162,7 +162,7 @@ fn bond(facts: &mut HostFacts, chance: &mut Chance) {
         kind: InterfaceKind::Bond,
         driver: Some("bonding".to_owned()),
         up: true,
-        mtu: chance.of(&[1500, 9000]),
+        mtu: Some(chance.of(&[1500, 9000])),
         lower,
         bond: Some(BondFacts {
             mode: chance.of(&["802.3ad", "balance-xor", "active-backup"]).to_owned(),

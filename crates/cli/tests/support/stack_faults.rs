@@ -54,7 +54,7 @@ fn bond(facts: &mut HostFacts, mode: &str) {
         index: Some(80),
         kind: InterfaceKind::Bond,
         up: true,
-        mtu: 1500,
+        mtu: Some(1500),
         lower: vec!["lan1".to_owned(), "wan".to_owned()],
         bond: Some(BondFacts { mode: mode.to_owned(), hash_policy: "layer3+4".to_owned() }),
         ..Interface::default()
@@ -398,7 +398,7 @@ pub const FAULTS: &[Fault] = &[
             index: Some(90),
             kind: InterfaceKind::Virtual,
             up: true,
-            mtu: 1450,
+            mtu: Some(1450),
             ..Interface::default()
         });
     }),

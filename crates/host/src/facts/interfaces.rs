@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_model::host::{
-    BondFacts, Interface, InterfaceKind, PcieLink, QdiscFacts, ReceiveQueue, Rss, TransmitQueue,
+    BondFacts, Channels, Interface, InterfaceKind, PcieLink, QdiscFacts, ReceiveQueue, Rss, TransmitQueue,
 };
 use evenkeel_netlink::ethtool::EthtoolSocket;
 
@@ -133,6 +133,14 @@ impl Reader<'_> {
         value
     }
 
+    /// The MTU, which every interface has, and which is never 0.
+    fn mtu(&self) -> Option<u32> {
+        if !self.tree.exists(&format!("{}/mtu", self.directory)) {
+            self.tree.note(&self.directory, format!("{}/mtu is missing", self.directory));
+        }
+        self.essential("mtu", |text| text.parse().ok().filter(|mtu| *mtu > 0))
+    }
+
     /// A file of the card: of its device, or of the one above (virtio devices sit on a PCI function).
     fn of_card<T>(&self, file: &str, parser: impl Fn(&str) -> Option<T>) -> Option<T> {
         let own = self.parse(&format!("device/{file}"), &parser);
@@ -205,14 +213,14 @@ impl Reader<'_> {
             duplex: self
                 .parse("duplex", |text| matches!(text, "half" | "full" | "unknown").then(|| text.to_owned()))
                 .filter(|duplex| duplex != "unknown"),
-            mtu: self.essential("mtu", |text| text.parse().ok()).unwrap_or(1500),
+            mtu: self.mtu(),
             tx_queue_len: self.number("tx_queue_len").and_then(|length| u32::try_from(length).ok()),
             carrier_changes: self.number("carrier_changes"),
             threaded_napi: self.number("threaded") == Some(1),
             napi_defer_hard_irqs: self.number("napi_defer_hard_irqs"),
             gro_flush_timeout_ns: self.number("gro_flush_timeout"),
             packet_sizes: None,
-            channels: answers.channels,
+            channels: self.channels(answers.channels),
             rings: answers.rings,
             coalescing: answers.coalescing,
             features: answers
@@ -297,7 +305,26 @@ impl Reader<'_> {
             let value = self.tree.read_number(&format!("{directory}/{name}"))?;
             Some((name, value))
         };
-        self.tree.list(&directory).into_iter().filter_map(read).collect()
+        let names = self.tree.list(&directory);
+        for counter in ["rx_packets", "tx_packets"] {
+            if !names.is_empty() && !names.iter().any(|name| name == counter) {
+                let file = format!("{directory}/{counter}");
+                self.tree.note(&file, format!("{file} is missing"));
+            }
+        }
+        names.into_iter().filter_map(read).collect()
+    }
+
+    /// The queues that a driver reports; the kernel numbers queues with 16 bits.
+    fn channels(&self, answer: Option<Channels>) -> Option<Channels> {
+        let channels = answer?;
+        let most = u32::from(u16::MAX);
+        let is_sound = channels.receive().max(channels.transmit()).max(channels.other) <= most;
+        if !is_sound {
+            let source = format!("{}/ethtool/channels", self.directory);
+            self.tree.note(&source, format!("{source}: more than {most} queues"));
+        }
+        is_sound.then_some(channels)
     }
 
     fn receive_queues(&self) -> Vec<ReceiveQueue> {

@@ -69,6 +69,9 @@ const NAMES: &[&str] = &[
 /// Those that hold a list of ports or a mask, and may be empty.
 const LISTS: &[&str] = &["net/core/flow_limit_cpu_bitmap", "net/ipv4/ip_local_reserved_ports"];
 
+/// Those whose numbers may be below 0.
+const SIGNED: &[&str] = &["net/ipv4/tcp_adv_win_scale"];
+
 /// Those that a kernel has only with a module, a feature or several memory nodes.
 const OPTIONAL: &[&str] = &[
     "kernel/nmi_watchdog",
@@ -99,7 +102,7 @@ pub(super) fn sysctls<'a>(
             } else if LISTS.contains(&name.as_str()) {
                 word.bytes().all(|byte| byte.is_ascii_hexdigit() || matches!(byte, b',' | b'-'))
             } else {
-                word.parse::<i64>().is_ok()
+                word.parse::<i64>().is_ok_and(|value| value >= 0 || SIGNED.contains(&name.as_str()))
             }
         };
         if words.is_empty() && !LISTS.contains(&name.as_str()) || !words.iter().all(is_sound) {

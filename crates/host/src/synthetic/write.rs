@@ -162,7 +162,9 @@ impl Writer<'_> {
                 self.file(&format!("{directory}/usage"), &state.usage.to_string())?;
             }
             if let Some(time) = processor.time {
-                let user = time.total.saturating_sub(time.idle + time.softirq + time.steal);
+                let user = time
+                    .total
+                    .saturating_sub(time.idle.saturating_add(time.softirq).saturating_add(time.steal));
                 let _ = writeln!(
                     stat,
                     "cpu{} {user} 0 0 {} 0 0 {} {} 0 0",
@@ -245,8 +247,12 @@ impl Writer<'_> {
             for number in &numbers {
                 let _ = write!(text, " {}", served.get(number).copied().unwrap_or(0));
             }
-            let _ =
-                writeln!(text, "  IR-PCI-MSI {}-edge      {}", 524_288 + interrupt.number, interrupt.action);
+            let _ = writeln!(
+                text,
+                "  IR-PCI-MSI {}-edge      {}",
+                interrupt.number.saturating_add(524_288),
+                interrupt.action
+            );
             let directory = format!("proc/irq/{}", interrupt.number);
             if !interrupt.affinity.is_empty() {
                 self.file(&format!("{directory}/smp_affinity_list"), &processor_list(&interrupt.affinity))?;
@@ -272,7 +278,9 @@ impl Writer<'_> {
     fn interface(&self, interface: &Interface) -> io::Result<()> {
         let directory = format!("sys/class/net/{}", interface.name);
         let file = |name: &str, text: &str| self.file(&format!("{directory}/{name}"), text);
-        file("mtu", &interface.mtu.to_string())?;
+        if let Some(mtu) = interface.mtu {
+            file("mtu", &mtu.to_string())?;
+        }
         file("operstate", if interface.up { "up" } else { "down" })?;
         file("carrier", &u8::from(interface.up).to_string())?;
         file("type", if interface.kind == InterfaceKind::Loopback { "772" } else { "1" })?;

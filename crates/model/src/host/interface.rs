@@ -36,7 +36,7 @@ pub struct Interface {
     /// `full` or `half`.
     pub duplex: Option<String>,
     /// MTU, bytes.
-    pub mtu: u32,
+    pub mtu: Option<u32>,
     /// Length of the transmit queue, packets (`txqueuelen`).
     pub tx_queue_len: Option<u32>,
     /// How often the carrier changed.
@@ -186,7 +186,13 @@ impl Channels {
     /// Queues that receive.
     #[must_use]
     pub const fn receive(&self) -> u32 {
-        self.rx + self.combined
+        self.rx.saturating_add(self.combined)
+    }
+
+    /// Queues that send.
+    #[must_use]
+    pub const fn transmit(&self) -> u32 {
+        self.tx.saturating_add(self.combined)
     }
 
     /// The most that can receive.

@@ -8,6 +8,7 @@
 
 mod interface;
 mod socket;
+mod sum;
 mod unknown;
 
 use std::collections::BTreeMap;
@@ -19,6 +20,7 @@ pub use interface::{
     PcieLink, QdiscFacts, QueueCounters, ReceiveQueue, Rings, Rss, TransmitQueue,
 };
 pub use socket::{PortUse, ProcessFacts, SocketFacts, SocketKind, TcpFacts};
+pub use sum::SaturatingSum;
 pub use unknown::Unknown;
 
 /// A host at one moment.
@@ -174,7 +176,7 @@ impl Interrupt {
     /// How often it was served.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.served.iter().map(|(_, count)| count).sum()
+        self.served.iter().map(|(_, count)| count).saturating_sum()
     }
 
     /// Its actual processors if known, else the allowed ones.

@@ -34,11 +34,12 @@ pub fn problem(view: &View<'_>) -> Problem {
     Problem { cores, cards, applications }
 }
 
+/// An unknown MTU counts as a small one: then the interrupts get more cores.
 fn described(card: &Interface) -> Card {
     Card {
         name: card.name.clone(),
         node: card.node,
-        need: interrupt_cores_for(card.speed_bps.unwrap_or(UNKNOWN_BPS), card.mtu),
+        need: interrupt_cores_for(card.speed_bps.unwrap_or(UNKNOWN_BPS), card.mtu.unwrap_or(0)),
         queues_most: card.receive_queue_count().max(1),
     }
 }
@@ -99,7 +100,7 @@ mod tests {
             up: true,
             node: Some(node),
             speed_bps: Some(100_000_000_000),
-            mtu: 9000,
+            mtu: Some(9000),
             channels: Some(Channels { combined: 8, combined_max: 63, ..Channels::default() }),
             ..Interface::default()
         };

@@ -64,7 +64,8 @@ fn busy_processes(view: &View<'_>, card: &Interface) -> BTreeMap<u32, u64> {
     let mut found = BTreeMap::new();
     for socket in view.connections(card) {
         if let Some(process) = socket.process {
-            *found.entry(process).or_insert(0_u64) += socket.bytes();
+            let sum = found.entry(process).or_insert(0_u64);
+            *sum = sum.saturating_add(socket.bytes());
         }
     }
     found

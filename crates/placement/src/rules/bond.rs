@@ -1,7 +1,7 @@
 //! Bonds: several ports as one interface.
 
 use evenkeel_model::change::{Knob, Value};
-use evenkeel_model::host::{BondFacts, Interface};
+use evenkeel_model::host::{BondFacts, Interface, SaturatingSum};
 
 use super::{Found, Rule, needs};
 use crate::Severity::{Low, Medium};
@@ -136,7 +136,7 @@ fn bond_hash(view: &View<'_>) -> Vec<Found> {
             .iter()
             .filter_map(|name| Some((name.as_str(), view.facts.interface(name)?.sent_packets())))
             .collect();
-        let total: u64 = sent.iter().map(|(_, packets)| packets).sum();
+        let total = sent.iter().map(|(_, packets)| packets).saturating_sum();
         let most = sent.iter().max_by_key(|(_, packets)| *packets);
         let lopsided = most.filter(|(_, packets)| total >= ENOUGH && *packets as f64 >= SHARE * total as f64);
         let mut text = format!("mode {}, and it hashes MAC addresses only (layer2)", settings.mode);

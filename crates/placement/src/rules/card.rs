@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use evenkeel_model::change::{Coalescing, Knob, Ring, Value};
-use evenkeel_model::host::{Interface, LossCounters, PcieLink};
+use evenkeel_model::host::{Interface, LossCounters, PcieLink, SaturatingSum};
 
 use super::{FAST, Found, Rule, by_speed, needs};
 use crate::Severity::{High, Low, Medium};
@@ -157,7 +157,7 @@ fn pcie_shared(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
     for (slot, cards) in ports {
         let Some(link) = cards.first().and_then(|card| pcie_link(view, card)) else { continue };
-        let sum: u64 = cards.iter().filter_map(|card| card.speed_bps).sum();
+        let sum: u64 = cards.iter().filter_map(|card| card.speed_bps).saturating_sum();
         let alone =
             cards.iter().all(|card| card.speed_bps.is_none_or(|speed| speed as f64 <= link.current_bps()));
         if cards.len() > 1 && alone && sum as f64 > link.current_bps() {
@@ -200,8 +200,11 @@ fn ring_drops(view: &View<'_>) -> Vec<Found> {
                 lost.filter(|lost| *lost > 0).map(|lost| format!("{} {where_to}", count(lost)))
             })
             .collect();
-        let mut text =
-            format!("lost {} of {} packets", parts.join(" and "), count(card.received_packets() + lost));
+        let mut text = format!(
+            "lost {} of {} packets",
+            parts.join(" and "),
+            count(card.received_packets().saturating_add(lost))
+        );
         let rings = card.rings.filter(|rings| rings.rx > 0 && rings.rx < rings.rx_max);
         let mut entry;
         if let Some(rings) = rings {
@@ -218,7 +221,8 @@ fn ring_drops(view: &View<'_>) -> Vec<Found> {
                 .change(Knob::Ring(Ring::Rx), Value::Number(rings.rx_max));
         } else {
             entry = Found::measured(severity, &card.name, text, effect);
-            let squeezed: u64 = view.facts.softnet.iter().map(|processor| processor.squeezed).sum();
+            let squeezed: u64 =
+                view.facts.softnet.iter().map(|processor| processor.squeezed).saturating_sum();
             let ring = if card.rings.is_some() {
                 "the ring is as large as it gets"
             } else {
@@ -245,12 +249,14 @@ fn ring_short(view: &View<'_>) -> Vec<Found> {
     const SHORT_US: f64 = 200.0;
     let mut found = Vec::new();
     for card in view.cards().filter(|card| card.speed_bps.is_some_and(|speed| speed >= FAST)) {
-        let (Some(rings), Some(time)) = (card.rings, View::ring_time_us(card)) else { continue };
+        let (Some(rings), Some(time), Some(mtu)) = (card.rings, View::ring_time_us(card), card.mtu) else {
+            continue;
+        };
         let has_drops = view.judge_loss(card, ring_losses(&card.losses), card.received_packets()).is_some();
         if rings.rx < rings.rx_max && time < SHORT_US && !has_drops {
             let text = format!(
                 "the receive ring has {} of {} entries, {time:.0} µs of packets of {} bytes at line rate",
-                rings.rx, rings.rx_max, card.mtu
+                rings.rx, rings.rx_max, mtu
             );
             let effect =
                 "a processor that is away for longer loses packets that TCP's flow control cannot hold back";
@@ -346,7 +352,7 @@ fn coalescing_off(view: &View<'_>) -> Vec<Found> {
         if coalescing.adaptive_rx || coalescing.rx_usecs > 0 || coalescing.rx_frames > 1 {
             continue;
         }
-        let interrupts: u64 = view.served_by(card).values().sum();
+        let interrupts: u64 = view.served_by(card).values().saturating_sum();
         let packets = card.received_packets();
         let shows = packets >= MANY && interrupts.saturating_mul(2) >= packets;
         let text = format!(

@@ -5,7 +5,7 @@ use evenkeel_model::host::{InterfaceKind, PortUse};
 use super::{Found, Rule, needs};
 use crate::Severity::{High, Low, Medium};
 use crate::View;
-use crate::view::{count, per_cent};
+use crate::view::{count, per_cent, power_of_two};
 
 const SOMAXCONN: &str = "/proc/sys/net/core/somaxconn";
 const MAX_SYN_BACKLOG: &str = "/proc/sys/net/ipv4/tcp_max_syn_backlog";
@@ -190,7 +190,7 @@ fn time_wait(view: &View<'_>) -> Vec<Found> {
     let severity = if is_much { Medium } else { Low };
     /// The kernel's default on a host with some GB of memory (`tcp_init`, net/ipv4/tcp.c).
     const DEFAULT: u64 = 262_144;
-    let wanted = waiting.saturating_mul(2).next_power_of_two().max(DEFAULT);
+    let wanted = power_of_two(waiting.saturating_mul(2)).max(DEFAULT);
     let effect = "connections end unsafely: resets, and hangs of the other side";
     let entry = Found::measured(severity, "host", text, effect);
     vec![if most < wanted {
@@ -209,7 +209,7 @@ fn ports(view: &View<'_>) -> Vec<Found> {
     const WANTED: (u64, u64) = (10_240, 65_535);
     let range = |at| view.facts.sysctl_field("net/ipv4/ip_local_port_range", at);
     let (Some(first), Some(last)) = (range(0), range(1)) else { return Vec::new() };
-    let ports = last.saturating_sub(first) + 1;
+    let ports = last.saturating_sub(first).saturating_add(1);
     let waiting = view.facts.counter("Sockstat.TCP.tw");
     let share = |sockets: u64| sockets as f64 / ports as f64;
     // Sockets in TIME_WAIT name no destination: with a busiest one they are taken for its own.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_model::change::{Knob, Value};
-use evenkeel_model::host::{HostFacts, Interface, Interrupt, ProcessFacts, processor_list};
+use evenkeel_model::host::{HostFacts, Interface, Interrupt, ProcessFacts, SaturatingSum, processor_list};
 
 use super::{FAST, Found, Rule, by_speed, needs};
 use crate::Basis;
@@ -129,9 +129,9 @@ fn other_package(view: &View<'_>, card: &Interface) -> Option<Found> {
     let is_remote = |processor: &u32| view.is_other_package(card, *processor);
     let interrupts = view.receive_interrupts(card);
     let served = view.served_by(card);
-    let total: u64 = served.values().sum();
+    let total: u64 = served.values().saturating_sum();
     let remote: u64 =
-        served.iter().filter(|(processor, _)| is_remote(processor)).map(|(_, count)| count).sum();
+        served.iter().filter(|(processor, _)| is_remote(processor)).map(|(_, count)| count).saturating_sum();
     let share = if total >= ENOUGH_INTERRUPTS { remote as f64 / total as f64 } else { 0.0 };
     // Where they go now; a mask over both packages decides nothing.
     let goes_away =
@@ -191,10 +191,13 @@ fn other_node(view: &View<'_>, card: &Interface) -> Option<Found> {
     let fast = card.speed_bps.is_some_and(|speed| speed >= FAST);
     let fits = card.receive_queue_count() as usize <= interrupt_places(view, card).own;
     let served = view.served_by(card);
-    let total: u64 = served.values().sum();
+    let total: u64 = served.values().saturating_sum();
     let is_elsewhere = |processor: &u32| view.facts.node_of(*processor).is_some_and(|of| of != node);
-    let elsewhere: u64 =
-        served.iter().filter(|(processor, _)| is_elsewhere(processor)).map(|(_, count)| count).sum();
+    let elsewhere: u64 = served
+        .iter()
+        .filter(|(processor, _)| is_elsewhere(processor))
+        .map(|(_, count)| count)
+        .saturating_sum();
     if !fast || !fits || total < ENOUGH_INTERRUPTS || (elsewhere as f64) < SHARE * total as f64 {
         return None;
     }
@@ -220,7 +223,7 @@ fn load_words(view: &View<'_>, card: &Interface) -> String {
 /// Whether packets come over several queues: otherwise no placement of interrupts spreads them.
 fn is_spread_over_queues(interrupts: &[&Interrupt]) -> bool {
     const ONE_QUEUE: f64 = 0.8;
-    let total: u64 = interrupts.iter().map(|interrupt| interrupt.total()).sum();
+    let total: u64 = interrupts.iter().map(|interrupt| interrupt.total()).saturating_sum();
     let most = interrupts.iter().map(|interrupt| interrupt.total()).max().unwrap_or(0);
     interrupts.len() > 1 && (most as f64) < ONE_QUEUE * total as f64
 }
@@ -235,10 +238,11 @@ fn one_processor(view: &View<'_>) -> Vec<Found> {
     for card in view.cards() {
         let interrupts = view.receive_interrupts(card);
         let served = view.served_by(card);
-        let total: u64 = served.values().sum();
+        let total: u64 = served.values().saturating_sum();
         lines += interrupts.len();
         for (processor, count) in &served {
-            *whole.entry(*processor).or_insert(0) += count;
+            let sum = whole.entry(*processor).or_insert(0);
+            *sum = sum.saturating_add(*count);
         }
         if interrupts.len() < 2 || interrupt_places(view, card).cores.len() < 2 {
             continue;
@@ -300,7 +304,7 @@ fn one_processor(view: &View<'_>) -> Vec<Found> {
 fn all_cards_on_one(view: &View<'_>, served: &BTreeMap<u32, u64>, lines: usize) -> Option<Found> {
     const SHARE: f64 = 0.9;
     const SOFTIRQ_SHARE: f64 = 0.1;
-    let total: u64 = served.values().sum();
+    let total: u64 = served.values().saturating_sum();
     let (processor, most) = served.iter().max_by_key(|(_, count)| **count)?;
     let cards: Vec<&Interface> = view
         .cards()

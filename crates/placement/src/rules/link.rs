@@ -160,15 +160,14 @@ fn wire_errors(view: &View<'_>) -> Vec<Found> {
     for card in view.cards() {
         let errors = card.losses.wire.unwrap_or(0);
         let packets = card.received_packets();
-        let ratio = errors as f64 / (packets + errors).max(1) as f64;
+        let all = packets.saturating_add(errors);
+        let ratio = errors as f64 / all.max(1) as f64;
         if errors < FEWEST || ratio < RATIO {
             continue;
         }
-        let text = format!("{} of {} packets arrived damaged", count(errors), count(packets + errors));
-        let effect = format!(
-            "TCP takes them for congestion: a Reno-like flow reaches about {}",
-            gigabits(view.rate_at_loss(card, ratio).min(card.speed_bps.unwrap_or(u64::MAX) as f64))
-        );
+        let text = format!("{} of {} packets arrived damaged", count(errors), count(all));
+        let cost = view.cost_of_loss(card, ratio).unwrap_or_else(|| "it sends less".to_owned());
+        let effect = format!("TCP takes them for congestion: {cost}");
         let severity = if ratio >= GRAVE_RATIO { High } else { Medium };
         found.push(
             Found::measured(severity, &card.name, text, effect)
@@ -252,13 +251,14 @@ fn standard_mtu(view: &View<'_>) -> Vec<Found> {
     const ABOVE_BPS: u64 = 25_000_000_000;
     let mut found = Vec::new();
     for card in view.cards() {
-        let Some(speed) = card.speed_bps.filter(|speed| *speed > ABOVE_BPS && card.mtu <= 1500) else {
+        let (Some(speed), Some(mtu)) = (card.speed_bps, card.mtu) else { continue };
+        if speed <= ABOVE_BPS || mtu > 1500 {
             continue;
-        };
+        }
         let packets = speed as f64 / 8.0 / 1538.0;
         let text = format!(
             "MTU {} at {}: {:.1} million packets a second at line rate, with 9,000 bytes {:.1}",
-            card.mtu,
+            mtu,
             gigabits(speed as f64),
             packets / 1e6,
             packets / 1e6 * 1538.0 / 9038.0
@@ -274,11 +274,11 @@ fn standard_mtu(view: &View<'_>) -> Vec<Found> {
 }
 
 /// An interface's MTU, and what it dropped on the way out: among that is what was too large for it.
-fn mtu_words(interface: &Interface) -> String {
+fn mtu_words(interface: &Interface, mtu: u32) -> String {
     const FEWEST: u64 = 100;
     let dropped = interface.losses.transmit.filter(|dropped| *dropped >= FEWEST);
     let dropped = dropped.map(|dropped| format!(" and dropped {} packets on sending", count(dropped)));
-    format!("{} has {}{}", interface.name, interface.mtu, dropped.unwrap_or_default())
+    format!("{} has {mtu}{}", interface.name, dropped.unwrap_or_default())
 }
 
 fn mtu_mismatch(view: &View<'_>) -> Vec<Found> {
@@ -287,21 +287,22 @@ fn mtu_mismatch(view: &View<'_>) -> Vec<Found> {
         interface.up && interface.kind != InterfaceKind::Veth && !interface.lower.is_empty()
     };
     for upper in view.facts.interfaces.iter().filter(is_layer) {
-        let lower: Vec<&Interface> =
-            upper.lower.iter().filter_map(|name| view.facts.interface(name)).collect();
-        let too_small: Vec<String> = lower
+        let Some(mtu) = upper.mtu else { continue };
+        let lower: Vec<(&Interface, u32)> = upper
+            .lower
             .iter()
-            .filter(|below| below.up && below.mtu < upper.mtu)
-            .map(|below| mtu_words(below))
+            .filter_map(|name| view.facts.interface(name).filter(|below| below.up))
+            .filter_map(|below| Some((below, below.mtu?)))
             .collect();
-        let largest = lower.iter().filter(|below| below.up).map(|below| below.mtu).max().unwrap_or(upper.mtu);
-        let small_ports: Vec<String> = lower
-            .iter()
-            .filter(|below| upper.kind == InterfaceKind::Bridge && below.up && below.mtu < largest)
-            .map(|below| mtu_words(below))
-            .collect();
+        let below = |limit: u32| -> Vec<String> {
+            let small = lower.iter().filter(|(_, mtu)| *mtu < limit);
+            small.map(|(below, mtu)| mtu_words(below, *mtu)).collect()
+        };
+        let too_small = below(mtu);
+        let largest = lower.iter().map(|(_, mtu)| *mtu).max().unwrap_or(mtu);
+        let small_ports = if upper.kind == InterfaceKind::Bridge { below(largest) } else { Vec::new() };
         let text = if !too_small.is_empty() {
-            format!("its MTU is {}, and {} below it", upper.mtu, too_small.join(", "))
+            format!("its MTU is {mtu}, and {} below it", too_small.join(", "))
         } else if !small_ports.is_empty() {
             format!("its ports differ in MTU: {}, others have {largest}", small_ports.join(", "))
         } else {

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_model::host::{Interface, SocketFacts, SocketKind, Softnet};
+use evenkeel_model::host::{Interface, SaturatingSum, SocketFacts, SocketKind, Softnet};
 
 use super::card::ring_losses;
 use super::{Found, Rule, needs};
 use crate::Severity::{High, Low, Medium};
-use crate::view::{Direction, View, bytes, count, gigabits, per_cent};
+use crate::view::{Direction, View, bytes, count, per_cent, power_of_two};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -18,7 +18,7 @@ pub(super) const RULES: &[Rule] = &[
               helps nothing where none is dropped here. That is why this rule waits for drops and does not ask for the paper's 250,000.",
         mends: "a backlog that bridges a round of softirqs at line rate; more processors in RPS",
         source: "the paper, Table I (net.core.netdev_max_backlog); Documentation/admin-guide/sysctl/net.rst",
-        needs: &[needs::SOFTNET],
+        needs: &[needs::SOFTNET, "/proc/sys/net/core/netdev_max_backlog"],
         check: backlog,
     },
     Rule {
@@ -30,7 +30,14 @@ pub(super) const RULES: &[Rule] = &[
               alone it is a matter of placement, not of the budget.",
         mends: "more processors where one is squeezed, a larger budget where all are",
         source: "Documentation/admin-guide/sysctl/net.rst (netdev_budget); coreos/bugs issue 2135",
-        needs: &[needs::SOFTNET, needs::STATISTICS, needs::DRIVER_STATISTICS, needs::TIMES],
+        needs: &[
+            needs::SOFTNET,
+            needs::STATISTICS,
+            needs::DRIVER_STATISTICS,
+            needs::TIMES,
+            "/proc/sys/net/core/netdev_budget",
+            "/proc/sys/net/core/netdev_budget_usecs",
+        ],
         check: squeezed,
     },
     Rule {
@@ -78,7 +85,14 @@ pub(super) const RULES: &[Rule] = &[
               below the socket can mend it: not the ring, not the backlog, not any sysctl of TCP.",
         mends: "a larger buffer for that socket (rmem_default for sockets that ask for none), and a reader that keeps up",
         source: "udp(7); Documentation/admin-guide/sysctl/net.rst (rmem_default, rmem_max); netdata/netdata issue 4086",
-        needs: &[needs::SNMP, needs::SNMP6, needs::UDP, needs::UDP6],
+        needs: &[
+            needs::SNMP,
+            needs::SNMP6,
+            needs::UDP,
+            needs::UDP6,
+            "/proc/sys/net/core/rmem_default",
+            "/proc/sys/net/core/rmem_max",
+        ],
         check: udp,
     },
     Rule {
@@ -98,7 +112,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "The application accepts too slowly, or its queue is too short for a burst; clients wait a second and more for their next attempt.",
         mends: "net.core.somaxconn where it is what limits the listener, and the application's own backlog",
         source: "listen(2); Documentation/networking/ip-sysctl.rst (somaxconn)",
-        needs: &[needs::NETSTAT, needs::SNMP, needs::SOCKETS],
+        needs: &[needs::NETSTAT, needs::SNMP, needs::SOCKETS, "/proc/sys/net/core/somaxconn"],
         check: listen,
     },
     Rule {
@@ -135,7 +149,11 @@ pub(super) const RULES: &[Rule] = &[
         why: "Packets to new neighbours are dropped until old entries go.",
         mends: "a larger table",
         source: "arp(7), gc_thresh3; Documentation/networking/ip-sysctl.rst",
-        needs: &["/proc/net/stat/arp_cache", "/proc/net/stat/ndisc_cache"],
+        needs: &[
+            "/proc/net/stat/arp_cache",
+            "/proc/net/stat/ndisc_cache",
+            "/proc/sys/net/ipv4/neigh/default/gc_thresh3",
+        ],
         check: neighbours,
     },
 ];
@@ -157,21 +175,21 @@ fn burst_packets(view: &View<'_>) -> u64 {
 }
 
 fn backlog(view: &View<'_>) -> Vec<Found> {
-    let dropped: u64 = view.facts.softnet.iter().map(|line| line.dropped).sum();
-    let processed: u64 = view.facts.softnet.iter().map(|line| line.processed).sum();
+    let dropped: u64 = view.facts.softnet.iter().map(|line| line.dropped).saturating_sum();
+    let processed: u64 = view.facts.softnet.iter().map(|line| line.processed).saturating_sum();
     let Some(severity) = share(dropped, processed, 1_000_000, 10_000) else { return Vec::new() };
-    let limit = view.facts.sysctl_number("net/core/netdev_max_backlog").unwrap_or(1000);
+    let limit = view.facts.sysctl_number("net/core/netdev_max_backlog");
+    let Some(now) = limit.and_then(|limit| u64::try_from(limit).ok()) else { return Vec::new() };
     let worst: Vec<String> = worst(&view.facts.softnet, |line| line.dropped);
     let steered = view.cards().any(|card| card.receive_queues.iter().any(|queue| !queue.rps.is_empty()));
     let text = format!(
-        "{} of {} packets were dropped at full backlogs of {limit} packets (processors {}){}",
+        "{} of {} packets were dropped at full backlogs of {now} packets (processors {}){}",
         count(dropped),
-        count(processed + dropped),
+        count(processed.saturating_add(dropped)),
         worst.join(", "),
         if steered { ", to which RPS hands packets" } else { "" }
     );
-    let now = u64::try_from(limit).unwrap_or(1000);
-    let wanted = burst_packets(view).max(now.saturating_mul(4)).next_power_of_two().min(250_000.max(now));
+    let wanted = power_of_two(burst_packets(view).max(now.saturating_mul(4))).min(250_000.max(now));
     let entry = Found::measured(
         severity,
         "host",
@@ -214,7 +232,7 @@ fn squeezed(view: &View<'_>) -> Vec<Found> {
     const ONE_IN: u64 = 10_000;
     const ONE_IN_OF_ALL: u64 = 50_000;
     let lines = &view.facts.softnet;
-    let sum = |of: fn(&Softnet) -> u64| lines.iter().map(of).fold(0_u64, u64::saturating_add);
+    let sum = |of: fn(&Softnet) -> u64| lines.iter().map(of).saturating_sum();
     let (processed, all) = (sum(|line| line.processed), sum(|line| line.squeezed));
     // The kernel counts in 32 bits here: more packets than that are seen only in the counters of the interfaces.
     let received = view.cards().map(Interface::received_packets).fold(0_u64, u64::saturating_add);
@@ -229,12 +247,13 @@ fn squeezed(view: &View<'_>) -> Vec<Found> {
     if !lines.iter().any(|line| is_squeezed(&line)) {
         return Vec::new();
     }
-    let text = format!(
-        "{} (netdev_budget {}, netdev_budget_usecs {})",
-        out_of_budget(lines),
-        view.facts.sysctl("net/core/netdev_budget").unwrap_or("?"),
-        view.facts.sysctl("net/core/netdev_budget_usecs").unwrap_or("?"),
-    );
+    let number = |path: &str| view.facts.sysctl_number(path);
+    let (Some(budget), Some(budget_us)) =
+        (number("net/core/netdev_budget"), number("net/core/netdev_budget_usecs"))
+    else {
+        return Vec::new();
+    };
+    let text = format!("{} (netdev_budget {budget}, netdev_budget_usecs {budget_us})", out_of_budget(lines));
     let most = lines.iter().max_by_key(|line| line.squeezed);
     let one = most.filter(|line| view.facts.processors.len() > 1 && is_one(line));
     let effect = "packets wait in the ring meanwhile, and are lost when it is full";
@@ -246,16 +265,14 @@ fn squeezed(view: &View<'_>) -> Vec<Found> {
         .any(|line| view.softirq_share(line.processor).is_none_or(|share| share >= 0.3));
     let severity = if loses || busy { Medium } else { Low };
     let entry = Found::measured(severity, "host", text, effect);
-    let number = |path: &str, default: i64| view.facts.sysctl_number(path).unwrap_or(default);
     // Not beyond what budget-large finds too much.
-    let larger = |path: &'static str, least: i64, default: i64, most: i64| {
-        let now = number(path, default);
+    let larger = |path: &'static str, now: i64, least: i64, most: i64| {
         let wanted = now.saturating_mul(2).clamp(least, most);
         (wanted > now).then_some((path, wanted))
     };
     let larger: Vec<(&str, i64)> = [
-        larger("net/core/netdev_budget", 600, 300, 1000),
-        larger("net/core/netdev_budget_usecs", 4000, 2000, 10_000),
+        larger("net/core/netdev_budget", budget, 600, 1000),
+        larger("net/core/netdev_budget_usecs", budget_us, 4000, 10_000),
     ]
     .into_iter()
     .flatten()
@@ -296,7 +313,7 @@ pub(super) fn larger_receive_buffers(view: &View<'_>) -> Option<String> {
     let field = |at| view.facts.sysctl_field("net/ipv4/tcp_rmem", at);
     let (least, default, most) = (field(0)?, field(1)?, field(2)?);
     let needed = view.largest_product(Direction::Receive).map_or(0, |(_, bytes, _)| bytes.saturating_mul(2));
-    let wanted = most.saturating_mul(2).max(needed.next_power_of_two()).min(2_147_483_647);
+    let wanted = most.saturating_mul(2).max(power_of_two(needed)).min(2_147_483_647);
     (wanted > most).then(|| format!("{least} {default} {wanted}"))
 }
 
@@ -334,7 +351,8 @@ pub(crate) fn receive_queue_drops(counters: &BTreeMap<String, u64>) -> Vec<(&'st
 fn pruned(view: &View<'_>) -> Vec<Found> {
     let facts = view.facts;
     let pruned = facts.counter("TcpExt.PruneCalled");
-    let dropped = receive_queue_drops(&facts.counters).into_iter().map(|(_, dropped)| dropped).sum::<u64>();
+    let dropped =
+        receive_queue_drops(&facts.counters).into_iter().map(|(_, dropped)| dropped).saturating_sum();
     let segments = facts.counter("Tcp.InSegs");
     if share(pruned.max(dropped), segments, 1_000_000, 10_000).is_none() {
         return Vec::new();
@@ -362,11 +380,11 @@ fn udp(view: &View<'_>) -> Vec<Found> {
     let facts = view.facts;
     let sockets: Vec<&SocketFacts> =
         facts.sockets.iter().filter(|socket| socket.kind == SocketKind::Udp && socket.drops > 0).collect();
-    let at_sockets: u64 = sockets.iter().map(|socket| socket.drops).sum();
-    let memory = facts.counter("Udp.MemErrors") + facts.counter("Snmp6.Udp6MemErrors");
-    let full = facts.counter("Udp.RcvbufErrors") + facts.counter("Snmp6.Udp6RcvbufErrors");
+    let at_sockets = sockets.iter().map(|socket| socket.drops).saturating_sum();
+    let memory = facts.counter("Udp.MemErrors").saturating_add(facts.counter("Snmp6.Udp6MemErrors"));
+    let full = facts.counter("Udp.RcvbufErrors").saturating_add(facts.counter("Snmp6.Udp6RcvbufErrors"));
     let dropped = full.saturating_add(memory).max(at_sockets);
-    let datagrams = facts.counter("Udp.InDatagrams") + facts.counter("Snmp6.Udp6InDatagrams");
+    let datagrams = facts.counter("Udp.InDatagrams").saturating_add(facts.counter("Snmp6.Udp6InDatagrams"));
     if dropped < FEWEST {
         return Vec::new();
     }
@@ -385,7 +403,7 @@ fn udp(view: &View<'_>) -> Vec<Found> {
     let mut text = format!(
         "{} of {} datagrams were dropped at full receive buffers",
         count(dropped),
-        count(datagrams + dropped)
+        count(datagrams.saturating_add(dropped))
     );
     if !names.is_empty() {
         text += &format!(" ({})", names.join("; "));
@@ -403,10 +421,13 @@ fn udp(view: &View<'_>) -> Vec<Found> {
         text,
         "datagrams are lost for good; neither ring nor backlog nor TCP's settings matter here",
     );
-    let default = facts.sysctl_number("net/core/rmem_default").unwrap_or(212_992);
-    let most = facts.sysctl_number("net/core/rmem_max").unwrap_or(212_992);
+    let (Some(default), Some(most)) =
+        (facts.sysctl_number("net/core/rmem_default"), facts.sysctl_number("net/core/rmem_max"))
+    else {
+        return Vec::new();
+    };
     // Time for which the smallest buffer lasts is what has to be bridged; four times as much is a first step.
-    let wanted = (default.max(212_992) * 4).min(67_108_864);
+    let wanted = default.max(212_992).saturating_mul(4).min(67_108_864);
     // A larger rmem_max changes nothing for a socket that does not ask for it: new sockets have rmem_default, which
     // rmem_max does not limit (`sock_init_data_uid`, net/core/sock.c).
     let entry = if default < wanted { entry.sysctl("net/core/rmem_default", wanted) } else { entry };
@@ -430,8 +451,8 @@ fn udp(view: &View<'_>) -> Vec<Found> {
 fn udp_send(view: &View<'_>) -> Vec<Found> {
     const WANTED: i64 = 1_048_576;
     let facts = view.facts;
-    let failed = facts.counter("Udp.SndbufErrors") + facts.counter("Snmp6.Udp6SndbufErrors");
-    let sent = facts.counter("Udp.OutDatagrams") + facts.counter("Snmp6.Udp6OutDatagrams");
+    let failed = facts.counter("Udp.SndbufErrors").saturating_add(facts.counter("Snmp6.Udp6SndbufErrors"));
+    let sent = facts.counter("Udp.OutDatagrams").saturating_add(facts.counter("Snmp6.Udp6OutDatagrams"));
     if failed < FEWEST {
         return Vec::new();
     }
@@ -464,7 +485,7 @@ fn listen(view: &View<'_>) -> Vec<Found> {
     if overflows < FEWEST && full.is_empty() {
         return Vec::new();
     }
-    let limit = facts.sysctl_number("net/core/somaxconn").unwrap_or(4096);
+    let Some(limit) = facts.sysctl_number("net/core/somaxconn") else { return Vec::new() };
     let limited = listeners
         .iter()
         .filter(|socket| i64::try_from(socket.send_queue).is_ok_and(|queue| queue == limit))
@@ -480,7 +501,7 @@ fn listen(view: &View<'_>) -> Vec<Found> {
     let severity = if is_much || !full.is_empty() { Medium } else { Low };
     let entry = Found::measured(severity, "host", text, "clients wait a second or more, and try again");
     let entry = if limited > 0 || limit < 1024 {
-        entry.sysctl("net/core/somaxconn", (limit * 4).clamp(4096, 65_535))
+        entry.sysctl("net/core/somaxconn", limit.saturating_mul(4).clamp(4096, 65_535))
     } else {
         entry
     };
@@ -506,15 +527,10 @@ fn retransmissions(view: &View<'_>) -> Vec<Found> {
     if !own.is_empty() {
         text += &format!("; this host lost {} itself", own.join(", "));
     }
-    let effect = view.cards().max_by_key(|card| card.speed_bps).map_or_else(
-        || "lost segments make TCP send less".to_owned(),
-        |card| {
-            format!(
-                "at this loss a Reno-like flow reaches about {}",
-                gigabits(view.rate_at_loss(card, ratio).min(card.speed_bps.unwrap_or(u64::MAX) as f64))
-            )
-        },
-    );
+    let fastest = view.cards().max_by_key(|card| card.speed_bps);
+    let effect = fastest
+        .and_then(|card| view.cost_of_loss(card, ratio))
+        .map_or_else(|| "lost segments make TCP send less".to_owned(), |cost| format!("at this loss {cost}"));
     let severity = match (one_in(20), one_in(100)) {
         (true, _) => High,
         (_, true) => Medium,
@@ -540,7 +556,10 @@ fn own_losses(view: &View<'_>) -> Vec<String> {
             (losses.allowance.unwrap_or(0), at("above the cloud's allowances of")),
         ]);
     }
-    places.push((view.facts.softnet.iter().map(|line| line.dropped).sum(), "at full backlogs".to_owned()));
+    places.push((
+        view.facts.softnet.iter().map(|line| line.dropped).saturating_sum(),
+        "at full backlogs".to_owned(),
+    ));
     let is_much = |(packets, place): (u64, String)| {
         (packets >= FEWEST).then(|| format!("{} packets {}", count(packets), place))
     };
@@ -583,11 +602,13 @@ fn neighbours(view: &View<'_>) -> Vec<Found> {
     if full == 0 {
         return Vec::new();
     }
-    let most = view.facts.sysctl_number("net/ipv4/neigh/default/gc_thresh3").unwrap_or(1024);
+    let Some(most) = view.facts.sysctl_number("net/ipv4/neigh/default/gc_thresh3") else {
+        return Vec::new();
+    };
     let text = format!("the neighbour table was full {} times (gc_thresh3 {most})", count(full));
     let severity = if full >= FEWEST { Medium } else { Low };
     vec![
         Found::measured(severity, "host", text, "packets to new neighbours are dropped")
-            .sysctl("net/ipv4/neigh/default/gc_thresh3", most * 4),
+            .sysctl("net/ipv4/neigh/default/gc_thresh3", most.saturating_mul(4)),
     ]
 }

@@ -1,6 +1,7 @@
 //! How packets wait before the stack takes them: polling by timers and by applications, limits of single flows.
 
 use evenkeel_model::change::{Coalescing, Knob, Value};
+use evenkeel_model::host::SaturatingSum;
 
 use super::{Found, Rule, needs};
 use crate::Severity::{Low, Medium};
@@ -68,7 +69,12 @@ pub(super) const RULES: &[Rule] = &[
               through. On a host for few large flows it drops what is wanted; without it a large flow drops all others.",
         mends: "a longer backlog where large flows are wanted; the limit where small ones are",
         source: "Documentation/networking/scaling.rst (RPS Flow Limit)",
-        needs: &[needs::SOFTNET, needs::QUEUES, "/proc/sys/net/core/flow_limit_cpu_bitmap"],
+        needs: &[
+            needs::SOFTNET,
+            needs::QUEUES,
+            "/proc/sys/net/core/flow_limit_cpu_bitmap",
+            "/proc/sys/net/core/netdev_max_backlog",
+        ],
         check: flow_limit,
     },
 ];
@@ -147,7 +153,7 @@ fn large_budget(view: &View<'_>) -> Vec<Found> {
     const DEFAULTS: [(&str, i64, i64); 2] =
         [("netdev_budget", 1000, 300), ("netdev_budget_usecs", 10_000, 8000)];
     let sum = |figure: fn(&evenkeel_model::host::Softnet) -> u64| {
-        view.facts.softnet.iter().map(figure).sum::<u64>()
+        view.facts.softnet.iter().map(figure).saturating_sum()
     };
     let (squeezed, processed) = (sum(|line| line.squeezed), sum(|line| line.processed));
     let large: Vec<(&str, i64, i64)> = DEFAULTS
@@ -210,14 +216,16 @@ fn flow_limit(view: &View<'_>) -> Vec<Found> {
     const FEWEST: u64 = 100;
     const ONE_IN: u64 = 1_000_000;
     let sum = |figure: fn(&evenkeel_model::host::Softnet) -> u64| {
-        view.facts.softnet.iter().map(figure).sum::<u64>()
+        view.facts.softnet.iter().map(figure).saturating_sum()
     };
     let (limited, dropped, processed) =
         (sum(|line| line.flow_limited), sum(|line| line.dropped), sum(|line| line.processed));
     let is_much = |packets: u64| packets >= FEWEST && packets.saturating_mul(ONE_IN) >= processed;
     if is_much(limited) {
         const WANTED: i64 = 10_000;
-        let backlog = view.facts.sysctl_number("net/core/netdev_max_backlog").unwrap_or(1000);
+        let Some(backlog) = view.facts.sysctl_number("net/core/netdev_max_backlog") else {
+            return Vec::new();
+        };
         let text = format!("the flow limit dropped {} packets of large flows", count(limited));
         let entry =
             Found::measured(Medium, "host", text, "large flows lose packets so that small ones get through");

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use evenkeel_model::change::{Knob, Value};
-use evenkeel_model::host::{IdleState, Interface, Processor, processor_list};
+use evenkeel_model::host::{IdleState, Interface, Processor, SaturatingSum, processor_list};
 
 use super::{FAST, Found, Rule, needs};
 use crate::Basis;
@@ -145,7 +145,7 @@ fn idle_latency(view: &View<'_>) -> Vec<Found> {
     let Some(application) = view.latency_bound() else { return Vec::new() };
     let local: BTreeSet<u32> = view.cards().flat_map(|card| view.local_processors(card)).collect();
     let share = |processor: &Processor, state: &IdleState| {
-        let pauses: u64 = processor.idle_states.iter().map(|state| state.usage).sum();
+        let pauses: u64 = processor.idle_states.iter().map(|state| state.usage).saturating_sum();
         state.usage as f64 / pauses.max(1) as f64
     };
     let is_long = |processor: &Processor, state: &IdleState| {
@@ -172,7 +172,8 @@ fn idle_latency(view: &View<'_>) -> Vec<Found> {
         per_cent(most_pauses)
     );
     let effect = format!("a request after a pause waits up to {} µs for its processor", deepest.latency_us);
-    let shows = application.rtt_us.is_some_and(|rtt| deepest.latency_us * PART_OF_ROUND_TRIP >= rtt);
+    let shows =
+        application.rtt_us.is_some_and(|rtt| deepest.latency_us.saturating_mul(PART_OF_ROUND_TRIP) >= rtt);
     // On other hosts the states save power on purpose, and most requests find their processor awake.
     let is_longer = application.rtt_us.is_some_and(|rtt| deepest.latency_us >= rtt);
     let is_grave = application.isolated && is_longer && most_pauses >= MOST_PAUSES;
@@ -260,8 +261,8 @@ fn idle(view: &View<'_>) -> Vec<Found> {
 fn steal(view: &View<'_>) -> Vec<Found> {
     const SHARE: f64 = 0.05;
     let times: Vec<_> = view.facts.processors.iter().filter_map(|processor| processor.time).collect();
-    let (total, stolen) =
-        times.iter().fold((0, 0), |(total, stolen), time| (total + time.total, stolen + time.steal));
+    let total = times.iter().map(|time| time.total).saturating_sum();
+    let stolen = times.iter().map(|time| time.steal).saturating_sum();
     let share = stolen as f64 / total.max(1) as f64;
     if share < SHARE {
         return Vec::new();

@@ -1,7 +1,7 @@
 //! What feeds the transmit queues.
 
 use evenkeel_model::change::{Knob, Value, root_qdisc};
-use evenkeel_model::host::{Interface, InterfaceKind, QdiscFacts};
+use evenkeel_model::host::{Interface, InterfaceKind, QdiscFacts, SaturatingSum};
 use evenkeel_model::shell::Line;
 
 use super::{FAST, Found, Rule, needs};
@@ -259,7 +259,7 @@ fn drops(view: &View<'_>) -> Vec<Found> {
             .iter()
             .filter(|qdisc| !qdisc.is_root() || leaves.len() == 1)
             .map(|qdisc| qdisc.drops)
-            .sum();
+            .saturating_sum();
         let dropped = dropped.max(worst.drops);
         let packets: u64 =
             leaves.iter().map(|qdisc| qdisc.packets).max().unwrap_or(0).max(interface.sent_packets());

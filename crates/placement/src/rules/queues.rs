@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use evenkeel_model::change::{Channels, Knob, Value};
-use evenkeel_model::host::{Interface, processor_list};
+use evenkeel_model::host::{Interface, SaturatingSum, processor_list};
 
 use super::{FAST, Found, Rule, needs};
 use crate::Basis;
@@ -393,7 +393,7 @@ fn rps_one_of(view: &View<'_>, card: &Interface) -> Option<Found> {
         .iter()
         .filter(|line| only.contains(&line.processor))
         .map(|line| line.dropped)
-        .sum();
+        .saturating_sum();
     let share = only.iter().filter_map(|number| view.softirq_share(*number)).fold(0.0, f64::max);
     let busy = few && (share >= SHARE || dropped >= DROPS);
     if single.is_empty() || own == 0 && !busy {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use evenkeel_model::change::{Knob, Value};
-use evenkeel_model::host::{Interface, Rss, SocketFacts};
+use evenkeel_model::host::{Interface, Rss, SaturatingSum, SocketFacts};
 
 use super::{Found, Rule, by_speed, needs};
 use crate::Severity::{High, Low, Medium};
@@ -221,7 +221,7 @@ fn hash_fields(view: &View<'_>) -> Vec<Found> {
 
 /// Whether queues are counted, and none got twice its share.
 fn is_even(counts: &[u64]) -> bool {
-    let total: u64 = counts.iter().sum();
+    let total = counts.iter().saturating_sum();
     let most = counts.iter().max().copied().unwrap_or(0);
     total > 0 && most.saturating_mul(counts.len() as u64) < total.saturating_mul(2)
 }
@@ -238,10 +238,10 @@ fn busiest_processor(view: &View<'_>) -> Option<(u32, f64)> {
 fn busiest_two(card: &Interface) -> Option<(String, f64)> {
     let mut counts: Vec<(u64, usize)> =
         card.queue_counters.receive.iter().enumerate().map(|(at, count)| (*count, at)).collect();
-    let total: u64 = counts.iter().map(|(count, _)| count).sum();
+    let total: u64 = counts.iter().map(|(count, _)| count).saturating_sum();
     counts.sort_unstable_by(|one, other| other.cmp(one));
     let (first, second) = (counts.first()?, counts.get(1)?);
-    let share = (first.0 + second.0) as f64 / total.max(1) as f64;
+    let share = first.0.saturating_add(second.0) as f64 / total.max(1) as f64;
     let (low, high) = (first.1.min(second.1), first.1.max(second.1));
     (counts.len() > 4 && share > 0.5).then(|| (format!("{low} and {high}"), share))
 }
@@ -266,7 +266,7 @@ pub(super) fn busiest(view: &View<'_>, card: &Interface) -> Option<(usize, f64, 
     const ENOUGH_PACKETS: u64 = 1_000_000;
     const ENOUGH_INTERRUPTS: u64 = 100_000;
     let of = |counts: &[u64], enough: u64, what: &'static str| {
-        let total: u64 = counts.iter().sum();
+        let total = counts.iter().saturating_sum();
         let (queue, most) = counts.iter().copied().enumerate().max_by_key(|(_, count)| *count)?;
         let share = most as f64 / total.max(1) as f64;
         let limit = if counts.len() == 2 { 0.9 } else { 0.6 };
@@ -278,7 +278,8 @@ pub(super) fn busiest(view: &View<'_>, card: &Interface) -> Option<(usize, f64, 
     // Interrupts say less: a busy queue interrupts seldom, as it is polled.
     let mut counts: BTreeMap<u32, u64> = BTreeMap::new();
     for interrupt in view.receive_interrupts(card) {
-        *counts.entry(interrupt.queue?).or_insert(0) += interrupt.total();
+        let sum = counts.entry(interrupt.queue?).or_insert(0);
+        *sum = sum.saturating_add(interrupt.total());
     }
     let counts: Vec<u64> = counts.into_values().collect();
     of(&counts, ENOUGH_INTERRUPTS, "interrupts")
@@ -289,7 +290,7 @@ fn dominant<'a>(connections: &[&'a SocketFacts]) -> Option<(&'a SocketFacts, f64
     const SHARE: f64 = 0.8;
     const LEAST: u64 = 100_000_000;
     let received = |socket: &SocketFacts| socket.tcp.as_ref().map_or(0, |tcp| tcp.bytes_received);
-    let total: u64 = connections.iter().map(|socket| received(socket)).sum();
+    let total: u64 = connections.iter().map(|socket| received(socket)).saturating_sum();
     let largest = connections.iter().max_by_key(|socket| received(socket))?;
     let share = received(largest) as f64 / total.max(1) as f64;
     (received(largest) >= LEAST && share >= SHARE).then_some((*largest, share))

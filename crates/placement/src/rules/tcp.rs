@@ -114,9 +114,9 @@ pub(super) const RULES: &[Rule] = &[
         why: "Receive windows stay at the middle figure of tcp_rmem, 128 KB: 1 Gbit/s at 1 ms.",
         mends: "1",
         source: "Documentation/networking/ip-sysctl.rst (tcp_moderate_rcvbuf)",
-        needs: &["/proc/sys/net/ipv4/tcp_moderate_rcvbuf"],
+        needs: &["/proc/sys/net/ipv4/tcp_moderate_rcvbuf", "/proc/sys/net/ipv4/tcp_rmem"],
         check: |view| {
-            let default = view.facts.sysctl_field("net/ipv4/tcp_rmem", 1).unwrap_or(131_072);
+            let Some(default) = view.facts.sysctl_field("net/ipv4/tcp_rmem", 1) else { return Vec::new() };
             let severity = if is_too_small(view, window_of(view, default)) { High } else { Medium };
             must_be_on(view, "net/ipv4/tcp_moderate_rcvbuf", severity, "receive windows do not grow")
         },
@@ -144,6 +144,7 @@ pub(super) const RULES: &[Rule] = &[
             needs::SOCKETS,
             needs::QDISCS,
             needs::KERNEL,
+            needs::MTU,
             "/proc/sys/net/ipv4/tcp_congestion_control",
         ],
         check: congestion_control,
@@ -167,7 +168,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "After a pause of one timeout a connection starts with 10 segments again: dozens of round trips until it fills the link.",
         mends: "0, with fq to pace the first window",
         source: "Documentation/networking/ip-sysctl.rst (tcp_slow_start_after_idle); RFC 5681, section 4.1",
-        needs: &[needs::SPEED, needs::SOCKETS, "/proc/sys/net/ipv4/tcp_slow_start_after_idle"],
+        needs: &[needs::SPEED, needs::SOCKETS, needs::MTU, "/proc/sys/net/ipv4/tcp_slow_start_after_idle"],
         check: slow_start,
     },
 ];
@@ -408,14 +409,16 @@ fn timestamps(view: &View<'_>) -> Vec<Found> {
 fn mtu_probing(view: &View<'_>) -> Vec<Found> {
     let jumbo = view.facts.interfaces.iter().find(|interface| {
         interface.up
-            && interface.mtu > 1500
+            && interface.mtu.is_some_and(|mtu| mtu > 1500)
             && !matches!(interface.kind, InterfaceKind::Loopback | InterfaceKind::Veth)
     });
-    let Some(jumbo) = jumbo.filter(|_| view.facts.sysctl_number("net/ipv4/tcp_mtu_probing") == Some(0))
+    let Some((jumbo, mtu)) = jumbo
+        .and_then(|jumbo| Some((jumbo, jumbo.mtu?)))
+        .filter(|_| view.facts.sysctl_number("net/ipv4/tcp_mtu_probing") == Some(0))
     else {
         return Vec::new();
     };
-    let text = format!("{} has an MTU of {}, and net.ipv4.tcp_mtu_probing is 0", jumbo.name, jumbo.mtu);
+    let text = format!("{} has an MTU of {}, and net.ipv4.tcp_mtu_probing is 0", jumbo.name, mtu);
     let effect =
         "where the path carries less and ICMP is filtered, connections hang as soon as they carry data";
     vec![Found::setting(Low, "host", text, effect).sysctl("net/ipv4/tcp_mtu_probing", 1)]
@@ -425,7 +428,8 @@ fn congestion_control(view: &View<'_>) -> Vec<Found> {
     const SEGMENTS: u64 = 1000;
     let Some(name) = view.facts.sysctl("net/ipv4/tcp_congestion_control") else { return Vec::new() };
     let Some((card, product, time)) = view.largest_product(Direction::Send) else { return Vec::new() };
-    let segments = product / u64::from(card.mtu.saturating_sub(52).max(1));
+    let Some(mtu) = card.mtu else { return Vec::new() };
+    let segments = product / u64::from(mtu.saturating_sub(52).max(1));
     if name == "reno" && segments >= SEGMENTS {
         let text = format!(
             "the congestion control is reno, and a window at {} and {} has {segments} segments",
@@ -471,7 +475,8 @@ fn slow_start(view: &View<'_>) -> Vec<Found> {
     if time.peer.is_none() || time.us < LONG_US || card.speed_bps.is_none_or(|speed| speed < FAST) {
         return Vec::new();
     }
-    let segments = product / u64::from(card.mtu.saturating_sub(52).max(1));
+    let Some(mtu) = card.mtu else { return Vec::new() };
+    let segments = product / u64::from(mtu.saturating_sub(52).max(1));
     let trips = (segments as f64 / 10.0).max(1.0).log2().ceil();
     let text = format!(
         "round trip {}; after a pause a window of {segments} segments starts with 10 again",

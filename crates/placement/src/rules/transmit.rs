@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use evenkeel_model::change::{Knob, Ring, Value};
-use evenkeel_model::host::{Interface, InterfaceKind, SocketFacts, processor_list};
+use evenkeel_model::host::{Interface, InterfaceKind, SaturatingSum, SocketFacts, processor_list};
 
 use super::{FAST, Found, Rule, by_speed, needs};
 use crate::Severity::{High, Low, Medium};
@@ -247,7 +247,7 @@ fn ring_short(view: &View<'_>) -> Vec<Found> {
 fn timeouts(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
     for card in view.cards() {
-        let times: u64 = card.transmit_queues.iter().map(|queue| queue.timeouts).sum();
+        let times: u64 = card.transmit_queues.iter().map(|queue| queue.timeouts).saturating_sum();
         if times > 0 {
             let text = format!("transmit queues were stuck {} times", count(times));
             found.push(
@@ -297,7 +297,7 @@ fn one_queue(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
     for card in view.cards() {
         let counts = &card.queue_counters.transmit;
-        let total: u64 = counts.iter().sum();
+        let total = counts.iter().saturating_sum();
         let Some((queue, most)) = counts.iter().copied().enumerate().max_by_key(|(_, count)| *count) else {
             continue;
         };
@@ -307,7 +307,7 @@ fn one_queue(view: &View<'_>) -> Vec<Found> {
         }
         let sent = |socket: &SocketFacts| socket.tcp.as_ref().map_or(0, |tcp| tcp.bytes_acked);
         let connections = view.connections(card);
-        let all: u64 = connections.iter().map(|socket| sent(socket)).sum();
+        let all: u64 = connections.iter().map(|socket| sent(socket)).saturating_sum();
         let largest = connections.iter().map(|socket| sent(socket)).max().unwrap_or(0);
         if largest >= 100_000_000 && largest as f64 >= 0.8 * all as f64 {
             continue;
@@ -352,7 +352,7 @@ fn bql_capped(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
     for card in view.cards().filter(is_fast) {
         let Some(speed) = card.speed_bps else { continue };
-        let needed = GSO_PACKETS.max(speed / 8 * TIME_US / 1_000_000);
+        let needed = GSO_PACKETS.max((speed / 8).saturating_mul(TIME_US) / 1_000_000);
         let capped: Vec<(usize, u64)> = card
             .transmit_queues
             .iter()
@@ -367,7 +367,7 @@ fn bql_capped(view: &View<'_>) -> Vec<Found> {
             capped.len(),
             bytes(*limit),
             gigabits(speed as f64),
-            bytes(speed / 8 * TIME_US / 1_000_000)
+            bytes((speed / 8).saturating_mul(TIME_US) / 1_000_000)
         );
         let mut entry = Found::limit(Medium, &card.name, text, "the card runs dry between two completions")
             .on(&card.name);

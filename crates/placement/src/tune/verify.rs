@@ -30,14 +30,17 @@ impl Stretch {
     #[must_use]
     pub fn between(first: &HostFacts, second: &HostFacts, interface: &str) -> Self {
         let carried = |facts: &HostFacts| {
-            facts.interface(interface).map_or(0, |found| found.received_packets() + found.sent_packets())
+            facts
+                .interface(interface)
+                .map_or(0, |found| found.received_packets().saturating_add(found.sent_packets()))
         };
         let (mut lost, mut rules) = (BTreeMap::new(), BTreeSet::new());
         for loss in losses(first, second) {
             let elsewhere = loss.subject != interface && second.interface(&loss.subject).is_some();
             if !elsewhere {
                 rules.insert(loss.rule);
-                *lost.entry((loss.place, loss.subject)).or_insert(0) += loss.packets;
+                let sum = lost.entry((loss.place, loss.subject)).or_insert(0_u64);
+                *sum = sum.saturating_add(loss.packets);
             }
         }
         Self { packets: carried(second).saturating_sub(carried(first)), lost, rules }

@@ -247,6 +247,13 @@ fn parse_time(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_nanos(time.as_u64()))
 }
 
+/// Parses the time of a watch: too short a one sees no loss, and would report that there is none.
+fn parse_watch(text: &str) -> Result<Duration, String> {
+    const LEAST: Duration = Duration::from_millis(100);
+    parse_time(text)
+        .and_then(|time| if time < LEAST { Err("a watch takes 100ms or more".to_owned()) } else { Ok(time) })
+}
+
 /// Parses a share such as `30%`; refuses a bare number.
 fn parse_share(text: &str) -> Result<f64, String> {
     const MOST: f64 = 1000.0;
@@ -448,7 +455,7 @@ pub struct CheckOptions {
     /// Only this interface, and the whole host [default: every interface]
     pub interface: Option<String>,
     /// Count losses for this time, such as 10s, and show where they occur
-    #[arg(long, value_name = "TIME", value_parser = parse_time, allow_hyphen_values = true, conflicts_with_all = ["save", "from", "explain"])]
+    #[arg(long, value_name = "TIME", value_parser = parse_watch, allow_hyphen_values = true, conflicts_with_all = ["save", "from", "explain"])]
     pub watch: Option<Duration>,
     /// Record this host as a tree of files in a new or empty directory
     #[arg(long, value_name = "DIR", conflicts_with_all = ["from", "explain"])]
@@ -488,7 +495,7 @@ pub struct TuneOptions {
     #[arg(long, value_name = "KIND", value_enum, value_delimiter = ',')]
     pub persist: Vec<PersistChoice>,
     /// How long to count losses before and after the changes
-    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = parse_time, allow_hyphen_values = true, requires = "apply")]
+    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = parse_watch, allow_hyphen_values = true, requires = "apply")]
     pub watch: Duration,
     /// Do not count losses
     #[arg(long, requires = "apply", conflicts_with = "watch")]

@@ -102,3 +102,25 @@ fn a_signal_ends_a_large_simulation_before_it_is_under_way() {
         assert!(sent.elapsed() < Duration::from_secs(15), "{name}: {:?}", sent.elapsed());
     }
 }
+
+/// A watch that was cut short is no all-clear for the time that was asked for.
+#[test]
+fn an_interrupted_watch_says_so() {
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        let mut watch = evenkeel(&["check", "--watch", "20s"]);
+        let mut child = watch.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        wait_for_handler(&mut child, signal);
+        send(&child, signal);
+        let ended = child.wait_with_output().unwrap();
+        let text = String::from_utf8(ended.stdout).unwrap();
+        assert_eq!(ended.status.code(), Some(130), "{signal}: {text}");
+        assert!(text.contains(" interrupted after ") && text.contains(" s of 20 s."), "{signal}: {text}");
+    }
+    let mut watch = evenkeel(&["check", "--watch", "20s", "--format", "json"]);
+    let mut child = watch.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    wait_for_handler(&mut child, Signal::SIGTERM);
+    send(&child, Signal::SIGTERM);
+    let ended = child.wait_with_output().unwrap();
+    let result: serde_json::Value = serde_json::from_slice(&ended.stdout).unwrap();
+    assert_eq!((ended.status.code(), &result["interrupted"]), (Some(130), &true.into()));
+}

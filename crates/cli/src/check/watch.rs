@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use evenkeel_datapath::{DropCount, DropReasons};
 use evenkeel_host::NamespaceIdentity;
 use evenkeel_host::facts::{Tree, read_facts};
-use evenkeel_model::host::{HostFacts, Unknown};
+use evenkeel_model::host::{HostFacts, SaturatingSum, Unknown};
 use evenkeel_model::text::counted;
 use evenkeel_placement::loss::{COUNTERS, Loss, losses, place_of_reason};
 use evenkeel_placement::view::count;
@@ -34,6 +34,7 @@ pub fn watch(options: &CheckOptions, time: Duration) -> Result<Exit, Failure> {
     wait(time, "watching", &signals);
     let after = read()?;
     let elapsed = started.elapsed();
+    let interrupted = signals.came();
     let found: Vec<Loss> = losses(&before, &after)
         .into_iter()
         .filter(|loss| {
@@ -48,6 +49,11 @@ pub fn watch(options: &CheckOptions, time: Duration) -> Result<Exit, Failure> {
     match options.format {
         Format::Table => {
             let mut page = page();
+            // A watch that was cut short is no all-clear for the time that was asked for.
+            if interrupted {
+                let (seconds, of) = (elapsed.as_secs_f64(), time.as_secs_f64());
+                page.line(&format!("The watch was interrupted after {seconds:.1} s of {of} s."));
+            }
             screen(&mut page, &before, &after, &found, &unread, elapsed, options.interface.as_deref());
             reasons_screen(&mut page, reasons.as_ref().map(Vec::as_slice));
             if !found.is_empty() {
@@ -61,6 +67,7 @@ pub fn watch(options: &CheckOptions, time: Duration) -> Result<Exit, Failure> {
             let result = json!({
                 "host": show::host(&after),
                 "seconds": elapsed.as_secs_f64(),
+                "interrupted": interrupted,
                 "losses": found,
                 "not_read": unread,
                 "reasons": drops,
@@ -69,7 +76,7 @@ pub fn watch(options: &CheckOptions, time: Duration) -> Result<Exit, Failure> {
             print(&format!("{result:#}\n"))?;
         }
     }
-    Ok(if signals.interrupted() { Exit::Interrupted } else { Exit::Done })
+    Ok(if interrupted { Exit::Interrupted } else { Exit::Done })
 }
 
 /// The kernel's drop reasons, or why kernel or privileges do not allow them.
@@ -143,7 +150,8 @@ fn reasons_screen(page: &mut Page, drops: Result<&[DropCount], &String>) {
     }
     let mut others: std::collections::BTreeMap<&str, u64> = std::collections::BTreeMap::new();
     for drop in drops.iter().filter(|drop| place_of_reason(&drop.reason).is_none()) {
-        *others.entry(drop.reason.as_str()).or_insert(0) += drop.packets;
+        let sum = others.entry(drop.reason.as_str()).or_insert(0);
+        *sum = sum.saturating_add(drop.packets);
     }
     if !others.is_empty() {
         let list: Vec<String> =
@@ -169,7 +177,7 @@ fn screen(
     only: Option<&str>,
 ) {
     let seconds = elapsed.as_secs_f64();
-    let lost: u64 = losses.iter().map(|loss| loss.packets).sum();
+    let lost = losses.iter().map(|loss| loss.packets).saturating_sum();
     let others = if unread.is_empty() { "" } else { " by the counters that could be read" };
     page.answer(&match losses.iter().max_by_key(|loss| loss.packets) {
         None => format!("No packets lost in {seconds:.1} s{others}."),
@@ -180,18 +188,20 @@ fn screen(
             most.subject
         ),
     });
-    let gained = |after: u64, before: u64| after.saturating_sub(before);
     for interface in
         after.interfaces.iter().filter(|interface| only.is_none_or(|name| interface.name == name))
     {
         let earlier = before.interface(&interface.name);
-        let received =
-            gained(interface.received_packets(), earlier.map_or(0, |earlier| earlier.received_packets()));
-        let sent = gained(interface.sent_packets(), earlier.map_or(0, |earlier| earlier.sent_packets()));
-        if received + sent > 0 {
+        let gained = |name: &str| {
+            let before = earlier.map_or(Some(0), |earlier| earlier.statistics.get(name).copied())?;
+            Some(interface.statistics.get(name)?.saturating_sub(before))
+        };
+        let (received, sent) = (gained("rx_packets"), gained("tx_packets"));
+        if (received, sent) != (Some(0), Some(0)) {
+            let words = |packets: Option<u64>| packets.map_or("?".to_owned(), count);
             page.labelled(
                 &format!("  {:<10} ", interface.name),
-                &format!("{} packets in, {} out", count(received), count(sent)),
+                &format!("{} packets in, {} out", words(received), words(sent)),
             );
         }
     }

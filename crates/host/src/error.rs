@@ -14,6 +14,17 @@ pub enum HostError {
         /// The system's error.
         source: io::Error,
     },
+    /// An answer of the kernel in a recorded tree could not be read.
+    #[error(
+        "cannot read {path}: {source}; put a readable file in its place, or record the host again with `evenkeel \
+         check --save`", path = .path.display()
+    )]
+    Answer {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
     /// A recording could not be written.
     #[error("cannot write {path}: {source}", path = .path.display())]
     Write {

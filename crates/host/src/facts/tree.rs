@@ -302,11 +302,14 @@ impl Tree {
         })
     }
 
-    /// Answers that exist and have no text are an error: no rule states them as a need of its own.
+    /// Answers that exist and cannot be read are an error: no rule states them as a need of its own.
     fn answers_absent<T>(&self, path: &str) -> Result<Option<T>, HostError> {
-        match self.unknown.borrow().get(path) {
-            None => Ok(None),
-            Some(why) => Err(HostError::Format { path: self.name(path), line: 1, reason: why.clone() }),
+        use std::io::ErrorKind::{NotADirectory, NotFound};
+        match self.bytes(path) {
+            Err(source) if !matches!(source.kind(), NotFound | NotADirectory) => {
+                Err(HostError::Answer { path: self.name(path), source })
+            }
+            _ => Ok(None),
         }
     }
 

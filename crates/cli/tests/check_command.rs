@@ -187,10 +187,11 @@ fn this_machine_is_checked_saved_and_checked_again() {
     let found: serde_json::Value = serde_json::from_str(&live.stdout).unwrap();
     assert_eq!(found["host"]["kernel"], kernel.trim());
     let directory = tempfile::tempdir().unwrap();
-    let saved = directory.path().join("saved");
+    // A line break in a name must not break the message.
+    let saved = directory.path().join("sa\nved");
     let ended = run(&["check", "--save", text(&saved), "--anonymise", "--format", "json"]);
     assert!(ended.code == live.code, "{ended:?}");
-    assert!(ended.stderr.contains("files in "), "{ended:?}");
+    assert!(ended.stderr.contains("files in ") && !ended.stderr.contains("sa\nved"), "{ended:?}");
     let again = run(&["check", "--from", text(&saved), "--format", "json"]);
     let rules = |text: &str| -> Vec<String> {
         let json: serde_json::Value = serde_json::from_str(text).unwrap();

@@ -4,10 +4,12 @@ mod explain;
 mod show;
 mod watch;
 
+use std::collections::BTreeSet;
+
 use evenkeel_host::HostError;
 use evenkeel_host::facts::{Tree, read_facts, save_facts};
 use evenkeel_model::host::HostFacts;
-use evenkeel_model::text::path_text;
+use evenkeel_model::text::{excerpt, path_text};
 use evenkeel_placement::{Finding, Judgement, Severity, judge};
 
 use crate::arguments::{CheckOptions, Format, StatedSpeed};
@@ -66,11 +68,15 @@ fn require_interface(facts: &HostFacts, name: Option<&str>) -> Result<(), Failur
 
 /// Applies the speeds that the user states.
 pub fn state_speeds(facts: &mut HostFacts, speeds: &[StatedSpeed]) -> Result<(), Failure> {
-    for speed in speeds {
-        if !facts.state_speed(&speed.interface, speed.bits_per_second) {
-            let text = format!("--speed: no interface '{}'", speed.interface);
+    let mut stated = BTreeSet::new();
+    for StatedSpeed { interface, bits_per_second } in speeds {
+        if !stated.insert(interface) {
+            let text = format!("--speed: '{}' is given twice; state one speed for it", excerpt(interface));
             return Err(Failure::new(Exit::Usage, text));
         }
+        require_interface(facts, Some(interface))
+            .map_err(|unknown| Failure::new(unknown.exit(), format!("--speed: {}", unknown.message())))?;
+        facts.state_speed(interface, *bits_per_second);
     }
     Ok(())
 }

@@ -216,6 +216,7 @@ mod tests {
         fs::File::create(&unfinished).unwrap().set_modified(hours_ago).unwrap();
         let written = etc.written().unwrap();
         assert_eq!(written, [FILE, link]);
+        etc.remove_drafts();
         assert!(!unfinished.exists());
         let removals = etc.remove(&written).unwrap();
         assert_eq!(removals, [Removal::Removed(etc.path(FILE)), Removal::Removed(etc.path(link))]);

@@ -69,6 +69,7 @@ fn set_channels(facts: &mut HostFacts, name: &str, kind: Channels, number: u32) 
     let home = facts.interface(name)?.node;
     let card = facts.interfaces.iter_mut().find(|card| card.name == name)?;
     let channels = card.channels.as_mut()?;
+    let queues_before = channels.receive().max(channels.tx + channels.combined);
     let field = match kind {
         Channels::Rx => &mut channels.rx,
         Channels::Tx => &mut channels.tx,
@@ -91,8 +92,11 @@ fn set_channels(facts: &mut HostFacts, name: &str, kind: Channels, number: u32) 
         card.receive_queues.resize(receive as usize, ReceiveQueue::default());
     }
     if kind != Channels::Rx && is_new(card.transmit_queues.len(), transmit) {
+        // A kernel without XPS has no maps; one queue shows none with any kernel.
+        let queues = &card.transmit_queues;
+        let shows_maps = queues.len() < 2 || queues.iter().any(|queue| queue.has_xps);
         let fresh = TransmitQueue {
-            has_xps: transmit > 1,
+            has_xps: transmit > 1 && shows_maps,
             bql_limit_max: card
                 .transmit_queues
                 .first()
@@ -106,7 +110,7 @@ fn set_channels(facts: &mut HostFacts, name: &str, kind: Channels, number: u32) 
         let length = u32::try_from(rss.indirection.len()).unwrap_or(u32::MAX);
         rss.indirection = (0..length).map(|entry| entry % receive.max(1)).collect();
     }
-    set_interrupts(facts, name, receive.max(transmit), home);
+    set_interrupts(facts, name, queues_before, receive.max(transmit), home);
     Some(())
 }
 
@@ -130,8 +134,10 @@ fn set_leaves(card: &mut Interface, queues: u32) {
     }
 }
 
-/// A NIC has interrupts for so many queues: the others go, those that come get the lowest numbers that are free.
-fn set_interrupts(facts: &mut HostFacts, name: &str, queues: u32, home: Option<u32>) {
+/// Interrupts of queues that go go with them, and queues that come get the lowest numbers that are free. Where the queues
+/// before shared interrupts, those that come share them too; interrupts that count otherwise than the queues (gve: by notify
+/// block) stay.
+fn set_interrupts(facts: &mut HostFacts, name: &str, before: u32, queues: u32, home: Option<u32>) {
     let open = || facts.processors.iter().filter(|processor| !processor.isolated);
     let everywhere: Vec<u32> = open().map(|processor| processor.number).collect();
     let local = open().filter(|processor| Some(processor.node) == home).map(|processor| processor.number);
@@ -145,17 +151,21 @@ fn set_interrupts(facts: &mut HostFacts, name: &str, queues: u32, home: Option<u
         of_queues().filter(|interrupt| interrupt.queue == first).cloned().collect()
     };
     let is_gone = |interrupt: &Interrupt| {
-        interrupt.interface == name && interrupt.queue.is_some_and(|queue| queue >= queues)
+        interrupt.interface == name && interrupt.queue.is_some_and(|queue| (queues..before).contains(&queue))
     };
     facts.interrupts.retain(|interrupt| !is_gone(interrupt));
     // They begin to count again.
     for interrupt in facts.interrupts.iter_mut().filter(|interrupt| interrupt.interface == name) {
         interrupt.served.clear();
     }
+    let has_own = |queue: u32| facts.interrupts_of(name).any(|interrupt| interrupt.queue == Some(queue));
+    if !(0..before.min(queues)).all(has_own) {
+        return;
+    }
     let Some(lowest) = model.iter().map(|interrupt| interrupt.number).min() else { return };
     let taken: BTreeSet<u32> = facts.interrupts.iter().map(|interrupt| interrupt.number).collect();
     let mut free = (lowest..).filter(|number| !taken.contains(number));
-    for queue in 0..queues {
+    for queue in before..queues {
         if facts.interrupts_of(name).any(|interrupt| interrupt.queue == Some(queue)) {
             continue;
         }
@@ -382,5 +392,33 @@ mod tests {
         assert_eq!((facts.interrupts.len(), facts.interfaces[0].receive_queues.len()), (6, 6));
         set(&mut facts, Some("eth0"), &Knob::Channels(Channels::Combined), &Value::Number(4));
         assert_eq!(facts.interrupts, host().interrupts);
+    }
+
+    #[test]
+    fn channels_leave_interrupts_of_other_queues_alone() {
+        let mut few = host();
+        few.interrupts.truncate(2);
+        let mut blocks = host();
+        blocks
+            .interrupts
+            .iter_mut()
+            .for_each(|interrupt| interrupt.queue = interrupt.queue.map(|at| at + 16));
+        for before in [few, blocks] {
+            let mut facts = before.clone();
+            set(&mut facts, Some("eth0"), &Knob::Channels(Channels::Combined), &Value::Number(6));
+            assert_eq!(facts.interrupts, before.interrupts);
+            set(&mut facts, Some("eth0"), &Knob::Channels(Channels::Combined), &Value::Number(3));
+            assert_eq!(facts.interrupts, before.interrupts);
+        }
+    }
+
+    #[test]
+    fn queues_that_come_show_maps_as_the_others_do() {
+        for has_xps in [false, true] {
+            let mut facts = host();
+            facts.interfaces[0].transmit_queues.iter_mut().for_each(|queue| queue.has_xps = has_xps);
+            set(&mut facts, Some("eth0"), &Knob::Channels(Channels::Combined), &Value::Number(6));
+            assert!(facts.interfaces[0].transmit_queues.iter().all(|queue| queue.has_xps == has_xps));
+        }
     }
 }

@@ -1,9 +1,11 @@
 //! Faults, each with the hosts that can have it and the rule that names it.
 
 use evenkeel_host::synthetic::qdisc;
+use evenkeel_model::change::{Channels, Knob, Value};
 use evenkeel_model::host::{
     Coalescing, Feature, HostFacts, Interface, SocketFacts, SocketKind, TransmitQueue,
 };
+use evenkeel_placement::applied;
 
 use crate::hosts::{self, Host, card_mut, connection, process};
 
@@ -355,8 +357,20 @@ pub const FAULTS: &[Fault] = &[
         "queues-many",
         &[],
         |facts| {
-            card(facts).channels.as_mut().unwrap().combined = 200;
+            const QUEUES: usize = 96;
+            let name = card(facts).name.clone();
+            let places: Vec<u32> = facts
+                .interrupts_of(&name)
+                .filter_map(|interrupt| interrupt.effective.first().copied())
+                .collect();
             card(facts).channels.as_mut().unwrap().combined_max = 256;
+            let channels = Knob::Channels(Channels::Combined);
+            assert!(applied::set(facts, Some(&name), &channels, &Value::Number(QUEUES as u32)));
+            place(facts, |at| places[at % places.len()]);
+            for at in places.len()..QUEUES {
+                let like = card(facts).transmit_queues[at % places.len()].clone();
+                card(facts).transmit_queues[at] = like;
+            }
             card(facts).rss = None;
         },
     ),

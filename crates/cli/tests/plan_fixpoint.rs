@@ -18,16 +18,18 @@ mod random_hosts;
 mod recorded;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 use std::path::Path;
 
 use evenkeel_host::facts::{Tree, complete, read_facts};
-use evenkeel_model::change::{Change, Knob, Value};
+use evenkeel_model::change::{Change, Knob, Value, shell};
 use evenkeel_model::host::{HostFacts, InterfaceKind};
 use evenkeel_placement::applied::set;
 use evenkeel_placement::current::current;
 use evenkeel_placement::tune::{Keep, Step, TuningPlan, settled, undo};
 use evenkeel_placement::{Finding, Judgement, Severity, check, judge as judgement_of};
 use faults::FAULTS;
+use serde_json::Value as Json;
 
 /// What was set, as a journal has it: for which interface, and the value.
 #[derive(Default)]
@@ -105,6 +107,37 @@ fn settings_of(facts: &HostFacts) -> HostFacts {
     facts
 }
 
+/// The values that differ, each with its path.
+fn differences(path: &str, was: &Json, now: &Json, lines: &mut Vec<String>) {
+    let mut inside = |key: &dyn Display, was: Option<&Json>, now: Option<&Json>| {
+        differences(&format!("{path}/{key}"), was.unwrap_or(&Json::Null), now.unwrap_or(&Json::Null), lines);
+    };
+    match (was, now) {
+        _ if was == now => {}
+        (Json::Object(was), Json::Object(now)) => {
+            let keys: BTreeSet<&String> = was.keys().chain(now.keys()).collect();
+            keys.into_iter().for_each(|key| inside(key, was.get(key), now.get(key)));
+        }
+        (Json::Array(was), Json::Array(now)) => {
+            (0..was.len().max(now.len())).for_each(|at| inside(&at, was.get(at), now.get(at)));
+        }
+        _ => lines.push(format!("  {path}: {was} -> {now}")),
+    }
+}
+
+/// The first few lines, short enough to read.
+fn first(lines: &[String]) -> Vec<String> {
+    let short = |line: &String| line.chars().take(300).collect();
+    lines.iter().take(12).map(short).collect()
+}
+
+/// The lines that would make steps, each behind its rule.
+fn lines_of(name: &str, steps: &[Step]) -> String {
+    let line = |step: &Step| format!("  {}: {}", step.rule, shell(name, &step.change.knob, &step.change.to));
+    let lines: Vec<String> = steps.iter().map(line).collect();
+    format!("{} steps:\n{}", lines.len(), first(&lines).join("\n"))
+}
+
 fn subjects(findings: &[Finding]) -> BTreeMap<(&str, &str), Severity> {
     let mut found = BTreeMap::new();
     for finding in findings {
@@ -161,17 +194,12 @@ fn assert_undone(before: &HostFacts, after: &HostFacts, name: &str, made: &[Chan
     // Some drivers have fewer interrupts than queues, by a limit that the facts do not show.
     facts.interrupts.retain(|interrupt| before.interrupts.iter().any(|was| was.number == interrupt.number));
     let (now, was) = (settings_of(&facts), settings_of(before));
-    if now.sysctls != was.sysctls {
-        return Err(format!("undo leaves sysctls: {:?}", now.sysctls));
+    if now == was {
+        return Ok(());
     }
-    if now.interrupts != was.interrupts {
-        return Err(format!("undo leaves {:?}\n instead of {:?}", now.interrupts, was.interrupts));
-    }
-    if now != was {
-        let card = |facts: &HostFacts| facts.interface(name).cloned();
-        return Err(format!("undo leaves {:?}\n instead of {:?}", card(&now), card(&was)));
-    }
-    Ok(())
+    let mut lines = Vec::new();
+    differences("", &serde_json::to_value(was).unwrap(), &serde_json::to_value(now).unwrap(), &mut lines);
+    Err(format!("{name}: undo leaves {} values changed:\n{}", lines.len(), first(&lines).join("\n")))
 }
 
 /// Whether a rule could judge a subject. Flows that are hashed without their addresses are on queues that nothing tells.
@@ -210,7 +238,8 @@ fn judge(original: &HostFacts) -> Result<(), String> {
             .collect();
         let (_, again) = ready(&facts, name, &journal);
         if !again.is_empty() {
-            return Err(format!("{name}: a second run would change {again:?}; left: {:?}", plan.left));
+            let left: Vec<_> = plan.left.iter().map(|left| (left.rule, &left.change.knob)).collect();
+            return Err(format!("{name}: a second run has {}\nleft: {left:?}", lines_of(name, &again)));
         }
         let (now, was) = (check(&facts), subjects(findings));
         for (found, severity) in subjects(&now) {
@@ -218,8 +247,9 @@ fn judge(original: &HostFacts) -> Result<(), String> {
                 && was.get(&found).is_none_or(|before| *before < severity)
             {
                 return Err(format!(
-                    "{name}: {found:?} is {severity}, before {:?}\n{steps:?}",
-                    was.get(&found)
+                    "{name}: {found:?} is {severity}, before {:?}; {}",
+                    was.get(&found),
+                    lines_of(name, &steps)
                 ));
             }
         }
@@ -227,14 +257,18 @@ fn judge(original: &HostFacts) -> Result<(), String> {
         if let Some(finding) =
             new.iter().find(|finding| claimed.contains(&(finding.rule, finding.subject.as_str())))
         {
-            return Err(format!("{name}: not mended: {finding:#?}\n{steps:?}"));
+            let Finding { rule, subject, evidence, .. } = finding;
+            return Err(format!(
+                "{name}: not mended: {rule} of {subject}: {evidence}; {}",
+                lines_of(name, &steps)
+            ));
         }
         assert_undone(&before, &facts, name, &made)?;
     }
     for name in &names {
         let (_, again) = ready(&facts, name, &journal);
         if !again.is_empty() {
-            return Err(format!("{name}: after those of all interfaces it would change {again:?}"));
+            return Err(format!("{name}: after those of all interfaces it has {}", lines_of(name, &again)));
         }
     }
     Ok(())
@@ -266,7 +300,8 @@ fn plans_for_recorded_hosts_are_fixpoints() {
         let tree = tempfile::tempdir().unwrap();
         recorded::unpack(&std::fs::read_to_string(&path).unwrap(), tree.path()).unwrap();
         let facts = read_facts(&Tree::recorded(tree.path()).unwrap()).unwrap();
-        failures.extend(judge(&facts).err().map(|why| format!("{}: {why}", path.display())));
+        failures
+            .extend(judge(&facts).err().map(|why| format!("{}: {why}", path.file_stem().unwrap().display())));
     }
     assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n\n"));
 }
@@ -288,7 +323,7 @@ fn plans_for_random_hosts_are_fixpoints() {
             (0..workers).map(|worker| scope.spawn(move || -> Vec<String> { of_worker(worker) })).collect();
         started.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
     });
-    let shown: Vec<&str> = failures.iter().take(12).map(|text| text.get(..2500).unwrap_or(text)).collect();
+    let shown: Vec<&str> = failures.iter().take(12).map(String::as_str).collect();
     println!("{} of {hosts} failed", failures.len());
     assert!(failures.is_empty(), "{} of {hosts} failed:\n{}", failures.len(), shown.join("\n\n"));
 }

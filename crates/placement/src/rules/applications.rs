@@ -35,7 +35,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "irq-on-application",
         looks_at: "whether processes that are kept to some processors are kept to those that serve the card's interrupts, or to their twins",
-        speaks: "when at least half of a process's cores serve interrupts; from 10 Gbit/s on; low where these are not \
+        speaks: "when at least half of a process's cores serve interrupts, from 10 Gbit/s on, and the package has cores for these to which no \
+                 application is kept; without such cores when four cores and more do both and are half of the process's; low where these are not \
                  busy with it (30 % in softirqs) and nothing is lost, else medium, high from 40 Gbit/s on where the node has other cores",
         why: "Interrupts win over applications: the reader is held up, the receive window closes, and packets are lost in the ring. \
               Apart, the paper's three flows reached 100 Gbit/s in all runs; together they did not.",

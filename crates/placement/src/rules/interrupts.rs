@@ -80,8 +80,8 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "irqbalance-runs",
-        looks_at: "whether irqbalance runs beside a card of 10 Gbit/s or more, without a policy script and not just once",
-        speaks: "low; medium when interrupts are on the wrong node now",
+        looks_at: "whether irqbalance runs beside a card of 10 Gbit/s or more that has interrupts, without a policy script and not just once",
+        speaks: "low; medium when interrupts are on another package than their card now, or all on one processor",
         why: "It moves interrupts every 10 seconds by load and undoes any placement. Sources disagree: the paper (Table I) and ESnet stop \
               it on transfer hosts, AWS advises to keep it running beside ENA. Bans of single interrupts or a policy script make both \
               possible.",

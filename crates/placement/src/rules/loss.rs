@@ -24,11 +24,12 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "softnet-squeezed",
         looks_at: "how often a processor ended a round of receiving with work left (third column of /proc/net/softnet_stat)",
-        speaks: "from 1,000 times and once in 10,000 packets of a processor on, low where packets were neither lost nor that processor busy \
+        speaks: "from 1,000 times and once in 10,000 packets of a processor on (once in 50,000 of all packets where one processor has 70 % of \
+                 these rounds and the count of packets has wrapped), low where packets were neither lost nor that processor busy \
                  (30 % in softirqs); its count of packets has 32 bits, so that of the interfaces is taken where that is larger",
         why: "A round takes 300 packets or 2 ms (netdev_budget, netdev_budget_usecs); then others run, and the ring fills. On one processor \
               alone it is a matter of placement, not of the budget.",
-        mends: "more processors where one is squeezed, a larger budget where all are",
+        mends: "more processors where one has 70 % of these rounds, else a larger budget (to 1,000 packets and 10 ms)",
         source: "Documentation/admin-guide/sysctl/net.rst (netdev_budget); coreos/bugs issue 2135",
         needs: &[
             needs::SOFTNET,

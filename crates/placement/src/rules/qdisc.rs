@@ -42,7 +42,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "qdisc-one-lock",
         looks_at: "the root qdisc of fast cards with several transmit queues",
-        speaks: "when it is one qdisc for all queues instead of one for each (mq)",
+        speaks: "when it is one qdisc for all queues instead of one for each (mq), from 10 Gbit/s and four transmit queues on; low, and advice \
+                 only, for a shaper, for which the queues count that the card could have",
         why: "All processors that send take the same lock: several queues bring nothing.",
         mends: "mq, with a qdisc for each queue",
         source: "tc-mq(8); sch_generic.c (dev_activate)",

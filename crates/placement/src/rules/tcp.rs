@@ -17,7 +17,7 @@ pub(super) const RULES: &[Rule] = &[
         why: "A window smaller than what is under way stops the sender each round trip. Connections that share the link need a share of it each. \
               The paper sets 2 GB for every host; that much helps nobody at 10 Gbit/s and 0.1 ms, and lets queues grow where it is not needed: \
               what is needed is computed here.",
-        mends: "twice the product, as a power of two",
+        mends: "twice the product, as a power of two, at most 2 GB, the largest that the kernel takes: then the rule is silent",
         source: "the paper, section III-C and Table I (net.ipv4.tcp_rmem); RFC 7323, section 1; Documentation/networking/ip-sysctl.rst",
         needs: &[
             needs::SPEED,
@@ -33,7 +33,7 @@ pub(super) const RULES: &[Rule] = &[
         speaks: "as receive-window does, where connections that sent 10 MB and more waited a tenth of their time for the send buffer \
                  (sndbuf_limited of tcp_info): at least medium",
         why: "What is sent and not acknowledged has to stay in the send buffer.",
-        mends: "twice the product, as a power of two",
+        mends: "twice the product, as a power of two, at most 2 GB, the largest that the kernel takes: then the rule is silent",
         source: "the paper, section III-C and Table I (net.ipv4.tcp_wmem); Documentation/networking/ip-sysctl.rst",
         needs: &[needs::SPEED, needs::SOCKETS, "/proc/sys/net/ipv4/tcp_wmem"],
         check: |view| window(view, "net/ipv4/tcp_wmem", Direction::Send),
@@ -43,7 +43,7 @@ pub(super) const RULES: &[Rule] = &[
         looks_at: "rmem_max and wmem_max against bandwidth times delay, from 10 Gbit/s on, with an assumed round trip from 40",
         speaks: "when an application that sets its buffers itself (SO_RCVBUF) could not have what the link needs",
         why: "They limit only what applications ask for; TCP's own growth follows tcp_rmem and tcp_wmem. UDP and tools that set buffers need them.",
-        mends: "twice the product, as a power of two",
+        mends: "twice the product, as a power of two, at most 2 GB, the largest that the kernel takes: then the rule is silent",
         source: "the paper, Table I (net.core.rmem_max, wmem_max); socket(7)",
         needs: &[needs::SPEED, needs::SOCKETS, "/proc/sys/net/core/rmem_max", "/proc/sys/net/core/wmem_max"],
         check: socket_limits,
@@ -185,8 +185,11 @@ fn window_of(view: &View<'_>, buffer: u64) -> u64 {
     }
 }
 
+/// The kernel takes no larger buffer: they are of type `int`.
+const LARGEST_BUFFER: u64 = 2_147_483_647;
+
 fn power_of_two_for(product: u64) -> u64 {
-    product.saturating_mul(2).checked_next_power_of_two().unwrap_or(u64::MAX).min(2_147_483_647)
+    product.saturating_mul(2).checked_next_power_of_two().unwrap_or(u64::MAX).min(LARGEST_BUFFER)
 }
 
 /// Whether connections that carried much were held up by their buffers, and by how much of the largest buffer.
@@ -220,7 +223,7 @@ fn window(view: &View<'_>, path: &str, direction: Direction) -> Vec<Found> {
         Direction::Receive => (window_of(view, most), "receive"),
         Direction::Send => (most / 2, "send"),
     };
-    if window >= product {
+    if window >= product || most >= LARGEST_BUFFER {
         return Vec::new();
     }
     let speed = card.speed_bps.unwrap_or(0) as f64;
@@ -288,7 +291,7 @@ fn socket_limits(view: &View<'_>) -> Vec<Found> {
     for path in ["net/core/rmem_max", "net/core/wmem_max"] {
         // The kernel doubles what is asked for, for overhead.
         let limit = view.facts.sysctl_number(path).and_then(|limit| u64::try_from(limit).ok());
-        small.extend(limit.filter(|limit| *limit < product).map(|limit| (path, limit)));
+        small.extend(limit.filter(|limit| *limit < product.min(LARGEST_BUFFER)).map(|limit| (path, limit)));
     }
     if small.is_empty() {
         return Vec::new();

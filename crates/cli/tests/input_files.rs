@@ -212,8 +212,10 @@ fn what_is_no_file_and_what_is_too_large_is_refused_at_once() {
     std::os::unix::fs::symlink("/dev/zero", models.join("own.toml")).unwrap();
     let script = file(place.path(), "p.toml", "policy = \"script\"\nscript-file = \"/dev/zero\"\n");
     let bench = ["search", "bench", "--flows", "1", "--repeat", "1", "--policy", script.to_str().unwrap()];
-    std::os::unix::fs::symlink("/dev/zero", study.join("record.json")).unwrap();
-    let compare = ["compare", study.to_str().unwrap(), study.to_str().unwrap()];
+    let record = place.path().join("record");
+    std::fs::create_dir(&record).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", record.join("record.json")).unwrap();
+    let compare = ["compare", record.to_str().unwrap(), record.to_str().unwrap()];
     for arguments in [&list[..], &bench, &compare] {
         let ended = run(arguments);
         let why = "it is a device; only a regular file is read here";

@@ -101,8 +101,8 @@ pub struct Search {
     is_basic: bool,
 }
 
-/// Estimates the memory of a search, bytes: its flows with the list of them, and filters for single flows. Measured
-/// with 300,000 and 900,000 flows, on x86_64.
+/// Bounds the memory of a search, bytes: its flows with the list of them, and filters for single flows. From the sizes
+/// of the types on x86_64; `balance` with 900,000 flows takes 306 MB of the 414 MB.
 #[must_use]
 pub fn memory(flows: usize, filters: usize) -> u64 {
     const FLOW: u64 = 460;

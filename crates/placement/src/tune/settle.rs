@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_model::change::{Change, Knob, Value};
+use evenkeel_model::change::{Change, Knob};
 use evenkeel_model::host::HostFacts;
 
 use super::{GROWING, Item, Keep, LAST_STAGE, Left, Step, TuningPlan, UnknownItem, is_of_queue, stage};
@@ -32,19 +32,14 @@ fn caused<'a>(before: &[Finding], after: &'a [Finding]) -> Vec<&'a Finding> {
     after.iter().filter(|new| !is_known(new)).collect()
 }
 
-/// Whether a change sends flows to other queues, without more queues to send them to.
-fn moves_flows(facts: &HostFacts, interface: &str, change: &Change) -> bool {
-    let now = current(facts, Some(interface), &change.knob);
-    match (&change.knob, now, &change.to) {
-        (Knob::Channels(_), Some(Value::Number(now)), Value::Number(to)) => *to < now,
-        (Knob::RssTable, ..) => true,
-        _ => false,
-    }
+/// Whether a change sends flows to other queues, where they may collide by chance.
+fn moves_flows(change: &Change) -> bool {
+    matches!(change.knob, Knob::Channels(_) | Knob::RssTable | Knob::FlowHash(_))
 }
 
 impl TuningPlan {
-    /// The plan for an interface, carried on until nothing is left to change. Fewer channels or another table, which send
-    /// flows to other queues, are left where that causes what was not found before.
+    /// The plan for an interface, carried on until nothing is left to change. Other channels, another
+    /// table or other hash fields send flows to other queues: they are left where that causes what was not found before.
     ///
     /// # Errors
     /// When one of `only` was not found.
@@ -60,8 +55,7 @@ impl TuningPlan {
         let mut without: Vec<Knob> = Vec::new();
         while let Some(worse) = caused(&before, &after).first() {
             let why = format!("it would cause {} ({})", worse.rule, worse.subject);
-            let moves_flows = |step: &&Step| moves_flows(facts, interface, &step.change);
-            let Some(step) = plan.steps.iter().find(moves_flows).cloned() else { break };
+            let Some(step) = plan.steps.iter().find(|step| moves_flows(&step.change)).cloned() else { break };
             without.push(step.change.knob.clone());
             let (other, then) = settle(&without)?;
             if caused(&before, &then).len() >= caused(&before, &after).len() {

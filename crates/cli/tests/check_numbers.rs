@@ -162,10 +162,7 @@ fn counters_of_minus_one_are_judged() {
         (statistics("rx_missed_errors"), format!("{MOST}\n")),
         (statistics("rx_packets"), format!("{MOST}\n")),
         ("proc/sys/net/core/netdev_max_backlog".to_owned(), "9223372036854775807\n".to_owned()),
-        (
-            "proc/net/softnet_stat".to_owned(),
-            format!("{}\n", vec!["ffffffffffffffff"; 11].join(" ")).repeat(2),
-        ),
+        ("proc/net/softnet_stat".to_owned(), format!("{}\n", ["ffffffffffffffff"; 11].join(" ")).repeat(2)),
         (
             "proc/net/sockstat".to_owned(),
             format!("TCP: inuse {MOST} orphan 0 tw 9223372036854775807 alloc 9 mem 9\n"),

@@ -643,8 +643,7 @@ pub struct SteerOptions {
         value_parser = clap::builder::NonEmptyStringValueParser::new()
     )]
     pub namespaces: Vec<String>,
-    /// A baseline: the same program without the policy, which hashes over all queues, or decides and redirects
-    /// nothing
+    /// A baseline: the same program hashes over all queues without the policy, or redirects nothing
     #[arg(long, value_enum, value_name = "hash|pass", conflicts_with = "plan")]
     pub baseline: Option<BaselineChoice>,
     /// Least time between two searches
@@ -672,8 +671,7 @@ pub enum BackendChoice {
     Ntuple,
     /// An XDP program that sends packets to processors; any driver with XDP
     Xdp,
-    /// Receive packet steering, and receive flow steering for locality: hashing over the processors of the
-    /// policy's rest
+    /// Receive packet steering over the processors of the policy's rest; for locality, receive flow steering
     Rps,
 }
 

@@ -32,6 +32,11 @@ fn host(speed_gbit: u64, connections: Vec<SocketFacts>) -> HostFacts {
         ("net/ipv4/tcp_slow_start_after_idle", "1"),
         ("net/ipv4/tcp_congestion_control", "cubic"),
         ("net/ipv4/tcp_mem", "100 200 300"),
+        ("net/core/rmem_default", "212992"),
+        ("net/core/rmem_max", "212992"),
+        ("net/core/netdev_budget", "300"),
+        ("net/core/netdev_budget_usecs", "2000"),
+        ("net/core/netdev_max_backlog", "1000"),
     ] {
         facts.sysctls.insert(path.to_owned(), value.to_owned());
     }

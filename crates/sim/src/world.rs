@@ -54,7 +54,10 @@ pub fn memory(scenario: &Scenario, variant: &Variant, bins: u64) -> Memory {
     let (flows, bytes, bins) = match &variant.tenants {
         Some(point) => (u64::from(point.bulk_flows() + point.probe_count()), FLOW, bins),
         None if workload.shuffled_bytes().is_some() => (hosts * (hosts - 1), SHUFFLED_FLOW, 0),
-        None if !workload.clients().is_empty() => (u64::from(workload.flows), FLOW, 0),
+        // Their results are latencies: no flow has bins.
+        None if !workload.clients().is_empty() || workload.requests().is_some() => {
+            (u64::from(workload.flows), FLOW, 0)
+        }
         None => (u64::from(workload.flows), FLOW, bins),
     };
     Memory {

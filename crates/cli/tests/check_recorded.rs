@@ -100,7 +100,7 @@ fn hosts_are_read_and_healthy_ones_have_no_serious_finding() {
 #[test]
 fn planted_faults_are_found() {
     /// Share of all faults that are found with the right number, in percent.
-    const LEAST: usize = 98;
+    const LEAST: usize = 99;
     let (mut total, mut found) = (0, 0);
     let mut missing = Vec::new();
     for host in hosts().iter().filter(|host| !host.is_healthy()) {

@@ -83,6 +83,9 @@ const I40E: Driver = Driver {
         ("port.link_xoff_rx", PauseReceived),
         ("port.tx_priority_#_xoff_tx", PriorityPauseSent),
         ("port.rx_priority_#_xoff_rx", PriorityPauseReceived),
+        // Linux 4.18 and before.
+        ("port.tx_priority_#_xoff", PriorityPauseSent),
+        ("port.rx_priority_#_xoff", PriorityPauseReceived),
     ]],
 };
 

@@ -148,7 +148,7 @@ fn a_simulation_of_gigabytes_is_announced() {
     assert!(first.contains("about 3.1 GB of memory"), "{first}");
 }
 
-/// Runs the binary with an address space of so many MB.
+/// Runs the binary with an address space limit (RLIMIT_AS) in MB.
 fn run_within(megabytes: u64, arguments: &[&str], directory: &Path) -> Ended {
     use nix::sys::resource::{Resource, setrlimit};
     let mut command = evenkeel(arguments);

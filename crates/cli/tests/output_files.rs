@@ -115,7 +115,7 @@ fn a_deleted_current_directory_is_told() {
     }
 }
 
-/// A command from this directory whose files may have so many blocks of 512 bytes.
+/// A command from this directory with a file size limit (RLIMIT_FSIZE) in blocks of 512 bytes.
 fn limited(from: &Path, blocks: u32, arguments: &[&str]) -> Ended {
     let script = format!("ulimit -f {blocks}; exec \"$@\"");
     let mut command = Command::new("sh");

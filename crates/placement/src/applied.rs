@@ -114,7 +114,7 @@ fn set_channels(facts: &mut HostFacts, name: &str, kind: Channels, number: u32) 
     Some(())
 }
 
-/// `mq` has a leaf for each queue, whoever put it there (`mq_change_real_num_tx`, net/sched/sch_mq.c).
+/// `mq` has a leaf for each queue, of the kernel or of a program (`mq_change_real_num_tx`, net/sched/sch_mq.c).
 fn set_leaves(card: &mut Interface, queues: u32) {
     let Some(root) = card.root_qdisc().filter(|root| root.kind == "mq") else { return };
     let major = root.handle.trim_end_matches(':').trim_start_matches('0').to_owned();

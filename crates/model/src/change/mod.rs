@@ -238,7 +238,7 @@ impl Knob {
             (Value::Text(one), Value::Text(other)) => self.normal_form(one) == self.normal_form(other),
             // A shaper without a weight is equivalent to no shaper.
             (Value::Weight(one), Value::Weight(other)) => one.unwrap_or(0) == other.unwrap_or(0),
-            // The kernel's default is nobody's setting: its kind and leaves follow the number of queues and
+            // No program sets the kernel's default: its kind and leaves follow the number of queues and
             // `net.core.default_qdisc`, its options the MTU.
             (Value::Qdiscs(one), Value::Qdiscs(other)) => match (one.first(), other.first()) {
                 (Some(one), Some(other)) if one.is_default() && other.is_default() => true,

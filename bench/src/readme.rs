@@ -1,4 +1,4 @@
-//! Writes the demo's output in `docs/demo.md`, and its summary and picture in the README, from the records of `./dev demo`.
+//! Writes the demo's output in `docs/explanation/demo.md`, and its summary and picture in the README, from the records of `./dev demo`.
 //!
 //! `readme` rewrites them from the records in `docs/demo`; `readme RECORD RECORD` takes new records first. A test compares
 //! the pages with the records, so that text, picture and figures always come from one run.
@@ -68,7 +68,7 @@ fn pages(records: &[Record]) -> [(&'static str, String); 2] {
         format!("{}\n  {}\n", record.scenario, answer.join("\n  "))
     });
     let answers = format!("```text\n{}```\n", answers.collect::<String>());
-    [("docs/demo.md", whole.join("\n")), ("README.md", answers)]
+    [("docs/explanation/demo.md", whole.join("\n")), ("README.md", answers)]
 }
 
 fn with_generated(page: &str, generated: &str) -> Option<String> {

@@ -88,7 +88,7 @@ pub struct RunOptions {
     /// Run at most two repeats of two long windows: quick, but too few for a claim
     #[arg(long, conflicts_with = "long_windows")]
     pub quick: bool,
-    /// A file with your own qdisc setups, which take part in a scenario of qdiscs (docs/qdisc-setups.md)
+    /// A file with your own qdisc setups, which take part in a scenario of qdiscs (docs/reference/qdisc-setups.md)
     #[arg(long, value_name = "FILE")]
     pub qdiscs: Option<PathBuf>,
     /// How the test bed builds the NIC [default: the scenario's topology]
@@ -463,7 +463,7 @@ pub struct CheckOptions {
     /// Replace addresses and process names in the recording
     #[arg(long, requires = "save")]
     pub anonymise: bool,
-    /// Check a host that was recorded with --save, or written by hand (docs/check.md)
+    /// Check a host that was recorded with --save, or written by hand (docs/reference/check.md)
     #[arg(long, value_name = "DIR")]
     pub from: Option<PathBuf>,
     /// Explain a rule and show its findings on this host; `all` describes every rule

@@ -1,4 +1,4 @@
-//! The rules of `docs/architecture.md` that a machine can check: which crate may depend on which, what
+//! The rules of `docs/contributors/architecture.md` that a machine can check: which crate may depend on which, what
 //! the pure crates must not touch, and how large a file may grow.
 //!
 //! Each rule is a function from text to violations. The tests at the end hold the repository against
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 /// The crates from the lowest to the highest, each with the crates of this workspace it may depend on.
 /// An edge points to an earlier row only. A new edge is a decision: add it here and to
-/// `docs/architecture.md`.
+/// `docs/contributors/architecture.md`.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("model", &[]),
     ("files", &["model"]),

@@ -135,7 +135,7 @@ fn mistakes_are_named_with_file_line_and_field() {
     let nowhere = run(&["check", "--from", "/nonexistent"]);
     assert_eq!(nowhere.code, 2);
     assert!(
-        nowhere.stderr.contains("/nonexistent/proc") && nowhere.stderr.contains("docs/check.md"),
+        nowhere.stderr.contains("/nonexistent/proc") && nowhere.stderr.contains("docs/reference/check.md"),
         "{nowhere:?}"
     );
     let directory = tree(&hosts::HOSTS[5].1());
@@ -244,14 +244,15 @@ fn names_are_replaced_on_request() {
 
 #[test]
 fn the_documentation_lists_every_rule_as_it_is() {
-    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/check.md")).unwrap();
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/check.md"))
+        .unwrap();
     let (_, rest) = page.split_once("<!-- rules: begin -->\n").unwrap();
     let (listed, _) = rest.split_once("<!-- rules: end -->").unwrap();
     let all = run(&["check", "--explain", "all"]);
     assert_eq!(all.code, 0);
     assert!(
         listed.trim() == all.stdout.trim(),
-        "docs/check.md is not up to date: put the output of `evenkeel check --explain all` between its marks"
+        "docs/reference/check.md is not up to date: put the output of `evenkeel check --explain all` between its marks"
     );
 }
 

@@ -38,7 +38,7 @@ pub struct QueueView {
     pub bytes: Option<u64>,
 }
 
-/// The normalised fairness metric at one second (see `docs/metrics.md`), over the flows that sent in each tenth
+/// The normalised fairness metric at one second (see `docs/reference/metrics.md`), over the flows that sent in each tenth
 /// of a window. The line rate is what these flows sent together.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct NfmView {

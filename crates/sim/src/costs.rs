@@ -8,7 +8,7 @@
 //! | [`queue_pairs`] | a server's polling threads, its application and its clients | [`queue_pairs::ReceiveCosts::DRAGONET`] | Dragonet (TRIOS 2015) |
 //!
 //! The profile `epyc_vm` is two processors of a virtual AMD EPYC (family 25, model 17) at 2.6 GHz, Linux 6.18,
-//! on 2026-11-22. `docs/simulator.md` has the commands and the spread.
+//! on 2026-11-22. `docs/explanation/simulator.md` has the commands and the spread.
 
 /// The host that sends bulk flows.
 pub mod sender {
@@ -278,7 +278,7 @@ pub mod queue_pairs {
     /// mean, as a test of the messages' lengths checks.
     pub(crate) const MEMCACHED_1024: u64 = 1190;
 
-    /// Work, and time on the wire. `docs/receive-simulation.md` has the reasons at length.
+    /// Work, and time on the wire. `docs/explanation/receive-simulation.md` has the reasons at length.
     ///
     /// Work on a message is a fixed part and one for its bytes. Where an experiment gives the sum of both, the
     /// fixed part is the rest of it.

@@ -119,7 +119,7 @@ fn read(options: &CheckOptions) -> Result<HostFacts, Failure> {
         Some(directory) => Tree::recorded(directory).map_err(|error| {
             Failure::new(
                 Exit::Usage,
-                format!("{error}\n--from takes a directory that `evenkeel check --save` wrote, or a tree like it (docs/check.md)"),
+                format!("{error}\n--from takes a directory that `evenkeel check --save` wrote, or a tree like it (docs/reference/check.md)"),
             )
         })?,
         None => Tree::live(),

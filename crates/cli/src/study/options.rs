@@ -46,7 +46,7 @@ pub struct TcOptions {
     /// Only this qdisc setup; may be given several times [default: all]
     #[arg(long = "qdisc", value_name = "NAME")]
     pub setups: Vec<String>,
-    /// A file with your own qdisc setups, which take part in every scenario (docs/qdisc-setups.md)
+    /// A file with your own qdisc setups, which take part in every scenario (docs/reference/qdisc-setups.md)
     #[arg(long, value_name = "FILE")]
     pub qdiscs: Option<PathBuf>,
     /// Repeats of every point [default: the scenarios' numbers]

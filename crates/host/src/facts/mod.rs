@@ -1,6 +1,6 @@
 //! Reads [`HostFacts`]: from the running machine, or from a tree that was recorded or written by hand.
 //!
-//! `docs/check.md` describes the tree. A fact is added in two places: its field in `evenkeel_model::host`, and the file here
+//! `docs/reference/check.md` describes the tree. A fact is added in two places: its field in `evenkeel_model::host`, and the file here
 //! that reads it. A fact that cannot be read is left out and named in [`HostFacts::unknown`]; damaged answers of ethtool and
 //! netlink in a recorded tree are errors, and so is a tree without an interface.
 

@@ -413,7 +413,7 @@ fn more_flows_than_numbers_are_refused() {
 
 #[test]
 fn the_documentation_is_right() {
-    let text = include_str!("../../../../docs/qdisc-setups.md");
+    let text = include_str!("../../../../docs/reference/qdisc-setups.md");
     let example = text.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
     let catalogue = Catalogue::parse(example, "mine.toml").unwrap();
     assert_eq!(catalogue.names().collect::<Vec<_>>(), ["two-tenants"]);

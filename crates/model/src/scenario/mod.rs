@@ -1,6 +1,6 @@
 //! Scenarios: what to run, as data.
 //!
-//! A scenario is a TOML file (see `docs/scenarios.md`). [`parse`] turns its text into a
+//! A scenario is a TOML file (see `docs/reference/scenarios.md`). [`parse`] turns its text into a
 //! [`Scenario`] in which every variant has its knobs resolved through the chain of bases, every
 //! number has its unit, and nothing is left to check. It is strict: what it does not know it
 //! refuses, with file, line and column ([`ScenarioError`]).

@@ -8,7 +8,7 @@
 //! poll takes no time before it has its effects, so that this assumption stands for it. A receive queue's
 //! interrupt takes in acknowledgements, each of which lets its flow send at once. ixgbe pairs a transmit and a
 //! receive queue on one vector where processors are few, and then handles both in one poll; here each queue has
-//! a vector of its own (`docs/simulator.md`, "Assumptions").
+//! a vector of its own (`docs/explanation/simulator.md`, "Assumptions").
 
 use std::hint::black_box;
 

@@ -202,7 +202,7 @@ fn what_isolation_gains_follows_from_the_clients_own_work() {
         simulation.run(END).unwrap();
         figures(&simulation, 0).0
     };
-    // The table in docs/receive-simulation.md: balanced, the queues are the limit; isolated, the client is.
+    // The table in docs/explanation/receive-simulation.md: balanced, the queues are the limit; isolated, the client is.
     let balanced = 10.0 * SECOND as f64 / memcached_queue_work(&ReceiveCosts::DRAGONET) / 20.0;
     for work in [12_000, 15_240, 20_000].map(|nanoseconds| nanoseconds * NANOSECOND) {
         let gain = SECOND as f64 / work as f64 / balanced;

@@ -1,4 +1,4 @@
-//! One row per setup with its main figures, the source of `docs/qdiscs.md`.
+//! One row per setup with its main figures, the source of `docs/explanation/qdiscs.md`.
 
 use std::fmt::Write;
 

@@ -5,7 +5,7 @@ mod support;
 
 use support::{end, evenkeel, file, run};
 
-/// The NIC of the ten steps in docs/explanation/nic-models.md.
+/// The NIC of the ten steps in docs/how-to/write-a-nic-model.md.
 const OWN: &str = include_str!("data/own-nic.toml");
 
 const CONFIGURATION: &str = r#"
@@ -77,14 +77,14 @@ fn a_model_is_added_by_a_file_in_a_directory() {
 #[test]
 fn the_documentation_shows_the_file_that_is_tested() {
     let page =
-        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/explanation/nic-models.md"))
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/how-to/write-a-nic-model.md"))
             .unwrap();
     let mut lines = page.lines();
     // Every line of the model stands in the page, in order, between its steps.
     for line in OWN.lines().filter(|line| !line.trim().is_empty()) {
         assert!(
             lines.any(|shown| shown.trim() == line.trim()),
-            "docs/explanation/nic-models.md lacks: {line}"
+            "docs/how-to/write-a-nic-model.md lacks: {line}"
         );
     }
 }

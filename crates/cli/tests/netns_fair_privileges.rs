@@ -1,4 +1,4 @@
-//! `evenkeel fair` runs with the capabilities that docs/how-to/fair.md states, names each one that is missing, and keeps no
+//! `evenkeel fair` runs with the capabilities that docs/reference/fair.md states, names each one that is missing, and keeps no
 //! other once it is at work.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

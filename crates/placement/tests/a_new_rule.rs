@@ -1,10 +1,10 @@
-//! A rule is added in under 30 lines: the one that `docs/reference/check.md` shows, taken from there.
+//! A rule is added in under 30 lines: the one that `docs/how-to/add-a-rule.md` shows, taken from there.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use evenkeel_model::host::HostFacts;
 use evenkeel_placement::{Found, Rule, Severity, check_with, rules};
 
-// The example of docs/reference/check.md, letter by letter.
+// The example of docs/how-to/add-a-rule.md, letter by letter.
 #[rustfmt::skip]
 const NEW: Rule =
 Rule {
@@ -27,7 +27,7 @@ Rule {
 ;
 
 fn example() -> String {
-    let page = include_str!("../../../docs/reference/check.md");
+    let page = include_str!("../../../docs/how-to/add-a-rule.md");
     let (_, rest) = page.split_once("```rust\n").expect("an example");
     rest.split_once("```").expect("its end").0.to_owned()
 }

@@ -2,7 +2,7 @@
 //!
 //! Three kinds. *Sourced* ones come from a data sheet, a driver, the kernel or the paper's section on
 //! its method. *Calibrated* ones have no source that states them and were set by Titan's Table 3;
-//! `docs/explanation/simulator.md` says by which rows. *Estimated* ones have neither: the usual order of such a
+//! `docs/explanation/fidelity.md` says by which rows. *Estimated* ones have neither: the usual order of such a
 //! thing. All are the same for every scenario, variant and row.
 
 use crate::costs::sender::Costs;

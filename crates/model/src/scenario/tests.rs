@@ -327,7 +327,7 @@ fn a_text_that_is_too_long_is_refused() {
 
 #[test]
 fn the_examples_of_the_reference_are_what_the_program_says() {
-    let reference = include_str!("../../../../docs/reference/scenarios.md");
+    let reference = include_str!("../../../../docs/how-to/write-a-scenario.md");
     let (_, example) = reference.split_once("```toml\n").unwrap();
     let (example, rest) = example.split_once("```").unwrap();
     let scenario = parse(example, "office-uplink.toml", variant_tables()).unwrap();

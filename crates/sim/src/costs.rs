@@ -8,7 +8,7 @@
 //! | [`queue_pairs`] | a server's polling threads, its application and its clients | [`queue_pairs::ReceiveCosts::DRAGONET`] | Dragonet (TRIOS 2015) |
 //!
 //! The profile `epyc_vm` is two processors of a virtual AMD EPYC (family 25, model 17) at 2.6 GHz, Linux 6.18,
-//! on 2026-11-22. `docs/explanation/fidelity.md` has the commands and the spread.
+//! on 2026-11-22. `docs/explanation/tenant-simulation.md` has the commands and the spread.
 
 /// The host that sends bulk flows.
 pub mod sender {

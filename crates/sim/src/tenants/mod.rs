@@ -8,7 +8,7 @@
 //!
 //! Both ends run on the same processors, as in the test bed's two namespaces: without a line they are what
 //! bounds the bandwidth. [`crate::costs`] has the processor time of their work.
-//! `docs/explanation/simulator.md` says what is modelled and what is not.
+//! `docs/explanation/tenant-simulation.md` says what is modelled and what is not.
 
 mod connection;
 mod device;

@@ -253,10 +253,10 @@ impl Held {
         Err(self.directory.failed("rename", &self.name)(io::ErrorKind::AlreadyExists.into()))
     }
 
-    fn append_synced(&mut self, writer: &JournalWriter, at: u64, line: &[u8]) -> io::Result<()> {
+    fn append_synced(&mut self, writer: &JournalWriter, at: u64, lines: &[u8]) -> io::Result<()> {
         // Cut off a partial line of a failed write.
         self.file.set_len(at)?;
-        self.file.write_all_at(line, at)?;
+        self.file.write_all_at(lines, at)?;
         self.file.sync_data()?;
         self.file.write_all_at(&writer.count(), 0)?;
         self.file.sync_data()?;
@@ -277,6 +277,10 @@ impl Storage for Held {
     }
 
     fn append(&mut self, entry: &Entry) -> Result<(), JournalError> {
+        self.append_all(std::slice::from_ref(entry))
+    }
+
+    fn append_all(&mut self, entries: &[Entry]) -> Result<(), JournalError> {
         if self.writer.is_none() {
             self.read()?;
         }
@@ -284,9 +288,9 @@ impl Storage for Held {
             return Err(JournalError::Damaged { path: self.path(), damage: self.read()?.damage });
         };
         let mut writer = before.clone();
-        let line = writer.entry(entry);
-        if let Err(source) = self.append_synced(&writer, before.bytes(), &line) {
-            // Ignore the error: if the old count cannot be restored, the extra line belongs to a change that
+        let lines: Vec<u8> = entries.iter().flat_map(|entry| writer.entry(entry)).collect();
+        if let Err(source) = self.append_synced(&writer, before.bytes(), &lines) {
+            // Ignore the error: if the old count cannot be restored, the extra lines belong to a change that
             // was not made.
             let _ = self.file.write_all_at(&before.count(), 0);
             return Err(self.directory.failed("write to", &self.name)(source));

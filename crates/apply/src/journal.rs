@@ -80,9 +80,16 @@ pub struct Entry {
     /// Another program has set the knob during the run: roll-back leaves it alone, whatever its value.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub theirs: bool,
+    /// The run does not set it: it belongs to a queue, and changes with the number of channels, which the run sets.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub with_channels: bool,
 }
 
 impl Entry {
+    pub(crate) fn is_channels(&self) -> bool {
+        matches!(self.knob, Knob::Channels(_))
+    }
+
     /// Whether the run may have set this value.
     #[must_use]
     pub fn is_ours(&self, value: &Value) -> bool {
@@ -102,6 +109,14 @@ pub trait Storage {
     /// # Errors
     /// When it cannot be written or synced.
     fn append(&mut self, entry: &Entry) -> Result<(), JournalError>;
+
+    /// Adds several entries, which survive a crash together or not at all.
+    ///
+    /// # Errors
+    /// As [`Self::append`].
+    fn append_all(&mut self, entries: &[Entry]) -> Result<(), JournalError> {
+        entries.iter().try_for_each(|entry| self.append(entry))
+    }
 
     /// Adds an entry for a setting of the whole namespace or host.
     ///
@@ -131,6 +146,8 @@ pub trait Storage {
 /// Merges an entry into a list with one entry per knob.
 pub(crate) fn fold(entries: &mut Vec<Entry>, entry: Entry) {
     match entries.iter_mut().find(|known| known.knob == entry.knob) {
+        // Each change of the channels begins anew.
+        Some(known) if known.with_channels => *known = Entry { theirs: known.theirs | entry.theirs, ..entry },
         Some(known) => {
             for ours in entry.ours {
                 if !known.ours.contains(&ours) {

@@ -130,7 +130,7 @@ pub struct Contents {
     /// Unreadable parts. The settings recorded there are unknown.
     pub damage: Vec<Damage>,
     /// Where the next line goes; none in a damaged journal.
-    pub(crate) writer: Option<JournalWriter>,
+    pub writer: Option<JournalWriter>,
 }
 
 fn checksum(text: &str) -> String {
@@ -300,7 +300,13 @@ mod tests {
 
     fn entry(queue: u32, ours: u32) -> Entry {
         let ours = vec![Ours::These(vec![sizes(ours)])];
-        Entry { knob: Knob::QueueWeight(queue), from: sizes(65536), ours, theirs: false }
+        Entry {
+            knob: Knob::QueueWeight(queue),
+            from: sizes(65536),
+            ours,
+            theirs: false,
+            with_channels: false,
+        }
     }
 
     fn written() -> Vec<Entry> {

@@ -46,6 +46,11 @@ pub trait Kernel {
     /// From now on, looks for a moved interface in other network namespaces, to restore its settings there.
     fn follow(&mut self) {}
 
+    /// Whether the interface has interrupts of its own.
+    fn has_interrupts(&mut self) -> bool {
+        false
+    }
+
     /// The namespace where the interface was found.
     fn moved_to(&self) -> Option<String> {
         None
@@ -655,6 +660,10 @@ impl Kernel for LiveKernel {
 
     fn follow(&mut self) {
         self.follows = true;
+    }
+
+    fn has_interrupts(&mut self) -> bool {
+        self.file("device/msi_irqs").is_ok_and(|file| self.sysfs.path(&file).exists())
     }
 
     fn moved_to(&self) -> Option<String> {

@@ -46,7 +46,8 @@ pub fn kept(state: &StateDirectory) -> Result<Vec<(InterfaceIdentity, Entry)>, A
         let interface = header.interface;
         let here = InterfaceIdentity::here(interface.index, &interface.name).map_err(KnobError::from)?;
         if interface.same_boot(&here) && interface.same_namespace(&here) {
-            found.extend(entries.into_iter().map(|entry| (interface.clone(), entry)));
+            let set = entries.into_iter().filter(|entry| !entry.with_channels);
+            found.extend(set.map(|entry| (interface.clone(), entry)));
         }
     }
     Ok(found)
@@ -116,7 +117,8 @@ impl Lasting {
     /// The kept knobs with their current values, without those that another program has changed since.
     pub fn kept(&mut self) -> Vec<(Knob, Value)> {
         let entries = self.run.entries().to_vec();
-        let now = entries.into_iter().filter_map(|entry| {
+        let set = entries.into_iter().filter(|entry| !entry.with_channels);
+        let now = set.filter_map(|entry| {
             let found = self.run.kernel().read(&entry.knob).ok()?;
             let is_changed = !entry.knob.same(&found, &entry.from);
             let value = match &found {

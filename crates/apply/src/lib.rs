@@ -14,6 +14,8 @@
 //! - it is one of *ours*: *from* is restored;
 //! - it is neither: another program has changed the knob since. It is left alone and reported.
 //!
+//! A knob of a queue also changes with the number of channels: it is journalled before them and restored after them.
+//!
 //! A knob that changes often (a queue's weight every millisecond) is journalled once, with every value that the run may
 //! set ([`Ours`]). [`Run::set`] then writes nothing to the disk.
 //!
@@ -27,6 +29,7 @@
 //!
 //! Changes that must outlive their process are made through [`Lasting`], with a separate journal.
 
+mod channel_queues;
 mod error;
 pub mod guardian;
 mod held;

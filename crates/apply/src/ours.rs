@@ -22,6 +22,8 @@ pub enum Ours {
         least: u64,
         most: u64,
     },
+    /// Whatever a change of the channels makes of a setting of their queues.
+    Anything,
 }
 
 impl Ours {
@@ -29,6 +31,7 @@ impl Ours {
     #[must_use]
     pub fn includes(&self, knob: &Knob, value: &Value) -> bool {
         match (self, value) {
+            (Self::Anything, _) => true,
             (Self::BytesBetween { least, most }, Value::Bytes(bytes)) => (least..=most).contains(&bytes),
             (Self::NumberBetween { least, most }, Value::Text(text)) => {
                 text.trim().parse::<u64>().is_ok_and(|number| (least..=most).contains(&&number))
@@ -63,6 +66,7 @@ impl fmt::Display for Ours {
             }
             Self::BytesBetween { least, most } => write!(formatter, "{least} to {most} bytes"),
             Self::NumberBetween { least, most } => write!(formatter, "{least} to {most}"),
+            Self::Anything => formatter.write_str("any value"),
         }
     }
 }

@@ -165,8 +165,12 @@ fn revert_held(journal: &Path) -> Result<RevertOutcome, ApplyError> {
     finish(held, contents, None)
 }
 
-fn finish(held: Held, contents: Contents, kernel: Option<LiveKernel>) -> Result<RevertOutcome, ApplyError> {
-    let (outcome, is_done) = settle(&held, contents, kernel)?;
+fn finish(
+    mut held: Held,
+    contents: Contents,
+    kernel: Option<LiveKernel>,
+) -> Result<RevertOutcome, ApplyError> {
+    let (outcome, is_done) = settle(&mut held, contents, kernel)?;
     if is_done {
         held.remove()?;
     }
@@ -192,11 +196,13 @@ fn elsewhere(contents: &Contents, journal: &Path) -> Result<Option<RevertOutcome
 /// Restores the settings of a journal that belong to this boot and namespace; returns whether the journal is
 /// finished. A damaged journal is set aside once nothing more can be restored.
 fn settle(
-    held: &Held,
+    held: &mut Held,
     contents: Contents,
     kernel: Option<LiveKernel>,
 ) -> Result<(RevertOutcome, bool), ApplyError> {
-    let damaged = |damage| -> Result<Damaged, ApplyError> { Ok(Damaged { path: held.set_aside()?, damage }) };
+    let damaged = |held: &Held, damage| -> Result<Damaged, ApplyError> {
+        Ok(Damaged { path: held.set_aside()?, damage })
+    };
     if contents.shut {
         return Ok((RevertOutcome::Nothing, true));
     }
@@ -204,7 +210,7 @@ fn settle(
         return Ok((outcome, false));
     }
     let Contents { header, entries, damage, .. } = contents;
-    let Some(header) = header else { return Ok((RevertOutcome::Unreadable(damaged(damage)?), false)) };
+    let Some(header) = header else { return Ok((RevertOutcome::Unreadable(damaged(held, damage)?), false)) };
     if is_bare_lock(&header, &entries) && damage.is_empty() {
         return Ok((RevertOutcome::Nothing, true));
     }
@@ -221,7 +227,10 @@ fn settle(
         kernel.forget_namespace();
     }
     kernel.follow();
-    let report = roll_back(&mut kernel, &entries);
+    let report = roll_back(&mut kernel, &entries, &mut |entries| {
+        // Ignore the error, for example of a damaged journal: this process restores them all the same.
+        let _ = held.append_all(entries);
+    });
     let name = kernel.current_name()?;
     if !report.is_settled() {
         let damaged = (!damage.is_empty()).then(|| Damaged { path: held.path(), damage });
@@ -235,7 +244,7 @@ fn settle(
         let leftover = Leftover { header, name, report, damaged: None, supplanted: None };
         return Ok((RevertOutcome::RolledBack(Box::new(leftover)), true));
     }
-    let damaged = Some(damaged(damage)?);
+    let damaged = Some(damaged(held, damage)?);
     let leftover = Leftover { header, name, report, damaged, supplanted: None };
     Ok((RevertOutcome::RolledBack(Box::new(leftover)), false))
 }

@@ -4,8 +4,9 @@ use std::fmt;
 
 use evenkeel_model::change::{Knob, Value};
 
+use crate::channel_queues::with_channels;
 use crate::error::KnobError;
-use crate::journal::Entry;
+use crate::journal::{Entry, fold};
 use crate::kernel::Kernel;
 use crate::ours::Ours;
 use crate::qdisc::{for_queues_of, is_part_of};
@@ -16,7 +17,7 @@ pub struct LeftAlone {
     pub knob: Knob,
     /// The current value, which stays.
     pub found: Value,
-    /// The run's values.
+    /// The run's values; empty if it has set the number of channels only.
     pub ours: Vec<Ours>,
     /// The value before the run.
     pub from: Value,
@@ -32,6 +33,8 @@ pub struct Report {
     pub failed: Vec<(Knob, KnobError)>,
     /// The other network namespace where the interface's settings were restored.
     pub moved_to: Option<String>,
+    /// The driver requested the interrupts of the channels anew.
+    pub anew: bool,
 }
 
 impl Report {
@@ -55,7 +58,13 @@ impl Report {
             .failed
             .iter()
             .map(|(knob, error)| format!("{} is not put back: {error}", knob.on(interface)));
-        moved.chain(left).chain(gone).chain(failed).collect()
+        let anew = self.anew.then(|| {
+            format!(
+                "the interrupts of {interface} may be new with its channels: the driver chose their affinity, which is not \
+                 put back; evenkeel check {interface} compares it with the queues"
+            )
+        });
+        moved.chain(left).chain(gone).chain(failed).chain(anew).collect()
     }
 }
 
@@ -66,11 +75,14 @@ impl LeftAlone {
             Some(difference) => format!(" ({difference:+} from before)"),
             None => String::new(),
         };
+        let had_set = match ours.is_empty() {
+            true => String::new(),
+            false => format!("evenkeel had set {}, and ", ours.join(" or ")),
+        };
         format!(
-            "{} is left as somebody else set it since: {}{by_how_much}; evenkeel had set {}, and before it was {}",
+            "{} is left as somebody else set it since: {}{by_how_much}; {had_set}before it was {}",
             self.knob.on(interface),
             self.found,
-            ours.join(" or "),
             self.from
         )
     }
@@ -110,25 +122,53 @@ fn turn(knob: &Knob) -> u8 {
 
 /// Restores every knob, in the order of [`turn`] and then last change first. It may be interrupted anywhere and
 /// repeated.
-pub fn roll_back(kernel: &mut dyn Kernel, entries: &[Entry]) -> Report {
-    let mut report = Report::default();
+///
+/// Channels create queues anew, so the settings of queues are restored again after them. `journal` gets the entries of
+/// these settings before the first channels are restored: from then on the driver may set them to anything.
+pub fn roll_back(kernel: &mut dyn Kernel, entries: &[Entry], journal: &mut dyn FnMut(&[Entry])) -> Report {
+    let mut entries = entries.to_vec();
+    // A run that died between the two journal writes has not changed the channels.
+    let has_channels = entries.iter().any(Entry::is_channels);
+    entries.retain(|entry| has_channels || !entry.with_channels);
+    let with_channels = with_channels(kernel, &entries);
+    if let Some(changing) = with_channels.as_ref().filter(|changing| !changing.is_empty()) {
+        journal(changing);
+        changing.iter().for_each(|entry| fold(&mut entries, entry.clone()));
+    }
     let mut last_first: Vec<&Entry> = entries.iter().rev().collect();
     last_first.sort_by_key(|entry| turn(&entry.knob));
-    for entry in last_first {
+    let mut outcomes: Vec<(&Entry, Result<Outcome, KnobError>)> = Vec::new();
+    for entry in last_first.iter().filter(|entry| with_channels.is_none() || !entry.with_channels) {
+        outcomes.push((entry, restore(kernel, entry)));
+    }
+    for entry in last_first.iter().filter(|entry| with_channels.is_some() && entry.knob.is_of_queues()) {
+        let again = restore(kernel, entry);
+        match outcomes.iter_mut().find(|(earlier, _)| earlier.knob == entry.knob) {
+            // Restored before the channels, whose queue is gone with them.
+            Some((_, Ok(_))) if matches!(again, Ok(Outcome::Unchanged) | Err(KnobError::Gone { .. })) => {}
+            Some((_, outcome)) => *outcome = again,
+            None => outcomes.push((entry, again)),
+        }
+    }
+    let mut report = Report::default();
+    for (entry, outcome) in outcomes {
         let knob = entry.knob.clone();
-        match restore(kernel, entry) {
+        match outcome {
+            // The run has not set it: without a difference there is nothing to report.
+            Ok(Outcome::Unchanged) | Err(KnobError::Gone { .. }) if entry.with_channels => {}
             Ok(Outcome::Restored) => report.restored.push((knob, entry.from.clone())),
             Ok(Outcome::Unchanged) => report.unchanged.push(knob),
             Ok(Outcome::LeftAlone(found)) => report.left_alone.push(LeftAlone {
                 knob,
                 found,
-                ours: entry.ours.clone(),
+                ours: if entry.with_channels { Vec::new() } else { entry.ours.clone() },
                 from: entry.from.clone(),
             }),
             Err(KnobError::Gone { .. }) => report.gone.push(knob),
             Err(error) => report.failed.push((knob, error)),
         }
     }
+    report.anew = with_channels.is_some() && kernel.has_interrupts();
     report.moved_to = kernel.moved_to();
     report
 }
@@ -232,6 +272,7 @@ mod tests {
             from: Value::Qdiscs(from),
             ours: vec![Ours::These(vec![ours])],
             theirs: false,
+            with_channels: false,
         }
     }
 
@@ -240,11 +281,11 @@ mod tests {
         for left in 0..3 {
             let mut kernel = Cut { now: vec![qdisc("htb", 0x4001, Handle::ROOT)], left };
             for _ in 0..2 {
-                let report = roll_back(&mut kernel, &[entry()]);
+                let report = roll_back(&mut kernel, &[entry()], &mut |_| {});
                 assert!(!report.is_settled(), "{left} of 3: {report:?}");
             }
             kernel.left = 3;
-            let report = roll_back(&mut kernel, &[entry()]);
+            let report = roll_back(&mut kernel, &[entry()], &mut |_| {});
             assert_eq!(report.restored.len(), 1, "{left} of 3: {report:?}");
             assert_eq!(Value::Qdiscs(kernel.now), entry().from);
         }
@@ -257,7 +298,7 @@ mod tests {
         let other_root = [&[qdisc("mq", 8, Handle::ROOT)], &from[1..]].concat();
         for now in [other_leaf, other_root, vec![qdisc("pfifo_fast", 0, Handle::ROOT)]] {
             let mut kernel = Cut { now: now.clone(), left: 3 };
-            let report = roll_back(&mut kernel, &[entry()]);
+            let report = roll_back(&mut kernel, &[entry()], &mut |_| {});
             assert_eq!((report.left_alone.len(), kernel.now), (1, now));
         }
     }

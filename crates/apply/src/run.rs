@@ -52,10 +52,10 @@ impl fmt::Display for Disturbance {
 /// The changes to one interface. Dropping it rolls back.
 pub struct Run<K: Kernel = LiveKernel, S: Storage = Held> {
     name: String,
-    kernel: K,
-    storage: Option<S>,
-    entries: Vec<Entry>,
-    last_set: BTreeMap<Knob, Value>,
+    pub(crate) kernel: K,
+    pub(crate) storage: Option<S>,
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) last_set: BTreeMap<Knob, Value>,
     guardian: Option<Guardian>,
     /// The changes stay when the run ends.
     keeps: bool,
@@ -142,6 +142,9 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         if !knob.same(&self.kernel.read(knob)?, &from) {
             self.kernel.write(knob, &from)?;
         }
+        if matches!(knob, Knob::Channels(_)) {
+            self.settle_queues();
+        }
         Ok(())
     }
 
@@ -166,9 +169,16 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         if !known && change.knob.same(&found, &change.to) {
             return Ok(());
         }
+        let is_channels = matches!(change.knob, Knob::Channels(_));
+        if is_channels {
+            self.journal_queues()?;
+        }
         self.allow_from(&change.knob, found, Ours::These(vec![change.to.clone()]))?;
-        self.set(&change.knob, &change.to)?;
-        self.verify(&change.knob)
+        let made = self.set(&change.knob, &change.to).and_then(|()| self.verify(&change.knob));
+        if is_channels {
+            self.settle_queues();
+        }
+        made
     }
 
     /// Journals every value that [`Self::set`] may write later without the journal; changes nothing yet.
@@ -181,7 +191,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
     }
 
     fn allow_from(&mut self, knob: &Knob, found: Value, ours: Ours) -> Result<(), ApplyError> {
-        if self.entry(knob).is_some_and(|entry| entry.ours.contains(&ours)) {
+        if self.entry(knob).is_some_and(|entry| !entry.with_channels && entry.ours.contains(&ours)) {
             return Ok(());
         }
         if self.entry(knob).is_none() {
@@ -190,8 +200,16 @@ impl<K: Kernel, S: Storage> Run<K, S> {
             }
             self.kernel.check_restorable(knob)?;
         }
-        let from = self.entry(knob).map_or(found, |entry| entry.from.clone());
-        self.journal_entry(Entry { knob: knob.clone(), from, ours: vec![ours], theirs: false })
+        let (from, ours) = match self.entry(knob) {
+            // A change of the channels may have given it the value that it has now.
+            Some(entry) if entry.with_channels && entry.allows(&found) => {
+                (entry.from.clone(), vec![Ours::These(vec![found]), ours])
+            }
+            Some(entry) if entry.with_channels => (found, vec![ours]),
+            Some(entry) => (entry.from.clone(), vec![ours]),
+            None => (found, vec![ours]),
+        };
+        self.journal_entry(Entry { knob: knob.clone(), from, ours, theirs: false, with_channels: false })
     }
 
     fn journal_entry(&mut self, entry: Entry) -> Result<(), ApplyError> {
@@ -258,7 +276,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         })
     }
 
-    fn entry(&self, knob: &Knob) -> Option<&Entry> {
+    pub(crate) fn entry(&self, knob: &Knob) -> Option<&Entry> {
         self.entries.iter().find(|entry| entry.knob == *knob)
     }
 
@@ -272,7 +290,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
     }
 
     fn disturbance(&self, knob: &Knob, found: &Value) -> Option<Disturbance> {
-        let entry = self.entry(knob)?;
+        let entry = self.entry(knob).filter(|entry| !entry.with_channels)?;
         let expected = self.last_set.get(knob);
         let as_set = match expected {
             Some(set @ Value::Qdiscs(_)) => Ours::These(vec![set.clone()]).includes(knob, found),
@@ -335,7 +353,11 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         self.leave_theirs();
         self.last_set.clear();
         self.kernel.follow();
-        roll_back(&mut self.kernel, &self.entries)
+        let storage = &mut self.storage;
+        roll_back(&mut self.kernel, &self.entries, &mut |entries| {
+            // Ignore the error: this process restores them all the same.
+            let _ = storage.as_mut().map(|storage| storage.append_all(entries));
+        })
     }
 
     /// Restores every knob and ends the run. If a knob fails, the journal stays for `evenkeel revert`.

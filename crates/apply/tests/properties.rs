@@ -11,6 +11,7 @@ use evenkeel_apply::{
     Change, Entry, Header, InterfaceIdentity, JournalError, JournalWriter, Kernel, Knob, KnobError, Ours,
     RuleBytes, Run, Storage, Value, parse, roll_back,
 };
+use evenkeel_model::change::Channels;
 use evenkeel_netlink::ethtool::{Rule, RuleMatch};
 use proptest::prelude::*;
 
@@ -25,9 +26,24 @@ struct Machine {
     /// Whether the step during which power fails still takes effect; for the disk, how many bytes.
     last_gasp: usize,
     dead: bool,
+    /// The XPS map that the driver gives a new queue, and whether it also gives it to the others.
+    driver: (&'static str, bool),
 }
 
 impl Machine {
+    /// A number of channels removes queues or adds them, with their maps.
+    fn renew_queues(&mut self, count: u32) {
+        let (map, resets) = self.driver;
+        for queue in 0..QUEUES {
+            let knob = map_of(queue);
+            if queue >= count {
+                self.knobs.remove(&knob);
+            } else if resets || !self.knobs.contains_key(&knob) {
+                self.knobs.insert(knob, Value::Text(map.to_owned()));
+            }
+        }
+    }
+
     /// Takes a step; returns whether it takes effect and whether power lasts.
     fn step(&mut self) -> bool {
         match &mut self.steps {
@@ -67,6 +83,9 @@ impl Kernel for Shared {
         let whole = machine.step();
         if whole || !was_dead && machine.last_gasp % 2 == 1 {
             machine.knobs.insert(knob.clone(), value.clone());
+            if let (Knob::Channels(_), Value::Number(count)) = (knob, value) {
+                machine.renew_queues(*count);
+            }
         }
         if whole { Ok(()) } else { Err(KnobError::File { action: "write".to_owned(), source: power_cut() }) }
     }
@@ -249,7 +268,10 @@ fn recover(machine: &Shared) -> bool {
     let Some(disk) = disk else { return true };
     let contents = parse(&disk, "j");
     assert_eq!(contents.damage, [], "a crash does not look like damage");
-    let report = roll_back(&mut machine.clone(), &contents.entries);
+    machine.0.borrow_mut().writer = contents.writer;
+    let report = roll_back(&mut machine.clone(), &contents.entries, &mut |entries| {
+        let _ = machine.clone().append_all(entries);
+    });
     report.is_settled()
 }
 
@@ -297,6 +319,103 @@ proptest! {
         prop_assert_eq!(&machine.0.borrow().knobs, &wanted);
         prop_assert_eq!(&machine.0.borrow().disk, &None);
     }
+}
+
+const QUEUES: u32 = 4;
+const CHANNELS: Knob = Knob::Channels(Channels::Tx);
+
+fn map_of(queue: u32) -> Knob {
+    Knob::InterfaceFile(format!("queues/tx-{queue}/xps_cpus"))
+}
+
+fn map(text: &str) -> Value {
+    Value::Text(text.to_owned())
+}
+
+/// A run on four queues with a map each.
+fn run_with_queues(machine: &Shared, driver: (&'static str, bool)) -> Option<Run<Shared, Shared>> {
+    let (run, _) = play(machine, &[]);
+    let mut queues: BTreeMap<Knob, Value> =
+        (0..QUEUES).map(|queue| (map_of(queue), map(&format!("{}", 1 << queue)))).collect();
+    queues.insert(CHANNELS, Value::Number(QUEUES));
+    let mut machine = machine.0.borrow_mut();
+    machine.knobs = queues;
+    machine.driver = driver;
+    run
+}
+
+/// Whatever the driver does to the maps, and wherever the run and the first roll-back are cut short.
+#[test]
+fn maps_that_went_with_their_channels_are_restored() {
+    for driver in [("0", false), ("f", false), ("0", true), ("f", true)] {
+        for (power, again, last_gasp) in
+            (0..40).flat_map(|power| (0..30).map(move |again| (power, again, again + power / 2)))
+        {
+            let machine = Shared::default();
+            machine.0.borrow_mut().last_gasp = last_gasp;
+            machine.0.borrow_mut().steps = Some(power);
+            let run = run_with_queues(&machine, driver);
+            let before = machine.0.borrow().knobs.clone();
+            let mut run = run;
+            if let Some(run) = &mut run {
+                let _ = run.change(&Change::new(CHANNELS, Value::Number(2))).and_then(|()| {
+                    run.change(&Change::new(map_of(1), map("3")))?;
+                    run.change(&Change::new(CHANNELS, Value::Number(3)))
+                });
+            }
+            machine.0.borrow_mut().dead = true;
+            drop(run);
+            power_on(&machine, Some(again));
+            let _ = recover(&machine);
+            power_on(&machine, None);
+            assert!(recover(&machine));
+            assert_eq!(machine.0.borrow().knobs, before, "{driver:?} {power} {again} {last_gasp}");
+        }
+    }
+}
+
+#[test]
+fn maps_are_back_when_the_run_itself_restores_the_channels() {
+    let machine = Shared::default();
+    let mut run = run_with_queues(&machine, ("f", true)).unwrap();
+    let before = machine.0.borrow().knobs.clone();
+    run.change(&Change::new(CHANNELS, Value::Number(2))).unwrap();
+    run.change(&Change::new(CHANNELS, Value::Number(QUEUES))).unwrap();
+    assert_eq!(machine.0.borrow().knobs, before);
+    assert_eq!(run.finish().unwrap().to_string(), "0 settings put back, 1 as before already");
+}
+
+#[test]
+fn maps_that_somebody_else_set_since_stay() {
+    let machine = Shared::default();
+    let mut run = run_with_queues(&machine, ("0", false)).unwrap();
+    run.change(&Change::new(CHANNELS, Value::Number(2))).unwrap();
+    machine.0.borrow_mut().knobs.insert(map_of(0), map("5"));
+    let report = run.finish().unwrap();
+    assert_eq!(report.to_string(), "3 settings put back, 1 left as somebody else set them");
+    assert_eq!(
+        report.remarks("x"),
+        [
+            "/sys/class/net/x/queues/tx-0/xps_cpus is left as somebody else set it since: '5'; before it was '1'"
+        ]
+    );
+    assert_eq!(
+        (0..QUEUES).map(|queue| machine.0.borrow().knobs[&map_of(queue)].clone()).collect::<Vec<_>>(),
+        ["5", "2", "4", "8"].map(map)
+    );
+
+    // They also set the channels, and a map of a queue that came back.
+    let machine = Shared::default();
+    let mut run = run_with_queues(&machine, ("0", false)).unwrap();
+    run.change(&Change::new(CHANNELS, Value::Number(2))).unwrap();
+    machine.0.borrow_mut().knobs.insert(CHANNELS, Value::Number(QUEUES));
+    machine.0.borrow_mut().renew_queues(QUEUES);
+    machine.0.borrow_mut().knobs.insert(map_of(2), map("7"));
+    assert_eq!(run.restore().left_alone.len(), 1);
+    assert_eq!(
+        (0..QUEUES).map(|queue| machine.0.borrow().knobs[&map_of(queue)].clone()).collect::<Vec<_>>(),
+        ["1", "2", "7", "8"].map(map)
+    );
 }
 
 #[test]

@@ -7,6 +7,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use evenkeel_apply::{Change, Knob, Lasting, StateDirectory, Value};
+use evenkeel_host::Sysfs;
+use evenkeel_model::change::Channels;
+use evenkeel_testbed::TestbedError;
 use nix::sys::signal::Signal;
 use support::managed::{Managed, NAME, assert_same, is_empty};
 use support::{Ended, end, evenkeel, file, without_capabilities};
@@ -265,6 +269,69 @@ fn files_for_the_next_start_are_shown_written_and_removed() {
     assert!(reverted.code == 0 && reverted.stdout.contains(&format!("{name}: removed")), "{reverted:?}");
     assert!(!path.exists() && !draft.exists());
     assert_eq!(host.values(), OFF);
+}
+
+/// The kernel frees the maps of queues that go with their channels.
+#[test]
+fn fewer_channels_are_reverted_with_the_maps_of_their_queues() {
+    let host = Host::new();
+    let files = |number: usize| {
+        let file = |file: &str| format!("class/net/{NAME}/queues/{file}");
+        [
+            (file(&format!("tx-{number}/xps_cpus")), (1 + number % 3).to_string()),
+            (file(&format!("rx-{number}/rps_cpus")), (3 - number % 3).to_string()),
+            (file(&format!("rx-{number}/rps_flow_cnt")), (256 << number).to_string()),
+        ]
+    };
+    let set: Vec<(String, String)> = (0..4).flat_map(files).collect();
+    host.managed.host.write_sysfs(&set).unwrap();
+    let read = |file: &str| {
+        let read = || Ok::<_, TestbedError>(Sysfs::of_namespace().unwrap().read(file).unwrap_or_default());
+        host.managed.host.run(read).unwrap()
+    };
+    let seen = || set.iter().map(|(file, _)| read(file)).collect::<Vec<_>>();
+    let before = seen();
+    let tuned = || {
+        let state = StateDirectory::at(host.managed.state.path());
+        let (mut lasting, _) = Lasting::begin(&state, host.managed.index, NAME, "tune").unwrap();
+        for channels in [Channels::Rx, Channels::Tx] {
+            lasting.change(&Change::new(Knob::Channels(channels), Value::Number(2))).unwrap();
+        }
+        lasting.keep().unwrap();
+        Ok::<_, TestbedError>(())
+    };
+    let mut killed = 0;
+    for (call, number) in
+        (1..=2).map(|number| ("fdatasync", number)).chain((1..=12).map(|number| ("write", number)))
+    {
+        host.managed.host.run(tuned).unwrap();
+        let mut command = Command::new("strace");
+        let inject = format!("inject={call}:signal=KILL:when={number}");
+        command.args(["-f", "-qq", "-o", "/dev/null", "-e", &inject]);
+        command.args([env!("CARGO_BIN_EXE_evenkeel"), "revert", NAME]).stdin(Stdio::null());
+        command.env("EVENKEEL_STATE_DIR", host.managed.state.path());
+        let status = host.managed.enter(command).output().unwrap().status;
+        killed += usize::from(!status.success());
+        let reverted = host.revert();
+        assert_eq!(reverted.code, 0, "{call} {number}: {reverted:?}");
+        assert_eq!(seen(), before, "{call} {number}: {reverted:?}");
+        assert!(is_empty(host.managed.state.path()), "{call} {number}");
+    }
+    assert!(killed > 8, "{killed}");
+    for administrators in [false, true] {
+        host.managed.host.run(tuned).unwrap();
+        assert_eq!(seen().iter().filter(|value| value.is_empty()).count(), 6, "{:?}", seen());
+        let mut wanted = before.clone();
+        if administrators {
+            host.managed.host.write_sysfs(&[(set[0].0.clone(), "2".to_owned())]).unwrap();
+            wanted[0] = "2".to_owned();
+        }
+        let reverted = host.revert();
+        assert!(reverted.code == 0 && reverted.stdout.contains("8 settings put back"), "{reverted:?}");
+        assert_eq!(reverted.stderr.contains("tx-0/xps_cpus is left as somebody else set it"), administrators);
+        assert_eq!(seen(), wanted);
+        assert!(is_empty(host.managed.state.path()));
+    }
 }
 
 /// systemd reads the unit without a complaint, and its lines do what they say.

@@ -231,6 +231,30 @@ impl Knob {
         !matches!(self, Self::Sysctl(_) | Self::InterruptAffinity(_) | Self::ProcessorFile(_))
     }
 
+    /// The files of a receive queue that go with it, when the number of channels changes.
+    #[must_use]
+    pub fn of_receive_queue(queue: usize) -> Vec<Self> {
+        let file = |name: &str| Self::InterfaceFile(format!("queues/rx-{queue}/{name}"));
+        ["rps_cpus", "rps_flow_cnt"].map(file).into()
+    }
+
+    /// The same of a transmit queue.
+    #[must_use]
+    pub fn of_transmit_queue(queue: usize) -> Vec<Self> {
+        let file = |name: &str| Self::InterfaceFile(format!("queues/tx-{queue}/{name}"));
+        ["xps_cpus", "xps_rxqs", "tx_maxrate", "byte_queue_limits/limit_max"].map(file).into()
+    }
+
+    /// Whether a change of the number of channels may reset it.
+    #[must_use]
+    pub fn is_of_queues(&self) -> bool {
+        match self {
+            Self::RssTable => true,
+            Self::InterfaceFile(file) => file.starts_with("queues/"),
+            _ => false,
+        }
+    }
+
     /// Whether two values are equal, in whatever form the kernel writes them.
     #[must_use]
     pub fn same(&self, one: &Value, other: &Value) -> bool {

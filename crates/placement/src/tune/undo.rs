@@ -61,19 +61,12 @@ fn differing(before: &HostFacts, now: &HostFacts, interface: &str) -> Vec<Change
 
 /// What comes and goes with channels.
 fn queue_knobs(facts: &HostFacts, interface: &str) -> Vec<Knob> {
-    const RECEIVE: [&str; 2] = ["rps_cpus", "rps_flow_cnt"];
-    const TRANSMIT: [&str; 4] = ["xps_cpus", "xps_rxqs", "tx_maxrate", "byte_queue_limits/limit_max"];
     let Some(card) = facts.interface(interface) else { return Vec::new() };
-    let file = |way: &str, at: usize, name: &str| Knob::InterfaceFile(format!("queues/{way}-{at}/{name}"));
     let mut knobs: Vec<Knob> =
         [Channels::Rx, Channels::Tx, Channels::Combined].map(Knob::Channels).into_iter().collect();
     knobs.push(Knob::RssTable);
-    for at in 0..card.receive_queues.len() {
-        knobs.extend(RECEIVE.map(|name| file("rx", at, name)));
-    }
-    for at in 0..card.transmit_queues.len() {
-        knobs.extend(TRANSMIT.map(|name| file("tx", at, name)));
-    }
+    knobs.extend((0..card.receive_queues.len()).flat_map(Knob::of_receive_queue));
+    knobs.extend((0..card.transmit_queues.len()).flat_map(Knob::of_transmit_queue));
     knobs.extend(facts.interrupts_of(interface).map(|interrupt| Knob::InterruptAffinity(interrupt.number)));
     knobs.push(Knob::RootQdisc);
     knobs

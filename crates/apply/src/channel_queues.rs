@@ -1,0 +1,166 @@
+//! Settings of queues that the number of channels takes along.
+//!
+//! When the number of channels shrinks, the kernel frees the maps of the removed queues (`netif_reset_xps_queues_gt`,
+//! `rx_queue_release` in net/core); a queue that is added has the driver's defaults, and some drivers reset the other
+//! queues too. So a change of the channels journals these settings first, in one write:
+//!
+//! ```text
+//!   journal: any value is ours ─▶ change the channels ─▶ journal: the values found now are ours
+//!   roll-back: journal: any value is ours ─▶ restore the channels ─▶ restore the settings
+//! ```
+//!
+//! Between a pair of journal writes only the driver changes them. A value that another program sets at any other time is
+//! neither *from* nor *ours*, and stays.
+
+use evenkeel_model::change::{Knob, Value};
+
+use crate::error::{ApplyError, KnobError};
+use crate::journal::{Entry, Storage, fold};
+use crate::kernel::Kernel;
+use crate::ours::Ours;
+use crate::run::Run;
+
+/// The settings of all queues, as far as they can be read.
+fn queue_settings(kernel: &mut dyn Kernel) -> Vec<(Knob, Value)> {
+    /// More queues than an interface can have (`TC_H_MIN`).
+    const MOST: usize = 1 << 16;
+    let mut found = Vec::new();
+    for of_queue in [Knob::of_receive_queue, Knob::of_transmit_queue] {
+        for queue in 0..MOST {
+            let before = found.len();
+            found.extend(of_queue(queue).into_iter().filter_map(|knob| read(kernel, knob)));
+            if found.len() == before {
+                break;
+            }
+        }
+    }
+    found.extend(read(kernel, Knob::RssTable));
+    found
+}
+
+fn read(kernel: &mut dyn Kernel, knob: Knob) -> Option<(Knob, Value)> {
+    let value = kernel.read(&knob).ok()?;
+    Some((knob, value))
+}
+
+/// The value of a queue that the kernel adds, if the driver sets none.
+fn fresh(knob: &Knob) -> Vec<Ours> {
+    match knob {
+        Knob::InterfaceFile(file) if !file.contains("byte_queue_limits") => {
+            vec![Ours::These(vec![Value::Text("0".to_owned())])]
+        }
+        _ => Vec::new(),
+    }
+}
+
+impl<K: Kernel, S: Storage> Run<K, S> {
+    /// Before a change of the channels: journals the settings that go with them.
+    pub(crate) fn journal_queues(&mut self) -> Result<(), ApplyError> {
+        let found = queue_settings(&mut self.kernel);
+        // Queues that the change may add again.
+        let is_gone = |entry: &&Entry| !found.iter().any(|(knob, _)| *knob == entry.knob);
+        let known = self.entries.iter().filter(|entry| entry.with_channels && !entry.theirs);
+        let again = known.filter(is_gone).map(|entry| Entry { ours: vec![Ours::Anything], ..entry.clone() });
+        let mut entries: Vec<Entry> = again.collect();
+        for (knob, found) in found {
+            let known = self.entry(&knob);
+            let from = match known {
+                // The run has set it, or leaves it alone: its entry says what to restore.
+                Some(known) if !known.with_channels || known.theirs => continue,
+                Some(known) if known.allows(&found) => known.from.clone(),
+                // Another program has set it since.
+                _ => found,
+            };
+            entries.push(Entry {
+                knob,
+                from,
+                ours: vec![Ours::Anything],
+                theirs: false,
+                with_channels: true,
+            });
+        }
+        self.journal_all(entries)
+    }
+
+    /// After a change of the channels: restores the settings if the channels are as before the run, and journals
+    /// the values found. Ignores errors: the journal then allows any value.
+    pub(crate) fn settle_queues(&mut self) {
+        let entries: Vec<Entry> =
+            self.entries().iter().filter(|entry| entry.knob.is_of_queues()).cloned().collect();
+        if self.channels_are_back() {
+            for Entry { knob, from, .. } in
+                entries.iter().filter(|entry| entry.with_channels && !entry.theirs)
+            {
+                if self.kernel.read(knob).is_ok_and(|found| !knob.same(&found, from)) {
+                    let _ = self.kernel.write(knob, from);
+                }
+            }
+        }
+        let mut settled = Vec::new();
+        for entry in entries {
+            let ours = match self.kernel.read(&entry.knob) {
+                Ok(found) if entry.knob.same(&found, &entry.from) => Vec::new(),
+                Ok(found) => vec![Ours::These(vec![found])],
+                Err(KnobError::Gone { .. }) => fresh(&entry.knob),
+                Err(_) => continue,
+            };
+            if !entry.with_channels {
+                self.last_set.remove(&entry.knob);
+                if ours.is_empty() || ours.iter().all(|ours| entry.ours.contains(ours)) {
+                    continue;
+                }
+            }
+            settled.push(Entry { ours, ..entry });
+        }
+        let _ = self.journal_all(settled);
+    }
+
+    fn channels_are_back(&mut self) -> bool {
+        let mut channels = self.entries.iter().filter(|entry| entry.is_channels());
+        channels.all(|entry| {
+            self.kernel.read(&entry.knob).is_ok_and(|found| entry.knob.same(&found, &entry.from))
+        })
+    }
+
+    fn journal_all(&mut self, entries: Vec<Entry>) -> Result<(), ApplyError> {
+        let mut lines = Vec::new();
+        for entry in entries {
+            // As in `journal_entry`, a line repeats everything.
+            let mut whole: Vec<Entry> = self.entry(&entry.knob).cloned().into_iter().collect();
+            fold(&mut whole, entry);
+            lines.append(&mut whole);
+        }
+        if let Some(storage) = self.storage.as_mut()
+            && !lines.is_empty()
+        {
+            storage.append_all(&lines)?;
+        }
+        lines.into_iter().for_each(|line| fold(&mut self.entries, line));
+        Ok(())
+    }
+}
+
+/// Before a roll-back restores channels: from then on the driver may set what goes with them to anything. Leaves out
+/// what another program has set. None if no channels will be restored.
+pub(crate) fn with_channels(kernel: &mut dyn Kernel, entries: &[Entry]) -> Option<Vec<Entry>> {
+    let mut is_ours = |entry: &Entry| match kernel.read(&entry.knob) {
+        _ if entry.theirs => Some(false),
+        Ok(found) if entry.knob.same(&found, &entry.from) => None,
+        Ok(found) => Some(entry.is_ours(&found)),
+        Err(KnobError::Gone { .. }) => None,
+        Err(_) => Some(false),
+    };
+    if !entries.iter().filter(|entry| entry.is_channels()).any(|entry| is_ours(entry) == Some(true)) {
+        return None;
+    }
+    let of_queues = entries.iter().filter(|entry| entry.knob.is_of_queues());
+    let changing = of_queues.filter(|entry| is_ours(entry) != Some(false)).cloned();
+    Some(changing.map(anything).collect())
+}
+
+fn anything(mut entry: Entry) -> Entry {
+    if !entry.ours.contains(&Ours::Anything) {
+        entry.ours.push(Ours::Anything);
+    }
+    entry
+}

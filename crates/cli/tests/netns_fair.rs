@@ -5,7 +5,7 @@
 mod support;
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
@@ -404,6 +404,37 @@ fn programs_that_come_and_go_and_a_new_qdisc_end_it() {
     assert!(managed.shell(&["tc", "qdisc", "show", "dev", NAME]).contains("pfifo 9: root"));
 }
 
+/// Another HTB under the same handle, and a qdisc or a class in the place of one of the soft NIC's.
+#[test]
+fn a_change_of_the_soft_nic_ends_it() {
+    let managed = Managed::new();
+    let tc = |words: String| managed.shell(&["tc"].into_iter().chain(words.split(' ')).collect::<Vec<_>>());
+    for (foreign, said) in [
+        (
+            &["qdisc replace dev evk0 parent ROOT:12 handle 77: htb default 1"][..],
+            "was replaced or changed: htb now",
+        ),
+        (
+            &["qdisc replace dev evk0 parent ROOT:13 handle 103: pfifo limit 7"],
+            "was replaced or changed: pfifo now",
+        ),
+        (&["class change dev evk0 parent ROOT:1 classid ROOT:12 htb rate 1mbit ceil 5mbit"], "the HTB class"),
+        (&["qdisc del dev evk0 root", "qdisc add dev evk0 root handle ROOT: htb default 10"], "was removed"),
+    ] {
+        let running = managed.session(&["--queue-weights", "htb", "--rate", "200mbit"]);
+        let shown = managed.shell(&["tc", "qdisc", "show", "dev", NAME, "root"]);
+        let root = shown.strip_prefix("qdisc htb ").and_then(|rest| rest.split(':').next()).unwrap();
+        let started = Instant::now();
+        for words in foreign {
+            tc(words.replace("ROOT", root));
+        }
+        assert_stood_back(running, &[said]);
+        assert!(started.elapsed() < Duration::from_secs(3), "{foreign:?}: {:?}", started.elapsed());
+        let now = managed.shell(&["tc", "qdisc", "show", "dev", NAME, "root"]);
+        assert!(now.starts_with("qdisc mq 7: root"), "{foreign:?}: {now}");
+    }
+}
+
 #[test]
 fn of_a_stacked_interface_the_real_devices_are_managed() {
     let managed = Managed::new();
@@ -549,8 +580,8 @@ fn a_driver_that_picks_by_itself_is_named() {
         .run(|| {
             let (mut session, _) = Session::start(&preflight, &state, Box::new(|| None)).unwrap();
             session.start_loops().unwrap();
-            let deadline = std::time::Instant::now() + Duration::from_secs(50);
-            while std::time::Instant::now() < deadline {
+            let deadline = Instant::now() + Duration::from_secs(50);
+            while Instant::now() < deadline {
                 if let Some(stood_back) = session.tick().unwrap() {
                     *reason.lock().unwrap() = Some(stood_back.to_string());
                     break;

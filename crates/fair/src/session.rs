@@ -327,6 +327,9 @@ impl Managed {
         if let Some(leaves) = &leaves {
             watched.expect(leaves.expected());
         }
+        if matches!(backend, Backend::SoftNic(_)) {
+            watched.expect_tree()?;
+        }
         let proof = Proof::new(counts);
         let wanted = Wanted {
             segments: preflight.request.segments,

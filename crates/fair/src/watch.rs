@@ -6,7 +6,7 @@ use evenkeel_datapath::{HookProgram, egress_programs};
 use evenkeel_host::{Sysfs, XpsMap};
 use evenkeel_netlink::Netlink;
 use evenkeel_netlink::tc::Handle;
-use evenkeel_netlink::tc_state::{CLSACT_EGRESS, FilterState, QdiscState};
+use evenkeel_netlink::tc_state::{CLSACT_EGRESS, FilterState, HtbClassState, QdiscState};
 
 use crate::batching::kind_at;
 use crate::device::Device;
@@ -23,6 +23,8 @@ pub(crate) struct Watched {
     root: Option<(String, Handle)>,
     /// Evenkeel's qdiscs below the root, by place.
     leaves: Vec<(Handle, String)>,
+    /// The tree of the soft NIC, if there is one.
+    tree: Option<Tree>,
     programs: Vec<HookProgram>,
     filters: Vec<FilterState>,
     xps: Vec<XpsMap>,
@@ -39,6 +41,39 @@ fn qdisc_name(root: Option<&(String, Handle)>) -> &str {
     root.map_or("none", |(kind, _)| kind)
 }
 
+/// The qdiscs without the hooks for ingress and clsact.
+fn below_root(mut qdiscs: Vec<QdiscState>) -> Vec<QdiscState> {
+    qdiscs.retain(|qdisc| qdisc.parent == Handle::ROOT || qdisc.parent.major != Handle::ROOT.major);
+    qdiscs
+}
+
+/// An HTB root with its classes and their qdiscs. Another HTB under the same handle has no classes, or others.
+#[derive(Clone)]
+struct Tree {
+    qdiscs: Vec<QdiscState>,
+    classes: Vec<HtbClassState>,
+}
+
+impl Tree {
+    fn difference(&self, now: &Self) -> Option<String> {
+        let changed = |place: Handle| match kind_at(&now.qdiscs, place) {
+            Some(kind) => format!("the qdisc at {place} was replaced or changed: {kind} now"),
+            None => format!("the qdisc at {place} was removed"),
+        };
+        let both = |own: &[QdiscState], other: &[QdiscState]| {
+            own.iter().find(|qdisc| !other.contains(qdisc)).map(|qdisc| qdisc.parent)
+        };
+        if let Some(place) = both(&self.qdiscs, &now.qdiscs).or_else(|| both(&now.qdiscs, &self.qdiscs)) {
+            return Some(changed(place));
+        }
+        let both = |own: &[HtbClassState], other: &[HtbClassState]| {
+            own.iter().find(|class| !other.contains(class)).map(|class| class.handle)
+        };
+        let class = both(&self.classes, &now.classes).or_else(|| both(&now.classes, &self.classes))?;
+        Some(format!("the HTB class {class} was changed, removed or added"))
+    }
+}
+
 impl Watched {
     /// Records a device of the calling thread's network namespace.
     pub(crate) fn new(device: &Device) -> Result<Self, FairError> {
@@ -50,6 +85,7 @@ impl Watched {
             queues: device.queues,
             root: None,
             leaves: Vec::new(),
+            tree: None,
             programs: Vec::new(),
             filters: Vec::new(),
             xps: Vec::new(),
@@ -66,6 +102,17 @@ impl Watched {
     /// Also watches the qdisc kinds at these places below the root.
     pub(crate) fn expect(&mut self, leaves: Vec<(Handle, String)>) {
         self.leaves = leaves;
+    }
+
+    /// Also watches the soft NIC: every qdisc with its options, and every class.
+    pub(crate) fn expect_tree(&mut self) -> Result<(), FairError> {
+        let qdiscs = self.netlink.qdiscs(self.index)?;
+        self.tree = Some(self.tree_now(qdiscs)?);
+        Ok(())
+    }
+
+    fn tree_now(&mut self, qdiscs: Vec<QdiscState>) -> Result<Tree, FairError> {
+        Ok(Tree { qdiscs: below_root(qdiscs), classes: self.netlink.htb_classes(self.index)? })
     }
 
     /// Ignores one of Evenkeel's own programs; the kernel may take a moment to remove it.
@@ -134,6 +181,11 @@ impl Watched {
         if let Some((place, _)) = self.leaves.iter().find(replaced) {
             let now = kind_at(&qdiscs, *place).unwrap_or("none");
             return Ok(Some(format!("the qdisc at {place} was replaced: {now} now")));
+        }
+        if let Some(tree) = self.tree.clone()
+            && let Some(difference) = tree.difference(&self.tree_now(qdiscs.clone())?)
+        {
+            return Ok(Some(difference));
         }
         if self.filters_now(&qdiscs)? != self.filters {
             return Ok(Some("the filters at clsact egress were changed".to_owned()));

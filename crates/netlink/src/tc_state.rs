@@ -45,6 +45,8 @@ const ATTRIBUTE_TYPE: u16 = 0x3fff;
 const HEADER_LENGTH: usize = 20;
 /// Offset of `quantum` in `struct tc_htb_opt`: two `tc_ratespec` of 12 bytes, buffer, cbuffer.
 const QUANTUM_OFFSET: usize = 32;
+/// Offset of the rate in the second `tc_ratespec`.
+const CEILING_OFFSET: usize = 20;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QdiscState {
@@ -100,6 +102,24 @@ impl QdiscState {
     pub fn is_default(&self) -> bool {
         self.handle == Handle::new(0, 0)
     }
+}
+
+/// An HTB class by what a change of its weight keeps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HtbClassState {
+    pub handle: Handle,
+    pub parent: Handle,
+    /// Its `ceil`, bytes per second.
+    pub ceiling: Option<u64>,
+}
+
+/// The `ceil` of a class: 64 bits, if 32 do not hold it (`htb_dump_class`, net/sched/sch_htb.c).
+fn ceiling(options: &[u8]) -> Option<u64> {
+    if let Some(rate) = attribute(options, TCA_HTB_CEIL64) {
+        return rate.try_into().ok().map(u64::from_ne_bytes);
+    }
+    let rate = attribute(options, TCA_HTB_PARMS)?.get(CEILING_OFFSET..CEILING_OFFSET + 4)?;
+    rate.try_into().ok().map(|rate| u64::from(u32::from_ne_bytes(rate)))
 }
 
 impl From<&QdiscState> for QdiscSnapshot {
@@ -349,17 +369,35 @@ impl Netlink {
 
     /// Parent and options of an HTB class.
     fn htb_class(&mut self, index: u32, class: Handle) -> Result<Option<(Handle, Vec<u8>)>, NetlinkError> {
+        let mut classes = self.htb_classes_raw(index)?.into_iter();
+        Ok(classes.find(|(handle, ..)| *handle == class).map(|(_, parent, options)| (parent, options)))
+    }
+
+    /// The HTB classes of an interface.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn htb_classes(&mut self, index: u32) -> Result<Vec<HtbClassState>, NetlinkError> {
+        let classes = self.htb_classes_raw(index)?.into_iter();
+        Ok(classes
+            .map(|(handle, parent, options)| HtbClassState { handle, parent, ceiling: ceiling(&options) })
+            .collect())
+    }
+
+    /// Handle, parent and options of each HTB class.
+    fn htb_classes_raw(&mut self, index: u32) -> Result<Vec<(Handle, Handle, Vec<u8>)>, NetlinkError> {
         let action = format!("list the classes of interface {index}");
         let answers = self.dump_raw(request(RTM_GETTCLASS, index, NOWHERE, NOWHERE), &action)?;
         Ok(answers
             .iter()
             .filter(|answer| answer.kind == RTM_NEWTCLASS)
             .filter_map(|answer| Answer::new(&answer.payload))
-            .filter(|answer| answer.index == index.cast_signed() && answer.handle == class)
-            .find(|answer| answer.kind().as_deref() == Some("htb"))
+            .filter(|answer| answer.index == index.cast_signed() && answer.kind().as_deref() == Some("htb"))
             .map(|answer| {
-                (answer.parent, attribute(answer.attributes, TCA_OPTIONS).unwrap_or_default().to_vec())
-            }))
+                let options = attribute(answer.attributes, TCA_OPTIONS).unwrap_or_default().to_vec();
+                (answer.handle, answer.parent, options)
+            })
+            .collect())
     }
 }
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use evenkeel_model::text::{path_text, printable};
 use nix::fcntl::{AtFlags, Flock, FlockArg, OFlag, openat};
 use nix::sys::stat::{FileStat, Mode, fchmod, fstatat};
 use nix::unistd::{LinkatFlags, UnlinkatFlags, geteuid, linkat, unlinkat};
@@ -102,8 +103,8 @@ impl StateDirectory {
         }
     }
 
-    /// Opens the directory; creates it if `create`, accessible only to its owner. The mode of an existing one is
-    /// never changed. None if it does not exist.
+    /// Opens the directory; with `create` it is then accessible only to its owner, whether it existed or not. None if
+    /// it does not exist.
     pub(crate) fn open(&self, create: bool) -> Result<Option<Directory>, JournalError> {
         let path = &self.0;
         let failed = |source| self.unusable(source);
@@ -119,7 +120,11 @@ impl StateDirectory {
             Err(error) => return Err(failed(error)),
         };
         self.check(&file)?;
-        Ok(Some(Directory { path: path.clone(), file }))
+        let directory = Directory { path: path.clone(), file };
+        if create {
+            self.close_to_others(&directory)?;
+        }
+        Ok(Some(directory))
     }
 
     /// Refuses a directory that another user can write to or replace: root would then obey that user's files.
@@ -148,20 +153,38 @@ impl StateDirectory {
             let Ok(metadata) = std::fs::symlink_metadata(parent) else { continue };
             if ![0, own].contains(&metadata.uid()) {
                 let reason =
-                    format!("{} belongs to the user with the number {}", parent.display(), metadata.uid());
+                    format!("{} belongs to the user with the number {}", path_text(parent), metadata.uid());
                 return Err(self.unsafe_because(reason));
             }
             // With the sticky bit, a user cannot replace another user's files.
             if !metadata.is_symlink() && metadata.mode() & 0o1002 == 0o002 {
                 let reason = format!(
                     "everybody may write to {} (mode {:o})",
-                    parent.display(),
+                    path_text(parent),
                     metadata.mode() & 0o7777
                 );
                 return Err(self.unsafe_because(reason));
             }
         }
         Ok(())
+    }
+
+    /// Takes the permissions of others away. A directory that holds anything but journals may have other uses: it is
+    /// refused.
+    fn close_to_others(&self, directory: &Directory) -> Result<(), JournalError> {
+        let mode = directory.file.metadata().map_err(|source| self.unusable(source))?.mode() & 0o7777;
+        if mode & 0o077 == 0 {
+            return Ok(());
+        }
+        let refused = |why: &str| {
+            let why = format!("others may read it (mode {mode:o}), and {why}; chmod 700");
+            self.unusable(io::Error::other(why))
+        };
+        let is_own = |name: &str| [EXTENSION, DAMAGED, DRAFT].iter().any(|ending| name.ends_with(ending));
+        if let Some(name) = directory.names()?.iter().find(|name| !is_own(name)) {
+            return Err(refused(&format!("{} is no journal", printable(name))));
+        }
+        fchmod(&directory.file, Mode::from_bits_truncate(mode & 0o700)).map_err(|error| refused(error.desc()))
     }
 
     fn unusable(&self, source: io::Error) -> JournalError {
@@ -508,10 +531,24 @@ mod tests {
             assert!(StateDirectory::at(&open).journals().is_err(), "{wrong:o}");
             assert_eq!(mode(&open), wrong, "it is not changed");
         }
-        for right in [0o755, 0o700] {
-            set_mode(right);
+        // A foreign file: the directory is not Evenkeel's to close.
+        std::fs::remove_dir(open.join("state")).unwrap();
+        let foreign = open.join("foreign");
+        std::fs::write(&foreign, "").unwrap();
+        set_mode(0o755);
+        let error = refused(&open);
+        assert!(
+            error.contains("others may read it (mode 755), and foreign is no journal; chmod 700"),
+            "{error}"
+        );
+        assert_eq!((mode(&open), std::fs::read_dir(&open).unwrap().count()), (0o755, 1));
+        std::fs::remove_file(foreign).unwrap();
+        for existing in [0o755, 0o750, 0o711, 0o700] {
+            set_mode(existing);
+            assert!(StateDirectory::at(&open).journals().is_ok());
+            assert_eq!(mode(&open), existing, "a reader changes nothing");
             take(&StateDirectory::at(&open), 7).unwrap();
-            assert_eq!(mode(&open), right);
+            assert_eq!(mode(&open), 0o700);
         }
         let link = directory.path().join("link");
         std::os::unix::fs::symlink(&open, &link).unwrap();
@@ -543,7 +580,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let state = StateDirectory::at(directory.path());
         let path = state.journal_of(&header(7).interface);
-        let other = directory.path().join("other");
+        let elsewhere = tempfile::tempdir().unwrap();
+        let other = elsewhere.path().join("other");
         std::fs::write(&other, "x").unwrap();
         std::os::unix::fs::symlink(&other, &path).unwrap();
         assert!(take(&state, 7).unwrap_err().to_string().contains("symbolic link"));

@@ -229,6 +229,31 @@ fn a_tune_that_is_killed_in_the_middle_can_be_reverted_and_gone_on_with() {
     assert!(partly >= 3, "some were killed between two changes: {partly}");
 }
 
+/// A limit of the file size cuts the journal short: no setting changes that the journal does not have.
+#[test]
+fn a_limit_of_the_file_size_is_named_and_what_was_changed_goes_back() {
+    let mut partly = 0;
+    for blocks in 1..=6 {
+        let host = Host::new();
+        let before = host.managed.seen();
+        let mut command = Command::new("sh");
+        let limit = format!("ulimit -f {blocks}; exec \"$@\"");
+        command.args(["-c", &limit, "sh", env!("CARGO_BIN_EXE_evenkeel")]);
+        command.args(["tune", NAME, "--apply", "--no-watch"]).stdin(Stdio::null());
+        command.env("EVENKEEL_STATE_DIR", host.managed.state.path()).env("EVENKEEL_ETC_DIR", host.etc.path());
+        let limited = end(host.managed.enter(command));
+        let changed = host.values().iter().filter(|value| *value == "1").count();
+        partly += usize::from((1..4).contains(&changed));
+        assert_eq!(limited.code != 0, changed < 4, "{blocks}: {limited:?}");
+        assert!(changed == 4 || limited.stderr.contains("`ulimit -f`"), "{blocks}: {limited:?}");
+        let reverted = host.revert();
+        assert_eq!(reverted.code, 0, "{blocks}: {reverted:?}");
+        assert_same(&host.managed.seen(), &before, &format!("{blocks}"));
+        assert!(is_empty(host.managed.state.path()), "{blocks}: {:?}", host.managed.journals());
+    }
+    assert!(partly > 0);
+}
+
 #[test]
 fn files_for_the_next_start_are_shown_written_and_removed() {
     let host = Host::new();

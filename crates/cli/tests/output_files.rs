@@ -132,6 +132,7 @@ fn a_limit_of_the_file_size_is_told_like_a_full_disk() {
     for arguments in [&run[..], &study, &["check", "--save", "host"]] {
         let ended = limited(place.path(), 1, arguments);
         assert!(ended.code == 4 && ended.stderr.contains("File too large"), "{arguments:?}: {ended:?}");
+        assert!(ended.stderr.contains("`ulimit -f`"), "{arguments:?}: {ended:?}");
     }
     // Room for the trial, and not for the record.
     let ended = limited(place.path(), 10, &run);

@@ -154,7 +154,7 @@ fn thousands(number: usize) -> String {
 }
 
 /// Replaces Rust's type names in a message of a JSON, TOML or CSV reader: `expected u32` becomes a whole
-/// number, `expected struct Ring` an object. Other messages are unchanged.
+/// number, `expected struct Ring` an object. Also names the limit that a write exceeds. Other messages are unchanged.
 #[must_use]
 pub fn plain_words(message: &str) -> String {
     for mark in ["invalid type: ", "invalid value: "] {
@@ -203,6 +203,8 @@ pub fn plain_words(message: &str) -> String {
             "control character (\\u0000-\\u001F) found while parsing a string",
             "a control character within a text",
         ),
+        // EFBIG: file systems have limits too, far above what Evenkeel writes.
+        ("File too large (os error 27)", "File too large (`ulimit -f` limits the size of files)"),
         // JSON, and two readers of TOML.
         ("recursion limit exceeded", "it is nested too deeply"),
         ("cannot recurse further; max recursion depth met", "it is nested too deeply"),
@@ -365,6 +367,10 @@ mod tests {
                 "m.toml:2:1: it is nested too deeply",
             ),
             ("m.toml:1:1: recursion limit", "m.toml:1:1: it is nested too deeply"),
+            (
+                "cannot write to 1-3.journal: File too large (os error 27)",
+                "cannot write to 1-3.journal: File too large (`ulimit -f` limits the size of files)",
+            ),
             ("no interface eth9", "no interface eth9"),
         ] {
             assert_eq!(plain_words(theirs), ours);

@@ -4,6 +4,8 @@ use std::io;
 use std::path::PathBuf;
 
 use evenkeel_host::HostError;
+use evenkeel_model::shell::Line;
+use evenkeel_model::text::path_text;
 use evenkeel_netlink::NetlinkError;
 use evenkeel_netlink::ethtool::EthtoolError;
 
@@ -53,18 +55,18 @@ pub enum KnobError {
 /// Errors of files that survive a reboot.
 #[derive(Debug, thiserror::Error)]
 pub enum PersistError {
-    #[error("cannot {action} {path}: {source}", path = .path.display())]
+    #[error("cannot {action} {path}: {source}", path = path_text(.path))]
     File { action: &'static str, path: PathBuf, source: io::Error },
     #[error(transparent)]
     Output(#[from] evenkeel_files::OutputError),
     /// Not written by Evenkeel, or edited since.
-    #[error("{path} is somebody else's, or somebody has edited it: move it away first", path = .path.display())]
+    #[error("{path} is somebody else's, or somebody has edited it: move it away first", path = path_text(.path))]
     Foreign { path: PathBuf },
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    #[error("cannot {action} {path}: {source}", path = .path.display())]
+    #[error("cannot {action} {path}: {source}", path = path_text(.path))]
     File {
         action: &'static str,
         path: PathBuf,
@@ -73,18 +75,18 @@ pub enum JournalError {
     },
     #[error(
         "cannot use {path}, where journals lie: {source}; name another directory with EVENKEEL_STATE_DIR",
-        path = .path.display()
+        path = path_text(.path)
     )]
     Directory { path: PathBuf, source: io::Error },
     /// Another user can have written the directory's files.
-    #[error("{path} is not safe to use: {reason}; root would put back what it says", path = .path.display())]
+    #[error("{path} is not safe to use: {reason}; root would put back what it says", path = path_text(.path))]
     Unsafe { path: PathBuf, reason: String },
     /// A part of the file fails its checksum or cannot be parsed.
     #[error(
         "the journal {path} is damaged ({}): the settings of what cannot be read are not known; compare them with it and \
          put them back by hand, then remove it",
         listed(.damage),
-        path = .path.display()
+        path = path_text(.path)
     )]
     Damaged { path: PathBuf, damage: Vec<Damage> },
     /// Another run has changed this setting, which belongs to the whole namespace or host.
@@ -104,7 +106,7 @@ pub enum JournalError {
     #[error(
         "{knob}, which a run that died had changed, cannot be put back: {reason}; put it back by hand, then remove \
          {path}",
-        path = .path.display()
+        path = path_text(.path)
     )]
     Unfinished { path: PathBuf, knob: String, reason: String },
     /// Another run holds the interface's journal.
@@ -130,7 +132,9 @@ pub(crate) fn listed(damage: &[Damage]) -> String {
 /// The command that enters a network namespace, in parentheses.
 #[must_use]
 pub fn how_to_enter(path: Option<&std::path::Path>) -> String {
-    path.map(|path| format!(" (nsenter --net={} evenkeel revert)", path.display())).unwrap_or_default()
+    let line =
+        |path: &std::path::Path| Line::new("nsenter --net={} evenkeel revert", &[&path.to_string_lossy()]);
+    path.map(|path| format!(" ({})", line(path))).unwrap_or_default()
 }
 
 fn busy(holder: Option<&Header>, path: &std::path::Path) -> String {
@@ -139,7 +143,7 @@ fn busy(holder: Option<&Header>, path: &std::path::Path) -> String {
             "evenkeel {} manages {} already: process {}, since {}; end that one first (kill {})",
             header.command, header.interface.name, header.process.id, header.started, header.process.id
         ),
-        None => format!("another process holds {}", path.display()),
+        None => format!("another process holds {}", path_text(path)),
     }
 }
 

@@ -2,13 +2,14 @@
 
 use clap::CommandFactory;
 use clap_complete::Shell;
+use evenkeel_model::text::path_text;
 
 use crate::arguments::{Arguments, GenerateOptions, Generated};
 use crate::exit::{Exit, Failure};
 
 pub fn generate(options: &GenerateOptions) -> Result<Exit, Failure> {
     let fail = |error: std::io::Error| {
-        Failure::new(Exit::Failed, format!("cannot write to {}: {error}", options.directory.display()))
+        Failure::new(Exit::Failed, format!("cannot write to {}: {error}", path_text(&options.directory)))
     };
     std::fs::create_dir_all(&options.directory).map_err(fail)?;
     match options.what {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use evenkeel_files::{Kind, Text};
 use evenkeel_host::{Ethtool, Sysfs};
-use evenkeel_model::text::counted;
+use evenkeel_model::text::{counted, path_text};
 use evenkeel_receive::{
     ConfiguredGraph, ConfiguredNic, DeviceFacts, Drawing, FieldMatch, FilterTable, FlowTuple, Header,
     NicModel, Precedence, Transport,
@@ -87,7 +87,7 @@ fn list(source: &NicSource) -> Result<Exit, Failure> {
     ));
     page.gap();
     for Known { name, model, path } in &models {
-        let place = path.as_ref().map(|path| format!(" ({})", path.display())).unwrap_or_default();
+        let place = path.as_ref().map(|path| format!(" ({})", path_text(path))).unwrap_or_default();
         page.labelled(&format!("{name:widest$}  "), &format!("{}{place}", model.title()));
     }
     print_page(page)?;
@@ -143,7 +143,7 @@ fn probe(interface: &str, source: &NicSource) -> Result<Exit, Failure> {
 fn model_files(directory: &ModelDirectory) -> Result<Vec<PathBuf>, Failure> {
     let ModelDirectory { path, named_by } = directory;
     let unreadable = |error: std::io::Error| {
-        let message = format!("{named_by}: cannot read the directory {}: {error}", path.display());
+        let message = format!("{named_by}: cannot read the directory {}: {error}", path_text(path));
         Failure::new(Exit::Usage, message)
     };
     let mut paths = Vec::new();

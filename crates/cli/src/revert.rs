@@ -8,6 +8,7 @@ use evenkeel_apply::{
     RevertOutcome, StateDirectory, how_to_enter, revert as revert_journal,
 };
 use evenkeel_host::Sysfs;
+use evenkeel_model::text::path_text;
 use evenkeel_placement::tune::persist::{self, Place};
 
 use crate::arguments::{GuardOptions, RevertOptions};
@@ -31,9 +32,9 @@ fn remove_files(interface: Option<&str>) -> Result<bool, Failure> {
     let chosen: Vec<String> = etc.written().map_err(failed)?.into_iter().filter(is_chosen).collect();
     for removal in etc.remove(&chosen).map_err(failed)? {
         match removal {
-            Removal::Removed(path) => print(&format!("{}: removed\n", path.display()))?,
+            Removal::Removed(path) => print(&format!("{}: removed\n", path_text(&path)))?,
             Removal::Edited(path) => {
-                say(&format!("{} is left: it was edited since", path.display()));
+                say(&format!("{} is left: it was edited since", path_text(&path)));
             }
         }
     }
@@ -71,7 +72,7 @@ fn revert_settings(interface: Option<&str>) -> Result<(Exit, bool), Failure> {
     for path in state.damaged().map_err(|error| failure(&error.into()))? {
         say(&format!(
             "{} is what is left of a damaged journal: compare the settings with it, then remove it",
-            path.display()
+            path_text(&path)
         ));
     }
     let below = interface.map(|name| journals_below(name, &state)).unwrap_or_default();
@@ -169,7 +170,7 @@ fn tell(outcome: &RevertOutcome) -> Result<Exit, Failure> {
             whose(header),
             header.interface.namespace,
             how_to_enter(path.as_deref()),
-            journal.display()
+            path_text(journal)
         )),
         RevertOutcome::Unreadable(damaged) => return Ok(tell_damaged(damaged)),
         RevertOutcome::RolledBack(leftover) => {
@@ -204,7 +205,7 @@ fn tell_remarks(leftover: &Leftover) -> Exit {
             Ok(kind) if kind.is_dir() => "a directory",
             _ => "another file",
         };
-        say(&format!("{what} stands where the journal was: look at {} and remove it", path.display()));
+        say(&format!("{what} stands where the journal was: look at {} and remove it", path_text(path)));
     }
     let damaged = leftover.damaged.as_ref().map(tell_damaged);
     let settled = if leftover.report.is_settled() { Exit::Done } else { Exit::Failed };

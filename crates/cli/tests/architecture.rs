@@ -332,6 +332,15 @@ fn unfinished_violations(path: &str, text: &str) -> Vec<String> {
     text.lines().zip(1..).flat_map(marks).collect()
 }
 
+/// Paths that may reach a terminal with control characters: `evenkeel_model::text::path_text` escapes them.
+fn raw_path_violations(path: &str, source: &str) -> Vec<String> {
+    let is_exempt = path == "crates/model/src/text.rs" || path.ends_with("tests.rs");
+    let code = code_only(source);
+    let code = code.split("#[cfg(test)]").next().unwrap_or_default();
+    let lines = code.lines().zip(1..).filter(|(line, _)| !is_exempt && line.contains(".display()"));
+    lines.map(|(_, number)| format!("{path}:{number}: a path without path_text")).collect()
+}
+
 // ---- The repository --------------------------------------------------------------------------------
 
 fn root() -> PathBuf {
@@ -418,6 +427,17 @@ fn files_stay_short_and_finished() {
         texts.iter().filter(|(path, _)| sources(path)).flat_map(|(path, text)| length_violations(path, text));
     let unfinished = texts.iter().flat_map(|(path, text)| unfinished_violations(path, text));
     assert_none(&long.chain(unfinished).collect::<Vec<_>>());
+}
+
+#[test]
+fn printed_paths_are_escaped() {
+    let mut violations = Vec::new();
+    for directory in crate_directories() {
+        for (path, source) in files(&format!("crates/{directory}/src"), &["rs"]) {
+            violations.extend(raw_path_violations(&path, &source));
+        }
+    }
+    assert_none(&violations);
 }
 
 // ---- The rules themselves --------------------------------------------------------------------------
@@ -528,6 +548,17 @@ fn long_files_are_found() {
     assert_eq!(length_violations("crates/model/src/lib.rs", &lines(801)).len(), 1);
     assert_eq!(length_violations("crates/cli/src/main.rs", &lines(99)).len(), 0);
     assert_eq!(length_violations("crates/cli/src/main.rs", &lines(100)).len(), 1);
+}
+
+#[test]
+fn raw_paths_are_found() {
+    let found = |path, source| raw_path_violations(path, source).len();
+    assert_eq!(found("crates/apply/src/error.rs", "f(\n    .path.display()\n)"), 1);
+    assert_eq!(
+        found("crates/apply/src/error.rs", "path_text(path) // .display()\n#[cfg(test)]\n.display()"),
+        0
+    );
+    assert_eq!(found("crates/model/src/text.rs", "path.display()"), 0);
 }
 
 #[test]

@@ -76,9 +76,11 @@ fn a_model_is_added_by_a_file_in_a_directory() {
 
 #[test]
 fn the_documentation_shows_the_file_that_is_tested() {
-    let page =
-        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/how-to/write-a-nic-model.md"))
-            .unwrap();
+    let page = std::fs::read_to_string(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../docs/how-to/write-a-nic-model.md"
+    ))
+    .unwrap();
     let mut lines = page.lines();
     // Every line of the model stands in the page, in order, between its steps.
     for line in OWN.lines().filter(|line| !line.trim().is_empty()) {
@@ -133,6 +135,13 @@ fn mistakes_are_told_with_their_place_and_exit_code_2() {
         ended.stderr.contains("wrong.toml:9:9: filter[0].queue: filters of this table cannot name queue 4"),
         "{ended:?}"
     );
+
+    // A path on one line, without control characters.
+    let mut command = evenkeel(&["nic", "list"]);
+    command.env("EVENKEEL_NIC_DIR", "/nowhere/\u{1b}[31m\n");
+    let ended = end(command);
+    assert_eq!(ended.code, 2, "{ended:?}");
+    assert!(ended.stderr.contains("the directory /nowhere/\\u001b[31m\\n: "), "{ended:?}");
 
     for arguments in [
         &["nic", "show", "i82600"][..],

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use evenkeel_datapath::{CgroupId, Rule};
 use evenkeel_files::{InputError, Kind, Text, Watched, shown};
 use evenkeel_model::scenario::{FlowRule, FlowWeights, ScenarioError};
+use evenkeel_model::text::path_text;
 
 /// Errors of a file of flow weights.
 #[derive(Debug, thiserror::Error)]
@@ -17,7 +18,7 @@ pub enum WeightsError {
     #[error(transparent)]
     Wrong(#[from] ScenarioError),
     /// It has rules by cgroup, but cgroup v2 is not mounted.
-    #[error("{}: {reason}", .path.display())]
+    #[error("{}: {reason}", path_text(.path))]
     Cgroup { path: PathBuf, reason: String },
 }
 

@@ -3,11 +3,13 @@
 use std::io;
 use std::path::PathBuf;
 
+use evenkeel_model::text::path_text;
+
 /// A fact about the host could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
     /// A file could not be read.
-    #[error("cannot read {path}: {source}", path = .path.display())]
+    #[error("cannot read {path}: {source}", path = path_text(.path))]
     Read {
         /// The file.
         path: PathBuf,
@@ -17,7 +19,7 @@ pub enum HostError {
     /// An answer of the kernel in a recorded tree could not be read.
     #[error(
         "cannot read {path}: {source}; put a readable file in its place, or record the host again with `evenkeel \
-         check --save`", path = .path.display()
+         check --save`", path = path_text(.path)
     )]
     Answer {
         /// The file.
@@ -26,7 +28,7 @@ pub enum HostError {
         source: io::Error,
     },
     /// A recording could not be written.
-    #[error("cannot write {path}: {source}", path = .path.display())]
+    #[error("cannot write {path}: {source}", path = path_text(.path))]
     Write {
         /// The file or directory.
         path: PathBuf,
@@ -37,7 +39,7 @@ pub enum HostError {
     #[error(transparent)]
     Output(#[from] evenkeel_files::OutputError),
     /// A file did not look as the kernel writes it.
-    #[error("{path}:{line}: {reason}", path = .path.display())]
+    #[error("{path}:{line}: {reason}", path = path_text(.path))]
     Format {
         /// The file.
         path: PathBuf,
@@ -47,7 +49,7 @@ pub enum HostError {
         reason: String,
     },
     /// There is no interface, not even a loopback.
-    #[error("no facts about a host: {path} names no interface", path = .path.display())]
+    #[error("no facts about a host: {path} names no interface", path = path_text(.path))]
     NoHost {
         /// The directory of the interfaces.
         path: PathBuf,

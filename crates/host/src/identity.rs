@@ -4,6 +4,8 @@
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
+use evenkeel_model::text::path_text;
+
 use crate::{Host, HostError};
 
 /// A network namespace.
@@ -33,7 +35,7 @@ impl NamespaceIdentity {
             .ok_or_else(|| HostError::Format {
                 path: path.into(),
                 line: 1,
-                reason: format!("'{}' names no network namespace", link.display()),
+                reason: format!("'{}' names no network namespace", path_text(&link)),
             })?;
         Ok(Self { inode, cookie: namespace_cookie().ok() })
     }

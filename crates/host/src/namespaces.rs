@@ -7,6 +7,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use evenkeel_model::text::path_text;
+
 use crate::{Host, HostError};
 
 /// Whose sockets are looked at.
@@ -63,7 +65,7 @@ impl NetworkNamespace {
             // SAFETY: takes a descriptor that is alive and a flag; only this thread moves.
             let result = unsafe { libc::setns(self.descriptor.as_raw_fd(), libc::CLONE_NEWNET) };
             if result < 0 {
-                let namespace = format!("the network namespace {}", self.path.display());
+                let namespace = format!("the network namespace {}", path_text(&self.path));
                 return Err(HostError::Namespace { namespace, source: io::Error::last_os_error() });
             }
             look()

@@ -8,20 +8,22 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use evenkeel_model::text::path_text;
+
 /// A file in sysfs could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TxMaxrateError {
-    #[error("cannot {action} {}: {source}", .path.display())]
+    #[error("cannot {action} {}: {source}", path_text(.path))]
     File {
         action: String,
         path: PathBuf,
         /// `EOPNOTSUPP`: the driver has no maximum rates.
         source: io::Error,
     },
-    #[error("{} holds '{text}', which is not a rate in Mbit/s", .path.display())]
+    #[error("{} holds '{text}', which is not a rate in Mbit/s", path_text(.path))]
     NotARate { path: PathBuf, text: String },
     /// Another rate is in force than the one set.
-    #[error("{} took {set} Mbit/s and says {found} Mbit/s", .path.display())]
+    #[error("{} took {set} Mbit/s and says {found} Mbit/s", path_text(.path))]
     NotInForce {
         path: PathBuf,
         /// Mbit/s.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use evenkeel_apply::StateDirectory;
 use evenkeel_files::Stamp;
 use evenkeel_host::{Capability, Scope};
+use evenkeel_model::text::path_text;
 use evenkeel_receive::policy::PolicyFile;
 use evenkeel_steer::{
     Backend, FlowSource, Interface, ObserveOptions, Observer, Planned, Session, SessionOptions, SteerError,
@@ -282,7 +283,7 @@ impl WatchedPolicy {
         let path = self.path.as_ref()?;
         let Some(now) = stamps(path, &self.file.script_files) else {
             if self.stamps.take().is_some() {
-                say(&format!("{} was removed; {STAYS}", path.display()));
+                say(&format!("{} was removed; {STAYS}", path_text(path)));
             }
             return None;
         };

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use evenkeel_apply::{Etc, Lasting};
 use evenkeel_model::change::{Knob, Value};
 use evenkeel_model::host::HostFacts;
+use evenkeel_model::text::path_text;
 use evenkeel_placement::tune::persist::{self, Files, Kind, Place};
 
 use super::Prepared;
@@ -55,7 +56,7 @@ pub fn write(options: &TuneOptions, facts: &HostFacts, lasting: &mut Lasting) ->
     let etc = Etc::from_environment();
     etc.remove_drafts();
     for file in &files.files {
-        say(&format!("{}:\n{}", etc.path(&file.path).display(), Etc::marked(&file.text)));
+        say(&format!("{}:\n{}", path_text(&etc.path(&file.path)), Etc::marked(&file.text)));
         etc.write(&file.path, &file.text).map_err(|error| Failure::with_causes(Exit::Failed, &error))?;
         if let Some((link, to)) = &file.link {
             etc.link(link, to).map_err(|error| Failure::with_causes(Exit::Failed, &error))?;

@@ -5,8 +5,8 @@ use std::fmt::Write;
 use evenkeel_apply::Etc;
 use evenkeel_model::change::{Change, Knob, Value, shell, shell_lines};
 use evenkeel_model::shell::Line;
-use evenkeel_model::text::printable;
-use evenkeel_placement::tune::persist::Files;
+use evenkeel_model::text::{path_text, printable};
+use evenkeel_placement::tune::persist::{File, Files};
 use evenkeel_placement::tune::verify::{Verdict, Watched};
 use evenkeel_placement::tune::{Item, of_queues};
 use serde_json::{Value as Json, json};
@@ -164,7 +164,7 @@ fn written(text: &mut String, files: &Files, words: &str) {
     let etc = Etc::from_environment();
     for file in &files.files {
         text.push('\n');
-        comment(text, "", &format!("{} {words}:", etc.path(&file.path).display()));
+        comment(text, "", &format!("{} {words}:", path_text(&etc.path(&file.path))));
         comment(text, "  ", &Etc::marked(&file.text));
     }
     if !files.not_kept.is_empty() {
@@ -249,7 +249,7 @@ pub fn outcome(interface: &str, prepared: &Prepared, outcome: &Outcome, files: &
     }
     for file in &files.files {
         let _ =
-            writeln!(text, "  for the next start: {}", Etc::from_environment().path(&file.path).display());
+            writeln!(text, "  for the next start: {}", path_text(&Etc::from_environment().path(&file.path)));
     }
     for line in &files.not_kept {
         let _ = writeln!(text, "  will not be there after a restart: {line}");

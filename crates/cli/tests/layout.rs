@@ -129,3 +129,26 @@ fn wrong_types_in_files_are_named_in_plain_words() {
         }
     }
 }
+
+/// A number of channels takes the maps of its queues along.
+#[test]
+fn json_has_every_line_of_the_undo() {
+    const HOST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/hosts/trading-deep-cstates.host");
+    let directory = tempfile::tempdir().unwrap();
+    recorded::unpack(&std::fs::read_to_string(HOST).unwrap(), directory.path()).unwrap();
+    let arguments = ["tune", "ens3f0np0", "--from", directory.path().to_str().unwrap()];
+    let text = at(10_000, &arguments).stdout;
+    let lines = |mark: &str| text.lines().filter_map(|line| line.strip_prefix(mark)).collect::<Vec<_>>();
+    let json = run(&[&arguments[..], &["--format", "json"]].concat()).stdout;
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let items = json["items"].as_array().unwrap();
+    let of_queues: Vec<&str> = items
+        .iter()
+        .flat_map(|item| item["undo_of_queues"].as_array().unwrap())
+        .map(|line| line.as_str().unwrap())
+        .collect();
+    assert_eq!(of_queues, lines("# undo, after the channels: "));
+    assert!(of_queues.len() >= 3, "{of_queues:?}");
+    let undo = items.iter().flat_map(|item| item["changes"].as_array().unwrap());
+    assert!(undo.clone().any(|change| change["undo"].as_str().unwrap().starts_with("ethtool -L ")));
+}

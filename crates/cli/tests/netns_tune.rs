@@ -260,10 +260,21 @@ fn files_for_the_next_start_are_shown_written_and_removed() {
     let planned = host.tune(&["--persist", "sysctl,systemd"]);
     let name = format!("90-evenkeel-evk0:{}.conf", host.namespace());
     assert!(planned.stdout.contains(&format!("{name} would be written")), "{planned:?}");
+    let json = |arguments: &[&str]| -> serde_json::Value {
+        let ended = host.tune(arguments);
+        assert_eq!(ended.code, 0, "{ended:?}");
+        serde_json::from_str(&ended.stdout).unwrap()
+    };
+    let shown = json(&["--persist", "sysctl", "--format", "json"]);
+    assert_eq!(shown["files"].as_array().unwrap().len(), 1, "{shown}");
+    assert!(shown["files"][0]["path"].as_str().unwrap().ends_with(&name), "{shown}");
+    assert!(shown["files"][0]["text"].as_str().unwrap().contains("\nnet.ipv4.tcp_sack = 1\n"), "{shown}");
+    assert_eq!(shown["not_kept"], serde_json::json!([]));
     assert!(!host.etc.path().join("sysctl.d").exists());
     host.tune(&["--apply", "sack-off", "--no-watch"]);
     // What was changed before is in it as well.
-    let applied = host.tune(&["--apply", "timestamps-off", "--no-watch", "--persist", "sysctl"]);
+    let arguments = ["--apply", "timestamps-off", "--no-watch", "--persist", "sysctl", "--format", "json"];
+    let applied = host.tune(&arguments);
     assert!(applied.code == 0 && applied.stderr.contains("net.ipv4.tcp_sack = 1"), "{applied:?}");
     let path = host.etc.path().join("sysctl.d").join(&name);
     // Killed while it wrote: no file, and nothing that stays.
@@ -274,6 +285,9 @@ fn files_for_the_next_start_are_shown_written_and_removed() {
         text.contains("net.ipv4.tcp_sack = 1\n") && text.contains("net.ipv4.tcp_timestamps = 1\n"),
         "{text}"
     );
+    let result: serde_json::Value = serde_json::from_str(&applied.stdout).unwrap();
+    assert_eq!(result["files"], serde_json::json!([{ "path": path.to_str().unwrap(), "text": text }]));
+    assert_eq!((&result["not_kept"], result["done"].as_array().unwrap().len()), (&serde_json::json!([]), 1));
 
     // As the next start does it: the settings are gone, the file makes them again, and sysctl(8) understands it.
     for (name, _) in WRONG {

@@ -31,6 +31,8 @@ pub struct Done {
 #[derive(Default)]
 pub struct Outcome {
     pub done: Vec<Done>,
+    /// Restore the settings of queues after the undo of their channels.
+    pub undo_of_queues: Vec<Line>,
     /// Changes refused by the kernel, or prevented by another program; each setting is as before.
     pub refused: Vec<(&'static str, Change, String)>,
     /// Result of a watch; none: no watch.
@@ -93,15 +95,19 @@ fn make_all(
     let asked_for = options.apply.clone().unwrap_or_default();
     let losing = before.as_ref().map(|before| before.rules.clone()).unwrap_or_default();
     for round in 1.. {
-        let channels = outcome.done.len();
+        let earlier = outcome.done.len();
         for ready in &prepared.ready {
             if signals.came() {
                 return interrupted(lasting, outcome);
             }
             make(&mut lasting, ready, outcome)?;
         }
-        let changed = outcome.done[channels..].iter().any(|done| matches!(done.knob, Knob::Channels(_)));
-        if !changed || round >= MOST_ROUNDS {
+        let made = outcome.done[earlier..].iter().map(|done| Change::new(done.knob.clone(), done.to.clone()));
+        let channels: Vec<Change> = made.filter(|change| matches!(change.knob, Knob::Channels(_))).collect();
+        let lines = show::undo_of_queues(&prepared.facts, &options.interface, &channels);
+        // The values from before the first change come last.
+        outcome.undo_of_queues.splice(..0, lines);
+        if channels.is_empty() || round >= MOST_ROUNDS {
             break;
         }
         let again = prepare(options, keep, &[], &losing)?;
@@ -130,7 +136,7 @@ fn make_all(
             print_page(page)?;
         }
         Format::Json => {
-            print(&format!("{:#}\n", show::outcome_json(&options.interface, &prepared, outcome)))?
+            print(&format!("{:#}\n", show::outcome_json(&options.interface, &prepared, outcome, &files)))?
         }
     }
     let worse = outcome.watched.as_ref().is_some_and(Watched::is_worse);

@@ -69,7 +69,7 @@ pub fn tune(options: &TuneOptions) -> Result<Exit, Failure> {
             page.script(&show::plan(&options.interface, &prepared, &files));
             print_page(page)?;
         }
-        Format::Json => print(&format!("{:#}\n", show::plan_json(&options.interface, &prepared)))?,
+        Format::Json => print(&format!("{:#}\n", show::plan_json(&options.interface, &prepared, &files)))?,
     }
     Ok(Exit::Done)
 }

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use evenkeel_apply::Etc;
 use evenkeel_model::change::{Change, Knob, Value, shell, shell_lines};
+use evenkeel_model::host::HostFacts;
 use evenkeel_model::shell::Line;
 use evenkeel_model::text::{path_text, printable};
 use evenkeel_placement::tune::persist::{File, Files};
@@ -71,7 +72,9 @@ pub fn plan(interface: &str, prepared: &Prepared, files: &Files) -> String {
         }
         let members: Vec<&Ready> = prepared.ready.iter().filter(|ready| ready.rule == *rule).collect();
         changes(&mut text, interface, &members);
-        undo_of_queues(&mut text, interface, prepared, &members);
+        for line in undo_of_queues(&prepared.facts, interface, members.iter().map(|ready| &ready.change)) {
+            comment(&mut text, "undo, after the channels: ", &line.to_string());
+        }
     }
     by_hand(&mut text, prepared);
     left(&mut text, interface, prepared);
@@ -113,16 +116,17 @@ fn changes(text: &mut String, interface: &str, members: &[&Ready]) {
     }
 }
 
-/// Channels take the settings of their queues along: what gives them back once the channels are undone.
-fn undo_of_queues(text: &mut String, interface: &str, prepared: &Prepared, members: &[&Ready]) {
-    let is_channels = |ready: &&&Ready| matches!(ready.change.knob, Knob::Channels(_));
-    let channels: Vec<Change> =
-        members.iter().filter(is_channels).map(|ready| ready.change.clone()).collect();
-    let lost = of_queues(&prepared.facts, interface, &channels);
+/// Channels take the settings of their queues along: the lines that restore them once the channels are undone.
+pub fn undo_of_queues<'c>(
+    facts: &HostFacts,
+    interface: &str,
+    changes: impl IntoIterator<Item = &'c Change>,
+) -> Vec<Line> {
+    let is_channels = |change: &&Change| matches!(change.knob, Knob::Channels(_));
+    let channels: Vec<Change> = changes.into_iter().filter(is_channels).cloned().collect();
+    let lost = of_queues(facts, interface, &channels);
     let settings: Vec<(&Knob, &Value)> = lost.iter().map(|change| (&change.knob, &change.to)).collect();
-    for (line, _) in shell_lines(interface, &settings) {
-        comment(text, "undo, after the channels: ", &line.to_string());
-    }
+    shell_lines(interface, &settings).into_iter().map(|(line, _)| line).collect()
 }
 
 fn describe(text: &mut String, item: &Item) {
@@ -177,7 +181,7 @@ fn written(text: &mut String, files: &Files, words: &str) {
 }
 
 /// The plan for scripts.
-pub fn plan_json(interface: &str, prepared: &Prepared) -> Json {
+pub fn plan_json(interface: &str, prepared: &Prepared, files: &Files) -> Json {
     let stop = prepared.stops_balancer().map(|process| {
         json!({ "process": process, "fix": "systemctl stop irqbalance", "undo": "systemctl start irqbalance" })
     });
@@ -187,13 +191,23 @@ pub fn plan_json(interface: &str, prepared: &Prepared) -> Json {
         "stop": stop,
         "items": items_json(interface, prepared),
         "left": left_json(interface, prepared),
+        "files": files_json(files),
+        "not_kept": files.not_kept,
     })
 }
 
+/// The files of `--persist`.
+fn files_json(files: &Files) -> Vec<Json> {
+    let etc = Etc::from_environment();
+    let file =
+        |file: &File| json!({ "path": path_text(&etc.path(&file.path)), "text": Etc::marked(&file.text) });
+    files.files.iter().map(file).collect()
+}
+
 fn items_json(interface: &str, prepared: &Prepared) -> Vec<Json> {
-    let changes = |rule: &str| -> Vec<Json> {
-        let of_rule = prepared.ready.iter().filter(|ready| ready.rule == rule);
-        of_rule
+    let of_rule = |rule: &'static str| prepared.ready.iter().filter(move |ready| ready.rule == rule);
+    let changes = |rule| -> Vec<Json> {
+        of_rule(rule)
             .map(|ready| json!({ "fix": ready.change.shell(interface), "undo": undo(interface, ready) }))
             .collect()
     };
@@ -205,6 +219,7 @@ fn items_json(interface: &str, prepared: &Prepared) -> Vec<Json> {
             "effect": item.effect,
             "source": item.source,
             "changes": changes(item.rule),
+            "undo_of_queues": undo_of_queues(&prepared.facts, interface, of_rule(item.rule).map(|ready| &ready.change)),
             "advice": item.advice,
         })
     };
@@ -298,7 +313,7 @@ fn watched_text(interface: &str, watched: &Watched) -> String {
 }
 
 /// The result for scripts.
-pub fn outcome_json(interface: &str, prepared: &Prepared, outcome: &Outcome) -> Json {
+pub fn outcome_json(interface: &str, prepared: &Prepared, outcome: &Outcome, files: &Files) -> Json {
     let done: Vec<Json> = outcome
         .done
         .iter()
@@ -318,8 +333,11 @@ pub fn outcome_json(interface: &str, prepared: &Prepared, outcome: &Outcome) -> 
     json!({
         "interface": interface,
         "done": done,
+        "undo_of_queues": outcome.undo_of_queues,
         "refused": refused,
         "left": left_json(interface, prepared),
+        "files": files_json(files),
+        "not_kept": files.not_kept,
         "watched": outcome.watched,
     })
 }

@@ -290,7 +290,9 @@ fn bad_input_is_told_with_its_place() {
     fails("udp,10.0.0.1,70000,10.0.0.2,2", BALANCE, "4", &[], "flows.csv:1: src_port '70000'");
     fails("udp,10.0.0.1,1,::1,2", BALANCE, "4", &[], "flows.csv:1: dst is of another IP version");
     fails("udp,10.0.0.1,1,10.0.0.2,2,,fast", BALANCE, "4", &[], "flows.csv:1: rate_bps 'fast'");
-    fails("", BALANCE, "4", &[], "flows.csv:1: no flows");
+    fails("", BALANCE, "4", &[], "flows.csv is empty");
+    fails("# none\n", BALANCE, "4", &[], "flows.csv:1: no flows");
+    fails(flow, "", "4", &[], "policy.toml is empty");
     let renamed = "protocol,src,src_port,dst,dst_port,klass\n";
     fails(&format!("{renamed}{flow}"), BALANCE, "4", &[], "unknown column 'klass'; did you mean 'class'?");
     fails(&format!("{flow}{flow}"), BALANCE, "4", &[], "flows.csv:2: the flow of line 1 once more");

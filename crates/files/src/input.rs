@@ -377,7 +377,7 @@ mod tests {
                 // The reader may refuse the rest.
                 drop(pipe.write_all(&vec![b'x'; length]));
             });
-            let read = read(&path, Kind::Policy).map(|text| text.text.len());
+            let read = read(&path, Kind::KeepList).map(|text| text.text.len());
             writer.join().unwrap();
             assert_eq!(read.ok(), fits.then_some(length));
         }
@@ -401,8 +401,17 @@ mod tests {
         let path = place.path().join("a\nb");
         for content in ["", "\u{feff}"] {
             fs::write(&path, content).unwrap();
-            for kind in [Kind::Scenario, Kind::QdiscSetups, Kind::NicModel, Kind::Record, Kind::StudySettings]
-            {
+            for kind in [
+                Kind::Scenario,
+                Kind::QdiscSetups,
+                Kind::NicModel,
+                Kind::Policy,
+                Kind::Script,
+                Kind::Weights,
+                Kind::FlowList,
+                Kind::Record,
+                Kind::StudySettings,
+            ] {
                 let error = read(&path, kind).unwrap_err().to_string();
                 assert!(error.ends_with("a\\nb is empty"), "{error}");
             }
@@ -415,7 +424,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_make_the_reader_panic(bytes: Vec<u8>) {
-            match decoded(bytes.clone(), Path::new("x"), Kind::Weights) {
+            match decoded(bytes.clone(), Path::new("x"), Kind::KeepList) {
                 Ok(text) => prop_assert!(bytes.ends_with(text.text.as_bytes())),
                 Err(error) => {
                     prop_assert!(str::from_utf8(&bytes).map_or(true, |text| text.contains('\0')), "{error}");

@@ -45,7 +45,15 @@ impl Kind {
     pub(crate) const fn may_be_empty(self) -> bool {
         !matches!(
             self,
-            Self::Scenario | Self::QdiscSetups | Self::NicModel | Self::Record | Self::StudySettings
+            Self::Scenario
+                | Self::QdiscSetups
+                | Self::NicModel
+                | Self::Policy
+                | Self::Script
+                | Self::Weights
+                | Self::FlowList
+                | Self::Record
+                | Self::StudySettings
         )
     }
 

@@ -157,6 +157,14 @@ impl Interface {
         }
     }
 
+    /// The same, from the kernel's state of the interface now.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub(crate) fn difference_now(&self) -> Result<Option<String>, SteerError> {
+        Ok(self.difference(Netlink::open()?.link(self.index)?.as_ref()))
+    }
+
     #[must_use]
     pub fn driver_name(&self) -> &str {
         self.driver.as_deref().unwrap_or("unknown")

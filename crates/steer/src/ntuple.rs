@@ -25,6 +25,8 @@ use crate::interface::Interface;
 /// Steers by n-tuple rules.
 pub struct NtupleBackend<K: Kernel, S: Storage> {
     run: Run<K, S>,
+    /// None in tests.
+    interface: Option<Interface>,
     name: String,
     nic: ConfiguredNic,
     table: TableId,
@@ -72,6 +74,7 @@ impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
         let queues = u16::try_from(processors.len()).unwrap_or(u16::MAX);
         let mut backend = Self {
             run,
+            interface: None,
             name: name.to_owned(),
             nic: ConfiguredNic::new(model, queues)?,
             table,
@@ -249,6 +252,7 @@ pub fn live_ntuple(
     let device = interface.receive_rules()?;
     let (processors, note) = interface.queue_processors(queues)?;
     let mut backend = NtupleBackend::new(run, &device, model, &processors)?;
+    backend.interface = Some(interface.clone());
     backend.remarks.extend(note);
     Ok((Box::new(backend), leftover))
 }
@@ -381,6 +385,9 @@ impl<K: Kernel, S: Storage> Backend for NtupleBackend<K, S> {
     }
 
     fn check(&mut self) -> Result<Option<String>, SteerError> {
+        if let Some(difference) = self.interface.as_ref().map_or(Ok(None), Interface::difference_now)? {
+            return Ok(Some(difference));
+        }
         Ok(self.run.disturbances()?.first().map(ToString::to_string))
     }
 

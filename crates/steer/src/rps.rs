@@ -10,7 +10,6 @@ use std::process::Command;
 
 use evenkeel_apply::{Change, Kernel, Knob, Leftover, Run, StateDirectory, Storage, Value};
 use evenkeel_host::Sysfs;
-use evenkeel_netlink::Netlink;
 use evenkeel_receive::{ConfiguredNic, FlowTuple, NicModel};
 
 use crate::backend::{Applied, Backend, Placement, QueueCount, Traffic};
@@ -159,11 +158,8 @@ impl<K: Kernel, S: Storage> Backend for RpsBackend<K, S> {
     }
 
     fn check(&mut self) -> Result<Option<String>, SteerError> {
-        if let Some(interface) = &self.interface {
-            let link = Netlink::open()?.link(interface.index)?;
-            if let Some(difference) = interface.difference(link.as_ref()) {
-                return Ok(Some(difference));
-            }
+        if let Some(difference) = self.interface.as_ref().map_or(Ok(None), Interface::difference_now)? {
+            return Ok(Some(difference));
         }
         Ok(self.run.disturbances()?.first().map(ToString::to_string))
     }

@@ -42,6 +42,18 @@ impl Machine {
     }
 }
 
+/// The loopback interface has number 1 in every network namespace, and nobody renames it.
+#[test]
+fn a_renamed_interface_ends_the_session() {
+    let mut backend = Machine::new(&[]).backend();
+    assert_eq!(backend.check().unwrap(), None);
+    let named = |name| Interface { index: 1, ..Interface::of_model(Some(name)) };
+    backend.interface = Some(named("lo"));
+    assert_eq!(backend.check().unwrap(), None);
+    backend.interface = Some(named("eth0"));
+    assert_eq!(backend.check().unwrap().as_deref(), Some("the interface was renamed to lo"));
+}
+
 fn put(data: &mut [u8], at: usize, value: &[u8]) {
     data[at..at + value.len()].copy_from_slice(value);
 }

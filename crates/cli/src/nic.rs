@@ -32,11 +32,7 @@ pub fn load(name: &str, source: &NicSource) -> Result<NicModel, Failure> {
     if name == "-" || path.extension().is_some() || name.contains('/') {
         return parse_model(&input::read(path, Kind::NicModel)?);
     }
-    // Read the directory even if it lacks the model: a misspelt directory must not select the bundled model.
-    if let Some(directory) = source.directory()
-        && let file = format!("{name}.toml")
-        && let Some(path) = model_files(&directory)?.into_iter().find(|path| path.ends_with(&file))
-    {
+    if let Some(path) = own_file(name, source)? {
         return parse_model(&evenkeel_files::read_regular(&path, Kind::NicModel)?);
     }
     if let Some(text) = NicModel::built_in_text(name) {
@@ -44,6 +40,14 @@ pub fn load(name: &str, source: &NicSource) -> Result<NicModel, Failure> {
     }
     let otherwise = "or give a path to a TOML file, or a directory of models with --nic-dir";
     Err(Failure::unknown("NIC model", name, NicModel::built_in_names(), otherwise))
+}
+
+/// The file of a model in the directory of models. Reads the directory even if it lacks the model: a misspelt
+/// directory must not select the bundled model.
+pub fn own_file(name: &str, source: &NicSource) -> Result<Option<PathBuf>, Failure> {
+    let Some(directory) = source.directory() else { return Ok(None) };
+    let file = format!("{name}.toml");
+    Ok(model_files(&directory)?.into_iter().find(|path| path.ends_with(&file)))
 }
 
 fn parse_model(text: &Text) -> Result<NicModel, Failure> {

@@ -222,6 +222,17 @@ fn what_cannot_be_done_or_has_no_effect_is_said_in_words() {
         let ended = end(managed.command(&[&steer[..], &arguments].concat()));
         assert!(ended.code == 2 && ended.stderr.contains(words), "{ended:?}");
     }
+    let models = tempfile::tempdir().unwrap();
+    std::fs::write(models.path().join("xdp-cpumap.toml"), "").unwrap();
+    for (directory, words) in [
+        (Path::new("/nosuch"), "EVENKEEL_NIC_DIR: cannot read the directory /nosuch"),
+        (models.path(), "xdp-cpumap.toml: this model has an effect only with --plan"),
+    ] {
+        let mut command = managed.command(&[&steer[..], &["--backend", "xdp"]].concat());
+        command.env("EVENKEEL_NIC_DIR", directory);
+        let ended = end(command);
+        assert!(ended.code == 2 && ended.stderr.contains(words), "{ended:?}");
+    }
     // A setting of the machine is none of this namespace.
     let tuned = end(managed.command(&["tune", NAME]));
     assert!(tuned.code == 0 && !tuned.stdout.contains("is gone"), "{tuned:?}");

@@ -153,6 +153,14 @@ fn backend(
     if choice == BackendChoice::Ntuple {
         return ntuple(options, interface);
     }
+    let fixed = if choice == BackendChoice::Rps { RPS_MODEL } else { XDP_MODEL };
+    if let Some(path) = nic::own_file(fixed, &options.source)? {
+        let message = format!(
+            "{}: this model has an effect only with --plan; unset EVENKEEL_NIC_DIR, or rename the file",
+            path.display()
+        );
+        return Err(Failure::new(Exit::Usage, message));
+    }
     if choice == BackendChoice::Rps {
         return rps(options, interface, policy);
     }

@@ -1,9 +1,9 @@
 //! The queue of each flow, kept up to date while flows and configuration change.
 
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, Hash};
 
 use hashbrown::HashTable;
-use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
+use rustc_hash::FxBuildHasher;
 
 use crate::filter::{ContextId, Filter, QueueId, TableId};
 use crate::flow::FlowTuple;
@@ -56,7 +56,8 @@ struct Entry {
     rss_position: u32,
 }
 
-/// Flows indexed by the fields of one mask.
+/// Flows indexed by the fields of one mask: a ring of flows for each value. Most signatures have one flow, so
+/// that a set for each would take more memory than the flows.
 #[derive(Clone, Debug)]
 struct Group {
     /// A table whose filters have the mask.
@@ -64,7 +65,10 @@ struct Group {
     /// Whether it compares signatures.
     of_signatures: bool,
     mask: Key,
-    flows: FxHashMap<Key, FxHashSet<FlowIndex>>,
+    /// One flow of each ring.
+    rings: HashTable<FlowIndex>,
+    /// The flows before and after each flow in its ring, by index.
+    links: Vec<[FlowIndex; 2]>,
 }
 
 impl Group {
@@ -72,16 +76,51 @@ impl Group {
         nic.key(self.table, flow).and(&self.mask)
     }
 
-    fn add(&mut self, index: FlowIndex, flow: &FlowTuple, nic: &ConfiguredNic) {
-        self.flows.entry(self.key(flow, nic)).or_default().insert(index);
+    /// A flow of the ring with this value.
+    fn ring(&self, value: &Key, entries: &[Option<Entry>], nic: &ConfiguredNic) -> Option<FlowIndex> {
+        let has_value = |index: &FlowIndex| {
+            entries[index.index()].as_ref().is_some_and(|entry| self.key(&entry.flow, nic) == *value)
+        };
+        self.rings.find(place(value), has_value).copied()
+    }
+
+    fn flows(&self, value: &Key, entries: &[Option<Entry>], nic: &ConfiguredNic) -> Vec<FlowIndex> {
+        let first = self.ring(value, entries, nic);
+        let next = |flow: &FlowIndex| Some(self.links[flow.index()][1]).filter(|next| Some(*next) != first);
+        std::iter::successors(first, next).collect()
+    }
+
+    /// Adds a flow of `entries`.
+    fn add(&mut self, index: FlowIndex, entries: &[Option<Entry>], nic: &ConfiguredNic) {
+        let Some(entry) = &entries[index.index()] else { return };
+        let key = self.key(&entry.flow, nic);
+        if self.links.len() < entries.len() {
+            self.links.resize(entries.len(), [FlowIndex(0); 2]);
+        }
+        let Some(before) = self.ring(&key, entries, nic) else {
+            self.links[index.index()] = [index; 2];
+            let (table, mask) = (self.table, self.mask);
+            let hash_of = |index: &FlowIndex| {
+                let key = |entry: &Entry| place(&nic.key(table, &entry.flow).and(&mask));
+                entries[index.index()].as_ref().map_or(0, key)
+            };
+            self.rings.insert_unique(place(&key), index, hash_of);
+            return;
+        };
+        let after = std::mem::replace(&mut self.links[before.index()][1], index);
+        self.links[after.index()][0] = index;
+        self.links[index.index()] = [before, after];
     }
 
     fn remove(&mut self, index: FlowIndex, flow: &FlowTuple, nic: &ConfiguredNic) {
-        let key = self.key(flow, nic);
-        if let Some(flows) = self.flows.get_mut(&key) {
-            flows.remove(&index);
-            if flows.is_empty() {
-                self.flows.remove(&key);
+        let [before, after] = self.links[index.index()];
+        self.links[before.index()][1] = after;
+        self.links[after.index()][0] = before;
+        if let Ok(mut found) = self.rings.find_entry(place(&self.key(flow, nic)), |first| *first == index) {
+            if after == index {
+                found.remove();
+            } else {
+                *found.get_mut() = after;
             }
         }
     }
@@ -158,10 +197,10 @@ impl FlowMap {
             Some(entry) => push(&mut self.by_rss_entry[entry], index),
             None => 0,
         };
-        for group in &mut self.groups {
-            group.add(index, &flow, &self.nic);
-        }
         self.entries[index.index()] = Some(Entry { flow, hash, queue, position, rss_position });
+        for group in &mut self.groups {
+            group.add(index, &self.entries, &self.nic);
+        }
         let entries = &self.entries;
         let hash_of =
             |index: &FlowIndex| entries[index.index()].as_ref().map_or(0, |entry| place(&entry.flow));
@@ -335,7 +374,7 @@ impl FlowMap {
         // No packet matches a contradiction.
         let Some(pattern) = self.nic.compared(filter) else { return };
         let matching: Vec<FlowIndex> = match self.group(filter.table, &pattern.mask) {
-            Some(group) => group.flows.get(&pattern.value).into_iter().flatten().copied().collect(),
+            Some(group) => self.groups[group].flows(&pattern.value, &self.entries, &self.nic),
             None => (0..self.entries.len()).map(|index| FlowIndex(index as u32)).collect(),
         };
         for flow in matching {
@@ -343,24 +382,23 @@ impl FlowMap {
         }
     }
 
-    /// Flows indexed by a mask; none if there are too many masks.
-    fn group(&mut self, table: TableId, mask: &Key) -> Option<&Group> {
+    /// The group of flows by a mask; none if there are too many masks.
+    fn group(&mut self, table: TableId, mask: &Key) -> Option<usize> {
         let of_signatures = self.nic.is_signature(table);
         let known = |group: &Group| group.of_signatures == of_signatures && group.mask == *mask;
         if let Some(position) = self.groups.iter().position(known) {
-            return self.groups.get(position);
+            return Some(position);
         }
         if self.groups.len() >= MOST_GROUPS {
             return None;
         }
-        let mut group = Group { table, of_signatures, mask: *mask, flows: FxHashMap::default() };
-        for (index, entry) in (0..).map(FlowIndex).zip(&self.entries) {
-            if let Some(entry) = entry {
-                group.add(index, &entry.flow, &self.nic);
-            }
+        let (rings, links) = (HashTable::new(), Vec::new());
+        let mut group = Group { table, of_signatures, mask: *mask, rings, links };
+        for index in 0..self.entries.len() {
+            group.add(FlowIndex(index as u32), &self.entries, &self.nic);
         }
         self.groups.push(group);
-        self.groups.last()
+        Some(self.groups.len() - 1)
     }
 
     fn settle_flow(&mut self, flow: FlowIndex) {
@@ -388,9 +426,9 @@ impl FlowMap {
     }
 }
 
-/// Hash of a flow in the index by five-tuple.
-fn place(flow: &FlowTuple) -> u64 {
-    FxBuildHasher.hash_one(flow)
+/// Hash of a flow in the index by five-tuple, or of a value in a group.
+fn place(key: &impl Hash) -> u64 {
+    FxBuildHasher.hash_one(key)
 }
 
 /// Appends a flow; returns its position.

@@ -123,11 +123,12 @@ impl Search {
             }
         }
         // Flows on forbidden queues come first: they take filters that others do not need.
+        let mut donors = None;
         for index in order {
             if self.policy.cost().is_accepted() {
                 break;
             }
-            self.rob(*index);
+            self.rob(*index, &mut donors);
         }
     }
 

@@ -23,11 +23,15 @@ mod account;
 mod coarse;
 mod optimum;
 mod oracle;
+mod progress;
 #[cfg(test)]
 mod tests;
 
 pub use account::Unmet;
 pub use optimum::{Optimum, optimum};
+pub use progress::Progress;
+
+use std::sync::Arc;
 
 use crate::flows::ObservedFlow;
 use crate::policy::{Cost, Flow, Policy, ScriptError};
@@ -99,6 +103,7 @@ pub struct Search {
     flow_tables: Vec<TableId>,
     /// Recompute the map at each step, to measure its cost.
     is_basic: bool,
+    progress: Arc<Progress>,
 }
 
 /// Bounds the memory of a search, bytes: its flows with the list of them, and filters for single flows. From the sizes
@@ -141,6 +146,7 @@ impl Search {
             stale_count: 0,
             flow_tables,
             is_basic: false,
+            progress: Arc::default(),
         })
     }
 
@@ -190,6 +196,12 @@ impl Search {
         self.stale_count
     }
 
+    /// The progress of [`Self::solve`].
+    #[must_use]
+    pub fn progress(&self) -> Arc<Progress> {
+        Arc::clone(&self.progress)
+    }
+
     /// Whether this search installed a filter.
     #[must_use]
     pub fn owns(&self, filter: FilterId) -> bool {
@@ -216,6 +228,7 @@ impl Search {
     /// When the policy's script fails.
     pub fn solve(&mut self, flows: &[ObservedFlow]) -> Result<Vec<FlowIndex>, SearchError> {
         self.policy.begin();
+        self.progress.begin(self.map.len() + flows.len());
         let indices: Vec<FlowIndex> = flows.iter().map(|flow| self.enter(flow)).collect();
         self.arrange()?;
         Ok(indices)
@@ -231,9 +244,12 @@ impl Search {
         self.policy.begin();
         let was_accepted = self.policy.cost().is_accepted();
         let indices: Vec<FlowIndex> = flows.iter().map(|flow| self.enter(flow)).collect();
+        let mut donors = None;
         for index in &indices {
             if self.improve(*index) == Attempt::Starved {
-                self.rob(*index);
+                self.rob(*index, &mut donors);
+            } else if let Some(donors) = &mut donors {
+                self.follow_donor(*index, donors);
             }
         }
         self.check()?;
@@ -286,6 +302,7 @@ impl Search {
 
     /// Adds a flow where the NIC puts it.
     fn enter(&mut self, observed: &ObservedFlow) -> FlowIndex {
+        self.progress.step();
         let flow = self.policy.classify(observed);
         let known = self.map.find(&observed.tuple);
         let index = known.unwrap_or_else(|| self.map.add_flow(observed.tuple));
@@ -352,6 +369,7 @@ impl Search {
 
     /// Whether something holds of a flow and its queue.
     fn lies(&self, index: FlowIndex, holds: impl Fn(&Policy, &Flow, QueueId) -> bool) -> bool {
+        self.progress.step();
         self.flow(index)
             .zip(self.map.queue(index))
             .is_some_and(|(flow, queue)| holds(&self.policy, flow, queue))
@@ -379,6 +397,7 @@ impl Search {
 
     /// Moves a flow to a better queue, if there is one and a filter for it.
     fn improve(&mut self, index: FlowIndex) -> Attempt {
+        self.progress.step();
         if self.is_basic {
             let is_consistent = std::hint::black_box(self.is_consistent());
             debug_assert!(is_consistent, "the flow map is the one computed from nothing");

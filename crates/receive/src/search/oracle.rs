@@ -1,5 +1,7 @@
 //! The filters that would send a flow to a queue, best first.
 
+use std::collections::BTreeSet;
+
 use super::{Owner, Search};
 use crate::{Change, Filter, FilterId, FilterMatch, FlowIndex, Precedence, QueueId, TableId};
 
@@ -114,24 +116,23 @@ impl Search {
     }
 
     /// Gives a flow on a forbidden queue the filter of one that does not need it to be on an allowed queue.
-    /// Returns whether the flow moved.
-    pub(super) fn rob(&mut self, index: FlowIndex) -> bool {
-        let Some((flow, from)) = self.flow(index).copied().zip(self.map.queue(index)) else { return false };
+    /// `donors` are these flows; none before the first use.
+    pub(super) fn rob(&mut self, index: FlowIndex, donors: &mut Option<Donors>) {
+        self.progress.step();
+        let Some((flow, from)) = self.flow(index).copied().zip(self.map.queue(index)) else { return };
         if self.policy.allows(&flow, from) {
-            return false;
+            return;
         }
-        let Some((to, _)) = self.policy.better_queue(&flow, from) else { return false };
+        let Some((to, _)) = self.policy.better_queue(&flow, from) else { return };
         let matches = FilterMatch::exact(&flow.tuple);
-        let serves = |search: &Self, other: FlowIndex| {
-            let Some(Some(placed)) = search.placed.get(other.index()) else { return false };
-            let Some(id) = placed.filter else { return false };
-            let home = search.map.nic().unfiltered_queue_of(&placed.flow.tuple);
-            search.map.nic().supports(id.table, &matches) && search.policy.allows(&placed.flow, home)
-        };
-        for other in self.indices() {
-            if !serves(self, other) {
-                continue;
-            }
+        let donors = donors.get_or_insert_with(|| self.donors());
+        let tables = (0..self.owners.len()).map(|table| TableId(table as u16));
+        let mut tables: Vec<TableId> =
+            tables.filter(|table| self.map.nic().supports(*table, &matches)).collect();
+        let mut next = FlowIndex(0);
+        while let Some(other) = donors.first(next, &tables) {
+            next = FlowIndex(other.0 + 1);
+            self.progress.step();
             let before = self.policy.cost();
             let Some(Some(placed)) = self.placed.get_mut(other.index()) else { continue };
             let Some(id) = placed.filter.take() else { continue };
@@ -142,15 +143,56 @@ impl Search {
                 if let Some(Some(placed)) = self.placed.get_mut(index.index()) {
                     placed.filter = Some(id);
                 }
-                return true;
+                self.follow_donor(other, donors);
+                self.follow_donor(index, donors);
+                return;
             }
             if replaced.is_ok() {
                 let _ = self.apply(Change::Replace(id, robbed));
+            } else {
+                // The table refuses the filter in any place.
+                tables.retain(|table| *table != id.table);
             }
             if let Some(Some(placed)) = self.placed.get_mut(other.index()) {
                 placed.filter = Some(id);
             }
         }
-        false
+    }
+
+    /// The flows that would be on an allowed queue without their filters.
+    fn donors(&self) -> Donors {
+        let mut donors = Donors(vec![BTreeSet::new(); self.owners.len()]);
+        for index in self.indices() {
+            if let Some(table) = self.spare(index) {
+                donors.0[table.index()].insert(index);
+            }
+        }
+        donors
+    }
+
+    /// Updates the donors after a flow got a filter or lost its own.
+    pub(super) fn follow_donor(&self, index: FlowIndex, donors: &mut Donors) {
+        donors.0.iter_mut().for_each(|flows| _ = flows.remove(&index));
+        if let Some(table) = self.spare(index) {
+            donors.0[table.index()].insert(index);
+        }
+    }
+
+    /// The table of a flow's filter, if the flow would be on an allowed queue without it.
+    fn spare(&self, index: FlowIndex) -> Option<TableId> {
+        let placed = self.placed.get(index.index())?.as_ref()?;
+        let table = placed.filter?.table;
+        let home = self.map.nic().unfiltered_queue_of(&placed.flow.tuple);
+        self.policy.allows(&placed.flow, home).then_some(table)
+    }
+}
+
+/// Flows that can give their filters away, by table.
+pub(super) struct Donors(Vec<BTreeSet<FlowIndex>>);
+
+impl Donors {
+    /// The first of them from an index on, among those with a filter in one of these tables.
+    fn first(&self, from: FlowIndex, tables: &[TableId]) -> Option<FlowIndex> {
+        tables.iter().filter_map(|table| self.0[table.index()].range(from..).next().copied()).min()
     }
 }

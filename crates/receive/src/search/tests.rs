@@ -201,6 +201,25 @@ fn a_flow_of_the_class_takes_the_filter_of_one_that_can_do_without() {
 }
 
 #[test]
+fn flows_on_forbidden_queues_do_not_examine_all_others() {
+    let progress = |rules: usize| {
+        let nic = small_nic("ntuple", &[("rules", rules)], 10);
+        let mut search = Search::new(nic, policy("policy = \"isolation\"", 10)).unwrap();
+        assert_eq!(search.progress().fraction(), 0.0);
+        search.solve(&flows(5000)).unwrap();
+        check(&search);
+        assert!(!search.cost().is_accepted(), "{}", search.cost());
+        search.progress()
+    };
+    for rules in [10, 200] {
+        let progress = progress(rules);
+        // A search from two starts, each of at most ten passes.
+        assert!(progress.examined() < 20 * 5000, "{rules}: {}", progress.examined());
+        assert!((0.3..1.0).contains(&progress.fraction()), "{rules}: {}", progress.fraction());
+    }
+}
+
+#[test]
 fn one_filter_does_for_a_class_with_one_queue() {
     let text = "[[class]]\nname = \"web\"\nqueues = 1\ndestination-port = 443\n";
     for model in ["i82599", "ntuple"] {

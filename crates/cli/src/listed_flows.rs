@@ -10,14 +10,21 @@ use crate::arguments::ListedFlows;
 use crate::exit::{Exit, Failure, say};
 use crate::input;
 
-/// The flows of the command line, if any. Warns about classes that the policy does not have.
-pub fn read(listed: &ListedFlows, policy: &PolicyFile) -> Result<Option<Vec<ObservedFlow>>, Failure> {
+/// The flows of the command line, if any; `fits` refuses a number of them. Warns about classes that the policy does
+/// not have.
+pub fn read(
+    listed: &ListedFlows,
+    policy: &PolicyFile,
+    fits: impl Fn(usize) -> Result<(), Failure>,
+) -> Result<Option<Vec<ObservedFlow>>, Failure> {
     if let Some(count) = listed.generate {
+        fits(count as usize)?;
         return Ok(Some(generate(policy, 0, count)));
     }
     let Some(path) = &listed.flows else { return Ok(None) };
     let Text { text, origin } = input::read(path, Kind::FlowList)?;
     let flows = flows::parse(&text, &origin).map_err(|error| Failure::new(Exit::Usage, error))?;
+    fits(flows.len())?;
     tell_unknown_classes(policy, &flows);
     Ok(Some(flows))
 }

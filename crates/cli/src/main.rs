@@ -66,6 +66,7 @@ fn prepare(command: &Command) -> Result<(), Failure> {
         | Command::Search(_)
         | Command::Compare(_)
         | Command::Generate(_) => signals::end_at_once(),
+        Command::Steer(options) if options.plan => signals::end_at_once(),
         Command::Check(options) if options.watch.is_none() && options.save.is_none() => {
             signals::end_at_once()
         }

@@ -5,6 +5,22 @@ use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 
 use crate::exit::{Exit, Failure};
 
+/// Limit for work on listed flows: a large number or file must not exhaust a host's memory.
+const MOST_FOR_FLOWS: u64 = 500_000_000;
+
+/// Returns an error if `work` on listed flows needs more memory than there is, or than it may take.
+pub fn require_for_flows(needed: u64, work: &str) -> Result<(), Failure> {
+    const ADVICE: &str = "give fewer flows";
+    require(needed, work, ADVICE)?;
+    if needed > MOST_FOR_FLOWS {
+        let (needed, most) = (size(needed), size(MOST_FOR_FLOWS));
+        let message =
+            format!("{work} needs up to about {needed} of memory, and {most} are the most; {ADVICE}");
+        return Err(Failure::new(Exit::Usage, message));
+    }
+    Ok(())
+}
+
 /// Returns an error if `work` needs more memory than there is.
 pub fn require(needed: u64, work: &str, advice: &str) -> Result<(), Failure> {
     match available() {

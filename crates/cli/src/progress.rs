@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::io::IsTerminal;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use evenkeel_model::text::{printable, terminal_output};
@@ -107,9 +109,33 @@ pub fn wait(time: Duration, activity: &str, signals: &Signals) {
     let started = Instant::now();
     while started.elapsed() < time && !signals.came() {
         meter.show(started.elapsed().as_secs_f64() / time.as_secs_f64(), activity);
-        std::thread::sleep(NAP.min(time.saturating_sub(started.elapsed())));
+        thread::sleep(NAP.min(time.saturating_sub(started.elapsed())));
     }
     meter.finish();
+}
+
+/// Does work and shows its progress while it takes long. Without a thread for the display, nothing is shown.
+pub fn with_progress<T>(activity: &str, fraction: impl Fn() -> f64 + Send, work: impl FnOnce() -> T) -> T {
+    /// Shorter work shows nothing.
+    const LONG: Duration = Duration::from_secs(2);
+    const INTERVAL: Duration = Duration::from_millis(100);
+    let (working, ended) = mpsc::channel::<()>();
+    let goes_on = move |time| ended.recv_timeout(time) == Err(RecvTimeoutError::Timeout);
+    let show = move || {
+        if goes_on(LONG) {
+            let meter = Meter::new(false);
+            while goes_on(INTERVAL) {
+                meter.show(fraction(), activity);
+            }
+            meter.finish();
+        }
+    };
+    thread::scope(|scope| {
+        let _ = thread::Builder::new().spawn_scoped(scope, show);
+        let result = work();
+        drop(working);
+        result
+    })
 }
 
 /// Progress of a run, and its interruption by a signal.

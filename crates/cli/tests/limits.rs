@@ -167,10 +167,12 @@ fn work_that_does_not_fit_into_the_memory_is_refused_before_it_begins() {
     let many = SCENARIO.replace("flows = 2", "flows = 100000");
     let scenario = file(directory.path(), "many.toml", many);
     let solve = ["search", "solve", "--nic", "i82599", "--queues", "4", "--policy", "balance", "--generate"];
+    let plan = ["steer", "--plan", "--model", "i82599", "--queues", "4", "--policy", "balance", "--generate"];
     let quiet = ["run", scenario.to_str().unwrap(), "--on", "sim", "--quiet"];
     for (arguments, work) in [
         (&[&solve[..], &["900000"]].concat()[..], "a search for 900,000 flows"),
         (&["search", "bench", "--flows", "900000"], "a search for 900,000 flows"),
+        (&[&plan[..], &["900000"]].concat()[..], "a search for 900,000 flows"),
         (&quiet, "this run"),
     ] {
         let ended = run_within(300, arguments, directory.path());
@@ -179,6 +181,13 @@ fn work_that_does_not_fit_into_the_memory_is_refused_before_it_begins() {
     }
     let ended = run_within(300, &[&solve[..], &["9000"]].concat(), directory.path());
     assert_eq!(ended.code, 0, "{ended:?}");
+    for arguments in [&["search", "bench", "--flows", "900000"][..], &[&plan[..], &["900000"]].concat()] {
+        let ended = run(arguments);
+        assert!(
+            ended.code == 2 && ended.stderr.contains(" MB of memory, and 500 MB are the most"),
+            "{ended:?}"
+        );
+    }
     let ended = run(&[&solve[..], &["900001"]].concat());
     assert!(ended.code == 2 && ended.stderr.contains("from 1 to 900000"), "{ended:?}");
 }

@@ -69,11 +69,16 @@ fn signals_that_were_ignored_at_the_start_stay_ignored() {
 #[test]
 fn commands_that_hold_nothing_end_with_the_documented_code() {
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
-        let search = evenkeel(&["search", "bench", "--flows", "500", "--queues", "10", "--repeat", "10000"]);
-        let mut child = start(search);
-        wait_for_handler(&mut child, signal);
-        send(&child, signal);
-        assert_eq!(child.wait().unwrap().code(), Some(130), "{signal}");
+        for arguments in [
+            &["search", "bench", "--flows", "500", "--queues", "10", "--repeat", "10000"][..],
+            &["steer", "--plan", "--model", "i82599", "--policy", "isolation", "--generate", "400000"],
+        ] {
+            let mut child = start(evenkeel(arguments));
+            wait_for_handler(&mut child, signal);
+            // A plan that only notes the signal goes on for many seconds and ends with 0.
+            send(&child, signal);
+            assert_eq!(child.wait().unwrap().code(), Some(130), "{signal}: {arguments:?}");
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use crate::interface::Interface;
 pub enum FlowSource {
     /// The interface's flows.
     Observed(Box<Observer>),
-    /// Given flows of a trace or a generator, for a plan.
+    /// Given flows of a trace or a generator, for a plan: they are observed once.
     Listed(Vec<ObservedFlow>),
 }
 
@@ -28,7 +28,7 @@ impl FlowSource {
     ) -> Result<Vec<ObservedFlow>, SteerError> {
         match self {
             Self::Observed(observer) => observer.look(traffic),
-            Self::Listed(flows) => Ok(flows.clone()),
+            Self::Listed(flows) => Ok(std::mem::take(flows)),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_receive::flows::ObservedFlow;
 use evenkeel_receive::policy::{PolicyFile, Queues};
-use evenkeel_receive::search::Search;
+use evenkeel_receive::search::{Progress, Search, SearchError};
 use evenkeel_receive::{FilterMatch, FlowIndex, FlowTuple, QueueId};
 use serde::Serialize;
 
@@ -120,7 +120,8 @@ pub struct Session {
     backend: Box<dyn Backend>,
     source: FlowSource,
     search: Search,
-    known: HashMap<FlowTuple, (FlowIndex, ObservedFlow)>,
+    /// The flows of the search.
+    known: HashMap<FlowIndex, ObservedFlow>,
     options: SessionOptions,
     looked: Option<Instant>,
     arranged: Instant,
@@ -184,6 +185,12 @@ impl Session {
         self.backend.check()
     }
 
+    /// The progress of a search.
+    #[must_use]
+    pub fn progress(&self) -> Arc<Progress> {
+        self.search.progress()
+    }
+
     /// Observes the flows if due, and places new and changed ones. None if nothing was due.
     ///
     /// # Errors
@@ -195,27 +202,24 @@ impl Session {
         }
         self.looked = Some(Instant::now());
         let flows = self.look()?;
-        let present: HashSet<FlowTuple> = flows.iter().map(|flow| flow.tuple).collect();
-        let gone: Vec<FlowTuple> =
-            self.known.keys().filter(|tuple| !present.contains(tuple)).copied().collect();
-        let came: Vec<ObservedFlow> =
-            flows.iter().filter(|flow| !self.known.contains_key(&flow.tuple)).cloned().collect();
+        let present: HashSet<FlowIndex> = flows.iter().filter_map(|flow| self.index(&flow.tuple)).collect();
+        let gone: Vec<FlowIndex> =
+            self.known.keys().filter(|index| !present.contains(index)).copied().collect();
+        let came = flows.len() - present.len();
         let rearrange = self.arranged.elapsed() >= REARRANGE_INTERVAL;
-        let changed: Vec<ObservedFlow> = match rearrange {
-            true => flows.iter().filter(|flow| self.has_changed(flow)).cloned().collect(),
-            false => Vec::new(),
-        };
-        if !is_first && gone.is_empty() && came.is_empty() && changed.is_empty() {
+        let changed = if rearrange { flows.iter().filter(|flow| self.has_changed(flow)).count() } else { 0 };
+        if !is_first && gone.is_empty() && came == 0 && changed == 0 {
             return Ok(None);
         }
         let began = Instant::now();
-        let indices: Vec<FlowIndex> =
-            gone.iter().filter_map(|tuple| self.known.remove(tuple)).map(|(index, _)| index).collect();
-        self.search.remove(&indices);
-        if is_first || !changed.is_empty() {
-            self.enter(&flows, |search, flows| search.solve(flows))?;
-        } else if !came.is_empty() {
-            self.enter(&came, |search, flows| search.add(flows))?;
+        self.known.retain(|index, _| present.contains(index));
+        self.search.remove(&gone);
+        if is_first || changed > 0 {
+            self.enter(flows, Search::solve)?;
+        } else if came > 0 {
+            let is_new = |flow: &ObservedFlow| self.index(&flow.tuple).is_none();
+            let new = flows.into_iter().filter(is_new).collect();
+            self.enter(new, Search::add)?;
         }
         if rearrange {
             self.search.compact()?;
@@ -228,9 +232,9 @@ impl Session {
         self.changes += (applied.inserted + applied.replaced + applied.removed) as u64;
         let cost = self.search.cost();
         Ok(Some(Step {
-            came: came.len(),
+            came,
             went: gone.len(),
-            changed: changed.len(),
+            changed,
             search_us,
             applied,
             cost: cost.value(),
@@ -254,22 +258,24 @@ impl Session {
         let traffic = self.backend.traffic()?;
         let mut flows = self.source.look(&traffic)?;
         for flow in &mut flows {
-            if let Some((_, known)) = self.known.get_mut(&flow.tuple) {
+            let Some(index) = self.index(&flow.tuple) else { continue };
+            if let Some(known) = self.known.get_mut(&index) {
                 known.rate_bps = flow.rate_bps;
                 known.process.clone_from(&flow.process);
             }
-            flow.queue = self
-                .known
-                .get(&flow.tuple)
-                .and_then(|(index, _)| self.search.map().queue(*index))
-                .or(flow.queue);
+            flow.queue = self.search.map().queue(index).or(flow.queue);
         }
         Ok(flows)
     }
 
+    /// The index of a known flow.
+    fn index(&self, tuple: &FlowTuple) -> Option<FlowIndex> {
+        self.search.find(tuple).filter(|index| self.known.contains_key(index))
+    }
+
     fn has_changed(&self, flow: &ObservedFlow) -> bool {
-        let Some((index, _)) = self.known.get(&flow.tuple) else { return false };
-        let Some(before) = self.search.flow(*index) else { return false };
+        let known = self.index(&flow.tuple);
+        let Some(before) = known.and_then(|index| self.search.flow(index)) else { return false };
         let difference = flow.rate_bps.abs_diff(before.rate_bps);
         let moved = difference >= RATE_STEP_BPS && difference >= before.rate_bps / 4;
         moved || flow.reader != before.reader
@@ -277,16 +283,11 @@ impl Session {
 
     fn enter(
         &mut self,
-        flows: &[ObservedFlow],
-        search: impl FnOnce(
-            &mut Search,
-            &[ObservedFlow],
-        ) -> Result<Vec<FlowIndex>, evenkeel_receive::search::SearchError>,
+        flows: Vec<ObservedFlow>,
+        search: impl FnOnce(&mut Search, &[ObservedFlow]) -> Result<Vec<FlowIndex>, SearchError>,
     ) -> Result<(), SteerError> {
-        let indices = search(&mut self.search, flows)?;
-        for (flow, index) in flows.iter().zip(indices) {
-            self.known.insert(flow.tuple, (index, flow.clone()));
-        }
+        let indices = search(&mut self.search, &flows)?;
+        self.known.extend(indices.into_iter().zip(flows));
         Ok(())
     }
 
@@ -308,7 +309,7 @@ impl Session {
         let known = self.backend.knows_queues();
         let cost = Some(search.cost()).filter(|_| known);
         let mut flows: Vec<FlowView> =
-            self.known.values().filter_map(|(index, flow)| self.view(*index, flow)).collect();
+            self.known.iter().filter_map(|(index, flow)| self.view(*index, flow)).collect();
         flows.sort_by(|one, other| {
             (one.queue, &one.source, &one.destination).cmp(&(other.queue, &other.source, &other.destination))
         });

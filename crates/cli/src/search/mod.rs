@@ -55,14 +55,14 @@ fn read_policy(path: &Path, read: Reader) -> Result<PolicyFile, Failure> {
 }
 
 /// Filters for single flows that a NIC has room for.
-fn room(model: &NicModel) -> usize {
+pub fn room(model: &NicModel) -> usize {
     model.tables().iter().filter(|table| table.fields.take_flows()).map(|table| table.capacity).sum()
 }
 
-/// Refuses a search that needs more memory than there is.
-fn require_memory(flows: usize, filters: usize, more: usize) -> Result<(), Failure> {
+/// Refuses a search that needs more memory than there is, or than it may take.
+pub fn require_memory(flows: usize, filters: usize, more: usize) -> Result<(), Failure> {
     let work = format!("a search for {}", counted(flows, "flow"));
-    memory::require(search::memory(flows, filters) + more as u64, &work, "give fewer flows")
+    memory::require_for_flows(search::memory(flows, filters) + more as u64, &work)
 }
 
 fn bind(policy: &PolicyFile, queues: u16) -> Result<Policy, Failure> {

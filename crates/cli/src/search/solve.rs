@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::{bind, configure, load_policy, require_memory, room};
 use crate::arguments::{Format, SolveOptions};
 use crate::exit::{Exit, Failure, print, print_page};
-use crate::progress::page;
+use crate::progress::{page, with_progress};
 use crate::{listed_flows, nic};
 
 /// Memory of a filter in JSON, before it is text and as text.
@@ -25,7 +25,7 @@ pub fn solve(options: &SolveOptions) -> Result<Exit, Failure> {
     if options.contexts {
         nic.allow_contexts(u16::MAX);
     }
-    let check = |flows: usize| {
+    let fits = |flows: usize| {
         let filters = room(nic.model()).min(flows);
         require_memory(
             flows,
@@ -33,9 +33,7 @@ pub fn solve(options: &SolveOptions) -> Result<Exit, Failure> {
             if options.format == Format::Json { filters * JSON_FILTER_BYTES } else { 0 },
         )
     };
-    check(options.listed.generate.unwrap_or(0) as usize)?;
-    let flows = listed_flows::read(&options.listed, &file)?.unwrap_or_default();
-    check(flows.len())?;
+    let flows = listed_flows::read(&options.listed, &file, fits)?.unwrap_or_default();
     let policy = bind(&file, options.queues)?;
     let best = {
         let seen: Vec<Flow> = flows.iter().map(|flow| policy.classify(flow)).collect();
@@ -45,7 +43,8 @@ pub fn solve(options: &SolveOptions) -> Result<Exit, Failure> {
     let begin = Instant::now();
     let fail = |error: evenkeel_receive::search::SearchError| Failure::new(Exit::Usage, error);
     let mut search = Search::new(nic, policy).map_err(fail)?;
-    let indices = search.solve(&flows).map_err(fail)?;
+    let (progress, activity) = (search.progress(), format!("search for {}", counted(flows.len(), "flow")));
+    let indices = with_progress(&activity, || progress.fraction(), || search.solve(&flows)).map_err(fail)?;
     let search_us = begin.elapsed().as_nanos() as f64 / 1e3;
 
     let solved = Solved { search, indices, search_us, best };

@@ -20,8 +20,9 @@ use crate::exit::{Exit, Failure, print};
 use crate::listed_flows;
 use crate::live::{Screen, guardian, require, say};
 use crate::nic;
+use crate::progress::with_progress;
 use crate::revert::tell_leftover;
-use crate::search::{load_policy, reload_policy};
+use crate::search::{load_policy, reload_policy, require_memory, room};
 use crate::signals::Signals;
 
 /// Interval of a session's checks.
@@ -30,6 +31,9 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 const NAP: Duration = Duration::from_millis(20);
 /// Time between a plan's two observations, from which it computes rates.
 const PLAN_INTERVAL: Duration = Duration::from_millis(500);
+/// Memory of a plan's flow besides its search: in the session and the status, and as text for JSON.
+const FLOW_BYTES: usize = 300;
+const JSON_FLOW_BYTES: usize = 560;
 /// The model of XDP steering.
 const XDP_MODEL: &str = "xdp-cpumap";
 const XDP_HAS_A_MODEL: &str =
@@ -55,8 +59,6 @@ pub enum End {
 pub fn steer(options: &SteerOptions) -> Result<Exit, Failure> {
     refuse_ignored(options)?;
     let policy = WatchedPolicy::load(&options.policy)?;
-    // Before anything is attached, so that a signal never leaves something behind.
-    let signals = Signals::catch()?;
     let is_listed = options.listed.flows.is_some() || options.listed.generate.is_some();
     if options.plan && options.model.is_some() && is_listed {
         // Model and flows suffice, so nothing of this host is read.
@@ -74,6 +76,8 @@ pub fn steer(options: &SteerOptions) -> Result<Exit, Failure> {
     if options.plan {
         return plan(options, &interface, &policy.file);
     }
+    // Before anything is attached, so that a signal never leaves something behind.
+    let signals = Signals::catch()?;
     let source = FlowSource::Observed(Box::new(observer(options, &interface)?));
     let backend = backend(options, &interface, &policy.file)?;
     let session_options = SessionOptions { interval: options.interval, once: options.once };
@@ -235,7 +239,11 @@ fn plan(options: &SteerOptions, interface: &Interface, policy: &PolicyFile) -> R
         _ => (processors(options, interface)?, None),
     };
     let planned = Planned::new(&model, &processors, note).map_err(failure)?;
-    let source = match listed_flows::read(&options.listed, policy)? {
+    let fits = |flows: usize| {
+        let shown = if options.format == Format::Json { JSON_FLOW_BYTES } else { FLOW_BYTES };
+        require_memory(flows, room(&model).min(flows), flows * shown)
+    };
+    let source = match listed_flows::read(&options.listed, policy, fits)? {
         Some(flows) => FlowSource::Listed(flows),
         None => {
             let mut observer = observer(options, interface)?;
@@ -248,14 +256,15 @@ fn plan(options: &SteerOptions, interface: &Interface, policy: &PolicyFile) -> R
     let session_options = SessionOptions { interval: options.interval, once: true };
     let mut session =
         Session::start(interface, Box::new(planned), source, policy, session_options).map_err(failure)?;
-    session.tick().map_err(failure)?;
+    let progress = session.progress();
+    with_progress("search", || progress.fraction(), || session.tick()).map_err(failure)?;
     let status = session.status();
     match options.format {
         Format::Table => {
             let filters = session.shell().unwrap_or_default();
             print(&format!("{}\n{filters}", show::status(&status)))?;
         }
-        Format::Json => print(&format!("{:#}\n", show::json(&status, None, Duration::ZERO)))?,
+        Format::Json => print(&show::json(&status, None))?,
     }
     Ok(Exit::Done)
 }
@@ -331,7 +340,7 @@ fn manage(
     let end = end.map_err(failure)?;
     match options.format {
         Format::Table => print(&show::status(&status))?,
-        Format::Json => print(&format!("{:#}\n", show::json(&status, Some(&end), began.elapsed())))?,
+        Format::Json => print(&show::json(&status, Some((&end, began.elapsed()))))?,
     }
     Ok(match end {
         End::Time | End::Terminated => Exit::Done,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use evenkeel_model::text::counted;
 use evenkeel_report::page::{Heading, Page};
 use evenkeel_steer::{Status, Step};
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use super::End;
 use crate::progress::page;
@@ -142,19 +142,35 @@ fn rate(bps: u64) -> String {
     }
 }
 
-/// A session's status, for scripts.
-pub fn json(status: &Status, end: Option<&End>, elapsed: Duration) -> Value {
-    let mut value = json!(status);
-    if let (Some(object), Some(end)) = (value.as_object_mut(), end) {
+/// A session's status for scripts, with its end.
+#[derive(Serialize)]
+struct Report<'s> {
+    #[serde(flatten)]
+    status: &'s Status,
+    #[serde(flatten)]
+    ending: Option<Ending<'s>>,
+}
+
+#[derive(Serialize)]
+struct Ending<'s> {
+    seconds: f64,
+    end: &'static str,
+    reason: Option<&'s str>,
+}
+
+/// A session's status as JSON text; a tree of JSON values would take a kilobyte per flow.
+pub fn json(status: &Status, ended: Option<(&End, Duration)>) -> String {
+    let ending = ended.map(|(end, elapsed)| {
         let (end, reason) = match end {
             End::Time => ("time", None),
             End::Interrupted => ("interrupted", None),
             End::Terminated => ("terminated", None),
             End::StoodBack(reason) => ("stood-back", Some(reason.as_str())),
         };
-        object.insert("seconds".to_owned(), elapsed.as_secs_f64().into());
-        object.insert("end".to_owned(), end.into());
-        object.insert("reason".to_owned(), reason.into());
-    }
-    value
+        Ending { seconds: elapsed.as_secs_f64(), end, reason }
+    });
+    // Cannot fail: every key is text, and memory takes every write.
+    let mut text = serde_json::to_string_pretty(&Report { status, ending }).unwrap_or_default();
+    text.push('\n');
+    text
 }

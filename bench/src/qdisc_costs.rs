@@ -127,7 +127,7 @@ fn packet_socket(index: u32) -> io::Result<OwnedFd> {
     if descriptor < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: it is open, and nobody else's.
+    // SAFETY: it is open, and no other owner's.
     let socket = unsafe { OwnedFd::from_raw_fd(descriptor) };
     // SAFETY: all zero is a valid address.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };

@@ -29,7 +29,7 @@ const PEER: &str = "evs1";
 const OTHER: &str = "evs9";
 const QUEUES: u32 = 4;
 const MAPS: [&str; 4] = ["1", "2", "1", "2"];
-/// What another interface has, whose settings nobody may change.
+/// What another interface has, whose settings must not change.
 const OTHER_MAPS: [&str; 4] = ["2", "1", "2", "1"];
 const SIZES: GsoSizes = GsoSizes { all: 60_000, ipv4: 60_000 };
 const OUTPUT_LIMIT: &str = "net/ipv4/tcp_limit_output_bytes";
@@ -432,7 +432,7 @@ impl Bed {
             }
             Disturbance::Move => {
                 self.move_interface()?;
-                // Its session stands back by itself; what is no session may have ended.
+                // Its session restores its settings and exits; what is no session may have ended.
                 std::thread::sleep(Duration::from_millis(300));
                 send(worker, Signal::SIGTERM);
                 wait(child)?;

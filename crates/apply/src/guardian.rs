@@ -53,15 +53,15 @@ const POLL: Duration = Duration::from_millis(2);
 
 /// A guardian's command-line arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Post {
+pub struct Arguments {
     pub journal: PathBuf,
     pub worker: u32,
     /// Clock ticks since boot; with the id it identifies the process.
     pub worker_start: u64,
 }
 
-impl Post {
-    fn arguments(&self) -> [OsString; 3] {
+impl Arguments {
+    fn to_os(&self) -> [OsString; 3] {
         [
             self.journal.clone().into_os_string(),
             self.worker.to_string().into(),
@@ -74,7 +74,7 @@ impl Post {
 pub struct Guardian {
     /// Program and arguments, to start a replacement.
     again: (OsString, Vec<OsString>),
-    post: Post,
+    arguments: Arguments,
     child: Child,
     line: Option<ChildStdin>,
     answers: ChildStdout,
@@ -85,12 +85,13 @@ pub struct Guardian {
 
 impl Guardian {
     /// Starts a guardian and waits for [`READY`]. `command` is this binary with the hidden subcommand; `start`
-    /// appends the [`Post`].
+    /// appends the [`Arguments`].
     pub(crate) fn start(mut command: Command, journal: &Path, worker: Process) -> io::Result<Self> {
-        let post = Post { journal: journal.to_owned(), worker: worker.id, worker_start: worker.start_ticks };
+        let own =
+            Arguments { journal: journal.to_owned(), worker: worker.id, worker_start: worker.start_ticks };
         let arguments = command.get_args().map(Into::into).collect();
         let again = (command.get_program().to_owned(), arguments);
-        command.args(post.arguments()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.args(own.to_os()).stdin(Stdio::piped()).stdout(Stdio::piped());
         // SAFETY: between fork and exec the closure makes one system call and allocates nothing.
         unsafe {
             command.pre_exec(|| if libc::setsid() < 0 { Err(io::Error::last_os_error()) } else { Ok(()) });
@@ -99,10 +100,11 @@ impl Guardian {
         let line = child.stdin.take();
         let missing = || io::Error::other("it has no output");
         let answers = child.stdout.take().ok_or_else(missing)?;
-        let mut guardian = Self { again, post, child, line, answers, asked: Instant::now(), waits: false };
+        let mut guardian =
+            Self { again, arguments: own, child, line, answers, asked: Instant::now(), waits: false };
         set_nonblocking(&guardian.answers)?;
         guardian.line.as_ref().map(set_nonblocking).transpose()?;
-        match guardian.hear(READY.len(), START_LIMIT)?.as_slice() {
+        match guardian.read_answer(READY.len(), START_LIMIT)?.as_slice() {
             said if said == READY.as_bytes() => Ok(guardian),
             // The guardian exits by itself; its message says why.
             _ => {
@@ -110,14 +112,14 @@ impl Guardian {
                 let ended = guardian.wait(END_LIMIT);
                 Err(io::Error::other(match ended {
                     Some(status) => format!("it ended with {status}"),
-                    None => format!("it was not at its post within {START_LIMIT:?}"),
+                    None => format!("it was not ready within {START_LIMIT:?}"),
                 }))
             }
         }
     }
 
     /// Reads from the guardian until `most` bytes, end of file or the limit.
-    fn hear(&mut self, most: usize, limit: Duration) -> io::Result<Vec<u8>> {
+    fn read_answer(&mut self, most: usize, limit: Duration) -> io::Result<Vec<u8>> {
         let deadline = Instant::now() + limit;
         let mut said = Vec::new();
         while said.len() < most {
@@ -160,7 +162,7 @@ impl Guardian {
         }
         if self.waits {
             // Read answers before the clock: the worker itself may have been stopped meanwhile.
-            self.waits = !self.hear(1, Duration::ZERO).is_ok_and(|said| !said.is_empty());
+            self.waits = !self.read_answer(1, Duration::ZERO).is_ok_and(|said| !said.is_empty());
             return !self.waits || self.asked.elapsed() < ANSWER_LIMIT;
         }
         if self.asked.elapsed() >= PING_INTERVAL
@@ -174,15 +176,15 @@ impl Guardian {
 
     /// Replaces a guardian that died or does not answer. The old one is killed: if continued, it would roll
     /// back too.
-    pub(crate) fn keep_at_post(&mut self) -> io::Result<()> {
+    pub(crate) fn keep_alive(&mut self) -> io::Result<()> {
         if self.is_alive() {
             return Ok(());
         }
         let (program, arguments) = &self.again;
         let mut command = Command::new(program);
         command.arg0("evenkeel").args(arguments);
-        let worker = Process { id: self.post.worker, start_ticks: self.post.worker_start };
-        *self = Self::start(command, &self.post.journal, worker)?;
+        let worker = Process { id: self.arguments.worker, start_ticks: self.arguments.worker_start };
+        *self = Self::start(command, &self.arguments.journal, worker)?;
         Ok(())
     }
 
@@ -240,29 +242,29 @@ fn open_pidfd(process: u32) -> io::Result<OwnedFd> {
 ///
 /// # Errors
 /// When the worker cannot be watched or its settings cannot be restored.
-pub fn guard(post: &Post) -> Result<Watch, ApplyError> {
+pub fn guard(arguments: &Arguments) -> Result<Watch, ApplyError> {
     for ignored in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGPIPE] {
         // SAFETY: SIG_IGN installs no handler.
         unsafe { signal(ignored, SigHandler::SigIgn) }.map_err(|error| ApplyError::Guardian(error.into()))?;
     }
-    let worker = Process { id: post.worker, start_ticks: post.worker_start };
-    let pidfd = match open_pidfd(post.worker) {
+    let worker = Process { id: arguments.worker, start_ticks: arguments.worker_start };
+    let pidfd = match open_pidfd(arguments.worker) {
         Ok(pidfd) => Some(pidfd),
         // The worker is dead already.
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => None,
         Err(error) => return Err(ApplyError::Guardian(error)),
     };
     // Reading another user's journal needs more than CAP_NET_ADMIN: do it before dropping privileges.
-    let header = StateDirectory::read(&post.journal)?.and_then(|contents| contents.header);
-    let (Some(watched), Some(header)) = (Watched::open(&post.journal)?, header) else {
+    let header = StateDirectory::read(&arguments.journal)?.and_then(|contents| contents.header);
+    let (Some(watched), Some(header)) = (Watched::open(&arguments.journal)?, header) else {
         let source = io::ErrorKind::NotFound.into();
-        return Err(JournalError::File { action: "watch", path: post.journal.clone(), source }.into());
+        return Err(JournalError::File { action: "watch", path: arguments.journal.clone(), source }.into());
     };
     let mut kernel = LiveKernel::of(&header.interface)?;
     kernel.watch_departure();
     keep_only(&[Capability::NetAdmin]).map_err(ApplyError::Guardian)?;
     // The id may have been reused before pidfd_open.
-    let alive = Host::live().process(post.worker).map(Process::from) == Some(worker);
+    let alive = Host::live().process(arguments.worker).map(Process::from) == Some(worker);
     if let Some(pidfd) = pidfd.filter(|_| alive) {
         let mut output = io::stdout();
         // Ignore the error: a worker that closed the pipe has died.

@@ -313,7 +313,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
     /// When a knob cannot be read, or no guardian can be started.
     pub fn disturbances(&mut self) -> Result<Vec<Disturbance>, ApplyError> {
         if let Some(guardian) = &mut self.guardian {
-            guardian.keep_at_post().map_err(ApplyError::Guardian)?;
+            guardian.keep_alive().map_err(ApplyError::Guardian)?;
         }
         let mut found = Vec::new();
         for knob in self.entries.iter().map(|entry| entry.knob.clone()).collect::<Vec<_>>() {

@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_that_nobody_holds_is_seen_before_it_is_replaced() {
+    fn an_unheld_journal_is_seen_before_it_is_replaced() {
         let directory = tempfile::tempdir().unwrap();
         let state = StateDirectory::at(directory.path());
         let mut first = take(&state, 7).unwrap();
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_outlives_its_name_for_whoever_has_it_open() {
+    fn an_open_journal_outlives_its_name() {
         let directory = tempfile::tempdir().unwrap();
         let state = StateDirectory::at(directory.path().join("state"));
         let mut held = take(&state, 7).unwrap();

@@ -566,7 +566,7 @@ pub struct FairOptions {
     /// the line rate that `max-rate` divides [default for max-rate: the device's speed]
     #[arg(long, value_name = "RATE", value_parser = parse_line_rate, allow_hyphen_values = true, required_if_eq("queue_weights", "htb"))]
     pub rate: Option<BitRate>,
-    /// Service balancing: flows take turns on shared queues if nothing serves the queues by weight
+    /// Service balancing: flows alternate on shared queues if nothing serves the queues by weight
     #[arg(long, value_enum, default_value_t = BalanceChoice::Off)]
     pub balance: BalanceChoice,
     /// Transmit batching: a BPF qdisc at each queue (Linux 6.16) collects a burst before the queue is served.
@@ -585,14 +585,14 @@ pub struct FairOptions {
     pub format: Format,
 }
 
-/// Whether flows take turns on shared queues.
+/// Whether flows alternate on shared queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum BalanceChoice {
     /// Flows stay on their queues
     Off,
-    /// Flows take turns, unless the queues are served by weight or processors keep to pools
+    /// Flows alternate, unless the queues are served by weight or processors keep to pools
     Auto,
-    /// Flows take turns; refused if that is not possible
+    /// Flows alternate; refused if that is not possible
     On,
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use evenkeel_apply::guardian::{Post, Watch, guard as watch};
+use evenkeel_apply::guardian::{Arguments, Watch, guard as watch};
 use evenkeel_apply::{
     ApplyError, Cause, Damaged, Etc, Header, InterfaceIdentity, Leftover, PersistError, Removal,
     RevertOutcome, StateDirectory, how_to_enter, revert as revert_journal,
@@ -233,9 +233,12 @@ pub fn tell_unfinished(header: &Header) {
 
 /// Runs the guardian.
 pub fn guard(options: &GuardOptions) -> Result<Exit, Failure> {
-    let post =
-        Post { journal: options.journal.clone(), worker: options.worker, worker_start: options.worker_start };
-    match watch(&post).map_err(|error| failure(&error))? {
+    let arguments = Arguments {
+        journal: options.journal.clone(),
+        worker: options.worker,
+        worker_start: options.worker_start,
+    };
+    match watch(&arguments).map_err(|error| failure(&error))? {
         Watch::Released => {}
         Watch::WorkerDied(outcome) => match *outcome {
             RevertOutcome::RolledBack(leftover) => return Ok(say_leftover(&leftover)),

@@ -9,9 +9,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use evenkeel_host::synthetic::{CardOptions, HostBuilder, write_tree};
+use evenkeel_host::synthetic::{HostBuilder, NicOptions, write_tree};
 use evenkeel_model::host::HostFacts;
-use hosts::card_mut;
+use hosts::nic_mut;
 use support::run;
 
 fn tree(facts: &HostFacts) -> tempfile::TempDir {
@@ -38,9 +38,9 @@ fn a_healthy_host_fits_on_a_screen() {
 #[test]
 fn findings_stand_by_severity_with_evidence_and_the_line_that_mends_them() {
     let mut facts = hosts::HOSTS[0].1();
-    let card = card_mut(&mut facts).unwrap();
-    card.rings.as_mut().unwrap().rx = 1024;
-    card.driver_statistics.insert("rx_out_of_buffer".to_owned(), 9_000_000);
+    let nic = nic_mut(&mut facts).unwrap();
+    nic.rings.as_mut().unwrap().rx = 1024;
+    nic.driver_statistics.insert("rx_out_of_buffer".to_owned(), 9_000_000);
     facts.sysctls.insert("net/ipv4/tcp_mtu_probing".to_owned(), "0".to_owned());
     let directory = tree(&facts);
     let from = text(directory.path());
@@ -83,7 +83,7 @@ fn findings_stand_by_severity_with_evidence_and_the_line_that_mends_them() {
 #[test]
 fn the_header_counts_each_loss_once_and_no_frame_of_an_unknown_protocol() {
     let mut facts = hosts::HOSTS[0].1();
-    let card = card_mut(&mut facts).unwrap();
+    let nic = nic_mut(&mut facts).unwrap();
     for (name, packets) in [
         ("rx_out_of_buffer", 9_000),
         ("rx_discards_phy", 4_000),
@@ -94,7 +94,7 @@ fn the_header_counts_each_loss_once_and_no_frame_of_an_unknown_protocol() {
         // The NIC's filters refused them.
         ("rx_steer_missed_packets", 600_000),
     ] {
-        card.driver_statistics.insert(name.to_owned(), packets);
+        nic.driver_statistics.insert(name.to_owned(), packets);
     }
     // mlx5e_get_stats repeats them; rx_dropped has 800,000 frames of unknown protocols besides.
     for (name, packets) in [
@@ -104,7 +104,7 @@ fn the_header_counts_each_loss_once_and_no_frame_of_an_unknown_protocol() {
         ("rx_errors", 70),
         ("tx_dropped", 5),
     ] {
-        card.statistics.insert(name.to_owned(), packets);
+        nic.statistics.insert(name.to_owned(), packets);
     }
     let ended = run(&["check", "--from", text(tree(&facts).path())]);
     assert!(ended.stdout.contains(" out, 13,075 lost\n"), "{}", ended.stdout);
@@ -113,8 +113,8 @@ fn the_header_counts_each_loss_once_and_no_frame_of_an_unknown_protocol() {
 #[test]
 fn an_interface_can_be_asked_for_alone() {
     let mut facts = hosts::HOSTS[7].1();
-    for card in facts.interfaces.iter_mut() {
-        card.carrier_changes = Some(300);
+    for nic in facts.interfaces.iter_mut() {
+        nic.carrier_changes = Some(300);
     }
     let directory = tree(&facts);
     let from = text(directory.path());
@@ -256,7 +256,7 @@ fn the_documentation_lists_every_rule_as_it_is() {
     );
 }
 
-/// 128 cores, 8 cards, 2,000 interrupts: well below a second in a release build, and not slow in this one.
+/// 128 cores, 8 NICs, 2,000 interrupts: well below a second in a release build, and not slow in this one.
 #[test]
 fn a_large_host_is_checked_quickly() {
     const NAMES: [&str; 8] = ["eth0", "eth1", "eth2", "eth3", "eth4", "eth5", "eth6", "eth7"];
@@ -272,7 +272,7 @@ fn a_large_host_is_checked_quickly() {
     ];
     let mut builder = HostBuilder::new(2, 64, 1).power("acpi-cpufreq", "performance");
     for at in 0..8_u32 {
-        builder = builder.card(&CardOptions {
+        builder = builder.nic(&NicOptions {
             name: NAMES[at as usize],
             driver: "ice",
             bus: "0000:41:00.0",

@@ -5,10 +5,10 @@
 mod hosts;
 
 use evenkeel_host::facts::complete;
-use evenkeel_host::synthetic::{CardOptions, HostBuilder};
+use evenkeel_host::synthetic::{HostBuilder, NicOptions};
 use evenkeel_model::host::{HostFacts, Interrupt};
 use evenkeel_placement::{Finding, Severity, check};
-use hosts::{card_mut, connection, process};
+use hosts::{connection, nic_mut, process};
 
 fn findings(mut facts: HostFacts) -> Vec<Finding> {
     complete(&mut facts);
@@ -46,7 +46,7 @@ fn an_idle_host_has_nothing_grave() {
         serve(interrupt, at as u32);
     }
     for name in ["rx-gro", "tx-tcp-segmentation"] {
-        card_mut(&mut facts).unwrap().features.get_mut(name).unwrap().on = false;
+        nic_mut(&mut facts).unwrap().features.get_mut(name).unwrap().on = false;
     }
     facts.processors.iter_mut().for_each(|processor| processor.time.as_mut().unwrap().softirq = 4_000_000);
     let loaded = findings(facts.clone());
@@ -60,11 +60,11 @@ fn an_idle_host_has_nothing_grave() {
     assert!(remote.evidence.contains("it received 1 packets/s since boot"), "{remote:?}");
 }
 
-/// An EPYC with four nodes per socket: the interrupts of its card are spread over the socket.
+/// An EPYC with four nodes per socket: the interrupts of its NIC are spread over the socket.
 #[test]
 fn nodes_of_one_package_are_not_sockets() {
-    let card = CardOptions { node: Some(1), queues: (16, 63), ..hosts::MLX5 };
-    let mut facts = HostBuilder::new(4, 16, 2).power("acpi-cpufreq", "performance").card(&card).build();
+    let nic = NicOptions { node: Some(1), queues: (16, 63), ..hosts::MLX5 };
+    let mut facts = HostBuilder::new(4, 16, 2).power("acpi-cpufreq", "performance").nic(&nic).build();
     for processor in &mut facts.processors {
         (processor.package, processor.core) = (0, processor.number % 64);
     }
@@ -90,7 +90,7 @@ fn nodes_of_one_package_are_not_sockets() {
 /// Two management ports with one interrupt each on the same processor, at a few packets per second.
 #[test]
 fn idle_ports_on_one_processor_are_not_full() {
-    let port = |name: &'static str, bus: &'static str, action: &'static str| CardOptions {
+    let port = |name: &'static str, bus: &'static str, action: &'static str| NicOptions {
         name,
         driver: "igb",
         bus,
@@ -103,8 +103,8 @@ fn idle_ports_on_one_processor_are_not_full() {
         action,
     };
     let mut facts = HostBuilder::new(1, 8, 2)
-        .card(&port("eno1", "0000:03:00.0", "eno1"))
-        .card(&port("eno2", "0000:03:00.1", "eno2"))
+        .nic(&port("eno1", "0000:03:00.0", "eno1"))
+        .nic(&port("eno2", "0000:03:00.1", "eno2"))
         .build();
     for interrupt in &mut facts.interrupts {
         serve(interrupt, 0);
@@ -118,8 +118,8 @@ fn idle_ports_on_one_processor_are_not_full() {
 
 #[test]
 fn processors_that_share_the_queues_evenly_are_no_bottleneck() {
-    let card = CardOptions { node: Some(0), queues: (16, 63), ..hosts::MLX5 };
-    let mut facts = HostBuilder::new(2, 64, 1).power("acpi-cpufreq", "performance").card(&card).build();
+    let nic = NicOptions { node: Some(0), queues: (16, 63), ..hosts::MLX5 };
+    let mut facts = HostBuilder::new(2, 64, 1).power("acpi-cpufreq", "performance").nic(&nic).build();
     for processor in &mut facts.processors {
         let softirq = if processor.number < 16 { 4_000_000 } else { 10_000 };
         processor.time.as_mut().unwrap().softirq = softirq;
@@ -169,8 +169,8 @@ fn the_energy_preference_counts_where_the_processor_chooses() {
 /// 64 queues on a node of 16 cores: fewer channels, and no line for a queue that goes away.
 #[test]
 fn more_queues_than_cores_are_reduced_before_interrupts_move() {
-    let card = CardOptions { node: Some(1), queues: (64, 64), ..hosts::MLX5 };
-    let mut facts = HostBuilder::new(2, 16, 2).power("acpi-cpufreq", "performance").card(&card).build();
+    let nic = NicOptions { node: Some(1), queues: (64, 64), ..hosts::MLX5 };
+    let mut facts = HostBuilder::new(2, 16, 2).power("acpi-cpufreq", "performance").nic(&nic).build();
     for (at, interrupt) in facts.interrupts.iter_mut().enumerate() {
         serve(interrupt, at as u32 % 16);
     }

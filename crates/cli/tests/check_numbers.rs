@@ -35,8 +35,8 @@ fn read(directory: &Path) -> Option<HostFacts> {
 fn judged(directory: &Path, sound: &HostFacts) {
     let Some(facts) = read(directory) else { return };
     let _ = (judge(&facts), losses(sound, &facts), losses(&facts, sound));
-    for card in facts.interfaces.iter().filter(|card| card.kind == InterfaceKind::Device).take(1) {
-        let _ = TuningPlan::settle(&facts, &card.name, &Keep::default(), &[]);
+    for nic in facts.interfaces.iter().filter(|nic| nic.kind == InterfaceKind::Device).take(1) {
+        let _ = TuningPlan::settle(&facts, &nic.name, &Keep::default(), &[]);
     }
 }
 

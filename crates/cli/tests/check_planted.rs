@@ -135,7 +135,7 @@ fn faults_are_found_among_others() {
                 }
             }
             let mut facts = host();
-            // What changes the card itself comes first.
+            // What changes the NIC itself comes first.
             chosen.sort_by_key(|fault| !STRUCTURAL.contains(&fault.name));
             chosen.iter().for_each(|fault| (fault.plant)(&mut facts));
             let found = findings_at_once(&facts);

@@ -86,7 +86,7 @@ fn hosts_are_read_and_healthy_ones_have_no_serious_finding() {
     for host in hosts() {
         let report = host.report();
         let findings = report["findings"].as_array().unwrap();
-        // A host that lost its processors or cards on the way would have nothing to find.
+        // A host that lost its processors or NICs on the way would have nothing to find.
         assert!(report["host"]["processors"].as_u64().unwrap() > 1, "{}", host.name);
         let of = |severity: &str| findings.iter().filter(|finding| finding["severity"] == severity).count();
         if host.is_healthy() && (of("high") > 0 || of("medium") > 1) {

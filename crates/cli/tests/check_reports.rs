@@ -7,9 +7,9 @@
 mod hosts;
 mod support;
 
-use evenkeel_host::synthetic::{CardOptions, HostBuilder, qdisc, write_tree};
+use evenkeel_host::synthetic::{HostBuilder, NicOptions, qdisc, write_tree};
 use evenkeel_model::host::{Channels, HostFacts, Interface, SocketFacts, SocketKind};
-use hosts::{card_mut, connection, process};
+use hosts::{connection, nic_mut, process};
 use support::run;
 
 /// A report: where it is from, the host, the rules that name its cause, and words that have to be in the evidence.
@@ -23,13 +23,13 @@ struct Report {
 fn plain_server() -> HostFacts {
     HostBuilder::new(2, 16, 2)
         .power("acpi-cpufreq", "performance")
-        .card(&CardOptions { queues: (32, 63), ..hosts::MLX5 })
+        .nic(&NicOptions { queues: (32, 63), ..hosts::MLX5 })
         .build()
 }
 
 fn small_server() -> HostFacts {
     HostBuilder::new(1, 8, 1)
-        .card(&CardOptions {
+        .nic(&NicOptions {
             name: "eth0",
             driver: "ixgbe",
             bus: "0000:04:00.0",
@@ -68,25 +68,25 @@ fn file_host() -> HostFacts {
     }
     facts.processors.iter_mut().for_each(|processor| processor.governor = Some("ondemand".to_owned()));
     serve(&mut facts, "ens2f0", |at| at as u32);
-    let card = card_mut(&mut facts).unwrap();
-    card.mtu = Some(1500);
-    card.iommu = Some("DMA".to_owned());
-    card.rings.as_mut().unwrap().rx = 1024;
-    card.driver_statistics.insert("rx_out_of_buffer".to_owned(), 41_000_000);
-    card.qdiscs.iter_mut().skip(1).for_each(|qdisc| "fq_codel".clone_into(&mut qdisc.kind));
+    let nic = nic_mut(&mut facts).unwrap();
+    nic.mtu = Some(1500);
+    nic.iommu = Some("DMA".to_owned());
+    nic.rings.as_mut().unwrap().rx = 1024;
+    nic.driver_statistics.insert("rx_out_of_buffer".to_owned(), 41_000_000);
+    nic.qdiscs.iter_mut().skip(1).for_each(|qdisc| "fq_codel".clone_into(&mut qdisc.kind));
     process(&mut facts, 900, "nginx", &[]);
     connection(&mut facts, "192.0.2.1:443", "198.51.100.7:50000", 35_000, 800_000_000, 900);
     facts
 }
 
-/// Interrupts on another node than the card's, with masks that look right.
+/// Interrupts on another node than the NIC's, with masks that look right.
 fn other_node() -> HostFacts {
     let mut facts = plain_server();
     serve(&mut facts, "ens2f0", |at| at as u32 % 16);
     facts
 }
 
-/// Every interrupt of the card on processor 0; masks allow all.
+/// Every interrupt of the NIC on processor 0; masks allow all.
 fn all_on_zero() -> HostFacts {
     let mut facts = small_server();
     serve(&mut facts, "eth0", |_| 0);
@@ -97,9 +97,9 @@ fn all_on_zero() -> HostFacts {
 /// One iperf flow, one busy queue, taken for a fault of the balancer.
 fn one_flow() -> HostFacts {
     let mut facts = small_server();
-    let card = card_mut(&mut facts).unwrap();
+    let nic = nic_mut(&mut facts).unwrap();
     for queue in 0..8 {
-        card.driver_statistics
+        nic.driver_statistics
             .insert(format!("rx{queue}_packets"), if queue == 5 { 900_000_000 } else { 40_000 });
     }
     process(&mut facts, 77, "iperf3", &[]);
@@ -117,13 +117,13 @@ fn load_on_zero() -> HostFacts {
     facts
 }
 
-/// A router whose card hashes MAC addresses: everything routed is on one queue.
+/// A router whose NIC hashes MAC addresses: everything routed is on one queue.
 fn mac_hash() -> HostFacts {
     let mut facts = hosts::HOSTS[7].1();
-    let card = card_mut(&mut facts).unwrap();
-    card.rss.as_mut().unwrap().hash_fields.values_mut().for_each(|fields| "m".clone_into(fields));
+    let nic = nic_mut(&mut facts).unwrap();
+    nic.rss.as_mut().unwrap().hash_fields.values_mut().for_each(|fields| "m".clone_into(fields));
     for queue in 0..4 {
-        card.driver_statistics
+        nic.driver_statistics
             .insert(format!("rx{queue}_packets"), if queue == 2 { 3_000_000_000 } else { 0 });
     }
     facts
@@ -136,9 +136,9 @@ fn pods() -> HostFacts {
     for at in 0..30 {
         facts.interfaces.push(Interface { index: Some(100 + at), ..hosts::veth(&format!("lxc{at}")) });
     }
-    let card = card_mut(&mut facts).unwrap();
+    let nic = nic_mut(&mut facts).unwrap();
     for queue in 0..8 {
-        card.driver_statistics
+        nic.driver_statistics
             .insert(format!("tx{queue}_packets"), if queue == 0 { 900_000_000 } else { 100_000 });
     }
     facts
@@ -162,20 +162,20 @@ fn syslog() -> HostFacts {
     facts
 }
 
-/// The other half of such reports: the card discarded the packets before any socket.
+/// The other half of such reports: the NIC discarded the packets before any socket.
 fn discards() -> HostFacts {
     let mut facts = small_server();
-    let card = card_mut(&mut facts).unwrap();
-    card.rings.as_mut().unwrap().rx = 512;
-    card.statistics.insert("rx_missed_errors".to_owned(), 90_000_000);
+    let nic = nic_mut(&mut facts).unwrap();
+    nic.rings.as_mut().unwrap().rx = 512;
+    nic.statistics.insert("rx_missed_errors".to_owned(), 90_000_000);
     facts
 }
 
-/// Ring sizes differ from card to card: each has its own maximum.
+/// Ring sizes differ from NIC to NIC: each has its own maximum.
 fn rings() -> HostFacts {
     let mut facts = HostBuilder::new(2, 16, 2)
-        .card(&hosts::MLX5)
-        .card(&CardOptions {
+        .nic(&hosts::MLX5)
+        .nic(&NicOptions {
             name: "eno1",
             driver: "i40e",
             bus: "0000:3d:00.0",
@@ -189,9 +189,9 @@ fn rings() -> HostFacts {
         })
         .build();
     for (name, counter) in [("ens2f0", "rx_out_of_buffer"), ("eno1", "rx_dropped")] {
-        let card = facts.interfaces.iter_mut().find(|interface| interface.name == name).unwrap();
-        card.rings.as_mut().unwrap().rx = 512;
-        card.driver_statistics.insert(counter.to_owned(), 60_000_000);
+        let nic = facts.interfaces.iter_mut().find(|interface| interface.name == name).unwrap();
+        nic.rings.as_mut().unwrap().rx = 512;
+        nic.driver_statistics.insert(counter.to_owned(), 60_000_000);
     }
     facts
 }
@@ -212,18 +212,18 @@ fn uneven_streams() -> HostFacts {
 fn default_qdisc() -> HostFacts {
     let mut facts = small_server();
     facts.sysctls.insert("net/core/default_qdisc".to_owned(), "fq_codel".to_owned());
-    let card = card_mut(&mut facts).unwrap();
-    card.qdiscs = vec![qdisc("fq_codel", "8001:", "root", 5_000_000_000)];
+    let nic = nic_mut(&mut facts).unwrap();
+    nic.qdiscs = vec![qdisc("fq_codel", "8001:", "root", 5_000_000_000)];
     facts
 }
 
 /// A driver that sets up one queue of many.
 fn one_queue() -> HostFacts {
     let mut facts = small_server();
-    let card = card_mut(&mut facts).unwrap();
-    card.channels = Some(Channels { combined: 1, combined_max: 63, ..Channels::default() });
-    card.rss = None;
-    card.receive_queues.truncate(1);
+    let nic = nic_mut(&mut facts).unwrap();
+    nic.channels = Some(Channels { combined: 1, combined_max: 63, ..Channels::default() });
+    nic.rss = None;
+    nic.receive_queues.truncate(1);
     facts.interrupts.truncate(1);
     facts
 }
@@ -247,7 +247,7 @@ const REPORTS: &[Report] = &[
         source: "Irqbalance/irqbalance 175, 169, 50",
         host: other_node,
         rules: &["irq-remote-node"],
-        words: &["the card is on node 1"],
+        words: &["the NIC is on node 1"],
     },
     Report {
         source: "Irqbalance/irqbalance 122, 30, 38; systemd/systemd 40195",

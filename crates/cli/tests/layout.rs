@@ -1,4 +1,4 @@
-//! Every screen fits the terminal, begins with its answer, and speaks plain words.
+//! Every screen fits the terminal, begins with its answer, and uses plain words.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "support/recorded.rs"]

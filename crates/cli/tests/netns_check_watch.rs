@@ -213,7 +213,7 @@ fn a_short_queue_drops_in_the_qdisc() {
 }
 
 #[test]
-fn a_socket_that_nobody_reads_drops_in_its_receive_queue() {
+fn an_unread_socket_drops_in_its_receive_queue() {
     let pair = Pair::new();
     let socket = pair.right.within(|| UdpSocket::bind("10.77.0.2:9000").unwrap());
     let _load = datagrams(&pair, 1000, 1);
@@ -424,7 +424,7 @@ impl SlowMemory {
 impl Drop for SlowMemory {
     fn drop(&mut self) {
         drop(self.descriptor.take());
-        // SAFETY: the mapping is the struct's own, and nobody uses it any more.
+        // SAFETY: the mapping is the struct's own, and no other reference is left.
         unsafe { libc::munmap(self.start.cast(), SLOW_BYTES) };
     }
 }

@@ -1,4 +1,4 @@
-//! `evenkeel fair --balance` on an interface of the running kernel: flows take turns, and whoever moves them may go at
+//! `evenkeel fair --balance` on an interface of the running kernel: flows alternate, and the program that moves them may go at
 //! any moment.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -31,7 +31,7 @@ fn flows_take_turns_on_the_queues_that_they_share() {
     let load = managed.load(6, "200M", 8);
     let ended = end(managed.command(&["fair", NAME, "--balance", "on", "--for", "5s", "--format", "json"]));
     assert_eq!(ended.code, 0, "{ended:?}");
-    assert!(ended.stderr.contains("flows take turns on shared queues"), "{ended:?}");
+    assert!(ended.stderr.contains("flows alternate on shared queues"), "{ended:?}");
     let seen: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
     let balance = &seen["devices"][0]["status"]["balance"];
     let count = |name: &str| balance[name].as_u64().unwrap();
@@ -62,7 +62,7 @@ fn a_run_that_is_killed_while_it_moves_flows_leaves_them_free() {
         assert_same(&managed.seen(), &before, &format!("round {round}"));
     }
     assert!(load.is_running(), "the load was there all the time");
-    // Every flow goes on to its end: none is stuck with a window that nobody opens.
+    // Every flow goes on to its end: none is stuck with a window that is never opened.
     load.finish();
 }
 

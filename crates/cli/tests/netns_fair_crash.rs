@@ -73,7 +73,7 @@ fn if_both_die_revert_or_the_next_run_restores() {
     let managed = Managed::with_maps();
     let before = managed.seen();
     kill_both(managed.session(&["--xps", "off"]));
-    assert_eq!(managed.maps(), ["0"; 4], "nobody is left to put them back");
+    assert_eq!(managed.maps(), ["0"; 4], "no process is left to put them back");
     let ended = end(managed.command(&["revert", NAME]));
     assert!(ended.code == 0 && ended.stdout.contains("2 settings put back"), "{ended:?}");
     assert_same(&managed.seen(), &before, "afterwards");
@@ -99,7 +99,7 @@ fn the_next_run_puts_back_a_soft_nic_before_it_judges() {
     let soft_nic = ["fair", NAME, "--queue-weights", "htb", "--rate", "200mbit"];
     kill_both(managed.session(&soft_nic[2..]));
     let ours = managed.shell(&["tc", "qdisc", "show", "dev", NAME]);
-    assert!(ours.contains("htb"), "nobody is left to put it back: {ours}");
+    assert!(ours.contains("htb"), "no process is left to put it back: {ours}");
     for look in [&["--observe", "--for", "100ms"][..], &["--plan"]] {
         let ended = end(managed.command(&[&["fair", NAME], look].concat()));
         assert!(ended.code == 0 && ended.stderr.contains("`evenkeel revert evk0` puts it back"), "{ended:?}");

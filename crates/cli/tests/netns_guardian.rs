@@ -280,7 +280,7 @@ fn two_runs_in_a_namespace_do_not_disturb_each_other() {
     }
 }
 
-/// A journal that names another file than a setting's makes nobody write to it.
+/// A journal that names another file than a setting's has no effect on that file.
 #[test]
 fn a_crafted_journal_writes_nowhere_else() {
     let managed = Managed::with_maps();

@@ -196,7 +196,7 @@ fn two_runs_at_the_same_time() {
 }
 
 #[test]
-fn a_run_goes_on_when_nobody_reads_its_progress() {
+fn a_run_goes_on_when_its_progress_is_not_read() {
     let place = Place::new(SCENARIO);
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);

@@ -128,7 +128,7 @@ fn a_kill_leaves_no_trace_and_no_connection_breaks() {
     assert_same(&managed.seen(), &before, "afterwards");
 }
 
-/// The masks of RPS are settings: they come back by the journal, whoever reads it.
+/// The masks of RPS are settings: the journal restores them, in any process that reads it.
 #[test]
 fn rps_is_set_and_put_back_also_after_a_kill() {
     let managed = Managed::new();
@@ -173,7 +173,10 @@ fn it_ends_when_it_is_interrupted_and_stands_back_when_the_interface_goes_down()
     managed.shell(&["ip", "link", "set", NAME, "down"]);
     let ended = running.end();
     assert_eq!(ended.code, 4, "{ended:?}");
-    assert!(ended.stderr.contains("stood back from evk0: the interface was set down"), "{ended:?}");
+    assert!(
+        ended.stderr.contains("evk0: the interface was set down; evenkeel restored its settings"),
+        "{ended:?}"
+    );
 }
 
 /// A plan of a NIC that is not here needs no interface and no privilege; steering names what it lacks.

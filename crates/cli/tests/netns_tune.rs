@@ -101,7 +101,7 @@ fn a_plan_is_shell_lines_that_do_it_and_undo_it() {
     shell(&undo);
     assert_same(&host.managed.seen(), &before, "after the lines and their undo");
 
-    // Whoever may change nothing may look, at what is here.
+    // A user who may change nothing may look, at what is here.
     let unprivileged = |arguments: &[&str]| {
         let mut command = evenkeel(arguments);
         command.env("EVENKEEL_STATE_DIR", host.managed.state.path());
@@ -415,6 +415,6 @@ fn a_recorded_host_is_planned_elsewhere() {
     let items = json["items"].as_array().unwrap();
     let sack = items.iter().find(|item| item["rule"] == "sack-off").unwrap();
     assert_eq!(sack["changes"][0]["fix"], "sysctl -w net.ipv4.tcp_sack=1");
-    let nobody = support::run(&["tune", "evk9", "--from", saved.to_str().unwrap()]);
-    assert!(nobody.code == 2 && nobody.stderr.contains(NAME), "{nobody:?}");
+    let missing = support::run(&["tune", "evk9", "--from", saved.to_str().unwrap()]);
+    assert!(missing.code == 2 && missing.stderr.contains(NAME), "{missing:?}");
 }

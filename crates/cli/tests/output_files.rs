@@ -190,7 +190,7 @@ fn of_two_runs_with_one_directory_one_is_refused_at_once() {
     assert_refused(&second, 2, "another process is writing to one");
     first.kill().unwrap();
     first.wait().unwrap();
-    // One that was killed is in nobody's way.
+    // One that was killed is in no other's way.
     assert_eq!(end(a_run(place.path(), Some("one"))).code, 0);
 }
 

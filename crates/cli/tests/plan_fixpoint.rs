@@ -1,5 +1,5 @@
 //! A plan of `evenkeel tune` is a fixpoint: applied to the facts of a host, it leaves nothing to change, what it claimed to
-//! mend is mended, nothing is worse, and its undo restores the facts.
+//! fix is fixed, nothing is worse, and its undo restores the facts.
 //!
 //! `EVENKEEL_RANDOM_HOSTS` is how many random hosts are tried (600), `EVENKEEL_RANDOM_SEED` chooses others (0).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -71,11 +71,11 @@ fn as_if_new(facts: &HostFacts) -> HostFacts {
         let total = interrupt.total();
         interrupt.served = interrupt.target().first().map(|to| (*to, total)).into_iter().collect();
     }
-    for card in &mut facts.interfaces {
+    for nic in &mut facts.interfaces {
         let stays = |name: &str| ["rx_packets", "tx_packets", "rx_bytes", "tx_bytes"].contains(&name);
-        card.statistics.iter_mut().filter(|(name, _)| !stays(name)).for_each(|(_, value)| *value = 0);
-        card.driver_statistics.clear();
-        for qdisc in &mut card.qdiscs {
+        nic.statistics.iter_mut().filter(|(name, _)| !stays(name)).for_each(|(_, value)| *value = 0);
+        nic.driver_statistics.clear();
+        for qdisc in &mut nic.qdiscs {
             (qdisc.drops, qdisc.requeues) = (0, 0);
         }
     }
@@ -97,12 +97,12 @@ fn settings_of(facts: &HostFacts) -> HostFacts {
         interrupt.effective.clear();
         interrupt.served.clear();
     }
-    for card in &mut facts.interfaces {
-        for qdisc in &mut card.qdiscs {
+    for nic in &mut facts.interfaces {
+        for qdisc in &mut nic.qdiscs {
             (qdisc.bytes, qdisc.packets, qdisc.drops, qdisc.requeues, qdisc.backlog_bytes) = (0, 0, 0, 0, 0);
             (qdisc.rate_bps, qdisc.limit_packets) = (None, None);
         }
-        card.transmit_queues.iter_mut().for_each(|queue| (queue.bql_limit, queue.timeouts) = (None, 0));
+        nic.transmit_queues.iter_mut().for_each(|queue| (queue.bql_limit, queue.timeouts) = (None, 0));
     }
     facts
 }
@@ -205,7 +205,7 @@ fn assert_undone(before: &HostFacts, after: &HostFacts, name: &str, made: &[Chan
 /// Whether a rule could judge a subject. Flows that are hashed without their addresses are on queues that nothing tells.
 fn could_judge(before: &Judgement, facts: &HostFacts, rule: &str, subject: &str) -> bool {
     let hashes = |fields: &String| fields.contains('s') && fields.contains('d');
-    let rss = facts.interface(subject).and_then(|card| card.rss.as_ref());
+    let rss = facts.interface(subject).and_then(|nic| nic.rss.as_ref());
     let queues_are_known = rss.is_some_and(|rss| rss.hash_fields.get("tcp4").is_none_or(hashes));
     before.not_judged.iter().all(|gap| gap.rule != rule) && (rule != "flows-collide" || queues_are_known)
 }
@@ -213,9 +213,9 @@ fn could_judge(before: &Judgement, facts: &HostFacts, rule: &str, subject: &str)
 fn judge(original: &HostFacts) -> Result<(), String> {
     let mut facts = original.clone();
     let mut journal = Journal::default();
-    let is_card = |kind| matches!(kind, InterfaceKind::Device | InterfaceKind::Bond);
+    let is_nic = |kind| matches!(kind, InterfaceKind::Device | InterfaceKind::Bond);
     let names: Vec<String> =
-        facts.interfaces.iter().filter(|card| is_card(card.kind)).map(|card| card.name.clone()).collect();
+        facts.interfaces.iter().filter(|nic| is_nic(nic.kind)).map(|nic| nic.name.clone()).collect();
     for name in &names {
         let before = facts.clone();
         let judgement = judgement_of(&before);
@@ -259,7 +259,7 @@ fn judge(original: &HostFacts) -> Result<(), String> {
         {
             let Finding { rule, subject, evidence, .. } = finding;
             return Err(format!(
-                "{name}: not mended: {rule} of {subject}: {evidence}; {}",
+                "{name}: not fixed: {rule} of {subject}: {evidence}; {}",
                 lines_of(name, &steps)
             ));
         }

@@ -81,7 +81,7 @@ fn sandboxed(script: &str) -> String {
     String::from_utf8(std::fs::read(&log).unwrap_or_default()).unwrap().replace('\0', "\n")
 }
 
-/// A host with nearly everything wrong, and this name for its card, its processes, its qdiscs and its driver.
+/// A host with nearly everything wrong, and this name for its NIC, its processes, its qdiscs and its driver.
 fn hostile(name: &str) -> HostFacts {
     let mut facts = hosts::HOSTS[0].1();
     let is_possible = |fault: &&faults::Fault| {
@@ -90,14 +90,14 @@ fn hostile(name: &str) -> HostFacts {
     for fault in FAULTS.iter().filter(is_possible) {
         (fault.plant)(&mut facts);
     }
-    let old = hosts::card_mut(&mut facts).unwrap().name.clone();
+    let old = hosts::nic_mut(&mut facts).unwrap().name.clone();
     for interrupt in facts.interrupts.iter_mut().filter(|interrupt| interrupt.interface == old) {
         interrupt.interface = name.to_owned();
     }
-    let card = hosts::card_mut(&mut facts).unwrap();
-    card.name = name.to_owned();
-    card.driver = Some(format!("driver {name}"));
-    for qdisc in &mut card.qdiscs {
+    let nic = hosts::nic_mut(&mut facts).unwrap();
+    nic.name = name.to_owned();
+    nic.driver = Some(format!("driver {name}"));
+    for qdisc in &mut nic.qdiscs {
         qdisc.kind = name.to_owned();
     }
     for process in &mut facts.processes {

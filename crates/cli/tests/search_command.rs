@@ -182,7 +182,7 @@ fn a_table_for_people() {
 }
 
 #[test]
-fn a_class_that_nobody_knows_is_told() {
+fn an_unknown_class_is_reported() {
     let directory = tempfile::tempdir().unwrap();
     let policy = "[[class]]\nname = \"hihg\"\nqueues = 2\n";
     let ended = solve(directory.path(), "i82599", "4", &flows(40), policy, &["--format", "json"]);
@@ -234,7 +234,7 @@ fn a_script_may_have_a_file_of_its_own_beside_the_policy() {
     fails(&format!("{inline}script-file = \"even.rhai\"\n"), "policy.toml:3:1: script-file: beside a script");
     fails(
         "policy = \"balance\"\nscript-file = \"even.rhai\"\n",
-        "policy.toml:2:1: script-file: a script that nobody",
+        "policy.toml:2:1: script-file: a script without use",
     );
     fails("policy = \"script\"\n", "script-file = \"policy.rhai\"");
 }

@@ -1,4 +1,4 @@
-//! `evenkeel tune` on a real driver, in the virtual machine: faults that only a card has are planted, found, mended and
+//! `evenkeel tune` on a real driver, in the virtual machine: faults that only a NIC has are planted, found, fixed and
 //! put back.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -39,7 +39,7 @@ fn seen(name: &str) -> String {
 }
 
 #[test]
-fn faults_of_a_card_are_mended_and_put_back() {
+fn faults_of_a_nic_are_fixed_and_put_back() {
     let name = interface_of("igb");
     let state = tempfile::tempdir().unwrap();
     let command = |arguments: &[&str]| -> Ended {
@@ -110,7 +110,7 @@ impl Flood {
             let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
             while !own.load(Relaxed) {
                 for _ in 0..BURST {
-                    // Nobody listens: what is refused is sent all the same.
+                    // No program listens: what is refused is sent all the same.
                     let _ = socket.send_to(&[7; 20], "127.0.0.1:9");
                 }
                 std::thread::sleep(std::time::Duration::from_millis(200));

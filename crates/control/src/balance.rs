@@ -1,4 +1,4 @@
-//! Service balancing: flows that must share queues take turns.
+//! Service balancing: flows that must share queues alternate.
 
 use evenkeel_datapath::{FlowMover, FlowService, MoveState};
 use evenkeel_transmit::service::{Move, ServiceBalancer, ServiceOptions, ServiceSample};

@@ -12,7 +12,7 @@
 //!   sockets ─────▶ MoveBackend ──▶ ServiceBalancer ──────────▶ MoveBackend     (one flow at a time, held back)
 //! ```
 //!
-//! The last line is for devices without queue weights: their flows take turns.
+//! The last line is for devices without queue weights: their flows alternate.
 //!
 //! Every back end writes through a [`Gate`], which on a live interface refuses a value that the journal lacks. At its end
 //! the controller makes every back end restore the original setting.

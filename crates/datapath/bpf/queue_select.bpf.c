@@ -306,8 +306,8 @@ static long look_at_next(__u32 index, void *context)
 	*(volatile __u32 *)entry = 0;
 	device.charged_tail++;
 	look_at(flow, detail);
-	/* Off the list before the last look at the word, with a full barrier between: whoever charges
-	 * the flow after that look finds it unlisted. */
+	/* Off the list before the last look at the word, with a full barrier between: a processor
+	 * that charges the flow after that look finds it unlisted. */
 	__sync_val_compare_and_swap(&detail->listed, 1, 0);
 	if (*(volatile __u64 *)&flow->word & EK_WORD_CHARGED)
 		list_charged(slot);

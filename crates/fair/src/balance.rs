@@ -12,7 +12,7 @@ use crate::device::Device;
 use crate::error::FairError;
 use crate::queue_weights::Backend;
 
-/// Whether flows take turns on shared queues.
+/// Whether flows alternate on shared queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BalanceMode {
     #[default]

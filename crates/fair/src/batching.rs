@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_journal_knows_our_root_again_and_nobody_elses() {
+    fn the_journal_recognises_only_our_root() {
         let change = TREE.change("evk_7_0");
         let ours = evenkeel_apply::Ours::These(vec![change.to.clone()]);
         // Also without the leaves, as when the process dies before it creates them.

@@ -81,7 +81,7 @@ impl Device {
     pub fn advice_on_sharing(&self) -> Option<String> {
         let command = self.more_queues()?;
         Some(format!(
-            "flows share queues of {}, and it can have more: with as many queues as busy flows nobody has to share ({command})",
+            "flows share queues of {}, and it can have more: with as many queues as busy flows no two share one ({command})",
             self.name
         ))
     }

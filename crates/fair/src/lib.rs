@@ -43,6 +43,6 @@ pub use preflight::{Planned, Preflight, Request};
 pub use proof::Verdict;
 pub use queue_weights::{Backend, QueueWeights};
 pub use segments::SegmentMode;
-pub use session::{BalanceStatus, BatchingStatus, Ended, Session, StandBack, Status, give_up_privileges};
+pub use session::{BalanceStatus, BatchingStatus, Ended, ForeignChange, Session, Status, give_up_privileges};
 pub use weights_file::{Refreshed, WeightsError, WeightsFile};
 pub use xps::XpsMode;

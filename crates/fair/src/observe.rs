@@ -15,7 +15,7 @@ use crate::flows::{
     DeviceView, FlowView, NfmView, QueueCounters, QueueView, Sample, Sampler, endpoints, sent_between,
 };
 use crate::preflight::Preflight;
-use crate::session::StandBack;
+use crate::session::ForeignChange;
 use crate::watch::Watched;
 
 /// Bins in a window of one second.
@@ -67,11 +67,11 @@ impl Observer {
     ///
     /// # Errors
     /// When the kernel cannot be queried.
-    pub fn tick(&mut self) -> Result<Option<StandBack>, FairError> {
+    pub fn tick(&mut self) -> Result<Option<ForeignChange>, FairError> {
         for observed in &mut self.devices {
             // Other programs that come and go do not disturb an observation.
             if let Some(reason) = observed.watched.device_difference()? {
-                return Ok(Some(StandBack { device: observed.device.name.clone(), reason }));
+                return Ok(Some(ForeignChange { device: observed.device.name.clone(), reason }));
             }
             let sample = observed.sampler.sample(None)?;
             observed.tally.take(sample);

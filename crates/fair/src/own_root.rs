@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_roots_number_is_one_that_nobody_has() {
+    fn the_roots_number_is_free() {
         let all: Vec<u16> = MAJORS.collect();
         let (free, taken) = all.split_last().unwrap();
         assert_eq!(free_major(taken), Some(*free));

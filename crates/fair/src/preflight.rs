@@ -44,7 +44,7 @@ pub struct Planned {
     pub changes: Vec<Change>,
     /// Pools by processor number; empty: every processor uses all queues.
     pub pools: Vec<Pool>,
-    /// Flows take turns on shared queues.
+    /// Flows alternate on shared queues.
     pub balance: bool,
     /// Evenkeel's leaf qdiscs, if planned.
     pub(crate) batching: Option<Batching>,

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn traffic_that_was_not_metered_is_held_against_nobody() {
+    fn unmetered_traffic_counts_against_no_flow() {
         // IPsec, GRE, fragments: 1 MB/s, and no flow.
         assert_eq!(judge_of(|second| sample(&[], &[2 * second * MB, 0])), Verdict::Open);
         // Half of the bytes belong to a flow on the right queue.

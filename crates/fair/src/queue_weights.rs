@@ -106,8 +106,8 @@ impl QueueWeights {
                     ));
                 }
                 remarks.push(format!(
-                    "highest rates of the queues of {} are caps: what a queue leaves of its share of {line} nobody \
-                     else gets",
+                    "highest rates of the queues of {} are caps: no other queue gets what a queue leaves \
+                     of its share of {line}",
                     device.name
                 ));
                 Ok(Backend::MaxRate(line))

@@ -28,13 +28,13 @@ use crate::watch::Watched;
 
 /// The reason to exit: another program changed a setting that the session depends on. Its value stays.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StandBack {
+pub struct ForeignChange {
     pub device: String,
     /// The change.
     pub reason: String,
 }
 
-impl fmt::Display for StandBack {
+impl fmt::Display for ForeignChange {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}: {}", self.device, self.reason)
     }
@@ -139,7 +139,7 @@ struct Managed {
     /// A controller that has not started yet.
     pending: Option<ControlOptions>,
     gate: Arc<JournalGate>,
-    /// Flows take turns on shared queues.
+    /// Flows alternate on shared queues.
     balances: bool,
     run: Run,
     /// Registered until the run has restored the old root.
@@ -215,10 +215,10 @@ impl Session {
     ///
     /// # Errors
     /// When the kernel cannot be queried.
-    pub fn tick(&mut self) -> Result<Option<StandBack>, FairError> {
+    pub fn tick(&mut self) -> Result<Option<ForeignChange>, FairError> {
         for managed in &mut self.managed {
             if let Some(reason) = managed.check()? {
-                return Ok(Some(StandBack { device: managed.device.name.clone(), reason }));
+                return Ok(Some(ForeignChange { device: managed.device.name.clone(), reason }));
             }
         }
         Ok(None)

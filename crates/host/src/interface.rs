@@ -77,7 +77,7 @@ impl Sysfs {
         Ok(u32::try_from(queues.iter().filter(|name| name.starts_with("rx-")).count()).unwrap_or(u32::MAX))
     }
 
-    /// The XPS maps of every transmit queue, those that name nobody included. None of a kind that the
+    /// The XPS maps of every transmit queue, empty ones included. None of a kind that the
     /// kernel or the device does not have.
     ///
     /// # Errors

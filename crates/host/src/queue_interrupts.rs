@@ -1,7 +1,7 @@
 //! Which interrupt serves a receive queue, and which processors take it.
 //!
 //! The interrupts of a device are in `/sys/class/net/INTERFACE/device/msi_irqs`, their names in `/proc/interrupts`,
-//! and who takes one in `/proc/irq/N/effective_affinity_list` (Documentation/core-api/irq/irq-affinity.rst). That an interrupt
+//! and the processors that take one in `/proc/irq/N/effective_affinity_list` (Documentation/core-api/irq/irq-affinity.rst). That an interrupt
 //! belongs to a queue is told by its name alone, and each driver has its own:
 //!
 //! | name | drivers |
@@ -71,13 +71,13 @@ impl Host {
         Ok(found.into_values().collect())
     }
 
-    /// Processors that take an interrupt; those that may where the kernel does not tell who does.
+    /// Processors that take an interrupt; those that may where the kernel does not report which do.
     fn processors_of_interrupt(&self, number: u32) -> Vec<u32> {
         let list = |file: &str| {
             let text = self.read(&format!("/proc/irq/{number}/{file}")).ok()?;
             parse_processor_list(&text).filter(|members| !members.is_empty())
         };
-        // Empty while nobody has asked for the interrupt.
+        // Empty until a driver requests the interrupt.
         list("effective_affinity_list").or_else(|| list("smp_affinity_list")).unwrap_or_default()
     }
 }
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
     use std::path::Path;
 
-    /// A machine with these interrupts: number, name, who takes it; all of one device but for those without.
+    /// A machine with these interrupts: number, name, processor; all of one device but for those without.
     struct Machine(tempfile::TempDir);
 
     impl Machine {
@@ -162,7 +162,7 @@ mod tests {
         std::os::unix::fs::symlink("pci/virtio1", machine.0.path().join("sys/class/net/eth0/device"))
             .unwrap();
         assert_eq!(machine.found("eth0"), [(0, 38, vec![1])]);
-        // A kernel that does not tell who takes it tells who may; one of two ports is this one.
+        // A kernel without effective_affinity_list: smp_affinity_list serves; one of two ports is this one.
         let machine = Machine::new("eth1", "device/", &[(50, "eth0-TxRx-0", "1"), (51, "eth1-TxRx-0", "1")]);
         std::fs::remove_file(machine.0.path().join("proc/irq/51/effective_affinity_list")).unwrap();
         assert_eq!(machine.found("eth1"), [(0, 51, (0..8).collect())]);

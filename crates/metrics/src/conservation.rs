@@ -111,7 +111,7 @@ mod tests {
     const RATE: u64 = 8_000_000;
 
     #[test]
-    fn idle_time_without_backlog_is_nobodys_loss() {
+    fn idle_time_without_backlog_is_no_loss() {
         let found = work_conservation(&[1000, 1000, 0, 0], &[0..2], MILLISECOND, RATE);
         assert_eq!(found, Some(WorkConservation { idle_share: 0.0, backlogged_bins: 2 }));
     }

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_flow_has_nobody_to_compete_with() {
+    fn a_single_flow_has_no_competitor() {
         assert_eq!(nfm(&[always(1.0, &[500; 4])], MILLISECOND, MILLISECOND, RATE), Ok(None));
         assert_eq!(nfm(&[], MILLISECOND, MILLISECOND, RATE), Ok(None));
     }

@@ -540,8 +540,8 @@ mod tests {
         assert_eq!(ioctl.flow_hash(loopback, "tcp4").unwrap(), None);
         let error = ioctl.flow_hash(loopback, "tcp5").unwrap_err().to_string();
         assert!(error.contains("tcp5"), "{error}");
-        let nobody = Device { index: 0x7fff_ffff, name: "evk-not-here" };
-        assert_eq!(netlink.features(nobody).unwrap_err().code(), Some(libc::ENODEV));
-        assert_eq!(ioctl.features(nobody).unwrap_err().code(), Some(libc::ENODEV));
+        let missing = Device { index: 0x7fff_ffff, name: "evk-not-here" };
+        assert_eq!(netlink.features(missing).unwrap_err().code(), Some(libc::ENODEV));
+        assert_eq!(ioctl.features(missing).unwrap_err().code(), Some(libc::ENODEV));
     }
 }

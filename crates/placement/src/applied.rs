@@ -27,10 +27,10 @@ pub fn set(facts: &mut HostFacts, interface: Option<&str>, knob: &Knob, value: &
         }
         _ => {}
     }
-    let Some(card) = facts.interfaces.iter_mut().find(|card| Some(card.name.as_str()) == interface) else {
+    let Some(nic) = facts.interfaces.iter_mut().find(|nic| Some(nic.name.as_str()) == interface) else {
         return false;
     };
-    set_of_interface(card, knob, value).is_some()
+    set_of_interface(nic, knob, value).is_some()
 }
 
 fn set_affinity(facts: &mut HostFacts, number: u32, list: &str) -> Option<()> {
@@ -67,8 +67,8 @@ const NO_LIMIT: u64 = 1_879_048_192;
 /// A driver makes its queues, its interrupts and an even table anew.
 fn set_channels(facts: &mut HostFacts, name: &str, kind: Channels, number: u32) -> Option<()> {
     let home = facts.interface(name)?.node;
-    let card = facts.interfaces.iter_mut().find(|card| card.name == name)?;
-    let channels = card.channels.as_mut()?;
+    let nic = facts.interfaces.iter_mut().find(|nic| nic.name == name)?;
+    let channels = nic.channels.as_mut()?;
     let queues_before = channels.receive().max(channels.tx + channels.combined);
     let field = match kind {
         Channels::Rx => &mut channels.rx,
@@ -88,25 +88,25 @@ fn set_channels(facts: &mut HostFacts, name: &str, kind: Channels, number: u32) 
             if number > had { now.saturating_sub(number - had) } else { now.saturating_add(had - number) };
         shown > now as usize || shown == before as usize
     };
-    if kind != Channels::Tx && is_new(card.receive_queues.len(), receive) {
-        card.receive_queues.resize(receive as usize, ReceiveQueue::default());
+    if kind != Channels::Tx && is_new(nic.receive_queues.len(), receive) {
+        nic.receive_queues.resize(receive as usize, ReceiveQueue::default());
     }
-    if kind != Channels::Rx && is_new(card.transmit_queues.len(), transmit) {
+    if kind != Channels::Rx && is_new(nic.transmit_queues.len(), transmit) {
         // A kernel without XPS has no maps; one queue shows none with any kernel.
-        let queues = &card.transmit_queues;
+        let queues = &nic.transmit_queues;
         let shows_maps = queues.len() < 2 || queues.iter().any(|queue| queue.has_xps);
         let fresh = TransmitQueue {
             has_xps: transmit > 1 && shows_maps,
-            bql_limit_max: card
+            bql_limit_max: nic
                 .transmit_queues
                 .first()
                 .and_then(|queue| queue.bql_limit_max.and(Some(NO_LIMIT))),
             ..TransmitQueue::default()
         };
-        card.transmit_queues.resize(transmit as usize, fresh);
-        set_leaves(card, transmit);
+        nic.transmit_queues.resize(transmit as usize, fresh);
+        set_leaves(nic, transmit);
     }
-    if let Some(rss) = &mut card.rss {
+    if let Some(rss) = &mut nic.rss {
         let length = u32::try_from(rss.indirection.len()).unwrap_or(u32::MAX);
         rss.indirection = (0..length).map(|entry| entry % receive.max(1)).collect();
     }
@@ -115,21 +115,21 @@ fn set_channels(facts: &mut HostFacts, name: &str, kind: Channels, number: u32) 
 }
 
 /// `mq` has a leaf for each queue, of the kernel or of a program (`mq_change_real_num_tx`, net/sched/sch_mq.c).
-fn set_leaves(card: &mut Interface, queues: u32) {
-    let Some(root) = card.root_qdisc().filter(|root| root.kind == "mq") else { return };
+fn set_leaves(nic: &mut Interface, queues: u32) {
+    let Some(root) = nic.root_qdisc().filter(|root| root.kind == "mq") else { return };
     let major = root.handle.trim_end_matches(':').trim_start_matches('0').to_owned();
     let place = |queue: u32| format!("{major}:{queue:x}");
     let is_gone = |qdisc: &QdiscFacts| {
         let queue = qdisc.parent.rsplit(':').next().and_then(|minor| u32::from_str_radix(minor, 16).ok());
         !qdisc.is_root() && queue.is_some_and(|queue| queue > queues)
     };
-    let leaf = card.qdiscs.iter().find(|qdisc| !qdisc.is_root()).cloned();
-    card.qdiscs.retain(|qdisc| !is_gone(qdisc));
+    let leaf = nic.qdiscs.iter().find(|qdisc| !qdisc.is_root()).cloned();
+    nic.qdiscs.retain(|qdisc| !is_gone(qdisc));
     let Some(leaf) = leaf else { return };
     for queue in 1..=queues {
-        if !card.qdiscs.iter().any(|qdisc| qdisc.parent == place(queue)) {
+        if !nic.qdiscs.iter().any(|qdisc| qdisc.parent == place(queue)) {
             let handle = "0:".to_owned();
-            card.qdiscs.push(QdiscFacts { parent: place(queue), handle, ..leaf.clone() });
+            nic.qdiscs.push(QdiscFacts { parent: place(queue), handle, ..leaf.clone() });
         }
     }
 }
@@ -191,23 +191,23 @@ fn set_interrupts(facts: &mut HostFacts, name: &str, before: u32, queues: u32, h
     facts.interrupts.sort_by_key(|interrupt| interrupt.number);
 }
 
-fn set_of_interface(card: &mut Interface, knob: &Knob, value: &Value) -> Option<()> {
+fn set_of_interface(nic: &mut Interface, knob: &Knob, value: &Value) -> Option<()> {
     match (knob, value) {
-        (Knob::InterfaceFile(file), Value::Text(text)) => return set_interface_file(card, file, text),
-        (Knob::Mtu, Value::Bytes(bytes)) => card.mtu = Some(*bytes),
-        (Knob::TransmitQueueLength, Value::Number(packets)) => card.tx_queue_len = Some(*packets),
+        (Knob::InterfaceFile(file), Value::Text(text)) => return set_interface_file(nic, file, text),
+        (Knob::Mtu, Value::Bytes(bytes)) => nic.mtu = Some(*bytes),
+        (Knob::TransmitQueueLength, Value::Number(packets)) => nic.tx_queue_len = Some(*packets),
         (Knob::GsoSizes, Value::Sizes { all, ipv4 }) => {
-            let sizes = card.packet_sizes.as_mut()?;
+            let sizes = nic.packet_sizes.as_mut()?;
             (sizes.gso, sizes.gso_ipv4) = (*all, *ipv4);
         }
         (Knob::GroSizes, Value::Sizes { all, ipv4 }) => {
-            let sizes = card.packet_sizes.as_mut()?;
+            let sizes = nic.packet_sizes.as_mut()?;
             (sizes.gro, sizes.gro_ipv4) = (*all, *ipv4);
         }
-        (Knob::Ring(Ring::Rx), Value::Number(number)) => card.rings.as_mut()?.rx = *number,
-        (Knob::Ring(Ring::Tx), Value::Number(number)) => card.rings.as_mut()?.tx = *number,
+        (Knob::Ring(Ring::Rx), Value::Number(number)) => nic.rings.as_mut()?.rx = *number,
+        (Knob::Ring(Ring::Tx), Value::Number(number)) => nic.rings.as_mut()?.tx = *number,
         (Knob::Coalescing(kind), value) => {
-            let coalescing = card.coalescing.as_mut()?;
+            let coalescing = nic.coalescing.as_mut()?;
             match (kind, value) {
                 (Coalescing::RxUsecs, Value::Number(number)) => coalescing.rx_usecs = *number,
                 (Coalescing::RxFrames, Value::Number(number)) => coalescing.rx_frames = *number,
@@ -219,13 +219,13 @@ fn set_of_interface(card: &mut Interface, knob: &Knob, value: &Value) -> Option<
             }
         }
         (Knob::Feature(name), Value::Switch(on)) => {
-            let feature = card.features.get_mut(name).filter(|feature| !feature.fixed)?;
+            let feature = nic.features.get_mut(name).filter(|feature| !feature.fixed)?;
             feature.on = *on;
         }
         (Knob::FlowHash(flow), Value::Text(fields)) => {
-            card.rss.as_mut()?.hash_fields.insert(flow.clone(), fields.clone());
+            nic.rss.as_mut()?.hash_fields.insert(flow.clone(), fields.clone());
         }
-        (Knob::RssTable, Value::Table(table)) => card.rss.as_mut()?.indirection.clone_from(table),
+        (Knob::RssTable, Value::Table(table)) => nic.rss.as_mut()?.indirection.clone_from(table),
         (Knob::RootQdisc, Value::Qdiscs(qdiscs)) => {
             // Below a qdisc of the kernel's own, which has no number, classes have the minor number alone.
             let parent = |qdisc: &QdiscSnapshot| match qdisc.parent.0 {
@@ -238,25 +238,25 @@ fn set_of_interface(card: &mut Interface, knob: &Knob, value: &Value) -> Option<
                 parent: parent(qdisc),
                 ..QdiscFacts::default()
             };
-            card.qdiscs = qdiscs.iter().map(fact).collect();
+            nic.qdiscs = qdiscs.iter().map(fact).collect();
         }
         _ => return None,
     }
     Some(())
 }
 
-fn set_interface_file(card: &mut Interface, file: &str, text: &str) -> Option<()> {
+fn set_interface_file(nic: &mut Interface, file: &str, text: &str) -> Option<()> {
     if file == "bonding/xmit_hash_policy" {
-        text.clone_into(&mut card.bond.as_mut()?.hash_policy);
+        text.clone_into(&mut nic.bond.as_mut()?.hash_policy);
         return Some(());
     }
     match file {
         "napi_defer_hard_irqs" => {
-            card.napi_defer_hard_irqs = Some(text.parse().ok()?);
+            nic.napi_defer_hard_irqs = Some(text.parse().ok()?);
             return Some(());
         }
         "gro_flush_timeout" => {
-            card.gro_flush_timeout_ns = Some(text.parse().ok()?);
+            nic.gro_flush_timeout_ns = Some(text.parse().ok()?);
             return Some(());
         }
         _ => {}
@@ -265,7 +265,7 @@ fn set_interface_file(card: &mut Interface, file: &str, text: &str) -> Option<()
     let at = |prefix: &str| queue.strip_prefix(prefix)?.parse::<usize>().ok();
     match (at("rx-"), at("tx-")) {
         (Some(at), _) => {
-            let queue = card.receive_queues.get_mut(at)?;
+            let queue = nic.receive_queues.get_mut(at)?;
             match name {
                 "rps_cpus" => queue.rps = members(text)?,
                 "rps_flow_cnt" => queue.rps_flow_count = text.parse().ok()?,
@@ -273,7 +273,7 @@ fn set_interface_file(card: &mut Interface, file: &str, text: &str) -> Option<()
             }
         }
         (_, Some(at)) => {
-            let queue = card.transmit_queues.get_mut(at)?;
+            let queue = nic.transmit_queues.get_mut(at)?;
             match name {
                 "xps_cpus" => queue.xps_processors = members(text)?,
                 "xps_rxqs" => queue.xps_receive_queues = members(text)?,
@@ -307,7 +307,7 @@ mod tests {
     use evenkeel_model::host::{BondFacts, Channels as Counts, Feature, IdleState, Processor, Rings, Rss};
 
     fn host() -> HostFacts {
-        let card = Interface {
+        let nic = Interface {
             name: "eth0".to_owned(),
             channels: Some(Counts { combined: 4, combined_max: 8, ..Counts::default() }),
             rings: Some(Rings { rx: 512, rx_max: 4096, tx: 512, tx_max: 4096 }),
@@ -338,7 +338,7 @@ mod tests {
                     ..Processor::default()
                 })
                 .collect(),
-            interfaces: vec![card],
+            interfaces: vec![nic],
             interrupts: (40..44).map(interrupt).collect(),
             ..HostFacts::default()
         }

@@ -20,14 +20,14 @@ pub fn current(facts: &HostFacts, interface: Option<&str>, knob: &Knob) -> Optio
         Knob::ProcessorFile(file) => return processor_file(facts, file),
         _ => {}
     }
-    let card = facts.interface(interface?)?;
+    let nic = facts.interface(interface?)?;
     match knob {
-        Knob::InterfaceFile(file) => interface_file(card, file),
-        Knob::Mtu => card.mtu.map(Value::Bytes),
-        Knob::TransmitQueueLength => card.tx_queue_len.map(Value::Number),
-        Knob::Ring(Ring::Rx) => card.rings.map(|rings| Value::Number(rings.rx)),
-        Knob::Ring(Ring::Tx) => card.rings.map(|rings| Value::Number(rings.tx)),
-        Knob::Channels(kind) => card.channels.map(|channels| {
+        Knob::InterfaceFile(file) => interface_file(nic, file),
+        Knob::Mtu => nic.mtu.map(Value::Bytes),
+        Knob::TransmitQueueLength => nic.tx_queue_len.map(Value::Number),
+        Knob::Ring(Ring::Rx) => nic.rings.map(|rings| Value::Number(rings.rx)),
+        Knob::Ring(Ring::Tx) => nic.rings.map(|rings| Value::Number(rings.tx)),
+        Knob::Channels(kind) => nic.channels.map(|channels| {
             Value::Number(match kind {
                 Channels::Rx => channels.rx,
                 Channels::Tx => channels.tx,
@@ -35,7 +35,7 @@ pub fn current(facts: &HostFacts, interface: Option<&str>, knob: &Knob) -> Optio
                 Channels::Combined => channels.combined,
             })
         }),
-        Knob::Coalescing(kind) => card.coalescing.map(|coalescing| match kind {
+        Knob::Coalescing(kind) => nic.coalescing.map(|coalescing| match kind {
             Coalescing::RxUsecs => Value::Number(coalescing.rx_usecs),
             Coalescing::RxFrames => Value::Number(coalescing.rx_frames),
             Coalescing::TxUsecs => Value::Number(coalescing.tx_usecs),
@@ -43,17 +43,13 @@ pub fn current(facts: &HostFacts, interface: Option<&str>, knob: &Knob) -> Optio
             Coalescing::AdaptiveRx => Value::Switch(coalescing.adaptive_rx),
             Coalescing::AdaptiveTx => Value::Switch(coalescing.adaptive_tx),
         }),
-        Knob::GsoSizes => {
-            card.packet_sizes.map(|sizes| Value::Sizes { all: sizes.gso, ipv4: sizes.gso_ipv4 })
-        }
-        Knob::GroSizes => {
-            card.packet_sizes.map(|sizes| Value::Sizes { all: sizes.gro, ipv4: sizes.gro_ipv4 })
-        }
-        Knob::Feature(name) => card.feature(name).map(|feature| Value::Switch(feature.on)),
-        Knob::FlowHash(flow) => text(card.rss.as_ref()?.hash_fields.get(flow)?.clone()),
-        Knob::RssTable => card.rss.as_ref().map(|rss| Value::Table(rss.indirection.clone())),
-        Knob::RootQdisc if !card.qdiscs.is_empty() => {
-            card.qdiscs.iter().map(snapshot).collect::<Option<Vec<_>>>().map(Value::Qdiscs)
+        Knob::GsoSizes => nic.packet_sizes.map(|sizes| Value::Sizes { all: sizes.gso, ipv4: sizes.gso_ipv4 }),
+        Knob::GroSizes => nic.packet_sizes.map(|sizes| Value::Sizes { all: sizes.gro, ipv4: sizes.gro_ipv4 }),
+        Knob::Feature(name) => nic.feature(name).map(|feature| Value::Switch(feature.on)),
+        Knob::FlowHash(flow) => text(nic.rss.as_ref()?.hash_fields.get(flow)?.clone()),
+        Knob::RssTable => nic.rss.as_ref().map(|rss| Value::Table(rss.indirection.clone())),
+        Knob::RootQdisc if !nic.qdiscs.is_empty() => {
+            nic.qdiscs.iter().map(snapshot).collect::<Option<Vec<_>>>().map(Value::Qdiscs)
         }
         _ => None,
     }
@@ -80,26 +76,26 @@ fn processor_file(facts: &HostFacts, file: &str) -> Option<Value> {
     Some(Value::Text(u8::from(state.disabled).to_string()))
 }
 
-fn interface_file(card: &Interface, file: &str) -> Option<Value> {
+fn interface_file(nic: &Interface, file: &str) -> Option<Value> {
     let text = |text: String| Some(Value::Text(text));
     if file == "bonding/xmit_hash_policy" {
-        return text(card.bond.as_ref()?.hash_policy.clone());
+        return text(nic.bond.as_ref()?.hash_policy.clone());
     }
     match file {
-        "napi_defer_hard_irqs" => return text(card.napi_defer_hard_irqs?.to_string()),
-        "gro_flush_timeout" => return text(card.gro_flush_timeout_ns?.to_string()),
+        "napi_defer_hard_irqs" => return text(nic.napi_defer_hard_irqs?.to_string()),
+        "gro_flush_timeout" => return text(nic.gro_flush_timeout_ns?.to_string()),
         _ => {}
     }
     let (queue, name) = file.strip_prefix("queues/")?.split_once('/')?;
     let at = |prefix: &str| queue.strip_prefix(prefix)?.parse::<usize>().ok();
     match (at("rx-"), at("tx-"), name) {
-        (Some(at), _, "rps_cpus") => text(mask(&card.receive_queues.get(at)?.rps)),
-        (Some(at), _, "rps_flow_cnt") => text(card.receive_queues.get(at)?.rps_flow_count.to_string()),
-        (_, Some(at), "xps_cpus") => text(mask(&card.transmit_queues.get(at)?.xps_processors)),
-        (_, Some(at), "xps_rxqs") => text(mask(&card.transmit_queues.get(at)?.xps_receive_queues)),
-        (_, Some(at), "tx_maxrate") => text(card.transmit_queues.get(at)?.max_rate_mbps.to_string()),
+        (Some(at), _, "rps_cpus") => text(mask(&nic.receive_queues.get(at)?.rps)),
+        (Some(at), _, "rps_flow_cnt") => text(nic.receive_queues.get(at)?.rps_flow_count.to_string()),
+        (_, Some(at), "xps_cpus") => text(mask(&nic.transmit_queues.get(at)?.xps_processors)),
+        (_, Some(at), "xps_rxqs") => text(mask(&nic.transmit_queues.get(at)?.xps_receive_queues)),
+        (_, Some(at), "tx_maxrate") => text(nic.transmit_queues.get(at)?.max_rate_mbps.to_string()),
         (_, Some(at), "byte_queue_limits/limit_max") => {
-            text(card.transmit_queues.get(at)?.bql_limit_max?.to_string())
+            text(nic.transmit_queues.get(at)?.bql_limit_max?.to_string())
         }
         _ => None,
     }

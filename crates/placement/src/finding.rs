@@ -54,7 +54,7 @@ impl Basis {
     }
 }
 
-/// What mends a finding.
+/// The fix of a finding.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Remedy {
     /// The interface that the changes mean, of those that mean one.
@@ -89,7 +89,6 @@ pub struct Finding {
     pub evidence: String,
     /// What it costs.
     pub effect: String,
-    /// What mends it.
     pub remedy: Remedy,
     /// Where that is known from.
     pub source: &'static str,

@@ -50,10 +50,10 @@ impl<'a> View<'a> {
 
     /// What a NIC carried per second since boot.
     #[must_use]
-    pub fn load(&self, card: &Interface) -> Option<Load> {
-        let bytes = |name: &str| card.statistics.get(name).copied().unwrap_or(0);
+    pub fn load(&self, nic: &Interface) -> Option<Load> {
+        let bytes = |name: &str| nic.statistics.get(name).copied().unwrap_or(0);
         Some(Load {
-            packets: self.per_second(*card.statistics.get("rx_packets")?)?,
+            packets: self.per_second(*nic.statistics.get("rx_packets")?)?,
             bps: self.per_second(bytes("rx_bytes").max(bytes("tx_bytes")))? * 8.0,
         })
     }
@@ -61,61 +61,61 @@ impl<'a> View<'a> {
     /// Whether a NIC has real work, by one of: packets per second since boot, a share of its link, the softirq time of a
     /// processor that serves its interrupts, or packets lost at the NIC.
     #[must_use]
-    pub fn is_loaded(&self, card: &Interface) -> bool {
+    pub fn is_loaded(&self, nic: &Interface) -> bool {
         const PACKETS: f64 = 10_000.0;
         const LINK_SHARE: f64 = 0.01;
         const SOFTIRQ_SHARE: f64 = 0.1;
-        let busy_link = self.load(card).is_some_and(|load| {
-            let share = card.speed_bps.map_or(0.0, |speed| load.bps / speed as f64);
+        let busy_link = self.load(nic).is_some_and(|load| {
+            let share = nic.speed_bps.map_or(0.0, |speed| load.bps / speed as f64);
             load.packets >= PACKETS || share >= LINK_SHARE
         });
-        busy_link || Self::loses(card) || self.serves_with(card, SOFTIRQ_SHARE)
+        busy_link || Self::loses(nic) || self.serves_with(nic, SOFTIRQ_SHARE)
     }
 
     /// Whether counters show that a NIC has next to nothing to do: no setting of it costs anything now.
     #[must_use]
-    pub fn is_idle(&self, card: &Interface) -> bool {
+    pub fn is_idle(&self, nic: &Interface) -> bool {
         const PACKETS: f64 = 100.0;
-        !self.is_loaded(card) && self.load(card).is_some_and(|load| load.packets < PACKETS)
+        !self.is_loaded(nic) && self.load(nic).is_some_and(|load| load.packets < PACKETS)
     }
 
     /// Whether receiving keeps processors busy: the softirq time of one that serves a NIC's interrupts, or losses at the NIC.
     #[must_use]
-    pub fn is_busy(&self, card: &Interface) -> bool {
+    pub fn is_busy(&self, nic: &Interface) -> bool {
         const SOFTIRQ_SHARE: f64 = 0.3;
-        self.serves_with(card, SOFTIRQ_SHARE) || Self::loses(card)
+        self.serves_with(nic, SOFTIRQ_SHARE) || Self::loses(nic)
     }
 
     /// Whether a processor that serves a NIC's interrupts spends such a share of its time in softirqs; any processor where no
     /// interrupt names the NIC.
-    fn serves_with(&self, card: &Interface, least: f64) -> bool {
-        let mut servers = self.interrupt_processors(card);
-        if servers.is_empty() && self.receive_interrupts(card).is_empty() {
+    fn serves_with(&self, nic: &Interface, least: f64) -> bool {
+        let mut servers = self.interrupt_processors(nic);
+        if servers.is_empty() && self.receive_interrupts(nic).is_empty() {
             servers = self.facts.processors.iter().map(|processor| processor.number).collect();
         }
         servers.into_iter().any(|server| self.softirq_share(server).is_some_and(|share| share >= least))
     }
 
     /// Whether packets were lost at a NIC.
-    fn loses(card: &Interface) -> bool {
+    fn loses(nic: &Interface) -> bool {
         const LOST: u64 = 10_000;
-        card.losses.ring.unwrap_or(0).max(card.losses.card.unwrap_or(0)) >= LOST
+        nic.losses.ring.unwrap_or(0).max(nic.losses.nic.unwrap_or(0)) >= LOST
     }
 
     /// What a finding about a setting rests on that costs processor time for each packet: measured where processors are
     /// busy receiving.
     #[must_use]
-    pub fn cost_basis(&self, card: &Interface) -> Basis {
-        if self.is_busy(card) { Basis::Measured } else { self.load_basis(card).min(Basis::Setting) }
+    pub fn cost_basis(&self, nic: &Interface) -> Basis {
+        if self.is_busy(nic) { Basis::Measured } else { self.load_basis(nic).min(Basis::Setting) }
     }
 
     /// What a finding about a NIC's place or setting rests on: measured where counters show load, an assumption where the NIC
     /// is idle and the setting costs nothing yet.
     #[must_use]
-    pub fn load_basis(&self, card: &Interface) -> Basis {
-        if self.is_loaded(card) {
+    pub fn load_basis(&self, nic: &Interface) -> Basis {
+        if self.is_loaded(nic) {
             Basis::Measured
-        } else if self.is_idle(card) {
+        } else if self.is_idle(nic) {
             Basis::Assumed
         } else {
             Basis::Setting
@@ -140,12 +140,12 @@ impl<'a> View<'a> {
     /// Whether a processor is in another package (socket) than a NIC. Nodes of one package (sub-NUMA clustering, AMD's NPS)
     /// are not: what the paper measured is the interconnect between packages.
     #[must_use]
-    pub fn is_other_package(&self, card: &Interface, processor: u32) -> bool {
-        let Some(node) = card.node else { return false };
+    pub fn is_other_package(&self, nic: &Interface, processor: u32) -> bool {
+        let Some(node) = nic.node else { return false };
         let package = |number: u32| self.facts.processor(number).map(|processor| processor.package);
         let mut own = self.facts.processors_of(node).into_iter().filter_map(package).peekable();
         match package(processor) {
-            Some(package) if own.peek().is_some() => !own.any(|of_card| of_card == package),
+            Some(package) if own.peek().is_some() => !own.any(|of_nic| of_nic == package),
             _ => false,
         }
     }
@@ -153,13 +153,13 @@ impl<'a> View<'a> {
     /// Processors that can each take a queue: the cores of a NIC's node; in a virtual machine all processors, as what cores
     /// they share is the hypervisor's business.
     #[must_use]
-    pub fn queue_places(&self, card: &Interface) -> Vec<u32> {
+    pub fn queue_places(&self, nic: &Interface) -> Vec<u32> {
         if !self.facts.virtual_machine {
-            return self.local_cores(card);
+            return self.local_cores(nic);
         }
         let is_free =
             |number: &u32| self.facts.processor(*number).is_some_and(|processor| !processor.isolated);
-        self.local_processors(card).into_iter().filter(is_free).collect()
+        self.local_processors(nic).into_iter().filter(is_free).collect()
     }
 
     /// The kernel's version, such as `(6, 12)`.

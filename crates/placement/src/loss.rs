@@ -18,7 +18,7 @@ pub enum Place {
     TransmitRing,
     /// The wire: packets that arrived damaged.
     Wire,
-    /// The card's own memory and its receive ring.
+    /// The NIC's own memory and its receive ring.
     ReceiveRing,
     /// The backlog of a processor.
     SoftnetBacklog,
@@ -196,9 +196,9 @@ fn at_interface(found: &mut Losses, before: Option<&Interface>, after: &Interfac
     };
     found.add(Place::TransmitRing, name, gain(|losses| losses.transmit), "tx_dropped", "tx-ring-stops");
     found.add(Place::Wire, name, gain(|losses| losses.wire), "receive errors", "wire-errors");
-    let (ring, card) = (gain(|losses| losses.ring), gain(|losses| losses.card));
+    let (ring, nic) = (gain(|losses| losses.ring), gain(|losses| losses.nic));
     found.add(Place::ReceiveRing, name, ring, "no receive descriptor", "rx-ring-drops");
-    found.add(Place::ReceiveRing, name, card, "lost in the card", "rx-ring-drops");
+    found.add(Place::ReceiveRing, name, nic, "lost in the NIC", "rx-ring-drops");
     found.add(
         Place::ReceiveRing,
         name,
@@ -213,9 +213,9 @@ fn at_interface(found: &mut Losses, before: Option<&Interface>, after: &Interfac
         "dropped by the driver",
         "rx-ring-drops",
     );
-    // The kernel's rx_dropped repeats what the driver counts, and adds frames that nobody wanted, such as those of unknown
+    // The kernel's rx_dropped repeats what the driver counts, and adds frames without a receiver, such as those of unknown
     // protocols. It counts only where the driver has no counter of its own.
-    let has_own = after.losses.ring.or(after.losses.card).or(after.losses.driver).is_some();
+    let has_own = after.losses.ring.or(after.losses.nic).or(after.losses.driver).is_some();
     if !has_own {
         let rule = if after.kind == InterfaceKind::Device { "rx-ring-drops" } else { "backlog-drops" };
         let other = gain(|losses| losses.other);
@@ -362,18 +362,18 @@ mod tests {
 
     #[test]
     fn frames_of_unknown_protocols_are_no_loss_where_the_driver_counts() {
-        let card = |ring: Option<u64>| {
+        let nic = |ring: Option<u64>| {
             let losses = evenkeel_model::host::LossCounters { ring, other: Some(500), ..Default::default() };
-            let card = Interface {
+            let nic = Interface {
                 name: "eth0".into(),
                 kind: InterfaceKind::Device,
                 losses,
                 ..Interface::default()
             };
-            HostFacts { interfaces: vec![card], ..HostFacts::default() }
+            HostFacts { interfaces: vec![nic], ..HostFacts::default() }
         };
         let lost =
-            |ring| losses(&HostFacts::default(), &card(ring)).iter().map(|loss| loss.packets).sum::<u64>();
+            |ring| losses(&HostFacts::default(), &nic(ring)).iter().map(|loss| loss.packets).sum::<u64>();
         assert_eq!((lost(Some(3)), lost(None)), (3, 500));
     }
 

@@ -28,7 +28,7 @@ pub struct View<'a> {
     pub facts: &'a HostFacts,
     /// Interfaces whose facts a rule cannot judge.
     hidden: BTreeSet<&'a str>,
-    /// Where the planner puts the interrupts of each card; found when it is first asked for, for all cards at once.
+    /// Where the planner puts the interrupts of each NIC; found when it is first asked for, for all NICs at once.
     placements: OnceCell<BTreeMap<String, Vec<u32>>>,
 }
 
@@ -92,30 +92,30 @@ impl<'a> View<'a> {
         Self { facts, hidden, placements: OnceCell::new() }
     }
 
-    /// Processors that should take a card's receive interrupts with the queues that it has; none of a card without any.
+    /// Processors that should take a NIC's receive interrupts with the queues that it has; none of a NIC without any.
     #[must_use]
-    pub fn planned_processors(&self, card: &Interface) -> &[u32] {
+    pub fn planned_processors(&self, nic: &Interface) -> &[u32] {
         let placements = self.placements.get_or_init(|| interrupt_processors(self));
-        placements.get(&card.name).map(Vec::as_slice).unwrap_or_default()
+        placements.get(&nic.name).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Cards that carry traffic.
-    pub fn cards(&self) -> impl Iterator<Item = &'a Interface> {
-        let is_card = |interface: &&Interface| interface.kind == InterfaceKind::Device && interface.up;
+    /// NICs that carry traffic.
+    pub fn nics(&self) -> impl Iterator<Item = &'a Interface> {
+        let is_nic = |interface: &&Interface| interface.kind == InterfaceKind::Device && interface.up;
         let is_shown = |interface: &&Interface| !self.hidden.contains(interface.name.as_str());
-        self.facts.interfaces.iter().filter(is_card).filter(is_shown)
+        self.facts.interfaces.iter().filter(is_nic).filter(is_shown)
     }
 
-    /// The fastest card's speed, bit/s; none if no card tells.
+    /// The fastest NIC's speed, bit/s; none if no NIC tells.
     #[must_use]
     pub fn fastest_bps(&self) -> Option<u64> {
-        self.cards().filter_map(|card| card.speed_bps).max()
+        self.nics().filter_map(|nic| nic.speed_bps).max()
     }
 
-    /// Processors on a card's memory node; all of a card that has none.
+    /// Processors on a NIC's memory node; all of a NIC that has none.
     #[must_use]
-    pub fn local_processors(&self, card: &Interface) -> Vec<u32> {
-        let local = card.node.map(|node| self.facts.processors_of(node)).unwrap_or_default();
+    pub fn local_processors(&self, nic: &Interface) -> Vec<u32> {
+        let local = nic.node.map(|node| self.facts.processors_of(node)).unwrap_or_default();
         if local.is_empty() {
             self.facts.processors.iter().map(|processor| processor.number).collect()
         } else {
@@ -123,11 +123,11 @@ impl<'a> View<'a> {
         }
     }
 
-    /// One processor of each core on a card's node, those that are isolated left out.
+    /// One processor of each core on a NIC's node, those that are isolated left out.
     #[must_use]
-    pub fn local_cores(&self, card: &Interface) -> Vec<u32> {
+    pub fn local_cores(&self, nic: &Interface) -> Vec<u32> {
         let mut seen = BTreeSet::new();
-        let local = self.local_processors(card);
+        let local = self.local_processors(nic);
         local
             .into_iter()
             .filter(|number| {
@@ -138,19 +138,19 @@ impl<'a> View<'a> {
             .collect()
     }
 
-    /// Interrupts of a card that announce received packets of a queue.
+    /// Interrupts of a NIC that announce received packets of a queue.
     #[must_use]
-    pub fn receive_interrupts(&self, card: &Interface) -> Vec<&'a Interrupt> {
+    pub fn receive_interrupts(&self, nic: &Interface) -> Vec<&'a Interrupt> {
         let facts = self.facts;
-        let of_card = facts.interrupts.iter().filter(|interrupt| interrupt.interface == card.name);
-        of_card.filter(|interrupt| interrupt.queue.is_some() && interrupt.receives).collect()
+        let of_nic = facts.interrupts.iter().filter(|interrupt| interrupt.interface == nic.name);
+        of_nic.filter(|interrupt| interrupt.queue.is_some() && interrupt.receives).collect()
     }
 
-    /// How often each processor served a card's receive interrupts.
+    /// How often each processor served a NIC's receive interrupts.
     #[must_use]
-    pub fn served_by(&self, card: &Interface) -> BTreeMap<u32, u64> {
+    pub fn served_by(&self, nic: &Interface) -> BTreeMap<u32, u64> {
         let mut found = BTreeMap::new();
-        for interrupt in self.receive_interrupts(card) {
+        for interrupt in self.receive_interrupts(nic) {
             for (processor, count) in &interrupt.served {
                 let sum = found.entry(*processor).or_insert(0_u64);
                 *sum = sum.saturating_add(*count);
@@ -159,11 +159,11 @@ impl<'a> View<'a> {
         found
     }
 
-    /// Processors that serve at least a hundredth of a card's receive interrupts; where too few were counted, those that the
+    /// Processors that serve at least a hundredth of a NIC's receive interrupts; where too few were counted, those that the
     /// interrupts go to.
     #[must_use]
-    pub fn interrupt_processors(&self, card: &Interface) -> BTreeSet<u32> {
-        let served = self.served_by(card);
+    pub fn interrupt_processors(&self, nic: &Interface) -> BTreeSet<u32> {
+        let served = self.served_by(nic);
         let total = served.values().saturating_sum();
         if total >= ENOUGH_INTERRUPTS {
             return served
@@ -172,47 +172,47 @@ impl<'a> View<'a> {
                 .map(|(processor, _)| processor)
                 .collect();
         }
-        if self.is_balanced(card) { BTreeSet::new() } else { self.interrupt_targets(card) }
+        if self.is_balanced(nic) { BTreeSet::new() } else { self.interrupt_targets(nic) }
     }
 
-    /// Whether a card's interrupts are left to irqbalance, which moves them every ten seconds: AWS advises that for ena.
+    /// Whether a NIC's interrupts are left to irqbalance, which moves them every ten seconds: AWS advises that for ena.
     #[must_use]
-    pub fn is_balanced(&self, card: &Interface) -> bool {
-        card.driver.as_deref() == Some("ena") && running_balancer(self.facts).is_some()
+    pub fn is_balanced(&self, nic: &Interface) -> bool {
+        nic.driver.as_deref() == Some("ena") && running_balancer(self.facts).is_some()
     }
 
-    /// Processors that a card's receive interrupts go to now, of those that go to one.
+    /// Processors that a NIC's receive interrupts go to now, of those that go to one.
     #[must_use]
-    pub fn interrupt_targets(&self, card: &Interface) -> BTreeSet<u32> {
-        let targets = self.receive_interrupts(card).into_iter().map(Interrupt::target);
+    pub fn interrupt_targets(&self, nic: &Interface) -> BTreeSet<u32> {
+        let targets = self.receive_interrupts(nic).into_iter().map(Interrupt::target);
         targets.filter(|target| target.len() == 1).flatten().copied().collect()
     }
 
-    /// TCP connections through a card. Sockets that name no interface are those of the only card, else of the fastest.
+    /// TCP connections through a NIC. Sockets that name no interface are those of the only NIC, else of the fastest.
     #[must_use]
-    pub fn connections(&self, card: &Interface) -> Vec<&'a SocketFacts> {
-        let is_default = self.default_card().is_some_and(|default| default == card.name);
+    pub fn connections(&self, nic: &Interface) -> Vec<&'a SocketFacts> {
+        let is_default = self.default_nic().is_some_and(|default| default == nic.name);
         let facts = self.facts;
         let is_through = |socket: &&SocketFacts| match &socket.interface {
             Some(name) => {
-                *name == card.name
-                    || facts.interface(name).is_some_and(|upper| upper.lower.contains(&card.name))
+                *name == nic.name
+                    || facts.interface(name).is_some_and(|upper| upper.lower.contains(&nic.name))
             }
             None => is_default && !is_loopback(&socket.local),
         };
         facts.sockets.iter().filter(|socket| socket.kind == SocketKind::Tcp).filter(is_through).collect()
     }
 
-    fn default_card(&self) -> Option<String> {
-        self.cards()
-            .max_by_key(|card| (card.speed_bps, std::cmp::Reverse(&card.name)))
-            .map(|card| card.name.clone())
+    fn default_nic(&self) -> Option<String> {
+        self.nics()
+            .max_by_key(|nic| (nic.speed_bps, std::cmp::Reverse(&nic.name)))
+            .map(|nic| nic.name.clone())
     }
 
-    /// Connections through a card that have carried much in a direction.
+    /// Connections through a NIC that have carried much in a direction.
     #[must_use]
-    pub fn bulk(&self, card: &Interface, direction: Direction) -> Vec<&'a SocketFacts> {
-        let mut found = self.connections(card);
+    pub fn bulk(&self, nic: &Interface, direction: Direction) -> Vec<&'a SocketFacts> {
+        let mut found = self.connections(nic);
         found.retain(|socket| direction.bytes(socket) >= BULK_BYTES);
         found
     }
@@ -225,68 +225,68 @@ impl<'a> View<'a> {
         (us > 0).then_some(us)
     }
 
-    /// The longest round trip of a connection through a card that has carried much.
+    /// The longest round trip of a connection through a NIC that has carried much.
     #[must_use]
-    pub fn round_trip(&self, card: &Interface) -> RoundTrip {
-        longest_round_trip(self.connections(card).into_iter().filter(|socket| socket.bytes() >= BULK_BYTES))
+    pub fn round_trip(&self, nic: &Interface) -> RoundTrip {
+        longest_round_trip(self.connections(nic).into_iter().filter(|socket| socket.bytes() >= BULK_BYTES))
     }
 
-    /// The card whose product of bandwidth and delay is the largest for connections that carried much in a direction: bytes
+    /// The NIC whose product of bandwidth and delay is the largest for connections that carried much in a direction: bytes
     /// in flight, and the round trip.
     #[must_use]
     pub fn largest_product(&self, direction: Direction) -> Option<(&'a Interface, u64, RoundTrip)> {
-        let products = self.cards().filter_map(|card| {
-            let time = longest_round_trip(self.bulk(card, direction).into_iter());
-            let bytes = u128::from(card.speed_bps?) * u128::from(time.us) / 8_000_000;
-            Some((card, u64::try_from(bytes).unwrap_or(u64::MAX), time))
+        let products = self.nics().filter_map(|nic| {
+            let time = longest_round_trip(self.bulk(nic, direction).into_iter());
+            let bytes = u128::from(nic.speed_bps?) * u128::from(time.us) / 8_000_000;
+            Some((nic, u64::try_from(bytes).unwrap_or(u64::MAX), time))
         });
         // A round trip that is known counts more than one that is assumed.
         products.max_by_key(|(_, bytes, time)| (time.peer.is_some(), *bytes))
     }
 
-    /// Time for which a card's receive ring holds packets of full size at line rate, µs.
+    /// Time for which a NIC's receive ring holds packets of full size at line rate, µs.
     #[must_use]
-    pub fn ring_time_us(card: &Interface) -> Option<f64> {
-        let rings = card.rings.filter(|rings| rings.rx > 0)?;
-        Some(f64::from(rings.rx) * Self::packet_time_us(card)?)
+    pub fn ring_time_us(nic: &Interface) -> Option<f64> {
+        let rings = nic.rings.filter(|rings| rings.rx > 0)?;
+        Some(f64::from(rings.rx) * Self::packet_time_us(nic)?)
     }
 
     /// Time of one packet of full size at line rate, µs.
     #[must_use]
-    pub fn packet_time_us(card: &Interface) -> Option<f64> {
-        let speed = card.speed_bps.filter(|speed| *speed > 0)?;
-        Some((f64::from(card.mtu?) + FRAME_OVERHEAD) * 8.0 * 1e6 / speed as f64)
+    pub fn packet_time_us(nic: &Interface) -> Option<f64> {
+        let speed = nic.speed_bps.filter(|speed| *speed > 0)?;
+        Some((f64::from(nic.mtu?) + FRAME_OVERHEAD) * 8.0 * 1e6 / speed as f64)
     }
 
     /// What a TCP flow can have at a loss ratio, bit/s: M. Mathis et al., "The macroscopic behavior of the TCP congestion
-    /// avoidance algorithm" (1997), for the round trip and segment size of a card. None without an MTU.
+    /// avoidance algorithm" (1997), for the round trip and segment size of a NIC. None without an MTU.
     #[must_use]
-    pub fn rate_at_loss(&self, card: &Interface, ratio: f64) -> Option<f64> {
-        Self::flow_rate_at_loss(card, ratio, self.round_trip(card).us)
+    pub fn rate_at_loss(&self, nic: &Interface, ratio: f64) -> Option<f64> {
+        Self::flow_rate_at_loss(nic, ratio, self.round_trip(nic).us)
     }
 
-    fn flow_rate_at_loss(card: &Interface, ratio: f64, us: u64) -> Option<f64> {
-        let segment = f64::from(card.mtu?.saturating_sub(52)) * 8.0;
+    fn flow_rate_at_loss(nic: &Interface, ratio: f64, us: u64) -> Option<f64> {
+        let segment = f64::from(nic.mtu?.saturating_sub(52)) * 8.0;
         Some(segment / (us as f64 / 1e6) * 1.22 / ratio.max(1e-12).sqrt())
     }
 
     /// The cost of a loss ratio in words.
     #[must_use]
-    pub fn cost_of_loss(&self, card: &Interface, ratio: f64) -> Option<String> {
-        let rate = self.rate_at_loss(card, ratio)?.min(card.speed_bps.unwrap_or(u64::MAX) as f64);
+    pub fn cost_of_loss(&self, nic: &Interface, ratio: f64) -> Option<String> {
+        let rate = self.rate_at_loss(nic, ratio)?.min(nic.speed_bps.unwrap_or(u64::MAX) as f64);
         Some(format!("a Reno-like flow reaches about {}", gigabits(rate)))
     }
 
-    /// What the connections through a card that carried much can have together at a loss ratio, bit/s; 0 without any.
-    fn rate_of_all_at_loss(&self, card: &Interface, ratio: f64) -> f64 {
-        let busy = self.connections(card).into_iter().filter(|socket| socket.bytes() >= BULK_BYTES);
-        busy.filter_map(Self::round_trip_of).filter_map(|us| Self::flow_rate_at_loss(card, ratio, us)).sum()
+    /// What the connections through a NIC that carried much can have together at a loss ratio, bit/s; 0 without any.
+    fn rate_of_all_at_loss(&self, nic: &Interface, ratio: f64) -> f64 {
+        let busy = self.connections(nic).into_iter().filter(|socket| socket.bytes() >= BULK_BYTES);
+        busy.filter_map(Self::round_trip_of).filter_map(|us| Self::flow_rate_at_loss(nic, ratio, us)).sum()
     }
 
-    /// The severity of so many lost packets of a card, and their cost: none if they are too few. High from one in ten thousand
+    /// The severity of so many lost packets of a NIC, and their cost: none if they are too few. High from one in ten thousand
     /// on, or where the connections whose round trips are known cannot reach half of the link together at this loss.
     #[must_use]
-    pub fn judge_loss(&self, card: &Interface, lost: u64, of: u64) -> Option<(Severity, String)> {
+    pub fn judge_loss(&self, nic: &Interface, lost: u64, of: u64) -> Option<(Severity, String)> {
         const FEWEST: u64 = 100;
         const RATIO: f64 = 1e-6;
         const GRAVE_RATIO: f64 = 1e-4;
@@ -300,16 +300,16 @@ impl<'a> View<'a> {
         if ratio < RATIO {
             return None;
         }
-        let Some(rate) = self.rate_at_loss(card, ratio) else {
+        let Some(rate) = self.rate_at_loss(nic, ratio) else {
             let severity = if ratio >= GRAVE_RATIO { Severity::High } else { Severity::Medium };
             return Some((severity, "lost packets make TCP send less".to_owned()));
         };
-        let time = self.round_trip(card);
+        let time = self.round_trip(nic);
         let known = time.peer.is_some();
-        let speed = card.speed_bps.map(|speed| speed as f64);
+        let speed = nic.speed_bps.map(|speed| speed as f64);
         let severity = match speed {
             _ if ratio >= GRAVE_RATIO => Severity::High,
-            Some(speed) if known && self.rate_of_all_at_loss(card, ratio) < speed / 2.0 => Severity::High,
+            Some(speed) if known && self.rate_of_all_at_loss(nic, ratio) < speed / 2.0 => Severity::High,
             Some(speed) if rate >= speed => Severity::Low,
             _ => Severity::Medium,
         };

@@ -10,9 +10,9 @@ const NEW: Rule =
 Rule {
     name: "gc-thresh-low",
     looks_at: "net.ipv4.neigh.default.gc_thresh3",
-    speaks: "when it is below 1,024",
+    fires_when: "when it is below 1,024",
     why: "Packets to new neighbours are dropped while the table is full.",
-    mends: "1,024",
+    fix: "1,024",
     source: "arp(7)",
     needs: &["/proc/sys/net/ipv4/neigh/default/gc_thresh3"],
     check: |view| match view.facts.sysctl_number("net/ipv4/neigh/default/gc_thresh3") {
@@ -56,7 +56,7 @@ fn every_rule_says_what_it_is() {
     let mut names: Vec<&str> = rules().map(|rule| rule.name).collect();
     assert!(names.len() >= 30, "{}", names.len());
     for rule in rules() {
-        for text in [rule.looks_at, rule.speaks, rule.why, rule.mends, rule.source] {
+        for text in [rule.looks_at, rule.fires_when, rule.why, rule.fix, rule.source] {
             assert!(!text.is_empty() && !text.ends_with(' '), "{}: '{text}'", rule.name);
         }
         let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';

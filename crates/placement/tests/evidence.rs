@@ -8,7 +8,7 @@ use evenkeel_placement::{Basis, Finding, Severity, check};
 
 /// A host with one port, kernel defaults of TCP, and some connections through it.
 fn host(speed_gbit: u64, connections: Vec<SocketFacts>) -> HostFacts {
-    let card = Interface {
+    let nic = Interface {
         name: "eth0".to_owned(),
         kind: InterfaceKind::Device,
         up: true,
@@ -20,7 +20,7 @@ fn host(speed_gbit: u64, connections: Vec<SocketFacts>) -> HostFacts {
         ..Interface::default()
     };
     let mut facts = HostFacts {
-        interfaces: vec![card],
+        interfaces: vec![nic],
         sockets: connections,
         page_bytes: 4096,
         memory_bytes: Some(64 << 30),
@@ -190,7 +190,7 @@ fn tcp_mem_is_not_proposed_below_the_kernels_default() {
 fn a_small_loss_does_not_limit_a_slow_link() {
     let lost = |speed, lost| {
         let mut facts = host(speed, vec![]);
-        facts.interfaces[0].losses = LossCounters { card: Some(lost), ..LossCounters::default() };
+        facts.interfaces[0].losses = LossCounters { nic: Some(lost), ..LossCounters::default() };
         found(&facts, "rx-ring-drops").unwrap()
     };
     // Two in a million, as rx_discards_phy of a link of 25 Gbit/s showed: "62 Gbit/s of 25" says nothing.

@@ -224,7 +224,7 @@ impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
         }
         Err(SteerError::unable(
             format!("{} has no RSS context left", self.name),
-            "take out those that nobody needs: ethtool -X DEVICE context N delete",
+            "take out those that are not needed: ethtool -X DEVICE context N delete",
         ))
     }
 

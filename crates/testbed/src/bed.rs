@@ -40,7 +40,7 @@ pub struct BedOptions {
     pub segmentation_offload: bool,
     /// Dynamic queue weights; soft NIC only.
     pub queue_weights: bool,
-    /// Service balancing: flows take turns on shared queues; `mq` with dynamic queue assignment only.
+    /// Service balancing: flows alternate on shared queues; `mq` with dynamic queue assignment only.
     pub service_balancing: bool,
     /// Rules for flow weights; empty: all have weight 1.
     pub flow_weights: Vec<Rule>,

@@ -1,4 +1,4 @@
-//! Service balancing on the real kernel: flows take turns on shared queues, and keep their order.
+//! Service balancing on the real kernel: flows alternate on shared queues, and keep their order.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;

@@ -156,7 +156,7 @@ fn a_capped_class_leaves_the_line_idle_and_one_that_borrows_does_not() {
 }
 
 #[test]
-fn very_many_probes_and_nobody_else() {
+fn very_many_probes_alone() {
     let workload = format!("{BOTH}{}[workload.probes]\ncount = 96\nmessage = \"1KiB\"\n", bulk("1KiB"));
     let raw = &run(&scenario(false, &workload, &["pfifo"], 0), 500)[0];
     assert_sane(raw, 500);
@@ -178,7 +178,7 @@ fn very_many_bulk_clients_behind_idle_rules() {
 
 #[test]
 fn what_this_kernel_lacks_is_named() {
-    let mine = "schema = 1\n[setup.mine]\nsummary = \"nobody has it\"\nsteps = [\"qdisc root handle 1: evk_none\"]\n";
+    let mine = "schema = 1\n[setup.mine]\nsummary = \"unknown to this kernel\"\nsteps = [\"qdisc root handle 1: evk_none\"]\n";
     let catalogue = Catalogue::bundled().extended(Catalogue::parse(mine, "mine").unwrap());
     let names: Vec<&str> = catalogue.names().collect();
     let scenario = scenario_of(&catalogue, true, &format!("{BOTH}{}", bulk("4KiB")), &names, 2);

@@ -111,7 +111,7 @@ fn choices_reach_the_queues(driver: &str) {
         let (sent_before, before) = (nics.queue_statistics(), bulk.received());
         bulk.wait_for_each(before.iter().max().unwrap() + 4_000_000);
         let (sent, after) = (nics.queue_statistics(), bulk.received());
-        assert_eq!(chosen(&select, &bulk), queues, "{leaf}: nobody had a reason to move");
+        assert_eq!(chosen(&select, &bulk), queues, "{leaf}: no flow had a reason to move");
         let carried: Vec<f64> =
             after.iter().zip(&before).map(|(after, before)| (after - before) as f64).collect();
         for (queue, received) in queues.iter().zip(&carried) {

@@ -1,6 +1,6 @@
 //! Dynamic segment size (Titan, USENIX ATC 2018, section 3.3): small segments while queues are shared.
 //!
-//! A queue is served in whole segments, so flows that share a queue take turns of a segment each. With flows
+//! A queue is served in whole segments, so flows that share a queue send a segment each in turn. With flows
 //! spread and queues weighted, this is the remaining short-term unfairness. Smaller segments are fairer but
 //! cost processor time, so they are used only while queues are shared.
 //!
@@ -247,7 +247,7 @@ mod tests {
         assert_eq!(settled(3.0, &[6; 8]), 32_768);
         assert_eq!(settled(6.0, &[6; 8]), 65_536);
         assert_eq!(settled(0.1, &[6; 8]), 8192, "no size meets it: the smallest");
-        assert_eq!(settled(0.1, &[1; 8]), 65_536, "nobody shares");
+        assert_eq!(settled(0.1, &[1; 8]), 65_536, "no flows share");
     }
 
     #[test]

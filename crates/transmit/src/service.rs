@@ -2,7 +2,7 @@
 //!
 //! With more flows than queues some flows share a queue while others have their own, and a device that serves
 //! its queues in turn gives the latter several times as much. Queue weights would fix this immediately. Without
-//! them, flows can take turns: a flow that got more than its share moves to a shared queue, and one that got
+//! them, flows can alternate: a flow that got more than its share moves to a shared queue, and one that got
 //! less moves to a less crowded queue.
 //!
 //! [`ServiceBalancer`] keeps each flow's *lead*: its service beyond the average, divided by its weight, decayed

@@ -34,9 +34,9 @@ pub fn one(page: &mut Page, rule: &Rule, facts: &HostFacts, judgement: &Judgemen
     page.gap();
     for (label, text) in [
         ("reads", rule.looks_at),
-        ("fires", rule.speaks),
+        ("fires", rule.fires_when),
         ("why", rule.why),
-        ("fix", rule.mends),
+        ("fix", rule.fix),
         ("needs", rule.needs.join(", ").as_str()),
         ("source", rule.source),
     ] {
@@ -54,13 +54,13 @@ pub fn all() -> String {
     for rule in rules() {
         let _ = write!(
             text,
-            "### {}\n\n{}\n\n- **Looks at** {}.\n- **Speaks** {}.\n- **Mends** {}.\n- **Needs** {}.\n\
+            "### {}\n\n{}\n\n- **Looks at** {}.\n- **Fires** {}.\n- **Fix** {}.\n- **Needs** {}.\n\
              - **Source** {}.\n\n",
             rule.name,
             rule.why,
             rule.looks_at,
-            rule.speaks,
-            rule.mends,
+            rule.fires_when,
+            rule.fix,
             rule.needs.iter().map(|need| format!("`{need}`")).collect::<Vec<_>>().join(", "),
             rule.source
         );

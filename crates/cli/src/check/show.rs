@@ -160,7 +160,7 @@ fn line_of(interface: &Interface) -> String {
     }
     let losses = &interface.losses;
     // rx_dropped repeats these, and adds frames of unknown protocols.
-    let lost = [losses.ring, losses.card, losses.driver, losses.wire, losses.transmit];
+    let lost = [losses.ring, losses.nic, losses.driver, losses.wire, losses.transmit];
     let lost = lost.into_iter().flatten().fold(0, u64::saturating_add);
     let dropped = interface.qdiscs.iter().map(|qdisc| qdisc.drops).max().unwrap_or(0);
     let packets = |name: &str| interface.statistics.get(name).map_or("?".to_owned(), |seen| count(*seen));

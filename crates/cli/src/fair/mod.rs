@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use evenkeel_apply::StateDirectory;
 use evenkeel_fair::{
-    BalanceMode, BatchingMode, Ended, FairError, Observation, Observer, Preflight, QueueWeights, Refreshed,
-    Request, SegmentMode, Session, StandBack, Status, WeightsError, WeightsFile, XpsMode, give_up_privileges,
-    leftovers, put_back_leftovers,
+    BalanceMode, BatchingMode, Ended, FairError, ForeignChange, Observation, Observer, Preflight,
+    QueueWeights, Refreshed, Request, SegmentMode, Session, Status, WeightsError, WeightsFile, XpsMode,
+    give_up_privileges, leftovers, put_back_leftovers,
 };
 
 use crate::arguments::{
@@ -34,7 +34,7 @@ pub enum End {
     /// SIGTERM, as from a service manager.
     Terminated,
     /// Another program changed a setting that the session depends on.
-    StoodBack(StandBack),
+    ForeignChange(ForeignChange),
 }
 
 pub fn fair(options: &FairOptions) -> Result<Exit, Failure> {
@@ -125,7 +125,7 @@ fn keep_going<T>(
     interval: Duration,
     time: Option<Duration>,
     signals: &Signals,
-    mut tick: impl FnMut(&mut T) -> Result<Option<StandBack>, FairError>,
+    mut tick: impl FnMut(&mut T) -> Result<Option<ForeignChange>, FairError>,
     draw: impl Fn(&T) -> String,
 ) -> Result<End, FairError> {
     let began = Instant::now();
@@ -150,7 +150,7 @@ fn keep_going<T>(
         // Skip missed ticks.
         next = (next + interval).max(Instant::now());
         if let Some(reason) = tick(what)? {
-            return Ok(End::StoodBack(reason));
+            return Ok(End::ForeignChange(reason));
         }
         screen.draw(|| draw(what));
     }
@@ -170,7 +170,7 @@ fn observe(preflight: &Preflight, options: &FairOptions, signals: &Signals) -> R
         Format::Table => print(&show::observation(&seen))?,
         Format::Json => print(&format!("{:#}\n", show::observation_json(&seen, &end)))?,
     }
-    Ok(exit_of(&end, "observed until then"))
+    Ok(exit_of(&end, "evenkeel observed until then"))
 }
 
 fn manage(
@@ -231,7 +231,7 @@ fn manage(
     if let Some(unsettled) = unsettled {
         return Err(unsettled);
     }
-    Ok(exit_of(&end, "what evenkeel had changed is put back, and what others have set is left"))
+    Ok(exit_of(&end, "evenkeel restored its settings, what others set is left"))
 }
 
 /// An error that lists the settings that could not be restored, if any.
@@ -265,8 +265,6 @@ fn exit_of(end: &End, what_then: &str) -> Exit {
     match end {
         End::Time | End::Terminated => Exit::Done,
         End::Interrupted => Exit::Interrupted,
-        End::StoodBack(reason) => {
-            Failure::new(Exit::Failed, format!("stood back from {reason}; {what_then}")).tell()
-        }
+        End::ForeignChange(reason) => Failure::new(Exit::Failed, format!("{reason}; {what_then}")).tell(),
     }
 }

@@ -117,7 +117,7 @@ pub fn started(status: &Status) -> String {
         status.weights.len(),
         status.completion,
         status.queue_weights,
-        if status.balance.is_some() { "; flows take turns on shared queues" } else { "" },
+        if status.balance.is_some() { "; flows alternate on shared queues" } else { "" },
         if status.batching.is_some() { "; transmit batching" } else { "" }
     )
 }
@@ -180,7 +180,7 @@ fn end_json(end: &End) -> Value {
         End::Time => json!({"by": "time"}),
         End::Interrupted => json!({"by": "interrupt"}),
         End::Terminated => json!({"by": "termination"}),
-        End::StoodBack(reason) => {
+        End::ForeignChange(reason) => {
             json!({"by": "stood back", "device": reason.device, "reason": reason.reason})
         }
     }

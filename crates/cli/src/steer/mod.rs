@@ -53,7 +53,7 @@ pub enum End {
     /// SIGTERM, as from a service manager.
     Terminated,
     /// Another program changed a setting that the session depends on.
-    StoodBack(String),
+    ForeignChange(String),
 }
 
 pub fn steer(options: &SteerOptions) -> Result<Exit, Failure> {
@@ -345,8 +345,8 @@ fn manage(
     Ok(match end {
         End::Time | End::Terminated => Exit::Done,
         End::Interrupted => Exit::Interrupted,
-        End::StoodBack(reason) => {
-            let message = format!("stood back from {}: {reason}; nothing of ours is left", status.interface);
+        End::ForeignChange(reason) => {
+            let message = format!("{}: {reason}; evenkeel restored its settings", status.interface);
             Failure::new(Exit::Failed, message).tell()
         }
     })
@@ -377,7 +377,7 @@ fn watch(
         if checked.elapsed() >= CHECK_INTERVAL {
             checked = Instant::now();
             if let Some(reason) = session.check()? {
-                return Ok(End::StoodBack(reason));
+                return Ok(End::ForeignChange(reason));
             }
             if let Some(old) = policy.refresh() {
                 match session.set_policy(&policy.file) {

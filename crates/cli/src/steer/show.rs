@@ -165,7 +165,7 @@ pub fn json(status: &Status, ended: Option<(&End, Duration)>) -> String {
             End::Time => ("time", None),
             End::Interrupted => ("interrupted", None),
             End::Terminated => ("terminated", None),
-            End::StoodBack(reason) => ("stood-back", Some(reason.as_str())),
+            End::ForeignChange(reason) => ("stood-back", Some(reason.as_str())),
         };
         Ending { seconds: elapsed.as_secs_f64(), end, reason }
     });

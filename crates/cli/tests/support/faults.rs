@@ -7,7 +7,7 @@ use evenkeel_model::host::{
 };
 use evenkeel_placement::applied;
 
-use crate::hosts::{self, Host, card_mut, connection, process};
+use crate::hosts::{self, Host, connection, nic_mut, process};
 
 /// A fault: its name, the hosts that can have it, how it is planted, the rule that names it, and what else may be found then.
 pub struct Fault {
@@ -28,13 +28,13 @@ pub const fn fault(
     Fault { name, hosts, plant, rule, also }
 }
 
-pub fn card(facts: &mut HostFacts) -> &mut Interface {
-    card_mut(facts).unwrap()
+pub fn nic(facts: &mut HostFacts) -> &mut Interface {
+    nic_mut(facts).unwrap()
 }
 
-/// Changes where every interrupt of the first card goes and was served.
+/// Changes where every interrupt of the first NIC goes and was served.
 pub fn place(facts: &mut HostFacts, to: impl Fn(usize) -> u32) {
-    let name = card(facts).name.clone();
+    let name = nic(facts).name.clone();
     for (at, interrupt) in
         facts.interrupts.iter_mut().filter(|interrupt| interrupt.interface == name).enumerate()
     {
@@ -44,9 +44,9 @@ pub fn place(facts: &mut HostFacts, to: impl Fn(usize) -> u32) {
     }
 }
 
-/// Processors of another node than the first card's.
+/// Processors of another node than the first NIC's.
 pub fn elsewhere(facts: &mut HostFacts) -> Vec<u32> {
-    let node = card(facts).node.unwrap();
+    let node = nic(facts).node.unwrap();
     facts
         .processors
         .iter()
@@ -56,7 +56,7 @@ pub fn elsewhere(facts: &mut HostFacts) -> Vec<u32> {
 }
 
 pub fn feature(facts: &mut HostFacts, name: &str, on: bool) {
-    card(facts).features.insert(name.to_owned(), Feature { on, fixed: false });
+    nic(facts).features.insert(name.to_owned(), Feature { on, fixed: false });
 }
 
 pub fn set(facts: &mut HostFacts, path: &str, value: &str) {
@@ -68,8 +68,8 @@ pub fn count(facts: &mut HostFacts, name: &str, value: u64) {
 }
 
 fn drop_in_driver(facts: &mut HostFacts, packets: u64) {
-    let card = card(facts);
-    let name = match card.driver.as_deref().unwrap() {
+    let nic = nic(facts);
+    let name = match nic.driver.as_deref().unwrap() {
         "mlx5_core" => "rx_out_of_buffer",
         "ixgbe" => "rx_no_dma_resources",
         "i40e" | "ice" => "rx_dropped",
@@ -77,16 +77,16 @@ fn drop_in_driver(facts: &mut HostFacts, packets: u64) {
         "virtio_net" => "rx0_drops",
         _ => "rx_queue_0_drops",
     };
-    card.driver_statistics.insert(name.to_owned(), packets);
+    nic.driver_statistics.insert(name.to_owned(), packets);
 }
 
 /// Packets of queues, the first of which has this share.
 fn skew(facts: &mut HostFacts, direction: &str, per_cent: u64) {
-    let card = card(facts);
-    let queues = card.channels.unwrap().combined;
+    let nic = nic(facts);
+    let queues = nic.channels.unwrap().combined;
     for queue in 0..queues {
         let packets = if queue == 0 { per_cent } else { (100 - per_cent) / u64::from(queues - 1) };
-        card.driver_statistics.insert(format!("{direction}{queue}_packets"), packets * 10_000_000);
+        nic.driver_statistics.insert(format!("{direction}{queue}_packets"), packets * 10_000_000);
     }
 }
 
@@ -118,7 +118,7 @@ pub const FAULTS: &[Fault] = &[
         |facts| {
             let away = elsewhere(facts);
             let own: Vec<u32> = {
-                let name = card(facts).name.clone();
+                let name = nic(facts).name.clone();
                 facts
                     .interrupts
                     .iter()
@@ -136,7 +136,7 @@ pub const FAULTS: &[Fault] = &[
         &["irq-smt-twins"],
         |facts| {
             let away = elsewhere(facts);
-            let name = card(facts).name.clone();
+            let name = nic(facts).name.clone();
             for (at, interrupt) in
                 facts.interrupts.iter_mut().filter(|interrupt| interrupt.interface == name).enumerate()
             {
@@ -151,7 +151,7 @@ pub const FAULTS: &[Fault] = &[
         "irq-one-processor",
         &["irq-on-application", "irq-remote-node"],
         |facts| {
-            let node = card(facts).node;
+            let node = nic(facts).node;
             let first = facts
                 .processors
                 .iter()
@@ -173,7 +173,7 @@ pub const FAULTS: &[Fault] = &[
         },
     ),
     fault("interrupts on cores of the application", hosts::very_fast, "irq-on-application", &[], |facts| {
-        let node = card(facts).node.unwrap();
+        let node = nic(facts).node.unwrap();
         let first = facts.processors_of(node)[0];
         process(facts, 7000, "reader", &[first, first + 1]);
         connection(facts, "10.0.0.1:443", "10.0.0.9:5555", 500, 9_000_000_000, 7000);
@@ -184,7 +184,7 @@ pub const FAULTS: &[Fault] = &[
         "irq-on-application",
         &[],
         |facts| {
-            let node = card(facts).node.unwrap();
+            let node = nic(facts).node.unwrap();
             let twin = facts
                 .processors_of(node)
                 .into_iter()
@@ -205,7 +205,7 @@ pub const FAULTS: &[Fault] = &[
         "irq-smt-twins",
         &["irq-on-application"],
         |facts| {
-            let node = card(facts).node.unwrap();
+            let node = nic(facts).node.unwrap();
             let local = facts.processors_of(node);
             let half = local.len() / 2;
             place(facts, |at| if at % 2 == 0 { local[at / 2] } else { local[half + at / 2] });
@@ -224,15 +224,15 @@ pub const FAULTS: &[Fault] = &[
         "pcie-narrow",
         &[],
         |facts| {
-            card(facts).pcie.as_mut().unwrap().width = 8;
+            nic(facts).pcie.as_mut().unwrap().width = 8;
         },
     ),
     fault("a slot of an old generation", with_pcie, "pcie-narrow", &[], |facts| {
-        let link = card(facts).pcie.as_mut().unwrap();
+        let link = nic(facts).pcie.as_mut().unwrap();
         (link.speed_gts, link.width) = (2.5, 4);
     }),
     fault("a short ring with drops", hosts::all, "rx-ring-drops", &[], |facts| {
-        let rings = card(facts).rings.as_mut().unwrap();
+        let rings = nic(facts).rings.as_mut().unwrap();
         (rings.rx, rings.rx_max) = (rings.rx_max / 8, rings.rx_max);
         drop_in_driver(facts, 8_000_000);
     }),
@@ -240,7 +240,7 @@ pub const FAULTS: &[Fault] = &[
         drop_in_driver(facts, 8_000_000)
     }),
     fault("missed packets that only the kernel counts", hosts::all, "rx-ring-drops", &[], |facts| {
-        card(facts).statistics.insert("rx_missed_errors".to_owned(), 8_000_000);
+        nic(facts).statistics.insert("rx_missed_errors".to_owned(), 8_000_000);
     }),
     fault(
         "the paper's default ring of 1,024",
@@ -248,37 +248,37 @@ pub const FAULTS: &[Fault] = &[
         "rx-ring-short",
         &["mtu-standard"],
         |facts| {
-            let card = card(facts);
-            card.mtu = Some(1500);
-            card.rings.as_mut().unwrap().rx = 1024;
+            let nic = nic(facts);
+            nic.mtu = Some(1500);
+            nic.rings.as_mut().unwrap().rx = 1024;
         },
     ),
     fault("transmit queues that stop", hosts::fast, "tx-ring-stops", &["tx-ring-short"], |facts| {
-        let card = card(facts);
-        card.rings.as_mut().unwrap().tx = 128;
+        let nic = nic(facts);
+        nic.rings.as_mut().unwrap().tx = 128;
         for queue in 0..4 {
-            card.driver_statistics.insert(format!("tx{queue}_stopped"), 20_000_000);
+            nic.driver_statistics.insert(format!("tx{queue}_stopped"), 20_000_000);
         }
     }),
     fault("a millisecond of coalescing", hosts::fast, "coalescing-long", &[], |facts| {
-        let card = card(facts);
-        card.rings.as_mut().unwrap().rx = 256;
-        card.rings.as_mut().unwrap().rx_max = 256;
-        card.coalescing = Some(Coalescing { rx_usecs: 1000, ..Coalescing::default() });
+        let nic = nic(facts);
+        nic.rings.as_mut().unwrap().rx = 256;
+        nic.rings.as_mut().unwrap().rx_max = 256;
+        nic.coalescing = Some(Coalescing { rx_usecs: 1000, ..Coalescing::default() });
     }),
     fault("an interrupt for each packet", hosts::fast, "coalescing-off", &[], |facts| {
-        card(facts).coalescing = Some(Coalescing::default());
+        nic(facts).coalescing = Some(Coalescing::default());
     }),
     fault("strict translation by the IOMMU", hosts::very_fast, "iommu-translates", &[], |facts| {
-        card(facts).iommu = Some("DMA".to_owned());
+        nic(facts).iommu = Some("DMA".to_owned());
     }),
     fault(
-        "an emulated card",
+        "an emulated NIC",
         || vec![hosts::HOSTS[5]],
         "emulated-card",
         &[],
         |facts| {
-            card(facts).driver = Some("e1000".to_owned());
+            nic(facts).driver = Some("e1000".to_owned());
         },
     ),
     fault(
@@ -287,24 +287,24 @@ pub const FAULTS: &[Fault] = &[
         "link-half-duplex",
         &[],
         |facts| {
-            card(facts).duplex = Some("half".to_owned());
+            nic(facts).duplex = Some("half".to_owned());
         },
     ),
     fault(
-        "a tenth of the card's speed",
+        "a tenth of the NIC's speed",
         || vec![hosts::HOSTS[2], hosts::HOSTS[6]],
         "link-slow",
         &[],
         |facts| {
-            let card = card(facts);
-            card.speed_bps = card.supported_bps.map(|speed| speed / 10);
+            let nic = nic(facts);
+            nic.speed_bps = nic.supported_bps.map(|speed| speed / 10);
         },
     ),
     fault("a link that comes and goes", hosts::all, "link-flaps", &[], |facts| {
-        card(facts).carrier_changes = Some(250)
+        nic(facts).carrier_changes = Some(250)
     }),
     fault("damaged packets", hosts::all, "wire-errors", &[], |facts| {
-        card(facts).statistics.insert("rx_crc_errors".to_owned(), 500_000);
+        nic(facts).statistics.insert("rx_crc_errors".to_owned(), 500_000);
     }),
     fault(
         "pause frames sent",
@@ -312,20 +312,20 @@ pub const FAULTS: &[Fault] = &[
         "pause-sent",
         &[],
         |facts| {
-            card(facts).driver_statistics.insert("tx_pause_ctrl_phy".to_owned(), 900_000);
+            nic(facts).driver_statistics.insert("tx_pause_ctrl_phy".to_owned(), 900_000);
         },
     ),
     fault("1,500 bytes at 100 Gbit/s", hosts::very_fast, "mtu-standard", &[], |facts| {
-        card(facts).mtu = Some(1500)
+        nic(facts).mtu = Some(1500)
     }),
     fault(
-        "a VLAN with a larger MTU than its card",
+        "a VLAN with a larger MTU than its NIC",
         hosts::all,
         "mtu-mismatch",
         &["mtu-probing-off"],
         |facts| {
-            let below = card(facts).name.clone();
-            let mtu = card(facts).mtu;
+            let below = nic(facts).name.clone();
+            let mtu = nic(facts).mtu;
             facts.interfaces.push(Interface {
                 name: "vlan7".to_owned(),
                 index: Some(70),
@@ -337,15 +337,15 @@ pub const FAULTS: &[Fault] = &[
         },
     ),
     fault("a single queue", hosts::all, "queues-few", &["rss-table-narrow"], |facts| {
-        let card = card(facts);
-        card.channels.as_mut().unwrap().combined = 1;
-        card.receive_queues.truncate(1);
-        card.transmit_queues.truncate(1);
-        card.transmit_queues[0].xps_processors.clear();
-        card.rss = None;
-        card.driver_statistics.clear();
-        card.qdiscs.truncate(2);
-        let name = card.name.clone();
+        let nic = nic(facts);
+        nic.channels.as_mut().unwrap().combined = 1;
+        nic.receive_queues.truncate(1);
+        nic.transmit_queues.truncate(1);
+        nic.transmit_queues[0].xps_processors.clear();
+        nic.rss = None;
+        nic.driver_statistics.clear();
+        nic.qdiscs.truncate(2);
+        let name = nic.name.clone();
         let mut kept = false;
         facts
             .interrupts
@@ -358,44 +358,44 @@ pub const FAULTS: &[Fault] = &[
         &[],
         |facts| {
             const QUEUES: usize = 96;
-            let name = card(facts).name.clone();
+            let name = nic(facts).name.clone();
             let places: Vec<u32> = facts
                 .interrupts_of(&name)
                 .filter_map(|interrupt| interrupt.effective.first().copied())
                 .collect();
-            card(facts).channels.as_mut().unwrap().combined_max = 256;
+            nic(facts).channels.as_mut().unwrap().combined_max = 256;
             let channels = Knob::Channels(Channels::Combined);
             assert!(applied::set(facts, Some(&name), &channels, &Value::Number(QUEUES as u32)));
             place(facts, |at| places[at % places.len()]);
             for at in places.len()..QUEUES {
-                let like = card(facts).transmit_queues[at % places.len()].clone();
-                card(facts).transmit_queues[at] = like;
+                let like = nic(facts).transmit_queues[at % places.len()].clone();
+                nic(facts).transmit_queues[at] = like;
             }
-            card(facts).rss = None;
+            nic(facts).rss = None;
         },
     ),
     fault("RPS to the other socket", hosts::two_nodes, "rps-remote", &["rps-redundant"], |facts| {
         let away = elsewhere(facts);
-        card(facts).receive_queues[0].rps = away;
+        nic(facts).receive_queues[0].rps = away;
     }),
     fault("half of RFS", hosts::all, "rfs-half", &[], |facts| {
         set(facts, "net/core/rps_sock_flow_entries", "32768")
     }),
     fault("a table with one queue", several_queues, "rss-table-narrow", &[], |facts| {
-        card(facts).rss.as_mut().unwrap().indirection.fill(0);
+        nic(facts).rss.as_mut().unwrap().indirection.fill(0);
     }),
     fault("an uneven table", several_queues, "rss-table-uneven", &[], |facts| {
-        let table = &mut card(facts).rss.as_mut().unwrap().indirection;
+        let table = &mut nic(facts).rss.as_mut().unwrap().indirection;
         let half = table.len() / 2;
         table[..half].fill(0);
     }),
     fault("a hash of MAC addresses", several_queues, "rss-hash-fields", &[], |facts| {
-        for fields in card(facts).rss.as_mut().unwrap().hash_fields.values_mut() {
+        for fields in nic(facts).rss.as_mut().unwrap().hash_fields.values_mut() {
             "m".clone_into(fields);
         }
     }),
     fault("a hash without ports", several_queues, "rss-hash-fields", &["flows-collide"], |facts| {
-        card(facts).rss.as_mut().unwrap().hash_fields.insert("tcp4".to_owned(), "sd".to_owned());
+        nic(facts).rss.as_mut().unwrap().hash_fields.insert("tcp4".to_owned(), "sd".to_owned());
     }),
     fault("one busy queue", several_queues, "rss-skew", &[], |facts| skew(facts, "rx", 97)),
     fault("one flow", hosts::very_fast, "one-flow", &[], |facts| {
@@ -414,29 +414,29 @@ pub const FAULTS: &[Fault] = &[
             }
         },
     ),
-    fault("the card's hash is off", several_queues, "rx-hash-off", &[], |facts| {
+    fault("the NIC's hash is off", several_queues, "rx-hash-off", &[], |facts| {
         feature(facts, "rx-hashing", false)
     }),
     fault("no XPS", hosts::fast, "xps-missing", &[], |facts| {
-        card(facts).transmit_queues.iter_mut().for_each(|queue| queue.xps_processors.clear());
+        nic(facts).transmit_queues.iter_mut().for_each(|queue| queue.xps_processors.clear());
     }),
     fault("XPS to one queue", several_queues, "xps-one-queue", &[], |facts| {
         let all: Vec<u32> = facts.processors.iter().map(|processor| processor.number).collect();
-        let queues = &mut card(facts).transmit_queues;
+        let queues = &mut nic(facts).transmit_queues;
         queues.iter_mut().for_each(|queue| queue.xps_processors.clear());
         queues[1].xps_processors = all;
     }),
     fault("XPS maps of the other socket", hosts::two_nodes, "xps-remote", &[], |facts| {
         let away = elsewhere(facts);
-        for (at, queue) in card(facts).transmit_queues.iter_mut().enumerate() {
+        for (at, queue) in nic(facts).transmit_queues.iter_mut().enumerate() {
             queue.xps_processors = vec![away[at % away.len()]];
         }
     }),
     fault("a transmit queue that got stuck", hosts::all, "tx-timeouts", &[], |facts| {
-        card(facts).transmit_queues[0].timeouts = 3;
+        nic(facts).transmit_queues[0].timeouts = 3;
     }),
     fault("two kinds of XPS maps", several_queues, "xps-two-maps", &[], |facts| {
-        card(facts).transmit_queues[1].xps_receive_queues = vec![1];
+        nic(facts).transmit_queues[1].xps_receive_queues = vec![1];
     }),
     fault("containers on one transmit queue", several_queues, "tx-one-queue", &[], |facts| {
         skew(facts, "tx", 99);
@@ -446,10 +446,10 @@ pub const FAULTS: &[Fault] = &[
     }),
     fault("byte queue limits of 20 kB", hosts::fast, "bql-capped", &[], |facts| {
         let limit = |queue: &mut TransmitQueue| queue.bql_limit_max = Some(20_000);
-        card(facts).transmit_queues.iter_mut().for_each(limit);
+        nic(facts).transmit_queues.iter_mut().for_each(limit);
     }),
     fault("a rate left on a queue", hosts::fast, "tx-rate-capped", &[], |facts| {
-        card(facts).transmit_queues[0].max_rate_mbps = 100
+        nic(facts).transmit_queues[0].max_rate_mbps = 100
     }),
     fault("GRO off", hosts::all, "gro-off", &[], |facts| feature(facts, "rx-gro", false)),
     fault("TSO off", hosts::all, "tso-off", &[], |facts| feature(facts, "tx-tcp-segmentation", false)),
@@ -471,10 +471,10 @@ pub const FAULTS: &[Fault] = &[
         |facts| feature(facts, "rx-lro", true),
     ),
     fault("pfifo_fast at 10 Gbit/s and more", hosts::fast, "qdisc-no-pacing", &[], |facts| {
-        card(facts).qdiscs.iter_mut().skip(1).for_each(|qdisc| "pfifo_fast".clone_into(&mut qdisc.kind));
+        nic(facts).qdiscs.iter_mut().skip(1).for_each(|qdisc| "pfifo_fast".clone_into(&mut qdisc.kind));
     }),
     fault("one qdisc for all queues", hosts::fast, "qdisc-one-lock", &[], |facts| {
-        card(facts).qdiscs = vec![qdisc("fq", "8001:", "root", 5_000_000_000)];
+        nic(facts).qdiscs = vec![qdisc("fq", "8001:", "root", 5_000_000_000)];
     }),
     fault(
         "netem left over",
@@ -482,11 +482,11 @@ pub const FAULTS: &[Fault] = &[
         "qdisc-left-over",
         &["qdisc-one-lock", "qdisc-no-pacing"],
         |facts| {
-            card(facts).qdiscs = vec![qdisc("netem", "8001:", "root", 5_000_000_000)];
+            nic(facts).qdiscs = vec![qdisc("netem", "8001:", "root", 5_000_000_000)];
         },
     ),
     fault("drops in the qdisc", hosts::all, "qdisc-drops", &[], |facts| {
-        card(facts).qdiscs.last_mut().unwrap().drops = 90_000_000;
+        nic(facts).qdiscs.last_mut().unwrap().drops = 90_000_000;
     }),
     fault(
         "a bond that hashes MAC addresses",
@@ -631,10 +631,10 @@ pub const FAULTS: &[Fault] = &[
         facts.processors.iter_mut().for_each(|processor| processor.governor = Some("powersave".to_owned()));
     }),
     fault("a deep state of idleness", hosts::fast, "idle-deep", &["mtu-standard"], |facts| {
-        card(facts).rings.as_mut().unwrap().rx = 256;
-        card(facts).rings.as_mut().unwrap().rx_max = 256;
-        card(facts).mtu = Some(1500);
-        let speed = card(facts).speed_bps.unwrap();
+        nic(facts).rings.as_mut().unwrap().rx = 256;
+        nic(facts).rings.as_mut().unwrap().rx_max = 256;
+        nic(facts).mtu = Some(1500);
+        let speed = nic(facts).speed_bps.unwrap();
         for processor in &mut facts.processors {
             let state = &mut processor.idle_states[2];
             "C6".clone_into(&mut state.name);
@@ -680,7 +680,7 @@ pub const STRUCTURAL: &[&str] = &[
     "one busy queue",
     "flows on the same queue",
     "containers on one transmit queue",
-    "a tenth of the card's speed",
+    "a tenth of the NIC's speed",
     "all interrupts on the other socket",
     "half of the interrupts on the other socket",
     "masks are local, and they fire on the other socket",
@@ -691,7 +691,7 @@ pub const STRUCTURAL: &[&str] = &[
     "interrupts on cores of the application",
     "the application on the twins of interrupts",
     "1,500 bytes at 100 Gbit/s",
-    "an emulated card",
+    "an emulated NIC",
     "no XPS",
     "XPS to one queue",
     "two kinds of XPS maps",
@@ -700,6 +700,6 @@ pub const STRUCTURAL: &[&str] = &[
     "an uneven table",
     "a hash of MAC addresses",
     "a hash without ports",
-    "the card's hash is off",
+    "the NIC's hash is off",
     "LRO on a router",
 ];

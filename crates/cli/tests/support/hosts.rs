@@ -2,7 +2,7 @@
 
 #![allow(dead_code)]
 
-use evenkeel_host::synthetic::{CardOptions, HostBuilder};
+use evenkeel_host::synthetic::{HostBuilder, NicOptions};
 use evenkeel_model::host::{
     HostFacts, Interface, InterfaceKind, ProcessFacts, SocketFacts, SocketKind, TcpFacts, TransmitQueue,
 };
@@ -39,7 +39,7 @@ pub fn all() -> Vec<Host> {
     HOSTS.to_vec()
 }
 
-pub const MLX5: CardOptions = CardOptions {
+pub const MLX5: NicOptions = NicOptions {
     name: "ens2f0",
     driver: "mlx5_core",
     bus: "0000:81:00.0",
@@ -52,7 +52,7 @@ pub const MLX5: CardOptions = CardOptions {
     action: "mlx5_comp{}@pci:0000:81:00.0",
 };
 
-/// A connection that has carried much through a card, with its process.
+/// A connection that has carried much through a NIC, with its process.
 pub fn connection(facts: &mut HostFacts, local: &str, remote: &str, rtt_us: u64, bytes: u64, process: u32) {
     facts.sockets.push(SocketFacts {
         kind: SocketKind::Tcp,
@@ -86,8 +86,8 @@ pub fn process(facts: &mut HostFacts, number: u32, name: &str, allowed: &[u32]) 
 }
 
 fn transfer_node() -> HostFacts {
-    let mut facts = HostBuilder::new(2, 20, 2).power("intel_pstate", "performance").card(&MLX5).build();
-    // Three movers on cores of the card's node that take no interrupts.
+    let mut facts = HostBuilder::new(2, 20, 2).power("intel_pstate", "performance").nic(&MLX5).build();
+    // Three movers on cores of the NIC's node that take no interrupts.
     for (at, core) in (36..39).enumerate() {
         let number = 4000 + at as u32;
         process(&mut facts, number, "mover", &[core]);
@@ -106,7 +106,7 @@ fn transfer_node() -> HostFacts {
 fn epyc() -> HostFacts {
     HostBuilder::new(1, 32, 2)
         .power("acpi-cpufreq", "performance")
-        .card(&CardOptions {
+        .nic(&NicOptions {
             name: "enp65s0f0",
             driver: "ice",
             bus: "0000:41:00.0",
@@ -123,7 +123,7 @@ fn epyc() -> HostFacts {
 fn i40e() -> HostFacts {
     HostBuilder::new(2, 8, 2)
         .power("intel_pstate", "performance")
-        .card(&CardOptions {
+        .nic(&NicOptions {
             name: "eno1",
             driver: "i40e",
             bus: "0000:3d:00.0",
@@ -141,7 +141,7 @@ fn i40e() -> HostFacts {
 fn ixgbe() -> HostFacts {
     HostBuilder::new(1, 8, 2)
         .power("intel_pstate", "performance")
-        .card(&CardOptions {
+        .nic(&NicOptions {
             name: "eth2",
             driver: "ixgbe",
             bus: "0000:04:00.0",
@@ -159,7 +159,7 @@ fn ixgbe() -> HostFacts {
 fn storage() -> HostFacts {
     HostBuilder::new(2, 16, 1)
         .power("intel_cpufreq", "performance")
-        .card(&CardOptions {
+        .nic(&NicOptions {
             name: "ens1f0np0",
             driver: "bnxt_en",
             bus: "0000:af:00.0",
@@ -175,7 +175,7 @@ fn storage() -> HostFacts {
 }
 
 fn virtio() -> HostFacts {
-    let options = CardOptions {
+    let options = NicOptions {
         name: "eth0",
         driver: "virtio_net",
         bus: "0000:00:03.0",
@@ -187,12 +187,12 @@ fn virtio() -> HostFacts {
         mtu: 1500,
         action: "virtio0-input.{}",
     };
-    let mut facts = HostBuilder::new(1, 4, 1).virtual_machine().card(&options).build();
+    let mut facts = HostBuilder::new(1, 4, 1).virtual_machine().nic(&options).build();
     for (path, value) in PLAIN {
         facts.sysctls.insert((*path).to_owned(), (*value).to_owned());
     }
-    if let Some(card) = card_mut(&mut facts) {
-        card.coalescing = None;
+    if let Some(nic) = nic_mut(&mut facts) {
+        nic.coalescing = None;
     }
     facts
 }
@@ -200,7 +200,7 @@ fn virtio() -> HostFacts {
 fn igb() -> HostFacts {
     let mut facts = HostBuilder::new(1, 4, 2)
         .power("intel_pstate", "powersave")
-        .card(&CardOptions {
+        .nic(&NicOptions {
             name: "enp3s0",
             driver: "igb",
             bus: "0000:03:00.0",
@@ -217,14 +217,14 @@ fn igb() -> HostFacts {
         facts.sysctls.insert((*path).to_owned(), (*value).to_owned());
     }
     // What the driver and the distribution leave as it is, is fine at this speed.
-    if let Some(card) = card_mut(&mut facts) {
-        card.rings = card.rings.map(|rings| evenkeel_model::host::Rings { rx: 256, tx: 256, ..rings });
+    if let Some(nic) = nic_mut(&mut facts) {
+        nic.rings = nic.rings.map(|rings| evenkeel_model::host::Rings { rx: 256, tx: 256, ..rings });
     }
     facts
 }
 
 fn router() -> HostFacts {
-    let port = |name: &'static str, bus: &'static str, action: &'static str| CardOptions {
+    let port = |name: &'static str, bus: &'static str, action: &'static str| NicOptions {
         name,
         driver: "igc",
         bus,
@@ -237,8 +237,8 @@ fn router() -> HostFacts {
         action,
     };
     let mut facts = HostBuilder::new(1, 4, 1)
-        .card(&port("wan", "0000:01:00.0", "wan-TxRx-{}"))
-        .card(&port("lan1", "0000:02:00.0", "lan1-TxRx-{}"))
+        .nic(&port("wan", "0000:01:00.0", "wan-TxRx-{}"))
+        .nic(&port("lan1", "0000:02:00.0", "lan1-TxRx-{}"))
         .sysctl("net/ipv4/ip_forward", "1")
         .sysctl("net/netfilter/nf_conntrack_count", "4000")
         .sysctl("net/netfilter/nf_conntrack_max", "65536")
@@ -261,8 +261,8 @@ const PLAIN: &[(&str, &str)] = &[
     ("net/ipv4/tcp_wmem", "4096 16384 4194304"),
 ];
 
-/// The card of a host; of several the first.
-pub fn card_mut(facts: &mut HostFacts) -> Option<&mut Interface> {
+/// The NIC of a host; of several the first.
+pub fn nic_mut(facts: &mut HostFacts) -> Option<&mut Interface> {
     facts.interfaces.iter_mut().find(|interface| interface.kind == InterfaceKind::Device)
 }
 

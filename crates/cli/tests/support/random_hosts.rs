@@ -1,7 +1,7 @@
-//! Hosts as nobody would set them up on purpose.
+//! Hosts with random settings.
 
 use evenkeel_host::facts::complete;
-use evenkeel_host::synthetic::{CardOptions, HostBuilder, qdisc};
+use evenkeel_host::synthetic::{HostBuilder, NicOptions, qdisc};
 use evenkeel_model::host::{
     BondFacts, Channels, Feature, HostFacts, Interface, InterfaceKind, Node, ProcessFacts, SocketFacts,
     SocketKind,
@@ -42,18 +42,18 @@ pub fn host(seed: u64, number: u64) -> HostFacts {
         builder = builder.virtual_machine();
     }
     let one_node = chance.once_in(3).then(|| chance.below(nodes));
-    for card in 0..1 + chance.below(3) as usize {
+    for nic in 0..1 + chance.below(3) as usize {
         let most = chance.of(&[2, 8, 64]);
         let queues = 1 + chance.below(most);
-        builder = builder.card(&CardOptions {
-            name: ["eth0", "eth1", "eth2"][card],
+        builder = builder.nic(&NicOptions {
+            name: ["eth0", "eth1", "eth2"][nic],
             driver: chance.of(&["mlx5_core", "ice", "ixgbe", "ena", "gve", "virtio_net", "r8169"]),
-            bus: ["0000:01:00.0", "0000:41:00.0", "0000:81:00.0"][card],
+            bus: ["0000:01:00.0", "0000:41:00.0", "0000:81:00.0"][nic],
             node: (!chance.once_in(4)).then(|| one_node.unwrap_or_else(|| chance.below(nodes))),
             speed_mbps: chance.of(&[None, Some(1000), Some(10_000), Some(25_000), Some(100_000)]),
             queues: (queues, queues.max(chance.of(&[1, 16, 64]))),
             mtu: chance.of(&[1500, 9000]),
-            action: ["a-TxRx-{}", "b-TxRx-{}", "c-TxRx-{}"][card],
+            action: ["a-TxRx-{}", "b-TxRx-{}", "c-TxRx-{}"][nic],
             ..MLX5
         });
     }
@@ -84,14 +84,14 @@ fn disturb(facts: &mut HostFacts, nodes: u32, chance: &mut Chance) {
         of_node.for_each(|processor| processor.isolated = processor.number != first);
     }
     if chance.once_in(12) {
-        // Memory alone, and a card beside it.
+        // Memory alone, and a NIC beside it.
         facts.nodes.push(Node { number: nodes, ..Node::default() });
-        let card = facts.interfaces.iter_mut().find(|card| card.driver.is_some());
-        card.expect("a host has a card").node = Some(nodes);
+        let nic = facts.interfaces.iter_mut().find(|nic| nic.driver.is_some());
+        nic.expect("a host has a NIC").node = Some(nodes);
     }
     let numbers: Vec<u32> = facts.processors.iter().map(|processor| processor.number).collect();
     interrupts(facts, &numbers, chance);
-    cards(facts, &numbers, chance);
+    nics(facts, &numbers, chance);
     if chance.once_in(8) {
         bond(facts, chance);
     }
@@ -152,10 +152,10 @@ fn take_offline(facts: &mut HostFacts, chance: &mut Chance) {
     }
 }
 
-/// A bond over all cards.
+/// A bond over all NICs.
 fn bond(facts: &mut HostFacts, chance: &mut Chance) {
-    let cards = facts.interfaces.iter().filter(|card| card.driver.is_some());
-    let lower: Vec<String> = cards.map(|card| card.name.clone()).collect();
+    let nics = facts.interfaces.iter().filter(|nic| nic.driver.is_some());
+    let lower: Vec<String> = nics.map(|nic| nic.name.clone()).collect();
     facts.interfaces.push(Interface {
         name: "bond0".to_owned(),
         index: Some(99),
@@ -198,7 +198,7 @@ fn servers(facts: &mut HostFacts, numbers: &[u32], chance: &mut Chance) {
 }
 
 fn interrupts(facts: &mut HostFacts, numbers: &[u32], chance: &mut Chance) {
-    let names: Vec<String> = facts.interfaces.iter().map(|card| card.name.clone()).collect();
+    let names: Vec<String> = facts.interfaces.iter().map(|nic| nic.name.clone()).collect();
     for name in names {
         let how = chance.below(5);
         let one = chance.of(numbers);
@@ -216,27 +216,27 @@ fn interrupts(facts: &mut HostFacts, numbers: &[u32], chance: &mut Chance) {
     }
 }
 
-fn cards(facts: &mut HostFacts, numbers: &[u32], chance: &mut Chance) {
+fn nics(facts: &mut HostFacts, numbers: &[u32], chance: &mut Chance) {
     let is_small = facts.processors.len() < 3;
-    for card in facts.interfaces.iter_mut().filter(|card| card.driver.is_some()) {
-        if card.bond.is_some() {
+    for nic in facts.interfaces.iter_mut().filter(|nic| nic.driver.is_some()) {
+        if nic.bond.is_some() {
             continue;
         }
-        card.up = !chance.once_in(30);
-        if card.driver.as_deref() == Some("gve") {
-            let now = card.channels.unwrap_or_default();
-            card.channels = Some(Channels {
+        nic.up = !chance.once_in(30);
+        if nic.driver.as_deref() == Some("gve") {
+            let now = nic.channels.unwrap_or_default();
+            nic.channels = Some(Channels {
                 rx: now.combined,
                 tx: now.combined,
                 rx_max: now.combined_max,
                 tx_max: now.combined_max,
                 ..Channels::default()
             });
-        } else if card.driver.as_deref() == Some("r8169") {
-            card.channels = None;
+        } else if nic.driver.as_deref() == Some("r8169") {
+            nic.channels = None;
         }
         let how = chance.below(5);
-        for queue in &mut card.transmit_queues {
+        for queue in &mut nic.transmit_queues {
             match how {
                 0 | 1 => {}
                 2 => queue.xps_processors.clear(),
@@ -253,7 +253,7 @@ fn cards(facts: &mut HostFacts, numbers: &[u32], chance: &mut Chance) {
             }
         }
         if chance.once_in(6) {
-            for queue in &mut card.receive_queues {
+            for queue in &mut nic.receive_queues {
                 queue.rps = (0..1 + chance.below(3)).map(|_| chance.of(numbers)).collect();
                 queue.rps.sort_unstable();
                 queue.rps.dedup();
@@ -261,43 +261,42 @@ fn cards(facts: &mut HostFacts, numbers: &[u32], chance: &mut Chance) {
             }
         }
         if chance.once_in(6) {
-            card.tx_queue_len = Some(chance.of(&[10, 1000]));
-            card.gro_flush_timeout_ns = Some(chance.of(&[0, 20_000, 200_000]));
-            card.napi_defer_hard_irqs = Some(chance.of(&[0, 2]));
+            nic.tx_queue_len = Some(chance.of(&[10, 1000]));
+            nic.gro_flush_timeout_ns = Some(chance.of(&[0, 20_000, 200_000]));
+            nic.napi_defer_hard_irqs = Some(chance.of(&[0, 2]));
         }
-        if let Some(sizes) = card.packet_sizes.as_mut().filter(|_| chance.once_in(6)) {
+        if let Some(sizes) = nic.packet_sizes.as_mut().filter(|_| chance.once_in(6)) {
             (sizes.gso, sizes.gso_ipv4, sizes.gro, sizes.gro_ipv4) = (65_536, 65_536, 65_536, 65_536);
         }
-        for (name, feature) in &mut card.features {
+        for (name, feature) in &mut nic.features {
             *feature = Feature { on: !chance.once_in(8) ^ (name == "rx-lro"), fixed: chance.once_in(10) };
         }
-        if let Some(rings) = card.rings.as_mut().filter(|_| chance.once_in(2)) {
+        if let Some(rings) = nic.rings.as_mut().filter(|_| chance.once_in(2)) {
             rings.rx = chance.of(&[256, 512, 1024, 4096]).min(rings.rx_max);
             rings.tx = chance.of(&[128, 512, 4096]).min(rings.tx_max);
         }
-        if let Some(coalescing) = card.coalescing.as_mut().filter(|_| chance.once_in(3)) {
+        if let Some(coalescing) = nic.coalescing.as_mut().filter(|_| chance.once_in(3)) {
             coalescing.rx_usecs = chance.of(&[0, 3, 50, 1000]);
             coalescing.rx_frames = chance.of(&[0, 1, 64]);
             coalescing.adaptive_rx = chance.once_in(2);
         }
-        let queues = card.receive_queues.len() as u32;
-        if let Some(rss) = card.rss.as_mut().filter(|_| chance.once_in(3)) {
+        let queues = nic.receive_queues.len() as u32;
+        if let Some(rss) = nic.rss.as_mut().filter(|_| chance.once_in(3)) {
             rss.indirection.iter_mut().for_each(|entry| *entry = chance.below(queues));
             rss.hash_fields.insert("tcp4".to_owned(), chance.of(&["sd", "sdfn", "m", ""]).to_owned());
         }
         if chance.once_in(4) {
             let kind = chance.of(&["pfifo_fast", "fq_codel", "fq", "sfq", "netem"]);
-            card.qdiscs = vec![qdisc(kind, chance.of(&["0:", "1:"]), "root", 5_000_000_000)];
+            nic.qdiscs = vec![qdisc(kind, chance.of(&["0:", "1:"]), "root", 5_000_000_000)];
         }
         if chance.once_in(4) {
             let lost = u64::from(chance.below(50_000_000));
-            card.driver_statistics
+            nic.driver_statistics
                 .insert(chance.of(&["rx_out_of_buffer", "rx_no_dma_resources"]).to_owned(), lost);
-            card.statistics.insert(chance.of(&["rx_missed_errors", "rx_dropped"]).to_owned(), lost);
+            nic.statistics.insert(chance.of(&["rx_missed_errors", "rx_dropped"]).to_owned(), lost);
         }
         if chance.once_in(4) && !is_small {
-            card.driver_statistics
-                .insert("tx_queue_stopped".to_owned(), u64::from(chance.below(100_000_000)));
+            nic.driver_statistics.insert("tx_queue_stopped".to_owned(), u64::from(chance.below(100_000_000)));
         }
     }
 }

@@ -1,17 +1,17 @@
 //! Faults of the host around the queues: memory, power, connections, IP, the slot; and settings of offloads and polling.
 
-use evenkeel_host::synthetic::{CardOptions, HostBuilder};
+use evenkeel_host::synthetic::{HostBuilder, NicOptions};
 use evenkeel_model::host::{
     BondFacts, HostFacts, Interface, InterfaceKind, NodeAllocations, PacketSizes, PortUse, SocketFacts,
     TcpFacts,
 };
 
-use crate::faults::{Fault, card, count, fault, feature, set};
+use crate::faults::{Fault, count, fault, feature, nic, set};
 use crate::hosts::{self, connection, process};
 
-/// A virtual machine with more processors than its card has queues.
+/// A virtual machine with more processors than its NIC has queues.
 fn large_virtual_machine() -> HostFacts {
-    let options = CardOptions {
+    let options = NicOptions {
         name: "eth0",
         driver: "virtio_net",
         bus: "0000:00:03.0",
@@ -23,7 +23,7 @@ fn large_virtual_machine() -> HostFacts {
         mtu: 1500,
         action: "virtio0-input.{}",
     };
-    HostBuilder::new(1, 16, 1).virtual_machine().card(&options).build()
+    HostBuilder::new(1, 16, 1).virtual_machine().nic(&options).build()
 }
 
 /// Connections of a server that answers small requests.
@@ -64,10 +64,10 @@ fn bond(facts: &mut HostFacts, mode: &str) {
 /// Every fault.
 pub const FAULTS: &[Fault] = &[
     fault("a GRO timer without deferred interrupts", hosts::all, "gro-timer-alone", &[], |facts| {
-        card(facts).gro_flush_timeout_ns = Some(200_000);
+        nic(facts).gro_flush_timeout_ns = Some(200_000);
     }),
     fault("deferred interrupts without a timer", hosts::all, "gro-timer-alone", &[], |facts| {
-        card(facts).napi_defer_hard_irqs = Some(10);
+        nic(facts).napi_defer_hard_irqs = Some(10);
     }),
     fault("busy polling for 5 ms", hosts::all, "busy-poll-odd", &[], |facts| {
         set(facts, "net/core/busy_poll", "5000");
@@ -168,7 +168,7 @@ pub const FAULTS: &[Fault] = &[
     fault("BBR without pacing", hosts::fast, "bbr-without-fq", &[], |facts| {
         facts.kernel = Some("4.9.0-19-amd64".to_owned());
         set(facts, "net/ipv4/tcp_congestion_control", "bbr");
-        for qdisc in card(facts).qdiscs.iter_mut().skip(1) {
+        for qdisc in nic(facts).qdiscs.iter_mut().skip(1) {
             "pfifo_fast".clone_into(&mut qdisc.kind);
         }
     }),
@@ -184,13 +184,13 @@ pub const FAULTS: &[Fault] = &[
     ),
     fault("packets of 64 KB at 100 Gbit/s", hosts::very_fast, "big-tcp-off", &[], |facts| {
         let size = 65_536;
-        card(facts).packet_sizes =
+        nic(facts).packet_sizes =
             Some(PacketSizes { gso: size, gso_ipv4: size, gro: size, gro_ipv4: size, tso: Some(524_280) });
     }),
     fault("LRO on a port of a bridge", hosts::all, "lro-forwards", &[], |facts| {
         feature(facts, "rx-lro", true);
-        let port = card(facts).name.clone();
-        let mtu = card(facts).mtu;
+        let port = nic(facts).name.clone();
+        let mtu = nic(facts).mtu;
         facts.interfaces.push(Interface {
             name: "br0".to_owned(),
             index: Some(90),
@@ -202,7 +202,7 @@ pub const FAULTS: &[Fault] = &[
         });
     }),
     fault("a transmit ring of 64", hosts::fast, "tx-ring-short", &[], |facts| {
-        card(facts).rings.as_mut().unwrap().tx = 64
+        nic(facts).rings.as_mut().unwrap().tx = 64
     }),
     fault(
         "RPS to the interrupt's own processor",
@@ -210,9 +210,9 @@ pub const FAULTS: &[Fault] = &[
         "rps-one-processor",
         &["rps-redundant"],
         |facts| {
-            let name = card(facts).name.clone();
+            let name = nic(facts).name.clone();
             let own: Vec<u32> = facts.interrupts_of(&name).map(|interrupt| interrupt.effective[0]).collect();
-            for (queue, processor) in card(facts).receive_queues.iter_mut().zip(own) {
+            for (queue, processor) in nic(facts).receive_queues.iter_mut().zip(own) {
                 queue.rps = vec![processor];
             }
         },
@@ -223,7 +223,7 @@ pub const FAULTS: &[Fault] = &[
         "rps-one-processor",
         &["softirq-one-processor"],
         |facts| {
-            card(facts).receive_queues.iter_mut().for_each(|queue| queue.rps = vec![9]);
+            nic(facts).receive_queues.iter_mut().for_each(|queue| queue.rps = vec![9]);
             let time = facts.processors[9].time.as_mut().unwrap();
             (time.softirq, time.idle) = (6_000_000, 3_000_000);
         },
@@ -247,7 +247,7 @@ pub const FAULTS: &[Fault] = &[
         &[],
         |facts| {
             for name in ["conntrack_allowance_exceeded", "linklocal_allowance_exceeded"] {
-                card(facts).driver_statistics.insert(name.to_owned(), 300_000);
+                nic(facts).driver_statistics.insert(name.to_owned(), 300_000);
             }
         },
     ),
@@ -257,18 +257,18 @@ pub const FAULTS: &[Fault] = &[
         "vf-unused",
         &[],
         |facts| {
-            card(facts).driver_statistics.insert("vf_rx_packets".to_owned(), 900_000);
-            card(facts).driver_statistics.insert("vf_tx_packets".to_owned(), 0);
+            nic(facts).driver_statistics.insert("vf_rx_packets".to_owned(), 900_000);
+            nic(facts).driver_statistics.insert("vf_tx_packets".to_owned(), 0);
         },
     ),
     fault(
-        "memory too slow for the card",
+        "memory too slow for the NIC",
         || vec![hosts::HOSTS[0]],
         "pcie-stalled",
         &["pause-sent"],
         |facts| {
-            card(facts).driver_statistics.insert("outbound_pci_stalled_wr_events".to_owned(), 9_000_000);
-            card(facts).driver_statistics.insert("tx_pause_ctrl_phy".to_owned(), 900_000);
+            nic(facts).driver_statistics.insert("outbound_pci_stalled_wr_events".to_owned(), 9_000_000);
+            nic(facts).driver_statistics.insert("tx_pause_ctrl_phy".to_owned(), 900_000);
         },
     ),
     fault("packets that race for an entry", hosts::all, "conntrack-races", &[], |facts| {
@@ -278,7 +278,7 @@ pub const FAULTS: &[Fault] = &[
         set(facts, "net/core/netdev_budget", "4000")
     }),
     fault("interrupts that wait under small requests", hosts::fast, "interrupts-late", &[], |facts| {
-        let coalescing = card(facts).coalescing.as_mut().unwrap();
+        let coalescing = nic(facts).coalescing.as_mut().unwrap();
         (coalescing.rx_usecs, coalescing.adaptive_rx) = (64, false);
         answers_requests(facts, "cache");
     }),
@@ -288,7 +288,7 @@ pub const FAULTS: &[Fault] = &[
         "queues-few",
         &["rss-table-narrow", "xps-remote", "queues-many"],
         |facts| {
-            let name = card(facts).name.clone();
+            let name = nic(facts).name.clone();
             let kept: Vec<u32> =
                 facts.interrupts_of(&name).map(|interrupt| interrupt.number).take(2).collect();
             let first: Vec<u32> =
@@ -301,11 +301,11 @@ pub const FAULTS: &[Fault] = &[
                 let time = facts.processors[at].time.as_mut().unwrap();
                 (time.softirq, time.idle) = (4_500_000, 5_000_000);
             }
-            let card = card(facts);
-            card.channels.as_mut().unwrap().combined = 2;
-            card.receive_queues.truncate(2);
-            card.rss = None;
-            card.driver_statistics.clear();
+            let nic = nic(facts);
+            nic.channels.as_mut().unwrap().combined = 2;
+            nic.receive_queues.truncate(2);
+            nic.rss = None;
+            nic.driver_statistics.clear();
         },
     ),
     fault(
@@ -313,7 +313,7 @@ pub const FAULTS: &[Fault] = &[
         || vec![hosts::HOSTS[0]],
         "read-request-small",
         &[],
-        |facts| card(facts).max_read_request = Some(512),
+        |facts| nic(facts).max_read_request = Some(512),
     ),
     fault(
         "completions as they are on a full bus",
@@ -321,8 +321,8 @@ pub const FAULTS: &[Fault] = &[
         "cqe-compression-off",
         &["rx-ring-drops"],
         |facts| {
-            card(facts).private_flags.insert("rx_cqe_compress".to_owned(), false);
-            card(facts).driver_statistics.insert("rx_discards_phy".to_owned(), 9_000_000);
+            nic(facts).private_flags.insert("rx_cqe_compress".to_owned(), false);
+            nic(facts).driver_statistics.insert("rx_discards_phy".to_owned(), 9_000_000);
         },
     ),
     fault(
@@ -368,7 +368,7 @@ pub const FAULTS: &[Fault] = &[
         },
     ),
     fault("no memory for receive buffers", hosts::all, "rx-buffers-missing", &[], |facts| {
-        card(facts).driver_statistics.insert("rx_alloc_fail".to_owned(), 900_000);
+        nic(facts).driver_statistics.insert("rx_alloc_fail".to_owned(), 900_000);
         set(facts, "vm/min_free_kbytes", "8192");
     }),
     fault(
@@ -382,7 +382,7 @@ pub const FAULTS: &[Fault] = &[
         },
     ),
     fault(
-        "a bond that takes turns",
+        "a round-robin bond",
         || vec![hosts::HOSTS[7]],
         "bond-round-robin",
         &[],

@@ -165,7 +165,7 @@ impl Sums {
         let nic = self.of(Meaning::Nic);
         LossCounters {
             ring,
-            card: nic.or(in_front).map(|_| nic.unwrap_or(0).saturating_add(in_front.unwrap_or(0))),
+            nic: nic.or(in_front).map(|_| nic.unwrap_or(0).saturating_add(in_front.unwrap_or(0))),
             driver: self.of(Meaning::Driver),
             wire: self.of(Meaning::Wire),
             other: None,

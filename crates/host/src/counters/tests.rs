@@ -135,19 +135,19 @@ fn a_part_counts_where_the_whole_is_missing() {
     let losses = |driver: &str, list| Driver::of(driver).unwrap().losses(&counters(list), &BTreeMap::new());
     // A list of counters that leaves out the rings.
     let bnxt = losses("bnxt_en", &[("rx_total_discard_pkts", 9), ("rx_stat_discard", 12)]);
-    assert_eq!((bnxt.ring, bnxt.card), (Some(9), Some(3)));
+    assert_eq!((bnxt.ring, bnxt.nic), (Some(9), Some(3)));
     let bnxt =
         losses("bnxt_en", &[("[0]: rx_discards", 9), ("rx_total_ring_discards", 9), ("rx_stat_discard", 9)]);
-    assert_eq!((bnxt.ring, bnxt.card), (Some(9), Some(0)));
+    assert_eq!((bnxt.ring, bnxt.nic), (Some(9), Some(0)));
     let bnxt = losses("bnxt_en", &[("tx_total_ring_discards", 9), ("tx_stat_discard", 9)]);
     assert_eq!(bnxt.transmit, Some(9));
     let igb = losses("igb", &[("rx_no_buffer_count", 70_000), ("rx_missed_errors", 3)]);
-    assert_eq!((igb.ring, igb.card), (None, Some(3)));
+    assert_eq!((igb.ring, igb.nic), (None, Some(3)));
     // Before and after commit 5337d2949733.
     let i40e = losses("i40e", &[("rx_dropped", 2), ("port.rx_dropped", 5)]);
-    assert_eq!((i40e.ring, i40e.card), (Some(2), Some(5)));
+    assert_eq!((i40e.ring, i40e.nic), (Some(2), Some(5)));
     let i40e = losses("i40e", &[("rx_dropped", 7), ("rx_missed_errors", 2), ("port.rx_discards", 5)]);
-    assert_eq!((i40e.ring, i40e.card), (Some(2), Some(5)));
+    assert_eq!((i40e.ring, i40e.nic), (Some(2), Some(5)));
     let queues = losses("virtio_net", &[("rx0_drops", 3), ("rx1_drops", 4), ("rx_drops", 7)]);
     assert_eq!(queues.driver, Some(7));
 }

@@ -482,11 +482,11 @@ mod tests {
     use super::*;
     use std::io;
 
-    /// A card that answers as `struct`s of the header say, and remembers what it was asked.
+    /// A NIC that answers as `struct`s of the header say, and remembers what it was asked.
     #[derive(Default)]
-    struct Card(RefCell<Vec<u32>>);
+    struct Nic(RefCell<Vec<u32>>);
 
-    impl EthtoolCalls for Card {
+    impl EthtoolCalls for Nic {
         fn call(&self, _: &str, data: &mut [u8]) -> io::Result<()> {
             let command = word(data, 0).unwrap();
             self.0.borrow_mut().push(command);
@@ -525,8 +525,8 @@ mod tests {
 
     #[test]
     fn answers_are_read_where_the_header_has_them() {
-        let card = Card::default();
-        let answers = ask_device(&card, "eth0");
+        let nic = Nic::default();
+        let answers = ask_device(&nic, "eth0");
         assert_eq!(answers.rings, Some(Rings { rx: 512, rx_max: 4096, tx: 256, tx_max: 4096 }));
         assert_eq!(answers.channels.unwrap().combined, 40);
         assert!(answers.coalescing.unwrap().adaptive_rx);
@@ -534,7 +534,7 @@ mod tests {
         assert_eq!(answers.supported_mbps, Some(25_000));
         assert!(answers.features["rx-gro"].0.on && !answers.features["rx-lro"].0.on);
         assert_eq!(answers.driver, None);
-        assert!(card.0.borrow().iter().all(|command| COMMANDS.contains(command)));
+        assert!(nic.0.borrow().iter().all(|command| COMMANDS.contains(command)));
         // What was asked is what a recorded tree gives.
         let text = serde_json::to_string(&answers).unwrap();
         assert_eq!(serde_json::from_str::<DeviceAnswers>(&text).unwrap(), answers);

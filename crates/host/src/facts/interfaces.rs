@@ -141,8 +141,8 @@ impl Reader<'_> {
         self.essential("mtu", |text| text.parse().ok().filter(|mtu| *mtu > 0))
     }
 
-    /// A file of the card: of its device, or of the one above (virtio devices sit on a PCI function).
-    fn of_card<T>(&self, file: &str, parser: impl Fn(&str) -> Option<T>) -> Option<T> {
+    /// A file of the NIC: of its device, or of the one above (virtio devices sit on a PCI function).
+    fn of_nic<T>(&self, file: &str, parser: impl Fn(&str) -> Option<T>) -> Option<T> {
         let own = self.parse(&format!("device/{file}"), &parser);
         own.or_else(|| self.parse(&format!("device/../{file}"), &parser))
     }
@@ -196,13 +196,13 @@ impl Reader<'_> {
             kind,
             up,
             firmware: answers.firmware.filter(|version| !version.is_empty()),
-            // -1: the card belongs to no node.
+            // -1: the NIC belongs to no node.
             node: self
-                .of_card("numa_node", |text| text.parse::<i64>().ok())
+                .of_nic("numa_node", |text| text.parse::<i64>().ok())
                 .and_then(|node| u32::try_from(node).ok()),
             pcie: self.pcie(),
             max_read_request: answers.max_read_request,
-            iommu: self.of_card("iommu_group/type", iommu_type),
+            iommu: self.of_nic("iommu_group/type", iommu_type),
             // -1, and on some kernels 4294967295: the driver does not know.
             speed_bps: self
                 .parse("speed", |text| text.parse::<i64>().ok())
@@ -275,7 +275,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The link of the card itself; that of a bridge above it is not its own.
+    /// The link of the NIC itself; that of a bridge above it is not its own.
     fn pcie(&self) -> Option<PcieLink> {
         let speed = |file: &str| -> Option<f64> {
             // "8.0 GT/s PCIe", "2.5 GT/s", "Unknown".
@@ -287,7 +287,7 @@ impl Reader<'_> {
             speed.filter(|speed| speed.is_finite() && *speed > 0.0)
         };
         let width = |file: &str| -> Option<u32> {
-            // 255 is what a card without a link shows.
+            // 255 is what a NIC without a link shows.
             let width = self.parse(&format!("device/{file}"), |text| text.parse().ok());
             width.filter(|width| (1..=32).contains(width))
         };
@@ -369,18 +369,18 @@ fn iommu_type(text: &str) -> Option<String> {
     TYPES.contains(&text).then(|| text.to_owned())
 }
 
-/// The directory of a card's files in a recording, beside which the one above it is: so that `device/..` is there again.
+/// The directory of a NIC's files in a recording, beside which the one above it is: so that `device/..` is there again.
 pub(super) fn recorded_place(path: &str, links: &BTreeMap<String, String>) -> std::path::PathBuf {
     for (link, name) in links {
         if let Some(rest) = path.strip_prefix(link.as_str()).filter(|rest| rest.starts_with('/')) {
-            return tree::normalised(&format!("{}/{name}{rest}", card_directory(link)));
+            return tree::normalised(&format!("{}/{name}{rest}", nic_directory(link)));
         }
     }
     tree::normalised(path)
 }
 
 /// Where a recording keeps what a link of sysfs points to.
-pub(super) fn card_directory(link: &str) -> String {
+pub(super) fn nic_directory(link: &str) -> String {
     let interface = link.trim_start_matches(CLASS).trim_start_matches('/').replace('/', "-");
     format!("/sys/devices/recorded/{interface}")
 }

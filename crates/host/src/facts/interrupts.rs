@@ -15,11 +15,11 @@ use crate::mask_members;
 pub(super) struct Owner {
     /// Its name.
     pub(super) name: String,
-    /// Address of its card on its bus, as in `mlx5_comp0@pci:0000:81:00.0`.
+    /// Address of its NIC on its bus, as in `mlx5_comp0@pci:0000:81:00.0`.
     pub(super) bus: Option<String>,
     /// Name of its device, such as `virtio2`.
     pub(super) device: Option<String>,
-    /// Numbers that the card itself has (`device/msi_irqs`).
+    /// Numbers that the NIC itself has (`device/msi_irqs`).
     pub(super) numbers: BTreeSet<u32>,
 }
 
@@ -112,13 +112,13 @@ fn has_word(text: &str, word: &str) -> bool {
     false
 }
 
-/// The interface that an interrupt belongs to: by its name, by its card's address, by its device, by the card's own list.
+/// The interface that an interrupt belongs to: by its name, by its NIC's address, by its device, by the NIC's own list.
 fn owner<'a>(row: &Row, owners: &'a [Owner]) -> Option<&'a Owner> {
     let action = action(&row.text);
     let by = |is_it: &dyn Fn(&Owner) -> bool| {
         let mut found = owners.iter().filter(|owner| is_it(owner));
         let first = found.next()?;
-        // Two ports on one card cannot be told apart by the card.
+        // Two ports on one NIC cannot be told apart by the NIC.
         found.next().is_none().then_some(first)
     };
     by(&|owner| has_word(action, &owner.name))
@@ -177,7 +177,7 @@ pub(super) fn interrupts(tree: &Tree, owners: &[Owner]) -> Vec<Interrupt> {
             served: row.served,
         });
     }
-    // A card with one interrupt, named like the interface, has one queue and says no number.
+    // A NIC with one interrupt, named like the interface, has one queue and says no number.
     for owner in owners {
         let mut own = found.iter_mut().filter(|interrupt| interrupt.interface == owner.name);
         if let (Some(only), None) = (own.next(), own.next()) {
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_have_an_owner_by_name_card_device_or_list() {
+    fn rows_have_an_owner_by_name_nic_device_or_list() {
         let text = "           CPU0       CPU2\n\
                      38:          0       1955 PCI-MSIX-0000:00:03.0   1-edge      virtio2-input.0\n\
                      50:          7          0  IR-PCI-MSI 42467330-edge      mlx5_comp1@pci:0000:81:00.0\n\

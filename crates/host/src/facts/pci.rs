@@ -1,11 +1,11 @@
-//! What a card's PCI Express function is set to: its configuration space.
+//! What a NIC's PCI Express function is set to: its configuration space.
 
 use super::tree::Tree;
 
 /// Bytes that hold the capabilities of PCI; without root the kernel shows 64 (`pci_read_config`, drivers/pci/pci-sysfs.c).
 const CONFIGURATION_BYTES: usize = 256;
 
-/// The largest read that an interface's card may request, bytes.
+/// The largest read that an interface's NIC may request, bytes.
 pub(super) fn max_read_request(tree: &Tree, interface: &str) -> Option<u32> {
     let path = format!("/sys/class/net/{interface}/device/config");
     max_read_request_of(&tree.first_bytes(&path, CONFIGURATION_BYTES)?)

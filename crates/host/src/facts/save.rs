@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
-use super::interfaces::{card_directory, recorded_place};
+use super::interfaces::{nic_directory, recorded_place};
 use super::sockets::hexadecimal_address;
 use super::tree::{ANSWERS, Tree};
 use crate::HostError;
@@ -83,12 +83,12 @@ pub(super) fn write(tree: Tree, directory: &Path, anonymise: bool) -> Result<usi
         recording.links.into_iter().filter(|(link, _)| link.ends_with("/device")).collect();
     for (link, name) in &links {
         let place = directory.join(link.trim_start_matches('/'));
-        let target = format!("../../..{}", card_directory(link).trim_start_matches("/sys"));
+        let target = format!("../../..{}", nic_directory(link).trim_start_matches("/sys"));
         if let Some(parent) = place.parent() {
             fs::create_dir_all(parent).map_err(failed(parent))?;
         }
-        let card = directory.join(card_directory(link).trim_start_matches('/')).join(name);
-        fs::create_dir_all(&card).map_err(failed(&card))?;
+        let nic = directory.join(nic_directory(link).trim_start_matches('/')).join(name);
+        fs::create_dir_all(&nic).map_err(failed(&nic))?;
         std::os::unix::fs::symlink(format!("{target}/{name}"), &place).map_err(failed(&place))?;
     }
     let mut written = 0;

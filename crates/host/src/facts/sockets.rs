@@ -245,7 +245,7 @@ pub(super) fn hexadecimal_address(text: &str) -> Option<SocketAddr> {
 fn services(tree: &Tree) -> Vec<u32> {
     let mut found = Vec::new();
     for number in tree.numbers("/proc", "") {
-        // Names of all processes are nobody's business: only what is wanted is recorded.
+        // Records only the wanted processes: names of the others are private.
         let path = format!("/proc/{number}/comm");
         let Some(name) = tree.read_quietly(&path) else { continue };
         if name.is_empty() || name.contains(char::is_control) {

@@ -17,7 +17,7 @@ const RING: &[&str] = &[
     // dpaa2 (drivers/net/ethernet/freescale/dpaa2/dpaa2-ethtool.c).
     "[hw] rx nobuffer discards",
 ];
-const CARD: &[&str] = &["rx_missed_errors", "rx_fifo_errors", "rx_missed", "rx_overrun", "rx_fifo_overrun"];
+const NIC: &[&str] = &["rx_missed_errors", "rx_fifo_errors", "rx_missed", "rx_overrun", "rx_fifo_overrun"];
 const STOPS: &[&str] = &["tx_queue_stopped", "tx_restart_queue", "tx_queue_stop", "queue_stopped"];
 const PAUSE_SENT: &[&str] = &["tx_pause", "tx_pause_frames", "tx_flow_control_xoff"];
 const PAUSE_RECEIVED: &[&str] = &["rx_pause", "rx_pause_frames", "rx_flow_control_xoff"];
@@ -41,12 +41,12 @@ pub(crate) fn losses(
     if let Some(row) = row {
         let mut found = row.losses(driver_statistics, kernel);
         // Older versions of a driver show none of its counters.
-        if found.ring.or(found.card).is_none() {
-            found.card = missed(&kernel_sum);
+        if found.ring.or(found.nic).is_none() {
+            found.nic = missed(&kernel_sum);
         }
         // Some versions show what their rings lost as missed, too.
-        if found.card == found.ring {
-            found.card = found.card.map(|_| 0);
+        if found.nic == found.ring {
+            found.nic = found.nic.map(|_| 0);
         }
         found.transmit_stops = found.transmit_stops.or_else(|| queue_stops(driver_statistics));
         // Drivers sum both up in the kernel's fields, with what other layers lost.
@@ -59,11 +59,11 @@ pub(crate) fn losses(
     }
     let own = |list: &[&str]| list.iter().find_map(|name| driver_statistics.get(*name).copied());
     let ring = own(RING).max(queue_sum(driver_statistics, true, |name| QUEUE_DROPS.contains(&name)));
-    let card = own(CARD).max(missed(&kernel_sum));
+    let nic = own(NIC).max(missed(&kernel_sum));
     LossCounters {
         ring,
         // Drivers show what their rings lost as missed, too.
-        card: card.map(|card| if ring == Some(card) { 0 } else { card }),
+        nic: nic.map(|nic| if ring == Some(nic) { 0 } else { nic }),
         wire: wire.max(own(&["rx_crc_errors"])),
         other: kernel.get("rx_dropped").copied(),
         transmit,
@@ -90,7 +90,7 @@ fn queue_stops(statistics: &BTreeMap<String, u64>) -> Option<u64> {
 /// A per-queue counter's direction, queue and name: `rx_queue_3_packets`, `rx3_packets`, `rx-3.packets`, `rx-3.rx_packets`,
 /// `queue_3_rx_cnt`, `[3]: rx_ucast_packets`.
 fn queue_counter(name: &str) -> Option<(bool, usize, &str)> {
-    /// More queues than any card has.
+    /// More queues than any NIC has.
     const MOST: usize = 4096;
     let number = |text: &str| -> Option<(usize, usize)> {
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
@@ -222,7 +222,7 @@ mod tests {
             &map(&[("rx_out_of_buffer", 9), ("rx_discards_phy", 4)]),
             &map(&[("rx_missed_errors", 9), ("rx_dropped", 13)]),
         );
-        assert_eq!((mlx5.ring, mlx5.card), (Some(9), Some(4)));
+        assert_eq!((mlx5.ring, mlx5.nic), (Some(9), Some(4)));
         let virtio =
             losses(Some("virtio_net"), &map(&[("rx_queue_0_drops", 2), ("rx_queue_1_drops", 3)]), &map(&[]));
         assert_eq!((virtio.ring, virtio.driver), (None, Some(5)));
@@ -231,7 +231,7 @@ mod tests {
             &map(&[]),
             &map(&[("rx_missed_errors", 3), ("rx_fifo_errors", 3), ("rx_crc_errors", 2)]),
         );
-        assert_eq!((unknown.ring, unknown.card, unknown.wire), (None, Some(3), Some(2)));
+        assert_eq!((unknown.ring, unknown.nic, unknown.wire), (None, Some(3), Some(2)));
         let vmxnet3 = queues(Some("vmxnet3"), &map(&[("ucast pkts rx [0]", 7), ("ucast pkts rx [1]", 8)]));
         assert_eq!(vmxnet3.receive, [7, 8]);
     }

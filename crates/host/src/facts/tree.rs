@@ -129,7 +129,7 @@ impl Tree {
         }
     }
 
-    /// The first bytes of a file that has no text, such as a card's configuration space. They are not recorded.
+    /// The first bytes of a file that has no text, such as a NIC's configuration space. They are not recorded.
     pub(super) fn first_bytes(&self, path: &str, most: usize) -> Option<Vec<u8>> {
         let place = self.path(path);
         if !std::fs::metadata(&place).ok()?.is_file() {

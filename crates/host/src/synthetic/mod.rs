@@ -1,4 +1,4 @@
-//! Hosts that do not exist, as facts and as trees of files: to try rules on machines that nobody here has.
+//! Hosts that do not exist, as facts and as trees of files: to try rules on machines that are not at hand.
 //!
 //! [`HostBuilder`] makes the facts of a host that is well tuned; a test plants a fault by changing them. [`write_tree`]
 //! writes facts in the layout of `/proc` and `/sys`, so that reading the tree gives the same facts again: what rules see
@@ -23,9 +23,9 @@ pub struct HostBuilder {
     next_interrupt: u32,
 }
 
-/// A card to build.
+/// A NIC to build.
 #[derive(Clone, Debug)]
-pub struct CardOptions {
+pub struct NicOptions {
     /// Its interface's name.
     pub name: &'static str,
     /// Its driver.
@@ -48,7 +48,7 @@ pub struct CardOptions {
     pub action: &'static str,
 }
 
-/// Packets that a card of a built host has received and sent.
+/// Packets that a NIC of a built host has received and sent.
 const PACKETS: u64 = 5_000_000_000;
 /// How often each of its queues has interrupted.
 const INTERRUPTS: u64 = 4_000_000;
@@ -161,9 +161,9 @@ impl HostBuilder {
         self
     }
 
-    /// Adds a card whose interrupts are on the cores of its node, one each, with maps and qdiscs as they should be.
+    /// Adds a NIC whose interrupts are on the cores of its node, one each, with maps and qdiscs as they should be.
     #[must_use]
-    pub fn card(mut self, options: &CardOptions) -> Self {
+    pub fn nic(mut self, options: &NicOptions) -> Self {
         let mut seen = Vec::new();
         let cores: Vec<u32> = self
             .facts
@@ -236,7 +236,7 @@ impl HostBuilder {
                 driver_statistics.insert(format!("{direction}{queue}_packets"), PACKETS / u64::from(queues));
             }
         }
-        let mut card = Interface {
+        let mut nic = Interface {
             name: options.name.to_owned(),
             index: Some(index),
             kind: InterfaceKind::Device,
@@ -301,7 +301,7 @@ impl HostBuilder {
                 .iter()
                 .map(|processor| processor.number)
                 .filter(|number| number % queues == queue);
-            card.transmit_queues.push(TransmitQueue {
+            nic.transmit_queues.push(TransmitQueue {
                 has_xps: true,
                 xps_processors: if queues > 1 { own.collect() } else { Vec::new() },
                 bql_limit_max: Some(1_879_048_192),
@@ -309,7 +309,7 @@ impl HostBuilder {
                 ..TransmitQueue::default()
             });
         }
-        self.facts.interfaces.push(card);
+        self.facts.interfaces.push(nic);
         self
     }
 

@@ -263,7 +263,7 @@ impl Writer<'_> {
                     &processor_list(&interrupt.effective),
                 )?;
             }
-            // The card's own list, by which interrupts without a telling name are known.
+            // The NIC's own list, by which interrupts without a telling name are known.
             if facts
                 .interface(&interrupt.interface)
                 .is_some_and(|interface| interface.kind == InterfaceKind::Device)
@@ -453,14 +453,14 @@ fn hexadecimal(end: &str) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-    use super::super::{CardOptions, HostBuilder};
+    use super::super::{HostBuilder, NicOptions};
     use super::*;
     use crate::facts::{Tree, read_facts};
     use evenkeel_model::host::{NodeAllocations, PortUse};
 
     #[test]
     fn what_is_written_is_read_again() {
-        let card = CardOptions {
+        let nic = NicOptions {
             name: "ens2f0",
             driver: "mlx5_core",
             bus: "0000:81:00.0",
@@ -472,7 +472,7 @@ mod tests {
             mtu: 9000,
             action: "mlx5_comp{}@pci:0000:81:00.0",
         };
-        let mut facts = HostBuilder::new(2, 20, 2).power("intel_pstate", "performance").card(&card).build();
+        let mut facts = HostBuilder::new(2, 20, 2).power("intel_pstate", "performance").nic(&nic).build();
         facts.processes.push(ProcessFacts {
             number: 812,
             name: "irqbalance".to_owned(),
@@ -495,11 +495,11 @@ mod tests {
         facts.sysctls.insert("net/ipv4/conf/ens2f0/rp_filter".to_owned(), "1".to_owned());
         facts.port_use =
             Some(PortUse { local: "10.0.0.1".to_owned(), remote: "10.0.0.9:443".to_owned(), connections: 7 });
-        let card = facts.interfaces.iter_mut().find(|interface| interface.name == "ens2f0").unwrap();
-        card.firmware = Some("16.35.1012 (MT_0000000012)".to_owned());
-        card.max_read_request = Some(4096);
-        card.private_flags.insert("rx_cqe_compress".to_owned(), true);
-        (card.gro_flush_timeout_ns, card.napi_defer_hard_irqs) = (Some(20_000), Some(2));
+        let nic = facts.interfaces.iter_mut().find(|interface| interface.name == "ens2f0").unwrap();
+        nic.firmware = Some("16.35.1012 (MT_0000000012)".to_owned());
+        nic.max_read_request = Some(4096);
+        nic.private_flags.insert("rx_cqe_compress".to_owned(), true);
+        (nic.gro_flush_timeout_ns, nic.napi_defer_hard_irqs) = (Some(20_000), Some(2));
         let directory = tempfile::tempdir().unwrap();
         write_tree(&facts, directory.path()).unwrap();
         let mut read = read_facts(&Tree::recorded(directory.path()).unwrap()).unwrap();

@@ -218,7 +218,7 @@ fn units_are_those_of_tc() {
 }
 
 #[test]
-fn a_kind_that_nobody_knows_takes_part() {
+fn an_unknown_kind_takes_part() {
     let steps = [
         "qdisc root handle 1: dualpi2 attribute 1 u32 5 attribute 2 u8 0x1 attribute 3 bytes 00ff attribute 4 flag",
         "class parent 1: classid 1:1 dualpi2 attribute 1 text words",

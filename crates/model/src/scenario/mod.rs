@@ -414,7 +414,7 @@ pub struct Knobs {
     pub xps_pool: Option<u32>,
     /// Dynamic queue weights (DQWA).
     pub queue_weights: bool,
-    /// Service balancing: flows take turns on shared queues.
+    /// Service balancing: flows alternate on shared queues.
     pub service_balancing: bool,
     /// Dynamic segment sizing (DSOS): the size used on shared queues.
     pub segment_size: Option<ByteSize>,

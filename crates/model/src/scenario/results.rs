@@ -142,7 +142,7 @@ fn read_expectation(
     metrics: Option<&BTreeSet<String>>,
     has_probe: bool,
 ) -> Option<Expectation> {
-    let variant = table.require("variant", "name the variant it speaks of").and_then(|field| {
+    let variant = table.require("variant", "name the variant that it describes").and_then(|field| {
         let name = field.string("the name of a variant")?;
         if let Some(known) = variants.filter(|known| !known.contains(name)) {
             field.unknown_name("variant", name, known.iter().copied());

@@ -73,7 +73,7 @@ impl Traffic {
         let pinned = or_default(table.take("pinned"), false, |field| field.boolean());
         let (bulk, probes) = (table.take("bulk"), table.take("probes"));
         if bulk.is_none() && probes.is_none() {
-            table.missing("bulk", "add [[workload.bulk]], [workload.probes] or both: nobody sends");
+            table.missing("bulk", "add [[workload.bulk]], [workload.probes] or both: no application sends");
         }
         let bulk = or_default(bulk, Vec::new(), read_groups);
         let probes = or_default(probes, None, |field| read_probes(field.table()?).map(Some));

@@ -270,7 +270,7 @@ fn filters_are_as_tc_sends_them() {
 }
 
 #[test]
-fn kinds_that_nobody_knows_are_strict() {
+fn unknown_kinds_are_strict() {
     let step = last_step(&[
         "qdisc root handle 1: dualpi2 attribute 1 u32 5 attribute 2 u8 7 attribute 3 bytes 00ff attribute 4 flag \
          attribute 5 u16 258 attribute 6 u64 1 attribute 7 text on",

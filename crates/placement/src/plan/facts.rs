@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 
 use evenkeel_model::host::{Interface, SocketFacts};
 
-use super::{Application, Card, Core, Problem, interrupt_cores_for, place};
+use super::{Application, Core, Nic, Problem, interrupt_cores_for, place};
 use crate::view::View;
 
 /// Connections that have carried so much are an application's work, bytes.
 const BULK_BYTES: u64 = 10_000_000;
-/// Speed of a card that tells none, bit/s.
+/// Speed of a NIC that tells none, bit/s.
 const UNKNOWN_BPS: u64 = 1_000_000_000;
 /// Threads that are placed for one application at most: more connections share them.
 const MOST_THREADS: u32 = 64;
 
-/// Cores that are not isolated, cards with receive interrupts, and the processes with connections through them that have
+/// Cores that are not isolated, NICs with receive interrupts, and the processes with connections through them that have
 /// carried much: a thread for each connection, those that are pinned where they are.
 #[must_use]
 pub fn problem(view: &View<'_>) -> Problem {
@@ -25,36 +25,36 @@ pub fn problem(view: &View<'_>) -> Problem {
     let core = |((node, package, _), processors)| Core { node, package, processors };
     let cores = cores.into_iter().map(core).collect();
     let with_interrupts: Vec<&Interface> =
-        view.cards().filter(|card| !view.receive_interrupts(card).is_empty()).collect();
+        view.nics().filter(|nic| !view.receive_interrupts(nic).is_empty()).collect();
     let mut applications = Vec::new();
-    for (number, card) in with_interrupts.iter().enumerate() {
-        applications.extend(applications_of(view, number, card));
+    for (number, nic) in with_interrupts.iter().enumerate() {
+        applications.extend(applications_of(view, number, nic));
     }
-    let cards = with_interrupts.iter().map(|card| described(card)).collect();
-    Problem { cores, cards, applications }
+    let nics = with_interrupts.iter().map(|nic| described(nic)).collect();
+    Problem { cores, nics, applications }
 }
 
 /// An unknown MTU counts as a small one: then the interrupts get more cores.
-fn described(card: &Interface) -> Card {
-    Card {
-        name: card.name.clone(),
-        node: card.node,
-        need: interrupt_cores_for(card.speed_bps.unwrap_or(UNKNOWN_BPS), card.mtu.unwrap_or(0)),
-        queues_most: card.receive_queue_count().max(1),
+fn described(nic: &Interface) -> Nic {
+    Nic {
+        name: nic.name.clone(),
+        node: nic.node,
+        need: interrupt_cores_for(nic.speed_bps.unwrap_or(UNKNOWN_BPS), nic.mtu.unwrap_or(0)),
+        queues_most: nic.receive_queue_count().max(1),
     }
 }
 
-fn applications_of(view: &View<'_>, number: usize, card: &Interface) -> Vec<Application> {
+fn applications_of(view: &View<'_>, number: usize, nic: &Interface) -> Vec<Application> {
     let mut connections: BTreeMap<u32, u32> = BTreeMap::new();
     let is_bulk = |socket: &&SocketFacts| socket.bytes() >= BULK_BYTES;
-    for socket in view.connections(card).into_iter().filter(is_bulk) {
+    for socket in view.connections(nic).into_iter().filter(is_bulk) {
         if let Some(process) = socket.process {
             *connections.entry(process).or_insert(0) += 1;
         }
     }
     let application = |(process, connections): (u32, u32)| Application {
         name: view.facts.process(process).map(|process| process.name.clone()).unwrap_or_default(),
-        card: number,
+        nic: number,
         threads: connections.min(MOST_THREADS),
         need: 1.0,
         pinned: view.pinned(process).unwrap_or_default(),
@@ -62,17 +62,17 @@ fn applications_of(view: &View<'_>, number: usize, card: &Interface) -> Vec<Appl
     connections.into_iter().map(application).collect()
 }
 
-/// Of each card with receive interrupts the processors that should take them, with the queues that it has.
+/// Of each NIC with receive interrupts the processors that should take them, with the queues that it has.
 #[must_use]
 pub fn interrupt_processors(view: &View<'_>) -> BTreeMap<String, Vec<u32>> {
     let problem = problem(view);
     let placement = place(&problem);
-    let of_card = |(card, mut processors): (&Card, Vec<u32>)| {
+    let of_nic = |(nic, mut processors): (&Nic, Vec<u32>)| {
         processors.sort_unstable();
         processors.dedup();
-        (card.name.clone(), processors)
+        (nic.name.clone(), processors)
     };
-    problem.cards.iter().zip(placement.interrupts).map(of_card).collect()
+    problem.nics.iter().zip(placement.interrupts).map(of_nic).collect()
 }
 
 #[cfg(test)]
@@ -83,7 +83,7 @@ mod tests {
         Channels, HostFacts, InterfaceKind, Interrupt, ProcessFacts, Processor, SocketKind, TcpFacts,
     };
 
-    /// Two sockets of eight cores with two threads; a card of 100 Gbit/s on each, one application on the second.
+    /// Two sockets of eight cores with two threads; a NIC of 100 Gbit/s on each, one application on the second.
     fn host() -> HostFacts {
         let processor = |number: u32| Processor {
             number,
@@ -94,7 +94,7 @@ mod tests {
             isolated: number == 15 || number == 31,
             ..Processor::default()
         };
-        let card = |name: &str, node| Interface {
+        let nic = |name: &str, node| Interface {
             name: name.to_owned(),
             kind: InterfaceKind::Device,
             up: true,
@@ -120,7 +120,7 @@ mod tests {
         };
         HostFacts {
             processors: (0..32).map(processor).collect(),
-            interfaces: vec![card("eth0", 0), card("eth1", 1)],
+            interfaces: vec![nic("eth0", 0), nic("eth1", 1)],
             interrupts: vec![interrupt("eth0", 1), interrupt("eth1", 2)],
             sockets: vec![socket.clone(), socket],
             processes: vec![ProcessFacts {
@@ -133,13 +133,13 @@ mod tests {
     }
 
     #[test]
-    fn each_card_has_cores_of_its_own_node() {
+    fn each_nic_has_cores_of_its_own_node() {
         let facts = host();
         let view = View::new(&facts);
         let problem = problem(&view);
         assert_eq!(problem.cores.len(), 15, "one core is isolated");
         assert_eq!(problem.applications.len(), 1);
-        assert_eq!((problem.applications[0].card, problem.applications[0].threads), (1, 2));
+        assert_eq!((problem.applications[0].nic, problem.applications[0].threads), (1, 2));
         let [zero, one] =
             ["eth0", "eth1"].map(|name| view.planned_processors(facts.interface(name).unwrap()));
         assert!(zero.len() >= 3 && zero.iter().all(|processor| *processor < 8), "{zero:?}");

@@ -31,9 +31,9 @@ pub enum Distance {
 
 /// The distance of a processor from a NIC.
 #[must_use]
-pub fn distance(view: &View<'_>, card: &Interface, processor: u32) -> Distance {
+pub fn distance(view: &View<'_>, nic: &Interface, processor: u32) -> Distance {
     let home = |node: u32| view.facts.processors.iter().find(|found| found.node == node);
-    let (Some(home), Some(here)) = (card.node.and_then(home), view.facts.processor(processor)) else {
+    let (Some(home), Some(here)) = (nic.node.and_then(home), view.facts.processor(processor)) else {
         return Distance::OwnNode;
     };
     if here.node == home.node {
@@ -64,9 +64,9 @@ pub struct Places {
 /// The cores that may take a NIC's interrupts: near ones that are not isolated, without those that applications with
 /// connections through the NIC are kept to, as far as others are left.
 #[must_use]
-pub fn interrupt_places(view: &View<'_>, card: &Interface) -> Places {
-    let (places, queues) = places(view, card);
-    let pinned = pinned(view, card);
+pub fn interrupt_places(view: &View<'_>, nic: &Interface) -> Places {
+    let (places, queues) = places(view, nic);
+    let pinned = pinned(view, nic);
     let is_own = |place: &&Place| place.rank.0 == Distance::OwnNode;
     Places {
         own: places.iter().filter(is_own).count(),
@@ -78,24 +78,24 @@ pub fn interrupt_places(view: &View<'_>, card: &Interface) -> Places {
 }
 
 /// Processors of the cores to which applications with connections through a NIC are kept.
-fn pinned(view: &View<'_>, card: &Interface) -> BTreeSet<u32> {
+fn pinned(view: &View<'_>, nic: &Interface) -> BTreeSet<u32> {
     let pinned: Vec<u32> =
-        view.connections(card).iter().filter_map(|socket| view.pinned(socket.process?)).flatten().collect();
+        view.connections(nic).iter().filter_map(|socket| view.pinned(socket.process?)).flatten().collect();
     view.with_siblings(&pinned)
 }
 
 /// [`Places`] with their ranks, and how many queues have a core of their own.
-fn places(view: &View<'_>, card: &Interface) -> (Vec<Place>, u32) {
-    let pinned = pinned(view, card);
+fn places(view: &View<'_>, nic: &Interface) -> (Vec<Place>, u32) {
+    let pinned = pinned(view, nic);
     let others: BTreeSet<u32> = view
         .facts
         .interrupts
         .iter()
-        .filter(|interrupt| interrupt.interface != card.name && interrupt.queue.is_some())
+        .filter(|interrupt| interrupt.interface != nic.name && interrupt.queue.is_some())
         .filter(|interrupt| interrupt.target().len() == 1)
         .flat_map(|interrupt| interrupt.target().iter().copied())
         .collect();
-    let planned = view.planned_processors(card);
+    let planned = view.planned_processors(nic);
     let mut cores: BTreeMap<(u32, u32, u32), Vec<u32>> = BTreeMap::new();
     for processor in view.facts.processors.iter().filter(|processor| !processor.isolated) {
         cores.entry((processor.node, processor.package, processor.core)).or_default().push(processor.number);
@@ -104,7 +104,7 @@ fn places(view: &View<'_>, card: &Interface) -> (Vec<Place>, u32) {
         let first = processors.first().copied()?;
         let is_shared = processors.iter().any(|number| others.contains(number));
         let order = planned.iter().position(|number| processors.contains(number)).unwrap_or(usize::MAX);
-        Some(Place { rank: (distance(view, card, first), is_shared, order, first), processors })
+        Some(Place { rank: (distance(view, nic, first), is_shared, order, first), processors })
     };
     let mut places: Vec<Place> = cores.into_values().filter_map(place).collect();
     let keep_if_any = |places: &mut Vec<Place>, is_good: &dyn Fn(&Place) -> bool| {
@@ -113,11 +113,11 @@ fn places(view: &View<'_>, card: &Interface) -> (Vec<Place>, u32) {
         }
     };
     keep_if_any(&mut places, &|place| place.rank.0 < Distance::Far);
-    let queues = places.len().max(view.queue_places(card).len());
+    let queues = places.len().max(view.queue_places(nic).len());
     keep_if_any(&mut places, &|place| !place.processors.iter().any(|number| pinned.contains(number)));
     // The NIC's own node, where it has a core for each queue.
     let own = places.iter().filter(|place| place.rank.0 == Distance::OwnNode).count();
-    if own >= card.receive_queue_count() as usize {
+    if own >= nic.receive_queue_count() as usize {
         keep_if_any(&mut places, &|place| place.rank.0 == Distance::OwnNode);
     }
     places.sort_by_key(|place| place.rank);
@@ -127,11 +127,11 @@ fn places(view: &View<'_>, card: &Interface) -> (Vec<Place>, u32) {
 /// The changes that give a NIC so many receive queues; none where its driver has no such setting. Drivers without combined
 /// channels (gve) take receive and transmit channels apart.
 #[must_use]
-pub fn channel_changes(card: &Interface, number: u32) -> Vec<Change> {
-    let Some(channels) = card.channels else { return Vec::new() };
+pub fn channel_changes(nic: &Interface, number: u32) -> Vec<Change> {
+    let Some(channels) = nic.channels else { return Vec::new() };
     let mut changes = numbers(channels, number);
     // Flow steering goes on when the queues that had it go.
-    let (stay, go) = card.receive_queues.split_at((number as usize).min(card.receive_queues.len()));
+    let (stay, go) = nic.receive_queues.split_at((number as usize).min(nic.receive_queues.len()));
     let flows = |queues: &[ReceiveQueue]| queues.iter().map(|queue| queue.rps_flow_count).max().unwrap_or(0);
     if !changes.is_empty() && flows(stay) == 0 && flows(go) > 0 {
         changes.extend((0..stay.len()).map(|at| {
@@ -159,18 +159,18 @@ fn numbers(channels: Channels, number: u32) -> Vec<Change> {
 
 /// The changes for a NIC: first the number of channels, then interrupts.
 #[must_use]
-pub fn interrupt_changes(view: &View<'_>, card: &Interface) -> Vec<Change> {
-    let (places, whole) = places(view, card);
+pub fn interrupt_changes(view: &View<'_>, nic: &Interface) -> Vec<Change> {
+    let (places, whole) = places(view, nic);
     let mut changes = Vec::new();
     let mut kept = u32::MAX;
-    if whole > 0 && card.receive_queue_count() > whole {
-        changes = channel_changes(card, whole);
+    if whole > 0 && nic.receive_queue_count() > whole {
+        changes = channel_changes(nic, whole);
         if !changes.is_empty() {
             kept = whole;
         }
     }
     let mut queues: BTreeMap<u32, Vec<&Interrupt>> = BTreeMap::new();
-    for interrupt in view.facts.interrupts_of(&card.name) {
+    for interrupt in view.facts.interrupts_of(&nic.name) {
         if let Some(queue) = interrupt.queue.filter(|queue| *queue < kept) {
             queues.entry(queue).or_default().push(interrupt);
         }

@@ -12,20 +12,20 @@ use crate::rules::mask;
 /// The changes for a NIC. A map that has a processor in the package of its queue's interrupt stays; processors of the others
 /// are shared out, each to the queue whose interrupt it serves, else to a queue of its package.
 #[must_use]
-pub fn map_changes(view: &View<'_>, card: &Interface) -> Vec<Change> {
+pub fn map_changes(view: &View<'_>, nic: &Interface) -> Vec<Change> {
     let package = |number: u32| view.facts.processor(number).map(|processor| processor.package);
     let mut home: BTreeMap<usize, u32> = BTreeMap::new();
-    for interrupt in view.facts.interrupts_of(&card.name) {
+    for interrupt in view.facts.interrupts_of(&nic.name) {
         if let (Some(queue), [processor]) = (interrupt.queue, Interrupt::target(interrupt)) {
             home.entry(queue as usize).or_insert(*processor);
         }
     }
-    let named = card.transmit_queues.iter().filter(|queue| !queue.xps_processors.is_empty()).count();
+    let named = nic.transmit_queues.iter().filter(|queue| !queue.xps_processors.is_empty()).count();
     let is_right = |at: usize, processors: &[u32]| {
         let meets = |of: &u32| processors.iter().any(|number| package(*number) == package(*of));
         named > 1 && !processors.is_empty() && home.get(&at).is_none_or(meets)
     };
-    let queues = || card.transmit_queues.iter().enumerate();
+    let queues = || nic.transmit_queues.iter().enumerate();
     let wrong: Vec<usize> =
         queues().filter(|(at, queue)| !is_right(*at, &queue.xps_processors)).map(|(at, _)| at).collect();
     let kept: BTreeSet<u32> = queues()
@@ -39,7 +39,7 @@ pub fn map_changes(view: &View<'_>, card: &Interface) -> Vec<Change> {
         .map(|processor| processor.number)
         .filter(|number| !kept.contains(number))
         .collect();
-    free.sort_by_key(|number| (distance(view, card, *number), *number));
+    free.sort_by_key(|number| (distance(view, nic, *number), *number));
     let mut shares: BTreeMap<usize, Vec<u32>> = wrong.iter().map(|queue| (*queue, Vec::new())).collect();
     free.retain(|number| {
         let own =
@@ -65,7 +65,7 @@ pub fn map_changes(view: &View<'_>, card: &Interface) -> Vec<Change> {
         }
         share.sort_unstable();
         let knob = Knob::InterfaceFile(format!("queues/tx-{queue}/xps_cpus"));
-        let now = card.transmit_queues.get(queue).map(|now| mask(&now.xps_processors)).unwrap_or_default();
+        let now = nic.transmit_queues.get(queue).map(|now| mask(&now.xps_processors)).unwrap_or_default();
         let (now, wanted) = (Value::Text(now), Value::Text(mask(&share)));
         if !knob.same(&now, &wanted) {
             changes.push(Change::new(knob, wanted));

@@ -1,8 +1,8 @@
-//! Which processors take a card's interrupts and which its applications, and how many queues that makes.
+//! Which processors take a NIC's interrupts and which its applications, and how many queues that makes.
 //!
-//! The paper's section III: interrupts and applications belong on the card's own node (III-A, figure 8), apart from each
-//! other and off each other's SMT twins (III-B, figure 10). Here several cards and applications share the cores of a host
-//! by need: a card needs as many cores for its interrupts as its rate takes ([`interrupt_cores_for`]), and what cannot be
+//! The paper's section III: interrupts and applications belong on the NIC's own node (III-A, figure 8), apart from each
+//! other and off each other's SMT twins (III-B, figure 10). Here several NICs and applications share the cores of a host
+//! by need: a NIC needs as many cores for its interrupts as its rate takes ([`interrupt_cores_for`]), and what cannot be
 //! had without harm is had where it harms least, by the costs of [`cost`].
 //!
 //! [`place`] puts everything on its place one by one, in several orders, then moves and swaps as long as that makes it
@@ -29,8 +29,8 @@ const PER_CORE_BPS: u64 = 25_000_000_000;
 /// From which MTU on a frame is a jumbo frame, bytes.
 const JUMBO: u32 = 8_000;
 
-/// Cores that a card's interrupts need at a rate, as a fraction of cores: the paper's hardware had one for 25 Gbit/s, for
-/// 43 Gbit/s with jumbo frames. Later processors need less, so a card never has too few by this.
+/// Cores that a NIC's interrupts need at a rate, as a fraction of cores: the paper's hardware had one for 25 Gbit/s, for
+/// 43 Gbit/s with jumbo frames. Later processors need less, so a NIC never has too few by this.
 #[must_use]
 pub fn interrupt_cores_for(rate_bps: u64, mtu: u32) -> f64 {
     let per_core = if mtu >= JUMBO { PER_CORE_JUMBO_BPS } else { PER_CORE_BPS };
@@ -48,9 +48,9 @@ pub struct Core {
     pub processors: Vec<u32>,
 }
 
-/// A card.
+/// A NIC.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Card {
+pub struct Nic {
     /// Its name.
     pub name: String,
     /// The node that it is attached to; none on a host where that makes no difference.
@@ -61,13 +61,13 @@ pub struct Card {
     pub queues_most: u32,
 }
 
-/// An application that works with a card's data.
+/// An application that works with a NIC's data.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Application {
     /// Its name.
     pub name: String,
-    /// The card, by its place in the list.
-    pub card: usize,
+    /// The NIC, by its place in the list.
+    pub nic: usize,
     /// Threads that work at the same time.
     pub threads: u32,
     /// What each of them needs of a core, 0 to 1.
@@ -81,8 +81,8 @@ pub struct Application {
 pub struct Problem {
     /// The host's cores, without those that are isolated.
     pub cores: Vec<Core>,
-    /// Its cards.
-    pub cards: Vec<Card>,
+    /// Its NICs.
+    pub nics: Vec<Nic>,
     /// What works with their data.
     pub applications: Vec<Application>,
 }
@@ -90,7 +90,7 @@ pub struct Problem {
 /// A placement.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Placement {
-    /// Of each card the processors that take its interrupts, one for each queue that it should have.
+    /// Of each NIC the processors that take its interrupts, one for each queue that it should have.
     pub interrupts: Vec<Vec<u32>>,
     /// Of each application the processors of its threads.
     pub applications: Vec<Vec<u32>>,
@@ -99,22 +99,22 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Queues that a card should have.
+    /// Queues that a NIC should have.
     #[must_use]
-    pub fn queues(&self, card: usize) -> u32 {
-        self.interrupts.get(card).map_or(0, |places| u32::try_from(places.len()).unwrap_or(u32::MAX))
+    pub fn queues(&self, nic: usize) -> u32 {
+        self.interrupts.get(nic).map_or(0, |places| u32::try_from(places.len()).unwrap_or(u32::MAX))
     }
 }
 
 /// What is placed: the interrupts of one queue, or one thread.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Unit {
-    pub(crate) card: usize,
+    pub(crate) nic: usize,
     /// Which application it is a thread of; none of a queue's interrupts.
     pub(crate) application: Option<usize>,
     /// What it needs of a core.
     pub(crate) need: f64,
-    /// How much of the card's traffic passes between it and each unit of the other kind, in cores of need.
+    /// How much of the NIC's traffic passes between it and each unit of the other kind, in cores of need.
     pub(crate) traffic: f64,
     /// Where it stays.
     pub(crate) fixed: Option<Slot>,
@@ -129,13 +129,13 @@ pub(crate) struct Slot {
 
 /// Below so many cores of a node all of them may take interrupts: to leave half of two would leave one.
 const FEW_CORES: usize = 8;
-/// The least that anything is taken to need, so that idle cards are placed well, too.
+/// The least that anything is taken to need, so that idle NICs are placed well, too.
 const LEAST_NEED: f64 = 0.01;
 
 impl Problem {
-    /// Queues that a card needs: as many as its need has cores, no more than it can have.
-    fn queues_needed(card: &Card) -> u32 {
-        let needed = card.need.max(0.0).ceil().min(f64::from(card.queues_most));
+    /// Queues that a NIC needs: as many as its need has cores, no more than it can have.
+    fn queues_needed(nic: &Nic) -> u32 {
+        let needed = nic.need.max(0.0).ceil().min(f64::from(nic.queues_most));
         (needed as u32).max(1)
     }
 
@@ -146,26 +146,26 @@ impl Problem {
         })
     }
 
-    /// Everything that is to be placed: the cards' interrupts first, then the applications.
+    /// Everything that is to be placed: the NICs' interrupts first, then the applications.
     pub(crate) fn units(&self) -> Vec<Unit> {
         let mut units = Vec::new();
-        for (number, card) in self.cards.iter().enumerate() {
-            let queues = Self::queues_needed(card);
-            let need = (card.need / f64::from(queues)).clamp(LEAST_NEED, 1.0);
-            let threads: u32 = self.of_card(number).map(|application| application.threads).sum();
-            let traffic = (card.need / (f64::from(queues) * f64::from(threads.max(1)))).max(LEAST_NEED);
-            let unit = Unit { card: number, application: None, need, traffic, fixed: None };
+        for (number, nic) in self.nics.iter().enumerate() {
+            let queues = Self::queues_needed(nic);
+            let need = (nic.need / f64::from(queues)).clamp(LEAST_NEED, 1.0);
+            let threads: u32 = self.of_nic(number).map(|application| application.threads).sum();
+            let traffic = (nic.need / (f64::from(queues) * f64::from(threads.max(1)))).max(LEAST_NEED);
+            let unit = Unit { nic: number, application: None, need, traffic, fixed: None };
             units.extend((0..queues).map(|_| unit));
         }
         for (number, application) in self.applications.iter().enumerate() {
-            let Some(card) = self.cards.get(application.card) else { continue };
-            let queues = Self::queues_needed(card);
-            let threads: u32 = self.of_card(application.card).map(|application| application.threads).sum();
-            let traffic = (card.need / (f64::from(queues) * f64::from(threads.max(1)))).max(LEAST_NEED);
+            let Some(nic) = self.nics.get(application.nic) else { continue };
+            let queues = Self::queues_needed(nic);
+            let threads: u32 = self.of_nic(application.nic).map(|application| application.threads).sum();
+            let traffic = (nic.need / (f64::from(queues) * f64::from(threads.max(1)))).max(LEAST_NEED);
             let places: Vec<Slot> =
                 application.pinned.iter().filter_map(|processor| self.slot_of(*processor)).collect();
             units.extend((0..application.threads).map(|thread| Unit {
-                card: application.card,
+                nic: application.nic,
                 application: Some(number),
                 need: application.need.clamp(LEAST_NEED, 1.0),
                 traffic,
@@ -175,13 +175,12 @@ impl Problem {
         units
     }
 
-    fn of_card(&self, card: usize) -> impl Iterator<Item = &Application> {
-        self.applications.iter().filter(move |application| application.card == card)
+    fn of_nic(&self, nic: usize) -> impl Iterator<Item = &Application> {
+        self.applications.iter().filter(move |application| application.nic == nic)
     }
 
-    /// Shares the cores out that nobody has: on each node in turn to the card whose queues have most to do, as far as it
-    /// can have more queues. Half of a node's cores are left to applications that nobody knows of yet, unless there are few
-    /// of them. More cores make it
+    /// Shares out the free cores: on each node in turn to the NIC whose queues have most to do, as far as it can have
+    /// more queues. Half of a node's cores are left to applications that are not known yet, unless there are few of them. More cores make it
     /// less likely that several flows meet on one (section III-B).
     pub(crate) fn share_out(&self, placement: &mut Placement) {
         let busy: BTreeSet<u32> =
@@ -199,13 +198,13 @@ impl Problem {
             let most = if cores.len() < FEW_CORES { cores.len() } else { cores.len() / 2 };
             while used < most {
                 let per_queue =
-                    |(number, card): &(usize, &Card)| card.need / f64::from(placement.queues(*number).max(1));
+                    |(number, nic): &(usize, &Nic)| nic.need / f64::from(placement.queues(*number).max(1));
                 let neediest = self
-                    .cards
+                    .nics
                     .iter()
                     .enumerate()
-                    .filter(|(number, card)| {
-                        card.node.is_none_or(|of| of == node) && placement.queues(*number) < card.queues_most
+                    .filter(|(number, nic)| {
+                        nic.node.is_none_or(|of| of == node) && placement.queues(*number) < nic.queues_most
                     })
                     .max_by(|one, other| {
                         // Of equals the first.

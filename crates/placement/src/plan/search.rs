@@ -86,7 +86,7 @@ impl Trial<'_> {
             if unit.fixed.is_some_and(|fixed| fixed != slot) {
                 continue;
             }
-            let mut more = alone(self.problem, unit, slot, has_applications(self.units, unit.card));
+            let mut more = alone(self.problem, unit, slot, has_applications(self.units, unit.nic));
             for (other, place) in self.units.iter().zip(self.chosen.iter()) {
                 more += between(self.problem, (unit, slot), (other, *place));
             }
@@ -104,7 +104,7 @@ fn all_slots(problem: &Problem) -> Vec<Slot> {
     problem.cores.iter().enumerate().flat_map(threads).collect()
 }
 
-/// Orders in which to place: as listed (interrupts first), the applications first, the neediest first, card by card.
+/// Orders in which to place: as listed (interrupts first), the applications first, the neediest first, NIC by NIC.
 fn beginnings(units: &[Unit]) -> Vec<Vec<usize>> {
     let listed: Vec<usize> = (0..units.len()).collect();
     let by = |compare: &dyn Fn(&Unit, &Unit) -> Ordering| {
@@ -120,8 +120,8 @@ fn beginnings(units: &[Unit]) -> Vec<Vec<usize>> {
         by(&|_, _| Ordering::Equal),
         by(&|one, other| other.application.is_some().cmp(&one.application.is_some())),
         by(&|one, other| other.need.total_cmp(&one.need)),
-        by(&|one, other| one.card.cmp(&other.card)),
-        by(&|one, other| other.card.cmp(&one.card)),
+        by(&|one, other| one.nic.cmp(&other.nic)),
+        by(&|one, other| other.nic.cmp(&one.nic)),
     ]
 }
 
@@ -150,7 +150,7 @@ impl<'a> Search<'a> {
     /// What a unit costs in a place, among those that are placed.
     fn cost_in(&self, number: usize, slot: Slot) -> f64 {
         let unit = &self.units[number];
-        let mut cost = alone(self.problem, unit, slot, has_applications(self.units, unit.card));
+        let mut cost = alone(self.problem, unit, slot, has_applications(self.units, unit.nic));
         for (other, place) in self.slots.iter().enumerate() {
             if other != number && self.placed[other] {
                 cost += between(self.problem, (unit, slot), (&self.units[other], *place));
@@ -191,7 +191,7 @@ impl<'a> Search<'a> {
 
     fn improve(&mut self) {
         for _ in 0..MOST_ROUNDS {
-            if !self.move_one() && !self.swap_two() && !self.move_a_card() && !self.move_two() {
+            if !self.move_one() && !self.swap_two() && !self.move_a_nic() && !self.move_two() {
                 return;
             }
         }
@@ -213,7 +213,7 @@ impl<'a> Search<'a> {
         for one in 0..self.units.len() {
             for other in one + 1..self.units.len() {
                 let (first, second) = (&self.units[one], &self.units[other]);
-                let same_kind = first.card == second.card && first.application == second.application;
+                let same_kind = first.nic == second.nic && first.application == second.application;
                 if same_kind || first.fixed.is_some() || second.fixed.is_some() {
                     continue;
                 }
@@ -225,19 +225,19 @@ impl<'a> Search<'a> {
         false
     }
 
-    /// Takes everything of one kind of a card away and places it anew: one by one none of them may want to leave the
+    /// Takes everything of one kind of a NIC away and places it anew: one by one none of them may want to leave the
     /// others.
-    fn move_a_card(&mut self) -> bool {
+    fn move_a_nic(&mut self) -> bool {
         let kinds: BTreeSet<(usize, Option<usize>)> =
-            self.units.iter().map(|unit| (unit.card, unit.application)).collect();
+            self.units.iter().map(|unit| (unit.nic, unit.application)).collect();
         let nodes: BTreeSet<u32> = self.problem.cores.iter().map(|core| core.node).collect();
-        for (card, application) in kinds {
-            let of_kind = |unit: &Unit| unit.card == card && unit.application == application;
-            let of_card = |unit: &Unit| unit.card == card;
+        for (nic, application) in kinds {
+            let of_kind = |unit: &Unit| unit.nic == nic && unit.application == application;
+            let of_nic = |unit: &Unit| unit.nic == nic;
             for node in &nodes {
                 for whole in [false, true] {
                     let chosen = |(number, unit): (usize, &Unit)| {
-                        (unit.fixed.is_none() && if whole { of_card(unit) } else { of_kind(unit) })
+                        (unit.fixed.is_none() && if whole { of_nic(unit) } else { of_kind(unit) })
                             .then_some(number)
                     };
                     let members: Vec<usize> = self.units.iter().enumerate().filter_map(chosen).collect();
@@ -329,7 +329,7 @@ impl<'a> Search<'a> {
 
 fn described(problem: &Problem, units: &[Unit], slots: &[Slot], cost: f64) -> Placement {
     let mut placement = Placement {
-        interrupts: vec![Vec::new(); problem.cards.len()],
+        interrupts: vec![Vec::new(); problem.nics.len()],
         applications: vec![Vec::new(); problem.applications.len()],
         cost,
     };
@@ -337,7 +337,7 @@ fn described(problem: &Problem, units: &[Unit], slots: &[Slot], cost: f64) -> Pl
         let processor = problem.cores.get(slot.core).and_then(|core| core.processors.get(slot.thread));
         let places = match unit.application {
             Some(application) => placement.applications.get_mut(application),
-            None => placement.interrupts.get_mut(unit.card),
+            None => placement.interrupts.get_mut(unit.nic),
         };
         if let (Some(processor), Some(places)) = (processor, places) {
             places.push(*processor);

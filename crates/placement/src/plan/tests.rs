@@ -11,16 +11,16 @@ fn host(nodes: u32, cores: u32, threads: u32) -> Vec<Core> {
     (0..all).map(core).collect()
 }
 
-fn card(name: &str, node: u32, rate_bps: u64, queues_most: u32) -> Card {
+fn nic(name: &str, node: u32, rate_bps: u64, queues_most: u32) -> Nic {
     let need = interrupt_cores_for(rate_bps, 9000);
-    Card { name: name.to_owned(), node: Some(node), need, queues_most }
+    Nic { name: name.to_owned(), node: Some(node), need, queues_most }
 }
 
-fn application(card: usize, threads: u32) -> Application {
-    Application { name: "iperf3".to_owned(), card, threads, need: 1.0, pinned: Vec::new() }
+fn application(nic: usize, threads: u32) -> Application {
+    Application { name: "iperf3".to_owned(), nic, threads, need: 1.0, pinned: Vec::new() }
 }
 
-/// What it costs to have a card's interrupts and its application in places of one's own choosing.
+/// What it costs to have a NIC's interrupts and its application in places of one's own choosing.
 fn cost_of(problem: &Problem, places: &[u32]) -> f64 {
     let units = problem.units();
     let slots: Vec<Slot> = places.iter().map(|processor| problem.slot_of(*processor).unwrap()).collect();
@@ -52,8 +52,8 @@ fn cheapest(problem: &Problem) -> f64 {
 /// Figures 8 to 11: one queue on node 1 of two sockets with two cores of two processors each.
 #[test]
 fn the_papers_cases_and_distributions_are_in_its_order() {
-    let cards = vec![card("ens2f0", 1, 40_000_000_000, 1)];
-    let problem = Problem { cores: host(2, 2, 2), cards, applications: vec![application(0, 1)] };
+    let nics = vec![nic("ens2f0", 1, 40_000_000_000, 1)];
+    let problem = Problem { cores: host(2, 2, 2), nics, applications: vec![application(0, 1)] };
     // Interrupts first. Processors 0 and 1 are of node 0; 2, 3 and their twins 6, 7 of node 1.
     let [one, two, three, four] = [[2, 3], [0, 2], [2, 0], [0, 1]].map(|places| cost_of(&problem, &places));
     assert!(one < three && three < four && four < two, "{one} {three} {four} {two}");
@@ -66,8 +66,8 @@ fn the_papers_cases_and_distributions_are_in_its_order() {
 /// Three flows at 100 Gbit/s as in the paper: interrupts and applications at home, apart, off the twins.
 #[test]
 fn the_papers_host_is_placed_as_its_best_distribution() {
-    let cards = vec![card("ens2f0", 1, 100_000_000_000, 40)];
-    let problem = Problem { cores: host(2, 20, 2), cards, applications: vec![application(0, 3)] };
+    let nics = vec![nic("ens2f0", 1, 100_000_000_000, 40)];
+    let problem = Problem { cores: host(2, 20, 2), nics, applications: vec![application(0, 3)] };
     let placement = place(&problem);
     assert_eq!(placement.cost, 0.0);
     let (interrupts, applications) = (&placement.interrupts[0], &placement.applications[0]);
@@ -80,13 +80,13 @@ fn the_papers_host_is_placed_as_its_best_distribution() {
 }
 
 #[test]
-fn cards_share_the_cores_of_a_node_by_need() {
-    let cards = vec![
-        card("fast", 0, 100_000_000_000, 64),
-        card("slow", 0, 10_000_000_000, 64),
-        card("far", 1, 1_000_000_000, 4),
+fn nics_share_the_cores_of_a_node_by_need() {
+    let nics = vec![
+        nic("fast", 0, 100_000_000_000, 64),
+        nic("slow", 0, 10_000_000_000, 64),
+        nic("far", 1, 1_000_000_000, 4),
     ];
-    let problem = Problem { cores: host(2, 16, 1), cards, applications: Vec::new() };
+    let problem = Problem { cores: host(2, 16, 1), nics, applications: Vec::new() };
     let placement = place(&problem);
     assert_eq!(placement.cost, 0.0);
     assert!(placement.queues(0) > placement.queues(1), "{placement:?}");
@@ -97,14 +97,14 @@ fn cards_share_the_cores_of_a_node_by_need() {
     seen.sort_unstable();
     let count = seen.len();
     seen.dedup();
-    assert_eq!(seen.len(), count, "nobody shares while cores are free: {placement:?}");
+    assert_eq!(seen.len(), count, "queues share no core while cores are free: {placement:?}");
 }
 
 #[test]
 fn what_an_administrator_pinned_stays_and_is_kept_clear_of() {
     let pinned = Application { pinned: vec![2, 3], ..application(0, 2) };
-    let cards = vec![card("eth0", 0, 80_000_000_000, 2)];
-    let problem = Problem { cores: host(1, 4, 2), cards, applications: vec![pinned] };
+    let nics = vec![nic("eth0", 0, 80_000_000_000, 2)];
+    let problem = Problem { cores: host(1, 4, 2), nics, applications: vec![pinned] };
     let placement = place(&problem);
     assert_eq!(placement.applications[0], [2, 3]);
     assert_eq!(placement.interrupts[0], [0, 1]);
@@ -117,8 +117,7 @@ fn nodes_of_a_package_are_near() {
     for core in &mut cores {
         core.package = core.node / 2;
     }
-    let problem =
-        Problem { cores, cards: vec![card("eth0", 1, 160_000_000_000, 4)], applications: Vec::new() };
+    let problem = Problem { cores, nics: vec![nic("eth0", 1, 160_000_000_000, 4)], applications: Vec::new() };
     let mut places = place(&problem).interrupts.concat();
     places.sort_unstable();
     assert_eq!(places, [0, 1, 2, 3]);
@@ -126,9 +125,9 @@ fn nodes_of_a_package_are_near() {
 
 /// A node without cores of its own (all isolated, or memory alone): then what belongs together stays together.
 #[test]
-fn a_card_whose_node_has_no_cores_keeps_both_on_one_node() {
-    let cards = vec![card("eth0", 7, 40_000_000_000, 1)];
-    let problem = Problem { cores: host(2, 2, 1), cards, applications: vec![application(0, 1)] };
+fn a_nic_whose_node_has_no_cores_keeps_both_on_one_node() {
+    let nics = vec![nic("eth0", 7, 40_000_000_000, 1)];
+    let problem = Problem { cores: host(2, 2, 1), nics, applications: vec![application(0, 1)] };
     let placement = place(&problem);
     assert!((placement.cost - cheapest(&problem)).abs() < 1e-9);
     assert_ne!(placement.interrupts[0], placement.applications[0]);
@@ -137,19 +136,19 @@ fn a_card_whose_node_has_no_cores_keeps_both_on_one_node() {
 #[test]
 fn nothing_is_placed_where_nothing_is() {
     assert_eq!(place(&Problem::default()), Placement::default());
-    let problem = Problem { cards: vec![card("eth0", 0, 1, 1)], ..Problem::default() };
+    let problem = Problem { nics: vec![nic("eth0", 0, 1, 1)], ..Problem::default() };
     assert_eq!(place(&problem).interrupts, [Vec::<u32>::new()]);
     let problem =
         Problem { cores: host(1, 1, 1), applications: vec![application(3, 1)], ..Problem::default() };
     assert_eq!(place(&problem).applications, [Vec::<u32>::new()]);
 }
 
-/// 128 cores, eight cards of 100 Gbit/s, as many applications: fast enough to be asked while somebody waits.
+/// 128 cores, eight NICs of 100 Gbit/s, as many applications: fast enough to be asked while somebody waits.
 #[test]
 fn a_large_host_is_placed_at_once() {
-    let cards = (0..8).map(|number| card(&format!("eth{number}"), number / 4, 100_000_000_000, 64)).collect();
-    let applications = (0..8).map(|card| application(card, 6)).collect();
-    let problem = Problem { cores: host(2, 64, 2), cards, applications };
+    let nics = (0..8).map(|number| nic(&format!("eth{number}"), number / 4, 100_000_000_000, 64)).collect();
+    let applications = (0..8).map(|nic| application(nic, 6)).collect();
+    let problem = Problem { cores: host(2, 64, 2), nics, applications };
     let begun = std::time::Instant::now();
     let placement = place(&problem);
     assert_eq!(placement.cost, 0.0, "{placement:?}");
@@ -157,20 +156,14 @@ fn a_large_host_is_placed_at_once() {
 }
 
 fn small_problem() -> impl Strategy<Value = Problem> {
-    let card = (0_u32..3, 1_u64..120, 1_u32..3);
+    let nic = (0_u32..3, 1_u64..120, 1_u32..3);
     let application = (0_usize..2, 1_u32..3, 1_u32..=10, prop::option::weighted(0.2, 0_u32..4));
-    (
-        1_u32..3,
-        1_u32..4,
-        1_u32..3,
-        prop::collection::vec(card, 1..3),
-        prop::collection::vec(application, 0..3),
-    )
-        .prop_map(|(nodes, cores, threads, cards, applications)| Problem {
+    (1_u32..3, 1_u32..4, 1_u32..3, prop::collection::vec(nic, 1..3), prop::collection::vec(application, 0..3))
+        .prop_map(|(nodes, cores, threads, nics, applications)| Problem {
             cores: host(nodes, cores, threads),
-            cards: cards
+            nics: nics
                 .into_iter()
-                .map(|(node, gigabits, queues_most)| Card {
+                .map(|(node, gigabits, queues_most)| Nic {
                     name: String::new(),
                     node: (node < nodes).then_some(node),
                     need: interrupt_cores_for(gigabits * 1_000_000_000, 9000),
@@ -179,9 +172,9 @@ fn small_problem() -> impl Strategy<Value = Problem> {
                 .collect(),
             applications: applications
                 .into_iter()
-                .map(|(card, threads, tenths, pinned)| Application {
+                .map(|(nic, threads, tenths, pinned)| Application {
                     name: String::new(),
-                    card,
+                    nic,
                     threads,
                     need: f64::from(tenths) / 10.0,
                     pinned: pinned.into_iter().collect(),
@@ -210,12 +203,12 @@ proptest! {
     fn everything_has_a_place(problem in small_problem()) {
         let placement = place(&problem);
         let there: BTreeSet<u32> = problem.cores.iter().flat_map(|core| core.processors.clone()).collect();
-        for (card, places) in problem.cards.iter().zip(&placement.interrupts) {
-            prop_assert!(!places.is_empty() && places.len() <= card.queues_most as usize);
+        for (nic, places) in problem.nics.iter().zip(&placement.interrupts) {
+            prop_assert!(!places.is_empty() && places.len() <= nic.queues_most as usize);
             prop_assert!(places.iter().all(|processor| there.contains(processor)));
         }
         for (application, places) in problem.applications.iter().zip(&placement.applications) {
-            if application.card < problem.cards.len() {
+            if application.nic < problem.nics.len() {
                 prop_assert_eq!(places.len(), application.threads as usize);
                 let pinned = application.pinned.iter().find(|processor| there.contains(processor));
                 prop_assert!(pinned.is_none_or(|pinned| places.iter().all(|place| place == pinned)));

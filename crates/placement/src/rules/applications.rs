@@ -13,12 +13,12 @@ use crate::{Basis, View};
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "app-remote-node",
-        looks_at: "processors that processes with connections are kept to, or ran on last, and the node of the card that carries these",
-        speaks: "when such a process is in another package, from 10 Gbit/s on; high where the card has load and is faster than the \
-                 interconnect of the paper's hosts (68 Gbit/s), and the process is pinned there",
+        looks_at: "processors that processes with connections are kept to, or ran on last, and the node of the NIC that carries these",
+        fires_when: "when such a process is in another package, from 10 Gbit/s on; high where the NIC has load and is faster than the \
+                     interconnect of the paper's hosts (68 Gbit/s), and the process is pinned there",
         why: "Payload crosses the interconnect on its way to the application. TCP's flow control slows the sender down to what it \
               carries: few losses, less throughput (the paper's case 3).",
-        mends: "the application on the card's node (taskset, numactl, CPUAffinity= of its unit)",
+        fix: "the application on the NIC's node (taskset, numactl, CPUAffinity= of its unit)",
         source: "the paper, section III-A, figures 8 and 9 (case 3)",
         needs: &[
             needs::SPEED,
@@ -34,13 +34,13 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "irq-on-application",
-        looks_at: "whether processes that are kept to some processors are kept to those that serve the card's interrupts, or to their twins",
-        speaks: "when at least half of a process's cores serve interrupts, from 10 Gbit/s on, and the package has cores for these to which no \
-                 application is kept; without such cores when four cores and more do both and are half of the process's; low where these are not \
-                 busy with it (30 % in softirqs) and nothing is lost, else medium, high from 40 Gbit/s on where the node has other cores",
+        looks_at: "whether processes that are kept to some processors are kept to those that serve the NIC's interrupts, or to their twins",
+        fires_when: "when at least half of a process's cores serve interrupts, from 10 Gbit/s on, and the package has cores for these to which no \
+                     application is kept; without such cores when four cores and more do both and are half of the process's; low where these are not \
+                     busy with it (30 % in softirqs) and nothing is lost, else medium, high from 40 Gbit/s on where the node has other cores",
         why: "Interrupts win over applications: the reader is held up, the receive window closes, and packets are lost in the ring. \
               Apart, the paper's three flows reached 100 Gbit/s in all runs; together they did not.",
-        mends: "interrupts and applications on different cores of the same node",
+        fix: "interrupts and applications on different cores of the same node",
         source: "the paper, section III-B, figures 10 and 11 (distribution 3 against 2)",
         needs: &[
             needs::SPEED,
@@ -60,10 +60,10 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// Processes with much traffic through a card, by number: their bytes.
-fn busy_processes(view: &View<'_>, card: &Interface) -> BTreeMap<u32, u64> {
+/// Processes with much traffic through a NIC, by number: their bytes.
+fn busy_processes(view: &View<'_>, nic: &Interface) -> BTreeMap<u32, u64> {
     let mut found = BTreeMap::new();
-    for socket in view.connections(card) {
+    for socket in view.connections(nic) {
         if let Some(process) = socket.process {
             let sum = found.entry(process).or_insert(0_u64);
             *sum = sum.saturating_add(socket.bytes());
@@ -75,23 +75,23 @@ fn busy_processes(view: &View<'_>, card: &Interface) -> BTreeMap<u32, u64> {
 /// From here on a process's traffic says something about its place, bytes.
 const MUCH: u64 = 100_000_000;
 
-/// What a finding about a process rests on: its traffic, where there is enough, or the load of its card.
-fn load_of(view: &View<'_>, card: &Interface, bytes: u64) -> Basis {
+/// What a finding about a process rests on: its traffic, where there is enough, or the load of its NIC.
+fn load_of(view: &View<'_>, nic: &Interface, bytes: u64) -> Basis {
     const BYTES_PER_SECOND: f64 = 1e6;
-    let busy = view.per_second(bytes).is_none_or(|rate| rate >= BYTES_PER_SECOND) || view.is_loaded(card);
+    let busy = view.per_second(bytes).is_none_or(|rate| rate >= BYTES_PER_SECOND) || view.is_loaded(nic);
     if bytes >= MUCH && busy { Basis::Measured } else { Basis::Setting }
 }
 
 fn remote_node(view: &View<'_>) -> Vec<Found> {
     const INTERCONNECT_BPS: u64 = 68_000_000_000;
     let mut found = Vec::new();
-    for card in view.cards() {
-        let (Some(node), Some(speed)) = (card.node, card.speed_bps.filter(|speed| *speed >= FAST)) else {
+    for nic in view.nics() {
+        let (Some(node), Some(speed)) = (nic.node, nic.speed_bps.filter(|speed| *speed >= FAST)) else {
             continue;
         };
-        for (number, bytes) in busy_processes(view, card) {
+        for (number, bytes) in busy_processes(view, nic) {
             let Some(process) = view.facts.process(number) else { continue };
-            let is_remote = |processor: &u32| view.is_other_package(card, *processor);
+            let is_remote = |processor: &u32| view.is_other_package(nic, *processor);
             let pinned = view.pinned(number);
             let (severity, place) = match (&pinned, process.processor) {
                 (Some(allowed), _) if allowed.iter().all(is_remote) => {
@@ -109,20 +109,20 @@ fn remote_node(view: &View<'_>) -> Vec<Found> {
             };
             let text = format!(
                 "{} (process {number}) {place}, and its connections go through {} on node {node}",
-                process.name, card.name
+                process.name, nic.name
             );
             let effect = format!(
                 "payload crosses the interconnect of the packages, which carried 68 of 100 Gbit/s on the paper's hosts; the link has {}",
                 gigabits(speed as f64)
             );
-            let cores = processor_list(&free_cores(view, card));
+            let cores = processor_list(&free_cores(view, nic));
             let advice = format!(
-                "keep it on the card's node: `taskset -a -p -c {cores} {number}` now, `numactl --cpunodebind={node} --membind={node}` \
+                "keep it on the NIC's node: `taskset -a -p -c {cores} {number}` now, `numactl --cpunodebind={node} --membind={node}` \
                  at its start, or CPUAffinity= and NUMAPolicy= in its unit"
             );
             found.push(
-                Found::on_basis(load_of(view, card, bytes), severity, &process.name, text, effect)
-                    .on(&card.name)
+                Found::on_basis(load_of(view, nic, bytes), severity, &process.name, text, effect)
+                    .on(&nic.name)
                     .advice(advice),
             );
         }
@@ -130,11 +130,11 @@ fn remote_node(view: &View<'_>) -> Vec<Found> {
     found
 }
 
-/// Cores of a card's node that serve none of its interrupts; all of the node where none is left.
-fn free_cores(view: &View<'_>, card: &Interface) -> Vec<u32> {
-    let busy: Vec<u32> = view.interrupt_processors(card).into_iter().collect();
+/// Cores of a NIC's node that serve none of its interrupts; all of the node where none is left.
+fn free_cores(view: &View<'_>, nic: &Interface) -> Vec<u32> {
+    let busy: Vec<u32> = view.interrupt_processors(nic).into_iter().collect();
     let busy = view.with_siblings(&busy);
-    let cores = view.local_cores(card);
+    let cores = view.local_cores(nic);
     let free: Vec<u32> = cores.iter().copied().filter(|core| !busy.contains(core)).collect();
     if free.is_empty() { cores } else { free }
 }
@@ -144,15 +144,15 @@ fn on_interrupts(view: &View<'_>) -> Vec<Found> {
     const CROWDED: usize = 4;
     const GRAVE_BPS: u64 = 40_000_000_000;
     let mut found = Vec::new();
-    for card in view.cards() {
-        let Some(speed) = card.speed_bps.filter(|speed| *speed >= FAST) else { continue };
-        let busy: Vec<u32> = view.interrupt_processors(card).into_iter().collect();
+    for nic in view.nics() {
+        let Some(speed) = nic.speed_bps.filter(|speed| *speed >= FAST) else { continue };
+        let busy: Vec<u32> = view.interrupt_processors(nic).into_iter().collect();
         let busy_cores = view.with_siblings(&busy);
         if busy.is_empty() {
             continue;
         }
-        let places = interrupt_places(view, card);
-        for (number, bytes) in busy_processes(view, card) {
+        let places = interrupt_places(view, nic);
+        for (number, bytes) in busy_processes(view, nic) {
             let (Some(process), Some(allowed)) = (view.facts.process(number), view.pinned(number)) else {
                 continue;
             };
@@ -168,17 +168,17 @@ fn on_interrupts(view: &View<'_>) -> Vec<Found> {
             }
             let place = match (same.is_empty(), twins.is_empty()) {
                 (false, true) => {
-                    format!("{} of which serve interrupts of {}", processor_list(&same), card.name)
+                    format!("{} of which serve interrupts of {}", processor_list(&same), nic.name)
                 }
                 (true, _) => format!(
                     "{} of which are twins of processors that serve interrupts of {}",
                     processor_list(&twins),
-                    card.name
+                    nic.name
                 ),
                 (false, false) => format!(
                     "{} of which serve interrupts of {} and {} of which are their twins",
                     processor_list(&same),
-                    card.name,
+                    nic.name,
                     processor_list(&twins)
                 ),
             };
@@ -188,28 +188,28 @@ fn on_interrupts(view: &View<'_>) -> Vec<Found> {
                 processor_list(&allowed)
             );
             let effect = "interrupts hold up the application that reads, and packets are lost below TCP";
-            let severity = match (view.is_busy(card), speed >= GRAVE_BPS && !crowded) {
+            let severity = match (view.is_busy(nic), speed >= GRAVE_BPS && !crowded) {
                 (true, true) => High,
                 (true, false) => Medium,
                 // A worker beside its own queue is a common placement; it costs where the processor has no time left.
                 (false, _) => Low,
             };
-            let entry = Found::on_basis(load_of(view, card, bytes), severity, &process.name, text, effect);
+            let entry = Found::on_basis(load_of(view, nic, bytes), severity, &process.name, text, effect);
             if crowded {
                 let half = same.len() / 2;
                 let free: Vec<u32> = same.iter().copied().skip(half).collect();
-                found.push(entry.on(&card.name).advice(format!(
+                found.push(entry.on(&nic.name).advice(format!(
                     "`ethtool -L {} combined {half}`, then interrupts on {} and the application on {}: `taskset -a -p -c {} {number}`",
-                    card.name,
+                    nic.name,
                     processor_list(&same.iter().copied().take(half).collect::<Vec<_>>()),
                     processor_list(&free),
                     processor_list(&free)
                 )));
                 continue;
             }
-            found.push(super::interrupts::with_placement(view, card, entry).advice(format!(
+            found.push(super::interrupts::with_placement(view, nic, entry).advice(format!(
                 "or move the application to cores without interrupts: `taskset -a -p -c {} {number}`",
-                processor_list(&free_cores(view, card))
+                processor_list(&free_cores(view, nic))
             )));
         }
     }

@@ -12,9 +12,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "bond-hash",
         looks_at: "what a bond over several ports hashes",
-        speaks: "when it hashes MAC addresses only; medium when one port sent 90 % of all packets",
+        fires_when: "when it hashes MAC addresses only; medium when one port sent 90 % of all packets",
         why: "Everything towards the same router has the same MAC address: one port carries it all.",
-        mends: "layer3+4",
+        fix: "layer3+4",
         source: "Documentation/networking/bonding.rst (xmit_hash_policy)",
         needs: &[needs::BONDING, needs::STATISTICS],
         check: bond_hash,
@@ -22,10 +22,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "bond-ports",
         looks_at: "whether each port of a bond is up, and the speed of the ports of bonds that spread",
-        speaks: "when a port is down while another is up, or ports that are up differ in speed in modes 802.3ad and balance-xor",
+        fires_when: "when a port is down while another is up, or ports that are up differ in speed in modes 802.3ad and balance-xor",
         why: "Without the port the bond has less bandwidth or no reserve. With 802.3ad only ports of one speed belong to the active aggregator; \
               the others carry nothing.",
-        mends: "the port's cable, transceiver and switch port; ports of one speed",
+        fix: "the port's cable, transceiver and switch port; ports of one speed",
         source: "Documentation/networking/bonding.rst (mode 802.3ad); IEEE 802.1AX, clause 6.3",
         needs: &[needs::BONDING, needs::SPEED],
         check: ports,
@@ -33,9 +33,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "bond-round-robin",
         looks_at: "bonds of mode balance-rr, and segments that came out of order (TCPOFOQueue, TCPSACKReorder, TCPTSReorder)",
-        speaks: "low with two ports up and more, medium where one in a hundred segments came or was acknowledged out of order",
-        why: "Packets of one flow take turns on the ports and overtake each other: TCP takes that for loss, sends again and slows down.",
-        mends: "802.3ad or balance-xor with layer3+4",
+        fires_when: "low with two ports up and more, medium where one in a hundred segments came or was acknowledged out of order",
+        why: "Packets of one flow alternate between the ports and overtake each other: TCP takes that for loss, sends again and slows down.",
+        fix: "802.3ad or balance-xor with layer3+4",
         source: "Documentation/networking/bonding.rst (mode balance-rr; section 12, MT Bonding Mode Selection)",
         needs: &[needs::BONDING, needs::NETSTAT, needs::SNMP],
         check: round_robin,

@@ -11,11 +11,11 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "cloud-allowance",
         looks_at: "packets that the cloud queued or dropped at this machine's allowances (ena: `*_allowance_exceeded`)",
-        speaks: "from 100 packets and one in a million on",
+        fires_when: "from 100 packets and one in a million on",
         why: "Bandwidth and packets per second are those of the machine's size: no setting of this host changes them. Two allowances can be \
           helped: tracked connections, which rules of security groups without tracking do not take, and packets to services of the \
           link-local network (DNS, metadata, time), 1,024 per second.",
-        mends: "by allowance: a larger machine or less traffic; untracked connections and shorter idle timeouts; a local DNS cache",
+        fix: "by allowance: a larger machine or less traffic; untracked connections and shorter idle timeouts; a local DNS cache",
         source: "Amazon EC2 User Guide (Monitor network performance for ENA settings; Security group connection tracking); \
              Documentation/networking/device_drivers/ethernet/amazon/ena.rst (statistics)",
         needs: &[needs::STATISTICS, needs::DRIVER_STATISTICS],
@@ -24,10 +24,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "vf-unused",
         looks_at: "packets that the virtual function below an interface of netvsc carried, against all of the interface",
-        speaks: "when it carried less than half of at least a million packets; high below a tenth",
+        fires_when: "when it carried less than half of at least a million packets; high below a tenth",
         why: "With accelerated networking the virtual function carries the traffic, and the hypervisor's switch only its start. Without it \
           each packet passes the host's processors, by few channels, at a fraction of the rate.",
-        mends: "the virtual function up again; where that does not last, the driver of the function, and the machine deployed anew",
+        fix: "the virtual function up again; where that does not last, the driver of the function, and the machine deployed anew",
         source: "Documentation/networking/device_drivers/ethernet/microsoft/netvsc.rst (SR-IOV support); Microsoft, How Accelerated Networking \
              works in Linux",
         needs: &[needs::STATISTICS, needs::DRIVER_STATISTICS],
@@ -38,16 +38,16 @@ pub(super) const RULES: &[Rule] = &[
 fn vf_unused(view: &View<'_>) -> Vec<Found> {
     const ENOUGH: u64 = 1_000_000;
     let mut found = Vec::new();
-    for card in view.cards() {
-        let figure = |name: &str| card.driver_statistics.get(name).copied();
+    for nic in view.nics() {
+        let figure = |name: &str| nic.driver_statistics.get(name).copied();
         let (Some(received), Some(sent)) = (figure("vf_rx_packets"), figure("vf_tx_packets")) else {
             continue;
         };
-        let all = card.received_packets().saturating_add(card.sent_packets());
+        let all = nic.received_packets().saturating_add(nic.sent_packets());
         let by_function = received.saturating_add(sent);
         // Without any packet of one there may be no function: the machine's size has none.
         let function = view.facts.interfaces.iter().find(|other| {
-            card.lower.contains(&other.name) || other.name != card.name && other.name.starts_with("enP")
+            nic.lower.contains(&other.name) || other.name != nic.name && other.name.starts_with("enP")
         });
         if all < ENOUGH || by_function >= all / 2 || function.is_none() && by_function == 0 {
             continue;
@@ -57,13 +57,13 @@ fn vf_unused(view: &View<'_>) -> Vec<Found> {
             function.map(|function| format!(" {}", function.name)).unwrap_or_default(),
             count(received),
             count(sent),
-            count(card.received_packets()),
-            count(card.sent_packets())
+            count(nic.received_packets()),
+            count(nic.sent_packets())
         );
         let severity = if by_function < all / 10 { High } else { Medium };
         let name = function.map_or("FUNCTION", |function| function.name.as_str());
         found.push(
-            Found::measured(severity, &card.name, text, "packets take the way through the hypervisor's switch").advice(format!(
+            Found::measured(severity, &nic.name, text, "packets take the way through the hypervisor's switch").advice(format!(
                 "`ip link set {name} up`, and the kernel's log for the reason of its end; then deploy the machine anew"
             )),
         );
@@ -95,25 +95,25 @@ const ALLOWANCES: &[(&str, &str)] = &[
 ];
 
 fn allowance(view: &View<'_>) -> Vec<Found> {
-    view.cards().filter_map(|card| allowance_of(view, card)).collect()
+    view.nics().filter_map(|nic| allowance_of(view, nic)).collect()
 }
 
-fn allowance_of(view: &View<'_>, card: &Interface) -> Option<Found> {
+fn allowance_of(view: &View<'_>, nic: &Interface) -> Option<Found> {
     let exceeded: Vec<(&str, &str, u64)> = ALLOWANCES
         .iter()
         .filter_map(|(name, advice)| {
-            Some((*name, *advice, card.driver_statistics.get(*name).copied().filter(|value| *value > 0)?))
+            Some((*name, *advice, nic.driver_statistics.get(*name).copied().filter(|value| *value > 0)?))
         })
         .collect();
     let held = exceeded.iter().fold(0_u64, |sum, (.., value)| sum.saturating_add(*value));
-    let packets = card.received_packets().saturating_add(card.sent_packets());
-    let (severity, _) = view.judge_loss(card, held, packets)?;
+    let packets = nic.received_packets().saturating_add(nic.sent_packets());
+    let (severity, _) = view.judge_loss(nic, held, packets)?;
     let figures: Vec<String> =
         exceeded.iter().map(|(name, _, value)| format!("{name} {}", count(*value))).collect();
     let text = format!("{} packets were over the machine's allowances: {}", count(held), figures.join(", "));
     let advice: Vec<&str> = exceeded.iter().map(|(_, advice, _)| *advice).collect();
     Some(
-        Found::measured(severity, &card.name, text, "the cloud queues or drops what is over the allowance")
+        Found::measured(severity, &nic.name, text, "the cloud queues or drops what is over the allowance")
             .advice(advice.join("; ")),
     )
 }

@@ -16,11 +16,11 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "syn-queue-full",
         looks_at: "connection requests that found the SYN queue full (TcpExt.TCPReqQFullDrop, TCPReqQFullDoCookies)",
-        speaks: "from 100 on; medium when one request in 10,000 connections was dropped or cookies answered a hundredth of them, high when a \
-                 hundredth was dropped",
+        fires_when: "from 100 on; medium when one request in 10,000 connections was dropped or cookies answered a hundredth of them, high when a \
+                     hundredth was dropped",
         why: "A dropped SYN costs its client a second and more. A SYN cookie keeps the connection, without the options that a cookie has no \
               room for. The queue of a listener has as many places as its accept queue; without cookies tcp_max_syn_backlog counts, too.",
-        mends: "a longer backlog of the application with net.core.somaxconn, and tcp_max_syn_backlog; SYN cookies on",
+        fix: "a longer backlog of the application with net.core.somaxconn, and tcp_max_syn_backlog; SYN cookies on",
         source: "Documentation/networking/ip-sysctl.rst (tcp_max_syn_backlog, tcp_syncookies); tcp_conn_request, net/ipv4/tcp_input.c",
         needs: &[needs::NETSTAT, needs::SNMP, SOMAXCONN, MAX_SYN_BACKLOG],
         check: syn_queue,
@@ -28,10 +28,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "time-wait-overflow",
         looks_at: "connections that ended without TIME_WAIT as there were too many (TcpExt.TCPTimeWaitOverflow), and tcp_max_tw_buckets",
-        speaks: "low from 100 on or when 90 % of the limit are in use, medium from one in 10,000 connections on",
+        fires_when: "low from 100 on or when 90 % of the limit are in use, medium from one in 10,000 connections on",
         why: "TIME_WAIT keeps late segments of a connection out of the next one on the same ports. Where the table is full a connection ends \
               without it: the last acknowledgement may be lost, and the other side hangs or resets.",
-        mends: "a larger tcp_max_tw_buckets: an entry takes some 250 bytes",
+        fix: "a larger tcp_max_tw_buckets: an entry takes some 250 bytes",
         source: "Documentation/networking/ip-sysctl.rst (tcp_max_tw_buckets); RFC 9293, section 3.6.1; tcp_time_wait, net/ipv4/tcp_minisocks.c",
         needs: &[needs::NETSTAT, needs::SNMP, needs::SOCKSTAT, MAX_TW_BUCKETS],
         check: time_wait,
@@ -40,11 +40,11 @@ pub(super) const RULES: &[Rule] = &[
         name: "ports-exhausted",
         looks_at: "ports of outgoing connections (ip_local_port_range) against the connections to the busiest destination, and sockets in \
                    TIME_WAIT",
-        speaks: "when these take 80 % of the ports, at least half of them connections; high from 95 % on where attempts to connect failed; low \
-                 when sockets in TIME_WAIT alone, or the connections opened in 60 s on average, could take 80 %",
+        fires_when: "when these take 80 % of the ports, at least half of them connections; high from 95 % on where attempts to connect failed; low \
+                     when sockets in TIME_WAIT alone, or the connections opened in 60 s on average, could take 80 %",
         why: "Each connection from one address to one destination takes a port of its own, for a minute after its end as well. When none is \
               left connect() fails with EADDRNOTAVAIL, and before that each search for one takes long.",
-        mends: "a wider range, tcp_tw_reuse, connections that are kept; more addresses",
+        fix: "a wider range, tcp_tw_reuse, connections that are kept; more addresses",
         source: "Documentation/networking/ip-sysctl.rst (ip_local_port_range, tcp_tw_reuse); ip(7)",
         needs: &[needs::SOCKETS, needs::SOCKSTAT, needs::SNMP, PORT_RANGE],
         check: ports,
@@ -52,10 +52,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "conntrack-races",
         looks_at: "packets that connection tracking dropped as another packet of the same flow was faster (insert_failed of nf_conntrack)",
-        speaks: "from 100 on; medium from one in a million packets received on",
+        fires_when: "from 100 on; medium from one in a million packets received on",
         why: "Two packets of a new flow, such as the A and AAAA queries of one resolver socket, are tracked at once, and one loses: a DNS query \
               is repeated after five seconds.",
-        mends: "no tracking for such traffic, or a DNS cache on the host",
+        fix: "no tracking for such traffic, or a DNS cache on the host",
         source: "nf_conntrack_confirm, net/netfilter/nf_conntrack_core.c; weaveworks/weave issue 3287; Kubernetes, NodeLocal DNSCache",
         needs: &["/proc/net/stat/nf_conntrack", needs::SNMP],
         check: races,
@@ -63,11 +63,11 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "bridge-netfilter",
         looks_at: "net.bridge.bridge-nf-call-iptables on hosts whose bridge has a NIC as a port, and the connection tracking table",
-        speaks: "low when it is 1, medium when the table is 80 % full or refused connections as well",
+        fires_when: "low when it is 1, medium when the table is 80 % full or refused connections as well",
         why: "Each frame that the bridge passes for a guest goes through this host's iptables and connection tracking, which know nothing of it: \
               processor time, and guests lose connections when the host's table is full. Docker loads br_netfilter; Kubernetes needs it, but \
               for bridges of pods, which have no NIC.",
-        mends: "0, or br_netfilter unloaded, where no container network needs it",
+        fix: "0, or br_netfilter unloaded, where no container network needs it",
         source: "Documentation/networking/ip-sysctl.rst (/proc/sys/net/bridge/*); libvirt wiki, Net.bridge.bridge-nf-call and sysctl.conf",
         needs: &["/proc/net/stat/nf_conntrack", "/proc/sys/net/bridge/bridge-nf-call-iptables"],
         check: bridge_netfilter,

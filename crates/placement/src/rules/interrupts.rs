@@ -14,13 +14,13 @@ use crate::view::{ENOUGH_INTERRUPTS, View, count, per_cent};
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "irq-remote-node",
-        looks_at: "the memory node of each card, and the processors that served its receive interrupts by the counts of /proc/interrupts",
-        speaks: "when more than a tenth of them were served in another package; high from 30 % and 25 Gbit/s on, with load; low when the \
-                 NIC is idle, only the past shows it, or they went to another node of the same package (more than half)",
-        why: "Each packet crosses the interconnect of the packages, twice where the application is on the card's node. TCP's flow \
+        looks_at: "the memory node of each NIC, and the processors that served its receive interrupts by the counts of /proc/interrupts",
+        fires_when: "when more than a tenth of them were served in another package; high from 30 % and 25 Gbit/s on, with load; low when the \
+                     NIC is idle, only the past shows it, or they went to another node of the same package (more than half)",
+        why: "Each packet crosses the interconnect of the packages, twice where the application is on the NIC's node. TCP's flow \
               control cannot prevent the losses, as they happen below it: the worst of the paper's four placements (case 2). Nodes of one \
               package (sub-NUMA clustering, AMD's NPS) cost a few nanoseconds per access, no interconnect.",
-        mends: "interrupts on cores of the card's own node",
+        fix: "interrupts on cores of the NIC's own node",
         source: "the paper, section III-A, figures 8 and 9 (cases 2 and 4); AMD, Linux Network Tuning Guide for EPYC (NPS)",
         needs: &[
             needs::NODE,
@@ -35,10 +35,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "irq-one-processor",
         looks_at: "how the receive interrupts of several queues are spread over processors, by the counts of /proc/interrupts",
-        speaks: "when one processor served at least 80 % of them although the queues share the packets, or all are kept to one; high from \
-                 10 Gbit/s on where that processor is busy with it (30 % in softirqs) or packets are lost; low when the NIC is idle",
+        fires_when: "when one processor served at least 80 % of them although the queues share the packets, or all are kept to one; high from \
+                     10 Gbit/s on where that processor is busy with it (30 % in softirqs) or packets are lost; low when the NIC is idle",
         why: "One processor receives everything while others idle: it is the limit, and its backlog and ring overflow first.",
-        mends: "one core for each queue's interrupt",
+        fix: "one core for each queue's interrupt",
         source: "the paper, section II; Documentation/networking/scaling.rst",
         needs: &[
             needs::INTERRUPTS,
@@ -54,9 +54,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "irq-smt-twins",
         looks_at: "whether two processors of one core both serve receive interrupts while other cores of the node serve none",
-        speaks: "from 25 Gbit/s on",
+        fires_when: "from 25 Gbit/s on",
         why: "Two processors of a core share its execution units and first caches: two queues there get little more than one.",
-        mends: "one core for each queue's interrupt",
+        fix: "one core for each queue's interrupt",
         source: "the paper, section III-B, figure 10",
         needs: &[
             needs::SPEED,
@@ -71,21 +71,21 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "irq-on-isolated",
         looks_at: "interrupts served by processors that isolcpus= or nohz_full= keep free",
-        speaks: "when at least a hundredth of a card's receive interrupts are served there",
+        fires_when: "when at least a hundredth of a NIC's receive interrupts are served there",
         why: "Who isolates a processor wants nothing to interrupt what runs there; irqaffinity= or masks have to say so as well.",
-        mends: "interrupts on processors that are not isolated",
+        fix: "interrupts on processors that are not isolated",
         source: "Documentation/admin-guide/kernel-parameters.txt (isolcpus, irqaffinity)",
         needs: &[needs::INTERRUPTS, needs::AFFINITY, needs::ISOLATED, needs::NOHZ_FULL],
         check: isolated,
     },
     Rule {
         name: "irqbalance-runs",
-        looks_at: "whether irqbalance runs beside a card of 10 Gbit/s or more that has interrupts, without a policy script and not just once",
-        speaks: "low; medium when interrupts are on another package than their card now, or all on one processor",
+        looks_at: "whether irqbalance runs beside a NIC of 10 Gbit/s or more that has interrupts, without a policy script and not just once",
+        fires_when: "low; medium when interrupts are on another package than their NIC now, or all on one processor",
         why: "It moves interrupts every 10 seconds by load and undoes any placement. Sources disagree: the paper (Table I) and ESnet stop \
               it on transfer hosts, AWS advises to keep it running beside ENA. Bans of single interrupts or a policy script make both \
               possible.",
-        mends: "stop it, or ban the card's interrupts in its options",
+        fix: "stop it, or ban the NIC's interrupts in its options",
         source: "the paper, Table I; irqbalance(1); ESnet, fasterdata.es.net (host tuning, interrupt binding); amzn-drivers, ENA Linux best \
                  practices",
         needs: &[needs::PROCESSES, needs::PROCESS_ARGUMENTS, needs::SPEED, needs::INTERRUPTS],
@@ -93,23 +93,23 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// The changes that put a card's interrupts on cores near it.
-pub(super) fn with_placement(view: &View<'_>, card: &Interface, found: Found) -> Found {
-    if !interrupt_places(view, card).near {
+/// The changes that put a NIC's interrupts on cores near it.
+pub(super) fn with_placement(view: &View<'_>, nic: &Interface, found: Found) -> Found {
+    if !interrupt_places(view, nic).near {
         let advice = "all processors of its package are isolated: leave some of them to interrupts";
-        return found.on(&card.name).advice(advice);
+        return found.on(&nic.name).advice(advice);
     }
-    let changes = interrupt_changes(view, card);
+    let changes = interrupt_changes(view, nic);
     let channels = changes.iter().find(|change| matches!(change.knob, Knob::Channels(_)));
     let advice = channels.map(|change| {
         format!(
             "{} queues share the cores near it: {} channels give each queue a core of its own",
-            card.receive_queue_count(),
+            nic.receive_queue_count(),
             change.to
         )
     });
     let found =
-        changes.into_iter().fold(found.on(&card.name), |found, change| found.change(change.knob, change.to));
+        changes.into_iter().fold(found.on(&nic.name), |found, change| found.change(change.knob, change.to));
     match advice {
         Some(advice) => found.advice(advice),
         None => found,
@@ -117,18 +117,18 @@ pub(super) fn with_placement(view: &View<'_>, card: &Interface, found: Found) ->
 }
 
 fn remote_node(view: &View<'_>) -> Vec<Found> {
-    view.cards().filter_map(|card| other_package(view, card).or_else(|| other_node(view, card))).collect()
+    view.nics().filter_map(|nic| other_package(view, nic).or_else(|| other_node(view, nic))).collect()
 }
 
 /// Interrupts in another package than the NIC.
-fn other_package(view: &View<'_>, card: &Interface) -> Option<Found> {
+fn other_package(view: &View<'_>, nic: &Interface) -> Option<Found> {
     const SHARE: f64 = 0.1;
     const GRAVE_SHARE: f64 = 0.3;
     const GRAVE_BPS: u64 = 25_000_000_000;
-    let node = card.node?;
-    let is_remote = |processor: &u32| view.is_other_package(card, *processor);
-    let interrupts = view.receive_interrupts(card);
-    let served = view.served_by(card);
+    let node = nic.node?;
+    let is_remote = |processor: &u32| view.is_other_package(nic, *processor);
+    let interrupts = view.receive_interrupts(nic);
+    let served = view.served_by(nic);
     let total: u64 = served.values().saturating_sum();
     let remote: u64 =
         served.iter().filter(|(processor, _)| is_remote(processor)).map(|(_, count)| count).saturating_sum();
@@ -137,7 +137,7 @@ fn other_package(view: &View<'_>, card: &Interface) -> Option<Found> {
     let goes_away =
         |interrupt: &&&Interrupt| !interrupt.target().is_empty() && interrupt.target().iter().all(is_remote);
     // What irqbalance moves is elsewhere in ten seconds.
-    let away = if view.is_balanced(card) { 0 } else { interrupts.iter().filter(goes_away).count() };
+    let away = if view.is_balanced(nic) { 0 } else { interrupts.iter().filter(goes_away).count() };
     let away_share = away as f64 / interrupts.len().max(1) as f64;
     let goes_home =
         |interrupt: &&Interrupt| !interrupt.target().is_empty() && !interrupt.target().iter().any(is_remote);
@@ -147,7 +147,7 @@ fn other_package(view: &View<'_>, card: &Interface) -> Option<Found> {
     }
     let places: Vec<u32> = served.keys().copied().filter(is_remote).collect();
     let counted = format!(
-        "{} of {} receive interrupts ({}) were served by processors of another package ({}), and the card is on node {node}",
+        "{} of {} receive interrupts ({}) were served by processors of another package ({}), and the NIC is on node {node}",
         count(remote),
         count(total),
         per_cent(share),
@@ -160,7 +160,7 @@ fn other_package(view: &View<'_>, card: &Interface) -> Option<Found> {
     let (severity, evidence) = if share > SHARE && all_home {
         (Low, format!("{counted}; now all of them go to its own package, so that is history"))
     } else if share > SHARE {
-        let grave = share >= GRAVE_SHARE && card.speed_bps.is_some_and(|speed| speed >= GRAVE_BPS);
+        let grave = share >= GRAVE_SHARE && nic.speed_bps.is_some_and(|speed| speed >= GRAVE_BPS);
         let more = if away > 0 {
             format!("; {away} of {} still go to {now}", interrupts.len())
         } else {
@@ -169,28 +169,23 @@ fn other_package(view: &View<'_>, card: &Interface) -> Option<Found> {
         (if grave { High } else { Medium }, counted + &more)
     } else {
         let text = format!(
-            "{away} of {} receive interrupts go to processors {now}, and the card is on node {node}",
+            "{away} of {} receive interrupts go to processors {now}, and the NIC is on node {node}",
             interrupts.len()
         );
-        (by_speed(card, Medium, Low), text)
+        (by_speed(nic, Medium, Low), text)
     };
-    let entry = Found::on_basis(
-        view.load_basis(card),
-        severity,
-        &card.name,
-        evidence + &load_words(view, card),
-        effect,
-    );
-    Some(if severity == Low && all_home { entry.on(&card.name) } else { with_placement(view, card, entry) })
+    let entry =
+        Found::on_basis(view.load_basis(nic), severity, &nic.name, evidence + &load_words(view, nic), effect);
+    Some(if severity == Low && all_home { entry.on(&nic.name) } else { with_placement(view, nic, entry) })
 }
 
 /// Most interrupts on another node of the same package, though the NIC's own has a core for each queue.
-fn other_node(view: &View<'_>, card: &Interface) -> Option<Found> {
+fn other_node(view: &View<'_>, nic: &Interface) -> Option<Found> {
     const SHARE: f64 = 0.5;
-    let node = card.node.filter(|node| !view.facts.processors_of(*node).is_empty())?;
-    let fast = card.speed_bps.is_some_and(|speed| speed >= FAST);
-    let fits = card.receive_queue_count() as usize <= interrupt_places(view, card).own;
-    let served = view.served_by(card);
+    let node = nic.node.filter(|node| !view.facts.processors_of(*node).is_empty())?;
+    let fast = nic.speed_bps.is_some_and(|speed| speed >= FAST);
+    let fits = nic.receive_queue_count() as usize <= interrupt_places(view, nic).own;
+    let served = view.served_by(nic);
     let total: u64 = served.values().saturating_sum();
     let is_elsewhere = |processor: &u32| view.facts.node_of(*processor).is_some_and(|of| of != node);
     let elsewhere: u64 = served
@@ -202,18 +197,18 @@ fn other_node(view: &View<'_>, card: &Interface) -> Option<Found> {
         return None;
     }
     let text = format!(
-        "{} of {} receive interrupts were served on other nodes of the same package, and the card is on node {node}",
+        "{} of {} receive interrupts were served on other nodes of the same package, and the NIC is on node {node}",
         count(elsewhere),
         count(total)
     );
     let effect = "packets come from the memory of another node: some nanoseconds for each cache line, and no interconnect";
-    Some(with_placement(view, card, Found::setting(Low, &card.name, text, effect)))
+    Some(with_placement(view, nic, Found::setting(Low, &nic.name, text, effect)))
 }
 
 /// What a NIC without load says of itself: why its finding is not graver.
-fn load_words(view: &View<'_>, card: &Interface) -> String {
-    match view.load(card) {
-        Some(load) if !view.is_loaded(card) => {
+fn load_words(view: &View<'_>, nic: &Interface) -> String {
+    match view.load(nic) {
+        Some(load) if !view.is_loaded(nic) => {
             format!("; it received {:.0} packets/s since boot", load.packets)
         }
         _ => String::new(),
@@ -235,29 +230,29 @@ fn one_processor(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
     let mut whole: BTreeMap<u32, u64> = BTreeMap::new();
     let mut lines = 0;
-    for card in view.cards() {
-        let interrupts = view.receive_interrupts(card);
-        let served = view.served_by(card);
+    for nic in view.nics() {
+        let interrupts = view.receive_interrupts(nic);
+        let served = view.served_by(nic);
         let total: u64 = served.values().saturating_sum();
         lines += interrupts.len();
         for (processor, count) in &served {
             let sum = whole.entry(*processor).or_insert(0);
             *sum = sum.saturating_add(*count);
         }
-        if interrupts.len() < 2 || interrupt_places(view, card).cores.len() < 2 {
+        if interrupts.len() < 2 || interrupt_places(view, nic).cores.len() < 2 {
             continue;
         }
         let targets: BTreeSet<&[u32]> = interrupts.iter().map(|interrupt| interrupt.target()).collect();
-        let kept_to_one = !view.is_balanced(card)
+        let kept_to_one = !view.is_balanced(nic)
             && targets.len() == 1
             && targets.first().is_some_and(|target| target.len() == 1);
         let Some((processor, most)) = served.iter().max_by_key(|(_, count)| **count) else {
             if kept_to_one && interrupts.len() >= MANY {
                 let text =
                     format!("all {} queues' interrupts go to processor {:?}", interrupts.len(), targets);
-                let basis = view.load_basis(card);
-                let entry = Found::on_basis(basis.min(Basis::Setting), Medium, &card.name, text, effect);
-                found.push(with_placement(view, card, entry));
+                let basis = view.load_basis(nic);
+                let entry = Found::on_basis(basis.min(Basis::Setting), Medium, &nic.name, text, effect);
+                found.push(with_placement(view, nic, entry));
             }
             continue;
         };
@@ -278,7 +273,7 @@ fn one_processor(view: &View<'_>) -> Vec<Found> {
                 (false, true) => format!("their masks allow {allowed}, and irqbalance has put them there"),
                 (false, false) => {
                     format!(
-                        "their masks allow {allowed}, and the kernel takes the first: nobody has spread them"
+                        "their masks allow {allowed}, and the kernel takes the first: they are not spread"
                     )
                 }
             };
@@ -288,31 +283,29 @@ fn one_processor(view: &View<'_>) -> Vec<Found> {
             count(total),
             interrupts.len()
         );
-        let severity = if by_count { by_speed(card, High, Medium) } else { Medium };
-        let text = text + &load_words(view, card);
-        let entry = Found::on_basis(view.cost_basis(card), severity, &card.name, text, effect);
-        found.push(with_placement(view, card, entry));
+        let severity = if by_count { by_speed(nic, High, Medium) } else { Medium };
+        let text = text + &load_words(view, nic);
+        let entry = Found::on_basis(view.cost_basis(nic), severity, &nic.name, text, effect);
+        found.push(with_placement(view, nic, entry));
     }
     if found.is_empty() {
-        found.extend(all_cards_on_one(view, &whole, lines));
+        found.extend(all_nics_on_one(view, &whole, lines));
     }
     found
 }
 
-/// Several cards with work, each with one interrupt, all of them on one processor: as on small routers. The processor has to
+/// Several NICs with work, each with one interrupt, all of them on one processor: as on small routers. The processor has to
 /// have work, too: until then one is enough.
-fn all_cards_on_one(view: &View<'_>, served: &BTreeMap<u32, u64>, lines: usize) -> Option<Found> {
+fn all_nics_on_one(view: &View<'_>, served: &BTreeMap<u32, u64>, lines: usize) -> Option<Found> {
     const SHARE: f64 = 0.9;
     const SOFTIRQ_SHARE: f64 = 0.1;
     let total: u64 = served.values().saturating_sum();
     let (processor, most) = served.iter().max_by_key(|(_, count)| **count)?;
-    let cards: Vec<&Interface> = view
-        .cards()
-        .filter(|card| !view.receive_interrupts(card).is_empty() && !view.is_idle(card))
-        .collect();
+    let nics: Vec<&Interface> =
+        view.nics().filter(|nic| !view.receive_interrupts(nic).is_empty() && !view.is_idle(nic)).collect();
     let busy = view.softirq_share(*processor).is_none_or(|share| share >= SOFTIRQ_SHARE);
-    let single = cards.iter().all(|card| view.receive_interrupts(card).len() == 1);
-    if cards.len() < 2
+    let single = nics.iter().all(|nic| view.receive_interrupts(nic).len() == 1);
+    if nics.len() < 2
         || !single
         || !busy
         || view.facts.processors.len() < 2
@@ -321,7 +314,7 @@ fn all_cards_on_one(view: &View<'_>, served: &BTreeMap<u32, u64>, lines: usize) 
     {
         return None;
     }
-    let names: Vec<&str> = cards.iter().map(|card| card.name.as_str()).collect();
+    let names: Vec<&str> = nics.iter().map(|nic| nic.name.as_str()).collect();
     let text = format!(
         "processor {processor} served {} of {} interrupts of all {lines} lines ({}){}",
         per_cent(*most as f64 / total as f64),
@@ -335,24 +328,24 @@ fn all_cards_on_one(view: &View<'_>, served: &BTreeMap<u32, u64>, lines: usize) 
         Medium,
         "host",
         text,
-        "one processor receives for all cards: it is the limit while others idle",
+        "one processor receives for all NICs: it is the limit while others idle",
     );
     // One that has a core of its own stays there.
     let mut taken: BTreeSet<u32> = BTreeSet::new();
     let mut shared = Vec::new();
-    for card in &cards {
-        let places = interrupt_places(view, card);
-        let now = view.interrupt_targets(card);
+    for nic in &nics {
+        let places = interrupt_places(view, nic);
+        let now = view.interrupt_targets(nic);
         match now.first().filter(|now| places.cores.iter().any(|core| core.contains(now))) {
             Some(now) if taken.insert(*now) => {}
-            _ => shared.push((card, places)),
+            _ => shared.push((nic, places)),
         }
     }
-    for (card, places) in shared {
+    for (nic, places) in shared {
         let free = places.cores.iter().flatten().find(|number| !taken.contains(number)).copied();
         let Some(core) = free.or_else(|| places.cores.iter().flatten().next().copied()) else { continue };
         taken.insert(core);
-        for interrupt in view.receive_interrupts(card).iter().filter(|interrupt| interrupt.target() != [core])
+        for interrupt in view.receive_interrupts(nic).iter().filter(|interrupt| interrupt.target() != [core])
         {
             found = found.change(Knob::InterruptAffinity(interrupt.number), Value::Text(core.to_string()));
         }
@@ -367,13 +360,13 @@ fn all_cards_on_one(view: &View<'_>, served: &BTreeMap<u32, u64>, lines: usize) 
 fn twins(view: &View<'_>) -> Vec<Found> {
     const FROM_BPS: u64 = 25_000_000_000;
     let mut found = Vec::new();
-    for card in view.cards().filter(|card| card.speed_bps.is_some_and(|speed| speed >= FROM_BPS)) {
-        let busy = view.interrupt_processors(card);
+    for nic in view.nics().filter(|nic| nic.speed_bps.is_some_and(|speed| speed >= FROM_BPS)) {
+        let busy = view.interrupt_processors(nic);
         let core_of =
             |number: &u32| view.facts.processor(*number).map(|processor| (processor.package, processor.core));
         let used: BTreeSet<(u32, u32)> = busy.iter().filter_map(core_of).collect();
         // Cores that applications are kept to take none.
-        let places = interrupt_places(view, card);
+        let places = interrupt_places(view, nic);
         let cores = places.cores.iter().take(places.own).filter_map(|processors| processors.first());
         let free = cores.filter_map(core_of).filter(|core| !used.contains(core)).count();
         let shared = busy.len().saturating_sub(used.len());
@@ -386,15 +379,15 @@ fn twins(view: &View<'_>) -> Vec<Found> {
             used.len()
         );
         let effect = "queues that share a core get little more than one of them alone";
-        found.push(with_placement(view, card, Found::setting(Low, &card.name, text, effect)));
+        found.push(with_placement(view, nic, Found::setting(Low, &nic.name, text, effect)));
     }
     found
 }
 
 fn isolated(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
-    for card in view.cards() {
-        let busy = view.interrupt_processors(card);
+    for nic in view.nics() {
+        let busy = view.interrupt_processors(nic);
         let isolated: Vec<u32> = busy
             .into_iter()
             .filter(|number| view.facts.processor(*number).is_some_and(|processor| processor.isolated))
@@ -405,8 +398,8 @@ fn isolated(view: &View<'_>) -> Vec<Found> {
                 processor_list(&isolated)
             );
             let effect = "what was to run there undisturbed is interrupted with every packet";
-            let basis = view.load_basis(card).min(Basis::Setting);
-            found.push(with_placement(view, card, Found::on_basis(basis, Medium, &card.name, text, effect)));
+            let basis = view.load_basis(nic).min(Basis::Setting);
+            found.push(with_placement(view, nic, Found::on_basis(basis, Medium, &nic.name, text, effect)));
         }
     }
     found
@@ -424,17 +417,17 @@ pub(crate) fn running_balancer(facts: &HostFacts) -> Option<&ProcessFacts> {
 fn balancer(view: &View<'_>) -> Vec<Found> {
     let Some(process) = running_balancer(view.facts) else { return Vec::new() };
     let fast: Vec<&Interface> = view
-        .cards()
-        .filter(|card| {
-            card.speed_bps.is_some_and(|speed| speed >= FAST) && !view.receive_interrupts(card).is_empty()
+        .nics()
+        .filter(|nic| {
+            nic.speed_bps.is_some_and(|speed| speed >= FAST) && !view.receive_interrupts(nic).is_empty()
         })
         .collect();
     if fast.is_empty() {
         return Vec::new();
     }
-    let names: Vec<&str> = fast.iter().map(|card| card.name.as_str()).collect();
+    let names: Vec<&str> = fast.iter().map(|nic| nic.name.as_str()).collect();
     let misplaced =
-        fast.iter().any(|card| other_package(view, card).is_some()) || !one_processor(view).is_empty();
+        fast.iter().any(|nic| other_package(view, nic).is_some()) || !one_processor(view).is_empty();
     let text = format!(
         "irqbalance (process {}) runs beside {}{}",
         process.number,
@@ -442,9 +435,9 @@ fn balancer(view: &View<'_>) -> Vec<Found> {
         if misplaced { ", whose interrupts are not well placed" } else { "" }
     );
     let effect = "interrupts move every 10 seconds, and any placement of them is undone";
-    let mut advice = "systemctl disable --now irqbalance; or keep it from the card's interrupts with --banirq or a policy script"
+    let mut advice = "systemctl disable --now irqbalance; or keep it from the NIC's interrupts with --banirq or a policy script"
         .to_owned();
-    if view.cards().any(|card| card.driver.as_deref() == Some("ena")) {
+    if view.nics().any(|nic| nic.driver.as_deref() == Some("ena")) {
         advice += "; for interfaces of ena AWS advises to keep it running";
     }
     vec![Found::setting(if misplaced { Medium } else { Low }, "host", text, effect).advice(advice)]

@@ -9,10 +9,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "fragments-lost",
         looks_at: "fragments that could not be put together (Ip.ReasmFails, Ip6ReasmFails) against those that came, and the memory for them",
-        speaks: "from 100 and one in a thousand on; high from 10,000 and one in ten on",
+        fires_when: "from 100 and one in a thousand on; high from 10,000 and one in ten on",
         why: "A packet in fragments is lost with any of them. Either fragments are lost on the way, or the memory for those that wait is too \
               small: above ipfrag_high_thresh new fragments are dropped.",
-        mends: "a larger ipfrag_high_thresh where its memory is in use; else datagrams that fit the path's MTU",
+        fix: "a larger ipfrag_high_thresh where its memory is in use; else datagrams that fit the path's MTU",
         source: "Documentation/networking/ip-sysctl.rst (ipfrag_high_thresh, ipfrag_time); RFC 8900; ip_frag_reasm, net/ipv4/ip_fragment.c",
         needs: &[needs::SNMP, needs::SNMP6, needs::SOCKSTAT],
         check: fragments,
@@ -20,10 +20,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "reverse-path-drops",
         looks_at: "packets that the reverse-path filter dropped (TcpExt.IPReversePathFilter), and rp_filter of the interfaces",
-        speaks: "from 100 on; medium from one in ten thousand received packets on",
+        fires_when: "from 100 on; medium from one in ten thousand received packets on",
         why: "With rp_filter 1 a packet is dropped if the route back to its source leads over another interface: right against forged sources, \
               wrong on hosts with several uplinks or asymmetric routes. No interface counter shows it.",
-        mends: "2 (loose) on interfaces with asymmetric routes; the larger of `all` and the interface's own counts",
+        fix: "2 (loose) on interfaces with asymmetric routes; the larger of `all` and the interface's own counts",
         source: "Documentation/networking/ip-sysctl.rst (rp_filter); RFC 3704, section 2.4",
         needs: &[needs::NETSTAT, needs::SNMP, "/proc/sys/net/ipv4/conf/all/rp_filter"],
         check: reverse_path,
@@ -31,10 +31,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "checksum-errors",
         looks_at: "segments and datagrams whose own checksum was wrong (Tcp.InCsumErrors, Udp.InCsumErrors), against the packets received",
-        speaks: "low from 100 on, medium from one in a million on",
+        fires_when: "low from 100 on, medium from one in a million on",
         why: "Their frames were sound on the wire: something damaged them between two links, or in this host. TCP sends again, and one in 65,536 \
               of such errors is not noticed at all.",
-        mends: "what damages them: memory of a switch or NIC, an offload of the sender or of this card",
+        fix: "what damages them: memory of a switch or NIC, an offload of the sender or of this NIC",
         source: "Stone and Partridge, When the CRC and TCP Checksum Disagree (SIGCOMM 2000); Documentation/networking/snmp_counter.rst",
         needs: &[needs::SNMP],
         check: checksums,
@@ -58,7 +58,7 @@ fn checksums(view: &View<'_>) -> Vec<Found> {
     let is_much = damaged.saturating_mul(ONE_IN) >= received;
     let effect = "they are dropped, and TCP sends them again";
     vec![Found::measured(if is_much { Medium } else { Low }, "host", text, effect).advice(
-        "`tcpdump -vv` shows whose packets they are: one peer's point to its offload or path, everybody's to this card (`ethtool -K DEV rx off` \
+        "`tcpdump -vv` shows whose packets they are: one peer's point to its offload or path, everybody's to this NIC (`ethtool -K DEV rx off` \
          for a test) or to the switch in front of it",
     )]
 }

@@ -93,7 +93,7 @@ fn found_beside<'f>(
 impl Found {
     /// A setting of a NIC that has next to nothing to do costs nothing yet.
     fn on_load(mut self, view: &View<'_>) -> Self {
-        let idle = view.cards().any(|card| card.name == self.subject && view.is_idle(card));
+        let idle = view.nics().any(|nic| nic.name == self.subject && view.is_idle(nic));
         if self.basis == Basis::Setting && idle {
             self.severity = Severity::Low;
         }
@@ -133,25 +133,25 @@ mod tests {
     const RULE: Rule = Rule {
         name: "mtu-odd",
         looks_at: "",
-        speaks: "",
+        fires_when: "",
         why: "",
-        mends: "",
+        fix: "",
         source: "",
         needs: &[needs::MTU, SPEED, needs::SOFTNET],
         check: |view| {
-            view.cards().map(|card| Found::setting(Severity::High, &card.name, "odd", "none")).collect()
+            view.nics().map(|nic| Found::setting(Severity::High, &nic.name, "odd", "none")).collect()
         },
     };
 
     fn host(unknown: &[&str]) -> HostFacts {
-        let card = |name: &str| Interface {
+        let nic = |name: &str| Interface {
             name: name.to_owned(),
             kind: InterfaceKind::Device,
             up: true,
             ..Interface::default()
         };
         HostFacts {
-            interfaces: vec![card("eth0"), card("eth1")],
+            interfaces: vec![nic("eth0"), nic("eth1")],
             unknown: unknown
                 .iter()
                 .map(|source| Unknown::new(*source, format!("{source} is missing")))

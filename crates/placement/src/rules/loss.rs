@@ -1,10 +1,10 @@
-//! Where packets were lost above the card: softirq, sockets, tables.
+//! Where packets were lost above the NIC: softirq, sockets, tables.
 
 use std::collections::BTreeMap;
 
 use evenkeel_model::host::{Interface, SaturatingSum, SocketFacts, SocketKind, Softnet};
 
-use super::card::ring_losses;
+use super::nic::ring_losses;
 use super::{Found, Rule, needs};
 use crate::Severity::{High, Low, Medium};
 use crate::view::{Direction, View, bytes, count, per_cent, power_of_two};
@@ -13,10 +13,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "backlog-drops",
         looks_at: "packets that softirqs dropped because the backlog of a processor was full (second column of /proc/net/softnet_stat)",
-        speaks: "from 100 and one in a million on; high from one in ten thousand on",
-        why: "The backlog takes what RPS hands over and what virtual devices deliver; a card's own packets do not pass it, so a large one \
+        fires_when: "from 100 and one in a million on; high from one in ten thousand on",
+        why: "The backlog takes what RPS hands over and what virtual devices deliver; a NIC's own packets do not pass it, so a large one \
               helps nothing where none is dropped here. That is why this rule waits for drops and does not ask for the paper's 250,000.",
-        mends: "a backlog that bridges a round of softirqs at line rate; more processors in RPS",
+        fix: "a backlog that bridges a round of softirqs at line rate; more processors in RPS",
         source: "the paper, Table I (net.core.netdev_max_backlog); Documentation/admin-guide/sysctl/net.rst",
         needs: &[needs::SOFTNET, "/proc/sys/net/core/netdev_max_backlog"],
         check: backlog,
@@ -24,12 +24,12 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "softnet-squeezed",
         looks_at: "how often a processor ended a round of receiving with work left (third column of /proc/net/softnet_stat)",
-        speaks: "from 1,000 times and once in 10,000 packets of a processor on (once in 50,000 of all packets where one processor has 70 % of \
-                 these rounds and the count of packets has wrapped), low where packets were neither lost nor that processor busy \
-                 (30 % in softirqs); its count of packets has 32 bits, so that of the interfaces is taken where that is larger",
+        fires_when: "from 1,000 times and once in 10,000 packets of a processor on (once in 50,000 of all packets where one processor has 70 % of \
+                     these rounds and the count of packets has wrapped), low where packets were neither lost nor that processor busy \
+                     (30 % in softirqs); its count of packets has 32 bits, so that of the interfaces is taken where that is larger",
         why: "A round takes 300 packets or 2 ms (netdev_budget, netdev_budget_usecs); then others run, and the ring fills. On one processor \
               alone it is a matter of placement, not of the budget.",
-        mends: "more processors where one has 70 % of these rounds, else a larger budget (to 1,000 packets and 10 ms)",
+        fix: "more processors where one has 70 % of these rounds, else a larger budget (to 1,000 packets and 10 ms)",
         source: "Documentation/admin-guide/sysctl/net.rst (netdev_budget); coreos/bugs issue 2135",
         needs: &[
             needs::SOFTNET,
@@ -44,9 +44,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "budget-small",
         looks_at: "net.core.netdev_budget, netdev_budget_usecs and dev_weight",
-        speaks: "when one is below the kernel's default",
+        fires_when: "when one is below the kernel's default",
         why: "Rounds of receiving end early, and each start costs a switch.",
-        mends: "the kernel's defaults: 300 packets, 2,000 µs, 64",
+        fix: "the kernel's defaults: 300 packets, 2,000 µs, 64",
         source: "Documentation/admin-guide/sysctl/net.rst",
         needs: &[
             "/proc/sys/net/core/netdev_budget",
@@ -58,10 +58,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "tcp-backlog-drops",
         looks_at: "packets that TCP dropped because a socket's backlog was full (TcpExt.TCPBacklogDrop)",
-        speaks: "from 100 and one in a million segments on; high from one in ten thousand on",
+        fires_when: "from 100 and one in a million segments on; high from one in ten thousand on",
         why: "While the application holds the socket, packets wait in its backlog, which is not under flow control. It fills when interrupts \
               and the reader are on different nodes, or the reader is slow to let go.",
-        mends: "larger receive buffers (the backlog's limit follows them), applications near their interrupts",
+        fix: "larger receive buffers (the backlog's limit follows them), applications near their interrupts",
         source: "the paper, section IV, figure 12; tcp_add_backlog, net/ipv4/tcp_ipv4.c",
         needs: &[needs::NETSTAT, needs::SNMP],
         check: tcp_backlog,
@@ -69,10 +69,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "tcp-receive-pruned",
         looks_at: "how often TCP had to prune or collapse a receive queue, and what it dropped there (PruneCalled, RcvPruned, OfoPruned, TCPRcvQDrop)",
-        speaks: "from 100 times and one in a million segments on; medium where so many packets were dropped. Prunes are events, and one may be \
-                 counted in several of them; TCPRcvQDrop, TCPOFODrop and TCPZeroWindowDrop count packets",
+        fires_when: "from 100 times and one in a million segments on; medium where so many packets were dropped. Prunes are events, and one may be \
+                     counted in several of them; TCPRcvQDrop, TCPOFODrop and TCPZeroWindowDrop count packets",
         why: "The window was announced for payload, and the packets took more memory: many small ones, or memory pressure.",
-        mends: "larger receive buffers; a reader that keeps up",
+        fix: "larger receive buffers; a reader that keeps up",
         source: "the paper, section IV (receive buffer); Documentation/networking/snmp_counter.rst",
         needs: &[needs::NETSTAT, needs::SNMP],
         check: pruned,
@@ -81,10 +81,10 @@ pub(super) const RULES: &[Rule] = &[
         name: "udp-receive-buffer",
         looks_at: "datagrams dropped at full receive buffers (Udp.RcvbufErrors) or for want of memory of UDP (Udp.MemErrors, udp_mem), and the \
                    sockets that dropped them (/proc/net/udp)",
-        speaks: "low from 100 on, medium from one in 100,000 or one per 10 s since boot on, high from one in a thousand on",
+        fires_when: "low from 100 on, medium from one in 100,000 or one per 10 s since boot on, high from one in a thousand on",
         why: "No datagram is sent again: each is lost for good. The application reads too slowly or its buffer is too small for a burst. Nothing \
-              below the socket can mend it: not the ring, not the backlog, not any sysctl of TCP.",
-        mends: "a larger buffer for that socket (rmem_default for sockets that ask for none), and a reader that keeps up",
+              below the socket fixes it: not the ring, not the backlog, not any sysctl of TCP.",
+        fix: "a larger buffer for that socket (rmem_default for sockets that ask for none), and a reader that keeps up",
         source: "udp(7); Documentation/admin-guide/sysctl/net.rst (rmem_default, rmem_max); netdata/netdata issue 4086",
         needs: &[
             needs::SNMP,
@@ -99,9 +99,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "udp-send-buffer",
         looks_at: "datagrams that could not be sent as the send buffer or the queue below was full (Udp.SndbufErrors)",
-        speaks: "low from 100 on, medium from one in 10,000 sent on",
+        fires_when: "low from 100 on, medium from one in 10,000 sent on",
         why: "send() fails with ENOBUFS or EAGAIN, or the datagram is dropped at the qdisc: applications seldom send it again.",
-        mends: "a larger send buffer (wmem_default for sockets that ask for none), a longer queue, or a sender that paces",
+        fix: "a larger send buffer (wmem_default for sockets that ask for none), a longer queue, or a sender that paces",
         source: "udp(7); send(2), ENOBUFS; udp_sendmsg, net/ipv4/udp.c; Documentation/admin-guide/sysctl/net.rst (wmem_default)",
         needs: &[needs::SNMP, needs::SNMP6],
         check: udp_send,
@@ -109,9 +109,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "listen-overflow",
         looks_at: "connections refused at full accept queues (TcpExt.ListenOverflows), and listeners that are nearly full",
-        speaks: "low from 100 on, medium from one in 10,000 accepted connections on or when a listener's queue is full now",
+        fires_when: "low from 100 on, medium from one in 10,000 accepted connections on or when a listener's queue is full now",
         why: "The application accepts too slowly, or its queue is too short for a burst; clients wait a second and more for their next attempt.",
-        mends: "net.core.somaxconn where it is what limits the listener, and the application's own backlog",
+        fix: "net.core.somaxconn where it is what limits the listener, and the application's own backlog",
         source: "listen(2); Documentation/networking/ip-sysctl.rst (somaxconn)",
         needs: &[needs::NETSTAT, needs::SNMP, needs::SOCKETS, "/proc/sys/net/core/somaxconn"],
         check: listen,
@@ -119,11 +119,11 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "retransmissions",
         looks_at: "segments that TCP sent again against all that it sent, and the packets that this host lost itself",
-        speaks: "from one in a hundred on, of at least 100,000; high from one in twenty on; low from one in a thousand on where this host lost \
-                 packets itself",
+        fires_when: "from one in a hundred on, of at least 100,000; high from one in twenty on; low from one in a thousand on where this host lost \
+                     packets itself",
         why: "Lost somewhere between this host's TCP and the receiver's. When no counter of this host shows a loss it was the network or the \
               other end.",
-        mends: "what the other findings name; else the path: `evenkeel check --watch 10s` on both hosts",
+        fix: "what the other findings name; else the path: `evenkeel check --watch 10s` on both hosts",
         source: "the paper, sections II and V; RFC 5681",
         needs: &[needs::SNMP],
         check: retransmissions,
@@ -131,9 +131,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "conntrack-full",
         looks_at: "the connection tracking table against its maximum, and what it dropped",
-        speaks: "from 80 % on, or from 100 refused or evicted connections on; high from 95 % on, or when one in a million packets was refused",
+        fires_when: "from 80 % on, or from 100 refused or evicted connections on; high from 95 % on, or when one in a million packets was refused",
         why: "New connections are dropped without a trace in any interface's counters.",
-        mends: "a larger table, or no tracking for what needs none",
+        fix: "a larger table, or no tracking for what needs none",
         source: "Documentation/networking/nf_conntrack-sysctl.rst",
         needs: &[
             "/proc/net/stat/nf_conntrack",
@@ -146,9 +146,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "neighbours-full",
         looks_at: "how often the neighbour table was full",
-        speaks: "low from the first time on, medium from 100 on",
+        fires_when: "low from the first time on, medium from 100 on",
         why: "Packets to new neighbours are dropped until old entries go.",
-        mends: "a larger table",
+        fix: "a larger table",
         source: "arp(7), gc_thresh3; Documentation/networking/ip-sysctl.rst",
         needs: &[
             "/proc/net/stat/arp_cache",
@@ -182,7 +182,7 @@ fn backlog(view: &View<'_>) -> Vec<Found> {
     let limit = view.facts.sysctl_number("net/core/netdev_max_backlog");
     let Some(now) = limit.and_then(|limit| u64::try_from(limit).ok()) else { return Vec::new() };
     let worst: Vec<String> = worst(&view.facts.softnet, |line| line.dropped);
-    let steered = view.cards().any(|card| card.receive_queues.iter().any(|queue| !queue.rps.is_empty()));
+    let steered = view.nics().any(|nic| nic.receive_queues.iter().any(|queue| !queue.rps.is_empty()));
     let text = format!(
         "{} of {} packets were dropped at full backlogs of {now} packets (processors {}){}",
         count(dropped),
@@ -195,7 +195,7 @@ fn backlog(view: &View<'_>) -> Vec<Found> {
         severity,
         "host",
         text,
-        "packets are lost between the card and IP, which TCP's flow control cannot prevent",
+        "packets are lost between the NIC and IP, which TCP's flow control cannot prevent",
     );
     vec![if wanted > now {
         entry.sysctl("net/core/netdev_max_backlog", wanted)
@@ -236,7 +236,7 @@ fn squeezed(view: &View<'_>) -> Vec<Found> {
     let sum = |of: fn(&Softnet) -> u64| lines.iter().map(of).saturating_sum();
     let (processed, all) = (sum(|line| line.processed), sum(|line| line.squeezed));
     // The kernel counts in 32 bits here: more packets than that are seen only in the counters of the interfaces.
-    let received = view.cards().map(Interface::received_packets).fold(0_u64, u64::saturating_add);
+    let received = view.nics().map(Interface::received_packets).fold(0_u64, u64::saturating_add);
     let has_wrapped = received > processed;
     // Where one CPU has nearly all, a smaller share of all packets counts: the others received most of them in time.
     let is_one = |line: &Softnet| line.squeezed.saturating_mul(10) >= all.saturating_mul(7);
@@ -470,7 +470,7 @@ fn udp_send(view: &View<'_>) -> Vec<Found> {
         }
     }
     vec![entry.advice(
-        "start the application again, or let it ask for a larger buffer (SO_SNDBUF); where qdisc-drops speaks, pace (fq, SO_MAX_PACING_RATE)",
+        "start the application again, or let it ask for a larger buffer (SO_SNDBUF); where qdisc-drops fires, pace (fq, SO_MAX_PACING_RATE)",
     )]
 }
 
@@ -528,9 +528,9 @@ fn retransmissions(view: &View<'_>) -> Vec<Found> {
     if !own.is_empty() {
         text += &format!("; this host lost {} itself", own.join(", "));
     }
-    let fastest = view.cards().max_by_key(|card| card.speed_bps);
+    let fastest = view.nics().max_by_key(|nic| nic.speed_bps);
     let effect = fastest
-        .and_then(|card| view.cost_of_loss(card, ratio))
+        .and_then(|nic| view.cost_of_loss(nic, ratio))
         .map_or_else(|| "lost segments make TCP send less".to_owned(), |cost| format!("at this loss {cost}"));
     let severity = match (one_in(20), one_in(100)) {
         (true, _) => High,
@@ -548,9 +548,9 @@ fn retransmissions(view: &View<'_>) -> Vec<Found> {
 /// Packets that this host lost between the wire and TCP, each place with its name.
 fn own_losses(view: &View<'_>) -> Vec<String> {
     let mut places = Vec::new();
-    for card in view.cards() {
-        let losses = &card.losses;
-        let at = |name: &str| format!("{name} {}", card.name);
+    for nic in view.nics() {
+        let losses = &nic.losses;
+        let at = |name: &str| format!("{name} {}", nic.name);
         places.extend([
             (ring_losses(losses), at("received at")),
             (losses.transmit.unwrap_or(0), at("to be sent at")),

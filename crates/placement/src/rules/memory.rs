@@ -18,11 +18,11 @@ pub(super) const RULES: &[Rule] = &[
         name: "memory-remote-node",
         looks_at: "pages of each memory node since boot (numastat): wanted there and allocated elsewhere, or allocated there by processes of \
                    another node",
-        speaks: "from 5 % and a million pages on of those wanted on a node, from 30 % of those allocated by other nodes' processes; medium from \
-                 20 % on beside a NIC of 10 Gbit/s and more with load",
+        fires_when: "from 5 % and a million pages on of those wanted on a node, from 30 % of those allocated by other nodes' processes; medium from \
+                     20 % on beside a NIC of 10 Gbit/s and more with load",
         why: "Buffers and payload lie on another node than the processor that works on them: each cache line crosses the interconnect. A node \
               whose memory is full sends its own allocations away, the buffers of its NIC too.",
-        mends: "free memory on that node: applications bound to nodes (numactl --membind), smaller page cache; `numastat -p` names the processes",
+        fix: "free memory on that node: applications bound to nodes (numactl --membind), smaller page cache; `numastat -p` names the processes",
         source: "Documentation/admin-guide/numastat.rst; numa(7)",
         needs: &[needs::NODES, needs::NODE],
         check: remote_memory,
@@ -30,9 +30,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "app-remote-memory",
         looks_at: "memory nodes that processes with connections may allocate from, and the nodes of the processors that they are kept to",
-        speaks: "when none of these processors is on one of these nodes",
+        fires_when: "when none of these processors is on one of these nodes",
         why: "Everything that the process touches crosses the interconnect: its buffers and its copies of the payload.",
-        mends: "memory and processors of one node (numactl --cpunodebind --membind, AllowedMemoryNodes= of its unit)",
+        fix: "memory and processors of one node (numactl --cpunodebind --membind, AllowedMemoryNodes= of its unit)",
         source: "numactl(8); systemd.resource-control(5), AllowedMemoryNodes=; cpuset(7)",
         needs: &[needs::NODES, needs::SOCKETS, needs::SOCKET_OWNERS, needs::PROCESS_STATUS],
         check: remote_process_memory,
@@ -40,10 +40,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "numa-balancing",
         looks_at: "kernel.numa_balancing, the pages that it moves (/proc/vmstat), and whether processes with connections are pinned",
-        speaks: "low when such processes are pinned; medium when it moves 1,000 pages or takes 10,000 faults per second since boot",
+        fires_when: "low when such processes are pinned; medium when it moves 1,000 pages or takes 10,000 faults per second since boot",
         why: "The kernel unmaps memory to see which node uses it, and moves pages: faults and copies in the middle of the work. Of processes \
               that are bound to a node there is nothing to gain.",
-        mends: "0, where applications are bound to nodes",
+        fix: "0, where applications are bound to nodes",
         source: "Documentation/admin-guide/sysctl/kernel.rst (numa_balancing)",
         needs: &[needs::NODES, needs::PROCESS_STATUS, VMSTAT, NUMA_BALANCING],
         check: balancing,
@@ -52,11 +52,11 @@ pub(super) const RULES: &[Rule] = &[
         name: "huge-pages",
         looks_at: "transparent huge pages, how often an allocation waited for memory to be compacted (/proc/vmstat), and servers that wait for \
                    answers",
-        speaks: "low when they are `always` beside an application that waits for answers, or `defrag` is `always`; medium from one stall per \
-                 second on",
+        fires_when: "low when they are `always` beside an application that waits for answers, or `defrag` is `always`; medium from one stall per \
+                     second on",
         why: "An allocation that finds no huge page stops until the kernel has moved others out of the way: pauses of milliseconds. Redis and \
               its kin also copy whole huge pages after a fork.",
-        mends: "madvise, for applications that ask for huge pages",
+        fix: "madvise, for applications that ask for huge pages",
         source: "Documentation/admin-guide/mm/transhuge.rst; redis.io (latency, transparent huge pages)",
         needs: &[HUGE_PAGES, VMSTAT],
         check: huge_pages,
@@ -64,9 +64,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "zone-reclaim",
         looks_at: "vm.zone_reclaim_mode on hosts of several memory nodes",
-        speaks: "when it is not 0",
+        fires_when: "when it is not 0",
         why: "Allocations wait for pages of their own node to be freed although others have some: stalls in the receive path.",
-        mends: "0",
+        fix: "0",
         source: "Documentation/admin-guide/sysctl/vm.rst (zone_reclaim_mode)",
         needs: &[needs::NODES, "/proc/sys/vm/zone_reclaim_mode"],
         check: zone_reclaim,
@@ -74,10 +74,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "rx-buffers-missing",
         looks_at: "how often a driver found no memory for a receive buffer (its counters of failed allocations), and vm.min_free_kbytes",
-        speaks: "low from 100 times on, medium from one in a million received packets on",
+        fires_when: "low from 100 times on, medium from one in a million received packets on",
         why: "A driver fills its ring in the softirq, where the kernel may not wait for memory: it has what vm.min_free_kbytes keeps free. With \
               a burst beyond that the ring runs empty, and packets are lost though it is large.",
-        mends: "more memory kept free",
+        fix: "more memory kept free",
         source: "Documentation/admin-guide/sysctl/vm.rst (min_free_kbytes); GFP_ATOMIC, Documentation/core-api/memory-allocation.rst",
         needs: &[needs::DRIVER_STATISTICS, needs::STATISTICS, needs::MEMORY, MIN_FREE],
         check: buffers_missing,
@@ -85,9 +85,9 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 /// How often a driver found no memory for a receive buffer. Drivers show one counter, or one for each queue, or both.
-fn failed_allocations(card: &Interface) -> u64 {
+fn failed_allocations(nic: &Interface) -> u64 {
     let (mut whole, mut of_queues) = (0_u64, 0_u64);
-    for (name, value) in &card.driver_statistics {
+    for (name, value) in &nic.driver_statistics {
         let name = name.to_ascii_lowercase();
         let fails = name.contains("alloc") && (name.contains("fail") || name.contains("err"))
             || matches!(name.as_str(), "rx_no_memory" | "refill_error");
@@ -108,8 +108,8 @@ fn buffers_missing(view: &View<'_>) -> Vec<Found> {
     const LEAST_KB: u64 = 65_536;
     const MOST_KB: u64 = 2_097_152;
     let mut found = Vec::new();
-    for card in view.cards() {
-        let failed = failed_allocations(card);
+    for nic in view.nics() {
+        let failed = failed_allocations(nic);
         if failed < FEWEST {
             continue;
         }
@@ -117,12 +117,12 @@ fn buffers_missing(view: &View<'_>) -> Vec<Found> {
         let text = format!(
             "the driver found no memory for a receive buffer {} times, while {} packets came{}",
             count(failed),
-            count(card.received_packets()),
+            count(nic.received_packets()),
             kept.map(|kept| format!("; vm.min_free_kbytes is {kept}")).unwrap_or_default()
         );
-        let is_much = failed.saturating_mul(ONE_IN) >= card.received_packets();
+        let is_much = failed.saturating_mul(ONE_IN) >= nic.received_packets();
         let effect = "the ring runs empty, and packets are lost though it is large";
-        let entry = Found::measured(if is_much { Medium } else { Low }, &card.name, text, effect);
+        let entry = Found::measured(if is_much { Medium } else { Low }, &nic.name, text, effect);
         let wanted = (view.facts.memory_bytes.unwrap_or(0) / 1024 / PART).clamp(LEAST_KB, MOST_KB);
         found.push(match kept.filter(|kept| *kept < wanted) {
             Some(_) => entry.sysctl("vm/min_free_kbytes", wanted),
@@ -158,9 +158,9 @@ fn remote_memory(view: &View<'_>) -> Vec<Found> {
             continue;
         }
         let is_busy =
-            |card: &&Interface| card.speed_bps.is_some_and(|speed| speed >= FAST) && view.is_loaded(card);
-        let busy = view.cards().any(|card| is_busy(&card));
-        let card = view.cards().find(|card| card.node == Some(node.number));
+            |nic: &&Interface| nic.speed_bps.is_some_and(|speed| speed >= FAST) && view.is_loaded(nic);
+        let busy = view.nics().any(|nic| is_busy(&nic));
+        let nic = view.nics().find(|nic| nic.node == Some(node.number));
         let (text, share, effect) = if is_away {
             (
                 format!(
@@ -184,7 +184,7 @@ fn remote_memory(view: &View<'_>) -> Vec<Found> {
                 "processes work on memory of another node",
             )
         };
-        let text = text + &card.map(|card| format!("; {} is on this node", card.name)).unwrap_or_default();
+        let text = text + &nic.map(|nic| format!("; {} is on this node", nic.name)).unwrap_or_default();
         let severity = if share >= GRAVE && busy { Medium } else { Low };
         found.push(Found::measured(severity, "host", text, effect).advice(format!(
             "`numastat -p` shows whose memory it is; bind applications with `numactl --cpunodebind={0} --membind={0}`",

@@ -6,7 +6,6 @@
 
 mod applications;
 mod bond;
-mod card;
 mod cloud;
 mod connections;
 mod interrupts;
@@ -17,6 +16,7 @@ mod loss;
 mod memory;
 mod napi;
 pub mod needs;
+mod nic;
 mod offloads;
 mod pci;
 mod power;
@@ -43,12 +43,11 @@ pub struct Rule {
     pub name: &'static str,
     /// What it looks at.
     pub looks_at: &'static str,
-    /// When it speaks, with its limits.
-    pub speaks: &'static str,
+    /// With its limits.
+    pub fires_when: &'static str,
     /// Why that matters, and what it costs.
     pub why: &'static str,
-    /// What mends it.
-    pub mends: &'static str,
+    pub fix: &'static str,
     /// Where that is known from.
     pub source: &'static str,
     /// The sources without which it cannot judge ([`needs`]). A fact that a host does not have, such as the rings of a driver
@@ -130,20 +129,20 @@ impl Found {
         self
     }
 
-    /// A change that mends it.
+    /// Adds a change to the fix.
     #[must_use]
     pub fn change(mut self, knob: Knob, to: Value) -> Self {
         self.remedy.changes.push(Change::new(knob, to));
         self
     }
 
-    /// A sysctl that mends it, by its path below `/proc/sys`.
+    /// Adds a sysctl to the fix, by its path below `/proc/sys`.
     #[must_use]
     pub fn sysctl(self, path: &str, value: impl std::fmt::Display) -> Self {
         self.change(Knob::Sysctl(path.to_owned()), Value::Text(value.to_string()))
     }
 
-    /// What else mends it.
+    /// Adds a fix in words.
     #[must_use]
     pub fn advice(mut self, text: impl Into<String>) -> Self {
         self.remedy.advice = Some(text.into());
@@ -156,7 +155,7 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> + Clone {
     [
         interrupts::RULES,
         applications::RULES,
-        card::RULES,
+        nic::RULES,
         cloud::RULES,
         pci::RULES,
         link::RULES,
@@ -184,10 +183,10 @@ pub fn find_rule(name: &str) -> Option<&'static Rule> {
     rules().find(|rule| rule.name == name)
 }
 
-/// Severity by a card's speed: one for fast cards, from 10 Gbit/s on, another for the others.
-fn by_speed(card: &evenkeel_model::host::Interface, fast: Severity, slow: Severity) -> Severity {
-    if card.speed_bps.is_some_and(|speed| speed >= FAST) { fast } else { slow }
+/// Severity by a NIC's speed: one for fast NICs, from 10 Gbit/s on, another for the others.
+fn by_speed(nic: &evenkeel_model::host::Interface, fast: Severity, slow: Severity) -> Severity {
+    if nic.speed_bps.is_some_and(|speed| speed >= FAST) { fast } else { slow }
 }
 
-/// From here on a card is fast, bit/s: one processor can be too little.
+/// From here on a NIC is fast, bit/s: one processor can be too little.
 const FAST: u64 = 10_000_000_000;

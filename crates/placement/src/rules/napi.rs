@@ -12,10 +12,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "gro-timer-alone",
         looks_at: "gro_flush_timeout and napi_defer_hard_irqs of each interface",
-        speaks: "when one is set and the other is 0; medium when packets may wait for 100 µs and more",
+        fires_when: "when one is set and the other is 0; medium when packets may wait for 100 µs and more",
         why: "Both belong together: napi_defer_hard_irqs keeps interrupts off for some empty polls, which the timer starts. The timer alone \
               leaves interrupts on and lets GRO hold packets until it fires; the count alone does nothing.",
-        mends: "both, or neither",
+        fix: "both, or neither",
         source: "Documentation/networking/napi.rst (IRQ mitigation); napi_complete_done, net/core/dev.c",
         needs: &["/sys/class/net/*/gro_flush_timeout", "/sys/class/net/*/napi_defer_hard_irqs"],
         check: timer_alone,
@@ -23,10 +23,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "busy-poll-odd",
         looks_at: "net.core.busy_poll and busy_read",
-        speaks: "when one is above 200 µs (medium from 1,000 on), or busy_poll is set and busy_read is 0",
+        fires_when: "when one is above 200 µs (medium from 1,000 on), or busy_poll is set and busy_read is 0",
         why: "A process that polls keeps its processor for that long each time it waits: the kernel's documentation recommends 50 µs, or 100 \
               for many sockets. busy_poll takes only sockets that busy_read or SO_BUSY_POLL has marked.",
-        mends: "50 for both, or 0",
+        fix: "50 for both, or 0",
         source: "Documentation/admin-guide/sysctl/net.rst (busy_read, busy_poll)",
         needs: &["/proc/sys/net/core/busy_poll", "/proc/sys/net/core/busy_read"],
         check: busy_poll,
@@ -34,9 +34,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "budget-large",
         looks_at: "net.core.netdev_budget and netdev_budget_usecs, and how often rounds of receiving ended with work left",
-        speaks: "low, when they are above 1,000 packets or 10,000 µs and fewer than one round in 10,000 packets ended early",
+        fires_when: "low, when they are above 1,000 packets or 10,000 µs and fewer than one round in 10,000 packets ended early",
         why: "A longer round keeps its processor from the applications that read what came. It helps only where rounds end early.",
-        mends: "300 packets, 8,000 µs",
+        fix: "300 packets, 8,000 µs",
         source: "Documentation/admin-guide/sysctl/net.rst (netdev_budget, netdev_budget_usecs)",
         needs: &[
             needs::SOFTNET,
@@ -47,10 +47,10 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "interrupts-late",
-        looks_at: "how long a card waits before it interrupts, beside an application that waits for answers",
-        speaks: "from 20 µs on without adaption; medium when that is a quarter of the shortest round trip of its connections, or from 50 µs on",
+        looks_at: "how long a NIC waits before it interrupts, beside an application that waits for answers",
+        fires_when: "from 20 µs on without adaption; medium when that is a quarter of the shortest round trip of its connections, or from 50 µs on",
         why: "Each packet waits that long before the stack sees it: for a request and its answer twice.",
-        mends: "rx-usecs 0, or a few µs where the load needs batches",
+        fix: "rx-usecs 0, or a few µs where the load needs batches",
         source: "ethtool(8), -C; NVIDIA and Intel low-latency tuning guides (interrupt moderation)",
         needs: &[
             needs::COALESCING,
@@ -64,10 +64,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "flow-limit",
         looks_at: "packets that the flow limit of RPS dropped (column 11 of /proc/net/softnet_stat), and flow_limit_cpu_bitmap",
-        speaks: "medium from 100 drops and one in a million packets on; low when a processor's backlog dropped, RPS is on, and the limit is off",
+        fires_when: "medium from 100 drops and one in a million packets on; low when a processor's backlog dropped, RPS is on, and the limit is off",
         why: "When a backlog is half full the limit drops packets of flows that are more than half of the traffic, so that small flows get \
               through. On a host for few large flows it drops what is wanted; without it a large flow drops all others.",
-        mends: "a longer backlog where large flows are wanted; the limit where small ones are",
+        fix: "a longer backlog where large flows are wanted; the limit where small ones are",
         source: "Documentation/networking/scaling.rst (RPS Flow Limit)",
         needs: &[
             needs::SOFTNET,
@@ -82,8 +82,8 @@ pub(super) const RULES: &[Rule] = &[
 fn timer_alone(view: &View<'_>) -> Vec<Found> {
     const LONG_NS: u64 = 100_000;
     let mut found = Vec::new();
-    for card in view.cards() {
-        let (Some(timeout), Some(polls)) = (card.gro_flush_timeout_ns, card.napi_defer_hard_irqs) else {
+    for nic in view.nics() {
+        let (Some(timeout), Some(polls)) = (nic.gro_flush_timeout_ns, nic.napi_defer_hard_irqs) else {
             continue;
         };
         let us = timeout as f64 / 1000.0;
@@ -92,8 +92,8 @@ fn timer_alone(view: &View<'_>) -> Vec<Found> {
                 let text = format!("gro_flush_timeout is {us:.0} µs, and napi_defer_hard_irqs is 0");
                 let effect = format!("GRO may hold packets for {us:.0} µs, and no interrupt is saved");
                 let severity = if timeout >= LONG_NS { Medium } else { Low };
-                Found::setting(severity, &card.name, text, effect)
-                    .on(&card.name)
+                Found::setting(severity, &nic.name, text, effect)
+                    .on(&nic.name)
                     .change(
                         Knob::InterfaceFile("napi_defer_hard_irqs".to_owned()),
                         Value::Text("2".to_owned()),
@@ -103,8 +103,8 @@ fn timer_alone(view: &View<'_>) -> Vec<Found> {
             (0, 1..) => {
                 let text = format!("napi_defer_hard_irqs is {polls}, and gro_flush_timeout is 0");
                 let effect = "interrupts are not put off: without the timer the setting does nothing";
-                Found::setting(Low, &card.name, text, effect)
-                    .on(&card.name)
+                Found::setting(Low, &nic.name, text, effect)
+                    .on(&nic.name)
                     .change(
                         Knob::InterfaceFile("gro_flush_timeout".to_owned()),
                         Value::Text("20000".to_owned()),
@@ -189,8 +189,8 @@ fn late_interrupts(view: &View<'_>) -> Vec<Found> {
     const PART_OF_ROUND_TRIP: u64 = 4;
     let Some(application) = view.latency_bound() else { return Vec::new() };
     let mut found = Vec::new();
-    for card in view.cards().filter(|card| !view.is_idle(card)) {
-        let Some(wait) = card
+    for nic in view.nics().filter(|nic| !view.is_idle(nic)) {
+        let Some(wait) = nic
             .coalescing
             .filter(|coalescing| !coalescing.adaptive_rx)
             .map(|coalescing| u64::from(coalescing.rx_usecs))
@@ -204,8 +204,8 @@ fn late_interrupts(view: &View<'_>) -> Vec<Found> {
         let effect = "each packet waits that long before the stack sees it";
         let severity = if shows { Medium } else { Low };
         found.push(
-            Found::setting(severity, &card.name, text, effect)
-                .on(&card.name)
+            Found::setting(severity, &nic.name, text, effect)
+                .on(&nic.name)
                 .change(Knob::Coalescing(Coalescing::RxUsecs), Value::Number(0)),
         );
     }
@@ -237,11 +237,8 @@ fn flow_limit(view: &View<'_>) -> Vec<Found> {
     }
     let bitmap = view.facts.sysctl("net/core/flow_limit_cpu_bitmap");
     let off = bitmap.is_some_and(|bitmap| bitmap.chars().all(|digit| matches!(digit, '0' | ',')));
-    let steered: Vec<u32> = view
-        .cards()
-        .flat_map(|card| &card.receive_queues)
-        .flat_map(|queue| queue.rps.iter().copied())
-        .collect();
+    let steered: Vec<u32> =
+        view.nics().flat_map(|nic| &nic.receive_queues).flat_map(|queue| queue.rps.iter().copied()).collect();
     if off && is_much(dropped) && !steered.is_empty() {
         let text = format!(
             "backlogs dropped {} packets, RPS is on, and net.core.flow_limit_cpu_bitmap is 0",

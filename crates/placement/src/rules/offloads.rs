@@ -1,4 +1,4 @@
-//! What the card or the stack does for many packets at once.
+//! What the NIC or the stack does for many packets at once.
 
 use evenkeel_model::change::{Knob, Value};
 use evenkeel_model::host::{Interface, InterfaceKind};
@@ -11,10 +11,10 @@ use crate::view::per_cent;
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "gro-off",
-        looks_at: "generic-receive-offload of each card",
-        speaks: "when it is off and can be switched on; high from 10 Gbit/s on with load, low on an idle NIC",
+        looks_at: "generic-receive-offload of each NIC",
+        fires_when: "when it is off and can be switched on; high from 10 Gbit/s on with load, low on an idle NIC",
         why: "Each packet goes through the stack alone: with 1,500 bytes that is more than forty times the work of a merged one of 64 KB.",
-        mends: "switch it on",
+        fix: "switch it on",
         source: "the paper, section III-C and Table I (TSO, GSO, GRO); Documentation/networking/segmentation-offloads.rst",
         needs: &[needs::FEATURES],
         check: |view| {
@@ -30,10 +30,10 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "tso-off",
-        looks_at: "tcp-segmentation-offload of each card",
-        speaks: "when it is off and can be switched on; high from 10 Gbit/s on with load, low on an idle NIC",
-        why: "The processor cuts segments and computes headers that the card could.",
-        mends: "switch it on",
+        looks_at: "tcp-segmentation-offload of each NIC",
+        fires_when: "when it is off and can be switched on; high from 10 Gbit/s on with load, low on an idle NIC",
+        why: "The processor cuts segments and computes headers that the NIC could.",
+        fix: "switch it on",
         source: "the paper, section III-C and Table I (TSO, GSO, GRO); Documentation/networking/segmentation-offloads.rst",
         needs: &[needs::FEATURES],
         check: |view| {
@@ -43,16 +43,16 @@ pub(super) const RULES: &[Rule] = &[
                 "tcp-segmentation-offload",
                 High,
                 Medium,
-                "the processor segments what the card could",
+                "the processor segments what the NIC could",
             )
         },
     },
     Rule {
         name: "gso-off",
-        looks_at: "generic-segmentation-offload of each card",
-        speaks: "when it is off and can be switched on",
+        looks_at: "generic-segmentation-offload of each NIC",
+        fires_when: "when it is off and can be switched on",
         why: "Protocols and devices without TSO send packet by packet through the whole stack.",
-        mends: "switch it on",
+        fix: "switch it on",
         source: "the paper, section III-C and Table I (TSO, GSO, GRO); Documentation/networking/segmentation-offloads.rst",
         needs: &[needs::FEATURES],
         check: |view| {
@@ -68,10 +68,10 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "rx-checksum-off",
-        looks_at: "rx-checksumming of each card",
-        speaks: "when it is off and can be switched on",
+        looks_at: "rx-checksumming of each NIC",
+        fires_when: "when it is off and can be switched on",
         why: "The processor reads every byte once more, and GRO merges less.",
-        mends: "switch it on",
+        fix: "switch it on",
         source: "Documentation/networking/checksum-offloads.rst",
         needs: &[needs::FEATURES],
         check: |view| {
@@ -87,20 +87,20 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "tx-checksum-off",
-        looks_at: "transmit checksums of each card",
-        speaks: "when all of them are off and one can be switched on",
+        looks_at: "transmit checksums of each NIC",
+        fires_when: "when all of them are off and one can be switched on",
         why: "The processor sums every byte, and without checksums there is no segmentation offload and no scatter-gather.",
-        mends: "switch it on",
+        fix: "switch it on",
         source: "Documentation/networking/checksum-offloads.rst",
         needs: &[needs::FEATURES],
         check: transmit_checksum,
     },
     Rule {
         name: "scatter-gather-off",
-        looks_at: "scatter-gather of each card",
-        speaks: "when it is off and can be switched on",
+        looks_at: "scatter-gather of each NIC",
+        fires_when: "when it is off and can be switched on",
         why: "Each packet is copied into one piece, and segmentation offload is off with it.",
-        mends: "switch it on",
+        fix: "switch it on",
         source: "Documentation/networking/segmentation-offloads.rst",
         needs: &[needs::FEATURES],
         check: |view| {
@@ -116,21 +116,21 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "tso6-off",
-        looks_at: "tx-tcp6-segmentation of each card whose TSO for IPv4 is on",
-        speaks: "when it is off and can be switched on; medium when a tenth of the packets sent are IPv6",
+        looks_at: "tx-tcp6-segmentation of each NIC whose TSO for IPv4 is on",
+        fires_when: "when it is off and can be switched on; medium when a tenth of the packets sent are IPv6",
         why: "TSO is one switch for each version of IP: over IPv6 the processor cuts segments and computes headers.",
-        mends: "switch it on",
+        fix: "switch it on",
         source: "Documentation/networking/segmentation-offloads.rst; NETIF_F_TSO6, include/linux/netdev_features.h",
         needs: &[needs::FEATURES, needs::SNMP6, needs::SNMP],
         check: tso6_off,
     },
     Rule {
         name: "hardware-gro-off",
-        looks_at: "rx-gro-hw of cards whose driver switches it on by default (bnxt_en, qede, bnx2x)",
-        speaks: "when it is off and can be switched on, from 25 Gbit/s on",
-        why: "The card merges segments before it interrupts: fewer buffers, fewer passes through the stack. Unlike LRO what it merges can \
+        looks_at: "rx-gro-hw of NICs whose driver switches it on by default (bnxt_en, qede, bnx2x)",
+        fires_when: "when it is off and can be switched on, from 25 Gbit/s on",
+        why: "The NIC merges segments before it interrupts: fewer buffers, fewer passes through the stack. Unlike LRO what it merges can \
               be forwarded.",
-        mends: "switch it on",
+        fix: "switch it on",
         source: "Documentation/networking/netdev-features.rst (rx-gro-hw)",
         needs: &[needs::FEATURES, needs::DRIVER],
         check: hardware_gro_off,
@@ -138,10 +138,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "big-tcp-off",
         looks_at: "gso_max_size and gro_max_size against what the driver can send (tso_max_size), from 100 Gbit/s on",
-        speaks: "low, when they are 65,536, the driver can send twice that, and the kernel has BIG TCP for IPv4 (6.3)",
+        fires_when: "low, when they are 65,536, the driver can send twice that, and the kernel has BIG TCP for IPv4 (6.3)",
         why: "The stack handles one packet of 180 KB as it handles one of 64 KB: a single flow gains most. Programs that capture packets or \
               parse headers of 16-bit lengths may not cope, so it is no default.",
-        mends: "185,000 bytes for both",
+        fix: "185,000 bytes for both",
         source: "LWN 884104 (Going big with TCP packets); ip-link(8), gso_max_size, gro_ipv4_max_size; include/linux/netdevice.h",
         needs: &[needs::SPEED, needs::KERNEL, "netlink/links"],
         check: big_tcp_off,
@@ -149,30 +149,30 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "lro-forwards",
         looks_at: "large-receive-offload on a host that forwards, or on a port of a bridge",
-        speaks: "when it is on and packets are forwarded",
+        fires_when: "when it is on and packets are forwarded",
         why: "What LRO merged cannot be taken apart as it was: forwarded packets are damaged or dropped. GRO can be undone. The kernel \
               switches LRO off when forwarding or a bridge is set up; somebody switched it on again.",
-        mends: "switch it off",
+        fix: "switch it off",
         source: "Documentation/networking/segmentation-offloads.rst; dev_disable_lro, net/core/dev.c; br_add_if, net/bridge/br_if.c",
         needs: &[needs::FEATURES, "/proc/sys/net/ipv4/ip_forward"],
         check: merged_and_forwarded,
     },
     Rule {
         name: "tunnel-offload-off",
-        looks_at: "tx-udp_tnl-segmentation of each card on a host with tunnels in UDP (vxlan, geneve, flannel, cilium_vxlan)",
-        speaks: "when it is off and can be switched on: medium from 10 Gbit/s on, low on slower cards and idle ones",
-        why: "The card could cut segments within a tunnel; without it the processor cuts each packet of pods and guests.",
-        mends: "switch it on",
+        looks_at: "tx-udp_tnl-segmentation of each NIC on a host with tunnels in UDP (vxlan, geneve, flannel, cilium_vxlan)",
+        fires_when: "when it is off and can be switched on: medium from 10 Gbit/s on, low on slower NICs and idle ones",
+        why: "The NIC could cut segments within a tunnel; without it the processor cuts each packet of pods and guests.",
+        fix: "switch it on",
         source: "Documentation/networking/segmentation-offloads.rst (UDP tunnels); NETIF_F_GSO_UDP_TUNNEL, include/linux/netdev_features.h",
         needs: &[needs::FEATURES],
         check: tunnel_offload,
     },
     Rule {
         name: "vlan-offload-off",
-        looks_at: "rx-vlan-hw-parse and tx-vlan-hw-insert of each card that carries VLANs: one below a VLAN interface or in a bridge",
-        speaks: "low when one is off and can be switched on, medium from 10 Gbit/s on with load",
+        looks_at: "rx-vlan-hw-parse and tx-vlan-hw-insert of each NIC that carries VLANs: one below a VLAN interface or in a bridge",
+        fires_when: "low when one is off and can be switched on, medium from 10 Gbit/s on with load",
         why: "The processor takes the tag out of each packet and puts it in again; many drivers then neither segment nor merge tagged packets.",
-        mends: "switch them on",
+        fix: "switch them on",
         source: "ethtool(8), -K rxvlan, txvlan; NETIF_F_HW_VLAN_CTAG_RX, include/linux/netdev_features.h",
         needs: &[needs::FEATURES, needs::STATISTICS],
         check: vlan_offload,
@@ -181,24 +181,24 @@ pub(super) const RULES: &[Rule] = &[
 
 fn vlan_offload(view: &View<'_>) -> Vec<Found> {
     const NAMES: [&str; 2] = ["rx-vlan-hw-parse", "tx-vlan-hw-insert"];
-    let is_vlan = |upper: &Interface, card: &Interface| {
-        upper.kind == InterfaceKind::Virtual && upper.lower.contains(&card.name)
+    let is_vlan = |upper: &Interface, nic: &Interface| {
+        upper.kind == InterfaceKind::Virtual && upper.lower.contains(&nic.name)
     };
-    let carries = |card: &Interface| {
-        bridge_above(view, &card.name).is_some()
-            || view.facts.interfaces.iter().any(|upper| is_vlan(upper, card))
+    let carries = |nic: &Interface| {
+        bridge_above(view, &nic.name).is_some()
+            || view.facts.interfaces.iter().any(|upper| is_vlan(upper, nic))
     };
     let mut found = Vec::new();
-    for card in view.cards() {
-        let is_off = |name: &&str| card.feature(name).is_some_and(|feature| !feature.on && !feature.fixed);
+    for nic in view.nics() {
+        let is_off = |name: &&str| nic.feature(name).is_some_and(|feature| !feature.on && !feature.fixed);
         let off: Vec<&str> = NAMES.into_iter().filter(is_off).collect();
-        if off.is_empty() || !carries(card) {
+        if off.is_empty() || !carries(nic) {
             continue;
         }
-        let severity = if view.is_loaded(card) { by_speed(card, Medium, Low) } else { Low };
+        let severity = if view.is_loaded(nic) { by_speed(nic, Medium, Low) } else { Low };
         let text = format!("{} {} off", off.join(" and "), if off.len() == 1 { "is" } else { "are" });
-        let effect = "the processor handles the tag of each packet that the card could";
-        let entry = Found::setting(severity, &card.name, text, effect).on(&card.name);
+        let effect = "the processor handles the tag of each packet that the NIC could";
+        let entry = Found::setting(severity, &nic.name, text, effect).on(&nic.name);
         found
             .push(off.into_iter().fold(entry, |entry, name| {
                 entry.change(Knob::Feature(name.to_owned()), Value::Switch(true))
@@ -215,13 +215,13 @@ fn tunnel_offload(view: &View<'_>) -> Vec<Found> {
         interface.up && interface.kind == InterfaceKind::Virtual && is_named
     };
     let Some(tunnel) = view.facts.interfaces.iter().find(is_tunnel) else { return Vec::new() };
-    let is_off = |card: &&Interface| card.feature(NAME).is_some_and(|feature| !feature.on && !feature.fixed);
-    let found = view.cards().filter(is_off).map(|card| {
+    let is_off = |nic: &&Interface| nic.feature(NAME).is_some_and(|feature| !feature.on && !feature.fixed);
+    let found = view.nics().filter(is_off).map(|nic| {
         let text = format!("{NAME} is off, and packets of {} leave in UDP", tunnel.name);
-        let effect = "the processor segments within the tunnel what the card could";
-        let severity = by_speed(card, Medium, Low);
-        Found::on_basis(view.cost_basis(card), severity, &card.name, text, effect)
-            .on(&card.name)
+        let effect = "the processor segments within the tunnel what the NIC could";
+        let severity = by_speed(nic, Medium, Low);
+        Found::on_basis(view.cost_basis(nic), severity, &nic.name, text, effect)
+            .on(&nic.name)
             .change(Knob::Feature(NAME.to_owned()), Value::Switch(true))
     });
     found.collect()
@@ -237,18 +237,18 @@ fn switched_off(
     slow: Severity,
     effect: &str,
 ) -> Vec<Found> {
-    let is_off = |card: &&Interface| card.feature(name).is_some_and(|feature| !feature.on && !feature.fixed);
-    view.cards()
+    let is_off = |nic: &&Interface| nic.feature(name).is_some_and(|feature| !feature.on && !feature.fixed);
+    view.nics()
         .filter(is_off)
-        .map(|card| {
+        .map(|nic| {
             let entry = Found::on_basis(
-                view.cost_basis(card),
-                by_speed(card, fast, slow),
-                &card.name,
+                view.cost_basis(nic),
+                by_speed(nic, fast, slow),
+                &nic.name,
                 format!("{called} is off"),
                 effect,
             )
-            .on(&card.name);
+            .on(&nic.name);
             entry.change(Knob::Feature(name.to_owned()), Value::Switch(true))
         })
         .collect()
@@ -257,8 +257,8 @@ fn switched_off(
 fn transmit_checksum(view: &View<'_>) -> Vec<Found> {
     const KINDS: [&str; 3] = ["tx-checksum-ip-generic", "tx-checksum-ipv4", "tx-checksum-ipv6"];
     let mut found = Vec::new();
-    for card in view.cards() {
-        let kinds: Vec<_> = KINDS.iter().filter_map(|name| Some((*name, card.feature(name)?))).collect();
+    for nic in view.nics() {
+        let kinds: Vec<_> = KINDS.iter().filter_map(|name| Some((*name, nic.feature(name)?))).collect();
         if kinds.iter().any(|(_, feature)| feature.on) {
             continue;
         }
@@ -269,7 +269,7 @@ fn transmit_checksum(view: &View<'_>) -> Vec<Found> {
         }
         let text = "transmit checksums are off";
         let effect = "the processor sums every byte, and segmentation offload is off with it";
-        let mut entry = Found::setting(by_speed(card, Medium, Low), &card.name, text, effect).on(&card.name);
+        let mut entry = Found::setting(by_speed(nic, Medium, Low), &nic.name, text, effect).on(&nic.name);
         for name in able {
             entry = entry.change(Knob::Feature(name.to_owned()), Value::Switch(true));
         }
@@ -285,25 +285,23 @@ fn tso6_off(view: &View<'_>) -> Vec<Found> {
     let share = six as f64 / four.saturating_add(six).max(1) as f64;
     let is_used = six >= ENOUGH && share >= SHARE;
     let mut found = Vec::new();
-    for card in view.cards() {
+    for nic in view.nics() {
         let is = |name: &str, on: bool| {
-            card.feature(name).is_some_and(|feature| feature.on == on && (on || !feature.fixed))
+            nic.feature(name).is_some_and(|feature| feature.on == on && (on || !feature.fixed))
         };
         if !is("tx-tcp-segmentation", true) || !is("tx-tcp6-segmentation", false) {
             continue;
         }
         let mut text = "tx-tcp6-segmentation is off, and TSO for IPv4 is on".to_owned();
-        let effect = "the processor segments over IPv6 what the card could";
+        let effect = "the processor segments over IPv6 what the NIC could";
         let entry = if is_used {
             text += &format!("; {} of the packets sent are IPv6", per_cent(share));
-            Found::on_basis(view.cost_basis(card), Medium, &card.name, text, effect)
+            Found::on_basis(view.cost_basis(nic), Medium, &nic.name, text, effect)
         } else {
-            Found::setting(Low, &card.name, text, effect)
+            Found::setting(Low, &nic.name, text, effect)
         };
         found.push(
-            entry
-                .on(&card.name)
-                .change(Knob::Feature("tx-tcp6-segmentation".to_owned()), Value::Switch(true)),
+            entry.on(&nic.name).change(Knob::Feature("tx-tcp6-segmentation".to_owned()), Value::Switch(true)),
         );
     }
     found
@@ -313,15 +311,15 @@ fn hardware_gro_off(view: &View<'_>) -> Vec<Found> {
     const FROM_BPS: u64 = 25_000_000_000;
     const DRIVERS: [&str; 3] = ["bnxt_en", "qede", "bnx2x"];
     let mut found = Vec::new();
-    for card in view.cards().filter(|card| card.speed_bps.is_some_and(|speed| speed >= FROM_BPS)) {
-        let by_default = card.driver.as_deref().is_some_and(|driver| DRIVERS.contains(&driver));
-        // Without GRO the card may not merge either.
-        let gro = card.feature("rx-gro").is_none_or(|feature| feature.on);
-        if by_default && gro && card.feature("rx-gro-hw").is_some_and(|feature| !feature.on && !feature.fixed)
+    for nic in view.nics().filter(|nic| nic.speed_bps.is_some_and(|speed| speed >= FROM_BPS)) {
+        let by_default = nic.driver.as_deref().is_some_and(|driver| DRIVERS.contains(&driver));
+        // Without GRO the NIC may not merge either.
+        let gro = nic.feature("rx-gro").is_none_or(|feature| feature.on);
+        if by_default && gro && nic.feature("rx-gro-hw").is_some_and(|feature| !feature.on && !feature.fixed)
         {
             let text = "rx-gro-hw is off";
-            let effect = "the processor merges segments that the card could";
-            let entry = Found::setting(Low, &card.name, text, effect).on(&card.name);
+            let effect = "the processor merges segments that the NIC could";
+            let entry = Found::setting(Low, &nic.name, text, effect).on(&nic.name);
             found.push(entry.change(Knob::Feature("rx-gro-hw".to_owned()), Value::Switch(true)));
         }
     }
@@ -337,8 +335,8 @@ fn big_tcp_off(view: &View<'_>) -> Vec<Found> {
     if view.kernel_version().is_none_or(|kernel| kernel < (6, 3)) {
         return found;
     }
-    for card in view.cards().filter(|card| card.speed_bps.is_some_and(|speed| speed >= FROM_BPS)) {
-        let Some(sizes) = card.packet_sizes else { continue };
+    for nic in view.nics().filter(|nic| nic.speed_bps.is_some_and(|speed| speed >= FROM_BPS)) {
+        let Some(sizes) = nic.packet_sizes else { continue };
         let Some(most) = sizes.tso.filter(|most| *most >= LEGACY_BYTES * 2) else { continue };
         if sizes.gso > LEGACY_BYTES || sizes.gro > LEGACY_BYTES {
             continue;
@@ -351,8 +349,8 @@ fn big_tcp_off(view: &View<'_>) -> Vec<Found> {
         let effect = "a single flow passes the stack in more, smaller packets than it could";
         let size = Value::Sizes { all: wanted, ipv4: wanted };
         found.push(
-            Found::setting(Low, &card.name, text, effect)
-                .on(&card.name)
+            Found::setting(Low, &nic.name, text, effect)
+                .on(&nic.name)
                 .change(Knob::GsoSizes, size.clone())
                 .change(Knob::GroSizes, size),
         );
@@ -384,10 +382,10 @@ fn merged_and_forwarded(view: &View<'_>) -> Vec<Found> {
     let forwards = ["net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"]
         .iter()
         .any(|name| view.facts.sysctl_number(name) == Some(1));
-    let merges = |card: &&Interface| card.feature("rx-lro").is_some_and(|feature| feature.on);
+    let merges = |nic: &&Interface| nic.feature("rx-lro").is_some_and(|feature| feature.on);
     let mut found = Vec::new();
-    for card in view.cards().filter(merges) {
-        let text = match bridge_above(view, &card.name) {
+    for nic in view.nics().filter(merges) {
+        let text = match bridge_above(view, &nic.name) {
             Some(bridge) => {
                 format!("large-receive-offload is on, and it is a port of the bridge {}", bridge.name)
             }
@@ -395,10 +393,10 @@ fn merged_and_forwarded(view: &View<'_>) -> Vec<Found> {
             None => continue,
         };
         let effect = "forwarded packets are damaged, dropped or sent too large";
-        let entry = Found::setting(Medium, &card.name, text, effect).on(&card.name);
-        found.push(if card.feature("rx-lro").is_some_and(|feature| feature.fixed) {
+        let entry = Found::setting(Medium, &nic.name, text, effect).on(&nic.name);
+        found.push(if nic.feature("rx-lro").is_some_and(|feature| feature.fixed) {
             entry.advice(
-                "its driver does not let it be switched off: another driver, or forward over another card",
+                "its driver does not let it be switched off: another driver, or forward over another NIC",
             )
         } else {
             entry.change(Knob::Feature("rx-lro".to_owned()), Value::Switch(false))

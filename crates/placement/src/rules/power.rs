@@ -1,4 +1,4 @@
-//! How processors save power, and who else takes them.
+//! How processors save power, and other users of their time.
 
 use std::collections::BTreeSet;
 
@@ -14,13 +14,13 @@ use crate::view::{gigabits, per_cent};
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "governor",
-        looks_at: "the frequency governor of processors beside cards of 10 Gbit/s and more, and their energy preference where they choose \
+        looks_at: "the frequency governor of processors beside NICs of 10 Gbit/s and more, and their energy preference where they choose \
                    the frequency by themselves",
-        speaks: "when it is not performance, and the preference is not either; with load high where powersave keeps the lowest frequency \
-                 (acpi-cpufreq, passive pstate drivers), medium from 40 Gbit/s on and for ondemand and conservative, low with the \
-                 preference balance_performance, medium with one that saves more",
+        fires_when: "when it is not performance, and the preference is not either; with load high where powersave keeps the lowest frequency \
+                     (acpi-cpufreq, passive pstate drivers), medium from 40 Gbit/s on and for ondemand and conservative, low with the \
+                     preference balance_performance, medium with one that saves more",
         why: "Interrupts come in bursts that are over before a governor sees load: packets are received at a low frequency.",
-        mends: "the governor performance",
+        fix: "the governor performance",
         source: "the paper, Table I (CPU governor); Documentation/admin-guide/pm/cpufreq.rst, intel_pstate.rst, amd-pstate.rst",
         needs: &[needs::SPEED, needs::FREQUENCY],
         check: governor,
@@ -28,9 +28,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "idle-deep",
         looks_at: "the time to wake up from the deepest state of idleness in use, against the receive ring in time at line rate",
-        speaks: "when half of the ring fills while a processor wakes up, from 10 Gbit/s on",
+        fires_when: "when half of the ring fills while a processor wakes up, from 10 Gbit/s on",
         why: "The ring overflows before the first packet is taken. A ring that lasts longer needs no other states.",
-        mends: "without the states that take too long, or with a larger ring",
+        fix: "without the states that take too long, or with a larger ring",
         source: "Documentation/admin-guide/pm/cpuidle.rst; the paper, section IV",
         needs: &[needs::SPEED, needs::RINGS, needs::MTU, needs::IDLE_STATES, needs::NODE, needs::NODES],
         check: idle,
@@ -38,9 +38,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "steal",
         looks_at: "time that the hypervisor took from this virtual machine's processors",
-        speaks: "from 5 % on",
+        fires_when: "from 5 % on",
         why: "A processor that is away empties no ring: losses and latency that nothing in the machine explains.",
-        mends: "processors of its own for this machine, or fewer machines on the host",
+        fix: "processors of its own for this machine, or fewer machines on the host",
         source: "proc_stat(5), steal",
         needs: &[needs::TIMES],
         check: steal,
@@ -48,22 +48,22 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "softirq-one-processor",
         looks_at: "the time that each processor spent in softirqs since boot",
-        speaks: "when one spent 30 %, no other half as much, and the others a fifth or less on average",
+        fires_when: "when one spent 30 %, no other half as much, and the others a fifth or less on average",
         why: "Most of it is receiving packets: one processor is the limit while others idle.",
-        mends: "interrupts and queues over more processors",
+        fix: "interrupts and queues over more processors",
         source: "proc_stat(5); Documentation/networking/scaling.rst",
         needs: &[needs::TIMES],
         check: softirq,
     },
     Rule {
         name: "idle-latency",
-        looks_at: "the states of idleness that processors of the card's node use, beside an application that waits for answers",
-        speaks: "when a state takes 50 µs and more to wake up from and a tenth of all pauses go there; medium when that is a quarter of the \
-                 shortest round trip of its connections, high when it is longer than that round trip, half of all pauses go there, and \
-                 processors are isolated for the application",
+        looks_at: "the states of idleness that processors of the NIC's node use, beside an application that waits for answers",
+        fires_when: "when a state takes 50 µs and more to wake up from and a tenth of all pauses go there; medium when that is a quarter of the \
+                     shortest round trip of its connections, high when it is longer than that round trip, half of all pauses go there, and \
+                     processors are isolated for the application",
         why: "Each request that comes after a pause waits until its processor is awake. At round trips of a network within a site that is \
               a large part of the answer's time.",
-        mends: "without these states on processors that serve the network and the application",
+        fix: "without these states on processors that serve the network and the application",
         source: "Documentation/admin-guide/pm/cpuidle.rst (PM QoS for CPUs); tuned, profile network-latency",
         needs: &[needs::IDLE_STATES, needs::SOCKETS, needs::SOCKET_OWNERS, needs::NODE, needs::NODES],
         check: idle_latency,
@@ -71,19 +71,19 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "nmi-watchdog",
         looks_at: "kernel.nmi_watchdog on hosts with isolated processors",
-        speaks: "low, when it is on",
+        fires_when: "low, when it is on",
         why: "Its counter interrupts each processor about once in ten seconds, also those from which all else is kept away, and it takes a \
               hardware counter from perf.",
-        mends: "0, where processors are isolated for the sake of latency",
+        fix: "0, where processors are isolated for the sake of latency",
         source: "Documentation/admin-guide/lockup-watchdogs.rst; Documentation/admin-guide/sysctl/kernel.rst (nmi_watchdog)",
         needs: &[needs::ISOLATED, needs::NOHZ_FULL, "/proc/sys/kernel/nmi_watchdog"],
         check: nmi_watchdog,
     },
 ];
 
-/// The fastest card of those to which a processor is local.
-fn fast_cards<'a>(view: &View<'a>) -> Vec<&'a Interface> {
-    view.cards().filter(|card| card.speed_bps.is_some_and(|speed| speed >= FAST)).collect()
+/// The fastest NIC of those to which a processor is local.
+fn fast_nics<'a>(view: &View<'a>) -> Vec<&'a Interface> {
+    view.nics().filter(|nic| nic.speed_bps.is_some_and(|speed| speed >= FAST)).collect()
 }
 
 /// Drivers that let the processor choose its frequency: their powersave is no lowest frequency, and the preference counts.
@@ -93,8 +93,8 @@ fn chooses_itself(processor: &Processor) -> bool {
 
 fn governor(view: &View<'_>) -> Vec<Found> {
     const VERY_FAST_BPS: u64 = 40_000_000_000;
-    let cards = fast_cards(view);
-    let Some(speed) = cards.iter().filter_map(|card| card.speed_bps).max() else { return Vec::new() };
+    let nics = fast_nics(view);
+    let Some(speed) = nics.iter().filter_map(|nic| nic.speed_bps).max() else { return Vec::new() };
     let is_slow = |processor: &&Processor| {
         let prefers =
             chooses_itself(processor) && processor.energy_preference.as_deref() == Some("performance");
@@ -118,7 +118,7 @@ fn governor(view: &View<'_>) -> Vec<Found> {
         ("userspace", _) => Low,
         _ => Medium,
     };
-    let loaded = cards.iter().any(|card| view.is_loaded(card));
+    let loaded = nics.iter().any(|nic| view.is_loaded(nic));
     let basis = if loaded { Basis::Measured } else { Basis::Setting };
     let numbers: Vec<u32> = slow.iter().map(|processor| processor.number).collect();
     let text = format!(
@@ -143,7 +143,7 @@ fn idle_latency(view: &View<'_>) -> Vec<Found> {
     const MOST_PAUSES: f64 = 0.5;
     const PART_OF_ROUND_TRIP: u64 = 4;
     let Some(application) = view.latency_bound() else { return Vec::new() };
-    let local: BTreeSet<u32> = view.cards().flat_map(|card| view.local_processors(card)).collect();
+    let local: BTreeSet<u32> = view.nics().flat_map(|nic| view.local_processors(nic)).collect();
     let share = |processor: &Processor, state: &IdleState| {
         let pauses: u64 = processor.idle_states.iter().map(|state| state.usage).saturating_sum();
         state.usage as f64 / pauses.max(1) as f64
@@ -212,9 +212,9 @@ fn nmi_watchdog(view: &View<'_>) -> Vec<Found> {
 
 fn idle(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
-    for card in fast_cards(view) {
-        let Some(ring) = View::ring_time_us(card) else { continue };
-        let local = view.local_processors(card);
+    for nic in fast_nics(view) {
+        let Some(ring) = View::ring_time_us(nic) else { continue };
+        let local = view.local_processors(nic);
         let too_slow = |processor: &&Processor| {
             local.contains(&processor.number)
                 && processor
@@ -238,11 +238,11 @@ fn idle(view: &View<'_>) -> Vec<Found> {
             processor_list(&numbers),
             deepest.name,
             deepest.latency_us,
-            card.name
+            nic.name
         );
         let mut entry =
-            Found::setting(Low, &card.name, text, "the first burst after a pause overflows the ring")
-                .on(&card.name);
+            Found::setting(Low, &nic.name, text, "the first burst after a pause overflows the ring")
+                .on(&nic.name);
         for processor in slow {
             for state in processor
                 .idle_states

@@ -12,13 +12,13 @@ use crate::view::{count, gigabits, per_cent};
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "qdisc-no-pacing",
-        looks_at: "the qdiscs of cards of 10 Gbit/s and more, and net.core.default_qdisc",
-        speaks: "when no queue has fq and the congestion control does not pace by itself; medium when a thousandth of all segments is sent \
-                 again",
+        looks_at: "the qdiscs of NICs of 10 Gbit/s and more, and net.core.default_qdisc",
+        fires_when: "when no queue has fq and the congestion control does not pace by itself; medium when a thousandth of all segments is sent \
+                     again",
         why: "TCP sends a whole congestion window in bursts at line rate: shallow buffers of switches and the receiver's ring overflow. fq \
               sends evenly. Sources disagree about fq_codel: the paper sets fq, ESnet recommends fq and calls fq_codel fine where hosts do \
               not pace.",
-        mends: "fq at every queue, and as the default",
+        fix: "fq at every queue, and as the default",
         source: "the paper, section III-C and Table I (net.core.default_qdisc); ESnet, fasterdata.es.net (packet pacing); tc-fq(8)",
         needs: &[
             needs::SPEED,
@@ -30,32 +30,32 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "bbr-without-fq",
-        looks_at: "whether TCP uses BBR, the kernel, and the qdiscs of the cards",
-        speaks: "when a card has no fq and the kernel is older than 4.20; medium before 4.13 and with load",
+        looks_at: "whether TCP uses BBR, the kernel, and the qdiscs of the NICs",
+        fires_when: "when a NIC has no fq and the kernel is older than 4.20; medium before 4.13 and with load",
         why: "BBR needs pacing. Before Linux 4.13 only fq paces: without it BBR sends in bursts and misjudges the path. From 4.13 on TCP \
               paces by a timer for each socket, from 4.20 on by one that costs little: there fq is not needed.",
-        mends: "fq at every queue, and as the default",
+        fix: "fq at every queue, and as the default",
         source: "tcp(7); tc-fq(8); tcp_bbr.c (\"NOTE: BBR might be used with the fq qdisc\"); tcp_internal_pacing, net/ipv4/tcp_output.c",
         needs: &[needs::KERNEL, needs::QDISCS, "/proc/sys/net/ipv4/tcp_congestion_control"],
         check: bbr_without_fq,
     },
     Rule {
         name: "qdisc-one-lock",
-        looks_at: "the root qdisc of fast cards with several transmit queues",
-        speaks: "when it is one qdisc for all queues instead of one for each (mq), from 10 Gbit/s and four transmit queues on; low, and advice \
-                 only, for a shaper, for which the queues count that the card could have",
+        looks_at: "the root qdisc of fast NICs with several transmit queues",
+        fires_when: "when it is one qdisc for all queues instead of one for each (mq), from 10 Gbit/s and four transmit queues on; low, and advice \
+                     only, for a shaper, for which the queues count that the NIC could have",
         why: "All processors that send take the same lock: several queues bring nothing.",
-        mends: "mq, with a qdisc for each queue",
+        fix: "mq, with a qdisc for each queue",
         source: "tc-mq(8); sch_generic.c (dev_activate)",
         needs: &[needs::SPEED, needs::QDISCS, needs::QUEUES],
         check: one_lock,
     },
     Rule {
         name: "qdisc-left-over",
-        looks_at: "qdiscs that hold packets back on a card: netem, and shapers below half of the line rate",
-        speaks: "when there is one",
+        looks_at: "qdiscs that hold packets back on a NIC: netem, and shapers below half of the line rate",
+        fires_when: "when there is one",
         why: "Often what is left of an experiment: delay, loss or a cap that no other counter explains.",
-        mends: "remove it, if nobody wants it",
+        fix: "remove it, if it is not wanted",
         source: "tc-netem(8), tc-tbf(8)",
         needs: &[needs::SPEED, needs::QDISCS],
         check: left_over,
@@ -63,19 +63,19 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "qdisc-drops",
         looks_at: "packets that qdiscs dropped",
-        speaks: "low from 100 and one in 100,000 on, medium from one in 10,000, high from one in a hundred on; low of shapers",
+        fires_when: "low from 100 and one in 100,000 on, medium from one in 10,000, high from one in a hundred on; low of shapers",
         why: "Lost before they left the host. A shaper drops on purpose; fq_codel at a full queue; pfifo_fast when txqueuelen is reached.",
-        mends: "fq, which TCP does not overrun, or a longer queue",
+        fix: "fq, which TCP does not overrun, or a longer queue",
         source: "the paper, section IV, figure 12; tc(8)",
         needs: &[needs::QDISCS],
         check: drops,
     },
     Rule {
         name: "txqueuelen-short",
-        looks_at: "txqueuelen of cards whose queues are first in, first out",
-        speaks: "below 1,000 packets from 10 Gbit/s on",
+        looks_at: "txqueuelen of NICs whose queues are first in, first out",
+        fires_when: "below 1,000 packets from 10 Gbit/s on",
         why: "A burst of a few segments of 64 KB fills it.",
-        mends: "1,000, the kernel's default",
+        fix: "1,000, the kernel's default",
         source: "DEFAULT_TX_QUEUE_LEN, include/linux/netdevice.h; tc-pfifo_fast(8)",
         needs: &[needs::SPEED, needs::QDISCS, needs::TX_QUEUE_LENGTH],
         check: short_queue,
@@ -83,9 +83,9 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 /// The qdiscs that hold packets: leaves, or the root where nothing is below it.
-fn leaves(card: &Interface) -> Vec<&QdiscFacts> {
+fn leaves(nic: &Interface) -> Vec<&QdiscFacts> {
     const WITHOUT_PACKETS: [&str; 6] = ["mq", "mqprio", "clsact", "ingress", "taprio", "multiq"];
-    card.qdiscs.iter().filter(|qdisc| !WITHOUT_PACKETS.contains(&qdisc.kind.as_str())).collect()
+    nic.qdiscs.iter().filter(|qdisc| !WITHOUT_PACKETS.contains(&qdisc.kind.as_str())).collect()
 }
 
 /// Share of segments that TCP sent again.
@@ -103,8 +103,8 @@ fn no_pacing(view: &View<'_>) -> Vec<Found> {
     }
     let lossy = retransmitted(view) >= LOSS && view.facts.counter("Tcp.OutSegs") >= ENOUGH;
     let mut found = Vec::new();
-    for card in view.cards().filter(|card| card.speed_bps.is_some_and(|speed| speed >= FAST)) {
-        let leaves = leaves(card);
+    for nic in view.nics().filter(|nic| nic.speed_bps.is_some_and(|speed| speed >= FAST)) {
+        let leaves = leaves(nic);
         let paces = |qdisc: &&QdiscFacts| {
             matches!(qdisc.kind.as_str(), "fq" | "tbf" | "htb" | "hfsc" | "cake" | "etf")
         };
@@ -125,11 +125,11 @@ fn no_pacing(view: &View<'_>) -> Vec<Found> {
         }
         let effect = "windows are sent in bursts at line rate, which buffers on the way and the receiver's ring have to take";
         let severity = if lossy { Medium } else { Low };
-        let mut entry = Found::setting(severity, &card.name, text, effect).on(&card.name);
+        let mut entry = Found::setting(severity, &nic.name, text, effect).on(&nic.name);
         if default != Some("fq") {
             entry = entry.sysctl("net/core/default_qdisc", "fq");
         }
-        let queues = u16::try_from(card.transmit_queues.len().max(1)).unwrap_or(u16::MAX);
+        let queues = u16::try_from(nic.transmit_queues.len().max(1)).unwrap_or(u16::MAX);
         found.push(entry.change(Knob::RootQdisc, Value::Qdiscs(root_qdisc("fq", queues))));
     }
     found
@@ -146,11 +146,11 @@ fn bbr_without_fq(view: &View<'_>) -> Vec<Found> {
         return Vec::new();
     };
     let mut found = Vec::new();
-    for card in view.cards().filter(|card| !card.qdiscs.is_empty()) {
-        if card.qdiscs.iter().any(|qdisc| qdisc.kind == "fq") {
+    for nic in view.nics().filter(|nic| !nic.qdiscs.is_empty()) {
+        if nic.qdiscs.iter().any(|qdisc| qdisc.kind == "fq") {
             continue;
         }
-        let mut kinds: Vec<&str> = leaves(card).iter().map(|qdisc| qdisc.kind.as_str()).collect();
+        let mut kinds: Vec<&str> = leaves(nic).iter().map(|qdisc| qdisc.kind.as_str()).collect();
         kinds.sort_unstable();
         kinds.dedup();
         let text = format!(
@@ -161,14 +161,14 @@ fn bbr_without_fq(view: &View<'_>) -> Vec<Found> {
         let (severity, effect) = if kernel < (4, 13) {
             (Medium, "nothing paces BBR: it sends in bursts and misjudges the bandwidth of the path")
         } else {
-            let severity = if view.is_loaded(card) { Medium } else { Low };
+            let severity = if view.is_loaded(nic) { Medium } else { Low };
             (severity, "TCP paces with a timer for each socket, which costs more processor time than fq")
         };
-        let mut entry = Found::setting(severity, &card.name, text, effect).on(&card.name);
+        let mut entry = Found::setting(severity, &nic.name, text, effect).on(&nic.name);
         if view.facts.sysctl("net/core/default_qdisc") != Some("fq") {
             entry = entry.sysctl("net/core/default_qdisc", "fq");
         }
-        let queues = u16::try_from(card.transmit_queues.len().max(1)).unwrap_or(u16::MAX);
+        let queues = u16::try_from(nic.transmit_queues.len().max(1)).unwrap_or(u16::MAX);
         found.push(entry.change(Knob::RootQdisc, Value::Qdiscs(root_qdisc("fq", queues))));
     }
     found
@@ -178,20 +178,20 @@ fn one_lock(view: &View<'_>) -> Vec<Found> {
     const QUEUES: usize = 4;
     const FOR_EACH: [&str; 6] = ["mq", "mqprio", "taprio", "multiq", "noqueue", "dualpi2"];
     let mut found = Vec::new();
-    for card in view.cards().filter(|card| card.speed_bps.is_some_and(|speed| speed >= FAST)) {
-        let Some(root) = card.root_qdisc() else { continue };
+    for nic in view.nics().filter(|nic| nic.speed_bps.is_some_and(|speed| speed >= FAST)) {
+        let Some(root) = nic.root_qdisc() else { continue };
         let shapes = root.rate_bps.is_some()
             || matches!(root.kind.as_str(), "htb" | "hfsc" | "tbf" | "cake" | "netem");
         // A shaper stays the one for all when there are more queues.
-        let most = card.channels.map_or(0, |channels| channels.receive_max() as usize);
-        let queues = if shapes { card.transmit_queues.len().max(most) } else { card.transmit_queues.len() };
+        let most = nic.channels.map_or(0, |channels| channels.receive_max() as usize);
+        let queues = if shapes { nic.transmit_queues.len().max(most) } else { nic.transmit_queues.len() };
         if FOR_EACH.contains(&root.kind.as_str()) || queues < QUEUES {
             continue;
         }
         let mut text = format!(
             "the root qdisc is {}, one for all {} transmit queues",
             root.kind,
-            card.transmit_queues.len()
+            nic.transmit_queues.len()
         );
         for (packets, what) in [(root.drops, "dropped"), (root.requeues, "put back")] {
             if packets >= 1000 {
@@ -199,13 +199,13 @@ fn one_lock(view: &View<'_>) -> Vec<Found> {
             }
         }
         let severity = if shapes { Low } else { Medium };
-        let entry = Found::setting(severity, &card.name, text, "all processors that send take one lock");
+        let entry = Found::setting(severity, &nic.name, text, "all processors that send take one lock");
         found.push(if shapes {
             entry.advice("a shaper for all queues needs one lock; mqprio or a rate for each queue (tx_maxrate) do without")
         } else {
-            let queues = u16::try_from(card.transmit_queues.len()).unwrap_or(u16::MAX);
+            let queues = u16::try_from(nic.transmit_queues.len()).unwrap_or(u16::MAX);
             let kind = if root.kind == "fq_codel" || root.kind == "pfifo_fast" || root.kind == "pfifo" { "fq" } else { root.kind.as_str() };
-            entry.on(&card.name).change(Knob::RootQdisc, Value::Qdiscs(root_qdisc(kind, queues)))
+            entry.on(&nic.name).change(Knob::RootQdisc, Value::Qdiscs(root_qdisc(kind, queues)))
         });
     }
     found
@@ -213,30 +213,30 @@ fn one_lock(view: &View<'_>) -> Vec<Found> {
 
 fn left_over(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
-    for card in view.cards() {
-        for qdisc in &card.qdiscs {
-            let slow = qdisc.rate_bps.zip(card.speed_bps).is_some_and(|(rate, speed)| rate < speed / 2);
+    for nic in view.nics() {
+        for qdisc in &nic.qdiscs {
+            let slow = qdisc.rate_bps.zip(nic.speed_bps).is_some_and(|(rate, speed)| rate < speed / 2);
             let text = match qdisc.kind.as_str() {
                 "netem" => "netem delays, drops or limits packets".to_owned(),
                 _ if slow => format!(
                     "{} shapes to {} of {}",
                     qdisc.kind,
                     gigabits(qdisc.rate_bps.unwrap_or(0) as f64),
-                    gigabits(card.speed_bps.unwrap_or(0) as f64)
+                    gigabits(nic.speed_bps.unwrap_or(0) as f64)
                 ),
                 _ => continue,
             };
             let severity = if qdisc.kind == "netem" { Medium } else { Low };
             let effect = "packets are held back here, and no other counter says so";
             let line = if qdisc.is_root() {
-                Line::new("tc qdisc del dev {} root", &[&card.name])
+                Line::new("tc qdisc del dev {} root", &[&nic.name])
             } else {
-                Line::new("tc qdisc del dev {} parent {}", &[&card.name, &qdisc.parent])
+                Line::new("tc qdisc del dev {} parent {}", &[&nic.name, &qdisc.parent])
             };
             found.push(
-                Found::limit(severity, &card.name, text, effect)
-                    .on(&card.name)
-                    .advice(format!("if nobody wants it: `{line}`")),
+                Found::limit(severity, &nic.name, text, effect)
+                    .on(&nic.name)
+                    .advice(format!("if it is not wanted: `{line}`")),
             );
             break;
         }
@@ -295,21 +295,21 @@ fn drops(view: &View<'_>) -> Vec<Found> {
 fn short_queue(view: &View<'_>) -> Vec<Found> {
     const LEAST: u32 = 1000;
     let mut found = Vec::new();
-    for card in view.cards().filter(|card| card.speed_bps.is_some_and(|speed| speed >= FAST)) {
+    for nic in view.nics().filter(|nic| nic.speed_bps.is_some_and(|speed| speed >= FAST)) {
         let fifo =
-            leaves(card).iter().any(|qdisc| matches!(qdisc.kind.as_str(), "pfifo_fast" | "pfifo" | "bfifo"));
-        let unknown = card.qdiscs.is_empty();
-        let Some(length) = card.tx_queue_len.filter(|length| *length < LEAST && (fifo || unknown)) else {
+            leaves(nic).iter().any(|qdisc| matches!(qdisc.kind.as_str(), "pfifo_fast" | "pfifo" | "bfifo"));
+        let unknown = nic.qdiscs.is_empty();
+        let Some(length) = nic.tx_queue_len.filter(|length| *length < LEAST && (fifo || unknown)) else {
             continue;
         };
         let text = format!("txqueuelen is {length} packets");
         let entry = Found::setting(
             Low,
-            &card.name,
+            &nic.name,
             text,
             "a burst of a few large segments fills the queue, and the rest is dropped",
         )
-        .on(&card.name);
+        .on(&nic.name);
         found.push(entry.change(Knob::TransmitQueueLength, Value::Number(LEAST)));
     }
     found

@@ -15,12 +15,12 @@ use crate::view::{count, gigabits, per_cent};
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "queues-few",
-        looks_at: "receive queues in use against what the card has, the cores of its node, and its speed",
-        speaks: "from 10 Gbit/s on when there are fewer than one for each 25 Gbit/s, and fewer than 4; of NICs without a speed fewer than 4, on slower cards \
-                 when there is a single one; on all when their processors spend a quarter of their time in softirqs and the others less than half of that, \
-                 or rings overflow, with queues for half of the cores or fewer",
+        looks_at: "receive queues in use against what the NIC has, the cores of its node, and its speed",
+        fires_when: "from 10 Gbit/s on when there are fewer than one for each 25 Gbit/s, and fewer than 4; of NICs without a speed fewer than 4, on slower NICs \
+                     when there is a single one; on all when their processors spend a quarter of their time in softirqs and the others less than half of that, \
+                     or rings overflow, with queues for half of the cores or fewer",
         why: "One processor empties one queue: the paper's received 25 Gbit/s in packets of 1,500 bytes, and far less in small ones.",
-        mends: "more channels, up to the cores of the node",
+        fix: "more channels, up to the cores of the node",
         source: "the paper, section II and figure 5; Documentation/networking/scaling.rst",
         needs: &[needs::SPEED, needs::CHANNELS, needs::NODE, needs::NODES, needs::TOPOLOGY, needs::TIMES],
         check: few,
@@ -28,20 +28,20 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "queues-many",
         looks_at: "receive queues in use against the processors of the whole host",
-        speaks: "when there are more queues than processors",
+        fires_when: "when there are more queues than processors",
         why: "Several queues share a processor: more interrupts, smaller batches, no more parallel work.",
-        mends: "one channel for each core",
+        fix: "one channel for each core",
         source: "Documentation/networking/scaling.rst (Suggested configuration)",
         needs: &[needs::CHANNELS, needs::TOPOLOGY],
         check: many,
     },
     Rule {
         name: "queues-share-interrupts",
-        looks_at: "the interrupts of each card's receive queues against the queues in use",
-        speaks: "when there are two queues and more for each interrupt: medium with load, else low",
+        looks_at: "the interrupts of each NIC's receive queues against the queues in use",
+        fires_when: "when there are two queues and more for each interrupt: medium with load, else low",
         why: "Queues on one interrupt are polled by one processor: they spread nothing. Drivers get fewer interrupts than they ask for where \
               virtual functions or a limit of the platform took them.",
-        mends: "as many channels as interrupts, or fewer virtual functions",
+        fix: "as many channels as interrupts, or fewer virtual functions",
         source: "Documentation/PCI/msi-howto.rst (pci_alloc_irq_vectors); Documentation/networking/scaling.rst (RSS IRQ Configuration)",
         needs: &[needs::CHANNELS, needs::INTERRUPTS, needs::STATISTICS],
         check: share_interrupts,
@@ -49,9 +49,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "tx-queues-few",
         looks_at: "transmit channels of drivers that have them apart from receive channels, and how often queues stopped",
-        speaks: "when at most half of what card and cores allow are in use, and queues stopped 10,000 times and once in 10,000 packets",
+        fires_when: "when at most half of what NIC and cores allow are in use, and queues stopped 10,000 times and once in 10,000 packets",
         why: "Processors share queues, locks and rings when they send: a queue that is full stops all of them.",
-        mends: "a transmit channel for each core",
+        fix: "a transmit channel for each core",
         source: "ethtool(8), -L; Documentation/networking/scaling.rst (XPS)",
         needs: &[
             needs::CHANNELS,
@@ -65,12 +65,12 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "rps-missing",
-        looks_at: "cards that have all their receive queues in use, for at most half of the cores of their node, and the time that \
+        looks_at: "NICs that have all their receive queues in use, for at most half of the cores of their node, and the time that \
                    processors spend in softirqs",
-        speaks: "when those that serve its interrupts spend a quarter of their time there, or end rounds with work left, and the others \
-                 half of that or less",
+        fires_when: "when those that serve its interrupts spend a quarter of their time there, or end rounds with work left, and the others \
+                     half of that or less",
         why: "The hardware cannot spread packets; the kernel can, after the first look at each.",
-        mends: "receive packet steering to the other processors",
+        fix: "receive packet steering to the other processors",
         source: "Documentation/networking/scaling.rst (RPS); amzn-drivers, ENA Linux best practices (RPS)",
         needs: &[
             needs::QUEUES,
@@ -87,11 +87,11 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "rps-one-processor",
         looks_at: "RPS masks that have a single processor, the processor that the queue's interrupt goes to, and what that one does",
-        speaks: "low when it is the interrupt's own; medium when it is the only one of at most half as many queues as cores, and spends 30 % \
-                 of its time in softirqs or its backlog dropped packets",
+        fires_when: "low when it is the interrupt's own; medium when it is the only one of at most half as many queues as cores, and spends 30 % \
+                     of its time in softirqs or its backlog dropped packets",
         why: "RPS hands the packets of a queue to the processors of its mask. The interrupt's own processor alone only queues each packet once \
               more; another one alone takes over the work of all, and is the limit instead.",
-        mends: "the other processors of the node where queues are few, no mask where each core has a queue",
+        fix: "the other processors of the node where queues are few, no mask where each core has a queue",
         source: "Documentation/networking/scaling.rst (RPS, Suggested Configuration); get_rps_cpu, net/core/dev.c",
         needs: &[
             needs::QUEUES,
@@ -106,20 +106,20 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "rps-redundant",
-        looks_at: "receive packet steering on cards whose own queues reach every core of the node",
-        speaks: "when both are on",
+        looks_at: "receive packet steering on NICs whose own queues reach every core of the node",
+        fires_when: "when both are on",
         why: "Packets that already are on their own processor are handed to another one: an interrupt between processors for each batch.",
-        mends: "switch it off and let the card spread",
+        fix: "switch it off and let the NIC spread",
         source: "Documentation/networking/scaling.rst (RPS, Suggested Configuration)",
         needs: &[needs::QUEUES, needs::NODE, needs::NODES, needs::TOPOLOGY],
         check: rps_redundant,
     },
     Rule {
         name: "rps-remote",
-        looks_at: "processors that receive packet steering may choose, and the node of the card",
-        speaks: "when processors of another package are among them, from 10 Gbit/s on",
+        looks_at: "processors that receive packet steering may choose, and the node of the NIC",
+        fires_when: "when processors of another package are among them, from 10 Gbit/s on",
         why: "Packets cross the interconnect in the middle of the stack, below TCP's flow control.",
-        mends: "processors of the card's package only",
+        fix: "processors of the NIC's package only",
         source: "Documentation/networking/scaling.rst (RPS); the paper, section III-A",
         needs: &[needs::SPEED, needs::QUEUES, needs::NODE, needs::NODES],
         check: rps_remote,
@@ -127,30 +127,30 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "rfs-half",
         looks_at: "rps_sock_flow_entries of the host and rps_flow_cnt of the queues",
-        speaks: "when one is set and the other is 0",
+        fires_when: "when one is set and the other is 0",
         why: "Receive flow steering needs both: with one alone nothing is steered.",
-        mends: "both, or neither",
+        fix: "both, or neither",
         source: "Documentation/networking/scaling.rst (RFS, Configuration)",
         needs: &[needs::QUEUES, "/proc/sys/net/core/rps_sock_flow_entries"],
         check: rfs_half,
     },
 ];
 
-/// The changes that give a card so many receive queues.
-fn with_channels(card: &Interface, found: Found, number: u32) -> Found {
-    let changes = channel_changes(card, number);
-    changes.into_iter().fold(found.on(&card.name), |found, change| found.change(change.knob, change.to))
+/// The changes that give a NIC so many receive queues.
+fn with_channels(nic: &Interface, found: Found, number: u32) -> Found {
+    let changes = channel_changes(nic, number);
+    changes.into_iter().fold(found.on(&nic.name), |found, change| found.change(change.knob, change.to))
 }
 
 /// Words for why the queues in use are too few, whatever their number: their processors are busy while others are not, or
 /// packets found no descriptor.
-fn overload(view: &View<'_>, card: &Interface) -> Option<String> {
+fn overload(view: &View<'_>, nic: &Interface) -> Option<String> {
     const SHARE: f64 = 0.25;
-    let servers = view.interrupt_processors(card);
+    let servers = view.interrupt_processors(nic);
     let serves = |number: u32| servers.contains(&number);
     let shares = view.mean_softirq_share(serves).zip(view.mean_softirq_share(|number| !serves(number)));
     // Where several queues share a processor their place is at fault, not their number.
-    let apart = servers.len() * 2 > card.receive_queue_count() as usize;
+    let apart = servers.len() * 2 > nic.receive_queue_count() as usize;
     let is_lopsided = |(share, others): &(f64, f64)| apart && *share >= SHARE && others * 2.0 < *share;
     if let Some((share, others)) = shares.filter(is_lopsided) {
         return Some(format!(
@@ -160,8 +160,8 @@ fn overload(view: &View<'_>, card: &Interface) -> Option<String> {
             per_cent(others)
         ));
     }
-    let lost = card.losses.ring.unwrap_or(0);
-    let (severity, _) = view.judge_loss(card, lost, card.received_packets())?;
+    let lost = nic.losses.ring.unwrap_or(0);
+    let (severity, _) = view.judge_loss(nic, lost, nic.received_packets())?;
     (severity == High).then(|| format!("{} packets found no descriptor", count(lost)))
 }
 
@@ -171,30 +171,30 @@ fn few(view: &View<'_>) -> Vec<Found> {
     const PER_QUEUE_MOST_BPS: u64 = 43_000_000_000;
     const LEAST: u64 = 4;
     let mut found = Vec::new();
-    for card in view.cards() {
-        let Some(channels) = card.channels else { continue };
+    for nic in view.nics() {
+        let Some(channels) = nic.channels else { continue };
         let (now, most) = (channels.receive(), channels.receive_max());
-        let cores = u32::try_from(view.queue_places(card).len()).unwrap_or(u32::MAX);
+        let cores = u32::try_from(view.queue_places(nic).len()).unwrap_or(u32::MAX);
         let possible = most.min(cores);
         if now == 0 || now >= possible {
             continue;
         }
-        let fast = card.speed_bps.filter(|speed| *speed >= FAST);
+        let fast = nic.speed_bps.filter(|speed| *speed >= FAST);
         let needed = match fast {
             Some(speed) => {
                 u32::try_from(speed.div_ceil(PER_QUEUE_BPS).max(LEAST)).unwrap_or(u32::MAX).min(possible)
             }
             // Clouds and hypervisors tell no speed; their NICs are fast where they have many queues.
-            None if card.speed_bps.is_none() => u32::try_from(LEAST).unwrap_or(4).min(possible),
+            None if nic.speed_bps.is_none() => u32::try_from(LEAST).unwrap_or(4).min(possible),
             None => 2.min(possible),
         };
-        let overload = overload(view, card).filter(|_| now.saturating_mul(2) <= possible);
+        let overload = overload(view, nic).filter(|_| now.saturating_mul(2) <= possible);
         if now >= needed && overload.is_none() {
             continue;
         }
         let text = format!(
             "{now} of {most} receive queues, {cores} cores on its node{}{}",
-            card.speed_bps.map(|speed| format!(", {}", gigabits(speed as f64))).unwrap_or_default(),
+            nic.speed_bps.map(|speed| format!(", {}", gigabits(speed as f64))).unwrap_or_default(),
             overload.as_ref().map(|words| format!("; {words}")).unwrap_or_default()
         );
         // What one processor receives at best is certainly less than such a link has.
@@ -202,19 +202,19 @@ fn few(view: &View<'_>) -> Vec<Found> {
         let basis = match overload {
             _ if limit => Basis::Limit,
             Some(_) => Basis::Measured,
-            None => view.cost_basis(card),
+            None => view.cost_basis(nic),
         };
-        let severity = match (fast, now, card.speed_bps) {
+        let severity = match (fast, now, nic.speed_bps) {
             _ if now >= needed => Medium,
             (Some(_), 1, _) => High,
             (Some(_), ..) => Medium,
-            (None, _, None) if view.is_loaded(card) => Medium,
+            (None, _, None) if view.is_loaded(nic) => Medium,
             (None, ..) => Low,
         };
         let effect = format!(
             "{now} of {cores} cores receive; one took 25 Gbit/s in the paper, in packets of 1,500 bytes"
         );
-        found.push(with_channels(card, Found::on_basis(basis, severity, &card.name, text, effect), possible));
+        found.push(with_channels(nic, Found::on_basis(basis, severity, &nic.name, text, effect), possible));
     }
     found
 }
@@ -222,15 +222,15 @@ fn few(view: &View<'_>) -> Vec<Found> {
 fn many(view: &View<'_>) -> Vec<Found> {
     let processors = u32::try_from(view.facts.processors.len()).unwrap_or(u32::MAX);
     let mut found = Vec::new();
-    for card in view.cards() {
-        let Some(now) = card.channels.map(|channels| channels.receive()).filter(|now| *now > processors)
+    for nic in view.nics() {
+        let Some(now) = nic.channels.map(|channels| channels.receive()).filter(|now| *now > processors)
         else {
             continue;
         };
         let text = format!("{now} receive queues, {processors} processors");
         let effect = "several queues share a processor: more interrupts and smaller batches";
-        let queues = interrupt_places(view, card).queues.max(1);
-        found.push(with_channels(card, Found::setting(Low, &card.name, text, effect), queues));
+        let queues = interrupt_places(view, nic).queues.max(1);
+        found.push(with_channels(nic, Found::setting(Low, &nic.name, text, effect), queues));
     }
     found
 }
@@ -238,18 +238,18 @@ fn many(view: &View<'_>) -> Vec<Found> {
 fn share_interrupts(view: &View<'_>) -> Vec<Found> {
     const MOST_LINES_PART: usize = 2;
     let mut found = Vec::new();
-    for card in view.cards() {
-        let queues = card.receive_queue_count();
-        let lines = view.receive_interrupts(card).len();
+    for nic in view.nics() {
+        let queues = nic.receive_queue_count();
+        let lines = view.receive_interrupts(nic).len();
         if lines == 0 || lines * MOST_LINES_PART > queues as usize {
             continue;
         }
         let text = format!("{queues} receive queues have {lines} interrupts");
         let effect = "queues that share an interrupt are served one after the other by the same processor";
-        let severity = if view.is_loaded(card) { Medium } else { Low };
+        let severity = if view.is_loaded(nic) { Medium } else { Low };
         let wanted = u32::try_from(lines).unwrap_or(1);
-        found.push(with_channels(card, Found::setting(severity, &card.name, text, effect), wanted).advice(
-            "or more interrupts: virtual functions take those of the card (sriov_numvfs), as may a limit of the platform",
+        found.push(with_channels(nic, Found::setting(severity, &nic.name, text, effect), wanted).advice(
+            "or more interrupts: virtual functions take those of the NIC (sriov_numvfs), as may a limit of the platform",
         ));
     }
     found
@@ -259,12 +259,12 @@ fn transmit_few(view: &View<'_>) -> Vec<Found> {
     const FEWEST: u64 = 10_000;
     const ONE_IN: u64 = 10_000;
     let mut found = Vec::new();
-    for card in view.cards() {
-        let Some(channels) = card.channels else { continue };
-        let cores = u32::try_from(view.queue_places(card).len()).unwrap_or(u32::MAX);
+    for nic in view.nics() {
+        let Some(channels) = nic.channels else { continue };
+        let cores = u32::try_from(view.queue_places(nic).len()).unwrap_or(u32::MAX);
         let (now, possible) = (channels.tx + channels.combined, channels.tx_max.min(cores));
-        let stops = card.losses.transmit_stops.unwrap_or(0);
-        let shows = stops >= FEWEST && stops.saturating_mul(ONE_IN) >= card.sent_packets();
+        let stops = nic.losses.transmit_stops.unwrap_or(0);
+        let shows = stops >= FEWEST && stops.saturating_mul(ONE_IN) >= nic.sent_packets();
         if channels.combined > 0 || now == 0 || now * 2 > possible || !shows {
             continue;
         }
@@ -272,12 +272,12 @@ fn transmit_few(view: &View<'_>) -> Vec<Found> {
             "{now} of {} transmit queues, {cores} cores on its node; queues stopped {} times in {} packets",
             channels.tx_max,
             count(stops),
-            count(card.sent_packets())
+            count(nic.sent_packets())
         );
         let effect = "processors that send share few queues and their locks, and wait while these are full";
         found.push(
-            Found::measured(Medium, &card.name, text, effect)
-                .on(&card.name)
+            Found::measured(Medium, &nic.name, text, effect)
+                .on(&nic.name)
                 .change(Knob::Channels(Channels::Tx), Value::Number(possible)),
         );
     }
@@ -299,16 +299,16 @@ fn rps_missing(view: &View<'_>) -> Vec<Found> {
     const SHARE: f64 = 0.25;
     const SQUEEZES: u64 = 1000;
     let mut found = Vec::new();
-    for card in view.cards() {
-        let queues = card.receive_queues.len();
-        let all_in_use = card.channels.is_none_or(|channels| channels.receive() >= channels.receive_max());
-        let steered = card.receive_queues.iter().any(|queue| !queue.rps.is_empty());
-        let cores = view.queue_places(card);
+    for nic in view.nics() {
+        let queues = nic.receive_queues.len();
+        let all_in_use = nic.channels.is_none_or(|channels| channels.receive() >= channels.receive_max());
+        let steered = nic.receive_queues.iter().any(|queue| !queue.rps.is_empty());
+        let cores = view.queue_places(nic);
         if queues == 0 || !all_in_use || steered || queues * 2 > cores.len() {
             continue;
         }
         // Interrupts say where packets are received; a device without any is received by the processor that is busy.
-        let mut servers = view.interrupt_processors(card);
+        let mut servers = view.interrupt_processors(nic);
         if servers.is_empty() {
             let busiest = view.facts.processors.iter().map(|processor| processor.number);
             let share = |number: &u32| view.softirq_share(*number).unwrap_or(0.0);
@@ -326,7 +326,7 @@ fn rps_missing(view: &View<'_>) -> Vec<Found> {
                 && line.squeezed.saturating_mul(10_000) >= line.processed
         });
         // Twins of the processors that are busy are the second choice (amzn-drivers, ENA Linux best practices).
-        let now = view.interrupt_targets(card);
+        let now = view.interrupt_targets(nic);
         let twins = view.with_siblings(&servers.union(&now).copied().collect::<Vec<_>>());
         let mut targets: Vec<u32> = cores.iter().copied().filter(|core| !twins.contains(core)).collect();
         if targets.is_empty() {
@@ -335,7 +335,7 @@ fn rps_missing(view: &View<'_>) -> Vec<Found> {
                     && !now.contains(number)
                     && view.facts.processor(*number).is_some_and(|processor| !processor.isolated)
             };
-            targets = view.local_processors(card).into_iter().filter(is_free).collect();
+            targets = view.local_processors(nic).into_iter().filter(is_free).collect();
         }
         if others * 2.0 > share || share < SHARE && !squeezed || targets.is_empty() {
             continue;
@@ -348,7 +348,7 @@ fn rps_missing(view: &View<'_>) -> Vec<Found> {
             per_cent(others)
         );
         let effect = "few processors receive everything while others idle";
-        let mut entry = Found::measured(Medium, &card.name, text, effect).on(&card.name);
+        let mut entry = Found::measured(Medium, &nic.name, text, effect).on(&nic.name);
         for queue in 0..queues {
             let file = format!("queues/rx-{queue}/rps_cpus");
             entry = entry.change(Knob::InterfaceFile(file), Value::Text(mask(&targets)));
@@ -360,15 +360,15 @@ fn rps_missing(view: &View<'_>) -> Vec<Found> {
 
 /// Queues whose packets are steered to one processor.
 fn rps_one(view: &View<'_>) -> Vec<Found> {
-    view.cards().filter_map(|card| rps_one_of(view, card)).collect()
+    view.nics().filter_map(|nic| rps_one_of(view, nic)).collect()
 }
 
-fn rps_one_of(view: &View<'_>, card: &Interface) -> Option<Found> {
+fn rps_one_of(view: &View<'_>, nic: &Interface) -> Option<Found> {
     const SHARE: f64 = 0.3;
     const DROPS: u64 = 100;
-    let interrupts = view.receive_interrupts(card);
-    let queues = card.receive_queues.len();
-    let single: Vec<(usize, u32)> = card
+    let interrupts = view.receive_interrupts(nic);
+    let queues = nic.receive_queues.len();
+    let single: Vec<(usize, u32)> = nic
         .receive_queues
         .iter()
         .enumerate()
@@ -385,7 +385,7 @@ fn rps_one_of(view: &View<'_>, card: &Interface) -> Option<Found> {
     };
     let own = single.iter().filter(|queue| is_own(queue)).count();
     let only: BTreeSet<u32> = single.iter().map(|(_, only)| *only).collect();
-    let places = view.queue_places(card);
+    let places = view.queue_places(nic);
     let few = queues * 2 <= places.len() && single.len() == queues && only.len() == 1;
     let dropped: u64 = view
         .facts
@@ -416,21 +416,21 @@ fn rps_one_of(view: &View<'_>, card: &Interface) -> Option<Found> {
     let entry = if busy {
         Found::measured(
             Medium,
-            &card.name,
+            &nic.name,
             text,
             "one processor takes the packets of all queues while others idle",
         )
     } else {
         let effect = "each packet is queued a second time on the same processor, and nothing is spread";
-        Found::setting(Low, &card.name, text, effect)
+        Found::setting(Low, &nic.name, text, effect)
     };
-    let servers = view.interrupt_targets(card);
+    let servers = view.interrupt_targets(nic);
     let others: Vec<u32> = places.iter().copied().filter(|place| !servers.contains(place)).collect();
     // Where queues are few the mask was meant to spread; where each core has one, or no two are left, it is not needed.
     let is_few = queues * 2 <= places.len() && others.len() > 1;
     let wanted = if is_few { mask(&others) } else { "0".to_owned() };
     let changed = single.iter().filter(|queue| busy || is_own(queue));
-    Some(changed.fold(entry.on(&card.name), |entry, (queue, _)| {
+    Some(changed.fold(entry.on(&nic.name), |entry, (queue, _)| {
         let file = format!("queues/rx-{queue}/rps_cpus");
         entry.change(Knob::InterfaceFile(file), Value::Text(wanted.clone()))
     }))
@@ -438,29 +438,29 @@ fn rps_one_of(view: &View<'_>, card: &Interface) -> Option<Found> {
 
 fn rps_redundant(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
-    for card in view.cards() {
+    for nic in view.nics() {
         // A queue that gets most packets, as the hash leads there, is spread in software (rss-skew).
-        let skewed = super::spread::busiest(view, card).map(|(queue, ..)| queue);
-        let steered: Vec<usize> = card
+        let skewed = super::spread::busiest(view, nic).map(|(queue, ..)| queue);
+        let steered: Vec<usize> = nic
             .receive_queues
             .iter()
             .enumerate()
             .filter(|(at, queue)| !queue.rps.is_empty() && Some(*at) != skewed)
             .map(|(at, _)| at)
             .collect();
-        let cores = view.queue_places(card).len();
+        let cores = view.queue_places(nic).len();
         // Flow steering is another matter: it follows the application.
-        let flows = card.receive_queues.iter().any(|queue| queue.rps_flow_count > 0);
-        if steered.is_empty() || flows || card.receive_queues.len() < cores.max(2) {
+        let flows = nic.receive_queues.iter().any(|queue| queue.rps_flow_count > 0);
+        if steered.is_empty() || flows || nic.receive_queues.len() < cores.max(2) {
             continue;
         }
         let text = format!(
             "{} receive queues for {cores} cores, and packet steering in software on {} of them",
-            card.receive_queues.len(),
+            nic.receive_queues.len(),
             steered.len()
         );
         let effect = "packets change their processor for nothing";
-        let mut entry = Found::setting(Low, &card.name, text, effect).on(&card.name);
+        let mut entry = Found::setting(Low, &nic.name, text, effect).on(&nic.name);
         for queue in steered {
             entry = entry.change(
                 Knob::InterfaceFile(format!("queues/rx-{queue}/rps_cpus")),
@@ -474,19 +474,19 @@ fn rps_redundant(view: &View<'_>) -> Vec<Found> {
 
 fn rps_remote(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
-    for card in view.cards().filter(|card| card.speed_bps.is_some_and(|speed| speed >= FAST)) {
-        let Some(node) = card.node else { continue };
-        let is_local = |processor: &u32| !view.is_other_package(card, *processor);
+    for nic in view.nics().filter(|nic| nic.speed_bps.is_some_and(|speed| speed >= FAST)) {
+        let Some(node) = nic.node else { continue };
+        let is_local = |processor: &u32| !view.is_other_package(nic, *processor);
         let mut entry: Option<Found> = None;
-        for (at, queue) in card.receive_queues.iter().enumerate() {
+        for (at, queue) in nic.receive_queues.iter().enumerate() {
             if queue.rps.iter().all(is_local) {
                 continue;
             }
             let local: Vec<u32> = queue.rps.iter().copied().filter(is_local).collect();
-            let local = if local.is_empty() { view.local_cores(card) } else { local };
-            // Where the card's own queues reach every core no steering is wanted at all (rps-redundant).
-            let flows = card.receive_queues.iter().any(|queue| queue.rps_flow_count > 0);
-            let enough = card.receive_queues.len() >= view.queue_places(card).len().max(2);
+            let local = if local.is_empty() { view.local_cores(nic) } else { local };
+            // Where the NIC's own queues reach every core no steering is wanted at all (rps-redundant).
+            let flows = nic.receive_queues.iter().any(|queue| queue.rps_flow_count > 0);
+            let enough = nic.receive_queues.len() >= view.queue_places(nic).len().max(2);
             let local = if enough && !flows { Vec::new() } else { local };
             let first = || {
                 let remote: Vec<u32> =
@@ -497,11 +497,11 @@ fn rps_remote(view: &View<'_>) -> Vec<Found> {
                 );
                 Found::setting(
                     Medium,
-                    &card.name,
+                    &nic.name,
                     text,
                     "packets cross the interconnect below TCP's flow control",
                 )
-                .on(&card.name)
+                .on(&nic.name)
             };
             let so_far = entry.take().unwrap_or_else(first);
             let file = format!("queues/rx-{at}/rps_cpus");
@@ -514,9 +514,9 @@ fn rps_remote(view: &View<'_>) -> Vec<Found> {
 
 fn rfs_half(view: &View<'_>) -> Vec<Found> {
     let Some(entries) = view.facts.sysctl_number("net/core/rps_sock_flow_entries") else { return Vec::new() };
-    let cards: Vec<&Interface> = view.cards().filter(|card| !card.receive_queues.is_empty()).collect();
+    let nics: Vec<&Interface> = view.nics().filter(|nic| !nic.receive_queues.is_empty()).collect();
     let counts: u64 =
-        cards.iter().flat_map(|card| &card.receive_queues).map(|queue| u64::from(queue.rps_flow_count)).sum();
+        nics.iter().flat_map(|nic| &nic.receive_queues).map(|queue| u64::from(queue.rps_flow_count)).sum();
     let effect = "receive flow steering is off although one half of it is set";
     if entries == 0 && counts > 0 {
         let entries = counts.next_power_of_two().max(32_768);
@@ -525,14 +525,14 @@ fn rfs_half(view: &View<'_>) -> Vec<Found> {
             Found::setting(Low, "host", text, effect).sysctl("net/core/rps_sock_flow_entries", entries),
         ];
     }
-    if entries > 0 && counts == 0 && !cards.is_empty() {
+    if entries > 0 && counts == 0 && !nics.is_empty() {
         let text = format!("rps_sock_flow_entries is {entries}, and rps_flow_cnt of every queue is 0");
         let mut entry = Found::setting(Low, "host", text, effect);
         // One interface is named; the others are set alike.
-        if let Some(card) = cards.iter().max_by_key(|card| card.speed_bps) {
-            let share = (entries / i64::try_from(card.receive_queues.len()).unwrap_or(1).max(1)).max(1);
-            entry = entry.on(&card.name);
-            for at in 0..card.receive_queues.len() {
+        if let Some(nic) = nics.iter().max_by_key(|nic| nic.speed_bps) {
+            let share = (entries / i64::try_from(nic.receive_queues.len()).unwrap_or(1).max(1)).max(1);
+            entry = entry.on(&nic.name);
+            for at in 0..nic.receive_queues.len() {
                 entry = entry.change(
                     Knob::InterfaceFile(format!("queues/rx-{at}/rps_flow_cnt")),
                     Value::Text(share.to_string()),

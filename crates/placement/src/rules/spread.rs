@@ -14,10 +14,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "rss-table-narrow",
         looks_at: "queues that the indirection table names, against the receive queues in use",
-        speaks: "when some queues are in no entry; high when a single one is left, from 10 Gbit/s on",
+        fires_when: "when some queues are in no entry; high when a single one is left, from 10 Gbit/s on",
         why: "Queues without an entry receive nothing that is hashed. After `ethtool -L` a table that somebody has set is not extended; \
               somebody may also keep queues free for filters on purpose.",
-        mends: "the table over all queues",
+        fix: "the table over all queues",
         source: "Documentation/networking/scaling.rst (RSS); ethtool(8), -X",
         needs: &[needs::RSS, needs::CHANNELS],
         check: table_narrow,
@@ -25,21 +25,21 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "rss-table-uneven",
         looks_at: "how many entries of the indirection table each queue has",
-        speaks: "when one has at least twice as many as another that has any; medium from four times on",
+        fires_when: "when one has at least twice as many as another that has any; medium from four times on",
         why: "Queues get flows in proportion to their entries.",
-        mends: "the table evenly over all queues",
+        fix: "the table evenly over all queues",
         source: "Documentation/networking/scaling.rst (RSS); ethtool(8), -X",
         needs: &[needs::RSS],
         check: table_uneven,
     },
     Rule {
         name: "rss-hash-fields",
-        looks_at: "header fields that the card hashes, for TCP over IPv4 and IPv6, and for UDP where it is a fifth of the packets and more",
-        speaks: "when addresses are left out (high: all routed traffic has the same MAC addresses) or ports are (medium; low where no queue got \
-                 twice its share)",
-        why: "Without addresses everything between two machines is one flow to the card, as on a router between two networks. Without ports \
+        looks_at: "header fields that the NIC hashes, for TCP over IPv4 and IPv6, and for UDP where it is a fifth of the packets and more",
+        fires_when: "when addresses are left out (high: all routed traffic has the same MAC addresses) or ports are (medium; low where no queue got \
+                     twice its share)",
+        why: "Without addresses everything between two machines is one flow to the NIC, as on a router between two networks. Without ports \
               all connections between two hosts are.",
-        mends: "addresses and ports in the hash",
+        fix: "addresses and ports in the hash",
         source: "ethtool(8), -N rx-flow-hash; Documentation/networking/scaling.rst (RSS Configuration)",
         needs: &[needs::RSS, needs::CHANNELS, needs::SNMP, needs::STATISTICS, needs::DRIVER_STATISTICS],
         check: hash_fields,
@@ -47,10 +47,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "rss-skew",
         looks_at: "packets of each receive queue, or where the driver does not count them, interrupts of each",
-        speaks: "when one queue of two has 90 % of at least a million packets, of more queues 60 %, more than one flow is the reason, and \
-                 packet steering does not spread that queue",
+        fires_when: "when one queue of two has 90 % of at least a million packets, of more queues 60 %, more than one flow is the reason, and \
+                     packet steering does not spread that queue",
         why: "One queue's processor does most of the work and is the limit.",
-        mends: "hash fields and table; where the card cannot hash what comes (PPPoE, tunnels), packet steering in software",
+        fix: "hash fields and table; where the NIC cannot hash what comes (PPPoE, tunnels), packet steering in software",
         source: "the paper, section III-B; Documentation/networking/scaling.rst",
         needs: &[needs::DRIVER_STATISTICS, needs::INTERRUPTS],
         check: skew,
@@ -58,33 +58,33 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "one-flow",
         looks_at: "packets of each queue and bytes of each connection",
-        speaks: "when one queue is busy because one connection carries 80 % of all bytes",
+        fires_when: "when one queue is busy because one connection carries 80 % of all bytes",
         why: "A flow stays on one queue and one processor, or its packets would be reordered. That is no fault of any balancing: the paper's \
               single flow reached 43 Gbit/s.",
-        mends: "several connections in the application; a faster core; nothing that spreads interrupts",
+        fix: "several connections in the application; a faster core; nothing that spreads interrupts",
         source: "the paper, section II (figure 1)",
         needs: &[needs::DRIVER_STATISTICS, needs::INTERRUPTS, needs::SOCKETS],
         check: one_flow,
     },
     Rule {
         name: "flows-collide",
-        looks_at: "the queue of each large connection, computed from the card's hash key and table",
-        speaks: "when so many that each carry a tenth of the largest and more are on one queue, while others have none, as a random hash puts \
-                 there in one case of twenty or fewer (8 flows on 16 queues: 4 and more on one), or those that share carried less than 70 % \
-                 of what others did",
+        looks_at: "the queue of each large connection, computed from the NIC's hash key and table",
+        fires_when: "when so many that each carry a tenth of the largest and more are on one queue, while others have none, as a random hash puts \
+                     there in one case of twenty or fewer (8 flows on 16 queues: 4 and more on one), or those that share carried less than 70 % \
+                     of what others did",
         why: "By chance of the hash flows share a queue and its processor, and get half each: the reason why the paper's throughput varied \
               from run to run.",
-        mends: "`evenkeel steer` puts them on queues of their own",
+        fix: "`evenkeel steer` puts them on queues of their own",
         source: "the paper, section III-B; Documentation/networking/scaling.rst (RSS)",
         needs: &[needs::RSS, needs::SOCKETS],
         check: collide,
     },
     Rule {
         name: "rx-hash-off",
-        looks_at: "whether the card hands its hash to the kernel (receive-hashing)",
-        speaks: "when it is off, can be switched on, and there are several queues",
+        looks_at: "whether the NIC hands its hash to the kernel (receive-hashing)",
+        fires_when: "when it is off, can be switched on, and there are several queues",
         why: "The kernel hashes each packet again for RPS, RFS and queue choice.",
-        mends: "switch it on",
+        fix: "switch it on",
         source: "Documentation/networking/scaling.rst (RPS); ethtool(8), -K rxhash",
         needs: &[needs::FEATURES, needs::CHANNELS],
         check: hash_off,
@@ -100,30 +100,30 @@ fn entries(rss: &Rss) -> BTreeMap<u32, usize> {
     found
 }
 
-fn with_even_table(card: &Interface, rss: &Rss, found: Found) -> Found {
-    let queues = card.receive_queue_count().max(1);
+fn with_even_table(nic: &Interface, rss: &Rss, found: Found) -> Found {
+    let queues = nic.receive_queue_count().max(1);
     let length = u32::try_from(rss.indirection.len()).unwrap_or(u32::MAX);
     let table = (0..length).map(|entry| entry % queues).collect();
-    found.on(&card.name).change(Knob::RssTable, Value::Table(table))
+    found.on(&nic.name).change(Knob::RssTable, Value::Table(table))
 }
 
 fn table_narrow(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
-    for card in view.cards() {
-        let Some(rss) = card.rss.as_ref().filter(|rss| !rss.indirection.is_empty()) else { continue };
+    for nic in view.nics() {
+        let Some(rss) = nic.rss.as_ref().filter(|rss| !rss.indirection.is_empty()) else { continue };
         let named = entries(rss).len();
-        let queues = card.receive_queue_count() as usize;
+        let queues = nic.receive_queue_count() as usize;
         // A table over all processors is enough: the queues are too many, and queues-many says so.
         if named >= queues.min(rss.indirection.len()) || named >= view.facts.processors.len() {
             continue;
         }
-        let severity = if named == 1 { by_speed(card, High, Medium) } else { Low };
+        let severity = if named == 1 { by_speed(nic, High, Medium) } else { Low };
         let text = format!("the indirection table names {named} of {queues} receive queues");
         let effect = "the other queues receive nothing that is hashed";
         found.push(with_even_table(
-            card,
+            nic,
             rss,
-            Found::on_basis(view.cost_basis(card), severity, &card.name, text, effect),
+            Found::on_basis(view.cost_basis(nic), severity, &nic.name, text, effect),
         ));
     }
     found
@@ -131,8 +131,8 @@ fn table_narrow(view: &View<'_>) -> Vec<Found> {
 
 fn table_uneven(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
-    for card in view.cards() {
-        let Some(rss) = card.rss.as_ref() else { continue };
+    for nic in view.nics() {
+        let Some(rss) = nic.rss.as_ref() else { continue };
         let entries = entries(rss);
         let (Some((most_at, most)), Some((least_at, least))) = (
             entries.iter().max_by_key(|(_, count)| **count),
@@ -150,7 +150,7 @@ fn table_uneven(view: &View<'_>) -> Vec<Found> {
             "queue {most_at} has {most} entries of the indirection table, queue {least_at} has {least}"
         );
         let effect = format!("queue {most_at} gets {} times as many flows", most / least);
-        found.push(with_even_table(card, rss, Found::setting(severity, &card.name, text, effect)));
+        found.push(with_even_table(nic, rss, Found::setting(severity, &nic.name, text, effect)));
     }
     found
 }
@@ -162,8 +162,8 @@ fn hash_fields(view: &View<'_>) -> Vec<Found> {
     let packets = view.facts.counter("Ip.InReceives");
     let much_udp = datagrams >= UDP_PACKETS && datagrams as f64 >= UDP_SHARE * packets as f64;
     let mut found = Vec::new();
-    for card in view.cards().filter(|card| card.receive_queue_count() > 1) {
-        let Some(rss) = card.rss.as_ref() else { continue };
+    for nic in view.nics().filter(|nic| nic.receive_queue_count() > 1) {
+        let Some(rss) = nic.rss.as_ref() else { continue };
         // Kinds of flow that are hashed alike are one finding.
         let mut alike: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for (flow, fields) in &rss.hash_fields {
@@ -187,29 +187,29 @@ fn hash_fields(view: &View<'_>) -> Vec<Found> {
             let mut text = format!(
                 "of {} packets it hashes {what}; it received {} packets",
                 flows.join(", "),
-                count(card.received_packets())
+                count(nic.received_packets())
             );
             let (severity, effect) = if has("sd") {
                 // Many clients are spread by their addresses alone.
-                let severity = if is_even(&card.queue_counters.receive) { Low } else { Medium };
+                let severity = if is_even(&nic.queue_counters.receive) { Low } else { Medium };
                 (severity, "all connections between two hosts land on one queue")
             } else {
-                let severity = by_speed(card, High, Medium).max(if udp_alone { Low } else { Medium });
+                let severity = by_speed(nic, High, Medium).max(if udp_alone { Low } else { Medium });
                 (severity, "all traffic between two machines, routed traffic included, lands on one queue")
             };
             if flows.iter().any(is_udp) && much_udp {
                 let share = per_cent(datagrams as f64 / packets.max(1) as f64);
                 text += &format!("; UDP is {share} of the packets");
             }
-            if let Some((queues, of)) = busiest_two(card) {
-                text += &format!("; queues {queues} of {} got {}", card.receive_queue_count(), per_cent(of));
+            if let Some((queues, of)) = busiest_two(nic) {
+                text += &format!("; queues {queues} of {} got {}", nic.receive_queue_count(), per_cent(of));
             }
             if let Some((processor, share)) = busiest_processor(view) {
                 text +=
                     &format!("; processor {processor} spends {} of its time in softirqs", per_cent(share));
             }
             let mut entry =
-                Found::on_basis(view.cost_basis(card), severity, &card.name, text, effect).on(&card.name);
+                Found::on_basis(view.cost_basis(nic), severity, &nic.name, text, effect).on(&nic.name);
             for flow in flows {
                 entry = entry.change(Knob::FlowHash(flow.to_owned()), Value::Text("sdfn".to_owned()));
             }
@@ -235,9 +235,9 @@ fn busiest_processor(view: &View<'_>) -> Option<(u32, f64)> {
 }
 
 /// The two busiest of more than four receive queues and their share, where that is more than half.
-fn busiest_two(card: &Interface) -> Option<(String, f64)> {
+fn busiest_two(nic: &Interface) -> Option<(String, f64)> {
     let mut counts: Vec<(u64, usize)> =
-        card.queue_counters.receive.iter().enumerate().map(|(at, count)| (*count, at)).collect();
+        nic.queue_counters.receive.iter().enumerate().map(|(at, count)| (*count, at)).collect();
     let total: u64 = counts.iter().map(|(count, _)| count).saturating_sum();
     counts.sort_unstable_by(|one, other| other.cmp(one));
     let (first, second) = (counts.first()?, counts.get(1)?);
@@ -262,7 +262,7 @@ fn field_words(fields: &str) -> String {
 
 /// The busiest queue: its number, its share, the sum over queues, and what was counted. None where too little was counted
 /// or the load is even.
-pub(super) fn busiest(view: &View<'_>, card: &Interface) -> Option<(usize, f64, u64, &'static str)> {
+pub(super) fn busiest(view: &View<'_>, nic: &Interface) -> Option<(usize, f64, u64, &'static str)> {
     const ENOUGH_PACKETS: u64 = 1_000_000;
     const ENOUGH_INTERRUPTS: u64 = 100_000;
     let of = |counts: &[u64], enough: u64, what: &'static str| {
@@ -272,12 +272,12 @@ pub(super) fn busiest(view: &View<'_>, card: &Interface) -> Option<(usize, f64, 
         let limit = if counts.len() == 2 { 0.9 } else { 0.6 };
         (counts.len() > 1 && total >= enough && share >= limit).then_some((queue, share, total, what))
     };
-    if card.queue_counters.receive.len() > 1 {
-        return of(&card.queue_counters.receive, ENOUGH_PACKETS, "packets");
+    if nic.queue_counters.receive.len() > 1 {
+        return of(&nic.queue_counters.receive, ENOUGH_PACKETS, "packets");
     }
     // Interrupts say less: a busy queue interrupts seldom, as it is polled.
     let mut counts: BTreeMap<u32, u64> = BTreeMap::new();
-    for interrupt in view.receive_interrupts(card) {
+    for interrupt in view.receive_interrupts(nic) {
         let sum = counts.entry(interrupt.queue?).or_insert(0);
         *sum = sum.saturating_add(interrupt.total());
     }
@@ -298,34 +298,34 @@ fn dominant<'a>(connections: &[&'a SocketFacts]) -> Option<(&'a SocketFacts, f64
 
 fn skew(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
-    for card in view.cards() {
-        let Some((queue, share, total, what)) = busiest(view, card) else { continue };
-        let is_steered = card.receive_queues.get(queue).is_some_and(|queue| queue.rps.len() > 1);
-        if is_steered || dominant(&view.connections(card)).is_some() {
+    for nic in view.nics() {
+        let Some((queue, share, total, what)) = busiest(view, nic) else { continue };
+        let is_steered = nic.receive_queues.get(queue).is_some_and(|queue| queue.rps.len() > 1);
+        if is_steered || dominant(&view.connections(nic)).is_some() {
             continue;
         }
         let text = format!(
             "queue {queue} of {} had {} of {} received {what}",
-            card.receive_queue_count(),
+            nic.receive_queue_count(),
             per_cent(share),
             count(total)
         );
         let effect = "its processor is the limit while the other queues idle";
-        let poor_hash = card.rss.as_ref().is_some_and(|rss| {
+        let poor_hash = nic.rss.as_ref().is_some_and(|rss| {
             rss.hash_fields.iter().any(|(flow, fields)| {
                 flow.starts_with("tcp") && !"sdfn".chars().all(|letter| fields.contains(letter))
             })
         });
-        let targets = view.local_cores(card);
+        let targets = view.local_cores(nic);
         let mut entry =
-            Found::measured(by_speed(card, Medium, Low).max(Medium), &card.name, text, effect).on(&card.name);
+            Found::measured(by_speed(nic, Medium, Low).max(Medium), &nic.name, text, effect).on(&nic.name);
         if poor_hash {
             entry = entry.advice("its hash leaves fields out: see rss-hash-fields");
         } else if targets.len() > 1 {
             let file = format!("queues/rx-{queue}/rps_cpus");
             entry = entry
                 .change(Knob::InterfaceFile(file), Value::Text(super::queues::mask(&targets)))
-                .advice("the hash covers what it can: what arrives may be a kind of packet that the card does not look into (PPPoE, tunnels, fragments)");
+                .advice("the hash covers what it can: what arrives may be a kind of packet that the NIC does not look into (PPPoE, tunnels, fragments)");
         } else {
             entry = entry.advice("`evenkeel steer` puts flows on queues by a policy");
         }
@@ -336,9 +336,9 @@ fn skew(view: &View<'_>) -> Vec<Found> {
 
 fn one_flow(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
-    for card in view.cards() {
-        let Some((queue, share, ..)) = busiest(view, card) else { continue };
-        let Some((socket, of_bytes)) = dominant(&view.connections(card)) else { continue };
+    for nic in view.nics() {
+        let Some((queue, share, ..)) = busiest(view, nic) else { continue };
+        let Some((socket, of_bytes)) = dominant(&view.connections(nic)) else { continue };
         let text = format!(
             "queue {queue} has {} of the load, and one connection ({} from {}) {} of the bytes",
             per_cent(share),
@@ -348,7 +348,7 @@ fn one_flow(view: &View<'_>) -> Vec<Found> {
         );
         let effect = "one flow is one queue and one processor: no setting can spread it";
         found.push(
-            Found::measured(Low, &card.name, text, effect)
+            Found::measured(Low, &nic.name, text, effect)
                 .advice("several parallel connections in the application; interrupts, RSS and irqbalance are not at fault"),
         );
     }
@@ -427,9 +427,9 @@ fn collide(view: &View<'_>) -> Vec<Found> {
     /// Flows that share a queue carried less than that part of what others did: sharing costs them, whatever the chance.
     const SUFFERS: f64 = 0.7;
     let mut found = Vec::new();
-    for card in view.cards() {
-        let Some(rss) = card.rss.as_ref() else { continue };
-        let connections = view.connections(card);
+    for nic in view.nics() {
+        let Some(rss) = nic.rss.as_ref() else { continue };
+        let connections = view.connections(nic);
         let received = |socket: &SocketFacts| socket.tcp.as_ref().map_or(0, |tcp| tcp.bytes_received);
         let largest = connections.iter().map(|socket| received(socket)).max().unwrap_or(0);
         // Those that share a queue carry less than others: a part of the largest flow counts, not of all bytes.
@@ -481,9 +481,9 @@ fn collide(view: &View<'_>) -> Vec<Found> {
         );
         let effect =
             format!("they share one processor, and each gets about 1/{} of what it receives", shared.len());
-        found.push(Found::measured(by_speed(card, Medium, Low), &card.name, text, effect).advice(format!(
+        found.push(Found::measured(by_speed(nic, Medium, Low), &nic.name, text, effect).advice(format!(
             "`evenkeel steer {} --policy balance` puts each on a queue of its own",
-            card.name
+            nic.name
         )));
     }
     found
@@ -491,12 +491,12 @@ fn collide(view: &View<'_>) -> Vec<Found> {
 
 fn hash_off(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
-    for card in view.cards().filter(|card| card.receive_queue_count() > 1) {
-        if card.feature("rx-hashing").is_some_and(|feature| !feature.on && !feature.fixed) {
+    for nic in view.nics().filter(|nic| nic.receive_queue_count() > 1) {
+        if nic.feature("rx-hashing").is_some_and(|feature| !feature.on && !feature.fixed) {
             let text = "receive-hashing is off";
             let entry =
-                Found::setting(Low, &card.name, text, "the kernel hashes each packet again in software")
-                    .on(&card.name);
+                Found::setting(Low, &nic.name, text, "the kernel hashes each packet again in software")
+                    .on(&nic.name);
             found.push(entry.change(Knob::Feature("rx-hashing".to_owned()), Value::Switch(true)));
         }
     }

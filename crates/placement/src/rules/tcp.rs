@@ -11,13 +11,13 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "receive-window",
         looks_at: "the last figure of tcp_rmem against bandwidth times delay of the fastest link and the longest round trip of a busy connection",
-        speaks: "when half of it (the rest is for overhead) is less than that product: medium where a connection that received 10 MB and more has \
-                 grown its buffer to the limit and all of these together cannot fill the link, high where they cannot fill half of it; else low, \
-                 with an assumed round trip of 1 ms where none received so much",
+        fires_when: "when half of it (the rest is for overhead) is less than that product: medium where a connection that received 10 MB and more has \
+                     grown its buffer to the limit and all of these together cannot fill the link, high where they cannot fill half of it; else low, \
+                     with an assumed round trip of 1 ms where none received so much",
         why: "A window smaller than what is under way stops the sender each round trip. Connections that share the link need a share of it each. \
-              The paper sets 2 GB for every host; that much helps nobody at 10 Gbit/s and 0.1 ms, and lets queues grow where it is not needed: \
+              The paper sets 2 GB for every host; that much does not help at 10 Gbit/s and 0.1 ms, and lets queues grow where it is not needed: \
               what is needed is computed here.",
-        mends: "twice the product, as a power of two, at most 2 GB, the largest that the kernel takes: then the rule is silent",
+        fix: "twice the product, as a power of two, at most 2 GB, the largest that the kernel takes: then the rule is silent",
         source: "the paper, section III-C and Table I (net.ipv4.tcp_rmem); RFC 7323, section 1; Documentation/networking/ip-sysctl.rst",
         needs: &[
             needs::SPEED,
@@ -30,10 +30,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "send-window",
         looks_at: "the last figure of tcp_wmem against bandwidth times delay",
-        speaks: "as receive-window does, where connections that sent 10 MB and more waited a tenth of their time for the send buffer \
-                 (sndbuf_limited of tcp_info): at least medium",
+        fires_when: "as receive-window does, where connections that sent 10 MB and more waited a tenth of their time for the send buffer \
+                     (sndbuf_limited of tcp_info): at least medium",
         why: "What is sent and not acknowledged has to stay in the send buffer.",
-        mends: "twice the product, as a power of two, at most 2 GB, the largest that the kernel takes: then the rule is silent",
+        fix: "twice the product, as a power of two, at most 2 GB, the largest that the kernel takes: then the rule is silent",
         source: "the paper, section III-C and Table I (net.ipv4.tcp_wmem); Documentation/networking/ip-sysctl.rst",
         needs: &[needs::SPEED, needs::SOCKETS, "/proc/sys/net/ipv4/tcp_wmem"],
         check: |view| window(view, "net/ipv4/tcp_wmem", Direction::Send),
@@ -41,9 +41,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "socket-limits",
         looks_at: "rmem_max and wmem_max against bandwidth times delay, from 10 Gbit/s on, with an assumed round trip from 40",
-        speaks: "when an application that sets its buffers itself (SO_RCVBUF) could not have what the link needs",
+        fires_when: "when an application that sets its buffers itself (SO_RCVBUF) could not have what the link needs",
         why: "They limit only what applications ask for; TCP's own growth follows tcp_rmem and tcp_wmem. UDP and tools that set buffers need them.",
-        mends: "twice the product, as a power of two, at most 2 GB, the largest that the kernel takes: then the rule is silent",
+        fix: "twice the product, as a power of two, at most 2 GB, the largest that the kernel takes: then the rule is silent",
         source: "the paper, Table I (net.core.rmem_max, wmem_max); socket(7)",
         needs: &[needs::SPEED, needs::SOCKETS, "/proc/sys/net/core/rmem_max", "/proc/sys/net/core/wmem_max"],
         check: socket_limits,
@@ -51,10 +51,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "tcp-memory",
         looks_at: "memory that TCP uses against tcp_mem, how often it was under pressure, and what the links need",
-        speaks: "high when it is in pressure now, medium when it was ten times and more, low when it was at all or the limit is less than one \
-                 product of bandwidth and delay",
+        fires_when: "high when it is in pressure now, medium when it was ten times and more, low when it was at all or the limit is less than one \
+                     product of bandwidth and delay",
         why: "Under pressure every window shrinks, whatever its own limit.",
-        mends: "a larger tcp_mem, within a quarter of the memory",
+        fix: "a larger tcp_mem, within a quarter of the memory",
         source: "the paper, Table I (net.ipv4.tcp_mem); Documentation/networking/ip-sysctl.rst",
         needs: &[
             needs::SOCKSTAT,
@@ -69,9 +69,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "window-scaling-off",
         looks_at: "net.ipv4.tcp_window_scaling",
-        speaks: "when it is 0",
+        fires_when: "when it is 0",
         why: "No window is larger than 64 KB: 0.5 Gbit/s at a round trip of 1 ms, whatever the link.",
-        mends: "1",
+        fix: "1",
         source: "RFC 7323, section 2",
         needs: &["/proc/sys/net/ipv4/tcp_window_scaling"],
         check: |view| {
@@ -82,9 +82,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "sack-off",
         looks_at: "net.ipv4.tcp_sack",
-        speaks: "when it is 0",
+        fires_when: "when it is 0",
         why: "Each loss of several packets costs a round trip for each of them, or a timeout.",
-        mends: "1",
+        fix: "1",
         source: "RFC 2018; RFC 6675",
         needs: &["/proc/sys/net/ipv4/tcp_sack"],
         check: |view| {
@@ -99,10 +99,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "timestamps-off",
         looks_at: "net.ipv4.tcp_timestamps",
-        speaks: "when it is 0; medium from 10 Gbit/s on",
+        fires_when: "when it is 0; medium from 10 Gbit/s on",
         why: "Sequence numbers come round in 3.4 s at 10 Gbit/s and 0.34 s at 100: only timestamps tell an old segment from a new one. Round trips \
               are measured once a window only.",
-        mends: "1",
+        fix: "1",
         source: "the paper, Table I (net.ipv4.tcp_timestamps); RFC 7323, sections 4 and 5 (PAWS)",
         needs: &["/proc/sys/net/ipv4/tcp_timestamps"],
         check: timestamps,
@@ -110,9 +110,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "autotuning-off",
         looks_at: "net.ipv4.tcp_moderate_rcvbuf",
-        speaks: "when it is 0",
+        fires_when: "when it is 0",
         why: "Receive windows stay at the middle figure of tcp_rmem, 128 KB: 1 Gbit/s at 1 ms.",
-        mends: "1",
+        fix: "1",
         source: "Documentation/networking/ip-sysctl.rst (tcp_moderate_rcvbuf)",
         needs: &["/proc/sys/net/ipv4/tcp_moderate_rcvbuf", "/proc/sys/net/ipv4/tcp_rmem"],
         check: |view| {
@@ -124,10 +124,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "mtu-probing-off",
         looks_at: "net.ipv4.tcp_mtu_probing on hosts with jumbo frames",
-        speaks: "when an interface has more than 1,500 bytes and probing is off",
+        fires_when: "when an interface has more than 1,500 bytes and probing is off",
         why: "Where the path beyond carries less and ICMP is filtered, connections hang as soon as they carry data. With 1 TCP finds the size by \
               itself when that happens.",
-        mends: "1",
+        fix: "1",
         source: "the paper, Table I (net.ipv4.tcp_mtu_probing); RFC 4821",
         needs: &[needs::MTU, "/proc/sys/net/ipv4/tcp_mtu_probing"],
         check: mtu_probing,
@@ -135,9 +135,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "congestion-control",
         looks_at: "net.ipv4.tcp_congestion_control against bandwidth times delay",
-        speaks: "when it is reno and a window has more than 1,000 segments",
+        fires_when: "when it is reno and a window has more than 1,000 segments",
         why: "Reno needs as many round trips as the window has segments to come back after a loss.",
-        mends: "cubic",
+        fix: "cubic",
         source: "the paper, section V; RFC 9438, section 1; tcp(7)",
         needs: &[
             needs::SPEED,
@@ -152,10 +152,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "metrics-saved",
         looks_at: "tcp_no_metrics_save on hosts of 10 Gbit/s and more that lose packets",
-        speaks: "when a thousandth of all segments is sent again",
+        fires_when: "when a thousandth of all segments is sent again",
         why: "The slow-start threshold of a lossy connection is remembered for the next ones to the same host, which start low. Without losses that \
               is harmless: the paper sets 1 to keep its experiments apart, not for speed.",
-        mends: "tcp_no_metrics_save 1 (or tcp_no_ssthresh_metrics_save 1)",
+        fix: "tcp_no_metrics_save 1 (or tcp_no_ssthresh_metrics_save 1)",
         source: "the paper, section III-C and Table I (net.ipv4.tcp_no_metrics_save); Documentation/networking/ip-sysctl.rst",
         needs: &[needs::SPEED, needs::SNMP, "/proc/sys/net/ipv4/tcp_no_metrics_save"],
         check: metrics,
@@ -163,10 +163,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "slow-start-idle",
         looks_at: "tcp_slow_start_after_idle on hosts of 10 Gbit/s and more with long round trips",
-        speaks: "when it is 1, a connection that sent 10 MB and more has a round trip of 50 ms and more, and the congestion control is not BBR, \
-                 which restarts by its own model",
+        fires_when: "when it is 1, a connection that sent 10 MB and more has a round trip of 50 ms and more, and the congestion control is not BBR, \
+                     which restarts by its own model",
         why: "After a pause of one timeout a connection starts with 10 segments again: dozens of round trips until it fills the link.",
-        mends: "0, with fq to pace the first window",
+        fix: "0, with fq to pace the first window",
         source: "Documentation/networking/ip-sysctl.rst (tcp_slow_start_after_idle); RFC 5681, section 4.1",
         needs: &[needs::SPEED, needs::SOCKETS, needs::MTU, "/proc/sys/net/ipv4/tcp_slow_start_after_idle"],
         check: slow_start,
@@ -193,9 +193,9 @@ fn power_of_two_for(product: u64) -> u64 {
 }
 
 /// Whether connections that carried much were held up by their buffers, and by how much of the largest buffer.
-fn is_held_up(view: &View<'_>, card: &Interface, direction: Direction, most: u64) -> bool {
+fn is_held_up(view: &View<'_>, nic: &Interface, direction: Direction, most: u64) -> bool {
     const SHARE: u64 = 10;
-    view.bulk(card, direction).into_iter().any(|socket| match direction {
+    view.bulk(nic, direction).into_iter().any(|socket| match direction {
         // Autotuning has grown the buffer to its limit.
         Direction::Receive => {
             socket.receive_buffer.is_some_and(|buffer| buffer.saturating_mul(10) >= most.saturating_mul(9))
@@ -208,14 +208,14 @@ fn is_held_up(view: &View<'_>, card: &Interface, direction: Direction, most: u64
 }
 
 /// What the connections that carried much can have together, each with such a window and its own round trip, bit/s.
-fn rate_of_windows(view: &View<'_>, card: &Interface, direction: Direction, window: u64) -> f64 {
-    let connections = view.bulk(card, direction);
+fn rate_of_windows(view: &View<'_>, nic: &Interface, direction: Direction, window: u64) -> f64 {
+    let connections = view.bulk(nic, direction);
     let times = connections.iter().filter_map(|socket| View::round_trip_of(socket));
     times.map(|us| window as f64 * 8e6 / us as f64).sum()
 }
 
 fn window(view: &View<'_>, path: &str, direction: Direction) -> Vec<Found> {
-    let Some((card, product, time)) = view.largest_product(direction) else { return Vec::new() };
+    let Some((nic, product, time)) = view.largest_product(direction) else { return Vec::new() };
     let field = |at| view.facts.sysctl_field(path, at);
     let (Some(least), Some(default), Some(most)) = (field(0), field(1), field(2)) else { return Vec::new() };
     // Of a send buffer, too, about half is what the packets cost beside their payload.
@@ -226,11 +226,11 @@ fn window(view: &View<'_>, path: &str, direction: Direction) -> Vec<Found> {
     if window >= product || most >= LARGEST_BUFFER {
         return Vec::new();
     }
-    let speed = card.speed_bps.unwrap_or(0) as f64;
-    let together = rate_of_windows(view, card, direction, window);
+    let speed = nic.speed_bps.unwrap_or(0) as f64;
+    let together = rate_of_windows(view, nic, direction, window);
     // A receiver does not see its sender wait: a buffer at its limit holds up no link that its connections fill together.
     let held_up =
-        is_held_up(view, card, direction, most) && (direction == Direction::Send || together < speed);
+        is_held_up(view, nic, direction, most) && (direction == Direction::Send || together < speed);
     let basis = time.basis(if held_up { Basis::Measured } else { Basis::Setting });
     let severity = match basis {
         Basis::Measured if together < speed / 2.0 => High,
@@ -242,7 +242,7 @@ fn window(view: &View<'_>, path: &str, direction: Direction) -> Vec<Found> {
         (false, true) if together >= speed => {
             format!(
                 "; no connection was held up by it yet, and {} of them fill the link together",
-                view.bulk(card, direction).len()
+                view.bulk(nic, direction).len()
             )
         }
         (false, true) => "; no connection was held up by it yet".to_owned(),
@@ -250,7 +250,7 @@ fn window(view: &View<'_>, path: &str, direction: Direction) -> Vec<Found> {
     };
     let text = format!(
         "{} needs {} ({} × {}), and {} = {} allows a {what} window of {}{limited}",
-        card.name,
+        nic.name,
         bytes(product),
         gigabits(speed),
         time.words(),
@@ -281,10 +281,10 @@ fn either_product<'a>(view: &View<'a>) -> Option<(&'a Interface, u64, RoundTrip)
 const VERY_FAST: u64 = 40_000_000_000;
 
 fn socket_limits(view: &View<'_>) -> Vec<Found> {
-    let Some((card, product, time)) = either_product(view) else { return Vec::new() };
-    // What an assumed round trip asks for counts only where nobody could do without.
+    let Some((nic, product, time)) = either_product(view) else { return Vec::new() };
+    // A product of an assumed round trip counts only where every link of that speed needs it.
     let least = if time.peer.is_some() { FAST } else { VERY_FAST };
-    if card.speed_bps.is_none_or(|speed| speed < least) {
+    if nic.speed_bps.is_none_or(|speed| speed < least) {
         return Vec::new();
     }
     let mut small = Vec::new();
@@ -301,9 +301,9 @@ fn socket_limits(view: &View<'_>) -> Vec<Found> {
     let text = format!(
         "{}; {} needs {} ({} × {})",
         names.join(", "),
-        card.name,
+        nic.name,
         bytes(product),
-        gigabits(card.speed_bps.unwrap_or(0) as f64),
+        gigabits(nic.speed_bps.unwrap_or(0) as f64),
         time.words()
     );
     let effect = "applications that set their buffers, and UDP, cannot have what the link needs; TCP's own growth is not limited by it";
@@ -380,9 +380,9 @@ fn memory(view: &View<'_>) -> Vec<Found> {
 /// Whether busy connections with such a window certainly cannot fill their link, even together.
 fn is_too_small(view: &View<'_>, window: u64) -> bool {
     [Direction::Receive, Direction::Send].into_iter().any(|direction| {
-        view.largest_product(direction).is_some_and(|(card, _, time)| {
-            let speed = card.speed_bps.unwrap_or(0) as f64;
-            time.peer.is_some() && rate_of_windows(view, card, direction, window) < speed
+        view.largest_product(direction).is_some_and(|(nic, _, time)| {
+            let speed = nic.speed_bps.unwrap_or(0) as f64;
+            time.peer.is_some() && rate_of_windows(view, nic, direction, window) < speed
         })
     })
 }
@@ -430,13 +430,13 @@ fn mtu_probing(view: &View<'_>) -> Vec<Found> {
 fn congestion_control(view: &View<'_>) -> Vec<Found> {
     const SEGMENTS: u64 = 1000;
     let Some(name) = view.facts.sysctl("net/ipv4/tcp_congestion_control") else { return Vec::new() };
-    let Some((card, product, time)) = view.largest_product(Direction::Send) else { return Vec::new() };
-    let Some(mtu) = card.mtu else { return Vec::new() };
+    let Some((nic, product, time)) = view.largest_product(Direction::Send) else { return Vec::new() };
+    let Some(mtu) = nic.mtu else { return Vec::new() };
     let segments = product / u64::from(mtu.saturating_sub(52).max(1));
     if name == "reno" && segments >= SEGMENTS {
         let text = format!(
             "the congestion control is reno, and a window at {} and {} has {segments} segments",
-            gigabits(card.speed_bps.unwrap_or(0) as f64),
+            gigabits(nic.speed_bps.unwrap_or(0) as f64),
             time.words()
         );
         let effect =
@@ -474,11 +474,11 @@ fn slow_start(view: &View<'_>) -> Vec<Found> {
     if view.facts.sysctl("net/ipv4/tcp_congestion_control").is_some_and(|name| name.starts_with("bbr")) {
         return Vec::new();
     }
-    let Some((card, product, time)) = view.largest_product(Direction::Send) else { return Vec::new() };
-    if time.peer.is_none() || time.us < LONG_US || card.speed_bps.is_none_or(|speed| speed < FAST) {
+    let Some((nic, product, time)) = view.largest_product(Direction::Send) else { return Vec::new() };
+    if time.peer.is_none() || time.us < LONG_US || nic.speed_bps.is_none_or(|speed| speed < FAST) {
         return Vec::new();
     }
-    let Some(mtu) = card.mtu else { return Vec::new() };
+    let Some(mtu) = nic.mtu else { return Vec::new() };
     let segments = product / u64::from(mtu.saturating_sub(52).max(1));
     let trips = (segments as f64 / 10.0).max(1.0).log2().ceil();
     let text = format!(

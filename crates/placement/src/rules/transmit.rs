@@ -14,11 +14,11 @@ use crate::view::{bytes, count, gigabits, per_cent};
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "xps-missing",
-        looks_at: "transmit packet steering of cards with at least 4 transmit queues, from 10 Gbit/s on",
-        speaks: "when no queue is in any map",
+        looks_at: "transmit packet steering of NICs with at least 4 transmit queues, from 10 Gbit/s on",
+        fires_when: "when no queue is in any map",
         why: "Processors that send share queues by the hash of the flow: locks and cache lines move between them, and completions come on \
               another processor. Where `evenkeel fair` spreads flows over queues no map is wanted.",
-        mends: "each queue for the processors of its own share",
+        fix: "each queue for the processors of its own share",
         source: "Documentation/networking/scaling.rst (XPS)",
         needs: &[needs::SPEED, needs::QUEUES],
         check: xps_missing,
@@ -26,9 +26,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "xps-one-queue",
         looks_at: "the transmit queues that XPS maps name",
-        speaks: "when one queue alone is named, for at least two processors, of at least 4",
+        fires_when: "when one queue alone is named, for at least two processors, of at least 4",
         why: "XPS wins over the hash: everything that these processors send goes through one queue and its lock.",
-        mends: "maps that spread the processors over the queues",
+        fix: "maps that spread the processors over the queues",
         source: "Documentation/networking/scaling.rst (XPS)",
         needs: &[needs::QUEUES],
         check: xps_one_queue,
@@ -36,9 +36,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "xps-remote",
         looks_at: "the package of the processors in each queue's XPS map, and that in which its interrupt is served",
-        speaks: "when they are in different packages for at least half of the queues, from 10 Gbit/s on",
+        fires_when: "when they are in different packages for at least half of the queues, from 10 Gbit/s on",
         why: "What one package sends is completed on the other: each buffer's cache lines cross the interconnect twice.",
-        mends: "maps of processors in the package of the queue's interrupt",
+        fix: "maps of processors in the package of the queue's interrupt",
         source: "Documentation/networking/scaling.rst (XPS, Suggested Configuration)",
         needs: &[needs::SPEED, needs::QUEUES, needs::INTERRUPTS, needs::AFFINITY, needs::NODES],
         check: xps_remote,
@@ -46,12 +46,12 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "tx-ring-short",
         looks_at: "the transmit ring against its maximum, in time at line rate, and how often qdiscs put packets back (requeues)",
-        speaks: "from 10 Gbit/s on when it is below its maximum and 256 entries, or below 512 and holds less than 50 µs of full-sized packets; \
-                 medium when a thousandth of the packets was put back, or queues stopped 10,000 times and once in a million packets with fewer \
-                 than 1,024 entries",
+        fires_when: "from 10 Gbit/s on when it is below its maximum and 256 entries, or below 512 and holds less than 50 µs of full-sized packets; \
+                     medium when a thousandth of the packets was put back, or queues stopped 10,000 times and once in a million packets with fewer \
+                     than 1,024 entries",
         why: "Completions come with an interrupt or a poll, tens of microseconds apart. A ring that is shorter than that runs dry or stops \
               its queue. Byte queue limits keep a longer ring from adding delay.",
-        mends: "1,024 entries, or the most that the card has",
+        fix: "1,024 entries, or the most that the NIC has",
         source: "ethtool(8), -G; Documentation/networking/driver.rst (transmit path); Titan (ATC 2018), section 2",
         needs: &[needs::SPEED, needs::RINGS, needs::MTU, needs::QDISCS],
         check: ring_short,
@@ -59,9 +59,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "tx-timeouts",
         looks_at: "how often the watchdog found a transmit queue stuck (tx_timeout)",
-        speaks: "from the first time on",
-        why: "A queue sent nothing for seconds; the driver resets the card, and what waited is lost.",
-        mends: "firmware and driver of the card, its slot, its power",
+        fires_when: "from the first time on",
+        why: "A queue sent nothing for seconds; the driver resets the NIC, and what waited is lost.",
+        fix: "firmware and driver of the NIC, its slot, its power",
         source: "Documentation/ABI/testing/sysfs-class-net-queues (tx_timeout); dev_watchdog, net/sched/sch_generic.c",
         needs: &[needs::QUEUES],
         check: timeouts,
@@ -69,10 +69,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "xps-two-maps",
         looks_at: "whether queues are in maps by processor and by receive queue at once",
-        speaks: "when they are",
+        fires_when: "when they are",
         why: "The map by receive queue wins for sockets that have received something, that by processor for the others: queues are shared in \
               ways that neither map shows.",
-        mends: "one kind of map",
+        fix: "one kind of map",
         source: "Documentation/networking/scaling.rst (XPS Configuration)",
         needs: &[needs::QUEUES],
         check: xps_two_maps,
@@ -80,11 +80,11 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "tx-one-queue",
         looks_at: "packets of each transmit queue",
-        speaks: "when one of at least 4 queues sent 90 % of at least a million packets, and not a single connection is the reason",
+        fires_when: "when one of at least 4 queues sent 90 % of at least a million packets, and not a single connection is the reason",
         why: "One queue, one lock, one ring. Packets forwarded from containers keep the queue number of the veth that they came from: with one \
-              queue there, all of them use the first queue of the card. Spread, the throughput of pods doubled.",
-        mends: "a choice at the card that does not keep that number: `evenkeel fair`, XPS for the processors that forward, veth pairs with \
-                several queues",
+              queue there, all of them use the first queue of the NIC. Spread, the throughput of pods doubled.",
+        fix: "a choice at the NIC that does not keep that number: `evenkeel fair`, XPS for the processors that forward, veth pairs with \
+              several queues",
         source: "cilium/cilium issue 18311; skb_tx_hash, net/core/dev.c",
         needs: &[needs::DRIVER_STATISTICS, needs::QUEUES],
         check: one_queue,
@@ -92,9 +92,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "bql-capped",
         looks_at: "the ceiling of byte queue limits (limit_max) against the link",
-        speaks: "when it is less than two GSO packets or 20 µs at line rate, from 10 Gbit/s on",
-        why: "The card runs dry between two completions: the link idles while packets wait in the qdisc.",
-        mends: "a ceiling that covers the time between two interrupts, or the kernel's own (no ceiling)",
+        fires_when: "when it is less than two GSO packets or 20 µs at line rate, from 10 Gbit/s on",
+        why: "The NIC runs dry between two completions: the link idles while packets wait in the qdisc.",
+        fix: "a ceiling that covers the time between two interrupts, or the kernel's own (no ceiling)",
         source: "Documentation/ABI/testing/sysfs-class-net-queues (byte_queue_limits); Titan (ATC 2018), section 2",
         needs: &[needs::SPEED, needs::QUEUES],
         check: bql_capped,
@@ -102,30 +102,30 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "tx-rate-capped",
         looks_at: "tx_maxrate of each queue",
-        speaks: "when queues are capped below a tenth of the link",
+        fires_when: "when queues are capped below a tenth of the link",
         why: "What is left over from an experiment caps flows by chance of their queue.",
-        mends: "0, which is no cap",
+        fix: "0, which is no cap",
         source: "Documentation/ABI/testing/sysfs-class-net-queues (tx_maxrate)",
         needs: &[needs::SPEED, needs::QUEUES],
         check: rate_capped,
     },
 ];
 
-fn is_fast(card: &&Interface) -> bool {
-    card.speed_bps.is_some_and(|speed| speed >= FAST)
+fn is_fast(nic: &&Interface) -> bool {
+    nic.speed_bps.is_some_and(|speed| speed >= FAST)
 }
 
 /// Maps that give each transmit queue its share of the processors.
-fn with_maps(view: &View<'_>, card: &Interface, found: Found) -> Found {
-    let changes = map_changes(view, card);
-    changes.into_iter().fold(found.on(&card.name), |found, change| found.change(change.knob, change.to))
+fn with_maps(view: &View<'_>, nic: &Interface, found: Found) -> Found {
+    let changes = map_changes(view, nic);
+    changes.into_iter().fold(found.on(&nic.name), |found, change| found.change(change.knob, change.to))
 }
 
 fn xps_missing(view: &View<'_>) -> Vec<Found> {
     const QUEUES: usize = 4;
     let mut found = Vec::new();
-    for card in view.cards().filter(is_fast) {
-        let queues = &card.transmit_queues;
+    for nic in view.nics().filter(is_fast) {
+        let queues = &nic.transmit_queues;
         let named = queues
             .iter()
             .any(|queue| !queue.xps_processors.is_empty() || !queue.xps_receive_queues.is_empty());
@@ -133,7 +133,7 @@ fn xps_missing(view: &View<'_>) -> Vec<Found> {
         if queues.len() >= QUEUES && shown && !named && view.facts.processors.len() > 1 {
             let text = format!("{} transmit queues, and no processor is mapped to any (XPS)", queues.len());
             let effect = "processors share queues, locks and cache lines when they send";
-            found.push(with_maps(view, card, Found::setting(Low, &card.name, text, effect)));
+            found.push(with_maps(view, nic, Found::setting(Low, &nic.name, text, effect)));
         }
     }
     found
@@ -142,28 +142,22 @@ fn xps_missing(view: &View<'_>) -> Vec<Found> {
 fn xps_one_queue(view: &View<'_>) -> Vec<Found> {
     const QUEUES: usize = 4;
     let mut found = Vec::new();
-    for card in view.cards().filter(|card| card.transmit_queues.len() >= QUEUES) {
+    for nic in view.nics().filter(|nic| nic.transmit_queues.len() >= QUEUES) {
         let mut named =
-            card.transmit_queues.iter().enumerate().filter(|(_, queue)| !queue.xps_processors.is_empty());
+            nic.transmit_queues.iter().enumerate().filter(|(_, queue)| !queue.xps_processors.is_empty());
         if let (Some((at, queue)), None) = (named.next(), named.next())
             && queue.xps_processors.len() > 1
         {
             let text = format!(
                 "of {} transmit queues only queue {at} is in an XPS map, for processors {}",
-                card.transmit_queues.len(),
+                nic.transmit_queues.len(),
                 processor_list(&queue.xps_processors)
             );
             let effect = "all that these processors send goes through one queue";
             found.push(with_maps(
                 view,
-                card,
-                Found::on_basis(
-                    view.cost_basis(card),
-                    by_speed(card, High, Medium),
-                    &card.name,
-                    text,
-                    effect,
-                ),
+                nic,
+                Found::on_basis(view.cost_basis(nic), by_speed(nic, High, Medium), &nic.name, text, effect),
             ));
         }
     }
@@ -173,11 +167,11 @@ fn xps_one_queue(view: &View<'_>) -> Vec<Found> {
 fn xps_remote(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
     let package = |number: &u32| view.facts.processor(*number).map(|processor| processor.package);
-    for card in view.cards().filter(is_fast) {
+    for nic in view.nics().filter(is_fast) {
         let (mut apart, mut judged) = (0, 0);
-        for (at, queue) in card.transmit_queues.iter().enumerate() {
+        for (at, queue) in nic.transmit_queues.iter().enumerate() {
             let number = u32::try_from(at).ok();
-            let mut own = view.facts.interrupts_of(&card.name).filter(|interrupt| interrupt.queue == number);
+            let mut own = view.facts.interrupts_of(&nic.name).filter(|interrupt| interrupt.queue == number);
             let packages: BTreeSet<u32> =
                 own.by_ref().flat_map(|interrupt| interrupt.target()).filter_map(package).collect();
             if queue.xps_processors.is_empty() || packages.is_empty() {
@@ -194,7 +188,7 @@ fn xps_remote(view: &View<'_>) -> Vec<Found> {
             "{apart} of {judged} transmit queues are mapped (XPS) to processors of another package than that of their interrupts"
         );
         let effect = "what one package sends is completed on the other";
-        found.push(with_maps(view, card, Found::setting(Low, &card.name, text, effect)));
+        found.push(with_maps(view, nic, Found::setting(Low, &nic.name, text, effect)));
     }
     found
 }
@@ -208,20 +202,20 @@ fn ring_short(view: &View<'_>) -> Vec<Found> {
     const ENOUGH: u32 = 1024;
     const STOPS: u64 = 10_000;
     let mut found = Vec::new();
-    for card in view.cards().filter(is_fast) {
-        let Some(rings) = card.rings.filter(|rings| rings.tx > 0 && rings.tx < rings.tx_max) else {
+    for nic in view.nics().filter(is_fast) {
+        let Some(rings) = nic.rings.filter(|rings| rings.tx > 0 && rings.tx < rings.tx_max) else {
             continue;
         };
-        let Some(packet) = View::packet_time_us(card) else { continue };
+        let Some(packet) = View::packet_time_us(nic) else { continue };
         let time = f64::from(rings.tx) * packet;
-        let stops = card.losses.transmit_stops.unwrap_or(0);
+        let stops = nic.losses.transmit_stops.unwrap_or(0);
         let stopped =
-            stops >= STOPS && stops.saturating_mul(1_000_000) >= card.sent_packets() && rings.tx < ENOUGH;
+            stops >= STOPS && stops.saturating_mul(1_000_000) >= nic.sent_packets() && rings.tx < ENOUGH;
         if rings.tx >= FEW && (rings.tx >= ENTRIES || time >= TIME_US) && !stopped {
             continue;
         }
-        let requeues: u64 = card.qdiscs.iter().map(|qdisc| qdisc.requeues).max().unwrap_or(0);
-        let shows = requeues >= 10_000 && requeues.saturating_mul(1000) >= card.sent_packets();
+        let requeues: u64 = nic.qdiscs.iter().map(|qdisc| qdisc.requeues).max().unwrap_or(0);
+        let shows = requeues >= 10_000 && requeues.saturating_mul(1000) >= nic.sent_packets();
         let mut text = format!(
             "the transmit ring has {} of {} entries: {time:.0} µs of full-sized packets at line rate",
             rings.tx, rings.tx_max
@@ -234,25 +228,25 @@ fn ring_short(view: &View<'_>) -> Vec<Found> {
         }
         let effect = "the ring is full or empty between two completions: queues stop, and the link idles";
         let entry = if shows || stopped {
-            Found::measured(Medium, &card.name, text, effect)
+            Found::measured(Medium, &nic.name, text, effect)
         } else {
-            Found::setting(Low, &card.name, text, effect)
+            Found::setting(Low, &nic.name, text, effect)
         };
         let wanted = rings.tx_max.min(ENOUGH.max(rings.tx));
-        found.push(entry.on(&card.name).change(Knob::Ring(Ring::Tx), Value::Number(wanted)));
+        found.push(entry.on(&nic.name).change(Knob::Ring(Ring::Tx), Value::Number(wanted)));
     }
     found
 }
 
 fn timeouts(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
-    for card in view.cards() {
-        let times: u64 = card.transmit_queues.iter().map(|queue| queue.timeouts).saturating_sum();
+    for nic in view.nics() {
+        let times: u64 = nic.transmit_queues.iter().map(|queue| queue.timeouts).saturating_sum();
         if times > 0 {
             let text = format!("transmit queues were stuck {} times", count(times));
             found.push(
-                Found::measured(Medium, &card.name, text, "the card is reset, and what waited is lost")
-                    .advice("look at the kernel's log for the driver's reason, and at firmware, slot and power of the card"),
+                Found::measured(Medium, &nic.name, text, "the NIC is reset, and what waited is lost")
+                    .advice("look at the kernel's log for the driver's reason, and at firmware, slot and power of the NIC"),
             );
         }
     }
@@ -261,9 +255,9 @@ fn timeouts(view: &View<'_>) -> Vec<Found> {
 
 fn xps_two_maps(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
-    for card in view.cards() {
-        let by_processor = card.transmit_queues.iter().any(|queue| !queue.xps_processors.is_empty());
-        let both: Vec<usize> = card
+    for nic in view.nics() {
+        let by_processor = nic.transmit_queues.iter().any(|queue| !queue.xps_processors.is_empty());
+        let both: Vec<usize> = nic
             .transmit_queues
             .iter()
             .enumerate()
@@ -278,7 +272,7 @@ fn xps_two_maps(view: &View<'_>) -> Vec<Found> {
             both.len()
         );
         let effect = "the map by receive queue wins for sockets that have received something, and the other is in vain";
-        let mut entry = Found::setting(Low, &card.name, text, effect).on(&card.name);
+        let mut entry = Found::setting(Low, &nic.name, text, effect).on(&nic.name);
         for queue in both {
             entry = entry.change(
                 Knob::InterfaceFile(format!("queues/tx-{queue}/xps_rxqs")),
@@ -295,8 +289,8 @@ fn one_queue(view: &View<'_>) -> Vec<Found> {
     const ENOUGH: u64 = 1_000_000;
     const SHARE: f64 = 0.9;
     let mut found = Vec::new();
-    for card in view.cards() {
-        let counts = &card.queue_counters.transmit;
+    for nic in view.nics() {
+        let counts = &nic.queue_counters.transmit;
         let total = counts.iter().saturating_sum();
         let Some((queue, most)) = counts.iter().copied().enumerate().max_by_key(|(_, count)| *count) else {
             continue;
@@ -306,7 +300,7 @@ fn one_queue(view: &View<'_>) -> Vec<Found> {
             continue;
         }
         let sent = |socket: &SocketFacts| socket.tcp.as_ref().map_or(0, |tcp| tcp.bytes_acked);
-        let connections = view.connections(card);
+        let connections = view.connections(nic);
         let all: u64 = connections.iter().map(|socket| sent(socket)).saturating_sum();
         let largest = connections.iter().map(|socket| sent(socket)).max().unwrap_or(0);
         if largest >= 100_000_000 && largest as f64 >= 0.8 * all as f64 {
@@ -326,19 +320,19 @@ fn one_queue(view: &View<'_>) -> Vec<Found> {
                 "; this host forwards for {single} veth interfaces of one queue, whose queue number packets keep"
             );
         }
-        let mapped: Vec<usize> = card
+        let mapped: Vec<usize> = nic
             .transmit_queues
             .iter()
             .enumerate()
             .filter(|(_, queue)| !queue.xps_processors.is_empty())
             .map(|(at, _)| at)
             .collect();
-        let entry = Found::measured(Medium, &card.name, text, "one queue and its lock carry everything");
-        let entry = if mapped.len() < 2 { with_maps(view, card, entry) } else { entry };
+        let entry = Found::measured(Medium, &nic.name, text, "one queue and its lock carry everything");
+        let entry = if mapped.len() < 2 { with_maps(view, nic, entry) } else { entry };
         found.push(entry.advice(format!(
             "`evenkeel fair {}` chooses queues by their load, whatever number a packet came with; veth pairs can be made with several queues \
              (`ip link add ... numtxqueues N numrxqueues N type veth`)",
-            card.name
+            nic.name
         )));
     }
     found
@@ -350,10 +344,10 @@ fn bql_capped(view: &View<'_>) -> Vec<Found> {
     /// `DQL_MAX_LIMIT`: the kernel's own, which is none.
     const NO_LIMIT: u64 = 1_879_048_192;
     let mut found = Vec::new();
-    for card in view.cards().filter(is_fast) {
-        let Some(speed) = card.speed_bps else { continue };
+    for nic in view.nics().filter(is_fast) {
+        let Some(speed) = nic.speed_bps else { continue };
         let needed = GSO_PACKETS.max((speed / 8).saturating_mul(TIME_US) / 1_000_000);
-        let capped: Vec<(usize, u64)> = card
+        let capped: Vec<(usize, u64)> = nic
             .transmit_queues
             .iter()
             .enumerate()
@@ -369,8 +363,8 @@ fn bql_capped(view: &View<'_>) -> Vec<Found> {
             gigabits(speed as f64),
             bytes((speed / 8).saturating_mul(TIME_US) / 1_000_000)
         );
-        let mut entry = Found::limit(Medium, &card.name, text, "the card runs dry between two completions")
-            .on(&card.name);
+        let mut entry =
+            Found::limit(Medium, &nic.name, text, "the NIC runs dry between two completions").on(&nic.name);
         for (queue, _) in &capped {
             let file = format!("queues/tx-{queue}/byte_queue_limits/limit_max");
             entry = entry.change(Knob::InterfaceFile(file), Value::Text(NO_LIMIT.to_string()));
@@ -382,13 +376,13 @@ fn bql_capped(view: &View<'_>) -> Vec<Found> {
 
 fn rate_capped(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
-    for card in view.cards() {
-        let capped: Vec<(usize, u64)> = card
+    for nic in view.nics() {
+        let capped: Vec<(usize, u64)> = nic
             .transmit_queues
             .iter()
             .enumerate()
             .filter(|(_, queue)| {
-                let limit = card.speed_bps.map_or(u64::MAX, |speed| speed / 10_000_000);
+                let limit = nic.speed_bps.map_or(u64::MAX, |speed| speed / 10_000_000);
                 queue.max_rate_mbps > 0 && queue.max_rate_mbps <= limit
             })
             .map(|(at, queue)| (at, queue.max_rate_mbps))
@@ -397,10 +391,10 @@ fn rate_capped(view: &View<'_>) -> Vec<Found> {
         let text = format!(
             "{} of {} transmit queues are capped (queue {first}: {rate} Mbit/s)",
             capped.len(),
-            card.transmit_queues.len()
+            nic.transmit_queues.len()
         );
         let mut entry =
-            Found::limit(Medium, &card.name, text, "a flow is capped by chance of its queue").on(&card.name);
+            Found::limit(Medium, &nic.name, text, "a flow is capped by chance of its queue").on(&nic.name);
         for (queue, _) in &capped {
             entry = entry.change(
                 Knob::InterfaceFile(format!("queues/tx-{queue}/tx_maxrate")),

@@ -166,7 +166,7 @@ impl TuningPlan {
         let Some(process) = running_balancer(facts).filter(|_| self.steps.iter().any(is_placement)) else {
             return;
         };
-        let is_balanced = facts.interface(interface).is_some_and(|card| View::new(facts).is_balanced(card));
+        let is_balanced = facts.interface(interface).is_some_and(|nic| View::new(facts).is_balanced(nic));
         let why = if is_balanced {
             "irqbalance runs, and AWS advises to leave the interrupts of ena to it; the paper and ESnet stop it on \
              transfer hosts: stop it to have this change"
@@ -208,7 +208,7 @@ impl TuningPlan {
     }
 }
 
-/// Whether a finding is about an interface or its host: what another interface's settings mend is not.
+/// Whether a finding is about an interface or its host: a finding that another interface's settings fix is not.
 fn concerns(facts: &HostFacts, finding: &Finding, interface: &str) -> bool {
     match &finding.remedy.interface {
         Some(name) => name == interface,

@@ -1,6 +1,6 @@
 //! A plan that is carried on until nothing is left to change.
 //!
-//! A change of one rule makes others speak: interrupts that move leave the maps of their queues behind. So a plan is made
+//! A change of one rule makes others fire: interrupts that move leave the maps of their queues behind. So a plan is made
 //! stage by stage, what others depend on first ([`stage`]): each round of changes is set in a model of the host, which is
 //! checked again, and a stage ends when no rule wants anything of it or of one before. Interrupts are placed for the queues
 //! that the host will have, and maps follow interrupts that do not move any more.

@@ -123,8 +123,8 @@ fn what_was_raised_is_raised_again_only_while_packets_are_lost() {
     assert!(settled("receive-window", "eth1", "eth0", &none).unwrap().contains("evenkeel tune eth1"));
 }
 
-/// A card of four queues, each with its processor.
-fn card_of_four() -> HostFacts {
+/// A NIC of four queues, each with its processor.
+fn nic_of_four() -> HostFacts {
     let queue =
         |number| TransmitQueue { has_xps: true, xps_processors: vec![number], ..TransmitQueue::default() };
     let interrupt = |number: u32| Interrupt {
@@ -136,7 +136,7 @@ fn card_of_four() -> HostFacts {
         affinity: vec![number],
         ..Interrupt::default()
     };
-    let card = Interface {
+    let nic = Interface {
         name: "eth0".to_owned(),
         kind: InterfaceKind::Device,
         up: true,
@@ -149,7 +149,7 @@ fn card_of_four() -> HostFacts {
     let processor = |number| Processor { number, core: number, ..Processor::default() };
     HostFacts {
         processors: (0..4).map(processor).collect(),
-        interfaces: vec![card],
+        interfaces: vec![nic],
         interrupts: (0..4).map(interrupt).collect(),
         ..HostFacts::default()
     }
@@ -157,7 +157,7 @@ fn card_of_four() -> HostFacts {
 
 #[test]
 fn undo_gives_queues_back_that_went_with_their_channels() {
-    let before = card_of_four();
+    let before = nic_of_four();
     let made = [
         Change::new(Knob::Channels(Channels::Combined), Value::Number(2)),
         Change::new(Knob::InterruptAffinity(41), Value::Text("3".to_owned())),
@@ -181,7 +181,7 @@ fn undo_gives_queues_back_that_went_with_their_channels() {
 
 #[test]
 fn a_change_without_a_way_back_is_left_and_said() {
-    let mut facts = card_of_four();
+    let mut facts = nic_of_four();
     facts.counters.insert("TcpExt.IPReversePathFilter".to_owned(), 1_000_000);
     facts.sysctls.insert("net/ipv4/conf/all/rp_filter".to_owned(), "1".to_owned());
     let knob = Knob::Sysctl("net/ipv4/conf/eth0/rp_filter".to_owned());
@@ -209,7 +209,7 @@ fn what_others_depend_on_comes_first() {
     ];
     assert!(order.map(|knob| stage(&knob)).is_sorted());
     assert!(stage(&Knob::Sysctl("x".to_owned())) <= LAST_STAGE);
-    let mut facts = card_of_four();
+    let mut facts = nic_of_four();
     facts.interfaces[0].features.insert("rx-gro".to_owned(), Feature { on: false, fixed: false });
     let plan = TuningPlan::settle(&facts, "eth0", &Keep::default(), &[]).unwrap();
     assert!(plan.steps.iter().map(|step| stage(&step.change.knob)).is_sorted());

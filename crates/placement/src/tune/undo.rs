@@ -1,6 +1,6 @@
 //! What takes a plan back.
 //!
-//! Each knob gets the value from before. A new number of channels makes queues, interrupts and the table of the card
+//! Each knob gets the value from before. A new number of channels makes queues, interrupts and the table of the NIC
 //! anew, and so does the way back: their settings are given again once the old queues are there.
 
 use evenkeel_model::change::{Change, Channels, Knob};
@@ -61,12 +61,12 @@ fn differing(before: &HostFacts, now: &HostFacts, interface: &str) -> Vec<Change
 
 /// What comes and goes with channels.
 fn queue_knobs(facts: &HostFacts, interface: &str) -> Vec<Knob> {
-    let Some(card) = facts.interface(interface) else { return Vec::new() };
+    let Some(nic) = facts.interface(interface) else { return Vec::new() };
     let mut knobs: Vec<Knob> =
         [Channels::Rx, Channels::Tx, Channels::Combined].map(Knob::Channels).into_iter().collect();
     knobs.push(Knob::RssTable);
-    knobs.extend((0..card.receive_queues.len()).flat_map(Knob::of_receive_queue));
-    knobs.extend((0..card.transmit_queues.len()).flat_map(Knob::of_transmit_queue));
+    knobs.extend((0..nic.receive_queues.len()).flat_map(Knob::of_receive_queue));
+    knobs.extend((0..nic.transmit_queues.len()).flat_map(Knob::of_transmit_queue));
     knobs.extend(facts.interrupts_of(interface).map(|interrupt| Knob::InterruptAffinity(interrupt.number)));
     knobs.push(Knob::RootQdisc);
     knobs

@@ -313,11 +313,7 @@ impl Reader<'_> {
 
     fn refuse_script(&self, script: Option<ScriptField<'_>>, advice: &str) {
         if let Some(script) = script {
-            script.field.at_key().complain(
-                ScenarioErrorKind::BadValue,
-                "a script that nobody asks for",
-                advice,
-            );
+            script.field.at_key().complain(ScenarioErrorKind::BadValue, "a script without use", advice);
         }
     }
 

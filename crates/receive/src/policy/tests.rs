@@ -106,7 +106,7 @@ fn mistakes_are_told_with_their_place() {
         ("[[term]]\npolicy = \"balance\"\nweight = 0", "p.toml:3:10: term[0].weight: 0 is out of range"),
         ("[[term]]\npolicy = \"isolation\"", "p.toml:2:10: term[0].policy: isolation is no term"),
         ("policy = \"script\"", "p.toml:1:10: policy: without a script"),
-        ("script = 'fn cost(q) { 1 }'", "p.toml:1:1: script: a script that nobody asks for"),
+        ("script = 'fn cost(q) { 1 }'", "p.toml:1:1: script: a script without use"),
         ("policy = \"script\"\nscript = 'fn cost(q) { 1'", "p.toml:2:"),
         ("policy = \"script\"\nscript = 'let a = 1;'", "p.toml:2:11: script: it defines none of"),
         (

@@ -17,7 +17,7 @@ use crate::time::{MILLISECOND, NANOSECOND, SECOND, Span, Time};
 /// Flows start within this time: the hosts' programs start at once, and each opens its connections
 /// one after the other.
 const STARTS_WITHIN: Span = MILLISECOND;
-/// Progress is told, and a wish to stop heard, this often with one host; more hosts do as much in less time.
+/// The step after which one host reports progress and checks for an interruption; more hosts do as much in less time.
 const STEP: Span = 120 * MILLISECOND;
 /// Alpha of the switch's dynamic thresholds is 1. The switch's own setting is not published.
 const ALPHA_EXPONENT: i8 = 0;
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_to_stop_is_heard() {
+    fn an_interruption_stops_it() {
         assert_eq!(repeat("cmax", 100, true), Err(SimError::Interrupted));
     }
 }

@@ -151,7 +151,7 @@ impl Nic {
     }
 
     /// Whether the first segment of `queue` will have left at `time`, as far as a rough estimate tells:
-    /// rings that take turns send the same in each.
+    /// rings served round robin send the same in each.
     #[must_use]
     pub fn may_finish_by(&self, queue: u32, time: Time) -> bool {
         let ring = &self.rings[queue as usize];

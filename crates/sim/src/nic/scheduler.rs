@@ -20,7 +20,7 @@ const FRUITLESS_ROUNDS: usize = 4;
 
 /// How the NIC shares its wire between rings that have something to send.
 ///
-/// Rings take turns in the order in which they became non-empty: a ring that receives its first segment
+/// Rings are served in the order in which they became non-empty: a ring that receives its first segment
 /// goes to the end of the list, and one that runs empty leaves it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {

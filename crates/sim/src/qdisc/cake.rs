@@ -2,7 +2,7 @@
 //! *Piece of CAKE*, LANMAN 2018), without its shaper.
 //!
 //! Segments are split into their packets. A packet goes to the tin of its priority, and in it to a queue of its
-//! own that it finds by hash in a set of eight; queues take turns by deficit round robin, new ones first, and
+//! own that it finds by hash in a set of eight; queues are served by deficit round robin, new ones first, and
 //! each has CoDel. Tins share by their weights while each has something.
 //!
 //! Left out: the shaper and its overheads, isolation of hosts (all flows are of one pair), BLUE (which acts in

@@ -75,7 +75,7 @@ impl TakesTurns for Class {
     }
 }
 
-/// Classes of which the first few are strict and the others take turns.
+/// Classes of which the first few are strict and the others are served round robin.
 #[derive(Clone, Debug)]
 pub(super) struct Drr {
     classifier: Classifier,

@@ -262,7 +262,7 @@ proptest! {
 
     /// Checconi, Rizzo and Valente, theorem 2: the worst-case fair index of a class is at most three
     /// slots of its group and two longest segments; a slot is less than twice its longest budget. With
-    /// aggregates of n classes the budget is n segments, and they take turns inside.
+    /// aggregates of n classes the budget is n segments, and they are served round robin inside.
     #[test]
     fn qfq_is_fair(
         weights in prop::collection::vec(prop_oneof![Just(1u32), Just(8), 1u32..200], 2..12),

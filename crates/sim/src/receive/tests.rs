@@ -170,7 +170,7 @@ fn queues_of_their_own_help_some_and_cost_the_others() {
     assert!(isolation[0].0 > 1.2 * balance[0].0, "{isolation:?} {balance:?}");
     assert!(isolation[0].1 < 0.8 * balance[0].1);
     assert!(isolation[1].0 < 0.8 * balance[1].0);
-    // All queues are busy in the balance, and in it nobody is ahead.
+    // All queues are busy in the balance, and in it no client is ahead.
     let work = memcached_queue_work(&ReceiveCosts::DRAGONET);
     close(balance[0].0 + balance[1].0, 10.0 * SECOND as f64 / work, 0.02);
     close(balance[0].0 / 2.0, balance[1].0 / 18.0, 0.05);
@@ -318,7 +318,7 @@ fn overflowing(timeout: Option<Span>) -> ReceiveSimulation {
 
 #[test]
 fn what_a_ring_cannot_hold_is_lost_and_given_up_after_the_time_for_that() {
-    // Without a timeout nobody asks again: what is left is what the ring, the thread and the others hold.
+    // Without a timeout no client asks again: what is left is what the ring, the thread and the others hold.
     let never = overflowing(None);
     let account = never.account();
     assert_eq!((account.lost > 20, account.given_up), (true, 0), "{account:?}");

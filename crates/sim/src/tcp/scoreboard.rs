@@ -206,7 +206,7 @@ impl Scoreboard {
     }
 
     /// Whether nothing outstanding, which begins with this byte, bears a mark: all of it was sent once, and
-    /// nothing has been heard of it.
+    /// no acknowledgement has mentioned it.
     #[inline]
     pub fn is_plain(&self, unacknowledged: u64) -> bool {
         unacknowledged >= self.marked_to

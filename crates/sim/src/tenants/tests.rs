@@ -15,9 +15,9 @@ use crate::world::SimWorld;
 
 const GIGABIT: u64 = 1_000_000_000;
 
-struct Nobody;
+struct Unobserved;
 
-impl Observer for Nobody {
+impl Observer for Unobserved {
     fn progress(&self, _: f64, _: &str) {}
     fn remark(&self, _: &str) {}
     fn interrupted(&self) -> bool {
@@ -71,7 +71,7 @@ fn repeat_for(point: &TenantPoint, line: Option<u64>, seed: u64, milliseconds: u
         duration: Nanoseconds::from_millis(milliseconds),
         bin: Nanoseconds::from_millis(1),
     };
-    World::repeat(&mut world, &job, &Nobody).unwrap()
+    World::repeat(&mut world, &job, &Unobserved).unwrap()
 }
 
 fn payload(raw: &RawRepeat) -> f64 {
@@ -256,7 +256,7 @@ fn what_the_simulator_lacks_is_refused_with_its_name() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Whatever the point is: it ends, nobody sends more than the line carries, and all that was received left.
+    /// Whatever the point is: it ends, no client sends more than the line carries, and all that was received left.
     #[test]
     fn any_point_ends_and_adds_up(
         setup in 0usize..20,

@@ -33,9 +33,9 @@ repeats = 1
 long = "10ms"
 "#;
 
-struct Nobody;
+struct Unobserved;
 
-impl Observer for Nobody {
+impl Observer for Unobserved {
     fn progress(&self, _fraction: f64, _activity: &str) {}
     fn remark(&self, _text: &str) {}
     fn interrupted(&self) -> bool {
@@ -96,7 +96,7 @@ fn the_figures_are_as_they_were() {
                 duration: Nanoseconds::from_millis(20),
                 bin: Nanoseconds::from_millis(1),
             };
-            text += &describe(&variant.name, &world.repeat(&job, &Nobody).unwrap());
+            text += &describe(&variant.name, &world.repeat(&job, &Unobserved).unwrap());
         }
         assert_golden(file, &text);
     }

@@ -1,4 +1,4 @@
-//! Settings that nobody would choose.
+//! Extreme settings.
 
 use evenkeel_sim::error::SimulationError;
 use evenkeel_sim::host::Simulation;

@@ -149,9 +149,9 @@ pub fn time_of_packets(scenario: &Scenario, packets: u64) -> u64 {
     u64::try_from(nanoseconds).unwrap_or(u64::MAX).clamp(20_000, 1_000_000_000_000)
 }
 
-struct Nobody;
+struct Unobserved;
 
-impl Observer for Nobody {
+impl Observer for Unobserved {
     fn progress(&self, _fraction: f64, _activity: &str) {}
     fn remark(&self, _text: &str) {}
     fn interrupted(&self) -> bool {
@@ -179,5 +179,5 @@ pub fn repeat(
         duration: Nanoseconds::new(bin * BINS),
         bin: Nanoseconds::new(bin),
     };
-    World::repeat(&mut SimWorld::new(profile).exact(exact), &job, &Nobody)
+    World::repeat(&mut SimWorld::new(profile).exact(exact), &job, &Unobserved)
 }

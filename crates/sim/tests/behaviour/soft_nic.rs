@@ -9,9 +9,9 @@ use evenkeel_sim::world::SimWorld;
 const RATE: u64 = 2_000_000_000;
 const SECONDS: u64 = 2;
 
-struct Nobody;
+struct Unobserved;
 
-impl Observer for Nobody {
+impl Observer for Unobserved {
     fn progress(&self, _fraction: f64, _activity: &str) {}
     fn remark(&self, _text: &str) {}
     fn interrupted(&self) -> bool {
@@ -41,7 +41,7 @@ fn run(variant: &str, seed: u64) -> RawRepeat {
         duration: Nanoseconds::from_millis(1000 * SECONDS),
         bin: Nanoseconds::from_millis(10),
     };
-    SimWorld::of_test_bed(Profile::Linux6_18, 2).repeat(&job, &Nobody).unwrap()
+    SimWorld::of_test_bed(Profile::Linux6_18, 2).repeat(&job, &Unobserved).unwrap()
 }
 
 /// Bytes that each busy queue carries if all are served alike.
@@ -50,7 +50,7 @@ fn share(raw: &RawRepeat) -> f64 {
     (RATE / 8 * SECONDS) as f64 / busy as f64
 }
 
-/// Busy queues are served alike, whoever is on them; the line is full, and nothing is lost.
+/// Busy queues are served alike, whatever flows they have; the line is full, and nothing is lost.
 #[test]
 fn queues_share_the_line_evenly() {
     for (variant, seed) in [("dqa", 1), ("cmax", 1), ("cmax", 2), ("single-queue", 1)] {

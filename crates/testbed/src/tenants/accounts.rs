@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_works_has_its_time_and_disturbs_nobody() {
+    fn a_child_that_works_has_its_time_and_disturbs_no_other() {
         let mut child = busy_child();
         // SAFETY: takes no arguments.
         let own = unsafe { libc::gettid() }.cast_unsigned();

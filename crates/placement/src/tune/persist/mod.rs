@@ -112,7 +112,7 @@ pub fn files(
     kinds.dedup();
     let mut of_kind: BTreeMap<Kind, Vec<String>> = BTreeMap::new();
     for (knob, value) in settings {
-        // Sysctls first, then udev: whoever is nearest to a setting.
+        // Sysctls first, then udev: the tool nearest to a setting.
         let order = [Kind::Sysctl, Kind::Udev, Kind::Systemd];
         let line = order
             .into_iter()

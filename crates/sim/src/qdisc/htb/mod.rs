@@ -5,7 +5,7 @@
 //! has tokens of its ceiling. Leaves are at level 0 and roots with children at level 7. Of the classes
 //! that may send by themselves, each level has a *row* per priority; a class that borrows is in its
 //! parent's *feed* of that priority. The lowest level goes first, in it the lowest priority, and in that
-//! the leaves below take turns by deficit round robin.
+//! the leaves below are served by deficit round robin.
 //!
 //! Tokens are picoseconds of sending, the kernel's are nanoseconds. Left out: offload, link layer
 //! overheads, and that classes whose time has come change in batches of two ticks at most.
@@ -110,7 +110,7 @@ impl Class {
     }
 }
 
-/// Classes of one priority that take turns: a row, or a feed (`struct htb_prio`).
+/// Classes of one priority that are served round robin: a row, or a feed (`struct htb_prio`).
 #[derive(Clone, Debug)]
 struct Feed {
     members: Members,

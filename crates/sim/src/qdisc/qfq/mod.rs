@@ -3,7 +3,7 @@
 //! Fair-Queueing Schedulers*, Computer Communications 2014).
 //!
 //! It approximates worst-case fair weighted fair queueing in constant time. Classes of the same weight
-//! and longest segment form *aggregates* of up to eight, which take turns by deficit round robin inside.
+//! and longest segment form *aggregates* of up to eight, which are served by deficit round robin inside.
 //! An aggregate has a virtual start and finish time; aggregates whose finish is about as far from their
 //! start form a *group*, which sorts them by rounded start times into slots. Of the groups, bitmaps tell
 //! which are eligible (started by virtual time V) and ready (not blocked by a group of higher index that

@@ -1,4 +1,4 @@
-//! The card: its slot, its rings, when it interrupts.
+//! The NIC: its slot, its rings, when it interrupts.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ use crate::view::{count, gigabits, per_cent};
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "pcie-narrow",
-        looks_at: "width and speed of each card's PCI Express link against its line rate",
-        speaks: "when lanes x speed x encoding - 1 Gbit/s is less than the line rate",
-        why: "The bus is the bottleneck: the card's own buffer overflows at rates that the network delivers.",
-        mends: "another slot, or the slot's settings in the firmware",
+        looks_at: "width and speed of each NIC's PCI Express link against its line rate",
+        fires_when: "when lanes x speed x encoding - 1 Gbit/s is less than the line rate",
+        why: "The bus is the bottleneck: the NIC's own buffer overflows at rates that the network delivers.",
+        fix: "another slot, or the slot's settings in the firmware",
         source: "the paper, section III-A (formula of the PCIe bandwidth)",
         needs: &[
             needs::SPEED,
@@ -30,22 +30,22 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "pcie-shared",
-        looks_at: "the ports of one card that are up, and the PCI Express link that they share",
-        speaks: "when together they are faster than it, and each alone is not",
+        looks_at: "the ports of one NIC that are up, and the PCI Express link that they share",
+        fires_when: "when together they are faster than it, and each alone is not",
         why: "Each port reaches its rate alone, but not all at the same time.",
-        mends: "a faster slot, or ports on two cards",
+        fix: "a faster slot, or ports on two NICs",
         source: "the paper, section III-A (formula of the PCIe bandwidth)",
         needs: &[needs::SPEED, needs::LINK_SPEED, needs::LINK_WIDTH, needs::CPUINFO],
         check: pcie_shared,
     },
     Rule {
         name: "rx-ring-drops",
-        looks_at: "packets that found no receive descriptor, or were lost in the card in front of the ring (driver statistics by common names)",
-        speaks: "from 100 packets and one in a million on; high from one in ten thousand on, or where busy connections would get less than half of \
-                 the line rate together at this loss",
+        looks_at: "packets that found no receive descriptor, or were lost in the NIC in front of the ring (driver statistics by common names)",
+        fires_when: "from 100 packets and one in a million on; high from one in ten thousand on, or where busy connections would get less than half of \
+                     the line rate together at this loss",
         why: "The receive ring is below TCP's flow control, which cannot keep it from overflowing. A larger ring bridges longer pauses \
               of the processor that empties it; the paper saw fewer losses with the largest.",
-        mends: "the largest ring that this card has; where it has that already, what keeps the processor from emptying it",
+        fix: "the largest ring that this NIC has; where it has that already, what keeps the processor from emptying it",
         source: "the paper, section IV, figure 12 and section III-C, Table I (RX-Ring)",
         needs: &[needs::STATISTICS, needs::DRIVER_STATISTICS],
         check: ring_drops,
@@ -53,10 +53,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "rx-ring-short",
         looks_at: "the receive ring against its maximum, in time at line rate",
-        speaks: "when it is below its maximum and full after less than 200 µs of full-sized packets, from 10 Gbit/s on",
+        fires_when: "when it is below its maximum and full after less than 200 µs of full-sized packets, from 10 Gbit/s on",
         why: "A processor is away from its ring for a whole round of softirqs or a wake-up from idleness. Rings of slower links last \
               longer: there the default is enough.",
-        mends: "the largest ring that this card has",
+        fix: "the largest ring that this NIC has",
         source: "the paper, section III-C, Table I (RX-Ring)",
         needs: &[needs::SPEED, needs::RINGS, needs::MTU, needs::STATISTICS, needs::DRIVER_STATISTICS],
         check: ring_short,
@@ -64,50 +64,50 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "tx-ring-stops",
         looks_at: "how often a transmit queue stopped because its ring was full",
-        speaks: "from one stop in a thousand packets on, with a ring below its maximum",
+        fires_when: "from one stop in a thousand packets on, with a ring below its maximum",
         why: "While a queue is stopped packets wait in the qdisc; they are not lost, but bursts grow and completions become uneven.",
-        mends: "a larger transmit ring",
+        fix: "a larger transmit ring",
         source: "the paper, section IV, figure 12; Documentation/networking/driver.rst",
         needs: &[needs::RINGS, needs::STATISTICS, needs::DRIVER_STATISTICS],
         check: transmit_stops,
     },
     Rule {
         name: "coalescing-long",
-        looks_at: "how long the card waits before it interrupts, against its ring and its link",
-        speaks: "when half of the ring can fill at line rate in that time, or it is 250 µs and more, without adaption",
-        why: "The ring fills while nobody is told, and each round trip grows by the wait.",
-        mends: "a shorter wait, or adaption by the driver",
+        looks_at: "how long the NIC waits before it interrupts, against its ring and its link",
+        fires_when: "when half of the ring can fill at line rate in that time, or it is 250 µs and more, without adaption",
+        why: "The ring fills before the interrupt, and each round trip grows by the wait.",
+        fix: "a shorter wait, or adaption by the driver",
         source: "Documentation/networking/statistics.rst; ethtool(8), -C; the paper, section IV",
         needs: &[needs::SPEED, needs::COALESCING, needs::RINGS, needs::MTU],
         check: coalescing_long,
     },
     Rule {
         name: "coalescing-off",
-        looks_at: "whether the card interrupts for each packet",
-        speaks: "low, from 10 Gbit/s on; medium when it shows in the counts (one interrupt for two packets or fewer)",
+        looks_at: "whether the NIC interrupts for each packet",
+        fires_when: "low, from 10 Gbit/s on; medium when it shows in the counts (one interrupt for two packets or fewer)",
         why: "At line rate that is hundreds of thousands of interrupts a second, each with a switch of context. On a host whose only \
               aim is latency this is wanted.",
-        mends: "a wait of microseconds that the ring bridges easily",
+        fix: "a wait of microseconds that the ring bridges easily",
         source: "ethtool(8), -C; Documentation/networking/napi.rst",
         needs: &[needs::SPEED, needs::COALESCING, needs::INTERRUPTS, needs::STATISTICS, needs::CPUINFO],
         check: coalescing_off,
     },
     Rule {
         name: "iommu-translates",
-        looks_at: "how the IOMMU group of a card of 40 Gbit/s and more translates addresses",
-        speaks: "when each buffer is mapped and unmapped: strict (DMA) medium, lazy (DMA-FQ) low from 100 Gbit/s on",
+        looks_at: "how the IOMMU group of a NIC of 40 Gbit/s and more translates addresses",
+        fires_when: "when each buffer is mapped and unmapped: strict (DMA) medium, lazy (DMA-FQ) low from 100 Gbit/s on",
         why: "Mapping costs processor time for each packet, and strict flushing stalls all queues on one lock.",
-        mends: "iommu=pt on the kernel's command line, where the devices are trusted",
+        fix: "iommu=pt on the kernel's command line, where the devices are trusted",
         source: "Documentation/ABI/testing/sysfs-kernel-iommu_groups; Documentation/admin-guide/kernel-parameters.txt (iommu, iommu.strict)",
         needs: &[needs::SPEED, needs::IOMMU],
         check: iommu,
     },
     Rule {
         name: "emulated-card",
-        looks_at: "the driver of a virtual machine's card",
-        speaks: "when the hypervisor emulates a card of hardware that never had several queues or cheap interrupts",
+        looks_at: "the driver of a virtual machine's NIC",
+        fires_when: "when the hypervisor emulates a NIC of hardware that never had several queues or cheap interrupts",
         why: "Every register that the driver touches is an exit to the hypervisor.",
-        mends: "a paravirtual card: virtio-net, vmxnet3, or what the cloud has",
+        fix: "a paravirtual NIC: virtio-net, vmxnet3, or what the cloud has",
         source: "Documentation/networking/device_drivers/ethernet; virtio 1.2, section 5.1",
         needs: &[needs::DRIVER, needs::CPUINFO],
         check: emulated,
@@ -115,8 +115,8 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 /// In a virtual machine the bus is the hypervisor's invention.
-fn pcie_link(view: &View<'_>, card: &Interface) -> Option<PcieLink> {
-    card.pcie.filter(|_| !view.facts.virtual_machine)
+fn pcie_link(view: &View<'_>, nic: &Interface) -> Option<PcieLink> {
+    nic.pcie.filter(|_| !view.facts.virtual_machine)
 }
 
 fn link_words(link: &PcieLink) -> String {
@@ -125,8 +125,8 @@ fn link_words(link: &PcieLink) -> String {
 
 fn pcie_narrow(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
-    for card in view.cards() {
-        let (Some(link), Some(speed)) = (pcie_link(view, card), card.speed_bps) else { continue };
+    for nic in view.nics() {
+        let (Some(link), Some(speed)) = (pcie_link(view, nic), nic.speed_bps) else { continue };
         if link.current_bps() >= speed as f64 {
             continue;
         }
@@ -138,33 +138,33 @@ fn pcie_narrow(view: &View<'_>) -> Vec<Found> {
         );
         let effect = format!("at most {} of the line rate", per_cent(link.current_bps() / speed as f64));
         let advice = if link.best_bps() >= speed as f64 {
-            "the card itself can do more: put it into a slot with more lanes, seat it again, or look at the slot's settings in the firmware"
+            "the NIC itself can do more: put it into a slot with more lanes, seat it again, or look at the slot's settings in the firmware"
         } else {
-            "neither card nor slot can do more: spread the traffic over two cards"
+            "neither NIC nor slot can do more: spread the traffic over two NICs"
         };
-        found.push(Found::limit(High, &card.name, text, effect).advice(advice));
+        found.push(Found::limit(High, &nic.name, text, effect).advice(advice));
     }
     found
 }
 
 fn pcie_shared(view: &View<'_>) -> Vec<Found> {
     let mut ports: BTreeMap<&str, Vec<&Interface>> = BTreeMap::new();
-    for card in view.cards() {
-        if let Some((slot, _)) = card.bus.as_deref().and_then(|bus| bus.rsplit_once('.')) {
-            ports.entry(slot).or_default().push(card);
+    for nic in view.nics() {
+        if let Some((slot, _)) = nic.bus.as_deref().and_then(|bus| bus.rsplit_once('.')) {
+            ports.entry(slot).or_default().push(nic);
         }
     }
     let mut found = Vec::new();
-    for (slot, cards) in ports {
-        let Some(link) = cards.first().and_then(|card| pcie_link(view, card)) else { continue };
-        let sum: u64 = cards.iter().filter_map(|card| card.speed_bps).saturating_sum();
+    for (slot, nics) in ports {
+        let Some(link) = nics.first().and_then(|nic| pcie_link(view, nic)) else { continue };
+        let sum: u64 = nics.iter().filter_map(|nic| nic.speed_bps).saturating_sum();
         let alone =
-            cards.iter().all(|card| card.speed_bps.is_none_or(|speed| speed as f64 <= link.current_bps()));
-        if cards.len() > 1 && alone && sum as f64 > link.current_bps() {
-            let names: Vec<&str> = cards.iter().map(|card| card.name.as_str()).collect();
+            nics.iter().all(|nic| nic.speed_bps.is_none_or(|speed| speed as f64 <= link.current_bps()));
+        if nics.len() > 1 && alone && sum as f64 > link.current_bps() {
+            let names: Vec<&str> = nics.iter().map(|nic| nic.name.as_str()).collect();
             let text = format!(
                 "{} ports of {slot} have {} together, and their PCI Express link, {}, carries {}",
-                cards.len(),
+                nics.len(),
                 gigabits(sum as f64),
                 link_words(&link),
                 gigabits(link.current_bps())
@@ -172,7 +172,7 @@ fn pcie_shared(view: &View<'_>) -> Vec<Found> {
             let effect = "the ports cannot all be used at their rate at the same time";
             found.push(
                 Found::limit(Low, &names.join(", "), text, effect)
-                    .advice("ports on two cards, or a faster slot"),
+                    .advice("ports on two NICs, or a faster slot"),
             );
         }
     }
@@ -181,18 +181,18 @@ fn pcie_shared(view: &View<'_>) -> Vec<Found> {
 
 /// Packets lost between the wire and the stack: in front of the ring, at the ring, in the driver. Each counts once.
 pub(super) fn ring_losses(losses: &LossCounters) -> u64 {
-    [losses.ring, losses.card, losses.driver].into_iter().flatten().fold(0, u64::saturating_add)
+    [losses.ring, losses.nic, losses.driver].into_iter().flatten().fold(0, u64::saturating_add)
 }
 
 fn ring_drops(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
-    for card in view.cards() {
-        let lost = ring_losses(&card.losses);
-        let Some((severity, effect)) = view.judge_loss(card, lost, card.received_packets()) else { continue };
+    for nic in view.nics() {
+        let lost = ring_losses(&nic.losses);
+        let Some((severity, effect)) = view.judge_loss(nic, lost, nic.received_packets()) else { continue };
         let parts = [
-            ("without a receive descriptor", card.losses.ring),
-            ("in the card, in front of the ring", card.losses.card),
-            ("in the driver", card.losses.driver),
+            ("without a receive descriptor", nic.losses.ring),
+            ("in the NIC, in front of the ring", nic.losses.nic),
+            ("in the driver", nic.losses.driver),
         ];
         let parts: Vec<String> = parts
             .iter()
@@ -203,27 +203,27 @@ fn ring_drops(view: &View<'_>) -> Vec<Found> {
         let mut text = format!(
             "lost {} of {} packets",
             parts.join(" and "),
-            count(card.received_packets().saturating_add(lost))
+            count(nic.received_packets().saturating_add(lost))
         );
-        let rings = card.rings.filter(|rings| rings.rx > 0 && rings.rx < rings.rx_max);
+        let rings = nic.rings.filter(|rings| rings.rx > 0 && rings.rx < rings.rx_max);
         let mut entry;
         if let Some(rings) = rings {
             text += &format!(
                 "; the receive ring has {} of {} entries{}",
                 rings.rx,
                 rings.rx_max,
-                View::ring_time_us(card)
+                View::ring_time_us(nic)
                     .map(|time| format!(" ({time:.0} µs at line rate)"))
                     .unwrap_or_default()
             );
-            entry = Found::measured(severity, &card.name, text, effect)
-                .on(&card.name)
+            entry = Found::measured(severity, &nic.name, text, effect)
+                .on(&nic.name)
                 .change(Knob::Ring(Ring::Rx), Value::Number(rings.rx_max));
         } else {
-            entry = Found::measured(severity, &card.name, text, effect);
+            entry = Found::measured(severity, &nic.name, text, effect);
             let squeezed: u64 =
                 view.facts.softnet.iter().map(|processor| processor.squeezed).saturating_sum();
-            let ring = if card.rings.is_some() {
+            let ring = if nic.rings.is_some() {
                 "the ring is as large as it gets"
             } else {
                 "the driver shows no ring"
@@ -248,11 +248,11 @@ fn ring_drops(view: &View<'_>) -> Vec<Found> {
 fn ring_short(view: &View<'_>) -> Vec<Found> {
     const SHORT_US: f64 = 200.0;
     let mut found = Vec::new();
-    for card in view.cards().filter(|card| card.speed_bps.is_some_and(|speed| speed >= FAST)) {
-        let (Some(rings), Some(time), Some(mtu)) = (card.rings, View::ring_time_us(card), card.mtu) else {
+    for nic in view.nics().filter(|nic| nic.speed_bps.is_some_and(|speed| speed >= FAST)) {
+        let (Some(rings), Some(time), Some(mtu)) = (nic.rings, View::ring_time_us(nic), nic.mtu) else {
             continue;
         };
-        let has_drops = view.judge_loss(card, ring_losses(&card.losses), card.received_packets()).is_some();
+        let has_drops = view.judge_loss(nic, ring_losses(&nic.losses), nic.received_packets()).is_some();
         if rings.rx < rings.rx_max && time < SHORT_US && !has_drops {
             let text = format!(
                 "the receive ring has {} of {} entries, {time:.0} µs of packets of {} bytes at line rate",
@@ -260,7 +260,7 @@ fn ring_short(view: &View<'_>) -> Vec<Found> {
             );
             let effect =
                 "a processor that is away for longer loses packets that TCP's flow control cannot hold back";
-            let entry = Found::setting(Low, &card.name, text, effect).on(&card.name);
+            let entry = Found::setting(Low, &nic.name, text, effect).on(&nic.name);
             found.push(entry.change(Knob::Ring(Ring::Rx), Value::Number(rings.rx_max)));
         }
     }
@@ -270,9 +270,9 @@ fn ring_short(view: &View<'_>) -> Vec<Found> {
 fn transmit_stops(view: &View<'_>) -> Vec<Found> {
     const FEWEST: u64 = 1000;
     let mut found = Vec::new();
-    for card in view.cards() {
-        let (Some(stops), Some(rings)) = (card.losses.transmit_stops, card.rings) else { continue };
-        let packets = card.sent_packets();
+    for nic in view.nics() {
+        let (Some(stops), Some(rings)) = (nic.losses.transmit_stops, nic.rings) else { continue };
+        let packets = nic.sent_packets();
         if stops >= FEWEST && packets > 0 && stops.saturating_mul(1000) >= packets && rings.tx < rings.tx_max
         {
             let text = format!(
@@ -283,8 +283,8 @@ fn transmit_stops(view: &View<'_>) -> Vec<Found> {
                 rings.tx_max
             );
             let entry =
-                Found::measured(Low, &card.name, text, "packets wait in the qdisc while the ring is full")
-                    .on(&card.name);
+                Found::measured(Low, &nic.name, text, "packets wait in the qdisc while the ring is full")
+                    .on(&nic.name);
             found.push(entry.change(Knob::Ring(Ring::Tx), Value::Number(rings.tx_max)));
         }
     }
@@ -292,31 +292,31 @@ fn transmit_stops(view: &View<'_>) -> Vec<Found> {
 }
 
 /// A wait that a quarter of the ring bridges at line rate and that makes at most 20,000 interrupts a second, µs.
-fn suitable_wait_us(card: &Interface) -> u32 {
-    let quarter = View::ring_time_us(card).map_or(50.0, |time| time / 4.0);
+fn suitable_wait_us(nic: &Interface) -> u32 {
+    let quarter = View::ring_time_us(nic).map_or(50.0, |time| time / 4.0);
     quarter.clamp(4.0, 50.0) as u32
 }
 
 fn coalescing_long(view: &View<'_>) -> Vec<Found> {
     const LONG_US: u32 = 250;
     let mut found = Vec::new();
-    for card in view.cards() {
+    for nic in view.nics() {
         let Some(coalescing) =
-            card.coalescing.filter(|coalescing| !coalescing.adaptive_rx && coalescing.rx_usecs > 0)
+            nic.coalescing.filter(|coalescing| !coalescing.adaptive_rx && coalescing.rx_usecs > 0)
         else {
             continue;
         };
         let wait = f64::from(coalescing.rx_usecs);
-        // Frames end the wait early where the card counts them.
-        let frames = View::packet_time_us(card).map(|time| time * f64::from(coalescing.rx_frames));
+        // Frames end the wait early where the NIC counts them.
+        let frames = View::packet_time_us(nic).map(|time| time * f64::from(coalescing.rx_frames));
         let wait = frames.filter(|time| *time > 0.0).map_or(wait, |time| time.min(wait));
-        let share = View::ring_time_us(card).map_or(0.0, |time| wait / time);
+        let share = View::ring_time_us(nic).map_or(0.0, |time| wait / time);
         let fills = share >= 0.5;
         if !fills && coalescing.rx_usecs < LONG_US {
             continue;
         }
         let wait_text = format!("it waits up to {} µs before it interrupts", coalescing.rx_usecs);
-        let text = match card.rings.filter(|_| fills) {
+        let text = match nic.rings.filter(|_| fills) {
             Some(rings) => format!(
                 "{wait_text}, in which {} of its {} receive descriptors fill at line rate",
                 per_cent(share.min(1.0)),
@@ -329,10 +329,9 @@ fn coalescing_long(view: &View<'_>) -> Vec<Found> {
         } else {
             "each round trip grows by the wait"
         };
-        let severity = if fills { by_speed(card, Medium, Low) } else { Low };
-        let entry = Found::setting(severity, &card.name, text, effect).on(&card.name);
-        found
-            .push(entry.change(Knob::Coalescing(Coalescing::RxUsecs), Value::Number(suitable_wait_us(card))));
+        let severity = if fills { by_speed(nic, Medium, Low) } else { Low };
+        let entry = Found::setting(severity, &nic.name, text, effect).on(&nic.name);
+        found.push(entry.change(Knob::Coalescing(Coalescing::RxUsecs), Value::Number(suitable_wait_us(nic))));
     }
     found
 }
@@ -347,13 +346,13 @@ fn coalescing_off(view: &View<'_>) -> Vec<Found> {
     if view.facts.virtual_machine {
         return found;
     }
-    for card in view.cards().filter(|card| card.speed_bps.is_some_and(|speed| speed >= FAST)) {
-        let Some(coalescing) = card.coalescing else { continue };
+    for nic in view.nics().filter(|nic| nic.speed_bps.is_some_and(|speed| speed >= FAST)) {
+        let Some(coalescing) = nic.coalescing else { continue };
         if coalescing.adaptive_rx || coalescing.rx_usecs > 0 || coalescing.rx_frames > 1 {
             continue;
         }
-        let interrupts: u64 = view.served_by(card).values().saturating_sum();
-        let packets = card.received_packets();
+        let interrupts: u64 = view.served_by(nic).values().saturating_sum();
+        let packets = nic.received_packets();
         let shows = packets >= MANY && interrupts.saturating_mul(2) >= packets;
         let text = format!(
             "it interrupts without a wait (rx-usecs 0, no adaption){}",
@@ -364,10 +363,9 @@ fn coalescing_off(view: &View<'_>) -> Vec<Found> {
             }
         );
         let effect = "an interrupt for almost every packet: processor time that receives nothing";
-        let entry = Found::setting(if shows { Medium } else { Low }, &card.name, text, effect).on(&card.name);
+        let entry = Found::setting(if shows { Medium } else { Low }, &nic.name, text, effect).on(&nic.name);
         found.push(
-            entry
-                .change(Knob::Coalescing(Coalescing::RxUsecs), Value::Number(suitable_wait_us(card).min(16))),
+            entry.change(Knob::Coalescing(Coalescing::RxUsecs), Value::Number(suitable_wait_us(nic).min(16))),
         );
     }
     found
@@ -377,20 +375,20 @@ fn iommu(view: &View<'_>) -> Vec<Found> {
     const FROM_BPS: u64 = 40_000_000_000;
     const LAZY_FROM_BPS: u64 = 100_000_000_000;
     let mut found = Vec::new();
-    for card in view.cards() {
-        let Some(speed) = card.speed_bps.filter(|speed| *speed >= FROM_BPS) else { continue };
-        let severity = match card.iommu.as_deref() {
+    for nic in view.nics() {
+        let Some(speed) = nic.speed_bps.filter(|speed| *speed >= FROM_BPS) else { continue };
+        let severity = match nic.iommu.as_deref() {
             Some("DMA") => Medium,
             Some("DMA-FQ") if speed >= LAZY_FROM_BPS => Low,
             _ => continue,
         };
-        let kind = card.iommu.as_deref().unwrap_or_default();
+        let kind = nic.iommu.as_deref().unwrap_or_default();
         let text = format!(
             "its IOMMU group is of type {kind}: every buffer is mapped and unmapped, with {}",
             gigabits(speed as f64)
         );
         let effect = "processor time for each packet, and a lock that all queues share";
-        found.push(Found::setting(severity, &card.name, text, effect).advice(
+        found.push(Found::setting(severity, &nic.name, text, effect).advice(
             "iommu=pt on the kernel's command line, and a restart; only where the devices of this host are trusted",
         ));
     }
@@ -402,18 +400,17 @@ fn emulated(view: &View<'_>) -> Vec<Found> {
     if !view.facts.virtual_machine {
         return Vec::new();
     }
-    let cards = view.cards().filter_map(|card| Some((card, card.driver.as_deref()?)));
-    cards
-        .filter(|(_, driver)| EMULATED.contains(driver))
-        .map(|(card, driver)| {
-            let text = format!("the driver is {driver}: the hypervisor emulates a card of hardware");
+    let nics = view.nics().filter_map(|nic| Some((nic, nic.driver.as_deref()?)));
+    nics.filter(|(_, driver)| EMULATED.contains(driver))
+        .map(|(nic, driver)| {
+            let text = format!("the driver is {driver}: the hypervisor emulates a NIC of hardware");
             Found::setting(
                 Medium,
-                &card.name,
+                &nic.name,
                 text,
-                "an exit to the hypervisor for every access to the card, and a single queue",
+                "an exit to the hypervisor for every access to the NIC, and a single queue",
             )
-            .advice("give the machine a paravirtual card (virtio-net with several queues, vmxnet3)")
+            .advice("give the machine a paravirtual NIC (virtio-net with several queues, vmxnet3)")
         })
         .collect()
 }
